@@ -51,6 +51,7 @@ typedef struct run {
     bt_ragged_seq_t *seqs;
     uint32_t *ids;
     float *cos_sin;
+    bt_rotation_t rotation;
 
     float *x; /* inputs and outputs of the operation at hand */
     float *out;
@@ -212,7 +213,7 @@ static void call_rope_store(run_t *r)
 {
     const bt_batch_t batch = batch_of(r->seqs, r->n_seqs, r->n_rows);
 
-    r->be->ops->rope_store(r->be, r->x, r->n_heads, r->cos_sin, true, &batch,
+    r->be->ops->rope_store(r->be, r->x, r->n_heads, &r->rotation, &batch,
                            &r->kv, 0);
 }
 
@@ -242,8 +243,8 @@ static void fill_cache(run_t *r, uint32_t pos)
                 .blocks = r->seqs[s].blocks};
             const bt_batch_t batch = batch_of(&seq, 1, seq.n_rows);
 
-            r->be->ops->rope_store(r->be, x, r->n_heads, r->cos_sin, true,
-                                   &batch, &r->kv, 0);
+            r->be->ops->rope_store(r->be, x, r->n_heads, &r->rotation, &batch,
+                                   &r->kv, 0);
         }
     }
     r->be->ops->buffer_free(r->be, x);
@@ -284,6 +285,8 @@ static void set_kv(run_t *r, const char *const *words)
     for (size_t i = 0; i < (size_t)(pos + rows) * dim; i++) {
         r->cos_sin[i] = (i % 2 == 0) ? 0.8f : 0.6f; /* values keep their size */
     }
+    r->rotation = (bt_rotation_t){
+        .cos_sin = r->cos_sin, .dims = dim, .interleaved = true};
     fill_cache(r, pos);
     r->n_rows = rows * r->n_seqs;
     printf("{\"kv_token_bytes\": %zu}\n", r->kv.block_bytes / TOKENS_PER_BLOCK);

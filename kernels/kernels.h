@@ -147,6 +147,23 @@ typedef struct bt_kv_view {
  *  with every change of it. Both ends of a transfer compare it. */
 #define BT_KV_LAYOUT_PAIRS 3u
 
+/** How rope_store() turns queries and keys. */
+typedef struct bt_rotation {
+    const float *cos_sin; /**< back end [position][dims / 2][2], host-made */
+    uint32_t dims;    /**< of a head that turn, its first; even. 0: none do, and
+                           there is no table */
+    bool interleaved; /**< pairs (2i, 2i + 1), else (i, i + dims / 2) */
+} bt_rotation_t;
+
+/** What activate() makes of its input. */
+typedef enum bt_activation {
+    BT_ACT_SILU,      /**< x / (1 + exp(-x)) */
+    BT_ACT_GELU_TANH, /**< x / (1 + exp(-k)), k = x (G1 + G2 x^2): GELU with
+                           tanh, G1 = sqrt(8 / pi), G2 = 0.044715 G1 */
+    BT_ACT_GELU_ERF,  /**< x Phi(x), Phi the normal distribution's function */
+    BT_ACT_RELU2,     /**< max(x, 0)^2 */
+} bt_activation_t;
+
 /** How attention is computed; the same for all rows of a call. */
 typedef struct bt_attention {
     uint32_t n_heads;   /**< query heads */
@@ -321,19 +338,34 @@ typedef struct bt_kernels_ops {
     void (*rmsnorm)(bt_backend_t *be, const float *x, const float *weight,
                     float eps, uint32_t n_rows, uint32_t dim, float *out);
 
+    /** out[r][i] = (x[r][i] - m) * (1 / sqrt(v + eps)) * weight[i], and then
+     *  + bias[i] unless bias is NULL; m the mean of x[r], v that of the squares
+     *  of what x[r] has above m. In place is allowed. Sums as in rmsnorm(),
+     * that of m by additions. Source: Ba et al., "Layer Normalization". */
+    void (*layer_norm)(bt_backend_t *be, const float *x, const float *weight,
+                       const float *bias, float eps, uint32_t n_rows,
+                       uint32_t dim, float *out);
+    /** rmsnorm() in place of n_heads vectors of dim values in each row of
+     *  row_floats, which lie side by side from column @a at on. weight (dim).
+     *  Source: Henry et al., "Query-Key Normalization for Transformers". */
+    void (*head_norm)(bt_backend_t *be, float *x, const float *weight,
+                      float eps, uint32_t n_rows, size_t row_floats, size_t at,
+                      uint32_t n_heads, uint32_t dim);
+
     /** Rotate q and k by the row's position, then store k and v into the
      *  cache. qkv row r: [n_heads * D query | n_kv_heads * D key | the same
-     *  value]; the query part is rotated in place. Pairs (2i, 2i + 1) of each
-     *  head when @a interleaved (llama GGUF order), else (i, i + D/2).
-     *  cos_sin: [position][D/2][2] host-made table, (cos, sin).
+     *  value]; the query part is rotated in place, as @a rotation says.
      *  Pair (a, b): a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos);
      *  stored to nearest, ties to even: what is too large becomes infinite in
      *  F16 and BF16, a NaN stays one. INT8: see bt_kv_view_t.
      *  Source: Su et al., RoFormer. */
     void (*rope_store)(bt_backend_t *be, float *qkv, uint32_t n_heads,
-                       const float *cos_sin, bool interleaved,
-                       const bt_batch_t *batch, const bt_kv_view_t *kv,
-                       uint32_t layer);
+                       const bt_rotation_t *rotation, const bt_batch_t *batch,
+                       const bt_kv_view_t *kv, uint32_t layer);
+    /** x[r][:] += row p of w (dequantized), p the position of row r, which is
+     *  below the matrix's n_out: learned positions. x (R, n_in). */
+    void (*add_positions)(bt_backend_t *be, const bt_weight_t *w,
+                          const bt_batch_t *batch, float *x);
 
     /** out[r][h] = softmax(q . K * scale) V over positions 0 .. the row's own,
      *  or those of the window, causal, grouped queries (head h reads KV head
@@ -365,6 +397,22 @@ typedef struct bt_kernels_ops {
      *  gate / (1 + exp(-gate)) * up, left to right. */
     void (*silu_mul)(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
                      uint32_t dim, float *out);
+
+    /** out[r][i] = act(x[r][i]), x (R, D); or, @a gated, act(gate[i]) * up[i],
+     *  x (R, 2 D), gate first. In the order that bt_activation_t has; x^2 is
+     *  rounded, then one fused multiply-add makes it G1 + G2 x^2. Phi by a
+     *  polynomial: kernels/cpu/body.h. Source: Hendrycks & Gimpel, "Gaussian
+     *  Error Linear Units"; Shazeer, "GLU Variants Improve Transformer". */
+    void (*activate)(bt_backend_t *be, bt_activation_t act, bool gated,
+                     const float *x, uint32_t n_rows, uint32_t dim, float *out);
+
+    /** x[r][i] += bias[i]. x (R, dim). */
+    void (*add_bias)(bt_backend_t *be, float *x, const float *bias,
+                     uint32_t n_rows, uint32_t dim);
+    /** x[i] *= factor. */
+    void (*scale)(bt_backend_t *be, float *x, float factor, size_t n);
+    /** x[i] = c tanh(x[i] / c), computed as in attention(). */
+    void (*soft_cap)(bt_backend_t *be, float *x, float cap, size_t n);
 
     /** x[i] += y[i]. */
     void (*add)(bt_backend_t *be, float *x, const float *y, size_t n);

@@ -89,6 +89,10 @@ BT_MUST_CHECK bt_status_t bt_gguf_array_str(const bt_gguf_t *gguf,
 BT_MUST_CHECK bt_status_t bt_gguf_array_i64(const bt_gguf_t *gguf,
                                             const char *key, uint64_t i,
                                             int64_t *value_p);
+/** Of truth values, or of whole numbers, of which all but 0 are true. */
+BT_MUST_CHECK bt_status_t bt_gguf_array_bool(const bt_gguf_t *gguf,
+                                             const char *key, uint64_t i,
+                                             bool *value_p);
 BT_MUST_CHECK bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf,
                                             const char *key, uint64_t i,
                                             float *value_p);

@@ -255,6 +255,28 @@ bt_status_t bt_gguf_array_i64(const bt_gguf_t *gguf, const char *key,
     return BT_OK;
 }
 
+bt_status_t bt_gguf_array_bool(const bt_gguf_t *gguf, const char *key,
+                               uint64_t i, bool *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    uint64_t value;
+    bool negative;
+    bt_status_t status = find_element(gguf, key, i, &kv);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (kv->type == BT_GGUF_BOOL) {
+        *value_p = (kv->value[i] != 0);
+        return BT_OK;
+    }
+    status = load_integer(kv, i, &negative, &value);
+    if (status == BT_OK) {
+        *value_p = (value != 0);
+    }
+    return status;
+}
+
 bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf, const char *key,
                               uint64_t i, float *value_p)
 {

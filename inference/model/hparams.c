@@ -33,17 +33,17 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
                  n_files);
         return BT_ERR_UNSUPPORTED;
     }
-    return arch->hparams(gguf, why, why_bytes, hp_p);
+    return arch->hparams(arch, gguf, why, why_bytes, hp_p);
 }
 
-bt_attention_t bt_hparams_attention(const bt_hparams_t *hp)
+bt_attention_t bt_hparams_attention(const bt_hparams_t *hp, uint32_t layer)
 {
     return (bt_attention_t){
         .n_heads = hp->n_heads,
         .key_dim = hp->head_dim,
         .value_dim = hp->head_dim,
         .scale = hp->attn_scale,
-        .window = hp->attn_window,
+        .window = bt_layer_in(&hp->windowed, layer) ? hp->attn_window : 0,
         .soft_cap = hp->attn_soft_cap,
     };
 }

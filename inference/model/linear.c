@@ -53,17 +53,33 @@ static void run_parts(bt_backend_t *be, const bt_linear_t *linear, float *part,
     }
 }
 
+void bt_step_norm(bt_backend_t *be, const float *x, const bt_norm_t *norm,
+                  uint32_t n_rows, float *out)
+{
+    if (norm->layer) {
+        be->ops->layer_norm(be, x, norm->weight, norm->bias, norm->eps, n_rows,
+                            norm->dim, out);
+    } else {
+        be->ops->rmsnorm(be, x, norm->weight, norm->eps, n_rows, norm->dim,
+                         out);
+    }
+}
+
 void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                          const bt_norm_t *norm, uint32_t n_rows, float *tmp,
                          float *out)
 {
     const bt_kernels_ops_t *const ops = be->ops;
 
-    if (ops->norm_matmul != NULL) {
+    if (norm->weight == NULL) {
+        ops->matmul(be, w, x, n_rows, out);
+        return;
+    }
+    if (!norm->layer && (ops->norm_matmul != NULL)) {
         ops->norm_matmul(be, w, x, norm->weight, norm->eps, n_rows, out);
         return;
     }
-    ops->rmsnorm(be, x, norm->weight, norm->eps, n_rows, norm->dim, tmp);
+    bt_step_norm(be, x, norm, n_rows, tmp);
     ops->matmul(be, w, tmp, n_rows, out);
 }
 
@@ -78,8 +94,11 @@ void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
         bt_step_norm_matmul(be, linear->weights[0], x, norm, n_rows, tmp, out);
         return;
     }
-    be->ops->rmsnorm(be, x, norm->weight, norm->eps, n_rows, norm->dim, tmp);
-    run_parts(be, linear, part, tmp, n_rows, next, out);
+    if (norm->weight != NULL) {
+        bt_step_norm(be, x, norm, n_rows, tmp);
+        x = tmp;
+    }
+    run_parts(be, linear, part, x, n_rows, next, out);
 }
 
 void bt_step_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -203,9 +202,8 @@ bt_status_t bt_loader_first_rows(bt_loader_t *loader, const char *name,
     return pack(loader, name, t->type, n_out, n_in, t->data, w_p);
 }
 
-/* A small tensor's values on the host; freed with bt_free(). */
-static bt_status_t read_values(bt_loader_t *loader, const char *name,
-                               uint32_t n, float **values_p)
+bt_status_t bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
+                             float **values_p)
 {
     const bt_gguf_tensor_t *t = NULL;
     bt_status_t status = find(loader, name, n, 0, &t);
@@ -242,7 +240,7 @@ bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
     if ((status != BT_OK) || loader->dry) {
         return status;
     }
-    status = read_values(loader, name, n, &values);
+    status = bt_loader_values(loader, name, n, &values);
     if (status == BT_OK) {
         status = loader->be->ops->copy_in(loader->be, *ptr_p, values,
                                           n * sizeof(*values));
@@ -252,6 +250,50 @@ bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
         }
     }
     bt_free(values);
+    return status;
+}
+
+bool bt_loader_has(const bt_loader_t *loader, const char *name)
+{
+    return bt_gguf_tensor(loader->gguf, name) != NULL;
+}
+
+bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
+                             const char *const *names, const uint32_t *n,
+                             uint32_t n_parts, float **ptr_p)
+{
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+    const bt_gguf_tensor_t *t;
+    char name[NAME_BYTES];
+    size_t total = 0;
+    size_t at = 0;
+    bt_status_t status = BT_OK;
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < n_parts); i++) {
+        snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, names[i]);
+        status = find(loader, name, n[i], 0, &t);
+        total += n[i];
+    }
+    if (status == BT_OK) {
+        status = bt_loader_buffer(loader, 1, total, ptr_p);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && !loader->dry && (i < n_parts);
+         i++) {
+        float *values = NULL;
+
+        snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, names[i]);
+        status = bt_loader_values(loader, name, n[i], &values);
+        if (status == BT_OK) {
+            status = ops->copy_in(loader->be, *ptr_p + at, values,
+                                  n[i] * sizeof(*values));
+            if (status != BT_OK) {
+                bt_loader_fail(loader, status, "tensor %s: %s", name,
+                               bt_status_str(status));
+            }
+        }
+        bt_free(values);
+        at += n[i];
+    }
     return status;
 }
 
@@ -310,6 +352,12 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
         }
         same_type = same_type && (parts[i]->type == parts[0]->type);
     }
+    if (n_parts == 1) { /* in place, not by a copy */
+        linear->n_parts = 1;
+        linear->n_out[0] = n_out[0];
+        return pack(loader, name[0], parts[0]->type, n_out[0], n_in,
+                    parts[0]->data, &linear->weights[0]);
+    }
     if (same_type) {
         return pack_together(loader, name[0], parts, n_parts, n_in, linear);
     }
@@ -323,74 +371,6 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
         }
     }
     return BT_OK;
-}
-
-/* cos and sin of position * base^(-2 i / D) / factor[i], in double. */
-static void fill_rope(const bt_hparams_t *hp, uint32_t n_positions,
-                      const float *factors, float *table)
-{
-    const uint32_t half = hp->head_dim / 2;
-
-    for (uint32_t i = 0; i < half; i++) {
-        const double exponent = -2.0 * i / (double)hp->head_dim;
-        double frequency =
-            pow((double)hp->rope_base, exponent) * (double)hp->rope_scale;
-
-        if (factors != NULL) {
-            frequency /= (double)factors[i];
-        }
-        for (uint32_t p = 0; p < n_positions; p++) {
-            float *const pair = &table[((size_t)p * half + i) * 2];
-
-            pair[0] = (float)cos(p * frequency);
-            pair[1] = (float)sin(p * frequency);
-        }
-    }
-}
-
-bt_status_t bt_loader_rope(bt_loader_t *loader, float **ptr_p)
-{
-    const char *const name = "rope_freqs.weight";
-    const bt_hparams_t *const hp = loader->hp;
-    const uint32_t n_positions = loader->config->context_tokens;
-    float *factors = NULL;
-    float *table = NULL;
-    bt_status_t status = BT_OK;
-
-    if (bt_gguf_tensor(loader->gguf, name) != NULL) {
-        status = read_values(loader, name, hp->head_dim / 2, &factors);
-    }
-    for (uint32_t i = 0; (factors != NULL) && (i < hp->head_dim / 2); i++) {
-        if (!(factors[i] > 0.0f) || !isfinite(factors[i])) {
-            status = bt_loader_fail(loader, BT_ERR_BAD_FILE,
-                                    "factor %u of tensor %s is %g", i, name,
-                                    (double)factors[i]);
-        }
-    }
-    if (status == BT_OK) {
-        status = bt_loader_buffer(loader, n_positions, hp->head_dim, ptr_p);
-    }
-    if ((status != BT_OK) || loader->dry) {
-        goto out;
-    }
-    table = bt_calloc((size_t)n_positions * hp->head_dim, sizeof(*table));
-    if (table == NULL) {
-        status = bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                                "out of memory for %u positions", n_positions);
-        goto out;
-    }
-    fill_rope(hp, n_positions, factors, table);
-    status = loader->be->ops->copy_in(loader->be, *ptr_p, table,
-                                      (size_t)n_positions * hp->head_dim *
-                                          sizeof(*table));
-    if (status != BT_OK) {
-        bt_loader_fail(loader, status, "the position table: %s",
-                       bt_status_str(status));
-    }
-out:
-    bt_free(table);
-    bt_free(factors);
-    return status;
 }
 
 bt_status_t bt_loader_check_all_used(bt_loader_t *loader)

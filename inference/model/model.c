@@ -11,7 +11,7 @@
 static bt_status_t check_config(const bt_loader_t *ld)
 {
     const bt_model_config_t *const c = ld->config;
-    const bt_attention_t attention = bt_hparams_attention(ld->hp);
+    bt_status_t status = BT_OK;
 
     if ((c->max_rows == 0) || (c->max_logit_rows == 0)) {
         return bt_loader_fail(ld, BT_ERR_INVALID_PARAM,
@@ -31,8 +31,13 @@ static bt_status_t check_config(const bt_loader_t *ld)
                               ld->be->caps->name, ld->be->caps->max_head_dim,
                               ld->hp->head_dim);
     }
-    return bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
-                                      ld->why_bytes);
+    for (uint32_t i = 0; (status == BT_OK) && (i < ld->hp->n_layers); i++) {
+        const bt_attention_t attention = bt_hparams_attention(ld->hp, i);
+
+        status = bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
+                                            ld->why_bytes);
+    }
+    return status;
 }
 
 static const bt_arch_t *arch_of(const bt_gguf_t *gguf)
@@ -46,7 +51,7 @@ static const bt_arch_t *arch_of(const bt_gguf_t *gguf)
 
 bt_status_t bt_loader_rehearse(bt_loader_t *loader)
 {
-    const bt_arch_t *const arch = arch_of(loader->gguf);
+    const bt_arch_t *const arch = loader->arch;
     void *state = NULL;
     bt_status_t status;
 
@@ -81,6 +86,7 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
 {
     bt_hparams_t hp;
     bt_loader_t loader = {.gguf = gguf,
+                          .arch = arch_of(gguf),
                           .be = be,
                           .hp = &hp,
                           .config = config,
@@ -142,6 +148,7 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
                           size_t why_bytes, bt_model_t **model_p)
 {
     bt_loader_t loader = {.gguf = gguf,
+                          .arch = arch_of(gguf),
                           .be = be,
                           .config = config,
                           .why = why,
@@ -166,7 +173,7 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
         status = bt_loader_fail(&loader, BT_ERR_NO_MEMORY, "out of memory");
         goto err_model;
     }
-    model->arch = arch_of(gguf);
+    model->arch = loader.arch;
     model->be = be;
     model->hp = hp;
     model->config = *config;

@@ -2,8 +2,7 @@
 /** @file model.h
  *
  * A model loaded from GGUF onto a back end, and its forward pass over a ragged
- * batch with a paged KV cache. One file per architecture (arch_llama.c) fills
- * a bt_arch_t; arch.c has the list.
+ * batch with a paged KV cache. The architectures are in arch/.
  *
  * Threads: one thread drives a model (the one that drives its back end).
  */
@@ -19,6 +18,39 @@
 #include "inference/gguf/gguf.h"
 #include "kernels/kernels.h"
 
+#define BT_MAX_LAYERS 4096u
+
+/** Layers of a model, a bit each. */
+typedef struct bt_layer_set {
+    uint64_t words[BT_MAX_LAYERS / 64];
+} bt_layer_set_t;
+
+static inline bool bt_layer_in(const bt_layer_set_t *set, uint32_t layer)
+{
+    return (set->words[layer / 64] >> (layer % 64) & 1u) != 0;
+}
+
+static inline void bt_layer_add(bt_layer_set_t *set, uint32_t layer)
+{
+    set->words[layer / 64] |= 1ull << (layer % 64);
+}
+
+/** Rotary positions: pair i of a head turns by p * base^(-2i / dims) * scale
+ *  at position p. */
+typedef struct bt_rope {
+    uint32_t dims; /**< of a head that turn, even; 0: none */
+    float base;
+    float scale;     /**< positions are multiplied by it; 1 = as they are */
+    float magnitude; /**< cosines and sines are multiplied by it */
+    /** YaRN: pairs that turn more than fast times in trained_tokens are not
+     *  scaled, those below slow wholly, those between by parts; all this with
+     *  the weight mix. 0: all pairs are scaled. */
+    float mix;
+    float fast;
+    float slow;
+    uint32_t trained_tokens; /**< before positions were scaled */
+} bt_rope_t;
+
 typedef struct bt_hparams {
     uint32_t n_layers;
     uint32_t dim; /**< model width */
@@ -30,12 +62,20 @@ typedef struct bt_hparams {
                                   matrices are left out, so that no id beyond
                                   it is computed, drawn or counted */
     uint32_t context_tokens; /**< trained context length */
-    float rope_base;
-    float rope_scale; /**< positions are multiplied by it; 1 = as they are */
-    float rms_eps;
-    float attn_scale;     /**< of a query times a key */
-    uint32_t attn_window; /**< bt_attention_t.window */
-    float attn_soft_cap;  /**< bt_attention_t.soft_cap */
+    bt_rope_t rope;
+    bt_rope_t window_rope; /**< of layers with a window */
+    bt_layer_set_t turned; /**< layers in which queries and keys turn */
+    float norm_eps;
+    float attn_scale;        /**< of a query times a key */
+    uint32_t attn_window;    /**< bt_attention_t.window */
+    bt_layer_set_t windowed; /**< layers that have it; none if it is 0 */
+    float attn_soft_cap;     /**< bt_attention_t.soft_cap */
+    bool parallel;           /**< bt_family_t.parallel */
+    float embedding_scale;   /**< of what x begins with */
+    float residual_scale;    /**< of what is added to x */
+    float logit_scale;
+    float
+        logit_soft_cap; /**< c: a logit l becomes c tanh(l / c); 0: it stays */
 } bt_hparams_t;
 
 /**
@@ -53,8 +93,8 @@ BT_MUST_CHECK bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why,
  *  bt_backend_config_t. */
 uint32_t bt_hparams_max_dim(const bt_hparams_t *hp);
 
-/** The attention of such a model. */
-bt_attention_t bt_hparams_attention(const bt_hparams_t *hp);
+/** The attention of a layer. */
+bt_attention_t bt_hparams_attention(const bt_hparams_t *hp, uint32_t layer);
 
 typedef struct bt_model bt_model_t;
 

@@ -11,6 +11,7 @@
 static bt_loader_t rehearsal_of(const bt_loader_t *loader, char *why)
 {
     const bt_loader_t rehearsal = {.gguf = loader->gguf,
+                                   .arch = loader->arch,
                                    .be = loader->be,
                                    .hp = loader->hp,
                                    .config = loader->config,

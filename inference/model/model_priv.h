@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file model_priv.h
  *
- * What an architecture's file fills in and what it may use. To add one, write
- * arch_NAME.c with a bt_arch_t and list it in arch.c.
+ * What an architecture fills in and what it may use. Those of dense decoders
+ * are in arch/, and share all but a description (arch/family.h); arch/arch.c
+ * has the list.
  */
 #ifndef BT_INFERENCE_MODEL_MODEL_PRIV_H
 #define BT_INFERENCE_MODEL_MODEL_PRIV_H
@@ -22,12 +23,16 @@ typedef struct bt_linear {
     uint32_t n_out[BT_MAX_PARTS];
 } bt_linear_t;
 
-typedef struct bt_arch {
-    const char *name; /**< general.architecture */
+typedef struct bt_arch bt_arch_t;
+typedef struct bt_family bt_family_t; /* arch/family.h */
+
+struct bt_arch {
+    const char *name; /**< general.architecture, and the prefix of its keys */
+    const bt_family_t *family; /**< what a dense decoder differs in */
 
     /** Fill hp, refusing by name what forward() does not compute. */
-    bt_status_t (*hparams)(const bt_gguf_t *gguf, char *why, size_t why_bytes,
-                           bt_hparams_t *hp_p);
+    bt_status_t (*hparams)(const bt_arch_t *arch, const bt_gguf_t *gguf,
+                           char *why, size_t why_bytes, bt_hparams_t *hp_p);
 
     /** Load every tensor and buffer through the loader (which also serves to
      *  count memory, leaving pointers NULL). *state_p is owned by the caller,
@@ -43,13 +48,12 @@ typedef struct bt_arch {
 
     /** NULL and half-loaded states are allowed. */
     void (*free_state)(bt_backend_t *be, void *state);
-} bt_arch_t;
+};
 
 /** The architecture of this name, or NULL. */
 const bt_arch_t *bt_arch_find(bt_gguf_str_t name);
 /** Names of all, "llama, other". */
 const char *bt_arch_names(void);
-extern const bt_arch_t bt_arch_llama;
 
 /** One load, or (dry) one count of what a load would take. */
 struct bt_loader {
@@ -59,6 +63,7 @@ struct bt_loader {
     /** Matrices are packed and go here, whether dry or not. NULL: none. */
     bt_packed_writer_t *writer;
     const bt_gguf_t *gguf;
+    const bt_arch_t *arch;
     bt_backend_t *be;
     const bt_hparams_t *hp;
     const bt_model_config_t *config;
@@ -102,6 +107,10 @@ BT_MUST_CHECK bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
 BT_MUST_CHECK bt_status_t bt_loader_vector(bt_loader_t *loader,
                                            const char *name, uint32_t n,
                                            float **ptr_p);
+/** A small tensor's n values on the host; freed with bt_free(). */
+BT_MUST_CHECK bt_status_t bt_loader_values(bt_loader_t *loader,
+                                           const char *name, uint32_t n,
+                                           float **values_p);
 BT_MUST_CHECK bt_status_t bt_loader_matrix(bt_loader_t *loader,
                                            const char *name, uint32_t n_out,
                                            uint32_t n_in, bt_weight_t **w_p);
@@ -110,16 +119,19 @@ BT_MUST_CHECK bt_status_t bt_loader_first_rows(bt_loader_t *loader,
                                                const char *name, uint32_t n_out,
                                                uint32_t n_in,
                                                bt_weight_t **w_p);
+/** Is there such a tensor? */
+bool bt_loader_has(const bt_loader_t *loader, const char *name);
+/** Vectors "blk.LAYER.NAME.bias" of @a names, side by side. */
+BT_MUST_CHECK bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
+                                           const char *const *names,
+                                           const uint32_t *n, uint32_t n_parts,
+                                           float **ptr_p);
 /** Matrices of @a names under the prefix "blk.LAYER." with n_in inputs. */
 BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
                                            const char *const *names,
                                            const uint32_t *n_out,
                                            uint32_t n_parts, uint32_t n_in,
                                            bt_linear_t *linear);
-
-/** The rotation table (context_tokens, head_dim / 2, 2) of rope_store(); the
- *  factors of rope_freqs.weight divide the frequencies, if it is there. */
-BT_MUST_CHECK bt_status_t bt_loader_rope(bt_loader_t *loader, float **ptr_p);
 
 /** After the load: a tensor that nobody asked for would be ignored silently.
  *  @retval BT_ERR_UNSUPPORTED  There is one; it is named. */
@@ -129,18 +141,24 @@ BT_MUST_CHECK bt_status_t bt_loader_check_all_used(bt_loader_t *loader);
  *  the back end can. */
 void bt_step_ahead(bt_backend_t *be, const bt_weight_t *w);
 
-/** RMS norm of rows of @a dim values. */
+/** A norm of rows of @a dim values. */
 typedef struct bt_norm {
-    const float *weight; /**< back end (dim) */
+    const float *weight; /**< back end (dim); NULL: there is none */
+    const float *bias;   /**< the same, of a layer norm */
     float eps;
     uint32_t dim;
+    bool layer; /**< LayerNorm, else RMSNorm */
 } bt_norm_t;
+
+/** out = norm(x), which may be x itself; there is one. */
+void bt_step_norm(bt_backend_t *be, const float *x, const bt_norm_t *norm,
+                  uint32_t n_rows, float *out);
 
 /* Steps of a layer, by the back end's fused operation where it has one, else by
  * the single ones: the same bits. tmp: back end, n_rows of what the single
  * operations put between. */
 
-/** out = W norm(x); tmp (n_rows, dim). */
+/** out = W norm(x); tmp (n_rows, dim), not read where there is no norm. */
 void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                          const bt_norm_t *norm, uint32_t n_rows, float *tmp,
                          float *out);

@@ -56,9 +56,22 @@ void bt_cpu_ahead(bt_backend_t *be, const bt_weight_t *w);
 void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
                     float eps, uint32_t n_rows, uint32_t dim, float *out);
 void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
-                       const float *cos_sin, bool interleaved,
-                       const bt_batch_t *batch, const bt_kv_view_t *kv,
-                       uint32_t layer);
+                       const bt_rotation_t *rotation, const bt_batch_t *batch,
+                       const bt_kv_view_t *kv, uint32_t layer);
+void bt_cpu_layer_norm(bt_backend_t *be, const float *x, const float *weight,
+                       const float *bias, float eps, uint32_t n_rows,
+                       uint32_t dim, float *out);
+void bt_cpu_head_norm(bt_backend_t *be, float *x, const float *weight,
+                      float eps, uint32_t n_rows, size_t row_floats, size_t at,
+                      uint32_t n_heads, uint32_t dim);
+void bt_cpu_add_positions(bt_backend_t *be, const bt_weight_t *w,
+                          const bt_batch_t *batch, float *x);
+void bt_cpu_activate(bt_backend_t *be, bt_activation_t act, bool gated,
+                     const float *x, uint32_t n_rows, uint32_t dim, float *out);
+void bt_cpu_add_bias(bt_backend_t *be, float *x, const float *bias,
+                     uint32_t n_rows, uint32_t dim);
+void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n);
+void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n);
 void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
                       const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);

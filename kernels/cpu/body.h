@@ -150,6 +150,43 @@ static inline void body_rmsnorm(const float *x, const float *weight, float eps,
     }
 }
 
+/* Lane sum of x. */
+static inline float lane_sum(const float *x, uint32_t n)
+{
+    float lane[LANES] = {0};
+    uint32_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            lane[j] += x[i + j];
+        }
+    }
+    for (uint32_t j = 0; i + j < n; j++) {
+        lane[j] += x[i + j];
+    }
+    return lane_tree(lane);
+}
+
+/* out has the distances from the mean first. */
+static inline void body_layer_norm(const float *x, const float *weight,
+                                   const float *bias, float eps, uint32_t dim,
+                                   float *out)
+{
+    const float mean = lane_sum(x, dim) / (float)dim;
+    float factor;
+
+    for (uint32_t i = 0; i < dim; i++) {
+        out[i] = x[i] - mean;
+    }
+    factor = 1.0f / sqrtf(lane_dot(out, out, dim) / (float)dim + eps);
+    for (uint32_t i = 0; i < dim; i++) {
+        out[i] = (out[i] * factor) * weight[i];
+    }
+    for (uint32_t i = 0; (bias != NULL) && (i < dim); i++) {
+        out[i] += bias[i];
+    }
+}
+
 static inline void body_rope(float *head, const float *cs, uint32_t dim,
                              bool interleaved)
 {
@@ -388,6 +425,82 @@ static inline void body_silu_mul(const float *gate, const float *up, uint32_t n,
 {
     for (uint32_t i = 0; i < n; i++) {
         out[i] = gate[i] / (1.0f + bt_expf(-gate[i])) * up[i];
+    }
+}
+
+#define GELU_1 0x1.988454p+0f /* sqrt(8 / pi) */
+#define GELU_2 0x1.2444f2p-4f /* 0.044715 of it */
+
+/* Phi(-y) for y >= 0 is exp(-y^2 / 2) t Q(t) with t = 1 / (1 + PHI_P y), Q by a
+ * weighted minimax fit: relative error 2.7e-8 before rounding, up to y = 13.5;
+ * beyond it, the exponential is 0 in float. */
+#define PHI_P  0x1.5c28f6p-2f
+#define PHI_Q0 0x1.15bf98p-3f
+#define PHI_Q1 0x1.16cd28p-3f
+#define PHI_Q2 0x1.d72ed8p-4f
+#define PHI_Q3 0x1.db4858p-4f
+#define PHI_Q4 -0x1.7c1632p-5f
+#define PHI_Q5 0x1.a34cccp-3f
+#define PHI_Q6 -0x1.1a13bap-2f
+#define PHI_Q7 0x1.2019b4p-3f
+#define PHI_Q8 -0x1.b00eb0p-6f
+
+/* x Phi(x) = max(x, 0) - |x| Phi(-|x|). */
+static inline float gelu_erf(float x)
+{
+    const float y = fabsf(x);
+    const float t = 1.0f / fmaf(y, PHI_P, 1.0f);
+    float q = fmaf(PHI_Q8, t, PHI_Q7);
+
+    q = fmaf(q, t, PHI_Q6);
+    q = fmaf(q, t, PHI_Q5);
+    q = fmaf(q, t, PHI_Q4);
+    q = fmaf(q, t, PHI_Q3);
+    q = fmaf(q, t, PHI_Q2);
+    q = fmaf(q, t, PHI_Q1);
+    q = fmaf(q, t, PHI_Q0);
+    return ((x > 0.0f) ? x : 0.0f) - y * ((t * q) * bt_expf((y * -0.5f) * y));
+}
+
+static inline float activated(bt_activation_t act, float x)
+{
+    switch (act) {
+    case BT_ACT_GELU_TANH:
+        return x / (1.0f + bt_expf(-(x * fmaf(x * x, GELU_2, GELU_1))));
+    case BT_ACT_GELU_ERF:
+        return gelu_erf(x);
+    case BT_ACT_RELU2:
+        x = (x > 0.0f) ? x : 0.0f;
+        return x * x;
+    case BT_ACT_SILU:
+    default:
+        return x / (1.0f + bt_expf(-x));
+    }
+}
+
+static inline void body_activate(bt_activation_t act, const float *x,
+                                 const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float y = activated(act, x[i]);
+
+        out[i] = (up == NULL) ? y : y * up[i];
+    }
+}
+
+static inline void body_scale(float *x, float factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= factor;
+    }
+}
+
+static inline void body_soft_cap(float *x, float cap, size_t n)
+{
+    const float factor = 2.0f / cap;
+
+    for (size_t i = 0; i < n; i++) {
+        x[i] = soft_capped(x[i], cap, factor);
     }
 }
 

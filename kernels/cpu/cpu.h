@@ -273,6 +273,9 @@ typedef struct bt_cpu_isa {
     void (*rmsnorm)(const float *x, const float *weight, float eps,
                     uint32_t dim, float *out);
 
+    void (*layer_norm)(const float *x, const float *weight, const float *bias,
+                       float eps, uint32_t dim, float *out);
+
     /** Rotate one head in place; cs: (dim/2, 2). For pair (a, b):
      *  a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos). */
     void (*rope)(float *head, const float *cs, uint32_t dim, bool interleaved);
@@ -297,7 +300,12 @@ typedef struct bt_cpu_isa {
 
     void (*silu_mul)(const float *gate, const float *up, uint32_t n,
                      float *out);
+    /** @param up  (n), NULL: not gated */
+    void (*activate)(bt_activation_t act, const float *x, const float *up,
+                     uint32_t n, float *out);
     void (*add)(float *x, const float *y, size_t n);
+    void (*scale)(float *x, float factor, size_t n);
+    void (*soft_cap)(float *x, float cap, size_t n);
     uint32_t (*argmax)(const float *x, uint32_t n);
     void (*to_f16)(const float *x, uint32_t n, uint16_t *out);
     void (*to_bf16)(const float *x, uint32_t n, uint16_t *out);

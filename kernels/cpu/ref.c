@@ -159,6 +159,13 @@ static void ref_rmsnorm(const float *x, const float *weight, float eps,
     body_rmsnorm(x, weight, eps, dim, out);
 }
 
+static void ref_layer_norm(const float *x, const float *weight,
+                           const float *bias, float eps, uint32_t dim,
+                           float *out)
+{
+    body_layer_norm(x, weight, bias, eps, dim, out);
+}
+
 static void ref_rope(float *head, const float *cs, uint32_t dim,
                      bool interleaved)
 {
@@ -190,6 +197,22 @@ static void ref_silu_mul(const float *gate, const float *up, uint32_t n,
     body_silu_mul(gate, up, n, out);
 }
 
+static void ref_activate(bt_activation_t act, const float *x, const float *up,
+                         uint32_t n, float *out)
+{
+    body_activate(act, x, up, n, out);
+}
+
+static void ref_scale(float *x, float factor, size_t n)
+{
+    body_scale(x, factor, n);
+}
+
+static void ref_soft_cap(float *x, float cap, size_t n)
+{
+    body_soft_cap(x, cap, n);
+}
+
 static void ref_add(float *x, const float *y, size_t n)
 {
     body_add(x, y, n);
@@ -209,11 +232,15 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .matmul_q8 = ref_matmul_q8,
     .quantize = ref_quantize,
     .rmsnorm = ref_rmsnorm,
+    .layer_norm = ref_layer_norm,
     .rope = ref_rope,
     .load_keys = ref_load_keys,
     .load_values = ref_load_values,
     .attn_tile = ref_attn_tile,
     .silu_mul = ref_silu_mul,
+    .activate = ref_activate,
+    .scale = ref_scale,
+    .soft_cap = ref_soft_cap,
     .add = ref_add,
     .argmax = ref_argmax,
     .to_f16 = ref_to_f16,

@@ -15,8 +15,7 @@ typedef struct rope_job {
     uint32_t n_heads;
     size_t row_floats; /* of a qkv row */
     float *qkv;
-    const float *cos_sin;
-    bool interleaved;
+    const bt_rotation_t *rotation;
 } rope_job_t;
 
 /* Elements of one vector, side by side. */
@@ -91,11 +90,14 @@ static void rope_row(const rope_job_t *job, const bt_ragged_seq_t *seq,
     const uint32_t dim = job->kv->head_dim;
     const uint32_t n_kv = job->kv->n_kv_heads;
     const uint32_t position = seq->pos + (row - seq->row);
-    const float *cs = job->cos_sin + (size_t)position * dim;
+    const bt_rotation_t *rotation = job->rotation;
+    const uint32_t turned = rotation->dims;
     float *head = job->qkv + row * job->row_floats;
 
-    for (uint32_t h = 0; h < job->n_heads + n_kv; h++) {
-        isa->rope(head + (size_t)h * dim, cs, dim, job->interleaved);
+    for (uint32_t h = 0; (turned > 0) && (h < job->n_heads + n_kv); h++) {
+        isa->rope(head + (size_t)h * dim,
+                  rotation->cos_sin + (size_t)position * turned, turned,
+                  rotation->interleaved);
     }
     head += (size_t)job->n_heads * dim;
     for (uint32_t h = 0; h < n_kv; h++) {
@@ -158,9 +160,8 @@ static void keep_rows(void *ctx, uint32_t begin, uint32_t end, void *copy,
 }
 
 void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
-                       const float *cos_sin, bool interleaved,
-                       const bt_batch_t *batch, const bt_kv_view_t *kv,
-                       uint32_t layer)
+                       const bt_rotation_t *rotation, const bt_batch_t *batch,
+                       const bt_kv_view_t *kv, uint32_t layer)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
     rope_job_t job = {
@@ -171,8 +172,7 @@ void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
         .n_heads = n_heads,
         .row_floats = ((size_t)n_heads + 2 * kv->n_kv_heads) * kv->head_dim,
         .qkv = qkv,
-        .cos_sin = cos_sin,
-        .interleaved = interleaved,
+        .rotation = rotation,
     };
     const bt_cpu_job_t pool_job = {
         .fn = rope_items,

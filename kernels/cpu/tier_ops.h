@@ -84,6 +84,88 @@ static void rmsnorm(const float *x, const float *weight, float eps,
     body_rmsnorm(x, weight, eps, dim, out);
 }
 
+static void layer_norm(const float *x, const float *weight, const float *bias,
+                       float eps, uint32_t dim, float *out)
+{
+    body_layer_norm(x, weight, bias, eps, dim, out);
+}
+
+/* gelu_erf() */
+static inline vec_t vec_gelu_erf(vec_t x)
+{
+    const vec_t one = vec_all(1.0f);
+    const vec_t y = vec_abs(x);
+    const vec_t t = vec_div(one, vec_fma(y, vec_all(PHI_P), one));
+    const vec_t e = vec_exp(vec_mul(vec_mul(y, vec_all(-0.5f)), y));
+    vec_t q = vec_fma(vec_all(PHI_Q8), t, vec_all(PHI_Q7));
+
+    q = vec_fma(q, t, vec_all(PHI_Q6));
+    q = vec_fma(q, t, vec_all(PHI_Q5));
+    q = vec_fma(q, t, vec_all(PHI_Q4));
+    q = vec_fma(q, t, vec_all(PHI_Q3));
+    q = vec_fma(q, t, vec_all(PHI_Q2));
+    q = vec_fma(q, t, vec_all(PHI_Q1));
+    q = vec_fma(q, t, vec_all(PHI_Q0));
+    return vec_sub(vec_max(x, vec_zero()),
+                   vec_mul(y, vec_mul(vec_mul(t, q), e)));
+}
+
+static inline vec_t vec_sigmoid_of(vec_t x, vec_t k)
+{
+    return vec_div(x, vec_add(vec_all(1.0f), vec_exp(vec_negate(k))));
+}
+
+/* activated() */
+static inline vec_t vec_activated(bt_activation_t act, vec_t x)
+{
+    switch (act) {
+    case BT_ACT_GELU_TANH:
+        return vec_sigmoid_of(x,
+                              vec_mul(x, vec_fma(vec_mul(x, x), vec_all(GELU_2),
+                                                 vec_all(GELU_1))));
+    case BT_ACT_GELU_ERF:
+        return vec_gelu_erf(x);
+    case BT_ACT_RELU2:
+        x = vec_max(x, vec_zero());
+        return vec_mul(x, x);
+    case BT_ACT_SILU:
+    default:
+        return vec_sigmoid_of(x, x);
+    }
+}
+
+static void activate(bt_activation_t act, const float *x, const float *up,
+                     uint32_t n, float *out)
+{
+    uint32_t i = 0;
+
+    for (; i + VEC <= n; i += VEC) {
+        const vec_t y = vec_activated(act, vec_loadu(x + i));
+
+        vec_storeu(out + i, (up == NULL) ? y : vec_mul(y, vec_loadu(up + i)));
+    }
+    body_activate(act, x + i, (up == NULL) ? NULL : up + i, n - i, out + i);
+}
+
+static void scale(float *x, float factor, size_t n)
+{
+    body_scale(x, factor, n);
+}
+
+static void soft_cap(float *x, float cap, size_t n)
+{
+    const vec_t factor = vec_all(2.0f / cap);
+    size_t i = 0;
+
+    for (; i + VEC <= n; i += VEC) {
+        const vec_t e = vec_exp(vec_mul(vec_loadu(x + i), factor));
+        const vec_t below = vec_div(vec_all(2.0f), vec_add(e, vec_all(1.0f)));
+
+        vec_storeu(x + i, vec_mul(vec_all(cap), vec_sub(vec_all(1.0f), below)));
+    }
+    body_soft_cap(x + i, cap, n - i);
+}
+
 static void rope(float *head, const float *cs, uint32_t dim, bool interleaved)
 {
     body_rope(head, cs, dim, interleaved);
@@ -100,13 +182,14 @@ static uint32_t argmax(const float *x, uint32_t n)
 }
 
 /** All of a vector tier's table but .direct_kv. */
-#define TIER_OPS                                                          \
-    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,               \
-    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),             \
-    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),             \
-    .rmsnorm = rmsnorm, .rope = rope, .load_keys = TIER(load_keys),       \
-    .load_values = TIER(load_values), .attn_tile = TIER(attn_tile),       \
-    .silu_mul = silu_mul, .add = add, .argmax = argmax, .to_f16 = to_f16, \
-    .to_bf16 = to_bf16, .to_i8 = to_i8
+#define TIER_OPS                                                        \
+    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,             \
+    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),           \
+    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),           \
+    .rmsnorm = rmsnorm, .layer_norm = layer_norm, .activate = activate, \
+    .scale = scale, .soft_cap = soft_cap, .rope = rope,                 \
+    .load_keys = TIER(load_keys), .load_values = TIER(load_values),     \
+    .attn_tile = TIER(attn_tile), .silu_mul = silu_mul, .add = add,     \
+    .argmax = argmax, .to_f16 = to_f16, .to_bf16 = to_bf16, .to_i8 = to_i8
 
 #endif

@@ -55,6 +55,17 @@ static inline vec_t vec_div(vec_t a, vec_t b)
     return VEC_OP(div_ps)(a, b);
 }
 
+/** Of a and b the larger, b where either is a NaN. */
+static inline vec_t vec_max(vec_t a, vec_t b)
+{
+    return VEC_OP(max_ps)(a, b);
+}
+
+static inline vec_t vec_abs(vec_t v)
+{
+    return VEC_OP(andnot_ps)(vec_all(-0.0f), v);
+}
+
 static inline vec_t vec_negate(vec_t v)
 {
     return VEC_OP(xor_ps)(v, vec_all(-0.0f));

@@ -317,6 +317,7 @@ int main(int argc, char **argv)
         return code;
     }
     kc_test_ops();
+    kc_test_family();
     kc_test_matmul();
     kc_test_fused();
     if (name == NULL) {

@@ -93,6 +93,7 @@ bt_weight_t *kc_pack(const kc_backend_t *b, const kc_type_t *type,
 void kc_test_matmul(void);
 void kc_test_fused(void);
 void kc_test_ops(void);
+void kc_test_family(void);
 void kc_test_kv(void);
 void kc_test_attention(void);
 

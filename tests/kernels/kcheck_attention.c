@@ -22,7 +22,6 @@ typedef struct at_case {
     uint32_t n_kv;
     uint32_t dim;
     uint32_t block_tokens;
-    bool interleaved;
     bt_attention_t attention;
     float *sinks; /* NULL: none */
     uint32_t n_seqs;
@@ -36,6 +35,7 @@ typedef struct at_case {
     float *cache;        /* before */
     float *qkv;
     float *cos_sin;
+    bt_rotation_t rotation;
     char what[160];
 } at_case_t;
 
@@ -216,7 +216,8 @@ static void set_view(at_case_t *c)
              "%s, %u/%u heads of %u, blocks of %u, %u seqs, %u rows%s, window "
              "%u, cap %g%s",
              info->name, c->n_heads, c->n_kv, c->dim, c->block_tokens,
-             c->n_seqs, c->n_rows, c->interleaved ? ", interleaved" : "",
+             c->n_seqs, c->n_rows,
+             c->rotation.interleaved ? ", interleaved" : "",
              c->attention.window, (double)c->attention.soft_cap,
              (c->sinks != NULL) ? ", sinks" : "");
 }
@@ -292,7 +293,10 @@ static void make_case(at_case_t *c, bt_kv_type_t type)
     c->n_kv = 1 + kc_below(3);
     c->n_heads = (kc_below(4) == 0) ? c->n_kv + kc_below(5)
                                     : c->n_kv * (1 + kc_below(4));
-    c->interleaved = kc_below(2) == 0;
+    c->rotation.interleaved = kc_below(2) == 0;
+    /* All of a head, a part of it, or nothing. */
+    c->rotation.dims =
+        (kc_below(2) == 0) ? c->dim : kc_below(c->dim / 2 + 1) * 2;
     choose_attention(c);
     /* A third of them one row each, of enough sequences for three threads. */
     only_rows = kc_below(3) == 0;
@@ -322,6 +326,7 @@ static void make_case(at_case_t *c, bt_kv_type_t type)
         c->cos_sin[2 * i] = cosf(angle);
         c->cos_sin[2 * i + 1] = sinf(angle);
     }
+    c->rotation.cos_sin = (c->rotation.dims == 0) ? NULL : c->cos_sin;
 }
 
 static void free_case(at_case_t *c)
@@ -345,8 +350,8 @@ static at_result_t run_backend(at_case_t *c, const kc_backend_t *b)
     memcpy(r.cache, c->cache, c->cache_floats * sizeof(float));
     memcpy(r.qkv, c->qkv, c->n_rows * c->row_floats * sizeof(float));
     kv.base = r.cache;
-    b->be->ops->rope_store(b->be, r.qkv, c->n_heads, c->cos_sin, c->interleaved,
-                           &batch, &kv, LAYER);
+    b->be->ops->rope_store(b->be, r.qkv, c->n_heads, &c->rotation, &batch, &kv,
+                           LAYER);
     b->be->ops->attention(b->be, &c->attention, r.qkv, &batch, &kv, LAYER,
                           r.out);
     kc_check_canaries(r.cache, "cache");
@@ -551,7 +556,7 @@ static void check_stored(const at_case_t *c, const at_result_t *r, uint32_t s,
 {
     const bt_ragged_seq_t *seq = &c->seqs[s];
     const uint32_t pos = seq->pos + row;
-    const uint32_t half = c->dim / 2;
+    const uint32_t turned = c->rotation.dims;
 
     for (uint32_t h = 0; h < c->n_kv; h++) {
         const float *key = c->qkv + (seq->row + row) * c->row_floats +
@@ -566,11 +571,16 @@ static void check_stored(const at_case_t *c, const at_result_t *r, uint32_t s,
         read_slot(c, r->cache, seq, 0, h, pos, k);
         read_slot(c, r->cache, seq, 1, h, pos, v);
 
-        for (uint32_t i = 0; i < half; i++) {
-            uint32_t ia = c->interleaved ? 2 * i : i;
-            uint32_t ib = c->interleaved ? 2 * i + 1 : i + half;
-            double co = (double)c->cos_sin[(size_t)pos * c->dim + 2 * i];
-            double si = (double)c->cos_sin[(size_t)pos * c->dim + 2 * i + 1];
+        for (uint32_t d = 0; d < c->dim; d++) {
+            want[d] = (double)key[d];
+        }
+        for (uint32_t i = 0; i < turned / 2; i++) {
+            const float *pair =
+                c->rotation.cos_sin + (size_t)pos * turned + (size_t)2 * i;
+            uint32_t ia = c->rotation.interleaved ? 2 * i : i;
+            uint32_t ib = c->rotation.interleaved ? 2 * i + 1 : i + turned / 2;
+            double co = (double)pair[0];
+            double si = (double)pair[1];
             double a = (double)key[ia] * co - (double)key[ib] * si;
             double b = (double)key[ia] * si + (double)key[ib] * co;
 

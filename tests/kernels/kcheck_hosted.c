@@ -198,21 +198,26 @@ static bt_kv_view_t view_there(const hosted_t *h, const bt_kv_view_t *kv)
 }
 
 static void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
-                       const float *cos_sin, bool interleaved,
-                       const bt_batch_t *batch, const bt_kv_view_t *kv,
-                       uint32_t layer)
+                       const bt_rotation_t *rotation, const bt_batch_t *batch,
+                       const bt_kv_view_t *kv, uint32_t layer)
 {
     const hosted_t *h = self(be);
     const size_t row = (n_heads + 2 * (size_t)kv->n_kv_heads) * kv->head_dim;
     const size_t qkv_bytes = floats(batch->n_rows, row);
-    const size_t table_bytes = floats(1, kc_size(cos_sin));
+    const size_t table_bytes =
+        (rotation->dims == 0) ? 0 : floats(1, kc_size(rotation->cos_sin));
     const bt_kv_view_t view = view_there(h, kv);
     float *qkv_there = there(h, qkv, qkv_bytes);
-    float *table_there = there(h, cos_sin, table_bytes);
+    bt_rotation_t rotation_there = *rotation;
+    float *table_there = NULL;
 
+    if (rotation->dims > 0) {
+        table_there = there(h, rotation->cos_sin, table_bytes);
+        rotation_there.cos_sin = table_there;
+    }
     begin(h, batch);
-    h->real->ops->rope_store(h->real, qkv_there, n_heads, table_there,
-                             interleaved, batch, &view, layer);
+    h->real->ops->rope_store(h->real, qkv_there, n_heads, &rotation_there,
+                             batch, &view, layer);
     back(h, qkv, qkv_there, qkv_bytes);
     back(h, NULL, table_there, table_bytes);
     back(h, kv->base, view.base, kc_size(kv->base) * sizeof(float));
@@ -253,6 +258,96 @@ static void silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
     h->real->ops->silu_mul(h->real, x_there, n_rows, dim, out_there);
     back(h, NULL, x_there, floats(n_rows, 2 * (size_t)dim));
     back(h, out, out_there, floats(n_rows, dim));
+}
+
+static void layer_norm(bt_backend_t *be, const float *x, const float *weight,
+                       const float *bias, float eps, uint32_t n_rows,
+                       uint32_t dim, float *out)
+{
+    const hosted_t *h = self(be);
+    const size_t bytes = floats(n_rows, dim);
+    float *x_there = there(h, x, bytes);
+    float *weight_there = there(h, weight, floats(1, dim));
+    float *bias_there = there(h, bias, floats(1, dim));
+    float *out_there = (x == out) ? x_there : there(h, out, bytes);
+
+    h->real->ops->layer_norm(h->real, x_there, weight_there, bias_there, eps,
+                             n_rows, dim, out_there);
+    back(h, out, out_there, bytes);
+    back(h, NULL, weight_there, floats(1, dim));
+    back(h, NULL, bias_there, floats(1, dim));
+    back(h, NULL, (x == out) ? NULL : x_there, bytes);
+}
+
+static void head_norm(bt_backend_t *be, float *x, const float *weight,
+                      float eps, uint32_t n_rows, size_t row_floats, size_t at,
+                      uint32_t n_heads, uint32_t dim)
+{
+    const hosted_t *h = self(be);
+    const size_t bytes = floats(n_rows, row_floats);
+    float *x_there = there(h, x, bytes);
+    float *weight_there = there(h, weight, floats(1, dim));
+
+    h->real->ops->head_norm(h->real, x_there, weight_there, eps, n_rows,
+                            row_floats, at, n_heads, dim);
+    back(h, x, x_there, bytes);
+    back(h, NULL, weight_there, floats(1, dim));
+}
+
+static void add_positions(bt_backend_t *be, const bt_weight_t *w,
+                          const bt_batch_t *batch, float *x)
+{
+    hosted_t *h = self(be);
+    const size_t bytes = floats(batch->n_rows, shape_of(h, w)->n_in);
+    float *x_there = there(h, x, bytes);
+
+    begin(h, batch);
+    h->real->ops->add_positions(h->real, w, batch, x_there);
+    back(h, x, x_there, bytes);
+}
+
+static void activate(bt_backend_t *be, bt_activation_t act, bool gated,
+                     const float *x, uint32_t n_rows, uint32_t dim, float *out)
+{
+    const hosted_t *h = self(be);
+    const size_t x_bytes = floats(n_rows, (gated ? 2 : 1) * (size_t)dim);
+    float *x_there = there(h, x, x_bytes);
+    float *out_there = there(h, out, floats(n_rows, dim));
+
+    h->real->ops->activate(h->real, act, gated, x_there, n_rows, dim,
+                           out_there);
+    back(h, NULL, x_there, x_bytes);
+    back(h, out, out_there, floats(n_rows, dim));
+}
+
+static void add_bias(bt_backend_t *be, float *x, const float *bias,
+                     uint32_t n_rows, uint32_t dim)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(n_rows, dim));
+    float *bias_there = there(h, bias, floats(1, dim));
+
+    h->real->ops->add_bias(h->real, x_there, bias_there, n_rows, dim);
+    back(h, x, x_there, floats(n_rows, dim));
+    back(h, NULL, bias_there, floats(1, dim));
+}
+
+static void scale(bt_backend_t *be, float *x, float factor, size_t n)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(1, n));
+
+    h->real->ops->scale(h->real, x_there, factor, n);
+    back(h, x, x_there, floats(1, n));
+}
+
+static void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(1, n));
+
+    h->real->ops->soft_cap(h->real, x_there, cap, n);
+    back(h, x, x_there, floats(1, n));
 }
 
 static void add(bt_backend_t *be, float *x, const float *y, size_t n)
@@ -339,9 +434,16 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(embed),
         SAME_IF(matmul),
         SAME_IF(rmsnorm),
+        SAME_IF(layer_norm),
+        SAME_IF(head_norm),
         SAME_IF(rope_store),
+        SAME_IF(add_positions),
         SAME_IF(attention),
         SAME_IF(silu_mul),
+        SAME_IF(activate),
+        SAME_IF(add_bias),
+        SAME_IF(scale),
+        SAME_IF(soft_cap),
         SAME_IF(add),
         SAME_IF(gather_rows),
         SAME_IF(copy_columns),

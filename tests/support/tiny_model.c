@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -10,11 +11,14 @@
 #include "common/base/hash.h"
 #include "common/base/strbuf.h"
 #include "inference/gguf/gguf.h"
+#include "tests/support/tiny_family.h"
 #include "tests/support/tiny_quant.h"
 
-#define ALIGNMENT  32
-#define HEAD_LIMIT ((size_t)256 << 20) /* bytes of metadata and table */
-#define NAME_BYTES 64
+#define ALIGNMENT         32
+#define HEAD_LIMIT        ((size_t)256 << 20) /* bytes of metadata and table */
+#define NAME_BYTES        64
+#define MAX_LAYER_TENSORS 24u
+#define MAX_OTHER_TENSORS 8u
 
 /* Value types of the format. */
 enum { U32 = 4, I32 = 5, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9 };
@@ -53,6 +57,7 @@ typedef struct tensor {
 
 typedef struct writer {
     const bt_tiny_model_t *model;
+    const bt_tiny_family_t *family;
     bt_strbuf_t head;
     tensor_t *tensors;
     uint32_t n_tensors;
@@ -79,6 +84,17 @@ bt_tiny_model_t bt_tiny_model_default(void)
 uint32_t bt_tiny_model_min_vocab(void)
 {
     return (uint32_t)(BT_ARRAY_LEN(specials) + 256 + BT_ARRAY_LEN(merges));
+}
+
+static uint32_t head_dim(const bt_tiny_model_t *m)
+{
+    return (m->head_dim != 0) ? m->head_dim : m->dim / m->n_heads;
+}
+
+/* Of a head, those that turn. */
+static uint32_t rope_dims(const bt_tiny_model_t *m)
+{
+    return (m->rope_dims != 0) ? m->rope_dims : head_dim(m);
 }
 
 /* Of token_embd and output. */
@@ -151,6 +167,36 @@ static const char *arch_key(const writer_t *w, char *key, const char *name)
     return key;
 }
 
+static void put_own_key(writer_t *w, const bt_tiny_key_t *own)
+{
+    const size_t n = strlen(own->value);
+    char key[NAME_BYTES];
+
+    arch_key(w, key, own->name);
+    switch (own->type) {
+    case 'u':
+        kv_u32(w, key, (uint32_t)strtoul(own->value, NULL, 10));
+        break;
+    case 'f':
+        kv_f32(w, key, strtof(own->value, NULL));
+        break;
+    case 'b':
+        kv_bool(w, key, strcmp(own->value, "true") == 0);
+        break;
+    case 'p':
+        put_array_key(w, key, BOOL, n);
+        for (size_t i = 0; i < n; i++) {
+            const uint8_t byte = (own->value[i] == '1') ? 1 : 0;
+
+            bt_strbuf_append(&w->head, &byte, 1);
+        }
+        break;
+    default:
+        kv_str(w, key, own->value);
+        break;
+    }
+}
+
 static void put_hparams(writer_t *w)
 {
     const bt_tiny_model_t *const m = w->model;
@@ -165,10 +211,21 @@ static void put_hparams(writer_t *w)
     kv_u32(w, arch_key(w, key, "feed_forward_length"), m->ffn_dim);
     kv_u32(w, arch_key(w, key, "attention.head_count"), m->n_heads);
     kv_u32(w, arch_key(w, key, "attention.head_count_kv"), m->n_kv_heads);
-    kv_f32(w, arch_key(w, key, "attention.layer_norm_rms_epsilon"), 1e-5f);
+    kv_f32(w,
+           arch_key(w, key,
+                    w->family->layer_norm ? "attention.layer_norm_epsilon"
+                                          : "attention.layer_norm_rms_epsilon"),
+           1e-5f);
+    if (m->head_dim != 0) {
+        kv_u32(w, arch_key(w, key, "attention.key_length"), m->head_dim);
+        kv_u32(w, arch_key(w, key, "attention.value_length"), m->head_dim);
+    }
     kv_f32(w, arch_key(w, key, "rope.freq_base"), m->rope_base);
-    kv_u32(w, arch_key(w, key, "rope.dimension_count"), m->dim / m->n_heads);
+    kv_u32(w, arch_key(w, key, "rope.dimension_count"), rope_dims(m));
     kv_u32(w, arch_key(w, key, "vocab_size"), n_rows(m));
+    for (uint32_t i = 0; i < m->n_keys; i++) {
+        put_own_key(w, &m->keys[i]);
+    }
     if (m->rope_scaling != NULL) {
         kv_str(w, arch_key(w, key, "rope.scaling.type"), m->rope_scaling);
     }
@@ -326,59 +383,129 @@ static tensor_t *add_vector(writer_t *w, uint64_t n, float center, float reach)
     return t;
 }
 
+/* "blk.LAYER.NAME.KIND" */
+static void name_part(tensor_t *t, uint32_t layer, const char *name,
+                      const char *kind)
+{
+    snprintf(t->name, sizeof(t->name), "blk.%u.%s.%s", layer, name, kind);
+}
+
+static void add_norm(writer_t *w, uint32_t layer, const char *name, uint64_t n)
+{
+    const bt_tiny_family_t *const f = w->family;
+
+    name_part(add_vector(w, n, 1.0f, 0.3f), layer, name, "weight");
+    if (f->layer_norm && !f->no_norm_bias) {
+        name_part(add_vector(w, n, 0.0f, 0.3f), layer, name, "bias");
+    }
+}
+
+static void add_matrix(writer_t *w, uint32_t layer, const char *name,
+                       uint32_t type, uint64_t n_in, uint64_t n_out, bool bias)
+{
+    name_part(add_tensor(w, type, n_in, n_out), layer, name, "weight");
+    if (bias) {
+        name_part(add_vector(w, n_out, 0.0f, 0.5f), layer, name, "bias");
+    }
+}
+
+static void add_attention(writer_t *w, uint32_t layer, uint32_t mixed)
+{
+    const bt_tiny_family_t *const f = w->family;
+    const bt_tiny_model_t *const m = w->model;
+    const uint64_t q_dim = (uint64_t)head_dim(m) * m->n_heads;
+    const uint64_t kv_dim = (uint64_t)head_dim(m) * m->n_kv_heads;
+    const bool qkv_bias = f->qkv_bias || m->biases;
+    const bool other_bias = f->other_bias || m->biases;
+
+    if (f->fused) {
+        add_matrix(w, layer, "attn_qkv", m->type, m->dim, q_dim + 2 * kv_dim,
+                   qkv_bias);
+    } else {
+        add_matrix(w, layer, "attn_q", m->type, m->dim, q_dim, qkv_bias);
+        add_matrix(w, layer, "attn_k", m->type, m->dim, kv_dim, qkv_bias);
+        add_matrix(w, layer, "attn_v", mixed, m->dim, kv_dim, qkv_bias);
+    }
+    if (f->qk_norm != 0) {
+        const bool all = f->qk_norm == 2;
+
+        name_part(add_vector(w, all ? q_dim : head_dim(m), 1.0f, 0.3f), layer,
+                  "attn_q_norm", "weight");
+        name_part(add_vector(w, all ? kv_dim : head_dim(m), 1.0f, 0.3f), layer,
+                  "attn_k_norm", "weight");
+    }
+    add_matrix(w, layer, "attn_output", m->type, q_dim, m->dim, other_bias);
+    if (m->attn_sinks) {
+        name_part(add_vector(w, m->n_heads, 0.5f, 1.5f), layer, "attn_sinks",
+                  "weight");
+    }
+}
+
 static void add_layer(writer_t *w, uint32_t layer)
 {
+    const bt_tiny_family_t *const f = w->family;
     const bt_tiny_model_t *const m = w->model;
     const uint32_t mixed =
         (m->mixed_type == BT_TINY_SAME_TYPE) ? m->type : m->mixed_type;
-    const uint64_t kv_dim = m->dim / m->n_heads * m->n_kv_heads;
-    const struct {
-        const char *name;
-        uint32_t type;
-        uint64_t n_in;
-        uint64_t n_out; /* 0: a norm */
-    } parts[] = {
-        {"attn_norm", 0, m->dim, 0},
-        {"attn_q", m->type, m->dim, m->dim},
-        {"attn_k", m->type, m->dim, kv_dim},
-        {"attn_v", mixed, m->dim, kv_dim},
-        {"attn_output", m->type, m->dim, m->dim},
-        {"ffn_norm", 0, m->dim, 0},
-        {"ffn_gate", m->type, m->dim, m->ffn_dim},
-        {"ffn_up", m->type, m->dim, m->ffn_dim},
-        {"ffn_down", mixed, m->ffn_dim, m->dim},
-    };
+    const bool fused = f->fused && !f->plain_ffn;
+    const bool other_bias = f->other_bias || m->biases;
 
-    for (size_t i = 0; i < BT_ARRAY_LEN(parts); i++) {
-        tensor_t *const t =
-            (parts[i].n_out == 0)
-                ? add_vector(w, parts[i].n_in, 1.0f, 0.3f)
-                : add_tensor(w, parts[i].type, parts[i].n_in, parts[i].n_out);
+    if (!f->no_norms_before) {
+        add_norm(w, layer, "attn_norm", m->dim);
+    }
+    if (m->second_norm) {
+        add_norm(w, layer, "attn_norm_2", m->dim);
+    }
+    add_attention(w, layer, mixed);
+    if (f->norms_after) {
+        add_norm(w, layer, "post_attention_norm", m->dim);
+        add_norm(w, layer, "post_ffw_norm", m->dim);
+    }
+    if (!f->no_norms_before && !f->one_norm) {
+        add_norm(w, layer, "ffn_norm", m->dim);
+    }
+    if (!f->plain_ffn && !fused) {
+        add_matrix(w, layer, "ffn_gate", m->type, m->dim, m->ffn_dim,
+                   other_bias);
+    }
+    add_matrix(w, layer, "ffn_up", m->type, m->dim,
+               fused ? 2 * (uint64_t)m->ffn_dim : m->ffn_dim, other_bias);
+    add_matrix(w, layer, "ffn_down", mixed, m->ffn_dim, m->dim, other_bias);
+}
 
-        snprintf(t->name, sizeof(t->name), "blk.%u.%s.weight", layer,
-                 parts[i].name);
-    }
-    if (m->attn_sinks) {
-        snprintf(add_vector(w, m->n_heads, 0.5f, 1.5f)->name, NAME_BYTES,
-                 "blk.%u.attn_sinks.weight", layer);
-    }
+static void add_factors(writer_t *w, const char *name)
+{
+    snprintf(add_vector(w, rope_dims(w->model) / 2, 4.0f, 3.0f)->name,
+             NAME_BYTES, "%s", name);
 }
 
 static void add_tensors(writer_t *w)
 {
+    const bt_tiny_family_t *const f = w->family;
     const bt_tiny_model_t *const m = w->model;
     tensor_t *t = add_words(w);
 
     snprintf(t->name, sizeof(t->name), "token_embd.weight");
+    if (f->positions) {
+        t = add_tensor(w, 0 /* F32 */, m->dim, m->context_tokens);
+        snprintf(t->name, sizeof(t->name), "position_embd.weight");
+    }
     if (m->rope_factors) {
-        t = add_vector(w, m->dim / m->n_heads / 2, 4.0f, 3.0f);
-        snprintf(t->name, sizeof(t->name), "rope_freqs.weight");
+        add_factors(w, "rope_freqs.weight");
+    }
+    if (m->long_factors) {
+        add_factors(w, "rope_factors_long.weight");
+        add_factors(w, "rope_factors_short.weight");
     }
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         add_layer(w, layer);
     }
     t = add_vector(w, m->dim, 1.0f, 0.3f);
     snprintf(t->name, sizeof(t->name), "output_norm.weight");
+    if (f->layer_norm && !f->no_norm_bias) {
+        t = add_vector(w, m->dim, 0.0f, 0.3f);
+        snprintf(t->name, sizeof(t->name), "output_norm.bias");
+    }
     if (!m->tied) {
         t = add_words(w);
         snprintf(t->name, sizeof(t->name), "output.weight");
@@ -513,8 +640,9 @@ static bt_status_t write_file(const writer_t *w, const char *path)
 static bool is_possible(const bt_tiny_model_t *m)
 {
     return (m->n_layers > 0) && (m->n_layers < 10000) && (m->dim > 0) &&
-           (m->n_heads > 0) && (m->dim % m->n_heads == 0) &&
-           (m->dim / m->n_heads % 2 == 0) && (m->n_kv_heads > 0) &&
+           (m->n_heads > 0) &&
+           ((m->head_dim != 0) || (m->dim % m->n_heads == 0)) &&
+           (head_dim(m) % 2 == 0) && (m->n_kv_heads > 0) &&
            (m->n_heads % m->n_kv_heads == 0) && (m->ffn_dim > 0) &&
            (m->context_tokens > 0) &&
            (m->n_vocab >= bt_tiny_model_min_vocab()) &&
@@ -523,14 +651,19 @@ static bool is_possible(const bt_tiny_model_t *m)
 
 bt_status_t bt_tiny_model_write(const bt_tiny_model_t *model, const char *path)
 {
-    writer_t w = {.model = model};
+    writer_t w = {.model = model,
+                  .family = bt_tiny_family((model->tensors_of != NULL)
+                                               ? model->tensors_of
+                                               : model->architecture)};
     bt_status_t status;
 
     if (!is_possible(model)) {
         return BT_ERR_INVALID_PARAM;
     }
     bt_strbuf_init(&w.head, HEAD_LIMIT);
-    w.tensors = bt_calloc((size_t)model->n_layers * 10 + 4, sizeof(*w.tensors));
+    w.tensors = bt_calloc((size_t)model->n_layers * MAX_LAYER_TENSORS +
+                              MAX_OTHER_TENSORS,
+                          sizeof(*w.tensors));
     if (w.tensors == NULL) {
         return BT_ERR_NO_MEMORY;
     }

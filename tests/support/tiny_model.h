@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tiny_model.h
  *
- * Writes small, valid GGUF v3 files of the llama architecture with seeded
+ * Writes small, valid GGUF v3 files of any dense architecture with seeded
  * weights and a real byte-level BPE vocabulary, so that tests of the whole
  * cluster need no download. The same arguments give the same bytes everywhere.
  *
@@ -18,11 +18,22 @@
 #include "common/base/status.h"
 
 #define BT_TINY_SAME_TYPE UINT32_MAX
+#define BT_TINY_MAX_KEYS  12
+
+/** A further key "ARCHITECTURE.name". */
+typedef struct bt_tiny_key {
+    const char *name;
+    char type; /**< 'u' 32 bits, 'f' float, 'b' truth value, 's' text, 'p' a
+                    list of truth values, a '1' or '0' of the text each */
+    const char *value; /**< as text */
+} bt_tiny_key_t;
 
 typedef struct bt_tiny_model {
     uint32_t n_layers;
-    uint32_t dim;     /**< a multiple of n_heads */
-    uint32_t n_heads; /**< head_dim = dim / n_heads, even */
+    uint32_t dim; /**< a multiple of n_heads */
+    uint32_t n_heads;
+    uint32_t head_dim;  /**< even; 0: dim / n_heads, and no key */
+    uint32_t rope_dims; /**< of a head; 0: all */
     uint32_t n_kv_heads;
     uint32_t ffn_dim;
     uint32_t n_vocab; /**< at least bt_tiny_model_min_vocab() */
@@ -39,6 +50,9 @@ typedef struct bt_tiny_model {
     uint32_t embd_type;  /**< of token_embd and output */
     bool tied;           /**< no output.weight */
     bool rope_factors;   /**< add rope_freqs.weight */
+    bool long_factors;   /**< add rope_factors_long.weight and _short */
+    bool biases;         /**< of all matrices, whatever the architecture */
+    bool second_norm;    /**< add blk.N.attn_norm_2 */
     float rope_base;
     uint64_t seed;
     bool sampling; /**< recommend temp 0.6, top_k 20, top_p 0.9,
@@ -50,10 +64,15 @@ typedef struct bt_tiny_model {
     float attn_scale;        /**< llama.attention.scale */
     bool attn_sinks;         /**< add blk.N.attn_sinks.weight */
 
+    bt_tiny_key_t keys[BT_TINY_MAX_KEYS];
+    uint32_t n_keys;
+
     const char *chat_template; /**< NULL: ChatML's; "": none */
 
+    const char *architecture; /**< "llama"; tiny_family.c has the others */
+
     /* What a loader must refuse. */
-    const char *architecture; /**< "llama" */
+    const char *tensors_of;   /**< an architecture, NULL: as the file says */
     const char *rope_scaling; /**< llama.rope.scaling.type, or NULL */
     uint32_t n_experts;       /**< llama.expert_count when > 0 */
 } bt_tiny_model_t;

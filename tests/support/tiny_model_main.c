@@ -18,7 +18,9 @@ static const char *const usage =
     "       [--kv-heads N] [--ffn N] [--vocab N] [--context N] [--type NAME]\n"
     "       [--mixed-type NAME] [--embedding-type NAME] [--seed N] [--tied]\n"
     "       [--rope-factors] [--window N] [--soft-cap X] [--attn-scale X]\n"
-    "       [--sinks] [--unused N] [--padding N] [--chat-template TEXT]\n";
+    "       [--sinks] [--unused N] [--padding N] [--chat-template TEXT]\n"
+    "       [--architecture NAME] [--head-dim N] [--rope-dims N]\n"
+    "       [--long-factors] [--second-norm] [--biases] [--key NAME=TYPE:VALUE]...\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
 {
@@ -61,7 +63,23 @@ static int parse_type(const char *text, uint32_t *value_p)
     return -1;
 }
 
-static int parse_option(int index, const char *value, bt_tiny_model_t *m)
+/* "NAME=TYPE:VALUE", bt_tiny_key_t. The text stays, in pieces. */
+static int parse_key(char *text, bt_tiny_model_t *m)
+{
+    char *const type = strchr(text, '=');
+
+    if ((type == NULL) || (type[1] == '\0') || (type[2] != ':') ||
+        (m->n_keys == BT_TINY_MAX_KEYS)) {
+        fprintf(stderr, "baton-tiny-model: %s is no key\n", text);
+        return -1;
+    }
+    *type = '\0';
+    m->keys[m->n_keys++] =
+        (bt_tiny_key_t){.name = text, .type = type[1], .value = type + 3};
+    return 0;
+}
+
+static int parse_option(int index, char *value, bt_tiny_model_t *m)
 {
     uint32_t *const numbers[] = {&m->n_layers,      &m->dim,     &m->n_heads,
                                  &m->n_kv_heads,    &m->ffn_dim, &m->n_vocab,
@@ -89,7 +107,20 @@ static int parse_option(int index, const char *value, bt_tiny_model_t *m)
         m->chat_template = value;
         return 0;
     }
-    if (index >= 17) {
+    if (index == 20) {
+        m->architecture = value;
+        return 0;
+    }
+    if (index == 21) {
+        return parse_number(value, &m->head_dim);
+    }
+    if (index == 22) {
+        return parse_number(value, &m->rope_dims);
+    }
+    if (index == 25) {
+        return parse_key(value, m);
+    }
+    if ((index == 17) || (index == 18)) {
         return parse_number(value,
                             (index == 17) ? &m->n_unused : &m->n_padding);
     }
@@ -100,6 +131,9 @@ static int parse_option(int index, const char *value, bt_tiny_model_t *m)
     m->tied = m->tied || (index == 11);
     m->rope_factors = m->rope_factors || (index == 12);
     m->attn_sinks = m->attn_sinks || (index == 16);
+    m->long_factors = m->long_factors || (index == 23);
+    m->second_norm = m->second_norm || (index == 24);
+    m->biases = m->biases || (index == 26);
     return 0;
 }
 
@@ -126,6 +160,13 @@ int main(int argc, char **argv)
         {"unused", required_argument, NULL, 0},
         {"padding", required_argument, NULL, 0},
         {"chat-template", required_argument, NULL, 0},
+        {"architecture", required_argument, NULL, 0},
+        {"head-dim", required_argument, NULL, 0},
+        {"rope-dims", required_argument, NULL, 0},
+        {"long-factors", no_argument, NULL, 0},
+        {"second-norm", no_argument, NULL, 0},
+        {"key", required_argument, NULL, 0},
+        {"biases", no_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

@@ -389,16 +389,66 @@ static bt_kv_view_t own_view(bt_backend_t *be, const bt_kv_view_t *kv)
 }
 
 static void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
-                       const float *cos_sin, bool interleaved,
-                       const bt_batch_t *batch, const bt_kv_view_t *kv,
-                       uint32_t layer)
+                       const bt_rotation_t *rotation, const bt_batch_t *batch,
+                       const bt_kv_view_t *kv, uint32_t layer)
 {
     const bt_kv_view_t own = own_view(be, kv);
+    bt_rotation_t own_r = *rotation;
 
     (void)batch;
-    cpu_of(be)->ops->rope_store(cpu_of(be), floats(be, qkv), n_heads,
-                                floats(be, cos_sin), interleaved, uploaded(be),
-                                &own, layer);
+    if (rotation->dims > 0) {
+        own_r.cos_sin = floats(be, rotation->cos_sin);
+    }
+    cpu_of(be)->ops->rope_store(cpu_of(be), floats(be, qkv), n_heads, &own_r,
+                                uploaded(be), &own, layer);
+}
+
+static void layer_norm(bt_backend_t *be, const float *x, const float *weight,
+                       const float *bias, float eps, uint32_t n_rows,
+                       uint32_t dim, float *out)
+{
+    cpu_of(be)->ops->layer_norm(cpu_of(be), floats(be, x), floats(be, weight),
+                                (bias == NULL) ? NULL : floats(be, bias), eps,
+                                n_rows, dim, floats(be, out));
+}
+
+static void head_norm(bt_backend_t *be, float *x, const float *weight,
+                      float eps, uint32_t n_rows, size_t row_floats, size_t at,
+                      uint32_t n_heads, uint32_t dim)
+{
+    cpu_of(be)->ops->head_norm(cpu_of(be), floats(be, x), floats(be, weight),
+                               eps, n_rows, row_floats, at, n_heads, dim);
+}
+
+static void add_positions(bt_backend_t *be, const bt_weight_t *w,
+                          const bt_batch_t *batch, float *x)
+{
+    (void)batch;
+    cpu_of(be)->ops->add_positions(cpu_of(be), w, uploaded(be), floats(be, x));
+}
+
+static void activate(bt_backend_t *be, bt_activation_t act, bool gated,
+                     const float *x, uint32_t n_rows, uint32_t dim, float *out)
+{
+    cpu_of(be)->ops->activate(cpu_of(be), act, gated, floats(be, x), n_rows,
+                              dim, floats(be, out));
+}
+
+static void add_bias(bt_backend_t *be, float *x, const float *bias,
+                     uint32_t n_rows, uint32_t dim)
+{
+    cpu_of(be)->ops->add_bias(cpu_of(be), floats(be, x), floats(be, bias),
+                              n_rows, dim);
+}
+
+static void scale(bt_backend_t *be, float *x, float factor, size_t n)
+{
+    cpu_of(be)->ops->scale(cpu_of(be), floats(be, x), factor, n);
+}
+
+static void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
+{
+    cpu_of(be)->ops->soft_cap(cpu_of(be), floats(be, x), cap, n);
 }
 
 static void attention(bt_backend_t *be, const bt_attention_t *a,
@@ -476,9 +526,16 @@ static const bt_kernels_ops_t trap_ops = {
     .embed = embed,
     .matmul = matmul,
     .rmsnorm = rmsnorm,
+    .layer_norm = layer_norm,
+    .head_norm = head_norm,
     .rope_store = rope_store,
+    .add_positions = add_positions,
     .attention = attention,
     .silu_mul = silu_mul,
+    .activate = activate,
+    .add_bias = add_bias,
+    .scale = scale,
+    .soft_cap = soft_cap,
     .add = add,
     .gather_rows = gather_rows,
     .copy_columns = copy_columns,

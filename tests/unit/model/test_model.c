@@ -302,9 +302,9 @@ static void hparams_are_those_of_the_file(void **state)
     assert_int_equal(hp.ffn_dim, 96);
     assert_int_equal(hp.n_vocab, 288);
     assert_int_equal(hp.context_tokens, 512);
-    assert_true(hp.rope_base == 500000.0f);
-    assert_true(hp.rope_scale == 1.0f);
-    assert_true(hp.rms_eps == 1e-5f);
+    assert_true(hp.rope.base == 500000.0f);
+    assert_true(hp.rope.scale == 1.0f);
+    assert_true(hp.norm_eps == 1e-5f);
     assert_int_equal(bt_hparams_max_dim(&hp), 480); /* (9 + 6) * 32 */
     bt_gguf_close(gguf);
 }
@@ -408,8 +408,8 @@ static void what_the_forward_pass_does_not_know_is_refused_by_name(void **state)
     tiny.n_experts = 8;
     assert_refused(&tiny, BT_ERR_UNSUPPORTED, "llama.expert_count is 8");
     tiny = bt_tiny_model_default();
-    tiny.rope_scaling = "yarn";
-    assert_refused(&tiny, BT_ERR_UNSUPPORTED, "in the way yarn");
+    tiny.rope_scaling = "dynamic";
+    assert_refused(&tiny, BT_ERR_UNSUPPORTED, "in the way dynamic");
 }
 
 /* The bytes of a tiny model, to be altered. */

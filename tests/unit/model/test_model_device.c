@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model on a back end with memory of its own, and what a back end is asked
  * for: sizes, ids instead of logits, parts of attention that it may lack. */
-#include "tests/unit/model/rig.h"
+#include "tests/unit/model/families.h"
 
 #include "inference/model/sampler.h"
 #include "kernels/batch.h"
@@ -65,6 +65,27 @@ static void own_memory_and_one_upload_a_step_give_the_host_s_bits(void **state)
         /* embed; rope_store and attention of each layer; two gathers */
         assert_int_equal(bt_trap_batch_operations(trap.be),
                          n_steps * (1 + 2 * LAYERS + 2));
+        free_logits(&p);
+        free_rig(&host);
+        free_trap_rig(&trap);
+    }
+}
+
+static void families_give_the_host_s_bits_in_own_memory_too(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
+        rig_t host = make_rig(&tiny, 1);
+        rig_t trap = make_trap_rig(&tiny, BT_KV_F16);
+        logits_of_prompt_t p = run_whole(&host);
+        uint32_t blocks[N_BLOCKS / 8];
+
+        fill_blocks(blocks, 16);
+        forward_range(&trap, p.tokens, 0, 33, blocks, p.other);
+        forward_range(&trap, p.tokens, 33, N_TOKENS - 33, blocks,
+                      p.other + (size_t)33 * trap.n_vocab);
+        assert_memory_equal(p.other, p.whole, p.bytes);
         free_logits(&p);
         free_rig(&host);
         free_trap_rig(&trap);
@@ -330,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(own_memory_and_one_upload_a_step_give_the_host_s_bits),
+        BT_TEST(families_give_the_host_s_bits_in_own_memory_too),
         BT_TEST(ids_are_those_that_the_sampler_draws_from_the_logits),
         BT_TEST(only_what_leaves_nothing_to_choose_is_the_best),
         BT_TEST(memory_of_a_device_is_told_apart),

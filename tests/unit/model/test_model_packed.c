@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models whose weights are in the shared file. */
-#include "tests/unit/model/rig.h"
+#include "tests/unit/model/families.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -52,8 +52,10 @@ static void remove_folder(const char *dir)
 static void shared_weights_give_the_bits_of_private_ones(void **state)
 {
     (void)state;
-    for (int v = 0; v < N_VARIANTS; v++) {
-        const bt_tiny_model_t tiny = variant(v);
+    for (size_t v = 0; v < N_VARIANTS + N_FAMILIES; v++) {
+        const bt_tiny_model_t tiny =
+            (v < N_VARIANTS) ? variant((int)v)
+                             : family_tiny(&family_cases[v - N_VARIANTS]);
         bt_gguf_t *const gguf = open_tiny(&tiny);
         char dir[] = "/tmp/baton-test-model-XXXXXX";
         rig_t rigs[3];

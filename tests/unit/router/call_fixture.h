@@ -314,6 +314,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.vertex_predict_route = "";
     w->config.max_queue = 8;
     w->config.prefill_order = "fcfs";
+    w->config.model_targets = "";
     w->config.scheduler_policy = "guaranteed_no_evict";
     w->config.max_logits_bytes = 65536;
     w->config.client_buffer_bytes = 65536;

@@ -2,9 +2,13 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "inference/model/model_priv.h"
+#include "inference/model/arch/family.h"
 
-static const bt_arch_t *const archs[] = {&bt_arch_llama};
+#define ENTRY(name) &bt_arch_##name,
+#define NAME(name)  ", " #name
+
+static const bt_arch_t *const archs[] = {BT_FAMILIES(ENTRY)};
+static const char names[] = BT_FAMILIES(NAME);
 
 const bt_arch_t *bt_arch_find(bt_gguf_str_t name)
 {
@@ -19,5 +23,5 @@ const bt_arch_t *bt_arch_find(bt_gguf_str_t name)
 
 const char *bt_arch_names(void)
 {
-    return "llama";
+    return names + strlen(", ");
 }

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file decoder.h  The state of a dense decoder, between its loader and its
+ *  forward pass. All of it is of the back end. */
+#ifndef BT_INFERENCE_MODEL_ARCH_DECODER_H
+#define BT_INFERENCE_MODEL_ARCH_DECODER_H
+
+#include "inference/model/arch/family.h"
+
+/** (dim) each; NULL as weight: there is no norm. */
+typedef struct bt_norm_weights {
+    float *weight;
+    float *bias; /**< NULL: none */
+} bt_norm_weights_t;
+
+typedef struct bt_layer {
+    bt_norm_weights_t attn_norm;
+    bt_norm_weights_t attn_post_norm;
+    bt_norm_weights_t ffn_norm;
+    bt_norm_weights_t ffn_post_norm;
+    bt_linear_t qkv;
+    float *q_norm; /**< (head_dim, or all heads); NULL: none */
+    float *k_norm;
+    float *attn_sinks; /**< (n_heads), NULL: none */
+    bt_weight_t *attn_output;
+    bt_linear_t up; /**< gate and up, or up alone */
+    bt_weight_t *ffn_down;
+    /* NULL: none */
+    float *qkv_bias;
+    float *attn_output_bias;
+    float *up_bias;
+    float *ffn_down_bias;
+} bt_layer_t;
+
+typedef struct bt_decoder {
+    uint32_t n_layers;
+    bt_layer_t *layers;
+    bt_weight_t *embedding;
+    bt_weight_t *positions; /**< NULL: they are not learned */
+    bt_weight_t *output;    /**< NULL: the embedding's matrix again */
+    float *output_bias;     /**< (n_vocab), NULL: none */
+    bt_norm_weights_t output_norm;
+    float *cos_sin;        /**< of hp->rope, NULL: nothing turns */
+    float *window_cos_sin; /**< of hp->window_rope; NULL: the same */
+
+    /* Activations, rows of the batch. Between two layers all but x are free. */
+    float *x;      /**< dim: what the layers add to */
+    float *x_last; /**< dim: the rows of x whose logits are wanted */
+    float *a;      /**< dim, all heads, or ffn_dim */
+    float *b;      /**< dim, query + key + value, or gate + up */
+    float *c;      /**< dim: what feed-forward reads; NULL: not in parallel */
+    float *part;   /**< one part of a linear of several, NULL: there is none */
+} bt_decoder_t;
+
+/** Outputs of a layer's first matrix of feed-forward. */
+static inline uint32_t bt_decoder_up_dim(const bt_family_t *family,
+                                         const bt_hparams_t *hp)
+{
+    return family->plain_ffn ? hp->ffn_dim : 2 * hp->ffn_dim;
+}
+
+#endif

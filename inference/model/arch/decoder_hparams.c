@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hyper-parameters of a dense decoder: the keys of the GGUF specification,
+ * under the name of the family. */
+#include <math.h>
+
+#include "common/base/assert.h"
+#include "inference/model/arch/family.h"
+#include "inference/model/arch/keys.h"
+#include "inference/model/arch/rope.h"
+
+/* Larger than any model; they keep products of two inside 64 bits. */
+#define MAX_WIDTH   (1u << 20)
+#define MAX_HEADS   8192u
+#define MAX_VOCAB   (1u << 24)
+#define MAX_CONTEXT (1u << 24)
+
+/* ---- what changes the mathematics in ways that a family does not have ---- */
+
+typedef struct refused {
+    const char *name;
+    float neutral;  /* and 0 or false, which means "not used" */
+    unsigned takes; /* families with this bit have it; 0: none */
+} refused_t;
+
+static const refused_t refused[] = {
+    {"attention.clamp_kqv", 0.0f, 0},
+    {"attention.max_alibi_bias", 0.0f, 0},
+    {"attention.temperature_length", 0.0f, 0},
+    {"attention.temperature_scale", 0.0f, 0},
+    {"attention.output_scale", 1.0f, 0},
+    {"attention.shared_kv_layers", 0.0f, 0},
+    {"attention.q_lora_rank", 0.0f, 0},
+    {"attention.kv_lora_rank", 0.0f, 0},
+    {"attention.relative_buckets_count", 0.0f, 0},
+    {"rope.scaling.alpha", 0.0f, 0},
+    {"expert_count", 0.0f, 0},
+    {"nextn_predict_layers", 0.0f, 0},
+    {"n_deepstack_layers", 0.0f, 0},
+    {"embedding_length_per_layer_input", 0.0f, 0},
+    {"altup.num_inputs", 0.0f, 0},
+    {"activation_sparsity_scale", 0.0f, 0},
+    {"swiglu_clamp_exp", 0.0f, 0},
+    {"rescale_every_n_layers", 0.0f, 0},
+    {"ssm.conv_kernel", 0.0f, 0},
+    {"decoder_block_count", 0.0f, 0},
+    {"swin_norm", 0.0f, 0},
+    {"attention.sliding_window", 0.0f, BT_TAKES_WINDOW},
+    {"final_logit_softcapping", 0.0f, BT_TAKES_LOGIT_CAP},
+    {"logit_scale", 1.0f, BT_TAKES_LOGIT_SCALE},
+    {"embedding_scale", 1.0f, BT_TAKES_EMBEDDING_SCALE},
+    {"residual_scale", 1.0f, BT_TAKES_RESIDUAL_SCALE},
+};
+
+/* Of a number or a truth value. @return false: it is neither */
+static bool value_of(const bt_gguf_t *gguf, const char *key, float *value_p)
+{
+    uint32_t n;
+    bool flag;
+
+    if (bt_gguf_get_f32(gguf, key, value_p) == BT_OK) {
+        return true;
+    }
+    if (bt_gguf_get_u32(gguf, key, &n) == BT_OK) {
+        *value_p = (float)n;
+        return true;
+    }
+    if (bt_gguf_get_bool(gguf, key, &flag) == BT_OK) {
+        *value_p = flag ? 1.0f : 0.0f;
+        return true;
+    }
+    return false;
+}
+
+static bt_status_t check_refused(const bt_keys_t *keys,
+                                 const bt_family_t *family)
+{
+    char key[BT_KEY_BYTES];
+    bool causal = true;
+    float f;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(refused); i++) {
+        bt_key_name(keys, refused[i].name, key);
+        if (((family->takes & refused[i].takes) != 0) ||
+            !bt_gguf_has(keys->gguf, key)) {
+            continue;
+        }
+        if (!value_of(keys->gguf, key, &f)) {
+            return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                                  "key %s is no single number; such %s models "
+                                  "are not supported",
+                                  key, keys->prefix);
+        }
+        if ((f != 0.0f) && (f != refused[i].neutral)) {
+            return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                                  "key %s is %g; such %s models are not "
+                                  "supported",
+                                  key, (double)f, keys->prefix);
+        }
+    }
+    if (bt_keys_have(keys, "rope.dimension_sections")) {
+        return bt_keys_refuse(
+            keys, BT_ERR_UNSUPPORTED,
+            "the model's positions have several sections "
+            "(key %s), which is not supported",
+            bt_key_name(keys, "rope.dimension_sections", key));
+    }
+    bt_key_name(keys, "attention.causal", key);
+    if ((bt_gguf_get_bool(keys->gguf, key, &causal) == BT_OK) && !causal) {
+        return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                              "the model's attention is not causal, which is "
+                              "not supported");
+    }
+    return BT_OK;
+}
+
+/* ---- sizes ---- */
+
+static bt_status_t read_sizes(const bt_keys_t *keys, const bt_family_t *family,
+                              bt_hparams_t *hp)
+{
+    const struct {
+        const char *name;
+        uint32_t max;
+        uint32_t *value_p;
+    } sizes[] = {
+        {"block_count", BT_MAX_LAYERS, &hp->n_layers},
+        {"embedding_length", MAX_WIDTH, &hp->dim},
+        {"feed_forward_length", MAX_WIDTH, &hp->ffn_dim},
+        {"attention.head_count", MAX_HEADS, &hp->n_heads},
+        {"context_length", MAX_CONTEXT, &hp->context_tokens},
+    };
+    bt_status_t status = BT_OK;
+
+    (void)family;
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(sizes)); i++) {
+        status = bt_keys_number(keys, sizes[i].name, 1, sizes[i].max,
+                                sizes[i].value_p);
+    }
+    if (status == BT_OK) {
+        hp->n_kv_heads = hp->n_heads;
+        status = bt_keys_number_if(keys, "attention.head_count_kv", 1,
+                                   hp->n_heads, &hp->n_kv_heads);
+    }
+    return status;
+}
+
+/* Keys' and values', of layers with a window too, must be all the same. */
+static bt_status_t check_other_dims(const bt_keys_t *keys, uint32_t head_dim)
+{
+    static const char *const names[] = {"attention.value_length",
+                                        "attention.key_length_swa",
+                                        "attention.value_length_swa"};
+    char key[BT_KEY_BYTES];
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        uint32_t dim = head_dim;
+        const bt_status_t status =
+            bt_keys_number_if(keys, names[i], 0, UINT32_MAX, &dim);
+
+        if (status != BT_OK) {
+            return status;
+        }
+        if (dim != head_dim) {
+            return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                                  "keys of %u dimensions and another number, "
+                                  "%u (key %s), are not supported: they must "
+                                  "be equal",
+                                  head_dim, dim,
+                                  bt_key_name(keys, names[i], key));
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t read_head_dim(const bt_keys_t *keys,
+                                 const bt_family_t *family, bt_hparams_t *hp)
+{
+    bt_status_t status;
+
+    (void)family;
+    if (hp->n_heads % hp->n_kv_heads != 0) {
+        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                              "%u query heads cannot share %u key and value "
+                              "heads",
+                              hp->n_heads, hp->n_kv_heads);
+    }
+    hp->head_dim = hp->dim / hp->n_heads;
+    if (!bt_keys_have(keys, "attention.key_length") &&
+        (hp->dim % hp->n_heads != 0)) {
+        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                              "a width of %u cannot be split into %u heads",
+                              hp->dim, hp->n_heads);
+    }
+    status = bt_keys_number_if(keys, "attention.key_length", 2,
+                               MAX_WIDTH / MAX_HEADS * 8, &hp->head_dim);
+    if (status != BT_OK) {
+        return status;
+    }
+    if ((hp->head_dim == 0) || (hp->head_dim % 2 != 0)) {
+        return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                              "heads of %u dimensions are not supported: the "
+                              "number must be even",
+                              hp->head_dim);
+    }
+    return check_other_dims(keys, hp->head_dim);
+}
+
+static bt_status_t read_vocab(const bt_keys_t *keys, const bt_family_t *family,
+                              bt_hparams_t *hp)
+{
+    const bt_gguf_tensor_t *const embedding =
+        bt_gguf_tensor(keys->gguf, "token_embd.weight");
+    uint64_t n_listed = 0;
+    uint64_t n_tokens;
+
+    (void)family;
+    if (embedding == NULL) {
+        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                              "tensor token_embd.weight is missing from the "
+                              "file");
+    }
+    if (embedding->dims[1] > MAX_VOCAB) {
+        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                              "a vocabulary of %llu tokens is absurd",
+                              (unsigned long long)embedding->dims[1]);
+    }
+    hp->n_vocab = (uint32_t)embedding->dims[1];
+    if ((bt_gguf_array_len(keys->gguf, "tokenizer.ggml.tokens", &n_listed) ==
+         BT_OK) &&
+        (n_listed > hp->n_vocab)) {
+        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                              "the file lists %llu tokens, but "
+                              "token_embd.weight has only %u rows",
+                              (unsigned long long)n_listed, hp->n_vocab);
+    }
+    if ((n_listed > 0) && (bt_gguf_n_vocab(keys->gguf, &n_tokens) == BT_OK)) {
+        hp->n_vocab = (uint32_t)n_tokens;
+    }
+    return BT_OK;
+}
+
+/* ---- numbers of the computation ---- */
+
+static bt_status_t read_eps(const bt_keys_t *keys, const bt_family_t *family,
+                            bt_hparams_t *hp)
+{
+    const char *const name = family->layer_norm
+                                 ? "attention.layer_norm_epsilon"
+                                 : "attention.layer_norm_rms_epsilon";
+    char key[BT_KEY_BYTES];
+    const bt_status_t status = bt_keys_positive(keys, name, &hp->norm_eps);
+
+    return (status == BT_ERR_NOT_FOUND)
+               ? bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                                "key %s is missing from the file",
+                                bt_key_name(keys, name, key))
+               : status;
+}
+
+/* One for each layer, true where it has the window. */
+static bt_status_t read_windowed_list(const bt_keys_t *keys, const char *key,
+                                      uint64_t n, bt_hparams_t *hp)
+{
+    if (n < hp->n_layers) {
+        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                              "key %s has %llu values for %u layers", key,
+                              (unsigned long long)n, hp->n_layers);
+    }
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        bool has_window = false;
+
+        if (bt_gguf_array_bool(keys->gguf, key, i, &has_window) != BT_OK) {
+            return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                                  "key %s is no list of truth values", key);
+        }
+        if (has_window) {
+            bt_layer_add(&hp->windowed, i);
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t read_windowed(const bt_keys_t *keys,
+                                 const bt_family_t *family, bt_hparams_t *hp)
+{
+    const char *const name = "attention.sliding_window_pattern";
+    uint32_t period = family->window_period;
+    char key[BT_KEY_BYTES];
+    uint64_t n;
+    bt_status_t status;
+
+    if (hp->attn_window == 0) {
+        return BT_OK;
+    }
+    bt_key_name(keys, name, key);
+    if (bt_gguf_array_len(keys->gguf, key, &n) == BT_OK) {
+        return read_windowed_list(keys, key, n, hp);
+    }
+    status = bt_keys_number_if(keys, name, 0, BT_MAX_LAYERS, &period);
+    for (uint32_t i = 0; (status == BT_OK) && (i < hp->n_layers); i++) {
+        if ((period == 0) || (i % period < period - 1)) {
+            bt_layer_add(&hp->windowed, i);
+        }
+    }
+    return status;
+}
+
+static bt_status_t read_attention(const bt_keys_t *keys,
+                                  const bt_family_t *family, bt_hparams_t *hp)
+{
+    const bool wide = (family->wide_scale_layers != 0) &&
+                      (hp->n_layers == family->wide_scale_layers);
+    bt_status_t status;
+
+    hp->attn_scale = wide ? 1.0f / sqrtf((float)(hp->dim / hp->n_heads))
+                          : 1.0f / sqrtf((float)hp->head_dim);
+    status = bt_keys_positive_if(keys, "attention.scale", &hp->attn_scale);
+    if (status == BT_OK) {
+        status = bt_keys_positive_if(keys, "attn_logit_softcapping",
+                                     &hp->attn_soft_cap);
+    }
+    hp->attn_window = family->window;
+    if (status == BT_OK) {
+        status = bt_keys_number_if(keys, "attention.sliding_window", 0,
+                                   UINT32_MAX, &hp->attn_window);
+    }
+    return (status == BT_OK) ? read_windowed(keys, family, hp) : status;
+}
+
+static void set_turned(const bt_family_t *family, bt_hparams_t *hp)
+{
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        const bool skipped = (family->unturned_period != 0) &&
+                             ((i + 1) % family->unturned_period == 0);
+        const bool unseen =
+            family->window_turns && !bt_layer_in(&hp->windowed, i);
+
+        if (!family->learned_positions && !skipped && !unseen) {
+            bt_layer_add(&hp->turned, i);
+        }
+    }
+}
+
+static bt_status_t read_positions(const bt_keys_t *keys,
+                                  const bt_family_t *family, bt_hparams_t *hp)
+{
+    bt_status_t status;
+
+    set_turned(family, hp);
+    if (family->learned_positions) {
+        return BT_OK;
+    }
+    status = bt_rope_read(keys, hp->head_dim, hp->context_tokens, &hp->rope);
+    if (status != BT_OK) {
+        return status;
+    }
+    hp->window_rope = hp->rope;
+    if (family->window_rope_unscaled) {
+        bt_rope_unscale(&hp->window_rope);
+    }
+    if (family->window_rope_base > 0.0f) {
+        hp->window_rope.base = family->window_rope_base;
+    }
+    return bt_keys_positive_if(keys, "rope.freq_base_swa",
+                               &hp->window_rope.base);
+}
+
+static bt_status_t read_scales(const bt_keys_t *keys, const bt_family_t *family,
+                               bt_hparams_t *hp)
+{
+    const struct {
+        const char *name;
+        float *value_p;
+    } scales[] = {
+        {"embedding_scale", &hp->embedding_scale},
+        {"residual_scale", &hp->residual_scale},
+        {"logit_scale", &hp->logit_scale},
+        {"final_logit_softcapping", &hp->logit_soft_cap},
+    };
+    bt_status_t status = BT_OK;
+
+    hp->embedding_scale =
+        family->scaled_embedding ? sqrtf((float)hp->dim) : 1.0f;
+    hp->residual_scale = 1.0f;
+    hp->logit_scale = 1.0f;
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(scales)); i++) {
+        status = bt_keys_positive_if(keys, scales[i].name, scales[i].value_p);
+    }
+    if (family->logit_scale_divides) {
+        hp->logit_scale = 1.0f / hp->logit_scale;
+    }
+    hp->parallel = family->parallel;
+    if ((status == BT_OK) && family->parallel_key) {
+        hp->parallel = true;
+        status = bt_keys_bool_if(keys, "use_parallel_residual", &hp->parallel);
+    }
+    return status;
+}
+
+bt_status_t bt_decoder_hparams(const bt_arch_t *arch, const bt_gguf_t *gguf,
+                               char *why, size_t why_bytes, bt_hparams_t *hp_p)
+{
+    static bt_status_t (*const readers[])(
+        const bt_keys_t *, const bt_family_t *, bt_hparams_t *) = {
+        read_sizes,  read_head_dim, read_attention, read_positions,
+        read_scales, read_eps,      read_vocab};
+    const bt_keys_t keys = {gguf, arch->name, why, why_bytes};
+    bt_hparams_t hp = {0};
+    bt_status_t status = check_refused(&keys, arch->family);
+
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(readers)); i++) {
+        status = readers[i](&keys, arch->family, &hp);
+    }
+    if (status == BT_OK) {
+        *hp_p = hp;
+    }
+    return status;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Falcon: attention and feed-forward in parallel, behind one norm (7B) or a
+ * norm each (40B and later). Source: Almazrouei et al., "The Falcon Series of
+ * Open Language Models". */
+#include "inference/model/arch/family.h"
+
+const bt_arch_t bt_arch_falcon = {
+    .name = "falcon",
+    BT_DECODER,
+    .family =
+        &(const bt_family_t){
+            .layer_norm = true,
+            .biases = BT_BIAS_NORM,
+            .plain_ffn = true,
+            .act = BT_ACT_GELU_ERF,
+            .parallel = true,
+            .one_norm = true,
+            .pairs_apart = true,
+        },
+};

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file keys.h  Keys "ARCHITECTURE.name" of a model file, read and checked,
+ * with a reason for the user where one cannot be taken. */
+#ifndef BT_INFERENCE_MODEL_ARCH_KEYS_H
+#define BT_INFERENCE_MODEL_ARCH_KEYS_H
+
+#include "inference/gguf/gguf.h"
+
+typedef struct bt_keys {
+    const bt_gguf_t *gguf;
+    const char *prefix; /**< the architecture's name */
+    char *why;
+    size_t why_bytes;
+} bt_keys_t;
+
+#define BT_KEY_BYTES 96 /* of a whole key */
+
+/** "PREFIX.name". @param key  BT_KEY_BYTES of room @return key */
+const char *bt_key_name(const bt_keys_t *keys, const char *name, char *key);
+
+/** Write the reason and return @a status. */
+bt_status_t bt_keys_refuse(const bt_keys_t *keys, bt_status_t status,
+                           const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+bool bt_keys_have(const bt_keys_t *keys, const char *name);
+
+/** A whole number from @a min to @a max.
+ *  @retval BT_ERR_BAD_FILE  It is missing, too. */
+BT_MUST_CHECK bt_status_t bt_keys_number(const bt_keys_t *keys,
+                                         const char *name, uint32_t min,
+                                         uint32_t max, uint32_t *value_p);
+/** The same; where there is no such key *value_p stays. */
+BT_MUST_CHECK bt_status_t bt_keys_number_if(const bt_keys_t *keys,
+                                            const char *name, uint32_t min,
+                                            uint32_t max, uint32_t *value_p);
+
+/** A finite number above 0.
+ *  @retval BT_ERR_NOT_FOUND  no such key; no reason is written
+ *  @retval BT_ERR_BAD_FILE */
+BT_MUST_CHECK bt_status_t bt_keys_positive(const bt_keys_t *keys,
+                                           const char *name, float *value_p);
+/** The same; where there is no such key, or it is 0, which means that it is not
+ *  used, *value_p stays. */
+BT_MUST_CHECK bt_status_t bt_keys_positive_if(const bt_keys_t *keys,
+                                              const char *name, float *value_p);
+
+/** A truth value; where there is no such key *value_p stays. */
+BT_MUST_CHECK bt_status_t bt_keys_bool_if(const bt_keys_t *keys,
+                                          const char *name, bool *value_p);
+
+bool bt_str_is(bt_gguf_str_t str, const char *text);
+
+#endif

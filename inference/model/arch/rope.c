@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/model/arch/rope.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+#define DEFAULT_BASE 10000.0f
+#define DEFAULT_FAST 32.0f
+#define DEFAULT_SLOW 1.0f
+
+/* ---- keys ---- */
+
+/* How much larger YaRN makes queries and keys: Peng et al., equation 22. */
+static float yarn_magnitude(float factor, float weight)
+{
+    return (factor <= 1.0f) ? 1.0f : 0.1f * weight * logf(factor) + 1.0f;
+}
+
+static bt_status_t read_yarn(const bt_keys_t *keys, float factor,
+                             bt_rope_t *rope)
+{
+    float weight = 0.0f;
+    bt_status_t status;
+
+    rope->mix = 1.0f;
+    rope->fast = DEFAULT_FAST;
+    rope->slow = DEFAULT_SLOW;
+    status =
+        bt_keys_positive_if(keys, "rope.scaling.yarn_ext_factor", &rope->mix);
+    if (status == BT_OK) {
+        status = bt_keys_positive_if(keys, "rope.scaling.yarn_beta_fast",
+                                     &rope->fast);
+    }
+    if (status == BT_OK) {
+        status = bt_keys_positive_if(keys, "rope.scaling.yarn_beta_slow",
+                                     &rope->slow);
+    }
+    if (status == BT_OK) {
+        status = bt_keys_positive_if(keys, "rope.scaling.yarn_log_multiplier",
+                                     &weight);
+    }
+    rope->magnitude = yarn_magnitude(factor, 1.0f);
+    if (weight > 0.0f) {
+        rope->magnitude /= yarn_magnitude(factor, weight);
+    }
+    return (status == BT_OK)
+               ? bt_keys_positive_if(keys, "rope.scaling.yarn_attn_factor",
+                                     &rope->magnitude)
+               : status;
+}
+
+static bt_status_t read_scaling(const bt_keys_t *keys, bt_rope_t *rope)
+{
+    bt_gguf_str_t type = {.data = "linear", .len = 6};
+    float factor = 1.0f;
+    float magnitude = 1.0f;
+    char key[BT_KEY_BYTES];
+    bt_status_t status;
+
+    bt_key_name(keys, "rope.scaling.type", key);
+    if (bt_gguf_has(keys->gguf, key) &&
+        (bt_gguf_get_str(keys->gguf, key, &type) != BT_OK)) {
+        return bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a text",
+                              key);
+    }
+    if (!bt_str_is(type, "none") && !bt_str_is(type, "linear") &&
+        !bt_str_is(type, "yarn") && !bt_str_is(type, "longrope")) {
+        return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                              "the model's positions are scaled in the way "
+                              "%.*s; none, linear, yarn and longrope are "
+                              "supported",
+                              (type.len > 64) ? 64 : (int)type.len, type.data);
+    }
+    /* An old name, then the one of today. */
+    status = bt_keys_positive_if(keys, "rope.scale_linear", &factor);
+    if (status == BT_OK) {
+        status = bt_keys_positive_if(keys, "rope.scaling.factor", &factor);
+    }
+    if (status == BT_OK) {
+        status =
+            bt_keys_positive_if(keys, "rope.scaling.attn_factor", &magnitude);
+    }
+    if (status == BT_OK) {
+        status = bt_keys_number_if(keys, "rope.scaling.original_context_length",
+                                   1, UINT32_MAX, &rope->trained_tokens);
+    }
+    if ((status == BT_OK) && bt_str_is(type, "yarn")) {
+        status = read_yarn(keys, factor, rope);
+    }
+    rope->scale = bt_str_is(type, "none") ? 1.0f : 1.0f / factor;
+    rope->magnitude *= magnitude;
+    return status;
+}
+
+bt_status_t bt_rope_read(const bt_keys_t *keys, uint32_t head_dim,
+                         uint32_t context_tokens, bt_rope_t *rope_p)
+{
+    bt_rope_t rope = {.dims = head_dim,
+                      .base = DEFAULT_BASE,
+                      .scale = 1.0f,
+                      .magnitude = 1.0f,
+                      .trained_tokens = context_tokens};
+    uint32_t window_dims;
+    bt_status_t status;
+
+    status = bt_keys_positive_if(keys, "rope.freq_base", &rope.base);
+    if (status == BT_OK) {
+        status = bt_keys_number_if(keys, "rope.dimension_count", 0, UINT32_MAX,
+                                   &rope.dims);
+    }
+    window_dims = rope.dims;
+    if (status == BT_OK) {
+        status = bt_keys_number_if(keys, "rope.dimension_count_swa", 0,
+                                   UINT32_MAX, &window_dims);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    if ((rope.dims == 0) || (rope.dims > head_dim) || (rope.dims % 2 != 0) ||
+        (window_dims != rope.dims)) {
+        return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                              "the model rotates %u of %u dimensions of a "
+                              "head, %u where a layer has a window; an even "
+                              "number, the same in all layers, is supported",
+                              rope.dims, head_dim, window_dims);
+    }
+    status = read_scaling(keys, &rope);
+    if (status == BT_OK) {
+        *rope_p = rope;
+    }
+    return status;
+}
+
+void bt_rope_unscale(bt_rope_t *rope)
+{
+    rope->scale = 1.0f;
+    rope->magnitude = 1.0f;
+    rope->mix = 0.0f;
+}
+
+/* ---- the table ---- */
+
+/* The pair that turns n times in the trained context. */
+static double pair_of_turns(const bt_rope_t *rope, double n)
+{
+    return rope->dims * log(rope->trained_tokens / (n * 2.0 * M_PI)) /
+           (2.0 * log((double)rope->base));
+}
+
+/* How much of a pair's frequency is scaled: Peng et al., section 3.2, with the
+ * two bounds rounded outwards to whole pairs as its authors do. */
+static double scaled_part(const bt_rope_t *rope, uint32_t i)
+{
+    double low;
+    double high;
+    double ramp;
+
+    if (!(rope->mix > 0.0f)) {
+        return 1.0;
+    }
+    low = fmax(0.0, floor(pair_of_turns(rope, (double)rope->fast)));
+    high =
+        fmin(rope->dims - 1.0, ceil(pair_of_turns(rope, (double)rope->slow)));
+    ramp = (i - low) / fmax(0.001, high - low);
+    return 1.0 - (double)rope->mix * (1.0 - fmin(1.0, fmax(0.0, ramp)));
+}
+
+/* cos and sin of position * frequency, in double. */
+static void fill(const bt_rope_t *rope, uint32_t n_positions,
+                 const float *factors, float *table)
+{
+    const uint32_t half = rope->dims / 2;
+    const double magnitude = (double)rope->magnitude;
+
+    for (uint32_t i = 0; i < half; i++) {
+        const double exponent = -2.0 * i / (double)rope->dims;
+        const double part = scaled_part(rope, i);
+        double frequency = pow((double)rope->base, exponent);
+
+        if (part < 1.0) {
+            frequency *= part * (double)rope->scale + (1.0 - part);
+        } else {
+            frequency *= (double)rope->scale;
+        }
+        if (factors != NULL) {
+            frequency /= (double)factors[i];
+        }
+        for (uint32_t p = 0; p < n_positions; p++) {
+            float *const pair = &table[((size_t)p * half + i) * 2];
+
+            pair[0] = (float)(cos(p * frequency) * magnitude);
+            pair[1] = (float)(sin(p * frequency) * magnitude);
+        }
+    }
+}
+
+/* The tensor with the factors. @return NULL: there is none */
+static const char *factors_name(const bt_loader_t *loader,
+                                const bt_rope_t *rope)
+{
+    static const char *const freqs = "rope_freqs.weight";
+    static const char *const is_long = "rope_factors_long.weight";
+    static const char *const is_short = "rope_factors_short.weight";
+
+    if (bt_loader_has(loader, freqs)) {
+        return freqs;
+    }
+    if (!bt_loader_has(loader, is_long) && !bt_loader_has(loader, is_short)) {
+        return NULL;
+    }
+    return (loader->config->context_tokens > rope->trained_tokens) ? is_long
+                                                                   : is_short;
+}
+
+/* The factors of both lengths are read, so that none counts as unknown. */
+static bt_status_t read_factors(bt_loader_t *loader, const bt_rope_t *rope,
+                                float **factors_p)
+{
+    static const char *const all[] = {"rope_freqs.weight",
+                                      "rope_factors_long.weight",
+                                      "rope_factors_short.weight"};
+    const char *const used = factors_name(loader, rope);
+    bt_status_t status = BT_OK;
+
+    for (size_t i = 0; (status == BT_OK) && (used != NULL) && (i < 3); i++) {
+        float *factors = NULL;
+
+        if (!bt_loader_has(loader, all[i]) && (all[i] != used)) {
+            continue;
+        }
+        status = bt_loader_values(loader, all[i], rope->dims / 2, &factors);
+        for (uint32_t j = 0; (status == BT_OK) && (j < rope->dims / 2); j++) {
+            if (!(factors[j] > 0.0f) || !isfinite(factors[j])) {
+                status = bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                                        "factor %u of tensor %s is %g", j,
+                                        all[i], (double)factors[j]);
+            }
+        }
+        if ((status == BT_OK) && (strcmp(all[i], used) == 0)) {
+            *factors_p = factors;
+        } else {
+            bt_free(factors);
+        }
+    }
+    return status;
+}
+
+bt_status_t bt_rope_load(bt_loader_t *loader, const bt_rope_t *rope,
+                         float **ptr_p)
+{
+    const uint32_t n_positions = loader->config->context_tokens;
+    float *factors = NULL;
+    float *table = NULL;
+    bt_status_t status = read_factors(loader, rope, &factors);
+
+    if (status == BT_OK) {
+        status = bt_loader_buffer(loader, n_positions, rope->dims, ptr_p);
+    }
+    if ((status != BT_OK) || loader->dry) {
+        goto out;
+    }
+    table = bt_calloc((size_t)n_positions * rope->dims, sizeof(*table));
+    if (table == NULL) {
+        status = bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                                "out of memory for %u positions", n_positions);
+        goto out;
+    }
+    fill(rope, n_positions, factors, table);
+    status = loader->be->ops->copy_in(loader->be, *ptr_p, table,
+                                      (size_t)n_positions * rope->dims *
+                                          sizeof(*table));
+    if (status != BT_OK) {
+        bt_loader_fail(loader, status, "the position table: %s",
+                       bt_status_str(status));
+    }
+out:
+    bt_free(table);
+    bt_free(factors);
+    return status;
+}

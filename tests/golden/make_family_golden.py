@@ -1,0 +1,423 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Expected logits of tiny models of every family, computed without any of Baton's code.
+
+usage: make_family_golden.py [--check] BATON_TINY_MODEL OUT_DIR [CASE ...]
+
+As make_tiny_golden.py, whose roundings are used: a model file for each case, its forward
+pass in float64 by numpy. Before a file is written, the same pass without the roundings
+must agree with PyTorch `transformers`, whose model of the family is given the file's
+tensors (names by the gguf package's map; what llama.cpp's converter does to them, undone).
+--check compares and writes nothing. Needs numpy, gguf, torch and transformers (pip).
+
+Format of the .txt files: a line of arguments for the generator, a line of token ids, a line
+of row numbers, then of each of those rows the logits of every ninth token.
+"""
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf import GGUFReader
+from gguf.quants import dequantize
+from make_tiny_golden import TOKENS, as_stored, attention, bf16, eight_bits
+
+KEPT_ROWS = [0, 11, 33, 39]
+EVERY = 9
+CONTEXT = 256  # that the test asks for
+CLOSE = 2e-5  # of float32 in parts of transformers; measured 4e-6 at most
+
+CASES = {
+    "llama_bias": ["--architecture", "llama", "--seed", "31", "--biases"],
+    "llama_window": ["--architecture", "llama", "--seed", "32", "--window", "11"],
+    "llama_linear": ["--architecture", "llama", "--seed", "33", "--key", "rope.scaling.type=s:linear",
+                     "--key", "rope.scaling.factor=f:4"],
+    "llama_yarn": ["--architecture", "llama", "--seed", "34", "--context", "256", "--key", "rope.scaling.type=s:yarn",
+                   "--key", "rope.scaling.factor=f:4", "--key", "rope.scaling.original_context_length=u:64"],
+    "qwen2": ["--architecture", "qwen2", "--seed", "41"],
+    "qwen3": ["--architecture", "qwen3", "--seed", "142", "--head-dim", "24", "--tied"],
+    "gemma": ["--architecture", "gemma", "--seed", "43", "--head-dim", "24", "--tied"],
+    "gemma2": ["--architecture", "gemma2", "--seed", "44", "--layers", "3", "--head-dim", "24", "--tied",
+               "--window", "11", "--soft-cap", "1.5", "--key", "final_logit_softcapping=f:3"],
+    "gemma3": ["--architecture", "gemma3", "--seed", "245", "--layers", "3", "--head-dim", "24", "--tied",
+               "--window", "11", "--key", "rope.freq_base_swa=f:1000", "--key", "rope.scaling.type=s:linear",
+               "--key", "rope.scaling.factor=f:8", "--key", "attention.sliding_window_pattern=p:101"],
+    "phi3": ["--architecture", "phi3", "--seed", "46", "--rope-dims", "12", "--window", "29"],
+    "phi3_short": ["--architecture", "phi3", "--seed", "47", "--context", "512", "--long-factors",
+                   "--key", "rope.scaling.type=s:longrope", "--key", "rope.scaling.attn_factor=f:1.25",
+                   "--key", "rope.scaling.original_context_length=u:300"],
+    "phi3_long": ["--architecture", "phi3", "--seed", "47", "--context", "512", "--long-factors",
+                  "--key", "rope.scaling.type=s:longrope", "--key", "rope.scaling.attn_factor=f:1.25",
+                  "--key", "rope.scaling.original_context_length=u:32"],
+    "granite": ["--architecture", "granite", "--seed", "48", "--attn-scale", "0.3", "--key", "embedding_scale=f:3",
+                "--key", "residual_scale=f:0.4", "--key", "logit_scale=f:2.5"],
+    "olmo2": ["--architecture", "olmo2", "--seed", "49"],
+    "internlm2": ["--architecture", "internlm2", "--seed", "50"],
+    "smollm3": ["--architecture", "smollm3", "--seed", "351", "--layers", "4", "--kv-heads", "1", "--tied"],
+    "gpt2": ["--architecture", "gpt2", "--seed", "152", "--kv-heads", "4", "--ffn", "256", "--tied"],
+    "gptneox": ["--architecture", "gptneox", "--seed", "53", "--kv-heads", "4", "--rope-dims", "4",
+                "--key", "use_parallel_residual=b:true"],
+    "gptneox_serial": ["--architecture", "gptneox", "--seed", "54", "--kv-heads", "4", "--rope-dims", "8",
+                       "--key", "use_parallel_residual=b:false"],
+    "falcon": ["--architecture", "falcon", "--seed", "55", "--kv-heads", "1", "--ffn", "256", "--tied"],
+    "falcon_40b": ["--architecture", "falcon", "--seed", "56", "--ffn", "256", "--second-norm"],
+    "starcoder2": ["--architecture", "starcoder2", "--seed", "57", "--window", "11", "--tied"],
+    "cohere2": ["--architecture", "cohere2", "--seed", "358", "--layers", "4", "--window", "11", "--tied",
+                "--key", "logit_scale=f:0.25"],
+    "qwen2_q4_k": ["--architecture", "qwen2", "--seed", "59", "--dim", "256", "--heads", "8", "--ffn", "256",
+                   "--type", "Q4_K", "--mixed-type", "Q6_K", "--embedding-type", "Q8_0"],
+    "gemma2_bf16": ["--architecture", "gemma2", "--seed", "60", "--tied", "--window", "11", "--type", "BF16",
+                    "--embedding-type", "BF16", "--soft-cap", "1.5", "--key", "final_logit_softcapping=f:3"],
+}
+
+# What a family differs in, as its authors' papers and transformers have it.
+LAYER_NORM = {"gpt2", "gptneox", "falcon", "starcoder2", "cohere2"}
+PLAIN = {"gpt2", "gptneox", "falcon", "starcoder2"}
+PAIRS_APART = {"qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gptneox", "falcon", "starcoder2"}
+WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "cohere2": 4}
+
+
+def erf(x):
+    return np.vectorize(math.erf)(x)
+
+
+ACTS = {
+    "silu": lambda x: x / (1.0 + np.exp(-x)),
+    "tanh": lambda x: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x ** 3))),
+    "erf": lambda x: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0))),
+}
+
+
+def activation_of(arch):
+    return "tanh" if arch in ("gemma", "gemma2", "gemma3", "gpt2", "starcoder2") else \
+        "erf" if arch in ("gptneox", "falcon") else "silu"
+
+
+def rope(x, freq, magnitude, apart):
+    """x (tokens, heads, dim); pair i of the first 2 len(freq) dimensions turns by pos * freq[i]."""
+    n, half = x.shape[0], len(freq)
+    angle = np.arange(n)[:, None] * freq[None, :]
+    cos, sin = (np.cos(angle) * magnitude)[:, None, :], (np.sin(angle) * magnitude)[:, None, :]
+    out = x.copy()
+    one, two = (slice(0, half), slice(half, 2 * half)) if apart else (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+    out[..., one] = x[..., one] * cos - x[..., two] * sin
+    out[..., two] = x[..., one] * sin + x[..., two] * cos
+    return out
+
+
+class Model:
+    """One file's model. exact: without the roundings of kernels.h."""
+
+    def __init__(self, path, exact):
+        reader = GGUFReader(path)
+        self.exact = exact
+        self.fields = reader.fields
+        self.w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
+        self.kinds = {t.name: t.tensor_type.name for t in reader.tensors}
+        self.arch = reader.fields["general.architecture"].contents()
+        self.n_layers, self.n_heads = self.key("block_count"), self.key("attention.head_count")
+        self.n_kv, self.dim = self.key("attention.head_count_kv"), self.key("embedding_length")
+        self.head_dim = self.key("attention.key_length", self.dim // self.n_heads)
+        self.window = self.key("attention.sliding_window", 0)
+
+    def key(self, name, default=None):
+        field = self.fields.get(f"{self.arch}.{name}")
+        return default if field is None else field.contents()
+
+    def times(self, x, name):
+        rounding = {"F32": lambda x: x, "F16": lambda x: x, "BF16": bf16}.get(self.kinds[name], eight_bits)
+        return (x if self.exact else rounding(x)) @ self.w[name].T
+
+    def linear(self, x, name):
+        bias = self.w.get(name + ".bias", 0.0)
+        return self.times(x, name + ".weight") + bias
+
+    def norm(self, x, name):
+        if name + ".weight" not in self.w:
+            return x
+        if self.arch in LAYER_NORM:
+            x = x - x.mean(axis=-1, keepdims=True)
+            eps = self.key("attention.layer_norm_epsilon")
+        else:
+            eps = self.key("attention.layer_norm_rms_epsilon")
+        x = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+        return x * self.w[name + ".weight"] + self.w.get(name + ".bias", 0.0)
+
+    def windowed(self, layer):
+        period, pattern = WINDOW_PERIOD.get(self.arch, 0), self.key("attention.sliding_window_pattern")
+        if pattern is not None:
+            return bool(pattern[layer])
+        return self.window > 0 and (period == 0 or (layer + 1) % period != 0)
+
+    def turn(self, x, layer):
+        if self.arch == "gpt2" or (self.arch == "smollm3" and (layer + 1) % 4 == 0) or \
+                (self.arch == "cohere2" and not self.windowed(layer)):
+            return x
+        dims = self.key("rope.dimension_count")
+        base, kind = self.key("rope.freq_base"), self.key("rope.scaling.type", "none")
+        factor, magnitude = self.key("rope.scaling.factor", 1.0), self.key("rope.scaling.attn_factor", 1.0)
+        local = self.arch == "gemma3" and self.windowed(layer)
+        if local:
+            base, factor = self.key("rope.freq_base_swa"), 1.0
+        freq = base ** (-2.0 * np.arange(dims // 2) / dims)
+        if kind == "yarn":  # section 3.2 of the paper: turns in the trained context, 32 and 1
+            trained = self.key("rope.scaling.original_context_length")
+            low, high = (dims * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1))
+            low, high = max(math.floor(low), 0), min(math.ceil(high), dims - 1)
+            ramp = np.clip((np.arange(dims // 2) - low) / max(high - low, 0.001), 0, 1)
+            freq = freq / factor * ramp + freq * (1 - ramp)
+            magnitude = 0.1 * math.log(factor) + 1.0
+        else:
+            freq = freq / factor
+        if "rope_factors_long.weight" in self.w:
+            is_long = CONTEXT > self.key("rope.scaling.original_context_length")
+            freq = freq / self.w["rope_factors_long.weight" if is_long else "rope_factors_short.weight"]
+        return rope(x, freq, magnitude, self.arch in PAIRS_APART)
+
+    def heads(self, x, layer):
+        n, at = x.shape[0], f"blk.{layer}."
+        if at + "attn_qkv.weight" in self.w:
+            qkv = self.linear(x, at + "attn_qkv")
+            q_dim, kv_dim = self.n_heads * self.head_dim, self.n_kv * self.head_dim
+            q, k, v = qkv[:, :q_dim], qkv[:, q_dim:q_dim + kv_dim], qkv[:, q_dim + kv_dim:]
+        else:
+            q, k, v = (self.linear(x, at + f"attn_{name}") for name in "qkv")
+        if self.arch == "olmo2":
+            q, k = self.norm(q, at + "attn_q_norm"), self.norm(k, at + "attn_k_norm")
+        q, k, v = (m.reshape(n, -1, self.head_dim) for m in (q, k, v))
+        if self.arch != "olmo2":
+            q, k = self.norm(q, at + "attn_q_norm"), self.norm(k, at + "attn_k_norm")
+        q, k = self.turn(q, layer), self.turn(k, layer)
+        scale = self.key("attention.scale", 1 / math.sqrt(self.head_dim))
+        window = self.window if self.windowed(layer) else 0
+        cap = self.key("attn_logit_softcapping", 0)
+        if self.exact:
+            return exact_attention(q, k, v, scale, window, cap)
+        return attention(q, as_stored(k), as_stored(v), scale, window, cap, None)
+
+    def feed_forward(self, x, layer):
+        at = f"blk.{layer}."
+        act = ACTS[activation_of(self.arch)]
+        up = self.linear(x, at + "ffn_up")
+        if self.arch in PLAIN:
+            up = act(up)
+        elif self.arch == "phi3":
+            gate, up = np.split(up, 2, axis=1)
+            up = act(gate) * up
+        else:
+            up = act(self.linear(x, at + "ffn_gate")) * up
+        return self.linear(up, at + "ffn_down")
+
+    def layer(self, x, layer):
+        at = f"blk.{layer}."
+        second = at + "attn_norm_2.weight" in self.w
+        normed = self.norm(x, at + "attn_norm")
+        read = self.norm(x, at + "attn_norm_2") if second else normed
+        if self.arch == "olmo2":
+            read = x
+        a = self.norm(self.linear(self.heads(read, layer), at + "attn_output"), at + "post_attention_norm")
+        scale = self.key("residual_scale", 1.0)
+        if self.arch in ("falcon", "cohere2"):
+            return x + a + self.feed_forward(normed, layer)
+        if self.key("use_parallel_residual", False):
+            return x + a + self.feed_forward(self.norm(x, at + "ffn_norm"), layer)
+        x = x + scale * a
+        f = self.feed_forward(self.norm(x, at + "ffn_norm"), layer)
+        return x + scale * self.norm(f, at + "post_ffw_norm")
+
+    def forward(self, tokens):
+        x = self.w["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
+        if self.arch.startswith("gemma"):
+            x = x * math.sqrt(self.dim)
+        if self.arch == "gpt2":
+            x = x + self.w["position_embd.weight"][:len(tokens)]
+        for layer in range(self.n_layers):
+            x = self.layer(x, layer)
+        x = self.norm(x, "output_norm")
+        logits = self.times(x, "output.weight" if "output.weight" in self.w else "token_embd.weight")
+        scale, cap = self.key("logit_scale", 1.0), self.key("final_logit_softcapping", 0)
+        logits = logits / scale if self.arch == "granite" else logits * scale
+        return cap * np.tanh(logits / cap) if cap else logits
+
+
+def exact_attention(q, k, v, scale, window, cap):
+    n, n_heads, _ = q.shape
+    apart = np.arange(n)[:, None] - np.arange(n)[None, :]
+    seen = (apart >= 0) & ((window == 0) | (apart < window))
+    out = np.zeros_like(q)
+    for h in range(n_heads):
+        g = h * k.shape[1] // n_heads
+        scores = q[:, h] @ k[:, g].T * scale
+        scores = np.where(seen, cap * np.tanh(scores / cap) if cap else scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out[:, h] = weights / weights.sum(axis=1, keepdims=True) @ v[:, g]
+    return out.reshape(n, -1)
+
+
+# ---- transformers ----
+
+def hf_config(m):
+    """The configuration in the words of transformers."""
+    import transformers
+    common = dict(vocab_size=m.w["token_embd.weight"].shape[0], hidden_size=m.dim, num_hidden_layers=m.n_layers,
+                  num_attention_heads=m.n_heads, num_key_value_heads=m.n_kv, head_dim=m.head_dim,
+                  intermediate_size=m.key("feed_forward_length"), max_position_embeddings=m.key("context_length"),
+                  rms_norm_eps=1e-5, tie_word_embeddings="output.weight" not in m.w, attn_implementation="eager",
+                  bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    kind = m.key("rope.scaling.type", "default")
+    turns = {"rope_theta": m.key("rope.freq_base"), "rope_type": kind}
+    if kind in ("linear", "yarn"):
+        turns["factor"] = m.key("rope.scaling.factor")
+    if kind in ("yarn", "longrope"):
+        turns["original_max_position_embeddings"] = m.key("rope.scaling.original_context_length")
+    if kind == "longrope":
+        turns |= {"attention_factor": m.key("rope.scaling.attn_factor"),
+                  "long_factor": m.w["rope_factors_long.weight"].tolist(),
+                  "short_factor": m.w["rope_factors_short.weight"].tolist()}
+    part = m.key("rope.dimension_count") / m.head_dim
+    if part != 1:
+        turns["partial_rotary_factor"] = part
+    common["rope_parameters"] = turns
+    windows = dict(sliding_window=m.window, layer_types=[
+        "sliding_attention" if m.windowed(i) else "full_attention" for i in range(m.n_layers)])
+    a = m.arch
+    if a == "llama" and m.window:
+        return transformers.MistralConfig(**common, sliding_window=m.window)
+    if a in ("llama", "internlm2"):
+        return transformers.LlamaConfig(**common)
+    if a in ("qwen2", "qwen3"):
+        return getattr(transformers, a.capitalize() + "Config")(**common)
+    if a == "gemma":
+        return transformers.GemmaConfig(**common, hidden_act="gelu_pytorch_tanh")
+    if a == "gemma2":
+        return transformers.Gemma2Config(**common, **windows, query_pre_attn_scalar=m.head_dim,
+                                         attn_logit_softcapping=m.key("attn_logit_softcapping"),
+                                         final_logit_softcapping=m.key("final_logit_softcapping"))
+    if a == "gemma3":
+        common["rope_parameters"] = {"full_attention": turns, "sliding_attention": {
+            "rope_type": "default", "rope_theta": m.key("rope.freq_base_swa")}}
+        return transformers.Gemma3TextConfig(**common, **windows, query_pre_attn_scalar=m.head_dim)
+    if a == "phi3":
+        if kind == "longrope":
+            common["original_max_position_embeddings"] = turns["original_max_position_embeddings"]
+        return transformers.Phi3Config(**common, sliding_window=m.window or None)
+    if a == "granite":
+        return transformers.GraniteConfig(**common, attention_multiplier=m.key("attention.scale"),
+                                          embedding_multiplier=m.key("embedding_scale"),
+                                          residual_multiplier=m.key("residual_scale"),
+                                          logits_scaling=m.key("logit_scale"))
+    if a == "olmo2":
+        return transformers.Olmo2Config(**common)
+    if a == "smollm3":
+        return transformers.SmolLM3Config(**common, no_rope_layer_interval=4)
+    if a == "gpt2":
+        return transformers.GPT2Config(vocab_size=common["vocab_size"], n_embd=m.dim, n_layer=m.n_layers,
+                                       n_head=m.n_heads, n_positions=m.key("context_length"),
+                                       layer_norm_epsilon=1e-5, attn_implementation="eager")
+    if a == "gptneox":
+        turns["partial_rotary_factor"] = part
+        return transformers.GPTNeoXConfig(**common, layer_norm_eps=1e-5, rotary_pct=part, hidden_act="gelu",
+                                          use_parallel_residual=m.key("use_parallel_residual"))
+    if a == "falcon":
+        new = "blk.0.attn_norm_2.weight" in m.w
+        del common["head_dim"]
+        return transformers.FalconConfig(**common, layer_norm_epsilon=1e-5, new_decoder_architecture=new,
+                                         num_kv_heads=m.n_kv, multi_query=not new, parallel_attn=True, bias=False,
+                                         alibi=False, ffn_hidden_size=m.key("feed_forward_length"))
+    if a == "starcoder2":
+        return transformers.Starcoder2Config(**common, norm_epsilon=1e-5, use_bias=True, sliding_window=m.window,
+                                             hidden_act="gelu_pytorch_tanh")
+    return transformers.Cohere2Config(**common, **windows, layer_norm_eps=1e-5, logit_scale=m.key("logit_scale"))
+
+
+def unpermute(w, n_heads):
+    """llama.cpp's files have a head's pairs side by side; transformers has them apart."""
+    return w.reshape(n_heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def hf_tensor(m, gguf_name, hf_name):
+    w, a = m.w[gguf_name], m.arch
+    # Of these families the converter permutes; of Cohere 2 it does not, since transformers too
+    # has its pairs side by side.
+    if a in ("llama", "internlm2", "granite", "smollm3"):
+        if ".attn_q." in gguf_name:
+            return unpermute(w, m.n_heads)
+        if ".attn_k." in gguf_name:
+            return unpermute(w, m.n_kv)
+    if a.startswith("gemma") and hf_name.endswith("norm.weight"):
+        return w - 1
+    if a == "gpt2" and w.ndim == 2 and re.search(r"c_(attn|proj|fc)\.weight", hf_name):
+        return w.T
+    if "attn_qkv" in gguf_name and a in ("gptneox", "falcon"):
+        d, g = m.head_dim, m.n_heads // m.n_kv
+        q, k, v = np.split(w, [m.n_heads * d, (m.n_heads + m.n_kv) * d])
+        parts = [q.reshape(m.n_kv, g, d, -1), k.reshape(m.n_kv, 1, d, -1), v.reshape(m.n_kv, 1, d, -1)]
+        return np.concatenate(parts, axis=1).reshape(w.shape)
+    return w
+
+
+def transformers_logits(m, tokens):
+    import torch
+    import transformers
+    transformers.logging.set_verbosity_error()
+    config = hf_config(m)
+    if m.arch == "llama" and any("attn_q.bias" in name for name in m.w):
+        config.attention_bias = config.mlp_bias = True
+    model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
+    names = gguf.get_tensor_name_map({v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[m.arch], m.n_layers)
+    used = set()
+    state = {}
+    for name, old in model.state_dict().items():
+        if name.endswith((".attn.bias", "masked_bias", "inv_freq")):
+            continue
+        ours = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if m.arch == "internlm2" and ours is None:
+            ours = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, m.n_layers).get_name(
+                name, try_suffixes=(".weight", ".bias"))
+        if name == "lm_head.weight":
+            ours = "output.weight" if "output.weight" in m.w else "token_embd.weight"
+        if ours is None:
+            raise SystemExit(f"{m.arch}: nothing in the file for {name}")
+        used.add(ours)
+        w = torch.tensor(hf_tensor(m, ours, name))
+        assert w.shape == old.shape, (name, ours, w.shape, old.shape)
+        state[name] = w
+    left = set(m.w) - used - {n for n in m.w if n.startswith("rope_f")}
+    assert not left, left
+    model.load_state_dict(state, strict=False)
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0].numpy()
+
+
+def main():
+    args = sys.argv[1:]
+    check = args[0] == "--check"
+    tool, out_dir, *wanted = args[1:] if check else args
+    bad = False
+    for name in wanted or CASES:
+        with tempfile.TemporaryDirectory() as tmp:
+            path = str(Path(tmp) / "tiny.gguf")
+            subprocess.run([tool, path, *CASES[name]], check=True)
+            exact = Model(path, True)
+            apart = np.abs(exact.forward(TOKENS) - transformers_logits(exact, TOKENS)).max()
+            logits = Model(path, False).forward(TOKENS)
+        rounding = np.abs(logits - exact.forward(TOKENS)).max() if not check else 0
+        print(f"{name}: {apart:.2g} from transformers, roundings {rounding:.2g}, spread {logits.std():.2g}")
+        if not apart < CLOSE:
+            print(f"{name}: too far apart")
+            bad = True
+            continue
+        if check:
+            continue
+        lines = [" ".join(CASES[name]), " ".join(map(str, TOKENS)), " ".join(map(str, KEPT_ROWS))]
+        lines += [" ".join(f"{v:.8g}" for v in logits[row][::EVERY]) for row in KEPT_ROWS]
+        (Path(out_dir) / f"family_{name}.txt").write_text("\n".join(lines) + "\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
