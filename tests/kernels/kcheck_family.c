@@ -266,8 +266,11 @@ static void check_soft_cap(size_t n, bool extreme)
 /* Rows of two sequences get those of their positions, from packed weights. */
 static void check_positions(const kc_type_t *type)
 {
-    const bt_ragged_seq_t seqs[] = {{.row = 0, .n_rows = 3, .pos = 4},
-                                    {.row = 3, .n_rows = 1, .pos = 36}};
+    static const uint32_t block =
+        0; /* there is no cache, but a batch names it */
+    const bt_ragged_seq_t seqs[] = {
+        {.row = 0, .n_rows = 3, .pos = 4, .blocks = &block},
+        {.row = 3, .n_rows = 1, .pos = 36, .blocks = &block}};
     const bt_batch_t batch = {.tokens = kc_tokens,
                               .seqs = seqs,
                               .n_rows = 4,

@@ -94,11 +94,25 @@ void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch,
 void bt_decoder_free(bt_backend_t *be, void *state);
 
 /** All families, by general.architecture. */
-#define BT_FAMILIES(X)                                                         \
-    X(llama)                                                                   \
-    X(qwen2) X(qwen3) X(gemma) X(gemma2) X(gemma3) X(phi3) X(granite) X(olmo2) \
-        X(internlm2) X(smollm3) X(gpt2) X(gptneox) X(falcon) X(starcoder2)     \
-            X(cohere2)
+/* clang-format off */
+#define BT_FAMILIES(X) \
+    X(llama) \
+    X(qwen2) \
+    X(qwen3) \
+    X(gemma) \
+    X(gemma2) \
+    X(gemma3) \
+    X(phi3) \
+    X(granite) \
+    X(olmo2) \
+    X(internlm2) \
+    X(smollm3) \
+    X(gpt2) \
+    X(gptneox) \
+    X(falcon) \
+    X(starcoder2) \
+    X(cohere2)
+/* clang-format on */
 
 #define BT_DECLARE_FAMILY(name) extern const bt_arch_t bt_arch_##name;
 BT_FAMILIES(BT_DECLARE_FAMILY)

@@ -404,7 +404,7 @@ static void other_tensors_are_refused_by_name(void **state)
         {"qwen3", "qwen2", "tensor blk.0.attn_q.bias is missing"},
         {"gemma", "gemma2", "tensor blk.0.post_attention_norm.weight is"},
         {"qwen2", "qwen3", "tensor blk.0.attn_q_norm.weight is missing"},
-        {"falcon", "gpt2", "tensor position_embd.weight is missing"},
+        {"falcon", "gpt2", "tensor blk.0.ffn_norm.weight is missing"},
     };
 
     (void)state;
