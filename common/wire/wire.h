@@ -161,6 +161,8 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_LOCAL_WEIGHED 32u
 /** A prompt that begins like an earlier one computes only the rest there. */
 #define BT_HELLO_KEEPS_PROMPTS 64u
+/** Who generates there starts and ends in batches (--batching-strategy V1). */
+#define BT_HELLO_STATIC_BATCHES 128u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
