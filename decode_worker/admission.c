@@ -183,6 +183,10 @@ static void join(bt_worker_t *w, bt_decode_job_t *dj,
     seq->sched.n_tokens = dj->job.n_tokens + 1;
     seq->sched.n_computed = dj->job.n_tokens;
     dj->job.grower.n_known = dj->job.n_tokens + 1;
+    /* About when #1 was drawn: what came between counts, too. */
+    seq->paced_us = (leader->arrived_us > leader->note.grant_wait_us)
+                        ? leader->arrived_us - leader->note.grant_wait_us
+                        : leader->arrived_us;
     seq->first_index++;
     seq->max_new--;
     seq->copy[0] = dj->job.copy;

@@ -283,6 +283,7 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     job->seq.user = job;
     job->seq.n_prompt = msg->n_prompt;
     job->seq.max_new = msg->max_new;
+    job->seq.itl_us = 1000ull * msg->itl_ms;
     job->seq.first_index = msg->n_tokens - msg->n_prompt;
     job->seq.sampling = msg->sampling;
     job->space = msg->space;

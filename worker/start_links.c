@@ -109,6 +109,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (strcmp(w->config->prefix_cache, "on") == 0) {
         hello->flags |= BT_HELLO_KEEPS_PROMPTS;
     }
+    if (bt_worker_has_static_batches(w->config)) {
+        hello->flags |= BT_HELLO_STATIC_BATCHES;
+    }
     hello->flags |= BT_HELLO_ROWS;
     if (bt_group_is_possible(w)) {
         hello->flags |= BT_HELLO_GROUPS | BT_HELLO_GROUP_PROMPT;

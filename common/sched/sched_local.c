@@ -2,6 +2,7 @@
 #include "common/sched/sched_local.h"
 
 #include "common/sched/sched_target.h"
+#include "common/sched/sched_yield.h"
 
 #define US_MOST (UINT64_C(1) << 42) /* beyond all reason, far from the end */
 
@@ -27,35 +28,61 @@ static uint64_t own_us(const bt_sched_local_t *local,
                                   local->chunk_tokens);
 }
 
-static uint64_t n_chunks(const bt_sched_local_t *local)
+/* Steps of the batch beside so much of prompts: of an iteration they are left
+ * what keeps it within the target, or as long as the step. */
+static uint64_t steps_beside_us(uint64_t prompts_us, uint64_t step_us)
 {
-    const uint32_t held = local->here.n_held;
-    const uint32_t n = (held < local->n_tokens) ? local->n_tokens - held : 1;
+    const uint64_t left_us = (step_us < BT_SCHED_LOCAL_ITL_US / 2)
+                                 ? BT_SCHED_LOCAL_ITL_US - step_us
+                                 : step_us;
 
-    return n / local->chunk_tokens + (n % local->chunk_tokens != 0);
+    return (step_us == 0) ? 0
+                          : times(step_us, prompts_us / left_us +
+                                               (prompts_us % left_us != 0));
+}
+
+/* Those that generate when its turn comes. */
+static uint32_t n_seqs_then(const bt_sched_local_t *local)
+{
+    const uint32_t most = UINT32_MAX - local->n_running;
+
+    return local->n_running +
+           ((local->n_before < most) ? local->n_before : most);
+}
+
+/* Will it have waited there until it wants the cores of those that generate? */
+static bool is_overdue(const bt_sched_local_t *local, uint64_t own_us)
+{
+    const bt_sched_work_t work = {.whole_us = own_us};
+
+    return bt_sched_wants_cores(&work, local->away.ahead_us);
 }
 
 bt_sched_ways_t bt_sched_ways_forecast(const bt_sched_local_t *local)
 {
     const uint64_t away_us = own_us(local, &local->away);
     const uint64_t here_us = own_us(local, &local->here);
+    const uint32_t n_seqs = n_seqs_then(local);
+    const uint64_t prompts_us = sum(local->here.ahead_us, here_us);
     const uint64_t step_us =
-        (local->n_running == 0)
-            ? 0
-            : bt_sched_rates_step_us(&local->batch_rates, local->n_running,
-                                     local->context_tokens);
+        (n_seqs == 0) ? 0
+                      : bt_sched_rates_step_us(&local->batch_rates, n_seqs,
+                                               local->context_tokens);
     bt_sched_ways_t ways = {.is_known = true};
 
-    if ((away_us == 0) || (here_us == 0) ||
-        ((local->n_running > 0) && (step_us == 0))) {
+    if ((away_us == 0) || (here_us == 0) || ((n_seqs > 0) && (step_us == 0))) {
         return (bt_sched_ways_t){.is_known = false};
     }
     ways.away_us = sum(sum(local->away.ahead_us, away_us),
                        bt_sched_rates_transfer_us(&local->transfer_rates,
                                                   local->transfer_bytes));
-    ways.here_us = sum(sum(local->here.ahead_us, here_us),
-                       times(step_us, n_chunks(local)));
-    ways.loss_us = times(here_us, local->n_running);
+    ways.here_us = sum(prompts_us, steps_beside_us(prompts_us, step_us));
+    if (local->is_promised || !is_overdue(local, away_us)) {
+        ways.loss_us = times(here_us, n_seqs);
+    }
+    if (local->is_static && (n_seqs > 0)) {
+        ways.here_us = US_MOST;
+    }
     return ways;
 }
 

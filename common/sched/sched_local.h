@@ -11,9 +11,11 @@
  *          + the transfer of the KV that the decode worker does not have
  *     here = context phases before it at the decode worker
  *          + its own there, of the tokens whose KV is not there
- *          + for each of its chunks a step of the batch, which runs with it
- *     loss = its own there x the sequences that generate there, for each of
- *            them waits so long in all
+ *          + the steps of the batch, which run between: of an iteration prompts
+ *            get what keeps it within the target of inter-token latency
+ *            (sched_chunk.h)
+ *     loss = its own there x the sequences that generate there when its turn
+ *            comes, for each of them waits so long in all
  *
  *     here, if here + loss < away
  *
@@ -22,6 +24,14 @@
  * waits. So where the batch is empty the sooner way is taken, and where it is
  * not what the request gains is more than all of the batch lose. The transfer
  * counts as if none of it left while the prompt is computed.
+ *
+ * A prompt that would wait at the prefill worker until it wants the cores of
+ * those that generate (sched_yield.h) costs them their time wherever it is
+ * computed: here they wait for its chunks, there they sleep for it. Then there
+ * is no loss, unless a time between tokens was promised. A context phase here
+ * is the shorter way to give that time, and while there are any nobody sleeps.
+ *
+ * A static batch (sched_batch.h) that runs takes nobody in: away.
  *
  * Away, where a rate that it takes is not known: the worker's own, or at least
  * those of another one of the same model, which the caller puts in its place. A
@@ -44,6 +54,10 @@
 
 #include "common/sched/sched_cost.h"
 
+/** What an iteration of a decode worker takes at most beside prompts, where it
+ *  does not say it: the default of `--chunk-itl-ms`. */
+#define BT_SCHED_LOCAL_ITL_US 50000u
+
 /** A worker that could compute the prompt. */
 typedef struct bt_sched_site {
     bt_sched_rates_t rates; /**< the context phase's of it, or of another */
@@ -61,6 +75,9 @@ typedef struct bt_sched_local {
     /* At the decode worker. */
     bt_sched_rates_t batch_rates;
     uint32_t n_running;      /**< sequences that generate */
+    uint32_t n_before;       /**< context phases of here.ahead_us: they will */
+    bool is_promised;        /**< some of them have targets between tokens */
+    bool is_static;          /**< batches are closed while they run */
     uint32_t context_tokens; /**< of each, in the mean */
 } bt_sched_local_t;
 

@@ -161,6 +161,8 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_LOCAL_WEIGHED 32u
 /** A prompt that begins like an earlier one computes only the rest there. */
 #define BT_HELLO_KEEPS_PROMPTS 64u
+/** Who generates there starts and ends in batches (--batching-strategy V1). */
+#define BT_HELLO_STATIC_BATCHES 128u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
@@ -195,6 +197,8 @@ typedef struct bt_msg_request {
     /** From arrival to the target of the first token, which is what an order by
      *  deadlines goes by; 0 = none, 1 = also where it is over. */
     uint32_t first_ms;
+    /** Target of the mean time between its tokens; 0 = none. */
+    uint32_t itl_ms;
 } bt_msg_request_t;
 
 /** Where one rank of P may write into the pool of one rank of D. */
@@ -345,6 +349,9 @@ typedef struct bt_msg_stats {
     /** Of sequences that made room for others (common/sched/sched_pause.h):
      *  tokens whose K and V were computed once more. */
     uint64_t pauses, resumes, tokens_recomputed;
+    /** That it slept between iterations, for who wanted its cores
+     *  (common/sched/sched_yield.h). */
+    uint64_t yielded_us;
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

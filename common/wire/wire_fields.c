@@ -120,6 +120,7 @@ static const field_t request_fields[] = {
     COUNTED(FIELD_MORE_IDS, bt_msg_request_t, sampling.end_ids,
             sampling.n_end_ids, 0, BT_MAX_END_IDS),
     U32(bt_msg_request_t, first_ms, 0, ANY),
+    U32(bt_msg_request_t, itl_ms, 0, ANY),
 };
 
 static const field_t sampling_fields[] = {
@@ -256,6 +257,7 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, pauses),
     OF(FIELD_U64, bt_msg_stats_t, resumes),
     OF(FIELD_U64, bt_msg_stats_t, tokens_recomputed),
+    OF(FIELD_U64, bt_msg_stats_t, yielded_us),
 };
 
 static const field_t peer_fields[] = {

@@ -50,7 +50,7 @@ static void *compute_main(void *arg)
             break;
         }
         bt_engine_reset_report(report);
-        bt_engine_give_way(engine);
+        bt_engine_give_way(engine, report);
         set_busy(engine, true);
         bt_engine_take_changes(engine, report);
         bt_engine_want_cores(engine);

@@ -130,9 +130,15 @@ typedef struct bt_seq {
     bt_kv_copy_t copy[BT_KV_MAX_GROUPS];
     bool leave_after_first; /**< prefill worker: out after one token */
     bool tell_layers;       /**< for bt_seq_layers() */
-    bool clear_tail;        /**< the places behind n_tokens in the last block
-                                 are zeroed, before anything is computed: the
-                                 block goes to somebody else */
+    /** Target of the mean time between its tokens, for which it gives no more
+     *  of its time away (sched_yield.h); 0: the engine's, of each iteration. */
+    uint64_t itl_us;
+    /** When the token was drawn after which that mean counts, by bt_now_us();
+     *  0: the first that is drawn here. */
+    uint64_t paced_us;
+    bool clear_tail; /**< the places behind n_tokens in the last block
+                          are zeroed, before anything is computed: the
+                          block goes to somebody else */
     bt_sampling_t sampling;
     const bt_logits_processor_t *processors; /**< n_processors */
     uint32_t n_processors;
@@ -146,6 +152,7 @@ typedef struct bt_seq {
     bt_list_t followers; /**< the engine's: those that it computes for */
     uint64_t late_ns;    /**< the engine's: when it came into an iteration that
                               was under way, its first; 0: at its begin */
+    uint32_t n_unpaced;  /**< the engine's: drawn here until paced_us */
     /* Written by the engine, read by the owner after LEFT. */
     uint32_t n_drawn;
     uint32_t n_iterations;
@@ -184,6 +191,7 @@ typedef struct bt_report {
     bt_sched_step_t work; /**< what took work_ns */
     uint64_t work_ns;     /**< from start_ns until tokens were drawn, without
                                what was computed inside */
+    uint64_t yielded_ns;  /**< slept before it, for who wanted the cores */
     bt_status_t status;   /**< not OK: the device failed; all items are LEFT */
     uint32_t n_items;
     bt_report_item_t *items;

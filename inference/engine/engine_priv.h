@@ -125,8 +125,11 @@ void bt_engine_look_inside(void *engine, uint32_t n_layers);
 /** Say whether prompts here want the cores of others: before each iteration,
  *  and before a sleep. */
 void bt_engine_want_cores(bt_engine_t *engine);
-/** Between iterations: sleep where others want the cores of this one. */
-void bt_engine_give_way(bt_engine_t *engine);
+/** Between iterations: sleep where others want the cores of this one, and note
+ *  in the report for how long. */
+void bt_engine_give_way(bt_engine_t *engine, bt_report_t *report);
+/** A token was drawn: the times between count from the first on. */
+void bt_engine_pace(bt_seq_t *seq);
 
 /* rows.c */
 

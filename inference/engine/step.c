@@ -421,6 +421,7 @@ static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     }
     seq->sched.n_tokens = n + 1;
     seq->n_drawn++;
+    bt_engine_pace(seq);
     if (is_end_id(&seq->sampling, id)) {
         finish = BT_FINISH_STOP;
     } else if (seq->n_drawn == seq->max_new) {

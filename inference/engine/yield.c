@@ -60,9 +60,48 @@ static bool may_give_way(const bt_engine_t *engine)
     return (n > 0) && (n < engine->config.max_seqs);
 }
 
-void bt_engine_give_way(bt_engine_t *engine)
+void bt_engine_pace(bt_seq_t *seq)
+{
+    if ((seq->itl_us > 0) && (seq->paced_us == 0)) {
+        seq->paced_us = bt_now_us();
+        seq->n_unpaced = seq->n_drawn;
+    }
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return (a < b) ? a : b;
+}
+
+/* Of all that run: who has no target of its own spares what is left of the
+ * engine's, at each iteration. */
+static uint64_t least_spare_us(const bt_engine_t *engine, uint64_t step_us,
+                               uint64_t now_us)
+{
+    const uint64_t all_us = engine->chunk.itl_us;
+    const uint64_t others_us = (step_us < all_us) ? all_us - step_us : 0;
+    const bt_list_t *head = &engine->running;
+    uint64_t least_us = UINT64_MAX;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_seq_t *seq = BT_CONTAINER_OF(pos, bt_seq_t, sched.turn.link);
+        const bt_sched_pace_t pace = {
+            .itl_us = seq->itl_us,
+            .spent_us = (now_us > seq->paced_us) ? now_us - seq->paced_us : 0,
+            .n_tokens = seq->n_drawn - seq->n_unpaced,
+        };
+
+        least_us = min_u64(least_us, (seq->itl_us > 0)
+                                         ? bt_sched_spare_us(&pace, step_us)
+                                         : others_us);
+    }
+    return least_us;
+}
+
+void bt_engine_give_way(bt_engine_t *engine, bt_report_t *report)
 {
     const bt_engine_config_t *config = &engine->config;
+    const uint64_t step_us = engine->last_step_ns / 1000;
     uint64_t until_ns;
     uint64_t now_ns;
     uint64_t us;
@@ -76,11 +115,13 @@ void bt_engine_give_way(bt_engine_t *engine)
         !may_give_way(engine)) {
         return;
     }
-    us = bt_sched_yield_us(engine->last_step_ns / 1000, engine->chunk.itl_us);
+    us = bt_sched_yield_us(step_us,
+                           least_spare_us(engine, step_us, now_ns / 1000));
     if (us > 0) {
         atomic_store_explicit(&engine->busy, false, memory_order_relaxed);
         bt_ring_wait_us(engine->inbox, us);
         atomic_store_explicit(&engine->busy, true, memory_order_relaxed);
         bt_engine_mark(engine);
+        report->yielded_ns = bt_now_ns() - now_ns;
     }
 }

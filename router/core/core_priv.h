@@ -244,9 +244,15 @@ void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen);
 /** As many seats as keep the server's target between tokens. */
 void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker);
 
-/** Context phases of a worker that go before that turn, us. */
-uint64_t bt_core_ahead_us(const bt_instance_t *worker,
-                          const bt_sched_turn_t *turn);
+/** Context phases that go first. */
+typedef struct bt_core_ahead {
+    uint64_t us;
+    uint32_t n;
+} bt_core_ahead_t;
+
+/** Those of a worker that go before that turn. */
+bt_core_ahead_t bt_core_ahead_at(const bt_instance_t *worker,
+                                 const bt_sched_turn_t *turn);
 /** Tokens of those that generate, in the mean. */
 uint32_t bt_core_mean_context(const bt_core_t *core);
 

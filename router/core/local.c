@@ -63,25 +63,34 @@ void bt_core_held_now(bt_core_t *core, const bt_leg_t *leg)
 
 /* ---- who generates there ---- */
 
-static uint32_t n_running(const bt_instance_t *worker)
+typedef struct batch {
+    uint32_t n;
+    bool is_promised; /* a time between tokens, to one of them */
+} batch_t;
+
+static batch_t batch_of(const bt_instance_t *worker)
 {
-    uint32_t n = 0;
+    batch_t batch = {0};
 
     for (bt_list_t *pos = worker->legs.next; pos != &worker->legs;
          pos = pos->next) {
         const bt_leg_t *leg = BT_CONTAINER_OF(pos, bt_leg_t, link);
         const bt_attempt_state_t state = leg->gen->attempt.state;
 
-        n += (leg->part != BT_PART_PREFILL) && bt_leg_is_current(leg) &&
-             ((state == BT_ATTEMPT_IS_JOINED) ||
-              (state == BT_ATTEMPT_IS_DECODE));
+        if ((leg->part != BT_PART_PREFILL) && bt_leg_is_current(leg) &&
+            ((state == BT_ATTEMPT_IS_JOINED) ||
+             (state == BT_ATTEMPT_IS_DECODE))) {
+            batch.n++;
+            batch.is_promised =
+                batch.is_promised || (leg->gen->target.itl_ms > 0);
+        }
     }
-    return n;
+    return batch;
 }
 
 void bt_core_count_others(bt_instance_t *worker)
 {
-    const uint32_t ours = n_running(worker);
+    const uint32_t ours = batch_of(worker).n;
     const uint32_t all = worker->stats.generation_requests;
     const uint32_t most = worker->hello.max_batch;
 
@@ -104,7 +113,7 @@ static bt_sched_site_t site_of(const bt_core_t *core,
 
     return (bt_sched_site_t){
         .rates = has_prefill_rates(own) ? *own : core->rates,
-        .ahead_us = bt_core_ahead_us(worker, &gen->turn),
+        .ahead_us = bt_core_ahead_at(worker, &gen->turn).us,
         .n_held = held_at(core, worker, gen, tokens),
     };
 }
@@ -128,6 +137,7 @@ void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
                    bt_core_held_t *held_p)
 {
     const bt_instance_t *p = pick->prefill, *d = pick->weighed;
+    const batch_t batch = batch_of(d);
     bt_sched_local_t local = {
         .n_tokens = bt_gen_n_tokens(gen),
         .chunk_tokens = BT_SCHED_RATES_CHUNK,
@@ -135,7 +145,10 @@ void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
         .here = site_of(core, d, gen, tokens),
         .transfer_rates = p->stats.rates,
         .batch_rates = d->stats.rates,
-        .n_running = n_running(d) + d->n_others,
+        .n_running = batch.n + d->n_others,
+        .n_before = bt_core_ahead_at(d, &gen->turn).n,
+        .is_promised = batch.is_promised,
+        .is_static = (d->hello.flags & BT_HELLO_STATIC_BATCHES) != 0,
         .context_tokens = bt_core_mean_context(core),
     };
     bt_sched_ways_t ways;

@@ -63,6 +63,14 @@ uint32_t bt_core_mean_context(const bt_core_t *core)
     return (uint32_t)core->mean_context;
 }
 
+/* In iterations, what an answer takes at most for each of its tokens: with
+ * static batches it may wait for one that runs, about as long as it takes
+ * itself. */
+static uint32_t rounds_of(const bt_instance_t *worker)
+{
+    return ((worker->hello.flags & BT_HELLO_STATIC_BATCHES) != 0) ? 2 : 1;
+}
+
 void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker)
 {
     const bt_sched_rates_t *rates = &worker->stats.rates;
@@ -76,7 +84,7 @@ void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker)
     }
     /* Forecasts have their mean error on top, and the margin; so has this. */
     times = (1000 + min_u64(rates->decode_error, ERROR_MOST)) *
-            bt_sched_margin_factor(&core->between_margin);
+            bt_sched_margin_factor(&core->between_margin) * rounds_of(worker);
     worker->sched.max_seats =
         bt_sched_rates_seats(rates, bt_core_mean_context(core),
                              (uint64_t)itl_ms * UINT64_C(1000000000) / times,
@@ -86,10 +94,10 @@ void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker)
 
 /* ---- the outlook ---- */
 
-uint64_t bt_core_ahead_us(const bt_instance_t *worker,
-                          const bt_sched_turn_t *turn)
+bt_core_ahead_t bt_core_ahead_at(const bt_instance_t *worker,
+                                 const bt_sched_turn_t *turn)
 {
-    uint64_t us = 0;
+    bt_core_ahead_t ahead = {0};
 
     for (bt_list_t *pos = worker->legs.next; pos != &worker->legs;
          pos = pos->next) {
@@ -97,23 +105,20 @@ uint64_t bt_core_ahead_us(const bt_instance_t *worker,
 
         if ((leg->state == BT_LEG_IS_COMPUTING) && (leg->prefill_us > 0) &&
             !bt_sched_turn_before(turn, &leg->gen->turn)) {
-            us += leg->prefill_us;
+            ahead.us += leg->prefill_us;
+            ahead.n++;
         }
     }
-    return us;
+    return ahead;
 }
-
-typedef struct ahead {
-    uint64_t us;
-    uint32_t n;
-} ahead_t;
 
 /* What waits of a tenant and goes before, until it is so much.
  * @param [in] turn  NULL: all goes before */
-static ahead_t ahead_in(const bt_core_t *core, const bt_core_flow_t *flow,
-                        const bt_sched_turn_t *turn, uint64_t most_us)
+static bt_core_ahead_t ahead_in(const bt_core_t *core,
+                                const bt_core_flow_t *flow,
+                                const bt_sched_turn_t *turn, uint64_t most_us)
 {
-    ahead_t ahead = {0};
+    bt_core_ahead_t ahead = {0};
 
     for (unsigned i = 0; i < BT_NEED_N; i++) {
         const bt_list_t *queue = &flow->waiting[i];
@@ -135,11 +140,12 @@ static ahead_t ahead_in(const bt_core_t *core, const bt_core_flow_t *flow,
 
 /* What waits here and goes before: of its own tenant by the order, of each of
  * the others as much as its weight gets meanwhile. */
-static ahead_t ahead_here(bt_core_t *core, const bt_sched_turn_t *turn,
-                          const bt_gen_tenant_t *tenant, uint64_t prompt_us)
+static bt_core_ahead_t ahead_here(bt_core_t *core, const bt_sched_turn_t *turn,
+                                  const bt_gen_tenant_t *tenant,
+                                  uint64_t prompt_us)
 {
     const double weight = (tenant->weight > 0) ? tenant->weight : 1;
-    ahead_t all = {0};
+    bt_core_ahead_t all = {0};
     bt_list_t *head, *pos, *tmp;
 
     BT_HMAP_FOR_EACH_BUCKET(head, &core->flows)
@@ -162,7 +168,7 @@ static ahead_t ahead_here(bt_core_t *core, const bt_sched_turn_t *turn,
             const bt_core_flow_t *flow =
                 BT_CONTAINER_OF(pos, bt_core_flow_t, by_id);
             const double share = (double)flow->fair.weight / weight;
-            ahead_t its;
+            bt_core_ahead_t its;
 
             if ((flow->id == tenant->id) || (flow->n_waiting == 0)) {
                 continue;
@@ -191,7 +197,7 @@ static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
                         const bt_sched_turn_t *turn, uint32_t n_prompt,
                         survey_t *s)
 {
-    const uint64_t ahead_us = bt_core_ahead_us(worker, turn);
+    const uint64_t ahead_us = bt_core_ahead_at(worker, turn).us;
 
     if ((s->n_prefill == 0) || (ahead_us < s->ahead_us)) {
         s->ahead_us = ahead_us;
@@ -209,11 +215,15 @@ static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
         (w->seats > w->reported_seats) ? w->seats : w->reported_seats;
     const uint32_t running = (uint32_t)min_u64(taken, w->max_seats);
     const uint32_t context = bt_core_mean_context(core);
+    const uint32_t rounds = (running > 0) ? rounds_of(worker) : 1;
     const uint64_t full_us =
+        rounds *
         bt_sched_rates_step_us(&worker->stats.rates, w->max_seats, context);
-    const uint64_t step_us = bt_sched_rates_step_us(
-        &worker->stats.rates,
-        (uint32_t)min_u64((uint64_t)running + n, w->max_seats), context);
+    const uint64_t step_us =
+        rounds * bt_sched_rates_step_us(
+                     &worker->stats.rates,
+                     (uint32_t)min_u64((uint64_t)running + n, w->max_seats),
+                     context);
 
     s->seats += w->max_seats;
     s->taken += taken;
@@ -264,7 +274,8 @@ static bt_sched_outlook_t outlook_of(bt_core_t *core,
     bt_sched_outlook_t o = {.prompt_us = s.prompt_us, .step_us = s.step_us};
     const uint64_t error =
         (s.prefill_error > s.decode_error) ? s.prefill_error : s.decode_error;
-    const ahead_t here = ahead_here(core, turn, &spec->tenant, s.prompt_us);
+    const bt_core_ahead_t here =
+        ahead_here(core, turn, &spec->tenant, s.prompt_us);
     const uint64_t n_ahead = s.taken + here.n + n;
 
     o.error = (uint32_t)min_u64(error, ERROR_MOST);

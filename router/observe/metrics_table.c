@@ -417,6 +417,10 @@ const bt_family_def_t bt_metrics_families[] = {
      "Of a worker's pieces on cores of others, those that were done again "
      "because the core was taken back in the middle",
      SERIES(WORKER(LENT_AGAIN))},
+    {COUNTER, "baton_worker_yielded_seconds_total",
+     "Time that a worker which generates slept between its steps, since prompts "
+     "that had waited too long wanted its cores",
+     SERIES(WORKER(YIELDED_S))},
     {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},
     {COUNTER, "baton_worker_prompt_tokens_total",

@@ -185,6 +185,7 @@ typedef enum bt_worker_cell {
     BT_WC_LENT_PIECES,
     BT_WC_LENT_S,
     BT_WC_LENT_AGAIN,
+    BT_WC_YIELDED_S,
     BT_WC_OPEN_FDS,
     BT_WC_PROMPT_TOKENS,
     BT_WC_REUSED_TOKENS,

@@ -62,6 +62,8 @@ static void fill_seq(bt_seq_t *seq, uint32_t *tokens, const uint32_t *blocks,
     }
 }
 
+static uint64_t said_ns; /* slept, as reports of the last run say */
+
 /* Runs the sequence. @return the shortest time from the end of an iteration to
  * the start of the next, less what the one before took; the first two apart,
  * since a prompt sleeps for nobody and what came before it has no time. */
@@ -74,6 +76,7 @@ static int64_t shortest_sleep(bench_t *b, bt_seq_t *seq)
     uint32_t n = 0;
     bool left = false;
 
+    said_ns = 0;
     assert_int_equal(bt_engine_submit(b->engine, seq), BT_OK);
     while (!left) {
         bt_report_t *report = bt_engine_next(b->engine);
@@ -90,6 +93,7 @@ static int64_t shortest_sleep(bench_t *b, bt_seq_t *seq)
         }
         start = report->start_ns;
         end = report->end_ns;
+        said_ns += report->yielded_ns;
         for (uint32_t i = 0; i < report->n_items; i++) {
             left = left || (report->items[i].kind == BT_REPORT_LEFT);
         }
@@ -113,11 +117,44 @@ static void who_generates_sleeps_as_long_as_its_step_took(void **state)
     fill_seq(&seq, plain, blocks, MAX_NEW);
     (void)shortest_sleep(&b, &seq);
     assert_true(board.n_asked > 0);
+    assert_int_equal(said_ns, 0);
 
     board.wanted_for_ns = 100000000;
     fill_seq(&seq, tokens, blocks, MAX_NEW);
     assert_true(shortest_sleep(&b, &seq) >= 0);
     assert_memory_equal(tokens, plain, sizeof(tokens)); /* I1 */
+    assert_true(said_ns > 0);
+    close_bench(&b);
+}
+
+/* A target of its own that leaves time, and one that no step keeps: of all that
+ * run the one with the least to spare decides, though the engine's leaves ten
+ * seconds. */
+static void who_has_no_time_to_spare_does_not_sleep(void **state)
+{
+    const uint32_t blocks[] = {3, 1, 2};
+    const uint64_t itl_us[] = {10000000, 1};
+    uint32_t tokens[N_TOKENS + MAX_NEW];
+    fake_board_t board = {.wanted_for_ns = 100000000};
+    bt_seq_t seq;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 32);
+    open_with(&b, &board, MAX_SEQS);
+    for (uint32_t i = 0; i < 2; i++) {
+        fill_seq(&seq, tokens, blocks, MAX_NEW);
+        seq.itl_us = itl_us[i];
+        (void)shortest_sleep(&b, &seq);
+        assert_int_equal(said_ns > 0, i == 0);
+        assert_true(seq.paced_us > 0);
+    }
+    /* Its first token came elsewhere, when the machine started. */
+    fill_seq(&seq, tokens, blocks, MAX_NEW);
+    seq.itl_us = 1000;
+    seq.paced_us = 1;
+    (void)shortest_sleep(&b, &seq);
+    assert_int_equal(said_ns, 0);
     close_bench(&b);
 }
 
@@ -199,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(who_generates_sleeps_as_long_as_its_step_took),
+        BT_TEST(who_has_no_time_to_spare_does_not_sleep),
         BT_TEST(who_has_others_waiting_does_not_sleep),
         BT_TEST(a_prompt_that_waited_wants_cores_until_it_is_computed),
         BT_TEST(a_prompt_that_has_just_come_wants_none),

@@ -124,6 +124,7 @@ static inline void play(world_t *w)
         .lent_pieces = 900,
         .lent_us = 1500000,
         .lent_again = 4,
+        .yielded_us = 2250000,
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,

@@ -164,6 +164,59 @@ static void what_others_generate_there_counts(void **state)
     end_world(w);
 }
 
+/* One generates here, with such a target, and three of another router: 16
+ * letters are 16 + 12 here, and 64 that the four lose, 92 in all. Away it is 65
+ * behind three others, and 81 behind four, four times its own. */
+static void the_fifth_of_sixteen(uint32_t flags, uint32_t itl_ms, bool here)
+{
+    const bt_gen_spec_t spec = {.prompt = prompt_of("eight to"),
+                                .max_new = 9,
+                                .sampling = bt_sampling_default(),
+                                .target = {.itl_ms = itl_ms}};
+    world_t *w = &world;
+    bt_msg_t stats = {.type = BT_MSG_STATS};
+    bt_instance_t *p, *d;
+    bt_req_key_t key[5], own;
+    client_t c[5], first = {0};
+
+    start_auto(w, flags, &p, &d);
+    measured(w, p, d);
+    assert_int_equal(bt_core_submit(w->core, &spec, &first, w->now, &first.gen),
+                     BT_OK);
+    bt_prompt_unref(spec.prompt);
+    own = key_at(w, d);
+    run_here(w, d, own);
+    stats.u.stats = d->stats;
+    stats.u.stats.generation_requests = 4;
+    say(w, d, &stats);
+    for (int i = 0; i < 5; i++) {
+        key[i] = ask(w, &c[i], "sixteen letters.", 9, d, (i == 4) && here);
+    }
+    for (int i = 4; i >= 0; i--) {
+        give_up(w, &c[i], ((i == 4) && here) ? NULL : p, d, key[i]);
+    }
+    give_up(w, &first, NULL, d, own);
+    end_world(w);
+}
+
+static void an_overdue_prompt_comes_whatever_the_batch_loses(void **state)
+{
+    (void)state;
+    the_fifth_of_sixteen(0, 0, true);
+}
+
+static void a_batch_with_a_promise_keeps_its_time(void **state)
+{
+    (void)state;
+    the_fifth_of_sixteen(0, 20, false);
+}
+
+static void a_static_batch_takes_nobody_in(void **state)
+{
+    (void)state;
+    the_fifth_of_sixteen(BT_HELLO_STATIC_BATCHES, 0, false);
+}
+
 /* 33 tokens, two blocks of which came with the first answer's KV; one that
  * generates. Here 33 + 9 + 33, or 1 + 9 + 1 where 32 are there. */
 static void what_the_decode_worker_has_needs_no_computing(void **state)
@@ -330,6 +383,9 @@ int main(void)
         BT_TEST(before_anything_is_measured_all_go_away),
         BT_TEST(what_is_under_way_at_either_decides),
         BT_TEST(what_others_generate_there_counts),
+        BT_TEST(an_overdue_prompt_comes_whatever_the_batch_loses),
+        BT_TEST(a_batch_with_a_promise_keeps_its_time),
+        BT_TEST(a_static_batch_takes_nobody_in),
         BT_TEST(what_the_decode_worker_has_needs_no_computing),
         BT_TEST(who_keeps_no_prompts_has_none),
         BT_TEST(a_lost_worker_is_made_up_for),

@@ -175,6 +175,39 @@ static void no_more_are_sent_than_keep_the_time_between_tokens(void **state)
     end_world(w);
 }
 
+/* A batch of its own takes 9 ms; beside one that is there it may wait for that
+ * and then take as long again: 2 x 10. So 22 ms are seats for three, of 11. */
+static void a_static_batch_may_be_waited_for(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t a, b;
+
+    (void)state;
+    core_target = (bt_sched_target_t){.itl_ms = 22};
+    start(w, 10);
+    core_target = (bt_sched_target_t){0};
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join_flags(w, "decode-0", BT_ROLE_DECODE, BT_HELLO_STATIC_BATCHES);
+    measured(w, p);
+    measured(w, d);
+    assert_int_equal(d->sched.max_seats, 3);
+    assert_int_equal(ask(w, &a, "a", 2, (bt_sched_target_t){.itl_ms = 9}),
+                     BT_OK);
+    assert_int_equal(ask(w, &b, "a", 2, (bt_sched_target_t){.itl_ms = 19}),
+                     BT_ERR_TIMED_OUT);
+    late(w, false, 19, 20, 1);
+    assert_int_equal(ask(w, &b, "a", 2, (bt_sched_target_t){.itl_ms = 20}),
+                     BT_OK);
+    bt_core_cancel(w->core, b.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    bt_core_cancel(w->core, a.gen, w->now);
+    ended(w, p, (bt_req_key_t){.id = 1, .attempt = 1});
+    ended(w, d, (bt_req_key_t){.id = 1, .attempt = 1});
+    end_world(w);
+}
+
 static void before_anything_is_measured_all_are_taken(void **state)
 {
     world_t *w = &world;
@@ -193,9 +226,9 @@ static void before_anything_is_measured_all_are_taken(void **state)
     end_world(w);
 }
 
-/* Workers put prompts in order by what is left of it; a re-run with tokens, and
- * who has no target, has none. */
-static void workers_hear_when_the_first_token_is_due(void **state)
+/* Workers put prompts in order by what is left of it, and give no more time
+ * away than the other leaves; who has no target has none. */
+static void workers_hear_the_targets(void **state)
 {
     static const bt_sched_target_t none = {0};
     world_t *w = &world;
@@ -204,16 +237,19 @@ static void workers_hear_when_the_first_token_is_due(void **state)
 
     (void)state;
     start_measured(w, none, &p, &d);
-    assert_int_equal(
-        ask(w, &a, "eight to", 2, (bt_sched_target_t){.ttft_ms = 250}), BT_OK);
+    assert_int_equal(ask(w, &a, "eight to", 2,
+                         (bt_sched_target_t){.ttft_ms = 250, .itl_ms = 40}),
+                     BT_OK);
     assert_int_equal(w->sent[w->n_sent - 1].msg.type, BT_MSG_REQUEST);
     assert_int_equal(w->sent[w->n_sent - 1].msg.u.request.first_ms, 250);
     assert_int_equal(w->sent[w->n_sent - 2].msg.u.request.first_ms, 250);
+    assert_int_equal(w->sent[w->n_sent - 1].msg.u.request.itl_ms, 40);
     bt_core_cancel(w->core, a.gen, w->now);
     ended(w, p, key_at(w, p));
     ended(w, d, key_at(w, d));
     assert_int_equal(ask(w, &b, "eight to", 2, none), BT_OK);
     assert_int_equal(w->sent[w->n_sent - 1].msg.u.request.first_ms, 0);
+    assert_int_equal(w->sent[w->n_sent - 1].msg.u.request.itl_ms, 0);
     bt_core_cancel(w->core, b.gen, w->now);
     ended(w, p, key_at(w, p));
     ended(w, d, key_at(w, d));
@@ -254,8 +290,9 @@ int main(void)
         BT_TEST(who_would_wait_too_long_is_told_at_once),
         BT_TEST(who_finds_all_seats_taken_waits_for_the_next),
         BT_TEST(no_more_are_sent_than_keep_the_time_between_tokens),
+        BT_TEST(a_static_batch_may_be_waited_for),
         BT_TEST(before_anything_is_measured_all_are_taken),
-        BT_TEST(workers_hear_when_the_first_token_is_due),
+        BT_TEST(workers_hear_the_targets),
         BT_TEST(who_was_promised_too_much_is_remembered),
     };
 

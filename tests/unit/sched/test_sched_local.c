@@ -51,17 +51,25 @@ static void the_two_ways_by_hand(void **state)
         /* A queue there, or here. */
         {50, 0, 0, 0, 0, 0, 365, 315, 0, true},
         {50, 60, 0, 0, 0, 0, 365, 375, 0, false},
-        /* One that generates: three steps of 9 ms go with the chunks, and it
-         * waits for the 315 ms in all: 342 + 315 = 657. */
-        {342, 0, 0, 0, 0, 1, 657, 342, 315, false},
-        {343, 0, 0, 0, 0, 1, 658, 342, 315, true},
-        /* Two: steps of 10 ms; 345 + 630 = 975. */
-        {660, 0, 0, 0, 0, 2, 975, 345, 630, false},
-        {661, 0, 0, 0, 0, 2, 976, 345, 630, true},
+        /* One that generates: beside steps of 9 ms there are 41 ms of 50 for
+         * prompts, so there are 8 of them; and it waits for the 315 ms in all:
+         * 315 + 72 + 315 = 702. */
+        {387, 0, 0, 0, 0, 1, 702, 387, 315, false},
+        {388, 0, 0, 0, 0, 1, 703, 387, 315, true},
+        /* Two: 8 steps of 10 ms; 395 + 630 = 1,025. */
+        {710, 0, 0, 0, 0, 2, 1025, 395, 630, false},
+        {711, 0, 0, 0, 0, 2, 1026, 395, 630, true},
+        /* Twenty: steps of 28 ms, and as long for prompts; 315 + 12 x 28. Four
+         * times 315 ms are 1,260: then it costs them their time anyhow. */
+        {1259, 0, 0, 0, 0, 20, 1574, 651, 6300, false},
+        {1260, 0, 0, 0, 0, 20, 1575, 651, 0, true},
+        /* A queue of 315 ms here: 630 + 23 x 28. */
+        {1260, 315, 0, 0, 0, 20, 1575, 1274, 0, true},
+        {1260, 630, 0, 0, 0, 20, 1575, 1897, 0, false},
         /* 200 tokens are here: a chunk of 100, 105 ms. */
         {0, 0, 0, 0, 200, 0, 315, 105, 0, true},
-        {0, 0, 0, 0, 200, 1, 315, 114, 105, true},
-        {0, 0, 0, 0, 200, 2, 315, 115, 210, false},
+        {0, 0, 0, 0, 200, 1, 315, 132, 105, true},
+        {0, 0, 0, 0, 200, 2, 315, 135, 210, false},
         /* ...there as well: no gain. */
         {0, 0, 0, 200, 200, 0, 105, 105, 0, false},
         /* All of it: its last token is computed, 6 ms. */
@@ -88,6 +96,53 @@ static void the_two_ways_by_hand(void **state)
         assert_int_equal(ways.loss_us, cases[i].loss_ms * MS);
         assert_int_equal(bt_sched_ways_here(&ways), cases[i].here);
     }
+}
+
+/* Prompts that go first here generate by then: one of two here is as two that
+ * generate, but that its 315 ms come first. */
+static void who_is_computed_here_first_generates_then(void **state)
+{
+    bt_sched_local_t local = three_chunks();
+    bt_sched_ways_t ways;
+
+    (void)state;
+    local.here.ahead_us = 315 * MS;
+    local.n_running = 1;
+    local.n_before = 1;
+    ways = bt_sched_ways_forecast(&local);
+    assert_int_equal(ways.here_us, (630 + 16 * 10) * MS);
+    assert_int_equal(ways.loss_us, 630 * MS);
+    local.n_running = 0;
+    ways = bt_sched_ways_forecast(&local);
+    assert_int_equal(ways.here_us, (630 + 16 * 9) * MS);
+    assert_int_equal(ways.loss_us, 315 * MS);
+}
+
+/* Who has a promise does not pay for those that wait; and a static batch that
+ * runs takes nobody in, however long the queue is. */
+static void a_promise_and_a_closed_batch_stand(void **state)
+{
+    bt_sched_local_t local = three_chunks();
+    bt_sched_ways_t ways;
+
+    (void)state;
+    local.away.ahead_us = 2000 * MS;
+    local.n_running = 20;
+    ways = bt_sched_ways_forecast(&local);
+    assert_true(bt_sched_ways_here(&ways));
+    local.is_promised = true;
+    ways = bt_sched_ways_forecast(&local);
+    assert_int_equal(ways.loss_us, 6300 * MS);
+    assert_false(bt_sched_ways_here(&ways));
+    local.is_promised = false;
+    local.is_static = true;
+    local.away.ahead_us = 1000000 * MS;
+    ways = bt_sched_ways_forecast(&local);
+    assert_true(ways.is_known);
+    assert_false(bt_sched_ways_here(&ways));
+    local.n_running = 0; /* it is open */
+    ways = bt_sched_ways_forecast(&local);
+    assert_true(bt_sched_ways_here(&ways));
 }
 
 /* However long the queue there is. */
@@ -244,6 +299,8 @@ static void numbers_beyond_all_reason_stay_within_theirs(void **state)
     local.away.ahead_us = UINT64_MAX;
     local.here.ahead_us = UINT64_MAX;
     local.n_running = UINT32_MAX;
+    local.n_before = UINT32_MAX;
+    local.is_promised = true;
     local.context_tokens = UINT32_MAX;
     local.transfer_bytes = UINT64_MAX;
     ways = bt_sched_ways_forecast(&local);
@@ -257,6 +314,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(the_two_ways_by_hand),
+        BT_TEST(who_is_computed_here_first_generates_then),
+        BT_TEST(a_promise_and_a_closed_batch_stand),
         BT_TEST(what_is_not_measured_goes_away),
         BT_TEST(the_rest_of_a_prompt_attends_to_its_beginning),
         BT_TEST(an_empty_batch_never_has_the_later_way),

@@ -426,6 +426,7 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.request.wants.n_top, 2);
             assert_true(s->min_p == 0.0625f);
             assert_int_equal(got.u.request.first_ms, 1500);
+            assert_int_equal(got.u.request.itl_ms, 40);
         }
         if (strcmp(entry->d_name, "tokens_future") == 0) {
             const bt_token_score_t *s = got.u.tokens.scores;
@@ -466,13 +467,14 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.lent_again, 2026);
             assert_int_equal(got.u.stats.pauses, 2027);
             assert_int_equal(got.u.stats.tokens_recomputed, 2029);
+            assert_int_equal(got.u.stats.yielded_us, 2030);
         }
     }
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
     assert_int_equal(n_taken,
-                     2 * (13 + 1) + (6 + 2 + 30 + 10 + 1 + 1 + 6) + 9 + 4 + 6);
+                     2 * (13 + 1) + (6 + 2 + 31 + 11 + 1 + 1 + 6) + 9 + 4 + 6);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

@@ -120,7 +120,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 56; keep++) {
+    for (size_t keep = 26; keep <= 57; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -156,6 +156,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->pauses, (keep > 53) ? 53 : 0);
         assert_int_equal(s->resumes, (keep > 54) ? 54 : 0);
         assert_int_equal(s->tokens_recomputed, (keep > 55) ? 55 : 0);
+        assert_int_equal(s->yielded_us, (keep > 56) ? 56 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
@@ -170,7 +171,7 @@ static void a_request_without_a_space_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 21; keep++) {
+    for (size_t keep = 11; keep <= 22; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -185,6 +186,7 @@ static void a_request_without_a_space_or_group_has_none(void **state)
         assert_true(got.u.request.sampling.min_p ==
                     ((keep > 18) ? 0.0625f : 0.0f));
         assert_int_equal(got.u.request.first_ms, (keep > 20) ? 1500 : 0);
+        assert_int_equal(got.u.request.itl_ms, (keep > 21) ? 40 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -111,7 +111,8 @@ bt_msg_t wire_request(void)
                                              .group = 41,
                                              .group_size = 4096,
                                              .wants = {5, 20},
-                                             .first_ms = 1500}};
+                                             .first_ms = 1500,
+                                             .itl_ms = 40}};
 
     return m;
 }
@@ -142,7 +143,8 @@ bt_msg_t wire_stats(void)
             37,         {38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49},
             50,         51,
             52,         53,
-            54,         55}};
+            54,         55,
+            56}};
 
     return m;
 }
