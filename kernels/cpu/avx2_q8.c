@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantized weights times rows of 8-bit integers with AVX2: a panel is four
  * registers of 8 outputs, a lane's four bytes are four k. Pairs of products are
- * summed in 16 bits: 15 * 127 * 2 of 8 steps fit, so 8-bit codes are taken as
- * two codes of 4 bits. */
+ * summed in 16 bits: 15 * 127 * 2 of 8 steps fit, so codes of 8 bits, and those
+ * of books, are taken as two of 4 bits. */
 #include <immintrin.h>
 
 #include "kernels/cpu/ahead.h"
@@ -27,18 +27,55 @@ SPECIALIZE __m256 factors(bt_pack_format_t format, const uint8_t *src,
 typedef struct q8_tile {
     const bt_q8_group_t *x; /* the first row's group; others n_groups further */
     size_t n_groups;
-    uint32_t v0; /* first register of the panel */
+    uint32_t v0;     /* first register of the panel */
+    __m256i book[2]; /* low and high nibbles of the weights' book, twice */
 } q8_tile_t;
 
-/* isum[r][v] += (sum of nibbles * row codes) << shift; the nibbles of one kind,
- * of steps begin .. end - 1, whose row codes are `stride` k apart from `first`
- * on. */
-SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
-                            const q8_tile_t *t, uint32_t first, uint32_t stride,
-                            uint32_t begin, uint32_t end, bool high, int shift,
-                            __m256i (*isum)[2])
+SPECIALIZE __m256i nibbles(__m256i bytes, bool high)
 {
-    const __m256i low = _mm256_set1_epi8(15);
+    return _mm256_and_si256(high ? _mm256_srli_epi16(bytes, 4) : bytes,
+                            _mm256_set1_epi8(15));
+}
+
+static inline void set_book(const bt_weight_t *w, q8_tile_t *t)
+{
+    const __m256i book =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)w->book));
+
+    t->book[0] = nibbles(book, false);
+    t->book[1] = nibbles(book, true);
+}
+
+/* Codes of large packs and books are taken in two parts of 4 bits. */
+SPECIALIZE uint32_t n_parts(bt_pack_format_t format)
+{
+    return ((format.bits == 8) || format.book) ? 2 : 1;
+}
+
+/* A part of the codes of the 4 k of a step, at `line` the register that has
+ * them. */
+SPECIALIZE __m256i codes_of(bt_pack_format_t format, const uint8_t *line,
+                            uint32_t step, uint32_t part, const q8_tile_t *t)
+{
+    const uint32_t at = step * format.bits % 8;
+    __m256i codes = _mm256_load_si256((const void *)line);
+
+    if (format.bits == 8) {
+        return nibbles(codes, part > 0);
+    }
+    if (at > 0) {
+        codes = _mm256_srli_epi16(codes, (int)at);
+    }
+    codes = _mm256_and_si256(
+        codes, _mm256_set1_epi8((char)((1u << format.bits) - 1u)));
+    return format.book ? _mm256_shuffle_epi8(t->book[part], codes) : codes;
+}
+
+/* isum[r][v] += a part of what of a group belongs to the k of a half. */
+SPECIALIZE void add_part(bt_pack_format_t format, uint32_t n_rows,
+                         const uint8_t *group, const q8_tile_t *t,
+                         uint32_t half, uint32_t part, __m256i (*isum)[2])
+{
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i pairs[TILE_ROWS][2];
 
@@ -48,21 +85,14 @@ SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
         pairs[r][1] = _mm256_setzero_si256();
     }
     UNROLL
-    for (uint32_t i = begin; i < end; i++) {
-        const uint8_t *src = group + 128 * i + 32 * t->v0;
-        __m256i c0 = _mm256_load_si256((const void *)src);
-        __m256i c1 = _mm256_load_si256((const void *)(src + 32));
+    for (uint32_t step = half * 4; step < half * 4 + 4; step++) {
+        const uint8_t *line = group + step * format.bits / 8 * 128 + 32 * t->v0;
+        const __m256i c0 = codes_of(format, line, step, part, t);
+        const __m256i c1 = codes_of(format, line + 32, step, part, t);
 
-        if (high) {
-            c0 = _mm256_srli_epi16(c0, 4);
-            c1 = _mm256_srli_epi16(c1, 4);
-        }
-        c0 = _mm256_and_si256(c0, low);
-        c1 = _mm256_and_si256(c1, low);
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
-            const __m256i xr =
-                word8(t->x[r * t->n_groups].code + first + stride * i);
+            const __m256i xr = word8(t->x[r * t->n_groups].code + 4 * step);
 
             pairs[r][0] =
                 _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(c0, xr));
@@ -76,8 +106,8 @@ SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
         for (uint32_t v = 0; v < 2; v++) {
             const __m256i sum = _mm256_madd_epi16(pairs[r][v], ones);
 
-            isum[r][v] =
-                _mm256_add_epi32(isum[r][v], _mm256_slli_epi32(sum, shift));
+            isum[r][v] = _mm256_add_epi32(
+                isum[r][v], _mm256_slli_epi32(sum, (int)(4 * part)));
         }
     }
 }
@@ -102,16 +132,33 @@ SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
                           uint32_t half, __m256i (*isum)[2])
 {
     start_sums(format, n_rows, t, half, isum);
-    if (format.bits == 4) {
-        const uint32_t begin = half * 2;
+    UNROLL
+    for (uint32_t part = 0; part < n_parts(format); part++) {
+        add_part(format, n_rows, group, t, half, part, isum);
+    }
+}
 
-        add_nibbles(n_rows, group, t, 0, 8, begin, begin + 2, false, 0, isum);
-        add_nibbles(n_rows, group, t, 4, 8, begin, begin + 2, true, 0, isum);
-    } else {
-        const uint32_t begin = half * 4;
+/* acc[r][v] += the minima of a half of a group, or of all of it, times the sums
+ * of the rows. */
+SPECIALIZE void add_min(bt_pack_format_t format, uint32_t n_rows,
+                        const uint8_t *group, const q8_tile_t *t, uint32_t half,
+                        __m256 (*acc)[2])
+{
+    const uint8_t *mins =
+        group + format.min_at + half * bt_pack_half_bytes(format);
 
-        add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, false, 0, isum);
-        add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, true, 4, isum);
+    UNROLL
+    for (uint32_t v = 0; v < 2; v++) {
+        const __m256 min = factors(format, mins, t->v0 + v);
+
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const bt_q8_group_t *x = &t->x[r * t->n_groups];
+
+            acc[r][v] = _mm256_fmadd_ps(
+                min, _mm256_set1_ps(format.two ? x->sums[half] : x->sum),
+                acc[r][v]);
+        }
     }
 }
 
@@ -145,9 +192,10 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
         }
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
-            const __m256 scale =
-                factors(format, scales + (format.two ? half * 4 * BT_PANEL : 0),
-                        t->v0 + v);
+            const __m256 scale = factors(
+                format,
+                scales + (format.two ? half : 0) * bt_pack_half_bytes(format),
+                t->v0 + v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -156,16 +204,9 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
         }
     }
     if (format.min_at != 0) {
-        UNROLL
-        for (uint32_t v = 0; v < 2; v++) {
-            const __m256 min =
-                factors(format, group + format.min_at, t->v0 + v);
-
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                acc[r][v] = _mm256_fmadd_ps(
-                    min, _mm256_set1_ps(t->x[r * t->n_groups].sum), acc[r][v]);
-            }
+        add_min(format, n_rows, group, t, 0, acc);
+        if (format.two) {
+            add_min(format, n_rows, group, t, 1, acc);
         }
     }
 }
@@ -188,6 +229,8 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
         .n_groups = n_groups,
         .v0 = 2 * h,
     };
+
+    set_book(w, &t);
 
     /* Asked for while the sums grow: they may be added to it. */
     UNROLL
@@ -224,6 +267,8 @@ SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
     q8_tile_t t[2] = {{.x = job->q}, {.x = job->q, .v0 = 2}};
     __m256 acc[2][2];
 
+    set_book(w, &t[0]);
+    set_book(w, &t[1]);
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
         __builtin_prefetch((left > h * HALF) ? out + h * HALF : out, 1, 3);

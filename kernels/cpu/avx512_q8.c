@@ -27,6 +27,7 @@ SPECIALIZE __m512 factors(bt_pack_format_t format, const uint8_t *src,
 typedef struct q8_tile {
     const bt_q8_group_t *x; /* the first row's group; others n_groups further */
     size_t n_groups;
+    __m512i book; /* the weights', four times */
 } q8_tile_t;
 
 SPECIALIZE __m512i start_of(bt_pack_format_t format, const bt_q8_group_t *x,
@@ -36,43 +37,87 @@ SPECIALIZE __m512i start_of(bt_pack_format_t format, const bt_q8_group_t *x,
                               : _mm512_set1_epi32(x->start[half]);
 }
 
-/* isum[r] = what of register v of a group belongs to the k of a half. */
-SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
-                          const uint8_t *group, const q8_tile_t *t,
-                          uint32_t half, uint32_t v, __m512i *isum)
+/* The codes of 4 k: from bit `at` on in each byte of a line. */
+SPECIALIZE __m512i codes_of(bt_pack_format_t format, __m512i line, uint32_t at,
+                            __m512i book)
 {
-    const __m512i low = _mm512_set1_epi8(15);
-    const uint32_t n_steps = (format.bits == 4) ? 2 : 4; /* 8 or 4 k each */
+    const __m512i low = _mm512_set1_epi8((char)((1u << format.bits) - 1u));
 
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        isum[r] = start_of(format, &t->x[r * t->n_groups], half);
+    if (format.bits == 8) {
+        return line;
     }
+    line = (at == 2)   ? _mm512_srli_epi16(line, 2)
+           : (at == 4) ? _mm512_srli_epi16(line, 4)
+           : (at == 6) ? _mm512_srli_epi16(line, 6)
+                       : line;
+    line = _mm512_and_si512(line, low);
+    return format.book ? _mm512_shuffle_epi8(book, line) : line;
+}
+
+/* isum[r][v] += the codes of a line, of k from `first` on, times those of the
+ * rows. */
+SPECIALIZE void add_line(bt_pack_format_t format, uint32_t n_rows,
+                         const uint8_t *at, const q8_tile_t *t, uint32_t first,
+                         uint32_t v, __m512i (*isum)[2])
+{
+    const __m512i line = _mm512_load_si512(at);
+
     UNROLL
-    for (uint32_t i = half * n_steps; i < (half + 1) * n_steps; i++) {
-        const __m512i codes = _mm512_load_si512(group + 128 * i + 64 * v);
+    for (uint32_t c = 0; c < 8 / format.bits; c++) {
+        const __m512i codes = codes_of(format, line, c * format.bits, t->book);
 
-        if (format.bits == 4) {
-            const __m512i a = _mm512_and_si512(codes, low);
-            const __m512i b =
-                _mm512_and_si512(_mm512_srli_epi16(codes, 4), low);
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const int8_t *x = t->x[r * t->n_groups].code + first + 4 * c;
 
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const int8_t *x = t->x[r * t->n_groups].code + 8 * i;
-
-                isum[r] = _mm512_dpbusd_epi32(isum[r], a, word16(x));
-                isum[r] = _mm512_dpbusd_epi32(isum[r], b, word16(x + 4));
-            }
-        } else {
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const int8_t *x = t->x[r * t->n_groups].code + 4 * i;
-
-                isum[r] = _mm512_dpbusd_epi32(isum[r], codes, word16(x));
-            }
+            isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], codes, word16(x));
         }
     }
+}
+
+SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
+                           const q8_tile_t *t, uint32_t half, uint32_t v,
+                           __m512i (*isum)[2])
+{
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        isum[r][v] = start_of(format, &t->x[r * t->n_groups], half);
+    }
+}
+
+/* isum[r][v] = what of register v of a group belongs to the k of a half. */
+SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
+                          const uint8_t *group, const q8_tile_t *t,
+                          uint32_t half, uint32_t v, __m512i (*isum)[2])
+{
+    const uint32_t n_lines = format.bits / 2;
+
+    start_sums(format, n_rows, t, half, v, isum);
+    UNROLL
+    for (uint32_t i = half * n_lines; i < (half + 1) * n_lines; i++) {
+        add_line(format, n_rows, group + 128 * i + 64 * v, t,
+                 32 / format.bits * i, v, isum);
+    }
+}
+
+/* acc += the minima of register v times the sums of the rows. */
+SPECIALIZE __m512 add_min(bt_pack_format_t format, const uint8_t *group,
+                          const bt_q8_group_t *x, uint32_t v, __m512 acc)
+{
+    const uint8_t *mins = group + format.min_at;
+
+    if (format.min_at == 0) {
+        return acc;
+    }
+    if (!format.two) {
+        return _mm512_fmadd_ps(factors(format, mins, v), _mm512_set1_ps(x->sum),
+                               acc);
+    }
+    acc = _mm512_fmadd_ps(factors(format, mins, v), _mm512_set1_ps(x->sums[0]),
+                          acc);
+    return _mm512_fmadd_ps(
+        factors(format, mins + bt_pack_half_bytes(format), v),
+        _mm512_set1_ps(x->sums[1]), acc);
 }
 
 /* A group's two halves, times the scales of the rows; and with the weights'
@@ -82,24 +127,24 @@ SPECIALIZE void add_halves(bt_pack_format_t format, uint32_t n_rows,
                            __m512 (*acc)[2])
 {
     const uint8_t *scales = group + format.scale_at;
-    const __m512 scale[2] = {factors(format, scales, v),
-                             format.two
-                                 ? factors(format, scales + 4 * BT_PANEL, v)
-                                 : _mm512_setzero_ps()};
-    __m512i isum[BT_Q8_TILE_ROWS];
+    const __m512 scale[2] = {
+        factors(format, scales, v),
+        format.two ? factors(format, scales + bt_pack_half_bytes(format), v)
+                   : _mm512_setzero_ps()};
+    __m512i isum[BT_Q8_TILE_ROWS][2];
     __m512 part[BT_Q8_TILE_ROWS];
 
     sum_codes(format, n_rows, group, t, 0, v, isum);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[r]),
+        part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[r][v]),
                                 _mm512_set1_ps(t->x[r * t->n_groups].scale[0]));
     }
     READ_AGAIN();
     sum_codes(format, n_rows, group, t, 1, v, isum);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        const __m512 f = _mm512_cvtepi32_ps(isum[r]);
+        const __m512 f = _mm512_cvtepi32_ps(isum[r][v]);
         const __m512 x = _mm512_set1_ps(t->x[r * t->n_groups].scale[1]);
 
         if (format.two) {
@@ -123,12 +168,10 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
         add_halves(format, n_rows, group, t, v, acc);
         READ_AGAIN();
         if (format.min_at != 0) {
-            const __m512 min = factors(format, group + format.min_at, v);
-
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
-                acc[r][v] = _mm512_fmadd_ps(
-                    min, _mm512_set1_ps(t->x[r * t->n_groups].sum), acc[r][v]);
+                acc[r][v] = add_min(format, group, &t->x[r * t->n_groups], v,
+                                    acc[r][v]);
             }
         }
     }
@@ -139,39 +182,14 @@ SPECIALIZE void sum_both(bt_pack_format_t format, uint32_t n_rows,
                          const uint8_t *group, const q8_tile_t *t,
                          uint32_t half, __m512i (*isum)[2])
 {
-    const __m512i low = _mm512_set1_epi8(15);
-    const uint32_t n_lines = (format.bits == 4) ? 4 : 8;
+    const uint32_t n_lines = format.bits;
 
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        isum[r][0] = start_of(format, &t->x[r * t->n_groups], half);
-        isum[r][1] = isum[r][0];
-    }
+    start_sums(format, n_rows, t, half, 0, isum);
+    start_sums(format, n_rows, t, half, 1, isum);
     UNROLL
     for (uint32_t j = half * n_lines; j < (half + 1) * n_lines; j++) {
-        const uint32_t v = j % 2;
-        const __m512i codes = _mm512_load_si512(group + 64 * j);
-
-        if (format.bits == 4) {
-            const __m512i a = _mm512_and_si512(codes, low);
-            const __m512i b =
-                _mm512_and_si512(_mm512_srli_epi16(codes, 4), low);
-
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const int8_t *x = t->x[r * t->n_groups].code + j / 2 * 8;
-
-                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], a, word16(x));
-                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], b, word16(x + 4));
-            }
-        } else {
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const int8_t *x = t->x[r * t->n_groups].code + j / 2 * 4;
-
-                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], codes, word16(x));
-            }
-        }
+        add_line(format, n_rows, group + 64 * j, t, 32 / format.bits * (j / 2),
+                 j % 2, isum);
     }
 }
 
@@ -206,18 +224,14 @@ SPECIALIZE void add_group_in_order(bt_pack_t pack, uint32_t n_rows,
 
         if (format.two) {
             sum = _mm512_fmadd_ps(p, factors(format, scales, v), sum);
-            sum =
-                _mm512_fmadd_ps(_mm512_mul_ps(f, x1),
-                                factors(format, scales + 4 * BT_PANEL, v), sum);
+            sum = _mm512_fmadd_ps(
+                _mm512_mul_ps(f, x1),
+                factors(format, scales + bt_pack_half_bytes(format), v), sum);
         } else {
             sum = _mm512_fmadd_ps(_mm512_fmadd_ps(f, x1, p),
                                   factors(format, scales, v), sum);
         }
-        if (format.min_at != 0) {
-            sum = _mm512_fmadd_ps(factors(format, group + format.min_at, v),
-                                  _mm512_set1_ps(x->sum), sum);
-        }
-        acc[i / 2][v] = sum;
+        acc[i / 2][v] = add_min(format, group, x, v, sum);
     }
 }
 
@@ -236,6 +250,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
     q8_tile_t t = {
         .x = job->q + (size_t)row * n_groups,
         .n_groups = n_groups,
+        .book = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)w->book)),
     };
 
     /* Where the sums go, and are added to, is asked for while they grow: 12

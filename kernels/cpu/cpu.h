@@ -11,15 +11,15 @@
  *     F32, F16                elem[k][32]
  *     BF16    pairs of k      elem[k / 2][32][k % 2], a last k without a
  *                             partner has 0
- *     4 bits  groups of 32 k  u8 code[4][32][4], scale[32] (, min[32])
- *                             byte (i, o, j) has k = 8i + j in its low,
- *                             8i + 4 + j in its high nibble
- *     8 bits  groups of 32 k  u8 code[8][32][4], scale[1 or 2][32] (, min)
- *                             byte (i, o, j) has k = 4i + j
+ *     b bits  groups of 32 k  u8 code[b][32][4], scale[1 or 2][32]
+ *     (2, 4, 8)               (, min[1 or 2][32])
+ *                             byte (i, o, j) has k = 32i/b + 4c + j in its bits
+ *                             from cb on, c = 0 .. 8/b - 1
  *
  * Codes are unsigned, as the dot product instructions want them: the pack's
- * bias (bt_pack_format()) is added. The last panel is filled up with zeros.
- * Every piece begins on 64 bytes.
+ * bias (bt_pack_format()) is added. Those of a *book* are indices of 16 codes,
+ * which bt_weight.book has with the bias. The last panel is filled up with
+ * zeros. Every piece begins on 64 bytes.
  *
  * **Quantized weights times rows.** Each 16 values of a row become 8 bits with
  * a scale (bt_q8_group_t). Then, with g ascending and one accumulator per
@@ -35,6 +35,10 @@
  * and then, where the type has a minimum,
  *
  *     acc = fma(min_w, sum_row, acc)
+ *
+ * or, where each half has a minimum of its own (Q2_K), for h = 0, 1
+ *
+ *     acc = fma(min_w[h], sum_row[h], acc)
  *
  * Every tier computes just that, so all give the same bits.
  *
@@ -53,7 +57,7 @@
 #define BT_KERNELS_CPU_CPU_H
 
 #include "kernels/cpu/pool.h"
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/quant/quant.h"
 #include "kernels/kernels.h"
 
 #define BT_PANEL         32u /**< outputs of a panel */
@@ -69,18 +73,25 @@
 /** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
  *  it with every change of a byte of it, or old files are taken for new ones
  *  (kernels.h, pack_version). */
-#define BT_PACK_VERSION 4u
+#define BT_PACK_VERSION 5u
 
 typedef enum bt_pack {
     BT_PACK_F32,
     BT_PACK_F16,
     BT_PACK_BF16,
-    BT_PACK_Q4_0,   /**< 4 bits, biased by 8; f16 scale */
-    BT_PACK_Q4_1,   /**< 4 bits; f16 scale and min */
-    BT_PACK_Q4_F32, /**< 4 bits; f32 scale and min (Q4_K) */
-    BT_PACK_Q8,     /**< 8 bits; f16 scale (Q5_0, Q8_0) */
-    BT_PACK_Q8_MIN, /**< 8 bits; f32 scale and min (Q5_1, Q5_K) */
-    BT_PACK_Q8_TWO, /**< 8 bits; two f32 scales: k 0..15, 16..31 (Q6_K) */
+    BT_PACK_Q2,           /**< 2 bits, biased by 1; f16 scale (TQ1_0, TQ2_0) */
+    BT_PACK_Q2_TWO_MIN,   /**< 2 bits; two f32 scales and minima (Q2_K) */
+    BT_PACK_Q4_0,         /**< 4 bits, biased by 8; f16 scale */
+    BT_PACK_Q4_1,         /**< 4 bits; f16 scale and min */
+    BT_PACK_Q4_F32,       /**< 4 bits; f32 scale and min (Q4_K) */
+    BT_PACK_BOOK,         /**< 4 bits of a book; f16 scale (IQ4_NL) */
+    BT_PACK_BOOK_TWO,     /**< two f16 scales: k 0..15, 16..31 (NVFP4) */
+    BT_PACK_BOOK_F32,     /**< f32 scale (IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S,
+                               IQ4_XS, MXFP4) */
+    BT_PACK_BOOK_TWO_F32, /**< two f32 scales (Q3_K, IQ1_M, IQ2_XS, IQ2_S) */
+    BT_PACK_Q8,           /**< 8 bits; f16 scale (Q5_0, Q8_0) */
+    BT_PACK_Q8_MIN,       /**< 8 bits; f32 scale and min (Q5_1, Q5_K) */
+    BT_PACK_Q8_TWO,       /**< 8 bits; two f32 scales (Q6_K) */
 } bt_pack_t;
 
 struct bt_weight {
@@ -92,6 +103,7 @@ struct bt_weight {
     size_t panel_bytes;
     const uint8_t *data; /**< n_panels * panel_bytes, 64-byte aligned */
     uint8_t *own;        /**< the same, NULL: borrowed (bt_pack_adopt()) */
+    uint8_t book[BT_QUANT_BOOK]; /**< codes + bias; of packs with a book */
 };
 
 /** Where the pieces of one group of a panel are, in bytes from its start. */
@@ -102,7 +114,8 @@ typedef struct bt_pack_format {
     uint32_t bytes;    /**< of the group (dense: of 32 k too) */
     uint32_t bias;     /**< added to codes, which makes them unsigned */
     bool f16;          /**< scales and minima: the file's own f16; else f32 */
-    bool two; /**< scales of k 0 .. 15, behind them those of 16 .. 31 */
+    bool two;          /**< scales and minima of k 0 .. 15, then of 16 .. 31 */
+    bool book;         /**< codes are indices of bt_weight.book */
 } bt_pack_format_t;
 
 /** With a constant pack it vanishes: the tiers' functions are specialized. */
@@ -124,6 +137,43 @@ static inline bt_pack_format_t bt_pack_format(bt_pack_t pack)
     case BT_PACK_Q4_F32:
         return (bt_pack_format_t){
             .bits = 4, .scale_at = 512, .min_at = 640, .bytes = 768};
+    case BT_PACK_BOOK:
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .bytes = 576,
+                                  .bias = 128,
+                                  .f16 = true,
+                                  .book = true};
+    case BT_PACK_BOOK_TWO:
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .bytes = 640,
+                                  .bias = 128,
+                                  .f16 = true,
+                                  .two = true,
+                                  .book = true};
+    case BT_PACK_BOOK_F32:
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .bytes = 640,
+                                  .bias = 128,
+                                  .book = true};
+    case BT_PACK_BOOK_TWO_F32:
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .bytes = 768,
+                                  .bias = 128,
+                                  .two = true,
+                                  .book = true};
+    case BT_PACK_Q2:
+        return (bt_pack_format_t){
+            .bits = 2, .scale_at = 256, .bytes = 320, .bias = 1, .f16 = true};
+    case BT_PACK_Q2_TWO_MIN:
+        return (bt_pack_format_t){.bits = 2,
+                                  .scale_at = 256,
+                                  .min_at = 512,
+                                  .bytes = 768,
+                                  .two = true};
     case BT_PACK_Q8:
         return (bt_pack_format_t){.bits = 8,
                                   .scale_at = 1024,
@@ -145,13 +195,19 @@ static inline bt_pack_format_t bt_pack_format(bt_pack_t pack)
     }
 }
 
+/** Bytes of the scales, or minima, of one half of a group. */
+static inline uint32_t bt_pack_half_bytes(bt_pack_format_t format)
+{
+    return format.f16 ? 2 * BT_PANEL : 4 * BT_PANEL;
+}
+
 /** Values of group @a g (32 k, fewer at the end of a dense row) of @a panel:
  *  out[k][32]. The specification of the packed formats. */
 void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         float *out);
 
-/** Codes without bias, scales and minimum (-0.0: none) of one lane of a group
- *  of a quantized panel; @a group's f16 fields are left alone. */
+/** Codes without bias, scales and minima (-0.0: none) of one lane of a group
+ *  of a quantized panel. */
 void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         uint32_t lane, bt_quant_group_t *group);
 
@@ -182,9 +238,13 @@ typedef struct bt_q8_group {
     int8_t code[32]; /**< -127 .. 127 */
     float scale[2];
     float sum; /**< fma(scale[1], sum of its codes, scale[0] * sum of its) */
-    /** -bias of the weights * sum of the codes of a half: what an integer sum
-     *  begins with. */
-    int32_t start[2];
+    union {
+        /** Where the weights have a bias: -bias * sum of the codes of a half,
+         *  what an integer sum begins with. */
+        int32_t start[2];
+        /** Where they have none, scale * sum of the codes of a half. */
+        float sums[2];
+    };
 } bt_q8_group_t;
 
 /** How rows are laid out for the register tiles: tile t holds rows

@@ -4,7 +4,7 @@
 #include "common/base/alloc.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/half.h"
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/quant/quant.h"
 
 static bt_pack_t pack_of_type(bt_ktype_t type)
 {
@@ -19,6 +19,27 @@ static bt_pack_t pack_of_type(bt_ktype_t type)
         return BT_PACK_Q4_1;
     case BT_KTYPE_Q4_K:
         return BT_PACK_Q4_F32;
+    case BT_KTYPE_TQ1_0:
+    case BT_KTYPE_TQ2_0:
+        return BT_PACK_Q2;
+    case BT_KTYPE_Q2_K:
+        return BT_PACK_Q2_TWO_MIN;
+    case BT_KTYPE_IQ4_NL:
+        return BT_PACK_BOOK;
+    case BT_KTYPE_NVFP4:
+        return BT_PACK_BOOK_TWO;
+    case BT_KTYPE_IQ1_S:
+    case BT_KTYPE_IQ2_XXS:
+    case BT_KTYPE_IQ3_XXS:
+    case BT_KTYPE_IQ3_S:
+    case BT_KTYPE_IQ4_XS:
+    case BT_KTYPE_MXFP4:
+        return BT_PACK_BOOK_F32;
+    case BT_KTYPE_Q3_K:
+    case BT_KTYPE_IQ1_M:
+    case BT_KTYPE_IQ2_XS:
+    case BT_KTYPE_IQ2_S:
+        return BT_PACK_BOOK_TWO_F32;
     case BT_KTYPE_Q5_0:
     case BT_KTYPE_Q8_0:
         return BT_PACK_Q8;
@@ -86,25 +107,60 @@ static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
     }
 }
 
-static void pack_codes(const bt_pack_format_t *format,
+/* The bits of k of a group: the byte that they are in, of @a lane, and from
+ * which bit on. */
+typedef struct place {
+    size_t byte;
+    uint32_t shift;
+} place_t;
+
+static place_t place_of(const bt_pack_format_t *format, uint32_t k,
+                        uint32_t lane)
+{
+    const uint32_t per_line = 32 / format->bits; /* k of one line of bytes */
+
+    return (place_t){
+        .byte = ((size_t)(k / per_line) * BT_PANEL + lane) * 4 + k % 4,
+        .shift = k % per_line / 4 * format->bits,
+    };
+}
+
+/* dst is zero where @a lane has its codes. */
+static void pack_codes(const bt_pack_format_t *format, const uint8_t *indices,
                        const bt_quant_group_t *group, uint8_t *dst,
                        uint32_t lane)
 {
-    uint8_t code[BT_QUANT_GROUP];
-
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-        code[k] = (uint8_t)(group->code[k] + (int)format->bias);
+        const place_t place = place_of(format, k, lane);
+        const uint8_t code =
+            (uint8_t)((uint32_t)(int32_t)group->code[k] + format->bias);
+
+        dst[place.byte] |=
+            (uint8_t)((format->book ? indices[code] : code) << place.shift);
     }
-    if (format->bits == 8) {
-        for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-            dst[(k / 4 * BT_PANEL + lane) * 4 + k % 4] = code[k];
-        }
-        return;
+}
+
+/* Where each code + bias is in a weight's book. */
+static void invert_book(const uint8_t *book, uint8_t *indices)
+{
+    memset(indices, 0, 256);
+    for (uint32_t i = BT_QUANT_BOOK; i-- > 0;) {
+        indices[book[i]] = (uint8_t)i;
     }
-    for (uint32_t i = 0; i < 4; i++) {
-        for (uint32_t j = 0; j < 4; j++) {
-            dst[(i * BT_PANEL + lane) * 4 + j] =
-                (uint8_t)(code[8 * i + j] | code[8 * i + 4 + j] << 4);
+}
+
+/* A lane's scales or minima of both halves; f16 where they came as such. */
+static void pack_factors(const bt_pack_format_t *format, const float *factors,
+                         uint8_t *dst, uint32_t lane)
+{
+    for (uint32_t h = 0; h < (format->two ? 2u : 1u); h++) {
+        const uint16_t half = bt_f32_to_f16(factors[h]);
+        uint8_t *at = dst + (size_t)h * bt_pack_half_bytes(*format);
+
+        if (format->f16) {
+            memcpy(at + (size_t)lane * 2, &half, sizeof(half));
+        } else {
+            memcpy(at + (size_t)lane * 4, &factors[h], sizeof(*factors));
         }
     }
 }
@@ -114,26 +170,17 @@ static void pack_quant_row(const bt_weight_t *w, const uint8_t *row,
 {
     const bt_pack_format_t format = bt_pack_format(w->pack);
     bt_quant_group_t group;
+    uint8_t indices[256];
 
+    invert_book(w->book, indices);
     for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
         uint8_t *dst = panel + (size_t)g * format.bytes;
-        uint8_t *scale = dst + format.scale_at;
 
         bt_quant_group_read(w->type, row, g, &group);
-        pack_codes(&format, &group, dst, lane);
-        if (format.f16) {
-            memcpy(scale + lane * 2, &group.scale_f16, 2);
-            if (format.min_at != 0) {
-                memcpy(dst + format.min_at + lane * 2, &group.min_f16, 2);
-            }
-            continue;
-        }
-        memcpy(scale + lane * 4, &group.scale[0], 4);
-        if (format.two) {
-            memcpy(scale + (BT_PANEL + lane) * 4, &group.scale[1], 4);
-        }
+        pack_codes(&format, indices, &group, dst, lane);
+        pack_factors(&format, group.scale, dst + format.scale_at, lane);
         if (format.min_at != 0) {
-            memcpy(dst + format.min_at + lane * 4, &group.min, 4);
+            pack_factors(&format, group.min, dst + format.min_at, lane);
         }
     }
 }
@@ -167,6 +214,7 @@ static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
 /* Shape alone; data is the caller's to set. */
 static bt_weight_t *weight_new(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
 {
+    const int8_t *book = bt_quant_book(type);
     bt_weight_t *w = bt_calloc(1, sizeof(*w));
 
     if (w == NULL) {
@@ -178,6 +226,11 @@ static bt_weight_t *weight_new(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
     w->n_in = n_in;
     w->n_panels = n_out / BT_PANEL + (n_out % BT_PANEL != 0);
     w->panel_bytes = panel_bytes(w->pack, n_in);
+    if (book != NULL) {
+        for (uint32_t i = 0; i < BT_QUANT_BOOK; i++) {
+            w->book[i] = (uint8_t)(book[i] + (int)bt_pack_format(w->pack).bias);
+        }
+    }
     return w;
 }
 
@@ -275,33 +328,38 @@ static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
     return (pack == BT_PACK_F16) ? bt_f16_to_f32(half) : bt_bf16_to_f32(half);
 }
 
+static float read_factor(const bt_pack_format_t *format, const uint8_t *p,
+                         uint32_t lane)
+{
+    return format->f16 ? bt_f16_to_f32(load_u16(p, lane)) : load_f32(p, lane);
+}
+
 void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         uint32_t lane, bt_quant_group_t *group)
 {
     const bt_pack_format_t format = bt_pack_format(w->pack);
     const uint8_t *src =
         w->data + panel * w->panel_bytes + (size_t)g * format.bytes;
-    const uint8_t *scales = src + format.scale_at;
-    const uint8_t *mins = src + format.min_at;
 
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-        uint32_t code;
+        const place_t place = place_of(&format, k, lane);
+        uint32_t code = ((uint32_t)src[place.byte] >> place.shift) &
+                        (255u >> (8 - format.bits));
 
-        if (format.bits == 8) {
-            code = src[(k / 4 * BT_PANEL + lane) * 4 + k % 4];
-        } else {
-            code = src[(k / 8 * BT_PANEL + lane) * 4 + k % 4];
-            code = (code >> k % 8 / 4 * 4) & 15u;
-        }
+        code = format.book ? w->book[code] : code;
         group->code[k] = (int8_t)((int)code - (int)format.bias);
     }
-    group->scale[0] = format.f16 ? bt_f16_to_f32(load_u16(scales, lane))
-                                 : load_f32(scales, lane);
-    group->scale[1] =
-        format.two ? load_f32(scales, BT_PANEL + lane) : group->scale[0];
-    group->min = (format.min_at == 0) ? -0.0f
-                 : format.f16         ? bt_f16_to_f32(load_u16(mins, lane))
-                                      : load_f32(mins, lane);
+    for (uint32_t h = 0; h < 2; h++) {
+        const size_t half =
+            format.two ? (size_t)h * bt_pack_half_bytes(format) : 0;
+
+        group->scale[h] =
+            read_factor(&format, src + format.scale_at + half, lane);
+        group->min[h] =
+            (format.min_at == 0)
+                ? -0.0f
+                : read_factor(&format, src + format.min_at + half, lane);
+    }
 }
 
 /* 32 values of one lane of a group, `stride` floats apart. */
@@ -313,7 +371,7 @@ static void read_quant_lane(const bt_weight_t *w, uint32_t panel, uint32_t g,
     bt_pack_read_codes(w, panel, g, lane, &group);
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
         out[k * stride] =
-            group.scale[k / 16] * (float)group.code[k] + group.min;
+            group.scale[k / 16] * (float)group.code[k] + group.min[k / 16];
     }
 }
 

@@ -22,6 +22,24 @@ void TIER(matmul_q8)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end)
     case BT_PACK_Q4_F32:
         panels(BT_PACK_Q4_F32, job, begin, end);
         break;
+    case BT_PACK_Q2:
+        panels(BT_PACK_Q2, job, begin, end);
+        break;
+    case BT_PACK_Q2_TWO_MIN:
+        panels(BT_PACK_Q2_TWO_MIN, job, begin, end);
+        break;
+    case BT_PACK_BOOK:
+        panels(BT_PACK_BOOK, job, begin, end);
+        break;
+    case BT_PACK_BOOK_TWO:
+        panels(BT_PACK_BOOK_TWO, job, begin, end);
+        break;
+    case BT_PACK_BOOK_F32:
+        panels(BT_PACK_BOOK_F32, job, begin, end);
+        break;
+    case BT_PACK_BOOK_TWO_F32:
+        panels(BT_PACK_BOOK_TWO_F32, job, begin, end);
+        break;
     case BT_PACK_Q8_MIN:
         panels(BT_PACK_Q8_MIN, job, begin, end);
         break;

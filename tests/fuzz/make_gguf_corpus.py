@@ -77,7 +77,7 @@ SEEDS = {
         [tensor("x", (8,), 0, 64), tensor("y", (4, 2, 1, 1), 1, 0)],
         bytes(range(96)), alignment=64),
     "k_quant": build([], [tensor("k", (256, 2), 14, 0)], bytes(420)),
-    "unknown_type": build([], [tensor("k", (256, 2), 23, 0)], bytes(300)),
+    "unknown_type": build([], [tensor("k", (256, 2), 15, 0)], bytes(300)),
     "nested_array": build([text("n") + struct.pack("<IIQ", ARRAY, ARRAY, 1) +
                            struct.pack("<IQ", U8, 1) + b"\0"]),
     "version_2": build([], version=2),
