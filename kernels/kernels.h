@@ -43,10 +43,25 @@ typedef enum bt_ktype {
     BT_KTYPE_Q5_0 = 6,
     BT_KTYPE_Q5_1 = 7,
     BT_KTYPE_Q8_0 = 8,
+    BT_KTYPE_Q2_K = 10,
+    BT_KTYPE_Q3_K = 11,
     BT_KTYPE_Q4_K = 12,
     BT_KTYPE_Q5_K = 13,
     BT_KTYPE_Q6_K = 14,
+    BT_KTYPE_IQ2_XXS = 16,
+    BT_KTYPE_IQ2_XS = 17,
+    BT_KTYPE_IQ3_XXS = 18,
+    BT_KTYPE_IQ1_S = 19,
+    BT_KTYPE_IQ4_NL = 20,
+    BT_KTYPE_IQ3_S = 21,
+    BT_KTYPE_IQ2_S = 22,
+    BT_KTYPE_IQ4_XS = 23,
+    BT_KTYPE_IQ1_M = 29,
     BT_KTYPE_BF16 = 30,
+    BT_KTYPE_TQ1_0 = 34,
+    BT_KTYPE_TQ2_0 = 35,
+    BT_KTYPE_MXFP4 = 39,
+    BT_KTYPE_NVFP4 = 40,
 } bt_ktype_t;
 
 /** Element types of the KV cache. */
@@ -325,6 +340,8 @@ typedef struct bt_kernels_ops {
      *  a minimum:
      *      acc = fmaf(weight min, fmaf(scale[1], sum of its codes,
      *                                  scale[0] * sum of its codes), acc)
+     *  (where halves have minima of their own, for h = 0, 1: acc =
+     *  fmaf(weight min[h], scale[h] * sum of its codes, acc)).
      *  Halves with m < 2^-100 are zeros; one with a NaN or an infinity makes
      * the output NaN. (16 and not 32 values to a scale: the KL divergence from
      *  float rows is 0.0015 and not 0.0027 on our test text.) */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -11,8 +12,11 @@
 #include "common/base/cleanup.h"
 #include "inference/gguf/gguf_priv.h"
 
-bt_status_t bt_gguf_open_memory(const void *data, size_t bytes, char *why,
-                                size_t why_bytes, bt_gguf_t **gguf_p)
+#define REASON_BYTES 512
+
+/* Of one file, whatever it says of others. */
+static bt_status_t open_bytes(const void *data, size_t bytes, char *why,
+                              size_t why_bytes, bt_gguf_t **gguf_p)
 {
     bt_status_t status;
     bt_gguf_t *gguf = bt_calloc(1, sizeof(*gguf));
@@ -29,15 +33,12 @@ bt_status_t bt_gguf_open_memory(const void *data, size_t bytes, char *why,
         bt_gguf_close(gguf);
         return status;
     }
-    if (why_bytes > 0) {
-        why[0] = '\0';
-    }
     *gguf_p = gguf;
     return BT_OK;
 }
 
-bt_status_t bt_gguf_open(const char *path, char *why, size_t why_bytes,
-                         bt_gguf_t **gguf_p)
+static bt_status_t open_file(const char *path, char *why, size_t why_bytes,
+                             bt_gguf_t **gguf_p)
 {
     /* O_NONBLOCK: a FIFO in place of the file must not hang us. */
     BT_CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -70,8 +71,7 @@ bt_status_t bt_gguf_open(const char *path, char *why, size_t why_bytes,
         snprintf(why, why_bytes, "%s cannot be mapped: %m", path);
         return BT_ERR_IO;
     }
-    status =
-        bt_gguf_open_memory(map, (size_t)st.st_size, why, why_bytes, gguf_p);
+    status = open_bytes(map, (size_t)st.st_size, why, why_bytes, gguf_p);
     if (status != BT_OK) {
         munmap(map, (size_t)st.st_size);
         return status;
@@ -82,11 +82,146 @@ bt_status_t bt_gguf_open(const char *path, char *why, size_t why_bytes,
     return BT_OK;
 }
 
+static void close_all(bt_gguf_t **parts, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bt_gguf_close(parts[i]);
+    }
+}
+
+/* @return parts, NULL: no memory */
+static bt_gguf_t **new_parts(uint32_t n, char *why, size_t why_bytes)
+{
+    bt_gguf_t **parts = bt_calloc(n, sizeof(*parts));
+
+    if (parts == NULL) {
+        snprintf(why, why_bytes, "out of memory for %u parts", n);
+    }
+    return parts;
+}
+
+/* One model of what is in parts, which are closed if it is none. */
+static bt_status_t join(bt_gguf_t **parts, uint32_t n, char *why,
+                        size_t why_bytes, bt_gguf_t **gguf_p)
+{
+    const bt_status_t status = bt_gguf_split_join(parts, n, why, why_bytes);
+
+    if (status != BT_OK) {
+        close_all(parts, n);
+        return status;
+    }
+    if (why_bytes > 0) {
+        why[0] = '\0';
+    }
+    *gguf_p = parts[0];
+    return BT_OK;
+}
+
+bt_status_t bt_gguf_open_memory_parts(const bt_gguf_bytes_t *bytes, uint32_t n,
+                                      char *why, size_t why_bytes,
+                                      bt_gguf_t **gguf_p)
+{
+    BT_CLEANUP(free) bt_gguf_t **parts = NULL;
+
+    if ((n == 0) || (n > BT_GGUF_MAX_PARTS)) {
+        snprintf(why, why_bytes, "%u parts; a model has 1 to %u", n,
+                 BT_GGUF_MAX_PARTS);
+        return BT_ERR_BAD_FILE;
+    }
+    parts = new_parts(n, why, why_bytes);
+    if (parts == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const bt_status_t status = open_bytes(bytes[i].data, bytes[i].bytes,
+                                              why, why_bytes, &parts[i]);
+
+        if (status != BT_OK) {
+            close_all(parts, n);
+            return status;
+        }
+    }
+    return join(parts, n, why, why_bytes, gguf_p);
+}
+
+bt_status_t bt_gguf_open_memory(const void *data, size_t bytes, char *why,
+                                size_t why_bytes, bt_gguf_t **gguf_p)
+{
+    const bt_gguf_bytes_t whole = {.data = data, .bytes = bytes};
+
+    return bt_gguf_open_memory_parts(&whole, 1, why, why_bytes, gguf_p);
+}
+
+/* The file that was opened and the others of its model, into parts (n). */
+static bt_status_t open_others(const char *path, const bt_gguf_split_t *split,
+                               bt_gguf_t **parts, char *why, size_t why_bytes)
+{
+    size_t stem = 0;
+    bt_status_t status = bt_gguf_split_stem(path, split, why, why_bytes, &stem);
+
+    for (uint32_t i = 0; (i < split->count) && (status == BT_OK); i++) {
+        char other[PATH_MAX];
+        char reason[REASON_BYTES] = "";
+
+        if (i == split->no) {
+            continue;
+        }
+        status = bt_gguf_split_path(path, stem, i, split->count, other,
+                                    sizeof(other));
+        if (status != BT_OK) {
+            snprintf(why, why_bytes, "the path is too long");
+            return status;
+        }
+        status = open_file(other, reason, sizeof(reason), &parts[i]);
+        if (status != BT_OK) {
+            snprintf(why, why_bytes, "part %u of %u: %s", i + 1, split->count,
+                     reason);
+        }
+    }
+    return status;
+}
+
+bt_status_t bt_gguf_open(const char *path, char *why, size_t why_bytes,
+                         bt_gguf_t **gguf_p)
+{
+    BT_CLEANUP(free) bt_gguf_t **parts = NULL;
+    bt_gguf_split_t split = {.count = 1};
+    bt_gguf_t *gguf = NULL;
+    bt_status_t status = open_file(path, why, why_bytes, &gguf);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_gguf_split_read(gguf, why, why_bytes, &split);
+    if (status != BT_OK) {
+        bt_gguf_close(gguf);
+        return status;
+    }
+    parts = new_parts(split.count, why, why_bytes);
+    if (parts == NULL) {
+        bt_gguf_close(gguf);
+        return BT_ERR_NO_MEMORY;
+    }
+    parts[split.no] = gguf;
+    if (split.count > 1) {
+        status = open_others(path, &split, parts, why, why_bytes);
+        if (status != BT_OK) {
+            close_all(parts, split.count);
+            return status;
+        }
+    }
+    return join(parts, split.count, why, why_bytes, gguf_p);
+}
+
 void bt_gguf_close(bt_gguf_t *gguf)
 {
     if (gguf == NULL) {
         return;
     }
+    for (uint32_t i = 0; i < gguf->n_more; i++) {
+        bt_gguf_close(gguf->more[i]);
+    }
+    bt_free(gguf->more);
     for (uint64_t i = 0; (gguf->kvs != NULL) && (i < gguf->n_kvs); i++) {
         bt_free(gguf->kvs[i].str_offsets);
     }
@@ -107,7 +242,8 @@ static int64_t ns_of(struct timespec t)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
+/* Of one file. */
+static bt_status_t stamp_file(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
 {
     struct stat st;
 
@@ -126,7 +262,27 @@ bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
     return BT_OK;
 }
 
-bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf)
+bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
 {
-    return bt_hash128(gguf->base, gguf->bytes, 0);
+    bt_gguf_stamp_t all = {0};
+    bt_status_t status = stamp_file(gguf, &all);
+
+    for (uint32_t i = 0; (i < gguf->n_more) && (status == BT_OK); i++) {
+        bt_gguf_stamp_t one = {0};
+        bt_gguf_stamp_t both[2] = {all, {0}};
+
+        status = stamp_file(gguf->more[i], &one);
+        both[1] = one;
+        all.inode = bt_hash64(both, sizeof(both), 0);
+        all.bytes += one.bytes;
+        all.mtime_ns =
+            (one.mtime_ns > all.mtime_ns) ? one.mtime_ns : all.mtime_ns;
+        all.ctime_ns =
+            (one.ctime_ns > all.ctime_ns) ? one.ctime_ns : all.ctime_ns;
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    *stamp_p = all;
+    return BT_OK;
 }

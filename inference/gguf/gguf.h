@@ -8,6 +8,11 @@
  *     n_tensors × { name string, n_dims u32, dims u64[], type u32, offset u64 }
  *     padding to general.alignment | tensor data
  *
+ * A model may be in several such files, NAME-00001-of-00003.gguf and so on,
+ * each with some of the tensors and the keys split.no (from 0), split.count and
+ * split.tensors.count (of all); the first has the metadata. They are opened
+ * together, whichever is named, and are one model here.
+ *
  * Every count, size and offset is checked against the file before use, at
  * open; afterwards nothing that this module returns can reach outside the map.
  * All returned pointers are borrowed from the open file.
@@ -24,7 +29,8 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 
-#define BT_GGUF_MAX_DIMS 4
+#define BT_GGUF_MAX_DIMS  4
+#define BT_GGUF_MAX_PARTS 256u /**< files of a model */
 
 typedef struct bt_gguf bt_gguf_t;
 
@@ -43,14 +49,15 @@ typedef struct bt_gguf_tensor {
 } bt_gguf_tensor_t;
 
 /**
- * Map and check a file.
+ * Map and check a file, and where it is one of several those beside it.
  *
  * @param [out] why       On failure: a sentence that names the reason (which
  *                        key, tensor or size), for the user. On success: "".
  * @retval BT_OK
- * @retval BT_ERR_NOT_FOUND    No such file.
+ * @retval BT_ERR_NOT_FOUND    No such file, or one of several is missing.
  * @retval BT_ERR_IO           Cannot be read or mapped.
- * @retval BT_ERR_BAD_FILE     Not GGUF, truncated, or inconsistent.
+ * @retval BT_ERR_BAD_FILE     Not GGUF, truncated, or inconsistent; files that
+ *                             are not the parts of one model.
  * @retval BT_ERR_UNSUPPORTED  Version, tensor type (named) or an array of
  *                             arrays: not supported.
  * @retval BT_ERR_NO_MEMORY
@@ -62,6 +69,15 @@ BT_MUST_CHECK bt_status_t bt_gguf_open(const char *path, char *why,
 BT_MUST_CHECK bt_status_t bt_gguf_open_memory(const void *data, size_t bytes,
                                               char *why, size_t why_bytes,
                                               bt_gguf_t **gguf_p);
+typedef struct bt_gguf_bytes {
+    const void *data;
+    size_t bytes;
+} bt_gguf_bytes_t;
+
+/** The same of a model in @a n parts, in their order. */
+BT_MUST_CHECK bt_status_t
+bt_gguf_open_memory_parts(const bt_gguf_bytes_t *parts, uint32_t n, char *why,
+                          size_t why_bytes, bt_gguf_t **gguf_p);
 void bt_gguf_close(bt_gguf_t *gguf); /**< NULL is allowed. */
 
 /* Metadata. @retval BT_ERR_NOT_FOUND  no such key
@@ -118,17 +134,19 @@ const bt_gguf_tensor_t *bt_gguf_tensor_at(const bt_gguf_t *gguf, uint64_t i);
 /** @return NULL when there is no such tensor. */
 const bt_gguf_tensor_t *bt_gguf_tensor(const bt_gguf_t *gguf, const char *name);
 
-/** Bytes of the whole file. */
+/** Bytes of the whole file, of all parts. */
 size_t bt_gguf_bytes(const bt_gguf_t *gguf);
 
 /** Identity of the model: metadata, tensor table, file size and samples of
- *  every tensor's data. Equal on all hosts for equal files; reads little. */
+ *  every tensor's data, of all parts. Equal on all hosts for equal files;
+ *  reads little. */
 bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf);
 
-/** XXH3-128 of every byte of the file; reads all of it. */
+/** XXH3-128 of every byte of the file, and of its other parts; reads all. */
 bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf);
 
-/** What the file system says of the open file now. */
+/** What the file system says of the open file now. Of several files: a number
+ *  for all that it says of each, the bytes of all, the latest times. */
 typedef struct bt_gguf_stamp {
     uint64_t inode;
     uint64_t bytes;

@@ -320,7 +320,12 @@ const bt_gguf_tensor_t *bt_gguf_tensor(const bt_gguf_t *gguf, const char *name)
 
 size_t bt_gguf_bytes(const bt_gguf_t *gguf)
 {
-    return gguf->bytes;
+    size_t bytes = gguf->bytes;
+
+    for (uint32_t i = 0; i < gguf->n_more; i++) {
+        bytes += gguf->more[i]->bytes;
+    }
+    return bytes;
 }
 
 /* Mix in @a n bytes: the hash of (hash so far, hash of the bytes). */
@@ -332,7 +337,8 @@ static void chain(bt_hash128_t *hash, const void *data, size_t n)
     *hash = bt_hash128(both, sizeof(both), 0);
 }
 
-bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf)
+/* Of one file, and the tensors in it. */
+static bt_hash128_t file_identity(const bt_gguf_t *gguf)
 {
     const uint64_t bytes = gguf->bytes;
     const size_t head_bytes =
@@ -340,7 +346,7 @@ bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf)
     bt_hash128_t hash = bt_hash128(&bytes, sizeof(bytes), 0);
 
     chain(&hash, gguf->base, head_bytes);
-    for (uint64_t i = 0; i < gguf->n_tensors; i++) {
+    for (uint64_t i = 0; i < gguf->n_own; i++) {
         const bt_gguf_tensor_t *const tensor = &gguf->tensors[i];
         const uint8_t *const data = tensor->data;
 
@@ -351,6 +357,28 @@ bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf)
         chain(&hash, data, SAMPLE_BYTES);
         chain(&hash, data + tensor->bytes / 2, SAMPLE_BYTES);
         chain(&hash, data + tensor->bytes - SAMPLE_BYTES, SAMPLE_BYTES);
+    }
+    return hash;
+}
+
+bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf)
+{
+    bt_hash128_t hash = file_identity(gguf);
+
+    for (uint32_t i = 0; i < gguf->n_more; i++) {
+        const bt_hash128_t part = file_identity(gguf->more[i]);
+
+        chain(&hash, &part, sizeof(part));
+    }
+    return hash;
+}
+
+bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf)
+{
+    bt_hash128_t hash = bt_hash128(gguf->base, gguf->bytes, 0);
+
+    for (uint32_t i = 0; i < gguf->n_more; i++) {
+        chain(&hash, gguf->more[i]->base, gguf->more[i]->bytes);
     }
     return hash;
 }

@@ -44,15 +44,54 @@ struct bt_gguf {
     bt_gguf_kv_t *kvs; /**< ascending by key */
 
     uint64_t n_tensors;
-    bt_gguf_tensor_t *tensors;        /**< in file order */
+    uint64_t n_own;                   /**< in this file, the first of them */
+    bt_gguf_tensor_t *tensors;        /**< in file order, part after part */
     const bt_gguf_tensor_t **by_name; /**< ascending by name */
+
+    struct bt_gguf **more; /**< owned: the parts after this first one */
+    uint32_t n_more;
 };
+
+/** What a file says of itself; one without such keys is part 0 of 1. */
+typedef struct bt_gguf_split {
+    uint32_t no; /**< from 0 */
+    uint32_t count;
+    uint64_t n_tensors; /**< of all parts */
+} bt_gguf_split_t;
 
 /** Bytes of one value of a scalar type; 0 for strings, arrays, unknown. */
 size_t bt_gguf_scalar_bytes(uint32_t type);
 
 /** Order of two names: bytewise, the shorter first. */
 int bt_gguf_str_compare(bt_gguf_str_t a, bt_gguf_str_t b);
+
+/** Sort by_name. @retval BT_ERR_BAD_FILE  A name occurs twice; it is named. */
+BT_MUST_CHECK bt_status_t bt_gguf_sort_names(bt_gguf_t *gguf, char *why,
+                                             size_t why_bytes);
+
+/** @retval BT_ERR_BAD_FILE  The keys are no numbers, or no numbers of parts. */
+BT_MUST_CHECK bt_status_t bt_gguf_split_read(const bt_gguf_t *gguf, char *why,
+                                             size_t why_bytes,
+                                             bt_gguf_split_t *split_p);
+/** Length of the beginning of @a path that the names of all parts have.
+ *  @retval BT_ERR_BAD_FILE  It does not end as the name of this part must. */
+BT_MUST_CHECK bt_status_t bt_gguf_split_stem(const char *path,
+                                             const bt_gguf_split_t *split,
+                                             char *why, size_t why_bytes,
+                                             size_t *stem_p);
+/** Path of part @a i (from 0) of @a n. @retval BT_ERR_INVALID_PARAM  too long
+ */
+BT_MUST_CHECK bt_status_t bt_gguf_split_path(const char *path, size_t stem,
+                                             uint32_t i, uint32_t n, char *out,
+                                             size_t out_bytes);
+/** Make one model of parts[0 .. n - 1], which becomes parts[0]: it owns the
+ *  others, whose places are NULL then. On failure all are as they were, but for
+ *  the order of parts[0]'s tensors: to be closed, each.
+ *  @retval BT_ERR_BAD_FILE  One is missing, of another model or says that it is
+ *                           another part.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_gguf_split_join(bt_gguf_t **parts, uint32_t n,
+                                             char *why, size_t why_bytes);
 
 /** Fill a zeroed @a gguf whose base and bytes are set. On failure the caller
  *  frees what there is with bt_gguf_close(). */

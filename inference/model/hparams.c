@@ -8,7 +8,6 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
 {
     const bt_arch_t *arch;
     bt_gguf_str_t name;
-    uint32_t n_files = 0;
 
     if (bt_gguf_get_str(gguf, "general.architecture", &name) != BT_OK) {
         snprintf(why, why_bytes,
@@ -23,14 +22,6 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
                  "%s",
                  (name.len > 64) ? 64 : (int)name.len, name.data,
                  bt_arch_names());
-        return BT_ERR_UNSUPPORTED;
-    }
-    if ((bt_gguf_get_u32(gguf, "split.count", &n_files) == BT_OK) &&
-        (n_files > 1)) {
-        snprintf(why, why_bytes,
-                 "the file is one of %u parts of a model; merge them first "
-                 "(gguf-split --merge)",
-                 n_files);
         return BT_ERR_UNSUPPORTED;
     }
     return arch->hparams(arch, gguf, why, why_bytes, hp_p);

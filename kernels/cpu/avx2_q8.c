@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantized weights times rows of 8-bit integers with AVX2: a panel is four
  * registers of 8 outputs, a lane's four bytes are four k. Pairs of products are
- * summed in 16 bits: 15 * 127 * 2 of 8 steps fit, so 8-bit codes are taken as
- * two codes of 4 bits. */
+ * summed in 16 bits: 15 * 127 * 2 of 8 steps fit, so codes of 8 bits, and those
+ * of books, are taken as two of 4 bits. */
 #include <immintrin.h>
 
 #include "kernels/cpu/ahead.h"
@@ -16,29 +16,88 @@
 
 /* Register v of the scales or minima at src. */
 SPECIALIZE __m256 factors(bt_pack_format_t format, const uint8_t *src,
-                          uint32_t v)
+                          const float *unit, uint32_t v)
 {
-    return format.f16
-               ? _mm256_cvtph_ps(_mm_load_si128((const void *)(src + 16 * v)))
-               : _mm256_load_ps((const void *)(src + 32 * v));
+    switch (format.factor) {
+    case BT_FACTOR_F16:
+        return _mm256_cvtph_ps(_mm_load_si128((const void *)(src + 16 * v)));
+    case BT_FACTOR_BF16:
+        return _mm256_castsi256_ps(_mm256_slli_epi32(
+            _mm256_cvtepu16_epi32(_mm_load_si128((const void *)(src + 16 * v))),
+            16));
+    default:
+        return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
+                                 _mm_loadl_epi64((const void *)(src + 8 * v)))),
+                             _mm256_load_ps(unit + 8 * v));
+    }
 }
 
 /* One row tile while it walks over the groups. */
 typedef struct q8_tile {
     const bt_q8_group_t *x; /* the first row's group; others n_groups further */
     size_t n_groups;
-    uint32_t v0; /* first register of the panel */
+    uint32_t v0;     /* first register of the panel */
+    __m256i book[2]; /* low and high nibbles of the weights' book, twice */
 } q8_tile_t;
 
-/* isum[r][v] += (sum of nibbles * row codes) << shift; the nibbles of one kind,
- * of steps begin .. end - 1, whose row codes are `stride` k apart from `first`
- * on. */
-SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
-                            const q8_tile_t *t, uint32_t first, uint32_t stride,
-                            uint32_t begin, uint32_t end, bool high, int shift,
-                            __m256i (*isum)[2])
+SPECIALIZE __m256i nibbles(__m256i bytes, bool high)
 {
-    const __m256i low = _mm256_set1_epi8(15);
+    return _mm256_and_si256(high ? _mm256_srli_epi16(bytes, 4) : bytes,
+                            _mm256_set1_epi8(15));
+}
+
+static inline void set_book(const bt_weight_t *w, q8_tile_t *t)
+{
+    const __m256i book =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)w->book));
+
+    t->book[0] = nibbles(book, false);
+    t->book[1] = nibbles(book, true);
+}
+
+/* Codes of more than 4 bits, and of books, are taken in two parts of 4. */
+SPECIALIZE uint32_t n_parts(bt_pack_format_t format)
+{
+    return ((format.bits > 4) || format.book) ? 2 : 1;
+}
+
+/* `bits` of the codes of the 4 k of a step, at `codes` the register of the
+ * first line that has such. */
+SPECIALIZE __m256i some_bits(const uint8_t *codes, uint32_t step, uint32_t bits)
+{
+    const uint32_t at = step * bits % 8;
+    __m256i x =
+        _mm256_load_si256((const void *)(codes + step * bits / 8 * 128));
+
+    if (at > 0) {
+        x = _mm256_srli_epi16(x, (int)at);
+    }
+    return _mm256_and_si256(x, _mm256_set1_epi8((char)((1u << bits) - 1u)));
+}
+
+/* A part of the codes of the 4 k of a step. */
+SPECIALIZE __m256i codes_of(bt_pack_format_t format, const uint8_t *codes,
+                            uint32_t step, uint32_t part, const q8_tile_t *t)
+{
+    if (format.bits == 8) {
+        return nibbles(_mm256_load_si256((const void *)(codes + step * 128)),
+                       part > 0);
+    }
+    if (format.book) {
+        return _mm256_shuffle_epi8(t->book[part], some_bits(codes, step, 4));
+    }
+    if (format.bits < 5) {
+        return some_bits(codes, step, format.bits);
+    }
+    return (part == 0) ? some_bits(codes, step, 4)
+                       : some_bits(codes + 4 * 128, step, format.bits - 4);
+}
+
+/* isum[r][v] += a part of what of a group belongs to the k of a half. */
+SPECIALIZE void add_part(bt_pack_format_t format, uint32_t n_rows,
+                         const uint8_t *codes, const q8_tile_t *t,
+                         uint32_t half, uint32_t part, __m256i (*isum)[2])
+{
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i pairs[TILE_ROWS][2];
 
@@ -48,21 +107,14 @@ SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
         pairs[r][1] = _mm256_setzero_si256();
     }
     UNROLL
-    for (uint32_t i = begin; i < end; i++) {
-        const uint8_t *src = group + 128 * i + 32 * t->v0;
-        __m256i c0 = _mm256_load_si256((const void *)src);
-        __m256i c1 = _mm256_load_si256((const void *)(src + 32));
+    for (uint32_t step = half * 4; step < half * 4 + 4; step++) {
+        const __m256i c0 = codes_of(format, codes + 32 * t->v0, step, part, t);
+        const __m256i c1 =
+            codes_of(format, codes + 32 * t->v0 + 32, step, part, t);
 
-        if (high) {
-            c0 = _mm256_srli_epi16(c0, 4);
-            c1 = _mm256_srli_epi16(c1, 4);
-        }
-        c0 = _mm256_and_si256(c0, low);
-        c1 = _mm256_and_si256(c1, low);
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
-            const __m256i xr =
-                word8(t->x[r * t->n_groups].code + first + stride * i);
+            const __m256i xr = word8(t->x[r * t->n_groups].code + 4 * step);
 
             pairs[r][0] =
                 _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(c0, xr));
@@ -76,8 +128,8 @@ SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
         for (uint32_t v = 0; v < 2; v++) {
             const __m256i sum = _mm256_madd_epi16(pairs[r][v], ones);
 
-            isum[r][v] =
-                _mm256_add_epi32(isum[r][v], _mm256_slli_epi32(sum, shift));
+            isum[r][v] = _mm256_add_epi32(
+                isum[r][v], _mm256_slli_epi32(sum, (int)(4 * part)));
         }
     }
 }
@@ -98,35 +150,50 @@ SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
 
 /* isum[r][v] = what of a group belongs to the k of a half. */
 SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
-                          const uint8_t *group, const q8_tile_t *t,
+                          const uint8_t *codes, const q8_tile_t *t,
                           uint32_t half, __m256i (*isum)[2])
 {
     start_sums(format, n_rows, t, half, isum);
-    if (format.bits == 4) {
-        const uint32_t begin = half * 2;
-
-        add_nibbles(n_rows, group, t, 0, 8, begin, begin + 2, false, 0, isum);
-        add_nibbles(n_rows, group, t, 4, 8, begin, begin + 2, true, 0, isum);
-    } else {
-        const uint32_t begin = half * 4;
-
-        add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, false, 0, isum);
-        add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, true, 4, isum);
+    UNROLL
+    for (uint32_t part = 0; part < n_parts(format); part++) {
+        add_part(format, n_rows, codes, t, half, part, isum);
     }
 }
 
-SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
-                          const q8_tile_t *t, __m256 (*acc)[2])
+/* acc[r][v] += the minima of a half of a group, or of all of it, times the sums
+ * of the rows. */
+SPECIALIZE void add_min(bt_pack_format_t format, uint32_t n_rows,
+                        bt_pack_group_t group, const q8_tile_t *t,
+                        uint32_t half, __m256 (*acc)[2])
 {
-    const bt_pack_format_t format = bt_pack_format(pack);
-    const uint8_t *scales = group + format.scale_at;
+    const uint8_t *mins = group.mins + half * bt_pack_half_bytes(format);
+
+    UNROLL
+    for (uint32_t v = 0; v < 2; v++) {
+        const __m256 min = factors(format, mins, group.min_unit, t->v0 + v);
+
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const bt_q8_group_t *x = &t->x[r * t->n_groups];
+
+            acc[r][v] = _mm256_fmadd_ps(
+                min, _mm256_set1_ps(format.two ? x->sums[half] : x->sum),
+                acc[r][v]);
+        }
+    }
+}
+
+SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
+                          bt_pack_group_t group, const q8_tile_t *t,
+                          __m256 (*acc)[2])
+{
     __m256 part[TILE_ROWS][2];
 
     UNROLL
     for (uint32_t half = 0; half < 2; half++) {
         __m256i isum[TILE_ROWS][2];
 
-        sum_codes(format, n_rows, group, t, half, isum);
+        sum_codes(format, n_rows, group.codes, t, half, isum);
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
             const __m256 x = _mm256_set1_ps(t->x[r * t->n_groups].scale[half]);
@@ -146,8 +213,10 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
             const __m256 scale =
-                factors(format, scales + (format.two ? half * 4 * BT_PANEL : 0),
-                        t->v0 + v);
+                factors(format,
+                        group.scales + (format.two ? half : 0) *
+                                           bt_pack_half_bytes(format),
+                        group.unit, t->v0 + v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -155,17 +224,10 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
             }
         }
     }
-    if (format.min_at != 0) {
-        UNROLL
-        for (uint32_t v = 0; v < 2; v++) {
-            const __m256 min =
-                factors(format, group + format.min_at, t->v0 + v);
-
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                acc[r][v] = _mm256_fmadd_ps(
-                    min, _mm256_set1_ps(t->x[r * t->n_groups].sum), acc[r][v]);
-            }
+    if (format.min) {
+        add_min(format, n_rows, group, t, 0, acc);
+        if (format.two) {
+            add_min(format, n_rows, group, t, 1, acc);
         }
     }
 }
@@ -177,8 +239,8 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
 {
     bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
-    const uint8_t *group = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_format(pack).bytes;
+    const bt_pack_format_t format = bt_pack_format(pack);
+    const uint8_t *block = w->data + panel * w->panel_bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t first = panel * BT_PANEL + h * HALF;
     float *out = job->out + (size_t)row * w->n_out + first;
@@ -189,6 +251,8 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
         .v0 = 2 * h,
     };
 
+    set_book(w, &t);
+
     /* Asked for while the sums grow: they may be added to it. */
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -196,11 +260,14 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
         acc[r][0] = _mm256_setzero_ps();
         acc[r][1] = _mm256_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g++) {
-        add_group(pack, n_rows, group, &t, acc);
-        bt_ahead_ask(&ahead);
-        group += group_bytes;
-        t.x++;
+    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
+        for (uint32_t i = 0; i < format.n_groups; i++) {
+            add_group(format, n_rows, bt_pack_group_at(format, block, i), &t,
+                      acc);
+            bt_ahead_ask(&ahead);
+            t.x++;
+        }
+        block += format.bytes;
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -216,27 +283,33 @@ SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
                              uint32_t panel)
 {
     const bt_weight_t *w = job->w;
-    const uint8_t *group = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_format(pack).bytes;
+    const bt_pack_format_t format = bt_pack_format(pack);
+    const uint8_t *block = w->data + panel * w->panel_bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t left = w->n_out - panel * BT_PANEL;
     float *out = job->out + (size_t)panel * BT_PANEL;
     q8_tile_t t[2] = {{.x = job->q}, {.x = job->q, .v0 = 2}};
     __m256 acc[2][2];
 
+    set_book(w, &t[0]);
+    set_book(w, &t[1]);
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
         __builtin_prefetch((left > h * HALF) ? out + h * HALF : out, 1, 3);
         acc[h][0] = _mm256_setzero_ps();
         acc[h][1] = _mm256_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g++) {
-        UNROLL
-        for (uint32_t h = 0; h < 2; h++) {
-            add_group(pack, 1, group, &t[h], &acc[h]);
-            t[h].x++;
+    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
+        for (uint32_t i = 0; i < format.n_groups; i++) {
+            const bt_pack_group_t group = bt_pack_group_at(format, block, i);
+
+            UNROLL
+            for (uint32_t h = 0; h < 2; h++) {
+                add_group(format, 1, group, &t[h], &acc[h]);
+                t[h].x++;
+            }
         }
-        group += group_bytes;
+        block += format.bytes;
     }
     store_sums(out, left, job->add, acc[0]);
     if (left > HALF) {

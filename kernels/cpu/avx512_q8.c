@@ -16,17 +16,28 @@
 
 /* Register v of the scales or minima at src. */
 SPECIALIZE __m512 factors(bt_pack_format_t format, const uint8_t *src,
-                          uint32_t v)
+                          const float *unit, uint32_t v)
 {
-    return format.f16 ? _mm512_cvtph_ps(
-                            _mm256_load_si256((const void *)(src + 32 * v)))
-                      : _mm512_load_ps((const void *)(src + 64 * v));
+    switch (format.factor) {
+    case BT_FACTOR_F16:
+        return _mm512_cvtph_ps(_mm256_load_si256((const void *)(src + 32 * v)));
+    case BT_FACTOR_BF16:
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(
+                                  (const void *)(src + 32 * v))),
+                              16));
+    default:
+        return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                                 _mm_load_si128((const void *)(src + 16 * v)))),
+                             _mm512_load_ps(unit + 16 * v));
+    }
 }
 
 /* One row tile while it walks over the groups. */
 typedef struct q8_tile {
     const bt_q8_group_t *x; /* the first row's group; others n_groups further */
     size_t n_groups;
+    __m512i book; /* the weights', four times */
 } q8_tile_t;
 
 SPECIALIZE __m512i start_of(bt_pack_format_t format, const bt_q8_group_t *x,
@@ -36,70 +47,154 @@ SPECIALIZE __m512i start_of(bt_pack_format_t format, const bt_q8_group_t *x,
                               : _mm512_set1_epi32(x->start[half]);
 }
 
-/* isum[r] = what of register v of a group belongs to the k of a half. */
-SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
-                          const uint8_t *group, const q8_tile_t *t,
-                          uint32_t half, uint32_t v, __m512i *isum)
+/* Of 4 k, which a line has; of codes in two parts a line of the lower ones. */
+SPECIALIZE uint32_t steps_of_line(bt_pack_format_t format)
 {
-    const __m512i low = _mm512_set1_epi8(15);
-    const uint32_t n_steps = (format.bits == 4) ? 2 : 4; /* 8 or 4 k each */
+    return (format.bits == 8) ? 1 : (format.bits == 2) ? 4 : 2;
+}
 
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        isum[r] = start_of(format, &t->x[r * t->n_groups], half);
+/* Each byte's bits moved up by n (down where it is negative), those of its
+ * neighbour among them. */
+SPECIALIZE __m512i moved(__m512i x, int n)
+{
+    switch (n) {
+    case 4:
+        return _mm512_slli_epi16(x, 4);
+    case 3:
+        return _mm512_slli_epi16(x, 3);
+    case 2:
+        return _mm512_slli_epi16(x, 2);
+    case 1:
+        return _mm512_slli_epi16(x, 1);
+    case -1:
+        return _mm512_srli_epi16(x, 1);
+    case -2:
+        return _mm512_srli_epi16(x, 2);
+    case -3:
+        return _mm512_srli_epi16(x, 3);
+    case -4:
+        return _mm512_srli_epi16(x, 4);
+    case -6:
+        return _mm512_srli_epi16(x, 6);
+    default:
+        return x;
     }
+}
+
+SPECIALIZE __m512i line_at(const uint8_t *codes, uint32_t i, uint32_t v)
+{
+    return _mm512_load_si512(codes + 128 * i + 64 * v);
+}
+
+/* Register v of the codes of the 4 k of a step, 8 of which are a group. */
+SPECIALIZE __m512i codes_of(bt_pack_format_t format, const uint8_t *codes,
+                            uint32_t step, uint32_t v, __m512i book)
+{
+    const uint32_t low = (format.bits > 4) ? 4 : format.bits;
+    const uint32_t high = format.bits - low;
+    __m512i x;
+
+    if (format.bits == 8) {
+        return line_at(codes, step, v);
+    }
+    x = moved(line_at(codes, step * low / 8, v), -(int)(step * low % 8));
+    x = _mm512_and_si512(x, _mm512_set1_epi8((char)((1u << low) - 1u)));
+    if (high > 0) {
+        const __m512i upper = moved(line_at(codes, 4 + step * high / 8, v),
+                                    4 - (int)(step * high % 8));
+
+        /* x | (upper & mask) */
+        x = _mm512_ternarylogic_epi32(
+            x, upper, _mm512_set1_epi8((char)(((1u << high) - 1u) << 4)), 0xf8);
+    }
+    return format.book ? _mm512_shuffle_epi8(book, x) : x;
+}
+
+/* isum[r][v] += the codes of a line times those of the rows. */
+SPECIALIZE void add_line(bt_pack_format_t format, uint32_t n_rows,
+                         const uint8_t *codes, const q8_tile_t *t, uint32_t i,
+                         uint32_t v, __m512i (*isum)[2])
+{
+    const uint32_t n_steps = steps_of_line(format);
+
     UNROLL
-    for (uint32_t i = half * n_steps; i < (half + 1) * n_steps; i++) {
-        const __m512i codes = _mm512_load_si512(group + 128 * i + 64 * v);
+    for (uint32_t step = i * n_steps; step < (i + 1) * n_steps; step++) {
+        const __m512i four = codes_of(format, codes, step, v, t->book);
 
-        if (format.bits == 4) {
-            const __m512i a = _mm512_and_si512(codes, low);
-            const __m512i b =
-                _mm512_and_si512(_mm512_srli_epi16(codes, 4), low);
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const int8_t *x = t->x[r * t->n_groups].code + 4 * step;
 
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const int8_t *x = t->x[r * t->n_groups].code + 8 * i;
-
-                isum[r] = _mm512_dpbusd_epi32(isum[r], a, word16(x));
-                isum[r] = _mm512_dpbusd_epi32(isum[r], b, word16(x + 4));
-            }
-        } else {
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const int8_t *x = t->x[r * t->n_groups].code + 4 * i;
-
-                isum[r] = _mm512_dpbusd_epi32(isum[r], codes, word16(x));
-            }
+            isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], four, word16(x));
         }
     }
+}
+
+SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
+                           const q8_tile_t *t, uint32_t half, uint32_t v,
+                           __m512i (*isum)[2])
+{
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        isum[r][v] = start_of(format, &t->x[r * t->n_groups], half);
+    }
+}
+
+/* isum[r][v] = what of register v of a group belongs to the k of a half. */
+SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
+                          bt_pack_group_t group, const q8_tile_t *t,
+                          uint32_t half, uint32_t v, __m512i (*isum)[2])
+{
+    const uint32_t n_lines = 4 / steps_of_line(format);
+
+    start_sums(format, n_rows, t, half, v, isum);
+    UNROLL
+    for (uint32_t i = half * n_lines; i < (half + 1) * n_lines; i++) {
+        add_line(format, n_rows, group.codes, t, i, v, isum);
+    }
+}
+
+/* acc + the minima of register v times the sums of a row. */
+SPECIALIZE __m512 add_min(bt_pack_format_t format, bt_pack_group_t group,
+                          const bt_q8_group_t *x, uint32_t v, __m512 acc)
+{
+    if (!format.two) {
+        return _mm512_fmadd_ps(factors(format, group.mins, group.min_unit, v),
+                               _mm512_set1_ps(x->sum), acc);
+    }
+    acc = _mm512_fmadd_ps(factors(format, group.mins, group.min_unit, v),
+                          _mm512_set1_ps(x->sums[0]), acc);
+    return _mm512_fmadd_ps(factors(format,
+                                   group.mins + bt_pack_half_bytes(format),
+                                   group.min_unit, v),
+                           _mm512_set1_ps(x->sums[1]), acc);
 }
 
 /* A group's two halves, times the scales of the rows; and with the weights'
  * scale, or each with its own. */
 SPECIALIZE void add_halves(bt_pack_format_t format, uint32_t n_rows,
-                           const uint8_t *group, const q8_tile_t *t, uint32_t v,
-                           __m512 (*acc)[2])
+                           bt_pack_group_t group, const q8_tile_t *t,
+                           uint32_t v, __m512 (*acc)[2])
 {
-    const uint8_t *scales = group + format.scale_at;
-    const __m512 scale[2] = {factors(format, scales, v),
-                             format.two
-                                 ? factors(format, scales + 4 * BT_PANEL, v)
-                                 : _mm512_setzero_ps()};
-    __m512i isum[BT_Q8_TILE_ROWS];
+    const __m512 scale[2] = {
+        factors(format, group.scales, group.unit, v),
+        format.two ? factors(format, group.scales + bt_pack_half_bytes(format),
+                             group.unit, v)
+                   : _mm512_setzero_ps()};
+    __m512i isum[BT_Q8_TILE_ROWS][2];
     __m512 part[BT_Q8_TILE_ROWS];
 
     sum_codes(format, n_rows, group, t, 0, v, isum);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[r]),
+        part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[r][v]),
                                 _mm512_set1_ps(t->x[r * t->n_groups].scale[0]));
     }
     READ_AGAIN();
     sum_codes(format, n_rows, group, t, 1, v, isum);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        const __m512 f = _mm512_cvtepi32_ps(isum[r]);
+        const __m512 f = _mm512_cvtepi32_ps(isum[r][v]);
         const __m512 x = _mm512_set1_ps(t->x[r * t->n_groups].scale[1]);
 
         if (format.two) {
@@ -113,22 +208,20 @@ SPECIALIZE void add_halves(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
-                          const q8_tile_t *t, __m512 (*acc)[2])
+SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
+                          bt_pack_group_t group, const q8_tile_t *t,
+                          __m512 (*acc)[2])
 {
-    const bt_pack_format_t format = bt_pack_format(pack);
 
     UNROLL
     for (uint32_t v = 0; v < 2; v++) {
         add_halves(format, n_rows, group, t, v, acc);
         READ_AGAIN();
-        if (format.min_at != 0) {
-            const __m512 min = factors(format, group + format.min_at, v);
-
+        if (format.min) {
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
-                acc[r][v] = _mm512_fmadd_ps(
-                    min, _mm512_set1_ps(t->x[r * t->n_groups].sum), acc[r][v]);
+                acc[r][v] = add_min(format, group, &t->x[r * t->n_groups], v,
+                                    acc[r][v]);
             }
         }
     }
@@ -136,54 +229,27 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
 
 /* The sums of a half, of both registers in turns: see add_group_in_order(). */
 SPECIALIZE void sum_both(bt_pack_format_t format, uint32_t n_rows,
-                         const uint8_t *group, const q8_tile_t *t,
+                         bt_pack_group_t group, const q8_tile_t *t,
                          uint32_t half, __m512i (*isum)[2])
 {
-    const __m512i low = _mm512_set1_epi8(15);
-    const uint32_t n_lines = (format.bits == 4) ? 4 : 8;
+    const uint32_t n_lines = 8 / steps_of_line(format);
 
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        isum[r][0] = start_of(format, &t->x[r * t->n_groups], half);
-        isum[r][1] = isum[r][0];
-    }
+    start_sums(format, n_rows, t, half, 0, isum);
+    start_sums(format, n_rows, t, half, 1, isum);
     UNROLL
     for (uint32_t j = half * n_lines; j < (half + 1) * n_lines; j++) {
-        const uint32_t v = j % 2;
-        const __m512i codes = _mm512_load_si512(group + 64 * j);
-
-        if (format.bits == 4) {
-            const __m512i a = _mm512_and_si512(codes, low);
-            const __m512i b =
-                _mm512_and_si512(_mm512_srli_epi16(codes, 4), low);
-
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const int8_t *x = t->x[r * t->n_groups].code + j / 2 * 8;
-
-                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], a, word16(x));
-                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], b, word16(x + 4));
-            }
-        } else {
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const int8_t *x = t->x[r * t->n_groups].code + j / 2 * 4;
-
-                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], codes, word16(x));
-            }
-        }
+        add_line(format, n_rows, group.codes, t, j / 2, j % 2, isum);
     }
 }
 
 /* add_group() that reads the group from its first line to its last, as the
  * processor's own prefetcher likes it best: for so few rows that memory is the
  * limit and all sums fit into registers. */
-SPECIALIZE void add_group_in_order(bt_pack_t pack, uint32_t n_rows,
-                                   const uint8_t *group, const q8_tile_t *t,
+SPECIALIZE void add_group_in_order(bt_pack_format_t format, uint32_t n_rows,
+                                   bt_pack_group_t group, const q8_tile_t *t,
                                    __m512 (*acc)[2])
 {
-    const bt_pack_format_t format = bt_pack_format(pack);
-    const uint8_t *scales = group + format.scale_at;
+    const uint8_t *second = group.scales + bt_pack_half_bytes(format);
     __m512i isum[BT_Q8_TILE_ROWS][2];
     __m512 part[BT_Q8_TILE_ROWS][2];
 
@@ -205,19 +271,16 @@ SPECIALIZE void add_group_in_order(bt_pack_t pack, uint32_t n_rows,
         __m512 sum = acc[i / 2][v];
 
         if (format.two) {
-            sum = _mm512_fmadd_ps(p, factors(format, scales, v), sum);
-            sum =
-                _mm512_fmadd_ps(_mm512_mul_ps(f, x1),
-                                factors(format, scales + 4 * BT_PANEL, v), sum);
+            sum = _mm512_fmadd_ps(
+                p, factors(format, group.scales, group.unit, v), sum);
+            sum = _mm512_fmadd_ps(_mm512_mul_ps(f, x1),
+                                  factors(format, second, group.unit, v), sum);
         } else {
             sum = _mm512_fmadd_ps(_mm512_fmadd_ps(f, x1, p),
-                                  factors(format, scales, v), sum);
+                                  factors(format, group.scales, group.unit, v),
+                                  sum);
         }
-        if (format.min_at != 0) {
-            sum = _mm512_fmadd_ps(factors(format, group + format.min_at, v),
-                                  _mm512_set1_ps(x->sum), sum);
-        }
-        acc[i / 2][v] = sum;
+        acc[i / 2][v] = format.min ? add_min(format, group, x, v, sum) : sum;
     }
 }
 
@@ -227,8 +290,8 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
 {
     bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
-    const uint8_t *group = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_format(pack).bytes;
+    const bt_pack_format_t format = bt_pack_format(pack);
+    const uint8_t *block = w->data + panel * w->panel_bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t left = w->n_out - panel * BT_PANEL;
     float *out = job->out + (size_t)row * w->n_out + (size_t)panel * BT_PANEL;
@@ -236,6 +299,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
     q8_tile_t t = {
         .x = job->q + (size_t)row * n_groups,
         .n_groups = n_groups,
+        .book = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)w->book)),
     };
 
     /* Where the sums go, and are added to, is asked for while they grow: 12
@@ -249,17 +313,21 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
         acc[r][0] = _mm512_setzero_ps();
         acc[r][1] = _mm512_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g++) {
-        if (n_rows <= IN_ORDER_ROWS) {
-            add_group_in_order(pack, n_rows, group, &t, acc);
-        } else {
-            add_group(pack, n_rows, group, &t, acc);
+    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
+        for (uint32_t i = 0; i < format.n_groups; i++) {
+            const bt_pack_group_t group = bt_pack_group_at(format, block, i);
+
+            if (n_rows <= IN_ORDER_ROWS) {
+                add_group_in_order(format, n_rows, group, &t, acc);
+            } else {
+                add_group(format, n_rows, group, &t, acc);
+            }
+            if (n_rows > 1) {
+                bt_ahead_ask(&ahead);
+            }
+            t.x++;
         }
-        if (n_rows > 1) {
-            bt_ahead_ask(&ahead);
-        }
-        group += group_bytes;
-        t.x++;
+        block += format.bytes;
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {

@@ -288,11 +288,15 @@ static const bt_kernels_ops_t cpu_ops = {
     .close = cpu_close,
 };
 
+#define TYPE(name) (1ull << BT_KTYPE_##name)
+
 #define WEIGHT_TYPES                                                         \
-    (1ull << BT_KTYPE_F32 | 1ull << BT_KTYPE_F16 | 1ull << BT_KTYPE_BF16 |   \
-     1ull << BT_KTYPE_Q4_0 | 1ull << BT_KTYPE_Q4_1 | 1ull << BT_KTYPE_Q5_0 | \
-     1ull << BT_KTYPE_Q5_1 | 1ull << BT_KTYPE_Q8_0 | 1ull << BT_KTYPE_Q4_K | \
-     1ull << BT_KTYPE_Q5_K | 1ull << BT_KTYPE_Q6_K)
+    (TYPE(F32) | TYPE(F16) | TYPE(BF16) | TYPE(Q4_0) | TYPE(Q4_1) |          \
+     TYPE(Q5_0) | TYPE(Q5_1) | TYPE(Q8_0) | TYPE(Q2_K) | TYPE(Q3_K) |        \
+     TYPE(Q4_K) | TYPE(Q5_K) | TYPE(Q6_K) | TYPE(IQ1_S) | TYPE(IQ1_M) |      \
+     TYPE(IQ2_XXS) | TYPE(IQ2_XS) | TYPE(IQ2_S) | TYPE(IQ3_XXS) |            \
+     TYPE(IQ3_S) | TYPE(IQ4_NL) | TYPE(IQ4_XS) | TYPE(TQ1_0) | TYPE(TQ2_0) | \
+     TYPE(MXFP4) | TYPE(NVFP4))
 
 #define KV_TYPES (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8)
 

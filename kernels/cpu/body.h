@@ -117,6 +117,11 @@ static inline void finish_group(bt_q8_group_t *group, uint32_t bias,
 {
     group->sum =
         fmaf(group->scale[1], (float)high, group->scale[0] * (float)low);
+    if (bias == 0) {
+        group->sums[0] = group->scale[0] * (float)low;
+        group->sums[1] = group->scale[1] * (float)high;
+        return;
+    }
     group->start[0] = -(int32_t)bias * low;
     group->start[1] = -(int32_t)bias * high;
 }

@@ -8,10 +8,13 @@
 #include "inference/gguf/gguf.h"
 #include "inference/model/model.h"
 
+#define MAX_PARTS 4u
+
 /* Keys of the seeds, and those that the loader asks for. */
 static const char *const keys[] = {
     "general.architecture",
     "general.alignment",
+    "split.count",
     "llama.block_count",
     "llama.rope.freq_base",
     "tokenizer.ggml.tokens",
@@ -65,14 +68,35 @@ static void ask_all(const bt_gguf_t *gguf, const char *key)
     }
 }
 
+/* The parts of a model: each begins with the magic number. @return how many */
+static uint32_t find_parts(const uint8_t *data, size_t size,
+                           bt_gguf_bytes_t parts[MAX_PARTS])
+{
+    static const char magic[] = "GGUF\3\0\0"; /* of version 3 */
+    uint32_t n = 1;
+
+    parts[0] = (bt_gguf_bytes_t){.data = data, .bytes = size};
+    for (size_t i = 1; (i < size) && (n < MAX_PARTS); i++) {
+        if ((size - i >= sizeof(magic)) &&
+            (memcmp(data + i, magic, sizeof(magic)) == 0)) {
+            parts[n - 1].bytes -= size - i;
+            parts[n] = (bt_gguf_bytes_t){.data = data + i, .bytes = size - i};
+            n++;
+        }
+    }
+    return n;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char why[200];
     bt_gguf_t *gguf = NULL;
     bt_hparams_t hp;
+    bt_gguf_bytes_t parts[MAX_PARTS];
+    const uint32_t n = find_parts(data, size, parts);
 
     memset(why, 'x', sizeof(why));
-    if (bt_gguf_open_memory(data, size, why, sizeof(why), &gguf) != BT_OK) {
+    if (bt_gguf_open_memory_parts(parts, n, why, sizeof(why), &gguf) != BT_OK) {
         BT_ASSERT_ALWAYS((gguf == NULL) && (strnlen(why, sizeof(why)) > 0) &&
                          (strnlen(why, sizeof(why)) < sizeof(why)));
         return 0;

@@ -52,6 +52,14 @@ HPARAMS = [
     scalar("llama.rope.dimension_count", U32, 8),
 ]
 
+
+
+def part(no, count, total, tensors, data, before=()):
+    """A model's part as gguf-split writes it."""
+    return build([*before, scalar("split.no", U16, no), scalar("split.count", U16, count),
+                  scalar("split.tensors.count", I32, total)], tensors, data)
+
+
 SEEDS = {
     "empty_file": build([]),
     "one_of_each": build([
@@ -77,7 +85,17 @@ SEEDS = {
         [tensor("x", (8,), 0, 64), tensor("y", (4, 2, 1, 1), 1, 0)],
         bytes(range(96)), alignment=64),
     "k_quant": build([], [tensor("k", (256, 2), 14, 0)], bytes(420)),
-    "unknown_type": build([], [tensor("k", (256, 2), 23, 0)], bytes(300)),
+    "two_parts": part(0, 2, 2, [tensor("x", (8,), 0, 0)], bytes(32), HPARAMS)
+    + part(1, 2, 2, [tensor("y", (256,), 23, 0)], bytes(160)),
+    "three_parts": part(0, 3, 2, [], b"", HPARAMS) + part(1, 3, 2, [tensor("x", (8,), 0, 0)], bytes(32))
+    + part(2, 3, 2, [tensor("y", (8,), 0, 0)], bytes(32)),
+    "part_of_another": part(0, 2, 2, [tensor("x", (8,), 0, 0)], bytes(32))
+    + part(1, 2, 3, [tensor("y", (8,), 0, 0)], bytes(32)),
+    "part_twice": 2 * part(0, 2, 2, [tensor("x", (8,), 0, 0)], bytes(32)),
+    "part_alone": part(1, 2, 2, [tensor("x", (8,), 0, 0)], bytes(32)),
+    "name_in_both_parts": part(0, 2, 2, [tensor("x", (8,), 0, 0)], bytes(32))
+    + part(1, 2, 2, [tensor("x", (8,), 0, 0)], bytes(32)),
+    "unknown_type": build([], [tensor("k", (256, 2), 15, 0)], bytes(300)),
     "nested_array": build([text("n") + struct.pack("<IIQ", ARRAY, ARRAY, 1) +
                            struct.pack("<IQ", U8, 1) + b"\0"]),
     "version_2": build([], version=2),

@@ -392,11 +392,11 @@ def test_bad_model_files_are_named():
         with open(d + "/arch.gguf", "wb") as f:
             f.write(data.replace(b"llama", b"lemon"))
         bad_start(["--model", d + "/arch.gguf"], ["lemon"])
-        # In the tensor's entry (GGUF v3) its name is followed by n_dims, two sizes and the type: 20 is IQ4_NL.
+        # In the tensor's entry (GGUF v3) its name is followed by n_dims, two sizes and the type: 15 is Q8_K.
         at = data.index(b"blk.0.attn_q.weight") + len(b"blk.0.attn_q.weight") + 4 + 8 + 8
         with open(d + "/type.gguf", "wb") as f:
-            f.write(data[:at] + (20).to_bytes(4, "little") + data[at + 4:])
-        bad_start(["--model", d + "/type.gguf"], ["blk.0.attn_q.weight", "IQ4_NL"])
+            f.write(data[:at] + (15).to_bytes(4, "little") + data[at + 4:])
+        bad_start(["--model", d + "/type.gguf"], ["blk.0.attn_q.weight", "Q8_K"])
         bad_start(["--model", good, "--kv-memory", "900g"], ["missing", "MiB"])
 
 

@@ -7,16 +7,23 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "kernels/cpu/half.h"
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/quant/quant.h"
 #include "tests/kernels/kcheck.h"
 
 const kc_type_t kc_types[KC_N_TYPES] = {
-    {BT_KTYPE_F32, {255, 255}},  {BT_KTYPE_F16, {0, 255}},
-    {BT_KTYPE_BF16, {255, 255}}, {BT_KTYPE_Q4_0, {0, 255}},
-    {BT_KTYPE_Q4_1, {0, 2}},     {BT_KTYPE_Q5_0, {0, 255}},
-    {BT_KTYPE_Q5_1, {0, 2}},     {BT_KTYPE_Q8_0, {0, 255}},
-    {BT_KTYPE_Q4_K, {0, 2}},     {BT_KTYPE_Q5_K, {0, 2}},
-    {BT_KTYPE_Q6_K, {208, 255}},
+    {BT_KTYPE_F32, {255, 255}},   {BT_KTYPE_F16, {0, 255}},
+    {BT_KTYPE_BF16, {255, 255}},  {BT_KTYPE_Q4_0, {0, 255}},
+    {BT_KTYPE_Q4_1, {0, 2}},      {BT_KTYPE_Q5_0, {0, 255}},
+    {BT_KTYPE_Q5_1, {0, 2}},      {BT_KTYPE_Q8_0, {0, 255}},
+    {BT_KTYPE_Q2_K, {80, 82}},    {BT_KTYPE_Q3_K, {108, 255}},
+    {BT_KTYPE_Q4_K, {0, 2}},      {BT_KTYPE_Q5_K, {0, 2}},
+    {BT_KTYPE_Q6_K, {208, 255}},  {BT_KTYPE_IQ1_S, {0, 255}},
+    {BT_KTYPE_IQ1_M, {255, 255}}, {BT_KTYPE_IQ2_XXS, {0, 255}},
+    {BT_KTYPE_IQ2_XS, {0, 255}},  {BT_KTYPE_IQ2_S, {0, 255}},
+    {BT_KTYPE_IQ3_XXS, {0, 255}}, {BT_KTYPE_IQ3_S, {0, 255}},
+    {BT_KTYPE_IQ4_NL, {0, 255}},  {BT_KTYPE_IQ4_XS, {0, 255}},
+    {BT_KTYPE_TQ1_0, {52, 255}},  {BT_KTYPE_TQ2_0, {64, 255}},
+    {BT_KTYPE_MXFP4, {255, 255}}, {BT_KTYPE_NVFP4, {255, 255}},
 };
 
 typedef enum numbers {
@@ -69,6 +76,10 @@ void kc_fill_weights(const kc_type_t *type, uint8_t *data, size_t n_blocks,
             memcpy(block, &value, 4);
         } else if (type->type == BT_KTYPE_BF16) {
             block[1] &= 0xbf; /* below 2: no infinity */
+        } else if (type->type == BT_KTYPE_IQ1_M) {
+            block[55] &= 0xbf; /* the upper bits of a f16: the same */
+        } else if (type->type == BT_KTYPE_MXFP4) {
+            block[0] = (uint8_t)(90 + kc_below(60)); /* products are finite */
         }
         for (uint32_t i = 0; i < 2; i++) {
             uint16_t half = kc_half();
@@ -217,8 +228,8 @@ static double quantized_error(const mm_case_t *c, uint32_t r, uint32_t o,
             const double x = scales[g * 2 + k / 16] * codes[g * 32 + k];
             const double scaled = (double)group.scale[k / 16] * group.code[k];
 
-            sum += (scaled + (double)group.min) * x;
-            magnitude += fabs(scaled * x) + fabs((double)group.min * x);
+            sum += (scaled + (double)group.min[k / 16]) * x;
+            magnitude += fabs(scaled * x) + fabs((double)group.min[k / 16] * x);
         }
     }
     return fabs(sum - (double)c->want[(size_t)r * c->n_out + o]) /

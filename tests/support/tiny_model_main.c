@@ -11,7 +11,7 @@
 #include "inference/gguf/gguf.h"
 #include "tests/support/tiny_model.h"
 
-#define N_TYPES 40
+#define N_TYPES 41
 
 static const char *const usage =
     "usage: baton-tiny-model OUT.gguf [--layers N] [--dim N] [--heads N]\n"

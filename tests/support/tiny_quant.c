@@ -14,14 +14,13 @@ enum {
     TYPE_Q5_0 = 6,
     TYPE_Q5_1 = 7,
     TYPE_Q8_0 = 8,
-    TYPE_Q4_K = 12,
-    TYPE_Q5_K = 13,
-    TYPE_Q6_K = 14,
+    TYPE_IQ1_M = 29,
     TYPE_BF16 = 30,
+    TYPE_MXFP4 = 39,
+    TYPE_NVFP4 = 40,
 };
 
-#define BLOCK   32  /* elements of the simple quantized types */
-#define BLOCK_K 256 /* elements of the K-quants */
+#define BLOCK 32 /* elements of the simple quantized types */
 
 uint64_t bt_tiny_random(uint64_t *state)
 {
@@ -171,26 +170,76 @@ static void quantize_8(const float *x, uint8_t *out)
     }
 }
 
-/* Scales 0 .. 63 (signed bytes for Q6_K) and quants are uniform, so the
- * spread follows from d alone: about 260 d for Q4_K, 530 d for Q5_K (with
- * dmin chosen so that the mean is zero), 1370 d for Q6_K. */
-static void random_k_block(uint32_t type, float spread, size_t block_bytes,
-                           uint64_t *random, uint8_t *out)
+/* Types whose blocks are made of random bytes, but for the f16 d, and dmin
+ * where there is one: what d is to the spread of the values, and dmin to d, so
+ * that their mean is zero. (Spreads: of random blocks by the gguf package.) */
+typedef struct random_type {
+    uint32_t type;
+    uint16_t d_at;
+    uint16_t dmin_at; /* 0: none */
+    float spread;     /* of the values where d is 1 */
+    float dmin;       /* where d is 1 */
+} random_type_t;
+
+static const random_type_t random_types[] = {
+    {10, 80, 82, 13.9f, 1.5f},   /* Q2_K */
+    {11, 108, 0, 43.5f, 0.0f},   /* Q3_K */
+    {12, 0, 2, 260.0f, 7.5f},    /* Q4_K */
+    {13, 0, 2, 530.0f, 15.5f},   /* Q5_K */
+    {14, 208, 0, 1370.0f, 0.0f}, /* Q6_K */
+    {16, 0, 0, 53.5f, 0.0f},     /* IQ2_XXS */
+    {17, 0, 0, 55.8f, 0.0f},     /* IQ2_XS */
+    {18, 0, 0, 142.0f, 0.0f},    /* IQ3_XXS */
+    {19, 0, 0, 7.2f, 0.0f},      /* IQ1_S */
+    {20, 0, 0, 67.4f, 0.0f},     /* IQ4_NL */
+    {21, 0, 0, 141.0f, 0.0f},    /* IQ3_S */
+    {22, 0, 0, 56.3f, 0.0f},     /* IQ2_S */
+    {23, 0, 0, 1244.0f, 0.0f},   /* IQ4_XS */
+    {34, 52, 0, 0.82f, 0.0f},    /* TQ1_0 */
+    {35, 64, 0, 1.23f, 0.0f},    /* TQ2_0 */
+};
+
+static const random_type_t *random_type(uint32_t type)
 {
+    for (size_t i = 0; i < sizeof(random_types) / sizeof(*random_types); i++) {
+        if (random_types[i].type == type) {
+            return &random_types[i];
+        }
+    }
+    return NULL;
+}
+
+static void random_block(uint32_t type, float spread, size_t block_bytes,
+                         uint64_t *random, uint8_t *out)
+{
+    const random_type_t *const r = random_type(type);
+    int exponent = 0;
+    uint16_t d;
+
     for (size_t i = 0; i < block_bytes; i++) {
         out[i] = (uint8_t)(bt_tiny_random(random) >> 32);
     }
-    if (type == TYPE_Q6_K) {
-        put_u16(out + block_bytes - 2, bt_tiny_f16(spread / 1370.0f));
-        return;
+    if (r != NULL) {
+        put_u16(out + r->d_at, bt_tiny_f16(spread / r->spread));
+        if (r->dmin_at != 0) {
+            put_u16(out + r->dmin_at,
+                    bt_tiny_f16(r->dmin * spread / r->spread));
+        }
+    } else if (type == TYPE_IQ1_M) { /* d's nibbles are the highest of four */
+        d = bt_tiny_f16(spread / 7.2f);
+        for (size_t i = 0; i < 4; i++) {
+            out[49 + 2 * i] =
+                (uint8_t)((out[49 + 2 * i] & 15) | ((d >> (4 * i)) & 15) << 4);
+        }
+    } else if (type == TYPE_MXFP4) { /* spread 2.6 where the scale is 1 */
+        (void)frexpf(spread / 2.6f, &exponent);
+        out[0] = (uint8_t)(127 + exponent);
+    } else { /* NVFP4: four scales with three bits of fraction */
+        (void)frexpf(spread / 3.9f, &exponent);
+        for (size_t i = 0; i < 4; i++) {
+            out[i] = (uint8_t)((out[i] & 7) | (7 + exponent) << 3);
+        }
     }
-    if (type == TYPE_Q4_K) {
-        put_u16(out, bt_tiny_f16(spread / 260.0f));
-        put_u16(out + 2, bt_tiny_f16(7.5f * spread / 260.0f));
-        return;
-    }
-    put_u16(out, bt_tiny_f16(spread / 530.0f));
-    put_u16(out + 2, bt_tiny_f16(15.5f * spread / 530.0f));
 }
 
 static float spread_of(const float *x, size_t n)
@@ -240,14 +289,10 @@ bt_status_t bt_tiny_quantize(uint32_t type, const float *x, size_t n,
         case TYPE_Q8_0:
             quantize_8(&x[i], out);
             break;
-        case TYPE_Q4_K:
-        case TYPE_Q5_K:
-        case TYPE_Q6_K:
-            random_k_block(type, spread_of(&x[i], BLOCK_K), block_bytes, random,
-                           out);
-            break;
         default:
-            return BT_ERR_UNSUPPORTED;
+            random_block(type, spread_of(&x[i], block_elems), block_bytes,
+                         random, out);
+            break;
         }
     }
     return BT_OK;

@@ -191,8 +191,8 @@ static void a_layout_has_one_version(void **state)
         sum = bt_hash64(be->ops->weight_data(w), bytes, sum);
         be->ops->weight_free(be, w);
     }
-    assert_int_equal(be->caps->pack_version, 4);
-    assert_true(sum == UINT64_C(0xd340ddb498b416b1));
+    assert_int_equal(be->caps->pack_version, 5);
+    assert_true(sum == UINT64_C(0x58b7d73e8e7ec2b5));
     bt_backend_close(be);
 }
 

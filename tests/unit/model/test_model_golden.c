@@ -165,6 +165,37 @@ static void q4_1_with_three_query_heads_gives_numpy_s_logits(void **state)
     compare("golden/tiny_q4_1.txt", &tiny);
 }
 
+static void codes_of_a_book_give_numpy_s_logits(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    tiny.seed = 26;
+    tiny.dim = 256;
+    tiny.n_heads = 8;
+    tiny.ffn_dim = 512;
+    tiny.type = 23;       /* IQ4_XS */
+    tiny.mixed_type = 20; /* IQ4_NL */
+    tiny.embd_type = 39;  /* MXFP4 */
+    tiny.tied = true;
+    compare("golden/tiny_iq4.txt", &tiny);
+}
+
+static void weights_of_few_bits_give_numpy_s_logits(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    tiny.seed = 25;
+    tiny.dim = 256;
+    tiny.n_heads = 8;
+    tiny.ffn_dim = 512;
+    tiny.type = 22;       /* IQ2_S */
+    tiny.mixed_type = 10; /* Q2_K */
+    tiny.embd_type = 35;  /* TQ2_0 */
+    compare("golden/tiny_few_bits.txt", &tiny);
+}
+
 static void bf16_weights_give_numpy_s_logits(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
@@ -208,6 +239,8 @@ int main(void)
         BT_TEST(float_weights_give_numpy_s_logits),
         BT_TEST(mixed_k_quants_tied_and_with_rope_factors_give_numpy_s_logits),
         BT_TEST(q4_1_with_three_query_heads_gives_numpy_s_logits),
+        BT_TEST(codes_of_a_book_give_numpy_s_logits),
+        BT_TEST(weights_of_few_bits_give_numpy_s_logits),
         BT_TEST(bf16_weights_give_numpy_s_logits),
         BT_TEST(a_window_a_cap_and_a_scale_give_numpy_s_logits),
         BT_TEST(sinks_give_numpy_s_logits),

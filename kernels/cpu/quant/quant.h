@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file quant.h
+ *
+ * GGUF quantization blocks read as one common shape: 32 signed codes, and a
+ * scale and an offset for each half of them. Every type of ours fits, and the
+ * value `scale * code + min` needs only one rounding (at the addition): the
+ * product has at most 24 significant bits. So a fused multiply-add gives the
+ * dequantizer's value exactly.
+ *
+ * Where a type's codes are no small range of integers, but at most 16 different
+ * ones, these are its *book*: a matrix can be kept as indices of 4 bits.
+ *
+ * Source: the block layouts of the GGUF format (ggml, "ggml-common.h").
+ */
+#ifndef BT_KERNELS_CPU_QUANT_QUANT_H
+#define BT_KERNELS_CPU_QUANT_QUANT_H
+
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+#define BT_QUANT_GROUP 32u /**< elements of one bt_quant_group_t */
+#define BT_QUANT_BOOK  16u /**< codes of a book, some of them perhaps twice */
+
+typedef struct bt_quant_group {
+    int8_t code[BT_QUANT_GROUP];
+    float scale[2]; /**< of codes 0..15 and 16..31 */
+    float min[2];   /**< -0.0, the neutral element of +, where none */
+    /* Of types with blocks of 256, the IQ and K ones: what these are
+     * products of. A unit is one number for the block. */
+    float unit;
+    float min_unit;
+    int8_t step[2];     /**< scale = unit * step */
+    int8_t min_step[2]; /**< min = min_unit * min_step, where there is one */
+} bt_quant_group_t;
+
+/** Read group @a index (32 elements) of a row that begins at @a row.
+ *  @a type must be one of the quantized types. */
+void bt_quant_group_read(bt_ktype_t type, const uint8_t *row, size_t index,
+                         bt_quant_group_t *group);
+
+/** The book of a type, which all of its codes are in. @return NULL: none */
+const int8_t *bt_quant_book(bt_ktype_t type);
+
+#endif
