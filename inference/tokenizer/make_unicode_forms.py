@@ -39,7 +39,7 @@ def combining(cp):
     return value
 
 
-def rows(values, fmt="0x%x,", per_line=10):
+def rows(values, fmt="0x%x,", per_line=20):
     for i in range(0, len(values), per_line):
         print("    " + " ".join(fmt % v for v in values[i:i + per_line]))
 

@@ -158,8 +158,6 @@ static const bt_split_t exaone_moe[] = {CUT(
                 "[\\r\\n/]?|\\s*[\\r\\n]|" SPACES)};
 static const bt_split_t minicpm5[] = {CUT("\\p{N}{1,3}"),
                                       CUT(LLAMA3("\\p{N}+"))};
-static const bt_split_t newlines[] = {CUT("[^\\n]+|[\\n]+")};
-
 #define RULE(name)                                        \
     {                                                     \
 #name, BT_PRETOK_SPLITS, name, BT_ARRAY_LEN(name) \
@@ -198,7 +196,6 @@ enum {
     R_LAGUNA,
     R_EXAONE_MOE,
     R_MINICPM5,
-    R_NEWLINES,
 };
 
 static const bt_pretok_rule_t rules[] = {
@@ -230,7 +227,6 @@ static const bt_pretok_rule_t rules[] = {
     [R_LAGUNA] = RULE(laguna),
     [R_EXAONE_MOE] = RULE(exaone_moe),
     [R_MINICPM5] = RULE(minicpm5),
-    [R_NEWLINES] = RULE(newlines),
 };
 
 /* ---- the names ---- */
@@ -325,8 +321,8 @@ static const bt_pretok_name_t names[] = {
     NAME("laguna", R_LAGUNA, .add_bos = false),
     NAME("exaone-moe", R_EXAONE_MOE, .add_bos = false),
     NAME("minicpm5", R_MINICPM5, WHOLE),
-    NAME("gemma4", R_NEWLINES, .plain_text = true),
-    NAME("sarvam-moe", R_NEWLINES, .plain_text = true),
+    {.name = "gemma4", .plain_text = true},
+    {.name = "sarvam-moe", .plain_text = true},
     {0},
 };
 

@@ -27,7 +27,7 @@ typedef struct bt_pretok_rule {
 
 typedef struct bt_pretok_name {
     const char *name;
-    const bt_pretok_rule_t *rule;
+    const bt_pretok_rule_t *rule; /**< NULL with plain_text: nothing is cut */
     bool ignore_merges; /**< a whole word in the vocabulary is a token */
     bool add_bos;       /**< where the file does not say */
     bool plain_text;    /**< tokens are text with U+2581 for spaces */

@@ -12,6 +12,7 @@
 #define MAX_THREADS (1u << 20) /* of all states */
 #define MAX_HASH    (2 * MAX_STATES)
 #define MAX_CHECKS  64u /* possessive quantifiers */
+#define MAX_WORK    (1u << 26)
 #define END         UINT32_MAX
 
 typedef enum code {
@@ -48,6 +49,7 @@ typedef struct builder {
     uint32_t first[MAX_STATES + 1]; /* of each state in threads */
     uint32_t n_states;
     uint16_t hash[MAX_HASH];
+    uint64_t work; /* threads followed, for all states */
     bt_status_t status;
 } builder_t;
 
@@ -182,6 +184,7 @@ static void follow(builder_t *b, uint32_t pc, uint32_t next)
         const instr_t *in;
 
         pc = b->stack[--n];
+        b->work++;
         if (b->seen[pc] == b->round) {
             continue;
         }
@@ -241,7 +244,7 @@ static uint32_t state_of_list(builder_t *b)
             return s;
         }
     }
-    if ((b->n_states == MAX_STATES) ||
+    if ((b->n_states == MAX_STATES) || (b->work > MAX_WORK) ||
         (b->n_list > MAX_THREADS - b->n_threads)) {
         fail(b, BT_ERR_TOO_LARGE, "needs too many states");
         return 0;
@@ -268,6 +271,7 @@ static uint16_t step(builder_t *b, uint32_t state, uint32_t next)
     }
     matched = b->full;
     n = b->n_list - (matched ? 1 : 0);
+    b->work += n;
     memcpy(resolved, b->list, n * sizeof(*resolved));
     if (next == at_end) {
         return matched ? BT_REGEX_MATCH : 0;
@@ -582,6 +586,7 @@ size_t bt_regex_match(const bt_regex_t *regex, const bt_alphabet_t *alphabet,
         size_t begin, end;
         uint8_t run;
     } open[BT_REGEX_MAX_RUNS]; /* since the last match */
+    const size_t start = at;
     uint32_t n_open = 0;
     uint32_t state = 1;
     size_t best = at;
@@ -616,5 +621,6 @@ size_t bt_regex_match(const bt_regex_t *regex, const bt_alphabet_t *alphabet,
     for (uint32_t i = 0; i < n_open; i++) {
         remember(runs, open[i].run, open[i].begin, open[i].end);
     }
+    runs->n_steps += at - start + 1;
     return best;
 }

@@ -79,6 +79,7 @@ typedef struct bt_regex_runs {
     struct {
         size_t begin, end;
     } runs[BT_REGEX_MAX_RUNS];
+    uint64_t n_steps; /**< characters looked at, by all matches */
 } bt_regex_runs_t;
 
 /**

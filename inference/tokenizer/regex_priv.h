@@ -10,7 +10,7 @@
 #include "inference/tokenizer/regex.h"
 
 #define BT_RX_MAX_SETS  256u
-#define BT_RX_MAX_OPS   8192u
+#define BT_RX_MAX_OPS   2048u
 #define BT_RX_MAX_NODES 8192u
 #define BT_RX_NONE      UINT32_MAX
 

@@ -337,9 +337,9 @@ void bt_splits_start(bt_splits_scan_t *scan, const bt_splits_t *splits,
 {
     scan->splits = splits;
     scan->text = text;
-    start_level(scan, 0, 0, bytes);
-    for (uint32_t i = 1; i < splits->n; i++) {
-        start_level(scan, i, 0, 0);
+    for (uint32_t i = 0; i < splits->n; i++) {
+        start_level(scan, i, 0, (i == 0) ? bytes : 0);
+        scan->levels[i].runs.n_steps = 0;
     }
 }
 

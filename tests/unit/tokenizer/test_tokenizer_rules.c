@@ -39,8 +39,10 @@ static void use_rule(bt_tokenizer_t *tok, const bt_pretok_rule_t *rule)
 static const bt_pretok_rule_t *rule_named(const char *name)
 {
     for (size_t i = 0; bt_pretok_name_at(i) != NULL; i++) {
-        if (strcmp(bt_pretok_name_at(i)->rule->name, name) == 0) {
-            return bt_pretok_name_at(i)->rule;
+        const bt_pretok_rule_t *rule = bt_pretok_name_at(i)->rule;
+
+        if ((rule != NULL) && (strcmp(rule->name, name) == 0)) {
+            return rule;
         }
     }
     fail_msg("no name has rule %s", name);
@@ -74,8 +76,7 @@ static void every_rule_gives_the_reference_ids(void **state)
     bt_gguf_close(gguf);
 }
 
-/* And each rule that a name has was one of these, but the one that only cuts
- * plain text, which is not used for cutting. */
+/* And each rule that a name has was one of these. */
 static void every_name_has_a_rule_that_was_compared(void **state)
 {
     golden_lines_t expected;
@@ -87,7 +88,8 @@ static void every_name_has_a_rule_that_was_compared(void **state)
         const bt_pretok_name_t *name = bt_pretok_name_at(n);
 
         assert_ptr_equal(bt_pretok_find(name->name, strlen(name->name)), name);
-        if (!name->plain_text) {
+        assert_int_equal(name->rule == NULL, name->plain_text);
+        if (name->rule != NULL) {
             (void)golden_section(&expected, name->rule->name);
         }
     }
@@ -255,6 +257,102 @@ static void texts_become_the_reference_forms(void **state)
     golden_free(&lines);
 }
 
+/* ----------------------------------------------------------------- cost */
+
+/* What is looked at, for each byte and step: 1 if nothing was looked at twice.
+ * The patterns look ahead by one character, but for runs that they remember,
+ * and jais2 by up to 512 white spaces once for what comes before a word. */
+#define MOST_STEPS 4.0
+
+static double steps_per_byte(const bt_splits_t *splits, size_t n_steps,
+                             const uint8_t *text, size_t bytes)
+{
+    bt_splits_scan_t scan;
+    uint64_t sum = 0;
+    size_t from;
+    size_t to;
+
+    bt_splits_start(&scan, splits, text, bytes);
+    while (bt_splits_next(&scan, &from, &to)) {
+    }
+    for (size_t i = 0; i < n_steps; i++) {
+        sum += scan.levels[i].runs.n_steps;
+    }
+    return (double)sum / (double)(bytes * n_steps);
+}
+
+static void no_text_is_looked_at_more_than_a_few_times(void **state)
+{
+    static const char *const repeated[] = {
+        " ",       "\n",     "\t",          "\r\n",   " a",
+        "a",       "A",      "aA",          "1",      "1a",
+        "'",       "'l",     "-",           "\u4e2d", "\u00e9",
+        "\u4e2dA", "\u0301", "<sentinel:1", "IMGIMG", "  \u0301"};
+    static const char *const ends[] = {"", "x", "1", "\n", "."};
+    static uint8_t text[1 << 15];
+
+    (void)state;
+    for (size_t i = 0; bt_pretok_name_at(i) != NULL; i++) {
+        const bt_pretok_rule_t *rule = bt_pretok_name_at(i)->rule;
+        bt_splits_t *splits;
+        char why[256];
+
+        if ((rule == NULL) ||
+            ((i > 0) && (rule == bt_pretok_name_at(i - 1)->rule))) {
+            continue;
+        }
+        assert_int_equal(bt_splits_create(rule->splits, rule->n_splits, why,
+                                          sizeof(why), &splits),
+                         BT_OK);
+        for (size_t k = 0; k < BT_ARRAY_LEN(repeated) * BT_ARRAY_LEN(ends);
+             k++) {
+            const char *piece = repeated[k / BT_ARRAY_LEN(ends)];
+            const char *end = ends[k % BT_ARRAY_LEN(ends)];
+            const size_t len = strlen(piece);
+            size_t n = 0;
+            double steps;
+
+            while (n + len + strlen(end) <= sizeof(text)) {
+                memcpy(text + n, piece, len);
+                n += len;
+            }
+            memcpy(text + n, end, strlen(end));
+            n += strlen(end);
+            steps = steps_per_byte(splits, rule->n_splits, text, n);
+            if (steps > MOST_STEPS) {
+                fail_msg("%s: %.1f steps a byte of \"%s\"", rule->name, steps,
+                         piece);
+            }
+        }
+        bt_splits_destroy(splits);
+    }
+}
+
+/* A pattern that must look at all of a run before it knows: without its memory
+ * it would do so from each place in it. */
+static void a_run_that_came_to_nothing_is_remembered(void **state)
+{
+    static const char *const patterns[] = {"a+b", "\\s+$", "x?a*[bc]"};
+    static const char *const pieces[] = {"a", " ", "a"};
+    static uint8_t text[1 << 15];
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(patterns); i++) {
+        const bt_split_t split = {BT_SPLIT_PATTERN, patterns[i],
+                                  BT_SPLIT_ISOLATED, false};
+        bt_splits_t *splits;
+        char why[256];
+
+        assert_int_equal(bt_splits_create(&split, 1, why, sizeof(why), &splits),
+                         BT_OK);
+        memset(text, pieces[i][0], sizeof(text));
+        text[sizeof(text) - 1] = 'z';
+        assert_true(steps_per_byte(splits, 1, text, sizeof(text)) <=
+                    MOST_STEPS);
+        bt_splits_destroy(splits);
+    }
+}
+
 /* ------------------------------------------------------------- refusals */
 
 static void assert_pattern(const char *pattern, bt_status_t want,
@@ -313,6 +411,8 @@ int main(void)
             plain_text_with_normalizers_and_byte_fallback_gives_the_reference_ids),
         BT_TEST(added_tokens_take_white_space_as_in_the_reference),
         BT_TEST(texts_become_the_reference_forms),
+        BT_TEST(no_text_is_looked_at_more_than_a_few_times),
+        BT_TEST(a_run_that_came_to_nothing_is_remembered),
         BT_TEST(what_a_pattern_may_not_be_is_named),
     };
 
