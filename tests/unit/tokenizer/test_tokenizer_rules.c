@@ -4,6 +4,7 @@
  * tests/golden/make_tokenizer_rules_golden.py says how. What patterns mean is
  * also compared with the scanners that were written by hand for four of them,
  * over random texts. */
+#include "tests/unit/tokenizer/build_gguf.h"
 #include "tests/unit/tokenizer/golden.h"
 
 #include "common/base/assert.h"
@@ -400,6 +401,169 @@ static void what_a_pattern_may_not_be_is_named(void **state)
                    "deeper");
 }
 
+/* -------------------------------------------------------------- loading */
+
+static build_t file; /* too large for the stack */
+
+enum { T_UNK, T_S, T_A, T_B, T_AB, T_SPACE, T_C, N_TOKENS };
+
+/* Plain text: <unk>, a special token, a, b, ab, a space and c. */
+static void start_plain(void)
+{
+    static const char *const tokens[N_TOKENS] = {"<unk>", "<|s|>",  "a", "b",
+                                                 "ab",    "\u2581", "c"};
+    static const int32_t types[N_TOKENS] = {2, 3, 1, 1, 1, 1, 1};
+    static const char *const merges[] = {"a b"};
+
+    build_start(&file);
+    build_kv_str(&file, "tokenizer.ggml.model", "gpt2");
+    build_kv_bool(&file, "baton.tokenizer.plain_text", true);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", tokens, N_TOKENS);
+    build_kv_i32s(&file, "tokenizer.ggml.token_type", types, N_TOKENS);
+    build_kv_strs(&file, "tokenizer.ggml.merges", merges, 1);
+}
+
+static bt_status_t load_file(bt_gguf_t **gguf_p, bt_tokenizer_t **tok_p,
+                             char *why, size_t why_bytes)
+{
+    build_end(&file);
+    assert_int_equal(
+        bt_gguf_open_memory(file.bytes, file.n, why, why_bytes, gguf_p), BT_OK);
+    return bt_tokenizer_load(*gguf_p, why, why_bytes, tok_p);
+}
+
+static void assert_refused(bt_status_t want, const char *mentions)
+{
+    char why[256] = "";
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok = NULL;
+
+    assert_int_equal(load_file(&gguf, &tok, why, sizeof(why)), want);
+    assert_null(tok);
+    if (strstr(why, mentions) == NULL) {
+        fail_msg("\"%s\" does not mention \"%s\"", why, mentions);
+    }
+    bt_gguf_close(gguf);
+}
+
+static void assert_ids(const char *text, const uint32_t *want, size_t n)
+{
+    char why[256] = "";
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok = NULL;
+    bt_token_vec_t got = {0};
+
+    if (load_file(&gguf, &tok, why, sizeof(why)) != BT_OK) {
+        fail_msg("%s", why);
+    }
+    assert_int_equal(
+        bt_tokenize(tok, text, strlen(text), BT_TOK_PARSE_SPECIAL, 100, &got),
+        BT_OK);
+    assert_int_equal(got.n, n);
+    assert_memory_equal(got.ids, want, n * sizeof(*want));
+    bt_free(got.ids);
+    bt_tokenizer_destroy(tok);
+    bt_gguf_close(gguf);
+}
+
+/* Expected ids worked by hand. */
+static void keys_change_what_a_text_becomes(void **state)
+{
+    static const char *const removed[] = {"removed", "text", "c"};
+    static const char *const previous[] = {"merged_with_previous", "pattern",
+                                           "a"};
+    static const char *const replaced[] = {"replace", "c", "a", "prepend", "b"};
+    static const int32_t special[] = {T_S};
+    static const uint32_t joined[] = {T_AB, T_SPACE, T_S, T_SPACE, T_C};
+
+    (void)state;
+    start_plain();
+    assert_ids("ab <|s|> c", joined, 5);
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.splits", removed, 3);
+    assert_ids("acb", (const uint32_t[]){T_A, T_B}, 2);
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.splits", previous, 3);
+    assert_ids("cab", (const uint32_t[]){T_C, T_A, T_B}, 3);
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.normalizers", replaced, 5);
+    assert_ids("cb", (const uint32_t[]){T_B, T_AB}, 2);
+    start_plain();
+    build_kv_i32s(&file, "baton.tokenizer.lstrip", special, 1);
+    assert_ids("ab \n<|s|> c", (const uint32_t[]){T_AB, T_S, T_SPACE, T_C}, 4);
+    start_plain();
+    build_kv_i32s(&file, "baton.tokenizer.single_word", special, 1);
+    assert_ids("<|s|>c", (const uint32_t[]){T_UNK, T_C}, 2);
+}
+
+/* As its tokenizer.json says it, which GGUF files do not. */
+static void phi_3_takes_the_space_behind_its_special_tokens(void **state)
+{
+    static const uint32_t bare[] = {T_A, T_SPACE, T_S, T_C};
+
+    (void)state;
+    start_plain();
+    build_kv_str(&file, "general.name", "Phi-3-mini-4k-instruct");
+    assert_ids("a <|s|> \nc", bare, 4);
+    start_plain();
+    build_kv_str(&file, "general.name", "phi3");
+    assert_ids("a <|s|> c", bare, 4);
+}
+
+static void what_keys_do_not_mean_is_named(void **state)
+{
+    static const char *const norm[] = {"nfc", "bert"};
+    static const char *const half[] = {"replace", "a"};
+    static const char *const nothing[] = {"replace", "", "a"};
+    static const char *const map[] = {"charsmap"};
+    static const char *const nine[] = {"nfc", "nfc", "nfc", "nfc", "nfc",
+                                       "nfc", "nfc", "nfc", "nfc"};
+    static const char *const keep[] = {"kept", "pattern", "a"};
+    static const char *const kind[] = {"isolated", "glob", "a"};
+    static const char *const two[] = {"isolated", "pattern"};
+    static const char *const lazy[] = {"isolated", "pattern", "a+?"};
+    static const int32_t normal[] = {T_A};
+    static const int32_t bytes[] = {8, 0, 0, 0, 0, 0, 0, 0, 65};
+
+    (void)state;
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.normalizers", norm, 2);
+    assert_refused(BT_ERR_UNSUPPORTED, "\"bert\"");
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.normalizers", half, 2);
+    assert_refused(BT_ERR_BAD_FILE, "baton.tokenizer.normalizers");
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.normalizers", nothing, 3);
+    assert_refused(BT_ERR_BAD_FILE, "nothing to find");
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.normalizers", map, 1);
+    assert_refused(BT_ERR_BAD_FILE, "nothing to find");
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.normalizers", nine, 9);
+    assert_refused(BT_ERR_TOO_LARGE, "more than 8 steps");
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.splits", keep, 3);
+    assert_refused(BT_ERR_UNSUPPORTED, "kept");
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.splits", kind, 3);
+    assert_refused(BT_ERR_UNSUPPORTED, "glob");
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.splits", two, 2);
+    assert_refused(BT_ERR_BAD_FILE, "baton.tokenizer.splits");
+    start_plain();
+    build_kv_strs(&file, "baton.tokenizer.splits", lazy, 3);
+    assert_refused(BT_ERR_UNSUPPORTED, "lazy");
+    start_plain();
+    build_kv_i32s(&file, "baton.tokenizer.rstrip", normal, 1);
+    assert_refused(BT_ERR_BAD_FILE, "baton.tokenizer.rstrip");
+    start_plain();
+    build_kv_i32s(&file, "tokenizer.ggml.precompiled_charsmap", bytes, 9);
+    assert_refused(BT_ERR_BAD_FILE, "precompiled_charsmap");
+    start_plain();
+    build_kv_bool(&file, "baton.tokenizer.ignore_merges", true);
+    assert_refused(BT_ERR_UNSUPPORTED, "ignore_merges");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +577,9 @@ int main(void)
         BT_TEST(texts_become_the_reference_forms),
         BT_TEST(no_text_is_looked_at_more_than_a_few_times),
         BT_TEST(a_run_that_came_to_nothing_is_remembered),
+        BT_TEST(keys_change_what_a_text_becomes),
+        BT_TEST(phi_3_takes_the_space_behind_its_special_tokens),
+        BT_TEST(what_keys_do_not_mean_is_named),
         BT_TEST(what_a_pattern_may_not_be_is_named),
     };
 
