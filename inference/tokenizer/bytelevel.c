@@ -22,6 +22,17 @@ static int byte_of(uint32_t cp)
     return (cp == 323) ? 173 : -1;
 }
 
+uint32_t bt_bytelevel_char(uint8_t byte)
+{
+    if (byte <= 32) {
+        return 256u + byte;
+    }
+    if ((byte >= 127) && (byte <= 160)) {
+        return 289u + byte - 127u;
+    }
+    return (byte == 173) ? 323u : byte;
+}
+
 size_t bt_bytelevel_decode(const uint8_t *text, size_t bytes, uint8_t *out)
 {
     size_t n = 0;

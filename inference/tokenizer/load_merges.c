@@ -11,6 +11,14 @@
 #define KEY_MERGES "tokenizer.ggml.merges"
 #define KEY_SCORES "tokenizer.ggml.scores"
 
+/* A part of a merge as the arena has it. */
+static size_t token_text(const bt_tokenizer_t *tok, const uint8_t *text,
+                         size_t bytes, uint8_t *out)
+{
+    return tok->is_spm ? bt_tok_plain_text(text, bytes, out)
+                       : bt_bytelevel_decode(text, bytes, out);
+}
+
 /* "left right" → the three ids. */
 static bool parse_merge(const bt_tokenizer_t *tok, const bt_gguf_str_t *text,
                         uint32_t *left_p, uint32_t *right_p, uint32_t *merged_p)
@@ -30,12 +38,38 @@ static bool parse_merge(const bt_tokenizer_t *tok, const bt_gguf_str_t *text,
         return false;
     }
     n_text = (size_t)(space - bytes);
-    n_left = bt_bytelevel_decode(bytes, n_text, buf);
-    n_right =
-        bt_bytelevel_decode(space + 1, text->len - n_text - 1, buf + n_left);
+    n_left = token_text(tok, bytes, n_text, buf);
+    n_right = token_text(tok, space + 1, text->len - n_text - 1, buf + n_left);
     return bt_text_table_get(&tok->texts, buf, n_left, left_p) &&
            bt_text_table_get(&tok->texts, buf + n_left, n_right, right_p) &&
            bt_text_table_get(&tok->texts, buf, n_left + n_right, merged_p);
+}
+
+/* Without a list, as tiktoken has it: of all pairs that make a token the one
+ * whose token has the lower id is first. */
+static bt_status_t merges_by_id(bt_tokenizer_t *tok)
+{
+    bt_status_t status = bt_pair_table_init(&tok->pairs, tok->arena.n);
+
+    for (uint32_t id = 0; (status == BT_OK) && (id < tok->arena.n); id++) {
+        const uint8_t *p = tok->arena.bytes + tok->arena.offsets[id];
+        const size_t n = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
+        uint32_t winner;
+        uint32_t left;
+        uint32_t right;
+
+        if ((tok->types[id] != BT_TOKEN_NORMAL) ||
+            !bt_text_table_get(&tok->texts, p, n, &winner) || (winner != id)) {
+            continue;
+        }
+        for (size_t at = 1; (status == BT_OK) && (at < n); at++) {
+            if (bt_text_table_get(&tok->texts, p, at, &left) &&
+                bt_text_table_get(&tok->texts, p + at, n - at, &right)) {
+                status = bt_pair_table_put(&tok->pairs, left, right, id, id);
+            }
+        }
+    }
+    return status;
 }
 
 bt_status_t bt_tok_load_merges(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
@@ -44,6 +78,9 @@ bt_status_t bt_tok_load_merges(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     uint64_t n = 0;
     bt_status_t status = bt_gguf_array_len(gguf, KEY_MERGES, &n);
 
+    if ((status == BT_ERR_NOT_FOUND) && tok->by_id) {
+        return merges_by_id(tok);
+    }
     if ((status != BT_OK) || (n >= BT_NO_RANK)) {
         snprintf(why, why_bytes, "%s is not a list of merges", KEY_MERGES);
         return BT_ERR_BAD_FILE;
@@ -81,8 +118,8 @@ static int compare_scored(const void *a, const void *b)
     return (x->score < y->score) - (x->score > y->score);
 }
 
-static bt_status_t read_scores(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                               scored_t *list, char *why, size_t why_bytes)
+bt_status_t bt_tok_read_scores(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                               float *scores, char *why, size_t why_bytes)
 {
     uint64_t n = 0;
 
@@ -93,9 +130,8 @@ static bt_status_t read_scores(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
         return BT_ERR_BAD_FILE;
     }
     for (uint32_t i = 0; i < n; i++) {
-        list[i].id = i;
-        if ((bt_gguf_array_f32(gguf, KEY_SCORES, i, &list[i].score) != BT_OK) ||
-            isnan(list[i].score)) {
+        if ((bt_gguf_array_f32(gguf, KEY_SCORES, i, &scores[i]) != BT_OK) ||
+            isnan(scores[i])) {
             snprintf(why, why_bytes, "%s of token %u is not a number",
                      KEY_SCORES, i);
             return BT_ERR_BAD_FILE;
@@ -183,14 +219,18 @@ bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                                char *why, size_t why_bytes)
 {
     scored_t *list = bt_calloc(tok->arena.n, sizeof(*list));
-    bt_status_t status;
+    float *scores = bt_calloc(tok->arena.n, sizeof(*scores));
+    bt_status_t status = BT_ERR_NO_MEMORY;
 
-    if (list == NULL) {
-        return BT_ERR_NO_MEMORY;
+    if ((list == NULL) || (scores == NULL)) {
+        goto out;
     }
-    status = read_scores(tok, gguf, list, why, why_bytes);
+    status = bt_tok_read_scores(tok, gguf, scores, why, why_bytes);
     if (status != BT_OK) {
         goto out;
+    }
+    for (uint32_t i = 0; i < tok->arena.n; i++) {
+        list[i] = (scored_t){scores[i], i};
     }
     qsort(list, tok->arena.n, sizeof(*list), compare_scored);
     status = bt_pair_table_init(&tok->pairs, tok->arena.n);
@@ -199,6 +239,7 @@ bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     }
     status = add_pieces(tok, list, why, why_bytes);
 out:
+    bt_free(scores);
     bt_free(list);
     return status;
 }

@@ -83,7 +83,7 @@ static int byte_token(const bt_gguf_str_t *text)
     return value;
 }
 
-static size_t spaces_for_u2581(const uint8_t *text, size_t bytes, uint8_t *out)
+size_t bt_tok_plain_text(const uint8_t *text, size_t bytes, uint8_t *out)
 {
     size_t n = 0;
     size_t at = 0;
@@ -115,8 +115,8 @@ static int64_t text_of(const bt_tokenizer_t *tok, uint8_t type,
         return 1;
     }
     if (tok->is_spm && !bt_token_is_special(type)) {
-        return (int64_t)spaces_for_u2581((const uint8_t *)text->data, text->len,
-                                         out);
+        return (int64_t)bt_tok_plain_text((const uint8_t *)text->data,
+                                          text->len, out);
     }
     if (!tok->is_spm && (type == BT_TOKEN_NORMAL || type == BT_TOKEN_UNUSED)) {
         return (int64_t)bt_bytelevel_decode((const uint8_t *)text->data,

@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/utf8.h"
+#include "inference/tokenizer/unicode.h"
+#include "inference/tokenizer/unicode_props.h"
 
 #define FIRST_CAP 64u
 #define NO_NODE   UINT32_MAX
@@ -31,6 +34,7 @@ static bt_status_t new_node(bt_special_t *special, uint32_t *node_p)
     }
     special->nodes[special->n_nodes].id = UINT32_MAX;
     special->nodes[special->n_nodes].is_control = false;
+    special->nodes[special->n_nodes].rules = 0;
     *node_p = special->n_nodes++;
     return BT_OK;
 }
@@ -142,53 +146,151 @@ static bool is_markup(const uint8_t *text, size_t bytes)
            (text[bytes - 2] == '|') && (text[bytes - 1] == '>');
 }
 
+/* The longest token at at, of those that may be one there.
+ * @return its node, or NO_NODE */
+static uint32_t longest_at(const bt_special_t *special, const uint8_t *text,
+                           size_t at, size_t bytes, bool with_control,
+                           bt_special_quotes_t *quotes, size_t *end_p)
+{
+    uint32_t found = NO_NODE;
+    uint32_t node = 0;
+
+    for (size_t i = at; i < bytes; i++) {
+        const bt_special_node_t *info;
+
+        node = child_of(special, node, text[i]);
+        if (node == NO_NODE) {
+            break;
+        }
+        info = &special->nodes[node];
+        if ((info->id != UINT32_MAX) && (with_control || !info->is_control) &&
+            !((info->is_control || is_markup(text + at, i + 1 - at)) &&
+              is_quoted(quotes, at, i + 1))) {
+            found = node;
+            *end_p = i + 1;
+        }
+    }
+    return found;
+}
+
+/* ---- rules ---- */
+
+static bool is_word(const uint8_t *p)
+{
+    uint32_t cp;
+
+    bt_utf8_decode(p, &cp);
+    return (bt_unicode_props(cp) & BT_UNICODE_IS_WORD) != 0;
+}
+
+static bool is_space(const uint8_t *p)
+{
+    uint32_t cp;
+
+    bt_utf8_decode(p, &cp);
+    return bt_unicode_class(cp) == BT_UNICODE_SPACE;
+}
+
+/* The character that ends at p, which has one before it. */
+static const uint8_t *char_before(const uint8_t *p)
+{
+    do {
+        p--;
+    } while ((*p & 0xC0) == 0x80);
+    return p;
+}
+
+/* @param [in] start, end  of all that can be read */
+static bool stands_alone(const uint8_t *start, const uint8_t *end,
+                         const uint8_t *from, const uint8_t *to)
+{
+    return ((from == start) || !is_word(char_before(from))) &&
+           ((to == end) || !is_word(to));
+}
+
+static void add_spaces(unsigned rules, const uint8_t *text, size_t bytes,
+                       size_t *from_p, size_t *to_p)
+{
+    uint32_t cp;
+
+    while (((rules & BT_SPECIAL_LSTRIP) != 0) && (*from_p > 0) &&
+           is_space(char_before(text + *from_p))) {
+        *from_p = (size_t)(char_before(text + *from_p) - text);
+    }
+    while (((rules & BT_SPECIAL_RSTRIP) != 0) && (*to_p < bytes) &&
+           is_space(text + *to_p)) {
+        *to_p += bt_utf8_decode(text + *to_p, &cp);
+    }
+}
+
 bt_special_match_t bt_special_find(const bt_special_t *special,
-                                   const uint8_t *text, size_t bytes,
-                                   bool with_control,
+                                   const uint8_t *text, size_t before,
+                                   size_t bytes, bool with_control,
                                    bt_special_quotes_t *quotes)
 {
     const bt_special_starts_t *starts =
         with_control ? &special->control : &special->text;
     bt_special_match_t match = {bytes, 0, UINT32_MAX};
+    size_t at = next_start(starts, text, 0, bytes);
 
-    for (size_t at = next_start(starts, text, 0, bytes); at < bytes;
-         at = next_start(starts, text, at + 1, bytes)) {
-        uint32_t node = 0;
+    while (at < bytes) {
+        size_t end = at + 1;
+        size_t from = at;
+        const uint32_t node =
+            longest_at(special, text, at, bytes, with_control, quotes, &end);
+        const unsigned rules =
+            (node == NO_NODE) ? 0 : special->nodes[node].rules;
 
-        for (size_t i = at; i < bytes; i++) {
-            const bt_special_node_t *info;
-
-            node = child_of(special, node, text[i]);
-            if (node == NO_NODE) {
-                break;
-            }
-            info = &special->nodes[node];
-            if ((info->id != UINT32_MAX) &&
-                (with_control || !info->is_control) &&
-                !((info->is_control || is_markup(text + at, i + 1 - at)) &&
-                  is_quoted(quotes, at, i + 1))) {
-                match.at = at;
-                match.bytes = i + 1 - at;
-                match.id = info->id;
-            }
-        }
-        if (match.bytes > 0) {
+        if ((node != NO_NODE) && (((rules & BT_SPECIAL_SINGLE_WORD) == 0) ||
+                                  stands_alone(text - before, text + bytes,
+                                               text + at, text + end))) {
+            add_spaces(rules, text, bytes, &from, &end);
+            match.at = from;
+            match.bytes = end - from;
+            match.id = special->nodes[node].id;
             break;
         }
+        at = next_start(starts, text, end, bytes);
     }
     return match;
+}
+
+/* @return the node where the text ends, or NO_NODE */
+static uint32_t node_of(const bt_special_t *special, const uint8_t *text,
+                        size_t bytes)
+{
+    uint32_t node = 0;
+
+    for (size_t i = 0; (node != NO_NODE) && (i < bytes); i++) {
+        node = child_of(special, node, text[i]);
+    }
+    return node;
+}
+
+bool bt_special_rule(bt_special_t *special, const uint8_t *text, size_t bytes,
+                     unsigned rules)
+{
+    const uint32_t node = node_of(special, text, bytes);
+
+    if ((node == NO_NODE) || (special->nodes[node].id == UINT32_MAX)) {
+        return false;
+    }
+    special->nodes[node].rules =
+        (uint8_t)((rules == 0) ? 0 : special->nodes[node].rules | rules);
+    return true;
+}
+
+void bt_special_rule_all(bt_special_t *special, unsigned rules)
+{
+    for (uint32_t i = 0; i < special->n_nodes; i++) {
+        special->nodes[i].rules = (uint8_t)rules;
+    }
 }
 
 uint32_t bt_special_id(const bt_special_t *special, const char *text,
                        size_t bytes)
 {
-    uint32_t node = 0;
+    const uint32_t node = node_of(special, (const uint8_t *)text, bytes);
 
-    for (size_t i = 0; i < bytes; i++) {
-        node = child_of(special, node, (uint8_t)text[i]);
-        if (node == NO_NODE) {
-            return UINT32_MAX;
-        }
-    }
-    return special->nodes[node].id;
+    return (node == NO_NODE) ? UINT32_MAX : special->nodes[node].id;
 }

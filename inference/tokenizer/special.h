@@ -18,9 +18,18 @@
 #include "inference/tokenizer/tables.h"
 #include "inference/tokenizer/tokenizer.h"
 
+/** What more belongs to a match, as the Hugging Face library has it. */
+typedef enum bt_special_rule_bits {
+    BT_SPECIAL_LSTRIP = 1, /**< white space before it */
+    BT_SPECIAL_RSTRIP = 2, /**< and behind it */
+    /** None where a letter, digit or the like (\w) stands beside it. */
+    BT_SPECIAL_SINGLE_WORD = 4,
+} bt_special_rule_bits_t;
+
 typedef struct bt_special_node {
     uint32_t id;     /**< token that ends here, or UINT32_MAX */
     bool is_control; /**< only when asked for */
+    uint8_t rules;   /**< bt_special_rule_bits_t */
 } bt_special_node_t;
 
 /** The bytes that tokens begin with. */
@@ -49,9 +58,16 @@ BT_MUST_CHECK bt_status_t bt_special_add(bt_special_t *special,
                                          const uint8_t *text, size_t bytes,
                                          uint32_t id, bool is_control);
 
+/** Give the token of this text a rule more; 0 takes all from it.
+ *  @return false  there is no such token */
+bool bt_special_rule(bt_special_t *special, const uint8_t *text, size_t bytes,
+                     unsigned rules);
+/** All tokens the same. */
+void bt_special_rule_all(bt_special_t *special, unsigned rules);
+
 typedef struct bt_special_match {
     size_t at;    /**< bytes before the match; all of the text if none */
-    size_t bytes; /**< of the match, 0 if there is none */
+    size_t bytes; /**< of the match and what its rules add, 0: there is none */
     uint32_t id;
 } bt_special_match_t;
 
@@ -65,10 +81,11 @@ typedef struct bt_special_quotes {
 
 /** The first match. Cost: bytes of the text before it, times the length of
  *  the longest token where the text is made of beginnings of tokens.
+ *  @param [in] before  bytes that can be read before the text, of the same one
  *  @param [in,out] quotes  loses those that end before the match; NULL: none */
 bt_special_match_t bt_special_find(const bt_special_t *special,
-                                   const uint8_t *text, size_t bytes,
-                                   bool with_control,
+                                   const uint8_t *text, size_t before,
+                                   size_t bytes, bool with_control,
                                    bt_special_quotes_t *quotes);
 
 /** @return id of the token with exactly this text, or UINT32_MAX */

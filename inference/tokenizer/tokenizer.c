@@ -8,118 +8,6 @@
 #include "common/base/assert.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 
-#define KEY_MODEL "tokenizer.ggml.model"
-#define KEY_PRE   "tokenizer.ggml.pre"
-
-/* Names that files give to the pre-tokenizers we have. Those of llama-bpe also
- * take a word that is in the vocabulary as it is, and begin with BOS. */
-static const struct {
-    const char *name;
-    bt_pretok_t pretok;
-} pretoks[] = {
-    {"smollm", BT_PRETOK_SMOLLM},
-    {"starcoder", BT_PRETOK_SMOLLM},
-    {"refact", BT_PRETOK_SMOLLM},
-    {"command-r", BT_PRETOK_SMOLLM},
-    {"gpt-2", BT_PRETOK_GPT2},
-    {"phi-2", BT_PRETOK_GPT2},
-    {"llama-bpe", BT_PRETOK_LLAMA_BPE},
-    {"llama3", BT_PRETOK_LLAMA_BPE},
-    {"llama-v3", BT_PRETOK_LLAMA_BPE},
-    {"qwen2", BT_PRETOK_QWEN2},
-    {"deepseek-r1-qwen", BT_PRETOK_QWEN2},
-};
-
-static bool str_is(const bt_gguf_str_t *text, const char *word)
-{
-    return (text->len == strlen(word)) &&
-           (memcmp(text->data, word, text->len) == 0);
-}
-
-/* Names come from the file: shown in full only when short. */
-static int shown(const bt_gguf_str_t *text)
-{
-    return (text->len < 64) ? (int)text->len : 64;
-}
-
-static bt_status_t choose_pretok(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                 char *why, size_t why_bytes)
-{
-    bt_gguf_str_t name;
-
-    if (bt_gguf_get_str(gguf, KEY_PRE, &name) != BT_OK) {
-        snprintf(why, why_bytes,
-                 "the file does not name its pre-tokenizer (%s)", KEY_PRE);
-        return BT_ERR_UNSUPPORTED;
-    }
-    for (size_t i = 0; i < BT_ARRAY_LEN(pretoks); i++) {
-        if (str_is(&name, pretoks[i].name)) {
-            tok->pretok = pretoks[i].pretok;
-            tok->ignore_merges = (tok->pretok == BT_PRETOK_LLAMA_BPE);
-            tok->add_bos = tok->ignore_merges;
-            return BT_OK;
-        }
-    }
-    snprintf(why, why_bytes, "pre-tokenizer \"%.*s\" (%s) is not supported",
-             shown(&name), name.data, KEY_PRE);
-    return BT_ERR_UNSUPPORTED;
-}
-
-static bt_status_t choose_model(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                char *why, size_t why_bytes)
-{
-    bt_gguf_str_t model;
-
-    if (bt_gguf_get_str(gguf, KEY_MODEL, &model) != BT_OK) {
-        snprintf(why, why_bytes, "the file has no tokenizer (%s)", KEY_MODEL);
-        return BT_ERR_BAD_FILE;
-    }
-    if (str_is(&model, "gpt2")) {
-        return choose_pretok(tok, gguf, why, why_bytes);
-    }
-    if (str_is(&model, "llama")) {
-        tok->is_spm = true;
-        tok->add_bos = true;
-        tok->add_space_prefix = true;
-        return BT_OK;
-    }
-    snprintf(why, why_bytes, "tokenizer \"%.*s\" (%s) is not supported",
-             shown(&model), model.data, KEY_MODEL);
-    return BT_ERR_UNSUPPORTED;
-}
-
-static bt_status_t read_flags(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes)
-{
-    bool no_use = false; /* byte-level BPE adds no space */
-    const struct {
-        const char *key;
-        bool *flag;
-    } flags[] = {
-        {"tokenizer.ggml.add_bos_token", &tok->add_bos},
-        {"tokenizer.ggml.add_eos_token", &tok->add_eos},
-        {"tokenizer.ggml.add_space_prefix",
-         tok->is_spm ? &tok->add_space_prefix : &no_use},
-    };
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(flags); i++) {
-        const bt_status_t status =
-            bt_gguf_get_bool(gguf, flags[i].key, flags[i].flag);
-
-        if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
-            snprintf(why, why_bytes, "%s is not true or false", flags[i].key);
-            return BT_ERR_BAD_FILE;
-        }
-    }
-    if (no_use) {
-        snprintf(why, why_bytes,
-                 "%s is set, which byte-level BPE does not support",
-                 flags[2].key);
-        return BT_ERR_UNSUPPORTED;
-    }
-    return BT_OK;
-}
-
 /* What can only be said once everything is loaded. */
 static bt_status_t check_whole(bt_tokenizer_t *tok, char *why, size_t why_bytes)
 {
@@ -136,6 +24,7 @@ static bt_status_t check_whole(bt_tokenizer_t *tok, char *why, size_t why_bytes)
     for (size_t i = 0; i < 256; i++) {
         all_bytes = all_bytes && (tok->byte_ids[i] != BT_TOKEN_NONE);
     }
+    tok->has_all_bytes = all_bytes;
     if (tok->is_spm && !all_bytes && (tok->unk == BT_TOKEN_NONE)) {
         snprintf(why, why_bytes,
                  "the vocabulary has neither all byte tokens "
@@ -148,12 +37,8 @@ static bt_status_t check_whole(bt_tokenizer_t *tok, char *why, size_t why_bytes)
 static bt_status_t load_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                             char *why, size_t why_bytes)
 {
-    bt_status_t status = choose_model(tok, gguf, why, why_bytes);
+    bt_status_t status = bt_tok_configure(tok, gguf, why, why_bytes);
 
-    if (status != BT_OK) {
-        return status;
-    }
-    status = read_flags(tok, gguf, why, why_bytes);
     if (status != BT_OK) {
         return status;
     }
@@ -161,8 +46,21 @@ static bt_status_t load_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     if (status != BT_OK) {
         return status;
     }
-    status = tok->is_spm ? bt_tok_load_scores(tok, gguf, why, why_bytes)
-                         : bt_tok_load_merges(tok, gguf, why, why_bytes);
+    status = bt_tok_read_rules(tok, gguf, why, why_bytes);
+    if (status != BT_OK) {
+        return status;
+    }
+    switch (tok->model) {
+    case BT_TOK_BY_MERGES:
+        status = bt_tok_load_merges(tok, gguf, why, why_bytes);
+        break;
+    case BT_TOK_BY_SCORES:
+        status = bt_tok_load_scores(tok, gguf, why, why_bytes);
+        break;
+    case BT_TOK_UNIGRAM:
+        status = bt_tok_load_unigram(tok, gguf, why, why_bytes);
+        break;
+    }
     if (status != BT_OK) {
         return status;
     }
@@ -201,6 +99,10 @@ void bt_tokenizer_destroy(bt_tokenizer_t *tok)
         return;
     }
     bt_tok_free_words(tok);
+    bt_trie_fini(&tok->trie);
+    bt_free(tok->scores);
+    bt_splits_destroy(tok->splits);
+    bt_normal_fini(&tok->normal);
     bt_special_fini(&tok->special);
     bt_pair_table_fini(&tok->pairs);
     bt_text_table_fini(&tok->texts);

@@ -7,10 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "inference/tokenizer/normal.h"
 #include "inference/tokenizer/pretok.h"
 #include "inference/tokenizer/special.h"
+#include "inference/tokenizer/splits.h"
 #include "inference/tokenizer/tables.h"
 #include "inference/tokenizer/tokenizer.h"
+#include "inference/tokenizer/trie.h"
 #include "inference/tokenizer/words.h"
 
 /* No real vocabulary comes near; the limits bound the work of loading and of
@@ -33,11 +36,22 @@ typedef enum bt_token_type {
  *  code point. Never the id of a token. */
 #define BT_TOK_BARE_CHAR 0x80000000u
 
+/** How a text becomes tokens once it is cut. */
+typedef enum bt_tok_model {
+    BT_TOK_BY_MERGES, /**< the list of merges says which pair is first */
+    BT_TOK_BY_SCORES, /**< the score of what a pair becomes */
+    BT_TOK_UNIGRAM,   /**< the pieces whose scores have the highest sum */
+} bt_tok_model_t;
+
 struct bt_tokenizer {
-    bool is_spm;
-    bt_pretok_t pretok; /**< byte-level BPE */
-    bool ignore_merges; /**< a whole word in the vocabulary is a token */
-    bool add_bos;       /**< never without an id for it */
+    bt_tok_model_t model;
+    bool is_spm; /**< tokens are text, with U+2581 for spaces, not bytes */
+    bool by_id;  /**< merges: without a list the lower id is first */
+    bt_normal_t normal;
+    bt_pretok_t pretok;  /**< byte-level BPE */
+    bt_splits_t *splits; /**< owned; of BT_PRETOK_SPLITS, else NULL */
+    bool ignore_merges;  /**< a whole word in the vocabulary is a token */
+    bool add_bos;        /**< never without an id for it */
     bool add_eos;
     bool add_space_prefix; /**< SentencePiece */
     uint32_t bos;          /**< or BT_TOKEN_NONE, as all of these */
@@ -54,7 +68,11 @@ struct bt_tokenizer {
     uint32_t max_token_bytes; /**< of normal and user-defined tokens */
     bt_text_table_t texts;    /**< normal and user-defined tokens */
     bt_pair_table_t pairs;
+    bt_trie_t trie;      /**< Unigram: of all pieces */
+    float *scores;       /**< owned; Unigram */
+    float unknown_score; /**< Unigram: of a character that is no piece */
     bt_special_t special;
+    bool has_all_bytes;     /**< each has a token */
     uint32_t byte_ids[256]; /**< token of one byte, or BT_TOKEN_NONE */
 
     /** SentencePiece: bt_tok_char_symbol() of the ASCII characters. */
@@ -97,11 +115,26 @@ static inline size_t bt_tok_byte_symbols(const bt_tokenizer_t *tok,
     return n;
 }
 
+/** configure.c: what kind of tokenizer the file asks for, its normalizer, its
+ *  splits and its flags. On failure the caller destroys @a tok. */
+BT_MUST_CHECK bt_status_t bt_tok_configure(bt_tokenizer_t *tok,
+                                           const bt_gguf_t *gguf, char *why,
+                                           size_t why_bytes);
+/** configure.c: the rules of added tokens, once the tokens are loaded. */
+BT_MUST_CHECK bt_status_t bt_tok_read_rules(bt_tokenizer_t *tok,
+                                            const bt_gguf_t *gguf, char *why,
+                                            size_t why_bytes);
+
 /** load_vocab.c: arena, types, texts, special, byte_ids and the ids of special
  *  tokens. On failure the caller destroys @a tok. */
 BT_MUST_CHECK bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok,
                                             const bt_gguf_t *gguf, char *why,
                                             size_t why_bytes);
+
+/** load_vocab.c: spaces for U+2581.
+ *  @param [out] out  @a bytes bytes of room
+ *  @return how many */
+size_t bt_tok_plain_text(const uint8_t *text, size_t bytes, uint8_t *out);
 
 /** load_merges.c: the pair table, from the merges of byte-level BPE or the
  *  scores of SentencePiece. */
@@ -112,11 +145,25 @@ BT_MUST_CHECK bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok,
                                              const bt_gguf_t *gguf, char *why,
                                              size_t why_bytes);
 
+/** unigram.c: the trie and the scores. */
+BT_MUST_CHECK bt_status_t bt_tok_load_unigram(bt_tokenizer_t *tok,
+                                              const bt_gguf_t *gguf, char *why,
+                                              size_t why_bytes);
+/** load_merges.c: tokenizer.ggml.scores, one of each token.
+ *  @param [out] scores  room for all */
+BT_MUST_CHECK bt_status_t bt_tok_read_scores(const bt_tokenizer_t *tok,
+                                             const bt_gguf_t *gguf,
+                                             float *scores, char *why,
+                                             size_t why_bytes);
+
 /** load_words.c: joins, whole … pool, for pretok and ignore_merges as
  * they are; again after these were changed, which only tests do.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_tok_index_words(bt_tokenizer_t *tok);
 void bt_tok_free_words(bt_tokenizer_t *tok);
+
+/** bytelevel.c: the character that byte-level vocabularies write for a byte. */
+uint32_t bt_bytelevel_char(uint8_t byte);
 
 /** bytelevel.c: bytes that a byte-level token stands for.
  *  @param [out] out  @a bytes bytes of room.

@@ -7,7 +7,9 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "inference/tokenizer/normal.h"
 #include "inference/tokenizer/pretok.h"
+#include "inference/tokenizer/pretok_names.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "inference/tokenizer/unicode.h"
 
@@ -28,6 +30,72 @@ static void cut_into_words(const uint8_t *text, size_t bytes)
             BT_ASSERT_ALWAYS(bt_utf8_valid(text + at, n));
             at += n;
         }
+    }
+}
+
+/* One rule after the other, each made once and kept: the whole text comes back
+ * in words, in order. */
+static void cut_by_rules(const uint8_t *text, size_t bytes)
+{
+    static bt_splits_t *made[128];
+    static size_t next;
+    const bt_pretok_name_t *name = bt_pretok_name_at(next);
+    bt_splits_scan_t scan;
+    char why[200];
+    size_t at = 0;
+    size_t from;
+    size_t to;
+
+    if (name == NULL) {
+        next = 0;
+        name = bt_pretok_name_at(0);
+    }
+    BT_ASSERT_ALWAYS(next < BT_ARRAY_LEN(made));
+    if (name->rule == NULL) {
+        next++;
+        return;
+    }
+    if ((made[next] == NULL) &&
+        (bt_splits_create(name->rule->splits, name->rule->n_splits, why,
+                          sizeof(why), &made[next]) != BT_OK)) {
+        return;
+    }
+    bt_splits_start(&scan, made[next++], text, bytes);
+    while (bt_splits_next(&scan, &from, &to)) {
+        BT_ASSERT_ALWAYS((from == at) && (to > from) && (to <= bytes));
+        BT_ASSERT_ALWAYS(bt_utf8_valid(text + from, to - from));
+        at = to;
+    }
+    BT_ASSERT_ALWAYS(at == bytes);
+}
+
+/* A form of a form is the same. */
+static void normalize(const uint8_t *text, size_t bytes)
+{
+    static const bt_normal_form_t forms[] = {BT_NORMAL_NFC, BT_NORMAL_NFD,
+                                             BT_NORMAL_NFKC, BT_NORMAL_NFKD};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(forms); i++) {
+        bt_normal_t normal = {0};
+        bt_normal_work_t work = {0};
+        bt_normal_work_t again = {0};
+        const uint8_t *once;
+        const uint8_t *twice;
+        size_t n;
+        size_t n_twice;
+
+        BT_ASSERT_ALWAYS(bt_normal_add(&normal, BT_NORMAL_FORM, forms[i], NULL,
+                                       NULL) == BT_OK);
+        BT_ASSERT_ALWAYS(bt_normalize(&normal, &work, text, bytes, &once, &n) ==
+                         BT_OK);
+        BT_ASSERT_ALWAYS(bt_utf8_valid(once, n));
+        BT_ASSERT_ALWAYS(
+            bt_normalize(&normal, &again, once, n, &twice, &n_twice) == BT_OK);
+        BT_ASSERT_ALWAYS((n == n_twice) &&
+                         ((n == 0) || (memcmp(once, twice, n) == 0)));
+        bt_normal_work_fini(&work);
+        bt_normal_work_fini(&again);
+        bt_normal_fini(&normal);
     }
 }
 
@@ -107,6 +175,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (bt_utf8_valid((const uint8_t *)text, bytes)) {
         cut_into_words((const uint8_t *)text, bytes);
+        cut_by_rules((const uint8_t *)text, bytes);
+        normalize((const uint8_t *)text, bytes);
     }
     if (bt_gguf_open_memory(data + 2 + bytes, size - 2 - bytes, why,
                             sizeof(why), &gguf) == BT_OK) {

@@ -23,7 +23,7 @@ def value(kind, item):
 def gguf(**keys):
     out = struct.pack("<4sIQQ", b"GGUF", 3, 0, len(keys))
     for key, (kind, item) in keys.items():
-        out += string("tokenizer.ggml." + key)
+        out += string(key.replace("__", ".") if "__" in key else "tokenizer.ggml." + key)
         if isinstance(item, list):
             out += struct.pack("<IIQ", ARRAY, kind, len(item))
             out += b"".join(value(kind, one) for one in item)
@@ -57,6 +57,45 @@ def spm(with_bytes):
                 unknown_token_id=(U32, 0), add_space_prefix=(BOOL, with_bytes))
 
 
+def charsmap():
+    """A double array with the one key "A" (65), whose value is the text at 0."""
+    units = [0] * 256
+    units[0] = 1 << 10  # children of the root at 1 ^ byte
+    units[1 ^ 65] = 65 | 1 << 8 | 128 << 10
+    units[1 ^ 65 ^ 128] = 1 << 31
+    raw = struct.pack("<256I", *units)
+    return list(struct.pack("<I", len(raw)) + raw + b"a \0")
+
+
+def unigram():
+    pieces = ["\u2581", "a", "b", "ab", "\u2581ab", "abc", "\u00e9"]
+    return gguf(model=(STR, "t5"), tokens=(STR, ["<unk>", "</s>", "[ud]"] + pieces),
+                token_type=(I32, [2, 3, 4] + [1] * len(pieces)),
+                scores=(F32, [0.0] * 3 + [-1.0 - i / 4 for i in range(len(pieces))]),
+                eos_token_id=(U32, 1), unknown_token_id=(U32, 0),
+                remove_extra_whitespaces=(BOOL, 1), precompiled_charsmap=(I32, charsmap()))
+
+
+def plain():
+    tokens = ["<unk>", "[l]", "[r]", "[w]", "\u2581", "a", "b", "ab", "\u2581ab"]
+    return gguf(model=(STR, "gpt2"), tokens=(STR, tokens), token_type=(I32, [2, 4, 4, 4] + [1] * 5),
+                merges=(STR, ["a b", "\u2581 ab"]), unknown_token_id=(U32, 0),
+                baton__tokenizer__plain_text=(BOOL, 1),
+                baton__tokenizer__normalizers=(STR, ["nfkc", "lowercase", "strip_left", "one_space",
+                                                     "prepend", "\u2581", "replace", " ", "\u2581"]),
+                baton__tokenizer__splits=(STR, ["merged_with_next", "text", "\u2581",
+                                                "!removed", "pattern", "[\\s\\S]"]),
+                baton__tokenizer__lstrip=(I32, [1]), baton__tokenizer__rstrip=(I32, [2]),
+                baton__tokenizer__single_word=(I32, [3]))
+
+
+def ruled(text):
+    return bpe("gpt-2") if text is None else gguf(
+        model=(STR, "gpt2"), tokens=(STR, [chr(c) for c in range(33, 127)] + ["\u0120", "ab"]),
+        merges=(STR, ["a b"]), baton__tokenizer__splits=(STR, text),
+        baton__tokenizer__ignore_merges=(BOOL, 1))
+
+
 SEEDS = {
     "gpt2": ("abc ab  12's\n\n \u00e9\u4e2d <s>[udx]", bpe("gpt-2")),
     "smollm": ("a  12 \u00bdab\t3 x", bpe("smollm")),
@@ -65,6 +104,14 @@ SEEDS = {
     "long_word": ("abcab" * 60, bpe("gpt-2")),
     "spm_bytes": ("abc \u00e9 \U0001F600 ab<s>a", spm(True)),
     "spm_unknown": ("ab[ud]xyz  \u4e2d\u2581abc", spm(False)),
+    "unigram": ("A ab  abc \u00e9[ud]x", unigram()),
+    "plain": ("a [l] B [r] [w]a \u00c9 [w]", plain()),
+    "splits": ("It's 1234567, ab  a", ruled([
+        "isolated", "threes", "", "contiguous", "pattern", "'(?i:s|t)|[^\\r\\n\\p{L}]?+\\p{L}+",
+        "merged_with_previous", "bytes", "[\u0120-\u0143&&[^\u0121]]{1,3}(?!\\S)",
+        "isolated", "before_threes", ""])),
+    "tekken": ("aB Ab1 \n/x", bpe("tekken")),
+    "deepseek": ("ab  \n 1\u4e2da", bpe("deepseek-llm")),
     "no_vocabulary": ("{{ '<|im_start|>' }}<|im_end|>", b""),
 }
 

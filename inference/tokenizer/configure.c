@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "inference/tokenizer/pretok_names.h"
+#include "inference/tokenizer/tokenizer_priv.h"
+
+#define KEY_MODEL       "tokenizer.ggml.model"
+#define KEY_PRE         "tokenizer.ggml.pre"
+#define KEY_CHARSMAP    "tokenizer.ggml.precompiled_charsmap"
+#define KEY_NORMALIZERS "baton.tokenizer.normalizers"
+#define KEY_SPLITS      "baton.tokenizer.splits"
+#define KEY_PLAIN       "baton.tokenizer.plain_text"
+#define KEY_WHOLE       "baton.tokenizer.ignore_merges"
+#define KEY_NAME        "general.name"
+
+#define MAX_CHARSMAP (16u << 20)
+
+static bool str_is(const bt_gguf_str_t *text, const char *word)
+{
+    return (text->len == strlen(word)) &&
+           (memcmp(text->data, word, text->len) == 0);
+}
+
+/* Names come from the file: shown in full only when short. */
+static int shown(const bt_gguf_str_t *text)
+{
+    return (text->len < 64) ? (int)text->len : 64;
+}
+
+/* ---- flags ---- */
+
+/* @param [in,out] flag_p  stays where the file does not say */
+static bt_status_t read_flag(const bt_gguf_t *gguf, const char *key, char *why,
+                             size_t why_bytes, bool *flag_p)
+{
+    const bt_status_t status = bt_gguf_get_bool(gguf, key, flag_p);
+
+    if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
+        snprintf(why, why_bytes, "%s is not true or false", key);
+        return BT_ERR_BAD_FILE;
+    }
+    return BT_OK;
+}
+
+static bt_status_t read_flags(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                              char *why, size_t why_bytes, bool *one_space_p)
+{
+    bool prefix = tok->add_space_prefix;
+    const struct {
+        const char *key;
+        bool *flag;
+    } flags[] = {
+        {"tokenizer.ggml.add_bos_token", &tok->add_bos},
+        {"tokenizer.ggml.add_eos_token", &tok->add_eos},
+        {"tokenizer.ggml.add_space_prefix", &prefix},
+        {"tokenizer.ggml.remove_extra_whitespaces", one_space_p},
+        {KEY_WHOLE, &tok->ignore_merges},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(flags); i++) {
+        const bt_status_t status =
+            read_flag(gguf, flags[i].key, why, why_bytes, flags[i].flag);
+
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    if (prefix && !tok->is_spm) {
+        snprintf(why, why_bytes,
+                 "%s is set, which byte-level BPE does not support",
+                 flags[2].key);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (tok->ignore_merges && tok->is_spm) {
+        snprintf(why, why_bytes,
+                 "%s is set, which only byte-level BPE supports", KEY_WHOLE);
+        return BT_ERR_UNSUPPORTED;
+    }
+    tok->add_space_prefix = prefix;
+    return BT_OK;
+}
+
+/* ---- lists of texts ---- */
+
+/* One text of a list, with a 0 at its end.
+ * @param [out] text_p  to be freed */
+static bt_status_t read_text(const bt_gguf_t *gguf, const char *key, uint64_t i,
+                             char *why, size_t why_bytes, char **text_p)
+{
+    bt_gguf_str_t str;
+    char *text;
+
+    if ((bt_gguf_array_str(gguf, key, i, &str) != BT_OK) ||
+        (str.len > BT_REGEX_MAX_BYTES) ||
+        (memchr(str.data, '\0', str.len) != NULL) ||
+        !bt_utf8_valid((const uint8_t *)str.data, str.len)) {
+        snprintf(why, why_bytes,
+                 "%s: text %llu is missing, longer than %u bytes or not UTF-8",
+                 key, (unsigned long long)i, BT_REGEX_MAX_BYTES);
+        return BT_ERR_BAD_FILE;
+    }
+    text = bt_calloc(str.len + 1, 1);
+    if (text == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    memcpy(text, str.data, str.len);
+    *text_p = text;
+    return BT_OK;
+}
+
+/* ---- normalizers ---- */
+
+static bt_status_t read_charsmap(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                                 char *why, size_t why_bytes)
+{
+    uint64_t n = 0;
+    uint8_t *blob;
+    bt_status_t status = bt_gguf_array_len(gguf, KEY_CHARSMAP, &n);
+
+    if (status == BT_ERR_NOT_FOUND) {
+        return status;
+    }
+    if ((status != BT_OK) || (n > MAX_CHARSMAP)) {
+        snprintf(why, why_bytes, "%s is no list of bytes", KEY_CHARSMAP);
+        return BT_ERR_BAD_FILE;
+    }
+    blob = bt_calloc((n == 0) ? 1 : n, 1);
+    if (blob == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint64_t i = 0; (status == BT_OK) && (i < n); i++) {
+        int64_t byte = 0;
+
+        status = bt_gguf_array_i64(gguf, KEY_CHARSMAP, i, &byte);
+        if ((byte < -128) || (byte > 255)) {
+            status = BT_ERR_BAD_FILE;
+        }
+        blob[i] = (uint8_t)byte;
+    }
+    if (status == BT_OK) {
+        status = bt_normal_set_charsmap(&tok->normal, blob, n);
+    }
+    bt_free(blob);
+    if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
+        snprintf(why, why_bytes, "%s is no table of replacements",
+                 KEY_CHARSMAP);
+        return BT_ERR_BAD_FILE;
+    }
+    return status;
+}
+
+static const struct {
+    const char *name;
+    bt_normal_kind_t kind;
+    bt_normal_form_t form;
+    unsigned n_texts; /* that follow it in the list */
+} normalizers[] = {
+    {"nfc", BT_NORMAL_FORM, BT_NORMAL_NFC, 0},
+    {"nfd", BT_NORMAL_FORM, BT_NORMAL_NFD, 0},
+    {"nfkc", BT_NORMAL_FORM, BT_NORMAL_NFKC, 0},
+    {"nfkd", BT_NORMAL_FORM, BT_NORMAL_NFKD, 0},
+    {"lowercase", BT_NORMAL_LOWERCASE, BT_NORMAL_NONE, 0},
+    {"strip_left", BT_NORMAL_STRIP_LEFT, BT_NORMAL_NONE, 0},
+    {"strip_right", BT_NORMAL_STRIP_RIGHT, BT_NORMAL_NONE, 0},
+    {"one_space", BT_NORMAL_ONE_SPACE, BT_NORMAL_NONE, 0},
+    {"charsmap", BT_NORMAL_CHARSMAP, BT_NORMAL_NONE, 0},
+    {"prepend", BT_NORMAL_PREPEND, BT_NORMAL_NONE, 1},
+    {"replace", BT_NORMAL_REPLACE, BT_NORMAL_NONE, 2},
+};
+
+/* One normalizer and its texts, from place *i_p of the list on. */
+static bt_status_t read_normalizer(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                                   char *why, size_t why_bytes, uint64_t *i_p)
+{
+    char *texts[3] = {NULL, NULL, NULL};
+    bt_status_t status =
+        read_text(gguf, KEY_NORMALIZERS, (*i_p)++, why, why_bytes, &texts[0]);
+    size_t k = 0;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    while ((k < BT_ARRAY_LEN(normalizers)) &&
+           (strcmp(texts[0], normalizers[k].name) != 0)) {
+        k++;
+    }
+    if (k == BT_ARRAY_LEN(normalizers)) {
+        snprintf(why, why_bytes, "normalizer \"%.64s\" (%s) is not supported",
+                 texts[0], KEY_NORMALIZERS);
+        status = BT_ERR_UNSUPPORTED;
+        goto out;
+    }
+    for (unsigned t = 1; (status == BT_OK) && (t <= normalizers[k].n_texts);
+         t++) {
+        status = read_text(gguf, KEY_NORMALIZERS, (*i_p)++, why, why_bytes,
+                           &texts[t]);
+    }
+    if ((status == BT_OK) &&
+        (((normalizers[k].n_texts == 2) && (texts[1][0] == '\0')) ||
+         ((normalizers[k].kind == BT_NORMAL_CHARSMAP) &&
+          (tok->normal.units == NULL)))) {
+        snprintf(why, why_bytes, "normalizer \"%s\" (%s) has nothing to find",
+                 texts[0], KEY_NORMALIZERS);
+        status = BT_ERR_BAD_FILE;
+    }
+    if (status == BT_OK) {
+        const bool two = (normalizers[k].n_texts == 2);
+
+        status = bt_normal_add(&tok->normal, normalizers[k].kind,
+                               normalizers[k].form, two ? texts[1] : NULL,
+                               two ? texts[2] : texts[1]);
+        if (status == BT_ERR_TOO_LARGE) {
+            snprintf(why, why_bytes, "%s has more than %u steps",
+                     KEY_NORMALIZERS, BT_NORMAL_MAX_STEPS);
+        }
+    }
+out:
+    for (size_t t = 0; t < BT_ARRAY_LEN(texts); t++) {
+        bt_free(texts[t]);
+    }
+    return status;
+}
+
+/* The list, or else what follows from the other keys. */
+static bt_status_t read_normalizers(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                                    bool one_space, bt_normal_form_t form,
+                                    char *why, size_t why_bytes)
+{
+    uint64_t n = 0;
+    bt_status_t status = read_charsmap(tok, gguf, why, why_bytes);
+    const bool has_map = (status == BT_OK);
+
+    if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
+        return status;
+    }
+    if (bt_gguf_has(gguf, KEY_NORMALIZERS)) {
+        status = bt_gguf_array_len(gguf, KEY_NORMALIZERS, &n);
+        if (status != BT_OK) {
+            snprintf(why, why_bytes, "%s is no list", KEY_NORMALIZERS);
+            return BT_ERR_BAD_FILE;
+        }
+        for (uint64_t i = 0; (status == BT_OK) && (i < n);) {
+            status = read_normalizer(tok, gguf, why, why_bytes, &i);
+        }
+        return status;
+    }
+    status = BT_OK;
+    if (has_map) {
+        status = bt_normal_add(&tok->normal, BT_NORMAL_CHARSMAP, BT_NORMAL_NONE,
+                               NULL, NULL);
+    }
+    if ((status == BT_OK) && (form != BT_NORMAL_NONE)) {
+        status = bt_normal_add(&tok->normal, BT_NORMAL_FORM, form, NULL, NULL);
+    }
+    if ((status == BT_OK) && one_space) {
+        status = bt_normal_add(&tok->normal, BT_NORMAL_ONE_SPACE,
+                               BT_NORMAL_NONE, NULL, NULL);
+    }
+    return status;
+}
+
+/* ---- splits ---- */
+
+/* A text as the pattern that matches it and nothing else. */
+static char *quoted(const char *text)
+{
+    char *out = bt_calloc(2 * strlen(text) + 1, 1);
+    size_t n = 0;
+
+    for (; (out != NULL) && (*text != '\0'); text++) {
+        if (strchr("\\.[](){}*+?|^$", *text) != NULL) {
+            out[n++] = '\\';
+        }
+        out[n++] = *text;
+    }
+    return out;
+}
+
+static bool find_name(const char *const *list, size_t n, const char *name,
+                      uint32_t *i_p)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(list[i], name) == 0) {
+            *i_p = (uint32_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Three texts of the list: what becomes of matches ("!" before it: of what is
+ * none), the kind, the pattern.
+ * @param [out] split_p  its pattern is to be freed */
+static bt_status_t read_split(const bt_gguf_t *gguf, uint64_t i, char *why,
+                              size_t why_bytes, bt_split_t *split_p)
+{
+    static const char *const keeps[BT_SPLIT_N_KEEPS] = {
+        "isolated", "removed", "merged_with_previous", "merged_with_next",
+        "contiguous"};
+    static const char *const kinds[] = {"pattern", "bytes", "threes",
+                                        "before_threes", "text"};
+    char *keep = NULL;
+    char *kind = NULL;
+    char *pattern = NULL;
+    uint32_t keep_index = 0;
+    uint32_t kind_index = 0;
+    bt_status_t status = read_text(gguf, KEY_SPLITS, i, why, why_bytes, &keep);
+
+    if (status == BT_OK) {
+        status = read_text(gguf, KEY_SPLITS, i + 1, why, why_bytes, &kind);
+    }
+    if (status == BT_OK) {
+        status = read_text(gguf, KEY_SPLITS, i + 2, why, why_bytes, &pattern);
+    }
+    if (status != BT_OK) {
+        goto out;
+    }
+    if (!find_name(keeps, BT_ARRAY_LEN(keeps), keep + (keep[0] == '!'),
+                   &keep_index) ||
+        !find_name(kinds, BT_ARRAY_LEN(kinds), kind, &kind_index)) {
+        snprintf(why, why_bytes, "split \"%.32s %.32s\" (%s) is not supported",
+                 keep, kind, KEY_SPLITS);
+        status = BT_ERR_UNSUPPORTED;
+        goto out;
+    }
+    if (strcmp(kind, "text") == 0) {
+        char *plain = pattern;
+
+        pattern = quoted(plain);
+        bt_free(plain);
+        kind_index = BT_SPLIT_PATTERN;
+        if (pattern == NULL) {
+            status = BT_ERR_NO_MEMORY;
+            goto out;
+        }
+    }
+    *split_p = (bt_split_t){(bt_split_kind_t)kind_index, pattern,
+                            (bt_split_keep_t)keep_index, keep[0] == '!'};
+    pattern = NULL;
+out:
+    bt_free(keep);
+    bt_free(kind);
+    bt_free(pattern);
+    return status;
+}
+
+static bt_status_t read_splits(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                               char *why, size_t why_bytes)
+{
+    bt_split_t list[BT_SPLITS_MAX] = {{0}};
+    uint64_t n = 0;
+    size_t n_read = 0;
+    bt_status_t status = bt_gguf_array_len(gguf, KEY_SPLITS, &n);
+
+    if ((status != BT_OK) || (n % 3 != 0) || (n > 3 * BT_SPLITS_MAX)) {
+        snprintf(why, why_bytes, "%s is no list of at most %u splits",
+                 KEY_SPLITS, BT_SPLITS_MAX);
+        return BT_ERR_BAD_FILE;
+    }
+    while ((status == BT_OK) && (n_read < n / 3)) {
+        status = read_split(gguf, 3 * n_read, why, why_bytes, &list[n_read]);
+        n_read += (status == BT_OK);
+    }
+    if (n_read == 0) { /* the text is one word */
+        list[0].pattern = "[\\s\\S]+";
+    }
+    if (status == BT_OK) {
+        status = bt_splits_create(list, (n_read == 0) ? 1 : n_read, why,
+                                  why_bytes, &tok->splits);
+        tok->pretok = BT_PRETOK_SPLITS;
+    }
+    for (size_t i = 0; i < n_read; i++) {
+        bt_free((void *)(uintptr_t)list[i].pattern);
+    }
+    return status;
+}
+
+/* ---- kinds ---- */
+
+static bt_status_t use_rule(bt_tokenizer_t *tok, const bt_pretok_rule_t *rule,
+                            char *why, size_t why_bytes)
+{
+    tok->pretok = rule->scanner;
+    if (rule->scanner != BT_PRETOK_SPLITS) {
+        return BT_OK;
+    }
+    return bt_splits_create(rule->splits, rule->n_splits, why, why_bytes,
+                            &tok->splits);
+}
+
+/* What the name of a pre-tokenizer stands for.
+ * @param [out] form_p  what the family's texts are brought into */
+static bt_status_t choose_pretok(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                                 char *why, size_t why_bytes,
+                                 bt_normal_form_t *form_p)
+{
+    const bt_pretok_name_t *known;
+    bt_gguf_str_t name;
+
+    if (bt_gguf_get_str(gguf, KEY_PRE, &name) != BT_OK) {
+        snprintf(why, why_bytes,
+                 "the file does not name its pre-tokenizer (%s)", KEY_PRE);
+        return BT_ERR_UNSUPPORTED;
+    }
+    known = bt_pretok_find(name.data, name.len);
+    if (known == NULL) {
+        snprintf(why, why_bytes, "pre-tokenizer \"%.*s\" (%s) is not supported",
+                 shown(&name), name.data, KEY_PRE);
+        return BT_ERR_UNSUPPORTED;
+    }
+    tok->ignore_merges = known->ignore_merges;
+    tok->add_bos = known->add_bos;
+    tok->by_id = known->by_id;
+    tok->is_spm = known->plain_text;
+    *form_p = known->form;
+    return tok->is_spm ? BT_OK : use_rule(tok, known->rule, why, why_bytes);
+}
+
+static bt_status_t choose_model(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                                char *why, size_t why_bytes)
+{
+    bt_gguf_str_t model;
+
+    if (bt_gguf_get_str(gguf, KEY_MODEL, &model) != BT_OK) {
+        snprintf(why, why_bytes, "the file has no tokenizer (%s)", KEY_MODEL);
+        return BT_ERR_BAD_FILE;
+    }
+    if (str_is(&model, "gpt2")) {
+        tok->model = BT_TOK_BY_MERGES;
+        return read_flag(gguf, KEY_PLAIN, why, why_bytes, &tok->is_spm);
+    }
+    if (str_is(&model, "gemma4")) {
+        tok->model = BT_TOK_BY_MERGES;
+    } else if (str_is(&model, "llama")) {
+        tok->model = BT_TOK_BY_SCORES;
+        tok->add_bos = true;
+        tok->add_space_prefix = true;
+    } else if (str_is(&model, "t5")) {
+        tok->model = BT_TOK_UNIGRAM;
+        tok->add_eos = true;
+        tok->add_space_prefix = true;
+    } else {
+        snprintf(why, why_bytes, "tokenizer \"%.*s\" (%s) is not supported",
+                 shown(&model), model.data, KEY_MODEL);
+        return BT_ERR_UNSUPPORTED;
+    }
+    tok->is_spm = true;
+    return BT_OK;
+}
+
+bt_status_t bt_tok_configure(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                             char *why, size_t why_bytes)
+{
+    bt_normal_form_t form = BT_NORMAL_NONE;
+    bool one_space = false;
+    bt_status_t status = choose_model(tok, gguf, why, why_bytes);
+
+    if ((status == BT_OK) && bt_gguf_has(gguf, KEY_SPLITS)) {
+        status = read_splits(tok, gguf, why, why_bytes);
+    } else if ((status == BT_OK) && !tok->is_spm) {
+        status = choose_pretok(tok, gguf, why, why_bytes, &form);
+    }
+    if (status == BT_OK) {
+        status = read_flags(tok, gguf, why, why_bytes, &one_space);
+    }
+    if (status == BT_OK) {
+        status = read_normalizers(tok, gguf, one_space, form, why, why_bytes);
+    }
+    return status;
+}
+
+/* ---- added tokens ---- */
+
+static bool is_phi3(const bt_gguf_t *gguf)
+{
+    bt_gguf_str_t name;
+
+    if (bt_gguf_get_str(gguf, KEY_NAME, &name) != BT_OK) {
+        return false;
+    }
+    for (size_t i = 0; i + 4 <= name.len; i++) {
+        const char *p = name.data + i;
+        const size_t dash = ((p[3] == '-') && (i + 5 <= name.len)) ? 1 : 0;
+
+        if (((p[0] | 0x20) == 'p') && ((p[1] | 0x20) == 'h') &&
+            ((p[2] | 0x20) == 'i') && (p[3 + dash] == '3')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What published files of Phi-3 do not say: white space behind all of its
+ * special tokens but three is part of them. */
+static void use_phi3_rules(bt_tokenizer_t *tok)
+{
+    static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
+
+    bt_special_rule_all(&tok->special, BT_SPECIAL_RSTRIP);
+    for (size_t i = 0; i < BT_ARRAY_LEN(others); i++) {
+        bt_special_rule(&tok->special, (const uint8_t *)others[i],
+                        strlen(others[i]), 0);
+    }
+}
+
+bt_status_t bt_tok_read_rules(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                              char *why, size_t why_bytes)
+{
+    static const struct {
+        const char *key;
+        unsigned rule;
+    } rules[] = {
+        {"baton.tokenizer.lstrip", BT_SPECIAL_LSTRIP},
+        {"baton.tokenizer.rstrip", BT_SPECIAL_RSTRIP},
+        {"baton.tokenizer.single_word", BT_SPECIAL_SINGLE_WORD},
+    };
+
+    if (is_phi3(gguf)) {
+        use_phi3_rules(tok);
+    }
+    for (size_t r = 0; r < BT_ARRAY_LEN(rules); r++) {
+        uint64_t n = 0;
+
+        if (!bt_gguf_has(gguf, rules[r].key)) {
+            continue;
+        }
+        if (bt_gguf_array_len(gguf, rules[r].key, &n) != BT_OK) {
+            n = 1; /* not even a list: said below */
+        }
+        for (uint64_t i = 0; i < n; i++) {
+            int64_t id = -1;
+
+            if ((bt_gguf_array_i64(gguf, rules[r].key, i, &id) != BT_OK) ||
+                (id < 0) || (id >= tok->arena.n) ||
+                !bt_special_rule(
+                    &tok->special, tok->arena.bytes + tok->arena.offsets[id],
+                    tok->arena.offsets[id + 1] - tok->arena.offsets[id],
+                    rules[r].rule)) {
+                snprintf(why, why_bytes,
+                         "%s is no list of special or user-defined tokens",
+                         rules[r].key);
+                return BT_ERR_BAD_FILE;
+            }
+        }
+    }
+    return BT_OK;
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write unicode_props.c: general category, white space, word and Han of all
+code points, as runs.
+
+usage: make_unicode_props.py > unicode_props.c   (needs the package tokenizers)
+
+The properties are asked of Oniguruma, the regular expression engine of the
+reference tokenizers, which so far is that of Unicode 16.0. What Python's own
+data knows must be the same, but for the few characters that changed category.
+"""
+import sys
+import unicodedata
+
+from tokenizers import Regex, pre_tokenizers
+
+CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po "
+              "Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs").split()
+SPACE, WORD, HAN = 0x20, 0x40, 0x80
+MAX_CHANGED = 16
+CODES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+TEXT = "".join(map(chr, CODES))
+
+
+def members(pattern):
+    split = pre_tokenizers.Split(Regex(pattern + "+"), "removed", invert=True)
+    for _, (start, end) in split.pre_tokenize_str(TEXT):
+        yield from CODES[start:end]
+
+
+def main():
+    props = [CATEGORIES.index("Cn")] * 0x110000
+    for index, name in enumerate(CATEGORIES):
+        if name not in ("Cn", "Cs"):
+            for cp in members(r"\p{%s}" % name):
+                props[cp] = index
+    for cp in range(0xD800, 0xE000):
+        props[cp] = CATEGORIES.index("Cs")
+    changed = [cp for cp in range(0x110000) if unicodedata.category(chr(cp))
+               not in ("Cn", CATEGORIES[props[cp]])]
+    if len(changed) > MAX_CHANGED:
+        sys.exit("%d characters are not what Python says" % len(changed))
+    for pattern, bit in ((r"\s", SPACE), (r"\w", WORD), (r"\p{Han}", HAN)):
+        for cp in members(pattern):
+            props[cp] |= bit
+    runs = [cp for cp in range(0x110000) if cp == 0 or props[cp] != props[cp - 1]]
+    print("/* SPDX-License-Identifier: Apache-2.0 */")
+    print("/* Written by make_unicode_props.py; do not edit. */")
+    print("/* clang-format off */")
+    print('#include "inference/tokenizer/unicode_props.h"\n')
+    print("const uint32_t bt_unicode_n_runs = %du;" % len(runs))
+    print("const uint32_t bt_unicode_runs[] = {")
+    for i in range(0, len(runs), 8):
+        print("    " + " ".join("0x%x," % (cp << 8 | props[cp]) for cp in runs[i:i + 8]))
+    print("};")
+    print("changed: " + " ".join("%04X" % cp for cp in changed), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

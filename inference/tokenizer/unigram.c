@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Unigram: of all ways to write a text as pieces the one whose scores, the
+ * logarithms of how likely each is, have the highest sum.
+ *
+ * Source: T. Kudo, "Subword Regularization", ACL 2018, section 3.2; a piece's
+ *         penalty where a character is none, and ties (the way found first, so
+ *         the one whose last piece is longest), as in SentencePiece. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "inference/tokenizer/encode.h"
+#include "inference/tokenizer/unicode.h"
+
+#define UNKNOWN_PENALTY 10.0F
+#define FIRST_CAP       256u
+
+/* The best way to a place of the text, by its last piece. */
+typedef struct bt_unigram_place {
+    union {
+        double score;
+        size_t next; /* on the best way, once that is known: the next place */
+    };
+    uint32_t id;    /* BT_TOKEN_NONE: a character that is no piece */
+    uint32_t bytes; /* of the piece; 0: no way leads here yet */
+} place_t;
+
+/* ---- loading ---- */
+
+static bt_status_t collect(bt_tokenizer_t *tok, uint32_t *ids, uint32_t *n_p,
+                           char *why, size_t why_bytes)
+{
+    uint32_t n = 0;
+    float lowest = INFINITY;
+
+    for (uint32_t i = 0; i < tok->arena.n; i++) {
+        const uint8_t *text = tok->arena.bytes + tok->arena.offsets[i];
+        const size_t bytes = tok->arena.offsets[i + 1] - tok->arena.offsets[i];
+        uint32_t winner;
+
+        if ((tok->types[i] == BT_TOKEN_NORMAL) && (tok->scores[i] < lowest)) {
+            lowest = tok->scores[i];
+        }
+        if (!bt_text_table_get(&tok->texts, text, bytes, &winner) ||
+            (winner != i)) {
+            continue; /* a special token, or the double of another */
+        }
+        if (!bt_utf8_valid(text, bytes)) {
+            snprintf(why, why_bytes, "token %u is not UTF-8", i);
+            return BT_ERR_BAD_FILE;
+        }
+        if (tok->types[i] == BT_TOKEN_USER_DEFINED) {
+            tok->scores[i] = 0.0F; /* before all others */
+        }
+        ids[n++] = i;
+    }
+    tok->unknown_score = ((n == 0) ? 0.0F : lowest) - UNKNOWN_PENALTY;
+    *n_p = n;
+    return BT_OK;
+}
+
+bt_status_t bt_tok_load_unigram(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                                char *why, size_t why_bytes)
+{
+    uint32_t *ids = bt_calloc(tok->arena.n, sizeof(*ids));
+    uint32_t n = 0;
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    tok->scores = bt_calloc(tok->arena.n, sizeof(*tok->scores));
+    if ((ids == NULL) || (tok->scores == NULL)) {
+        goto out;
+    }
+    status = bt_tok_read_scores(tok, gguf, tok->scores, why, why_bytes);
+    if (status == BT_OK) {
+        status = collect(tok, ids, &n, why, why_bytes);
+    }
+    if (status == BT_OK) {
+        status = bt_trie_init(&tok->trie, &tok->arena, ids, n);
+    }
+    if (status == BT_OK) {
+        status = bt_pair_table_init(&tok->pairs, 0);
+    }
+out:
+    bt_free(ids);
+    return status;
+}
+
+/* ---- encoding ---- */
+
+static bt_status_t reserve(bt_encoder_t *enc, size_t n)
+{
+    size_t cap = (enc->places_cap == 0) ? FIRST_CAP : enc->places_cap;
+    place_t *places;
+
+    if (n <= enc->places_cap) {
+        return BT_OK;
+    }
+    while (cap < n) {
+        cap *= 2;
+    }
+    places = bt_realloc_array(enc->places, cap, sizeof(*places));
+    if (places == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    enc->places = places;
+    enc->places_cap = cap;
+    return BT_OK;
+}
+
+static void offer(place_t *place, double score, uint32_t id, uint32_t bytes)
+{
+    if ((place->bytes == 0) || (score > place->score)) {
+        *place = (place_t){.score = score, .id = id, .bytes = bytes};
+    }
+}
+
+typedef struct view {
+    const uint8_t *text;
+    size_t bytes;
+} view_t;
+
+/* The text as the pieces have it: a space before it, and one for U+2581. */
+static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
+                             size_t bytes, bool prefixed, view_t *view_p)
+{
+    static const uint8_t mark[] = {0xE2, 0x96, 0x81};
+    struct bt_normal_text *out = &enc->view;
+    bt_status_t status = BT_OK;
+    size_t at = 0;
+
+    out->n = 0;
+    if (prefixed) {
+        status = bt_normal_put(out, " ", 1);
+    }
+    while ((status == BT_OK) && (at < bytes)) {
+        const uint8_t *found =
+            memmem(text + at, bytes - at, mark, sizeof(mark));
+        const size_t end = (found == NULL) ? bytes : (size_t)(found - text);
+
+        status = bt_normal_put(out, text + at, end - at);
+        at = end;
+        if ((status == BT_OK) && (found != NULL)) {
+            status = bt_normal_put(out, " ", 1);
+            at += sizeof(mark);
+        }
+    }
+    *view_p = (view_t){out->bytes, out->n};
+    return status;
+}
+
+/* All pieces that begin at a place. */
+static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
+                         unsigned len, place_t *places)
+{
+    const double score = places[at].score;
+    bool has_char = false;
+    uint32_t node = 0;
+
+    for (size_t i = at; i < view.bytes; i++) {
+        uint32_t id;
+
+        node = bt_trie_child(&tok->trie, node, view.text[i]);
+        if (node == BT_TRIE_NONE) {
+            break;
+        }
+        id = tok->trie.nodes[node].id;
+        if (id != BT_TRIE_NONE) {
+            offer(&places[i + 1], score + (double)tok->scores[id], id,
+                  (uint32_t)(i + 1 - at));
+            has_char = has_char || (i + 1 - at == len);
+        }
+    }
+    if (!has_char) {
+        offer(&places[at + len], score + (double)tok->unknown_score,
+              BT_TOKEN_NONE, len);
+    }
+}
+
+static bt_status_t push_best(bt_encoder_t *enc, view_t view)
+{
+    place_t *places = enc->places;
+    bt_status_t status = BT_OK;
+    size_t next = view.bytes;
+
+    while (next > 0) {
+        const size_t from = next - places[next].bytes;
+
+        places[from].next = next;
+        next = from;
+    }
+    for (size_t at = 0; (status == BT_OK) && (at < view.bytes); at = next) {
+        next = places[at].next;
+        if (places[next].id == BT_TOKEN_NONE) {
+            uint32_t cp;
+
+            bt_utf8_decode(view.text + at, &cp);
+            status = bt_encode_bare_char(enc, cp);
+        } else {
+            enc->in_unknown = false;
+            status = bt_encode_push(enc, places[next].id);
+        }
+    }
+    return status;
+}
+
+bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
+                              size_t bytes, bool prefixed)
+{
+    view_t view;
+    bt_status_t status = make_view(enc, text, bytes, prefixed, &view);
+
+    if (status == BT_OK) {
+        status = reserve(enc, view.bytes + 1);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    for (size_t i = 0; i <= view.bytes; i++) {
+        enc->places[i].bytes = 0;
+    }
+    enc->places[0].score = 0.0;
+    for (size_t at = 0; at < view.bytes;) {
+        uint32_t cp;
+        const unsigned len = bt_utf8_decode(view.text + at, &cp);
+
+        offer_pieces(enc->tok, view, at, len, enc->places);
+        at += len;
+    }
+    return push_best(enc, view);
+}
