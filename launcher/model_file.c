@@ -19,8 +19,9 @@ bt_status_t bt_model_file_check(const char *path, char *why, size_t why_bytes)
         snprintf(why, why_bytes, "cannot open the model %s: %m", path);
         return BT_ERR_IO;
     }
-    if (!S_ISREG(info.st_mode)) {
-        snprintf(why, why_bytes, "the model %s is not a file", path);
+    if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+        snprintf(why, why_bytes, "the model %s is neither a file nor a folder",
+                 path);
         return BT_ERR_IO;
     }
     return BT_OK;

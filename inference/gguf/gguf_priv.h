@@ -3,7 +3,7 @@
 #ifndef BT_INFERENCE_GGUF_GGUF_PRIV_H
 #define BT_INFERENCE_GGUF_GGUF_PRIV_H
 
-#include "inference/gguf/gguf.h"
+#include "inference/gguf/gguf_assemble.h"
 
 /** Types of metadata values, as the format numbers them. */
 enum {
@@ -46,6 +46,15 @@ struct bt_gguf {
     uint64_t n_tensors;
     bt_gguf_tensor_t *tensors;        /**< in file order */
     const bt_gguf_tensor_t **by_name; /**< ascending by name */
+
+    /* Of a model put together (gguf_assemble.h): base has the metadata alone,
+     * bytes count the files too. */
+    const bt_gguf_file_t *files; /**< NULL: one file, or memory */
+    uint32_t n_files;
+    const bt_gguf_span_t *spans;
+    uint64_t n_spans;
+    void *owner;
+    void (*free_owner)(void *owner);
 };
 
 /** Bytes of one value of a scalar type; 0 for strings, arrays, unknown. */
@@ -53,6 +62,23 @@ size_t bt_gguf_scalar_bytes(uint32_t type);
 
 /** Order of two names: bytewise, the shorter first. */
 int bt_gguf_str_compare(bt_gguf_str_t a, bt_gguf_str_t b);
+
+/** Sort by_name, which has every tensor once.
+ *  @retval BT_ERR_BAD_FILE  Two have one name. */
+BT_MUST_CHECK bt_status_t bt_gguf_index_names(bt_gguf_t *gguf, char *why,
+                                              size_t why_bytes);
+
+/** Mix in @a n bytes: the hash of (hash so far, hash of the bytes). */
+void bt_gguf_chain(bt_hash128_t *hash, const void *data, size_t n);
+
+/** The same of samples of them. */
+void bt_gguf_chain_samples(bt_hash128_t *hash, const void *data, size_t n);
+
+/* Of a model put together. */
+bt_hash128_t bt_gguf_files_identity(const bt_gguf_t *gguf);
+bt_hash128_t bt_gguf_files_content(const bt_gguf_t *gguf);
+BT_MUST_CHECK bt_status_t bt_gguf_files_stamp(const bt_gguf_t *gguf,
+                                              bt_gguf_stamp_t *stamp_p);
 
 /** Fill a zeroed @a gguf whose base and bytes are set. On failure the caller
  *  frees what there is with bt_gguf_close(). */
