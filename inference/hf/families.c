@@ -234,7 +234,8 @@ static const bt_hf_name_t neox_names[] = {
 static const bt_hf_name_t neox_globals[] = {
     {"embed_in*", "token_embd", BT_HF_AS_IS},
     {"final_layer_norm*", "output_norm", BT_HF_AS_IS},
-    {"embed_out*", "output", BT_HF_AS_IS},
+    {"embed_out*", "output", BT_HF_AS_IS}, /* in files of old */
+    {"lm_head*", "output", BT_HF_AS_IS},
     END_NAMES,
 };
 

@@ -56,7 +56,29 @@ bt_status_t bt_folder_init(bt_folder_t *folder, const char *path, char *why,
                                                      : BT_ERR_IO;
     }
     find_blobs(folder);
+    folder->entries = NULL;
+    folder->n_entries = 0;
     return BT_OK;
+}
+
+void bt_folder_init_memory(bt_folder_t *folder,
+                           const bt_folder_entry_t *entries, uint32_t n)
+{
+    folder->path[0] = '\0';
+    folder->blobs[0] = '\0';
+    folder->entries = entries;
+    folder->n_entries = n;
+}
+
+static const bt_folder_entry_t *find_entry(const bt_folder_t *folder,
+                                           const char *name)
+{
+    for (uint32_t i = 0; i < folder->n_entries; i++) {
+        if (strcmp(folder->entries[i].name, name) == 0) {
+            return &folder->entries[i];
+        }
+    }
+    return NULL;
 }
 
 static bt_status_t join(const bt_folder_t *folder, const char *name,
@@ -85,6 +107,9 @@ bool bt_folder_has(const bt_folder_t *folder, const char *name)
     char why[128];
     struct stat st;
 
+    if (folder->entries != NULL) {
+        return find_entry(folder, name) != NULL;
+    }
     return (join(folder, name, path, why, sizeof(why)) == BT_OK) &&
            (lstat(path, &st) == 0);
 }
@@ -131,8 +156,25 @@ static bt_status_t open_inside(const bt_folder_t *folder, const char *name,
     return BT_OK;
 }
 
-bt_status_t bt_folder_map(const bt_folder_t *folder, const char *name,
-                          char *why, size_t why_bytes, bt_folder_file_t *file_p)
+static bt_status_t map_entry(const bt_folder_t *folder, const char *name,
+                             char *why, size_t why_bytes,
+                             bt_folder_file_t *file_p)
+{
+    const bt_folder_entry_t *const entry = find_entry(folder, name);
+
+    if (entry == NULL) {
+        snprintf(why, why_bytes, "%s is not there",
+                 bt_shown(name, strlen(name)).text);
+        return BT_ERR_NOT_FOUND;
+    }
+    *file_p = (bt_folder_file_t){
+        .base = entry->data, .bytes = entry->bytes, .fd = -1};
+    return BT_OK;
+}
+
+static bt_status_t map_file(const bt_folder_t *folder, const char *name,
+                            char *why, size_t why_bytes,
+                            bt_folder_file_t *file_p)
 {
     BT_CLEANUP(close) int fd = -1;
     bt_status_t status = open_inside(folder, name, why, why_bytes, &fd);
@@ -163,12 +205,22 @@ bt_status_t bt_folder_map(const bt_folder_t *folder, const char *name,
     return BT_OK;
 }
 
+bt_status_t bt_folder_map(const bt_folder_t *folder, const char *name,
+                          char *why, size_t why_bytes, bt_folder_file_t *file_p)
+{
+    return (folder->entries != NULL)
+               ? map_entry(folder, name, why, why_bytes, file_p)
+               : map_file(folder, name, why, why_bytes, file_p);
+}
+
 void bt_folder_unmap(bt_folder_file_t *file)
 {
-    if (file->base != NULL) {
-        munmap((void *)(uintptr_t)file->base, file->bytes);
+    if (file->fd >= 0) {
+        if (file->base != NULL) {
+            munmap((void *)(uintptr_t)file->base, file->bytes);
+        }
+        close(file->fd);
     }
-    close(file->fd);
     *file = (bt_folder_file_t){.fd = -1};
 }
 

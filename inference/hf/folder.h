@@ -20,21 +20,34 @@
 #include "common/base/json_doc.h"
 #include "common/base/status.h"
 
+/** A file in memory, borrowed. */
+typedef struct bt_folder_entry {
+    const char *name;
+    const void *data;
+    size_t bytes;
+} bt_folder_entry_t;
+
 typedef struct bt_folder {
-    char path[PATH_MAX];  /**< resolved */
-    char blobs[PATH_MAX]; /**< "": not in a cache of the Hub */
+    char path[PATH_MAX];              /**< resolved */
+    char blobs[PATH_MAX];             /**< "": not in a cache of the Hub */
+    const bt_folder_entry_t *entries; /**< of a folder in memory; or NULL */
+    uint32_t n_entries;
 } bt_folder_t;
 
 typedef struct bt_folder_file {
     const void *base; /**< NULL: the file is empty */
     size_t bytes;
-    int fd;
+    int fd; /**< -1: memory */
 } bt_folder_file_t;
 
 /** @retval BT_ERR_NOT_FOUND  no such folder
  *  @retval BT_ERR_IO         it cannot be used, why says it */
 BT_MUST_CHECK bt_status_t bt_folder_init(bt_folder_t *folder, const char *path,
                                          char *why, size_t why_bytes);
+
+/** A folder in memory; @a entries are borrowed as long as its files are. */
+void bt_folder_init_memory(bt_folder_t *folder,
+                           const bt_folder_entry_t *entries, uint32_t n);
 
 /** @return whether there is such a name in it, of whatever kind. */
 bool bt_folder_has(const bt_folder_t *folder, const char *name);

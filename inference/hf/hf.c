@@ -90,26 +90,13 @@ static bt_status_t assemble(const bt_hf_t *hf, bt_gguf_t **gguf_p)
     return bt_gguf_assemble(&parts, hf->why, hf->why_bytes, gguf_p);
 }
 
-bt_status_t bt_hf_open(const char *path, char *why, size_t why_bytes,
-                       bt_gguf_t **gguf_p)
+static bt_status_t open_folder(bt_hf_t *hf, bt_gguf_t **gguf_p)
 {
-    bt_hf_t *hf = bt_calloc(1, sizeof(*hf));
     bt_status_t status;
 
-    if (hf == NULL) {
-        snprintf(why, why_bytes, "out of memory");
-        return BT_ERR_NO_MEMORY;
-    }
-    hf->why = why;
-    hf->why_bytes = why_bytes;
-    status = bt_folder_init(&hf->folder, path, why, why_bytes);
-    if (status != BT_OK) {
-        goto out;
-    }
     hf->store = bt_calloc(1, sizeof(*hf->store));
     if (hf->store == NULL) {
-        status = bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
-        goto out;
+        return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
     }
     bt_strbuf_init(&hf->store->meta, META_BYTES);
     bt_gguf_meta_init(&hf->meta, &hf->store->meta);
@@ -120,10 +107,46 @@ bt_status_t bt_hf_open(const char *path, char *why, size_t why_bytes,
     if (status != BT_OK) {
         bt_hf_store_free(hf->store);
     }
-out:
     bt_folder_json_fini(&hf->tok_config);
     bt_folder_json_fini(&hf->generation);
     bt_folder_json_fini(&hf->config);
+    return status;
+}
+
+/* A folder by its path, or by its files: the one that is not NULL. */
+static bt_status_t open_any(const char *path, const bt_folder_entry_t *entries,
+                            uint32_t n, char *why, size_t why_bytes,
+                            bt_gguf_t **gguf_p)
+{
+    bt_hf_t *const hf = bt_calloc(1, sizeof(*hf));
+    bt_status_t status = BT_OK;
+
+    if (hf == NULL) {
+        snprintf(why, why_bytes, "out of memory");
+        return BT_ERR_NO_MEMORY;
+    }
+    hf->why = why;
+    hf->why_bytes = why_bytes;
+    if (path != NULL) {
+        status = bt_folder_init(&hf->folder, path, why, why_bytes);
+    } else {
+        bt_folder_init_memory(&hf->folder, entries, n);
+    }
+    if (status == BT_OK) {
+        status = open_folder(hf, gguf_p);
+    }
     bt_free(hf);
     return status;
+}
+
+bt_status_t bt_hf_open(const char *path, char *why, size_t why_bytes,
+                       bt_gguf_t **gguf_p)
+{
+    return open_any(path, NULL, 0, why, why_bytes, gguf_p);
+}
+
+bt_status_t bt_hf_open_memory(const bt_folder_entry_t *entries, uint32_t n,
+                              char *why, size_t why_bytes, bt_gguf_t **gguf_p)
+{
+    return open_any(NULL, entries, n, why, why_bytes, gguf_p);
 }

@@ -26,6 +26,7 @@
 #define BT_INFERENCE_HF_HF_H
 
 #include "inference/gguf/gguf.h"
+#include "inference/hf/folder.h"
 
 /**
  * @param [in]  path  The folder.
@@ -38,5 +39,11 @@
  */
 BT_MUST_CHECK bt_status_t bt_hf_open(const char *path, char *why,
                                      size_t why_bytes, bt_gguf_t **gguf_p);
+
+/** The same of files in memory, borrowed until close. */
+BT_MUST_CHECK bt_status_t bt_hf_open_memory(const bt_folder_entry_t *entries,
+                                            uint32_t n, char *why,
+                                            size_t why_bytes,
+                                            bt_gguf_t **gguf_p);
 
 #endif

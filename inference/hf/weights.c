@@ -191,7 +191,8 @@ static bt_status_t no_weights(const bt_hf_t *hf)
 {
     bool shards = false;
     bool pickles = false;
-    DIR *const dir = opendir(hf->folder.path);
+    DIR *const dir =
+        (hf->folder.entries == NULL) ? opendir(hf->folder.path) : NULL;
     const struct dirent *entry;
 
     while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {

@@ -100,15 +100,94 @@ void bt_st_file_write(bt_st_file_t *file, const char *dir, const char *name)
     bt_strbuf_fini(&file->data);
 }
 
-float bt_hf_folder_value(const char *name, uint64_t i)
+static uint32_t hashed(const char *name, uint64_t i)
 {
     uint32_t h = 0x811C9DC5u;
 
     for (; *name != '\0'; name++) {
         h = (h ^ (uint8_t)*name) * 0x01000193u;
     }
-    h += (uint32_t)(i * 2654435761u);
-    return ((float)(h >> 24) - 128.0f) / 64.0f;
+    return h + (uint32_t)(i * 2654435761u);
+}
+
+/* A float that every type of numbers has, as it. */
+static size_t put_float(const char *dtype, uint32_t h, uint8_t *out)
+{
+    const float value = ((float)(h >> 24) - 128.0f) / 64.0f;
+    uint16_t half = 0;
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    if (strcmp(dtype, "F32") == 0) {
+        memcpy(out, &value, sizeof(value));
+        return sizeof(value);
+    }
+    if (strcmp(dtype, "BF16") == 0) {
+        half = (uint16_t)(bits >> 16);
+    } else if (value != 0.0f) { /* F16: a normal one, at least 2^-6 */
+        half = (uint16_t)((bits >> 16 & 0x8000u) |
+                          (((bits >> 23 & 0xFFu) - 112u) << 10) |
+                          (bits >> 13 & 0x3FFu));
+    }
+    memcpy(out, &half, sizeof(half));
+    return sizeof(half);
+}
+
+static size_t put_hashed(const char *dtype, uint32_t h, uint8_t *out)
+{
+    const uint32_t word = h ^ (h >> 15);
+
+    if (strcmp(dtype, "I32") == 0) {
+        memcpy(out, &word, sizeof(word));
+        return sizeof(word);
+    }
+    if ((strcmp(dtype, "F8_E4M3") == 0) || (strcmp(dtype, "I8") == 0)) {
+        *out = (uint8_t)(h >> 24);
+        if ((dtype[0] == 'F') && ((*out & 0x7F) == 0x7F)) {
+            *out -= 1; /* no NaN */
+        }
+        return 1;
+    }
+    return put_float(dtype, h, out);
+}
+
+static uint64_t filled(const char *fill, uint64_t i, uint64_t n)
+{
+    const char *at = fill + 1;
+    const uint64_t number = strtoull(at, NULL, 10);
+
+    switch (fill[0]) {
+    case '=':
+        return number;
+    case '/':
+        return i / number;
+    case '%':
+        return i * 5 % n / number;
+    default: /* a list */
+        while (i-- > 0) {
+            at = strchr(at, ',') + 1;
+        }
+        return strtoull(at, NULL, 10);
+    }
+}
+
+size_t bt_hf_folder_numbers(const char *name, const char *dtype,
+                            const char *fill, uint64_t n, uint8_t *out)
+{
+    size_t bytes = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        if (fill[0] == '*') {
+            bytes += put_hashed(dtype, hashed(name, i), out + bytes);
+        } else {
+            const uint64_t value = filled(fill, i, n);
+            const size_t size = (strcmp(dtype, "I64") == 0) ? 8 : 4;
+
+            memcpy(out + bytes, &value, size);
+            bytes += size;
+        }
+    }
+    return bytes;
 }
 
 /* GPT-2's alphabet of bytes: itself where it can be seen, else from 256 on. */

@@ -31,9 +31,11 @@ void bt_st_file_add(bt_st_file_t *file, const char *name, const char *dtype,
 /** Write it and forget it. */
 void bt_st_file_write(bt_st_file_t *file, const char *dir, const char *name);
 
-/** Number @a i of the tensor: multiples of 1/64 from -2 to 2, which every type
- *  of numbers has; the same as value() of golden/make_hf_golden.py. */
-float bt_hf_folder_value(const char *name, uint64_t i);
+/** The numbers of a tensor, as numbers() of golden/make_hf_golden.py makes them
+ *  by the same dtype and fill; @a out has room for 8 bytes each.
+ *  @return bytes */
+size_t bt_hf_folder_numbers(const char *name, const char *dtype,
+                            const char *fill, uint64_t n, uint8_t *out);
 
 /** A tokenizer.json of byte-level BPE with @a n tokens, the first 256 those of
  *  the bytes as far as there is room, without merges. */

@@ -10,9 +10,13 @@
 
 #include "common/base/alloc.h"
 #include "inference/hf/hf.h"
+#include "kernels/kernels.h"
 #include "tests/support/hf_folder.h"
 
 #define LINE_BYTES 8192
+#define TYPE_F32   0u
+#define TYPE_Q4_0  2u
+#define TYPE_Q8_0  8u
 
 static char why[512];
 
@@ -22,29 +26,24 @@ static void add_stored(bt_st_file_t *file, char *line)
 {
     char *save = NULL;
     const char *const name = strtok_r(line, " \n", &save);
-    const char *dim = strtok_r(NULL, " \n", &save);
+    const char *const dtype = strtok_r(NULL, " \n", &save);
+    const char *const fill = strtok_r(NULL, " \n", &save);
     char shape[128] = "";
     size_t at = 0;
     uint64_t n = 1;
-    float *values;
+    uint8_t *bytes;
 
-    while (dim != NULL) {
+    for (const char *dim = strtok_r(NULL, " \n", &save); dim != NULL;
+         dim = strtok_r(NULL, " \n", &save)) {
         at += (size_t)snprintf(shape + at, sizeof(shape) - at, "%s%s",
                                (at > 0) ? "," : "", dim);
         n *= strtoul(dim, NULL, 10);
-        dim = strtok_r(NULL, " \n", &save);
     }
-    values = bt_calloc(n, sizeof(*values));
-    assert_non_null(values);
-    for (uint64_t i = 0; i < n; i++) {
-        values[i] = bt_hf_folder_value(name, i);
-    }
-    /* What a Cohere model's biases are. */
-    if (strstr(name, "layernorm.bias") != NULL && strstr(name, "cohere")) {
-        memset(values, 0, n * sizeof(*values));
-    }
-    bt_st_file_add(file, name, "F32", shape, values, n * sizeof(*values));
-    bt_free(values);
+    bytes = bt_calloc(n, 8);
+    assert_non_null(bytes);
+    bt_st_file_add(file, name, dtype, shape, bytes,
+                   bt_hf_folder_numbers(name, dtype, fill, n, bytes));
+    bt_free(bytes);
 }
 
 static void write_folder(const char *dir, const char *golden)
@@ -138,6 +137,25 @@ static void check_key(const bt_gguf_t *gguf, char *line)
     }
 }
 
+/* FNV of the tensor as numbers of the type that the converter writes, F32. */
+static uint64_t hash_of(const bt_gguf_tensor_t *t)
+{
+    const uint64_t n = t->dims[0] * t->dims[1];
+    uint8_t *const bytes = bt_calloc(t->bytes, 1);
+    float *const values = bt_calloc(n, sizeof(*values));
+    uint64_t hash;
+
+    assert_non_null(bytes);
+    assert_non_null(values);
+    assert_int_equal(bt_gguf_tensor_copy(t, bytes), BT_OK);
+    assert_int_equal(bt_dequantize((bt_ktype_t)t->type, bytes, n, values),
+                     BT_OK);
+    hash = fnv64((const uint8_t *)values, n * sizeof(*values));
+    bt_free(values);
+    bt_free(bytes);
+    return hash;
+}
+
 static void check_tensor(const bt_gguf_t *gguf, char *line)
 {
     char *save = NULL;
@@ -147,13 +165,12 @@ static void check_tensor(const bt_gguf_t *gguf, char *line)
     const char *word = strtok_r(NULL, " \n", &save);
     const char *next = strtok_r(NULL, " \n", &save);
     uint32_t n_dims = 0;
-    uint8_t *bytes;
 
     if (t == NULL) {
         fail_msg("%s is missing", name);
         return;
     }
-    assert_string_equal(bt_gguf_type_name(t->type), type);
+    assert_string_equal(type, "F32");
     while (next != NULL) {
         assert_int_equal(t->dims[n_dims], strtoul(word, NULL, 10));
         n_dims++;
@@ -161,13 +178,9 @@ static void check_tensor(const bt_gguf_t *gguf, char *line)
         next = strtok_r(NULL, " \n", &save);
     }
     assert_int_equal(t->n_dims, n_dims);
-    bytes = bt_calloc(t->bytes, 1);
-    assert_non_null(bytes);
-    assert_int_equal(bt_gguf_tensor_copy(t, bytes), BT_OK);
-    if (fnv64(bytes, t->bytes) != strtoull(word, NULL, 16)) {
-        fail_msg("the bytes of %s differ", name);
+    if (hash_of(t) != strtoull(word, NULL, 16)) {
+        fail_msg("the numbers of %s differ", name);
     }
-    bt_free(bytes);
 }
 
 static void check_all(const bt_gguf_t *gguf, const char *golden)
@@ -194,7 +207,8 @@ static void check_all(const bt_gguf_t *gguf, const char *golden)
     assert_int_equal(bt_gguf_n_tensors(gguf), n_tensors);
 }
 
-static void check_case(const char *golden)
+/* @param [in] type  Of blk.0.attn_q.weight and the other projections. */
+static void check_case(const char *golden, uint32_t type)
 {
     const char *const dir = bt_hf_folder_make();
     bt_gguf_t *gguf = NULL;
@@ -206,6 +220,12 @@ static void check_case(const char *golden)
     }
     print_message("%s\n", golden);
     check_all(gguf, golden);
+    if (type != TYPE_F32) {
+        assert_int_equal(bt_gguf_tensor(gguf, "blk.0.attn_q.weight")->type,
+                         type);
+        assert_int_equal(bt_gguf_tensor(gguf, "blk.0.ffn_down.weight")->type,
+                         type);
+    }
     bt_gguf_close(gguf);
     bt_hf_folder_remove(dir);
 }
@@ -224,7 +244,26 @@ static void every_family_is_read_as_the_converter_writes_it(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        check_case(cases[i]);
+        check_case(cases[i], TYPE_F32);
+    }
+}
+
+static void quantized_matrices_have_the_converters_numbers(void **state)
+{
+    static const struct {
+        const char *golden;
+        uint32_t type; /* what has these numbers exactly */
+    } cases[] = {
+        {"hf_gptq_q4.txt", TYPE_Q4_0},   {"hf_gptq_q8.txt", TYPE_Q8_0},
+        {"hf_gptq_act.txt", TYPE_F32},   {"hf_awq.txt", TYPE_F32},
+        {"hf_fp8_block.txt", TYPE_F32},  {"hf_ct_fp8.txt", TYPE_F32},
+        {"hf_ct_int8.txt", TYPE_F32},    {"hf_ct_w4.txt", TYPE_Q4_0},
+        {"hf_ct_w4_zero.txt", TYPE_F32},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        check_case(cases[i].golden, cases[i].type);
     }
 }
 
@@ -232,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_family_is_read_as_the_converter_writes_it),
+        BT_TEST(quantized_matrices_have_the_converters_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
