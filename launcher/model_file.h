@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 
-/** Can the file be opened?
+/** Can the file, or the folder, be opened?
  *  @param [out] why  For a person, when not.
  *  @retval BT_ERR_IO */
 BT_MUST_CHECK bt_status_t bt_model_file_check(const char *path, char *why,

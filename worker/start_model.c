@@ -5,6 +5,7 @@
 
 #include "common/base/free_memory.h"
 #include "common/base/log.h"
+#include "inference/modelfile/modelfile.h"
 #include "inference/packed/packed_store.h"
 #include "worker/memory.h"
 #include "worker/start.h"
@@ -20,7 +21,7 @@ bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s)
         BT_LOG_ERROR("no model given: use --model PATH");
         return BT_ERR_INVALID_PARAM;
     }
-    status = bt_gguf_open(w->config->model, why, sizeof(why), &s->gguf);
+    status = bt_modelfile_open(w->config->model, why, sizeof(why), &s->gguf);
     if (status == BT_OK) {
         status = bt_hparams_read(s->gguf, why, sizeof(why), &s->hp);
     }

@@ -234,6 +234,9 @@ void bt_gguf_close(bt_gguf_t *gguf)
     if (gguf->fd >= 0) {
         close(gguf->fd);
     }
+    if (gguf->free_owner != NULL) {
+        gguf->free_owner(gguf->owner);
+    }
     bt_free(gguf);
 }
 
@@ -242,11 +245,45 @@ static int64_t ns_of(struct timespec t)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static int64_t later(int64_t a, int64_t b)
+{
+    return (a > b) ? a : b;
+}
+
+bt_status_t bt_gguf_files_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
+{
+    bt_gguf_stamp_t stamp = {.bytes = gguf->data_start}; /* the metadata */
+    bt_hash128_t inodes = {0};
+
+    for (uint32_t i = 0; i < gguf->n_files; i++) {
+        struct stat st;
+        uint64_t inode;
+
+        if (gguf->files[i].fd < 0) {
+            return BT_ERR_NOT_FOUND;
+        }
+        if (fstat(gguf->files[i].fd, &st) != 0) {
+            return BT_ERR_IO;
+        }
+        inode = st.st_ino;
+        bt_gguf_chain(&inodes, &inode, sizeof(inode));
+        stamp.bytes += (uint64_t)st.st_size;
+        stamp.mtime_ns = later(stamp.mtime_ns, ns_of(st.st_mtim));
+        stamp.ctime_ns = later(stamp.ctime_ns, ns_of(st.st_ctim));
+    }
+    stamp.inode = inodes.lo;
+    *stamp_p = stamp;
+    return BT_OK;
+}
+
 /* Of one file. */
 static bt_status_t stamp_file(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
 {
     struct stat st;
 
+    if (gguf->files != NULL) {
+        return bt_gguf_files_stamp(gguf, stamp_p);
+    }
     if (gguf->fd < 0) {
         return BT_ERR_NOT_FOUND;
     }
@@ -265,8 +302,12 @@ static bt_status_t stamp_file(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
 bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
 {
     bt_gguf_stamp_t all = {0};
-    bt_status_t status = stamp_file(gguf, &all);
+    bt_status_t status;
 
+    if (gguf->files != NULL) {
+        return bt_gguf_files_stamp(gguf, stamp_p);
+    }
+    status = stamp_file(gguf, &all);
     for (uint32_t i = 0; (i < gguf->n_more) && (status == BT_OK); i++) {
         bt_gguf_stamp_t one = {0};
         bt_gguf_stamp_t both[2] = {all, {0}};

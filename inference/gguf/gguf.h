@@ -16,6 +16,8 @@
  * Every count, size and offset is checked against the file before use, at
  * open; afterwards nothing that this module returns can reach outside the map.
  * All returned pointers are borrowed from the open file.
+ * Models of other formats are read through the same functions: their readers
+ * put one together (gguf_assemble.h), and inference/modelfile opens any.
  * Threads: immutable after open; any number of readers.
  * Source:  the GGUF specification (ggml project, docs/gguf.md).
  */
@@ -39,13 +41,18 @@ typedef struct bt_gguf_str {
     size_t len;       /**< bytes */
 } bt_gguf_str_t;
 
+/** Writes all bytes of a tensor that is not stored as GGUF would. */
+typedef bt_status_t (*bt_gguf_make_fn)(const void *recipe, void *out);
+
 typedef struct bt_gguf_tensor {
     bt_gguf_str_t name;
     uint32_t n_dims;
     uint64_t dims[BT_GGUF_MAX_DIMS]; /**< dims[0] is contiguous; rest 1 */
     uint32_t type;                   /**< ggml_type number, known and checked */
-    const void *data;
-    size_t bytes;
+    const void *data;     /**< NULL: bt_gguf_tensor_copy() makes it */
+    size_t bytes;         /**< of the data, made or not */
+    bt_gguf_make_fn make; /**< when data is NULL */
+    const void *recipe;   /**< what make() is given */
 } bt_gguf_tensor_t;
 
 /**
@@ -134,7 +141,12 @@ const bt_gguf_tensor_t *bt_gguf_tensor_at(const bt_gguf_t *gguf, uint64_t i);
 /** @return NULL when there is no such tensor. */
 const bt_gguf_tensor_t *bt_gguf_tensor(const bt_gguf_t *gguf, const char *name);
 
-/** Bytes of the whole file, of all parts. */
+/** Write a tensor's bytes to @a out, which has room for tensor->bytes of them.
+ *  @retval BT_ERR_NO_MEMORY  what is made needs scratch */
+BT_MUST_CHECK bt_status_t bt_gguf_tensor_copy(const bt_gguf_tensor_t *tensor,
+                                              void *out);
+
+/** Bytes of the whole file, or of all files of a model. */
 size_t bt_gguf_bytes(const bt_gguf_t *gguf);
 
 /** Identity of the model: metadata, tensor table, file size and samples of
@@ -142,11 +154,11 @@ size_t bt_gguf_bytes(const bt_gguf_t *gguf);
  *  reads little. */
 bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf);
 
-/** XXH3-128 of every byte of the file, and of its other parts; reads all. */
+/** XXH3-128 of every byte of the file, or of all files; reads all of it. */
 bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf);
 
 /** What the file system says of the open file now. Of several files: a number
- *  for all that it says of each, the bytes of all, the latest times. */
+ *  for what it says of each, the bytes of all, the latest times. */
 typedef struct bt_gguf_stamp {
     uint64_t inode;
     uint64_t bytes;

@@ -328,13 +328,34 @@ size_t bt_gguf_bytes(const bt_gguf_t *gguf)
     return bytes;
 }
 
-/* Mix in @a n bytes: the hash of (hash so far, hash of the bytes). */
-static void chain(bt_hash128_t *hash, const void *data, size_t n)
+bt_status_t bt_gguf_tensor_copy(const bt_gguf_tensor_t *tensor, void *out)
+{
+    if (tensor->data == NULL) {
+        return tensor->make(tensor->recipe, out);
+    }
+    memcpy(out, tensor->data, tensor->bytes);
+    return BT_OK;
+}
+
+void bt_gguf_chain(bt_hash128_t *hash, const void *data, size_t n)
 {
     const bt_hash128_t piece = bt_hash128(data, n, 0);
     const uint64_t both[] = {hash->lo, hash->hi, piece.lo, piece.hi};
 
     *hash = bt_hash128(both, sizeof(both), 0);
+}
+
+void bt_gguf_chain_samples(bt_hash128_t *hash, const void *data, size_t n)
+{
+    const uint8_t *const bytes = data;
+
+    if (n <= 3 * SAMPLE_BYTES) {
+        bt_gguf_chain(hash, bytes, n);
+        return;
+    }
+    bt_gguf_chain(hash, bytes, SAMPLE_BYTES);
+    bt_gguf_chain(hash, bytes + n / 2, SAMPLE_BYTES);
+    bt_gguf_chain(hash, bytes + n - SAMPLE_BYTES, SAMPLE_BYTES);
 }
 
 /* Of one file, and the tensors in it. */
@@ -345,40 +366,40 @@ static bt_hash128_t file_identity(const bt_gguf_t *gguf)
         (gguf->data_start < gguf->bytes) ? gguf->data_start : gguf->bytes;
     bt_hash128_t hash = bt_hash128(&bytes, sizeof(bytes), 0);
 
-    chain(&hash, gguf->base, head_bytes);
+    bt_gguf_chain(&hash, gguf->base, head_bytes);
     for (uint64_t i = 0; i < gguf->n_own; i++) {
-        const bt_gguf_tensor_t *const tensor = &gguf->tensors[i];
-        const uint8_t *const data = tensor->data;
-
-        if (tensor->bytes <= 3 * SAMPLE_BYTES) {
-            chain(&hash, data, tensor->bytes);
-            continue;
-        }
-        chain(&hash, data, SAMPLE_BYTES);
-        chain(&hash, data + tensor->bytes / 2, SAMPLE_BYTES);
-        chain(&hash, data + tensor->bytes - SAMPLE_BYTES, SAMPLE_BYTES);
+        bt_gguf_chain_samples(&hash, gguf->tensors[i].data,
+                              gguf->tensors[i].bytes);
     }
     return hash;
 }
 
 bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf)
 {
-    bt_hash128_t hash = file_identity(gguf);
+    bt_hash128_t hash;
 
+    if (gguf->files != NULL) {
+        return bt_gguf_files_identity(gguf);
+    }
+    hash = file_identity(gguf);
     for (uint32_t i = 0; i < gguf->n_more; i++) {
         const bt_hash128_t part = file_identity(gguf->more[i]);
 
-        chain(&hash, &part, sizeof(part));
+        bt_gguf_chain(&hash, &part, sizeof(part));
     }
     return hash;
 }
 
 bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf)
 {
-    bt_hash128_t hash = bt_hash128(gguf->base, gguf->bytes, 0);
+    bt_hash128_t hash;
 
+    if (gguf->files != NULL) {
+        return bt_gguf_files_content(gguf);
+    }
+    hash = bt_hash128(gguf->base, gguf->bytes, 0);
     for (uint32_t i = 0; i < gguf->n_more; i++) {
-        chain(&hash, gguf->more[i]->base, gguf->more[i]->bytes);
+        bt_gguf_chain(&hash, gguf->more[i]->base, gguf->more[i]->bytes);
     }
     return hash;
 }

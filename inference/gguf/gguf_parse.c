@@ -360,12 +360,14 @@ static int compare_names(const void *a, const void *b)
     return bt_gguf_str_compare(tensor_of(a)->name, tensor_of(b)->name);
 }
 
-bt_status_t bt_gguf_sort_names(bt_gguf_t *gguf, char *why, size_t why_bytes)
+bt_status_t bt_gguf_index_names(bt_gguf_t *gguf, char *why, size_t why_bytes)
 {
     const bt_gguf_tensor_t **const list = gguf->by_name;
     const size_t n = (size_t)gguf->n_tensors;
 
-    qsort(list, n, sizeof(*list), compare_names);
+    if (n > 0) {
+        qsort(list, n, sizeof(*list), compare_names);
+    }
     for (size_t i = 1; i < n; i++) {
         if (compare_names(&list[i - 1], &list[i]) == 0) {
             snprintf(why, why_bytes, "tensor %s occurs twice",
@@ -391,7 +393,7 @@ static bt_status_t index_tensors(const reader_t *rd, bt_gguf_t *gguf)
                         show(list[i - 1]->name).text, show(list[i]->name).text);
         }
     }
-    return bt_gguf_sort_names(gguf, rd->why, rd->why_bytes);
+    return bt_gguf_index_names(gguf, rd->why, rd->why_bytes);
 }
 
 static bt_status_t data_begin(const reader_t *rd, const bt_gguf_t *gguf,

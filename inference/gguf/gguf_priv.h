@@ -3,7 +3,7 @@
 #ifndef BT_INFERENCE_GGUF_GGUF_PRIV_H
 #define BT_INFERENCE_GGUF_GGUF_PRIV_H
 
-#include "inference/gguf/gguf.h"
+#include "inference/gguf/gguf_assemble.h"
 
 /** Types of metadata values, as the format numbers them. */
 enum {
@@ -50,6 +50,14 @@ struct bt_gguf {
 
     struct bt_gguf **more; /**< owned: the parts after this first one */
     uint32_t n_more;
+    /* Of a model put together (gguf_assemble.h): base has the metadata alone,
+     * bytes count the files too. */
+    const bt_gguf_file_t *files; /**< NULL: one file, or memory */
+    uint32_t n_files;
+    const bt_gguf_span_t *spans;
+    uint64_t n_spans;
+    void *owner;
+    void (*free_owner)(void *owner);
 };
 
 /** What a file says of itself; one without such keys is part 0 of 1. */
@@ -65,9 +73,22 @@ size_t bt_gguf_scalar_bytes(uint32_t type);
 /** Order of two names: bytewise, the shorter first. */
 int bt_gguf_str_compare(bt_gguf_str_t a, bt_gguf_str_t b);
 
-/** Sort by_name. @retval BT_ERR_BAD_FILE  A name occurs twice; it is named. */
-BT_MUST_CHECK bt_status_t bt_gguf_sort_names(bt_gguf_t *gguf, char *why,
-                                             size_t why_bytes);
+/** Sort by_name, which has every tensor once.
+ *  @retval BT_ERR_BAD_FILE  Two have one name. */
+BT_MUST_CHECK bt_status_t bt_gguf_index_names(bt_gguf_t *gguf, char *why,
+                                              size_t why_bytes);
+
+/** Mix in @a n bytes: the hash of (hash so far, hash of the bytes). */
+void bt_gguf_chain(bt_hash128_t *hash, const void *data, size_t n);
+
+/** The same of samples of them. */
+void bt_gguf_chain_samples(bt_hash128_t *hash, const void *data, size_t n);
+
+/* Of a model put together. */
+bt_hash128_t bt_gguf_files_identity(const bt_gguf_t *gguf);
+bt_hash128_t bt_gguf_files_content(const bt_gguf_t *gguf);
+BT_MUST_CHECK bt_status_t bt_gguf_files_stamp(const bt_gguf_t *gguf,
+                                              bt_gguf_stamp_t *stamp_p);
 
 /** @retval BT_ERR_BAD_FILE  The keys are no numbers, or no numbers of parts. */
 BT_MUST_CHECK bt_status_t bt_gguf_split_read(const bt_gguf_t *gguf, char *why,

@@ -195,7 +195,7 @@ static bt_status_t merge_tensors(bt_gguf_t *const *parts, uint32_t n,
     first->tensors = tensors;
     first->by_name = by_name;
     first->n_tensors = total;
-    return bt_gguf_sort_names(first, why, why_bytes);
+    return bt_gguf_index_names(first, why, why_bytes);
 }
 
 bt_status_t bt_gguf_split_join(bt_gguf_t **parts, uint32_t n, char *why,

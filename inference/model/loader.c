@@ -176,6 +176,59 @@ static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
     return BT_OK;
 }
 
+/* The tensor's bytes: those of the file, or made in scratch that the caller
+ * frees. */
+static bt_status_t get_bytes(bt_loader_t *loader, const char *name,
+                             const bt_gguf_tensor_t *t, void **scratch_p,
+                             const void **data_p)
+{
+    bt_status_t status;
+
+    *scratch_p = NULL;
+    *data_p = t->data;
+    if (t->data != NULL) {
+        return BT_OK;
+    }
+    *scratch_p = bt_calloc_aligned(t->bytes, 1);
+    if (*scratch_p == NULL) {
+        return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                              "out of memory for tensor %s and its %zu MiB",
+                              name, t->bytes >> 20);
+    }
+    status = bt_gguf_tensor_copy(t, *scratch_p);
+    if (status != BT_OK) {
+        bt_free(*scratch_p);
+        *scratch_p = NULL;
+        return bt_loader_fail(loader, status, "tensor %s: %s", name,
+                              bt_status_str(status));
+    }
+    *data_p = *scratch_p;
+    return BT_OK;
+}
+
+/* One matrix of the tensor's first rows, which lie one after the other, each in
+ * whole blocks of its type. */
+static bt_status_t pack_tensor(bt_loader_t *loader, const char *name,
+                               const bt_gguf_tensor_t *t, uint32_t n_out,
+                               uint32_t n_in, bt_weight_t **w_p)
+{
+    const void *data = NULL;
+    void *scratch = NULL;
+    bt_status_t status = BT_OK;
+
+    if ((t->data == NULL) && (t->bytes > loader->max_piece)) {
+        loader->max_piece = t->bytes;
+    }
+    if (reads_matrices(loader)) {
+        status = get_bytes(loader, name, t, &scratch, &data);
+    }
+    if (status == BT_OK) {
+        status = pack(loader, name, t->type, n_out, n_in, data, w_p);
+    }
+    bt_free(scratch);
+    return status;
+}
+
 bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
                              uint32_t n_out, uint32_t n_in, bt_weight_t **w_p)
 {
@@ -185,7 +238,7 @@ bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
     if (status != BT_OK) {
         return status;
     }
-    return pack(loader, name, t->type, n_out, n_in, t->data, w_p);
+    return pack_tensor(loader, name, t, n_out, n_in, w_p);
 }
 
 bt_status_t bt_loader_first_rows(bt_loader_t *loader, const char *name,
@@ -198,8 +251,7 @@ bt_status_t bt_loader_first_rows(bt_loader_t *loader, const char *name,
     if (status != BT_OK) {
         return status;
     }
-    /* Rows lie one after the other, each in whole blocks of its type. */
-    return pack(loader, name, t->type, n_out, n_in, t->data, w_p);
+    return pack_tensor(loader, name, t, n_out, n_in, w_p);
 }
 
 bt_status_t bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
@@ -207,17 +259,24 @@ bt_status_t bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
 {
     const bt_gguf_tensor_t *t = NULL;
     bt_status_t status = find(loader, name, n, 0, &t);
+    const void *data = NULL;
+    void *scratch = NULL;
     float *values;
 
+    if (status == BT_OK) {
+        status = get_bytes(loader, name, t, &scratch, &data);
+    }
     if (status != BT_OK) {
         return status;
     }
     values = bt_calloc(n, sizeof(*values));
     if (values == NULL) {
+        bt_free(scratch);
         return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
                               "out of memory for tensor %s", name);
     }
-    status = bt_dequantize((bt_ktype_t)t->type, t->data, n, values);
+    status = bt_dequantize((bt_ktype_t)t->type, data, n, values);
+    bt_free(scratch);
     if (status != BT_OK) {
         bt_free(values);
         return bt_loader_fail(loader, status, "tensor %s: %s", name,
@@ -310,7 +369,7 @@ static bt_status_t pack_together(bt_loader_t *loader, const char *name,
     size_t at = 0;
 
     for (uint32_t i = 0; i < n_parts; i++) {
-        bytes += parts[i]->bytes; /* all lie in one file: no overflow */
+        bytes += parts[i]->bytes; /* bounded by the model's numbers */
         n_out += parts[i]->dims[1];
     }
     loader->max_piece = (bytes > loader->max_piece) ? bytes : loader->max_piece;
@@ -322,7 +381,12 @@ static bt_status_t pack_together(bt_loader_t *loader, const char *name,
                                   name, bytes >> 20);
         }
         for (uint32_t i = 0; i < n_parts; i++) {
-            memcpy(joined + at, parts[i]->data, parts[i]->bytes);
+            status = bt_gguf_tensor_copy(parts[i], joined + at);
+            if (status != BT_OK) {
+                bt_free(joined);
+                return bt_loader_fail(loader, status, "tensor %s: %s", name,
+                                      bt_status_str(status));
+            }
             at += parts[i]->bytes;
         }
     }
@@ -364,8 +428,8 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
     linear->n_parts = n_parts;
     for (uint32_t i = 0; i < n_parts; i++) {
         linear->n_out[i] = n_out[i];
-        status = pack(loader, name[i], parts[i]->type, n_out[i], n_in,
-                      parts[i]->data, &linear->weights[i]);
+        status = pack_tensor(loader, name[i], parts[i], n_out[i], n_in,
+                             &linear->weights[i]);
         if (status != BT_OK) {
             return status;
         }

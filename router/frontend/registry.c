@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "inference/modelfile/modelfile.h"
 #include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
 
@@ -242,7 +243,7 @@ static bt_status_t read_model(bt_served_t *served,
     char why[WHY_BYTES] = "";
     struct stat info;
     bt_status_t status =
-        bt_gguf_open(options->path, why, sizeof(why), &served->gguf);
+        bt_modelfile_open(options->path, why, sizeof(why), &served->gguf);
 
     if (status == BT_OK) {
         status =

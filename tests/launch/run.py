@@ -624,11 +624,23 @@ class LaunchTest(LauncherTest):
         launched = self.launch("--model", "/nowhere/m.gguf")
         self.assertEqual(launched.wait(), 78)
         self.assertIn("cannot open the model /nowhere/m.gguf: No such file or "
-                      "directory\n", launched.stderr())
+                      "directory; a model is a GGUF file, or a folder with ",
+                      launched.stderr())
         self.assertEqual(self.events(), [])
         launched = self.launch("--model", self.folder)
         self.assertEqual(launched.wait(), 78)
-        self.assertIn("is not a file\n", launched.stderr())
+        self.assertIn("is a folder without a config.json, so not a model's\n",
+                      launched.stderr())
+        with open(os.path.join(self.folder, "near.gguf"), "w"):
+            pass
+        launched = self.launch("--model", os.path.join(self.folder, "naer.gguf"))
+        self.assertEqual(launched.wait(), 78)
+        self.assertIn("No such file or directory; is near.gguf meant, beside "
+                      "it?\n", launched.stderr())
+        launched = self.launch("--model", "owner/name")
+        self.assertEqual(launched.wait(), 78)
+        self.assertIn("download it (huggingface-cli download owner/name ",
+                      launched.stderr())
         launched = self.launch("--model", "")
         self.assertEqual(launched.wait(), 2)
         self.assertIn("name one with --model PATH\n", launched.stderr())

@@ -284,9 +284,11 @@ class OrdersTest(LauncherTest):
                          "the path of b has to begin with /")
         self.assertEqual(self.refused("load b=/nowhere"),
                          "cannot open the model /nowhere: No such file or "
-                         "directory")
+                         "directory; a model is a GGUF file, or a folder with "
+                         "config.json, tokenizer.json and safetensors")
         self.assertEqual(self.refused(f"load b={self.folder}"),
-                         f"the model {self.folder} is not a file")
+                         f"the model {self.folder} is a folder without a "
+                         "config.json, so not a model's")
         self.assertEqual(self.refused(f"load b={path} prefill=0"),
                          "prefill=0 leaves nobody to run the context phase: "
                          "the launch has no --local-prefill on")

@@ -1,0 +1,631 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/json_doc.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/hash.h"
+#include "common/base/utf8.h"
+
+#define FIRST_NODES  64u
+#define NUMBER_BYTES 64 /* of a number's text, at most */
+#define FEW_KEYS     8u /* compared one with the other, beyond by a table */
+
+struct bt_json_doc {
+    bt_json_node_t *nodes;
+    uint32_t n;
+    uint32_t cap;
+    char *decoded; /* strings that had escapes; NULL: there was none */
+    size_t n_decoded;
+};
+
+typedef struct parse {
+    const char *text;
+    size_t bytes;
+    size_t at;
+    bt_json_doc_t *doc;
+    uint32_t open[BT_JSON_DOC_DEPTH]; /* containers around this place */
+    uint32_t depth;
+    char *why;
+    size_t why_bytes;
+} parse_t;
+
+static bt_status_t bad(const parse_t *p, const char *what)
+{
+    snprintf(p->why, p->why_bytes, "%s at byte %zu", what, p->at);
+    return BT_ERR_BAD_FILE;
+}
+
+static bt_status_t no_memory(const parse_t *p)
+{
+    snprintf(p->why, p->why_bytes, "out of memory for its JSON");
+    return BT_ERR_NO_MEMORY;
+}
+
+static void skip_space(parse_t *p)
+{
+    while ((p->at < p->bytes) &&
+           ((p->text[p->at] == ' ') || (p->text[p->at] == '\n') ||
+            (p->text[p->at] == '\t') || (p->text[p->at] == '\r'))) {
+        p->at++;
+    }
+}
+
+static bt_status_t add_node(parse_t *p, bt_json_kind_t kind, const char *text,
+                            size_t len)
+{
+    bt_json_doc_t *const doc = p->doc;
+
+    if (doc->n == doc->cap) {
+        const uint32_t cap = (doc->cap == 0) ? FIRST_NODES : doc->cap * 2;
+        bt_json_node_t *const nodes =
+            bt_realloc_array(doc->nodes, cap, sizeof(*nodes));
+
+        if (nodes == NULL) {
+            return no_memory(p);
+        }
+        doc->nodes = nodes;
+        doc->cap = cap;
+    }
+    doc->nodes[doc->n] = (bt_json_node_t){.text = text,
+                                          .len = (uint32_t)len,
+                                          .next = doc->n + 1,
+                                          .kind = (uint8_t)kind};
+    doc->n++;
+    return BT_OK;
+}
+
+/* ---- strings ---- */
+
+static bool hex4(const parse_t *p, size_t at, uint32_t *value_p)
+{
+    uint32_t value = 0;
+
+    if (p->bytes - at < 4) {
+        return false;
+    }
+    for (size_t i = 0; i < 4; i++) {
+        const char c = p->text[at + i];
+        const int digit = ((c >= '0') && (c <= '9'))   ? c - '0'
+                          : ((c >= 'a') && (c <= 'f')) ? c - 'a' + 10
+                          : ((c >= 'A') && (c <= 'F')) ? c - 'A' + 10
+                                                       : -1;
+
+        if (digit < 0) {
+            return false;
+        }
+        value = value * 16 + (uint32_t)digit;
+    }
+    *value_p = value;
+    return true;
+}
+
+/* \uXXXX, of a pair both; at is behind the 'u'. */
+static bt_status_t decode_unicode(parse_t *p, char *out, size_t *n_p)
+{
+    uint8_t utf8[4];
+    uint32_t cp;
+    uint32_t low;
+    unsigned n;
+
+    if (!hex4(p, p->at, &cp)) {
+        return bad(p, "a \\u without four hexadecimal digits");
+    }
+    p->at += 4;
+    if ((cp >= 0xD800) && (cp < 0xDC00) && (p->bytes - p->at >= 6) &&
+        (p->text[p->at] == '\\') && (p->text[p->at + 1] == 'u') &&
+        hex4(p, p->at + 2, &low) && (low >= 0xDC00) && (low < 0xE000)) {
+        cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
+        p->at += 6;
+    }
+    if ((cp >= 0xD800) && (cp < 0xE000)) {
+        return bad(p, "half of a surrogate pair");
+    }
+    n = bt_utf8_encode(cp, utf8);
+    memcpy(out + *n_p, utf8, n);
+    *n_p += n;
+    return BT_OK;
+}
+
+/* at is behind the backslash. No escape is shorter than what it stands for. */
+static bt_status_t decode_escape(parse_t *p, char *out, size_t *n_p)
+{
+    static const char from[] = "\"\\/bfnrt";
+    static const char to[] = "\"\\/\b\f\n\r\t";
+    const char c = (p->at < p->bytes) ? p->text[p->at] : '\0';
+    const char *const found = (c != '\0') ? strchr(from, c) : NULL;
+
+    if (found != NULL) {
+        out[(*n_p)++] = to[found - from];
+        p->at++;
+        return BT_OK;
+    }
+    if (c != 'u') {
+        return bad(p, "an escape that JSON does not have");
+    }
+    p->at++;
+    return decode_unicode(p, out, n_p);
+}
+
+/* The string from start, with escapes from at on. */
+static bt_status_t decode_string(parse_t *p, size_t start)
+{
+    bt_json_doc_t *const doc = p->doc;
+    bt_status_t status = BT_OK;
+    char *out;
+    size_t n = p->at - start;
+
+    if (doc->decoded == NULL) {
+        doc->decoded = bt_calloc(p->bytes, 1);
+        if (doc->decoded == NULL) {
+            return no_memory(p);
+        }
+    }
+    out = doc->decoded + doc->n_decoded;
+    memcpy(out, p->text + start, n);
+    while ((status == BT_OK) && (p->at < p->bytes) && (p->text[p->at] != '"')) {
+        const char c = p->text[p->at];
+
+        if ((uint8_t)c < 0x20) {
+            return bad(p, "a control character in a string");
+        }
+        p->at++;
+        if (c == '\\') {
+            status = decode_escape(p, out, &n);
+        } else {
+            out[n++] = c;
+        }
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    if (p->at == p->bytes) {
+        return bad(p, "a string without an end");
+    }
+    p->at++;
+    doc->n_decoded += n;
+    return add_node(p, BT_JSON_STRING, out, n);
+}
+
+/* at is behind the opening quote. */
+static bt_status_t parse_string(parse_t *p)
+{
+    const size_t start = p->at;
+
+    while (p->at < p->bytes) {
+        const uint8_t c = (uint8_t)p->text[p->at];
+
+        if (c == '"') {
+            p->at++;
+            return add_node(p, BT_JSON_STRING, p->text + start,
+                            p->at - 1 - start);
+        }
+        if (c == '\\') {
+            return decode_string(p, start);
+        }
+        if (c < 0x20) {
+            return bad(p, "a control character in a string");
+        }
+        p->at++;
+    }
+    return bad(p, "a string without an end");
+}
+
+/* ---- numbers and words ---- */
+
+static bool is_digit(const parse_t *p, size_t at)
+{
+    return (at < p->bytes) && (p->text[at] >= '0') && (p->text[at] <= '9');
+}
+
+static size_t digits_end(const parse_t *p, size_t at)
+{
+    while (is_digit(p, at)) {
+        at++;
+    }
+    return at;
+}
+
+static bool char_is(const parse_t *p, size_t at, char c)
+{
+    return (at < p->bytes) && (p->text[at] == c);
+}
+
+static bt_status_t parse_number(parse_t *p)
+{
+    const size_t start = p->at;
+    size_t at = start + (char_is(p, start, '-') ? 1 : 0);
+
+    if (!is_digit(p, at)) {
+        return bad(p, "what is no value");
+    }
+    at = char_is(p, at, '0') ? at + 1 : digits_end(p, at);
+    if (char_is(p, at, '.')) {
+        if (!is_digit(p, at + 1)) {
+            return bad(p, "a number without digits behind its point");
+        }
+        at = digits_end(p, at + 1);
+    }
+    if (char_is(p, at, 'e') || char_is(p, at, 'E')) {
+        at++;
+        at += (char_is(p, at, '+') || char_is(p, at, '-')) ? 1 : 0;
+        if (!is_digit(p, at)) {
+            return bad(p, "a number without digits in its exponent");
+        }
+        at = digits_end(p, at);
+    }
+    if (at - start > NUMBER_BYTES) {
+        return bad(p, "a number of absurdly many digits");
+    }
+    p->at = at;
+    return add_node(p, BT_JSON_NUMBER, p->text + start, at - start);
+}
+
+static bt_status_t parse_word(parse_t *p)
+{
+    static const struct {
+        const char *word;
+        bt_json_kind_t kind;
+    } words[] = {{"null", BT_JSON_NULL},
+                 {"true", BT_JSON_TRUE},
+                 {"false", BT_JSON_FALSE}};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        const size_t n = strlen(words[i].word);
+
+        if ((p->bytes - p->at >= n) &&
+            (memcmp(p->text + p->at, words[i].word, n) == 0)) {
+            p->at += n;
+            return add_node(p, words[i].kind, NULL, 0);
+        }
+    }
+    return parse_number(p);
+}
+
+/* ---- objects ---- */
+
+static bool same_text(const bt_json_node_t *a, const bt_json_node_t *b)
+{
+    return (a->len == b->len) &&
+           ((a->len == 0) || (memcmp(a->text, b->text, a->len) == 0));
+}
+
+static bt_status_t twice(const parse_t *p, const bt_json_node_t *key)
+{
+    const int n = (key->len > 64) ? 64 : (int)key->len;
+    char shown[68] = "";
+
+    for (int i = 0; i < n; i++) {
+        shown[i] = ((key->text[i] >= ' ') && (key->text[i] <= '~'))
+                       ? key->text[i]
+                       : '?';
+    }
+    snprintf(p->why, p->why_bytes,
+             "the key \"%s\" stands twice in one object, before byte %zu",
+             shown, p->at);
+    return BT_ERR_BAD_FILE;
+}
+
+static bt_status_t check_few(const parse_t *p, uint32_t object)
+{
+    const bt_json_node_t *const nodes = p->doc->nodes;
+    uint32_t a = object + 1;
+
+    for (uint32_t i = 0; i < nodes[object].n; i++) {
+        uint32_t b = nodes[a + 1].next;
+
+        for (uint32_t k = i + 1; k < nodes[object].n; k++) {
+            if (same_text(&nodes[a], &nodes[b])) {
+                return twice(p, &nodes[a]);
+            }
+            b = nodes[b + 1].next;
+        }
+        a = nodes[a + 1].next;
+    }
+    return BT_OK;
+}
+
+static bt_status_t check_many(const parse_t *p, uint32_t object)
+{
+    const bt_json_node_t *const nodes = p->doc->nodes;
+    bt_status_t status = BT_OK;
+    size_t cap = 4 * (size_t)FEW_KEYS;
+    uint32_t *table;
+    uint32_t key = object + 1;
+
+    while (cap < 2 * (size_t)nodes[object].n) {
+        cap *= 2;
+    }
+    table = bt_calloc(cap, sizeof(*table)); /* 0, the root, is never a key */
+    if (table == NULL) {
+        return no_memory(p);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < nodes[object].n); i++) {
+        size_t slot = (size_t)bt_hash64(nodes[key].text, nodes[key].len, 0);
+
+        for (slot &= cap - 1; table[slot] != 0; slot = (slot + 1) & (cap - 1)) {
+            if (same_text(&nodes[table[slot]], &nodes[key])) {
+                status = twice(p, &nodes[key]);
+                break;
+            }
+        }
+        table[slot] = key;
+        key = nodes[key + 1].next;
+    }
+    bt_free(table);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static bt_status_t open_container(parse_t *p, bt_json_kind_t kind)
+{
+    if (p->depth == BT_JSON_DOC_DEPTH) {
+        return bad(p, "arrays and objects nested too deeply");
+    }
+    p->open[p->depth++] = p->doc->n;
+    p->at++;
+    return add_node(p, kind, NULL, 0);
+}
+
+static bt_status_t close_container(parse_t *p)
+{
+    const uint32_t index = p->open[--p->depth];
+    bt_json_node_t *const node = &p->doc->nodes[index];
+
+    p->at++;
+    node->next = p->doc->n;
+    if (node->kind != BT_JSON_OBJECT) {
+        return BT_OK;
+    }
+    return (node->n <= FEW_KEYS) ? check_few(p, index) : check_many(p, index);
+}
+
+static bt_json_node_t *around(const parse_t *p)
+{
+    return (p->depth == 0) ? NULL : &p->doc->nodes[p->open[p->depth - 1]];
+}
+
+static bt_status_t parse_value(parse_t *p)
+{
+    skip_space(p);
+    if (p->at == p->bytes) {
+        return bad(p, "the end where a value is due");
+    }
+    switch (p->text[p->at]) {
+    case '{':
+        return open_container(p, BT_JSON_OBJECT);
+    case '[':
+        return open_container(p, BT_JSON_ARRAY);
+    case '"':
+        p->at++;
+        return parse_string(p);
+    default:
+        return parse_word(p);
+    }
+}
+
+static bt_status_t parse_key(parse_t *p)
+{
+    bt_status_t status;
+
+    skip_space(p);
+    if (!char_is(p, p->at, '"')) {
+        return bad(p, "no key where one is due");
+    }
+    p->at++;
+    status = parse_string(p);
+    if (status != BT_OK) {
+        return status;
+    }
+    skip_space(p);
+    if (!char_is(p, p->at, ':')) {
+        return bad(p, "no colon behind a key");
+    }
+    p->at++;
+    return BT_OK;
+}
+
+/* A value is complete, or a container was opened: what comes up to the next. */
+static bt_status_t between(parse_t *p, bool opened)
+{
+    bt_json_node_t *node = around(p);
+    bool first = opened;
+
+    while (node != NULL) {
+        const bool object = node->kind == BT_JSON_OBJECT;
+        bt_status_t status;
+
+        skip_space(p);
+        if (char_is(p, p->at, object ? '}' : ']')) {
+            status = close_container(p);
+            if (status != BT_OK) {
+                return status;
+            }
+            node = around(p);
+            first = false;
+            continue;
+        }
+        if (!first) {
+            if (!char_is(p, p->at, ',')) {
+                return bad(p, "neither a comma nor an end behind a value");
+            }
+            p->at++;
+        }
+        node->n++;
+        return object ? parse_key(p) : BT_OK;
+    }
+    return BT_OK;
+}
+
+static bt_status_t parse_all(parse_t *p)
+{
+    bt_status_t status;
+
+    do {
+        uint32_t depth = p->depth;
+
+        status = parse_value(p);
+        if (status == BT_OK) {
+            status = between(p, p->depth > depth);
+        }
+    } while ((status == BT_OK) && (p->depth > 0));
+    if (status != BT_OK) {
+        return status;
+    }
+    skip_space(p);
+    return (p->at == p->bytes) ? BT_OK : bad(p, "more behind the value");
+}
+
+bt_status_t bt_json_doc_parse(const char *text, size_t bytes, char *why,
+                              size_t why_bytes, bt_json_doc_t **doc_p)
+{
+    parse_t p = {
+        .text = text, .bytes = bytes, .why = why, .why_bytes = why_bytes};
+    bt_status_t status;
+
+    if (bytes > BT_JSON_DOC_BYTES) {
+        snprintf(why, why_bytes, "%zu bytes of JSON are too many", bytes);
+        return BT_ERR_BAD_FILE;
+    }
+    if (!bt_utf8_valid((const uint8_t *)text, bytes)) {
+        snprintf(why, why_bytes, "it is not UTF-8");
+        return BT_ERR_BAD_FILE;
+    }
+    p.doc = bt_calloc(1, sizeof(*p.doc));
+    if (p.doc == NULL) {
+        return no_memory(&p);
+    }
+    status = parse_all(&p);
+    if (status != BT_OK) {
+        bt_json_doc_free(p.doc);
+        return status;
+    }
+    *doc_p = p.doc;
+    return BT_OK;
+}
+
+void bt_json_doc_free(bt_json_doc_t *doc)
+{
+    if (doc != NULL) {
+        bt_free(doc->decoded);
+        bt_free(doc->nodes);
+        bt_free(doc);
+    }
+}
+
+const bt_json_node_t *bt_json_doc_root(const bt_json_doc_t *doc)
+{
+    return doc->nodes;
+}
+
+const bt_json_node_t *bt_json_next(const bt_json_doc_t *doc,
+                                   const bt_json_node_t *node)
+{
+    return &doc->nodes[node->next];
+}
+
+const bt_json_node_t *bt_json_get(const bt_json_doc_t *doc,
+                                  const bt_json_node_t *node, const char *key)
+{
+    const bt_json_node_t *at;
+
+    if ((node == NULL) || (node->kind != BT_JSON_OBJECT)) {
+        return NULL;
+    }
+    at = bt_json_first(node);
+    for (uint32_t i = 0; i < node->n; i++) {
+        if (bt_json_is(at, key)) {
+            return at + 1;
+        }
+        at = bt_json_next(doc, at + 1);
+    }
+    return NULL;
+}
+
+bool bt_json_is(const bt_json_node_t *node, const char *text)
+{
+    const size_t n = strlen(text);
+
+    return (node != NULL) && (node->kind == BT_JSON_STRING) &&
+           (node->len == n) && ((n == 0) || (memcmp(node->text, text, n) == 0));
+}
+
+bool bt_json_as_double(const bt_json_node_t *node, double *value_p)
+{
+    char text[NUMBER_BYTES + 1];
+    double value;
+
+    if ((node == NULL) || (node->kind != BT_JSON_NUMBER)) {
+        return false;
+    }
+    memcpy(text, node->text, node->len);
+    text[node->len] = '\0';
+    value = strtod(text, NULL);
+    if (!isfinite(value)) {
+        return false;
+    }
+    *value_p = value;
+    return true;
+}
+
+/* Digits alone are read as an integer: a double has 53 bits. */
+static bool whole(const bt_json_node_t *node, bool *negative_p,
+                  uint64_t *magnitude_p)
+{
+    uint64_t value = 0;
+    double wide;
+    uint32_t i = 0;
+
+    if ((node == NULL) || (node->kind != BT_JSON_NUMBER)) {
+        return false;
+    }
+    *negative_p = node->text[0] == '-';
+    for (i = *negative_p ? 1 : 0; i < node->len; i++) {
+        const char c = node->text[i];
+
+        if ((c < '0') || (c > '9')) {
+            break;
+        }
+        if (__builtin_mul_overflow(value, 10u, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(c - '0'), &value)) {
+            return false;
+        }
+    }
+    if (i < node->len) {
+        if (!bt_json_as_double(node, &wide) || (wide != trunc(wide)) ||
+            (fabs(wide) > 9007199254740992.0)) {
+            return false;
+        }
+        value = (uint64_t)fabs(wide);
+    }
+    *magnitude_p = value;
+    return true;
+}
+
+bool bt_json_as_u64(const bt_json_node_t *node, uint64_t *value_p)
+{
+    uint64_t value = 0;
+    bool negative = false;
+
+    if (!whole(node, &negative, &value) || (negative && (value != 0))) {
+        return false;
+    }
+    *value_p = value;
+    return true;
+}
+
+bool bt_json_as_i64(const bt_json_node_t *node, int64_t *value_p)
+{
+    uint64_t value = 0;
+    bool negative = false;
+
+    if (!whole(node, &negative, &value) || (value > INT64_MAX)) {
+        return false;
+    }
+    *value_p = negative ? -(int64_t)value : (int64_t)value;
+    return true;
+}

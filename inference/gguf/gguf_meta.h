@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file gguf_meta.h
+ *
+ * Writes the metadata of a GGUF v3 file: its header without tensors.
+ *
+ *     bt_gguf_meta_init(&meta, &buf);
+ *     bt_gguf_meta_str(&meta, "general.architecture", "llama", 5);
+ *     bt_gguf_meta_array(&meta, "tokenizer.ggml.tokens", BT_GGUF_META_STR, 2);
+ *     bt_gguf_meta_item_str(&meta, "a", 1);
+ *     bt_gguf_meta_item_str(&meta, "b", 1);
+ *     bt_gguf_meta_end(&meta);
+ *
+ * Errors stick in the buffer (strbuf.h). That no key is written twice is the
+ * parser's to check, as of any file.
+ *
+ * Threads: a writer belongs to one.
+ * Source:  the GGUF specification (ggml project, docs/gguf.md).
+ */
+#ifndef BT_INFERENCE_GGUF_GGUF_META_H
+#define BT_INFERENCE_GGUF_GGUF_META_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/strbuf.h"
+
+/** What an array may have. */
+typedef enum bt_gguf_meta_type {
+    BT_GGUF_META_I32 = 5,
+    BT_GGUF_META_F32 = 6,
+    BT_GGUF_META_BOOL = 7,
+    BT_GGUF_META_STR = 8,
+} bt_gguf_meta_type_t;
+
+typedef struct bt_gguf_meta {
+    bt_strbuf_t *out; /**< borrowed */
+    uint64_t n_keys;
+} bt_gguf_meta_t;
+
+void bt_gguf_meta_init(bt_gguf_meta_t *meta, bt_strbuf_t *out);
+/** The buffer is a whole file now, unless it has an error. */
+void bt_gguf_meta_end(bt_gguf_meta_t *meta);
+
+void bt_gguf_meta_u32(bt_gguf_meta_t *meta, const char *key, uint32_t value);
+void bt_gguf_meta_f32(bt_gguf_meta_t *meta, const char *key, float value);
+void bt_gguf_meta_bool(bt_gguf_meta_t *meta, const char *key, bool value);
+void bt_gguf_meta_str(bt_gguf_meta_t *meta, const char *key, const char *text,
+                      size_t bytes);
+
+/** Exactly @a n items of the type follow. */
+void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key,
+                        bt_gguf_meta_type_t type, uint64_t n);
+void bt_gguf_meta_item_i32(bt_gguf_meta_t *meta, int32_t value);
+void bt_gguf_meta_item_f32(bt_gguf_meta_t *meta, float value);
+void bt_gguf_meta_item_bool(bt_gguf_meta_t *meta, bool value);
+void bt_gguf_meta_item_str(bt_gguf_meta_t *meta, const char *text,
+                           size_t bytes);
+
+#endif

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors by the names that GGUF has for them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "inference/hf/hf_priv.h"
+
+#define MAX_OUTPUTS 3   /* tensors that are made of one stored */
+#define NAME_BYTES  512 /* of a stored tensor's name */
+#define EXTRA       2   /* tensors that no file has: factors */
+#define TYPE_F32    0u
+#define TYPE_F16    1u
+#define TYPE_BF16   30u
+
+/* One stored tensor on its way. */
+typedef struct item {
+    const bt_st_tensor_t *stored;
+    char name[NAME_BYTES]; /* without quantization, and without the prefix */
+    bt_recipe_t recipe;
+    uint32_t type; /* ggml_type of what the recipe makes */
+    bool quantized;
+} item_t;
+
+static bt_status_t no_place(const bt_hf_t *hf, const item_t *item)
+{
+    return bt_hf_fail(
+        hf, BT_ERR_UNSUPPORTED,
+        "tensor %s has no place in a %s model; its effect would "
+        "be missing",
+        bt_shown(item->stored->name.data, item->stored->name.len).text,
+        hf->family->model_type);
+}
+
+static bt_status_t wrong(const bt_hf_t *hf, const item_t *item,
+                         const char *what)
+{
+    return bt_hf_fail(
+        hf, BT_ERR_BAD_FILE, "tensor %s %s",
+        bt_shown(item->stored->name.data, item->stored->name.len).text, what);
+}
+
+/* ---- tables ---- */
+
+static bool matches(const char *pattern, const char *name, const char **tail_p)
+{
+    const size_t n = strlen(pattern);
+
+    if ((n > 0) && (pattern[n - 1] == '*')) {
+        const char *const rest = name + n - 1;
+
+        if ((strncmp(pattern, name, n - 1) != 0) ||
+            ((strcmp(rest, ".weight") != 0) && (strcmp(rest, ".bias") != 0))) {
+            return false;
+        }
+        *tail_p = rest;
+        return true;
+    }
+    *tail_p = "";
+    return strcmp(pattern, name) == 0;
+}
+
+static const bt_hf_name_t *find_in(const bt_hf_name_t *table, const char *name,
+                                   const char **tail_p)
+{
+    for (; table->hf != NULL; table++) {
+        if (matches(table->hf, name, tail_p)) {
+            return table;
+        }
+    }
+    return NULL;
+}
+
+/* "layers.12.rest" → 12 and "rest". */
+static bool cut_layer(const bt_hf_family_t *family, const char *name,
+                      uint32_t *layer_p, const char **rest_p)
+{
+    const size_t n = strlen(family->layers);
+    const char *at = name + n;
+    uint32_t layer = 0;
+    int digits = 0;
+
+    if (strncmp(name, family->layers, n) != 0) {
+        return false;
+    }
+    while ((*at >= '0') && (*at <= '9') && (digits < 6)) {
+        layer = layer * 10 + (uint32_t)(*at - '0');
+        at++;
+        digits++;
+    }
+    if ((digits == 0) || (*at != '.') || ((digits > 1) && (name[n] == '0'))) {
+        return false;
+    }
+    *layer_p = layer;
+    *rest_p = at + 1;
+    return true;
+}
+
+/* ---- recipes ---- */
+
+static bt_status_t plain_type(const bt_hf_t *hf, const item_t *item,
+                              uint32_t *type_p)
+{
+    switch (item->stored->dtype) {
+    case BT_ST_F32:
+        *type_p = TYPE_F32;
+        return BT_OK;
+    case BT_ST_F16:
+        *type_p = TYPE_F16;
+        return BT_OK;
+    case BT_ST_BF16:
+        *type_p = TYPE_BF16;
+        return BT_OK;
+    default:
+        return bt_hf_fail(
+            hf, BT_ERR_UNSUPPORTED,
+            "tensor %s has the dtype %s, which is not "
+            "supported without a quantization_config "
+            "that says what it means",
+            bt_shown(item->stored->name.data, item->stored->name.len).text,
+            bt_st_dtype_name(item->stored->dtype));
+    }
+}
+
+/* Rows and columns of a tensor that is stored as it is used: a vector is one
+ * row for who reads it whole, and rows of one where its order changes. */
+static bt_status_t plain_recipe(const bt_hf_t *hf, item_t *item)
+{
+    const bt_st_tensor_t *const s = item->stored;
+    bt_status_t status = plain_type(hf, item, &item->type);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if ((s->n_dims == 0) || (s->n_dims > 2) || (s->n_elems == 0)) {
+        return wrong(hf, item, "is neither a vector nor a matrix");
+    }
+    item->recipe = (bt_recipe_t){
+        .row = bt_recipe_row_plain,
+        .data = s,
+        .n_out = (s->n_dims == 2) ? s->dims[0] : 1,
+        .n_in = s->dims[s->n_dims - 1],
+    };
+    item->recipe.row_bytes = item->recipe.n_in * bt_st_dtype_bytes(s->dtype);
+    return BT_OK;
+}
+
+static bool is_vector(const item_t *item)
+{
+    return !item->quantized && (item->stored->n_dims == 1);
+}
+
+/* The order of heads changes; the rows must be those of the heads. */
+static bt_status_t set_order(const bt_hf_t *hf, item_t *item,
+                             const bt_recipe_order_t *order)
+{
+    bt_recipe_t *const r = &item->recipe;
+
+    if (is_vector(item)) { /* a number is a row */
+        r->row_bytes /= r->n_in;
+        r->n_out = r->n_in;
+        r->n_in = 1;
+    }
+    if (bt_recipe_order_stored(order) != r->n_out) {
+        return wrong(hf, item, "has not the rows that config.json calls for");
+    }
+    r->order = *order;
+    r->n_out = bt_recipe_order_rows(order);
+    return BT_OK;
+}
+
+static bt_recipe_order_t fused_order(const bt_hf_t *hf)
+{
+    const bt_hf_shape_t *const s = &hf->shape;
+    const uint32_t q = s->n_heads / s->n_kv_heads;
+
+    return (bt_recipe_order_t){.head_dim = s->head_dim,
+                               .group_heads = q + 2,
+                               .n_segments = 3,
+                               .segments = {{s->n_heads, q, 0},
+                                            {s->n_kv_heads, 1, q},
+                                            {s->n_kv_heads, 1, q + 1}}};
+}
+
+static bt_status_t turn_halves(const bt_hf_t *hf, item_t *item,
+                               uint32_t n_heads)
+{
+    const bt_recipe_order_t order = {.head_dim = hf->shape.head_dim,
+                                     .group_heads = 1,
+                                     .n_segments = 1,
+                                     .segments = {{n_heads, 1, 0}},
+                                     .halves = true};
+
+    if (!hf->family->turns) {
+        return BT_OK;
+    }
+    if (hf->shape.head_dim % 2 != 0) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          "config.json: heads of %u dimensions have no pairs",
+                          hf->shape.head_dim);
+    }
+    return set_order(hf, item, &order);
+}
+
+static bt_status_t transpose(const bt_hf_t *hf, item_t *item)
+{
+    bt_recipe_t *const r = &item->recipe;
+    const uint64_t n_in = r->n_out;
+
+    if (item->quantized || is_vector(item)) {
+        return wrong(hf, item, "is not a matrix of plain numbers");
+    }
+    r->row = bt_recipe_row_transposed;
+    r->n_out = r->n_in;
+    r->n_in = n_in;
+    r->row_bytes = n_in * bt_st_dtype_bytes(item->stored->dtype);
+    return BT_OK;
+}
+
+static bt_status_t plus_one(const bt_hf_t *hf, item_t *item)
+{
+    if (!is_vector(item)) {
+        return wrong(hf, item, "is not a vector of plain numbers");
+    }
+    item->recipe.row = bt_recipe_row_plus_one;
+    item->recipe.row_bytes = item->recipe.n_in * sizeof(float);
+    item->type = TYPE_F32;
+    return BT_OK;
+}
+
+static bt_status_t check_zeros(const bt_hf_t *hf, const item_t *item)
+{
+    for (uint64_t i = 0; i < item->stored->n_elems; i++) {
+        if (bt_recipe_number(item->stored, i) != 0.0f) {
+            return wrong(hf, item, "is not zero, which is not supported");
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t apply(const bt_hf_t *hf, bt_hf_how_t how, item_t *item)
+{
+    bt_recipe_order_t order;
+
+    switch (how) {
+    case BT_HF_QUERY:
+        return turn_halves(hf, item, hf->shape.n_heads);
+    case BT_HF_KEY:
+        return turn_halves(hf, item, hf->shape.n_kv_heads);
+    case BT_HF_PLUS_ONE:
+        return plus_one(hf, item);
+    case BT_HF_TRANSPOSE:
+        return transpose(hf, item);
+    case BT_HF_FUSED:
+        order = fused_order(hf);
+        return set_order(hf, item, &order);
+    default:
+        return BT_OK;
+    }
+}
+
+/* ---- outputs ---- */
+
+/* Made only where it differs from what lies in the file. */
+static bool is_stored_so(const item_t *item)
+{
+    return (item->recipe.row == bt_recipe_row_plain) &&
+           (item->recipe.order.n_segments == 0);
+}
+
+static bt_status_t add(bt_hf_t *hf, const item_t *item, const uint32_t *layer,
+                       const char *name, size_t name_len, const char *tail)
+{
+    bt_hf_store_t *const store = hf->store;
+    const uint64_t i = store->n_tensors;
+    bt_gguf_tensor_t *const t = &store->tensors[i];
+    bt_recipe_t *const r = &store->recipes[i];
+    const bool vector = is_vector(item);
+    uint64_t bytes;
+    int n;
+
+    n = (layer != NULL)
+            ? snprintf(store->names[i], BT_HF_NAME_BYTES, "blk.%u.%.*s%s",
+                       *layer, (int)name_len, name, tail)
+            : snprintf(store->names[i], BT_HF_NAME_BYTES, "%.*s%s",
+                       (int)name_len, name, tail);
+    *r = item->recipe;
+    if (__builtin_mul_overflow(r->n_out, (uint64_t)r->row_bytes, &bytes)) {
+        return wrong(hf, item, "is absurdly large");
+    }
+    *t = (bt_gguf_tensor_t){
+        .name = {.data = store->names[i], .len = (size_t)n},
+        .n_dims = vector ? 1 : 2,
+        .dims = {vector ? r->n_in * r->n_out : r->n_in, vector ? 1 : r->n_out,
+                 1, 1},
+        .type = item->type,
+        .data = is_stored_so(item) ? item->stored->data : NULL,
+        .bytes = bytes,
+        .make = bt_recipe_make,
+        .recipe = r,
+    };
+    store->n_tensors++;
+    return BT_OK;
+}
+
+/* Query, key and value of a fused matrix as three. */
+static bt_status_t split(bt_hf_t *hf, item_t *item, const uint32_t *layer,
+                         const char *names, const char *tail)
+{
+    const bt_recipe_order_t all = fused_order(hf);
+    const uint64_t stored_rows = bt_recipe_order_stored(&all);
+
+    if (is_vector(item) || (item->recipe.n_out != stored_rows)) {
+        return wrong(hf, item, "has not the rows that config.json calls for");
+    }
+    for (uint32_t i = 0; i < MAX_OUTPUTS; i++) {
+        const size_t n = strcspn(names, "|");
+        item_t part = *item;
+        bt_status_t status;
+
+        part.recipe.order = (bt_recipe_order_t){
+            .head_dim = all.head_dim,
+            .group_heads = all.group_heads,
+            .n_segments = 1,
+            .segments = {all.segments[i]},
+            .halves = hf->family->turns && (i < 2),
+        };
+        part.recipe.n_out = bt_recipe_order_rows(&part.recipe.order);
+        status = add(hf, &part, layer, names, n, tail);
+        if (status != BT_OK) {
+            return status;
+        }
+        names += n + 1;
+    }
+    return BT_OK;
+}
+
+/* lm_head of a model whose output matrix is the embedding's. */
+static bool is_tied_head(const bt_hf_t *hf, const bt_hf_name_t *line)
+{
+    return (line->gguf != NULL) && (strcmp(line->gguf, "output") == 0) &&
+           (hf->shape.tied || hf->family->bare_head);
+}
+
+static bt_status_t place(bt_hf_t *hf, item_t *item)
+{
+    const bt_hf_family_t *const f = hf->family;
+    const size_t prefix = strlen(f->prefix);
+    const char *name = item->name;
+    const bt_hf_name_t *line;
+    const char *tail = "";
+    const char *rest = "";
+    uint32_t layer = 0;
+    bool of_layer;
+    bt_status_t status;
+
+    if (strncmp(name, f->prefix, prefix) == 0) {
+        name += prefix;
+    }
+    of_layer = cut_layer(f, name, &layer, &rest);
+    if (of_layer && (layer >= hf->shape.n_layers)) {
+        return no_place(hf, item);
+    }
+    line = find_in(of_layer ? f->names : f->global_names,
+                   of_layer ? rest : name, &tail);
+    if ((line == NULL) && f->common_names) {
+        line = find_in(of_layer ? bt_hf_common_names : bt_hf_common_globals,
+                       of_layer ? rest : name, &tail);
+    }
+    if (line == NULL) {
+        return no_place(hf, item);
+    }
+    if ((line->how == BT_HF_SKIP) || is_tied_head(hf, line)) {
+        return BT_OK;
+    }
+    if (!item->quantized) {
+        status = plain_recipe(hf, item);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    if (line->how == BT_HF_ZERO) {
+        return check_zeros(hf, item);
+    }
+    if (line->how == BT_HF_SPLIT) {
+        return split(hf, item, &layer, line->gguf, tail);
+    }
+    status = apply(hf, line->how, item);
+    return (status == BT_OK) ? add(hf, item, of_layer ? &layer : NULL,
+                                   line->gguf, strlen(line->gguf), tail)
+                             : status;
+}
+
+static bt_status_t name_one(bt_hf_t *hf, const bt_st_tensor_t *stored)
+{
+    item_t item = {.stored = stored};
+    bt_quant_part_t part = BT_QUANT_PLAIN;
+    bt_status_t status;
+
+    if (stored->name.len >= NAME_BYTES - 16) {
+        return wrong(hf, &item, "has an absurdly long name");
+    }
+    hf->store->spans[hf->store->n_spans++] =
+        (bt_gguf_span_t){.data = stored->data, .bytes = stored->bytes};
+    status =
+        bt_quant_part(hf, stored, item.name, &part, &item.type, &item.recipe);
+    if ((status != BT_OK) || (part == BT_QUANT_SIDE)) {
+        return status;
+    }
+    item.quantized = part == BT_QUANT_MAIN;
+    return place(hf, &item);
+}
+
+bt_status_t bt_hf_name_tensors(bt_hf_t *hf)
+{
+    bt_hf_store_t *const store = hf->store;
+    const size_t cap = (size_t)store->n_stored * MAX_OUTPUTS + EXTRA;
+    bt_status_t status = BT_OK;
+
+    store->tensors = bt_calloc(cap, sizeof(*store->tensors));
+    store->names = bt_calloc(cap, sizeof(*store->names));
+    store->recipes = bt_calloc(cap, sizeof(*store->recipes));
+    store->spans =
+        bt_calloc((size_t)store->n_stored + EXTRA, sizeof(*store->spans));
+    if ((store->tensors == NULL) || (store->names == NULL) ||
+        (store->recipes == NULL) || (store->spans == NULL)) {
+        return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory for tensors");
+    }
+    for (uint64_t i = 0; (status == BT_OK) && (i < store->n_stored); i++) {
+        status = name_one(hf, store->stored[i]);
+    }
+    return (status == BT_OK) ? bt_hf_rope_factors(hf) : status;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/hf/quant_rows.h"
+
+#include <string.h>
+
+#include "inference/hf/floats.h"
+
+#define BLOCK 32u /* numbers of a block of Q4_0 and Q8_0 */
+
+static uint32_t word_at(const bt_st_tensor_t *tensor, uint64_t i)
+{
+    uint32_t word;
+
+    memcpy(&word, tensor->data + 4 * i, sizeof(word));
+    return word;
+}
+
+static uint32_t bits_of(uint32_t word, uint32_t bits, uint64_t i)
+{
+    return (word >> (bits * (uint32_t)i)) & ((1u << bits) - 1u);
+}
+
+static int32_t middle(const bt_recipe_t *r)
+{
+    return 1 << (r->bits - 1);
+}
+
+/* ---- GPTQ ---- */
+
+static uint32_t gptq_code(const bt_recipe_t *r, uint64_t out, uint64_t in)
+{
+    const uint32_t n = 32 / r->bits;
+
+    return bits_of(word_at(r->data, in / n * r->data->dims[1] + out), r->bits,
+                   in % n);
+}
+
+static int32_t gptq_zero(const bt_recipe_t *r, uint64_t out, uint64_t group)
+{
+    const uint32_t n = 32 / r->bits;
+    const uint32_t word = word_at(r->zero, group * r->zero->dims[1] + out / n);
+
+    return (int32_t)bits_of(word, r->bits, out % n) + r->zero_add;
+}
+
+const bt_quant_layout_t bt_quant_gptq = {gptq_code, gptq_zero, true};
+
+/* ---- AWQ ---- */
+
+/* Where output 0, 1 … of eight stands in its word. */
+static const uint8_t awq_places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static uint32_t awq_code(const bt_recipe_t *r, uint64_t out, uint64_t in)
+{
+    return bits_of(word_at(r->data, in * r->data->dims[1] + out / 8), 4,
+                   awq_places[out % 8]);
+}
+
+static int32_t awq_zero(const bt_recipe_t *r, uint64_t out, uint64_t group)
+{
+    return (int32_t)bits_of(
+        word_at(r->zero, group * r->zero->dims[1] + out / 8), 4,
+        awq_places[out % 8]);
+}
+
+const bt_quant_layout_t bt_quant_awq = {awq_code, awq_zero, true};
+
+/* ---- compressed-tensors ---- */
+
+static uint32_t packed_code(const bt_recipe_t *r, uint64_t out, uint64_t in)
+{
+    const uint32_t n = 32 / r->bits;
+
+    return bits_of(word_at(r->data, out * r->data->dims[1] + in / n), r->bits,
+                   in % n);
+}
+
+/* Zeros of n outputs in a word. */
+static int32_t packed_zero(const bt_recipe_t *r, uint64_t out, uint64_t group)
+{
+    const uint32_t n = 32 / r->bits;
+
+    return (r->zero == NULL)
+               ? middle(r)
+               : (int32_t)bits_of(
+                     word_at(r->zero, out / n * r->zero->dims[1] + group),
+                     r->bits, out % n);
+}
+
+const bt_quant_layout_t bt_quant_packed = {packed_code, packed_zero, false};
+
+/* ---- numbers ---- */
+
+float bt_quant_scale(const bt_recipe_t *r, uint64_t out, uint64_t group)
+{
+    const uint64_t n_groups = (r->n_in + r->group_elems - 1) / r->group_elems;
+
+    return bt_recipe_number(r->scale, r->layout->scale_by_group
+                                          ? group * r->n_scaled + out
+                                          : out * n_groups + group);
+}
+
+static uint64_t group_of(const bt_recipe_t *r, uint64_t in)
+{
+    return (r->groups != NULL) ? r->groups[in] : in / r->group_elems;
+}
+
+void bt_quant_row_f32(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    uint64_t known = UINT64_MAX;
+    float scale = 0.0f;
+    int32_t zero = 0;
+
+    for (uint64_t i = 0; i < r->n_in; i++) {
+        const uint64_t group = group_of(r, i);
+        float value;
+
+        if (group != known) {
+            known = group;
+            scale = bt_quant_scale(r, row, group);
+            zero = r->layout->zero(r, row, group);
+        }
+        value = (float)((int32_t)r->layout->code(r, row, i) - zero) * scale;
+        memcpy(out + 4 * i, &value, sizeof(value));
+    }
+}
+
+/* The scale of the group that a block is in, as the f16 that it is. */
+static uint8_t *put_scale(const bt_recipe_t *r, uint64_t row, uint64_t in,
+                          uint8_t *out)
+{
+    uint16_t bits = 0;
+
+    (void)bt_exact_f16(bt_quant_scale(r, row, in / r->group_elems), &bits);
+    memcpy(out, &bits, sizeof(bits));
+    return out + sizeof(bits);
+}
+
+void bt_quant_row_q4_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    for (uint64_t at = 0; at < r->n_in; at += BLOCK) {
+        out = put_scale(r, row, at, out);
+        for (uint32_t i = 0; i < BLOCK / 2; i++) {
+            const uint32_t low = r->layout->code(r, row, at + i);
+            const uint32_t high = r->layout->code(r, row, at + i + BLOCK / 2);
+
+            *out++ = (uint8_t)(low | high << 4);
+        }
+    }
+}
+
+void bt_quant_row_q8_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    for (uint64_t at = 0; at < r->n_in; at += BLOCK) {
+        out = put_scale(r, row, at, out);
+        for (uint32_t i = 0; i < BLOCK; i++) {
+            *out++ = (uint8_t)(r->layout->code(r, row, at + i) ^ 0x80);
+        }
+    }
+}
+
+/* ---- bytes with a scale for a block ---- */
+
+static float block_scale(const bt_recipe_t *r, uint64_t row, uint64_t in)
+{
+    const uint64_t across = (r->n_in + r->block[1] - 1) / r->block[1];
+
+    return bt_recipe_number(r->scale,
+                            row / r->block[0] * across + in / r->block[1]);
+}
+
+void bt_quant_row_fp8(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    const uint8_t *const bytes = r->data->data + row * r->n_in;
+    float scale = 0.0f;
+
+    for (uint64_t i = 0; i < r->n_in; i++) {
+        float value;
+
+        if (i % r->block[1] == 0) {
+            scale = block_scale(r, row, i);
+        }
+        value = bt_read_e4m3(bytes[i]) * scale;
+        memcpy(out + 4 * i, &value, sizeof(value));
+    }
+}
+
+void bt_quant_row_int8(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    const uint8_t *const bytes = r->data->data + row * r->n_in;
+    float scale = 0.0f;
+
+    for (uint64_t i = 0; i < r->n_in; i++) {
+        float value;
+
+        if (i % r->block[1] == 0) {
+            scale = block_scale(r, row, i);
+        }
+        value = (float)(int8_t)bytes[i] * scale;
+        memcpy(out + 4 * i, &value, sizeof(value));
+    }
+}

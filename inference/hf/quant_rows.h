@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file quant_rows.h
+ *
+ * Rows of quantized matrices, as quant.c plans them. Packed codes of an output
+ * and an input lie in 32-bit words:
+ *
+ *     GPTQ                [in / n][out]   n inputs in a word, the lowest first
+ *     AWQ                 [in][out / 8]   8 outputs, in the order 0 2 4 6 1 3 5
+ * 7 compressed-tensors  [out][in / n]   n inputs
+ *
+ * Source: the packing functions of AutoGPTQ, AutoAWQ and compressed-tensors.
+ */
+#ifndef BT_INFERENCE_HF_QUANT_ROWS_H
+#define BT_INFERENCE_HF_QUANT_ROWS_H
+
+#include "inference/hf/recipe.h"
+
+/** The code of an output's input, and the zero of its group: what stored zeros
+ *  lack is added. */
+typedef uint32_t (*bt_quant_code_fn)(const bt_recipe_t *recipe, uint64_t out,
+                                     uint64_t in);
+typedef int32_t (*bt_quant_zero_fn)(const bt_recipe_t *recipe, uint64_t out,
+                                    uint64_t group);
+
+typedef struct bt_quant_layout {
+    bt_quant_code_fn code;
+    bt_quant_zero_fn zero;
+    bool scale_by_group; /**< scales are [group][out], not [out][group] */
+} bt_quant_layout_t;
+
+extern const bt_quant_layout_t bt_quant_gptq;
+extern const bt_quant_layout_t bt_quant_awq;
+extern const bt_quant_layout_t bt_quant_packed;
+
+float bt_quant_scale(const bt_recipe_t *recipe, uint64_t out, uint64_t group);
+
+/** F32 numbers of FP8 and of INT8 ones, by row, block or whole matrix. */
+void bt_quant_row_fp8(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+void bt_quant_row_int8(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+/** F32 numbers of packed codes. */
+void bt_quant_row_f32(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+/** Blocks of Q4_0 and Q8_0 with the same values: zeros are the middle, scales
+ *  are exact as f16, groups are whole blocks. */
+void bt_quant_row_q4_0(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+void bt_quant_row_q8_0(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+
+#endif

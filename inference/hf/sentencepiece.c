@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer.model: a SentencePiece model, a protocol buffer.
+ *
+ * Source: sentencepiece_model.proto of the sentencepiece project: ModelProto {
+ * 1 pieces, 2 trainer_spec, 3 normalizer_spec }, SentencePiece { 1 piece,
+ * 2 score, 3 type }; and the encoding of protocol buffers. */
+#include <string.h>
+
+#include "common/base/utf8.h"
+#include "inference/hf/vocab.h"
+
+#define FILE_NAME "tokenizer.model"
+#define MODEL_BPE 2u
+
+/* Fields of the messages. */
+enum { PIECES = 1, TRAINER = 2, NORMALIZER = 3 };
+enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
+enum { TRAINER_MODEL_TYPE = 3 };
+enum {
+    NORMALIZER_NAME = 1,
+    NORMALIZER_MAP = 2,
+    NORMALIZER_DUMMY_PREFIX = 3,
+    NORMALIZER_EXTRA_SPACES = 4,
+    NORMALIZER_ESCAPE = 5,
+};
+enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
+
+typedef struct span {
+    const uint8_t *at;
+    const uint8_t *end;
+} span_t;
+
+typedef struct field {
+    uint32_t number;
+    uint32_t wire;
+    uint64_t value; /* of varints and fixed ones */
+    span_t bytes;
+} field_t;
+
+static bool take_varint(span_t *in, uint64_t *value_p)
+{
+    uint64_t value = 0;
+
+    for (unsigned shift = 0; (shift < 64) && (in->at < in->end); shift += 7) {
+        const uint8_t byte = *in->at++;
+
+        value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *value_p = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_fixed(span_t *in, size_t n, uint64_t *value_p)
+{
+    *value_p = 0;
+    if ((size_t)(in->end - in->at) < n) {
+        return false;
+    }
+    memcpy(value_p, in->at, n);
+    in->at += n;
+    return true;
+}
+
+static bool take_field(span_t *in, field_t *field)
+{
+    uint64_t tag;
+    uint64_t n;
+
+    *field = (field_t){0};
+    if (!take_varint(in, &tag) || (tag >> 3 == 0) || (tag >> 3 > UINT32_MAX)) {
+        return false;
+    }
+    field->number = (uint32_t)(tag >> 3);
+    field->wire = (uint32_t)(tag & 7);
+    switch (field->wire) {
+    case WIRE_VARINT:
+        return take_varint(in, &field->value);
+    case WIRE_64:
+        return take_fixed(in, 8, &field->value);
+    case WIRE_32:
+        return take_fixed(in, 4, &field->value);
+    case WIRE_BYTES:
+        if (!take_varint(in, &n) || (n > (size_t)(in->end - in->at))) {
+            return false;
+        }
+        field->bytes = (span_t){in->at, in->at + n};
+        in->at += n;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bt_status_t broken(const bt_hf_t *hf)
+{
+    return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                      FILE_NAME " is no SentencePiece model, or is cut off");
+}
+
+static bt_status_t read_piece(const bt_hf_t *hf, span_t in, uint32_t id,
+                              bt_hf_piece_t *piece)
+{
+    field_t field;
+    uint32_t bits;
+
+    *piece = (bt_hf_piece_t){.text = "", .type = BT_HF_TOKEN_NORMAL};
+    while (in.at < in.end) {
+        if (!take_field(&in, &field)) {
+            return broken(hf);
+        }
+        if ((field.number == PIECE_TEXT) && (field.wire == WIRE_BYTES)) {
+            piece->text = (const char *)field.bytes.at;
+            piece->len = (uint32_t)(field.bytes.end - field.bytes.at);
+        } else if ((field.number == PIECE_SCORE) && (field.wire == WIRE_32)) {
+            bits = (uint32_t)field.value;
+            memcpy(&piece->score, &bits, sizeof(piece->score));
+        } else if ((field.number == PIECE_TYPE) &&
+                   (field.wire == WIRE_VARINT)) {
+            piece->type =
+                (field.value <= BT_HF_TOKEN_BYTE) ? (uint8_t)field.value : 0;
+        }
+    }
+    if ((piece->type == 0) || (piece->len == 0) ||
+        !bt_utf8_valid((const uint8_t *)piece->text, piece->len)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          FILE_NAME ": piece %u has no text or no known type",
+                          id);
+    }
+    return BT_OK;
+}
+
+static bt_status_t read_trainer(const bt_hf_t *hf, span_t in)
+{
+    uint64_t type = 1; /* unigram, where it is not said */
+    field_t field;
+
+    while (in.at < in.end) {
+        if (!take_field(&in, &field)) {
+            return broken(hf);
+        }
+        if ((field.number == TRAINER_MODEL_TYPE) &&
+            (field.wire == WIRE_VARINT)) {
+            type = field.value;
+        }
+    }
+    return (type == MODEL_BPE)
+               ? BT_OK
+               : bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                            FILE_NAME ": models of type %llu are not "
+                                      "supported; 2, BPE, is",
+                            (unsigned long long)type);
+}
+
+static bt_status_t read_normalizer(const bt_hf_t *hf, span_t in,
+                                   bt_hf_vocab_t *vocab)
+{
+    bool extra_spaces = true;
+    bool escape = true;
+    bool map = false;
+    field_t field;
+
+    while (in.at < in.end) {
+        if (!take_field(&in, &field)) {
+            return broken(hf);
+        }
+        switch (field.number) {
+        case NORMALIZER_MAP:
+            map = field.bytes.end > field.bytes.at;
+            break;
+        case NORMALIZER_DUMMY_PREFIX:
+            vocab->add_space = field.value != 0;
+            break;
+        case NORMALIZER_EXTRA_SPACES:
+            extra_spaces = field.value != 0;
+            break;
+        case NORMALIZER_ESCAPE:
+            escape = field.value != 0;
+            break;
+        default:
+            break;
+        }
+    }
+    if (map || extra_spaces || !escape) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          FILE_NAME ": its normalizer %s, which is not "
+                                    "supported",
+                          map            ? "replaces characters"
+                          : extra_spaces ? "removes extra spaces"
+                                         : "keeps spaces as they are");
+    }
+    return BT_OK;
+}
+
+static bt_status_t count_pieces(const bt_hf_t *hf, span_t in, uint64_t *n_p)
+{
+    uint64_t n = 0;
+    field_t field;
+
+    while (in.at < in.end) {
+        if (!take_field(&in, &field)) {
+            return broken(hf);
+        }
+        n += (field.number == PIECES) && (field.wire == WIRE_BYTES);
+    }
+    *n_p = n;
+    return BT_OK;
+}
+
+/* Tokens that stand in tokenizer_config.json alone. */
+static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
+                             const bt_json_node_t *key)
+{
+    const bt_json_doc_t *const doc = hf->tok_config.doc;
+    const bt_json_node_t *const text = bt_json_get(doc, key + 1, "content");
+    const bt_json_node_t *const special = bt_json_get(doc, key + 1, "special");
+    const bt_json_node_t number = {
+        .text = key->text, .len = key->len, .kind = BT_JSON_NUMBER};
+    uint64_t id = 0;
+
+    if ((text == NULL) || (text->kind != BT_JSON_STRING) || (key->len == 0) ||
+        (key->len > 8) || (strspn(key->text, "0123456789") < key->len) ||
+        !bt_json_as_u64(&number, &id) || (id >= vocab->n)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          "tokenizer_config.json: added_tokens_decoder has %s, "
+                          "which is not the id of one of %u tokens",
+                          bt_shown(key->text, key->len).text, vocab->n);
+    }
+    vocab->pieces[id].text = text->text;
+    vocab->pieces[id].len = text->len;
+    vocab->pieces[id].score = -1000.0f;
+    if (vocab->pieces[id].type != BT_HF_TOKEN_UNKNOWN) {
+        vocab->pieces[id].type =
+            ((special != NULL) && (special->kind == BT_JSON_TRUE))
+                ? BT_HF_TOKEN_CONTROL
+                : BT_HF_TOKEN_USER_DEFINED;
+    }
+    return BT_OK;
+}
+
+static bt_status_t add_tokens(const bt_hf_t *hf, bt_hf_vocab_t *vocab)
+{
+    const bt_json_node_t *const list = bt_json_get(
+        hf->tok_config.doc, hf->tok_config.root, "added_tokens_decoder");
+    const bt_json_node_t *key;
+    bt_status_t status = BT_OK;
+
+    if ((list == NULL) || (list->kind != BT_JSON_OBJECT)) {
+        return BT_OK;
+    }
+    key = bt_json_first(list);
+    for (uint32_t i = 0; (status == BT_OK) && (i < list->n); i++) {
+        status = add_token(hf, vocab, key);
+        key = bt_json_next(hf->tok_config.doc, key + 1);
+    }
+    return status;
+}
+
+bt_status_t bt_hf_read_sentencepiece(bt_hf_t *hf, const uint8_t *bytes,
+                                     size_t n, bt_hf_vocab_t *vocab)
+{
+    span_t in = {bytes, (bytes != NULL) ? bytes + n : bytes};
+    uint64_t n_pieces = 0;
+    uint32_t id = 0;
+    field_t field;
+    bt_status_t status = count_pieces(hf, in, &n_pieces);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if ((n_pieces == 0) || (hf->shape.n_vocab > 2 * n_pieces + 65536)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          FILE_NAME " has %llu pieces, config.json a "
+                                    "vocab_size of %u",
+                          (unsigned long long)n_pieces, hf->shape.n_vocab);
+    }
+    vocab->spm = true;
+    vocab->add_space = true; /* unless the model says otherwise */
+    status = bt_hf_vocab_init(
+        hf, vocab,
+        (n_pieces > hf->shape.n_vocab) ? n_pieces : hf->shape.n_vocab);
+    while ((status == BT_OK) && (in.at < in.end)) {
+        if (!take_field(&in, &field)) {
+            return broken(hf);
+        }
+        if (field.wire != WIRE_BYTES) {
+            continue;
+        }
+        if (field.number == PIECES) {
+            status = read_piece(hf, field.bytes, id, &vocab->pieces[id]);
+            id++;
+        } else if (field.number == TRAINER) {
+            status = read_trainer(hf, field.bytes);
+        } else if (field.number == NORMALIZER) {
+            status = read_normalizer(hf, field.bytes, vocab);
+        }
+    }
+    if (status == BT_OK) {
+        status = add_tokens(hf, vocab);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < vocab->n); i++) {
+        if (vocab->pieces[i].text != NULL) {
+            bt_hf_vocab_index(vocab, i);
+        }
+    }
+    return status;
+}

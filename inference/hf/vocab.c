@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/hf/vocab.h"
+
+#include <stdio.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/hash.h"
+
+bt_status_t bt_hf_vocab_init(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
+                             uint64_t n)
+{
+    uint32_t cap = 16;
+
+    if ((n == 0) || (n > BT_HF_MAX_VOCAB)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          "a vocabulary of %llu tokens is absurd",
+                          (unsigned long long)n);
+    }
+    while (cap < 2 * n) {
+        cap *= 2;
+    }
+    vocab->n = (uint32_t)n;
+    vocab->mask = cap - 1;
+    vocab->pieces = bt_calloc((size_t)n, sizeof(*vocab->pieces));
+    vocab->table = bt_calloc(cap, sizeof(*vocab->table));
+    if ((vocab->pieces == NULL) || (vocab->table == NULL)) {
+        return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory for %llu tokens",
+                          (unsigned long long)n);
+    }
+    return BT_OK;
+}
+
+void bt_hf_vocab_fini(bt_hf_vocab_t *vocab)
+{
+    bt_free(vocab->table);
+    bt_free(vocab->pieces);
+    vocab->table = NULL;
+    vocab->pieces = NULL;
+}
+
+/* The slot of a text, or the free one where it would be. */
+static uint32_t slot_of(const bt_hf_vocab_t *vocab, const char *text,
+                        size_t len)
+{
+    uint32_t slot = (uint32_t)bt_hash64(text, len, 0) & vocab->mask;
+
+    while (vocab->table[slot] != 0) {
+        const bt_hf_piece_t *const p = &vocab->pieces[vocab->table[slot] - 1];
+
+        if ((p->len == len) &&
+            ((len == 0) || (memcmp(p->text, text, len) == 0))) {
+            break;
+        }
+        slot = (slot + 1) & vocab->mask;
+    }
+    return slot;
+}
+
+void bt_hf_vocab_index(bt_hf_vocab_t *vocab, uint32_t id)
+{
+    const uint32_t slot =
+        slot_of(vocab, vocab->pieces[id].text, vocab->pieces[id].len);
+
+    if (vocab->table[slot] == 0) {
+        vocab->table[slot] = id + 1;
+    }
+}
+
+uint32_t bt_hf_vocab_find(const bt_hf_vocab_t *vocab, const char *text,
+                          size_t len)
+{
+    const uint32_t found = vocab->table[slot_of(vocab, text, len)];
+
+    return (found == 0) ? BT_HF_NO_TOKEN : found - 1;
+}
+
+/* ---- writing ---- */
+
+static void put_pieces(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
+{
+    bt_gguf_meta_t *const meta = &hf->meta;
+
+    bt_gguf_meta_array(meta, "tokenizer.ggml.tokens", BT_GGUF_META_STR,
+                       vocab->n);
+    for (uint32_t i = 0; i < vocab->n; i++) {
+        const bt_hf_piece_t *const p = &vocab->pieces[i];
+        char pad[24];
+
+        if (p->text != NULL) {
+            bt_gguf_meta_item_str(meta, p->text, p->len);
+        } else {
+            const int n = snprintf(pad, sizeof(pad), "[PAD%u]", i);
+
+            bt_gguf_meta_item_str(meta, pad, (size_t)n);
+        }
+    }
+    bt_gguf_meta_array(meta, "tokenizer.ggml.token_type", BT_GGUF_META_I32,
+                       vocab->n);
+    for (uint32_t i = 0; i < vocab->n; i++) {
+        bt_gguf_meta_item_i32(meta, (vocab->pieces[i].text != NULL)
+                                        ? vocab->pieces[i].type
+                                        : BT_HF_TOKEN_UNUSED);
+    }
+    if (vocab->spm) {
+        bt_gguf_meta_array(meta, "tokenizer.ggml.scores", BT_GGUF_META_F32,
+                           vocab->n);
+        for (uint32_t i = 0; i < vocab->n; i++) {
+            bt_gguf_meta_item_f32(meta, vocab->pieces[i].score);
+        }
+    }
+}
+
+/* "bos_token": a text, or an object that has it. */
+static uint32_t named_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
+                            const char *name)
+{
+    const bt_json_node_t *node =
+        bt_json_get(hf->tok_config.doc, hf->tok_config.root, name);
+
+    if ((node != NULL) && (node->kind == BT_JSON_OBJECT)) {
+        node = bt_json_get(hf->tok_config.doc, node, "content");
+    }
+    if ((node == NULL) || (node->kind != BT_JSON_STRING)) {
+        return BT_HF_NO_TOKEN;
+    }
+    return bt_hf_vocab_find(vocab, node->text, node->len);
+}
+
+/* An id, or the first of a list. */
+static bt_status_t numbered_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
+                                  const char *name, uint32_t *id_p)
+{
+    const bt_json_node_t *node = bt_hf_config(hf, name);
+    uint64_t id;
+
+    if ((node != NULL) && (node->kind == BT_JSON_ARRAY)) {
+        node = (node->n > 0) ? bt_json_first(node) : NULL;
+    }
+    if (node == NULL) {
+        return BT_OK;
+    }
+    if (!bt_json_as_u64(node, &id) || (id >= vocab->n)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          "config.json: %s is not one of the %u tokens", name,
+                          vocab->n);
+    }
+    *id_p = (uint32_t)id;
+    return BT_OK;
+}
+
+/* Further tokens that end an answer, as generation_config.json lists them. */
+static bt_status_t put_ends(bt_hf_t *hf, const bt_hf_vocab_t *vocab,
+                            uint32_t eos)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    const bt_json_node_t *const node =
+        bt_json_get(hf->generation.doc, hf->generation.root, "eos_token_id");
+    const bt_json_node_t *at = node;
+    uint32_t n = 1;
+    uint32_t n_put = 0;
+
+    if ((node == NULL) || (node->kind == BT_JSON_NULL)) {
+        return BT_OK;
+    }
+    if (node->kind == BT_JSON_ARRAY) {
+        n = node->n;
+        at = bt_json_first(node);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t id;
+
+        if (!bt_json_as_u64(at, &id) || (id >= vocab->n)) {
+            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                              "generation_config.json: eos_token_id has what "
+                              "is not one of the %u tokens",
+                              vocab->n);
+        }
+        if (id != eos) {
+            if (n_put == BT_ARRAY_LEN(keys)) {
+                return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                                  "generation_config.json: eos_token_id has "
+                                  "more than %zu tokens beside eos_token",
+                                  BT_ARRAY_LEN(keys));
+            }
+            bt_gguf_meta_u32(&hf->meta, keys[n_put++], (uint32_t)id);
+        }
+        at = bt_json_next(hf->generation.doc, at);
+    }
+    return BT_OK;
+}
+
+static bt_status_t put_special(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
+{
+    static const struct {
+        const char *name;
+        const char *number;
+        const char *key;
+    } tokens[] = {
+        {"bos_token", "bos_token_id", "tokenizer.ggml.bos_token_id"},
+        {"eos_token", "eos_token_id", "tokenizer.ggml.eos_token_id"},
+        {"unk_token", "unk_token_id", "tokenizer.ggml.unknown_token_id"},
+        {"pad_token", "pad_token_id", "tokenizer.ggml.padding_token_id"},
+    };
+    uint32_t eos = BT_HF_NO_TOKEN;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(tokens); i++) {
+        uint32_t id = named_token(hf, vocab, tokens[i].name);
+        bt_status_t status = BT_OK;
+
+        if (id == BT_HF_NO_TOKEN) {
+            status = numbered_token(hf, vocab, tokens[i].number, &id);
+        }
+        if (status != BT_OK) {
+            return status;
+        }
+        if (id != BT_HF_NO_TOKEN) {
+            bt_gguf_meta_u32(&hf->meta, tokens[i].key, id);
+            eos = (i == 1) ? id : eos;
+        }
+    }
+    return put_ends(hf, vocab, eos);
+}
+
+/* What tokenizer_config.json says where the tokenizer itself does not. */
+static bool flag_of(const bt_hf_t *hf, const char *name)
+{
+    const bt_json_node_t *const node =
+        bt_json_get(hf->tok_config.doc, hf->tok_config.root, name);
+
+    return (node != NULL) && (node->kind == BT_JSON_TRUE);
+}
+
+bt_status_t bt_hf_vocab_put(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
+{
+    bt_gguf_meta_t *const meta = &hf->meta;
+
+    bt_gguf_meta_str(meta, "tokenizer.ggml.model",
+                     vocab->spm ? "llama" : "gpt2", vocab->spm ? 5 : 4);
+    put_pieces(hf, vocab);
+    bt_gguf_meta_bool(meta, "tokenizer.ggml.add_bos_token",
+                      vocab->has_ends ? vocab->add_bos
+                                      : flag_of(hf, "add_bos_token"));
+    bt_gguf_meta_bool(meta, "tokenizer.ggml.add_eos_token",
+                      vocab->has_ends ? vocab->add_eos
+                                      : flag_of(hf, "add_eos_token"));
+    if (vocab->spm) {
+        bt_gguf_meta_str(meta, "tokenizer.ggml.pre", "default", 7);
+        bt_gguf_meta_bool(meta, "tokenizer.ggml.add_space_prefix",
+                          vocab->add_space);
+    }
+    return put_special(hf, vocab);
+}
