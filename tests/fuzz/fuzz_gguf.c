@@ -65,6 +65,7 @@ static void ask_all(const bt_gguf_t *gguf, const char *key)
         }
         sink += bt_gguf_array_i64(gguf, key, i, &i64) == BT_OK;
         sink += bt_gguf_array_f32(gguf, key, i, &f32) == BT_OK;
+        sink += bt_gguf_array_bool(gguf, key, i, &truth) == BT_OK;
     }
 }
 

@@ -53,14 +53,37 @@ HPARAMS = [
 ]
 
 
-
 def part(no, count, total, tensors, data, before=()):
     """A model's part as gguf-split writes it."""
     return build([*before, scalar("split.no", U16, no), scalar("split.count", U16, count),
                   scalar("split.tensors.count", I32, total)], tensors, data)
 
 
+def of_family(name, eps="attention.layer_norm_rms_epsilon"):
+    """HPARAMS under another architecture's name."""
+    renamed = [scalar("general.architecture", STRING, name)]
+    for key, kind, v in (("block_count", U32, 2), ("context_length", U32, 128), ("embedding_length", U32, 32),
+                         ("feed_forward_length", U32, 64), ("attention.head_count", U32, 4), (eps, F32, 1e-5)):
+        renamed.append(scalar(f"{name}.{key}", kind, v))
+    return renamed
+
+
 SEEDS = {
+    "windows": build(
+        of_family("gemma2") + [scalar("gemma2.attention.sliding_window", U32, 16),
+                               scalar("gemma2.attn_logit_softcapping", F32, 50.0),
+                               scalar("gemma2.final_logit_softcapping", F32, 30.0),
+                               array("gemma2.attention.sliding_window_pattern", BOOL, [1, 0])],
+        [tensor("token_embd.weight", (32, 4), 0, 0)], bytes(32 * 4 * 4)),
+    "yarn": build(
+        of_family("gptneox", "attention.layer_norm_epsilon") + [
+            scalar("gptneox.use_parallel_residual", BOOL, 0),
+            scalar("gptneox.rope.dimension_count", U32, 4),
+            scalar("gptneox.rope.scaling.type", STRING, "yarn"),
+            scalar("gptneox.rope.scaling.factor", F32, 4.0),
+            scalar("gptneox.rope.scaling.yarn_beta_fast", F32, 32.0),
+            scalar("gptneox.rope.scaling.original_context_length", U32, 32)],
+        [tensor("token_embd.weight", (32, 4), 0, 0)], bytes(32 * 4 * 4)),
     "empty_file": build([]),
     "one_of_each": build([
         scalar("a", U8, 1), scalar("b", I8, -1), scalar("c", U16, 2), scalar("d", I16, -2),
