@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Write unicode_props.c: general category, white space, word and Han of all
-code points, as runs.
+code points, and what no single-word token stands beside, as runs.
 
 usage: make_unicode_props.py > unicode_props.c   (needs the package tokenizers)
 
@@ -12,11 +12,12 @@ data knows must be the same, but for the few characters that changed category.
 import sys
 import unicodedata
 
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po "
               "Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs").split()
-SPACE, WORD, HAN = 0x20, 0x40, 0x80
+SPACE, WORD, HAN, BESIDE = 0x20, 0x40, 0x80, 0x100
+RUN_BITS = 9
 MAX_CHANGED = 16
 CODES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 TEXT = "".join(map(chr, CODES))
@@ -26,6 +27,20 @@ def members(pattern):
     split = pre_tokenizers.Split(Regex(pattern + "+"), "removed", invert=True)
     for _, (start, end) in split.pre_tokenize_str(TEXT):
         yield from CODES[start:end]
+
+
+def neighbours():
+    """What keeps a token that is a word of its own from being found: asked by
+    a text of that token before each character."""
+    tok = Tokenizer(models.BPE({"?": 0}, [], unk_token="?"))
+    tok.add_tokens([AddedToken("ZQ", single_word=True, normalized=False)])
+    token = tok.token_to_id("ZQ")
+    for first in range(0, len(CODES), 4096):
+        part = CODES[first:first + 4096]
+        text = "".join(" ZQ" + chr(cp) for cp in part)
+        encoding = tok.encode(text)
+        found = {start for i, (start, _) in zip(encoding.ids, encoding.offsets) if i == token}
+        yield from (cp for i, cp in enumerate(part) if 4 * i + 1 not in found)
 
 
 def main():
@@ -43,6 +58,8 @@ def main():
     for pattern, bit in ((r"\s", SPACE), (r"\w", WORD), (r"\p{Han}", HAN)):
         for cp in members(pattern):
             props[cp] |= bit
+    for cp in neighbours():
+        props[cp] |= BESIDE
     runs = [cp for cp in range(0x110000) if cp == 0 or props[cp] != props[cp - 1]]
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by make_unicode_props.py; do not edit. */")
@@ -51,7 +68,7 @@ def main():
     print("const uint32_t bt_unicode_n_runs = %du;" % len(runs))
     print("const uint32_t bt_unicode_runs[] = {")
     for i in range(0, len(runs), 8):
-        print("    " + " ".join("0x%x," % (cp << 8 | props[cp]) for cp in runs[i:i + 8]))
+        print("    " + " ".join("0x%x," % (cp << RUN_BITS | props[cp]) for cp in runs[i:i + 8]))
     print("};")
     print("changed: " + " ".join("%04X" % cp for cp in changed), file=sys.stderr)
 

@@ -186,7 +186,15 @@ static bt_status_t map_chars(const bt_normal_t *normal, const uint8_t *text,
 
 /* ---- spaces ---- */
 
-/* SentencePiece: only the space itself counts. */
+static bool ends_with(const struct bt_normal_text *text, const char *end)
+{
+    const size_t n = strlen(end);
+
+    return (text->n >= n) && (memcmp(text->bytes + text->n - n, end, n) == 0);
+}
+
+/* SentencePiece: only the space itself counts, but at the end also the mark
+ * that it puts in its place. */
 static bt_status_t one_space(const uint8_t *text, size_t bytes,
                              struct bt_normal_text *out)
 {
@@ -210,6 +218,9 @@ static bt_status_t one_space(const uint8_t *text, size_t bytes,
         }
         gap = gap || (n < bytes);
         at = n + 1;
+    }
+    while (ends_with(out, " ") || ends_with(out, "\u2581")) {
+        out->n -= (out->bytes[out->n - 1] == ' ') ? 1 : sizeof("\u2581") - 1;
     }
     return status;
 }

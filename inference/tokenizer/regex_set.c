@@ -71,7 +71,7 @@ static uint32_t find_cuts(const bt_rx_t *rx, uint32_t *cuts)
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < bt_unicode_n_runs; i++) {
-        cuts[n++] = bt_unicode_runs[i] >> 8;
+        cuts[n++] = bt_unicode_runs[i] >> BT_UNICODE_RUN_BITS;
     }
     for (uint32_t i = 0; i < rx->n_ops; i++) {
         if (rx->ops[i].kind == BT_RX_RANGE) {
@@ -112,14 +112,15 @@ static bt_status_t fill(bt_rx_t *rx, const uint32_t *cuts, uint32_t n_cuts,
         uint32_t which;
 
         while ((run + 1 < bt_unicode_n_runs) &&
-               (bt_unicode_runs[run + 1] >> 8 <= cuts[i])) {
+               (bt_unicode_runs[run + 1] >> BT_UNICODE_RUN_BITS <= cuts[i])) {
             run++;
         }
         memset(rx->members[n], 0, sizeof(rx->members[n]));
         for (uint32_t s = 0; s < rx->n_sets; s++) {
-            rx->members[n][s / 64] |= (uint64_t)has(rx, rx->sets[s], cuts[i],
-                                                    bt_unicode_runs[run] & 0xFF)
-                                      << s % 64;
+            rx->members[n][s / 64] |=
+                (uint64_t)has(rx, rx->sets[s], cuts[i],
+                              bt_unicode_runs[run] & BT_UNICODE_RUN_PROPS)
+                << s % 64;
         }
         which = class_of(rx, n);
         n += (which == n);

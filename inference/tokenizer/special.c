@@ -180,7 +180,7 @@ static bool is_word(const uint8_t *p)
     uint32_t cp;
 
     bt_utf8_decode(p, &cp);
-    return (bt_unicode_props(cp) & BT_UNICODE_IS_WORD) != 0;
+    return (bt_unicode_props(cp) & BT_UNICODE_IS_BESIDE) != 0;
 }
 
 static bool is_space(const uint8_t *p)

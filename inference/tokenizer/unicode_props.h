@@ -2,8 +2,8 @@
 /** @file unicode_props.h
  *
  * What patterns ask of characters (\p{Lu}, \s, \w, \p{Han}), as runs of code
- * points that have the same of all: bt_unicode_runs[i] is the first one << 8 |
- * the bt_unicode_prop_t bits of all up to the next run's.
+ * points that have the same of all: bt_unicode_runs[i] is the first one <<
+ * BT_UNICODE_RUN_BITS | the bt_unicode_prop_t bits of all up to the next run's.
  *
  * Source: make_unicode_props.py.
  */
@@ -51,8 +51,13 @@ typedef enum bt_unicode_prop {
     BT_UNICODE_IS_SPACE = 0x20,
     BT_UNICODE_IS_WORD = 0x40,
     BT_UNICODE_IS_HAN = 0x80,
+    /** A token that is to be a word of its own is none beside it: the letters,
+     *  marks and digits of another engine than that of \w, so few others. */
+    BT_UNICODE_IS_BESIDE = 0x100,
 } bt_unicode_prop_t;
 
+#define BT_UNICODE_RUN_BITS  9u
+#define BT_UNICODE_RUN_PROPS ((1u << BT_UNICODE_RUN_BITS) - 1)
 extern const uint32_t bt_unicode_n_runs;
 extern const uint32_t bt_unicode_runs[];
 
@@ -65,14 +70,14 @@ static inline uint32_t bt_unicode_props(uint32_t cp)
     while (n > 1) {
         const uint32_t half = n / 2;
 
-        if (bt_unicode_runs[low + half] >> 8 <= cp) {
+        if (bt_unicode_runs[low + half] >> BT_UNICODE_RUN_BITS <= cp) {
             low += half;
             n -= half;
         } else {
             n = half;
         }
     }
-    return bt_unicode_runs[low] & 0xFF;
+    return bt_unicode_runs[low] & BT_UNICODE_RUN_PROPS;
 }
 
 #endif

@@ -290,7 +290,7 @@ static void no_text_is_looked_at_more_than_a_few_times(void **state)
         "'",       "'l",     "-",           "\u4e2d", "\u00e9",
         "\u4e2dA", "\u0301", "<sentinel:1", "IMGIMG", "  \u0301"};
     static const char *const ends[] = {"", "x", "1"};
-    static uint8_t text[1 << 13];
+    static uint8_t text[1 << 12];
 
     (void)state;
     for (size_t i = 0; bt_pretok_name_at(i) != NULL; i++) {
@@ -564,6 +564,58 @@ static void what_keys_do_not_mean_is_named(void **state)
     assert_refused(BT_ERR_UNSUPPORTED, "ignore_merges");
 }
 
+/* Each allocation of loading and of tokenizing fails once. */
+static void every_kind_survives_failed_allocations(void **state)
+{
+    static const char *const names[] = {"golden/tok_unigram.gguf",
+                                        "golden/tok_plain.gguf"};
+    static const char text[] = "A \uFB01e\u0301 <mask> the \u00bd\u00c9 x";
+
+    (void)state;
+    for (size_t i = 0; i <= BT_ARRAY_LEN(names); i++) {
+        char why[256];
+        bt_gguf_t *gguf;
+        bt_tokenizer_t *tok = NULL;
+        bt_token_vec_t ids = {0};
+        bt_status_t status;
+        int nth = 0;
+
+        if (i < BT_ARRAY_LEN(names)) {
+            assert_int_equal(
+                bt_gguf_open(bt_test_path(names[i]), why, sizeof(why), &gguf),
+                BT_OK);
+        } else {
+            static const char *const split[] = {"isolated", "pattern", "a|b"};
+
+            start_plain();
+            build_kv_strs(&file, "baton.tokenizer.splits", split, 3);
+            build_end(&file);
+            assert_int_equal(bt_gguf_open_memory(file.bytes, file.n, why,
+                                                 sizeof(why), &gguf),
+                             BT_OK);
+        }
+        do {
+            bt_alloc_fail_at(++nth);
+            status = bt_tokenizer_load(gguf, why, sizeof(why), &tok);
+            assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
+        } while (status != BT_OK);
+        assert_true(nth > 6);
+        nth = 0;
+        do {
+            bt_alloc_fail_at(++nth);
+            status = bt_tokenize(tok, text, sizeof(text) - 1,
+                                 BT_TOK_PARSE_SPECIAL, 100, &ids);
+            assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
+            assert_true((status == BT_OK) || (ids.n == 0));
+        } while (status != BT_OK);
+        bt_alloc_fail_at(0);
+        assert_true(nth > 1);
+        bt_free(ids.ids);
+        bt_tokenizer_destroy(tok);
+        bt_gguf_close(gguf);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,6 +632,7 @@ int main(void)
         BT_TEST(keys_change_what_a_text_becomes),
         BT_TEST(phi_3_takes_the_space_behind_its_special_tokens),
         BT_TEST(what_keys_do_not_mean_is_named),
+        BT_TEST(every_kind_survives_failed_allocations),
         BT_TEST(what_a_pattern_may_not_be_is_named),
     };
 
