@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/base/cleanup.h"
-#include "inference/modelfile/modelfile.h"
+#include "common/config/model_hint.h"
 
 bt_status_t bt_model_file_check(const char *path, char *why, size_t why_bytes)
 {
@@ -19,7 +19,7 @@ bt_status_t bt_model_file_check(const char *path, char *why, size_t why_bytes)
 
     if ((fd < 0) && ((errno == ENOENT) || (errno == ENOTDIR))) {
         snprintf(why, why_bytes, "cannot open the model %s: %m; ", path);
-        bt_modelfile_hint(path, why + strlen(why), why_bytes - strlen(why));
+        bt_model_hint(path, why + strlen(why), why_bytes - strlen(why));
         return BT_ERR_IO;
     }
     if ((fd < 0) || (fstat(fd, &info) != 0)) {

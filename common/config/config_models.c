@@ -56,10 +56,17 @@ void bt_config_model_name(const bt_config_model_t *model,
                           const char *model_name_option,
                           char out[BT_CONFIG_MODEL_NAME_BYTES])
 {
-    const char *const slash = strrchr(model->path, '/');
-    const char *text = (slash == NULL) ? model->path : slash + 1;
-    size_t n = strlen(text);
+    size_t end = strlen(model->path);
+    const char *text = model->path;
+    const char *slash;
+    size_t n;
 
+    while ((end > 1) && (model->path[end - 1] == '/')) {
+        end--; /* of a folder */
+    }
+    slash = memrchr(model->path, '/', end);
+    text = ((slash == NULL) || (end == 1)) ? text : slash + 1;
+    n = (size_t)(model->path + end - text);
     if (model->name[0] != '\0') {
         text = model->name;
         n = strlen(text);

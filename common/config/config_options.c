@@ -83,9 +83,10 @@
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
     MODELS("model", ALL, model,
-           "Model file (GGUF) to serve, and the name under which clients find "
+           "Model to serve, a GGUF file or a folder with config.json and "
+           "safetensors, and the name under which clients find "
            "it (without spaces and / \" \\ , =); no name: that of the file, "
-           "without .gguf. baton serve and the router take up to 16: the "
+           "without .gguf, or folder. baton serve and the router take up to 16: the "
            "option again for each, a line for each in a file, a semicolon "
            "between them in BATON_MODEL"),
     TEXT("model-name", "NAME", "", ALL, model_name,

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/config/model_hint.h"
 #include "inference/hf/hf.h"
 
 bt_status_t bt_modelfile_open(const char *path, char *why, size_t why_bytes,
@@ -21,7 +22,7 @@ bt_status_t bt_modelfile_open(const char *path, char *why, size_t why_bytes,
         const size_t n = strlen(why);
 
         snprintf(why + n, why_bytes - n, "; ");
-        bt_modelfile_hint(path, why + strlen(why), why_bytes - strlen(why));
+        bt_model_hint(path, why + strlen(why), why_bytes - strlen(why));
     }
     return status;
 }

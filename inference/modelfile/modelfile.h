@@ -19,9 +19,4 @@ BT_MUST_CHECK bt_status_t bt_modelfile_open(const char *path, char *why,
                                             size_t why_bytes,
                                             bt_gguf_t **gguf_p);
 
-/** What a name that is no path may have meant, for the user: a near name beside
- *  it, a copy in the cache of the Hugging Face Hub ($HF_HUB_CACHE, $HF_HOME),
- * or how to get one. */
-void bt_modelfile_hint(const char *path, char *hint, size_t hint_bytes);
-
 #endif

@@ -409,6 +409,7 @@ static void a_model_has_a_name_where_one_stands_before_the_equals(void **state)
     } cases[] = {
         {"/x/SmolLM2-135M-Instruct.Q4_1.gguf", "",
          "/x/SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct.Q4_1"},
+        {"/x/folder/", "", "/x/folder/", "folder"},
         {"a=A.gguf", "a", "A.gguf", "a"},
         {"a=b=c.gguf", "a", "b=c.gguf", "a"},
         {"./a=b.gguf", "", "./a=b.gguf", "a-b"},
@@ -416,7 +417,7 @@ static void a_model_has_a_name_where_one_stands_before_the_equals(void **state)
         {"a,b=c", "", "a,b=c", "a-b-c"},
         {"=c", "", "=c", "-c"},
         {"M.v1:x-{}'=/d/m.bin", "M.v1:x-{}'", "/d/m.bin", "M.v1:x-{}'"},
-        {"/d/", "", "/d/", "model"},
+        {"/d/", "", "/d/", "d"},
         {".gguf", "", ".gguf", ".gguf"},
         {"m\xc3\xa9.gguf", "", "m\xc3\xa9.gguf", "m--"},
     };

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A name that is no path: what it may have meant. */
+#include "common/config/model_hint.h"
+
 #include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "common/base/near.h"
-#include "inference/modelfile/modelfile.h"
 
 #define NAME_BYTES 256
 
@@ -120,7 +121,7 @@ static bool find_cached(const char *name, char found[PATH_MAX])
     return has;
 }
 
-void bt_modelfile_hint(const char *path, char *hint, size_t hint_bytes)
+void bt_model_hint(const char *path, char *hint, size_t hint_bytes)
 {
     char near[NAME_BYTES] = "";
     char dir[PATH_MAX];

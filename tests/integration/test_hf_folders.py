@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder in the layout of the Hugging Face Hub answers as the GGUF file of the same model does."""
+import json
+import os
+import struct
+import subprocess
+import tempfile
+
+from harness import BUILD, Cluster, Process, tiny_model
+
+SHAPE = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=128, vocab=288, context=256, seed=5)
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+         "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+         "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+         "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+BODIES = [{"prompt": "the words and the", "max_tokens": 24, "temperature": 0, "ignore_eos": True, "logprobs": 2},
+          {"prompt": [5, 70, 200, 33], "max_tokens": 24, "temperature": 1.5, "seed": 3, "ignore_eos": True}]
+
+
+class Gguf:
+    """Keys, and tensors as (dims, type, bytes). Source: the GGUF specification."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            self.data = file.read()
+        self.at = 8
+        n_tensors, n_keys = self.take("Q"), self.take("Q")
+        self.keys = {}
+        for _ in range(n_keys):
+            key = self.text()
+            self.keys[key] = self.value(self.take("I"))
+        described = []
+        for _ in range(n_tensors):
+            name = self.text()
+            dims = [self.take("Q") for _ in range(self.take("I"))]
+            described.append((name, dims, self.take("I"), self.take("Q")))
+        start = -(-self.at // 32) * 32
+        sizes = {0: 4, 1: 2, 30: 2}
+        self.tensors = {}
+        for name, dims, kind, offset in described:
+            n = sizes[kind] * dims[0] * (dims[1] if len(dims) > 1 else 1)
+            self.tensors[name] = (dims, kind, self.data[start + offset:start + offset + n])
+
+    def take(self, code):
+        value, = struct.unpack_from("<" + code, self.data, self.at)
+        self.at += struct.calcsize(code)
+        return value
+
+    def text(self):
+        n = self.take("Q")
+        self.at += n
+        return self.data[self.at - n:self.at].decode()
+
+    def value(self, kind):
+        if kind == 8:
+            return self.text()
+        if kind == 9:
+            of, n = self.take("I"), self.take("Q")
+            return [self.value(of) for _ in range(n)]
+        return self.take(SCALARS[kind])
+
+
+def in_halves(data, rows, heads):
+    """The rows of each head as the Hub has them: first those of even number, then the others."""
+    row, dim = len(data) // rows, rows // heads
+    order = [h * dim + i for h in range(heads) for i in [*range(0, dim, 2), *range(1, dim, 2)]]
+    return b"".join(data[r * row:(r + 1) * row] for r in order)
+
+
+def stored(gguf):
+    """Tensors by the Hub's names: (dtype, shape, bytes)."""
+    heads = {"attn_q": gguf.keys["llama.attention.head_count"], "attn_k": gguf.keys["llama.attention.head_count_kv"]}
+    for name, (dims, kind, data) in gguf.tensors.items():
+        *blk, stem, rest = name.split(".")
+        if stem in heads:
+            data = in_halves(data, dims[1], heads[stem])
+        prefix = f"model.layers.{blk[1]}." if blk else ""
+        yield f"{prefix}{NAMES[stem]}.{rest}", ({0: "F32", 1: "F16", 30: "BF16"}[kind], dims[::-1], data)
+
+
+def write_shard(path, tensors):
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, (dtype, shape, data) in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, (_, _, data) in tensors))
+
+
+def write_tokenizer(folder, keys):
+    tokens, types = keys["tokenizer.ggml.tokens"], keys["tokenizer.ggml.token_type"]
+    added = [{"id": i, "content": t, "special": True} for i, t in enumerate(tokens) if types[i] == 3]
+    digits = [{"type": "Digits", "individual_digits": True}]
+    with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+        json.dump({"added_tokens": added, "normalizer": None,
+                   "pre_tokenizer": {"type": "Sequence", "pretokenizers": digits + [
+                       {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]},
+                   "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)},
+                             "merges": [m.split(" ") for m in keys["tokenizer.ggml.merges"]]}}, file)
+    assert keys["tokenizer.ggml.pre"] == "smollm", keys["tokenizer.ggml.pre"]
+
+
+def folder_of(path, folder, n_shards):
+    """The model of a GGUF file as a folder of so many shards."""
+    gguf = Gguf(path)
+    keys, tensors = gguf.keys, list(stored(gguf))
+    os.mkdir(folder)
+    config = dict(model_type="llama", architectures=["LlamaForCausalLM"], hidden_act="silu",
+                  hidden_size=keys["llama.embedding_length"], num_hidden_layers=keys["llama.block_count"],
+                  intermediate_size=keys["llama.feed_forward_length"],
+                  num_attention_heads=keys["llama.attention.head_count"],
+                  num_key_value_heads=keys["llama.attention.head_count_kv"],
+                  max_position_embeddings=keys["llama.context_length"],
+                  rms_norm_eps=keys["llama.attention.layer_norm_rms_epsilon"],
+                  rope_theta=keys["llama.rope.freq_base"], vocab_size=len(keys["tokenizer.ggml.tokens"]),
+                  bos_token_id=keys["tokenizer.ggml.bos_token_id"], eos_token_id=keys["tokenizer.ggml.eos_token_id"],
+                  tie_word_embeddings="output.weight" not in gguf.tensors)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    with open(os.path.join(folder, "chat_template.jinja"), "w", encoding="utf-8") as file:
+        file.write(keys["tokenizer.chat_template"])
+    write_tokenizer(folder, keys)
+    if n_shards == 1:
+        write_shard(os.path.join(folder, "model.safetensors"), tensors)
+        return folder
+    places = {}
+    for i in range(n_shards):
+        name = f"model-{i + 1:05}-of-{n_shards:05}.safetensors"
+        write_shard(os.path.join(folder, name), tensors[i::n_shards])
+        places.update({tensor: name for tensor, _ in tensors[i::n_shards]})
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="utf-8") as file:
+        json.dump({"weight_map": places}, file)
+    return folder
+
+
+def model_file(directory, kind, tied):
+    path = os.path.join(directory, "tiny.gguf")
+    args = [os.path.join(BUILD, "tests/support/baton-tiny-model"), path, *(["--tied"] if tied else [])]
+    for name, value in dict(SHAPE, type=kind, embedding_type=kind).items():
+        args += ["--" + name.replace("_", "-"), str(value)]
+    subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def answers(model):
+    with Cluster(model) as c:
+        found = []
+        for body in BODIES:
+            status, data = c.post("/v1/completions", body)
+            assert status == 200, data
+            found.append([(x["text"], x["logprobs"]) for x in data["choices"]])
+        status, data = c.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "words"}],
+                                                       "max_tokens": 12, "temperature": 0})
+        assert status == 200, data
+        found.append(data["choices"][0]["message"]["content"])
+        c.wait_idle()
+        return found
+
+
+def test_a_folder_answers_as_its_gguf_file():
+    for kind, shards, tied in (("F32", 1, False), ("BF16", 3, True), ("F16", 2, False)):
+        with tempfile.TemporaryDirectory() as d:
+            path = model_file(d, kind, tied)
+            assert answers(folder_of(path, os.path.join(d, "folder"), shards)) == answers(path), kind
+
+
+def test_a_folder_that_is_wrong_stops_the_start():
+    with tempfile.TemporaryDirectory() as d:
+        folder = folder_of(tiny_model(d, **SHAPE), os.path.join(d, "folder"), 2)
+        os.unlink(os.path.join(folder, "model-00002-of-00002.safetensors"))
+        args = ["--model", folder, "--join", f"ipc://{d}/r.ipc", "--run-dir", d, "--kv-memory", "16m"]
+        worker = Process("decode", "decode", args, d)
+        worker.popen.wait(60)
+        log = worker.log()
+        worker.close()
+        assert worker.popen.returncode == 78, (worker.popen.returncode, log)
+        assert f"model {folder}: the shard model-00002-of-00002.safetensors is missing from the folder" in log, log
