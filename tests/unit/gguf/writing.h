@@ -3,6 +3,7 @@
 #ifndef BT_TESTS_UNIT_GGUF_WRITING_H
 #define BT_TESTS_UNIT_GGUF_WRITING_H
 
+#include <stdint.h>
 #include <string.h>
 
 #include "common/base/strbuf.h"
