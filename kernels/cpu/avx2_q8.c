@@ -16,20 +16,11 @@
 
 /* Register v of the scales or minima at src. */
 SPECIALIZE __m256 factors(bt_pack_format_t format, const uint8_t *src,
-                          const float *unit, uint32_t v)
+                          uint32_t v)
 {
-    switch (format.factor) {
-    case BT_FACTOR_F16:
-        return _mm256_cvtph_ps(_mm_load_si128((const void *)(src + 16 * v)));
-    case BT_FACTOR_BF16:
-        return _mm256_castsi256_ps(_mm256_slli_epi32(
-            _mm256_cvtepu16_epi32(_mm_load_si128((const void *)(src + 16 * v))),
-            16));
-    default:
-        return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
-                                 _mm_loadl_epi64((const void *)(src + 8 * v)))),
-                             _mm256_load_ps(unit + 8 * v));
-    }
+    return format.f16
+               ? _mm256_cvtph_ps(_mm_load_si128((const void *)(src + 16 * v)))
+               : _mm256_load_ps((const void *)(src + 32 * v));
 }
 
 /* One row tile while it walks over the groups. */
@@ -55,47 +46,34 @@ static inline void set_book(const bt_weight_t *w, q8_tile_t *t)
     t->book[1] = nibbles(book, true);
 }
 
-/* Codes of more than 4 bits, and of books, are taken in two parts of 4. */
+/* Codes of large packs and books are taken in two parts of 4 bits. */
 SPECIALIZE uint32_t n_parts(bt_pack_format_t format)
 {
-    return ((format.bits > 4) || format.book) ? 2 : 1;
+    return ((format.bits == 8) || format.book) ? 2 : 1;
 }
 
-/* `bits` of the codes of the 4 k of a step, at `codes` the register of the
- * first line that has such. */
-SPECIALIZE __m256i some_bits(const uint8_t *codes, uint32_t step, uint32_t bits)
-{
-    const uint32_t at = step * bits % 8;
-    __m256i x =
-        _mm256_load_si256((const void *)(codes + step * bits / 8 * 128));
-
-    if (at > 0) {
-        x = _mm256_srli_epi16(x, (int)at);
-    }
-    return _mm256_and_si256(x, _mm256_set1_epi8((char)((1u << bits) - 1u)));
-}
-
-/* A part of the codes of the 4 k of a step. */
-SPECIALIZE __m256i codes_of(bt_pack_format_t format, const uint8_t *codes,
+/* A part of the codes of the 4 k of a step, at `line` the register that has
+ * them. */
+SPECIALIZE __m256i codes_of(bt_pack_format_t format, const uint8_t *line,
                             uint32_t step, uint32_t part, const q8_tile_t *t)
 {
+    const uint32_t at = step * format.bits % 8;
+    __m256i codes = _mm256_load_si256((const void *)line);
+
     if (format.bits == 8) {
-        return nibbles(_mm256_load_si256((const void *)(codes + step * 128)),
-                       part > 0);
+        return nibbles(codes, part > 0);
     }
-    if (format.book) {
-        return _mm256_shuffle_epi8(t->book[part], some_bits(codes, step, 4));
+    if (at > 0) {
+        codes = _mm256_srli_epi16(codes, (int)at);
     }
-    if (format.bits < 5) {
-        return some_bits(codes, step, format.bits);
-    }
-    return (part == 0) ? some_bits(codes, step, 4)
-                       : some_bits(codes + 4 * 128, step, format.bits - 4);
+    codes = _mm256_and_si256(
+        codes, _mm256_set1_epi8((char)((1u << format.bits) - 1u)));
+    return format.book ? _mm256_shuffle_epi8(t->book[part], codes) : codes;
 }
 
 /* isum[r][v] += a part of what of a group belongs to the k of a half. */
 SPECIALIZE void add_part(bt_pack_format_t format, uint32_t n_rows,
-                         const uint8_t *codes, const q8_tile_t *t,
+                         const uint8_t *group, const q8_tile_t *t,
                          uint32_t half, uint32_t part, __m256i (*isum)[2])
 {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -108,9 +86,9 @@ SPECIALIZE void add_part(bt_pack_format_t format, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t step = half * 4; step < half * 4 + 4; step++) {
-        const __m256i c0 = codes_of(format, codes + 32 * t->v0, step, part, t);
-        const __m256i c1 =
-            codes_of(format, codes + 32 * t->v0 + 32, step, part, t);
+        const uint8_t *line = group + step * format.bits / 8 * 128 + 32 * t->v0;
+        const __m256i c0 = codes_of(format, line, step, part, t);
+        const __m256i c1 = codes_of(format, line + 32, step, part, t);
 
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
@@ -150,27 +128,28 @@ SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
 
 /* isum[r][v] = what of a group belongs to the k of a half. */
 SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
-                          const uint8_t *codes, const q8_tile_t *t,
+                          const uint8_t *group, const q8_tile_t *t,
                           uint32_t half, __m256i (*isum)[2])
 {
     start_sums(format, n_rows, t, half, isum);
     UNROLL
     for (uint32_t part = 0; part < n_parts(format); part++) {
-        add_part(format, n_rows, codes, t, half, part, isum);
+        add_part(format, n_rows, group, t, half, part, isum);
     }
 }
 
 /* acc[r][v] += the minima of a half of a group, or of all of it, times the sums
  * of the rows. */
 SPECIALIZE void add_min(bt_pack_format_t format, uint32_t n_rows,
-                        bt_pack_group_t group, const q8_tile_t *t,
-                        uint32_t half, __m256 (*acc)[2])
+                        const uint8_t *group, const q8_tile_t *t, uint32_t half,
+                        __m256 (*acc)[2])
 {
-    const uint8_t *mins = group.mins + half * bt_pack_half_bytes(format);
+    const uint8_t *mins =
+        group + format.min_at + half * bt_pack_half_bytes(format);
 
     UNROLL
     for (uint32_t v = 0; v < 2; v++) {
-        const __m256 min = factors(format, mins, group.min_unit, t->v0 + v);
+        const __m256 min = factors(format, mins, t->v0 + v);
 
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
@@ -183,17 +162,18 @@ SPECIALIZE void add_min(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
-                          bt_pack_group_t group, const q8_tile_t *t,
-                          __m256 (*acc)[2])
+SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
+                          const q8_tile_t *t, __m256 (*acc)[2])
 {
+    const bt_pack_format_t format = bt_pack_format(pack);
+    const uint8_t *scales = group + format.scale_at;
     __m256 part[TILE_ROWS][2];
 
     UNROLL
     for (uint32_t half = 0; half < 2; half++) {
         __m256i isum[TILE_ROWS][2];
 
-        sum_codes(format, n_rows, group.codes, t, half, isum);
+        sum_codes(format, n_rows, group, t, half, isum);
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
             const __m256 x = _mm256_set1_ps(t->x[r * t->n_groups].scale[half]);
@@ -212,11 +192,10 @@ SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
         }
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
-            const __m256 scale =
-                factors(format,
-                        group.scales + (format.two ? half : 0) *
-                                           bt_pack_half_bytes(format),
-                        group.unit, t->v0 + v);
+            const __m256 scale = factors(
+                format,
+                scales + (format.two ? half : 0) * bt_pack_half_bytes(format),
+                t->v0 + v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -224,7 +203,7 @@ SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
             }
         }
     }
-    if (format.min) {
+    if (format.min_at != 0) {
         add_min(format, n_rows, group, t, 0, acc);
         if (format.two) {
             add_min(format, n_rows, group, t, 1, acc);
@@ -239,8 +218,8 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
 {
     bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
-    const bt_pack_format_t format = bt_pack_format(pack);
-    const uint8_t *block = w->data + panel * w->panel_bytes;
+    const uint8_t *group = w->data + panel * w->panel_bytes;
+    const size_t group_bytes = bt_pack_format(pack).bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t first = panel * BT_PANEL + h * HALF;
     float *out = job->out + (size_t)row * w->n_out + first;
@@ -260,14 +239,11 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
         acc[r][0] = _mm256_setzero_ps();
         acc[r][1] = _mm256_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
-        for (uint32_t i = 0; i < format.n_groups; i++) {
-            add_group(format, n_rows, bt_pack_group_at(format, block, i), &t,
-                      acc);
-            bt_ahead_ask(&ahead);
-            t.x++;
-        }
-        block += format.bytes;
+    for (uint32_t g = 0; g < n_groups; g++) {
+        add_group(pack, n_rows, group, &t, acc);
+        bt_ahead_ask(&ahead);
+        group += group_bytes;
+        t.x++;
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -283,8 +259,8 @@ SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
                              uint32_t panel)
 {
     const bt_weight_t *w = job->w;
-    const bt_pack_format_t format = bt_pack_format(pack);
-    const uint8_t *block = w->data + panel * w->panel_bytes;
+    const uint8_t *group = w->data + panel * w->panel_bytes;
+    const size_t group_bytes = bt_pack_format(pack).bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t left = w->n_out - panel * BT_PANEL;
     float *out = job->out + (size_t)panel * BT_PANEL;
@@ -299,17 +275,13 @@ SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
         acc[h][0] = _mm256_setzero_ps();
         acc[h][1] = _mm256_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
-        for (uint32_t i = 0; i < format.n_groups; i++) {
-            const bt_pack_group_t group = bt_pack_group_at(format, block, i);
-
-            UNROLL
-            for (uint32_t h = 0; h < 2; h++) {
-                add_group(format, 1, group, &t[h], &acc[h]);
-                t[h].x++;
-            }
+    for (uint32_t g = 0; g < n_groups; g++) {
+        UNROLL
+        for (uint32_t h = 0; h < 2; h++) {
+            add_group(pack, 1, group, &t[h], &acc[h]);
+            t[h].x++;
         }
-        block += format.bytes;
+        group += group_bytes;
     }
     store_sums(out, left, job->add, acc[0]);
     if (left > HALF) {

@@ -16,21 +16,11 @@
 
 /* Register v of the scales or minima at src. */
 SPECIALIZE __m512 factors(bt_pack_format_t format, const uint8_t *src,
-                          const float *unit, uint32_t v)
+                          uint32_t v)
 {
-    switch (format.factor) {
-    case BT_FACTOR_F16:
-        return _mm512_cvtph_ps(_mm256_load_si256((const void *)(src + 32 * v)));
-    case BT_FACTOR_BF16:
-        return _mm512_castsi512_ps(
-            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(
-                                  (const void *)(src + 32 * v))),
-                              16));
-    default:
-        return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
-                                 _mm_load_si128((const void *)(src + 16 * v)))),
-                             _mm512_load_ps(unit + 16 * v));
-    }
+    return format.f16 ? _mm512_cvtph_ps(
+                            _mm256_load_si256((const void *)(src + 32 * v)))
+                      : _mm512_load_ps((const void *)(src + 64 * v));
 }
 
 /* One row tile while it walks over the groups. */
@@ -47,85 +37,40 @@ SPECIALIZE __m512i start_of(bt_pack_format_t format, const bt_q8_group_t *x,
                               : _mm512_set1_epi32(x->start[half]);
 }
 
-/* Of 4 k, which a line has; of codes in two parts a line of the lower ones. */
-SPECIALIZE uint32_t steps_of_line(bt_pack_format_t format)
+/* The codes of 4 k: from bit `at` on in each byte of a line. */
+SPECIALIZE __m512i codes_of(bt_pack_format_t format, __m512i line, uint32_t at,
+                            __m512i book)
 {
-    return (format.bits == 8) ? 1 : (format.bits == 2) ? 4 : 2;
-}
-
-/* Each byte's bits moved up by n (down where it is negative), those of its
- * neighbour among them. */
-SPECIALIZE __m512i moved(__m512i x, int n)
-{
-    switch (n) {
-    case 4:
-        return _mm512_slli_epi16(x, 4);
-    case 3:
-        return _mm512_slli_epi16(x, 3);
-    case 2:
-        return _mm512_slli_epi16(x, 2);
-    case 1:
-        return _mm512_slli_epi16(x, 1);
-    case -1:
-        return _mm512_srli_epi16(x, 1);
-    case -2:
-        return _mm512_srli_epi16(x, 2);
-    case -3:
-        return _mm512_srli_epi16(x, 3);
-    case -4:
-        return _mm512_srli_epi16(x, 4);
-    case -6:
-        return _mm512_srli_epi16(x, 6);
-    default:
-        return x;
-    }
-}
-
-SPECIALIZE __m512i line_at(const uint8_t *codes, uint32_t i, uint32_t v)
-{
-    return _mm512_load_si512(codes + 128 * i + 64 * v);
-}
-
-/* Register v of the codes of the 4 k of a step, 8 of which are a group. */
-SPECIALIZE __m512i codes_of(bt_pack_format_t format, const uint8_t *codes,
-                            uint32_t step, uint32_t v, __m512i book)
-{
-    const uint32_t low = (format.bits > 4) ? 4 : format.bits;
-    const uint32_t high = format.bits - low;
-    __m512i x;
+    const __m512i low = _mm512_set1_epi8((char)((1u << format.bits) - 1u));
 
     if (format.bits == 8) {
-        return line_at(codes, step, v);
+        return line;
     }
-    x = moved(line_at(codes, step * low / 8, v), -(int)(step * low % 8));
-    x = _mm512_and_si512(x, _mm512_set1_epi8((char)((1u << low) - 1u)));
-    if (high > 0) {
-        const __m512i upper = moved(line_at(codes, 4 + step * high / 8, v),
-                                    4 - (int)(step * high % 8));
-
-        /* x | (upper & mask) */
-        x = _mm512_ternarylogic_epi32(
-            x, upper, _mm512_set1_epi8((char)(((1u << high) - 1u) << 4)), 0xf8);
-    }
-    return format.book ? _mm512_shuffle_epi8(book, x) : x;
+    line = (at == 2)   ? _mm512_srli_epi16(line, 2)
+           : (at == 4) ? _mm512_srli_epi16(line, 4)
+           : (at == 6) ? _mm512_srli_epi16(line, 6)
+                       : line;
+    line = _mm512_and_si512(line, low);
+    return format.book ? _mm512_shuffle_epi8(book, line) : line;
 }
 
-/* isum[r][v] += the codes of a line times those of the rows. */
+/* isum[r][v] += the codes of a line, of k from `first` on, times those of the
+ * rows. */
 SPECIALIZE void add_line(bt_pack_format_t format, uint32_t n_rows,
-                         const uint8_t *codes, const q8_tile_t *t, uint32_t i,
+                         const uint8_t *at, const q8_tile_t *t, uint32_t first,
                          uint32_t v, __m512i (*isum)[2])
 {
-    const uint32_t n_steps = steps_of_line(format);
+    const __m512i line = _mm512_load_si512(at);
 
     UNROLL
-    for (uint32_t step = i * n_steps; step < (i + 1) * n_steps; step++) {
-        const __m512i four = codes_of(format, codes, step, v, t->book);
+    for (uint32_t c = 0; c < 8 / format.bits; c++) {
+        const __m512i codes = codes_of(format, line, c * format.bits, t->book);
 
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
-            const int8_t *x = t->x[r * t->n_groups].code + 4 * step;
+            const int8_t *x = t->x[r * t->n_groups].code + first + 4 * c;
 
-            isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], four, word16(x));
+            isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], codes, word16(x));
         }
     }
 }
@@ -142,44 +87,49 @@ SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
 
 /* isum[r][v] = what of register v of a group belongs to the k of a half. */
 SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
-                          bt_pack_group_t group, const q8_tile_t *t,
+                          const uint8_t *group, const q8_tile_t *t,
                           uint32_t half, uint32_t v, __m512i (*isum)[2])
 {
-    const uint32_t n_lines = 4 / steps_of_line(format);
+    const uint32_t n_lines = format.bits / 2;
 
     start_sums(format, n_rows, t, half, v, isum);
     UNROLL
     for (uint32_t i = half * n_lines; i < (half + 1) * n_lines; i++) {
-        add_line(format, n_rows, group.codes, t, i, v, isum);
+        add_line(format, n_rows, group + 128 * i + 64 * v, t,
+                 32 / format.bits * i, v, isum);
     }
 }
 
-/* acc + the minima of register v times the sums of a row. */
-SPECIALIZE __m512 add_min(bt_pack_format_t format, bt_pack_group_t group,
+/* acc += the minima of register v times the sums of the rows. */
+SPECIALIZE __m512 add_min(bt_pack_format_t format, const uint8_t *group,
                           const bt_q8_group_t *x, uint32_t v, __m512 acc)
 {
-    if (!format.two) {
-        return _mm512_fmadd_ps(factors(format, group.mins, group.min_unit, v),
-                               _mm512_set1_ps(x->sum), acc);
+    const uint8_t *mins = group + format.min_at;
+
+    if (format.min_at == 0) {
+        return acc;
     }
-    acc = _mm512_fmadd_ps(factors(format, group.mins, group.min_unit, v),
-                          _mm512_set1_ps(x->sums[0]), acc);
-    return _mm512_fmadd_ps(factors(format,
-                                   group.mins + bt_pack_half_bytes(format),
-                                   group.min_unit, v),
-                           _mm512_set1_ps(x->sums[1]), acc);
+    if (!format.two) {
+        return _mm512_fmadd_ps(factors(format, mins, v), _mm512_set1_ps(x->sum),
+                               acc);
+    }
+    acc = _mm512_fmadd_ps(factors(format, mins, v), _mm512_set1_ps(x->sums[0]),
+                          acc);
+    return _mm512_fmadd_ps(
+        factors(format, mins + bt_pack_half_bytes(format), v),
+        _mm512_set1_ps(x->sums[1]), acc);
 }
 
 /* A group's two halves, times the scales of the rows; and with the weights'
  * scale, or each with its own. */
 SPECIALIZE void add_halves(bt_pack_format_t format, uint32_t n_rows,
-                           bt_pack_group_t group, const q8_tile_t *t,
-                           uint32_t v, __m512 (*acc)[2])
+                           const uint8_t *group, const q8_tile_t *t, uint32_t v,
+                           __m512 (*acc)[2])
 {
+    const uint8_t *scales = group + format.scale_at;
     const __m512 scale[2] = {
-        factors(format, group.scales, group.unit, v),
-        format.two ? factors(format, group.scales + bt_pack_half_bytes(format),
-                             group.unit, v)
+        factors(format, scales, v),
+        format.two ? factors(format, scales + bt_pack_half_bytes(format), v)
                    : _mm512_setzero_ps()};
     __m512i isum[BT_Q8_TILE_ROWS][2];
     __m512 part[BT_Q8_TILE_ROWS];
@@ -208,16 +158,16 @@ SPECIALIZE void add_halves(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
-                          bt_pack_group_t group, const q8_tile_t *t,
-                          __m512 (*acc)[2])
+SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
+                          const q8_tile_t *t, __m512 (*acc)[2])
 {
+    const bt_pack_format_t format = bt_pack_format(pack);
 
     UNROLL
     for (uint32_t v = 0; v < 2; v++) {
         add_halves(format, n_rows, group, t, v, acc);
         READ_AGAIN();
-        if (format.min) {
+        if (format.min_at != 0) {
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
                 acc[r][v] = add_min(format, group, &t->x[r * t->n_groups], v,
@@ -229,27 +179,29 @@ SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
 
 /* The sums of a half, of both registers in turns: see add_group_in_order(). */
 SPECIALIZE void sum_both(bt_pack_format_t format, uint32_t n_rows,
-                         bt_pack_group_t group, const q8_tile_t *t,
+                         const uint8_t *group, const q8_tile_t *t,
                          uint32_t half, __m512i (*isum)[2])
 {
-    const uint32_t n_lines = 8 / steps_of_line(format);
+    const uint32_t n_lines = format.bits;
 
     start_sums(format, n_rows, t, half, 0, isum);
     start_sums(format, n_rows, t, half, 1, isum);
     UNROLL
     for (uint32_t j = half * n_lines; j < (half + 1) * n_lines; j++) {
-        add_line(format, n_rows, group.codes, t, j / 2, j % 2, isum);
+        add_line(format, n_rows, group + 64 * j, t, 32 / format.bits * (j / 2),
+                 j % 2, isum);
     }
 }
 
 /* add_group() that reads the group from its first line to its last, as the
  * processor's own prefetcher likes it best: for so few rows that memory is the
  * limit and all sums fit into registers. */
-SPECIALIZE void add_group_in_order(bt_pack_format_t format, uint32_t n_rows,
-                                   bt_pack_group_t group, const q8_tile_t *t,
+SPECIALIZE void add_group_in_order(bt_pack_t pack, uint32_t n_rows,
+                                   const uint8_t *group, const q8_tile_t *t,
                                    __m512 (*acc)[2])
 {
-    const uint8_t *second = group.scales + bt_pack_half_bytes(format);
+    const bt_pack_format_t format = bt_pack_format(pack);
+    const uint8_t *scales = group + format.scale_at;
     __m512i isum[BT_Q8_TILE_ROWS][2];
     __m512 part[BT_Q8_TILE_ROWS][2];
 
@@ -271,16 +223,15 @@ SPECIALIZE void add_group_in_order(bt_pack_format_t format, uint32_t n_rows,
         __m512 sum = acc[i / 2][v];
 
         if (format.two) {
+            sum = _mm512_fmadd_ps(p, factors(format, scales, v), sum);
             sum = _mm512_fmadd_ps(
-                p, factors(format, group.scales, group.unit, v), sum);
-            sum = _mm512_fmadd_ps(_mm512_mul_ps(f, x1),
-                                  factors(format, second, group.unit, v), sum);
+                _mm512_mul_ps(f, x1),
+                factors(format, scales + bt_pack_half_bytes(format), v), sum);
         } else {
             sum = _mm512_fmadd_ps(_mm512_fmadd_ps(f, x1, p),
-                                  factors(format, group.scales, group.unit, v),
-                                  sum);
+                                  factors(format, scales, v), sum);
         }
-        acc[i / 2][v] = format.min ? add_min(format, group, x, v, sum) : sum;
+        acc[i / 2][v] = add_min(format, group, x, v, sum);
     }
 }
 
@@ -290,8 +241,8 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
 {
     bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
-    const bt_pack_format_t format = bt_pack_format(pack);
-    const uint8_t *block = w->data + panel * w->panel_bytes;
+    const uint8_t *group = w->data + panel * w->panel_bytes;
+    const size_t group_bytes = bt_pack_format(pack).bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t left = w->n_out - panel * BT_PANEL;
     float *out = job->out + (size_t)row * w->n_out + (size_t)panel * BT_PANEL;
@@ -313,21 +264,17 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
         acc[r][0] = _mm512_setzero_ps();
         acc[r][1] = _mm512_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
-        for (uint32_t i = 0; i < format.n_groups; i++) {
-            const bt_pack_group_t group = bt_pack_group_at(format, block, i);
-
-            if (n_rows <= IN_ORDER_ROWS) {
-                add_group_in_order(format, n_rows, group, &t, acc);
-            } else {
-                add_group(format, n_rows, group, &t, acc);
-            }
-            if (n_rows > 1) {
-                bt_ahead_ask(&ahead);
-            }
-            t.x++;
+    for (uint32_t g = 0; g < n_groups; g++) {
+        if (n_rows <= IN_ORDER_ROWS) {
+            add_group_in_order(pack, n_rows, group, &t, acc);
+        } else {
+            add_group(pack, n_rows, group, &t, acc);
         }
-        block += format.bytes;
+        if (n_rows > 1) {
+            bt_ahead_ask(&ahead);
+        }
+        group += group_bytes;
+        t.x++;
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {

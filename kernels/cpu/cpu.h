@@ -11,8 +11,10 @@
  *     F32, F16                elem[k][32]
  *     BF16    pairs of k      elem[k / 2][32][k % 2], a last k without a
  *                             partner has 0
- *     quantized               blocks of 1 or 8 groups of 32 k: see
- *                             bt_pack_format_t
+ *     b bits  groups of 32 k  u8 code[b][32][4], scale[1 or 2][32]
+ *     (2, 4, 8)               (, min[1 or 2][32])
+ *                             byte (i, o, j) has k = 32i/b + 4c + j in its bits
+ *                             from cb on, c = 0 .. 8/b - 1
  *
  * Codes are unsigned, as the dot product instructions want them: the pack's
  * bias (bt_pack_format()) is added. Those of a *book* are indices of 16 codes,
@@ -77,21 +79,19 @@ typedef enum bt_pack {
     BT_PACK_F32,
     BT_PACK_F16,
     BT_PACK_BF16,
-    BT_PACK_TERNARY, /**< TQ1_0, TQ2_0 */
-    BT_PACK_Q2_K,
-    BT_PACK_Q4_0,
-    BT_PACK_Q4_1,
-    BT_PACK_Q4_K,
-    BT_PACK_Q5_0,
-    BT_PACK_Q5_1,
-    BT_PACK_Q5_K,
-    BT_PACK_Q6_K,
-    BT_PACK_Q8_0,
-    BT_PACK_BOOK,           /**< IQ4_NL */
-    BT_PACK_BOOK_BF16,      /**< MXFP4 */
-    BT_PACK_BOOK_TWO,       /**< NVFP4 */
-    BT_PACK_BOOK_STEPS,     /**< IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S, IQ4_XS */
-    BT_PACK_BOOK_TWO_STEPS, /**< Q3_K, IQ1_M, IQ2_XS, IQ2_S */
+    BT_PACK_Q2,           /**< 2 bits, biased by 1; f16 scale (TQ1_0, TQ2_0) */
+    BT_PACK_Q2_TWO_MIN,   /**< 2 bits; two f32 scales and minima (Q2_K) */
+    BT_PACK_Q4_0,         /**< 4 bits, biased by 8; f16 scale */
+    BT_PACK_Q4_1,         /**< 4 bits; f16 scale and min */
+    BT_PACK_Q4_F32,       /**< 4 bits; f32 scale and min (Q4_K) */
+    BT_PACK_BOOK,         /**< 4 bits of a book; f16 scale (IQ4_NL) */
+    BT_PACK_BOOK_TWO,     /**< two f16 scales: k 0..15, 16..31 (NVFP4) */
+    BT_PACK_BOOK_F32,     /**< f32 scale (IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S,
+                               IQ4_XS, MXFP4) */
+    BT_PACK_BOOK_TWO_F32, /**< two f32 scales (Q3_K, IQ1_M, IQ2_XS, IQ2_S) */
+    BT_PACK_Q8,           /**< 8 bits; f16 scale (Q5_0, Q8_0) */
+    BT_PACK_Q8_MIN,       /**< 8 bits; f32 scale and min (Q5_1, Q5_K) */
+    BT_PACK_Q8_TWO,       /**< 8 bits; two f32 scales (Q6_K) */
 } bt_pack_t;
 
 struct bt_weight {
@@ -106,84 +106,17 @@ struct bt_weight {
     uint8_t book[BT_QUANT_BOOK]; /**< codes + bias; of packs with a book */
 };
 
-/** What a scale or minimum of a lane is. */
-typedef enum bt_pack_factor {
-    BT_FACTOR_F16,
-    BT_FACTOR_BF16,
-    BT_FACTOR_STEPS, /**< i8, times an f32 of 8 groups, the unit */
-} bt_pack_factor_t;
-
-/**
- * What a pack is, and where the pieces of a block of a quantized panel are, in
- * bytes from its start. A block of one group:
- *
- *     u8 code[bits][32][4], scale[1 or 2][32] (, min[1 or 2][32])
- *
- * Of 8 groups, with steps for factors:
- *
- *     f32 unit[32] (, min_unit[32]), scale[8][1 or 2][32] (, min[8][1 or
- * 2][32]), u8 code[8][bits][32][4]
- *
- * With 2, 4 or 8 bits, byte (i, o, j) has k = 32i/bits + 4c + j in its bits
- * from bits * c on, c = 0 .. 8/bits - 1. With 5 or 6 the first four lines have
- * their lower 4 bits so, and the others, as with 1 or 2 bits, the upper ones.
- */
+/** Where the pieces of one group of a panel are, in bytes from its start. */
 typedef struct bt_pack_format {
     uint32_t bits;     /**< of a code, or of a dense element */
+    uint32_t scale_at; /**< 0 for dense */
+    uint32_t min_at;   /**< 0 where there is none */
+    uint32_t bytes;    /**< of the group (dense: of 32 k too) */
     uint32_t bias;     /**< added to codes, which makes them unsigned */
-    uint32_t n_groups; /**< of a block: 1 or 8; 0: dense */
-    uint32_t bytes;    /**< of a block */
-    bt_pack_factor_t factor;
-    bool two;  /**< factors of k 0 .. 15, then of 16 .. 31 */
-    bool min;  /**< there are minima */
-    bool book; /**< codes are indices of bt_weight.book */
-    uint32_t code_at;
-    uint32_t scale_at;
-    uint32_t min_at;
-    uint32_t min_unit_at; /**< the unit is at 0 */
+    bool f16;          /**< scales and minima: the file's own f16; else f32 */
+    bool two;          /**< scales and minima of k 0 .. 15, then of 16 .. 31 */
+    bool book;         /**< codes are indices of bt_weight.book */
 } bt_pack_format_t;
-
-/** Bytes of the scales, or minima, of one half of a group. */
-static inline uint32_t bt_pack_half_bytes(bt_pack_format_t format)
-{
-    return (format.factor == BT_FACTOR_STEPS) ? BT_PANEL : 2 * BT_PANEL;
-}
-
-/** Bytes of the scales, or minima, of a group. */
-static inline uint32_t bt_pack_factor_bytes(bt_pack_format_t format)
-{
-    return bt_pack_half_bytes(format) * (format.two ? 2u : 1u);
-}
-
-/** Bytes of the codes of a group. */
-static inline uint32_t bt_pack_code_bytes(bt_pack_format_t format)
-{
-    return format.bits * (BT_QUANT_GROUP / 8) * BT_PANEL;
-}
-
-/** The format whose places are not set yet, with them. */
-static inline bt_pack_format_t bt_pack_placed(bt_pack_format_t f)
-{
-    const uint32_t units = (f.min ? 2u : 1u) * 4u * BT_PANEL;
-    uint32_t factors;
-
-    f.n_groups = (f.factor == BT_FACTOR_STEPS) ? 8 : 1;
-    factors = f.n_groups * bt_pack_factor_bytes(f);
-    f.min_unit_at = 4 * BT_PANEL;
-    f.scale_at = (f.factor == BT_FACTOR_STEPS) ? units : bt_pack_code_bytes(f);
-    f.min_at = f.scale_at + factors;
-    f.bytes = f.scale_at + (f.min ? 2u : 1u) * factors;
-    if (f.factor == BT_FACTOR_STEPS) {
-        f.code_at = f.bytes;
-        f.bytes += f.n_groups * bt_pack_code_bytes(f);
-    }
-    return f;
-}
-
-#define BT_PACK_QUANT(...) bt_pack_placed((bt_pack_format_t){__VA_ARGS__})
-#define BT_PACK_STEPS(...) BT_PACK_QUANT(.factor = BT_FACTOR_STEPS, __VA_ARGS__)
-#define BT_PACK_OF_BOOK(...) \
-    BT_PACK_QUANT(.bits = 4, .bias = 128, .book = true, __VA_ARGS__)
 
 /** With a constant pack it vanishes: the tiers' functions are specialized. */
 static inline bt_pack_format_t bt_pack_format(bt_pack_t pack)
@@ -191,63 +124,81 @@ static inline bt_pack_format_t bt_pack_format(bt_pack_t pack)
     switch (pack) {
     case BT_PACK_F16:
     case BT_PACK_BF16:
-        return (bt_pack_format_t){.bits = 16};
-    case BT_PACK_TERNARY:
-        return BT_PACK_QUANT(.bits = 2, .bias = 1);
-    case BT_PACK_Q2_K:
-        return BT_PACK_STEPS(.bits = 2, .two = true, .min = true);
+        return (bt_pack_format_t){.bits = 16, .bytes = 2048};
     case BT_PACK_Q4_0:
-        return BT_PACK_QUANT(.bits = 4, .bias = 8);
+        return (bt_pack_format_t){
+            .bits = 4, .scale_at = 512, .bytes = 576, .bias = 8, .f16 = true};
     case BT_PACK_Q4_1:
-        return BT_PACK_QUANT(.bits = 4, .min = true);
-    case BT_PACK_Q4_K:
-        return BT_PACK_STEPS(.bits = 4, .min = true);
-    case BT_PACK_Q5_0:
-        return BT_PACK_QUANT(.bits = 5, .bias = 16);
-    case BT_PACK_Q5_1:
-        return BT_PACK_QUANT(.bits = 5, .min = true);
-    case BT_PACK_Q5_K:
-        return BT_PACK_STEPS(.bits = 5, .min = true);
-    case BT_PACK_Q6_K:
-        return BT_PACK_STEPS(.bits = 6, .bias = 32, .two = true);
-    case BT_PACK_Q8_0:
-        return BT_PACK_QUANT(.bits = 8, .bias = 128);
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .min_at = 576,
+                                  .bytes = 640,
+                                  .f16 = true};
+    case BT_PACK_Q4_F32:
+        return (bt_pack_format_t){
+            .bits = 4, .scale_at = 512, .min_at = 640, .bytes = 768};
     case BT_PACK_BOOK:
-        return BT_PACK_OF_BOOK(.factor = BT_FACTOR_F16);
-    case BT_PACK_BOOK_BF16:
-        return BT_PACK_OF_BOOK(.factor = BT_FACTOR_BF16);
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .bytes = 576,
+                                  .bias = 128,
+                                  .f16 = true,
+                                  .book = true};
     case BT_PACK_BOOK_TWO:
-        return BT_PACK_OF_BOOK(.two = true);
-    case BT_PACK_BOOK_STEPS:
-        return BT_PACK_OF_BOOK(.factor = BT_FACTOR_STEPS);
-    case BT_PACK_BOOK_TWO_STEPS:
-        return BT_PACK_OF_BOOK(.factor = BT_FACTOR_STEPS, .two = true);
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .bytes = 640,
+                                  .bias = 128,
+                                  .f16 = true,
+                                  .two = true,
+                                  .book = true};
+    case BT_PACK_BOOK_F32:
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .bytes = 640,
+                                  .bias = 128,
+                                  .book = true};
+    case BT_PACK_BOOK_TWO_F32:
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .bytes = 768,
+                                  .bias = 128,
+                                  .two = true,
+                                  .book = true};
+    case BT_PACK_Q2:
+        return (bt_pack_format_t){
+            .bits = 2, .scale_at = 256, .bytes = 320, .bias = 1, .f16 = true};
+    case BT_PACK_Q2_TWO_MIN:
+        return (bt_pack_format_t){.bits = 2,
+                                  .scale_at = 256,
+                                  .min_at = 512,
+                                  .bytes = 768,
+                                  .two = true};
+    case BT_PACK_Q8:
+        return (bt_pack_format_t){.bits = 8,
+                                  .scale_at = 1024,
+                                  .bytes = 1088,
+                                  .bias = 128,
+                                  .f16 = true};
+    case BT_PACK_Q8_MIN:
+        return (bt_pack_format_t){
+            .bits = 8, .scale_at = 1024, .min_at = 1152, .bytes = 1280};
+    case BT_PACK_Q8_TWO:
+        return (bt_pack_format_t){.bits = 8,
+                                  .scale_at = 1024,
+                                  .bytes = 1280,
+                                  .bias = 32,
+                                  .two = true};
     case BT_PACK_F32:
     default:
-        return (bt_pack_format_t){.bits = 32};
+        return (bt_pack_format_t){.bits = 32, .bytes = 4096};
     }
 }
 
-/** One group of a quantized panel: where its pieces are. */
-typedef struct bt_pack_group {
-    const uint8_t *codes;
-    const uint8_t *scales;
-    const uint8_t *mins;
-    const float *unit;     /**< of steps */
-    const float *min_unit; /**< the same */
-} bt_pack_group_t;
-
-/** Group @a i of the block at @a block. */
-static inline bt_pack_group_t bt_pack_group_at(bt_pack_format_t format,
-                                               const uint8_t *block, uint32_t i)
+/** Bytes of the scales, or minima, of one half of a group. */
+static inline uint32_t bt_pack_half_bytes(bt_pack_format_t format)
 {
-    return (bt_pack_group_t){
-        .codes = block + format.code_at + i * bt_pack_code_bytes(format),
-        .scales = block + format.scale_at + i * bt_pack_factor_bytes(format),
-        .mins = block + format.min_at + i * bt_pack_factor_bytes(format),
-        .unit = (const void *)block,
-        .min_unit = (const void *)(block + format.min_unit_at),
-    };
+    return format.f16 ? 2 * BT_PANEL : 4 * BT_PANEL;
 }
 
 /** Values of group @a g (32 k, fewer at the end of a dense row) of @a panel:

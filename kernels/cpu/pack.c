@@ -13,31 +13,19 @@ static bt_pack_t pack_of_type(bt_ktype_t type)
         return BT_PACK_F16;
     case BT_KTYPE_BF16:
         return BT_PACK_BF16;
-    case BT_KTYPE_TQ1_0:
-    case BT_KTYPE_TQ2_0:
-        return BT_PACK_TERNARY;
-    case BT_KTYPE_Q2_K:
-        return BT_PACK_Q2_K;
     case BT_KTYPE_Q4_0:
         return BT_PACK_Q4_0;
     case BT_KTYPE_Q4_1:
         return BT_PACK_Q4_1;
     case BT_KTYPE_Q4_K:
-        return BT_PACK_Q4_K;
-    case BT_KTYPE_Q5_0:
-        return BT_PACK_Q5_0;
-    case BT_KTYPE_Q5_1:
-        return BT_PACK_Q5_1;
-    case BT_KTYPE_Q5_K:
-        return BT_PACK_Q5_K;
-    case BT_KTYPE_Q6_K:
-        return BT_PACK_Q6_K;
-    case BT_KTYPE_Q8_0:
-        return BT_PACK_Q8_0;
+        return BT_PACK_Q4_F32;
+    case BT_KTYPE_TQ1_0:
+    case BT_KTYPE_TQ2_0:
+        return BT_PACK_Q2;
+    case BT_KTYPE_Q2_K:
+        return BT_PACK_Q2_TWO_MIN;
     case BT_KTYPE_IQ4_NL:
         return BT_PACK_BOOK;
-    case BT_KTYPE_MXFP4:
-        return BT_PACK_BOOK_BF16;
     case BT_KTYPE_NVFP4:
         return BT_PACK_BOOK_TWO;
     case BT_KTYPE_IQ1_S:
@@ -45,21 +33,25 @@ static bt_pack_t pack_of_type(bt_ktype_t type)
     case BT_KTYPE_IQ3_XXS:
     case BT_KTYPE_IQ3_S:
     case BT_KTYPE_IQ4_XS:
-        return BT_PACK_BOOK_STEPS;
+    case BT_KTYPE_MXFP4:
+        return BT_PACK_BOOK_F32;
     case BT_KTYPE_Q3_K:
     case BT_KTYPE_IQ1_M:
     case BT_KTYPE_IQ2_XS:
     case BT_KTYPE_IQ2_S:
-        return BT_PACK_BOOK_TWO_STEPS;
+        return BT_PACK_BOOK_TWO_F32;
+    case BT_KTYPE_Q5_0:
+    case BT_KTYPE_Q8_0:
+        return BT_PACK_Q8;
+    case BT_KTYPE_Q5_1:
+    case BT_KTYPE_Q5_K:
+        return BT_PACK_Q8_MIN;
+    case BT_KTYPE_Q6_K:
+        return BT_PACK_Q8_TWO;
     case BT_KTYPE_F32:
     default:
         return BT_PACK_F32;
     }
-}
-
-static bool is_dense(bt_pack_t pack)
-{
-    return bt_pack_format(pack).n_groups == 0;
 }
 
 static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
@@ -67,10 +59,10 @@ static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
     const bt_pack_format_t format = bt_pack_format(pack);
 
     /* A dense row may end inside a group, but inside no pair. */
-    return is_dense(pack)
+    return (format.scale_at == 0)
                ? (n_in + (size_t)(pack == BT_PACK_BF16) * (n_in % 2)) *
                      BT_PANEL * format.bits / 8
-               : (size_t)n_in / BT_QUANT_GROUP / format.n_groups * format.bytes;
+               : (size_t)n_in / BT_QUANT_GROUP * format.bytes;
 }
 
 size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
@@ -115,73 +107,36 @@ static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
     }
 }
 
-/* Bits of k of a group: the byte that they are in, of @a lane, and from which
- * bit on. */
-typedef struct bits_place {
+/* The bits of k of a group: the byte that they are in, of @a lane, and from
+ * which bit on. */
+typedef struct place {
     size_t byte;
     uint32_t shift;
-} bits_place_t;
+} place_t;
 
-/* Of a code's lower bits (@a high: of those from the fifth on): @a bits in the
- * lines from @a first on. */
-static bits_place_t place_in_lines(uint32_t first, uint32_t bits, uint32_t k,
-                                   uint32_t lane)
+static place_t place_of(const bt_pack_format_t *format, uint32_t k,
+                        uint32_t lane)
 {
-    const uint32_t per_line = 32 / bits; /* k of one line of bytes */
+    const uint32_t per_line = 32 / format->bits; /* k of one line of bytes */
 
-    return (bits_place_t){
-        .byte = ((size_t)(first + k / per_line) * BT_PANEL + lane) * 4 + k % 4,
-        .shift = k % per_line / 4 * bits,
+    return (place_t){
+        .byte = ((size_t)(k / per_line) * BT_PANEL + lane) * 4 + k % 4,
+        .shift = k % per_line / 4 * format->bits,
     };
 }
 
-static uint32_t low_bits(const bt_pack_format_t *format)
-{
-    return ((format->bits == 5) || (format->bits == 6)) ? 4 : format->bits;
-}
-
-static void write_code(const bt_pack_format_t *format, uint8_t *codes,
-                       uint32_t k, uint32_t lane, uint32_t code)
-{
-    const uint32_t low = low_bits(format);
-    const bits_place_t at = place_in_lines(0, low, k, lane);
-
-    codes[at.byte] |= (uint8_t)((code & ((1u << low) - 1)) << at.shift);
-    if (low < format->bits) {
-        const bits_place_t high = place_in_lines(4, format->bits - 4, k, lane);
-
-        codes[high.byte] |= (uint8_t)(code >> 4 << high.shift);
-    }
-}
-
-static uint32_t read_code(const bt_pack_format_t *format, const uint8_t *codes,
-                          uint32_t k, uint32_t lane)
-{
-    const uint32_t low = low_bits(format);
-    const bits_place_t at = place_in_lines(0, low, k, lane);
-    uint32_t code = ((uint32_t)codes[at.byte] >> at.shift) & ((1u << low) - 1);
-
-    if (low < format->bits) {
-        const uint32_t n_high = format->bits - 4;
-        const bits_place_t high = place_in_lines(4, n_high, k, lane);
-
-        code |=
-            (((uint32_t)codes[high.byte] >> high.shift) & ((1u << n_high) - 1))
-            << 4;
-    }
-    return code;
-}
-
-/* codes is zero where @a lane has its own. */
+/* dst is zero where @a lane has its codes. */
 static void pack_codes(const bt_pack_format_t *format, const uint8_t *indices,
-                       const bt_quant_group_t *group, uint8_t *codes,
+                       const bt_quant_group_t *group, uint8_t *dst,
                        uint32_t lane)
 {
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
+        const place_t place = place_of(format, k, lane);
         const uint8_t code =
             (uint8_t)((uint32_t)(int32_t)group->code[k] + format->bias);
 
-        write_code(format, codes, k, lane, format->book ? indices[code] : code);
+        dst[place.byte] |=
+            (uint8_t)((format->book ? indices[code] : code) << place.shift);
     }
 }
 
@@ -194,22 +149,19 @@ static void invert_book(const uint8_t *book, uint8_t *indices)
     }
 }
 
-/* A lane's scales or minima of both halves; f16 and bf16 where they came as
- * such, so that nothing is rounded. */
+/* A lane's scales or minima of both halves; f16 where they came as such. */
 static void pack_factors(const bt_pack_format_t *format, const float *factors,
-                         const int8_t *steps, uint8_t *dst, uint32_t lane)
+                         uint8_t *dst, uint32_t lane)
 {
     for (uint32_t h = 0; h < (format->two ? 2u : 1u); h++) {
+        const uint16_t half = bt_f32_to_f16(factors[h]);
         uint8_t *at = dst + (size_t)h * bt_pack_half_bytes(*format);
-        uint16_t half;
 
-        if (format->factor == BT_FACTOR_STEPS) {
-            at[lane] = (uint8_t)steps[h];
-            continue;
+        if (format->f16) {
+            memcpy(at + (size_t)lane * 2, &half, sizeof(half));
+        } else {
+            memcpy(at + (size_t)lane * 4, &factors[h], sizeof(*factors));
         }
-        half = (format->factor == BT_FACTOR_F16) ? bt_f32_to_f16(factors[h])
-                                                 : bt_f32_to_bf16(factors[h]);
-        memcpy(at + (size_t)lane * 2, &half, sizeof(half));
     }
 }
 
@@ -222,27 +174,13 @@ static void pack_quant_row(const bt_weight_t *w, const uint8_t *row,
 
     invert_book(w->book, indices);
     for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
-        uint8_t *block = panel + (size_t)(g / format.n_groups) * format.bytes;
-        const uint32_t i = g % format.n_groups;
-        const size_t factors_at = (size_t)i * bt_pack_factor_bytes(format);
+        uint8_t *dst = panel + (size_t)g * format.bytes;
 
         bt_quant_group_read(w->type, row, g, &group);
-        pack_codes(&format, indices, &group,
-                   block + format.code_at +
-                       (size_t)i * bt_pack_code_bytes(format),
-                   lane);
-        pack_factors(&format, group.scale, group.step,
-                     block + format.scale_at + factors_at, lane);
-        if (format.min) {
-            pack_factors(&format, group.min, group.min_step,
-                         block + format.min_at + factors_at, lane);
-        }
-        if (format.factor == BT_FACTOR_STEPS) { /* of all groups the same */
-            memcpy(block + (size_t)lane * 4, &group.unit, 4);
-            if (format.min) {
-                memcpy(block + format.min_unit_at + (size_t)lane * 4,
-                       &group.min_unit, 4);
-            }
+        pack_codes(&format, indices, &group, dst, lane);
+        pack_factors(&format, group.scale, dst + format.scale_at, lane);
+        if (format.min_at != 0) {
+            pack_factors(&format, group.min, dst + format.min_at, lane);
         }
     }
 }
@@ -264,7 +202,7 @@ static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
             if (o >= w->n_out) {
                 break;
             }
-            if (is_dense(w->pack)) {
+            if (bt_pack_format(w->pack).scale_at == 0) {
                 pack_dense_row(w, row, panel, lane);
             } else {
                 pack_quant_row(w, row, panel, lane);
@@ -359,6 +297,14 @@ void bt_pack_destroy(bt_weight_t *weight)
     }
 }
 
+static float load_f32(const uint8_t *p, uint32_t index)
+{
+    float value;
+
+    memcpy(&value, p + (size_t)index * 4, sizeof(value));
+    return value;
+}
+
 static uint16_t load_u16(const uint8_t *p, uint32_t index)
 {
     uint16_t value;
@@ -382,31 +328,23 @@ static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
     return (pack == BT_PACK_F16) ? bt_f16_to_f32(half) : bt_bf16_to_f32(half);
 }
 
-static float read_factor(bt_pack_format_t format, const uint8_t *p,
-                         const float *unit, uint32_t lane)
+static float read_factor(const bt_pack_format_t *format, const uint8_t *p,
+                         uint32_t lane)
 {
-    switch (format.factor) {
-    case BT_FACTOR_F16:
-        return bt_f16_to_f32(load_u16(p, lane));
-    case BT_FACTOR_BF16:
-        return bt_bf16_to_f32(load_u16(p, lane));
-    default:
-        return unit[lane] * (float)(int8_t)p[lane];
-    }
+    return format->f16 ? bt_f16_to_f32(load_u16(p, lane)) : load_f32(p, lane);
 }
 
 void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         uint32_t lane, bt_quant_group_t *group)
 {
     const bt_pack_format_t format = bt_pack_format(w->pack);
-    const bt_pack_group_t at =
-        bt_pack_group_at(format,
-                         w->data + panel * w->panel_bytes +
-                             (size_t)(g / format.n_groups) * format.bytes,
-                         g % format.n_groups);
+    const uint8_t *src =
+        w->data + panel * w->panel_bytes + (size_t)g * format.bytes;
 
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-        uint32_t code = read_code(&format, at.codes, k, lane);
+        const place_t place = place_of(&format, k, lane);
+        uint32_t code = ((uint32_t)src[place.byte] >> place.shift) &
+                        (255u >> (8 - format.bits));
 
         code = format.book ? w->book[code] : code;
         group->code[k] = (int8_t)((int)code - (int)format.bias);
@@ -415,10 +353,12 @@ void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
         const size_t half =
             format.two ? (size_t)h * bt_pack_half_bytes(format) : 0;
 
-        group->scale[h] = read_factor(format, at.scales + half, at.unit, lane);
+        group->scale[h] =
+            read_factor(&format, src + format.scale_at + half, lane);
         group->min[h] =
-            format.min ? read_factor(format, at.mins + half, at.min_unit, lane)
-                       : -0.0f;
+            (format.min_at == 0)
+                ? -0.0f
+                : read_factor(&format, src + format.min_at + half, lane);
     }
 }
 
@@ -440,7 +380,7 @@ void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
 {
     const uint8_t *data = w->data + panel * w->panel_bytes;
 
-    if (is_dense(w->pack)) {
+    if (bt_pack_format(w->pack).scale_at == 0) {
         uint32_t first = g * BT_QUANT_GROUP;
         uint32_t n = w->n_in - first;
 
@@ -461,7 +401,7 @@ void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out)
     const uint8_t *data = w->data + row / BT_PANEL * w->panel_bytes;
     uint32_t lane = row % BT_PANEL;
 
-    if (is_dense(w->pack)) {
+    if (bt_pack_format(w->pack).scale_at == 0) {
         for (size_t k = 0; k < w->n_in; k++) {
             out[k] = read_dense(w->pack, data, k, lane);
         }

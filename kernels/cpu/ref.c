@@ -107,10 +107,10 @@ static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
             acc = fmaf(fmaf(isum[1], x->scale[1], isum[0] * x->scale[0]),
                        group.scale[0], acc);
         }
-        if (format.min && format.two) {
+        if ((format.min_at != 0) && format.two) {
             acc = fmaf(group.min[0], x->sums[0], acc);
             acc = fmaf(group.min[1], x->sums[1], acc);
-        } else if (format.min) {
+        } else if (format.min_at != 0) {
             acc = fmaf(group.min[0], x->sum, acc);
         }
     }

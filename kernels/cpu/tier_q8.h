@@ -13,50 +13,41 @@ SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
 void TIER(matmul_q8)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end)
 {
     switch (job->w->pack) {
-    case BT_PACK_TERNARY:
-        panels(BT_PACK_TERNARY, job, begin, end);
-        break;
-    case BT_PACK_Q2_K:
-        panels(BT_PACK_Q2_K, job, begin, end);
-        break;
     case BT_PACK_Q4_0:
         panels(BT_PACK_Q4_0, job, begin, end);
         break;
     case BT_PACK_Q4_1:
         panels(BT_PACK_Q4_1, job, begin, end);
         break;
-    case BT_PACK_Q4_K:
-        panels(BT_PACK_Q4_K, job, begin, end);
+    case BT_PACK_Q4_F32:
+        panels(BT_PACK_Q4_F32, job, begin, end);
         break;
-    case BT_PACK_Q5_0:
-        panels(BT_PACK_Q5_0, job, begin, end);
+    case BT_PACK_Q2:
+        panels(BT_PACK_Q2, job, begin, end);
         break;
-    case BT_PACK_Q5_1:
-        panels(BT_PACK_Q5_1, job, begin, end);
-        break;
-    case BT_PACK_Q5_K:
-        panels(BT_PACK_Q5_K, job, begin, end);
-        break;
-    case BT_PACK_Q6_K:
-        panels(BT_PACK_Q6_K, job, begin, end);
+    case BT_PACK_Q2_TWO_MIN:
+        panels(BT_PACK_Q2_TWO_MIN, job, begin, end);
         break;
     case BT_PACK_BOOK:
         panels(BT_PACK_BOOK, job, begin, end);
         break;
-    case BT_PACK_BOOK_BF16:
-        panels(BT_PACK_BOOK_BF16, job, begin, end);
-        break;
     case BT_PACK_BOOK_TWO:
         panels(BT_PACK_BOOK_TWO, job, begin, end);
         break;
-    case BT_PACK_BOOK_STEPS:
-        panels(BT_PACK_BOOK_STEPS, job, begin, end);
+    case BT_PACK_BOOK_F32:
+        panels(BT_PACK_BOOK_F32, job, begin, end);
         break;
-    case BT_PACK_BOOK_TWO_STEPS:
-        panels(BT_PACK_BOOK_TWO_STEPS, job, begin, end);
+    case BT_PACK_BOOK_TWO_F32:
+        panels(BT_PACK_BOOK_TWO_F32, job, begin, end);
+        break;
+    case BT_PACK_Q8_MIN:
+        panels(BT_PACK_Q8_MIN, job, begin, end);
+        break;
+    case BT_PACK_Q8_TWO:
+        panels(BT_PACK_Q8_TWO, job, begin, end);
         break;
     default:
-        panels(BT_PACK_Q8_0, job, begin, end);
+        panels(BT_PACK_Q8, job, begin, end);
         break;
     }
 }

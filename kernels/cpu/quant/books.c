@@ -55,7 +55,7 @@ void bt_read_iq4_xs(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     const uint32_t high = ((uint32_t)bt_read_u16(block + 2) >> (2 * j)) & 3u;
     const int scale = (int)(low | high << 4) - 32;
 
-    bt_group_steps(group, bt_read_f16(block), scale);
+    bt_group_scale(group, bt_read_f16(block) * (float)scale);
     read_indices(bt_book_iq4, block + 8 + (size_t)j * 16, 16, group->code);
 }
 

@@ -26,12 +26,6 @@ typedef struct bt_quant_group {
     int8_t code[BT_QUANT_GROUP];
     float scale[2]; /**< of codes 0..15 and 16..31 */
     float min[2];   /**< -0.0, the neutral element of +, where none */
-    /* Of types with blocks of 256, the IQ and K ones: what these are
-     * products of. A unit is one number for the block. */
-    float unit;
-    float min_unit;
-    int8_t step[2];     /**< scale = unit * step */
-    int8_t min_step[2]; /**< min = min_unit * min_step, where there is one */
 } bt_quant_group_t;
 
 /** Read group @a index (32 elements) of a row that begins at @a row.
