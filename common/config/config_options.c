@@ -83,13 +83,17 @@
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
     MODELS("model", ALL, model,
-           "Model file (GGUF) to serve, and the name under which clients find "
-           "it (without spaces and / \" \\ , =); no name: that of the file, "
-           "without .gguf. baton serve and the router take up to 16: the "
+           "Model file (GGUF) to serve, or the name of one that ./baton list "
+           "shows, and the name under which clients find "
+           "it (without spaces and / \" \\ , =); no name: that of the list or of "
+           "the file, without .gguf. baton serve and the router take up to 16: the "
            "option again for each, a line for each in a file, a semicolon "
            "between them in BATON_MODEL"),
     TEXT("model-name", "NAME", "", ALL, model_name,
          "Name of the model (the first one) where --model gives none"),
+    TEXT("models-dir", "DIR", "", ALL, models_dir,
+         "Folder of models, where --model NAME looks; empty: "
+         "$XDG_CACHE_HOME/baton (~/.cache/baton)"),
     COUNT("prefill", "1", 0, 256, "workers", S, prefill,
           "Prefill workers to start for each model; 0 only with "
           "--local-prefill on"),
