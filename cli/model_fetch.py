@@ -200,7 +200,9 @@ class Fetch:
             time.sleep(pause)
 
     def _explain(self, error, file):
-        host = urlsplit(error.url or file.url).netloc
+        host = urlsplit(error.url or file.url).netloc or urlsplit(file.url).netloc
+        if 300 <= error.code < 400:
+            return f"{host} sends us to {shown(error.headers.get('Location', '?'))}, which is not safe"
         if error.code in (401, 403):
             return (f"{host} refuses {file.name} (HTTP {error.code})"
                     + ("" if self.web.token else "; HF_TOKEN says who asks, where that is needed"))
