@@ -178,23 +178,32 @@ out:
     }
 }
 
-void bt_config_pulled_hint(const char *models_dir_option, const char *word,
-                           char *out, size_t out_bytes)
+/* "; did you mean X?" of the folder's, or "". What is plainly a path is none of
+ * them: *is_path_p. */
+static void near_text(const char *models_dir_option, const char *word,
+                      char *out, size_t out_bytes, bool *is_path_p)
 {
     char near[BT_CONFIG_MODEL_NAME_BYTES] = "";
     char dir[PATH_MAX];
 
     out[0] = '\0';
-    if ((access(word, F_OK) == 0) || (word[0] == '/') || (word[0] == '.') ||
-        ends_with_suffix(word)) {
-        return; /* it is a path */
-    }
-    if (models_dir(models_dir_option, dir) == BT_OK) {
+    *is_path_p = (access(word, F_OK) == 0) || (word[0] == '/') ||
+                 (word[0] == '.') || ends_with_suffix(word);
+    if (!*is_path_p && (models_dir(models_dir_option, dir) == BT_OK)) {
         nearest(dir, word, near);
     }
     if (near[0] != '\0') {
         snprintf(out, out_bytes, "; did you mean %s?", near);
-    } else {
+    }
+}
+
+void bt_config_pulled_hint(const char *models_dir_option, const char *word,
+                           char *out, size_t out_bytes)
+{
+    bool is_path;
+
+    near_text(models_dir_option, word, out, out_bytes, &is_path);
+    if (!is_path && (out[0] == '\0')) {
         snprintf(out, out_bytes,
                  "; ./baton list shows the models that are here, ./baton pull "
                  "fetches others");
@@ -209,6 +218,7 @@ bt_status_t bt_config_pulled_resolve(bt_config_store_t *store)
     for (uint32_t i = 0; i < c->n_models; i++) {
         bt_config_model_t *const model = &c->models[i];
         bt_status_t status;
+        bool is_path;
 
         if (access(model->path, F_OK) == 0) {
             continue;
@@ -222,8 +232,7 @@ bt_status_t bt_config_pulled_resolve(bt_config_store_t *store)
             model->pulled = model->path;
             model->path = store->pulled[i];
         } else if (store->words[i]) {
-            bt_config_pulled_hint(c->models_dir, model->path, hint,
-                                  sizeof(hint));
+            near_text(c->models_dir, model->path, hint, sizeof(hint), &is_path);
             bt_config_complain(store->program,
                                "unexpected argument '%s': there is no such "
                                "model file, and options start with --%s",
