@@ -69,7 +69,6 @@ class Fetch:
         self.folder, self.plan, self.web, self.say = folder, plan, web, say
         self.home = os.path.join(folder, plan.name)
         self.staging = staging_of(folder, plan.name)
-        self.tree = os.path.join(self.staging, "tree-" + id_of([self._path(file) for file in plan.files]))
         self.old = os.path.join(self.staging, "old")
         self.bar = None
 
@@ -104,6 +103,10 @@ class Fetch:
             self._give_name()
         return True
 
+    @property
+    def tree(self):
+        return os.path.join(self.staging, "tree-" + id_of([self._path(file) for file in self.plan.files]))
+
     # --- what there is ---
 
     def _is_there(self):
@@ -119,11 +122,13 @@ class Fetch:
         files = there.manifest.get("files")
         if not isinstance(files, dict) or set(files) != {file.name for file in self.plan.files}:
             return False
+        if there.manifest.get("commit") != self.plan.commit and any(file.check is None for file in self.plan.files):
+            return False
         return all(self._is_same(file, files[file.name], os.path.join(self.home, file.name)) for file in self.plan.files)
 
     @staticmethod
     def _is_same(file, row, path):
-        """Of one without checksum nobody can tell, so what is there is good."""
+        """Of one without checksum nobody can tell, so what is there of its length is good."""
         return (isinstance(row, dict) and size_of(path) == row.get("bytes") and file.size in (None, row.get("bytes"))
                 and (file.check is None or row.get(file.check[0]) == file.check[1]))
 
@@ -164,13 +169,16 @@ class Fetch:
 
     def _size(self, file):
         """Where the plan does not know it the server is asked, before anything large comes."""
-        if file.size is None:
+        if file.size is None or (file.check is None and self.plan.commit):
             with self._retried(file, lambda: self.web.open(file.url, {"Range": "bytes=0-0"})) as reply:
+                sha256 = self.web.linked_sha256()
                 match = re.match(r"bytes 0-0/(\d+)\Z", reply.headers.get("Content-Range", ""))
                 text = reply.headers.get("Content-Length", "") if reply.status != 206 else match.group(1) if match else ""
             if not text.isdecimal():
                 raise Trouble(f"{urlsplit(file.url).netloc} does not say how long {file.name} is")
             file.size = int(text)
+            if sha256 and file.check is None:
+                file.check = ("sha256", sha256)
 
     def _retried(self, file, work):
         """`work()` until it comes through, or fails too often without a byte more."""

@@ -8,6 +8,7 @@ import errno
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import urllib.error
@@ -43,7 +44,11 @@ def check_url(url, name):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
+    def __init__(self):
+        self.linked = None  # X-Linked-Etag of the last: the checksum of what it leads to
+
     def redirect_request(self, req, fp, code, msg, headers, newurl):
+        self.linked = headers.get("X-Linked-Etag") or self.linked
         before, after = origin(req.full_url), origin(newurl)
         if after[0] not in ("http", "https") or (before[0] == "https" and after[0] != "https"):
             raise Trouble(f"{before[1]} sends us to {shown(newurl)}, which is not safe")
@@ -65,14 +70,21 @@ class Web:
         scheme, host, _ = origin(self.endpoint)
         if self.token and scheme == "http" and host not in LOOPBACK:
             raise Trouble(f"HF_TOKEN would go to {host} in clear text: HF_ENDPOINT is http://; use https://, or unset HF_TOKEN")
-        self.opener = urllib.request.build_opener(_Redirects)
+        self.redirects = _Redirects()
+        self.opener = urllib.request.build_opener(self.redirects)
 
     def open(self, url, headers=None):
         request = urllib.request.Request(url, headers={"User-Agent": "baton", "Accept-Encoding": "identity",
                                                        **(headers or {})})
         if self.token and origin(url) == origin(self.endpoint):
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")
+        self.redirects.linked = None
         return self.opener.open(request, timeout=TIMEOUT_S)
+
+    def linked_sha256(self):
+        """Of the file that was opened last, where its server said so when it redirected; else None."""
+        tag = (self.redirects.linked or "").removeprefix("W/").strip('"')
+        return tag if re.fullmatch("[0-9a-f]{64}", tag) else None
 
     def json(self, url):
         with self.open(url) as reply:

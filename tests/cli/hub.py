@@ -87,7 +87,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             row = {"rfilename": name, "size": len(content), "blobId": git_id(content)}
             if len(content) > 2000:
                 row["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
-            rows.append(row)
+            rows.append(row if hub.describes else {"rfilename": name})
         self.answer(200, json.dumps({"id": repo, "sha": hub.commit, "siblings": rows}).encode())
 
     def send_or_redirect(self, repo, name):
@@ -100,7 +100,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif len(content) > 2000 and hub.redirect:
             key = hashlib.sha256(content).hexdigest()
             hub.blobs[key] = content
-            self.answer(302, Location=hub.redirect.format(store=hub.store, key=key))
+            self.answer(302, Location=hub.redirect.format(store=hub.store, key=key),
+                        X_Linked_Etag=f'"{hashlib.sha256(hub.repos[repo][name]).hexdigest()}"')
         else:
             self.send_file(content)
 
@@ -152,7 +153,7 @@ class Hub:
         self.repos, self.plain, self.served, self.blobs = {}, {}, {}, {}
         self.gated, self.revisions, self.commit = set(), {"main", "v1"}, "c0ffee" * 6 + "abcd"
         self.redirect, self.ranges, self.shift, self.longer = "{store}/{key}?signed=yes", True, 0, 0
-        self.cuts, self.errors, self.stalls, self.asked = [], [], False, []
+        self.cuts, self.errors, self.stalls, self.describes, self.asked = [], [], False, True, []
         self.stalled, self.go_on = threading.Event(), threading.Event()
         self.servers = []
         for role in ("hub", "store"):

@@ -206,6 +206,18 @@ class PullTest(unittest.TestCase):
         self.refused("which should have", "we/Tiny-GGUF:Q4_K_M")
         self.assertEqual([name for name in self.entries() if not name.startswith(".")], [])
 
+    def test_a_server_that_states_checksums_only_when_it_redirects(self):
+        self.hub.describes = False
+        self.pulled("we/Tiny-GGUF:Q4_K_M")
+        self.assertEqual(self.read("Tiny-Q4_K_M", "Tiny-Q4_K_M.gguf"), MODEL)
+        self.hub.repos["we/Tiny-GGUF"]["Tiny-Q4_K_M.gguf"], self.hub.commit = OTHER, "d" * 40
+        self.pulled("we/Tiny-GGUF:Q4_K_M")
+        self.assertEqual(self.read("Tiny-Q4_K_M", "Tiny-Q4_K_M.gguf"), OTHER)
+        self.hub.served["Tiny-Q8_0.gguf"] = hubs.gguf(len(OTHER), seed=5)
+        self.refused("does not match its checksum, twice", "we/Tiny-GGUF:Q8_0")
+        self.pulled("we/Tiny")
+        self.assertEqual(self.read("Tiny", "tokenizer.json"), b"{}" * 900)
+
     def test_a_part_that_was_not_asked_for_is_dropped(self):
         self.hub.cuts, self.hub.shift = [100000], 1
         self.pulled("we/Tiny-GGUF:Q4_K_M")
