@@ -69,15 +69,19 @@ static int print_man(const char *page)
 static bt_status_t check_models(const bt_config_t *config)
 {
     char why[512];
+    char hint[128];
 
     if (config->n_models == 0) {
-        BT_LOG_ERROR("no model: name one with --model PATH");
+        BT_LOG_ERROR("no model: name one with --model PATH, or --model NAME "
+                     "after ./baton pull NAME");
         return BT_ERR_INVALID_PARAM;
     }
     for (uint32_t i = 0; i < config->n_models; i++) {
         if (bt_model_file_check(config->models[i].path, why, sizeof(why)) !=
             BT_OK) {
-            BT_LOG_ERROR("%s", why);
+            bt_config_pulled_hint(config->models_dir, config->models[i].path,
+                                  hint, sizeof(hint));
+            BT_LOG_ERROR("%s%s", why, hint);
             return BT_ERR_NOT_FOUND;
         }
     }

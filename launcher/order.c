@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/near.h"
+#include "common/config/config.h"
 #include "common/orders/client.h"
 #include "launcher/run_dir.h"
 #include "launcher/status.h"
@@ -33,7 +35,7 @@ static const char usage[] =
     "  restart NAME         the same, and start it again\n"
     "  load MODEL=PATH [prefill=N] [decode=N]\n"
     "                       start workers for one more model\n"
-    "  load MODEL           start those of one that was unloaded\n"
+    "  load MODEL           the same for one that was pulled, or unloaded\n"
     "  unload MODEL         stop all workers of a model\n"
     "  role NAME prefill|decode|both\n"
     "                       what a worker is given from now on; it goes on\n"
@@ -126,13 +128,23 @@ static bool read_arguments(int argc, char **argv, arguments_t *out)
     return true;
 }
 
-/* The launcher may have another working directory. */
+/* The launcher may have another working directory, and another folder of
+ * models. */
 static bool make_absolute(bt_orders_request_t *request)
 {
+    const char *const models_dir = getenv("BATON_MODELS_DIR");
+    BT_CLEANUP(free) char *pulled = NULL;
     char whole[PATH_BYTES];
     char here[BT_ORDERS_PATH_BYTES];
 
     if ((request->path[0] == '\0') || (request->path[0] == '/')) {
+        return true;
+    }
+    if ((access(request->path, F_OK) != 0) &&
+        (bt_config_pulled_find((models_dir == NULL) ? "" : models_dir,
+                               request->path, &pulled) == BT_OK) &&
+        (strlen(pulled) < sizeof(request->path)) && (pulled[0] == '/')) {
+        memcpy(request->path, pulled, strlen(pulled) + 1);
         return true;
     }
     if ((getcwd(here, sizeof(here)) == NULL) ||

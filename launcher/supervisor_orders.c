@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "launcher/model_file.h"
@@ -518,6 +519,18 @@ static uint32_t count_or(uint32_t asked, uint32_t otherwise)
     return (asked == BT_ORDERS_UNSET) ? otherwise : asked;
 }
 
+/* `load NAME` of a model of the launch's folder of models. */
+static void find_pulled(const bt_config_t *config, bt_orders_request_t *request)
+{
+    BT_CLEANUP(free) char *path = NULL;
+
+    if ((request->path[0] == '\0') &&
+        (bt_config_pulled_find(config->models_dir, request->name, &path) ==
+         BT_OK)) {
+        copy(path, request->path, sizeof(request->path));
+    }
+}
+
 /* @return its index, or BT_PLAN_NO_MODEL with the reason. */
 static uint32_t add_model(bt_supervisor_t *s,
                           const bt_orders_request_t *request, char *error)
@@ -525,8 +538,11 @@ static uint32_t add_model(bt_supervisor_t *s,
     const bt_config_t *const config = s->plan->config;
     const uint32_t prefill = count_or(request->prefill, config->prefill);
     const uint32_t decode = count_or(request->decode, config->decode);
+    bt_orders_request_t found = *request;
     bt_status_t status;
 
+    find_pulled(config, &found);
+    request = &found;
     if (!may_load(s, request, prefill, decode, error)) {
         return BT_PLAN_NO_MODEL;
     }

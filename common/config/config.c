@@ -311,8 +311,12 @@ static bt_status_t take_word(bt_config_store_t *store, const char *word)
     const char *path = word;
 
     if ((store->program == BT_PROG_SERVE) && (word[0] != '-')) {
+        const uint32_t i = store->config.n_models;
+
         (void)bt_config_model_split(word, &path);
-        if (access(path, F_OK) == 0) {
+        if ((path[0] != '\0') && (i < BT_CONFIG_MAX_MODELS)) {
+            /* Whether it is one is known when --models-dir is. */
+            store->words[i] = true;
             return bt_config_store_set(
                 store, bt_config_option_find(model, sizeof(model) - 1), word,
                 BT_CONFIG_COMMAND_LINE, "MODEL");
@@ -584,6 +588,9 @@ bt_status_t bt_config_load(unsigned program, int argc, char **argv,
         status = bt_config_repository_read(store);
     }
     if (status == BT_OK) {
+        status = bt_config_pulled_resolve(store);
+    }
+    if (status == BT_OK) {
         status = check_together(store);
     }
     if (status != BT_OK) {
@@ -613,6 +620,7 @@ void bt_config_destroy(bt_config_store_t *store)
     }
     for (size_t i = 0; i < BT_CONFIG_MAX_MODELS; i++) {
         bt_free(store->models[i]);
+        bt_free(store->pulled[i]);
     }
     bt_repository_destroy(store->repository);
     bt_free(store->file);

@@ -54,6 +54,8 @@
 typedef struct bt_config_model {
     const char *name; /**< "" = not given */
     const char *path;
+    const char *pulled; /**< its name in the folder of models, NULL: it was
+                             named by its path */
 } bt_config_model_t;
 
 /** Values, owned by the config object. Strings are never NULL (""). */
@@ -62,7 +64,8 @@ typedef struct bt_config_model {
 
 typedef struct bt_config {
     /* what ./baton serve takes */
-    const char *model; /* path of models[0], "" when there is none */
+    const char *models_dir; /* --models-dir, "" = the cache's */
+    const char *model;      /* path of models[0], "" when there is none */
     bt_config_model_t models[BT_CONFIG_MAX_MODELS]; /* --model, in order */
     uint32_t n_models;
     uint32_t prefill, decode; /* instances for each model, 1 and 1 */
@@ -186,7 +189,8 @@ void bt_config_destroy(bt_config_store_t *store);
  * The name under which a model is shown everywhere: to clients, in logs and as
  * a label of metrics. Pure.
  *
- * That is the given name, else @a model_name_option, else the file's stem:
+ * That is the given name, else @a model_name_option, else that which it has in
+ * the folder of models, else the file's stem:
  * "/x/SmolLM2-135M-Instruct.Q4_1.gguf" is SmolLM2-135M-Instruct.Q4_1, with `-`
  * for bytes that no name has.
  *
@@ -196,6 +200,26 @@ void bt_config_destroy(bt_config_store_t *store);
 void bt_config_model_name(const bt_config_model_t *model,
                           const char *model_name_option,
                           char out[BT_CONFIG_MODEL_NAME_BYTES]);
+
+/**
+ * A model of the folder of models (`--models-dir`) by its name.
+ *
+ * @param [in]  models_dir_option  "" = $XDG_CACHE_HOME/baton or
+ *                                 $HOME/.cache/baton.
+ * @param [out] path_p             Of a GGUF file, of the first of its parts, or
+ *                                 of a folder; the caller's, for bt_free().
+ * @retval BT_ERR_NOT_FOUND  There is none, or nothing says where the folder is.
+ * @retval BT_ERR_TOO_LARGE  The folder's path.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_config_pulled_find(const char *models_dir_option,
+                                                const char *name,
+                                                char **path_p);
+
+/** What a person may have meant by a model that is not there: "; did you mean
+ *  X?" or how to get one; "" where @a word is plainly a path. */
+void bt_config_pulled_hint(const char *models_dir_option, const char *word,
+                           char *out, size_t out_bytes);
 
 /** May these @a n bytes be a model's name? */
 bool bt_config_is_model_name(const char *text, size_t n);

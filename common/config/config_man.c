@@ -109,6 +109,11 @@ static void print_serve_head(bt_strbuf_t *out)
         "[prefill=\\fIN\\fR] [decode=\\fIN\\fR]\n"
         "\\fBbaton unload\\fR \\fIMODEL\\fR\n"
         "\\fBbaton load\\fR [\\fIOPTION\\fR]...\n"
+        "\\fBbaton pull\\fR "
+        "\\fINAME\\fR|\\fIOWNER\\fR/\\fIREPO\\fR[:\\fIFILE\\fR]|\\fIURL\\fR "
+        "[\\fIOPTION\\fR]...\n"
+        "\\fBbaton list\\fR [\\fB\\-\\-known\\fR] [\\fB\\-\\-json\\fR]\n"
+        "\\fBbaton rm\\fR \\fINAME\\fR...\n"
         "\\fBbaton role\\fR \\fINAME\\fR prefill|decode\n"
         "\\fBbaton key new\\fR \\fITENANT\\fR [\\fB\\-\\-file\\fR "
         "\\fIFILE\\fR]\n"
@@ -142,6 +147,20 @@ static void print_serve_head(bt_strbuf_t *out)
         "change them. \\fB\\-\\-run\\-dir\\fR \\fIDIR\\fR or "
         "\\fBBATON_RUN_DIR\\fR names one of\n"
         "several servers; \\fBbaton status \\-\\-help\\fR tells more.\n"
+        ".PP\n"
+        ".B baton pull\n"
+        "fetches a model of a server with the API of the Hugging Face Hub\n"
+        "(\\fBHF_ENDPOINT\\fR, \\fBHF_TOKEN\\fR) or a .gguf file of any, "
+        "checks it, and goes\n"
+        "on where it was stopped; \\fBbaton serve \\-\\-model\\fR "
+        "\\fINAME\\fR finds it.\n"
+        ".B baton list\n"
+        "shows the models that are here, or with \\fB\\-\\-known\\fR the "
+        "names that\n"
+        ".B baton pull\n"
+        "knows;\n"
+        ".B baton rm\n"
+        "removes some. \\fBbaton pull \\-\\-help\\fR tells more.\n"
         ".PP\n"
         ".B baton key new\n"
         "makes an API key for the file of \\fB\\-\\-api\\-keys\\fR: the key is "
@@ -180,7 +199,9 @@ static void print_tail(unsigned program, bt_strbuf_t *out)
     if (program == BT_PROG_SERVE) {
         bt_strbuf_puts(
             out, "The default model is kept in \\fB$XDG_CACHE_HOME/baton\\fR\n"
-                 "(\\fB~/.cache/baton\\fR).\n");
+                 "(\\fB~/.cache/baton\\fR), where those of\n"
+                 ".B baton pull\n"
+                 "are too, without \\fB\\-\\-models\\-dir\\fR.\n");
     }
     bt_strbuf_puts(
         out,

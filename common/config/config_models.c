@@ -73,6 +73,9 @@ void bt_config_model_name(const bt_config_model_t *model,
     } else if (model_name_option[0] != '\0') {
         text = model_name_option;
         n = strlen(text);
+    } else if (model->pulled != NULL) {
+        text = model->pulled;
+        n = strlen(text);
     } else if ((n > strlen(SUFFIX)) &&
                (strcasecmp(text + n - strlen(SUFFIX), SUFFIX) == 0)) {
         n -= strlen(SUFFIX);

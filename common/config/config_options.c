@@ -83,14 +83,18 @@
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
     MODELS("model", ALL, model,
-           "Model to serve, a GGUF file or a folder with config.json and "
-           "safetensors, and the name under which clients find "
-           "it (without spaces and / \" \\ , =); no name: that of the file, "
-           "without .gguf, or folder. baton serve and the router take up to 16: the "
+           "Model to serve: a GGUF file, a folder with config.json and "
+           "safetensors, or the name of one that ./baton list shows; and the "
+           "name under which clients find "
+           "it (without spaces and / \" \\ , =); no name: that of the list, of the file, "
+           "without .gguf, or of the folder. baton serve and the router take up to 16: the "
            "option again for each, a line for each in a file, a semicolon "
            "between them in BATON_MODEL"),
     TEXT("model-name", "NAME", "", ALL, model_name,
          "Name of the model (the first one) where --model gives none"),
+    TEXT("models-dir", "DIR", "", ALL, models_dir,
+         "Folder of models, where --model NAME looks; empty: "
+         "$XDG_CACHE_HOME/baton (~/.cache/baton)"),
     COUNT("prefill", "1", 0, 256, "workers", S, prefill,
           "Prefill workers to start for each model; 0 only with "
           "--local-prefill on"),

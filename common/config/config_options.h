@@ -11,7 +11,7 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  102
+#define BT_CONFIG_N_OPTIONS  103
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {
@@ -120,6 +120,8 @@ struct bt_config_store {
     bt_config_source_t sources[BT_CONFIG_N_OPTIONS];
     char *texts[BT_CONFIG_N_OPTIONS];   /**< owned; NULL for numbers */
     char *models[BT_CONFIG_MAX_MODELS]; /**< owned text of config.models */
+    char *pulled[BT_CONFIG_MAX_MODELS]; /**< owned paths of pulled models */
+    bool words[BT_CONFIG_MAX_MODELS];   /**< named without --model */
     bt_repository_t *repository;        /**< owned, or NULL */
 };
 
@@ -135,6 +137,12 @@ BT_MUST_CHECK bt_status_t bt_config_store_set(bt_config_store_t *store,
                                               const char *text,
                                               bt_config_source_t source,
                                               const char *where);
+
+/** Models that are no paths become those of the folder of models.
+ *  @retval BT_ERR_INVALID_PARAM  One that stood without --model is neither;
+ * said on standard error.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_config_pulled_resolve(bt_config_store_t *store);
 
 /** One entry of --model-targets. */
 typedef struct bt_config_targets {

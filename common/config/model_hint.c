@@ -140,10 +140,7 @@ void bt_model_hint(const char *path, char *hint, size_t hint_bytes)
                  "that model was fetched before: use --model %s", found);
     } else if (is_hub_name(path)) {
         snprintf(hint, hint_bytes,
-                 "models are not fetched by such names: download it "
-                 "(huggingface-cli download %s --local-dir DIR) and use "
-                 "--model DIR",
-                 path);
+                 "models of a hub are fetched first: ./baton pull %s", path);
     } else {
         snprintf(hint, hint_bytes,
                  "a model is a GGUF file, or a folder with config.json, "

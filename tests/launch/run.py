@@ -639,11 +639,17 @@ class LaunchTest(LauncherTest):
                       "it?\n", launched.stderr())
         launched = self.launch("--model", "owner/name")
         self.assertEqual(launched.wait(), 78)
-        self.assertIn("download it (huggingface-cli download owner/name ",
+        self.assertIn("fetched first: ./baton pull owner/name; ",
                       launched.stderr())
         launched = self.launch("--model", "")
         self.assertEqual(launched.wait(), 2)
-        self.assertIn("name one with --model PATH\n", launched.stderr())
+        self.assertIn("name one with --model PATH, or --model NAME after "
+                      "./baton pull NAME\n", launched.stderr())
+        launched = self.launch("--model", "smol", "--models-dir", self.folder)
+        self.assertEqual(launched.wait(), 78)
+        self.assertIn("cannot open the model smol: No such file or directory; "
+                      "./baton list shows the models that are here, ./baton "
+                      "pull fetches others\n", launched.stderr())
 
     def test_a_watchdog_that_programs_cannot_meet_is_refused(self):
         launched = self.launch("--watchdog-ms", "499")

@@ -274,6 +274,17 @@ class OrdersTest(LauncherTest):
         self.assertNotIn(f"--model={self.model}", self.started("router"))
         self.assertEqual(launched.stop(), 0)
 
+    def test_a_model_of_the_folder_of_models_is_loaded_by_its_name(self):
+        models = os.path.join(self.folder, "models")
+        os.makedirs(os.path.join(models, "pulled"))
+        path = self.model_file("models/pulled/Some-Q8_0.gguf")
+        launched = self.launch("--models-dir", models)
+        self.wait_all_ready()
+        self.ask("load pulled wait=yes")
+        self.assertEqual(self.status("model")["pulled"]["path"], path)
+        self.assertEqual(self.option("pulled.decode-0", "model"), path)
+        self.assertEqual(launched.stop(), 0)
+
     def test_a_model_that_cannot_be_loaded_is_named_with_the_reason(self):
         launched = self.launch()
         path = self.model_file("b.gguf")

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The folder of models: `--model NAME` of one that ./baton pull fetched, or
+ * that somebody put there. cli/model_store.py writes it and has the same rules.
+ */
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/near.h"
+#include "common/config/config_options.h"
+
+#define SUFFIX     ".gguf"
+#define FIRST_PART "-00001-of-"
+
+static bool ends_with_suffix(const char *name)
+{
+    const size_t n = strlen(name);
+
+    return (n > strlen(SUFFIX)) &&
+           (strcasecmp(name + n - strlen(SUFFIX), SUFFIX) == 0);
+}
+
+/* Hidden files are no models, and what begins with a dash is an option. */
+static bool is_name(const char *text)
+{
+    return bt_config_is_model_name(text, strlen(text)) && (text[0] != '.') &&
+           (text[0] != '-') && !ends_with_suffix(text);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat info;
+
+    return (stat(path, &info) == 0) && S_ISREG(info.st_mode);
+}
+
+/* @return false: longer than any path */
+static bool join(char out[PATH_MAX], const char *dir, const char *name,
+                 const char *suffix)
+{
+    const int n = snprintf(out, PATH_MAX, "%s/%s%s", dir, name, suffix);
+
+    return (n > 0) && (n < PATH_MAX);
+}
+
+/* @retval BT_ERR_NOT_FOUND  Nothing says where the home is. */
+static bt_status_t models_dir(const char *option, char out[PATH_MAX])
+{
+    const char *base = getenv("XDG_CACHE_HOME");
+    const char *below = "/baton";
+    int n;
+
+    if (option[0] != '\0') {
+        base = option;
+        below = "";
+    } else if ((base == NULL) || (base[0] != '/')) {
+        base = getenv("HOME");
+        below = "/.cache/baton";
+        if ((base == NULL) || (base[0] != '/')) {
+            return BT_ERR_NOT_FOUND;
+        }
+    }
+    n = snprintf(out, PATH_MAX, "%s%s", base, below);
+    return ((n > 0) && (n < PATH_MAX)) ? BT_OK : BT_ERR_TOO_LARGE;
+}
+
+/* A folder's model: its one GGUF file, the first of the parts of one, or else
+ * the folder itself, when it is one of the Hugging Face Hub. */
+static bool find_in_folder(const char *folder, char path[PATH_MAX])
+{
+    char last[PATH_MAX] = "";
+    char first[PATH_MAX] = "";
+    uint32_t n_files = 0, n_firsts = 0;
+    DIR *const dir = opendir(folder);
+    const struct dirent *entry;
+    char one[PATH_MAX];
+
+    if (dir == NULL) {
+        return false;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        if ((entry->d_name[0] == '.') || !ends_with_suffix(entry->d_name) ||
+            !join(one, folder, entry->d_name, "") || !is_file(one)) {
+            continue;
+        }
+        memcpy(last, one, sizeof(last));
+        n_files++;
+        if (strstr(entry->d_name, FIRST_PART) != NULL) {
+            memcpy(first, one, sizeof(first));
+            n_firsts++;
+        }
+    }
+    (void)closedir(dir);
+    if ((n_files == 1) || (n_firsts == 1)) {
+        memcpy(path, (n_firsts == 1) ? first : last, PATH_MAX);
+        return true;
+    }
+    if ((n_files == 0) && join(one, folder, "config.json", "") &&
+        is_file(one)) {
+        memcpy(path, folder, strlen(folder) + 1);
+        return true;
+    }
+    return false;
+}
+
+static bool find_in(const char *dir, const char *name, char path[PATH_MAX])
+{
+    char folder[PATH_MAX];
+
+    return is_name(name) &&
+           ((join(path, dir, name, SUFFIX) && is_file(path)) ||
+            (join(folder, dir, name, "") && find_in_folder(folder, path)));
+}
+
+bt_status_t bt_config_pulled_find(const char *models_dir_option,
+                                  const char *name, char **path_p)
+{
+    char dir[PATH_MAX];
+    char path[PATH_MAX];
+    bt_status_t status = models_dir(models_dir_option, dir);
+    char *copy;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (!find_in(dir, name, path)) {
+        return BT_ERR_NOT_FOUND;
+    }
+    copy = bt_strdup(path);
+    if (copy == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    *path_p = copy;
+    return BT_OK;
+}
+
+/* The name of the folder's that is nearest to @a word, "" if none is near. */
+static void nearest(const char *dir_path, const char *word,
+                    char out[BT_CONFIG_MODEL_NAME_BYTES])
+{
+    DIR *const dir = opendir(dir_path);
+    const size_t n_word = strlen(word);
+    const struct dirent *entry;
+    size_t least = SIZE_MAX;
+
+    out[0] = '\0';
+    if ((dir == NULL) || (n_word > BT_NEAR_MAX_BYTES)) {
+        goto out;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        size_t n = strlen(entry->d_name);
+        char name[BT_CONFIG_MODEL_NAME_BYTES];
+        char path[PATH_MAX];
+        size_t distance;
+
+        n -= ends_with_suffix(entry->d_name) ? strlen(SUFFIX) : 0;
+        if (n >= sizeof(name)) {
+            continue;
+        }
+        memcpy(name, entry->d_name, n);
+        name[n] = '\0';
+        distance = bt_near_distance(word, n_word, name, n);
+        if ((distance < least) && bt_near_enough(distance, n) &&
+            find_in(dir_path, name, path)) {
+            least = distance;
+            memcpy(out, name, n + 1);
+        }
+    }
+out:
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+}
+
+/* "; did you mean X?" of the folder's, or "". What is plainly a path is none of
+ * them: *is_path_p. */
+static void near_text(const char *models_dir_option, const char *word,
+                      char *out, size_t out_bytes, bool *is_path_p)
+{
+    char near[BT_CONFIG_MODEL_NAME_BYTES] = "";
+    char dir[PATH_MAX];
+
+    out[0] = '\0';
+    *is_path_p = (access(word, F_OK) == 0) || (word[0] == '/') ||
+                 (word[0] == '.') || ends_with_suffix(word);
+    if (!*is_path_p && (models_dir(models_dir_option, dir) == BT_OK)) {
+        nearest(dir, word, near);
+    }
+    if (near[0] != '\0') {
+        snprintf(out, out_bytes, "; did you mean %s?", near);
+    }
+}
+
+void bt_config_pulled_hint(const char *models_dir_option, const char *word,
+                           char *out, size_t out_bytes)
+{
+    bool is_path;
+
+    near_text(models_dir_option, word, out, out_bytes, &is_path);
+    if (!is_path && (out[0] == '\0')) {
+        snprintf(out, out_bytes,
+                 "; ./baton list shows the models that are here, ./baton pull "
+                 "fetches others");
+    }
+}
+
+bt_status_t bt_config_pulled_resolve(bt_config_store_t *store)
+{
+    bt_config_t *const c = &store->config;
+    char hint[128];
+
+    for (uint32_t i = 0; i < c->n_models; i++) {
+        bt_config_model_t *const model = &c->models[i];
+        bt_status_t status;
+        bool is_path;
+
+        if (access(model->path, F_OK) == 0) {
+            continue;
+        }
+        status = bt_config_pulled_find(c->models_dir, model->path,
+                                       &store->pulled[i]);
+        if (status == BT_ERR_NO_MEMORY) {
+            return status;
+        }
+        if (status == BT_OK) {
+            model->pulled = model->path;
+            model->path = store->pulled[i];
+        } else if (store->words[i]) {
+            near_text(c->models_dir, model->path, hint, sizeof(hint), &is_path);
+            bt_config_complain(store->program,
+                               "unexpected argument '%s': there is no such "
+                               "model file, and options start with --%s",
+                               model->path, hint);
+            return BT_ERR_INVALID_PARAM;
+        }
+    }
+    c->model = (c->n_models > 0) ? c->models[0].path : "";
+    return BT_OK;
+}
