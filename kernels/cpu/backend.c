@@ -294,7 +294,8 @@ static const bt_kernels_ops_t cpu_ops = {
      1ull << BT_KTYPE_Q5_1 | 1ull << BT_KTYPE_Q8_0 | 1ull << BT_KTYPE_Q4_K | \
      1ull << BT_KTYPE_Q5_K | 1ull << BT_KTYPE_Q6_K)
 
-#define KV_TYPES (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8)
+#define KV_TYPES \
+    (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8)
 
 #define ATTENTION_PARTS \
     (BT_ATTENTION_WINDOW | BT_ATTENTION_SOFT_CAP | BT_ATTENTION_SINKS)
