@@ -44,7 +44,8 @@ from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, add_limit_optio
 TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
          "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0",
          "MXFP4", "NVFP4")
-KV_TYPES = ("bf16", "f16", "int8")
+KV_TYPES = ("bf16", "f16", "int8", "fp8")
+KV_SCALED = ("int8", "fp8")
 # (name, type, outputs, inputs, how many a pass has)
 SHAPES = {
     "135m": {"matrices": [("qkv", "Q4_1", 960, 576, 30), ("attention out", "Q4_1", 576, 576, 30),
@@ -112,9 +113,9 @@ class Bench:
                          2 * n_out * n_in * n, got["bytes"] + 4 * n * (n_out + n_in), self.limits.compute_for({kind: 1}))
 
     def attention(self, shape, s, kv_type):
-        element = 1 if kv_type == "int8" else 2
+        element = 1 if kv_type in KV_SCALED else 2
         width = (s["heads"] + 2 * s["kv_heads"]) * s["head_dim"]
-        token = 2 * s["kv_heads"] * (s["head_dim"] * element + (4 if kv_type == "int8" else 0))
+        token = 2 * s["kv_heads"] * (s["head_dim"] * element + (4 if kv_type in KV_SCALED else 0))
         cases = [("prefill", n, pos, 1) for n, pos in PREFILLS]
         cases += [("decode", 1, pos, seqs) for pos, many in DECODES for seqs in many]
         self.measure_limits()

@@ -69,11 +69,13 @@ typedef enum bt_kv_type {
     BT_KV_F16 = 0,
     BT_KV_BF16 = 1,
     BT_KV_INT8 = 2, /**< with a scale per token, head, layer and key or value */
+    BT_KV_FP8 = 3,  /**< E4M3, with scales as INT8 has them */
 } bt_kv_type_t;
 
 /** Facts of an element type of the KV cache. */
 typedef struct bt_kv_type_info {
-    const char *name;     /**< as in --kv-type: "f16", "bf16", "int8" */
+    const char *name;     /**< as in --kv-type: "f16", "bf16", "int8", "fp8"
+                           */
     uint32_t elem_bytes;  /**< of one element */
     uint32_t scale_bytes; /**< of one vector's scale (f32), 0: there are none */
 } bt_kv_type_info_t;
@@ -132,7 +134,7 @@ typedef struct bt_batch_limits {
  *      elem[layer][1][kv_head][slot / 2][dim][2]   values: one element of two
  *                                                  slots side by side
  *      scale[layer][0 or 1][kv_head][slot]         behind all elements; INT8
- *                                                  alone, f32
+ * and FP8 alone, f32
  *
  *  with slot < T; head_dim and T are even (docs/KV_LAYOUT.md). A vector of an
  *  INT8 cache, x[D] of one token and head:
@@ -140,6 +142,9 @@ typedef struct bt_batch_limits {
  *      amax = max |x_i|; scale = amax / 127
  *      code_i = x_i / scale to the nearest integer, ties to even
  *      value_i = code_i * scale
+ *
+ *  Of an FP8 cache scale = amax / 448, and code_i is the E4M3 number nearest to
+ *  x_i / scale, ties to the even code, no further than 448.
  *
  *  A scale below 2^-126 is 0, and so are its codes. A vector with an infinity
  *  or a NaN has the scale NaN, and so reads as NaN throughout. */
@@ -374,7 +379,7 @@ typedef struct bt_kernels_ops {
      *  value]; the query part is rotated in place, as @a rotation says.
      *  Pair (a, b): a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos);
      *  stored to nearest, ties to even: what is too large becomes infinite in
-     *  F16 and BF16, a NaN stays one. INT8: see bt_kv_view_t.
+     *  F16 and BF16, a NaN stays one. INT8 and FP8: see bt_kv_view_t.
      *  Source: Su et al., RoFormer. */
     void (*rope_store)(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const bt_rotation_t *rotation, const bt_batch_t *batch,
@@ -398,7 +403,8 @@ typedef struct bt_kernels_ops {
      *            summed likewise, pairs of j ascending, one beside what is not
      *            seen beside 0
      *  and out = acc * (1 / l); m begins as -infinity and l as 0, or with a
-     * sink as it and 1. INT8: codes are multiplied; s_j is the product times
+     * sink as it and 1. INT8 and FP8: codes are multiplied, those of FP8 as
+     * the numbers that they are; s_j is the product times
      * the key's scale, and the weight p_j times the value's. The sum of p is
      * summed as in rmsnorm(); exp is the polynomial of kernels/cpu/body.h. q is
      * the qkv array of rope_store (row stride (n_heads + 2 n_kv_heads) * D);

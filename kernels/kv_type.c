@@ -8,6 +8,7 @@ static const bt_kv_type_info_t kv_types[] = {
     [BT_KV_F16] = {"f16", 2, 0},
     [BT_KV_BF16] = {"bf16", 2, 0},
     [BT_KV_INT8] = {"int8", 1, 4},
+    [BT_KV_FP8] = {"fp8", 1, 4},
 };
 
 const bt_kv_type_info_t *bt_kv_type_info(uint32_t type)

@@ -121,7 +121,7 @@ typedef struct bt_config {
     const char *lend_cores;     /* on, idle, off */
     const char *lent_cores;     /* worker: cpu list of others, "" = none */
     uint32_t threads;           /* of this worker; 0 = all allowed cores */
-    const char *kv_type;        /* bf16, f16, int8 */
+    const char *kv_type;        /* bf16, f16, int8, fp8 */
     const char *kv_overlap;     /* layers, chunks, none */
     const char *late_join;      /* on, off */
     const char *prefix_cache;   /* on, off */

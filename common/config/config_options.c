@@ -244,9 +244,10 @@ const bt_option_t bt_config_options[] = {
     TEXT("net-device", "NAME", "lo", S | WORKERS, net_device,
          "Network interface that carries KV blocks; must be a private "
          "network"),
-    CHOICE("kv-type", "bf16", "bf16, f16, int8", S | WORKERS, kv_type,
-           "Number format of the KV cache, the same for all workers; int8 has a "
-           "scale per token and head and takes about half the memory and wire"),
+    CHOICE("kv-type", "bf16", "bf16, f16, int8, fp8", S | WORKERS, kv_type,
+           "Number format of the KV cache, the same for all workers; int8 and fp8 "
+           "have a scale per token and head and take about half the memory and "
+           "wire"),
     CHOICE("kv-overlap", "layers", "layers, chunks, none", S | WORKERS,
            kv_overlap,
            "What of a prompt's KV leaves while the rest is computed: finished "

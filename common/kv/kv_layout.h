@@ -10,8 +10,8 @@
  *     layer < n_layers, kv: 0 = key 1 = value, head < n_kv_heads,
  *     slot < tokens_per_block, dim < head_dim
  *
- * Types with scales (int8) have them behind all elements of the block, one per
- * token, head, layer and key or value:
+ * Types with scales (int8, fp8) have them behind all elements of the block, one
+ * per token, head, layer and key or value:
  *
  *     scale[layer][kv][head][slot]
  *
@@ -35,7 +35,7 @@ typedef struct bt_kv_shape {
     uint32_t n_kv_heads; /**< after GQA: fewer than the query heads */
     uint32_t tokens_per_block;
     uint32_t head_dim;
-    uint32_t elem_bytes;  /**< bytes: 1 (int8), 2 (f16, bf16), 4 (f32) */
+    uint32_t elem_bytes;  /**< bytes: 1 (int8, fp8), 2 (f16, bf16), 4 (f32) */
     uint32_t scale_bytes; /**< bytes: 0 = there are none, 2 or 4 */
 } bt_kv_shape_t;
 

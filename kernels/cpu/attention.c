@@ -48,7 +48,7 @@ typedef struct attn_item {
 typedef struct attn_scratch {
     uint16_t *keys;        /* bt_cpu_isa_t.load_keys */
     uint16_t *values;      /* load_values */
-    float *key_scales;     /* (32), INT8 alone */
+    float *key_scales;     /* (32), of types that have them */
     float *value_scales;   /* the same */
     uint16_t *q;           /* (pairs, dim) in bf16 */
     float *acc;            /* (pairs, dim) */
@@ -94,7 +94,7 @@ static void load_tile(const attn_job_t *job, const attn_item_t *item,
 
         isa->load_keys(job->kv->type, key.elems, t, i, run, dim, s->keys);
         isa->load_values(job->kv->type, value.elems, i, run, dim, s->values);
-        if (job->kv->type == BT_KV_INT8) {
+        if (bt_cpu_kv_scaled(job->kv->type)) {
             memcpy(s->key_scales + i, key.scale, run * sizeof(float));
             memcpy(s->value_scales + i, value.scale, run * sizeof(float));
         }
@@ -108,7 +108,7 @@ static void point_at_loaded(const attn_job_t *job, const attn_scratch_t *s,
     tile->elem = BT_ATTN_LOADED;
     tile->keys[0] = s->keys;
     tile->values[0] = s->values;
-    if (job->kv->type == BT_KV_INT8) {
+    if (bt_cpu_kv_scaled(job->kv->type)) {
         for (uint32_t v = 0; v < 2; v++) {
             tile->key_scales[v] = s->key_scales + 16 * v;
             tile->value_scales[v] = s->value_scales + 16 * v;
@@ -132,7 +132,8 @@ static void point_into_cache(const attn_job_t *job, const attn_item_t *item,
 {
     static const bt_attn_elem_t elems[] = {[BT_KV_F16] = BT_ATTN_F16,
                                            [BT_KV_BF16] = BT_ATTN_BF16,
-                                           [BT_KV_INT8] = BT_ATTN_I8};
+                                           [BT_KV_INT8] = BT_ATTN_I8,
+                                           [BT_KV_FP8] = BT_ATTN_E4M3};
 
     tile->elem = elems[job->kv->type];
     tile->key_stride = job->kv->tokens_per_block;

@@ -28,11 +28,39 @@ SPECIALIZE __m256i eight(bt_kv_type_t type, const uint8_t *at)
 /* Element i of the cache. */
 SPECIALIZE const uint8_t *elem(bt_kv_type_t type, const void *base, size_t i)
 {
-    return (const uint8_t *)base + i * ((type == BT_KV_INT8) ? 1 : 2);
+    return (const uint8_t *)base + i * (bt_cpu_kv_scaled(type) ? 1 : 2);
+}
+
+/* bt_e4m3_to_bf16() of 16 codes. */
+static inline __m256i sixteen_e4m3(const void *at)
+{
+    /* Of subnormal numbers, the lower bytes and then the upper ones. */
+    const __m256i small = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 0, (char)0x80, (char)0xc0, 0, 0x20, 0x40, 0x60, 0,
+                      0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c));
+    const __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(at));
+    const __m256i mag = _mm256_and_si256(codes, _mm256_set1_epi16(0x7f));
+    const __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(codes, mag), 8);
+    const __m256i is_nan = _mm256_cmpeq_epi16(mag, _mm256_set1_epi16(0x7f));
+    const __m256i normal = _mm256_add_epi16(
+        _mm256_add_epi16(_mm256_slli_epi16(mag, 4),
+                         _mm256_set1_epi16((short)E4M3_BIAS_BF16)),
+        _mm256_and_si256(is_nan, _mm256_set1_epi16((short)E4M3_NAN_BF16)));
+    const __m256i places =
+        _mm256_add_epi16(_mm256_or_si256(mag, _mm256_slli_epi16(mag, 8)),
+                         _mm256_set1_epi16(0x800));
+    const __m256i is_small = _mm256_cmpgt_epi16(_mm256_set1_epi16(8), mag);
+
+    return _mm256_or_si256(
+        sign, _mm256_blendv_epi8(normal, _mm256_shuffle_epi8(small, places),
+                                 is_small));
 }
 
 SPECIALIZE __m256i sixteen(bt_kv_type_t type, const void *base, size_t i)
 {
+    if (type == BT_KV_FP8) {
+        return sixteen_e4m3(elem(type, base, i));
+    }
     if (type == BT_KV_BF16) {
         return _mm256_loadu_si256((const void *)elem(type, base, i));
     }

@@ -30,6 +30,33 @@ static inline void vec_store_i8(int8_t *at, vec_t v)
     _mm_storel_epi64((void *)at, _mm_packs_epi16(words, words));
 }
 
+static inline void vec_store_e4m3(uint8_t *at, vec_t v)
+{
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256 size = _mm256_min_ps(vec_abs(v), vec_all(E4M3_MAX));
+    const __m256i mag = _mm256_castps_si256(size);
+    const __m256i even =
+        _mm256_and_si256(_mm256_srli_epi32(mag, 20), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(
+        mag, _mm256_add_epi32(even, _mm256_set1_epi32(0x7ffff)));
+    const __m256i normal = _mm256_sub_epi32(
+        _mm256_srli_epi32(up, 20), _mm256_set1_epi32((int)E4M3_BIAS_F32));
+    const __m256 align = vec_all(E4M3_ALIGN);
+    const __m256i small =
+        _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(size, align)),
+                         _mm256_castps_si256(align));
+    const __m256 is_small =
+        _mm256_cmp_ps(size, vec_all(E4M3_NORMAL), _CMP_LT_OQ);
+    const __m256i sign =
+        _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+    const __m256i codes = _mm256_or_si256(
+        sign, _mm256_blendv_epi8(normal, small, _mm256_castps_si256(is_small)));
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(codes),
+                                           _mm256_extracti128_si256(codes, 1));
+
+    _mm_storel_epi64((void *)at, _mm_packus_epi16(words, words));
+}
+
 static inline uint32_t amax_bits(const float *x, uint32_t n)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);

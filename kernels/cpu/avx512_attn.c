@@ -14,21 +14,47 @@ static inline bool has_bf16(void)
 
 uint32_t bt_avx512_direct_kv(void)
 {
-    return has_bf16() ? 1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8
+    return has_bf16() ? 1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 |
+                            1u << BT_KV_FP8
                       : 0;
 }
 
 /* ---- 16 pairs of elements to bf16 ---- */
+
+/* bt_e4m3_to_bf16() of 32 codes. */
+static inline __m512i e4m3_words(__m256i codes)
+{
+    /* Of the NaN, then of subnormal numbers: what code + 1 is. */
+    const __m512i odd = _mm512_zextsi256_si512(_mm256_setr_epi16(
+        E4M3_BIAS_BF16 + E4M3_NAN_BF16 + 0x7f0, 0, 0x3b00, 0x3b80, 0x3bc0,
+        0x3c00, 0x3c20, 0x3c40, 0x3c60, 0, 0, 0, 0, 0, 0, 0));
+    const __m512i words = _mm512_cvtepu8_epi16(codes);
+    const __m512i next = _mm512_and_si512(
+        _mm512_add_epi16(words, _mm512_set1_epi16(1)), _mm512_set1_epi16(0x7f));
+    const __m512i mag =
+        _mm512_add_epi16(_mm512_slli_epi16(next, 4),
+                         _mm512_set1_epi16(E4M3_BIAS_BF16 - (1 << 4)));
+    const __mmask32 is_odd =
+        _mm512_cmple_epu16_mask(next, _mm512_set1_epi16(8));
+
+    /* the sign of one beside the rest of the other */
+    return _mm512_ternarylogic_epi32(
+        _mm512_set1_epi16((short)0x8000), _mm512_slli_epi16(words, 8),
+        _mm512_mask_permutexvar_epi16(mag, is_odd, next, odd), 0xca);
+}
 
 /* No element of the cache is a subnormal float, which would become 0. */
 SPECIALIZE __m512i sixteen(bt_kv_type_t type, const void *base, size_t i,
                            __mmask16 pairs)
 {
     const uint8_t *at =
-        (const uint8_t *)base + i * ((type == BT_KV_INT8) ? 1 : 2);
+        (const uint8_t *)base + i * (bt_cpu_kv_scaled(type) ? 1 : 2);
     __m512i words;
     __m256i codes;
 
+    if (type == BT_KV_FP8) {
+        return e4m3_words(_mm256_maskz_loadu_epi16(pairs, at));
+    }
     if (type == BT_KV_INT8) {
         codes = _mm256_maskz_loadu_epi16(pairs, at);
         return (__m512i)_mm512_cvtne2ps_pbh(
@@ -107,7 +133,8 @@ SPECIALIZE bt_kv_type_t type_of(bt_attn_elem_t elems)
 {
     return (elems == BT_ATTN_F16)    ? BT_KV_F16
            : (elems == BT_ATTN_BF16) ? BT_KV_BF16
-                                     : BT_KV_INT8;
+           : (elems == BT_ATTN_I8)   ? BT_KV_INT8
+                                     : BT_KV_FP8;
 }
 
 /* Keys d and d + 1 of the 16 positions of half v. */
@@ -420,6 +447,9 @@ void bt_avx512_attn_tile(const bt_attn_tile_t *tile)
         break;
     case BT_ATTN_I8:
         attn_tile(BT_ATTN_I8, tile);
+        break;
+    case BT_ATTN_E4M3:
+        attn_tile(BT_ATTN_E4M3, tile);
         break;
     }
 }

@@ -33,6 +33,29 @@ static inline void vec_store_i8(int8_t *at, vec_t v)
     _mm_storeu_si128((void *)at, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
 }
 
+static inline void vec_store_e4m3(uint8_t *at, vec_t v)
+{
+    const __m512 size = _mm512_min_ps(vec_abs(v), vec_all(E4M3_MAX));
+    const __m512i mag = _mm512_castps_si512(size);
+    const __m512i even =
+        _mm512_and_si512(_mm512_srli_epi32(mag, 20), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(
+        mag, _mm512_add_epi32(even, _mm512_set1_epi32(0x7ffff)));
+    const __m512i normal = _mm512_sub_epi32(
+        _mm512_srli_epi32(up, 20), _mm512_set1_epi32((int)E4M3_BIAS_F32));
+    const __m512 align = vec_all(E4M3_ALIGN);
+    const __mmask16 small =
+        _mm512_cmp_ps_mask(size, vec_all(E4M3_NORMAL), _CMP_LT_OQ);
+    const __m512i codes = _mm512_mask_sub_epi32(
+        normal, small, _mm512_castps_si512(_mm512_add_ps(size, align)),
+        _mm512_castps_si512(align));
+    const __m512i sign = _mm512_and_si512(
+        _mm512_srli_epi32(_mm512_castps_si512(v), 24), _mm512_set1_epi32(0x80));
+
+    _mm_storeu_si128((void *)at,
+                     _mm512_cvtepi32_epi8(_mm512_or_si512(sign, codes)));
+}
+
 static inline uint32_t amax_bits(const float *x, uint32_t n)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);

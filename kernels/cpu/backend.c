@@ -298,7 +298,8 @@ static const bt_kernels_ops_t cpu_ops = {
      TYPE(IQ3_S) | TYPE(IQ4_NL) | TYPE(IQ4_XS) | TYPE(TQ1_0) | TYPE(TQ2_0) | \
      TYPE(MXFP4) | TYPE(NVFP4))
 
-#define KV_TYPES (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8)
+#define KV_TYPES \
+    (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8)
 
 #define ATTENTION_PARTS \
     (BT_ATTENTION_WINDOW | BT_ATTENTION_SOFT_CAP | BT_ATTENTION_SINKS)

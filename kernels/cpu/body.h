@@ -14,6 +14,7 @@
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/e4m3.h"
 #include "kernels/cpu/half.h"
 
 #define LANES 16u
@@ -238,7 +239,7 @@ static inline float softmax_step(const float *s, uint32_t from, uint32_t n,
     return corr;
 }
 
-/* What an element of the cache is as bf16; of INT8 the code. */
+/* What an element of the cache is as bf16; of INT8 and FP8 the code. */
 static inline uint16_t body_elem(bt_kv_type_t type, const void *elems, size_t i)
 {
     switch (type) {
@@ -246,6 +247,8 @@ static inline uint16_t body_elem(bt_kv_type_t type, const void *elems, size_t i)
         return bt_f32_to_bf16(bt_f16_to_f32(((const uint16_t *)elems)[i]));
     case BT_KV_BF16:
         return ((const uint16_t *)elems)[i];
+    case BT_KV_FP8:
+        return bt_e4m3_to_bf16(((const uint8_t *)elems)[i]);
     default:
         return bt_f32_to_bf16((float)((const int8_t *)elems)[i]);
     }
@@ -385,18 +388,21 @@ static inline void body_attn_tile(const bt_attn_tile_t *tile)
     }
 }
 
-/* The scale of an INT8 vector from the bits of its largest magnitude (as
- * integers, those of an infinity or a NaN are above all others). */
-static inline float i8_scale(uint32_t amax_bits)
+/* The scale of a vector whose largest code is @a most, from the bits of its
+ * largest magnitude (as integers, those of an infinity or a NaN are above all
+ * others). */
+static inline float code_scale(uint32_t amax_bits, float most)
 {
-    float scale = bt_f32_from_bits(amax_bits) / 127.0f;
+    float scale = bt_f32_from_bits(amax_bits) / most;
 
     if (amax_bits >= 0x7f800000u) {
         return bt_f32_from_bits(0x7fc00000u);
     }
-    /* Subnormal scales are too coarse to keep codes within 127. */
+    /* Subnormal scales are too coarse to keep codes within it. */
     return (scale < 0x1p-126f) ? 0.0f : scale;
 }
+
+#define I8_MAX 127.0f
 
 /* For a scale above 0: x / scale is within 127 (1 + 2^-23). */
 static inline int8_t i8_code(float x, float scale)
@@ -404,7 +410,7 @@ static inline int8_t i8_code(float x, float scale)
     return (int8_t)rintf(x / scale);
 }
 
-static inline uint32_t i8_amax_bits(const float *x, uint32_t n, uint32_t amax)
+static inline uint32_t body_amax_bits(const float *x, uint32_t n, uint32_t amax)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t bits = bt_f32_bits(x[i]) & 0x7fffffffu;
@@ -417,10 +423,21 @@ static inline uint32_t i8_amax_bits(const float *x, uint32_t n, uint32_t amax)
 /* One INT8 vector: see bt_kv_view_t. Returns the scale. */
 static inline float body_to_i8(const float *x, uint32_t n, int8_t *out)
 {
-    float scale = i8_scale(i8_amax_bits(x, n, 0));
+    float scale = code_scale(body_amax_bits(x, n, 0), I8_MAX);
 
     for (uint32_t i = 0; i < n; i++) {
         out[i] = (scale > 0.0f) ? i8_code(x[i], scale) : 0;
+    }
+    return scale;
+}
+
+/* One FP8 vector, likewise. */
+static inline float body_to_e4m3(const float *x, uint32_t n, uint8_t *out)
+{
+    float scale = code_scale(body_amax_bits(x, n, 0), E4M3_MAX);
+
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = (scale > 0.0f) ? bt_f32_to_e4m3(x[i] / scale) : 0;
     }
     return scale;
 }

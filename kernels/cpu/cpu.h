@@ -279,6 +279,7 @@ typedef enum bt_attn_elem {
     BT_ATTN_F16,    /**< as in the cache; isa->direct_kv() */
     BT_ATTN_BF16,   /**< the same */
     BT_ATTN_I8,     /**< the same, with scales */
+    BT_ATTN_E4M3,   /**< the same, with scales */
 } bt_attn_elem_t;
 
 /** Up to 4 neighbouring pairs of an item before the same 32 positions. */
@@ -289,7 +290,7 @@ typedef struct bt_attn_tile {
     const void *keys[2];        /**< (dim / 2, key_stride, 2) */
     const void *values[2];      /**< (8, dim, 2) */
     size_t key_stride;          /**< positions; not of LOADED */
-    const float *key_scales[2]; /**< INT8: of each 16 positions; else NULL */
+    const float *key_scales[2]; /**< of each 16 positions; NULL: none */
     const float *value_scales[2];
     uint32_t dim;
     float scale;
@@ -309,6 +310,13 @@ typedef struct bt_attn_tile {
     const uint8_t *const *ahead;
     uint32_t n_ahead;
 } bt_attn_tile_t;
+
+/** Do vectors of the type have scales? Then their elements are bytes, else
+ *  16-bit words. */
+static inline bool bt_cpu_kv_scaled(bt_kv_type_t type)
+{
+    return (type == BT_KV_INT8) || (type == BT_KV_FP8);
+}
 
 /** What an instruction tier provides. All give the bits of the plain one. */
 typedef struct bt_cpu_isa {
@@ -341,8 +349,8 @@ typedef struct bt_cpu_isa {
     void (*rope)(float *head, const float *cs, uint32_t dim, bool interleaved);
 
     /** Keys of n neighbouring positions of a block, (dim / 2, stride, 2), which
-     *  are first .. first + n - 1 of 32, as bf16 to (dim / 2, 32, 2). INT8: the
-     *  codes. */
+     *  are first .. first + n - 1 of 32, as bf16 to (dim / 2, 32, 2). INT8 and
+     *  FP8: the codes. */
     void (*load_keys)(bt_kv_type_t type, const void *keys, size_t stride,
                       uint32_t first, uint32_t n, uint32_t dim, uint16_t *out);
     /** Their values, (n / 2, dim, 2), to (16, dim, 2). first is even; behind an
@@ -372,6 +380,8 @@ typedef struct bt_cpu_isa {
 
     /** One INT8 vector (bt_kv_view_t). @return its scale */
     float (*to_i8)(const float *x, uint32_t n, int8_t *out);
+    /** One FP8 vector. @return its scale */
+    float (*to_e4m3)(const float *x, uint32_t n, uint8_t *out);
 } bt_cpu_isa_t;
 
 extern const bt_cpu_isa_t bt_cpu_plain;

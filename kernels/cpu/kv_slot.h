@@ -10,12 +10,12 @@
 /** One vector of the cache, or the first of some in neighbouring slots. */
 typedef struct kv_slot {
     void *elems;  /**< its first; see kv_slot() */
-    float *scale; /* INT8 alone */
+    float *scale; /* NULL: none */
 } kv_slot_t;
 
 static inline size_t kv_elem_bytes(const bt_kv_view_t *kv)
 {
-    return (kv->type == BT_KV_INT8) ? 1 : 2;
+    return bt_cpu_kv_scaled(kv->type) ? 1 : 2;
 }
 
 /** Where head @a kv_head of @a position begins: part 0 keys, (dim / 2, T, 2),
@@ -39,7 +39,7 @@ static inline kv_slot_t kv_slot(const bt_kv_view_t *kv, uint32_t layer,
 
     at.elems = block + (vectors * kv->head_dim + first) * kv_elem_bytes(kv);
     at.scale = NULL;
-    if (kv->type == BT_KV_INT8) {
+    if (bt_cpu_kv_scaled(kv->type)) {
         size_t n_vectors = (size_t)kv->n_layers * 2 * kv->n_kv_heads * t;
 
         at.scale = (float *)(void *)(block + n_vectors * kv->head_dim);
@@ -56,7 +56,7 @@ static inline void kv_check_view(const bt_backend_t *be, const bt_kv_view_t *kv)
     BT_ASSERT(kv->tokens_per_block % 2 == 0);
     /* So that scales, behind an even number of vectors' elements, lie on whole
      * floats. */
-    BT_ASSERT((kv->type != BT_KV_INT8) || (kv->block_bytes % 4 == 0));
+    BT_ASSERT(!bt_cpu_kv_scaled(kv->type) || (kv->block_bytes % 4 == 0));
     (void)be;
     (void)kv;
 }

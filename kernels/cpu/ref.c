@@ -156,6 +156,11 @@ static float ref_to_i8(const float *x, uint32_t n, int8_t *out)
     return body_to_i8(x, n, out);
 }
 
+static float ref_to_e4m3(const float *x, uint32_t n, uint8_t *out)
+{
+    return body_to_e4m3(x, n, out);
+}
+
 static void ref_rmsnorm(const float *x, const float *weight, float eps,
                         uint32_t dim, float *out)
 {
@@ -249,4 +254,5 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .to_f16 = ref_to_f16,
     .to_bf16 = ref_to_bf16,
     .to_i8 = ref_to_i8,
+    .to_e4m3 = ref_to_e4m3,
 };

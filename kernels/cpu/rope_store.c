@@ -21,7 +21,7 @@ typedef struct rope_job {
 /* Elements of one vector, side by side. */
 typedef union vector {
     uint16_t words[BT_MAX_HEAD_DIM];
-    int8_t codes[BT_MAX_HEAD_DIM];
+    uint8_t codes[BT_MAX_HEAD_DIM]; /* of any type that has scales */
 } vector_t;
 
 static void convert(const rope_job_t *job, const float *x, kv_slot_t slot,
@@ -38,7 +38,10 @@ static void convert(const rope_job_t *job, const float *x, kv_slot_t slot,
         isa->to_bf16(x, dim, to->words);
         break;
     case BT_KV_INT8:
-        *slot.scale = isa->to_i8(x, dim, to->codes);
+        *slot.scale = isa->to_i8(x, dim, (int8_t *)to->codes);
+        break;
+    case BT_KV_FP8:
+        *slot.scale = isa->to_e4m3(x, dim, to->codes);
         break;
     }
 }
@@ -53,7 +56,7 @@ static void key_store(const rope_job_t *job, kv_slot_t slot, const float *x)
 
     convert(job, x, slot, &v);
     for (uint32_t d = 0; d < job->kv->head_dim; d += 2) {
-        if (job->kv->type == BT_KV_INT8) {
+        if (bt_cpu_kv_scaled(job->kv->type)) {
             memcpy(out, v.codes + d, 2);
         } else {
             memcpy(out, v.words + d, 4);
@@ -68,8 +71,8 @@ static void value_store(const rope_job_t *job, kv_slot_t slot, const float *x)
     vector_t v;
 
     convert(job, x, slot, &v);
-    if (job->kv->type == BT_KV_INT8) {
-        int8_t *out = slot.elems;
+    if (bt_cpu_kv_scaled(job->kv->type)) {
+        uint8_t *out = slot.elems;
 
         for (uint32_t d = 0; d < job->kv->head_dim; d++) {
             out[2 * (size_t)d] = v.codes[d];

@@ -40,6 +40,9 @@ SPECIALIZE void load_keys_of(bt_kv_type_t type, const void *keys, size_t stride,
     case BT_KV_INT8:
         load_keys(BT_KV_INT8, keys, stride, first, n, dim, out);
         break;
+    case BT_KV_FP8:
+        load_keys(BT_KV_FP8, keys, stride, first, n, dim, out);
+        break;
     }
 }
 
@@ -56,6 +59,9 @@ SPECIALIZE void load_values_of(bt_kv_type_t type, const void *values,
         break;
     case BT_KV_INT8:
         load_values(BT_KV_INT8, values, first, n, dim, out);
+        break;
+    case BT_KV_FP8:
+        load_values(BT_KV_FP8, values, first, n, dim, out);
         break;
     }
 }

@@ -9,11 +9,14 @@
 #ifndef BT_KERNELS_CPU_TIER_OPS_H
 #define BT_KERNELS_CPU_TIER_OPS_H
 
+#include <string.h>
+
 /** The tier's own: VEC floats to f16, bf16 (bt_f32_to_bf16()), and int8 (the
- *  nearest, of numbers within it). */
+ *  nearest, of numbers within it), and bt_f32_to_e4m3(). */
 static inline void vec_store_f16(uint16_t *at, vec_t v);
 static inline void vec_store_bf16(uint16_t *at, vec_t v);
 static inline void vec_store_i8(int8_t *at, vec_t v);
+static inline void vec_store_e4m3(uint8_t *at, vec_t v);
 /** The tier's own: bits of the largest magnitude of n values, n a multiple of
  *  VEC. */
 static inline uint32_t amax_bits(const float *x, uint32_t n);
@@ -42,11 +45,18 @@ static void to_bf16(const float *x, uint32_t n, uint16_t *out)
     }
 }
 
+/* body_amax_bits() */
+static uint32_t largest_bits(const float *x, uint32_t n)
+{
+    const uint32_t n_whole = n / VEC * VEC;
+
+    return body_amax_bits(x + n_whole, n - n_whole, amax_bits(x, n_whole));
+}
+
 static float to_i8(const float *x, uint32_t n, int8_t *out)
 {
     const uint32_t n_whole = n / VEC * VEC;
-    const float scale =
-        i8_scale(i8_amax_bits(x + n_whole, n - n_whole, amax_bits(x, n_whole)));
+    const float scale = code_scale(largest_bits(x, n), I8_MAX);
     uint32_t i;
 
     if (!(scale > 0.0f)) {
@@ -60,6 +70,25 @@ static float to_i8(const float *x, uint32_t n, int8_t *out)
     }
     for (; i < n; i++) {
         out[i] = i8_code(x[i], scale);
+    }
+    return scale;
+}
+
+static float to_e4m3(const float *x, uint32_t n, uint8_t *out)
+{
+    const uint32_t n_whole = n / VEC * VEC;
+    const float scale = code_scale(largest_bits(x, n), E4M3_MAX);
+    uint32_t i;
+
+    if (!(scale > 0.0f)) {
+        memset(out, 0, n);
+        return scale;
+    }
+    for (i = 0; i < n_whole; i += VEC) {
+        vec_store_e4m3(out + i, vec_div(vec_loadu(x + i), vec_all(scale)));
+    }
+    for (; i < n; i++) {
+        out[i] = bt_f32_to_e4m3(x[i] / scale);
     }
     return scale;
 }
@@ -182,14 +211,15 @@ static uint32_t argmax(const float *x, uint32_t n)
 }
 
 /** All of a vector tier's table but .direct_kv. */
-#define TIER_OPS                                                        \
-    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,             \
-    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),           \
-    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),           \
-    .rmsnorm = rmsnorm, .layer_norm = layer_norm, .activate = activate, \
-    .scale = scale, .soft_cap = soft_cap, .rope = rope,                 \
-    .load_keys = TIER(load_keys), .load_values = TIER(load_values),     \
-    .attn_tile = TIER(attn_tile), .silu_mul = silu_mul, .add = add,     \
-    .argmax = argmax, .to_f16 = to_f16, .to_bf16 = to_bf16, .to_i8 = to_i8
+#define TIER_OPS                                                            \
+    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,                 \
+    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),               \
+    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),               \
+    .rmsnorm = rmsnorm, .layer_norm = layer_norm, .activate = activate,     \
+    .scale = scale, .soft_cap = soft_cap, .rope = rope,                     \
+    .load_keys = TIER(load_keys), .load_values = TIER(load_values),         \
+    .attn_tile = TIER(attn_tile), .silu_mul = silu_mul, .add = add,         \
+    .argmax = argmax, .to_f16 = to_f16, .to_bf16 = to_bf16, .to_i8 = to_i8, \
+    .to_e4m3 = to_e4m3
 
 #endif

@@ -7,8 +7,9 @@ from harness import Cluster, default_model, small_model, wait_until
 from test_failures import expect_refusal
 from test_same_bytes import WORDS, options
 
-# 2 x 30 layers x 3 heads x 16 tokens = 2880 vectors of 64; int8 has 4 bytes of scale with each.
-BLOCK_BYTES = {"bf16": 2880 * 128, "f16": 2880 * 128, "int8": 2880 * (64 + 4)}
+# 2 x 30 layers x 3 heads x 16 tokens = 2880 vectors of 64; int8 and fp8 have 4 bytes of scale with each.
+BLOCK_BYTES = {"bf16": 2880 * 128, "f16": 2880 * 128, "int8": 2880 * (64 + 4),
+               "fp8": 2880 * (64 + 4)}
 
 
 def test_worker_with_another_kv_type_is_refused_by_name():
@@ -20,6 +21,9 @@ def test_worker_with_another_kv_type_is_refused_by_name():
                            "decode-9 stores KV as type 0, but ")
             expect_refusal(c, c.start_worker("prefill", 9, ["--kv-type", "bf16"]),
                            "prefill-9 stores KV as type 1, but ")
+            # The same, with scales.
+            expect_refusal(c, c.start_worker("decode", 9, ["--kv-type", "fp8"]),
+                           "decode-9 stores KV as type 3, but ")
 
 
 def test_kv_memory_holds_more_blocks_of_a_smaller_type():

@@ -130,6 +130,10 @@ def test_same_bytes_kv_in_int8():
     compare_kv_type("int8")
 
 
+def test_same_bytes_kv_in_fp8():
+    compare_kv_type("fp8")
+
+
 def test_same_bytes_with_the_prefix_cache():
     """Everything three times: found in the cache, beside others, and where memory is so short that it is evicted."""
     with tempfile.TemporaryDirectory() as d:

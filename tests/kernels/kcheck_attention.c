@@ -13,7 +13,7 @@
 #define LAYER    1u
 #define WORD_NAN                                             \
     0x7fffu /* in slots that nobody may read: NaN in f16 and \
-               bf16, and twice as the f32 scale of int8 */
+               bf16, and twice as an f32 scale */
 #define MAX_DIM      256u
 #define MAX_POSITION (MAX_POS + 64u)
 
@@ -89,7 +89,12 @@ static void *elem_of(const at_case_t *c, float *cache,
     return block + first * elem_bytes;
 }
 
-/* For int8; behind all elements of the block. */
+static bool has_scales(const at_case_t *c)
+{
+    return bt_kv_type_info(c->kv.type)->scale_bytes != 0;
+}
+
+/* Behind all elements of the block, if there are any. */
 static float *scale_of(const at_case_t *c, float *cache,
                        const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
                        uint32_t pos)
@@ -100,6 +105,17 @@ static float *scale_of(const at_case_t *c, float *cache,
         (size_t)N_LAYERS * 2 * c->n_kv * c->block_tokens * vector_bytes(c);
 
     return (float *)(void *)(block + elems) + vector;
+}
+
+/* exact for numbers */
+static double e4m3_value(uint8_t code)
+{
+    const int exponent = (code >> 3) & 15;
+    const int fraction = code & 7;
+    const double v = (exponent == 0) ? ldexp(fraction, -9)
+                                     : ldexp(8 + fraction, exponent - 10);
+
+    return ((code & 0x80u) != 0) ? -v : v;
 }
 
 /* exact for finite halves */
@@ -131,9 +147,11 @@ static void read_slot(const at_case_t *c, float *cache,
         const void *elem = elem_of(c, cache, seq, part, h, pos, d);
         uint16_t word;
 
-        if (c->kv.type == BT_KV_INT8) {
-            out[d] = *(const int8_t *)elem *
-                     (double)*scale_of(c, cache, seq, part, h, pos);
+        if (has_scales(c)) {
+            out[d] = (c->kv.type == BT_KV_INT8)
+                         ? *(const int8_t *)elem
+                         : e4m3_value(*(const uint8_t *)elem);
+            out[d] *= (double)*scale_of(c, cache, seq, part, h, pos);
             continue;
         }
         memcpy(&word, elem, sizeof(word));
@@ -142,7 +160,7 @@ static void read_slot(const at_case_t *c, float *cache,
     }
 }
 
-/* Any sign, magnitude 2^-5 .. 2 (int8: up to 2). */
+/* Any sign, magnitude 2^-5 .. 2 (with scales: up to 2). */
 static void fill_slot(const at_case_t *c, const bt_ragged_seq_t *seq,
                       uint32_t part, uint32_t h, uint32_t pos)
 {
@@ -155,14 +173,20 @@ static void fill_slot(const at_case_t *c, const bt_ragged_seq_t *seq,
             *(int8_t *)elem = (int8_t)((int)kc_below(255) - 127);
             continue;
         }
+        if (c->kv.type == BT_KV_FP8) {
+            *(uint8_t *)elem = (uint8_t)((bits & 0x80u) | kc_below(0x7f));
+            continue;
+        }
         word = (c->kv.type == BT_KV_F16)
                    ? (uint16_t)((bits & 0x83ffu) | ((10 + kc_below(6)) << 10))
                    : (uint16_t)((bits & 0x807fu) | ((122 + kc_below(6)) << 7));
         memcpy(elem, &word, sizeof(word));
     }
-    if (c->kv.type == BT_KV_INT8) {
+    if (has_scales(c)) {
+        const float most = (c->kv.type == BT_KV_INT8) ? 127.0f : 448.0f;
+
         *scale_of(c, c->cache, seq, part, h, pos) =
-            (kc_below(9) == 0) ? 0.0f : kc_uniform(0.0f, 2.0f / 127);
+            (kc_below(9) == 0) ? 0.0f : kc_uniform(0.0f, 2.0f / most);
     }
 }
 
@@ -269,10 +293,10 @@ static void forget_unseen(at_case_t *c)
                     void *elem =
                         elem_of(c, c->cache, seq, ph % 2, ph / 2, pos, d);
 
-                    memset(elem, (c->kv.type == BT_KV_INT8) ? 0x7f : 0xff,
+                    memset(elem, has_scales(c) ? 0x7f : 0xff,
                            bt_kv_type_info(c->kv.type)->elem_bytes);
                 }
-                if (c->kv.type == BT_KV_INT8) {
+                if (has_scales(c)) {
                     *scale_of(c, c->cache, seq, ph % 2, ph / 2, pos) = NAN;
                 }
             }
@@ -429,7 +453,7 @@ static void check_other_blocks(at_case_t *c, const kc_backend_t *b,
                        elem_of(c, want->cache, &c->seqs[s], part, h, pos, d),
                        bt_kv_type_info(c->kv.type)->elem_bytes);
             }
-            if (c->kv.type == BT_KV_INT8) {
+            if (has_scales(c)) {
                 *scale_of(&other, other.cache, &other.seqs[s], part, h, pos) =
                     *scale_of(c, want->cache, &c->seqs[s], part, h, pos);
             }
@@ -455,10 +479,10 @@ static double to_bf16(double x)
     return nearbyint(x / unit) * unit;
 }
 
-/* int8 is multiplied as codes, their scales come behind. */
+/* Codes are multiplied exactly, their scales come behind. */
 static double as_multiplied(const at_case_t *c, double stored)
 {
-    return (c->kv.type == BT_KV_INT8) ? stored : to_bf16(stored);
+    return has_scales(c) ? stored : to_bf16(stored);
 }
 
 /* One head of one row in double, from the cache as stored and made bf16. */
@@ -523,6 +547,8 @@ static void check_head(const at_case_t *c, const at_result_t *r, uint32_t s,
 static double rounding(const at_case_t *c, double max)
 {
     switch (c->kv.type) {
+    case BT_KV_FP8: /* the upper codes are 32 steps apart */
+        return max * 16 / 448 + 1e-5;
     case BT_KV_F16:
         return ldexp(1.0, ilogb(max) - 11) + 1e-5;
     case BT_KV_BF16:
@@ -532,22 +558,24 @@ static double rounding(const at_case_t *c, double max)
     }
 }
 
-/* int8: the largest magnitude is the code 127, and the scale a 127th of it. */
+/* The largest magnitude is the largest code, 127 or 448, and the scale that
+ * part of it. */
 static bool uses_all_codes(const at_case_t *c, const at_result_t *r,
                            const bt_ragged_seq_t *seq, uint32_t part,
                            uint32_t h, uint32_t pos, double max)
 {
     const double scale = (double)*scale_of(c, r->cache, seq, part, h, pos);
-    int largest = 0;
+    const double most = (c->kv.type == BT_KV_INT8) ? 127 : 448;
+    double largest = 0;
 
     for (uint32_t d = 0; d < c->dim; d++) {
-        int code = *(int8_t *)elem_of(c, r->cache, seq, part, h, pos, d);
+        const void *code = elem_of(c, r->cache, seq, part, h, pos, d);
 
-        code = (code < 0) ? -code : code;
-
-        largest = (code > largest) ? code : largest;
+        largest = fmax(largest, fabs((c->kv.type == BT_KV_INT8)
+                                         ? *(const int8_t *)code
+                                         : e4m3_value(*(const uint8_t *)code)));
     }
-    return (largest == 127) && (fabs(scale * 127 - max) <= max * 1e-6 + 1e-9);
+    return (largest == most) && (fabs(scale * most - max) <= max * 1e-6 + 1e-9);
 }
 
 /* Rotated and rounded keys, rounded values. */
@@ -595,7 +623,7 @@ static void check_stored(const at_case_t *c, const at_result_t *r, uint32_t s,
             ok = ok && (fabs(k[d] - want[d]) <= rounding(c, max_k)) &&
                  (fabs(v[d] - (double)value[d]) <= rounding(c, max_v));
         }
-        if (c->kv.type == BT_KV_INT8) {
+        if (has_scales(c)) {
             ok = ok && uses_all_codes(c, r, seq, 0, h, pos, max_k) &&
                  uses_all_codes(c, r, seq, 1, h, pos, max_v);
         }
@@ -617,11 +645,11 @@ static void check_with_double(const at_case_t *c, const at_result_t *r)
 
 void kc_test_attention(void)
 {
-    for (uint32_t round = 0; round < 150; round++) {
+    for (uint32_t round = 0; round < 160; round++) {
         at_case_t c;
         at_result_t want;
 
-        make_case(&c, (bt_kv_type_t)(round % 3));
+        make_case(&c, (bt_kv_type_t)(round % 4));
         want = run_backend(&c, &kc_backends[0]);
         check_with_double(&c, &want);
         for (uint32_t i = 0; i < kc_n_backends; i++) {

@@ -10,6 +10,13 @@
 #define MAX_N    2100u
 #define MAX_ROWS 5u
 
+/* The number of a code below 0x7f, of which there are 16 exponents. */
+static double e4m3_value(uint32_t code)
+{
+    return (code < 8) ? ldexp(code, -9)
+                      : ldexp(8 + code % 8, (int)(code / 8) - 10);
+}
+
 typedef enum kind {
     KIND_ORDINARY,
     KIND_EXTREME, /* huge, tiny, infinite among the ordinary */
@@ -17,7 +24,8 @@ typedef enum kind {
     KIND_BITS,    /* any 32 bits: NaNs of both kinds, subnormals */
     KIND_TINY,    /* about the smallest scale */
     KIND_ZERO,
-    KIND_TIES, /* half way between codes, and one float beside */
+    KIND_TIES,     /* half way between codes, and one float beside */
+    KIND_TIES_FP8, /* the same of FP8 */
     N_KINDS
 } kind_t;
 
@@ -48,6 +56,18 @@ static void fill(float *x, size_t n, kind_t kind)
             x[i] *= (bits & 1u) ? step : -step;
             x[i] = (bits & 6u) ? x[i] : nextafterf(x[i], 0.0f);
             break;
+        case KIND_TIES_FP8: {
+            const uint32_t code = kc_below(0x7e);
+
+            x[i] = (i % 2 == 0)
+                       ? 448.0f
+                       : (float)((e4m3_value(code) + e4m3_value(code + 1)) / 2);
+            x[i] *= (bits & 1u) ? 0.25f : -0.25f;
+            x[i] = (bits & 2u)   ? x[i]
+                   : (bits & 4u) ? nextafterf(x[i], 0.0f)
+                                 : nextafterf(x[i], 2 * x[i]);
+            break;
+        }
         default:
             break;
         }
@@ -93,6 +113,12 @@ static uint16_t elem_as_bf16(bt_kv_type_t type, const void *elems, size_t i)
 
     if (type == BT_KV_INT8) {
         return bf16_of(((const int8_t *)elems)[i]);
+    }
+    if (type == BT_KV_FP8) {
+        const uint8_t code = ((const uint8_t *)elems)[i];
+
+        v = ((code & 0x7fu) == 0x7fu) ? (double)NAN : e4m3_value(code & 0x7fu);
+        return bf16_of(((code & 0x80u) != 0) ? -v : v);
     }
     word = ((const uint16_t *)elems)[i];
     if (type == BT_KV_BF16) {
@@ -248,6 +274,61 @@ static void check_i8(const bt_cpu_isa_t *isa, const float *x, uint32_t n_rows,
     kc_free(got);
 }
 
+/* The code nearest to x, of all; of two the even one. */
+static uint8_t nearest_e4m3(float x)
+{
+    const double size = fabs((double)x);
+    uint32_t best = 0;
+
+    for (uint32_t code = 1; code < 0x7f; code++) {
+        const double error = fabs(e4m3_value(code) - size);
+        const double least = fabs(e4m3_value(best) - size);
+
+        if ((error < least) || ((error == least) && (code % 2 == 0))) {
+            best = code;
+        }
+    }
+    return (uint8_t)(best | ((signbit(x) != 0) ? 0x80u : 0));
+}
+
+/* The scale in double, the codes by their definition from it. */
+static void check_e4m3(const bt_cpu_isa_t *isa, const float *x, uint32_t n)
+{
+    const bt_cpu_isa_t *plain = bt_cpu_isa(BT_CPU_PLAIN);
+    float *buffers[2] = {kc_alloc(n / 4 + 1), kc_alloc(n / 4 + 1)};
+    uint8_t *codes = (uint8_t *)(void *)buffers[0];
+    const float scale = isa->to_e4m3(x, n, codes);
+    const float same = plain->to_e4m3(x, n, (uint8_t *)(void *)buffers[1]);
+    double amax = 0;
+    bool finite = true;
+
+    for (uint32_t i = 0; i < n; i++) {
+        finite = finite && isfinite(x[i]);
+        amax = fmax(amax, fabs((double)x[i]));
+    }
+    if (!finite) {
+        kc_expect(isnan(scale), "to_e4m3, %s: scale %a of what is not finite",
+                  isa->name, (double)scale);
+    } else {
+        kc_expect(
+            (scale > 0) ? (fabs(scale - amax / 448) <= amax / 448 * 0x1p-24)
+                        : (amax / 448 < 0x1p-126),
+            "to_e4m3, %s: scale %a of %a", isa->name, (double)scale, amax);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t want = (scale > 0) ? nearest_e4m3(x[i] / scale) : 0;
+
+        kc_expect(codes[i] == want, "to_e4m3, %s: %a is %02x of %a, not %02x",
+                  isa->name, (double)x[i], codes[i], (double)scale, want);
+    }
+    kc_expect((memcmp(&scale, &same, sizeof(scale)) == 0) &&
+                  (memcmp(buffers[0], buffers[1], n / 4 * 4 + 4) == 0),
+              "to_e4m3, %s: %u differ", isa->name, n);
+    kc_check_canaries(buffers[0], "to_e4m3");
+    kc_free(buffers[0]);
+    kc_free(buffers[1]);
+}
+
 void kc_test_kv(void)
 {
     static const uint32_t dims[] = {1,  2,  7,  8,  9,  15,  16,  17,  31,
@@ -264,12 +345,13 @@ void kc_test_kv(void)
                 fill(x, MAX_N, (kind_t)kind);
                 check_words(isa, x, dims[d] * n_rows, kc_below(2));
                 check_i8(isa, x, n_rows, dims[d]);
+                check_e4m3(isa, x, dims[d]);
             }
         }
-        for (uint32_t round = 0; round < 60; round++) {
+        for (uint32_t round = 0; round < 80; round++) {
             const uint32_t dim = dims[kc_below(BT_ARRAY_LEN(dims))];
 
-            check_loads(isa, (bt_kv_type_t)(round % 3), dim + dim % 2);
+            check_loads(isa, (bt_kv_type_t)(round % 4), dim + dim % 2);
         }
     }
     kc_free(x);

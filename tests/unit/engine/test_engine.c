@@ -49,6 +49,7 @@ static void tokens_do_not_depend_on_chunks_or_company(void **state)
     chunks_and_company(BT_KV_F16);
     chunks_and_company(BT_KV_BF16);
     chunks_and_company(BT_KV_INT8);
+    chunks_and_company(BT_KV_FP8);
 }
 
 /* As many reports as there are, not given back: the compute thread waits. */
@@ -195,6 +196,7 @@ static void a_sequence_goes_on_from_handed_over_kv(void **state)
     hand_over(BT_KV_F16);
     hand_over(BT_KV_BF16);
     hand_over(BT_KV_INT8);
+    hand_over(BT_KV_FP8);
 }
 
 typedef struct layer_copies {

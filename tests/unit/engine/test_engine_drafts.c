@@ -145,6 +145,7 @@ static void wrong_drafts_change_no_token(void **state)
     with_drafts(BT_KV_F16, 1, 5);
     with_drafts(BT_KV_BF16, 3, 7);
     with_drafts(BT_KV_INT8, 3, 9);
+    with_drafts(BT_KV_FP8, 3, 9);
     with_drafts(BT_KV_F16, 8, 11);
 }
 
@@ -337,6 +338,7 @@ static void what_was_taken_back_is_drawn_again(void **state)
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         roll_back(BT_KV_F16, lengths[i]);
         roll_back(BT_KV_INT8, lengths[i]);
+        roll_back(BT_KV_FP8, lengths[i]);
     }
     roll_back(BT_KV_BF16, 7);
 }

@@ -207,6 +207,7 @@ static void a_group_computes_once_and_draws_what_each_draws_alone(void **state)
     one_group(BT_KV_F16, 74); /* three chunks, 10 tokens in the last block */
     one_group(BT_KV_BF16, 74);
     one_group(BT_KV_INT8, 74);
+    one_group(BT_KV_FP8, 74);
     one_group(BT_KV_F16, 64); /* whole blocks only */
     one_group(BT_KV_F16, 5);  /* nothing to share, all is copied */
     one_group(BT_KV_F16, 1);
@@ -498,6 +499,7 @@ static void forks_go_on_from_a_copy(void **state)
     forks_of_a_sequence(BT_KV_F16, 74);
     forks_of_a_sequence(BT_KV_BF16, 74);
     forks_of_a_sequence(BT_KV_INT8, 74);
+    forks_of_a_sequence(BT_KV_FP8, 74);
     forks_of_a_sequence(BT_KV_F16, 64);
     forks_of_a_sequence(BT_KV_F16, 5);
 }

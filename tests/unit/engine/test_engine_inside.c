@@ -124,7 +124,8 @@ static void meet(bench_t *b, uint32_t n_done, uint32_t i, bool may)
 
 static void a_prompt_that_goes_before_waits_for_a_layer(void **state)
 {
-    static const bt_kv_type_t types[] = {BT_KV_BF16, BT_KV_F16, BT_KV_INT8};
+    static const bt_kv_type_t types[] = {BT_KV_BF16, BT_KV_F16, BT_KV_INT8,
+                                         BT_KV_FP8};
 
     (void)state;
     for (size_t t = 0; t < BT_ARRAY_LEN(types); t++) {

@@ -76,8 +76,9 @@ static void take_table(bt_kv_pool_t *pool, uint32_t n_groups, bt_seq_t *seq)
 
 static void groups_draw_what_one_draws(void **state)
 {
-    static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8};
-    static const uint32_t budgets[] = {16, 48, 256};
+    static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8,
+                                         BT_KV_FP8};
+    static const uint32_t budgets[] = {16, 48, 256, 32};
 
     (void)state;
     for (size_t k = 0; k < BT_ARRAY_LEN(types); k++) {

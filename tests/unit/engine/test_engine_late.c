@@ -129,7 +129,8 @@ static void meet(bench_t *b, uint32_t n_done, uint32_t n_late, bool may)
 
 static void who_comes_between_two_layers_draws_with_the_others(void **state)
 {
-    static const bt_kv_type_t types[] = {BT_KV_BF16, BT_KV_F16, BT_KV_INT8};
+    static const bt_kv_type_t types[] = {BT_KV_BF16, BT_KV_F16, BT_KV_INT8,
+                                         BT_KV_FP8};
 
     (void)state;
     for (size_t t = 0; t < BT_ARRAY_LEN(types); t++) {

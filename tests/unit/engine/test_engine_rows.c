@@ -153,6 +153,7 @@ static void rows_are_those_of_single_steps(void **state)
     rows_of(BT_KV_F16, 512);
     rows_of(BT_KV_BF16, 64);
     rows_of(BT_KV_INT8, 64);
+    rows_of(BT_KV_FP8, 64);
 }
 
 /* A CHUNK item says how far the rows are: the reports are read one by one, and

@@ -54,7 +54,7 @@ static void a_cache_that_it_cannot_read_is_refused_by_name(void **state)
     assert_int_equal(bt_kernels_check_kv(&caps, &kv, why, sizeof(why)), BT_OK);
     kv.type = BT_KV_F16;
     assert_refused(&kv, "the test/some back end does not have kv-type f16");
-    kv.type = (bt_kv_type_t)3;
+    kv.type = (bt_kv_type_t)4;
     assert_refused(&kv,
                    "the test/some back end does not have kv-type (unknown)");
     kv = good_view();

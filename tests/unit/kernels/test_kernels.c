@@ -97,8 +97,9 @@ static void capabilities_name_what_is_there(void **state)
     (void)state;
     assert_int_equal(bt_backend_open("cpu", &two_threads, &be), BT_OK);
     assert_string_equal(be->caps->profile, "q8-bf16");
-    assert_int_equal(be->caps->kv_types,
-                     1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8);
+    assert_int_equal(be->caps->kv_types, 1u << BT_KV_F16 | 1u << BT_KV_BF16 |
+                                             1u << BT_KV_INT8 |
+                                             1u << BT_KV_FP8);
     assert_int_equal(be->caps->max_head_dim, 256);
     for (uint32_t type = 0; type < 64; type++) {
         uint32_t n_elems;
@@ -113,7 +114,7 @@ static void capabilities_name_what_is_there(void **state)
 static void kv_types_have_names_and_sizes(void **state)
 {
     static const bt_kv_type_info_t want[] = {
-        {"f16", 2, 0}, {"bf16", 2, 0}, {"int8", 1, 4}};
+        {"f16", 2, 0}, {"bf16", 2, 0}, {"int8", 1, 4}, {"fp8", 1, 4}};
     bt_kv_type_t type = BT_KV_F16;
 
     (void)state;
@@ -127,11 +128,11 @@ static void kv_types_have_names_and_sizes(void **state)
         assert_int_equal(bt_kv_type_parse(want[i].name, &type), BT_OK);
         assert_int_equal(type, i);
     }
-    assert_null(bt_kv_type_info(3));
+    assert_null(bt_kv_type_info(4));
     assert_null(bt_kv_type_info(UINT32_MAX));
-    assert_int_equal(bt_kv_type_parse("fp8", &type), BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_kv_type_parse("fp4", &type), BT_ERR_NOT_FOUND);
     assert_int_equal(bt_kv_type_parse("", &type), BT_ERR_NOT_FOUND);
-    assert_int_equal(type, BT_KV_INT8);
+    assert_int_equal(type, BT_KV_FP8);
 }
 
 static void shapes_that_are_not_whole_blocks_are_refused(void **state)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dequantizers, 16-bit floats and exp. */
+/* Dequantizers, floats of 16 and 8 bits, and exp. */
 #include "tests/support/testsupport.h"
 
 #include <math.h>
@@ -266,6 +266,68 @@ static void int8_codes_are_steps_of_the_largest(void **state)
     assert_true((out[0] == 0) && (out[1] == 0));
 }
 
+/* Codes and floats: PyTorch, by tests/golden/make_e4m3_golden.py. */
+static void e4m3_is_that_of_torch(void **state)
+{
+    FILE *file = fopen(bt_test_path("golden/e4m3.txt"), "r");
+    uint32_t n_codes = 0;
+    uint32_t n_rounded = 0;
+    char line[80];
+
+    (void)state;
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        char *end = NULL;
+        const uint32_t first = (uint32_t)strtoul(line + 1, &end, 16);
+        const uint32_t second = (uint32_t)strtoul(end, NULL, 16);
+
+        if (line[0] == 'c') {
+            const uint16_t bf16 = bt_e4m3_to_bf16((uint8_t)first);
+
+            n_codes++;
+            if (isnan(bt_f32_from_bits(second))) {
+                assert_int_equal(first & 0x7fu, 0x7f);
+                assert_true(isnan(bt_bf16_to_f32(bf16)));
+            } else {
+                assert_int_equal((uint32_t)bf16 << 16, second);
+            }
+        } else if (line[0] == 'r') {
+            n_rounded++;
+            assert_int_equal(bt_f32_to_e4m3(bt_f32_from_bits(first)), second);
+        }
+    }
+    fclose(file);
+    assert_int_equal(n_codes, 256);
+    assert_int_equal(n_rounded, 1832);
+}
+
+/* Worked by hand: the largest magnitude is 448, here 448 steps of a half. */
+static void fp8_codes_are_shares_of_the_largest(void **state)
+{
+    static const float x[] = {-224.0f,  0.5f,      8.5f, 9.5f,
+                              0x1p-10f, -0x1p-11f, 0.0f};
+    /* 448; 1; 17 and 19 are half way between 16, 18 and 20; 2^-9; the middle
+     * of 0 and 2^-9 */
+    static const uint8_t want[] = {0xfe, 0x38, 0x58, 0x5a, 0x01, 0x80, 0x00};
+    static const float not_finite[] = {1.0f, NAN, -2.0f};
+    static const float zeros[] = {0.0f, -0.0f, 0.0f};
+    static const float tiny[] = {-448 * 0x1p-126f, 0x1p-126f};
+    static const float too_tiny[] = {-447.9f * 0x1p-126f, 0x1p-126f};
+    uint8_t out[7];
+
+    (void)state;
+    assert_true(body_to_e4m3(x, 7, out) == 0.5f);
+    assert_memory_equal(out, want, sizeof(want));
+    assert_true(isnan(body_to_e4m3(not_finite, 3, out)));
+    assert_true((out[0] == 0) && (out[1] == 0) && (out[2] == 0));
+    assert_int_equal(bt_f32_bits(body_to_e4m3(zeros, 3, out)), 0);
+    assert_true((out[0] == 0) && (out[1] == 0) && (out[2] == 0));
+    assert_true(body_to_e4m3(tiny, 2, out) == 0x1p-126f);
+    assert_true((out[0] == 0xfe) && (out[1] == 0x38));
+    assert_int_equal(bt_f32_bits(body_to_e4m3(too_tiny, 2, out)), 0);
+    assert_true((out[0] == 0) && (out[1] == 0));
+}
+
 /* Against the C library's exp in double. */
 static void exp_is_within_one_and_a_half_ulps(void **state)
 {
@@ -309,6 +371,8 @@ int main(void)
         BT_TEST(floats_round_to_the_nearest_half),
         BT_TEST(floats_round_to_the_nearest_bf16),
         BT_TEST(int8_codes_are_steps_of_the_largest),
+        BT_TEST(e4m3_is_that_of_torch),
+        BT_TEST(fp8_codes_are_shares_of_the_largest),
         BT_TEST(exp_is_within_one_and_a_half_ulps),
         BT_TEST(exp_saturates_at_both_ends),
     };

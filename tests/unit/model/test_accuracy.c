@@ -4,9 +4,9 @@
  * tests/golden/make_logits_golden.py made accuracy_logits.bin and describes
  * its format. The bounds are what llama.cpp reaches on such text.
  *
- * That is with KV in f16. bf16 and int8 run over every third window (English
+ * That is with KV in bf16. The other types run over every third window (English
  * and code; with BATON_LONG over all), and their perplexity is held against
- * that of f16 over the same windows. Not where a sanitizer makes a minute of a
+ * that of bf16 over the same windows. Not where a sanitizer makes a minute of a
  * second: the memory that they touch is checked by kcheck and test_model.
  *
  * Runs the model named by BATON_TEST_MODEL; without it: skipped, exit 77. */
@@ -33,7 +33,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(SLOW_BUILD)
 #define N_RUNS 1u /* f16 alone */
 #else
-#define N_RUNS 3u
+#define N_RUNS 4u
 #endif
 
 #define MAX_PERPLEXITY_CHANGE 0.0067
@@ -349,7 +349,8 @@ int main(void)
     const uint32_t step = ((all != NULL) && (all[0] != 0)) ? 1 : 3;
     static run_t runs[] = {{.type = BT_KV_BF16, .step = 1},
                            {.type = BT_KV_F16},
-                           {.type = BT_KV_INT8}};
+                           {.type = BT_KV_INT8},
+                           {.type = BT_KV_FP8}};
     struct stat st;
     int rc;
 
@@ -363,7 +364,9 @@ int main(void)
     if (rc != 0) {
         fprintf(stderr, "golden/accuracy_logits.bin cannot be read\n");
     }
-    runs[1].step = runs[2].step = step;
+    for (uint32_t i = 1; i < N_RUNS; i++) {
+        runs[i].step = step;
+    }
     if (rc == 0) {
         rc = run_model(path, &golden, runs, N_RUNS);
     }

@@ -39,12 +39,13 @@ static void free_trap_rig(rig_t *rig)
 
 static void own_memory_and_one_upload_a_step_give_the_host_s_bits(void **state)
 {
-    static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8};
+    static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8,
+                                         BT_KV_FP8};
 
     (void)state;
     for (int i = 0; i < N_VARIANTS; i++) {
         const bt_tiny_model_t tiny = variant(i);
-        const bt_kv_type_t type = types[i % 3];
+        const bt_kv_type_t type = types[i % 4];
         rig_t host = make_rig_of(&tiny, 1, type);
         rig_t trap = make_trap_rig(&tiny, type);
         logits_of_prompt_t p = run_whole(&host);

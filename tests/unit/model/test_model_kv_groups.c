@@ -214,12 +214,13 @@ static void check_same(int i, bt_kv_type_t type, size_t cut, bool traps)
 
 static void groups_give_the_bytes_of_one(void **state)
 {
-    static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8};
+    static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8,
+                                         BT_KV_FP8};
 
     (void)state;
     for (int i = 0; i < N_VARIANTS; i++) {
         for (size_t cut = 0; cut < BT_ARRAY_LEN(cuts); cut++) {
-            check_same(i, types[((size_t)i + cut) % 3], cut, false);
+            check_same(i, types[((size_t)i + cut) % 4], cut, false);
         }
     }
 }
@@ -230,6 +231,7 @@ static void groups_on_a_back_end_with_memory_of_its_own(void **state)
     (void)state;
     for (size_t cut = 0; cut < BT_ARRAY_LEN(cuts); cut++) {
         check_same(1, BT_KV_INT8, cut, true);
+        check_same(2, BT_KV_FP8, cut, true);
         check_same(0, BT_KV_F16, cut, true);
     }
 }
