@@ -44,6 +44,34 @@ typedef struct bt_gguf_str {
 /** Writes all bytes of a tensor that is not stored as GGUF would. */
 typedef bt_status_t (*bt_gguf_make_fn)(const void *recipe, void *out);
 
+/** Types of metadata values, as the format numbers them. */
+enum {
+    BT_GGUF_U8 = 0,
+    BT_GGUF_I8 = 1,
+    BT_GGUF_U16 = 2,
+    BT_GGUF_I16 = 3,
+    BT_GGUF_U32 = 4,
+    BT_GGUF_I32 = 5,
+    BT_GGUF_F32 = 6,
+    BT_GGUF_BOOL = 7,
+    BT_GGUF_STRING = 8,
+    BT_GGUF_ARRAY = 9,
+    BT_GGUF_U64 = 10,
+    BT_GGUF_I64 = 11,
+    BT_GGUF_F64 = 12,
+};
+
+/** A metadata pair as it is in the file. */
+typedef struct bt_gguf_pair {
+    bt_gguf_str_t key;
+    bool is_array;
+    uint32_t type;     /**< of the value, or of each element: never ARRAY */
+    uint64_t n;        /**< elements; 1 for a scalar */
+    const void *value; /**< the first element, unaligned; a string is its length
+                            (u64) and its bytes */
+    size_t bytes;      /**< of all elements */
+} bt_gguf_pair_t;
+
 typedef struct bt_gguf_tensor {
     bt_gguf_str_t name;
     uint32_t n_dims;
@@ -135,6 +163,11 @@ BT_MUST_CHECK bt_status_t bt_gguf_n_vocab(const bt_gguf_t *gguf, uint64_t *n_p);
 
 /** @return whether there is such a key, of whatever type. */
 bool bt_gguf_has(const bt_gguf_t *gguf, const char *key);
+
+/** All pairs, ascending by key, for who copies them. */
+uint64_t bt_gguf_n_pairs(const bt_gguf_t *gguf);
+/** @param i  below bt_gguf_n_pairs() */
+bt_gguf_pair_t bt_gguf_pair_at(const bt_gguf_t *gguf, uint64_t i);
 
 uint64_t bt_gguf_n_tensors(const bt_gguf_t *gguf);
 const bt_gguf_tensor_t *bt_gguf_tensor_at(const bt_gguf_t *gguf, uint64_t i);

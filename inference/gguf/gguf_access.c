@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "inference/gguf/gguf_priv.h"
 
 #define SAMPLE_BYTES 256 /* hashed at the start, middle and end of a tensor */
@@ -284,6 +285,34 @@ bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf, const char *key,
     const bt_status_t status = find_element(gguf, key, i, &kv);
 
     return (status == BT_OK) ? load_float(kv, i, value_p) : status;
+}
+
+uint64_t bt_gguf_n_pairs(const bt_gguf_t *gguf)
+{
+    return gguf->n_kvs;
+}
+
+bt_gguf_pair_t bt_gguf_pair_at(const bt_gguf_t *gguf, uint64_t i)
+{
+    const bt_gguf_kv_t *kv;
+    bt_gguf_pair_t pair;
+
+    BT_ASSERT_ALWAYS(i < gguf->n_kvs);
+    kv = &gguf->kvs[i];
+    pair = (bt_gguf_pair_t){.key = kv->key,
+                            .is_array = kv->is_array,
+                            .type = kv->type,
+                            .n = kv->n,
+                            .value = kv->value};
+    if (kv->type != BT_GGUF_STRING) {
+        pair.bytes = (size_t)kv->n * bt_gguf_scalar_bytes(kv->type);
+    } else if (kv->n > 0) {
+        const size_t last =
+            kv->is_array ? (size_t)kv->str_offsets[kv->n - 1] : 0;
+
+        pair.bytes = last + sizeof(uint64_t) + load_str(kv->value + last).len;
+    }
+    return pair;
 }
 
 uint64_t bt_gguf_n_tensors(const bt_gguf_t *gguf)

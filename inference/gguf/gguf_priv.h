@@ -5,23 +5,6 @@
 
 #include "inference/gguf/gguf_assemble.h"
 
-/** Types of metadata values, as the format numbers them. */
-enum {
-    BT_GGUF_U8 = 0,
-    BT_GGUF_I8 = 1,
-    BT_GGUF_U16 = 2,
-    BT_GGUF_I16 = 3,
-    BT_GGUF_U32 = 4,
-    BT_GGUF_I32 = 5,
-    BT_GGUF_F32 = 6,
-    BT_GGUF_BOOL = 7,
-    BT_GGUF_STRING = 8,
-    BT_GGUF_ARRAY = 9,
-    BT_GGUF_U64 = 10,
-    BT_GGUF_I64 = 11,
-    BT_GGUF_F64 = 12,
-};
-
 /** One metadata pair. A scalar is an array of one that is not marked so. */
 typedef struct bt_gguf_kv {
     bt_gguf_str_t key;

@@ -46,6 +46,16 @@ PROGRAMS = {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
         "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "dl", "ucx"],
     },
+    "convert_main": {
+        "never": ["common/config", "common/wire", "common/rpc", "common/cluster", "common/coll", "inference/model",
+                  "kvtransfer", "worker", "router", "launcher"],
+        "libraries": ["libxxhash", "dl"],
+    },
+    "accuracy": {
+        "never": ["common/config", "common/wire", "common/rpc", "common/cluster", "kvtransfer", "worker", "router",
+                  "launcher"],
+        "libraries": ["libxxhash", "dl"],
+    },
     "bench": {
         "never": ["common/cluster", "worker", "router", "launcher"],
         "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "openssl", "dl", "ucx"],

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "convert/convert.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/strbuf.h"
+#include "convert/header.h"
+#include "convert/part_file.h"
+#include "convert/quantize.h"
+#include "kernels/kernels.h"
+
+#define SLAB_ELEMS  (4u << 20) /* numbers between two reports, about */
+#define MAX_THREADS 256u
+#define MAX_HEADER  ((size_t)1 << 31)
+
+/* Rows of a tensor, for one thread. */
+typedef struct piece {
+    const bt_convert_step_t *step;
+    const uint8_t *data; /* the tensor's */
+    uint64_t row;        /* the first */
+    uint64_t n_rows;
+    uint8_t *out;
+    float *x; /* (dims[0]) scratch */
+    bt_status_t status;
+    pthread_t thread;
+} piece_t;
+
+typedef struct work {
+    const bt_convert_options_t *options;
+    bt_convert_progress_t progress;
+    uint32_t n_threads;
+    bt_part_file_t file;
+    piece_t pieces[MAX_THREADS];
+    uint8_t *made; /* data of a tensor that is not stored as GGUF would */
+    char *why;
+    size_t why_bytes;
+} work_t;
+
+static uint64_t rows_of(const bt_gguf_tensor_t *tensor)
+{
+    uint64_t n = 1;
+
+    for (uint32_t d = 1; d < tensor->n_dims; d++) {
+        n *= tensor->dims[d]; /* checked when the file was opened */
+    }
+    return n;
+}
+
+static bt_status_t convert_row(piece_t *piece, const uint8_t *from, uint8_t *to)
+{
+    const bt_gguf_tensor_t *const tensor = piece->step->tensor;
+    const size_t n = (size_t)tensor->dims[0];
+    bt_status_t status = bt_dequantize(tensor->type, from, n, piece->x);
+
+    return (status == BT_OK) ? bt_quantize(piece->step->type, piece->x, n, to)
+                             : status;
+}
+
+static void *convert_rows(void *ctx)
+{
+    piece_t *const piece = ctx;
+    const bt_gguf_tensor_t *const tensor = piece->step->tensor;
+    const uint64_t all_rows = rows_of(tensor);
+    const size_t from_bytes = tensor->bytes / all_rows;
+    const size_t to_bytes = piece->step->bytes / all_rows;
+    const uint8_t *from = piece->data + (size_t)piece->row * from_bytes;
+    uint8_t *to = piece->out;
+
+    piece->status = BT_OK;
+    if (tensor->type == piece->step->type) {
+        memcpy(to, from, (size_t)piece->n_rows * from_bytes);
+        return NULL;
+    }
+    for (uint64_t i = 0; (i < piece->n_rows) && (piece->status == BT_OK); i++) {
+        piece->status = convert_row(piece, from, to);
+        from += from_bytes;
+        to += to_bytes;
+    }
+    return NULL;
+}
+
+/* @a n rows from @a row on into @a out, by all threads. */
+static bt_status_t convert_slab(work_t *w, uint64_t row, uint64_t n,
+                                uint8_t *out)
+{
+    const bt_convert_step_t *const step = w->progress.step;
+    const size_t to_bytes = step->bytes / rows_of(step->tensor);
+    bt_status_t status = BT_OK;
+    uint32_t n_started = 0;
+
+    for (uint32_t t = 0; t < w->n_threads; t++) {
+        piece_t *const piece = &w->pieces[t];
+        const uint64_t begin = n * t / w->n_threads;
+
+        piece->step = step;
+        piece->data = (w->made != NULL) ? w->made : step->tensor->data;
+        piece->row = row + begin;
+        piece->n_rows = n * (t + 1) / w->n_threads - begin;
+        piece->out = out + (size_t)begin * to_bytes;
+    }
+    for (uint32_t t = 1; t < w->n_threads; t++) {
+        /* What no thread can be made for is done here, after the first. */
+        if (pthread_create(&w->pieces[t].thread, NULL, convert_rows,
+                           &w->pieces[t]) != 0) {
+            break;
+        }
+        n_started = t;
+    }
+    (void)convert_rows(&w->pieces[0]);
+    for (uint32_t t = 1; t < w->n_threads; t++) {
+        if (t <= n_started) {
+            pthread_join(w->pieces[t].thread, NULL);
+        } else {
+            (void)convert_rows(&w->pieces[t]);
+        }
+    }
+    for (uint32_t t = 0; (t < w->n_threads) && (status == BT_OK); t++) {
+        status = w->pieces[t].status;
+    }
+    return status;
+}
+
+static bt_status_t refuse(work_t *w, bt_status_t status)
+{
+    const bt_convert_step_t *const step = w->progress.step;
+    const int n = (int)step->tensor->name.len;
+    const char *const name = step->tensor->name.data;
+
+    switch (status) {
+    case BT_ERR_INVALID_PARAM:
+        snprintf(w->why, w->why_bytes, "tensor %.*s has an infinity or a NaN",
+                 n, name);
+        break;
+    case BT_ERR_TOO_LARGE:
+        snprintf(w->why, w->why_bytes,
+                 "tensor %.*s has numbers that %s does not hold; bf16 and f32 "
+                 "do",
+                 n, name, bt_gguf_type_name(step->type));
+        break;
+    case BT_ERR_UNSUPPORTED:
+        snprintf(w->why, w->why_bytes, "tensor %.*s: %s cannot be read", n,
+                 name, bt_gguf_type_name(step->tensor->type));
+        break;
+    case BT_ERR_IO:
+        snprintf(w->why, w->why_bytes, "%s: %m", w->file.part);
+        break;
+    default:
+        snprintf(w->why, w->why_bytes, "tensor %.*s: %s", n, name,
+                 bt_status_str(status));
+        break;
+    }
+    return status;
+}
+
+static bt_status_t report(work_t *w, bool is_kept, bool is_done)
+{
+    w->progress.is_kept = is_kept;
+    w->progress.is_done = is_done;
+    if ((w->options->on_progress != NULL) &&
+        !w->options->on_progress(w->options->ctx, &w->progress)) {
+        snprintf(w->why, w->why_bytes, "stopped; the same command goes on");
+        return BT_ERR_CANCELED;
+    }
+    return BT_OK;
+}
+
+static bt_status_t take_scratch(work_t *w, size_t n)
+{
+    const bt_gguf_tensor_t *const tensor = w->progress.step->tensor;
+    bt_status_t status;
+
+    if ((tensor->data == NULL) && (tensor->bytes > 0)) {
+        w->made = bt_calloc(1, tensor->bytes);
+        if (w->made == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        status = bt_gguf_tensor_copy(tensor, w->made);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    for (uint32_t t = 0; t < w->n_threads; t++) {
+        w->pieces[t].x = bt_calloc(n + 1, sizeof(float));
+        if (w->pieces[t].x == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+    }
+    return BT_OK;
+}
+
+static void free_scratch(work_t *w)
+{
+    bt_free(w->made);
+    w->made = NULL;
+    for (uint32_t t = 0; t < w->n_threads; t++) {
+        bt_free(w->pieces[t].x);
+        w->pieces[t].x = NULL;
+    }
+}
+
+/* The step under way, from its first row. */
+static bt_status_t convert_tensor(work_t *w)
+{
+    const bt_convert_step_t *const step = w->progress.step;
+    const uint64_t dim = step->tensor->dims[0];
+    const uint64_t n_rows = (step->bytes > 0) ? rows_of(step->tensor) : 0;
+    const uint64_t slab =
+        (dim > SLAB_ELEMS) ? 1 : SLAB_ELEMS / ((dim > 0) ? dim : 1);
+    const uint64_t most = (slab < n_rows) ? slab : n_rows;
+    const size_t to_bytes = (n_rows > 0) ? step->bytes / n_rows : 0;
+    uint8_t *const out = bt_calloc((size_t)most + 1, to_bytes + 1);
+    bt_status_t status =
+        (out == NULL) ? BT_ERR_NO_MEMORY : take_scratch(w, (size_t)dim);
+
+    for (uint64_t row = 0; (row < n_rows) && (status == BT_OK); row += most) {
+        const uint64_t n = (n_rows - row < most) ? n_rows - row : most;
+
+        status = convert_slab(w, row, n, out);
+        if (status == BT_OK) {
+            status = bt_part_file_write(&w->file, out, (size_t)n * to_bytes);
+        }
+        if (status == BT_OK) {
+            w->progress.done_bytes += (size_t)n * to_bytes;
+            if (row + n < n_rows) {
+                status = report(w, false, false);
+            }
+        }
+    }
+    free_scratch(w);
+    bt_free(out);
+    return ((status == BT_OK) || (status == BT_ERR_CANCELED))
+               ? status
+               : refuse(w, status);
+}
+
+static bt_status_t convert_all(work_t *w, const bt_convert_plan_t *plan,
+                               uint64_t head_bytes)
+{
+    const uint64_t found = w->file.bytes;
+    bool is_kept = true;
+    bt_status_t status = BT_OK;
+
+    for (uint64_t i = 0; (i < plan->n) && (status == BT_OK); i++) {
+        const bt_convert_step_t *const step = &plan->steps[i];
+        const uint64_t begin = head_bytes + step->at;
+
+        w->progress.step = step;
+        w->progress.i = i;
+        if (is_kept && (found >= begin + step->bytes)) {
+            w->progress.done_bytes += step->bytes;
+        } else {
+            is_kept = false;
+            /* What a tensor has less than whole goes; what is missing of the
+             * padding before it becomes zeros. */
+            status = bt_part_file_cut(&w->file, begin);
+            status = (status == BT_OK) ? convert_tensor(w) : refuse(w, status);
+        }
+        if (status == BT_OK) {
+            status = report(w, is_kept, true);
+        }
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_part_file_cut(&w->file, head_bytes + plan->bytes);
+    if (status == BT_OK) {
+        status = bt_part_file_finish(&w->file);
+    }
+    if (status != BT_OK) {
+        snprintf(w->why, w->why_bytes, "%s: %m", w->file.part);
+    }
+    return status;
+}
+
+bt_status_t bt_convert(const bt_gguf_t *gguf, const char *name,
+                       const bt_convert_options_t *options, char *why,
+                       size_t why_bytes)
+{
+    work_t *const w = bt_calloc(1, sizeof(*w));
+    bt_convert_plan_t plan = {0};
+    bt_strbuf_t head;
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    bt_strbuf_init(&head, MAX_HEADER);
+    if (w != NULL) {
+        w->options = options;
+        w->n_threads = (options->n_threads < MAX_THREADS) ? options->n_threads
+                                                          : MAX_THREADS;
+        w->file.fd = -1;
+        w->why = why;
+        w->why_bytes = why_bytes;
+        status = bt_convert_plan_make(gguf, options->mix, &plan);
+    }
+    if (status == BT_OK) {
+        bt_convert_header(gguf, options->mix, &plan, &head);
+        status = bt_strbuf_status(&head);
+    }
+    if (status != BT_OK) {
+        snprintf(why, why_bytes, "%s", bt_status_str(status));
+        goto out;
+    }
+    status =
+        bt_part_file_open(name, head.data, head.len, why, why_bytes, &w->file);
+    if (status == BT_OK) {
+        w->progress.n = plan.n;
+        for (uint64_t i = 0; i < plan.n; i++) {
+            w->progress.all_bytes += plan.steps[i].bytes;
+        }
+        status = convert_all(w, &plan, head.len);
+    }
+out:
+    if (w != NULL) {
+        bt_part_file_close(&w->file);
+    }
+    bt_free(w);
+    bt_convert_plan_fini(&plan);
+    bt_strbuf_fini(&head);
+    return status;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "convert/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "convert/quantize.h"
+
+/* Where a layer stands among all, for the types of its values and its way down.
+ */
+typedef struct place {
+    uint64_t layer;
+    uint64_t n_layers;
+} place_t;
+
+/* Values of attention and the feed-forward network's way down are what errors
+ * of a layer go through; M mixes give both more bits in the first and last
+ * eighth of the layers and in every third between, S mixes in the first few.
+ * The same rule as that of the files that others publish under these names. */
+static bool is_often(const place_t *at)
+{
+    const uint64_t eighth = at->n_layers / 8;
+
+    return (at->layer < eighth) || (at->layer >= 7 * at->n_layers / 8) ||
+           ((at->layer - eighth) % 3 == 2);
+}
+
+static bool is_first_eighth(const place_t *at)
+{
+    return at->layer < at->n_layers / 8;
+}
+
+static bool is_first_four(const place_t *at)
+{
+    return at->layer < 4;
+}
+
+struct bt_convert_mix {
+    const char *name;
+    uint32_t file_type; /* llama_ftype */
+    uint32_t type;      /* of matrices */
+    uint32_t output;    /* of what makes the logits */
+    uint32_t finer;     /* of attn_v and ffn_down, in the layers that: */
+    bool (*values)(const place_t *at);
+    bool (*down)(const place_t *at);
+    uint32_t joined; /* of queries, keys and values in one matrix */
+};
+
+#define PLAIN(name, file_type, type, output)                  \
+    {                                                         \
+        name, file_type, type, output, type, NULL, NULL, type \
+    }
+
+static const bt_convert_mix_t mixes[] = {
+    PLAIN("f32", 0, BT_QTYPE_F32, BT_QTYPE_F32),
+    PLAIN("f16", 1, BT_QTYPE_F16, BT_QTYPE_F16),
+    PLAIN("bf16", 32, BT_QTYPE_BF16, BT_QTYPE_BF16),
+    PLAIN("q8_0", 7, BT_QTYPE_Q8_0, BT_QTYPE_Q8_0),
+    PLAIN("q6_k", 18, BT_QTYPE_Q6_K, BT_QTYPE_Q6_K),
+    {"q5_k", 17, BT_QTYPE_Q5_K, BT_QTYPE_Q6_K, BT_QTYPE_Q6_K, is_often,
+     is_often, BT_QTYPE_Q6_K},
+    {"q5_k_m", 17, BT_QTYPE_Q5_K, BT_QTYPE_Q6_K, BT_QTYPE_Q6_K, is_often,
+     is_often, BT_QTYPE_Q6_K},
+    PLAIN("q5_k_s", 16, BT_QTYPE_Q5_K, BT_QTYPE_Q6_K),
+    PLAIN("q5_1", 9, BT_QTYPE_Q5_1, BT_QTYPE_Q6_K),
+    PLAIN("q5_0", 8, BT_QTYPE_Q5_0, BT_QTYPE_Q6_K),
+    {"q4_k", 15, BT_QTYPE_Q4_K, BT_QTYPE_Q6_K, BT_QTYPE_Q6_K, is_often,
+     is_often, BT_QTYPE_Q5_K},
+    {"q4_k_m", 15, BT_QTYPE_Q4_K, BT_QTYPE_Q6_K, BT_QTYPE_Q6_K, is_often,
+     is_often, BT_QTYPE_Q5_K},
+    {"q4_k_s", 14, BT_QTYPE_Q4_K, BT_QTYPE_Q6_K, BT_QTYPE_Q5_K, is_first_four,
+     is_first_eighth, BT_QTYPE_Q4_K},
+    PLAIN("q4_1", 3, BT_QTYPE_Q4_1, BT_QTYPE_Q6_K),
+    PLAIN("q4_0", 2, BT_QTYPE_Q4_0, BT_QTYPE_Q6_K),
+    PLAIN("mxfp4", 38, BT_QTYPE_MXFP4, BT_QTYPE_Q8_0),
+};
+
+const bt_convert_mix_t *bt_convert_mix_find(const char *name)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(mixes); i++) {
+        if (strcasecmp(mixes[i].name, name) == 0) {
+            return &mixes[i];
+        }
+    }
+    return NULL;
+}
+
+const char *bt_convert_mix_name(uint32_t i)
+{
+    return (i < BT_ARRAY_LEN(mixes)) ? mixes[i].name : NULL;
+}
+
+uint32_t bt_convert_mix_file_type(const bt_convert_mix_t *mix)
+{
+    return mix->file_type;
+}
+
+static bool is_called(bt_gguf_str_t name, const char *text)
+{
+    return (name.len == strlen(text)) &&
+           (memcmp(name.data, text, name.len) == 0);
+}
+
+static bool ends_with(bt_gguf_str_t name, const char *end)
+{
+    const size_t n = strlen(end);
+
+    return (name.len >= n) && (memcmp(name.data + name.len - n, end, n) == 0);
+}
+
+/* "blk.12.attn_v.weight" is of layer 12. @return false: of no layer */
+static bool layer_of(bt_gguf_str_t name, uint64_t *layer_p)
+{
+    uint64_t layer = 0;
+    size_t i = 4;
+
+    if ((name.len < 6) || (memcmp(name.data, "blk.", 4) != 0)) {
+        return false;
+    }
+    for (; (i < name.len) && (i < 12) && (name.data[i] >= '0') &&
+           (name.data[i] <= '9');
+         i++) {
+        layer = layer * 10 + (uint64_t)(name.data[i] - '0');
+    }
+    if ((i == 4) || (i == name.len) || (name.data[i] != '.')) {
+        return false;
+    }
+    *layer_p = layer;
+    return true;
+}
+
+static uint64_t count_layers(const bt_gguf_t *gguf)
+{
+    uint64_t n = 0;
+    uint64_t layer;
+
+    for (uint64_t i = 0; i < bt_gguf_n_tensors(gguf); i++) {
+        if (layer_of(bt_gguf_tensor_at(gguf, i)->name, &layer) &&
+            (layer + 1 > n)) {
+            n = layer + 1;
+        }
+    }
+    return n;
+}
+
+/* Vectors, norms, and matrices that are small and decide much: who reads them
+ * expects numbers. */
+static bool stays_f32(const bt_gguf_tensor_t *tensor)
+{
+    return (tensor->n_dims < 2) || !ends_with(tensor->name, ".weight") ||
+           ends_with(tensor->name, "_norm.weight") ||
+           ends_with(tensor->name, "ffn_gate_inp.weight") ||
+           is_called(tensor->name, "position_embd.weight") ||
+           is_called(tensor->name, "token_types.weight");
+}
+
+static uint32_t wanted(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
+                       const bt_gguf_tensor_t *tensor, uint64_t n_layers)
+{
+    const bt_gguf_str_t name = tensor->name;
+    place_t at = {.n_layers = n_layers};
+
+    if (stays_f32(tensor)) {
+        return BT_QTYPE_F32;
+    }
+    if (is_called(name, "output.weight") ||
+        (is_called(name, "token_embd.weight") &&
+         (bt_gguf_tensor(gguf, "output.weight") == NULL))) {
+        return mix->output;
+    }
+    if (!layer_of(name, &at.layer)) {
+        return mix->type;
+    }
+    if (ends_with(name, ".attn_qkv.weight")) {
+        return mix->joined;
+    }
+    if ((ends_with(name, ".attn_v.weight") && (mix->values != NULL) &&
+         mix->values(&at)) ||
+        (ends_with(name, ".ffn_down.weight") && (mix->down != NULL) &&
+         mix->down(&at))) {
+        return mix->finer;
+    }
+    return mix->type;
+}
+
+/* The next type with as many bits or more whose blocks are smaller. */
+static uint32_t narrower(uint32_t type)
+{
+    switch (type) {
+    case BT_QTYPE_Q4_K:
+        return BT_QTYPE_Q5_0;
+    case BT_QTYPE_Q5_K:
+        return BT_QTYPE_Q5_1;
+    case BT_QTYPE_Q6_K:
+        return BT_QTYPE_Q8_0;
+    default:
+        return BT_QTYPE_F16;
+    }
+}
+
+static bt_status_t measure(const bt_gguf_tensor_t *tensor, uint32_t type,
+                           size_t *bytes_p)
+{
+    uint32_t n_elems = 1;
+    uint32_t n_bytes = 0;
+    size_t bytes;
+
+    if (bt_quantize_block(type, &n_elems, &n_bytes) != BT_OK) {
+        return BT_ERR_INTERNAL;
+    }
+    if (tensor->dims[0] % n_elems != 0) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    bytes = (size_t)(tensor->dims[0] / n_elems);
+    if (__builtin_mul_overflow(bytes, n_bytes, &bytes)) {
+        return BT_ERR_OVERFLOW;
+    }
+    for (uint32_t d = 1; d < tensor->n_dims; d++) {
+        if (__builtin_mul_overflow(bytes, tensor->dims[d], &bytes)) {
+            return BT_ERR_OVERFLOW;
+        }
+    }
+    *bytes_p = bytes;
+    return BT_OK;
+}
+
+static bt_status_t plan_step(uint32_t want, uint64_t *end,
+                             bt_convert_step_t *step)
+{
+    bt_status_t status;
+
+    step->wanted = want;
+    step->type = want;
+    status = measure(step->tensor, step->type, &step->bytes);
+    while (status == BT_ERR_UNSUPPORTED) {
+        step->is_narrow = true;
+        step->type = narrower(step->type);
+        status = measure(step->tensor, step->type, &step->bytes);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    step->at = *end;
+    if (__builtin_add_overflow(*end, step->bytes, end) ||
+        __builtin_add_overflow(*end, BT_CONVERT_ALIGNMENT - 1, end) ||
+        (*end > INT64_MAX)) {
+        return BT_ERR_OVERFLOW;
+    }
+    *end -= *end % BT_CONVERT_ALIGNMENT;
+    return BT_OK;
+}
+
+bt_status_t bt_convert_plan_make(const bt_gguf_t *gguf,
+                                 const bt_convert_mix_t *mix,
+                                 bt_convert_plan_t *plan_p)
+{
+    const uint64_t n_layers = count_layers(gguf);
+    bt_convert_plan_t plan = {.n = bt_gguf_n_tensors(gguf)};
+    bt_status_t status = BT_OK;
+
+    plan.steps = bt_calloc((size_t)plan.n + 1, sizeof(*plan.steps));
+    if (plan.steps == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint64_t i = 0; (i < plan.n) && (status == BT_OK); i++) {
+        bt_convert_step_t *const step = &plan.steps[i];
+
+        step->tensor = bt_gguf_tensor_at(gguf, i);
+        status = plan_step(wanted(gguf, mix, step->tensor, n_layers),
+                           &plan.bytes, step);
+    }
+    if (status != BT_OK) {
+        bt_convert_plan_fini(&plan);
+        return status;
+    }
+    *plan_p = plan;
+    return BT_OK;
+}
+
+void bt_convert_plan_fini(bt_convert_plan_t *plan)
+{
+    bt_free(plan->steps);
+    *plan = (bt_convert_plan_t){0};
+}

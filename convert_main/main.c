@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* baton-convert: what `./baton convert` runs. */
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/exit_code.h"
+#include "convert/convert.h"
+#include "convert_main/options.h"
+#include "inference/modelfile/modelfile.h"
+
+#define WHY_BYTES 8192u
+#define BAR_CELLS 24u
+
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+typedef struct show {
+    bool is_terminal;
+    uint64_t n_kept;
+} show_t;
+
+static void show_bar(const bt_convert_progress_t *progress)
+{
+    const uint64_t all = (progress->all_bytes > 0) ? progress->all_bytes : 1;
+    const uint32_t cells = (uint32_t)(progress->done_bytes * BAR_CELLS / all);
+    char bar[BAR_CELLS + 1];
+
+    for (uint32_t i = 0; i < BAR_CELLS; i++) {
+        bar[i] = (i < cells) ? '#' : '.';
+    }
+    bar[BAR_CELLS] = '\0';
+    printf("\r[%s] %3" PRIu64 "%%  %" PRIu64 "/%" PRIu64 " %.*s\033[K", bar,
+           progress->done_bytes * 100 / all, progress->i + 1, progress->n,
+           (int)progress->step->tensor->name.len,
+           progress->step->tensor->name.data);
+}
+
+/* A line for a tensor; on a terminal those that say something unexpected. */
+static void show_line(const show_t *show, const bt_convert_progress_t *progress)
+{
+    const bt_convert_step_t *const step = progress->step;
+
+    if (show->is_terminal) {
+        if (!step->is_narrow) {
+            return;
+        }
+        printf("\r\033[K");
+    }
+    printf("%" PRIu64 "/%" PRIu64 " %.*s %s -> %s%s", progress->i + 1,
+           progress->n, (int)step->tensor->name.len, step->tensor->name.data,
+           bt_gguf_type_name(step->tensor->type), bt_gguf_type_name(step->type),
+           progress->is_kept ? " (was done)" : "");
+    if (step->is_narrow) {
+        printf(", for rows of %" PRIu64 " are no blocks of %s",
+               step->tensor->dims[0], bt_gguf_type_name(step->wanted));
+    }
+    printf("\n");
+}
+
+static bool on_progress(void *ctx, const bt_convert_progress_t *progress)
+{
+    show_t *const show = ctx;
+
+    if (progress->is_done) {
+        show->n_kept += progress->is_kept ? 1 : 0;
+        show_line(show, progress);
+    }
+    if (show->is_terminal) {
+        show_bar(progress);
+    }
+    fflush(stdout);
+    return stopped == 0;
+}
+
+static uint32_t count_cores(void)
+{
+    cpu_set_t set;
+
+    return (sched_getaffinity(0, sizeof(set), &set) == 0)
+               ? (uint32_t)CPU_COUNT(&set)
+               : 1;
+}
+
+/* Is there anything that the new file would take the place of? */
+static bool is_free(const bt_convert_args_t *args, char *why, size_t why_bytes)
+{
+    struct stat in;
+    struct stat out;
+
+    if (stat(args->out, &out) != 0) {
+        return true;
+    }
+    if ((stat(args->in, &in) == 0) && (in.st_dev == out.st_dev) &&
+        (in.st_ino == out.st_ino)) {
+        snprintf(why, why_bytes, "%s is the model itself", args->out);
+        return false;
+    }
+    if (!args->overwrite || !S_ISREG(out.st_mode)) {
+        snprintf(why, why_bytes, "%s exists%s", args->out,
+                 S_ISREG(out.st_mode) ? "; --overwrite replaces it"
+                                      : " and is no file");
+        return false;
+    }
+    return true;
+}
+
+static int convert(const bt_convert_args_t *args)
+{
+    show_t show = {.is_terminal = (isatty(STDOUT_FILENO) != 0)};
+    const bt_convert_options_t options = {
+        .mix = args->mix,
+        .n_threads = (args->n_threads > 0) ? args->n_threads : count_cores(),
+        .on_progress = on_progress,
+        .ctx = &show};
+    char why[WHY_BYTES] = "";
+    bt_gguf_t *gguf = NULL;
+    struct stat st;
+    bt_status_t status;
+
+    if (!is_free(args, why, sizeof(why))) {
+        fprintf(stderr, "baton convert: %s\n", why);
+        return BT_EXIT_USAGE;
+    }
+    status = bt_modelfile_open(args->in, why, sizeof(why), &gguf);
+    if (status != BT_OK) {
+        fprintf(stderr, "baton convert: %s: %s\n", args->in, why);
+        return BT_EXIT_CONFIG;
+    }
+    status = bt_convert(gguf, args->out, &options, why, sizeof(why));
+    if (show.is_terminal) {
+        printf("\r\033[K");
+    }
+    if (status != BT_OK) {
+        fflush(stdout);
+        fprintf(stderr, "baton convert: %s\n", why);
+    } else if (stat(args->out, &st) == 0) {
+        printf("%s: %.1f MB, was %.1f MB", args->out, (double)st.st_size / 1e6,
+               (double)bt_gguf_bytes(gguf) / 1e6);
+        if (show.n_kept > 0) {
+            printf("; %" PRIu64 " tensors were done", show.n_kept);
+        }
+        printf("\n");
+    }
+    bt_gguf_close(gguf);
+    return (status == BT_OK) ? BT_EXIT_OK : BT_EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    const struct sigaction stop = {.sa_handler = on_signal};
+    bt_convert_args_t args;
+    char why[WHY_BYTES] = "";
+
+    if (bt_convert_args_parse(argc, (const char *const *)argv, stderr, why,
+                              sizeof(why), &args) != BT_OK) {
+        fprintf(stderr, "baton convert: %s\nSee ./baton convert --help.\n",
+                why);
+        return BT_EXIT_USAGE;
+    }
+    if (args.help) {
+        bt_convert_args_help(stdout);
+        return 0;
+    }
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    return convert(&args);
+}

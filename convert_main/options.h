@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file options.h
+ *
+ * The command line of `./baton convert`: its own options, and those of
+ * TensorRT-LLM's convert_checkpoint.py and trtllm-build, which do what they
+ * mean here, or say why there is nothing to do, or are refused.
+ */
+#ifndef BT_CONVERT_MAIN_OPTIONS_H
+#define BT_CONVERT_MAIN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "convert/plan.h"
+
+#define BT_CONVERT_PATH_BYTES 4096u
+
+typedef struct bt_convert_args {
+    const char *in;
+    char out[BT_CONVERT_PATH_BYTES];
+    const bt_convert_mix_t *mix;
+    uint32_t n_threads; /**< 0: as many as there are cores */
+    bool overwrite;
+    bool help;
+} bt_convert_args_t;
+
+/**
+ * @param [in]  notes  gets a line for each option that has nothing to do here
+ * @param [out] why    On failure the reason, for the user.
+ * @retval BT_ERR_INVALID_PARAM
+ */
+BT_MUST_CHECK bt_status_t bt_convert_args_parse(int argc,
+                                                const char *const *argv,
+                                                FILE *notes, char *why,
+                                                size_t why_bytes,
+                                                bt_convert_args_t *args_p);
+
+/** What --help prints. */
+void bt_convert_args_help(FILE *out);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole files: what is copied, what changes, what is continued. */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "convert/convert.h"
+#include "convert/header.h"
+#include "convert/quantize.h"
+#include "kernels/kernels.h"
+#include "tests/support/tiny_model.h"
+
+#define PATH 256
+
+static char dir[PATH];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof(dir), "/tmp/test_convert.XXXXXX");
+    return (mkdtemp(dir) == NULL) ? 1 : 0;
+}
+
+static int remove_dir(void **state)
+{
+    static const char *const names[] = {"in.gguf", "out.gguf", "out.gguf.part",
+                                        "again.gguf"};
+    char path[PATH * 2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        (void)unlink(path);
+    }
+    return rmdir(dir);
+}
+
+static const char *in_dir(const char *name)
+{
+    static char paths[4][PATH * 2];
+    static unsigned next;
+    char *const path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
+    return path;
+}
+
+static bt_gguf_t *open_file(const char *name)
+{
+    char why[256] = "";
+    bt_gguf_t *gguf = NULL;
+
+    if (bt_gguf_open(in_dir(name), why, sizeof(why), &gguf) != BT_OK) {
+        fail_msg("%s: %s", name, why);
+    }
+    return gguf;
+}
+
+/* 256 wide, so that K types fit, but for ffn_down, which has rows of 96. */
+static bt_gguf_t *make_in(void)
+{
+    bt_tiny_model_t model = bt_tiny_model_default();
+
+    model.dim = 256;
+    model.ffn_dim = 96;
+    model.n_layers = 8;
+    model.tied = true;
+    assert_int_equal(bt_tiny_model_write(&model, in_dir("in.gguf")), BT_OK);
+    return open_file("in.gguf");
+}
+
+/* 20 tensors. */
+static bt_gguf_t *make_small(void)
+{
+    bt_tiny_model_t model = bt_tiny_model_default();
+
+    model.tied = true;
+    assert_int_equal(bt_tiny_model_write(&model, in_dir("in.gguf")), BT_OK);
+    return open_file("in.gguf");
+}
+
+typedef struct stop {
+    uint64_t after; /* steps */
+    uint64_t n_kept;
+    uint64_t n_done;
+} stop_t;
+
+static bool count(void *ctx, const bt_convert_progress_t *progress)
+{
+    stop_t *const stop = ctx;
+
+    stop->n_kept += (progress->is_done && progress->is_kept) ? 1 : 0;
+    stop->n_done += progress->is_done ? 1 : 0;
+    return stop->n_done < stop->after;
+}
+
+static bt_status_t convert(const bt_gguf_t *gguf, const char *type,
+                           const char *out, uint32_t n_threads, stop_t *stop,
+                           char *why, size_t why_bytes)
+{
+    const bt_convert_options_t options = {.mix = bt_convert_mix_find(type),
+                                          .n_threads = n_threads,
+                                          .on_progress = count,
+                                          .ctx = stop};
+
+    assert_non_null(options.mix);
+    return bt_convert(gguf, in_dir(out), &options, why, why_bytes);
+}
+
+static void convert_all(const bt_gguf_t *gguf, const char *type,
+                        const char *out, uint32_t n_threads)
+{
+    stop_t stop = {.after = UINT64_MAX};
+    char why[256] = "";
+
+    if (convert(gguf, type, out, n_threads, &stop, why, sizeof(why)) != BT_OK) {
+        fail_msg("%s: %s", type, why);
+    }
+}
+
+static uint32_t type_of(const bt_gguf_t *gguf, const char *name)
+{
+    const bt_gguf_tensor_t *const tensor = bt_gguf_tensor(gguf, name);
+
+    assert_non_null(tensor);
+    return tensor->type;
+}
+
+/* The mixes of docs/CONVERT.md over 8 layers: an eighth is layer 0; 2, 5 or
+ * more bits in 0, 3, 6 (every third from the second after it) and 7. */
+static void mixes_give_tensors_their_types(void **state)
+{
+    bt_gguf_t *const in = make_in();
+    bt_gguf_t *out;
+    uint32_t file_type = 0;
+
+    (void)state;
+    convert_all(in, "Q4_K_M", "out.gguf", 2);
+    out = open_file("out.gguf");
+    assert_int_equal(bt_gguf_get_u32(out, "general.file_type", &file_type),
+                     BT_OK);
+    assert_int_equal(file_type, 15);
+    assert_int_equal(type_of(out, "token_embd.weight"), BT_QTYPE_Q6_K);
+    assert_int_equal(type_of(out, "output_norm.weight"), BT_QTYPE_F32);
+    assert_int_equal(type_of(out, "blk.1.attn_q.weight"), BT_QTYPE_Q4_K);
+    assert_int_equal(type_of(out, "blk.0.attn_v.weight"), BT_QTYPE_Q6_K);
+    assert_int_equal(type_of(out, "blk.1.attn_v.weight"), BT_QTYPE_Q4_K);
+    assert_int_equal(type_of(out, "blk.2.attn_v.weight"), BT_QTYPE_Q4_K);
+    assert_int_equal(type_of(out, "blk.3.attn_v.weight"), BT_QTYPE_Q6_K);
+    assert_int_equal(type_of(out, "blk.7.attn_v.weight"), BT_QTYPE_Q6_K);
+    /* rows of 96: three blocks of 32 */
+    assert_int_equal(type_of(out, "blk.1.ffn_down.weight"), BT_QTYPE_Q5_0);
+    assert_int_equal(type_of(out, "blk.0.ffn_down.weight"), BT_QTYPE_Q8_0);
+    bt_gguf_close(out);
+    bt_gguf_close(in);
+}
+
+static void assert_same_pair(const bt_gguf_t *from, const bt_gguf_t *to,
+                             uint64_t i)
+{
+    const bt_gguf_pair_t a = bt_gguf_pair_at(from, i);
+
+    for (uint64_t j = 0; j < bt_gguf_n_pairs(to); j++) {
+        const bt_gguf_pair_t b = bt_gguf_pair_at(to, j);
+
+        if ((a.key.len == b.key.len) &&
+            (memcmp(a.key.data, b.key.data, a.key.len) == 0)) {
+            assert_int_equal(a.type, b.type);
+            assert_int_equal(a.is_array, b.is_array);
+            assert_int_equal(a.n, b.n);
+            assert_int_equal(a.bytes, b.bytes);
+            assert_memory_equal(a.value, b.value, a.bytes);
+            return;
+        }
+    }
+    fail_msg("no key %.*s", (int)a.key.len, a.key.data);
+}
+
+static bool is_key(bt_gguf_str_t key, const char *text)
+{
+    return (key.len == strlen(text)) && (memcmp(key.data, text, key.len) == 0);
+}
+
+static void metadata_and_shapes_stay(void **state)
+{
+    bt_gguf_t *const in = make_small();
+    bt_gguf_t *out;
+
+    (void)state;
+    convert_all(in, "f32", "out.gguf", 1);
+    out = open_file("out.gguf");
+    for (uint64_t i = 0; i < bt_gguf_n_pairs(in); i++) {
+        const bt_gguf_str_t key = bt_gguf_pair_at(in, i).key;
+
+        /* written anew */
+        if (!is_key(key, "general.file_type") &&
+            !is_key(key, "general.alignment")) {
+            assert_same_pair(in, out, i);
+        }
+    }
+    assert_int_equal(bt_gguf_n_tensors(out), bt_gguf_n_tensors(in));
+    for (uint64_t i = 0; i < bt_gguf_n_tensors(in); i++) {
+        const bt_gguf_tensor_t *const a = bt_gguf_tensor_at(in, i);
+        const bt_gguf_tensor_t *const b = bt_gguf_tensor_at(out, i);
+
+        assert_memory_equal(a->dims, b->dims, sizeof(a->dims));
+        assert_int_equal(a->bytes, b->bytes); /* the tiny model is F32 */
+        assert_memory_equal(a->data, b->data, a->bytes);
+    }
+    bt_gguf_close(out);
+    bt_gguf_close(in);
+}
+
+static void assert_same_file(const char *a, const char *b)
+{
+    bt_gguf_t *const one = open_file(a);
+    bt_gguf_t *const other = open_file(b);
+    const bt_hash128_t x = bt_gguf_content(one);
+    const bt_hash128_t y = bt_gguf_content(other);
+
+    assert_memory_equal(&x, &y, sizeof(x));
+    bt_gguf_close(one);
+    bt_gguf_close(other);
+}
+
+static void what_ended_early_is_continued_and_gives_the_same_file(void **state)
+{
+    bt_gguf_t *const in = make_small();
+    stop_t stop = {.after = 10};
+    char why[256] = "";
+    struct stat st;
+
+    (void)state;
+    convert_all(in, "q5_0", "again.gguf", 3);
+    assert_int_equal(
+        convert(in, "q5_0", "out.gguf", 2, &stop, why, sizeof(why)),
+        BT_ERR_CANCELED);
+    assert_int_equal(stat(in_dir("out.gguf"), &st), -1);
+    assert_int_equal(stat(in_dir("out.gguf.part"), &st), 0);
+    /* Half of the last tensor is gone: it is made again. */
+    assert_int_equal(truncate(in_dir("out.gguf.part"), st.st_size - 100), 0);
+    stop = (stop_t){.after = UINT64_MAX};
+    assert_int_equal(
+        convert(in, "q5_0", "out.gguf", 1, &stop, why, sizeof(why)), BT_OK);
+    assert_int_equal(stop.n_kept, 9);
+    assert_int_equal(stat(in_dir("out.gguf.part"), &st), -1);
+    assert_same_file("out.gguf", "again.gguf");
+    bt_gguf_close(in);
+}
+
+static void the_part_of_another_type_is_not_continued(void **state)
+{
+    bt_gguf_t *const in = make_small();
+    stop_t stop = {.after = 10};
+    char why[256] = "";
+
+    (void)state;
+    assert_int_equal(
+        convert(in, "q8_0", "out.gguf", 2, &stop, why, sizeof(why)),
+        BT_ERR_CANCELED);
+    stop = (stop_t){.after = UINT64_MAX};
+    assert_int_equal(
+        convert(in, "q4_0", "out.gguf", 2, &stop, why, sizeof(why)), BT_OK);
+    assert_int_equal(stop.n_kept, 0);
+    convert_all(in, "q4_0", "again.gguf", 1);
+    assert_same_file("out.gguf", "again.gguf");
+    bt_gguf_close(in);
+}
+
+/* 64 KiB before its end the file has a matrix of F32. */
+static void a_model_with_a_nan_is_refused_by_name(void **state)
+{
+    static const float nan_bits = __builtin_nanf("");
+    bt_gguf_t *in = make_small();
+    stop_t stop = {.after = UINT64_MAX};
+    char why[256] = "";
+    FILE *file;
+    long at;
+
+    (void)state;
+    bt_gguf_close(in);
+    file = fopen(in_dir("in.gguf"), "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    at = ftell(file) - 65536;
+    assert_int_equal(fseek(file, at - at % 4, SEEK_SET), 0);
+    assert_int_equal(fwrite(&nan_bits, sizeof(nan_bits), 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    in = open_file("in.gguf");
+    assert_int_equal(
+        convert(in, "q8_0", "out.gguf", 2, &stop, why, sizeof(why)),
+        BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(why, ".weight has an infinity or a NaN"));
+    bt_gguf_close(in);
+}
+
+#define IN_DIR(fn) cmocka_unit_test_setup_teardown(fn, make_dir, remove_dir)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_DIR(mixes_give_tensors_their_types),
+        IN_DIR(metadata_and_shapes_stay),
+        IN_DIR(what_ended_early_is_continued_and_gives_the_same_file),
+        IN_DIR(the_part_of_another_type_is_not_continued),
+        IN_DIR(a_model_with_a_nan_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
