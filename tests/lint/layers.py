@@ -52,9 +52,8 @@ PROGRAMS = {
         "libraries": ["libxxhash", "dl"],
     },
     "accuracy": {
-        "never": ["common/config", "common/wire", "common/rpc", "common/cluster", "kvtransfer", "worker", "router",
-                  "launcher"],
-        "libraries": ["libxxhash", "dl"],
+        "never": ["common/config", "common/rpc", "common/cluster", "kvtransfer", "worker", "router", "launcher"],
+        "libraries": ["libxxhash", "msgpack", "dl"],
     },
     "bench": {
         "never": ["common/cluster", "worker", "router", "launcher"],
