@@ -47,14 +47,13 @@ PROGRAMS = {
         "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "dl", "ucx"],
     },
     "convert_main": {
-        "never": ["common/config", "common/wire", "common/rpc", "common/cluster", "common/coll", "inference/model",
+        "never": ["common/wire", "common/rpc", "common/cluster", "common/coll", "inference/model", "inference/engine",
                   "kvtransfer", "worker", "router", "launcher"],
         "libraries": ["libxxhash", "dl"],
     },
     "accuracy": {
-        "never": ["common/config", "common/wire", "common/rpc", "common/cluster", "kvtransfer", "worker", "router",
-                  "launcher"],
-        "libraries": ["libxxhash", "dl"],
+        "never": ["common/rpc", "common/cluster", "kvtransfer", "worker", "router", "launcher"],
+        "libraries": ["libxxhash", "msgpack", "dl"],
     },
     "bench": {
         "never": ["common/cluster", "worker", "router", "launcher"],
