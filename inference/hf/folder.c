@@ -86,6 +86,10 @@ static bt_status_t join(const bt_folder_t *folder, const char *name,
 {
     int n;
 
+    if (folder->path == NULL) { /* in memory: there are no files */
+        snprintf(why, why_bytes, "it has no files");
+        return BT_ERR_NOT_FOUND;
+    }
     if ((name[0] == '\0') || (strchr(name, '/') != NULL) ||
         (strcmp(name, ".") == 0) || (strcmp(name, "..") == 0)) {
         snprintf(why, why_bytes, "\"%s\" is not the name of a file in it",

@@ -164,7 +164,9 @@ class BenchTest(unittest.TestCase):
             self.assertEqual({r["op"] for r in rows},
                              {"matmul", "attention", "rope_store", "rmsnorm", "silu_mul", "add"})
             self.assertEqual({r["type"] for r in rows if r["op"] == "matmul"},
-                             {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
+                             {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+                              "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS",
+                              "TQ1_0", "TQ2_0", "MXFP4", "NVFP4"})
             self.assertEqual({r["type"] for r in rows if r["op"] == "attention"}, {"bf16", "int8"})
             first = next(r for r in rows if r["op"] == "matmul" and r["rows"] == 4)
             self.assertEqual(first["ops"], 2 * 64 * 256 * 4)

@@ -648,7 +648,8 @@ class LaunchTest(LauncherTest):
         launched = self.launch("--model", "smol", "--models-dir", self.folder)
         self.assertEqual(launched.wait(), 78)
         self.assertIn("cannot open the model smol: No such file or directory; "
-                      "./baton list shows the models that are here, ./baton "
+                      "a model is a GGUF file, or a folder with config.json, "
+                      "tokenizer.json and safetensors; ./baton list shows the models that are here, ./baton "
                       "pull fetches others\n", launched.stderr())
 
     def test_a_watchdog_that_programs_cannot_meet_is_refused(self):
