@@ -84,24 +84,23 @@ static const bt_folder_entry_t *find_entry(const bt_folder_t *folder,
 static bt_status_t join(const bt_folder_t *folder, const char *name,
                         char path[PATH_MAX], char *why, size_t why_bytes)
 {
-    int n;
+    const size_t n_dir = strlen(folder->path);
+    const size_t n = strlen(name);
 
-    if (folder->path == NULL) { /* in memory: there are no files */
-        snprintf(why, why_bytes, "it has no files");
-        return BT_ERR_NOT_FOUND;
-    }
     if ((name[0] == '\0') || (strchr(name, '/') != NULL) ||
         (strcmp(name, ".") == 0) || (strcmp(name, "..") == 0)) {
         snprintf(why, why_bytes, "\"%s\" is not the name of a file in it",
                  bt_shown(name, strlen(name)).text);
         return BT_ERR_BAD_FILE;
     }
-    n = snprintf(path, PATH_MAX, "%s/%s", folder->path, name);
-    if ((n < 0) || (n >= PATH_MAX)) {
+    if (n >= PATH_MAX - n_dir - 1) {
         snprintf(why, why_bytes, "the path of %s is too long",
-                 bt_shown(name, strlen(name)).text);
+                 bt_shown(name, n).text);
         return BT_ERR_IO;
     }
+    memcpy(path, folder->path, n_dir);
+    path[n_dir] = '/';
+    memcpy(path + n_dir + 1, name, n + 1);
     return BT_OK;
 }
 
