@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orders of prompts, and chunks of a tuned size: who waits for whom, and that no token depends on it."""
 import concurrent.futures
+import os
 import tempfile
-import threading
 
 from harness import Cluster, tiny_model, wait_until
 from test_same_bytes import ask_all, prompts
+from trace_lines import read
 
 ORDERS = ("srpt", "fcfs", "deadline")
 
@@ -38,34 +39,30 @@ def test_same_bytes_under_every_order_with_tuned_chunks():
                 c.wait_idle()
 
 
-def who_is_first(c, long, **short):
-    """A long prompt, and a short one once its first chunk is computed. @return whose answer came first"""
-    done = []
-    lock = threading.Lock()
+def who_is_first(c, trace, long, **short):
+    """A long prompt, and a short one once its first chunk is computed. @return whose answer was there first, as the router has it"""
     before = c.total("baton_worker_prompt_tokens_total")
-
-    def ask(name, prompt, **more):
-        c.complete(prompt, 1, temperature=0, patience=300, **more)
-        with lock:
-            done.append(name)
-
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        first = pool.submit(ask, "long", long, timeout_ms=100000)
+        first = pool.submit(c.complete, long, 1, temperature=0, patience=300, timeout_ms=100000)
         wait_until("the long prompt has begun", lambda: c.total("baton_worker_prompt_tokens_total") > before)
         assert not first.done(), "the long prompt is too short for this test"
-        pool.submit(ask, "short", [5] * 40, **short).result()
+        pool.submit(c.complete, [5] * 40, 1, temperature=0, patience=300, **short).result()
         first.result()
-    return done[0]
+    wait_until("both are in the trace", lambda: len(read(trace)) == 2)
+    return "long" if read(trace)[0].a["gen_ai.usage.input_tokens"] == len(long) else "short"
 
 
 def test_a_short_prompt_overtakes_a_long_one_where_its_order_says_so():
     long = [3 + i * 7 % 250 for i in range(12000)]
     with tempfile.TemporaryDirectory() as d:
         model = model_of(d, 16384)
-        for order, more, first in (("srpt", {}, "short"), ("fcfs", {}, "long"), ("deadline", {"timeout_ms": 50000}, "short"),
-                                   ("fcfs", {"priority": 20}, "short")):
-            with Cluster(model, kv_memory="128m", **everywhere(order, "--chunk-tokens", "16")) as c:
-                assert who_is_first(c, long, **more) == first, (order, more)
+        for i, (order, more, first) in enumerate((("srpt", {}, "short"), ("fcfs", {}, "long"), ("deadline", {"timeout_ms": 50000}, "short"),
+                                                  ("fcfs", {"priority": 20}, "short"))):
+            trace = os.path.join(d, f"trace-{i}")
+            options = everywhere(order, "--chunk-tokens", "16")
+            options["router_args"] += ["--trace", trace]
+            with Cluster(model, kv_memory="128m", **options) as c:
+                assert who_is_first(c, trace, long, **more) == first, (order, more)
                 c.wait_idle()
 
 
