@@ -4,7 +4,8 @@
 #include "inference/engine/engine_priv.h"
 
 /* One token to compute, and nobody who waits for it but its owner. Whatever
- * else there is begins with the next iteration. */
+ * else there is begins with the next iteration, or is computed inside this one
+ * (inside.c). */
 static bool is_ready(const bt_engine_t *engine, const bt_seq_t *seq)
 {
     return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&
