@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cleanup.h"
+#include "common/base/shown.h"
 #include "common/base/strbuf.h"
 #include "convert/header.h"
 #include "convert/part_file.h"
@@ -126,29 +128,29 @@ static bt_status_t convert_slab(work_t *w, uint64_t row, uint64_t n,
 static bt_status_t refuse(work_t *w, bt_status_t status)
 {
     const bt_convert_step_t *const step = w->progress.step;
-    const int n = (int)step->tensor->name.len;
-    const char *const name = step->tensor->name.data;
+    const bt_shown_t name =
+        bt_shown(step->tensor->name.data, step->tensor->name.len);
 
     switch (status) {
     case BT_ERR_INVALID_PARAM:
-        snprintf(w->why, w->why_bytes, "tensor %.*s has an infinity or a NaN",
-                 n, name);
+        snprintf(w->why, w->why_bytes, "tensor %s has an infinity or a NaN",
+                 name.text);
         break;
     case BT_ERR_TOO_LARGE:
         snprintf(w->why, w->why_bytes,
-                 "tensor %.*s has numbers that %s does not hold; bf16 and f32 "
+                 "tensor %s has numbers that %s does not hold; bf16 and f32 "
                  "do",
-                 n, name, bt_gguf_type_name(step->type));
+                 name.text, bt_gguf_type_name(step->type));
         break;
     case BT_ERR_UNSUPPORTED:
-        snprintf(w->why, w->why_bytes, "tensor %.*s: %s cannot be read", n,
-                 name, bt_gguf_type_name(step->tensor->type));
+        snprintf(w->why, w->why_bytes, "tensor %s: %s cannot be read",
+                 name.text, bt_gguf_type_name(step->tensor->type));
         break;
     case BT_ERR_IO:
         snprintf(w->why, w->why_bytes, "%s: %m", w->file.part);
         break;
     default:
-        snprintf(w->why, w->why_bytes, "tensor %.*s: %s", n, name,
+        snprintf(w->why, w->why_bytes, "tensor %s: %s", name.text,
                  bt_status_str(status));
         break;
     }
@@ -275,6 +277,26 @@ static bt_status_t convert_all(work_t *w, const bt_convert_plan_t *plan,
     return status;
 }
 
+/* What is written takes the place of what is read, which it would be made of.
+ */
+static bt_status_t check_place(const bt_gguf_t *gguf, const char *name,
+                               char *why, size_t why_bytes)
+{
+    const size_t n = strlen(name) + sizeof(".part");
+    BT_CLEANUP(free) char *part = bt_calloc(1, n);
+
+    if (part == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    snprintf(part, n, "%s.part", name);
+    if (bt_gguf_reads_from(gguf, name) || bt_gguf_reads_from(gguf, part)) {
+        snprintf(why, why_bytes, "%s is a file of the model itself",
+                 bt_gguf_reads_from(gguf, name) ? name : part);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_convert(const bt_gguf_t *gguf, const char *name,
                        const bt_convert_options_t *options, char *why,
                        size_t why_bytes)
@@ -302,8 +324,11 @@ bt_status_t bt_convert(const bt_gguf_t *gguf, const char *name,
         snprintf(why, why_bytes, "%s", bt_status_str(status));
         goto out;
     }
-    status =
-        bt_part_file_open(name, head.data, head.len, why, why_bytes, &w->file);
+    status = check_place(gguf, name, why, why_bytes);
+    if (status == BT_OK) {
+        status = bt_part_file_open(name, head.data, head.len, why, why_bytes,
+                                   &w->file);
+    }
     if (status == BT_OK) {
         w->progress.n = plan.n;
         for (uint64_t i = 0; i < plan.n; i++) {

@@ -44,7 +44,8 @@ typedef struct bt_convert_options {
  * @param [out] why   On failure the reason, for the user.
  * @retval BT_OK
  * @retval BT_ERR_CANCELED       on_progress() said so
- * @retval BT_ERR_INVALID_PARAM  a tensor has an infinity or a NaN
+ * @retval BT_ERR_INVALID_PARAM  a tensor has an infinity or a NaN; NAME or
+ *                               NAME.part is a file of the model
  * @retval BT_ERR_TOO_LARGE      a number is none of the type; the tensor is
  * named
  * @retval BT_ERR_UNSUPPORTED    a tensor's type cannot be read, named

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/exit_code.h"
+#include "common/base/shown.h"
 #include "convert/convert.h"
 #include "convert_main/options.h"
 #include "inference/modelfile/modelfile.h"
@@ -31,6 +32,11 @@ typedef struct show {
     uint64_t n_kept;
 } show_t;
 
+static bt_shown_t name_of(const bt_convert_step_t *step)
+{
+    return bt_shown(step->tensor->name.data, step->tensor->name.len);
+}
+
 static void show_bar(const bt_convert_progress_t *progress)
 {
     const uint64_t all = (progress->all_bytes > 0) ? progress->all_bytes : 1;
@@ -41,10 +47,9 @@ static void show_bar(const bt_convert_progress_t *progress)
         bar[i] = (i < cells) ? '#' : '.';
     }
     bar[BAR_CELLS] = '\0';
-    printf("\r[%s] %3" PRIu64 "%%  %" PRIu64 "/%" PRIu64 " %.*s\033[K", bar,
+    printf("\r[%s] %3" PRIu64 "%%  %" PRIu64 "/%" PRIu64 " %s\033[K", bar,
            progress->done_bytes * 100 / all, progress->i + 1, progress->n,
-           (int)progress->step->tensor->name.len,
-           progress->step->tensor->name.data);
+           name_of(progress->step).text);
 }
 
 /* A line for a tensor; on a terminal those that say something unexpected. */
@@ -58,8 +63,8 @@ static void show_line(const show_t *show, const bt_convert_progress_t *progress)
         }
         printf("\r\033[K");
     }
-    printf("%" PRIu64 "/%" PRIu64 " %.*s %s -> %s%s", progress->i + 1,
-           progress->n, (int)step->tensor->name.len, step->tensor->name.data,
+    printf("%" PRIu64 "/%" PRIu64 " %s %s -> %s%s", progress->i + 1,
+           progress->n, name_of(step).text,
            bt_gguf_type_name(step->tensor->type), bt_gguf_type_name(step->type),
            progress->is_kept ? " (was done)" : "");
     if (step->is_narrow) {
@@ -93,27 +98,20 @@ static uint32_t count_cores(void)
                : 1;
 }
 
-/* Is there anything that the new file would take the place of? */
+/* Is there anything that the new file would take the place of? What is of the
+ * model itself it never does. */
 static bool is_free(const bt_convert_args_t *args, char *why, size_t why_bytes)
 {
-    struct stat in;
     struct stat out;
 
-    if (stat(args->out, &out) != 0) {
+    if ((stat(args->out, &out) != 0) ||
+        (args->overwrite && S_ISREG(out.st_mode))) {
         return true;
     }
-    if ((stat(args->in, &in) == 0) && (in.st_dev == out.st_dev) &&
-        (in.st_ino == out.st_ino)) {
-        snprintf(why, why_bytes, "%s is the model itself", args->out);
-        return false;
-    }
-    if (!args->overwrite || !S_ISREG(out.st_mode)) {
-        snprintf(why, why_bytes, "%s exists%s", args->out,
-                 S_ISREG(out.st_mode) ? "; --overwrite replaces it"
-                                      : " and is no file");
-        return false;
-    }
-    return true;
+    snprintf(why, why_bytes, "%s exists%s", args->out,
+             S_ISREG(out.st_mode) ? "; --overwrite replaces it"
+                                  : " and is no file");
+    return false;
 }
 
 static int convert(const bt_convert_args_t *args)

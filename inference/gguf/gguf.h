@@ -190,6 +190,10 @@ bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf);
 /** XXH3-128 of every byte of the file, or of all files; reads all of it. */
 bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf);
 
+/** Is it one of the files that the model's numbers are in?
+ *  @param [in] path  Of what need not be there; links are followed. */
+bool bt_gguf_reads_from(const bt_gguf_t *gguf, const char *path);
+
 /** What the file system says of the open file now. Of several files: a number
  *  for what it says of each, the bytes of all, the latest times. */
 typedef struct bt_gguf_stamp {

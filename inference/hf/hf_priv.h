@@ -4,13 +4,13 @@
 #ifndef BT_INFERENCE_HF_HF_PRIV_H
 #define BT_INFERENCE_HF_HF_PRIV_H
 
+#include "common/base/shown.h"
 #include "inference/gguf/gguf_assemble.h"
 #include "inference/gguf/gguf_meta.h"
 #include "inference/hf/families.h"
 #include "inference/hf/folder.h"
 #include "inference/hf/hf.h"
 #include "inference/hf/recipe.h"
-#include "inference/hf/shown.h"
 
 #define BT_HF_MAX_SHARDS   1024u
 #define BT_HF_NAME_BYTES   64u         /* of a tensor's name in GGUF */

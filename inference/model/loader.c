@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/shown.h"
 #include "inference/model/model_priv.h"
 
 #define NAME_BYTES 96
@@ -444,10 +445,9 @@ bt_status_t bt_loader_check_all_used(bt_loader_t *loader)
 
         if (!loader->used[i]) {
             return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
-                                  "tensor %.*s has no place in this "
+                                  "tensor %s has no place in this "
                                   "architecture; its effect would be missing",
-                                  (name.len > 64) ? 64 : (int)name.len,
-                                  name.data);
+                                  bt_shown(name.data, name.len).text);
         }
     }
     return BT_OK;

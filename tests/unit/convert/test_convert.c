@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "convert/convert.h"
 #include "convert/header.h"
 #include "convert/quantize.h"
@@ -298,6 +299,77 @@ static void a_model_with_a_nan_is_refused_by_name(void **state)
     bt_gguf_close(in);
 }
 
+/* A name that is there is not one of several files: a link is another name. */
+static void a_file_of_the_model_is_not_written_over(void **state)
+{
+    bt_gguf_t *const in = make_small();
+    const bt_hash128_t before = bt_gguf_content(in);
+    stop_t stop = {.after = UINT64_MAX};
+    char why[256] = "";
+    char from[256];
+    bt_hash128_t after;
+
+    (void)state;
+    snprintf(from, sizeof(from), "%s", in_dir("in.gguf"));
+    assert_int_equal(convert(in, "q8_0", "in.gguf", 1, &stop, why, sizeof(why)),
+                     BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(why, "in.gguf is a file of the model itself"));
+    assert_int_equal(link(from, in_dir("out.gguf.part")), 0);
+    assert_int_equal(
+        convert(in, "q8_0", "out.gguf", 1, &stop, why, sizeof(why)),
+        BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(why, "out.gguf.part is a file of the model itself"));
+    assert_int_equal(unlink(in_dir("out.gguf.part")), 0);
+    /* Nor what a link in its place leads to. */
+    assert_int_equal(symlink(from, in_dir("b.gguf.part")), 0);
+    assert_int_equal(convert(in, "q8_0", "b.gguf", 1, &stop, why, sizeof(why)),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(unlink(in_dir("b.gguf.part")), 0);
+    assert_int_equal(symlink("victim", in_dir("b.gguf.part")), 0);
+    assert_int_equal(convert(in, "q8_0", "b.gguf", 1, &stop, why, sizeof(why)),
+                     BT_ERR_IO);
+    assert_int_equal(access(in_dir("victim"), F_OK), -1);
+    assert_int_equal(unlink(in_dir("b.gguf.part")), 0);
+    assert_int_equal(stop.n_done, 0);
+    after = bt_gguf_content(in);
+    assert_memory_equal(&after, &before, sizeof(before));
+    bt_gguf_close(in);
+}
+
+/* Every tensor gets a name that would clear the screen. */
+static void names_cannot_steer_a_terminal(void **state)
+{
+    bt_gguf_t *in = make_small();
+    const size_t bytes = bt_gguf_bytes(in);
+    char *const text = bt_calloc(1, bytes);
+    stop_t stop = {.after = UINT64_MAX};
+    char why[256] = "";
+    FILE *file;
+
+    (void)state;
+    bt_gguf_close(in);
+    file = fopen(in_dir("in.gguf"), "r+");
+    assert_non_null(file);
+    assert_int_equal(fread(text, 1, bytes, file), bytes);
+    for (size_t i = 0; i + 4 <= bytes; i++) {
+        if (memcmp(&text[i], "blk.", 4) == 0) {
+            memcpy(&text[i], "\x1b[2J", 4);
+        }
+    }
+    memset(&text[bytes - 65536], 0xff, 4096); /* NaN */
+    rewind(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+    bt_free(text);
+    in = open_file("in.gguf");
+    assert_int_equal(
+        convert(in, "q8_0", "out.gguf", 2, &stop, why, sizeof(why)),
+        BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(why, "tensor ?[2J"));
+    assert_non_null(strstr(why, ".weight has an infinity or a NaN"));
+    bt_gguf_close(in);
+}
+
 #define IN_DIR(fn) cmocka_unit_test_setup_teardown(fn, make_dir, remove_dir)
 
 int main(void)
@@ -308,6 +380,8 @@ int main(void)
         IN_DIR(what_ended_early_is_continued_and_gives_the_same_file),
         IN_DIR(the_part_of_another_type_is_not_continued),
         IN_DIR(a_model_with_a_nan_is_refused_by_name),
+        IN_DIR(a_file_of_the_model_is_not_written_over),
+        IN_DIR(names_cannot_steer_a_terminal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
