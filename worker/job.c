@@ -426,14 +426,18 @@ static uint32_t most_reused(const bt_job_t *job)
 
 void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
 {
+    /* Its prompt's tail comes from elsewhere, if it has not all of it. */
+    const uint32_t n_known =
+        (job->claim.want == BT_SCHED_LEASE) ? job->n_tokens : 0;
+
     BT_ASSERT(!job->has_blocks);
     job->n_reused = 0;
     if (w->prefix != NULL) {
         job->n_reused = bt_kv_prefix_match(
             w->prefix, job->space, job->seq.tokens,
-            most_reused(job) / w->tokens_per_block, job->block_ids);
+            most_reused(job) / w->tokens_per_block, n_known, job->block_ids);
     }
-    bt_kv_hold_found(&w->groups, &job->hold, job->n_reused);
+    bt_kv_hold_found(&w->groups, &job->hold, job->n_reused, n_known);
 }
 
 void bt_job_drop_known(bt_worker_t *w, bt_job_t *job)
@@ -447,13 +451,8 @@ bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
 {
     const bt_kv_reach_t reach = bt_slide_reach(w, job, job->n_begin);
     const uint32_t n_found = bt_kv_hold_blocks(&w->groups, &job->hold);
-    bt_status_t status;
+    const bt_status_t status = bt_job_reach(w, job, &reach);
 
-    if (job->claim.want == BT_SCHED_LEASE) { /* its prompt's tail comes */
-        (void)bt_kv_hold_pass(&w->groups, w->pool, &job->hold, job->block_ids,
-                              job->n_tokens);
-    }
-    status = bt_job_reach(w, job, &reach);
     if (status != BT_OK) {
         return status;
     }
@@ -497,7 +496,7 @@ bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job)
         make_ready(w, job->block_ids + n - n_new, n_new);
         hold_origin(w, job);
     }
-    bt_kv_hold_found(&w->groups, &job->hold, n); /* of one group */
+    bt_kv_hold_found(&w->groups, &job->hold, n, 0); /* of one group */
     job->grower.n_held = n;
     tell_room(w, job);
     job->has_blocks = true;

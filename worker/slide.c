@@ -33,18 +33,40 @@ bt_kv_reach_t bt_slide_reach(const bt_worker_t *w, const bt_job_t *job,
     };
 }
 
+/* One that is paused computes chunks when it comes back. */
+static uint32_t most_ahead(const bt_worker_t *w, bt_sched_want_t want)
+{
+    return ahead_of(w, (want != BT_SCHED_LEASE) || w->pause.is_on);
+}
+
 uint64_t bt_slide_most_blocks(const bt_worker_t *w, bt_sched_want_t want,
                               uint32_t n_most)
 {
-    /* One that is paused computes chunks when it comes back. */
-    const bool computes_chunks = (want != BT_SCHED_LEASE) || w->pause.is_on;
     const bt_kv_reach_t reach = {
         .n_spans = n_most,
         .n_most = n_most,
-        .ahead_tokens = ahead_of(w, computes_chunks),
+        .ahead_tokens = most_ahead(w, want),
     };
 
     return bt_kv_reach_blocks(&w->groups, &reach);
+}
+
+void bt_slide_tell(const bt_worker_t *w, bt_msg_hello_t *hello)
+{
+    const uint32_t ahead = most_ahead(w, BT_SCHED_BOTH_PHASES);
+
+    hello->span_blocks = w->n_whole;
+    hello->window_blocks = w->groups.n - w->n_whole;
+    hello->window_spans = 0;
+    for (uint32_t g = 0; g < w->groups.n; g++) {
+        const bt_kv_group_t *group = &w->groups.group[g];
+        const uint32_t n = bt_kv_group_is_windowed(group)
+                               ? bt_kv_group_most_spans(group, ahead)
+                               : 0;
+
+        hello->window_spans =
+            (n > hello->window_spans) ? n : hello->window_spans;
+    }
 }
 
 /* Of what it came with: tokens before n are computed. */

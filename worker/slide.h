@@ -42,6 +42,9 @@ bt_kv_reach_t bt_slide_reach(const bt_worker_t *w, const bt_job_t *job,
 uint64_t bt_slide_most_blocks(const bt_worker_t *w, bt_sched_want_t want,
                               uint32_t n_most);
 
+/** The same as a HELLO tells it: the most of a sequence of any length. */
+void bt_slide_tell(const bt_worker_t *w, bt_msg_hello_t *hello);
+
 /** What its owner says of a sequence in the engine. */
 void bt_slide_on_item(bt_worker_t *w, bt_job_t *job,
                       const bt_report_item_t *item);

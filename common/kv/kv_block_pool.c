@@ -6,14 +6,16 @@
 #include "common/base/log.h"
 
 /* Invariants: refs[id] == 0 exactly when id is in free_ids[0 .. n_free - 1];
- * n_idle counts the kept ids with refs[id] == 1; n_set_aside is the sum of
- * holders - 1 over the windowed ids that have any. */
+ * n_idle counts the kept ids with refs[id] == 1; n_windowed counts the
+ * windowed ids that have holders, n_set_aside is the sum of their holders - 1.
+ */
 struct bt_kv_pool {
     uint32_t n_blocks;
     uint32_t n_free;
     uint32_t *free_ids; /* a stack; the top is free_ids[n_free - 1] */
     uint32_t n_idle;
     uint32_t n_set_aside;
+    uint32_t n_windowed;
     uint32_t *refs;
     bool *kept;
     bool *windowed;
@@ -128,8 +130,12 @@ static void ref(bt_kv_pool_t *pool, uint32_t id)
 void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id)
 {
     ref(pool, id);
-    if (pool->windowed[id] && (n_holders(pool, id) > 1)) {
-        pool->n_set_aside++;
+    if (pool->windowed[id]) {
+        if (n_holders(pool, id) > 1) {
+            pool->n_set_aside++;
+        } else {
+            pool->n_windowed++;
+        }
     }
 }
 
@@ -151,9 +157,12 @@ void bt_kv_pool_unref(bt_kv_pool_t *pool, uint32_t id)
     /* Checked in release builds too: freeing a block twice hands one tenant's
      * KV cache to another, which is worse than stopping the worker. */
     BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] > 0));
-    if (pool->windowed[id] && (n_holders(pool, id) > 1)) {
-        BT_ASSERT_ALWAYS(pool->n_set_aside > 0);
-        pool->n_set_aside--;
+    if (pool->windowed[id]) {
+        uint32_t *count =
+            (n_holders(pool, id) > 1) ? &pool->n_set_aside : &pool->n_windowed;
+
+        BT_ASSERT_ALWAYS(*count > 0);
+        --*count;
     }
     unref(pool, id);
 }
@@ -163,6 +172,12 @@ void bt_kv_pool_set_windowed(bt_kv_pool_t *pool, uint32_t id)
     BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] == 1) &&
                      !pool->kept[id]);
     pool->windowed[id] = true;
+    pool->n_windowed++;
+}
+
+uint32_t bt_kv_pool_n_windowed(const bt_kv_pool_t *pool)
+{
+    return pool->n_windowed;
 }
 
 uint32_t bt_kv_pool_n_set_aside(const bt_kv_pool_t *pool)

@@ -81,6 +81,9 @@ void bt_kv_pool_set_windowed(bt_kv_pool_t *pool, uint32_t id);
  *  windowed blocks together may come to need. */
 uint32_t bt_kv_pool_n_set_aside(const bt_kv_pool_t *pool);
 
+/** Windowed blocks that somebody holds. */
+uint32_t bt_kv_pool_n_windowed(const bt_kv_pool_t *pool);
+
 /** Blocks that can be acquired now. */
 uint32_t bt_kv_pool_n_free(const bt_kv_pool_t *pool);
 

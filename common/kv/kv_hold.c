@@ -42,26 +42,26 @@ uint32_t bt_kv_hold_blocks(const bt_kv_groups_t *groups,
     return n;
 }
 
-uint32_t bt_kv_hold_windowed(const bt_kv_groups_t *groups,
-                             const bt_kv_hold_t *hold)
+/* A window that lies wholly behind what it holds begins there, with nothing. */
+static void begin_at(bt_kv_hold_t *hold, uint32_t group, uint32_t first)
 {
-    uint32_t n = 0;
-
-    for (uint32_t g = 0; g < groups->n; g++) {
-        if (bt_kv_group_is_windowed(&groups->group[g])) {
-            n += hold->end[g] - hold->first[g];
-        }
+    hold->first[group] = first;
+    if (hold->end[group] < first) {
+        hold->end[group] = first;
     }
-    return n;
 }
 
 void bt_kv_hold_found(const bt_kv_groups_t *groups, bt_kv_hold_t *hold,
-                      uint32_t n_spans)
+                      uint32_t n_spans, uint64_t n_known)
 {
+    const uint64_t n_found = (uint64_t)n_spans * groups->tokens_per_block;
+
     for (uint32_t g = 0; g < groups->n; g++) {
-        hold->first[g] = bt_kv_group_first_span(
-            &groups->group[g], (uint64_t)n_spans * groups->tokens_per_block);
         hold->end[g] = n_spans;
+        begin_at(hold, g,
+                 bt_kv_group_first_span(&groups->group[g], (n_found > n_known)
+                                                               ? n_found
+                                                               : n_known));
     }
 }
 
@@ -92,10 +92,7 @@ uint32_t bt_kv_hold_pass(const bt_kv_groups_t *groups, bt_kv_pool_t *pool,
             n++;
         }
         if (first > hold->first[g]) {
-            hold->first[g] = first;
-        }
-        if (hold->first[g] > hold->end[g]) {
-            hold->end[g] = hold->first[g];
+            begin_at(hold, g, first);
         }
     }
     return n;

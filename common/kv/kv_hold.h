@@ -52,13 +52,10 @@ uint64_t bt_kv_reach_blocks(const bt_kv_groups_t *groups,
 uint32_t bt_kv_hold_blocks(const bt_kv_groups_t *groups,
                            const bt_kv_hold_t *hold);
 
-/** Of windowed groups alone. */
-uint32_t bt_kv_hold_windowed(const bt_kv_groups_t *groups,
-                             const bt_kv_hold_t *hold);
-
-/** It holds what bt_kv_prefix_match() found: @a n_spans, and nothing else. */
+/** It holds what bt_kv_prefix_match() with this @a n_known found: @a n_spans,
+ *  and nothing else. */
 void bt_kv_hold_found(const bt_kv_groups_t *groups, bt_kv_hold_t *hold,
-                      uint32_t n_spans);
+                      uint32_t n_spans, uint64_t n_known);
 
 /** Does bt_kv_hold_pass() let go of anything? */
 bool bt_kv_hold_passes(const bt_kv_groups_t *groups, const bt_kv_hold_t *hold,

@@ -216,9 +216,20 @@ static void touch(bt_kv_prefix_t *index, uint32_t id)
 
 /* ---- */
 
+/* The first span of a group that is needed when n_spans are found. */
+static uint32_t first_needed(const bt_kv_groups_t *groups, uint32_t group,
+                             uint32_t n_spans, uint64_t n_known)
+{
+    const uint64_t n = (uint64_t)n_spans * groups->tokens_per_block;
+
+    return bt_kv_group_first_span(&groups->group[group],
+                                  (n > n_known) ? n : n_known);
+}
+
 /* @return how many of the spans on the path are there for every group: the most
  * of which all groups have what they need */
-static uint32_t n_whole(const bt_kv_prefix_t *index, uint32_t n_path)
+static uint32_t n_found(const bt_kv_prefix_t *index, uint32_t n_path,
+                        uint64_t n_known)
 {
     const bt_kv_groups_t *groups = index->groups;
     uint32_t run[BT_KV_MAX_GROUPS] = {0}; /* present up to here, without gap */
@@ -232,9 +243,7 @@ static uint32_t n_whole(const bt_kv_prefix_t *index, uint32_t n_path)
         for (uint32_t g = 0; g < groups->n; g++) {
             run[g] = (blocks[g] == BT_KV_NO_BLOCK) ? 0 : run[g] + 1;
             whole = whole &&
-                    (run[g] + bt_kv_group_first_span(
-                                  &groups->group[g],
-                                  (uint64_t)end * index->tokens_per_block) >=
+                    ((uint64_t)run[g] + first_needed(groups, g, end, n_known) >=
                      end);
         }
         n = whole ? end : n;
@@ -243,13 +252,13 @@ static uint32_t n_whole(const bt_kv_prefix_t *index, uint32_t n_path)
 }
 
 /* Hold what the groups need of the first n_spans of the path. */
-static void hold(bt_kv_prefix_t *index, uint32_t n_spans, uint32_t *table)
+static void hold(bt_kv_prefix_t *index, uint32_t n_spans, uint64_t n_known,
+                 uint32_t *table)
 {
     const bt_kv_groups_t *groups = index->groups;
 
     for (uint32_t g = 0; g < groups->n; g++) {
-        const uint32_t first = bt_kv_group_first_span(
-            &groups->group[g], (uint64_t)n_spans * index->tokens_per_block);
+        const uint32_t first = first_needed(groups, g, n_spans, n_known);
 
         for (uint32_t i = 0; i < n_spans; i++) {
             uint32_t *id = &table[(size_t)i * groups->n + g];
@@ -265,7 +274,7 @@ static void hold(bt_kv_prefix_t *index, uint32_t n_spans, uint32_t *table)
 
 uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
                             const uint32_t *tokens, uint32_t max_spans,
-                            uint32_t *table)
+                            uint64_t n_known, uint32_t *table)
 {
     uint32_t last = NONE;
     uint32_t n_path = 0;
@@ -281,8 +290,8 @@ uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
         last = id;
         tokens += index->tokens_per_block;
     }
-    n = n_whole(index, n_path);
-    hold(index, n, table);
+    n = n_found(index, n_path, n_known);
+    hold(index, n, n_known, table);
     touch(index, (n == 0) ? NONE : index->path[n - 1]);
     return n;
 }

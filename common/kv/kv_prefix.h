@@ -77,6 +77,9 @@ void bt_kv_prefix_destroy(bt_kv_prefix_t *index);
  * @param [in]  space      Compared exactly; {0, 0} is one like any other.
  * @param [in]  tokens     The sequence.
  * @param [in]  max_spans  Look no further; tokens has that many whole spans.
+ * @param [in]  n_known    So many tokens will have K and V before anything is
+ *                         computed: the rest comes from elsewhere. 0: what is
+ *                         found, and no more.
  * @param [out] table      n_groups ids for each span found, in order, with a
  *                         reference owned by the caller; BT_KV_NO_BLOCK where
  *                         the group does not need that span any more. Room for
@@ -85,7 +88,7 @@ void bt_kv_prefix_destroy(bt_kv_prefix_t *index);
  */
 uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
                             const uint32_t *tokens, uint32_t max_spans,
-                            uint32_t *table);
+                            uint64_t n_known, uint32_t *table);
 
 /**
  * Remember spans that are complete and will not be written again.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "router/core/kv_need.h"
 #include "router/core/table.h"
 
 #include <inttypes.h>
@@ -284,8 +285,7 @@ uint32_t bt_table_context_tokens(const bt_table_t *table)
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
         const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
         const bt_msg_hello_t *hello = &worker->hello;
-        const uint64_t held =
-            (uint64_t)hello->n_blocks * hello->tokens_per_block;
+        const uint64_t held = bt_kv_need_longest(hello);
 
         if (hello->context_tokens < least) {
             least = hello->context_tokens;

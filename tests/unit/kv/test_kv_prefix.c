@@ -50,7 +50,7 @@ static uint32_t compute(fixture_t *f, const uint32_t *tokens, uint32_t n_blocks,
                         uint32_t *ids)
 {
     const uint32_t n =
-        bt_kv_prefix_match(f->index, NO_SPACE, tokens, n_blocks, ids);
+        bt_kv_prefix_match(f->index, NO_SPACE, tokens, n_blocks, 0, ids);
 
     assert_int_equal(bt_kv_pool_acquire(f->pool, n_blocks - n, ids + n), BT_OK);
     bt_kv_prefix_insert(f->index, NO_SPACE, tokens, n_blocks, ids, NULL);
@@ -67,7 +67,7 @@ static void the_longest_known_beginning_is_found_and_held(void **state)
 
     (void)state;
     open_with(&f, 8);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 3, a), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 3, 0, a), 0);
     assert_int_equal(compute(&f, first, 3, a), 0);
     assert_int_equal(compute(&f, second, 3, b), 2);
     assert_int_equal(b[0], a[0]);
@@ -79,7 +79,7 @@ static void the_longest_known_beginning_is_found_and_held(void **state)
     give_back(&f, b, 3);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 4);
     assert_int_equal(bt_kv_pool_n_free(f.pool), 4);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 1, b), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 1, 0, b), 1);
     give_back(&f, b, 1);
     close_all(&f);
 }
@@ -96,7 +96,8 @@ static void a_block_is_known_by_all_before_it(void **state)
     open_with(&f, 4);
     assert_int_equal(compute(&f, first, 2, ids), 0);
     give_back(&f, ids, 2);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, swapped, 2, ids), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, swapped, 2, 0, ids),
+                     0);
     close_all(&f);
 }
 
@@ -118,12 +119,12 @@ static void leaves_go_first_the_least_recently_used_before_others(void **state)
     give_back(&f, ids, 1);
     /* Oldest first: a's leaf, b's leaf, their parent, c. */
     assert_int_equal(bt_kv_prefix_evict(f.index, 1), 1);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 2, ids), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 2, 0, ids), 1);
     give_back(&f, ids, 1); /* uses the parent: c is older now */
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, b, 2, ids), 2);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, b, 2, 0, ids), 2);
     give_back(&f, ids, 2);
     assert_int_equal(bt_kv_prefix_evict(f.index, 1), 1);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, c, 1, ids), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, c, 1, 0, ids), 0);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 2); /* leaf, then parent */
     assert_int_equal(bt_kv_pool_n_free(f.pool), 8);
     close_all(&f);
@@ -140,7 +141,7 @@ static void what_a_sequence_holds_is_not_evicted(void **state)
     open_with(&f, 4);
     assert_int_equal(compute(&f, a, 2, ids), 0);
     give_back(&f, ids, 2);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 1, held), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 1, 0, held), 1);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 1);
     give_back(&f, held, 1);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 1);
@@ -184,13 +185,13 @@ static void spaces_share_nothing(void **state)
     open_with(&f, 8);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(
-            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, found), 0);
+            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, 0, found), 0);
         assert_int_equal(bt_kv_pool_acquire(f.pool, 2, ids[i]), BT_OK);
         bt_kv_prefix_insert(f.index, spaces[i], tokens, 2, ids[i], NULL);
     }
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(
-            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, found), 2);
+            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, 0, found), 2);
         assert_memory_equal(found, ids[i], sizeof(found));
         give_back(&f, found, 2);
         give_back(&f, ids[i], 2);
@@ -285,14 +286,14 @@ static void a_prefix_is_found_where_every_group_has_what_it_needs(void **state)
 
     /* After 4 spans there is a state, and group 1 has spans 2 and 3; after 5
      * there is none; after 2 group 1 lacks spans 0 and 1. */
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, found),
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 0, found),
                      4);
     assert_memory_equal(
         found, ((const uint32_t[]){0, NO, NO, 1, NO, NO, 2, 5, NO, 3, 6, 9}),
         12 * sizeof(uint32_t));
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 10 - 7);
     assert_int_equal(
-        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, found + 12), 0);
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, 0, found + 12), 0);
 
     /* What is held stays, with all that stands on the way to it: of span 4
      * both blocks go, of span 1 the state, which its holder does not need. */
@@ -321,10 +322,10 @@ static void a_known_span_is_completed_and_never_replaced(void **state)
     bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, first, NULL);
     bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, other,
                         NULL); /* span 0 alone */
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, found),
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, 0, found),
                      0);
     bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, same, NULL);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, found),
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, 0, found),
                      2);
     assert_memory_equal(found, ((const uint32_t[]){0, 3, NO, 1, 2, 4}),
                         sizeof(found));
@@ -383,7 +384,7 @@ static void start(fixture_t *f, content_t *contents, running_t *seq,
     for (uint32_t i = 0; i < n_blocks * T; i++) {
         tokens[i] = (uint32_t)rand_r(seed) % 2;
     }
-    n = bt_kv_prefix_match(f->index, space, tokens, n_blocks, seq->ids);
+    n = bt_kv_prefix_match(f->index, space, tokens, n_blocks, 0, seq->ids);
     check_found(contents, space, tokens, seq->ids, n);
     missing = n_blocks - n;
     if (missing > bt_kv_pool_n_free(f->pool)) {
