@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/slide.h"
 
-#include "common/kv/kv_layout.h"
+#include "common/base/assert.h"
 #include "worker/job.h"
 
 void bt_slide_open(bt_worker_t *w)
@@ -83,6 +83,7 @@ static void offer(bt_worker_t *w, bt_job_t *job, uint32_t n)
 static void slide(bt_worker_t *w, bt_job_t *job, uint32_t n, bool is_chunk)
 {
     bt_kv_reach_t reach = bt_slide_reach(w, job, job->grower.n_held);
+    bt_status_t status;
 
     job->n_passed = n;
     if (!job->has_blocks || job->is_open ||
@@ -93,7 +94,9 @@ static void slide(bt_worker_t *w, bt_job_t *job, uint32_t n, bool is_chunk)
     w->n_blocks_slid +=
         bt_kv_hold_pass(&w->groups, w->pool, &job->hold, job->block_ids, n);
     reach.ahead_tokens = ahead_of(w, is_chunk);
-    if (bt_job_reach(w, job, &reach) != BT_OK) { /* cannot: it let go of some */
+    status = bt_job_reach(w, job, &reach);
+    BT_ASSERT(status == BT_OK); /* it let go of as many (kv_block_pool.h) */
+    if (status != BT_OK) {
         bt_worker_job_fail(w, job, BT_ERR_NO_BLOCKS, "compute",
                            "there is no block for what its window slides to");
         return;

@@ -19,7 +19,8 @@
  *
  * Taking a windowed block thus costs one of what is available, whether it is
  * shared or new, and letting go of it brings one back; who lets go of one and
- * takes another finds it, always.
+ * takes another finds it, always, as long as nobody begins with more than what
+ * is available.
  *
  * Threads: none of these functions lock. One thread owns a pool.
  * Source:  W. Kwon et al., "Efficient Memory Management for Large Language
@@ -102,8 +103,20 @@ uint32_t bt_kv_pool_n_idle(const bt_kv_pool_t *pool);
 /** What somebody new may have: free or idle, and not set aside. */
 static inline uint32_t bt_kv_pool_n_available(const bt_kv_pool_t *pool)
 {
-    return bt_kv_pool_n_free(pool) + bt_kv_pool_n_idle(pool) -
-           bt_kv_pool_n_set_aside(pool);
+    const uint32_t n = bt_kv_pool_n_free(pool) + bt_kv_pool_n_idle(pool);
+    const uint32_t n_aside = bt_kv_pool_n_set_aside(pool);
+
+    return (n > n_aside) ? n - n_aside : 0;
+}
+
+/** Blocks that are set aside and not there. Only while somebody holds windowed
+ *  blocks that were found and has not begun: who begins must leave none. */
+static inline uint32_t bt_kv_pool_n_overdrawn(const bt_kv_pool_t *pool)
+{
+    const uint32_t n = bt_kv_pool_n_free(pool) + bt_kv_pool_n_idle(pool);
+    const uint32_t n_aside = bt_kv_pool_n_set_aside(pool);
+
+    return (n < n_aside) ? n_aside - n : 0;
 }
 
 #endif
