@@ -530,7 +530,7 @@ void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job)
     bt_kv_hold_return(&w->groups, w->pool, &job->hold, job->block_ids);
     forget(job, 0, job->grower.n_most * w->groups.n);
     job->grower.n_held = 0;
-    job->n_offered = job->n_passed = 0;
+    job->n_offered = 0;
     job->has_blocks = false;
 }
 

@@ -85,15 +85,15 @@ static void slide(bt_worker_t *w, bt_job_t *job, uint32_t n, bool is_chunk)
     bt_kv_reach_t reach = bt_slide_reach(w, job, job->grower.n_held);
     bt_status_t status;
 
-    job->n_passed = n;
-    if (!job->has_blocks || job->is_open ||
-        !bt_kv_hold_passes(&w->groups, &job->hold, n)) {
+    if (!job->has_blocks || !bt_kv_hold_passes(&w->groups, &job->hold, n)) {
         return;
     }
     offer(w, job, n);
     w->n_blocks_slid +=
         bt_kv_hold_pass(&w->groups, w->pool, &job->hold, job->block_ids, n);
-    reach.ahead_tokens = ahead_of(w, is_chunk);
+    if (!is_chunk) { /* from here on it needs less */
+        reach.ahead_tokens = ahead_of(w, false);
+    }
     status = bt_job_reach(w, job, &reach);
     BT_ASSERT(status == BT_OK); /* it let go of as many (kv_block_pool.h) */
     if (status != BT_OK) {
@@ -119,13 +119,5 @@ void bt_slide_on_item(bt_worker_t *w, bt_job_t *job,
         break;
     case BT_REPORT_LEFT:
         break;
-    }
-}
-
-void bt_slide_on_closed(bt_worker_t *w, bt_job_t *job)
-{
-    job->is_open = false;
-    if (job->in_engine) {
-        slide(w, job, job->n_passed, false);
     }
 }

@@ -15,8 +15,8 @@
  * A context phase has two chunks ahead: one that is computed while this thread
  * sees that the one before is. Who generates has a few tokens.
  *
- * Blocks that another worker may still write to are not let go of: until the
- * window of its hand-over is closed (kvt.h) a job does not slide.
+ * Nobody else writes to the blocks of a job in the engine: who sent some has
+ * given that up with the manifest (kvt_life.h), so they may go at any time.
  *
  * What a worker sends is the tail of each window (kv_route.h), and what it lets
  * go of lies before that: the two never meet.
@@ -48,8 +48,5 @@ void bt_slide_tell(const bt_worker_t *w, bt_msg_hello_t *hello);
 /** What its owner says of a sequence in the engine. */
 void bt_slide_on_item(bt_worker_t *w, bt_job_t *job,
                       const bt_report_item_t *item);
-
-/** Nobody else writes to the job's blocks any more (bt_job_t.is_open). */
-void bt_slide_on_closed(bt_worker_t *w, bt_job_t *job);
 
 #endif

@@ -96,10 +96,8 @@ typedef struct bt_job {
     uint32_t n_computed; /**< of its tokens, when it left */
     uint64_t paused_at_us, paused_us;
     uint32_t n_begin; /**< spans of whole groups that it begins with */
-    /* Of its windows (slide.h). */
-    uint32_t n_offered; /**< spans that the prefix index was told of */
-    uint32_t n_passed;  /**< tokens that are computed, as far as is told */
-    bool is_open;       /**< another worker may write to its blocks */
+    uint32_t
+        n_offered;   /**< spans that the prefix index was told of (slide.h) */
     bool has_blocks; /**< those of hold, and then all of its reach (slide.h) */
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
