@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/slide.h"
 
+#include <string.h>
+
 #include "common/base/assert.h"
 #include "worker/job.h"
+#include "worker/pause.h"
 
 void bt_slide_open(bt_worker_t *w)
 {
@@ -53,7 +56,10 @@ uint64_t bt_slide_most_blocks(const bt_worker_t *w, bt_sched_want_t want,
 
 void bt_slide_tell(const bt_worker_t *w, bt_msg_hello_t *hello)
 {
-    const uint32_t ahead = most_ahead(w, BT_SCHED_BOTH_PHASES);
+    const bool may_compute = ((w->roles & BT_ROLE_PREFILL) != 0) ||
+                             (strcmp(w->config->local_prefill, "off") != 0) ||
+                             bt_pause_is_wanted(w->config);
+    const uint32_t ahead = ahead_of(w, may_compute);
 
     hello->span_blocks = w->n_whole;
     hello->window_blocks = w->groups.n - w->n_whole;
