@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/core/kv_need.h"
 #include "router/core/table.h"
 
 #include <inttypes.h>
@@ -9,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "router/core/kv_need.h"
 
 void bt_table_init(bt_table_t *table, bt_hash128_t model)
 {

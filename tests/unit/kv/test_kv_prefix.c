@@ -337,6 +337,169 @@ static void a_known_span_is_completed_and_never_replaced(void **state)
     bt_kv_groups_fini(&groups);
 }
 
+/* ---- windows ---- */
+
+/* A group that needs all and one with a window of 4 tokens: of n spans of 2 the
+ * next token sees 3 more, the last 2 spans; or the second alone. */
+static bt_kv_groups_t with_window(bool alone)
+{
+    static const uint8_t group_of[] = {0, 1};
+    const bt_kv_group_t list[] = {{.shape = shape},
+                                  {.shape = shape, .window_tokens = 4}};
+    bt_kv_groups_t groups;
+
+    assert_int_equal(bt_kv_groups_init(alone ? list + 1 : list, alone ? 1 : 2,
+                                       group_of, alone ? 1 : 2, &groups),
+                     BT_OK);
+    return groups;
+}
+
+/* Five spans, whose windowed blocks are all remembered and held by nobody; the
+ * others are held by one that goes on. Idle ones of the window can be had, the
+ * oldest first, and leave a way to what lies behind them. */
+static void what_slid_out_can_be_had_and_leaves_a_way(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const uint32_t table[] = {0, 5, 1, 6, 2, 7, 3, 8, 4, 9};
+    uint32_t ids[10];
+    uint32_t found[10];
+    bt_kv_groups_t groups = with_window(false);
+    fixture_t f;
+
+    (void)state;
+    open_groups(&f, &groups, 10, ids);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 5, table, NULL);
+    give_back(&f, ids + 5, 5); /* of the window */
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 5);
+    /* In the order of use the deepest is the oldest. */
+    assert_int_equal(bt_kv_prefix_evict(f.index, 2), 2);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 0, found),
+                     3);
+    assert_memory_equal(found, ((const uint32_t[]){0, NO, 1, 6, 2, 7}),
+                        6 * sizeof(uint32_t));
+    give_back_found(&f, found, 6);
+    /* Who needs no window of it finds all five: 12 tokens are to come, and what
+     * comes after them sees none of these. */
+    assert_int_equal(
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 13, found), 5);
+    assert_memory_equal(found,
+                        ((const uint32_t[]){0, NO, 1, NO, 2, NO, 3, NO, 4, NO}),
+                        10 * sizeof(uint32_t));
+    give_back_found(&f, found, 10);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 3); /* what is idle */
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 0, found),
+                     0);
+    give_back(&f, ids, 5);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 5);
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
+/* It was known and could not be found, so it was computed again: the newer
+ * blocks take the place of those that nobody holds. */
+static void what_was_not_found_any_more_is_replaced(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6};
+    const uint32_t old[] = {0, NO, 1, NO, 2, NO};
+    const uint32_t young[] = {3, 6, 4, 7, 5, 8};
+    uint32_t ids[9];
+    uint32_t found[6];
+    bt_kv_groups_t groups = with_window(false);
+    fixture_t f;
+
+    (void)state;
+    open_groups(&f, &groups, 9, ids);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 3, old, NULL);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 3, young, NULL);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, 0, found),
+                     0); /* somebody holds the old ones */
+    give_back(&f, ids, 3);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 3, young, NULL);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 3); /* the old ones */
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, 0, found),
+                     3);
+    assert_memory_equal(found, ((const uint32_t[]){3, NO, 4, 7, 5, 8}),
+                        sizeof(found));
+    give_back_found(&f, found, 6);
+    give_back(&f, ids + 3, 6);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 6);
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
+/* All layers have the window, and of five spans only the last two came: the
+ * first three are on the way, without a block. What is not held is not
+ * offered, whatever the table says. */
+static void a_tail_alone_is_found_behind_spans_without_blocks(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const uint32_t table[] = {2, 3, 4, 0, 1};
+    const bt_kv_hold_t hold = {.first = {3}, .end = {5}};
+    uint32_t ids[2];
+    uint32_t found[5];
+    bt_kv_groups_t groups = with_window(true);
+    fixture_t f;
+
+    (void)state;
+    assert_int_equal(bt_kv_pool_create(5, &f.pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(f.pool, 5, &groups, 7, &f.index),
+                     BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 2, ids), BT_OK);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 5, table, &hold);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 4, 0, found),
+                     0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 0, found),
+                     5);
+    assert_memory_equal(found, ((const uint32_t[]){NO, NO, NO, 0, 1}),
+                        sizeof(found));
+    give_back_found(&f, found, 5);
+    give_back(&f, ids, 2);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 5), 2);
+    assert_int_equal(
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 99, found), 0);
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
+/* Ten nodes for five blocks: paths without blocks run out, and what does not
+ * fit is not remembered. */
+static void ways_without_blocks_run_out_quietly(void **state)
+{
+    uint32_t tokens[24];
+    uint32_t table[12];
+    uint32_t id;
+    bt_kv_groups_t groups = with_window(true);
+    bt_kv_hold_t hold = {.end = {12}};
+    fixture_t f;
+
+    (void)state;
+    assert_int_equal(bt_kv_pool_create(5, &f.pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(f.pool, 5, &groups, 7, &f.index),
+                     BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 1, &id), BT_OK);
+    for (uint32_t i = 0; i < 24; i++) {
+        tokens[i] = i;
+        table[i / 2] = id;
+    }
+    hold.first[0] = 11;
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 12, table, &hold);
+    assert_int_equal(
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 12, 0, table), 0);
+    bt_kv_pool_unref(f.pool, id);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 5);
+    /* Those that were made go when blocks are wanted, and are there again. */
+    assert_int_equal(bt_kv_prefix_evict(f.index, 1), 0);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 1, &id), BT_OK);
+    table[0] = id;
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 1, table, NULL);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 1, 0, table),
+                     1);
+    give_back(&f, table, 1);
+    bt_kv_pool_unref(f.pool, id);
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
 /* ---- random lives ---- */
 
 #define LIVES   200u
@@ -458,6 +621,10 @@ int main(void)
         BT_TEST(leaves_go_first_the_least_recently_used_before_others),
         BT_TEST(a_prefix_is_found_where_every_group_has_what_it_needs),
         BT_TEST(a_known_span_is_completed_and_never_replaced),
+        BT_TEST(what_slid_out_can_be_had_and_leaves_a_way),
+        BT_TEST(what_was_not_found_any_more_is_replaced),
+        BT_TEST(a_tail_alone_is_found_behind_spans_without_blocks),
+        BT_TEST(ways_without_blocks_run_out_quietly),
         BT_TEST(what_a_sequence_holds_is_not_evicted),
         BT_TEST(the_same_tokens_are_remembered_once),
         BT_TEST(spaces_share_nothing),
