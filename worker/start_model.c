@@ -68,10 +68,17 @@ static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
     status =
         bt_kv_groups_plan(&s->shape, windows, w->context_tokens, &w->groups);
     bt_free(windows);
-    if (status == BT_OK) {
-        bt_slide_open(w);
+    if (status != BT_OK) {
+        return status;
     }
-    return status;
+    bt_slide_open(w);
+    if (w->n_whole < w->groups.n) {
+        BT_LOG_INFO("KV blocks of %u of %u groups of layers slide with windows "
+                    "of up to %u tokens; chunks of %u tokens at most",
+                    w->groups.n - w->n_whole, w->groups.n, w->window_tokens,
+                    bt_worker_most_chunk(w));
+    }
+    return BT_OK;
 }
 
 bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
@@ -195,10 +202,11 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
         w->n_blocks = w->config->kv_tokens / w->tokens_per_block * w->groups.n;
         pool = (uint64_t)w->n_blocks * w->block_bytes;
     }
-    if (w->n_blocks < 2) {
+    if (w->n_blocks < 2 * w->groups.n) {
         BT_LOG_ERROR("kv-memory of %llu bytes (or kv-tokens) holds %u KV "
-                     "blocks of %zu bytes; at least 2 are needed",
-                     (unsigned long long)pool, w->n_blocks, w->block_bytes);
+                     "blocks of %zu bytes; at least %u are needed",
+                     (unsigned long long)pool, w->n_blocks, w->block_bytes,
+                     2 * w->groups.n);
         return BT_ERR_INVALID_PARAM;
     }
     status = bt_memory_check(&room, pool, why, sizeof(why));
