@@ -22,13 +22,13 @@ typedef struct party {
 static uint64_t blocks_of(const bt_gen_t *gen, const bt_instance_t *worker,
                           bool is_first)
 {
-    const bt_msg_hello_t *hello = &worker->hello;
-    const uint32_t per_block = hello->tokens_per_block;
+    const bt_kv_need_t need = bt_kv_need_of(&worker->hello);
+    const uint32_t per_block = need.tokens_per_block;
     const uint64_t n_tokens = (uint64_t)gen->prompt->n + gen->max_new;
     const uint32_t n_whole = bt_gen_n_tokens(gen) / per_block * per_block;
 
-    return bt_kv_need_blocks(hello, n_tokens) -
-           (is_first ? 0 : bt_kv_need_blocks(hello, n_whole));
+    return bt_kv_need_blocks(&need, n_tokens) -
+           (is_first ? 0 : bt_kv_need_blocks(&need, n_whole));
 }
 
 /* What a group has in common is counted at its leader's leg. */

@@ -326,7 +326,7 @@ void bt_flow_settle(bt_core_t *core, bt_gen_t *gen);
 typedef struct bt_flow_room {
     uint64_t n_prefill, n_decode; /**< workers that take requests */
     uint64_t seats, blocks;
-    const bt_msg_hello_t *hello; /**< of one that generates; NULL: none does */
+    bt_kv_need_t need; /**< of those that generate */
 } bt_flow_room_t;
 void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p);
 /** Its priority at workers, one of which computes its prompt. */

@@ -22,10 +22,18 @@
 
 #include "common/wire/wire.h"
 
-/** Blocks that a sequence of @a n_tokens takes at most. */
-uint64_t bt_kv_need_blocks(const bt_msg_hello_t *hello, uint64_t n_tokens);
+/** Of a HELLO what says it. */
+typedef struct bt_kv_need {
+    uint32_t tokens_per_block;
+    uint32_t span_blocks, window_blocks, window_spans;
+} bt_kv_need_t;
 
-/** Tokens of the longest sequence for which it has the blocks. */
-uint64_t bt_kv_need_longest(const bt_msg_hello_t *hello);
+bt_kv_need_t bt_kv_need_of(const bt_msg_hello_t *hello);
+
+/** Blocks that a sequence of @a n_tokens takes at most. */
+uint64_t bt_kv_need_blocks(const bt_kv_need_t *need, uint64_t n_tokens);
+
+/** Tokens of the longest sequence that @a n_blocks hold. */
+uint64_t bt_kv_need_longest(const bt_kv_need_t *need, uint64_t n_blocks);
 
 #endif
