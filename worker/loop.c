@@ -19,6 +19,7 @@
 #include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/rows.h"
+#include "worker/slide.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
 #define WARM_MS           1          /* idle before more of the pool is taken */
@@ -494,6 +495,7 @@ static void take_reports(bt_worker_t *w)
             if (job->rows != NULL) {
                 bt_rows_on_item(w, job, item);
             }
+            bt_slide_on_item(w, job, item);
             job->ops->on_report_item(w, item);
         }
         for (uint32_t i = 0; i < w->n_links; i++) {
@@ -537,6 +539,8 @@ static void send_stats(bt_worker_t *w)
     stats->blocks_cached = bt_kv_pool_n_idle(w->pool);
     stats->blocks_free = bt_kv_pool_n_free(w->pool) + stats->blocks_cached;
     stats->blocks_reused = w->n_blocks_reused;
+    stats->blocks_windowed = bt_kv_pool_n_windowed(w->pool);
+    stats->blocks_slid = w->n_blocks_slid;
     stats->blocks_used = stats->blocks_max - stats->blocks_free;
     stats->tokens_per_block = w->tokens_per_block;
     if (w->n_in_engine > 0) { /* idle workers schedule nothing */

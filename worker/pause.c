@@ -14,10 +14,15 @@ static bt_job_t *job_of(bt_sched_grower_t *grower)
     return BT_CONTAINER_OF(grower, bt_job_t, grower);
 }
 
+bool bt_pause_is_wanted(const bt_config_t *config)
+{
+    return strcmp(config->scheduler_policy, "max_utilization") == 0;
+}
+
 bt_status_t bt_pause_open(bt_worker_t *w)
 {
     const char *policy = w->config->scheduler_policy;
-    const bool is_on = strcmp(policy, "max_utilization") == 0;
+    const bool is_on = bt_pause_is_wanted(w->config);
 
     if (!is_on && (strcmp(policy, "guaranteed_no_evict") != 0)) {
         BT_LOG_ERROR("scheduler-policy %s is unknown", policy);
@@ -91,9 +96,10 @@ void bt_pause_resume(bt_worker_t *w, bt_job_t *job)
     }
 }
 
+/* Windows are held from the first: a sequence grows in whole groups alone. */
 static uint32_t free_spans(const bt_worker_t *w)
 {
-    return bt_job_free_blocks(w) / w->groups.n;
+    return (w->n_whole == 0) ? UINT32_MAX : bt_job_free_blocks(w) / w->n_whole;
 }
 
 /* Complete KV that waits for a grant gives way first, as it does to those that

@@ -25,6 +25,9 @@
 
 #include "worker/worker.h"
 
+/** --scheduler-policy max_utilization */
+bool bt_pause_is_wanted(const bt_config_t *config);
+
 /** What of blocks and policies does not go together.
  *  @retval BT_ERR_UNSUPPORTED  --scheduler-policy max_utilization with a model
  *                              that keeps a state; why was logged */

@@ -5,6 +5,7 @@
 
 #include "common/base/log.h"
 #include "worker/group.h"
+#include "worker/slide.h"
 #include "worker/start.h"
 
 #define RPC_QUEUE_BYTES (64u << 20)
@@ -98,6 +99,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     hello->context_tokens = w->context_tokens;
     hello->max_batch = w->max_seqs;
     hello->n_blocks = w->n_blocks;
+    bt_slide_tell(w, hello);
     if ((hello->role == BT_ROLE_DECODE) &&
         ((strcmp(w->config->local_prefill, "off") != 0) ||
          (w->roles == BT_ROLES_BOTH))) {

@@ -145,6 +145,10 @@ typedef struct bt_msg_hello {
     char model_name[BT_WIRE_MAX_MODEL];  /**< that a worker was told, or "" */
     char version_text[BT_WIRE_MAX_NAME]; /**< of its build, "0.1.0", or "" */
     uint32_t tp, pp; /**< how the model is split over its ranks; default: 1 */
+    /** Of n_blocks a sequence of n spans of tokens_per_block takes at most
+     *  span_blocks x n + window_blocks x min(n, window_spans); defaults: 1, 0
+     *  and 0. */
+    uint32_t span_blocks, window_blocks, window_spans;
 } bt_msg_hello_t;
 
 #define BT_HELLO_LOCAL_PREFILL 1u /**< a decode worker that also prefills */
@@ -352,6 +356,10 @@ typedef struct bt_msg_stats {
     /** That it slept between iterations, for who wanted its cores
      *  (common/sched/sched_yield.h). */
     uint64_t yielded_us;
+    /** Of layers that see a window (common/kv/kv_hold.h): of blocks_used now;
+     *  and those that sequences let go of since its start. */
+    uint32_t blocks_windowed;
+    uint64_t blocks_slid;
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

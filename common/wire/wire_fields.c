@@ -94,6 +94,9 @@ static const field_t hello_fields[] = {
     U32_ELSE(bt_msg_hello_t, tp, 1, BT_WIRE_MAX_RANKS, 1),
     U32_ELSE(bt_msg_hello_t, pp, 1, BT_WIRE_MAX_RANKS, 1),
     RANKS(FIELD_ITEMS, bt_msg_hello_t),
+    U32_ELSE(bt_msg_hello_t, span_blocks, 0, ANY, 1),
+    U32(bt_msg_hello_t, window_blocks, 0, ANY),
+    U32(bt_msg_hello_t, window_spans, 0, ANY),
 };
 
 static const field_t request_fields[] = {
@@ -258,6 +261,8 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, resumes),
     OF(FIELD_U64, bt_msg_stats_t, tokens_recomputed),
     OF(FIELD_U64, bt_msg_stats_t, yielded_us),
+    U32(bt_msg_stats_t, blocks_windowed, 0, ANY),
+    OF(FIELD_U64, bt_msg_stats_t, blocks_slid),
 };
 
 static const field_t peer_fields[] = {

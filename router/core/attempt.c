@@ -17,12 +17,18 @@ typedef struct party {
 
 /* ---- legs ---- */
 
-/* Blocks that a generation may take, output included. */
-static uint64_t blocks_of(const bt_gen_t *gen, uint32_t per_block)
+/* Blocks that a generation may take, output included; those of the prompt are
+ * a leader's. */
+static uint64_t blocks_of(const bt_gen_t *gen, const bt_instance_t *worker,
+                          bool is_first)
 {
+    const bt_kv_need_t need = bt_kv_need_of(&worker->hello);
+    const uint32_t per_block = need.tokens_per_block;
     const uint64_t n_tokens = (uint64_t)gen->prompt->n + gen->max_new;
+    const uint32_t n_whole = bt_gen_n_tokens(gen) / per_block * per_block;
 
-    return (n_tokens + per_block - 1) / per_block;
+    return bt_kv_need_blocks(&need, n_tokens) -
+           (is_first ? 0 : bt_kv_need_blocks(&need, n_whole));
 }
 
 /* What a group has in common is counted at its leader's leg. */
@@ -31,7 +37,6 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
 {
     const bool is_first = gen == party->gens[0];
     const bool computes = is_first && (part != BT_PART_DECODE);
-    const uint32_t per_block = worker->hello.tokens_per_block;
     const uint32_t n_held =
         (part == BT_PART_PREFILL) ? party->held.prefill : party->held.decode;
     bt_leg_t *leg = &gen->legs[gen->n_legs++];
@@ -49,8 +54,7 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
         computes ? bt_core_prompt_us(core, worker,
                                      bt_gen_n_tokens(gen) - leg->n_held)
                  : 0;
-    leg->blocks = blocks_of(gen, per_block) -
-                  (is_first ? 0 : bt_gen_n_tokens(gen) / per_block);
+    leg->blocks = blocks_of(gen, worker, is_first);
     worker->sched.seats++;
     worker->sched.blocks += leg->blocks;
     worker->sched.prefill_tokens += leg->prefill_tokens;

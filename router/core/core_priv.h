@@ -24,6 +24,7 @@
 #include "common/sched/sched_queue.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
+#include "router/core/kv_need.h"
 #include "router/core/stops.h"
 
 /** What a worker does for an attempt. */
@@ -325,7 +326,7 @@ void bt_flow_settle(bt_core_t *core, bt_gen_t *gen);
 typedef struct bt_flow_room {
     uint64_t n_prefill, n_decode; /**< workers that take requests */
     uint64_t seats, blocks;
-    uint32_t tokens_per_block;
+    bt_kv_need_t need; /**< of those that generate */
 } bt_flow_room_t;
 void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p);
 /** Its priority at workers, one of which computes its prompt. */

@@ -273,7 +273,8 @@ void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p)
 {
     const bt_list_t *workers = &core->table.workers;
 
-    *room_p = (bt_flow_room_t){.tokens_per_block = 1};
+    *room_p =
+        (bt_flow_room_t){.need = {.tokens_per_block = 1, .span_blocks = 1}};
     for (bt_list_t *at = workers->next; at != workers; at = at->next) {
         const bt_instance_t *worker = BT_CONTAINER_OF(at, bt_instance_t, link);
         const bt_sched_worker_t *sched = &worker->sched;
@@ -288,16 +289,17 @@ void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p)
             room_p->n_decode++;
             room_p->seats += sched->max_seats;
             room_p->blocks += sched->n_blocks;
-            room_p->tokens_per_block = worker->hello.tokens_per_block;
+            room_p->need = bt_kv_need_of(&worker->hello);
         }
     }
 }
 
-static uint64_t blocks_of(const bt_gen_t *gen, uint32_t tokens_per_block)
+/* At any worker: all of a model keep KV alike. */
+static uint64_t blocks_of(const bt_gen_t *gen, const bt_flow_room_t *room)
 {
     const uint64_t n = (uint64_t)gen->prompt->n + gen->max_new;
 
-    return (n + tokens_per_block - 1) / tokens_per_block;
+    return bt_kv_need_blocks(&room->need, n);
 }
 
 bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
@@ -329,6 +331,6 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
         return true;
     }
     return (flow->kv_percent < 100) &&
-           ((flow->blocks + blocks_of(gen, room->tokens_per_block)) * 100 >
+           ((flow->blocks + blocks_of(gen, room)) * 100 >
             room->blocks * flow->kv_percent);
 }

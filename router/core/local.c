@@ -122,14 +122,13 @@ static bt_sched_site_t site_of(const bt_core_t *core,
 static uint64_t kv_bytes(const bt_instance_t *worker, uint32_t n_tokens)
 {
     const bt_msg_hello_t *hello = &worker->hello;
-    const uint64_t n_blocks = n_tokens / hello->tokens_per_block +
-                              (n_tokens % hello->tokens_per_block != 0);
+    const bt_kv_need_t need = bt_kv_need_of(hello);
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < hello->n_ranks; i++) {
         bytes += hello->ranks[i].block_bytes;
     }
-    return n_blocks * bytes;
+    return bt_kv_need_blocks(&need, n_tokens) * bytes;
 }
 
 void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "router/core/kv_need.h"
 
 void bt_table_init(bt_table_t *table, bt_hash128_t model)
 {
@@ -284,8 +285,8 @@ uint32_t bt_table_context_tokens(const bt_table_t *table)
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
         const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
         const bt_msg_hello_t *hello = &worker->hello;
-        const uint64_t held =
-            (uint64_t)hello->n_blocks * hello->tokens_per_block;
+        const bt_kv_need_t need = bt_kv_need_of(hello);
+        const uint64_t held = bt_kv_need_longest(&need, hello->n_blocks);
 
         if (hello->context_tokens < least) {
             least = hello->context_tokens;

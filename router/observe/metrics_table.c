@@ -384,6 +384,13 @@ const bt_family_def_t bt_metrics_families[] = {
             WORKER_BY("state=\"quarantined\"", BLOCKS_QUARANTINED))},
     {COUNTER, "baton_kv_blocks_reused_total",
      "KV blocks found in a worker's prefix cache", SERIES(WORKER(BLOCKS_REUSED))},
+    {GAUGE, "baton_kv_window_blocks",
+     "Of a worker's used KV blocks, those of layers that see only a window",
+     SERIES(WORKER(BLOCKS_WINDOWED))},
+    {COUNTER, "baton_kv_blocks_slid_total",
+     "KV blocks that a worker's sequences let go of because no window reached "
+     "them any more",
+     SERIES(WORKER(BLOCKS_SLID))},
     {GAUGE, "baton_kv_leases",
      "Open leases (decode) and transfers (prefill) of a worker",
      SERIES(WORKER(LEASES))},

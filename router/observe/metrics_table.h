@@ -186,6 +186,8 @@ typedef enum bt_worker_cell {
     BT_WC_LENT_S,
     BT_WC_LENT_AGAIN,
     BT_WC_YIELDED_S,
+    BT_WC_BLOCKS_WINDOWED,
+    BT_WC_BLOCKS_SLID,
     BT_WC_OPEN_FDS,
     BT_WC_PROMPT_TOKENS,
     BT_WC_REUSED_TOKENS,

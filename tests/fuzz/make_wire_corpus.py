@@ -71,10 +71,10 @@ GOLDEN = {
 }
 FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 # Fields that came after it. A list of one has its blob in the field that was there before.
-LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]]],
+LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]], 2, 5, 69],
          "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009, 3, 2010, 2011,
                    2012, 2013, 2014, 2015, 2016, 2017, 2018, 2019, 2020, 2021, 2022, 2023,
-                   2024, 2025, 2026, 2027, 2028, 2029, 2030],
+                   2024, 2025, 2026, 2027, 2028, 2029, 2030, 2031, 2032],
          "ended": [3001, 3002],
          "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4, 3, 2, F32(0.0625), ids(), 1500, 40],
          "tokens": [[[1, score(-0.75, (49151, -0.5), (7, -2.0))]]],
@@ -116,7 +116,7 @@ WIRE = {
     "tokens_inner_future": [5, [[42, 3, 0, 5, 0] + FUTURE, [43, 0, 700, 49151, 2, None]]],
     "refused_tokens_inner_short": [5, [[42, 3, 0, 5]]],
     "hello_ranks": HELLO + [b"", 2, "", "", 2, 1, RANKS],
-    "hello_ranks_future": HELLO + [b"", 2, "", "", 2, 1, [item + FUTURE for item in RANKS]] + FUTURE,
+    "hello_ranks_future": HELLO + [b"", 2, "", "", 2, 1, [item + FUTURE for item in RANKS], 2, 5, 69] + FUTURE,
     "hello_no_rank": HELLO + [b"", 2, "", "", 1, 1, []],
     "hello_ranks_most": HELLO + [b"", 2, "", "", 8, 8, [[1, b"x"]] * 64],
     "refused_hello_ranks_too_many": HELLO + [b"", 2, "", "", 64, 64, [[1, b"x"]] * 65],

@@ -44,6 +44,55 @@ static void shared_block_is_freed_by_the_last_holder(void **state)
     bt_kv_pool_destroy(pool);
 }
 
+/* Four blocks. Two of them are windowed and are held by one, two and three at a
+ * time, kept and not: whoever takes or gives back one changes what is available
+ * by one. */
+static void a_windowed_block_costs_each_holder_one(void **state)
+{
+    uint32_t ids[2];
+    bt_kv_pool_t *pool = NULL;
+
+    (void)state;
+    assert_int_equal(bt_kv_pool_create(4, &pool), BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(pool, 2, ids), BT_OK);
+    bt_kv_pool_set_windowed(pool, ids[0]);
+    bt_kv_pool_set_windowed(pool, ids[1]);
+    assert_int_equal(bt_kv_pool_n_available(pool), 2);
+    bt_kv_pool_ref(pool, ids[0]);
+    assert_int_equal(bt_kv_pool_n_set_aside(pool), 1);
+    assert_int_equal(bt_kv_pool_n_available(pool), 1);
+    bt_kv_pool_keep(pool, ids[0]); /* the cache is no holder */
+    assert_int_equal(bt_kv_pool_n_available(pool), 1);
+    bt_kv_pool_ref(pool, ids[0]);
+    assert_int_equal(bt_kv_pool_n_set_aside(pool), 2);
+    assert_int_equal(bt_kv_pool_n_available(pool), 0);
+    assert_int_equal(bt_kv_pool_n_free(pool), 2);
+    for (uint32_t i = 1; i <= 3; i++) {
+        bt_kv_pool_unref(pool, ids[0]);
+        assert_int_equal(bt_kv_pool_n_available(pool), i);
+    }
+    assert_int_equal(bt_kv_pool_n_set_aside(pool), 0);
+    assert_int_equal(bt_kv_pool_n_windowed(pool), 1);
+    assert_int_equal(bt_kv_pool_n_idle(pool), 1);
+    bt_kv_pool_ref(pool, ids[0]); /* found again */
+    assert_int_equal(bt_kv_pool_n_windowed(pool), 2);
+    assert_int_equal(bt_kv_pool_n_available(pool), 2);
+    bt_kv_pool_unkeep(pool, ids[0]);
+    assert_int_equal(bt_kv_pool_n_available(pool), 2);
+    bt_kv_pool_unref(pool, ids[0]);
+    bt_kv_pool_unref(pool, ids[1]);
+    assert_int_equal(bt_kv_pool_n_available(pool), 4);
+    assert_int_equal(bt_kv_pool_n_windowed(pool), 0);
+    /* Whoever gets it next may be of another group. */
+    assert_int_equal(bt_kv_pool_acquire(pool, 2, ids), BT_OK);
+    bt_kv_pool_ref(pool, ids[0]);
+    assert_int_equal(bt_kv_pool_n_set_aside(pool), 0);
+    bt_kv_pool_unref(pool, ids[0]);
+    bt_kv_pool_unref(pool, ids[0]);
+    bt_kv_pool_unref(pool, ids[1]);
+    bt_kv_pool_destroy(pool);
+}
+
 /* Fail the 1st, then the 2nd ... allocation until none is left to fail. */
 static void create_survives_every_failed_allocation(void **state)
 {
@@ -62,7 +111,7 @@ static void create_survives_every_failed_allocation(void **state)
     } while (status != BT_OK);
 
     bt_alloc_fail_at(0);
-    assert_int_equal(nth, 5); /* four allocations, then success */
+    assert_int_equal(nth, 6); /* five allocations, then success */
     bt_kv_pool_destroy(pool);
 }
 
@@ -71,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(acquire_takes_all_or_nothing),
         BT_TEST(shared_block_is_freed_by_the_last_holder),
+        BT_TEST(a_windowed_block_costs_each_holder_one),
         BT_TEST(create_survives_every_failed_allocation),
     };
 

@@ -50,10 +50,10 @@ static uint32_t compute(fixture_t *f, const uint32_t *tokens, uint32_t n_blocks,
                         uint32_t *ids)
 {
     const uint32_t n =
-        bt_kv_prefix_match(f->index, NO_SPACE, tokens, n_blocks, ids);
+        bt_kv_prefix_match(f->index, NO_SPACE, tokens, n_blocks, 0, ids);
 
     assert_int_equal(bt_kv_pool_acquire(f->pool, n_blocks - n, ids + n), BT_OK);
-    bt_kv_prefix_insert(f->index, NO_SPACE, tokens, n_blocks, ids);
+    bt_kv_prefix_insert(f->index, NO_SPACE, tokens, n_blocks, ids, NULL);
     return n;
 }
 
@@ -67,7 +67,7 @@ static void the_longest_known_beginning_is_found_and_held(void **state)
 
     (void)state;
     open_with(&f, 8);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 3, a), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 3, 0, a), 0);
     assert_int_equal(compute(&f, first, 3, a), 0);
     assert_int_equal(compute(&f, second, 3, b), 2);
     assert_int_equal(b[0], a[0]);
@@ -79,7 +79,7 @@ static void the_longest_known_beginning_is_found_and_held(void **state)
     give_back(&f, b, 3);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 4);
     assert_int_equal(bt_kv_pool_n_free(f.pool), 4);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 1, b), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 1, 0, b), 1);
     give_back(&f, b, 1);
     close_all(&f);
 }
@@ -96,7 +96,8 @@ static void a_block_is_known_by_all_before_it(void **state)
     open_with(&f, 4);
     assert_int_equal(compute(&f, first, 2, ids), 0);
     give_back(&f, ids, 2);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, swapped, 2, ids), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, swapped, 2, 0, ids),
+                     0);
     close_all(&f);
 }
 
@@ -118,12 +119,12 @@ static void leaves_go_first_the_least_recently_used_before_others(void **state)
     give_back(&f, ids, 1);
     /* Oldest first: a's leaf, b's leaf, their parent, c. */
     assert_int_equal(bt_kv_prefix_evict(f.index, 1), 1);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 2, ids), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 2, 0, ids), 1);
     give_back(&f, ids, 1); /* uses the parent: c is older now */
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, b, 2, ids), 2);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, b, 2, 0, ids), 2);
     give_back(&f, ids, 2);
     assert_int_equal(bt_kv_prefix_evict(f.index, 1), 1);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, c, 1, ids), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, c, 1, 0, ids), 0);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 2); /* leaf, then parent */
     assert_int_equal(bt_kv_pool_n_free(f.pool), 8);
     close_all(&f);
@@ -140,7 +141,7 @@ static void what_a_sequence_holds_is_not_evicted(void **state)
     open_with(&f, 4);
     assert_int_equal(compute(&f, a, 2, ids), 0);
     give_back(&f, ids, 2);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 1, held), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 1, 0, held), 1);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 1);
     give_back(&f, held, 1);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 1);
@@ -161,8 +162,8 @@ static void the_same_tokens_are_remembered_once(void **state)
     open_with(&f, 4);
     assert_int_equal(bt_kv_pool_acquire(f.pool, 2, one), BT_OK);
     assert_int_equal(bt_kv_pool_acquire(f.pool, 2, two), BT_OK);
-    bt_kv_prefix_insert(f.index, NO_SPACE, a, 2, one);
-    bt_kv_prefix_insert(f.index, NO_SPACE, b, 2, two);
+    bt_kv_prefix_insert(f.index, NO_SPACE, a, 2, one, NULL);
+    bt_kv_prefix_insert(f.index, NO_SPACE, b, 2, two, NULL);
     give_back(&f, one, 2);
     give_back(&f, two, 2);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 2);
@@ -184,13 +185,13 @@ static void spaces_share_nothing(void **state)
     open_with(&f, 8);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(
-            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, found), 0);
+            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, 0, found), 0);
         assert_int_equal(bt_kv_pool_acquire(f.pool, 2, ids[i]), BT_OK);
-        bt_kv_prefix_insert(f.index, spaces[i], tokens, 2, ids[i]);
+        bt_kv_prefix_insert(f.index, spaces[i], tokens, 2, ids[i], NULL);
     }
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(
-            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, found), 2);
+            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, 0, found), 2);
         assert_memory_equal(found, ids[i], sizeof(found));
         give_back(&f, found, 2);
         give_back(&f, ids[i], 2);
@@ -279,26 +280,26 @@ static void a_prefix_is_found_where_every_group_has_what_it_needs(void **state)
 
     (void)state;
     open_groups(&f, &groups, 10, ids);
-    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 5, table);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 5, table, NULL);
     give_back(&f, ids, 10);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 10);
 
     /* After 4 spans there is a state, and group 1 has spans 2 and 3; after 5
      * there is none; after 2 group 1 lacks spans 0 and 1. */
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, found),
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 0, found),
                      4);
     assert_memory_equal(
         found, ((const uint32_t[]){0, NO, NO, 1, NO, NO, 2, 5, NO, 3, 6, 9}),
         12 * sizeof(uint32_t));
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 10 - 7);
     assert_int_equal(
-        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, found + 12), 0);
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, 0, found + 12), 0);
 
     /* What is held stays, with all that stands on the way to it: of span 4
-     * both blocks go, of the others none. */
-    assert_int_equal(bt_kv_prefix_evict(f.index, 10), 2);
+     * both blocks go, of span 1 the state, which its holder does not need. */
+    assert_int_equal(bt_kv_prefix_evict(f.index, 10), 3);
     give_back_found(&f, found, 12);
-    assert_int_equal(bt_kv_prefix_evict(f.index, 10), 8);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 10), 7);
     close_all(&f);
     bt_kv_groups_fini(&groups);
 }
@@ -318,12 +319,13 @@ static void a_known_span_is_completed_and_never_replaced(void **state)
 
     (void)state;
     open_groups(&f, &groups, 6, ids);
-    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, first);
-    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, other); /* span 0 alone */
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, found),
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, first, NULL);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, other,
+                        NULL); /* span 0 alone */
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, 0, found),
                      0);
-    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, same);
-    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, found),
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, same, NULL);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, 0, found),
                      2);
     assert_memory_equal(found, ((const uint32_t[]){0, 3, NO, 1, 2, 4}),
                         sizeof(found));
@@ -331,6 +333,169 @@ static void a_known_span_is_completed_and_never_replaced(void **state)
     give_back(&f, ids, 6);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 5);
     assert_int_equal(bt_kv_pool_n_free(f.pool), 1); /* block 5 */
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
+/* ---- windows ---- */
+
+/* A group that needs all and one with a window of 4 tokens: of n spans of 2 the
+ * next token sees 3 more, the last 2 spans; or the second alone. */
+static bt_kv_groups_t with_window(bool alone)
+{
+    static const uint8_t group_of[] = {0, 1};
+    const bt_kv_group_t list[] = {{.shape = shape},
+                                  {.shape = shape, .window_tokens = 4}};
+    bt_kv_groups_t groups;
+
+    assert_int_equal(bt_kv_groups_init(alone ? list + 1 : list, alone ? 1 : 2,
+                                       group_of, alone ? 1 : 2, &groups),
+                     BT_OK);
+    return groups;
+}
+
+/* Five spans, whose windowed blocks are all remembered and held by nobody; the
+ * others are held by one that goes on. Idle ones of the window can be had, the
+ * oldest first, and leave a way to what lies behind them. */
+static void what_slid_out_can_be_had_and_leaves_a_way(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const uint32_t table[] = {0, 5, 1, 6, 2, 7, 3, 8, 4, 9};
+    uint32_t ids[10];
+    uint32_t found[10];
+    bt_kv_groups_t groups = with_window(false);
+    fixture_t f;
+
+    (void)state;
+    open_groups(&f, &groups, 10, ids);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 5, table, NULL);
+    give_back(&f, ids + 5, 5); /* of the window */
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 5);
+    /* In the order of use the deepest is the oldest. */
+    assert_int_equal(bt_kv_prefix_evict(f.index, 2), 2);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 0, found),
+                     3);
+    assert_memory_equal(found, ((const uint32_t[]){0, NO, 1, 6, 2, 7}),
+                        6 * sizeof(uint32_t));
+    give_back_found(&f, found, 6);
+    /* Who needs no window of it finds all five: 12 tokens are to come, and what
+     * comes after them sees none of these. */
+    assert_int_equal(
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 13, found), 5);
+    assert_memory_equal(found,
+                        ((const uint32_t[]){0, NO, 1, NO, 2, NO, 3, NO, 4, NO}),
+                        10 * sizeof(uint32_t));
+    give_back_found(&f, found, 10);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 3); /* what is idle */
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 0, found),
+                     0);
+    give_back(&f, ids, 5);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 5);
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
+/* It was known and could not be found, so it was computed again: the newer
+ * blocks take the place of those that nobody holds. */
+static void what_was_not_found_any_more_is_replaced(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6};
+    const uint32_t old[] = {0, NO, 1, NO, 2, NO};
+    const uint32_t young[] = {3, 6, 4, 7, 5, 8};
+    uint32_t ids[9];
+    uint32_t found[6];
+    bt_kv_groups_t groups = with_window(false);
+    fixture_t f;
+
+    (void)state;
+    open_groups(&f, &groups, 9, ids);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 3, old, NULL);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 3, young, NULL);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, 0, found),
+                     0); /* somebody holds the old ones */
+    give_back(&f, ids, 3);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 3, young, NULL);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 3); /* the old ones */
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, 0, found),
+                     3);
+    assert_memory_equal(found, ((const uint32_t[]){3, NO, 4, 7, 5, 8}),
+                        sizeof(found));
+    give_back_found(&f, found, 6);
+    give_back(&f, ids + 3, 6);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 6);
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
+/* All layers have the window, and of five spans only the last two came: the
+ * first three are on the way, without a block. What is not held is not
+ * offered, whatever the table says. */
+static void a_tail_alone_is_found_behind_spans_without_blocks(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const uint32_t table[] = {2, 3, 4, 0, 1};
+    const bt_kv_hold_t hold = {.first = {3}, .end = {5}};
+    uint32_t ids[2];
+    uint32_t found[5];
+    bt_kv_groups_t groups = with_window(true);
+    fixture_t f;
+
+    (void)state;
+    assert_int_equal(bt_kv_pool_create(5, &f.pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(f.pool, 5, &groups, 7, &f.index),
+                     BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 2, ids), BT_OK);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 5, table, &hold);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 4, 0, found),
+                     0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 0, found),
+                     5);
+    assert_memory_equal(found, ((const uint32_t[]){NO, NO, NO, 0, 1}),
+                        sizeof(found));
+    give_back_found(&f, found, 5);
+    give_back(&f, ids, 2);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 5), 2);
+    assert_int_equal(
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, 99, found), 0);
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
+/* Ten nodes for five blocks: paths without blocks run out, and what does not
+ * fit is not remembered. */
+static void ways_without_blocks_run_out_quietly(void **state)
+{
+    uint32_t tokens[24];
+    uint32_t table[12];
+    uint32_t id;
+    bt_kv_groups_t groups = with_window(true);
+    bt_kv_hold_t hold = {.end = {12}};
+    fixture_t f;
+
+    (void)state;
+    assert_int_equal(bt_kv_pool_create(5, &f.pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(f.pool, 5, &groups, 7, &f.index),
+                     BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 1, &id), BT_OK);
+    for (uint32_t i = 0; i < 24; i++) {
+        tokens[i] = i;
+        table[i / 2] = id;
+    }
+    hold.first[0] = 11;
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 12, table, &hold);
+    assert_int_equal(
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 12, 0, table), 0);
+    bt_kv_pool_unref(f.pool, id);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 5);
+    /* Those that were made go when blocks are wanted, and are there again. */
+    assert_int_equal(bt_kv_prefix_evict(f.index, 1), 0);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 1, &id), BT_OK);
+    table[0] = id;
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 1, table, NULL);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 1, 0, table),
+                     1);
+    give_back(&f, table, 1);
+    bt_kv_pool_unref(f.pool, id);
     close_all(&f);
     bt_kv_groups_fini(&groups);
 }
@@ -382,7 +547,7 @@ static void start(fixture_t *f, content_t *contents, running_t *seq,
     for (uint32_t i = 0; i < n_blocks * T; i++) {
         tokens[i] = (uint32_t)rand_r(seed) % 2;
     }
-    n = bt_kv_prefix_match(f->index, space, tokens, n_blocks, seq->ids);
+    n = bt_kv_prefix_match(f->index, space, tokens, n_blocks, 0, seq->ids);
     check_found(contents, space, tokens, seq->ids, n);
     missing = n_blocks - n;
     if (missing > bt_kv_pool_n_free(f->pool)) {
@@ -405,7 +570,7 @@ static void start(fixture_t *f, content_t *contents, running_t *seq,
                (i + 1) * T * sizeof(tokens[0]));
     }
     if (rand_r(seed) % 4 != 0) { /* the others fail */
-        bt_kv_prefix_insert(f->index, space, tokens, n_blocks, seq->ids);
+        bt_kv_prefix_insert(f->index, space, tokens, n_blocks, seq->ids, NULL);
     }
 }
 
@@ -456,6 +621,10 @@ int main(void)
         BT_TEST(leaves_go_first_the_least_recently_used_before_others),
         BT_TEST(a_prefix_is_found_where_every_group_has_what_it_needs),
         BT_TEST(a_known_span_is_completed_and_never_replaced),
+        BT_TEST(what_slid_out_can_be_had_and_leaves_a_way),
+        BT_TEST(what_was_not_found_any_more_is_replaced),
+        BT_TEST(a_tail_alone_is_found_behind_spans_without_blocks),
+        BT_TEST(ways_without_blocks_run_out_quietly),
         BT_TEST(what_a_sequence_holds_is_not_evicted),
         BT_TEST(the_same_tokens_are_remembered_once),
         BT_TEST(spaces_share_nothing),

@@ -125,6 +125,8 @@ static inline void play(world_t *w)
         .lent_us = 1500000,
         .lent_again = 4,
         .yielded_us = 2250000,
+        .blocks_windowed = 5,
+        .blocks_slid = 420,
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,

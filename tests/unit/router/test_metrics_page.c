@@ -187,6 +187,8 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_worker_start_time_seconds" D0 "} 1700000000",
         "baton_kv_blocks" D0 ",state=\"quarantined\"} 9",
         "baton_kv_leases" D0 "} 2",
+        "baton_kv_window_blocks" D0 "} 5",
+        "baton_kv_blocks_slid_total" D0 "} 420",
         "baton_worker_memory_bytes" D0 ",memory=\"gpu\"} 1610236",
         "baton_worker_kv_staged_bytes_total" D0 "} 65536",
         "baton_worker_kv_stage_waits_total" D0 "} 21",

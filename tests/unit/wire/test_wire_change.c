@@ -97,7 +97,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 17; keep <= 23; keep++) {
+    for (size_t keep = 17; keep <= 26; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -116,11 +116,14 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
                             hello.u.hello.ranks[0].kvt, 6);
         assert_int_equal(got.u.hello.ranks[0].block_bytes,
                          (keep > 22) ? 368640 : 0);
+        assert_int_equal(got.u.hello.span_blocks, (keep > 23) ? 2 : 1);
+        assert_int_equal(got.u.hello.window_blocks, (keep > 24) ? 5 : 0);
+        assert_int_equal(got.u.hello.window_spans, (keep > 25) ? 69 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 57; keep++) {
+    for (size_t keep = 26; keep <= 59; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -157,6 +160,8 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->resumes, (keep > 54) ? 54 : 0);
         assert_int_equal(s->tokens_recomputed, (keep > 55) ? 55 : 0);
         assert_int_equal(s->yielded_us, (keep > 56) ? 56 : 0);
+        assert_int_equal(s->blocks_windowed, (keep > 57) ? 57 : 0);
+        assert_int_equal(s->blocks_slid, (keep > 58) ? 58 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

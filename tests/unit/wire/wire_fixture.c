@@ -89,7 +89,10 @@ bt_msg_t wire_hello(void)
                                            .model_name = "smollm2-135m",
                                            .version_text = "0.1.0",
                                            .tp = 1,
-                                           .pp = 1}};
+                                           .pp = 1,
+                                           .span_blocks = 2,
+                                           .window_blocks = 5,
+                                           .window_spans = 69}};
 
     return m;
 }
@@ -144,7 +147,8 @@ bt_msg_t wire_stats(void)
             50,         51,
             52,         53,
             54,         55,
-            56}};
+            56,         57,
+            58}};
 
     return m;
 }

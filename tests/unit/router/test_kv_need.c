@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Worked by hand, of blocks of 16 tokens. */
+#include "tests/support/testsupport.h"
+
+#include "router/core/kv_need.h"
+
+#define T 16u
+
+/* One group keeps all, five hold 65 spans at most: a prompt of 8,192 tokens
+ * takes 512 + 5 x 65. */
+static void windows_take_no_more_than_they_see(void **state)
+{
+    const bt_msg_hello_t hello = {.tokens_per_block = T,
+                                  .span_blocks = 1,
+                                  .window_blocks = 5,
+                                  .window_spans = 65};
+    const bt_kv_need_t need = bt_kv_need_of(&hello);
+
+    (void)state;
+    assert_int_equal(bt_kv_need_blocks(&need, 0), 0);
+    assert_int_equal(bt_kv_need_blocks(&need, 1), 6);
+    assert_int_equal(bt_kv_need_blocks(&need, 65 * T), 6 * 65);
+    assert_int_equal(bt_kv_need_blocks(&need, 65 * T + 1), 66 + 5 * 65);
+    assert_int_equal(bt_kv_need_blocks(&need, 8192), 837);
+    assert_int_equal(bt_kv_need_longest(&need, 837), 8192);
+    assert_int_equal(bt_kv_need_longest(&need, 836), 8192 - T);
+    assert_int_equal(bt_kv_need_longest(&need, 65), 10 * T);
+    for (uint32_t n = 6; n < 1000; n++) { /* it fits, and no more does */
+        const uint64_t longest = bt_kv_need_longest(&need, n);
+
+        assert_in_range(bt_kv_need_blocks(&need, longest), 1, n);
+        assert_true(bt_kv_need_blocks(&need, longest + 1) > n);
+    }
+}
+
+static void windows_alone_have_no_longest_sequence(void **state)
+{
+    const bt_msg_hello_t hello = {
+        .tokens_per_block = T, .window_blocks = 1, .window_spans = 65};
+    const bt_kv_need_t need = bt_kv_need_of(&hello);
+
+    (void)state;
+    assert_int_equal(bt_kv_need_blocks(&need, 100000), 65);
+    assert_int_equal(bt_kv_need_longest(&need, 64), 64 * T);
+    assert_true(bt_kv_need_longest(&need, 65) == UINT64_MAX);
+}
+
+static void who_says_nothing_has_a_block_for_each_span(void **state)
+{
+    const bt_msg_hello_t hello = {.tokens_per_block = T};
+    const bt_kv_need_t need = bt_kv_need_of(&hello);
+
+    (void)state;
+    assert_int_equal(bt_kv_need_blocks(&need, 33), 3);
+    assert_int_equal(bt_kv_need_longest(&need, 100), 1600);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(windows_take_no_more_than_they_see),
+        BT_TEST(windows_alone_have_no_longest_sequence),
+        BT_TEST(who_says_nothing_has_a_block_for_each_span),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
