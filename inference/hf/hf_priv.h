@@ -86,7 +86,7 @@ typedef struct bt_hf {
 bt_status_t bt_hf_fail(const bt_hf_t *hf, bt_status_t status, const char *fmt,
                        ...) __attribute__((format(printf, 3, 4)));
 
-/* ---- config.c ---- */
+/* ---- settings.c, config.c, rope.c ---- */
 
 /** A value of config.json, by the first of the names ("a|b") that is there and
  *  not null; NULL: none is. Names with a dot are in rope_parameters. */
