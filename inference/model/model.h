@@ -70,9 +70,18 @@ typedef struct bt_hparams {
     uint32_t attn_window;    /**< bt_attention_t.window */
     bt_layer_set_t windowed; /**< layers that have it; none if it is 0 */
     float attn_soft_cap;     /**< bt_attention_t.soft_cap */
-    bool parallel;           /**< bt_family_t.parallel */
-    float embedding_scale;   /**< of what x begins with */
-    float residual_scale;    /**< of what is added to x */
+    bool learned_positions;  /**< rows of position_embd, and nothing turns */
+    float alibi;             /**< the largest exponent of a slope of scores
+                                  (positions.h), and nothing turns; 0: none */
+    float slope_scale;       /**< of these slopes */
+    float temperature;       /**< queries at position p are multiplied by 1 +
+                                  temperature ln(1 + floor(p / tokens)); 0: not */
+    uint32_t temperature_tokens;
+    float clamp_qkv;       /**< the most that queries, keys and values are, and
+                                the least less 0; 0: any */
+    bool parallel;         /**< bt_family_t.parallel */
+    float embedding_scale; /**< of what x begins with */
+    float residual_scale;  /**< of what is added to x */
     float logit_scale;
     float
         logit_soft_cap; /**< c: a logit l becomes c tanh(l / c); 0: it stays */

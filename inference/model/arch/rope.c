@@ -251,32 +251,19 @@ bt_status_t bt_rope_load(bt_loader_t *loader, const bt_rope_t *rope,
                          float **ptr_p)
 {
     const uint32_t n_positions = loader->config->context_tokens;
+    const size_t n = (size_t)n_positions * rope->dims;
     float *factors = NULL;
     float *table = NULL;
     bt_status_t status = read_factors(loader, rope, &factors);
 
-    if (status == BT_OK) {
-        status = bt_loader_buffer(loader, n_positions, rope->dims, ptr_p);
+    if ((status == BT_OK) && !loader->dry) {
+        table = bt_calloc(n, sizeof(*table));
+        if (table != NULL) {
+            fill(rope, n_positions, factors, table);
+        }
     }
-    if ((status != BT_OK) || loader->dry) {
-        goto out;
-    }
-    table = bt_calloc((size_t)n_positions * rope->dims, sizeof(*table));
-    if (table == NULL) {
-        status = bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                                "out of memory for %u positions", n_positions);
-        goto out;
-    }
-    fill(rope, n_positions, factors, table);
-    status = loader->be->ops->copy_in(loader->be, *ptr_p, table,
-                                      (size_t)n_positions * rope->dims *
-                                          sizeof(*table));
-    if (status != BT_OK) {
-        bt_loader_fail(loader, status, "the position table: %s",
-                       bt_status_str(status));
-    }
-out:
-    bt_free(table);
     bt_free(factors);
-    return status;
+    return (status == BT_OK)
+               ? bt_loader_table(loader, "the position table", table, n, ptr_p)
+               : status;
 }
