@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json as the keys of an architecture: the family's table, its shape and
  * which layers have a window. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,8 +184,8 @@ static bt_status_t read_shape(bt_hf_t *hf)
                                      1, MAX_LAYERS, NULL, &s->n_layers);
 
     if (status == BT_OK) {
-        status =
-            bt_hf_count(hf, "hidden_size|n_embd", 1, MAX_WIDTH, NULL, &s->dim);
+        status = bt_hf_count(hf, "hidden_size|n_embd|n_embed|d_model", 1,
+                             MAX_WIDTH, NULL, &s->dim);
     }
     if (status == BT_OK) {
         status = bt_hf_count(hf, "num_attention_heads|n_head|n_heads", 1,
@@ -236,16 +237,65 @@ static bt_status_t put_pattern(bt_hf_t *hf, const bt_json_node_t *types)
     return BT_OK;
 }
 
+static bool late_windows(const bt_hf_t *hf)
+{
+    const bt_json_node_t *const use = bt_hf_config(hf, "use_sliding_window");
+
+    return hf->family->late_windows && (use != NULL) &&
+           (use->kind == BT_JSON_TRUE) &&
+           (bt_hf_config(hf, "sliding_window") != NULL);
+}
+
+static int windows_of(const bt_hf_t *hf)
+{
+    return late_windows(hf) ? (int)BT_HF_ANY_WINDOW : hf->family->windows;
+}
+
+/* Layers from max_window_layers on have the window, where there are no
+ * layer_types. */
+static bt_status_t put_late_windows(bt_hf_t *hf)
+{
+    const uint32_t n = hf->shape.n_layers;
+    const uint32_t usual = 28; /* of the family's configuration class */
+    uint32_t first = 0;
+    char key[BT_HF_KEY_BYTES];
+    const bt_status_t status =
+        bt_hf_count(hf, "max_window_layers", 0, MAX_LAYERS, &usual, &first);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_hf_key_name(hf, "attention.sliding_window_pattern", key);
+    bt_gguf_meta_array(&hf->meta, key, BT_GGUF_META_BOOL, n);
+    for (uint32_t i = 0; i < n; i++) {
+        bt_gguf_meta_item_bool(&hf->meta, i >= first);
+    }
+    return BT_OK;
+}
+
+static bt_status_t put_window(bt_hf_t *hf)
+{
+    uint32_t window = 0;
+    const uint32_t none = 0;
+    const bt_status_t status =
+        bt_hf_count(hf, "sliding_window", 0, INT32_MAX, &none, &window);
+
+    if ((status == BT_OK) && late_windows(hf)) {
+        bt_hf_put_u32(hf, "attention.sliding_window", window);
+    }
+    return status;
+}
+
 /* layer_types must be what readers of GGUF know of the architecture. */
 static bt_status_t check_layers(bt_hf_t *hf)
 {
     const bt_json_node_t *const types = bt_hf_config(hf, "layer_types");
-    const int windows = hf->family->windows;
+    const int windows = windows_of(hf);
     const bt_json_node_t *at;
     bool first = false;
 
     if (types == NULL) {
-        return BT_OK;
+        return late_windows(hf) ? put_late_windows(hf) : BT_OK;
     }
     if ((types->kind != BT_JSON_ARRAY) || (types->n != hf->shape.n_layers)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
@@ -309,6 +359,38 @@ static bt_status_t check_no_rope(const bt_hf_t *hf)
 
 /* ---- the whole ---- */
 
+/* A model of texts and images has the language model's settings apart. */
+static bt_status_t find_text(bt_hf_t *hf)
+{
+    const char *const inner = hf->family->inner;
+    const bt_json_node_t *const text =
+        bt_json_get(hf->config.doc, hf->config.root, "text_config");
+    const bt_json_node_t *type;
+
+    if (inner == NULL) {
+        return BT_OK;
+    }
+    if ((text == NULL) || (text->kind != BT_JSON_OBJECT)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          "config.json: text_config, which models of the type "
+                          "%s have, is missing",
+                          hf->family->model_type);
+    }
+    type = bt_json_get(hf->config.doc, text, "model_type");
+    if ((type != NULL) && !is_one_of(type, inner)) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          "config.json: a %s model with a text_config of the "
+                          "type %s is not supported; supported: %s",
+                          hf->family->model_type,
+                          (type->kind == BT_JSON_STRING)
+                              ? bt_shown(type->text, type->len).text
+                              : "that is no name",
+                          inner);
+    }
+    hf->text = text;
+    return BT_OK;
+}
+
 static bt_status_t find_family(bt_hf_t *hf)
 {
     const bt_json_node_t *const type =
@@ -326,21 +408,76 @@ static bt_status_t find_family(bt_hf_t *hf)
                           bt_shown(type->text, type->len).text,
                           bt_hf_family_names());
     }
-    return BT_OK;
+    return find_text(hf);
+}
+
+/* Gemma scales scores by a width of its own. */
+static bt_status_t put_score_width(bt_hf_t *hf)
+{
+    float width = 0.0f;
+    bt_status_t status;
+
+    if (bt_hf_config(hf, "query_pre_attn_scalar") == NULL) {
+        return BT_OK;
+    }
+    status = bt_hf_float(hf, "query_pre_attn_scalar", 0.0f, &width);
+    if ((status == BT_OK) && !(width > 0.0f)) {
+        status = bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                            "config.json: query_pre_attn_scalar is not "
+                            "positive");
+    }
+    if (status == BT_OK) {
+        bt_hf_put_f32(hf, "attention.scale", 1.0f / sqrtf(width));
+    }
+    return status;
+}
+
+static bool is_true(const bt_hf_t *hf, const char *name, bool otherwise)
+{
+    const bt_json_node_t *const node = bt_hf_config(hf, name);
+
+    return (node != NULL) ? node->kind == BT_JSON_TRUE : otherwise;
+}
+
+/* Those of RefinedWeb, for which llama.cpp has no keys under this name. */
+static void put_falcon(bt_hf_t *hf)
+{
+    char key[BT_HF_KEY_BYTES];
+
+    bt_hf_put_u32(hf, "attention.head_count_kv", hf->shape.n_kv_heads);
+    bt_hf_put_str(hf, "tensor_data_layout", "jploski");
+    if (is_true(hf, "alibi", false)) {
+        bt_hf_put_f32(hf, "attention.max_alibi_bias", 8.0f);
+    }
+    if (!is_true(hf, "parallel_attn", true)) {
+        bt_hf_key_name(hf, "use_parallel_residual", key);
+        bt_gguf_meta_bool(&hf->meta, key, false);
+    }
 }
 
 /* Keys that a table has no line for. */
-static void put_extras(bt_hf_t *hf)
+static bt_status_t put_extras(bt_hf_t *hf)
 {
-    const char *const type = hf->family->model_type;
+    const char *const arch = hf->family->arch;
 
-    if (strcmp(type, "falcon") == 0) {
-        bt_hf_put_u32(hf, "attention.head_count_kv", hf->shape.n_kv_heads);
-        bt_hf_put_str(hf, "tensor_data_layout", "jploski");
+    if (strcmp(arch, "falcon") == 0) {
+        put_falcon(hf);
     }
-    if (strcmp(type, "cohere2") == 0) {
+    if (strcmp(arch, "bloom") == 0) {
+        bt_hf_put_u32(hf, "attention.head_count_kv", hf->shape.n_kv_heads);
+    }
+    if (strcmp(arch, "baichuan") == 0) {
+        bt_hf_put_str(hf, "tensor_data_layout", "Meta AI original pth");
+    }
+    if (strcmp(arch, "olmo") == 0) {
+        bt_hf_put_f32(hf, "attention.layer_norm_epsilon", 1e-5f);
+    }
+    if (strcmp(arch, "cohere2") == 0) {
         bt_hf_put_str(hf, "rope.scaling.type", "none");
     }
+    return ((strcmp(arch, "gemma2") == 0) || (strcmp(arch, "gemma3") == 0))
+               ? put_score_width(hf)
+               : BT_OK;
 }
 
 bt_status_t bt_hf_read_config(bt_hf_t *hf)
@@ -362,13 +499,13 @@ bt_status_t bt_hf_read_config(bt_hf_t *hf)
         status = check_layers(hf);
     }
     if (status == BT_OK) {
+        status = put_window(hf);
+    }
+    if (status == BT_OK) {
         status = check_no_rope(hf);
     }
     if (status == BT_OK) {
         status = bt_hf_put_rope(hf);
     }
-    if (status == BT_OK) {
-        put_extras(hf);
-    }
-    return status;
+    return (status == BT_OK) ? put_extras(hf) : status;
 }

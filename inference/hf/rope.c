@@ -24,6 +24,64 @@ static bt_status_t put_optional(bt_hf_t *hf, const char *names, const char *key)
     return status;
 }
 
+/* How much larger queries and keys become: where two weights of it are given,
+ * by the ratio of both. */
+static bt_status_t put_yarn_scale(bt_hf_t *hf)
+{
+    const bt_json_node_t *const whole = bt_hf_config(hf, ".truncate");
+    float factor = 1.0f;
+    float scale = 0.0f;
+    float all = 0.0f;
+    bt_status_t status = bt_hf_float(hf, ".mscale", 0.0f, &scale);
+
+    if ((whole != NULL) && (whole->kind != BT_JSON_TRUE)) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          "config.json: truncate is not true, which is not "
+                          "supported for positions of the type yarn");
+    }
+    if (status == BT_OK) {
+        status = bt_hf_float(hf, ".mscale_all_dim", 0.0f, &all);
+    }
+    if (status == BT_OK) {
+        status = bt_hf_float(hf, ".factor", 1.0f, &factor);
+    }
+    if ((status != BT_OK) || (scale == 0.0f) || (all == 0.0f) ||
+        (bt_hf_config(hf, ".attention_factor|.attn_factor") != NULL)) {
+        return status;
+    }
+    if (scale == 1.0f) {
+        bt_hf_put_f32(hf, "rope.scaling.yarn_log_multiplier", all);
+    } else if (factor > 1.0f) {
+        bt_hf_put_f32(hf, "rope.scaling.yarn_attn_factor",
+                      (0.1f * scale * logf(factor) + 1.0f) /
+                          (0.1f * all * logf(factor) + 1.0f));
+    }
+    return BT_OK;
+}
+
+/* Dynamic NTK changes the base once a sequence is longer than
+ * max_position_embeddings, when keys were stored with another one already. The
+ * context ends there (context_length), so it is never used. */
+static bt_status_t check_dynamic(const bt_hf_t *hf)
+{
+    const bt_json_node_t *const original =
+        bt_hf_config(hf, ".original_max_position_embeddings");
+    const uint32_t none = 0;
+    uint32_t context = 0;
+    uint64_t n = 0;
+    bt_status_t status = bt_hf_count(hf, "max_position_embeddings", 0,
+                                     INT32_MAX, &none, &context);
+
+    if ((status == BT_OK) && (original != NULL) &&
+        (!bt_json_as_u64(original, &n) || (n != context))) {
+        status = bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                            "config.json: positions of the type dynamic whose "
+                            "original_max_position_embeddings is not "
+                            "max_position_embeddings are not supported");
+    }
+    return status;
+}
+
 static bt_status_t put_yarn(bt_hf_t *hf)
 {
     static const char *const keys[][2] = {
@@ -46,7 +104,7 @@ static bt_status_t put_yarn(bt_hf_t *hf)
     for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(keys)); i++) {
         status = put_optional(hf, keys[i][0], keys[i][1]);
     }
-    return status;
+    return (status == BT_OK) ? put_yarn_scale(hf) : status;
 }
 
 static bt_status_t put_rope_type(bt_hf_t *hf)
@@ -63,6 +121,9 @@ static bt_status_t put_rope_type(bt_hf_t *hf)
     }
     if (bt_json_is(type, "yarn")) {
         return put_yarn(hf);
+    }
+    if (bt_json_is(type, "dynamic")) {
+        return check_dynamic(hf);
     }
     if (hf->family->long_factors &&
         (bt_json_is(type, "longrope") || bt_json_is(type, "su"))) {
@@ -103,11 +164,10 @@ static bt_status_t put_window_base(bt_hf_t *hf)
 
 bt_status_t bt_hf_put_rope(bt_hf_t *hf)
 {
-    const bool none = strcmp(hf->family->arch, "gpt2") == 0;
     float part = 1.0f;
     bt_status_t status;
 
-    if (none) {
+    if (hf->family->no_rope) {
         return BT_OK;
     }
     status = put_optional(hf, ".rope_theta|rope_theta|rotary_emb_base",
@@ -232,6 +292,10 @@ static bt_status_t put_long_scale(bt_hf_t *hf)
     }
     if (status != BT_OK) {
         return status;
+    }
+    if (bt_hf_config(hf, ".attention_factor") != NULL) {
+        return put_optional(hf, ".attention_factor",
+                            "rope.scaling.attn_factor");
     }
     scale = (double)context / (double)original;
     bt_hf_put_f32(hf, "rope.scaling.attn_factor",

@@ -24,18 +24,28 @@ const bt_json_node_t *bt_hf_not_null(const bt_json_node_t *node)
     return ((node != NULL) && (node->kind != BT_JSON_NULL)) ? node : NULL;
 }
 
+/* Of the language model, else of the file. */
+static const bt_json_node_t *of_either(const bt_hf_t *hf, const char *name)
+{
+    const bt_json_doc_t *const doc = hf->config.doc;
+    const bt_json_node_t *const own =
+        bt_hf_not_null(bt_json_get(doc, hf->text, name));
+
+    return (own != NULL)
+               ? own
+               : bt_hf_not_null(bt_json_get(doc, hf->config.root, name));
+}
+
 /* What is said of rotary positions: an object for all layers, or of those that
  * look at all positions. NULL: nothing. */
 static const bt_json_node_t *rope_object(const bt_hf_t *hf)
 {
     const bt_json_doc_t *const doc = hf->config.doc;
-    const bt_json_node_t *rope =
-        bt_hf_not_null(bt_json_get(doc, hf->config.root, "rope_parameters"));
+    const bt_json_node_t *rope = of_either(hf, "rope_parameters");
     const bt_json_node_t *full;
 
     if (rope == NULL) {
-        rope =
-            bt_hf_not_null(bt_json_get(doc, hf->config.root, "rope_scaling"));
+        rope = of_either(hf, "rope_scaling");
     }
     full = bt_hf_not_null(bt_json_get(doc, rope, "full_attention"));
     return (full != NULL) ? full : rope;
@@ -45,6 +55,7 @@ const bt_json_node_t *bt_hf_setting(const bt_hf_t *hf, const char *name,
                                     size_t len)
 {
     char text[BT_HF_KEY_BYTES];
+    char *dot;
 
     BT_ASSERT_ALWAYS(len < sizeof(text));
     memcpy(text, name, len);
@@ -53,11 +64,40 @@ const bt_json_node_t *bt_hf_setting(const bt_hf_t *hf, const char *name,
         return bt_hf_not_null(
             bt_json_get(hf->config.doc, rope_object(hf), text + 1));
     }
-    return bt_hf_not_null(bt_json_get(hf->config.doc, hf->config.root, text));
+    dot = strchr(text, '.');
+    if (dot == NULL) {
+        return of_either(hf, text);
+    }
+    *dot = '\0';
+    return bt_hf_not_null(
+        bt_json_get(hf->config.doc, of_either(hf, text), dot + 1));
+}
+
+/* Of the first of the names that the family has one of. */
+static const bt_json_node_t *default_of(const bt_hf_t *hf, const char *names)
+{
+    const bt_hf_default_t *d =
+        (hf->family != NULL) ? hf->family->defaults : NULL;
+
+    for (; (d != NULL) && (d->name != NULL); d++) {
+        const size_t n = strlen(d->name);
+        const char *at = names;
+
+        while (*at != '\0') {
+            const size_t len = strcspn(at, "|");
+
+            if ((len == n) && (memcmp(at, d->name, n) == 0)) {
+                return &d->value;
+            }
+            at += len + ((at[len] == '|') ? 1 : 0);
+        }
+    }
+    return NULL;
 }
 
 const bt_json_node_t *bt_hf_config(const bt_hf_t *hf, const char *names)
 {
+    const char *const all = names;
     const bt_json_node_t *node = NULL;
 
     while ((node == NULL) && (*names != '\0')) {
@@ -66,7 +106,7 @@ const bt_json_node_t *bt_hf_config(const bt_hf_t *hf, const char *names)
         node = bt_hf_setting(hf, names, n);
         names += n + ((names[n] == '|') ? 1 : 0);
     }
-    return node;
+    return (node != NULL) ? node : default_of(hf, all);
 }
 
 bt_status_t bt_hf_bad_number(const bt_hf_t *hf, const char *names,

@@ -327,10 +327,10 @@ static void what_a_family_does_not_have_is_refused_by_name(void **state)
         bt_status_t status;
         const char *reason;
     } list[] = {
-        {"qwen2",
+        {"internlm2",
          {"attention.sliding_window", 'u', "64"},
          BT_ERR_UNSUPPORTED,
-         "key qwen2.attention.sliding_window is 64; such qwen2 models"},
+         "key internlm2.attention.sliding_window is 64; such internlm2 models"},
         {"qwen3",
          {"final_logit_softcapping", 'f', "30"},
          BT_ERR_UNSUPPORTED,
