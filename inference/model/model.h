@@ -49,6 +49,9 @@ typedef struct bt_rope {
     float fast;
     float slow;
     uint32_t trained_tokens; /**< before positions were scaled */
+    /** LongRoPE: other frequencies where the configured context is longer than
+     *  trained_tokens (bt_hparams_long_context()). */
+    bool by_context;
 } bt_rope_t;
 
 typedef struct bt_hparams {
@@ -97,6 +100,14 @@ typedef struct bt_hparams {
  */
 BT_MUST_CHECK bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why,
                                           size_t why_bytes, bt_hparams_t *hp_p);
+
+/** Is a model, loaded for so many tokens, another one than for few? All workers
+ *  of a model must agree, since KV of one is of no use to the other. */
+static inline bool bt_hparams_long_context(const bt_hparams_t *hp,
+                                           uint32_t context_tokens)
+{
+    return hp->rope.by_context && (context_tokens > hp->rope.trained_tokens);
+}
 
 /** Widest row of any operation of the forward pass: for max_dim of
  *  bt_backend_config_t. */

@@ -95,7 +95,7 @@ CASES = {
 LAYER_NORM = {"gpt2", "gptneox", "falcon", "starcoder2", "cohere2", "bloom", "mpt", "olmo"}
 PLAIN = {"gpt2", "gptneox", "falcon", "starcoder2", "bloom", "mpt"}
 PAIRS_APART = {"qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gptneox", "falcon", "starcoder2"}
-WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "cohere2": 4}
+WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "cohere2": 4, "olmo2": 4}
 
 
 def erf(x):
@@ -127,9 +127,11 @@ def rope(x, freq, magnitude, apart):
 
 
 class Model:
-    """One file's model. exact: without the roundings of kernels.h."""
+    """One file's model. exact: without the roundings of kernels.h. stored: what keys and values are rounded to, besides
+    bfloat16 as they are multiplied. Of a file by llama.cpp's converter some keys are missing."""
 
-    def __init__(self, path, exact):
+    def __init__(self, path, exact, stored=as_stored, context=CONTEXT):
+        self.stored, self.context = stored, context
         reader = GGUFReader(path)
         self.exact = exact
         self.fields = reader.fields
@@ -137,7 +139,7 @@ class Model:
         self.kinds = {t.name: t.tensor_type.name for t in reader.tensors}
         self.arch = reader.fields["general.architecture"].contents()
         self.n_layers, self.n_heads = self.key("block_count"), self.key("attention.head_count")
-        self.n_kv, self.dim = self.key("attention.head_count_kv"), self.key("embedding_length")
+        self.n_kv, self.dim = self.key("attention.head_count_kv", self.n_heads), self.key("embedding_length")
         self.head_dim = self.key("attention.key_length", self.dim // self.n_heads)
         self.window = self.key("attention.sliding_window", 0)
 
@@ -190,12 +192,13 @@ class Model:
         if self.arch == "gpt2" or self.slopes() is not None or self.learned() or (self.arch == "smollm3" and (layer + 1) % 4 == 0) or \
                 (self.arch == "cohere2" and not self.windowed(layer)):
             return x
-        dims = self.key("rope.dimension_count")
-        base, kind = self.key("rope.freq_base"), self.key("rope.scaling.type", "none")
+        dims = self.key("rope.dimension_count", self.head_dim)
+        base, kind = self.key("rope.freq_base", 10000.0), self.key("rope.scaling.type", "none")
         factor, magnitude = self.key("rope.scaling.factor", 1.0), self.key("rope.scaling.attn_factor", 1.0)
-        local = self.arch == "gemma3" and self.windowed(layer)
-        if local:
-            base, factor = self.key("rope.freq_base_swa"), 1.0
+        if self.arch == "gemma3" and self.windowed(layer):
+            base, factor = self.key("rope.freq_base_swa", 10000.0), 1.0
+        if self.arch == "olmo2" and self.windowed(layer):
+            kind, factor = "none", 1.0
         freq = base ** (-2.0 * np.arange(dims // 2) / dims)
         if kind == "yarn":  # section 3.2 of the paper: turns in the trained context, 32 and 1
             trained = self.key("rope.scaling.original_context_length")
@@ -209,8 +212,10 @@ class Model:
         else:
             freq = freq / factor
         if "rope_factors_long.weight" in self.w:
-            is_long = CONTEXT > self.key("rope.scaling.original_context_length")
+            is_long = self.context > self.key("rope.scaling.original_context_length")
             freq = freq / self.w["rope_factors_long.weight" if is_long else "rope_factors_short.weight"]
+        if "rope_freqs.weight" in self.w:
+            freq = freq / self.w["rope_freqs.weight"]
         return rope(x, freq, magnitude, self.arch in PAIRS_APART)
 
     def heads(self, x, layer):
@@ -237,9 +242,12 @@ class Model:
         scale = self.key("attention.scale", 1 / math.sqrt(self.head_dim))
         window = self.window if self.windowed(layer) else 0
         cap = self.key("attn_logit_softcapping", 0)
+        return self.attend(q, k, v, scale, window, cap)
+
+    def attend(self, q, k, v, scale, window, cap):
         if self.exact:
             return exact_attention(q, k, v, scale, window, cap, self.slopes())
-        return attention(q, as_stored(k), as_stored(v), scale, window, cap, None, self.slopes())
+        return attention(q, self.stored(k), self.stored(v), scale, window, cap, None, self.slopes())
 
     def feed_forward(self, x, layer):
         at = f"blk.{layer}."
@@ -265,13 +273,13 @@ class Model:
         scale = self.key("residual_scale", 1.0)
         if self.arch in ("falcon", "cohere2") and self.key("use_parallel_residual", True):
             return x + a + self.feed_forward(normed, layer)
-        if self.key("use_parallel_residual", False):
+        if self.key("use_parallel_residual", self.arch == "gptneox"):
             return x + a + self.feed_forward(self.norm(x, at + "ffn_norm"), layer)
         x = x + scale * a
         f = self.feed_forward(self.norm(x, at + "ffn_norm"), layer)
         return x + scale * self.norm(f, at + "post_ffw_norm")
 
-    def forward(self, tokens):
+    def embed(self, tokens):
         x = self.w["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
         if self.arch.startswith("gemma"):
             x = x * math.sqrt(self.dim)
@@ -279,8 +287,15 @@ class Model:
             x = x + self.w["position_embd.weight"][:len(tokens)]
         if self.arch == "bloom":
             x = self.norm(x, "token_embd_norm")
+        return x
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
         for layer in range(self.n_layers):
             x = self.layer(x, layer)
+        return self.output(x)
+
+    def output(self, x):
         x = self.norm(x, "output_norm")
         logits = self.times(x, "output.weight" if "output.weight" in self.w else "token_embd.weight")
         scale, cap = self.key("logit_scale", 1.0), self.key("final_logit_softcapping", 0)

@@ -10,6 +10,8 @@
 #define DEFAULT_FAST 32.0f
 #define DEFAULT_SLOW 1.0f
 
+#define LONG_FACTORS "rope_factors_long.weight"
+
 /* ---- keys ---- */
 
 /* How much larger YaRN makes queries and keys: Peng et al., equation 22. */
@@ -127,6 +129,8 @@ bt_status_t bt_rope_read(const bt_keys_t *keys, uint32_t head_dim,
                               rope.dims, head_dim, window_dims);
     }
     status = read_scaling(keys, &rope);
+    rope.by_context = (bt_gguf_tensor(keys->gguf, LONG_FACTORS) != NULL) &&
+                      (bt_gguf_tensor(keys->gguf, "rope_freqs.weight") == NULL);
     if (status == BT_OK) {
         *rope_p = rope;
     }
@@ -201,7 +205,7 @@ static const char *factors_name(const bt_loader_t *loader,
                                 const bt_rope_t *rope)
 {
     static const char *const freqs = "rope_freqs.weight";
-    static const char *const is_long = "rope_factors_long.weight";
+    static const char *const is_long = LONG_FACTORS;
     static const char *const is_short = "rope_factors_short.weight";
 
     if (bt_loader_has(loader, freqs)) {
@@ -218,8 +222,7 @@ static const char *factors_name(const bt_loader_t *loader,
 static bt_status_t read_factors(bt_loader_t *loader, const bt_rope_t *rope,
                                 float **factors_p)
 {
-    static const char *const all[] = {"rope_freqs.weight",
-                                      "rope_factors_long.weight",
+    static const char *const all[] = {"rope_freqs.weight", LONG_FACTORS,
                                       "rope_factors_short.weight"};
     const char *const used = factors_name(loader, rope);
     bt_status_t status = BT_OK;
