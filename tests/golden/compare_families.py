@@ -112,6 +112,7 @@ MORE = {"bloom": {"seq_length": 256}, "mpt": {"architectures": ["MPTForCausalLM"
 
 CONVERT = """
 import sys, traceback
+said, sys.stdout = sys.stdout, sys.stderr
 sys.path[:0] = sys.argv[1:]
 import conversion, convert_hf_to_gguf
 from conversion.base import TextModel
@@ -136,10 +137,10 @@ for line in sys.stdin:
     sys.argv = ["convert", folder, "--outfile", out, "--outtype", "f32"]
     try:
         convert_hf_to_gguf.main()
-        print("done", flush=True)
+        print("done", file=said, flush=True)
     except BaseException as e:
         traceback.print_exc()
-        print("failed", flush=True)
+        print("failed", file=said, flush=True)
 """
 
 
