@@ -432,8 +432,8 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
     if (n_parts == 1) { /* in place, not by a copy */
         linear->n_parts = 1;
         linear->n_out[0] = n_out[0];
-        return pack(loader, name[0], parts[0]->type, n_out[0], n_in,
-                    parts[0]->data, &linear->weights[0]);
+        return pack_tensor(loader, name[0], parts[0], n_out[0], n_in,
+                           &linear->weights[0]);
     }
     if (same_type) {
         return pack_together(loader, name[0], parts, n_parts, n_in, linear);
