@@ -71,7 +71,7 @@ FAMILIES = {
     "llama_linear": ("LlamaConfig", dict(KV, **rope("linear", factor=4.0))),
     "llama_yarn": ("LlamaConfig", dict(KV, **YARN)),
     "llama_dynamic": ("LlamaConfig", dict(KV, **rope("dynamic", factor=2.0))),
-    # The converter leaves the window of Mistral out, and of Qwen 2.
+    # The converter leaves the windows of Mistral, Qwen 2 and StarCoder 2 out.
     "mistral_window": ("MistralConfig", dict(KV, sliding_window=WINDOW), "eager", False),
     "mistral_nemo": ("MistralConfig", dict(KV, head_dim=12, sliding_window=None)),
     "ministral3": ("Ministral3Config", dict(KV, head_dim=12, sliding_window=None, **MINISTRAL)),
@@ -102,7 +102,8 @@ FAMILIES = {
     # Eager attention of transformers 5.19 adds its biases twice.
     "falcon_rw": ("FalconConfig", dict(OLD, num_hidden_layers=2, num_attention_heads=4, multi_query=False, alibi=True,
                                        parallel_attn=False, bias=True), "sdpa", False),
-    "starcoder2": ("Starcoder2Config", dict(KV, sliding_window=WINDOW)),
+    "starcoder2": ("Starcoder2Config", dict(KV, sliding_window=None)),
+    "starcoder2_window": ("Starcoder2Config", dict(KV, sliding_window=WINDOW), "eager", False),
     "cohere2": ("Cohere2Config", dict(KV, num_hidden_layers=4, sliding_window=WINDOW, logit_scale=0.25)),
     "bloom": ("BloomConfig", dict(OLD, n_layer=2, n_head=4)),
     "mpt": ("MptConfig", dict(d_model=48, n_layers=2, n_heads=6, max_seq_len=256, vocab_size=VOCAB, bos_token_id=1,
