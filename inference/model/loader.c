@@ -287,6 +287,27 @@ bt_status_t bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
     return BT_OK;
 }
 
+bt_status_t bt_loader_table(bt_loader_t *loader, const char *what,
+                            float *values, size_t n, float **ptr_p)
+{
+    bt_status_t status = bt_loader_buffer(loader, 1, n, ptr_p);
+
+    if ((status == BT_OK) && (values == NULL) && !loader->dry) {
+        status = bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                                "out of memory for %s", what);
+    }
+    if ((status == BT_OK) && !loader->dry) {
+        status = loader->be->ops->copy_in(loader->be, *ptr_p, values,
+                                          n * sizeof(*values));
+        if (status != BT_OK) {
+            bt_loader_fail(loader, status, "%s: %s", what,
+                           bt_status_str(status));
+        }
+    }
+    bt_free(values);
+    return status;
+}
+
 bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
                              float **ptr_p)
 {
@@ -294,23 +315,15 @@ bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
     float *values = NULL;
     bt_status_t status = find(loader, name, n, 0, &t);
 
-    if (status == BT_OK) {
-        status = bt_loader_buffer(loader, 1, n, ptr_p);
-    }
-    if ((status != BT_OK) || loader->dry) {
+    if (status != BT_OK) {
         return status;
     }
-    status = bt_loader_values(loader, name, n, &values);
-    if (status == BT_OK) {
-        status = loader->be->ops->copy_in(loader->be, *ptr_p, values,
-                                          n * sizeof(*values));
-        if (status != BT_OK) {
-            bt_loader_fail(loader, status, "tensor %s: %s", name,
-                           bt_status_str(status));
-        }
+    if (loader->dry) {
+        return bt_loader_buffer(loader, 1, n, ptr_p);
     }
-    bt_free(values);
-    return status;
+    status = bt_loader_values(loader, name, n, &values);
+    return (status == BT_OK) ? bt_loader_table(loader, name, values, n, ptr_p)
+                             : status;
 }
 
 bool bt_loader_has(const bt_loader_t *loader, const char *name)
@@ -420,8 +433,8 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
     if (n_parts == 1) { /* in place, not by a copy */
         linear->n_parts = 1;
         linear->n_out[0] = n_out[0];
-        return pack(loader, name[0], parts[0]->type, n_out[0], n_in,
-                    parts[0]->data, &linear->weights[0]);
+        return pack_tensor(loader, name[0], parts[0], n_out[0], n_in,
+                           &linear->weights[0]);
     }
     if (same_type) {
         return pack_together(loader, name[0], parts, n_parts, n_in, linear);

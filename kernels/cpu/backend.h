@@ -82,6 +82,10 @@ void bt_cpu_add_bias(bt_backend_t *be, float *x, const float *bias,
                      uint32_t n_rows, uint32_t dim);
 void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n);
 void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n);
+void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n);
+void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
+                            const bt_batch_t *batch, size_t row_floats,
+                            uint32_t dim);
 void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
                       const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);

@@ -122,6 +122,49 @@ void bt_cpu_add_positions(bt_backend_t *be, const bt_weight_t *w,
                add_positions_rows, &job);
 }
 
+typedef struct temper_job {
+    const bt_cpu_isa_t *isa;
+    const bt_batch_t *batch;
+    const float *factors;
+    float *x;
+    size_t row_floats;
+    uint32_t dim;
+} temper_job_t;
+
+/* Items are rows, as above. */
+static void scale_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const temper_job_t *job = ctx;
+
+    (void)thread;
+    for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
+        const bt_ragged_seq_t *seq = &job->batch->seqs[s];
+        const uint32_t first = (seq->row > begin) ? seq->row : begin;
+        const uint32_t last =
+            (seq->row + seq->n_rows < end) ? seq->row + seq->n_rows : end;
+
+        for (uint32_t r = first; r < last; r++) {
+            job->isa->scale(job->x + r * job->row_floats,
+                            job->factors[seq->pos + (r - seq->row)], job->dim);
+        }
+    }
+}
+
+void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
+                            const bt_batch_t *batch, size_t row_floats,
+                            uint32_t dim)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    temper_job_t job = {.isa = cpu->isa,
+                        .batch = batch,
+                        .factors = factors,
+                        .x = x,
+                        .row_floats = row_floats,
+                        .dim = dim};
+
+    run(cpu, batch->n_rows, dim, MIN_ELEMS_PER_THREAD * 2, scale_rows, &job);
+}
+
 typedef struct activate_job {
     const bt_cpu_isa_t *isa;
     bt_activation_t act;
@@ -227,4 +270,12 @@ void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
         .fn = cpu->isa->soft_cap, .x = x, .factor = cap, .n = n};
 
     run_factor(cpu, &job, BT_CPU_MIN_ELEMS / 4);
+}
+
+void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    factor_job_t job = {.fn = cpu->isa->clamp, .x = x, .factor = limit, .n = n};
+
+    run_factor(cpu, &job, MIN_ELEMS_PER_THREAD * 2);
 }

@@ -180,8 +180,24 @@ static void a_config_is_refused_by_what_is_wrong(void **state)
         {CONFIG(SHAPE ",\"hidden_act\":\"gelu\""), BT_ERR_UNSUPPORTED,
          "the activation gelu is not supported for llama models"},
         {CONFIG(SHAPE ",\"rope_theta\":1e999"), BT_ERR_BAD_FILE, "rope_theta"},
-        {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}"),
-         BT_ERR_UNSUPPORTED, "positions of the type dynamic"},
+        {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"dynamic\","
+                      "\"original_max_position_embeddings\":4}"),
+         BT_ERR_UNSUPPORTED, "positions of the type dynamic whose original_"},
+        {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"su\"}"),
+         BT_ERR_UNSUPPORTED, "positions of the type su are not supported"},
+        {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"yarn\","
+                      "\"factor\":4,\"truncate\":false,"
+                      "\"original_max_position_embeddings\":4}"),
+         BT_ERR_UNSUPPORTED, "truncate is not true"},
+        {"{\"model_type\":\"mistral3\"}", BT_ERR_BAD_FILE,
+         "text_config, which models of the type mistral3 have, is missing"},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":"
+         "\"gemma2\"}}",
+         BT_ERR_UNSUPPORTED, "a text_config of the type gemma2"},
+        {"{\"model_type\":\"mpt\",\"attn_config\":{\"alibi\":false}}",
+         BT_ERR_UNSUPPORTED, "attn_config.alibi is not true"},
+        {"{\"model_type\":\"mpt\",\"attn_config\":{\"qk_ln\":true}}",
+         BT_ERR_UNSUPPORTED, "attn_config.qk_ln is not false"},
         {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"llama3\","
                       "\"factor\":-1}"),
          BT_ERR_BAD_FILE, "the numbers of rope_type llama3"},
