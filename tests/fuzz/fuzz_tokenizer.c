@@ -86,11 +86,11 @@ static void normalize(const uint8_t *text, size_t bytes)
 
         BT_ASSERT_ALWAYS(bt_normal_add(&normal, BT_NORMAL_FORM, forms[i], NULL,
                                        NULL) == BT_OK);
-        BT_ASSERT_ALWAYS(bt_normalize(&normal, &work, text, bytes, &once, &n) ==
-                         BT_OK);
+        BT_ASSERT_ALWAYS(bt_normalize(&normal, &work, text, bytes, &once, &n,
+                                      NULL) == BT_OK);
         BT_ASSERT_ALWAYS(bt_utf8_valid(once, n));
-        BT_ASSERT_ALWAYS(
-            bt_normalize(&normal, &again, once, n, &twice, &n_twice) == BT_OK);
+        BT_ASSERT_ALWAYS(bt_normalize(&normal, &again, once, n, &twice,
+                                      &n_twice, NULL) == BT_OK);
         BT_ASSERT_ALWAYS((n == n_twice) &&
                          ((n == 0) || (memcmp(once, twice, n) == 0)));
         bt_normal_work_fini(&work);
