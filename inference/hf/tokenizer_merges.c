@@ -8,7 +8,7 @@
 
 #define FILE_NAME  "tokenizer.json"
 #define NO_RANK    UINT32_MAX
-#define TEXT_BYTES 1024 /* of a merge, at most */
+#define TEXT_BYTES 2048 /* of a merge, at most */
 
 /* The two parts of a merge: "a b", or ["a","b"]. */
 static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
@@ -42,7 +42,7 @@ static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
         *right_p = (bt_gguf_str_t){b->text, b->len};
     }
     return (left_p->len > 0) && (right_p->len > 0) &&
-           (left_p->len + right_p->len < TEXT_BYTES);
+           (left_p->len + right_p->len <= TEXT_BYTES);
 }
 
 static bt_status_t bad_merge(const bt_hf_t *hf, uint32_t i)

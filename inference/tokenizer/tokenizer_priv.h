@@ -16,9 +16,10 @@
 #include "inference/tokenizer/trie.h"
 #include "inference/tokenizer/words.h"
 
-/* No real vocabulary comes near; the limits bound the work of loading and of
- * matching with a hostile one. */
-#define BT_TOK_MAX_TOKEN_BYTES 1024u
+/* The longest token of a published file is a thousand spaces, written with two
+ * bytes each. The limits bound the work of loading and of matching with a
+ * hostile one. */
+#define BT_TOK_MAX_TOKEN_BYTES 2048u
 #define BT_TOK_MAX_VOCAB       (1u << 24)
 #define BT_TOK_MAX_END_IDS     16u
 

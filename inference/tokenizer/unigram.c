@@ -14,6 +14,7 @@
 #include "inference/tokenizer/unicode.h"
 
 #define UNKNOWN_PENALTY 10.0
+#define LARGE_SUM       100000.0
 #define FIRST_CAP       256u
 
 /* The best way to a place of the text, by its last piece. */
@@ -34,9 +35,9 @@ typedef struct byte_name {
 
 /* The library adds in double, SentencePiece itself in float, which differs
  * where two ways are as good but for the rounding. */
-static double sum_of(const bt_tokenizer_t *tok, double a, double b)
+static double rounded(const bt_tokenizer_t *tok, double sum)
 {
-    return tok->float_sums ? (double)(float)(a + b) : a + b;
+    return tok->float_sums ? (double)(float)sum : sum;
 }
 
 /* What the library takes for a piece as well: the name of a byte's token. */
@@ -93,7 +94,8 @@ static bt_status_t collect(bt_tokenizer_t *tok, bt_trie_text_t *list,
         }
         list[n++] = (bt_trie_text_t){text, (uint32_t)bytes, i};
     }
-    tok->unknown_score = sum_of(tok, (n == 0) ? 0.0 : lowest, -UNKNOWN_PENALTY);
+    tok->unknown_score =
+        rounded(tok, ((n == 0) ? 0.0 : lowest) - UNKNOWN_PENALTY);
     *n_p = n;
     return BT_OK;
 }
@@ -148,8 +150,10 @@ static bt_status_t reserve(bt_encoder_t *enc, size_t n)
     return BT_OK;
 }
 
-static void offer(place_t *place, double score, uint32_t id, uint32_t bytes)
+static void offer(const bt_tokenizer_t *tok, place_t *place, double score,
+                  uint32_t id, uint32_t bytes)
 {
+    score = rounded(tok, score);
     if ((place->bytes == 0) || (score > place->score)) {
         *place = (place_t){.score = score, .id = id, .bytes = bytes};
     }
@@ -191,6 +195,25 @@ static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
     return status;
 }
 
+/* Sums of floats get coarse: where one is large SentencePiece begins again from
+ * 0, by taking it from all places that were reached. */
+static void begin_again(const bt_tokenizer_t *tok, view_t view, size_t at,
+                        place_t *places)
+{
+    const double score = places[at].score;
+    const size_t most = view.bytes - at;
+
+    if (!tok->float_sums || (fabs(score) <= LARGE_SUM)) {
+        return;
+    }
+    for (size_t i = 0; (i <= most) && ((i < 4) || (i <= tok->max_token_bytes));
+         i++) {
+        if ((i == 0) || (places[at + i].bytes != 0)) {
+            places[at + i].score = rounded(tok, places[at + i].score - score);
+        }
+    }
+}
+
 /* All pieces that begin at a place. */
 static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
                          unsigned len, place_t *places)
@@ -208,14 +231,14 @@ static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
         }
         id = tok->trie.nodes[node].id;
         if (id != BT_TRIE_NONE) {
-            offer(&places[i + 1], sum_of(tok, score, tok->scores[id]), id,
+            offer(tok, &places[i + 1], score + tok->scores[id], id,
                   (uint32_t)(i + 1 - at));
             has_char = has_char || (i + 1 - at == len);
         }
     }
     if (!has_char) {
-        offer(&places[at + len], sum_of(tok, score, tok->unknown_score),
-              BT_TOKEN_NONE, len);
+        offer(tok, &places[at + len], score + tok->unknown_score, BT_TOKEN_NONE,
+              len);
     }
 }
 
@@ -266,6 +289,7 @@ bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
         uint32_t cp;
         const unsigned len = bt_utf8_decode(view.text + at, &cp);
 
+        begin_again(enc->tok, view, at, enc->places);
         offer_pieces(enc->tok, view, at, len, enc->places);
         at += len;
     }
