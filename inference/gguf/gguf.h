@@ -147,6 +147,9 @@ BT_MUST_CHECK bt_status_t bt_gguf_array_bool(const bt_gguf_t *gguf,
 BT_MUST_CHECK bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf,
                                             const char *key, uint64_t i,
                                             float *value_p);
+BT_MUST_CHECK bt_status_t bt_gguf_array_f64(const bt_gguf_t *gguf,
+                                            const char *key, uint64_t i,
+                                            double *value_p);
 
 /**
  * Token ids that the file's tokenizer has: 0 to one less. A model's matrices

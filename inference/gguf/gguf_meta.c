@@ -80,12 +80,22 @@ void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key,
     put_u64(meta, n);
 }
 
+void bt_gguf_meta_item_u8(bt_gguf_meta_t *meta, uint8_t value)
+{
+    put(meta, &value, 1);
+}
+
 void bt_gguf_meta_item_i32(bt_gguf_meta_t *meta, int32_t value)
 {
     put(meta, &value, sizeof(value));
 }
 
 void bt_gguf_meta_item_f32(bt_gguf_meta_t *meta, float value)
+{
+    put(meta, &value, sizeof(value));
+}
+
+void bt_gguf_meta_item_f64(bt_gguf_meta_t *meta, double value)
 {
     put(meta, &value, sizeof(value));
 }

@@ -26,10 +26,12 @@
 
 /** What an array may have. */
 typedef enum bt_gguf_meta_type {
+    BT_GGUF_META_U8 = 0,
     BT_GGUF_META_I32 = 5,
     BT_GGUF_META_F32 = 6,
     BT_GGUF_META_BOOL = 7,
     BT_GGUF_META_STR = 8,
+    BT_GGUF_META_F64 = 12,
 } bt_gguf_meta_type_t;
 
 typedef struct bt_gguf_meta {
@@ -50,8 +52,10 @@ void bt_gguf_meta_str(bt_gguf_meta_t *meta, const char *key, const char *text,
 /** Exactly @a n items of the type follow. */
 void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key,
                         bt_gguf_meta_type_t type, uint64_t n);
+void bt_gguf_meta_item_u8(bt_gguf_meta_t *meta, uint8_t value);
 void bt_gguf_meta_item_i32(bt_gguf_meta_t *meta, int32_t value);
 void bt_gguf_meta_item_f32(bt_gguf_meta_t *meta, float value);
+void bt_gguf_meta_item_f64(bt_gguf_meta_t *meta, double value);
 void bt_gguf_meta_item_bool(bt_gguf_meta_t *meta, bool value);
 void bt_gguf_meta_item_str(bt_gguf_meta_t *meta, const char *text,
                            size_t bytes);
