@@ -55,8 +55,9 @@ static bt_status_t convert_row(piece_t *piece, const uint8_t *from, uint8_t *to)
     const size_t n = (size_t)tensor->dims[0];
     bt_status_t status = bt_dequantize(tensor->type, from, n, piece->x);
 
-    return (status == BT_OK) ? bt_quantize(piece->step->type, piece->x, n, to)
-                             : status;
+    return (status == BT_OK)
+               ? bt_quantize(piece->step->type, piece->x, NULL, n, to)
+               : status;
 }
 
 static void *convert_rows(void *ctx)
