@@ -7,6 +7,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/near.h"
+#include "imatrix/collect.h"
+#include "inference/reader/reader.h"
 
 #define MAX_THREADS 256u
 #define FILE_IN_DIR "model.gguf"
@@ -100,22 +102,55 @@ static bool set_dtype(parse_t *p, const option_t *option, const char *text)
     return false;
 }
 
-static bool set_threads(parse_t *p, const option_t *option, const char *text)
+static bool set_number(parse_t *p, const option_t *option, const char *text,
+                       uint32_t least, uint32_t most, uint32_t *n_p)
 {
     char *end = NULL;
     unsigned long n;
 
-    (void)option;
     errno = 0;
     n = strtoul(text, &end, 10);
-    if ((errno != 0) || (end == text) || (*end != '\0') || (n < 1) ||
-        (n > MAX_THREADS)) {
-        snprintf(p->why, p->why_bytes, "--threads %s is not from 1 to %u", text,
-                 MAX_THREADS);
+    if ((errno != 0) || (end == text) || (*end != '\0') || (n < least) ||
+        (n > most)) {
+        snprintf(p->why, p->why_bytes, "%s %s is not from %u to %u",
+                 option->name, text, least, most);
         return false;
     }
-    p->args.n_threads = (uint32_t)n;
+    *n_p = (uint32_t)n;
     return true;
+}
+
+static bool set_threads(parse_t *p, const option_t *option, const char *text)
+{
+    return set_number(p, option, text, 1, MAX_THREADS, &p->args.n_threads);
+}
+
+static bool set_imatrix(parse_t *p, const option_t *option, const char *text)
+{
+    const int n =
+        snprintf(p->args.imatrix, sizeof(p->args.imatrix), "%s", text);
+
+    if ((n < 1) || ((size_t)n >= sizeof(p->args.imatrix))) {
+        snprintf(p->why, p->why_bytes, "%s %s: no name for a file",
+                 option->name, text);
+        return false;
+    }
+    return true;
+}
+
+static bool set_imatrix_text(parse_t *p, const option_t *option,
+                             const char *text)
+{
+    (void)option;
+    p->args.imatrix_text = text;
+    return true;
+}
+
+static bool set_imatrix_window(parse_t *p, const option_t *option,
+                               const char *text)
+{
+    return set_number(p, option, text, 2, BT_READER_MAX_WINDOW,
+                      &p->args.imatrix_window);
 }
 
 static bool set_overwrite(parse_t *p, const option_t *option, const char *text)
@@ -152,13 +187,6 @@ static bool is_always_on(parse_t *p, const option_t *option, const char *text)
     return false;
 }
 
-static bool refuse(parse_t *p, const option_t *option, const char *text)
-{
-    (void)text;
-    snprintf(p->why, p->why_bytes, "%s: %s", option->name, option->note);
-    return false;
-}
-
 #define RANKS                                                              \
     "one file serves any number of ranks; ./baton serve and its workers' " \
     "options say how many"
@@ -169,8 +197,9 @@ static const option_t options[] = {
     {"--threads", true, set_threads, NULL},
     {"--overwrite", false, set_overwrite, NULL},
     {"--help", false, set_help, NULL},
-    {"--imatrix", true, refuse,
-     "importance matrices are not read yet; scales are searched without"},
+    {"--imatrix", true, set_imatrix, NULL},
+    {"--imatrix-text", true, set_imatrix_text, NULL},
+    {"--imatrix-window", true, set_imatrix_window, NULL},
     /* convert_checkpoint.py */
     {"--model_dir", true, set_in, NULL},
     {"--output_dir", true, set_out_dir, NULL},
@@ -240,6 +269,20 @@ static bool parse_option(parse_t *p, int argc, const char *const *argv, int *i)
     return option->apply(p, option, value);
 }
 
+/* Beside the new file. */
+static bool name_imatrix(parse_t *p)
+{
+    const int n = snprintf(p->args.imatrix, sizeof(p->args.imatrix),
+                           "%s.imatrix.gguf", p->args.out);
+
+    if ((n < 0) || ((size_t)n >= sizeof(p->args.imatrix))) {
+        snprintf(p->why, p->why_bytes, "--imatrix is to be given: %s is long",
+                 p->args.out);
+        return false;
+    }
+    return true;
+}
+
 bt_status_t bt_convert_args_parse(int argc, const char *const *argv,
                                   FILE *notes, char *why, size_t why_bytes,
                                   bt_convert_args_t *args_p)
@@ -269,6 +312,16 @@ bt_status_t bt_convert_args_parse(int argc, const char *const *argv,
         snprintf(why, why_bytes, "--type is not given");
         return BT_ERR_INVALID_PARAM;
     }
+    if ((p.args.imatrix_window > 0) && (p.args.imatrix_text == NULL)) {
+        snprintf(why, why_bytes,
+                 "--imatrix-window is of --imatrix-text, which "
+                 "is not given");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((p.args.imatrix_text != NULL) && (p.args.imatrix[0] == '\0') &&
+        !name_imatrix(&p)) {
+        return BT_ERR_INVALID_PARAM;
+    }
     *args_p = p.args;
     return BT_OK;
 }
@@ -282,18 +335,28 @@ void bt_convert_args_help(FILE *out)
         fprintf(out, "%s%s", (i % 8 == 0) ? "\n                   " : " ",
                 bt_convert_mix_name(i));
     }
-    fprintf(out,
-            "\n"
-            "  --threads N    that compute; as many as there are cores\n"
-            "  --overwrite    also where NEW.gguf is there\n\n"
-            "It ended early? The same command goes on with NEW.gguf.part.\n\n"
-            "Also the options of TensorRT-LLM's convert_checkpoint.py and "
-            "trtllm-build:\n"
-            "  --model_dir DIR, --checkpoint_dir DIR   the model\n"
-            "  --output_dir DIR                        the new file is "
-            "DIR/" FILE_IN_DIR "\n"
-            "  --dtype float16|bfloat16|float32        --type f16, bf16, f32\n"
-            "and without effect, as a line says:\n ");
+    fprintf(
+        out,
+        "\n"
+        "  --threads N    that compute; as many as there are cores\n"
+        "  --overwrite    also where NEW.gguf is there\n\n"
+        "  --imatrix FILE         weigh errors by an importance matrix, GGUF "
+        "or .dat\n"
+        "  --imatrix-text TEXT    make it: the model reads TEXT, and FILE is "
+        "written, or\n"
+        "                         NEW.gguf.imatrix.gguf where none is "
+        "named\n"
+        "  --imatrix-window N     tokens that it reads from an empty cache, "
+        "%u\n\n"
+        "It ended early? The same command goes on with NEW.gguf.part.\n\n"
+        "Also the options of TensorRT-LLM's convert_checkpoint.py and "
+        "trtllm-build:\n"
+        "  --model_dir DIR, --checkpoint_dir DIR   the model\n"
+        "  --output_dir DIR                        the new file is "
+        "DIR/" FILE_IN_DIR "\n"
+        "  --dtype float16|bfloat16|float32        --type f16, bf16, f32\n"
+        "and without effect, as a line says:\n ",
+        BT_IMATRIX_WINDOW);
     for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
         if ((options[i].apply == tell) || (options[i].apply == is_always_on)) {
             fprintf(out, " %s", options[i].name);

@@ -134,6 +134,39 @@ class TestTools(unittest.TestCase):
         self.assertEqual((status, said), (0, ""))
         self.assertLess(float(re.search(r"mean KL\S+ +(\S+)", out).group(1)), 0.02)
 
+    def test_an_importance_matrix_is_made_from_a_text_and_used_again(self):
+        model, other, text = self.model(), self.model(seed=2), self.text(300)
+        args = ["--type", "q4_0", "--imatrix-text", text, "--imatrix-window", "64"]
+        status, out, said = self.convert(model, self.at("new.gguf"), *args)
+        self.assertEqual((status, said), (0, ""))
+        made = self.at("new.gguf.imatrix.gguf")
+        line = f"importance matrix {made}: 15 tensors, "  # seven matrices in each of two layers, and output
+        self.assertIn(line, out)
+        with open(made, "rb") as f:
+            self.assertEqual(f.read(4), b"GGUF")
+        # By name for another file: the same bytes as when it was made.
+        status, out, said = self.convert(model, self.at("again.gguf"), "--type", "q4_0", "--imatrix", made)
+        self.assertEqual((status, said), (0, ""))
+        self.assertIn(line, out)
+        with open(self.at("new.gguf"), "rb") as a, open(self.at("again.gguf"), "rb") as b:
+            self.assertEqual(a.read(), b.read())
+        self.assertEqual(self.convert(model, self.at("plain.gguf"), "--type", "q4_0")[0], 0)
+        with open(self.at("new.gguf"), "rb") as a, open(self.at("plain.gguf"), "rb") as b:
+            self.assertNotEqual(a.read()[-65536:], b.read()[-65536:])
+        for args, reason in ((["--imatrix", text], "text: it is no importance matrix"),
+                             (["--imatrix", self.at("none")], "No such file"),
+                             (["--imatrix", model], "it has no tensor NAME.in_sum2"),
+                             (["--imatrix", made, "--imatrix-text", text, "--imatrix-window", "32"], "of another model")):
+            status, out, said = self.convert(model, self.at("refused.gguf"), "--type", "q4_0", *args)
+            self.assertNotEqual(status, 0)
+            self.assertIn(reason, said)
+            self.assertFalse(os.path.exists(self.at("refused.gguf")))
+        wide = self.model(dim=128)
+        status, out, said = self.convert(wide, self.at("refused.gguf"), "--type", "q4_0", "--imatrix", made)
+        self.assertIn("of another model: blk.0.", said)
+        # A model of the same shape may use it, as one that was fine-tuned may.
+        self.assertEqual(self.convert(other, self.at("other.gguf"), "--type", "q4_0", "--imatrix", made)[0], 0)
+
 
 if __name__ == "__main__":
     unittest.main()
