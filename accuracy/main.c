@@ -60,7 +60,9 @@ static void help(void)
     printf("baton accuracy A.gguf B.gguf [--text FILE] [OPTION]...\n\n"
            "How far model B is from model A over a text: perplexity of both, "
            "the mean\nKullback-Leibler divergence of B from A, and how often "
-           "both have the same\nlikeliest token.\n\n"
+           "both have the same\nlikeliest token. \"B lost\" is the mean of "
+           "what B's log p of the text is less, in\nnats a token. Behind +- is "
+           "a standard error.\n\n"
            "  --text FILE    UTF-8, of the repository's tests where none is "
            "named\n"
            "  --window N     tokens that are read from an empty cache, %u\n"
@@ -161,17 +163,20 @@ static bt_status_t score_window(subject_t *subjects, const uint32_t *tokens,
 
 static void print(const bt_score_t *score)
 {
-    const double n = (double)score->n;
+    const bt_score_mean_t kl = bt_score_kl(score);
+    const bt_score_mean_t lost = bt_score_lost(score);
 
     printf("positions      %" PRIu64 "\n"
            "perplexity A   %.4f\n"
            "perplexity B   %.4f\n"
-           "mean KL(A||B)  %.6f\n"
+           "B lost         %.5f +- %.5f\n"
+           "mean KL(A||B)  %.6f +- %.6f\n"
            "largest KL     %.6f\n"
            "same top-1     %.2f%%\n",
            score->n, bt_score_perplexity(score, 0),
-           bt_score_perplexity(score, 1), score->kl / n, score->kl_max,
-           100.0 * (double)score->same_top / n);
+           bt_score_perplexity(score, 1), lost.mean, lost.error, kl.mean,
+           kl.error, score->kl_max,
+           100.0 * (double)score->same_top / (double)score->n);
 }
 
 /* A bar of the windows that are done. */

@@ -90,13 +90,15 @@ uint64_t bt_progress_read(const bt_progress_t *progress, uint64_t n_tokens,
     }
     line[n] = '\0';
     if ((sscanf(line,
-                MAGIC " %35s %" SCNu64 " %" SCNu64 " %la %la %la %la %" SCNu64,
+                MAGIC " %35s %" SCNu64 " %" SCNu64
+                      " %la %la %la %la %la %la %" SCNu64,
                 key, &at, &s.n, &s.nll[0], &s.nll[1], &s.kl, &s.kl_max,
-                &s.same_top) != 8) ||
+                &s.kl_squares, &s.lost_squares, &s.same_top) != 10) ||
         (strcmp(key, progress->key) != 0) || (at >= n_tokens) ||
         (at % window != 0) || (s.n != at / window * (window - 1)) ||
         (s.same_top > s.n) || !is_sum(s.nll[0]) || !is_sum(s.nll[1]) ||
-        !isfinite(s.kl) || !isfinite(s.kl_max)) {
+        !isfinite(s.kl) || !isfinite(s.kl_max) || !is_sum(s.kl_squares) ||
+        !is_sum(s.lost_squares)) {
         return 0;
     }
     *score = s;
@@ -118,11 +120,12 @@ void bt_progress_write(const bt_progress_t *progress, uint64_t at,
     if (file == NULL) {
         return;
     }
-    good =
-        fprintf(file,
-                MAGIC " %s %" PRIu64 " %" PRIu64 " %a %a %a %a %" PRIu64 "\n",
-                progress->key, at, score->n, score->nll[0], score->nll[1],
-                score->kl, score->kl_max, score->same_top) > 0;
+    good = fprintf(file,
+                   MAGIC " %s %" PRIu64 " %" PRIu64
+                         " %a %a %a %a %a %a %" PRIu64 "\n",
+                   progress->key, at, score->n, score->nll[0], score->nll[1],
+                   score->kl, score->kl_max, score->kl_squares,
+                   score->lost_squares, score->same_top) > 0;
     good = (fclose(file) == 0) && good;
     if (!good || (rename(fresh, progress->path) != 0)) {
         (void)unlink(fresh);

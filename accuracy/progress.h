@@ -6,7 +6,7 @@
  * is compared, written anew after each window and gone when all is done:
  *
  *     $XDG_CACHE_HOME/baton/accuracy-KEY    (~/.cache where that is not set)
- *     baton-accuracy 1 KEY AT N NLL-A NLL-B KL KL-MAX SAME-TOP
+ *     baton-accuracy 1 KEY AT N NLL-A NLL-B KL KL-MAX KL^2 LOST^2 SAME-TOP
  *
  * Sums are hexadecimal floats, so that a continued run ends in the same
  * numbers as one in one go.

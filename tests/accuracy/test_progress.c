@@ -19,6 +19,8 @@ static const bt_score_t sums = {.n = 2 * (WINDOW - 1),
                                 .nll = {1.0 / 3.0, 2.5e3},
                                 .kl = 0.1,
                                 .kl_max = 1e-300,
+                                .kl_squares = 1.0 / 7.0,
+                                .lost_squares = 77.7,
                                 .same_top = 1000};
 
 static int make_dir(void **state)
@@ -52,6 +54,8 @@ static void sums_come_back_bit_for_bit(void **state)
     assert_int_equal(found.same_top, sums.same_top);
     assert_true((found.nll[0] == sums.nll[0]) && (found.nll[1] == sums.nll[1]));
     assert_true((found.kl == sums.kl) && (found.kl_max == sums.kl_max));
+    assert_true((found.kl_squares == sums.kl_squares) &&
+                (found.lost_squares == sums.lost_squares));
     bt_progress_remove(&p);
     assert_int_equal(bt_progress_read(&p, 5000, WINDOW, &found), 0);
 }
@@ -91,16 +95,17 @@ static void what_is_no_progress_is_not_gone_on_with(void **state)
         const char *behind;
     } lines[] = {
         /* more of the same than positions; another number of positions */
-        {MAGIC, " 512 511 0x1p3 0x1p3 0x1p3 0x1p3 512\n"},
-        {MAGIC, " 512 510 0x1p3 0x1p3 0x1p3 0x1p3 500\n"},
+        {MAGIC, " 512 511 0x1p3 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 512\n"},
+        {MAGIC, " 512 510 0x1p3 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 500\n"},
         /* inside a window; behind the text */
-        {MAGIC, " 500 499 0x1p3 0x1p3 0x1p3 0x1p3 400\n"},
-        {MAGIC, " 5120 5110 0x1p3 0x1p3 0x1p3 0x1p3 400\n"},
-        {MAGIC, " 512 511 nan 0x1p3 0x1p3 0x1p3 400\n"},
-        {MAGIC, " 512 511 0x1p3 -0x1p3 0x1p3 0x1p3 400\n"},
-        {MAGIC, " 512 511 0x1p3 0x1p3 inf 0x1p3 400\n"},
-        {MAGIC, "0 512 511 0x1p3 0x1p3 0x1p3 0x1p3 400\n"},
-        {"baton-accuracy 2 ", " 512 511 0x1p3 0x1p3 0x1p3 0x1p3 400\n"},
+        {MAGIC, " 500 499 0x1p3 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 400\n"},
+        {MAGIC, " 5120 5110 0x1p3 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 400\n"},
+        {MAGIC, " 512 511 nan 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 400\n"},
+        {MAGIC, " 512 511 0x1p3 -0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 400\n"},
+        {MAGIC, " 512 511 0x1p3 0x1p3 inf 0x1p3 0x1p4 0x1p4 400\n"},
+        {MAGIC, "0 512 511 0x1p3 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 400\n"},
+        {"baton-accuracy 2 ",
+         " 512 511 0x1p3 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 400\n"},
         {MAGIC, " 512 511 0x1p3\n"},
         {"", ""},
     };
@@ -108,7 +113,7 @@ static void what_is_no_progress_is_not_gone_on_with(void **state)
     bt_score_t found = {.n = 77};
 
     (void)state;
-    put(&p, MAGIC, " 512 511 0x1p3 0x1p3 0x1p3 0x1p3 400\n");
+    put(&p, MAGIC, " 512 511 0x1p3 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 400\n");
     assert_int_equal(bt_progress_read(&p, 5000, WINDOW, &found), WINDOW);
     found.n = 77;
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
