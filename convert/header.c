@@ -21,7 +21,6 @@
  */
 static const char *const replaced[] = {
     "general.alignment",
-    "general.file_type",
     "general.quantization_version",
     "split.no",
     "split.count",
@@ -32,14 +31,22 @@ static const char *const replaced[] = {
     KEY_IMATRIX_WINDOWS,
     "quantize.imatrix.file",
 };
-#define N_NEW_PAIRS     3u
+#define KEY_FILE_TYPE   "general.file_type" /* unless it stays */
+#define N_NEW_PAIRS     2u
 #define N_IMATRIX_PAIRS 3u
 
-static bool is_replaced(bt_gguf_str_t key)
+static bool is_called(bt_gguf_str_t key, const char *text)
 {
+    return (key.len == strlen(text)) && (memcmp(key.data, text, key.len) == 0);
+}
+
+static bool is_replaced(bt_gguf_str_t key, bool has_file_type)
+{
+    if (is_called(key, KEY_FILE_TYPE)) {
+        return has_file_type;
+    }
     for (size_t i = 0; i < BT_ARRAY_LEN(replaced); i++) {
-        if ((key.len == strlen(replaced[i])) &&
-            (memcmp(key.data, replaced[i], key.len) == 0)) {
+        if (is_called(key, replaced[i])) {
             return true;
         }
     }
@@ -98,7 +105,9 @@ static void put_new_pairs(bt_strbuf_t *out, const bt_gguf_t *gguf,
     int n = snprintf(source, sizeof(source), "%016" PRIx64 "%016" PRIx64 " %u",
                      id.hi, id.lo, BT_QUANTIZE_VERSION);
 
-    put_number(out, "general.file_type", bt_convert_mix_file_type(mix));
+    if (bt_convert_mix_file_type(mix) != BT_CONVERT_FILE_TYPE_STAYS) {
+        put_number(out, KEY_FILE_TYPE, bt_convert_mix_file_type(mix));
+    }
     put_number(out, "general.quantization_version", QUANTIZATION_VERSION);
     if (imatrix != NULL) {
         const bt_hash128_t hash = bt_imatrix_hash(imatrix);
@@ -118,10 +127,14 @@ void bt_convert_header(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
                        const bt_convert_plan_t *plan, bt_strbuf_t *out)
 {
     static const char zeros[BT_CONVERT_ALIGNMENT] = {0};
-    uint64_t n_pairs = N_NEW_PAIRS + ((imatrix != NULL) ? N_IMATRIX_PAIRS : 0);
+    const bool has_file_type =
+        bt_convert_mix_file_type(mix) != BT_CONVERT_FILE_TYPE_STAYS;
+    uint64_t n_pairs = N_NEW_PAIRS + (has_file_type ? 1 : 0) +
+                       ((imatrix != NULL) ? N_IMATRIX_PAIRS : 0);
 
     for (uint64_t i = 0; i < bt_gguf_n_pairs(gguf); i++) {
-        n_pairs += is_replaced(bt_gguf_pair_at(gguf, i).key) ? 0 : 1;
+        n_pairs +=
+            is_replaced(bt_gguf_pair_at(gguf, i).key, has_file_type) ? 0 : 1;
     }
     bt_strbuf_append(out, "GGUF", 4);
     put_u32(out, GGUF_VERSION);
@@ -130,7 +143,7 @@ void bt_convert_header(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
     for (uint64_t i = 0; i < bt_gguf_n_pairs(gguf); i++) {
         const bt_gguf_pair_t pair = bt_gguf_pair_at(gguf, i);
 
-        if (!is_replaced(pair.key)) {
+        if (!is_replaced(pair.key, has_file_type)) {
             put_pair(out, &pair);
         }
     }

@@ -16,6 +16,7 @@
 typedef struct parse {
     bt_convert_args_t args;
     bool has_out;
+    bool is_checkpoint; /* the model is named as TensorRT-LLM's tools do */
     FILE *notes;
     char *why;
     size_t why_bytes;
@@ -39,6 +40,12 @@ static bool set_in(parse_t *p, const option_t *option, const char *text)
     }
     p->args.in = text;
     return true;
+}
+
+static bool set_checkpoint(parse_t *p, const option_t *option, const char *text)
+{
+    p->is_checkpoint = true;
+    return set_in(p, option, text);
 }
 
 static bool set_out(parse_t *p, const char *text, const char *more)
@@ -171,8 +178,8 @@ static bool set_help(parse_t *p, const option_t *option, const char *text)
 
 static bool tell(parse_t *p, const option_t *option, const char *text)
 {
-    fprintf(p->notes, "baton convert: %s %s has no effect: %s\n", option->name,
-            text, option->note);
+    fprintf(p->notes, "baton convert: %s%s%s has no effect: %s\n", option->name,
+            option->has_value ? " " : "", text, option->note);
     return true;
 }
 
@@ -190,6 +197,9 @@ static bool is_always_on(parse_t *p, const option_t *option, const char *text)
 #define RANKS                                                              \
     "one file serves any number of ranks; ./baton serve and its workers' " \
     "options say how many"
+#define ON_REQUEST                                                           \
+    "logits are returned to who asks for them, of any model; nothing is to " \
+    "be built for it"
 #define NO_PLUGIN "a kernel is chosen by the machine and the file's types"
 
 static const option_t options[] = {
@@ -201,7 +211,7 @@ static const option_t options[] = {
     {"--imatrix-text", true, set_imatrix_text, NULL},
     {"--imatrix-window", true, set_imatrix_window, NULL},
     /* convert_checkpoint.py */
-    {"--model_dir", true, set_in, NULL},
+    {"--model_dir", true, set_checkpoint, NULL},
     {"--output_dir", true, set_out_dir, NULL},
     {"--dtype", true, set_dtype, NULL},
     {"--tp_size", true, tell, RANKS},
@@ -209,12 +219,15 @@ static const option_t options[] = {
     {"--moe_tp_size", true, tell, RANKS},
     {"--moe_ep_size", true, tell, RANKS},
     /* trtllm-build */
-    {"--checkpoint_dir", true, set_in, NULL},
+    {"--checkpoint_dir", true, set_checkpoint, NULL},
     {"--gpt_attention_plugin", true, tell, NO_PLUGIN},
     {"--gemm_plugin", true, tell, NO_PLUGIN},
     {"--remove_input_padding", true, is_always_on, "batches are never padded"},
     {"--paged_kv_cache", true, is_always_on, "the KV cache is always paged"},
     {"--kv_cache_type", true, is_always_on, "the KV cache is always paged"},
+    {"--gather_context_logits", false, tell, ON_REQUEST},
+    {"--gather_generation_logits", false, tell, ON_REQUEST},
+    {"--gather_all_token_logits", false, tell, ON_REQUEST},
 };
 
 static const option_t *find(const char *word, size_t n)
@@ -308,6 +321,9 @@ bt_status_t bt_convert_args_parse(int argc, const char *const *argv,
                  (p.args.in == NULL) ? "the model" : "the new file");
         return BT_ERR_INVALID_PARAM;
     }
+    if ((p.args.mix == NULL) && p.is_checkpoint) {
+        p.args.mix = bt_convert_mix_find("same"); /* as those tools do */
+    }
     if (!p.args.help && (p.args.mix == NULL)) {
         snprintf(why, why_bytes, "--type is not given");
         return BT_ERR_INVALID_PARAM;
@@ -354,7 +370,8 @@ void bt_convert_args_help(FILE *out)
         "  --model_dir DIR, --checkpoint_dir DIR   the model\n"
         "  --output_dir DIR                        the new file is "
         "DIR/" FILE_IN_DIR "\n"
-        "  --dtype float16|bfloat16|float32        --type f16, bf16, f32\n"
+        "  --dtype float16|bfloat16|float32        --type f16, bf16, f32; same "
+        "without it\n"
         "and without effect, as a line says:\n ",
         BT_IMATRIX_WINDOW);
     for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {

@@ -87,6 +87,13 @@ static void the_lines_of_convert_checkpoint_and_trtllm_build_work(void **state)
                            "--type q8_0"),
                      BT_OK);
     assert_non_null(strstr(notes, "--gemm_plugin float16 has no effect"));
+    /* As there, the type is the checkpoint's where none is named. */
+    assert_int_equal(parse("--checkpoint_dir c --kv_cache_type paged "
+                           "--gather_all_token_logits --output_dir e"),
+                     BT_OK);
+    assert_ptr_equal(args.mix, bt_convert_mix_find("same"));
+    assert_non_null(
+        strstr(notes, "--gather_all_token_logits has no effect: logits"));
     assert_refused("--checkpoint_dir c --paged_kv_cache disable",
                    "the KV cache is always paged");
 }

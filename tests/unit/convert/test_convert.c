@@ -218,6 +218,40 @@ static void metadata_and_shapes_stay(void **state)
     bt_gguf_close(in);
 }
 
+/* Also of a type that can only be read. */
+static void types_stay_where_that_is_asked_for(void **state)
+{
+    bt_tiny_model_t model = bt_tiny_model_default();
+    bt_gguf_t *in;
+    bt_gguf_t *out;
+    uint32_t file_type = 0;
+
+    (void)state;
+    model.dim = 256;
+    model.ffn_dim = 256;
+    model.type = 10; /* Q2_K */
+    assert_int_equal(bt_tiny_model_write(&model, in_dir("in.gguf")), BT_OK);
+    in = open_file("in.gguf");
+    convert_all(in, "same", "out.gguf", 2);
+    out = open_file("out.gguf");
+    assert_int_equal(type_of(out, "blk.1.attn_q.weight"), 10);
+    for (uint64_t i = 0; i < bt_gguf_n_tensors(in); i++) {
+        const bt_gguf_tensor_t *const a = bt_gguf_tensor_at(in, i);
+        const bt_gguf_tensor_t *const b = bt_gguf_tensor_at(out, i);
+
+        assert_int_equal(a->type, b->type);
+        assert_int_equal(a->bytes, b->bytes);
+        assert_memory_equal(a->data, b->data, a->bytes);
+    }
+    /* The tiny model has none, and none is made up. */
+    assert_int_equal(bt_gguf_get_u32(in, "general.file_type", &file_type),
+                     BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_gguf_get_u32(out, "general.file_type", &file_type),
+                     BT_ERR_NOT_FOUND);
+    bt_gguf_close(out);
+    bt_gguf_close(in);
+}
+
 static void assert_same_file(const char *a, const char *b)
 {
     bt_gguf_t *const one = open_file(a);
@@ -379,6 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_DIR(mixes_give_tensors_their_types),
         IN_DIR(metadata_and_shapes_stay),
+        IN_DIR(types_stay_where_that_is_asked_for),
         IN_DIR(what_ended_early_is_continued_and_gives_the_same_file),
         IN_DIR(the_part_of_another_type_is_not_continued),
         IN_DIR(an_importance_matrix_weighs_columns),
