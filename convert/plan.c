@@ -100,6 +100,13 @@ uint32_t bt_convert_mix_file_type(const bt_convert_mix_t *mix)
     return mix->file_type;
 }
 
+bool bt_convert_mix_weighs(const bt_convert_mix_t *mix)
+{
+    return (mix->file_type != BT_CONVERT_FILE_TYPE_STAYS) &&
+           (mix->type != BT_QTYPE_F32) && (mix->type != BT_QTYPE_F16) &&
+           (mix->type != BT_QTYPE_BF16);
+}
+
 static bool is_called(bt_gguf_str_t name, const char *text)
 {
     return (name.len == strlen(text)) &&

@@ -28,6 +28,10 @@ const char *bt_convert_mix_name(uint32_t i);
  *  BT_CONVERT_FILE_TYPE_STAYS: every tensor has the type that it had. */
 uint32_t bt_convert_mix_file_type(const bt_convert_mix_t *mix);
 
+/** Has it blocks, in which errors are weighed? Else an importance matrix
+ *  changes nothing. */
+bool bt_convert_mix_weighs(const bt_convert_mix_t *mix);
+
 /** One tensor's part of a plan. */
 typedef struct bt_convert_step {
     const bt_gguf_tensor_t *tensor;

@@ -296,6 +296,28 @@ static bool name_imatrix(parse_t *p)
     return true;
 }
 
+static bool check_imatrix(parse_t *p)
+{
+    bt_convert_args_t *const args = &p->args;
+    const bool is_asked =
+        (args->imatrix[0] != '\0') || (args->imatrix_text != NULL);
+
+    if ((args->imatrix_window > 0) && (args->imatrix_text == NULL)) {
+        snprintf(p->why, p->why_bytes,
+                 "--imatrix-window is of --imatrix-text, which is not given");
+        return false;
+    }
+    if (is_asked && !bt_convert_mix_weighs(args->mix)) {
+        fprintf(p->notes, "baton convert: an importance matrix has no effect: "
+                          "nothing is quantized\n");
+        args->imatrix[0] = '\0';
+        args->imatrix_text = NULL;
+        return true;
+    }
+    return (args->imatrix_text == NULL) || (args->imatrix[0] != '\0') ||
+           name_imatrix(p);
+}
+
 bt_status_t bt_convert_args_parse(int argc, const char *const *argv,
                                   FILE *notes, char *why, size_t why_bytes,
                                   bt_convert_args_t *args_p)
@@ -328,14 +350,7 @@ bt_status_t bt_convert_args_parse(int argc, const char *const *argv,
         snprintf(why, why_bytes, "--type is not given");
         return BT_ERR_INVALID_PARAM;
     }
-    if ((p.args.imatrix_window > 0) && (p.args.imatrix_text == NULL)) {
-        snprintf(why, why_bytes,
-                 "--imatrix-window is of --imatrix-text, which "
-                 "is not given");
-        return BT_ERR_INVALID_PARAM;
-    }
-    if ((p.args.imatrix_text != NULL) && (p.args.imatrix[0] == '\0') &&
-        !name_imatrix(&p)) {
+    if (!p.args.help && !check_imatrix(&p)) {
         return BT_ERR_INVALID_PARAM;
     }
     *args_p = p.args;

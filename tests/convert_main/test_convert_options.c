@@ -68,6 +68,9 @@ static void an_importance_matrix_is_read_or_made(void **state)
         BT_OK);
     assert_string_equal(args.imatrix, "f");
     assert_int_equal(args.imatrix_window, 64);
+    assert_int_equal(parse("a b --type f16 --imatrix f"), BT_OK);
+    assert_string_equal(args.imatrix, "");
+    assert_non_null(strstr(notes, "an importance matrix has no effect"));
 }
 
 /* The lines of TensorRT-LLM backend's readme for gpt2. */
