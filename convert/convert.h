@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "convert/plan.h"
+#include "imatrix/imatrix.h"
 #include "inference/gguf/gguf.h"
 
 /** How far a conversion is. */
@@ -30,6 +31,9 @@ typedef struct bt_convert_progress {
 typedef struct bt_convert_options {
     const bt_convert_mix_t *mix;
     uint32_t n_threads; /**< at least 1 */
+    /** What errors of columns weigh; of a matrix that it has not they weigh all
+     *  alike. NULL: none. bt_imatrix_check() was asked. */
+    const bt_imatrix_t *imatrix;
     /** Called by the caller's thread. @return false: end here; what is done
      *  stays in the .part file. */
     bool (*on_progress)(void *ctx, const bt_convert_progress_t *progress);

@@ -14,6 +14,7 @@
 #include "common/base/shown.h"
 #include "convert/convert.h"
 #include "convert_main/options.h"
+#include "imatrix/collect.h"
 #include "inference/modelfile/modelfile.h"
 
 #define WHY_BYTES 8192u
@@ -114,14 +115,73 @@ static bool is_free(const bt_convert_args_t *args, char *why, size_t why_bytes)
     return false;
 }
 
+static bool on_window(void *ctx, uint32_t n_done, uint32_t n_windows)
+{
+    const show_t *const show = ctx;
+
+    if (show->is_terminal) {
+        printf("\r\033[Kimportance matrix: %u of %u windows of text", n_done,
+               n_windows);
+        fflush(stdout);
+    }
+    return stopped == 0;
+}
+
+/* Read the importance matrix, or have the model make it.
+ * @param [out] m  zeroed before, ended by the caller */
+static bt_status_t get_imatrix(const bt_convert_args_t *args,
+                               const bt_gguf_t *gguf, show_t *show,
+                               uint32_t n_threads, char *why, bt_imatrix_t *m)
+{
+    const bt_imatrix_collect_t collect = {.text = args->imatrix_text,
+                                          .path = args->imatrix,
+                                          .window = (args->imatrix_window > 0)
+                                                        ? args->imatrix_window
+                                                        : BT_IMATRIX_WINDOW,
+                                          .n_threads = n_threads,
+                                          .on_progress = on_window,
+                                          .ctx = show};
+    char reason[WHY_BYTES / 2] = "";
+    uint64_t n = 0;
+    bt_status_t status;
+
+    if (args->imatrix_text != NULL) {
+        status = bt_imatrix_make(gguf, &collect, why, WHY_BYTES, m);
+        if (show->is_terminal) {
+            printf("\r\033[K");
+        }
+        if (status != BT_OK) {
+            return status;
+        }
+    } else {
+        status = bt_imatrix_read(args->imatrix, reason, sizeof(reason), m);
+    }
+    if (status == BT_OK) {
+        status = bt_imatrix_check(m, gguf, &n, reason, sizeof(reason));
+    }
+    if ((status == BT_OK) && (n == 0)) {
+        snprintf(reason, sizeof(reason), "it has none of the model's tensors");
+        status = BT_ERR_MISMATCH;
+    }
+    if (status != BT_OK) {
+        snprintf(why, WHY_BYTES, "--imatrix %.200s: %s", args->imatrix, reason);
+        return status;
+    }
+    printf("importance matrix %s: %" PRIu64
+           " tensors, %u windows of %u tokens\n",
+           args->imatrix, n, m->n_windows, m->window);
+    return BT_OK;
+}
+
 static int convert(const bt_convert_args_t *args)
 {
     show_t show = {.is_terminal = (isatty(STDOUT_FILENO) != 0)};
-    const bt_convert_options_t options = {
+    bt_convert_options_t options = {
         .mix = args->mix,
         .n_threads = (args->n_threads > 0) ? args->n_threads : count_cores(),
         .on_progress = on_progress,
         .ctx = &show};
+    bt_imatrix_t imatrix = {0};
     char why[WHY_BYTES] = "";
     bt_gguf_t *gguf = NULL;
     struct stat st;
@@ -136,7 +196,14 @@ static int convert(const bt_convert_args_t *args)
         fprintf(stderr, "baton convert: %s: %s\n", args->in, why);
         return BT_EXIT_CONFIG;
     }
-    status = bt_convert(gguf, args->out, &options, why, sizeof(why));
+    if (args->imatrix[0] != '\0') {
+        status =
+            get_imatrix(args, gguf, &show, options.n_threads, why, &imatrix);
+        options.imatrix = &imatrix;
+    }
+    if (status == BT_OK) {
+        status = bt_convert(gguf, args->out, &options, why, sizeof(why));
+    }
     if (show.is_terminal) {
         printf("\r\033[K");
     }
@@ -151,6 +218,7 @@ static int convert(const bt_convert_args_t *args)
         }
         printf("\n");
     }
+    bt_imatrix_fini(&imatrix);
     bt_gguf_close(gguf);
     return (status == BT_OK) ? BT_EXIT_OK : BT_EXIT_FAILURE;
 }

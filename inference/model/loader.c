@@ -126,6 +126,16 @@ static bt_status_t adopt(bt_loader_t *loader, const char *name, uint32_t type,
                                                weight_p);
 }
 
+static void tell(const bt_loader_t *loader, const char *name,
+                 const bt_weight_t *weight)
+{
+    const bt_model_config_t *const config = loader->config;
+
+    if ((config->on_weight != NULL) && (weight != NULL)) {
+        config->on_weight(config->on_weight_ctx, name, weight);
+    }
+}
+
 /* Pack the matrix into the file that is being written. */
 static bt_status_t write_packed(bt_loader_t *loader, const char *name,
                                 uint32_t type, uint32_t n_out, uint32_t n_in,
@@ -173,6 +183,9 @@ static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
     if (status != BT_OK) {
         return bt_loader_fail(loader, status, "tensor %s (%zu MiB): %s", name,
                               bytes >> 20, bt_status_str(status));
+    }
+    if (!loader->dry) {
+        tell(loader, name, *weight_p);
     }
     return BT_OK;
 }
@@ -437,7 +450,11 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
                            &linear->weights[0]);
     }
     if (same_type) {
-        return pack_together(loader, name[0], parts, n_parts, n_in, linear);
+        status = pack_together(loader, name[0], parts, n_parts, n_in, linear);
+        for (uint32_t i = 1; (status == BT_OK) && (i < n_parts); i++) {
+            tell(loader, name[i], linear->weights[0]);
+        }
+        return status;
     }
     linear->n_parts = n_parts;
     for (uint32_t i = 0; i < n_parts; i++) {

@@ -132,6 +132,12 @@ typedef struct bt_model_config {
      *  log says so and the process packs for itself. NULL or "": always. */
     const char *weight_dir;
     uint32_t n_threads; /**< that check the packed file; 0 = 1 */
+
+    /** Called in bt_model_load() for each matrix of the file that is loaded,
+     *  with the weight that it became; several have one where they read the
+     *  same input. NULL: nobody asks. */
+    void (*on_weight)(void *ctx, const char *name, const bt_weight_t *weight);
+    void *on_weight_ctx;
 } bt_model_config_t;
 
 /** Where the memory of a model on a back end goes. */

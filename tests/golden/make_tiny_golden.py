@@ -114,13 +114,15 @@ def attention(q, k, v, scale, window, cap, sinks, slopes=None):
     return out.reshape(n, n_heads * dim)
 
 
-def forward(path, tokens):
+def forward(path, tokens, see=lambda name, x: None):
+    """see: is given what each matrix is multiplied with (tokens, columns), before it."""
     reader = GGUFReader(path)
     w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
     kinds = {t.name: t.tensor_type.name for t in reader.tensors}
     rounding = {"F32": lambda x: x, "F16": lambda x: x, "BF16": bf16}
 
     def times(x, name):
+        see(name, x)
         return rounding.get(kinds[name], eight_bits)(x) @ w[name].T
 
     def key(name, default=None):
