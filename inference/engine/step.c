@@ -289,7 +289,7 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 {
     bt_pass_t *pass = engine->pass;
     const bt_sched_item_t *item = &pass->plan[i];
-    bt_seq_t *seq = seq_of(item->seq);
+    bt_seq_t *seq = bt_engine_seq_of(item->seq);
     const uint32_t row = pass->n_rows;
 
     clear_tails(engine, seq, item->n_new);

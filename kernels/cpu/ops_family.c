@@ -162,7 +162,7 @@ void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
                         .row_floats = row_floats,
                         .dim = dim};
 
-    run(cpu, batch->n_rows, dim, MIN_ELEMS_PER_THREAD * 2, scale_rows, &job);
+    bt_cpu_run(cpu, batch->n_rows, dim, BT_CPU_MIN_ELEMS * 2, scale_rows, &job);
 }
 
 typedef struct activate_job {
@@ -277,5 +277,5 @@ void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n)
     cpu_backend_t *cpu = bt_cpu_of(be);
     factor_job_t job = {.fn = cpu->isa->clamp, .x = x, .factor = limit, .n = n};
 
-    run_factor(cpu, &job, MIN_ELEMS_PER_THREAD * 2);
+    run_factor(cpu, &job, BT_CPU_MIN_ELEMS * 2);
 }

@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "accuracy/subject.h"
 #include "common/base/alloc.h"
+#include "inference/modelfile/modelfile.h"
+#include "inference/reader/reader.h"
 
 #define MAX_TOKENS (1u << 20)
 
@@ -31,18 +32,18 @@ static uint32_t read_tokens(uint32_t *tokens, uint32_t max, uint32_t n_vocab)
 }
 
 /* @return the program's exit status */
-static int write_logits(bt_subject_t *s, const uint32_t *tokens, uint32_t n,
+static int write_logits(bt_reader_t *s, const uint32_t *tokens, uint32_t n,
                         uint32_t keep)
 {
     const uint32_t first = ((keep == 0) || (keep > n)) ? 0 : n - keep;
 
-    for (uint32_t pos = 0; pos < n; pos += BT_SUBJECT_ROWS) {
+    for (uint32_t pos = 0; pos < n; pos += BT_READER_ROWS) {
         const uint32_t n_rows =
-            (n - pos < BT_SUBJECT_ROWS) ? n - pos : BT_SUBJECT_ROWS;
+            (n - pos < BT_READER_ROWS) ? n - pos : BT_READER_ROWS;
         const uint32_t skip = (first > pos) ? first - pos : 0;
         float *logits;
         const bt_status_t status =
-            bt_subject_logits(s, tokens + pos, n_rows, pos, &logits);
+            bt_reader_logits(s, tokens + pos, n_rows, pos, &logits);
 
         if (status != BT_OK) {
             return fail("forward pass", bt_status_str(status));
@@ -59,7 +60,9 @@ static int write_logits(bt_subject_t *s, const uint32_t *tokens, uint32_t n,
 
 int main(int argc, char **argv)
 {
-    bt_subject_t s = {0};
+    bt_reader_config_t config = {.n_threads = 2};
+    bt_reader_t s = {0};
+    bt_gguf_t *gguf = NULL;
     char why[512] = "";
     uint32_t *tokens = NULL;
     uint32_t context;
@@ -75,9 +78,11 @@ int main(int argc, char **argv)
     if ((context == 0) || (context > MAX_TOKENS)) {
         return fail(argv[2], "it is no number of tokens");
     }
+    config.window = context;
     tokens = bt_calloc(context, sizeof(*tokens));
     if ((tokens == NULL) ||
-        (bt_subject_open(&s, argv[1], context, 2, why, sizeof(why)) != BT_OK)) {
+        (bt_modelfile_open(argv[1], why, sizeof(why), &gguf) != BT_OK) ||
+        (bt_reader_open(&s, gguf, &config, why, sizeof(why)) != BT_OK)) {
         rc = fail(argv[1], why);
     } else {
         n = read_tokens(tokens, context, s.hp.n_vocab);
@@ -85,7 +90,8 @@ int main(int argc, char **argv)
                                     (uint32_t)strtoul(argv[3], NULL, 10))
                      : fail("input", "there are no ids of its tokens");
     }
-    bt_subject_close(&s);
+    bt_reader_close(&s);
+    bt_gguf_close(gguf);
     bt_free(tokens);
     return rc;
 }
