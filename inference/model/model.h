@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/coll/coll.h"
 #include "common/kv/kv_groups.h"
 #include "inference/gguf/gguf.h"
 #include "kernels/kernels.h"
@@ -112,6 +113,10 @@ typedef struct bt_model_config {
      *  log says so and the process packs for itself. NULL or "": always. */
     const char *weight_dir;
     uint32_t n_threads; /**< that check the packed file; 0 = 1 */
+
+    /** Of the ranks that compute it together, each a share (shard.h); borrowed.
+     *  NULL: this process alone. */
+    const bt_collectives_t *coll;
 } bt_model_config_t;
 
 /** Where the memory of a model on a back end goes. */
@@ -260,6 +265,20 @@ typedef struct bt_forward {
 BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
                                            const bt_forward_t *fwd,
                                            float **logits_p);
+
+/**
+ * A rank other than 0: do what rank 0 asks of its model, in the cache of this
+ * rank's heads, whose blocks have the same ids, until bt_model_end_ranks().
+ *
+ * @retval BT_OK             rank 0 has ended
+ * @retval BT_ERR_PEER_LOST  and others: the ranks are apart, the instance has
+ *                           to end
+ */
+BT_MUST_CHECK bt_status_t bt_model_follow(bt_model_t *model,
+                                          const bt_kv_view_t *kv,
+                                          const bt_kv_groups_t *groups);
+/** Rank 0: the others return. Nothing where there are none. */
+void bt_model_end_ranks(bt_model_t *model);
 
 /** The cache of one group of layers, over the pages of @a kv. */
 bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,

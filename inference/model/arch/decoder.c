@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The forward pass of a dense decoder: family.h. */
 #include "inference/model/arch/decoder.h"
+#include "inference/model/ranks.h"
 
 static bt_norm_t norm_of(const bt_model_t *model,
                          const bt_norm_weights_t *weights)
 {
     return (bt_norm_t){.weight = weights->weight,
                        .bias = weights->bias,
-                       .eps = model->hp.norm_eps,
-                       .dim = model->hp.dim,
+                       .eps = model->own.norm_eps,
+                       .dim = model->own.dim,
                        .layer = model->arch->family->layer_norm};
 }
 
@@ -17,9 +18,18 @@ static void embed(bt_model_t *model, const bt_batch_t *batch, float *x)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_decoder_t *const d = model->state;
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
 
-    ops->embed(model->be, d->embedding, batch, x);
+    if (model->ranks == NULL) {
+        ops->embed(model->be, d->embedding, batch, x);
+    } else { /* each its words */
+        const bt_batch_t own =
+            bt_ranks_own_words(model->ranks, &model->shard, batch);
+
+        ops->embed(model->be, d->embedding, &own, x);
+        bt_ranks_clear_others(&model->shard, batch, model->be, x, hp->dim);
+        bt_ranks_sum(model->ranks, x, (size_t)batch->n_rows * hp->dim);
+    }
     if (hp->embedding_scale != 1.0f) {
         ops->scale(model->be, x, hp->embedding_scale,
                    (size_t)batch->n_rows * hp->dim);
@@ -41,8 +51,8 @@ static void add_bias(bt_backend_t *be, float *x, const float *bias,
 static bool only_adds(const bt_model_t *model, const float *bias,
                       const bt_norm_weights_t *after)
 {
-    return (bias == NULL) && (after->weight == NULL) &&
-           (model->hp.residual_scale == 1.0f);
+    return (model->ranks == NULL) && (bias == NULL) &&
+           (after->weight == NULL) && (model->own.residual_scale == 1.0f);
 }
 
 /* x += scale * norm(W in + bias); tmp (n_rows, dim). */
@@ -52,7 +62,7 @@ static void add_output(bt_model_t *model, const bt_weight_t *w,
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_norm_t norm = norm_of(model, after);
-    const uint32_t dim = model->hp.dim;
+    const uint32_t dim = model->own.dim;
     const size_t n = (size_t)n_rows * dim;
 
     if (only_adds(model, bias, after)) {
@@ -60,12 +70,15 @@ static void add_output(bt_model_t *model, const bt_weight_t *w,
         return;
     }
     ops->matmul(model->be, w, in, n_rows, tmp);
+    if (model->ranks != NULL) {
+        bt_ranks_sum(model->ranks, tmp, n);
+    }
     add_bias(model->be, tmp, bias, n_rows, dim);
     if (norm.weight != NULL) {
         bt_step_norm(model->be, tmp, &norm, n_rows, tmp);
     }
-    if (model->hp.residual_scale != 1.0f) {
-        ops->scale(model->be, tmp, model->hp.residual_scale, n);
+    if (model->own.residual_scale != 1.0f) {
+        ops->scale(model->be, tmp, model->own.residual_scale, n);
     }
     ops->add(model->be, x, tmp, n);
 }
@@ -76,12 +89,12 @@ static void add_activated(bt_model_t *model, const bt_layer_t *layer,
 {
     const bt_family_t *const family = model->arch->family;
     const bt_decoder_t *const d = model->state;
-    const uint32_t ffn_dim = model->hp.ffn_dim;
+    const uint32_t ffn_dim = model->own.ffn_dim;
 
     if (!family->plain_ffn && (family->act == BT_ACT_SILU) &&
         only_adds(model, layer->ffn_down_bias, &layer->ffn_post_norm)) {
         bt_step_silu_matmul_add(model->be, layer->ffn_down, d->b, n_rows,
-                                ffn_dim, model->hp.dim, d->a, x);
+                                ffn_dim, model->own.dim, d->a, x);
         return;
     }
     model->be->ops->activate(model->be, family->act, !family->plain_ffn, d->b,
@@ -96,7 +109,7 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
                          const bt_layer_t *layer, float *x, uint32_t n_rows,
                          const bt_weight_t *next)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bt_norm_weights_t nothing = {0};
     const bt_norm_t norm =
@@ -116,7 +129,7 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
 static void norm_heads(bt_model_t *model, const bt_layer_t *layer,
                        uint32_t n_rows)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bool row = model->arch->family->qk_norm == BT_QK_NORM_ROW;
     const size_t units = hp->n_heads + 2 * (size_t)hp->n_kv_heads;
@@ -135,7 +148,7 @@ static void norm_heads(bt_model_t *model, const bt_layer_t *layer,
 
 static bt_rotation_t rotation_of(const bt_model_t *model, uint32_t i)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bool own =
         bt_layer_in(&hp->windowed, i) && (d->window_cos_sin != NULL);
@@ -152,7 +165,7 @@ static bt_rotation_t rotation_of(const bt_model_t *model, uint32_t i)
 static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
                      const bt_batch_t *batch, uint32_t i, const float *x)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bt_layer_t *const layer = &d->layers[i];
     const bt_norm_t norm = norm_of(model, &layer->attn_norm);
@@ -175,7 +188,7 @@ static void attend(bt_model_t *model, const bt_forward_t *fwd,
                    const bt_batch_t *batch, uint32_t i)
 {
     const bt_decoder_t *const d = model->state;
-    bt_attention_t attention = bt_hparams_attention(&model->hp, i);
+    bt_attention_t attention = bt_hparams_attention(&model->own, i);
     uint32_t index;
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
@@ -196,7 +209,7 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
     const bt_weight_t *const output =
         (d->output != NULL) ? d->output : d->embedding;
 
-    if (model->hp.parallel) {
+    if (model->own.parallel) {
         bt_step_norm(model->be, x, &ffn_norm, n_rows, d->c);
     }
     bt_step_ahead(model->be, layer->up.weights[0]);
@@ -213,7 +226,7 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
 {
     const bt_decoder_t *const d = model->state;
     float *const x =
-        d->x + ((size_t)fwd->first_row + late->row) * model->hp.dim;
+        d->x + ((size_t)fwd->first_row + late->row) * model->own.dim;
 
     embed(model, &late->batch, x);
     for (uint32_t i = 0; i < n_layers; i++) {
@@ -227,27 +240,27 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
 static void compute_logits(bt_model_t *model, uint32_t n_rows)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bt_norm_t norm = norm_of(model, &d->output_norm);
     const size_t n = (size_t)n_rows * hp->n_vocab;
 
     bt_step_norm_matmul(model->be,
                         (d->output != NULL) ? d->output : d->embedding,
-                        d->x_last, &norm, n_rows, d->a, model->logits);
-    add_bias(model->be, model->logits, d->output_bias, n_rows, hp->n_vocab);
+                        d->x_last, &norm, n_rows, d->a, model->own_logits);
+    add_bias(model->be, model->own_logits, d->output_bias, n_rows, hp->n_vocab);
     if (hp->logit_scale != 1.0f) {
-        ops->scale(model->be, model->logits, hp->logit_scale, n);
+        ops->scale(model->be, model->own_logits, hp->logit_scale, n);
     }
     if (hp->logit_soft_cap > 0.0f) {
-        ops->soft_cap(model->be, model->logits, hp->logit_soft_cap, n);
+        ops->soft_cap(model->be, model->own_logits, hp->logit_soft_cap, n);
     }
 }
 
 void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const uint32_t last = d->n_layers - 1;
     float *const x = d->x + (size_t)fwd->first_row * hp->dim;
