@@ -17,6 +17,8 @@
 #include "common/base/stop.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
+#include "inference/model/shard.h"
+#include "worker/follow.h"
 #include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/loop.h"
@@ -70,19 +72,34 @@ static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
     return status;
 }
 
-/* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
-static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
+/* Those of the list that are this rank's. */
+static bt_status_t share_cores(const bt_start_t *s, uint32_t *cores,
+                               uint32_t *n_io, bool needed)
 {
-    bt_status_t status = BT_OK;
-    bt_topology_t topology;
+    const bt_share_t own = bt_share_of(*n_io, 1, s->team.rank, s->team.size);
 
-    if ((status = bt_start_file_open(w, s)) != BT_OK ||
-        (status = bt_start_options_check(w, s)) != BT_OK ||
-        (status = bt_start_memory_plan(w, s)) != BT_OK ||
-        (status = bt_cores_parse(w->config->cores, s->cores, &s->n_cores)) !=
+    if (needed && (*n_io > 0) && (*n_io < s->team.size)) {
+        BT_LOG_ERROR("cores: %u for %u ranks", *n_io, s->team.size);
+        return BT_ERR_INVALID_PARAM;
+    }
+    memmove(cores, cores + own.first, own.n * sizeof(*cores));
+    *n_io = own.n;
+    return BT_OK;
+}
+
+bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
+{
+    bt_topology_t topology;
+    uint32_t n_cores = 0; /* of the instance */
+    bt_status_t status;
+
+    if ((status = bt_cores_parse(w->config->cores, s->cores, &s->n_cores)) !=
             BT_OK ||
         (status = bt_cores_parse(w->config->lent_cores, s->lent_cores,
-                                 &s->n_lent)) != BT_OK) {
+                                 &s->n_lent)) != BT_OK ||
+        (n_cores = s->n_cores,
+         status = share_cores(s, s->cores, &s->n_cores, true)) != BT_OK ||
+        (status = share_cores(s, s->lent_cores, &s->n_lent, false)) != BT_OK) {
         return status;
     }
     if (s->n_cores > 0) { /* before any memory of size is touched */
@@ -90,9 +107,25 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         bt_topology_stay_near(&topology, s->cores, s->n_cores);
         bt_thread_works_in_bursts(); /* beside its own compute threads alone */
     }
-    s->n_threads = bt_cores_threads(w->config->threads, s->n_cores);
+    /* Threads asked for are the instance's. */
+    s->n_threads = bt_share_of(bt_cores_threads(w->config->threads, n_cores), 1,
+                               s->team.rank, s->team.size)
+                       .n;
+    s->n_threads = (s->n_threads == 0) ? 1 : s->n_threads;
     s->n_lent = bt_cores_lent(s->n_threads, s->n_lent);
-    if ((status = bt_start_model_load(w, s)) != BT_OK ||
+    return BT_OK;
+}
+
+/* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
+static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
+{
+    bt_status_t status = BT_OK;
+
+    if ((status = bt_start_file_open(w, s)) != BT_OK ||
+        (status = bt_start_options_check(w, s)) != BT_OK ||
+        (status = bt_start_memory_plan(w, s)) != BT_OK ||
+        (status = bt_start_cores_settle(w, s)) != BT_OK ||
+        (status = bt_start_model_load(w, s)) != BT_OK ||
         (status = bt_start_router_find(w, s)) != BT_OK ||
         (status = bt_start_pool_open(w, s)) != BT_OK ||
         (status = bt_wire_decoder_create(&w->decoder)) != BT_OK ||
@@ -143,6 +176,9 @@ static void close_all(bt_worker_t *w)
     bt_start_pool_close(w);
     bt_routes_fini(w);
     bt_kv_groups_fini(&w->groups);
+    if (w->model != NULL) {
+        bt_model_end_ranks(w->model);
+    }
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);
     bt_wire_decoder_destroy(w->decoder);
@@ -226,6 +262,13 @@ int bt_worker_main(bt_role_t role,
     if ((bt_log_start() != BT_OK) || (bt_hangup_open(w) != BT_OK)) {
         goto end;
     }
+    if (bt_team_open(w->config->tp, argv, &start->team) != BT_OK) {
+        goto end;
+    }
+    if (start->team.rank > 0) {
+        code = bt_follow_run(w, start);
+        goto end;
+    }
     if (bt_cluster_open((uint32_t)role, &argc, &argv, &start->cluster) !=
         BT_OK) {
         goto end;
@@ -256,6 +299,7 @@ int bt_worker_main(bt_role_t role,
 end:
     bt_log_flush();
     if (start != NULL) {
+        bt_team_close(&start->team);
         bt_gguf_close(start->gguf);
         bt_cluster_close(start->cluster);
         bt_config_destroy(start->store);

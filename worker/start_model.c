@@ -5,6 +5,7 @@
 
 #include "common/base/free_memory.h"
 #include "common/base/log.h"
+#include "inference/model/shard.h"
 #include "inference/modelfile/modelfile.h"
 #include "inference/packed/packed_store.h"
 #include "worker/memory.h"
@@ -78,7 +79,8 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     info = bt_kv_type_info(s->kv_type);
     s->shape = (bt_kv_shape_t){
         .n_layers = s->hp.n_layers,
-        .n_kv_heads = s->hp.n_kv_heads,
+        .n_kv_heads =
+            bt_share_of(s->hp.n_kv_heads, 1, s->team.rank, s->team.size).n,
         .tokens_per_block = config->tokens_per_block,
         .head_dim = s->hp.head_dim,
         .elem_bytes = info->elem_bytes,
@@ -127,9 +129,33 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .n_other_groups = w->groups.n - 1,
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,
+        .coll = bt_team_collectives(&s->team),
     };
 
     return config;
+}
+
+/* The least that a rank has room for: blocks have the same ids at all. */
+static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
+{
+    const bt_collectives_t *const coll = bt_team_collectives(&s->team);
+    uint32_t all[BT_TEAM_MAX];
+    bt_status_t status;
+
+    if (coll == NULL) {
+        return BT_OK;
+    }
+    status =
+        coll->all_gather(coll->ctx, &w->n_blocks, all, sizeof(w->n_blocks));
+    if (status != BT_OK) {
+        BT_LOG_ERROR("the ranks do not come together: %s",
+                     bt_status_str(status));
+        return status;
+    }
+    for (uint32_t r = 0; r < s->team.size; r++) {
+        w->n_blocks = (all[r] < w->n_blocks) ? all[r] : w->n_blocks;
+    }
+    return BT_OK;
 }
 
 bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
@@ -162,6 +188,7 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
     };
     pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
                                              : bt_memory_pool(&room);
+    pool /= s->team.size; /* each rank has its heads' part */
     w->n_blocks =
         (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
                                                    : pool / w->block_bytes);
@@ -179,18 +206,19 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
     status = bt_memory_check(&room, pool, why, sizeof(why));
     if (status != BT_OK) {
         BT_LOG_ERROR("%s", why);
+        return status;
     }
-    return status;
+    return agree_on_blocks(w, s);
 }
 
-static bt_kv_view_t kv_view(const bt_worker_t *w, const bt_start_t *s)
+bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)
 {
     return (bt_kv_view_t){
         .base = w->kv_base,
         .block_bytes = w->block_bytes,
         .type = s->kv_type,
         .n_layers = s->hp.n_layers,
-        .n_kv_heads = s->hp.n_kv_heads,
+        .n_kv_heads = s->shape.n_kv_heads,
         .head_dim = s->hp.head_dim,
         .tokens_per_block = w->tokens_per_block,
     };
@@ -200,7 +228,7 @@ static bt_kv_view_t kv_view(const bt_worker_t *w, const bt_start_t *s)
  * known? */
 static bt_status_t check_kv(const bt_worker_t *w, const bt_start_t *s)
 {
-    const bt_kv_view_t kv = kv_view(w, s);
+    const bt_kv_view_t kv = bt_start_kv_view(w, s);
     char why[WHY_BYTES] = "";
     const bt_status_t status =
         bt_kernels_check_kv(w->backend->caps, &kv, why, sizeof(why));
@@ -249,7 +277,7 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_engine_config_t config = {
         .model = w->model,
-        .kv = kv_view(w, s),
+        .kv = bt_start_kv_view(w, s),
         .groups = &w->groups,
         .max_seqs = w->max_seqs,
         .token_budget = bt_worker_most_chunk(w),
