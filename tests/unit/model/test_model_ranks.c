@@ -4,6 +4,7 @@
  * the company and who came late (I1). */
 #include "tests/support/rank_team.h"
 #include "tests/unit/model/families.h"
+#include "tests/unit/model/same_bits.h"
 
 typedef struct ranks {
     bt_rank_team_t team;
@@ -82,10 +83,88 @@ static void several_ranks_give_the_logits_of_one(void **state)
     }
 }
 
+/* A norm over all heads is refused, as are fewer KV heads or blocks of a
+ * matrix's columns than ranks. */
+static bool can_be_shared(const family_case_t *c)
+{
+    const bt_tiny_model_t tiny = family_tiny(c);
+
+    return (tiny.n_kv_heads >= 2) && !c->mixed &&
+           (strcmp(tiny.architecture, "olmo2") != 0);
+}
+
+static void ranks_give_the_same_bits_in_any_order(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
+        logits_of_prompt_t p;
+        ranks_t ranks;
+
+        if (!can_be_shared(&family_cases[i])) {
+            continue;
+        }
+        if (make_ranks(&tiny, 2, BT_KV_BF16, &ranks) != BT_OK) {
+            fail_msg("%s: %s", family_cases[i].name, why);
+        }
+        p = run_whole(&ranks.rig);
+        check_same_bits(&ranks.rig, &p);
+        free_logits(&p);
+        assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+    }
+}
+
+static void families_on_ranks_give_the_logits_of_one(void **state)
+{
+    double worst = 0.0;
+
+    (void)state;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
+
+        if (can_be_shared(&family_cases[i])) {
+            const double diff = compare(&tiny, 2);
+
+            print_message("%s: %.6f\n", family_cases[i].name, diff);
+            worst = (diff > worst) ? diff : worst;
+        }
+    }
+    assert_true(worst < 0.1);
+}
+
+static void expect_refused(const bt_tiny_model_t *tiny, uint32_t size,
+                           const char *reason)
+{
+    ranks_t ranks;
+
+    assert_int_equal(make_ranks(tiny, size, BT_KV_F16, &ranks),
+                     BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, reason));
+    assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+}
+
+static void what_cannot_be_shared_is_refused_by_name(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    expect_refused(&tiny, 4, "over 4 ranks: the model has 2 KV heads");
+    tiny = variant(3);
+    expect_refused(&tiny, 2, "attn_output.weight (Q4_K) cannot be cut");
+    tiny.ffn_dim = 256;
+    expect_refused(&tiny, 2, "the feed-forward's 256 columns are 1 blocks");
+    tiny = bt_tiny_model_default();
+    tiny.architecture = "olmo2";
+    expect_refused(&tiny, 2, "a norm of this olmo2 model");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_ranks_give_the_logits_of_one),
+        BT_TEST(several_ranks_give_the_logits_of_one),
+        BT_TEST(families_on_ranks_give_the_logits_of_one),
+        BT_TEST(ranks_give_the_same_bits_in_any_order),
+        BT_TEST(what_cannot_be_shared_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
