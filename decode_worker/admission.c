@@ -6,6 +6,7 @@
 #include "decode_worker/decode.h"
 #include "worker/note.h"
 #include "worker/pause.h"
+#include "worker/slide.h"
 
 /* What the prefill worker fills: all that is not here already. */
 static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_t *state,
@@ -73,6 +74,7 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
                              "the lease could not be opened");
         return;
     }
+    dj->job.is_open = true;
     bt_decode_move(w, dj, BT_DECODE_OPEN);
     FOR_EACH_FOLLOWER(pos, tmp, dj)
     {
@@ -303,6 +305,7 @@ void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
     case BT_KVT_WINDOW_CLOSED:
         dj->window = NULL;
         state->n_leases--;
+        bt_slide_on_closed(w, &dj->job);
         if (bt_decode_phase_after(dj->phase, BT_DECODE_FREE, &next)) {
             bt_decode_move(w, dj, BT_DECODE_FREE);
         }

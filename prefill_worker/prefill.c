@@ -111,9 +111,21 @@ static void check_facts(const bt_job_t *job, unsigned facts)
 /* Of its KV what is not posted yet. */
 static uint64_t bytes_left(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
-    const uint64_t n_spans = pj->job.grower.n_most - pj->spans_posted;
+    const bt_kv_groups_t *groups = &w->groups;
+    const uint32_t n_spans = pj->job.grower.n_most;
+    uint64_t bytes = 0;
 
-    return n_spans * w->layer_bytes * (w->n_layers - pj->layers_posted);
+    for (uint32_t g = 0; g < groups->n; g++) {
+        const uint32_t needed =
+            bt_kv_group_first_span(&groups->group[g], pj->job.n_tokens);
+        const uint32_t first =
+            (needed > pj->spans_posted) ? needed : pj->spans_posted;
+
+        bytes += (uint64_t)(n_spans - ((first < n_spans) ? first : n_spans)) *
+                 (groups->block_bytes[g] -
+                  bt_kv_group_bytes_of(groups, g, pj->layers_posted));
+    }
+    return bytes;
 }
 
 /* The job may be gone afterwards. */

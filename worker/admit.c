@@ -31,10 +31,9 @@ static void drop(bt_worker_t *w)
  * a context phase ends by itself and brings back all that it took. */
 static uint32_t free_blocks_for(const bt_worker_t *w, const bt_job_t *job)
 {
-    const uint32_t n_spare =
-        (job->claim.want == BT_SCHED_CONTEXT)
-            ? 0
-            : bt_sched_pause_spare(&w->pause) * w->groups.n;
+    const uint32_t n_spare = (job->claim.want == BT_SCHED_CONTEXT)
+                                 ? 0
+                                 : bt_sched_pause_spare(&w->pause) * w->n_whole;
     const uint32_t n_free = bt_job_free_blocks(w);
 
     return (n_free > n_spare) ? n_free - n_spare : 0;
@@ -46,11 +45,11 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
     bt_sched_verdict_t verdict;
 
     bt_job_hold_known(w, job); /* what others hold, it need not take */
-    verdict =
-        bt_sched_admit_judge(&w->admit, &job->claim,
-                             job->claim.n_blocks - job->n_reused * w->groups.n +
-                                 job->claim.more_blocks,
-                             free_blocks_for(w, job));
+    verdict = bt_sched_admit_judge(
+        &w->admit, &job->claim,
+        job->claim.n_blocks - bt_kv_hold_blocks(&w->groups, &job->hold) +
+            job->claim.more_blocks,
+        free_blocks_for(w, job));
     if ((verdict == BT_SCHED_BEGIN) &&
         (bt_group_take_blocks(w, job) == BT_OK)) {
         job->ops->begin(w, job);

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 #include "worker/rows.h"
+#include "worker/slide.h"
 
 void bt_jobs_init(bt_worker_t *w)
 {
@@ -80,11 +81,12 @@ void bt_jobs_reserve(bt_worker_t *w)
 {
     const bool has_both = (w->roles == BT_ROLES_BOTH) ||
                           ((w->n_kind[0] > 0) && (w->n_kind[1] > 0));
+    const uint32_t n_spans =
+        bt_kv_blocks_for(w->context_tokens, w->tokens_per_block);
 
     bt_sched_admit_reserve(
         &w->admit,
-        has_both ? bt_kv_blocks_for(w->context_tokens, w->tokens_per_block) *
-                       w->groups.n
+        has_both ? (uint32_t)bt_slide_most_blocks(w, BT_SCHED_CONTEXT, n_spans)
                  : 0);
 }
 
@@ -155,23 +157,25 @@ static void forget(bt_job_t *job, uint32_t first, uint32_t end)
 
 void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
 {
-    /* A context phase holds what it needs from the first. */
-    const uint32_t n_spans =
-        (job->claim.want == BT_SCHED_CONTEXT)
-            ? job->grower.n_most
-            : bt_sched_pause_begins_with(&w->pause, &job->grower);
+    bt_kv_reach_t reach;
 
-    job->claim.n_blocks = n_spans * w->groups.n;
+    /* A context phase holds what it needs from the first; what is windows alone
+     * does not grow. */
+    job->n_begin = ((job->claim.want == BT_SCHED_CONTEXT) || (w->n_whole == 0))
+                       ? job->grower.n_most
+                       : bt_sched_pause_begins_with(&w->pause, &job->grower);
+    reach = bt_slide_reach(w, job, job->n_begin);
+    job->claim.n_blocks = (uint32_t)bt_kv_reach_blocks(&w->groups, &reach);
 }
 
 /* For its owner's eyes until it is told; a table that is full needs no bound.
  */
-static void hold(const bt_worker_t *w, bt_job_t *job, uint32_t n_spans)
+static void tell_room(const bt_worker_t *w, bt_job_t *job)
 {
-    job->grower.n_held = n_spans;
-    bt_seq_set_room(&job->seq, (n_spans == job->grower.n_most)
-                                   ? 0
-                                   : n_spans * w->tokens_per_block);
+    const uint32_t end = bt_kv_hold_end(&w->groups, &job->hold);
+
+    bt_seq_set_room(
+        &job->seq, (end == job->grower.n_most) ? 0 : end * w->tokens_per_block);
 }
 
 static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
@@ -327,7 +331,8 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
     if (status != BT_OK) {
         goto err_job;
     }
-    if (job->grower.n_most * w->groups.n > w->n_blocks) {
+    if (bt_slide_most_blocks(w, job->claim.want, job->grower.n_most) >
+        w->n_blocks) {
         *why_p = "the request needs more KV blocks than this worker has";
         status = BT_ERR_NO_BLOCKS;
         goto err_job;
@@ -341,15 +346,6 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
 err_job:
     job_free(job);
     return status;
-}
-
-static void unref_all(bt_worker_t *w, const uint32_t *ids, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (ids[i] != BT_KV_NO_BLOCK) {
-            bt_kv_pool_unref(w->pool, ids[i]);
-        }
-    }
 }
 
 /* Where free blocks are too few, let the prefix index give up some. */
@@ -381,42 +377,33 @@ static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
     return status;
 }
 
-/* Blocks for spans [first, end). Those of a group are neighbours as far as the
- * pool has them, so that few pieces move. */
-static bt_status_t acquire_spans(bt_worker_t *w, const bt_job_t *job,
-                                 uint32_t first, uint32_t end)
+bt_status_t bt_job_reach(bt_worker_t *w, bt_job_t *job,
+                         const bt_kv_reach_t *reach)
 {
-    const uint32_t n_groups = w->groups.n;
-    const uint32_t n = end - first;
-    uint32_t *table = job->block_ids + (size_t)first * n_groups;
-    bt_status_t status;
+    const uint32_t n = bt_kv_hold_lacks(&w->groups, &job->hold, reach);
+    const bt_status_t status = acquire(w, n, w->acquired);
 
-    if (n_groups == 1) {
-        return acquire(w, n, table);
+    if (status != BT_OK) {
+        return status;
     }
-    status = acquire(w, n * n_groups, w->acquired);
-    for (uint32_t g = 0; (status == BT_OK) && (g < n_groups); g++) {
-        for (uint32_t i = 0; i < n; i++) {
-            table[i * n_groups + g] = w->acquired[g * n + i];
-        }
-    }
-    return status;
+    bt_kv_hold_fill(&w->groups, w->pool, &job->hold, reach, w->acquired,
+                    job->block_ids);
+    job->grower.n_held = reach->n_spans;
+    tell_room(w, job);
+    return BT_OK;
 }
 
 bt_status_t bt_job_grow(bt_worker_t *w, bt_job_t *job, uint32_t n_spans)
 {
-    const uint32_t n_held = job->grower.n_held;
-    const bt_status_t status = acquire_spans(w, job, n_held, n_held + n_spans);
+    bt_kv_reach_t reach = bt_slide_reach(w, job, job->grower.n_held + n_spans);
 
-    if (status == BT_OK) {
-        hold(w, job, n_held + n_spans);
-    }
-    return status;
+    reach.ahead_tokens = 0; /* its windows have slid by themselves */
+    return bt_job_reach(w, job, &reach);
 }
 
 uint32_t bt_job_free_blocks(const bt_worker_t *w)
 {
-    return bt_kv_pool_n_free(w->pool) + bt_kv_pool_n_idle(w->pool);
+    return bt_kv_pool_n_available(w->pool);
 }
 
 /* Token #1 is drawn from the last token, and what comes after from the last
@@ -446,31 +433,35 @@ void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
             w->prefix, job->space, job->seq.tokens,
             most_reused(job) / w->tokens_per_block, job->block_ids);
     }
+    bt_kv_hold_found(&w->groups, &job->hold, job->n_reused);
 }
 
 void bt_job_drop_known(bt_worker_t *w, bt_job_t *job)
 {
-    const uint32_t n = job->n_reused * w->groups.n;
-
-    unref_all(w, job->block_ids, n);
-    forget(job, 0, n);
+    bt_kv_hold_return(&w->groups, w->pool, &job->hold, job->block_ids);
+    forget(job, 0, job->n_reused * w->groups.n);
     job->n_reused = 0;
 }
 
 bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
 {
-    const uint32_t n_spans = job->claim.n_blocks / w->groups.n;
-    const bt_status_t status = acquire_spans(w, job, job->n_reused, n_spans);
+    const bt_kv_reach_t reach = bt_slide_reach(w, job, job->n_begin);
+    const uint32_t n_found = bt_kv_hold_blocks(&w->groups, &job->hold);
+    bt_status_t status;
 
+    if (job->claim.want == BT_SCHED_LEASE) { /* its prompt's tail comes */
+        (void)bt_kv_hold_pass(&w->groups, w->pool, &job->hold, job->block_ids,
+                              job->n_tokens);
+    }
+    status = bt_job_reach(w, job, &reach);
     if (status != BT_OK) {
         return status;
     }
-    hold(w, job, n_spans);
     job->has_blocks = true;
     if (job->grower.n_pauses > 0) {
         return BT_OK; /* its own, not a prompt's */
     }
-    w->n_blocks_reused += job->n_reused * w->groups.n;
+    w->n_blocks_reused += n_found;
     w->tokens_reused += (uint64_t)job->n_reused * w->tokens_per_block;
     return BT_OK;
 }
@@ -506,7 +497,9 @@ bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job)
         make_ready(w, job->block_ids + n - n_new, n_new);
         hold_origin(w, job);
     }
-    hold(w, job, n); /* of one group */
+    bt_kv_hold_found(&w->groups, &job->hold, n); /* of one group */
+    job->grower.n_held = n;
+    tell_room(w, job);
     job->has_blocks = true;
     return BT_OK;
 }
@@ -524,21 +517,21 @@ void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
 {
     if ((w->prefix != NULL) && job->has_blocks) {
         bt_kv_prefix_insert(w->prefix, job->space, job->seq.tokens,
-                            n_tokens / w->tokens_per_block, job->block_ids);
+                            n_tokens / w->tokens_per_block, job->block_ids,
+                            &job->hold);
     }
 }
 
 void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job)
 {
-    const uint32_t n = job->grower.n_held * w->groups.n;
-
     if (!job->has_blocks) {
         return;
     }
     bt_worker_job_copied(w, job);
-    unref_all(w, job->block_ids, n);
-    forget(job, 0, n);
+    bt_kv_hold_return(&w->groups, w->pool, &job->hold, job->block_ids);
+    forget(job, 0, job->grower.n_most * w->groups.n);
     job->grower.n_held = 0;
+    job->n_offered = job->n_passed = 0;
     job->has_blocks = false;
 }
 

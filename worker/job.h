@@ -38,10 +38,15 @@ BT_MUST_CHECK bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job);
 BT_MUST_CHECK bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job);
 /** What it begins with makes its claim; before it is in a queue. */
 void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job);
+/** Take what it lacks of its reach, and tell its sequence of the room.
+ *  @retval BT_ERR_NO_BLOCKS  nothing was done */
+BT_MUST_CHECK bt_status_t bt_job_reach(bt_worker_t *w, bt_job_t *job,
+                                       const bt_kv_reach_t *reach);
 /** So many spans more. @retval BT_ERR_NO_BLOCKS  nothing was done */
 BT_MUST_CHECK bt_status_t bt_job_grow(bt_worker_t *w, bt_job_t *job,
                                       uint32_t n_spans);
-/** Blocks that could be taken now: free, or only remembered. */
+/** Blocks that could be taken now: free, or only remembered, and not set aside
+ *  for those who share windowed ones. */
 uint32_t bt_job_free_blocks(const bt_worker_t *w);
 
 /** Let begin whoever may, in the order of w->admit. */

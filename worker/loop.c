@@ -19,6 +19,7 @@
 #include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/rows.h"
+#include "worker/slide.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
 #define WARM_MS           1          /* idle before more of the pool is taken */
@@ -494,6 +495,7 @@ static void take_reports(bt_worker_t *w)
             if (job->rows != NULL) {
                 bt_rows_on_item(w, job, item);
             }
+            bt_slide_on_item(w, job, item);
             job->ops->on_report_item(w, item);
         }
         for (uint32_t i = 0; i < w->n_links; i++) {

@@ -91,9 +91,10 @@ void bt_pause_resume(bt_worker_t *w, bt_job_t *job)
     }
 }
 
+/* Windows are held from the first: a sequence grows in whole groups alone. */
 static uint32_t free_spans(const bt_worker_t *w)
 {
-    return bt_job_free_blocks(w) / w->groups.n;
+    return (w->n_whole == 0) ? UINT32_MAX : bt_job_free_blocks(w) / w->n_whole;
 }
 
 /* Complete KV that waits for a grant gives way first, as it does to those that

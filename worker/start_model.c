@@ -3,12 +3,15 @@
  * in the back end, and the compute thread over it. */
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/free_memory.h"
 #include "common/base/log.h"
+#include "common/kv/kv_plan.h"
 #include "inference/model/shard.h"
 #include "inference/modelfile/modelfile.h"
 #include "inference/packed/packed_store.h"
 #include "worker/memory.h"
+#include "worker/slide.h"
 #include "worker/start.h"
 
 #define WHY_BYTES 512
@@ -51,6 +54,27 @@ static bool find_decode_order(bt_worker_t *w)
            bt_sched_order_find(w->config->decode_order, &w->decode_order);
 }
 
+/* From what its layers see to groups. */
+static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
+{
+    uint32_t *windows = bt_calloc(s->hp.n_layers, sizeof(*windows));
+    bt_status_t status;
+
+    if (windows == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < s->hp.n_layers; i++) {
+        windows[i] = bt_hparams_attention(&s->hp, i).window;
+    }
+    status =
+        bt_kv_groups_plan(&s->shape, windows, w->context_tokens, &w->groups);
+    bt_free(windows);
+    if (status == BT_OK) {
+        bt_slide_open(w);
+    }
+    return status;
+}
+
 bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
 {
     const bt_config_t *config = w->config;
@@ -88,7 +112,7 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     };
     w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
     w->n_layers = s->shape.n_layers;
-    status = bt_kv_groups_one(&s->shape, &w->groups);
+    status = plan_groups(w, s);
     if (status != BT_OK) {
         BT_LOG_ERROR("model %s: no KV blocks of %u tokens: %s", config->model,
                      config->tokens_per_block, bt_status_str(status));
@@ -193,8 +217,9 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
         (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
                                                    : pool / w->block_bytes);
     if ((w->config->kv_tokens > 0) &&
-        (w->n_blocks > w->config->kv_tokens / w->tokens_per_block)) {
-        w->n_blocks = w->config->kv_tokens / w->tokens_per_block;
+        (w->n_blocks / w->groups.n >
+         w->config->kv_tokens / w->tokens_per_block)) {
+        w->n_blocks = w->config->kv_tokens / w->tokens_per_block * w->groups.n;
         pool = (uint64_t)w->n_blocks * w->block_bytes;
     }
     if (w->n_blocks < 2) {

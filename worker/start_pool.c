@@ -111,7 +111,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         status = bt_kv_prefix_create(w->pool, w->n_blocks, &w->groups, seed,
                                      &w->prefix);
     }
-    if ((status == BT_OK) && (w->groups.n > 1)) {
+    if (status == BT_OK) {
         w->acquired = bt_calloc(w->n_blocks, sizeof(*w->acquired));
         status = (w->acquired == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
     }

@@ -38,6 +38,7 @@
 #include "common/config/config.h"
 #include "common/kv/kv_block_pool.h"
 #include "common/kv/kv_groups.h"
+#include "common/kv/kv_hold.h"
 #include "common/kv/kv_prefix.h"
 #include "common/kv/kv_reshard.h"
 #include "common/rpc/rpc.h"
@@ -94,10 +95,16 @@ typedef struct bt_job {
     /* Of one that was paused (pause.h). */
     uint32_t n_computed; /**< of its tokens, when it left */
     uint64_t paused_at_us, paused_us;
-    bool has_blocks; /**< of grower.n_held spans */
+    uint32_t n_begin; /**< spans of whole groups that it begins with */
+    /* Of its windows (slide.h). */
+    uint32_t n_offered; /**< spans that the prefix index was told of */
+    uint32_t n_passed;  /**< tokens that are computed, as far as is told */
+    bool is_open;       /**< another worker may write to its blocks */
+    bool has_blocks; /**< those of hold, and then all of its reach (slide.h) */
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
-    uint32_t *block_ids; /**< its table (kv_groups.h), held when has_blocks */
+    uint32_t *block_ids; /**< its table (kv_groups.h) */
+    bt_kv_hold_t hold;   /**< which of them it holds */
     /** Of a fork of its leader's blocks; `from` is held, too, until
      *  bt_worker_job_copied(). */
     bt_kv_copy_t copy;
@@ -184,7 +191,10 @@ struct bt_worker {
     size_t model_bytes;
     uint32_t context_tokens; /**< longest sequence, prompt and output */
     uint32_t tokens_per_block;
-    bt_kv_groups_t groups;  /**< of the model's layers; one today */
+    bt_kv_groups_t groups; /**< of the model's layers */
+    uint32_t n_whole;      /**< of them, that keep all (slide.h) */
+    uint32_t
+        window_tokens; /**< of the widest of the others; 0: there is none */
     bt_hash128_t kv_layout; /**< their identity */
     bt_kv_split_t split;    /**< of the model over our ranks; this is rank 0 */
     bt_list_t routes;       /**< route.h */
@@ -200,7 +210,8 @@ struct bt_worker {
     bt_kv_pool_t *pool;
     bt_kv_prefix_t *prefix;   /**< NULL: the option says no */
     uint32_t n_blocks_reused; /**< found in it so far */
-    uint32_t *acquired;       /**< scratch, n_blocks ids; NULL: one group */
+    uint64_t n_blocks_slid;   /**< let go of by windows so far */
+    uint32_t *acquired;       /**< scratch, n_blocks ids */
     bt_board_t *board;        /* NULL: no cores are lent here */
     bt_engine_t *engine;
     uint32_t max_seqs;
@@ -251,11 +262,22 @@ struct bt_worker {
     int ready_fd;      /**< of who started it; -1: nobody asks */
 };
 
-/** Prompt tokens that an iteration computes at most. */
+/** Prompt tokens that an iteration computes at most. Where layers have a
+ *  window, two chunks are held beside it: unless the user says otherwise they
+ *  are together no longer than the window, or 512 tokens. */
 static inline uint32_t bt_worker_most_chunk(const bt_worker_t *w)
 {
-    return (w->config->chunk_tokens != 0) ? w->config->chunk_tokens
-                                          : BT_SCHED_CHUNK_MOST;
+    const uint32_t half = w->window_tokens / 2;
+    uint32_t most = BT_SCHED_CHUNK_MOST;
+
+    if (w->config->chunk_tokens != 0) {
+        return w->config->chunk_tokens;
+    }
+    if ((w->window_tokens != 0) && (half < most)) {
+        most = (half > 256) ? half : 256;
+        most = (w->tokens_per_block > most) ? w->tokens_per_block : most;
+    }
+    return most;
 }
 
 /** --batching-strategy V1 */

@@ -6,14 +6,17 @@
 #include "common/base/log.h"
 
 /* Invariants: refs[id] == 0 exactly when id is in free_ids[0 .. n_free - 1];
- * n_idle counts the kept ids with refs[id] == 1. */
+ * n_idle counts the kept ids with refs[id] == 1; n_set_aside is the sum of
+ * holders - 1 over the windowed ids that have any. */
 struct bt_kv_pool {
     uint32_t n_blocks;
     uint32_t n_free;
     uint32_t *free_ids; /* a stack; the top is free_ids[n_free - 1] */
     uint32_t n_idle;
+    uint32_t n_set_aside;
     uint32_t *refs;
     bool *kept;
+    bool *windowed;
 };
 
 bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
@@ -45,6 +48,11 @@ bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
         goto err_refs;
     }
 
+    pool->windowed = bt_calloc(n_blocks, sizeof(*pool->windowed));
+    if (pool->windowed == NULL) {
+        goto err_kept;
+    }
+
     /* Highest id at the bottom, so ids come out 0, 1, 2 ... and a trace of a
      * failing run can be compared with a trace of a good one. */
     for (uint32_t i = 0; i < n_blocks; i++) {
@@ -56,6 +64,8 @@ bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
     *pool_p = pool;
     return BT_OK;
 
+err_kept:
+    bt_free(pool->kept);
 err_refs:
     bt_free(pool->refs);
 err_free_ids:
@@ -76,6 +86,7 @@ void bt_kv_pool_destroy(bt_kv_pool_t *pool)
                     pool->n_blocks - pool->n_free, pool->n_blocks);
     }
 
+    bt_free(pool->windowed);
     bt_free(pool->kept);
     bt_free(pool->refs);
     bt_free(pool->free_ids);
@@ -98,7 +109,13 @@ bt_status_t bt_kv_pool_acquire(bt_kv_pool_t *pool, uint32_t n, uint32_t *ids)
     return BT_OK;
 }
 
-void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id)
+/* One of its references is the cache's. */
+static uint32_t n_holders(const bt_kv_pool_t *pool, uint32_t id)
+{
+    return pool->refs[id] - (pool->kept[id] ? 1 : 0);
+}
+
+static void ref(bt_kv_pool_t *pool, uint32_t id)
 {
     BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] > 0) &&
                      (pool->refs[id] < UINT32_MAX));
@@ -108,20 +125,49 @@ void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id)
     pool->refs[id]++;
 }
 
-void bt_kv_pool_unref(bt_kv_pool_t *pool, uint32_t id)
+void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id)
 {
-    /* Checked in release builds too: freeing a block twice hands one tenant's
-     * KV cache to another, which is worse than stopping the worker. */
-    BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] > 0));
+    ref(pool, id);
+    if (pool->windowed[id] && (n_holders(pool, id) > 1)) {
+        pool->n_set_aside++;
+    }
+}
 
+static void unref(bt_kv_pool_t *pool, uint32_t id)
+{
     if (--pool->refs[id] == 0) {
         /* What is kept goes back through bt_kv_pool_unkeep() only. */
         BT_ASSERT_ALWAYS(!pool->kept[id]);
+        pool->windowed[id] = false;
         pool->free_ids[pool->n_free++] = id;
     }
     if (bt_kv_pool_is_idle(pool, id)) {
         pool->n_idle++;
     }
+}
+
+void bt_kv_pool_unref(bt_kv_pool_t *pool, uint32_t id)
+{
+    /* Checked in release builds too: freeing a block twice hands one tenant's
+     * KV cache to another, which is worse than stopping the worker. */
+    BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] > 0));
+    if (pool->windowed[id] && (n_holders(pool, id) > 1)) {
+        BT_ASSERT_ALWAYS(pool->n_set_aside > 0);
+        pool->n_set_aside--;
+    }
+    unref(pool, id);
+}
+
+void bt_kv_pool_set_windowed(bt_kv_pool_t *pool, uint32_t id)
+{
+    BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] == 1) &&
+                     !pool->kept[id]);
+    pool->windowed[id] = true;
+}
+
+uint32_t bt_kv_pool_n_set_aside(const bt_kv_pool_t *pool)
+{
+    return pool->n_set_aside;
 }
 
 uint32_t bt_kv_pool_n_free(const bt_kv_pool_t *pool)
@@ -131,7 +177,7 @@ uint32_t bt_kv_pool_n_free(const bt_kv_pool_t *pool)
 
 void bt_kv_pool_keep(bt_kv_pool_t *pool, uint32_t id)
 {
-    bt_kv_pool_ref(pool, id);
+    ref(pool, id);
     BT_ASSERT_ALWAYS(!pool->kept[id]);
     pool->kept[id] = true;
 }
@@ -143,7 +189,7 @@ void bt_kv_pool_unkeep(bt_kv_pool_t *pool, uint32_t id)
         pool->n_idle--;
     }
     pool->kept[id] = false;
-    bt_kv_pool_unref(pool, id);
+    unref(pool, id);
 }
 
 bool bt_kv_pool_is_idle(const bt_kv_pool_t *pool, uint32_t id)

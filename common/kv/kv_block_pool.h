@@ -10,6 +10,17 @@
  * that filled them. A kept block that nobody else holds is idle: not free, but
  * to be had from the cache at any time.
  *
+ * A holder of a *windowed* block lets go of it while it goes on, and takes
+ * another one for what comes (kv_hold.h). Where others hold it still, nothing
+ * comes back by that, so for each holder but one a block is set aside:
+ *
+ *     set aside  =  sum over windowed blocks of (holders - 1)
+ *     available  =  free + idle - set aside
+ *
+ * Taking a windowed block thus costs one of what is available, whether it is
+ * shared or new, and letting go of it brings one back; who lets go of one and
+ * takes another finds it, always.
+ *
  * Threads: none of these functions lock. One thread owns a pool.
  * Source:  W. Kwon et al., "Efficient Memory Management for Large Language
  *          Model Serving with PagedAttention", SOSP 2023, section 4.4
@@ -62,6 +73,14 @@ void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id);
 /** Drop a reference; the last one frees the block. */
 void bt_kv_pool_unref(bt_kv_pool_t *pool, uint32_t id);
 
+/** This held block, which has one holder and is not kept, is windowed until it
+ *  is free again. */
+void bt_kv_pool_set_windowed(bt_kv_pool_t *pool, uint32_t id);
+
+/** Blocks that are set aside: how many of the free and idle ones those who hold
+ *  windowed blocks together may come to need. */
+uint32_t bt_kv_pool_n_set_aside(const bt_kv_pool_t *pool);
+
 /** Blocks that can be acquired now. */
 uint32_t bt_kv_pool_n_free(const bt_kv_pool_t *pool);
 
@@ -76,5 +95,12 @@ bool bt_kv_pool_is_idle(const bt_kv_pool_t *pool, uint32_t id);
 
 /** How many blocks are idle. */
 uint32_t bt_kv_pool_n_idle(const bt_kv_pool_t *pool);
+
+/** What somebody new may have: free or idle, and not set aside. */
+static inline uint32_t bt_kv_pool_n_available(const bt_kv_pool_t *pool)
+{
+    return bt_kv_pool_n_free(pool) + bt_kv_pool_n_idle(pool) -
+           bt_kv_pool_n_set_aside(pool);
+}
 
 #endif

@@ -152,6 +152,30 @@ uint32_t bt_kv_group_first_span(const bt_kv_group_t *group, uint64_t n_tokens)
     return (uint32_t)((n_tokens + 1 - group->window_tokens) / t);
 }
 
+uint32_t bt_kv_groups_n_whole(const bt_kv_groups_t *groups)
+{
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < groups->n; g++) {
+        n += !bt_kv_group_is_windowed(&groups->group[g]);
+    }
+    return n;
+}
+
+/* From the span of position n + 1 - W to that of n + ahead - 1, wherever n lies
+ * in its span: W - 1 + ahead neighbours touch one span more than they fill. */
+uint32_t bt_kv_group_most_spans(const bt_kv_group_t *group,
+                                uint32_t ahead_tokens)
+{
+    /* A state after n tokens is in the span of the last of them. */
+    const uint64_t before =
+        (group->kind == BT_KV_STATE) ? 1 : (uint64_t)group->window_tokens - 1;
+
+    return bt_kv_blocks_for(before + ahead_tokens,
+                            group->shape.tokens_per_block) +
+           1;
+}
+
 static size_t layer_bytes(const bt_kv_group_t *group)
 {
     return (group->kind == BT_KV_STATE) ? group->state_bytes

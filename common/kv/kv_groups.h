@@ -24,8 +24,9 @@
  *     PAGED with window W    the spans of the last W - 1 tokens
  *     STATE                  the last span
  *
- * and that is what one worker sends to another and what must be found of a
- * prefix for it to count as found.
+ * and that is what a sequence holds (kv_hold.h), what one worker sends to
+ * another, and what must be found of a prefix for it to count as found. Which
+ * layers share a group is planned by kv_plan.h.
  *
  * All blocks of the pool, its *pages*, are as large as the largest group's: a
  * page serves any group, so there is one count of free blocks, one order of
@@ -36,6 +37,7 @@
 #ifndef BT_COMMON_KV_KV_GROUPS_H
 #define BT_COMMON_KV_KV_GROUPS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -116,6 +118,21 @@ bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
 /** The first span whose block what comes after @a n_tokens tokens still needs.
  *  All from it on are needed; none, when it is that of token n_tokens. */
 uint32_t bt_kv_group_first_span(const bt_kv_group_t *group, uint64_t n_tokens);
+
+/** Does it need only the last of what came before? Then sequences let go of its
+ *  other blocks (kv_hold.h). */
+static inline bool bt_kv_group_is_windowed(const bt_kv_group_t *group)
+{
+    return (group->kind == BT_KV_STATE) || (group->window_tokens != 0);
+}
+
+/** Groups that need all spans. */
+uint32_t bt_kv_groups_n_whole(const bt_kv_groups_t *groups);
+
+/** Of a windowed group, the most spans that are needed at a time: those that
+ *  what comes next sees, and those of @a ahead_tokens that may be computed. */
+uint32_t bt_kv_group_most_spans(const bt_kv_group_t *group,
+                                uint32_t ahead_tokens);
 
 /** What a layer leaves in a span, without scales: taken over all layers,
  *  rounded down. */

@@ -23,14 +23,15 @@ struct bt_kv_prefix {
     bt_kv_pool_t *pool;
     const bt_kv_groups_t *groups;
     uint32_t tokens_per_block;
+    bool has_windows, may_run_out;
     uint64_t seed;
     uint32_t oldest, newest;
     uint32_t spare; /* nodes that are not in use */
     uint32_t mask;  /* n_buckets - 1, a power of two */
     uint32_t *buckets;
-    node_t *nodes;    /* n_blocks of them: each has a block at least */
-    uint32_t *blocks; /* of each node, [n_blocks][n_groups] */
-    uint32_t *tokens; /* of each node, [n_blocks][tokens_per_block] */
+    node_t *nodes;
+    uint32_t *blocks; /* of each node, [n_groups] */
+    uint32_t *tokens; /* of each node, [tokens_per_block] */
     uint32_t *path;   /* scratch of a match */
 };
 
@@ -49,25 +50,29 @@ bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool, uint32_t n_blocks,
                                 bt_kv_prefix_t **index_p)
 {
     const uint32_t t = groups->tokens_per_block;
+    const uint32_t n_whole = bt_kv_groups_n_whole(groups);
+    /* Each node has a block at least, of a whole group; without one there are
+     * some for those on the way, and they may run out. */
+    const uint32_t n_nodes = (n_whole > 0) ? n_blocks : 2 * n_blocks;
     bt_kv_prefix_t *index;
     uint64_t n_buckets = 1;
 
-    if ((n_blocks == 0) || (n_blocks > NONE / 2)) {
+    if ((n_blocks == 0) || (n_blocks > NONE / 4)) {
         return BT_ERR_INVALID_PARAM;
     }
     index = bt_calloc(1, sizeof(*index));
     if (index == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    while (n_buckets < n_blocks) {
+    while (n_buckets < n_nodes) {
         n_buckets *= 2;
     }
     index->buckets = bt_calloc(n_buckets, sizeof(*index->buckets));
-    index->nodes = bt_calloc(n_blocks, sizeof(*index->nodes));
+    index->nodes = bt_calloc(n_nodes, sizeof(*index->nodes));
     index->blocks =
-        bt_calloc((size_t)n_blocks * groups->n, sizeof(*index->blocks));
-    index->tokens = bt_calloc((size_t)n_blocks * t, sizeof(*index->tokens));
-    index->path = bt_calloc(n_blocks, sizeof(*index->path));
+        bt_calloc((size_t)n_nodes * groups->n, sizeof(*index->blocks));
+    index->tokens = bt_calloc((size_t)n_nodes * t, sizeof(*index->tokens));
+    index->path = bt_calloc(n_nodes, sizeof(*index->path));
     if ((index->buckets == NULL) || (index->nodes == NULL) ||
         (index->blocks == NULL) || (index->tokens == NULL) ||
         (index->path == NULL)) {
@@ -77,11 +82,13 @@ bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool, uint32_t n_blocks,
     for (uint64_t i = 0; i < n_buckets; i++) {
         index->buckets[i] = NONE;
     }
-    for (uint32_t i = 0; i < n_blocks; i++) {
-        index->nodes[i].bucket_next = (i + 1 < n_blocks) ? i + 1 : NONE;
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        index->nodes[i].bucket_next = (i + 1 < n_nodes) ? i + 1 : NONE;
     }
     index->pool = pool;
     index->groups = groups;
+    index->has_windows = n_whole < groups->n;
+    index->may_run_out = n_whole == 0;
     index->tokens_per_block = t;
     index->seed = seed;
     index->oldest = index->newest = NONE;
@@ -280,15 +287,19 @@ uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
     return n;
 }
 
-/* A node of these tokens; without blocks yet. */
+/* A node of these tokens; without blocks yet. NONE: there is none left. */
 static uint32_t add(bt_kv_prefix_t *index, bt_hash128_t space, uint32_t parent,
                     const uint32_t *tokens)
 {
     uint32_t *bucket = bucket_of(index, space, parent, tokens);
     const uint32_t id = index->spare;
-    node_t *node = &index->nodes[id];
+    node_t *node;
 
-    BT_ASSERT_ALWAYS(id != NONE); /* no more nodes than blocks */
+    if (id == NONE) {
+        BT_ASSERT_ALWAYS(index->may_run_out); /* no more nodes than blocks */
+        return NONE;
+    }
+    node = &index->nodes[id];
     index->spare = node->bucket_next;
     node->parent = parent;
     node->space = space;
@@ -306,60 +317,96 @@ static uint32_t add(bt_kv_prefix_t *index, bt_hash128_t space, uint32_t parent,
     return id;
 }
 
-static bool has_any(const bt_kv_prefix_t *index, const uint32_t *row)
+/* What the caller of an insert has. */
+typedef struct rows {
+    const uint32_t *table;
+    const bt_kv_hold_t *hold;
+    uint32_t n_groups;
+} rows_t;
+
+static uint32_t block_at(const rows_t *rows, uint32_t span, uint32_t group)
 {
-    for (uint32_t g = 0; g < index->groups->n; g++) {
-        if (row[g] != BT_KV_NO_BLOCK) {
+    const bt_kv_hold_t *hold = rows->hold;
+
+    if ((hold != NULL) &&
+        ((span < hold->first[group]) || (span >= hold->end[group]))) {
+        return BT_KV_NO_BLOCK;
+    }
+    return rows->table[(size_t)span * rows->n_groups + group];
+}
+
+static bool has_any(const rows_t *rows, uint32_t span)
+{
+    for (uint32_t g = 0; g < rows->n_groups; g++) {
+        if (block_at(rows, span, g) != BT_KV_NO_BLOCK) {
             return true;
         }
     }
     return false;
 }
 
-/* What the node has of a group, the caller has too, or has no more. */
-static bool agrees(const bt_kv_prefix_t *index, uint32_t id,
-                   const uint32_t *row)
+/* What the node has of a group, the caller has too, or has no more, or nobody
+ * needs it. */
+static bool agrees(const bt_kv_prefix_t *index, uint32_t id, const rows_t *rows,
+                   uint32_t span)
 {
     const uint32_t *blocks = blocks_of(index, id);
 
-    for (uint32_t g = 0; g < index->groups->n; g++) {
-        if ((blocks[g] != row[g]) && (blocks[g] != BT_KV_NO_BLOCK) &&
-            (row[g] != BT_KV_NO_BLOCK)) {
+    for (uint32_t g = 0; g < rows->n_groups; g++) {
+        const uint32_t block = block_at(rows, span, g);
+
+        if ((blocks[g] != block) && (blocks[g] != BT_KV_NO_BLOCK) &&
+            (block != BT_KV_NO_BLOCK) &&
+            !(index->has_windows &&
+              bt_kv_pool_is_idle(index->pool, blocks[g]))) {
             return false;
         }
     }
     return true;
 }
 
-static void fill(bt_kv_prefix_t *index, uint32_t id, const uint32_t *row)
+static void fill(bt_kv_prefix_t *index, uint32_t id, const rows_t *rows,
+                 uint32_t span)
 {
     uint32_t *blocks = blocks_of(index, id);
 
-    for (uint32_t g = 0; g < index->groups->n; g++) {
-        if ((blocks[g] == BT_KV_NO_BLOCK) && (row[g] != BT_KV_NO_BLOCK)) {
-            bt_kv_pool_keep(index->pool, row[g]);
-            blocks[g] = row[g];
+    for (uint32_t g = 0; g < rows->n_groups; g++) {
+        const uint32_t block = block_at(rows, span, g);
+
+        if ((block == BT_KV_NO_BLOCK) || (block == blocks[g])) {
+            continue;
         }
+        if (blocks[g] != BT_KV_NO_BLOCK) {
+            bt_kv_pool_unkeep(index->pool, blocks[g]);
+        }
+        bt_kv_pool_keep(index->pool, block);
+        blocks[g] = block;
     }
 }
 
 void bt_kv_prefix_insert(bt_kv_prefix_t *index, bt_hash128_t space,
                          const uint32_t *tokens, uint32_t n_spans,
-                         const uint32_t *table)
+                         const uint32_t *table, const bt_kv_hold_t *hold)
 {
+    const rows_t rows = {
+        .table = table, .hold = hold, .n_groups = index->groups->n};
     uint32_t last = NONE;
 
+    while ((n_spans > 0) && !has_any(&rows, n_spans - 1)) {
+        n_spans--;
+    }
     for (uint32_t i = 0; i < n_spans; i++) {
-        const uint32_t *row = table + (size_t)i * index->groups->n;
         uint32_t id = find(index, space, last, tokens);
 
-        if ((id == NONE) ? !has_any(index, row) : !agrees(index, id, row)) {
+        if (id == NONE) {
+            id = add(index, space, last, tokens);
+        } else if (!agrees(index, id, &rows, i)) {
             break;
         }
         if (id == NONE) {
-            id = add(index, space, last, tokens);
+            break;
         }
-        fill(index, id, row);
+        fill(index, id, &rows, i);
         last = id;
         tokens += index->tokens_per_block;
     }
@@ -399,6 +446,25 @@ static bool is_idle(const bt_kv_prefix_t *index, uint32_t id)
     return true;
 }
 
+/* Of a node that stays, the blocks that its group need not have.
+ * @return how many are free now */
+static uint32_t strip(bt_kv_prefix_t *index, uint32_t id)
+{
+    uint32_t *blocks = blocks_of(index, id);
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < index->groups->n; g++) {
+        if (bt_kv_group_is_windowed(&index->groups->group[g]) &&
+            (blocks[g] != BT_KV_NO_BLOCK) &&
+            bt_kv_pool_is_idle(index->pool, blocks[g])) {
+            bt_kv_pool_unkeep(index->pool, blocks[g]);
+            blocks[g] = BT_KV_NO_BLOCK;
+            n++;
+        }
+    }
+    return n;
+}
+
 uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n)
 {
     uint32_t id = index->oldest;
@@ -410,6 +476,8 @@ uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n)
 
         if ((index->nodes[id].n_children == 0) && is_idle(index, id)) {
             n_freed += drop(index, id);
+        } else if (index->has_windows) {
+            n_freed += strip(index, id);
         }
         id = newer;
     }

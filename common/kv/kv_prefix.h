@@ -25,8 +25,12 @@
  * all of it. A first span is known by its space as well, so spaces share
  * nothing. All of them share the room, by the order of use.
  *
- * The index holds one reference of each of its blocks in the pool. A leaf whose
- * blocks nobody else holds can be evicted, the least recently used first.
+ * The index holds one reference of each of its blocks in the pool. What nobody
+ * else holds can be evicted, the least recently used first: a leaf whole, and
+ * of a span on the way to one that somebody holds, the blocks of windowed
+ * groups. Such a span is still on the way, and a prefix is not found any more
+ * whose window reaches there. All idle blocks can be had so: who holds a block
+ * of a whole group holds those of all spans before it.
  *
  * Threads: the pool's owner. Nothing is allocated after create.
  * Source:  L. Zheng et al., "SGLang: Efficient Execution of Structured Language
@@ -41,6 +45,7 @@
 #include "common/base/hash.h"
 #include "common/kv/kv_block_pool.h"
 #include "common/kv/kv_groups.h"
+#include "common/kv/kv_hold.h"
 
 typedef struct bt_kv_prefix bt_kv_prefix_t;
 
@@ -53,7 +58,7 @@ typedef struct bt_kv_prefix bt_kv_prefix_t;
  * @param [out] index_p           Free with bt_kv_prefix_destroy().
  *
  * @retval BT_OK
- * @retval BT_ERR_INVALID_PARAM  n_blocks is 0 or not below 2^31
+ * @retval BT_ERR_INVALID_PARAM  n_blocks is 0 or not below 2^30
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool,
@@ -87,16 +92,23 @@ uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
  *
  * Ends at the first span whose tokens are known by another block: that one
  * stays, and below it the caller, who does not hold it, can add nothing. What a
- * known span lacks is added to it.
+ * known span lacks is added to it. With windowed groups a block that somebody
+ * else left and nobody holds gives way to the caller's: that prefix was known
+ * but not found any more, or it would be the caller's, too.
+ *
+ * Spans of which the caller has nothing are on the way to those of which it
+ * has: where no group is whole.
  *
  * @param [in] space     As in bt_kv_prefix_match().
  * @param [in] tokens    n_spans x tokens_per_block of them.
  * @param [in] table     n_groups ids for each span, held by the caller, or
  *                       BT_KV_NO_BLOCK.
+ * @param [in] hold      What of the table it holds; NULL: all but
+ *                       BT_KV_NO_BLOCK.
  */
 void bt_kv_prefix_insert(bt_kv_prefix_t *index, bt_hash128_t space,
                          const uint32_t *tokens, uint32_t n_spans,
-                         const uint32_t *table);
+                         const uint32_t *table, const bt_kv_hold_t *hold);
 
 /** Free at least @a n blocks that only the index holds, or all that can be.
  *  @return how many */

@@ -8,19 +8,23 @@ static bt_sched_seq_t *seq_of(bt_list_t *link)
     return BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link);
 }
 
-/* How many of `left` tokens to run now: all of them, or as many as the budget
- * allows down to a block boundary. 0 when not even one block fits. */
-static uint32_t chunk_tokens(uint32_t computed, uint32_t left, uint32_t budget,
+/* How many of its tokens to run now: all that are left, or as many as the
+ * budget and its blocks allow down to a block boundary. 0 when not even one
+ * block fits. */
+static uint32_t chunk_tokens(const bt_sched_seq_t *seq, uint32_t budget,
                              uint32_t tokens_per_block)
 {
-    uint32_t end;
+    const uint32_t left = seq->n_tokens - seq->n_computed;
+    uint32_t end = (left <= budget) ? seq->n_tokens : seq->n_computed + budget;
 
-    if (left <= budget) {
+    if ((seq->n_room != 0) && (seq->n_room < end)) {
+        end = seq->n_room;
+    }
+    if (end >= seq->n_tokens) {
         return left;
     }
-    end = computed + budget;
     end -= end % tokens_per_block;
-    return (end > computed) ? end - computed : 0;
+    return (end > seq->n_computed) ? end - seq->n_computed : 0;
 }
 
 uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
@@ -69,7 +73,7 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
             (budget == 0) || !bt_sched_seq_has_room(seq)) {
             continue;
         }
-        n_new = chunk_tokens(seq->n_computed, left, budget, tokens_per_block);
+        n_new = chunk_tokens(seq, budget, tokens_per_block);
         if (n_new == 0) {
             break; /* in order: a later, shorter one must not overtake for
                       ever */
@@ -122,8 +126,7 @@ bool bt_sched_plan_inside(const bt_list_t *running,
         if (!bt_sched_seq_has_chunks(seq) || !bt_sched_seq_has_room(seq)) {
             continue;
         }
-        n_new =
-            chunk_tokens(seq->n_computed, left, token_budget, tokens_per_block);
+        n_new = chunk_tokens(seq, token_budget, tokens_per_block);
         if (n_new > 0) {
             *item_p = (bt_sched_item_t){seq, n_new, n_new == left};
         }

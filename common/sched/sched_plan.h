@@ -44,23 +44,26 @@ typedef struct bt_sched_seq {
      *  rows_from .. rows_end - 1. */
     uint32_t rows_from, rows_end;
     /** Positions that it has blocks for; 0: for all that it may compute. Beyond
-     *  them nothing of it is planned. */
+     *  them nothing of it is planned. A whole number of blocks, where it is
+     *  below n_tokens of one with chunks to compute. */
     uint32_t n_room;
     /* Of who computes it, for its slack (sched_order.h). */
     uint64_t deadline_us; /**< by the clock of turn.since_us; 0: none */
     uint64_t whole_us;    /**< that its chunks take, when it came */
 } bt_sched_seq_t;
 
-/** Has it blocks for all known tokens? Else it sits out. */
-static inline bool bt_sched_seq_has_room(const bt_sched_seq_t *seq)
-{
-    return (seq->n_room == 0) || (seq->n_tokens <= seq->n_room);
-}
-
 /** Has it chunks to compute? Else it generates: one token, and drafts. */
 static inline bool bt_sched_seq_has_chunks(const bt_sched_seq_t *seq)
 {
     return seq->n_tokens - seq->n_computed > 1 + seq->n_drafts;
+}
+
+/** Has it blocks to go on with: for all known tokens, or for a chunk of them?
+ *  Else it sits out. */
+static inline bool bt_sched_seq_has_room(const bt_sched_seq_t *seq)
+{
+    return (seq->n_room == 0) || (seq->n_tokens <= seq->n_room) ||
+           (bt_sched_seq_has_chunks(seq) && (seq->n_computed < seq->n_room));
 }
 
 /** One sequence's share of the next iteration. */

@@ -34,8 +34,14 @@
  * steps, whatever the drafter says (I1).
  *
  * A sequence may be submitted with blocks for a part of what it may compute
- * (bt_seq_set_room()). It sits out the iterations for which it has none, until
- * its owner has given it more; a thread that has nothing else sleeps.
+ * (bt_seq_set_room()). Its chunks end there, and it sits out the iterations for
+ * which it has none, until its owner has given it more; a thread that has
+ * nothing else sleeps.
+ *
+ * Of groups of layers with a window (kv_groups.h) it reads, of n tokens that
+ * are computed, nothing before bt_kv_group_first_span(n): once the owner has
+ * seen a CHUNK of n or a TOKEN drawn behind them, those blocks are the owner's
+ * again. Their entries in the table stay as they are.
  *
  * A sequence that left can be submitted again with the tokens that it has by
  * then, with all or some of its K and V or none: it draws what it would have
@@ -136,8 +142,8 @@ typedef struct bt_seq {
     /** When the token was drawn after which that mean counts, by bt_now_us();
      *  0: the first that is drawn here. */
     uint64_t paced_us;
-    bool clear_tail; /**< the places behind n_tokens in the last block
-                          are zeroed, before anything is computed: the
+    bool clear_tail; /**< the places behind n_tokens in the last block are
+                          zeroed, before anything of it is computed: the
                           block goes to somebody else */
     bt_sampling_t sampling;
     const bt_logits_processor_t *processors; /**< n_processors */
@@ -273,10 +279,11 @@ BT_MUST_CHECK bt_status_t bt_engine_submit_group(bt_engine_t *engine,
 
 /**
  * The sequence has blocks for the positions before this one. Owner thread, at
- * any time: before submit for all known tokens at least, afterwards only more,
+ * any time: before submit for some that are not computed, afterwards only more,
  * when the new ones are in its table.
  *
- * @param [in] n_positions  0: for all that it may compute
+ * @param [in] n_positions  a whole number of blocks; 0: for all that it may
+ *                          compute
  */
 static inline void bt_seq_set_room(bt_seq_t *seq, uint32_t n_positions)
 {
@@ -305,7 +312,8 @@ static inline uint32_t bt_seq_layers(const bt_seq_t *seq)
  * sequence: submitted again, it draws from where they were drawn. Of its blocks
  * those from bt_kv_blocks_for(n_computed, tokens_per_block) on have no content
  * that counts any more. The last known token is computed again, so it must not
- * lie in a block that others share.
+ * lie in a block that others share, and what it sees must be there still, of
+ * groups with a window too.
  *
  * @param [in] n  at most n_drawn; at least one token remains
  */

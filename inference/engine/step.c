@@ -98,16 +98,36 @@ static const uint32_t *row_of(const bt_engine_t *engine, const bt_seq_t *seq,
 
 /* What an earlier tenant left there is not for the eyes of whoever gets the
  * block. A whole one: its free places lie scattered over it, and nothing of it
- * is computed yet. */
-static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq)
+ * is computed before the pass that has its first position; before that one it
+ * may not be in the table yet. */
+static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq,
+                       uint32_t n_new)
 {
     const bt_kv_view_t *kv = &engine->config.kv;
-    const uint32_t *row = row_of(engine, seq, seq->sched.n_tokens);
+    const uint32_t n_behind = seq->sched.n_tokens % kv->tokens_per_block;
+    const uint32_t first = seq->sched.n_tokens - n_behind;
+    const uint32_t *row = row_of(engine, seq, first);
 
-    if (seq->clear_tail && (seq->sched.n_tokens % kv->tokens_per_block != 0)) {
-        for (uint32_t g = 0; g < n_groups(engine); g++) {
-            bt_model_clear_block(engine->config.model, kv, row[g]);
-        }
+    if (!seq->clear_tail || (n_behind == 0) ||
+        (first < seq->sched.n_computed) ||
+        (first >= seq->sched.n_computed + n_new)) {
+        return;
+    }
+    for (uint32_t g = 0; g < n_groups(engine); g++) {
+        bt_model_clear_block(engine->config.model, kv, row[g]);
+    }
+}
+
+static void clear_tails(const bt_engine_t *engine, bt_seq_t *seq,
+                        uint32_t n_new)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    clear_tail(engine, seq, n_new);
+    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
+    {
+        clear_tail(engine, seq_at(pos), n_new);
     }
 }
 
@@ -138,9 +158,6 @@ static void look_at_room(bt_seq_t *seq)
 
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     look_at_room(seq);
     seq->sched.whole_us = left_us(engine, &seq->sched);
     seq->sched.turn.slack_us =
@@ -151,11 +168,6 @@ void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
             bt_model_copy_block(engine->config.model, &engine->config.kv,
                                 seq->copy[g].from, seq->copy[g].to);
         }
-    }
-    clear_tail(engine, seq);
-    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
-    {
-        clear_tail(engine, seq_at(pos));
     }
 }
 
@@ -209,7 +221,7 @@ static uint32_t last_draft(const bt_seq_t *seq)
     if (seq->sched.n_room == 0) {
         return n_left;
     }
-    if (!bt_sched_seq_has_room(&seq->sched)) {
+    if (seq->sched.n_tokens > seq->sched.n_room) {
         return 0;
     }
     n_free = seq->sched.n_room - seq->sched.n_tokens;
@@ -341,9 +353,10 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 {
     bt_pass_t *pass = engine->pass;
     const bt_sched_item_t *item = &pass->plan[i];
-    const bt_seq_t *seq = seq_of(item->seq);
+    bt_seq_t *seq = seq_of(item->seq);
     const uint32_t row = pass->n_rows;
 
+    clear_tails(engine, seq, item->n_new);
     pass->seqs[i] = (bt_ragged_seq_t){
         .row = row,
         .n_rows = item->n_new,

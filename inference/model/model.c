@@ -338,45 +338,75 @@ bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,
     return view;
 }
 
+/* Does the layer's group keep what the layer sees? */
+static bt_status_t check_layer(const bt_hparams_t *hp, uint32_t layer,
+                               const bt_kv_group_t *group, char *why,
+                               size_t why_bytes)
+{
+    const uint32_t sees = bt_hparams_attention(hp, layer).window;
+    const uint32_t kept = group->window_tokens;
+
+    if ((kept != 0) && ((sees == 0) || (sees > kept))) {
+        if (sees == 0) {
+            snprintf(why, why_bytes,
+                     "layer %u sees all tokens, and its KV group keeps %u",
+                     layer, kept);
+        } else {
+            snprintf(why, why_bytes,
+                     "layer %u sees %u tokens, and its KV group keeps %u",
+                     layer, sees, kept);
+        }
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
+static bt_status_t check_group(const bt_hparams_t *hp,
+                               const bt_kv_groups_t *groups, uint32_t g,
+                               char *why, size_t why_bytes)
+{
+    const bt_kv_group_t *const group = &groups->group[g];
+
+    if (group->kind != BT_KV_PAGED) {
+        snprintf(why, why_bytes,
+                 "KV group %u keeps a state of fixed size, which no "
+                 "architecture here computes",
+                 g);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((group->shape.n_kv_heads != hp->n_kv_heads) ||
+        (group->shape.head_dim != hp->head_dim)) {
+        snprintf(why, why_bytes,
+                 "KV group %u has %u heads of %u dimensions, the model %u "
+                 "of %u",
+                 g, group->shape.n_kv_heads, group->shape.head_dim,
+                 hp->n_kv_heads, hp->head_dim);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_model_check_groups(const bt_model_t *model,
                                   const bt_kv_groups_t *groups, char *why,
                                   size_t why_bytes)
 {
     const bt_hparams_t *const hp = &model->hp;
+    bt_status_t status = BT_OK;
 
     if (groups->n_layers != hp->n_layers) {
         snprintf(why, why_bytes, "the model has %u layers and its KV %u",
                  hp->n_layers, groups->n_layers);
         return BT_ERR_INVALID_PARAM;
     }
-    for (uint32_t g = 0; g < groups->n; g++) {
-        const bt_kv_group_t *const group = &groups->group[g];
-
-        if (group->kind != BT_KV_PAGED) {
-            snprintf(why, why_bytes,
-                     "KV group %u keeps a state of fixed size, which no "
-                     "architecture here computes",
-                     g);
-            return BT_ERR_UNSUPPORTED;
-        }
-        if (group->window_tokens != 0) {
-            snprintf(why, why_bytes,
-                     "KV group %u keeps a window of %u tokens alone; sequences "
-                     "here keep all",
-                     g, group->window_tokens);
-            return BT_ERR_UNSUPPORTED;
-        }
-        if ((group->shape.n_kv_heads != model->own.n_kv_heads) ||
-            (group->shape.head_dim != hp->head_dim)) {
-            snprintf(why, why_bytes,
-                     "KV group %u has %u heads of %u dimensions, the model %u "
-                     "of %u",
-                     g, group->shape.n_kv_heads, group->shape.head_dim,
-                     model->own.n_kv_heads, hp->head_dim);
-            return BT_ERR_INVALID_PARAM;
-        }
+    for (uint32_t g = 0; (status == BT_OK) && (g < groups->n); g++) {
+        status = check_group(&model->own, groups, g, why, why_bytes);
     }
-    return BT_OK;
+    for (uint32_t i = 0; (status == BT_OK) && (i < hp->n_layers); i++) {
+        status =
+            check_layer(hp, i, &groups->group[bt_kv_place(groups, i).group],
+                        why, why_bytes);
+    }
+    return status;
 }
 
 /* Is this the cache of so many of the model's layers? */

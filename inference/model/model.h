@@ -212,7 +212,8 @@ typedef struct bt_forward {
     /** Out (n_logit_rows): these ids, bt_sampler_best() of the logits; those of
      *  other rows are left alone. Not used without best_only. */
     uint32_t *best_ids;
-    bt_kv_view_t kv; /**< blocks must exist for all positions */
+    /** Blocks must exist for all positions that are written or seen. */
+    bt_kv_view_t kv;
     /** Of the model's layers, bt_model_check_groups(); then of kv the base, the
      *  size of a page and the type count. NULL: all layers are one group, kv's.
      */
@@ -289,8 +290,9 @@ bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,
  *
  * @param [out] why  On failure what stands against it, by name.
  * @retval BT_ERR_INVALID_PARAM  layers, heads or their dimensions are not the
- *                               model's
- * @retval BT_ERR_UNSUPPORTED    a state, a window
+ *                               model's, or a group keeps less than what one of
+ *                               its layers sees
+ * @retval BT_ERR_UNSUPPORTED    a state
  */
 BT_MUST_CHECK bt_status_t bt_model_check_groups(const bt_model_t *model,
                                                 const bt_kv_groups_t *groups,

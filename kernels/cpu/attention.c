@@ -200,15 +200,16 @@ static uint32_t lines_of_heads(const attn_job_t *job, uint32_t part,
 
 /* A sequence that decodes has little to compute on a tile, and its blocks lie
  * anywhere: without this each of them would be waited for. @return lines of the
- * tile that begins at position, of n_heads KV heads from the item's on; 0 where
- * there is enough to compute */
+ * tile that position lies in, from there on, of n_heads KV heads from the
+ * item's on; 0 where there is enough to compute */
 static uint32_t lines_of_tile(const attn_job_t *job, const attn_item_t *item,
                               uint32_t n_heads, uint32_t position,
                               const uint8_t **lines)
 {
     const uint32_t n_positions = positions_of(item);
-    const uint32_t end = (n_positions - position > BT_ATTN_TILE)
-                             ? position + BT_ATTN_TILE
+    const uint32_t left_in_tile = BT_ATTN_TILE - position % BT_ATTN_TILE;
+    const uint32_t end = (n_positions - position > left_in_tile)
+                             ? position + left_in_tile
                              : n_positions;
     const uint32_t t = job->kv->tokens_per_block;
     uint32_t n = 0;
@@ -368,8 +369,10 @@ static void attend(const attn_job_t *job, const attn_item_t *items, uint32_t n,
             n_lines =
                 lines_of_tile(job, &items[0], n, at + BT_ATTN_TILE, lines);
         } else if (next != NULL) {
-            n_lines =
-                lines_of_tile(job, next, n, first_tile_of(job, next), lines);
+            const uint32_t tile = first_tile_of(job, next);
+
+            n_lines = lines_of_tile(job, next, n,
+                                    tile + seen_from(job, next, tile), lines);
         }
         first = 0;
         for (uint32_t h = 0; h < n; h++) {

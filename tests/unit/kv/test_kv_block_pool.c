@@ -62,7 +62,7 @@ static void create_survives_every_failed_allocation(void **state)
     } while (status != BT_OK);
 
     bt_alloc_fail_at(0);
-    assert_int_equal(nth, 5); /* four allocations, then success */
+    assert_int_equal(nth, 6); /* five allocations, then success */
     bt_kv_pool_destroy(pool);
 }
 

@@ -241,7 +241,7 @@ static void what_no_model_here_computes_is_refused_by_name(void **state)
     const bt_tiny_model_t tiny = five_layers(0);
     side_t one = open_side(&tiny, BT_KV_F16, NULL, false);
     static const char *const names[] = {
-        "group 1 keeps a state", "group 0 keeps a window of 64 tokens",
+        "group 1 keeps a state", "layer 0 sees all tokens, and its KV group",
         "group 1 has 1 heads", "dimensions", "5 layers and its KV 4"};
 
     (void)state;
@@ -250,7 +250,7 @@ static void what_no_model_here_computes_is_refused_by_name(void **state)
         bt_kv_group_t *first = &groups.group[0];
         bt_kv_group_t *second = &groups.group[1];
         const bt_status_t want =
-            (i < 2) ? BT_ERR_UNSUPPORTED : BT_ERR_INVALID_PARAM;
+            (i == 0) ? BT_ERR_UNSUPPORTED : BT_ERR_INVALID_PARAM;
         uint32_t token = 3;
         const bt_ragged_seq_t seq = {.n_rows = 1, .blocks = one.table};
         bt_forward_t fwd = {.seqs = &seq,

@@ -318,6 +318,36 @@ static void cut_plans_fit_and_get_on(void **state)
     }
 }
 
+/* Budget 128. The first has blocks for positions below 48 of its 100 and 16 of
+ * them to compute; the second none beyond what it has; the third, which
+ * generates, none for the token that it has; the fourth gets what is left of
+ * the budget. */
+static void chunks_end_where_blocks_do(void **state)
+{
+    uint32_t n_context = 0;
+
+    (void)state;
+    bt_list_init(&running);
+    add(0, 100, 32);
+    add(1, 100, 32);
+    add(2, 49, 48);
+    add(3, 300, 0);
+    seqs[0].n_room = 48;
+    seqs[1].n_room = 32;
+    seqs[2].n_room = 48;
+    assert_int_equal(
+        bt_sched_plan(&running, 128, T, MAX_SEQS, items, &n_context), 2);
+    assert_ptr_equal(items[0].seq, &seqs[0]);
+    assert_int_equal(items[0].n_new, 16);
+    assert_false(items[0].last_chunk);
+    assert_ptr_equal(items[1].seq, &seqs[3]);
+    assert_int_equal(items[1].n_new, 112);
+    assert_int_equal(n_context, 128);
+    for (uint32_t i = 0; i < 4; i++) {
+        seqs[i].n_room = 0;
+    }
+}
+
 /* Under way: a chunk of the prompt of 300. Budget 64. */
 static void
 who_goes_before_all_that_is_under_way_is_planned_inside(void **state)
@@ -334,8 +364,13 @@ who_goes_before_all_that_is_under_way_is_planned_inside(void **state)
     add_with(2, 21, 20, 1); /* before it, but it has no chunk */
     assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
     add_with(3, 40, 0, 1);
-    seqs[3].n_room = 32; /* it sits out */
+    seqs[3].n_room = 32; /* of 40: a chunk, down to there */
+    assert_true(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    assert_int_equal(item.n_new, 32);
+    assert_false(item.last_chunk);
+    seqs[3].n_computed = 32; /* it sits out */
     assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    seqs[3].n_computed = 0;
     seqs[3].n_room = 0;
     assert_true(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
     assert_ptr_equal(item.seq, &seqs[3]);
@@ -365,6 +400,7 @@ int main(void)
         BT_TEST(a_full_batch_does_not_starve_the_context_phase),
         BT_TEST(every_token_is_computed_exactly_once),
         BT_TEST(drafts_are_computed_with_their_step),
+        BT_TEST(chunks_end_where_blocks_do),
         BT_TEST(who_goes_before_all_that_is_under_way_is_planned_inside),
         BT_TEST(a_plan_is_cut_to_the_rows_there_is_room_for),
         BT_TEST(cut_plans_fit_and_get_on),

@@ -152,6 +152,8 @@ extern struct sim {
     bool lend_prompts; /* followers come without tokens */
     bt_wants_t wants;  /* of the next requests */
     uint32_t n_groups; /* of layers, layer i in group i % n_groups */
+    uint32_t window;   /* tokens that all groups but the first see, or the only
+                          one; 0: all */
     bt_kvt_mem_net_t *net;
     sim_node_t nodes[SIM_MAX_NODES];
     uint32_t n_nodes;
@@ -246,6 +248,8 @@ uint32_t sim_n_free(const sim_node_t *node);
 /** Node 0 prefills, nodes 1 .. n_decode decode; all know each other. */
 void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
               bt_kvt_path_t path);
+/** Worlds that are opened from now on are of models with a window. */
+void sim_set_window(uint32_t tokens);
 /** The same of a model whose layers are in groups. */
 void sim_open_groups(uint32_t n_groups, uint32_t n_decode, uint32_t p_blocks,
                      uint32_t d_blocks, bt_kvt_path_t path);

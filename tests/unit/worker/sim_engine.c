@@ -108,18 +108,35 @@ static uint8_t *sim_slot(const sim_node_t *node, const bt_seq_t *seq,
            (size_t)(place.index * SIM_T + pos % SIM_T) * SIM_LAYER_SLOT;
 }
 
+/* Does anybody from position n on see this one in this layer? */
+static bool sim_sees(const sim_node_t *node, uint32_t layer, uint32_t n,
+                     uint32_t pos)
+{
+    const bt_kv_groups_t *groups = &node->w.groups;
+    const uint32_t window =
+        groups->group[bt_kv_place(groups, layer).group].window_tokens;
+
+    return (window == 0) || (pos + window > n);
+}
+
 /* The first layers of all known positions and n_new more. */
 static void sim_layers(sim_node_t *node, const bt_seq_t *seq, uint32_t n_new,
                        uint32_t n_layers)
 {
     uint64_t hash = 1;
 
+    assert_true((seq->sched.n_room == 0) ||
+                (seq->sched.n_computed + n_new <= seq->sched.n_room));
     for (uint32_t pos = 0; pos < seq->sched.n_computed + n_new; pos++) {
         hash = sim_mix(hash, seq->tokens[pos]);
         for (uint32_t i = 0; i < n_layers; i++) {
             const uint64_t values[] = {hash, sim_mix(hash, i)};
-            uint8_t *slot = sim_slot(node, seq, i, pos);
+            uint8_t *slot;
 
+            if (!sim_sees(node, i, seq->sched.n_computed, pos)) {
+                continue;
+            }
+            slot = sim_slot(node, seq, i, pos);
             if (pos < seq->sched.n_computed) {
                 assert_memory_equal(slot, values, SIM_LAYER_SLOT);
             } else {
@@ -280,18 +297,27 @@ static uint64_t sim_slack(const sim_node_t *node, const bt_sched_seq_t *seq)
     return bt_sched_slack_us(node->w.order, &work);
 }
 
-static void sim_take_in(sim_node_t *node, bt_list_t *link)
+/* The last block, before anything of it is computed. */
+static void sim_clear_tail(sim_node_t *node, const bt_seq_t *seq,
+                           uint32_t n_new)
 {
-    bt_seq_t *seq = sim_seq_of(link);
+    const uint32_t n = node->w.groups.n;
+    const uint32_t span = seq->sched.n_tokens / SIM_T;
+    const uint32_t *row = seq->blocks + (size_t)span * n;
 
-    if (seq->clear_tail && (seq->sched.n_tokens % SIM_T != 0)) {
-        const uint32_t n = node->w.groups.n;
-        const uint32_t *row = seq->blocks + seq->sched.n_tokens / SIM_T * n;
-
+    if (seq->clear_tail && (seq->sched.n_tokens % SIM_T != 0) &&
+        (span * SIM_T >= seq->sched.n_computed) &&
+        (span * SIM_T < seq->sched.n_computed + n_new)) {
         for (uint32_t g = 0; g < n; g++) {
             memset(sim_block(node, row[g]), 0, node->w.block_bytes);
         }
     }
+}
+
+static void sim_take_in(sim_node_t *node, bt_list_t *link)
+{
+    bt_seq_t *seq = sim_seq_of(link);
+
     bt_list_remove(link);
     if (node->orders_prompts) {
         seq->sched.turn.slack_us = sim_slack(node, &seq->sched);
@@ -332,6 +358,10 @@ static void sim_begin(sim_node_t *node)
     engine->n_planned =
         bt_sched_plan(&engine->running, SIM_BUDGET, SIM_T, SIM_MAX_SEQS,
                       engine->plan, &engine->next->report.n_context_tokens);
+    for (uint32_t i = 0; i < engine->n_planned; i++) {
+        sim_clear_tail(node, sim_seq_of(&engine->plan[i].seq->turn.link),
+                       engine->plan[i].n_new);
+    }
 }
 
 /* @return true when somebody waits for them */

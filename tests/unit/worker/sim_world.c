@@ -15,9 +15,16 @@
 #include "worker/job.h"
 #include "worker/loop.h"
 #include "worker/route.h"
+#include "worker/slide.h"
 
 struct sim sim;
 static unsigned long lines_before;
+static uint32_t next_window;
+
+void sim_set_window(uint32_t tokens)
+{
+    next_window = tokens;
+}
 
 static unsigned long lines_now(void)
 {
@@ -58,6 +65,9 @@ static void sim_groups(bt_kv_groups_t *groups)
                                         .tokens_per_block = SIM_T,
                                         .head_dim = 2,
                                         .elem_bytes = 2};
+        if ((g > 0) || (sim.n_groups == 1)) {
+            list[g].window_tokens = sim.window;
+        }
     }
     for (uint32_t i = 0; i < SIM_LAYERS; i++) {
         group_of[i] = (uint8_t)(i % sim.n_groups);
@@ -103,6 +113,10 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     w->context_tokens = SIM_CONTEXT;
     w->tokens_per_block = SIM_T;
     sim_groups(&w->groups);
+    if (sim.window != 0) { /* so that two chunks leave some out of a window */
+        node->config.chunk_tokens = SIM_BUDGET;
+    }
+    bt_slide_open(w);
     w->block_bytes = w->groups.page_bytes;
     w->kv_layout = bt_kv_groups_identity(&w->groups, 1, 3);
     w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
@@ -177,6 +191,7 @@ static void sim_begin(uint32_t n_groups)
 {
     memset(&sim, 0, sizeof(sim));
     sim.n_groups = n_groups;
+    sim.window = next_window;
     sim.now_ns = 1000000000u;
     assert_int_equal(bt_kvt_mem_net_create(&sim.net), BT_OK);
     assert_int_equal(bt_wire_decoder_create(&sim.decoder), BT_OK);
@@ -430,6 +445,7 @@ void sim_check_empty(void)
         assert_int_equal(w->n_jobs, 0);
         assert_int_equal(w->n_in_engine, 0);
         assert_int_equal(sim_n_free(&sim.nodes[i]), w->n_blocks);
+        assert_int_equal(bt_kv_pool_n_set_aside(w->pool), 0);
         assert_int_equal(w->admit.waiting_blocks, 0);
         assert_int_equal(w->admit.leased_blocks, 0);
         assert_int_equal(w->admit.leased_seats, 0);

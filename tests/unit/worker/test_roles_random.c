@@ -26,7 +26,7 @@ static uint64_t rng;
 static bool ever_stopped; /* in this life */
 static bool is_mixed;     /* of workers of both roles */
 static bool grows;        /* sequences hold what they have, some are paused */
-static uint64_t n_pauses, n_resumes, n_recomputed;
+static uint64_t n_pauses, n_resumes, n_recomputed, n_slid;
 static uint32_t n_sat_out;
 static uint32_t n_requests, n_answered, n_reused, n_parties, n_shared_batches;
 
@@ -310,6 +310,7 @@ static void one_life(uint32_t seed)
     static const uint32_t roles[] = {BT_ROLES_BOTH, BT_ROLES_BOTH,
                                      BT_ROLES_BOTH};
     const uint32_t n_groups = groups[seed % 4];
+    const uint32_t window = (seed / 4 % 2 == 0) ? 0 : 2 + seed / 8 % 16;
     uint32_t stopped = 0;
     uint32_t p_blocks;
     uint32_t d_blocks;
@@ -321,6 +322,7 @@ static void one_life(uint32_t seed)
     p_blocks = 8 + below(30);
     d_blocks = grows ? 14 + below(8) : 16 + below(30);
     path = chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK;
+    sim_set_window(window);
     if (is_mixed) {
         sim_open_mixed(n_groups, 3, roles, d_blocks * n_groups, path);
     } else {
@@ -365,6 +367,7 @@ static void one_life(uint32_t seed)
     }
     for (uint32_t i = 0; i < sim.n_nodes; i++) {
         n_reused += sim.nodes[i].w.n_blocks_reused;
+        n_slid += sim.nodes[i].w.n_blocks_slid;
         n_pauses += sim.nodes[i].w.n_pauses;
         n_resumes += sim.nodes[i].w.n_resumes;
         n_recomputed += sim.nodes[i].w.tokens_recomputed;
@@ -387,7 +390,7 @@ static void all_lives(void)
 
     n_requests = n_answered = n_reused = n_parties = n_sat_out = 0;
     n_shared_batches = 0;
-    n_pauses = n_resumes = n_recomputed = 0;
+    n_pauses = n_resumes = n_recomputed = n_slid = 0;
     sim_expect_failures(); /* they are what this is about: each is logged */
     bt_log_init("sim", (only != 0) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_ERROR);
     for (uint32_t i = 0; i < ((only != 0) ? 1 : n); i++) {
@@ -404,7 +407,10 @@ static void all_lives(void)
                   "%u iterations sat out\n",
                   (unsigned long long)n_pauses, (unsigned long long)n_resumes,
                   (unsigned long long)n_recomputed, n_sat_out);
+    print_message("%llu blocks slid out of windows\n",
+                  (unsigned long long)n_slid);
     assert_true((only != 0) || (n_reused > 0));
+    assert_true((only != 0) || (n_slid > 0));
     assert_true((only != 0) || (n_shared_batches > 0));
     assert_true((only != 0) || (grows == (n_resumes > 0)));
     assert_true(n_resumes <= n_pauses);

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/slide.h"
+
+#include "common/kv/kv_layout.h"
+#include "worker/job.h"
+
+void bt_slide_open(bt_worker_t *w)
+{
+    w->n_whole = bt_kv_groups_n_whole(&w->groups);
+    w->window_tokens = 0;
+    for (uint32_t g = 0; g < w->groups.n; g++) {
+        const uint32_t window = w->groups.group[g].window_tokens;
+
+        w->window_tokens =
+            (window > w->window_tokens) ? window : w->window_tokens;
+    }
+}
+
+/* An iteration that is under way, and the next one. */
+static uint32_t ahead_of(const bt_worker_t *w, bool computes_chunks)
+{
+    return 2 *
+           (computes_chunks ? bt_worker_most_chunk(w) : w->pause.ahead_tokens);
+}
+
+bt_kv_reach_t bt_slide_reach(const bt_worker_t *w, const bt_job_t *job,
+                             uint32_t n_spans)
+{
+    return (bt_kv_reach_t){
+        .n_spans = n_spans,
+        .n_most = job->grower.n_most,
+        .ahead_tokens = ahead_of(w, job->claim.want != BT_SCHED_LEASE),
+    };
+}
+
+uint64_t bt_slide_most_blocks(const bt_worker_t *w, bt_sched_want_t want,
+                              uint32_t n_most)
+{
+    /* One that is paused computes chunks when it comes back. */
+    const bool computes_chunks = (want != BT_SCHED_LEASE) || w->pause.is_on;
+    const bt_kv_reach_t reach = {
+        .n_spans = n_most,
+        .n_most = n_most,
+        .ahead_tokens = ahead_of(w, computes_chunks),
+    };
+
+    return bt_kv_reach_blocks(&w->groups, &reach);
+}
+
+/* Of what it came with: tokens before n are computed. */
+static void offer(bt_worker_t *w, bt_job_t *job, uint32_t n)
+{
+    const uint32_t n_tokens = (n < job->n_tokens) ? n : job->n_tokens;
+
+    if (n_tokens / w->tokens_per_block > job->n_offered) {
+        bt_worker_job_remember(w, job, n_tokens);
+        job->n_offered = n_tokens / w->tokens_per_block;
+    }
+}
+
+static void slide(bt_worker_t *w, bt_job_t *job, uint32_t n, bool is_chunk)
+{
+    bt_kv_reach_t reach = bt_slide_reach(w, job, job->grower.n_held);
+
+    job->n_passed = n;
+    if (!job->has_blocks || job->is_open ||
+        !bt_kv_hold_passes(&w->groups, &job->hold, n)) {
+        return;
+    }
+    offer(w, job, n);
+    w->n_blocks_slid +=
+        bt_kv_hold_pass(&w->groups, w->pool, &job->hold, job->block_ids, n);
+    reach.ahead_tokens = ahead_of(w, is_chunk);
+    if (bt_job_reach(w, job, &reach) != BT_OK) { /* cannot: it let go of some */
+        bt_worker_job_fail(w, job, BT_ERR_NO_BLOCKS, "compute",
+                           "there is no block for what its window slides to");
+        return;
+    }
+    bt_engine_wake(w->engine); /* it may have sat out */
+}
+
+void bt_slide_on_item(bt_worker_t *w, bt_job_t *job,
+                      const bt_report_item_t *item)
+{
+    if (w->n_whole == w->groups.n) { /* nothing slides */
+        return;
+    }
+    switch (item->kind) {
+    case BT_REPORT_CHUNK:
+        slide(w, job, item->n_computed, true);
+        break;
+    case BT_REPORT_TOKEN: /* all before it are computed */
+        slide(w, job, job->seq.n_prompt + item->index, false);
+        break;
+    case BT_REPORT_LEFT:
+        break;
+    }
+}
+
+void bt_slide_on_closed(bt_worker_t *w, bt_job_t *job)
+{
+    job->is_open = false;
+    if (job->in_engine) {
+        slide(w, job, job->n_passed, false);
+    }
+}
