@@ -37,7 +37,7 @@ int bt_follow_run(bt_worker_t *w, bt_start_t *s)
     s->gguf = NULL;
     kv = bt_start_kv_view(w, s);
     BT_LOG_INFO("ready: rank %u of %u", s->team.rank, s->team.size);
-    status = bt_model_follow(w->model, &kv, &w->groups);
+    status = bt_model_follow(w->model, &kv, &w->own_groups);
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);
     bt_free(w->kv_base);

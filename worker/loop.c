@@ -19,6 +19,7 @@
 #include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/rows.h"
+#include "worker/senders.h"
 #include "worker/slide.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
@@ -202,6 +203,12 @@ static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
             BT_LOG_ERROR("no KV can come from %s: %s", peer->name,
                          bt_status_str(status));
         }
+    }
+    bt_plane_admit(w->plane, peer->ranks, peer->n_ranks);
+    if (bt_senders_add(w, peer->instance,
+                       (bt_kv_split_t){.tp = peer->tp, .pp = peer->pp}) !=
+        BT_OK) {
+        BT_LOG_ERROR("no memory for another prefill worker");
     }
 }
 
@@ -710,11 +717,26 @@ static void take_kvt(bt_worker_t *w, bool *busy_p)
 
     *busy_p = bt_kvt_progress(w->kvt, bt_now_ms(), COPY_BUDGET_BYTES);
     while (bt_kvt_poll(w->kvt, &event)) {
-        for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
-            if (((w->ops[i]->events >> event.type) & 1u) != 0) {
-                w->ops[i]->on_kvt(w, &event);
-            }
+        bt_plane_take_kvt(w->plane, &event);
+    }
+}
+
+void bt_worker_on_plane(void *ctx, const bt_plane_event_t *event)
+{
+    bt_worker_t *w = ctx;
+
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if (((w->ops[i]->events >> event->type) & 1u) != 0) {
+            w->ops[i]->on_plane(w, event);
         }
+    }
+}
+
+static void take_ranks(bt_worker_t *w)
+{
+    if (!bt_plane_take_ranks(w->plane)) {
+        BT_LOG_ERROR("a rank of this instance is lost: so is it");
+        w->failed = true;
     }
 }
 
@@ -725,6 +747,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     take_rpc(w);
     take_reports(w);
     take_kvt(w, busy_p);
+    take_ranks(w);
     bt_worker_admit(w);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         if (w->ops[i]->advance != NULL) {

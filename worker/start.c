@@ -23,7 +23,7 @@
 #include "worker/job.h"
 #include "worker/loop.h"
 #include "worker/pause.h"
-#include "worker/route.h"
+#include "worker/senders.h"
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
 
@@ -174,8 +174,9 @@ static void close_all(bt_worker_t *w)
     w->n_links = 0;
     bt_rpc_close(w->rpc);
     bt_start_pool_close(w);
-    bt_routes_fini(w);
+    bt_senders_fini(w);
     bt_kv_groups_fini(&w->groups);
+    bt_kv_groups_fini(&w->own_groups);
     if (w->model != NULL) {
         bt_model_end_ranks(w->model);
     }
@@ -223,7 +224,7 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     w->start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
     bt_sched_cost_init(&w->cost);
-    bt_routes_init(w);
+    bt_senders_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
     return w;
 }

@@ -58,7 +58,11 @@ static bool find_decode_order(bt_worker_t *w)
 static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
 {
     uint32_t *windows = bt_calloc(s->hp.n_layers, sizeof(*windows));
+    bt_kv_shape_t own = s->shape;
     bt_status_t status;
+
+    own.n_kv_heads =
+        bt_share_of(s->hp.n_kv_heads, 1, s->team.rank, s->team.size).n;
 
     if (windows == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -68,6 +72,10 @@ static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
     }
     status =
         bt_kv_groups_plan(&s->shape, windows, w->context_tokens, &w->groups);
+    if (status == BT_OK) {
+        status =
+            bt_kv_groups_plan(&own, windows, w->context_tokens, &w->own_groups);
+    }
     bt_free(windows);
     if (status == BT_OK) {
         bt_slide_open(w);
@@ -103,14 +111,13 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     info = bt_kv_type_info(s->kv_type);
     s->shape = (bt_kv_shape_t){
         .n_layers = s->hp.n_layers,
-        .n_kv_heads =
-            bt_share_of(s->hp.n_kv_heads, 1, s->team.rank, s->team.size).n,
+        .n_kv_heads = s->hp.n_kv_heads,
         .tokens_per_block = config->tokens_per_block,
         .head_dim = s->hp.head_dim,
         .elem_bytes = info->elem_bytes,
         .scale_bytes = info->scale_bytes,
     };
-    w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
+    w->split = (bt_kv_split_t){.tp = s->team.size, .pp = 1};
     w->n_layers = s->shape.n_layers;
     status = plan_groups(w, s);
     if (status != BT_OK) {
@@ -118,8 +125,8 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
                      config->tokens_per_block, bt_status_str(status));
         return status;
     }
-    w->block_bytes = w->groups.page_bytes;
-    w->layer_bytes = bt_kv_groups_layer_bytes(&w->groups);
+    w->block_bytes = w->own_groups.page_bytes;
+    w->layer_bytes = bt_kv_groups_layer_bytes(&w->own_groups);
     return BT_OK;
 }
 
@@ -243,7 +250,7 @@ bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)
         .block_bytes = w->block_bytes,
         .type = s->kv_type,
         .n_layers = s->hp.n_layers,
-        .n_kv_heads = s->shape.n_kv_heads,
+        .n_kv_heads = w->own_groups.group[0].shape.n_kv_heads,
         .head_dim = s->hp.head_dim,
         .tokens_per_block = w->tokens_per_block,
     };
@@ -303,7 +310,7 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
     const bt_engine_config_t config = {
         .model = w->model,
         .kv = bt_start_kv_view(w, s),
-        .groups = &w->groups,
+        .groups = &w->own_groups,
         .max_seqs = w->max_seqs,
         .token_budget = bt_worker_most_chunk(w),
         .tunes_chunks = w->config->chunk_tokens == 0,
@@ -321,7 +328,8 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
     bt_status_t status = check_kv(w, s);
 
     if (status == BT_OK) {
-        status = bt_model_check_groups(w->model, &w->groups, why, sizeof(why));
+        status =
+            bt_model_check_groups(w->model, &w->own_groups, why, sizeof(why));
         if (status != BT_OK) {
             BT_LOG_ERROR("model %s: %s", w->config->model, why);
         }

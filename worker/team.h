@@ -25,6 +25,7 @@
 
 #include "common/base/status.h"
 #include "common/coll/coll_shm.h"
+#include "worker/rank_link.h"
 
 #define BT_TEAM_MAX 16u
 
@@ -39,6 +40,8 @@ typedef struct bt_team {
     uint32_t n_started;
     pthread_t watcher;
     bool is_watched;
+    /** Rank 0: to ranks 1 …; another rank: links[0] to rank 0. */
+    bt_rank_link_t *links;
     _Atomic bool ends; /**< children may end now */
 } bt_team_t;
 
