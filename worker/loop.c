@@ -21,8 +21,10 @@
 #include "worker/rows.h"
 #include "worker/senders.h"
 #include "worker/slide.h"
+#include "worker/team.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
+#define OWN_FDS           5u         /* that it waits for */
 #define WARM_MS           1          /* idle before more of the pool is taken */
 #define STEP_MS           2000       /* at the end, for the step under way */
 #define COPY_BUDGET_BYTES (4u << 20) /* between two looks at the inboxes */
@@ -687,13 +689,14 @@ static void take_signals(bt_worker_t *w, int signal_fd)
 /* Sleep until something happens, unless something already has. */
 static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
 {
-    struct pollfd fds[] = {
+    struct pollfd fds[OWN_FDS + BT_TEAM_MAX] = {
         {.fd = bt_rpc_fd(w->rpc), .events = POLLIN},
         {.fd = bt_kvt_fd(w->kvt), .events = POLLIN},
         {.fd = bt_engine_fd(w->engine), .events = POLLIN},
         {.fd = signal_fd, .events = POLLIN},
         {.fd = w->hangup_fd, .events = POLLIN},
     };
+    const uint32_t n_ranks = bt_plane_n_links(w->plane);
     const bool warming = w->pool_is_cold && (w->n_jobs == 0) && !w->draining;
     int timeout_ms = (w->poll_ms != 0) ? (int)w->poll_ms : POLL_MS;
 
@@ -704,7 +707,11 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
         !bt_engine_sleep_prepare(w->engine)) {
         timeout_ms = 0;
     }
-    if ((poll(fds, BT_ARRAY_LEN(fds), timeout_ms) == 0) && warming &&
+    for (uint32_t i = 0; i < n_ranks; i++) {
+        fds[OWN_FDS + i] = (struct pollfd){.fd = bt_plane_link_fd(w->plane, i),
+                                           .events = POLLIN};
+    }
+    if ((poll(fds, OWN_FDS + n_ranks, timeout_ms) == 0) && warming &&
         (timeout_ms != 0)) {
         w->pool_is_cold = bt_kvt_pool_warm(w->kvt);
     }

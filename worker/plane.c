@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/plane.h"
 
+#include <poll.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -13,7 +14,8 @@ struct bt_plane {
     bt_list_t ins, outs, peers;
     uint64_t last_id; /* of peers and transfers */
     bt_strbuf_t frame;
-    bt_wire_window_t *windows; /* scratch: of one call */
+    bt_wire_window_t *windows;                  /* scratch: of one call */
+    bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS]; /* owned; NULL: none yet */
 };
 
 /* Ranks 1 … as bits: rank r is bit r. */
@@ -640,6 +642,18 @@ static void take_event(bt_plane_t *plane, uint32_t rank, uint64_t id,
     }
 }
 
+static void take_export(bt_plane_t *plane, uint32_t rank,
+                        bt_rank_reader_t *reader)
+{
+    bt_wire_rank_t ranks[BT_WIRE_MAX_RANKS];
+
+    if ((plane->exports[rank] != NULL) ||
+        (bt_plane_read_ranks(reader, ranks) != 1) ||
+        (bt_wire_ranks_copy(ranks, 1, &plane->exports[rank]) != BT_OK)) {
+        BT_LOG_WARN("rank %u says wrongly where its pool is", rank);
+    }
+}
+
 static void take_frame(bt_plane_t *plane, uint32_t rank,
                        const bt_rank_frame_t *frame)
 {
@@ -648,6 +662,9 @@ static void take_frame(bt_plane_t *plane, uint32_t rank,
     bt_plane_in_t *in;
 
     switch (frame->kind) {
+    case BT_RANK_EXPORT:
+        take_export(plane, rank, &reader);
+        break;
     case BT_RANK_OPENED:
         in = find_in(plane, frame->id);
         if (in != NULL) {
@@ -679,6 +696,34 @@ bool bt_plane_take_ranks(bt_plane_t *plane)
         }
     }
     return true;
+}
+
+bt_status_t bt_plane_await_export(bt_plane_t *plane, uint32_t rank,
+                                  bt_wire_rank_t *rank_p)
+{
+    struct pollfd fd = {.fd = plane->config.links[rank - 1].fd,
+                        .events = POLLIN};
+
+    while (plane->exports[rank] == NULL) {
+        if (!bt_plane_take_ranks(plane)) {
+            return BT_ERR_PEER_LOST;
+        }
+        if (plane->exports[rank] == NULL) {
+            (void)poll(&fd, 1, -1);
+        }
+    }
+    *rank_p = *plane->exports[rank];
+    return BT_OK;
+}
+
+uint32_t bt_plane_n_links(const bt_plane_t *plane)
+{
+    return plane->config.n_others;
+}
+
+int bt_plane_link_fd(const bt_plane_t *plane, uint32_t i)
+{
+    return plane->config.links[i].fd;
 }
 
 void bt_plane_admit(bt_plane_t *plane, const bt_wire_rank_t *ranks,
@@ -733,6 +778,9 @@ void bt_plane_close(bt_plane_t *plane)
     BT_LIST_FOR_EACH(pos, tmp, &plane->peers)
     {
         bt_plane_disconnect(BT_CONTAINER_OF(pos, bt_plane_peer_t, link));
+    }
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        bt_free(plane->exports[r]);
     }
     bt_strbuf_fini(&plane->frame);
     bt_free(plane->windows);

@@ -60,11 +60,24 @@ BT_MUST_CHECK bt_status_t bt_plane_open(const bt_plane_config_t *config,
 /** Before the kvt is closed. NULL is allowed. */
 void bt_plane_close(bt_plane_t *plane);
 
+/**
+ * What others need to send to a rank, which it says once, when it has its pool:
+ * wait for it.
+ * @param [out] rank_p  Its blob is good as long as the plane.
+ * @retval BT_ERR_PEER_LOST  it ended
+ */
+BT_MUST_CHECK bt_status_t bt_plane_await_export(bt_plane_t *plane,
+                                                uint32_t rank,
+                                                bt_wire_rank_t *rank_p);
 /** Of this rank's kvt; calls on_event(). */
 void bt_plane_take_kvt(bt_plane_t *plane, const bt_kvt_event_t *event);
 /** What the other ranks say. @return false: one of them is lost, and so is the
  *  instance */
 bool bt_plane_take_ranks(bt_plane_t *plane);
+
+/** To wait for: links to other ranks. */
+uint32_t bt_plane_n_links(const bt_plane_t *plane);
+int bt_plane_link_fd(const bt_plane_t *plane, uint32_t i);
 
 /** These ranks of a sender may connect to ours. */
 void bt_plane_admit(bt_plane_t *plane, const bt_wire_rank_t *ranks,

@@ -99,6 +99,9 @@ void bt_start_pool_close(bt_worker_t *w);
 
 /* start_links.c */
 
+/** The cluster key, where the options name a file. */
+BT_MUST_CHECK bt_status_t bt_start_key_read(const bt_worker_t *w,
+                                            bt_start_t *s);
 /** The router's address and the cluster key: from the launcher's MPI world, or
  *  from the options. Collective in a world with routers.
  *  @retval BT_ERR_INVALID_PARAM  neither says one

@@ -166,11 +166,13 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
     return config;
 }
 
-/* The least that a rank has room for: blocks have the same ids at all. */
+/* The least that a rank has room for, for blocks have the same ids at all; and
+ * whose ranks they are. */
 static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_collectives_t *const coll = bt_team_collectives(&s->team);
     uint32_t all[BT_TEAM_MAX];
+    uint64_t instance = w->instance;
     bt_status_t status;
 
     if (coll == NULL) {
@@ -178,6 +180,9 @@ static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
     }
     status =
         coll->all_gather(coll->ctx, &w->n_blocks, all, sizeof(w->n_blocks));
+    if (status == BT_OK) {
+        status = coll->broadcast(coll->ctx, &instance, sizeof(instance), 0);
+    }
     if (status != BT_OK) {
         BT_LOG_ERROR("the ranks do not come together: %s",
                      bt_status_str(status));
@@ -186,6 +191,7 @@ static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
     for (uint32_t r = 0; r < s->team.size; r++) {
         w->n_blocks = (all[r] < w->n_blocks) ? all[r] : w->n_blocks;
     }
+    w->instance = bt_lanes_instance(instance, s->team.rank);
     return BT_OK;
 }
 

@@ -133,6 +133,9 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         return status;
     }
     w->pool_is_cold = w->kv_memory == NULL;
+    if (s->team.rank > 0) {
+        return BT_OK; /* rank 0 says which blocks */
+    }
     status = bt_kv_pool_create(w->n_blocks, &w->pool);
     if ((status == BT_OK) && (strcmp(w->config->prefix_cache, "on") == 0)) {
         uint64_t seed;

@@ -10,15 +10,19 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 
-#define ENV        "BATON_TEAM" /* rank, size, descriptor of the segment */
+#define ENV        "BATON_TEAM" /* rank, size, segment, link to rank 0 */
 #define SLOT_BYTES (1u << 20)
+#define SEGMENT_FD 1000 /* of a child: above what is open here */
+#define LINK_FD    1001
 #define WAIT_MS    2000 /* for children that were told to end */
 #define LOOK_MS    100  /* so long after bt_team_t.ends the watcher sees it */
 
@@ -53,10 +57,12 @@ static bt_status_t find_place(bt_team_t *team)
     unsigned rank = 0;
     unsigned size = 0;
     int fd = -1;
+    int link = -1;
     bt_status_t status;
 
-    if ((sscanf(getenv(ENV), "%u %u %d", &rank, &size, &fd) != 3) ||
-        (rank == 0) || (rank >= size) || (size > BT_TEAM_MAX) || (fd < 3)) {
+    if ((sscanf(getenv(ENV), "%u %u %d %d", &rank, &size, &fd, &link) != 4) ||
+        (rank == 0) || (rank >= size) || (size > BT_TEAM_MAX) || (fd < 3) ||
+        (link < 3)) {
         BT_LOG_ERROR(ENV " is for rank 0 to set, and makes no sense");
         return BT_ERR_INVALID_PARAM;
     }
@@ -65,21 +71,28 @@ static bt_status_t find_place(bt_team_t *team)
     status = map(team, fd);
     close(fd);
     unsetenv(ENV);
+    (void)fcntl(link, F_SETFD, FD_CLOEXEC);
+    team->links = bt_calloc(1, sizeof(*team->links));
+    if (team->links == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_rank_link_init(&team->links[0], link);
     return status;
 }
 
 /* ---- rank 0 ---- */
 
 /* After fork(): nothing but system calls. */
-static void become(char **argv, char **env, int fd, pid_t parent)
+static void become(char **argv, char **env, int fd, int link, pid_t parent)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) { /* it died before that */
         _exit(BT_EXIT_FAILURE);
     }
-    (void)syscall(SYS_close_range, 3, fd - 1, 0);
-    (void)syscall(SYS_close_range, fd + 1, ~0u, 0);
-    (void)fcntl(fd, F_SETFD, 0);
+    (void)dup2(fd, SEGMENT_FD);
+    (void)dup2(link, LINK_FD);
+    (void)syscall(SYS_close_range, 3, SEGMENT_FD - 1, 0);
+    (void)syscall(SYS_close_range, LINK_FD + 1, ~0u, 0);
     execve("/proc/self/exe", argv, env);
     _exit(BT_EXIT_FAILURE);
 }
@@ -106,19 +119,28 @@ static bt_status_t start_child(bt_team_t *team, uint32_t rank, int fd,
 {
     const pid_t self = getpid();
     char place[64];
+    int ends[2];
     char **env;
     pid_t pid;
 
-    snprintf(place, sizeof(place), ENV "=%u %u %d", rank, team->size, fd);
+    snprintf(place, sizeof(place), ENV "=%u %u %d %d", rank, team->size,
+             SEGMENT_FD, LINK_FD);
     env = env_of(place);
     if (env == NULL) {
         return BT_ERR_NO_MEMORY;
     }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        BT_LOG_ERROR("rank %u cannot be spoken to: %m", rank);
+        free(env);
+        return BT_ERR_IO;
+    }
+    bt_rank_link_init(&team->links[rank - 1], ends[0]);
     pid = fork();
     if (pid == 0) {
-        become(argv, env, fd, self);
+        become(argv, env, fd, ends[1], self);
     }
     free(env);
+    close(ends[1]);
     if (pid < 0) {
         BT_LOG_ERROR("rank %u cannot be started: %m", rank);
         return BT_ERR_IO;
@@ -160,8 +182,11 @@ static bt_status_t start_all(bt_team_t *team, char **argv)
     const int fd = memfd_create("baton-ranks", MFD_CLOEXEC);
     bt_status_t status = BT_OK;
 
-    if ((fd < 0) || (ftruncate(fd, (off_t)bt_coll_shm_bytes(
-                                       team->size, SLOT_BYTES)) != 0)) {
+    team->links = bt_calloc(team->size - 1, sizeof(*team->links));
+    if (team->links == NULL) {
+        status = BT_ERR_NO_MEMORY;
+    } else if ((fd < 0) || (ftruncate(fd, (off_t)bt_coll_shm_bytes(
+                                              team->size, SLOT_BYTES)) != 0)) {
         BT_LOG_ERROR("memory that ranks share: %m");
         status = BT_ERR_NO_MEMORY;
     }
@@ -223,6 +248,11 @@ static void end_child(bt_team_t *team, uint32_t rank)
     }
 }
 
+static uint32_t n_links(const bt_team_t *team)
+{
+    return (team->links == NULL) ? 0 : (team->rank > 0) ? 1 : team->n_started;
+}
+
 void bt_team_close(bt_team_t *team)
 {
     atomic_store(&team->ends, true);
@@ -235,6 +265,10 @@ void bt_team_close(bt_team_t *team)
     for (uint32_t r = 1; (team->rank == 0) && (r < BT_TEAM_MAX); r++) {
         end_child(team, r);
     }
+    for (uint32_t i = 0; i < n_links(team); i++) {
+        bt_rank_link_fini(&team->links[i]);
+    }
+    bt_free(team->links);
     bt_coll_shm_close(team->shm);
     if (team->segment != NULL) {
         (void)munmap(team->segment, team->segment_bytes);
