@@ -489,8 +489,11 @@ static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
                             uint32_t n_layers)
 {
-    if ((fwd->on_layers != NULL) && !model->be->caps->runs_ahead) {
-        fwd->on_layers(fwd->on_layers_ctx, n_layers);
+    /* Another rank may be as far behind as the last sum: the layer before. */
+    const uint32_t n = (model->ranks == NULL) ? n_layers : n_layers - 1;
+
+    if ((fwd->on_layers != NULL) && !model->be->caps->runs_ahead && (n > 0)) {
+        fwd->on_layers(fwd->on_layers_ctx, n);
     }
 }
 
@@ -583,6 +586,9 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
     status = bt_model_results(model, &whole);
     if (status != BT_OK) {
         return status;
+    }
+    if ((model->ranks != NULL) && (fwd->on_layers != NULL)) {
+        fwd->on_layers(fwd->on_layers_ctx, model->hp.n_layers);
     }
     *logits_p = (whole.n_logit_rows == 0)      ? NULL
                 : (model->host_logits != NULL) ? model->host_logits

@@ -219,7 +219,7 @@ typedef struct bt_forward {
      */
     const bt_kv_groups_t *groups;
     /** Called during the call, by the same thread, when K and V of all rows are
-     *  in the cache for layers 0 .. n_layers - 1. NULL: nobody asks. A back end
+     *  in the cache (of all ranks) for layers 0 .. n_layers - 1. NULL: nobody asks. A back end
      *  that runs ahead of its caller does not call it. */
     void (*on_layers)(void *ctx, uint32_t n_layers);
     void *on_layers_ctx;

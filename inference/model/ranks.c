@@ -265,7 +265,13 @@ void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
         }
         bytes += row_bytes(model, fwd, i);
     }
-    if ((ranks->status == BT_OK) && (bytes > 0)) {
+    if (bytes == 0) { /* all have stored their K and V when this is over */
+        float nothing = 0.0f;
+
+        bt_ranks_sum(ranks, &nothing, 1);
+        return;
+    }
+    if (ranks->status == BT_OK) {
         ranks->status = ranks->coll->all_gather(ranks->coll->ctx, ranks->send,
                                                 ranks->recv, bytes);
     }
