@@ -292,6 +292,8 @@ static void take_frame(follow_t *f, const bt_rank_frame_t *frame)
     bt_rank_reader_t reader = bt_rank_reader(frame);
 
     switch (frame->kind) {
+    case BT_RANK_BEAT: /* taken before */
+        break;
     case BT_RANK_PEER:
         on_peer(f, frame->id, &reader);
         break;
@@ -360,6 +362,8 @@ static void turn(follow_t *f)
     while (bt_rank_link_next(f->to_lead, &frame)) {
         take_frame(f, &frame);
     }
+    bt_rank_link_beat(f->to_lead, bt_now_ms(), f->w->config->heartbeat_ms,
+                      f->w->config->dead_ms);
     take_kvt(f, &busy);
     if (!busy && (bt_kvt_arm(f->w->kvt) == BT_OK)) {
         (void)poll(fds, BT_ARRAY_LEN(fds), POLL_MS);

@@ -742,8 +742,11 @@ void bt_worker_on_plane(void *ctx, const bt_plane_event_t *event)
 static void take_ranks(bt_worker_t *w)
 {
     if (!bt_plane_take_ranks(w->plane)) {
+        /* Its compute thread may be in a sum that never ends; whoever has a
+         * request here sees the worker gone, and runs it elsewhere. */
         BT_LOG_ERROR("a rank of this instance is lost: so is it");
-        w->failed = true;
+        bt_log_flush();
+        _exit(BT_EXIT_FAILURE);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 
@@ -685,12 +686,16 @@ static void take_frame(bt_plane_t *plane, uint32_t rank,
 
 bool bt_plane_take_ranks(bt_plane_t *plane)
 {
+    const uint64_t now_ms = (plane->config.n_others > 0) ? bt_now_ms() : 0;
+
     for (uint32_t i = 0; i < plane->config.n_others; i++) {
         bt_rank_frame_t frame;
 
         while (bt_rank_link_next(&plane->config.links[i], &frame)) {
             take_frame(plane, i + 1, &frame);
         }
+        bt_rank_link_beat(&plane->config.links[i], now_ms,
+                          plane->config.heartbeat_ms, plane->config.dead_ms);
         if (plane->config.links[i].is_lost) {
             return false;
         }

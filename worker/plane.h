@@ -50,6 +50,7 @@ typedef struct bt_plane_config {
     bt_lanes_t *lanes;     /**< of this rank; borrowed */
     bt_rank_link_t *links; /**< to ranks 1 … n_others; borrowed */
     uint32_t n_others;
+    uint32_t heartbeat_ms, dead_ms; /**< of those links */
     void (*on_event)(void *ctx, const bt_plane_event_t *event);
     void *ctx;
 } bt_plane_config_t;

@@ -85,6 +85,7 @@ static void read_more(bt_rank_link_t *link)
         n = recv(link->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
         if (n > 0) {
             bt_strbuf_append(&link->in, bytes, (size_t)n);
+            link->silent_ms = 0;
         }
     } while ((n == (ssize_t)sizeof(bytes)) || ((n < 0) && (errno == EINTR)));
     if ((n == 0) || ((n < 0) && (errno != EAGAIN)) ||
@@ -93,7 +94,7 @@ static void read_more(bt_rank_link_t *link)
     }
 }
 
-static bool take(bt_rank_link_t *link, bt_rank_frame_t *frame_p)
+static bool take_one(bt_rank_link_t *link, bt_rank_frame_t *frame_p)
 {
     const size_t left = link->in.len - link->taken;
     head_t head;
@@ -118,6 +119,17 @@ static bool take(bt_rank_link_t *link, bt_rank_frame_t *frame_p)
     return true;
 }
 
+/* Beats are not for the caller. */
+static bool take(bt_rank_link_t *link, bt_rank_frame_t *frame_p)
+{
+    bool is_one;
+
+    do {
+        is_one = take_one(link, frame_p);
+    } while (is_one && (frame_p->kind == BT_RANK_BEAT));
+    return is_one;
+}
+
 bool bt_rank_link_next(bt_rank_link_t *link, bt_rank_frame_t *frame_p)
 {
     if (take(link, frame_p)) {
@@ -127,6 +139,26 @@ bool bt_rank_link_next(bt_rank_link_t *link, bt_rank_frame_t *frame_p)
         read_more(link);
     }
     return take(link, frame_p);
+}
+
+void bt_rank_link_beat(bt_rank_link_t *link, uint64_t now_ms,
+                       uint32_t heartbeat_ms, uint32_t dead_ms)
+{
+    const uint64_t since_ms =
+        (link->looked_ms == 0) ? 0 : now_ms - link->looked_ms;
+    const uint64_t most_ms = dead_ms / 8;
+
+    link->looked_ms = now_ms;
+    link->silent_ms += (since_ms < most_ms) ? since_ms : most_ms;
+    if (!link->is_lost && (link->silent_ms >= dead_ms)) {
+        BT_LOG_ERROR("a rank of this instance has said nothing for %u ms",
+                     dead_ms);
+        link->is_lost = true;
+    }
+    if (now_ms - link->beat_ms >= heartbeat_ms) {
+        link->beat_ms = now_ms;
+        bt_rank_link_send(link, BT_RANK_BEAT, 0, NULL);
+    }
 }
 
 const void *bt_rank_read_bytes(bt_rank_reader_t *reader, size_t bytes)

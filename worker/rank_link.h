@@ -6,8 +6,9 @@
  *
  *     kind u32 │ bytes u32 │ id u64 │ payload        both run the same program
  *
- * A rank that does not take its frames within BT_RANK_LINK_WAIT_MS, or that
- * closes its end, is lost, and the instance with it.
+ * A rank that does not take its frames within BT_RANK_LINK_WAIT_MS, that says
+ * nothing for too long, or that closes its end, is lost, and the instance with
+ * it.
  *
  * Threads: the control thread.
  */
@@ -23,6 +24,7 @@
 #define BT_RANK_LINK_MAX_BYTES (16u << 20) /**< of a frame */
 
 typedef enum bt_rank_kind {
+    BT_RANK_BEAT = 0, /**< both, every heartbeat: I live */
     /* rank 0 asks */
     BT_RANK_PEER = 1,   /**< id: a peer; split, ranks */
     BT_RANK_PEER_GONE,  /**< id */
@@ -42,8 +44,11 @@ typedef enum bt_rank_kind {
 typedef struct bt_rank_link {
     int fd;
     bool is_lost;
-    bt_strbuf_t in; /**< what came and is not taken */
-    size_t taken;   /**< bytes of it */
+    bt_strbuf_t in;     /**< what came and is not taken */
+    size_t taken;       /**< bytes of it */
+    uint64_t beat_ms;   /**< when we said so last */
+    uint64_t looked_ms; /**< bt_rank_link_beat() */
+    uint64_t silent_ms;
 } bt_rank_link_t;
 
 typedef struct bt_rank_frame {
@@ -62,6 +67,14 @@ void bt_rank_link_send(bt_rank_link_t *link, bt_rank_kind_t kind, uint64_t id,
                        const bt_strbuf_t *payload);
 /** @return false: no whole frame is there */
 bool bt_rank_link_next(bt_rank_link_t *link, bt_rank_frame_t *frame_p);
+
+/**
+ * Say that we live, where it is time to, and see whether the other does: one
+ * that says nothing for @a dead_ms is lost. What time passed unseen, because
+ * this process was stopped itself, counts as an eighth of that at most.
+ */
+void bt_rank_link_beat(bt_rank_link_t *link, uint64_t now_ms,
+                       uint32_t heartbeat_ms, uint32_t dead_ms);
 
 /** The payload of a frame, from its begin on. */
 typedef struct bt_rank_reader {

@@ -80,6 +80,8 @@ static bt_status_t open_plane(bt_worker_t *w, const bt_start_t *s)
                                      .base = w->kv_base};
     bt_plane_config_t plane = {.links = s->team.links,
                                .n_others = s->team.size - 1,
+                               .heartbeat_ms = w->config->heartbeat_ms,
+                               .dead_ms = w->config->dead_ms,
                                .on_event = bt_worker_on_plane,
                                .ctx = w};
     bt_status_t status = bt_lanes_open(&lanes, &w->lanes);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -83,7 +84,8 @@ static bt_status_t find_place(bt_team_t *team)
 /* ---- rank 0 ---- */
 
 /* After fork(): nothing but system calls. */
-static void become(char **argv, char **env, int fd, int link, pid_t parent)
+static void become(const char *path, char **argv, char **env, int fd, int link,
+                   pid_t parent)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) { /* it died before that */
@@ -93,7 +95,7 @@ static void become(char **argv, char **env, int fd, int link, pid_t parent)
     (void)dup2(link, LINK_FD);
     (void)syscall(SYS_close_range, 3, SEGMENT_FD - 1, 0);
     (void)syscall(SYS_close_range, LINK_FD + 1, ~0u, 0);
-    execve("/proc/self/exe", argv, env);
+    execve(path, argv, env);
     _exit(BT_EXIT_FAILURE);
 }
 
@@ -114,15 +116,30 @@ static char **env_of(char *place)
     return env;
 }
 
+/* The program's own name, for who looks at processes; or, where that is another
+ * file by now, the file that runs. */
+static void find_self(char path[PATH_MAX])
+{
+    static const char self[] = "/proc/self/exe";
+    const ssize_t n = readlink(self, path, PATH_MAX - 1);
+
+    path[(n < 0) ? 0 : n] = '\0';
+    if (access(path, X_OK) != 0) {
+        memcpy(path, self, sizeof(self));
+    }
+}
+
 static bt_status_t start_child(bt_team_t *team, uint32_t rank, int fd,
                                char **argv)
 {
     const pid_t self = getpid();
+    char path[PATH_MAX];
     char place[64];
     int ends[2];
     char **env;
     pid_t pid;
 
+    find_self(path);
     snprintf(place, sizeof(place), ENV "=%u %u %d %d", rank, team->size,
              SEGMENT_FD, LINK_FD);
     env = env_of(place);
@@ -137,7 +154,7 @@ static bt_status_t start_child(bt_team_t *team, uint32_t rank, int fd,
     bt_rank_link_init(&team->links[rank - 1], ends[0]);
     pid = fork();
     if (pid == 0) {
-        become(argv, env, fd, ends[1], self);
+        become(path, argv, env, fd, ends[1], self);
     }
     free(env);
     close(ends[1]);
