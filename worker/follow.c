@@ -480,6 +480,10 @@ static bt_status_t serve(bt_worker_t *w, bt_start_t *s)
         }
         (void)pthread_join(f->compute, NULL);
         status = f->computed;
+        if (status != BT_OK) {
+            BT_LOG_ERROR("rank %u: what rank 0 asked for failed: %s",
+                         s->team.rank, bt_status_str(status));
+        }
     }
     if (f != NULL) {
         follow_free(f);

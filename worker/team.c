@@ -172,6 +172,19 @@ static bt_status_t start_child(bt_team_t *team, uint32_t rank, int fd,
     return BT_OK;
 }
 
+static void tell_who(const bt_team_t *team)
+{
+    for (uint32_t r = 1; r < team->size; r++) {
+        int how = 0;
+
+        if (waitpid(team->pids[r], &how, WNOHANG) == team->pids[r]) {
+            BT_LOG_ERROR("rank %u ended (%s %d): so does its instance", r,
+                         WIFSIGNALED(how) ? "signal" : "exit status",
+                         WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+        }
+    }
+}
+
 /* The first to end takes all with it. */
 static void *watch(void *arg)
 {
@@ -186,7 +199,7 @@ static void *watch(void *arg)
         const int rc = poll(fds, n, LOOK_MS);
 
         if ((rc > 0) && !atomic_load(&team->ends)) {
-            BT_LOG_ERROR("a rank of this instance has ended: so does it");
+            tell_who(team);
             bt_log_flush();
             _exit(BT_EXIT_FAILURE);
         }

@@ -333,6 +333,31 @@ static size_t take_logit_rows(call_t *call, const uint32_t *words,
 static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
                         const bt_kv_groups_t *groups);
 
+/* What is asked for of blocks is done. @return false: it was something else */
+static bool follow_block(bt_model_t *model, const bt_kv_view_t *kv,
+                         const order_t *order)
+{
+    if (order->kind == ORDER_COPY) {
+        bt_model_copy_block(model, kv, order->a, order->b);
+    } else if (order->kind == ORDER_CLEAR) {
+        bt_model_clear_block(model, kv, order->a);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* The next order within a call that is not of blocks. */
+static bool hear_within(bt_model_t *model, const call_t *call, order_t *order_p)
+{
+    bool is_heard;
+
+    do {
+        is_heard = hear(model->ranks, order_p);
+    } while (is_heard && follow_block(model, &call->fwd.kv, order_p));
+    return is_heard;
+}
+
 static uint32_t follow_late(void *ctx, uint32_t n_layers)
 {
     bt_model_t *model = ctx;
@@ -342,7 +367,7 @@ static uint32_t follow_late(void *ctx, uint32_t n_layers)
     order_t order;
 
     (void)n_layers;
-    if (!hear(ranks, &order)) {
+    if (!hear_within(model, call, &order)) {
         return 0;
     }
     if (order.kind != ORDER_LATE) {
@@ -369,10 +394,13 @@ static void follow_between(void *ctx, uint32_t n_layers)
     order_t order;
 
     (void)n_layers;
-    while (hear(ranks, &order) && (order.kind == ORDER_STEP)) {
+    while (hear_within(model, call, &order) && (order.kind == ORDER_STEP)) {
         ranks->depth = 1;
         follow_step(model, &call->fwd.kv, call->fwd.groups);
         ranks->depth = 0;
+    }
+    if ((ranks->status == BT_OK) && (order.kind != ORDER_GO_ON)) {
+        ranks->status = BT_ERR_BAD_MESSAGE;
     }
 }
 
@@ -424,19 +452,10 @@ bt_status_t bt_model_follow(bt_model_t *model, const bt_kv_view_t *kv,
     order_t order = {0};
 
     while (hear(ranks, &order) && (order.kind != ORDER_END)) {
-        switch (order.kind) {
-        case ORDER_STEP:
+        if (order.kind == ORDER_STEP) {
             follow_step(model, kv, groups);
-            break;
-        case ORDER_COPY:
-            bt_model_copy_block(model, kv, order.a, order.b);
-            break;
-        case ORDER_CLEAR:
-            bt_model_clear_block(model, kv, order.a);
-            break;
-        default:
+        } else if (!follow_block(model, kv, &order)) {
             ranks->status = BT_ERR_BAD_MESSAGE;
-            break;
         }
     }
     return ranks->status;
