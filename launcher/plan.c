@@ -201,6 +201,16 @@ static uint32_t ranks_of(const bt_plan_t *plan,
                                                  : plan->config->decode_tp;
 }
 
+/* So that it does not matter to an answer on which worker what is computed. */
+static uint32_t sum_parts(const bt_config_t *config)
+{
+    const uint32_t most = (config->prefill_tp > config->decode_tp)
+                              ? config->prefill_tp
+                              : config->decode_tp;
+
+    return (config->sum_parts != 0) ? config->sum_parts : most;
+}
+
 static void add_worker_args(const bt_plan_t *plan,
                             const bt_plan_process_t *process, bt_strbuf_t *args)
 {
@@ -219,6 +229,8 @@ static void add_worker_args(const bt_plan_t *plan,
     add_arg(args, "threads", text);
     snprintf(text, sizeof(text), "%u", ranks_of(plan, process));
     add_arg(args, "tp", text);
+    snprintf(text, sizeof(text), "%u", sum_parts(plan->config));
+    add_arg(args, "sum-parts", text);
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
         if ((strcmp(plan->config->lend_cores, "off") != 0) &&

@@ -96,6 +96,17 @@ static bt_status_t list_ranks(bt_worker_t *w, bt_start_t *s,
     return status;
 }
 
+/* With how the sums of ranks are made, where that is not in one part. */
+static void print_profile(const bt_worker_t *w, const bt_start_t *s,
+                          char *profile, size_t bytes)
+{
+    const uint32_t parts =
+        (w->config->sum_parts != 0) ? w->config->sum_parts : s->team.size;
+
+    snprintf(profile, bytes, (parts > 1) ? "%s/sum%u" : "%s",
+             w->backend->caps->profile, parts);
+}
+
 static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
 {
     bt_msg_t msg = {.type = BT_MSG_HELLO};
@@ -114,8 +125,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     hello->instance = w->instance;
     memcpy(hello->name, w->name, sizeof(hello->name));
     hello->model = bt_gguf_identity(s->gguf);
-    strncpy(hello->profile, w->backend->caps->profile,
-            sizeof(hello->profile) - 1);
+    print_profile(w, s, hello->profile, sizeof(hello->profile));
     hello->kv_type = s->kv_type;
     hello->tokens_per_block = w->tokens_per_block;
     hello->layout = w->kv_layout;

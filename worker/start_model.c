@@ -161,6 +161,7 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,
         .coll = bt_team_collectives(&s->team),
+        .sum_parts = w->config->sum_parts,
     };
 
     return config;

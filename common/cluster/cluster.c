@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/coll/coll_tree.h"
 
 #define ROLE_ROUTER  0u
 #define N_ROLES      3u
@@ -33,7 +34,8 @@ struct bt_cluster {
     uint32_t role_rank, role_size;
     uint32_t n_routers;
     MPI_Comm role_comm;
-    float *gathered; /* role_size * CHUNK_FLOATS, for sums */
+    float *gathered;     /* role_size * CHUNK_FLOATS, for sums */
+    const float **parts; /* role_size: of it */
     bt_collectives_t collectives;
 };
 
@@ -103,15 +105,11 @@ static bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
         if (status != BT_OK) {
             return status;
         }
-        /* Everybody adds the same numbers in rank order: the same bits. */
-        for (uint32_t i = 0; i < part; i++) {
-            float sum = cl->gathered[i];
-
-            for (uint32_t r = 1; r < cl->role_size; r++) {
-                sum += cl->gathered[(size_t)r * part + i];
-            }
-            buf[i] = sum;
+        /* Everybody adds the same numbers in the same order: the same bits. */
+        for (uint32_t r = 0; r < cl->role_size; r++) {
+            cl->parts[r] = cl->gathered + (size_t)r * part;
         }
+        bt_coll_tree_sum(cl->parts, cl->role_size, part, buf);
         buf += part;
         n -= part;
     }
@@ -162,7 +160,8 @@ static bt_status_t make_collectives(bt_cluster_t *cl)
     }
     cl->gathered =
         bt_calloc((size_t)cl->role_size * CHUNK_FLOATS, sizeof(float));
-    if (cl->gathered == NULL) {
+    cl->parts = bt_calloc(cl->role_size, sizeof(*cl->parts));
+    if ((cl->gathered == NULL) || (cl->parts == NULL)) {
         return BT_ERR_NO_MEMORY;
     }
     cl->collectives = (bt_collectives_t){.ctx = cl,
@@ -291,6 +290,7 @@ void bt_cluster_close(bt_cluster_t *cl)
         (void)MPI_Finalize();
     }
     bt_free(cl->gathered);
+    bt_free(cl->parts);
     bt_free(cl);
 }
 

@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/coll/coll_tree.h"
 
 #define LINE       64u
 #define ALIGN_SLOT 4096u
@@ -20,7 +21,6 @@
 #define SPIN_NS     20000u   /**< a layer's skew between ranks */
 #define YIELD_NS    200000u  /**< then somebody else has the core */
 #define SLEEP_NS    50000000 /**< a wake that was lost costs so much at most */
-#define TILE        512u     /**< floats that are summed at once */
 
 /* In the segment. */
 typedef struct head {
@@ -149,27 +149,15 @@ static bt_status_t wait_for_all(bt_coll_shm_t *shm)
 
 /* ---- sums ---- */
 
-/* out = the sum of n floats from @a at on, of all slots in the order of
- * ranks. */
+/* out = the sum of n floats from @a at on, of all slots. */
 static void sum_slots(const bt_coll_shm_t *shm, size_t at, size_t n, float *out)
 {
-    float tile[TILE];
+    const float *parts[BT_COLL_SHM_MAX_RANKS];
 
-    for (size_t i = 0; i < n; i += TILE) {
-        const size_t m = (n - i < TILE) ? n - i : TILE;
-
-        memcpy(tile, slot_of(shm, 0) + (at + i) * sizeof(float),
-               m * sizeof(float));
-        for (uint32_t r = 1; r < shm->base.size; r++) {
-            const float *from =
-                (const float *)(const void *)slot_of(shm, r) + at + i;
-
-            for (size_t k = 0; k < m; k++) {
-                tile[k] += from[k];
-            }
-        }
-        memcpy(out + i, tile, m * sizeof(float));
+    for (uint32_t r = 0; r < shm->base.size; r++) {
+        parts[r] = (const float *)(const void *)slot_of(shm, r) + at;
     }
+    bt_coll_tree_sum(parts, shm->base.size, n, out);
 }
 
 static bt_status_t publish(bt_coll_shm_t *shm, const void *data, size_t bytes)

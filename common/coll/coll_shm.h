@@ -14,7 +14,7 @@
  *
  * Short sums are made by each rank over all slots; of long ones each makes a
  * part, which the others fetch (reduce-scatter, all-gather). Both add in the
- * order of ranks, element by element: the same bits, and those of MPI.
+ * order of coll_tree.h, element by element: the same bits, and those of MPI.
  *
  * Who waits spins for some microseconds, then yields, then sleeps (futex), so
  * that ranks without work of their own cost nothing.

@@ -73,6 +73,7 @@ typedef struct bt_config {
     bool share_http;
     uint32_t threads_prefill; /* 0 = share the cores */
     uint32_t threads_decode;
+    uint32_t sum_parts;  /* 0 = as many as ranks */
     uint32_t prefill_tp; /* ranks of each */
     uint32_t decode_tp;
     uint64_t kv_memory_bytes;     /* --kv-memory SIZE per worker, 0 = auto */

@@ -314,17 +314,20 @@ static bt_status_t pack_cut(bt_loader_t *loader, const char *name,
 
 bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
                              uint32_t n_out, uint32_t n_in, bt_share_t columns,
-                             bt_weight_t **w_p)
+                             uint32_t part, bt_weight_t **w_p)
 {
     const bt_gguf_tensor_t *t = NULL;
     const bt_status_t status = find(loader, name, n_in, n_out, &t);
     bt_cut_t cut = whole_of(n_out, n_in);
+    char of_part[NAME_BYTES];
 
     if (status != BT_OK) {
         return status;
     }
     cut.columns = columns;
-    return pack_cut(loader, name, t, &cut, w_p);
+    snprintf(of_part, sizeof(of_part), (part == 0) ? "%s" : "%s/%u", name,
+             part);
+    return pack_cut(loader, of_part, t, &cut, w_p);
 }
 
 bt_status_t bt_loader_first_rows(bt_loader_t *loader, const char *name,

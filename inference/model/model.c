@@ -69,16 +69,18 @@ static bt_status_t take_share(bt_loader_t *ld)
     const bt_collectives_t *const coll = ld->config->coll;
     bt_status_t status = BT_OK;
 
-    if ((coll != NULL) && bt_backend_owns_memory(ld->be)) {
+    const bool is_whole = (coll == NULL) && (ld->config->sum_parts <= 1);
+
+    if (!is_whole && bt_backend_owns_memory(ld->be)) {
         return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
                               "tensor parallelism: the %s back end has memory "
                               "of its own, which no sum here reaches",
                               ld->be->caps->name);
     }
-    status = bt_shard_of(ld->hp, (coll == NULL) ? 1 : ffn_unit(ld),
-                         (coll == NULL) ? 0 : coll->rank,
-                         (coll == NULL) ? 1 : coll->size, ld->why,
-                         ld->why_bytes, &ld->shard);
+    status = bt_shard_of(
+        ld->hp, ld->config->sum_parts, is_whole ? 1 : ffn_unit(ld),
+        (coll == NULL) ? 0 : coll->rank, (coll == NULL) ? 1 : coll->size,
+        ld->why, ld->why_bytes, &ld->shard);
     if (status == BT_OK) {
         ld->own = bt_shard_hparams(ld->hp, &ld->shard);
     }

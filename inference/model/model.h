@@ -117,6 +117,10 @@ typedef struct bt_model_config {
     /** Of the ranks that compute it together, each a share (shard.h); borrowed.
      *  NULL: this process alone. */
     const bt_collectives_t *coll;
+    /** Parts in which products are summed that ranks share (shard.h): models of
+     *  the same number give the same bits on any number of ranks. 0: as many as
+     *  ranks. */
+    uint32_t sum_parts;
 } bt_model_config_t;
 
 /** Where the memory of a model on a back end goes. */
@@ -219,8 +223,8 @@ typedef struct bt_forward {
      */
     const bt_kv_groups_t *groups;
     /** Called during the call, by the same thread, when K and V of all rows are
-     *  in the cache (of all ranks) for layers 0 .. n_layers - 1. NULL: nobody asks. A back end
-     *  that runs ahead of its caller does not call it. */
+     *  in the cache (of all ranks) for layers 0 .. n_layers - 1. NULL: nobody
+     * asks. A back end that runs ahead of its caller does not call it. */
     void (*on_layers)(void *ctx, uint32_t n_layers);
     void *on_layers_ctx;
     /**

@@ -62,8 +62,11 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
 
     /* A share is a file of its own. */
     snprintf(profile, sizeof(profile),
-             (loader->shard.size > 1) ? "%s rank %u of %u" : "%s",
-             caps->profile, loader->shard.rank, loader->shard.size);
+             (loader->shard.size * loader->shard.n_parts > 1)
+                 ? "%s rank %u of %u, %u parts each"
+                 : "%s",
+             caps->profile, loader->shard.rank, loader->shard.size,
+             loader->shard.n_parts);
     if ((c->weight_dir == NULL) || (c->weight_dir[0] == '\0')) {
         return;
     }

@@ -132,11 +132,12 @@ BT_MUST_CHECK bt_status_t bt_loader_vector_part(bt_loader_t *loader,
 BT_MUST_CHECK bt_status_t bt_loader_values(bt_loader_t *loader,
                                            const char *name, uint32_t n,
                                            float **values_p);
-/** Columns of a matrix of n_out rows and n_in columns. */
+/** Columns of a matrix of n_out rows and n_in columns.
+ *  @param [in] part  Another number for each cut of it. */
 BT_MUST_CHECK bt_status_t bt_loader_matrix(bt_loader_t *loader,
                                            const char *name, uint32_t n_out,
                                            uint32_t n_in, bt_share_t columns,
-                                           bt_weight_t **w_p);
+                                           uint32_t part, bt_weight_t **w_p);
 /** Some of the first n_out rows of a matrix that may have more. */
 BT_MUST_CHECK bt_status_t bt_loader_first_rows(bt_loader_t *loader,
                                                const char *name, uint32_t n_out,

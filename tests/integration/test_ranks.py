@@ -38,43 +38,44 @@ def is_there(pid):
         return False
 
 
-def test_every_layout_gives_its_bytes_every_way():
-    """One layout is one numeric profile: the same bytes by shared memory and the network, in small chunks and large,
-    alone and beside others, computed and found in the prefix cache."""
+def test_every_layout_gives_the_same_bytes_every_way():
+    """With the same --sum-parts it does not matter how many ranks either side has: by shared memory and the network, in
+    small chunks and large, alone and beside others, computed and found in the prefix cache."""
     with tempfile.TemporaryDirectory() as d:
         model = model_of(d)
-        for prefill, decode in ((1, 2), (2, 1), (2, 2), (4, 2), (2, 4)):
-            want = None
-            for way, chunk, parallel, cache in (("shm", 512, 8, "off"), ("tcp", 16, 4, "on")):
-                with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, cache)) as c:
-                    ranks = [pid for worker in c.prefills + c.decodes for pid in ranks_of(worker)]
-                    assert len(ranks) == prefill + decode - 2, ranks
-                    for _ in range(2 if cache == "on" else 1):
-                        got = ask_all(c, TEXTS, parallel, 12)
-                        want = want or got
-                        wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
-                        assert not wrong, f"tp {prefill} to {decode}, {way}, chunks of {chunk}: {wrong} differ"
-                    c.wait_idle()
-                    if cache == "on":
-                        wait_until("blocks reused", lambda c=c: reused(c) > 0)
-                wait_until("no rank is left", lambda ranks=ranks: not any(is_there(pid) for pid in ranks))
-            assert len({tuple(ids) for ids in want}) > len(TEXTS)
-
-
-def test_a_hand_over_of_ranks_gives_the_bytes_of_one_place():
-    """The same layout on both sides, or both phases in one instance: no difference. With scales behind the blocks."""
-    with tempfile.TemporaryDirectory() as d:
-        model = model_of(d)
-        for kv_type in ("bf16", "int8"):
-            want = None
-            for way in ("local", "shm", "tcp"):
-                more = layout(2, 2, way, 64, "off", ["--kv-type", kv_type])
-                with Cluster(model, kv_memory="64m", **more) as c:
-                    got = ask_all(c, TEXTS, 8, 12)
+        want = None
+        for prefill, decode, way, chunk, parallel, cache in (
+                (1, 1, "shm", 512, 8, "off"), (1, 2, "shm", 16, 4, "on"), (1, 2, "tcp", 64, 8, "off"),
+                (2, 1, "tcp", 16, 4, "on"), (2, 1, "shm", 64, 8, "off"), (2, 2, "shm", 64, 8, "on"),
+                (2, 2, "local", 16, 8, "on"), (4, 2, "tcp", 64, 8, "off"), (2, 4, "shm", 512, 4, "off"),
+                (4, 1, "shm", 16, 8, "off"), (1, 4, "tcp", 512, 1, "off")):
+            with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, cache, ["--sum-parts", "4"])) as c:
+                ranks = [pid for worker in c.prefills + c.decodes for pid in ranks_of(worker)]
+                assert len(ranks) == (0 if way == "local" else prefill - 1) + decode - 1, ranks
+                for _ in range(2 if cache == "on" else 1):
+                    got = ask_all(c, TEXTS, parallel, 12)
                     want = want or got
                     wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
-                    assert not wrong, f"{kv_type}, {way}: {wrong} differ"
-                    c.wait_idle()
+                    assert not wrong, f"tp {prefill} to {decode}, {way}, chunks of {chunk}: {wrong} differ"
+                c.wait_idle()
+                if cache == "on":
+                    wait_until("blocks reused", lambda c=c: reused(c) > 0)
+            wait_until("no rank is left", lambda ranks=ranks: not any(is_there(pid) for pid in ranks))
+        assert len({tuple(ids) for ids in want}) > len(TEXTS)
+
+
+def test_ranks_hand_over_blocks_with_scales():
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d)
+        want = None
+        for prefill, decode, way in ((2, 2, "local"), (1, 2, "shm"), (2, 1, "tcp")):
+            more = layout(prefill, decode, way, 64, "off", ["--kv-type", "int8", "--sum-parts", "2"])
+            with Cluster(model, kv_memory="64m", **more) as c:
+                got = ask_all(c, TEXTS, 8, 12)
+                want = want or got
+                wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
+                assert not wrong, f"tp {prefill} to {decode}, {way}: {wrong} differ"
+                c.wait_idle()
 
 
 def disturb(c, worker, sig):
@@ -84,11 +85,15 @@ def disturb(c, worker, sig):
     answers = []
     client = threading.Thread(
         target=lambda: answers.append(c.complete("in the middle of it", 200, **ask)["token_ids"]))
-    before = c.total("baton_tokens_generated_total")
+    before = c.total("baton_generation_tokens_total")
     client.start()
-    wait_until("it generates", lambda: c.total("baton_tokens_generated_total") > before + 20)
-    busy = [w for w in worker if c.metric("baton_worker_active_requests", worker=w.name) > 0]
-    assert len(busy) == 1, busy
+    wait_until("it generates", lambda: c.total("baton_generation_tokens_total") > before + 20)
+
+    def busy_ones():
+        return [w for w in worker if c.metric("baton_worker_active_requests", worker=w.name) > 0]
+
+    wait_until("one worker has it", lambda: len(busy_ones()) == 1)
+    busy = busy_ones()
     pid = ranks_of(busy[0])[0]
     os.kill(pid, sig)
     wait_until("its instance ends", lambda: not busy[0].alive(), 30)
@@ -100,9 +105,7 @@ def disturb(c, worker, sig):
 def check_loss(sig):
     with tempfile.TemporaryDirectory() as d:
         model = slow_model(d)
-        more = layout(1, 2)
-        more["worker_args"] += ["--dead-ms", "1500"]
-        with Cluster(model, decode=2, kv_memory="64m", **more) as c:
+        with Cluster(model, decode=2, kv_memory="64m", silence=(1500, 3000), **layout(1, 2, more_workers=["--sum-parts", "2"])) as c:
             got, want = disturb(c, c.decodes, sig)
             assert got == want
             c.wait_idle()

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The forward pass of a dense decoder: family.h. */
 #include "inference/model/arch/decoder.h"
+
+#include <string.h>
+
+#include "common/coll/coll_tree.h"
 #include "inference/model/ranks.h"
 
 static bt_norm_t norm_of(const bt_model_t *model,
@@ -51,12 +55,64 @@ static void add_bias(bt_backend_t *be, float *x, const float *bias,
 static bool only_adds(const bt_model_t *model, const float *bias,
                       const bt_norm_weights_t *after)
 {
-    return (model->ranks == NULL) && (bias == NULL) &&
-           (after->weight == NULL) && (model->own.residual_scale == 1.0f);
+    return (model->ranks == NULL) && (model->shard.n_parts == 1) &&
+           (bias == NULL) && (after->weight == NULL) &&
+           (model->own.residual_scale == 1.0f);
+}
+
+/* Parts [begin, end) of W in, of which the first begins at column @a at of
+ * in. */
+typedef struct product {
+    bt_model_t *model;
+    const bt_sum_weight_t *w;
+    const float *in;
+    uint32_t n_rows;
+} product_t;
+
+static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
+                      uint32_t depth, size_t *at, float *out)
+{
+    const bt_kernels_ops_t *const ops = p->model->be->ops;
+    const bt_decoder_t *const d = p->model->state;
+    const size_t n = (size_t)p->n_rows * p->model->own.dim;
+    uint32_t middle;
+
+    if (end - begin > 1) {
+        middle = bt_coll_tree_middle(begin, end);
+        sum_parts(p, begin, middle, depth + 1, at, out);
+        sum_parts(p, middle, end, depth + 1, at, d->sums[depth]);
+        ops->add(p->model->be, out, d->sums[depth], n);
+        return;
+    }
+    /* In the host's memory, as only such back ends have parts. */
+    for (size_t r = 0; r < p->n_rows; r++) {
+        memcpy(d->cut + r * p->w->columns[begin], p->in + r * p->w->n_in + *at,
+               p->w->columns[begin] * sizeof(*d->cut));
+    }
+    *at += p->w->columns[begin];
+    ops->matmul(p->model->be, p->w->parts[begin], d->cut, p->n_rows, out);
+}
+
+/* out = W in, of all ranks. */
+static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
+                     const float *in, uint32_t n_rows, float *out)
+{
+    const product_t product = {
+        .model = model, .w = w, .in = in, .n_rows = n_rows};
+    size_t at = 0;
+
+    if (w->n_parts == 1) {
+        model->be->ops->matmul(model->be, w->parts[0], in, n_rows, out);
+    } else {
+        sum_parts(&product, 0, w->n_parts, 0, &at, out);
+    }
+    if (model->ranks != NULL) {
+        bt_ranks_sum(model->ranks, out, (size_t)n_rows * model->own.dim);
+    }
 }
 
 /* x += scale * norm(W in + bias); tmp (n_rows, dim). */
-static void add_output(bt_model_t *model, const bt_weight_t *w,
+static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
                        const float *bias, const bt_norm_weights_t *after,
                        const float *in, uint32_t n_rows, float *tmp, float *x)
 {
@@ -66,13 +122,10 @@ static void add_output(bt_model_t *model, const bt_weight_t *w,
     const size_t n = (size_t)n_rows * dim;
 
     if (only_adds(model, bias, after)) {
-        bt_step_matmul_add(model->be, w, in, n_rows, dim, tmp, x);
+        bt_step_matmul_add(model->be, w->parts[0], in, n_rows, dim, tmp, x);
         return;
     }
-    ops->matmul(model->be, w, in, n_rows, tmp);
-    if (model->ranks != NULL) {
-        bt_ranks_sum(model->ranks, tmp, n);
-    }
+    multiply(model, w, in, n_rows, tmp);
     add_bias(model->be, tmp, bias, n_rows, dim);
     if (norm.weight != NULL) {
         bt_step_norm(model->be, tmp, &norm, n_rows, tmp);
@@ -93,13 +146,13 @@ static void add_activated(bt_model_t *model, const bt_layer_t *layer,
 
     if (!family->plain_ffn && (family->act == BT_ACT_SILU) &&
         only_adds(model, layer->ffn_down_bias, &layer->ffn_post_norm)) {
-        bt_step_silu_matmul_add(model->be, layer->ffn_down, d->b, n_rows,
-                                ffn_dim, model->own.dim, d->a, x);
+        bt_step_silu_matmul_add(model->be, layer->ffn_down.parts[0], d->b,
+                                n_rows, ffn_dim, model->own.dim, d->a, x);
         return;
     }
     model->be->ops->activate(model->be, family->act, !family->plain_ffn, d->b,
                              n_rows, ffn_dim, d->a);
-    add_output(model, layer->ffn_down, layer->ffn_down_bias,
+    add_output(model, &layer->ffn_down, layer->ffn_down_bias,
                &layer->ffn_post_norm, d->a, n_rows, d->b, x);
 }
 
@@ -116,7 +169,7 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
         norm_of(model, hp->parallel ? &nothing : &layer->ffn_norm);
 
     bt_step_norm_linear(model->be, &layer->up, d->part, hp->parallel ? d->c : x,
-                        &norm, n_rows, layer->ffn_down, d->a, d->b);
+                        &norm, n_rows, layer->ffn_down.parts[0], d->a, d->b);
     add_bias(model->be, d->b, layer->up_bias, n_rows,
              bt_decoder_up_dim(model->arch->family, hp));
     bt_model_got_on(fwd);
@@ -174,7 +227,7 @@ static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
     bt_step_norm_linear(model->be, &layer->qkv, d->part, x, &norm,
-                        batch->n_rows, layer->attn_output, d->a, d->b);
+                        batch->n_rows, layer->attn_output.parts[0], d->a, d->b);
     add_bias(model->be, d->b, layer->qkv_bias, batch->n_rows,
              (hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim);
     norm_heads(model, layer, batch->n_rows);
@@ -213,7 +266,7 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
         bt_step_norm(model->be, x, &ffn_norm, n_rows, d->c);
     }
     bt_step_ahead(model->be, layer->up.weights[0]);
-    add_output(model, layer->attn_output, layer->attn_output_bias,
+    add_output(model, &layer->attn_output, layer->attn_output_bias,
                &layer->attn_post_norm, heads, n_rows, tmp, x);
     bt_model_got_on(fwd);
     feed_forward(model, fwd, layer, x, n_rows,

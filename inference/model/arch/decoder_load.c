@@ -187,17 +187,25 @@ static bt_status_t load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
                              : status;
 }
 
-/* A matrix whose output is added to x. */
+/* A matrix whose output is added to x. @param [in] columns  of each part */
 static bt_status_t load_output(bt_loader_t *ld, uint32_t i, const char *part,
-                               uint32_t n_in, bt_share_t columns, unsigned bias,
-                               bt_weight_t **w_p, float **bias_p)
+                               uint32_t n_in, const bt_share_t *columns,
+                               unsigned bias, bt_sum_weight_t *w,
+                               float **bias_p)
 {
     const bt_piece_t piece = {
         .name = part, .n_out = ld->hp->dim, .rows = {0, ld->hp->dim}};
     char name[NAME_BYTES];
-    const bt_status_t status =
-        bt_loader_matrix(ld, layer_name(name, i, part, "weight"), ld->hp->dim,
-                         n_in, columns, w_p);
+    bt_status_t status = BT_OK;
+
+    layer_name(name, i, part, "weight");
+    w->n_parts = ld->shard.n_parts;
+    for (uint32_t p = 0; (status == BT_OK) && (p < w->n_parts); p++) {
+        w->columns[p] = columns[p].n;
+        w->n_in += columns[p].n;
+        status = bt_loader_matrix(ld, name, ld->hp->dim, n_in, columns[p], p,
+                                  &w->parts[p]);
+    }
 
     return (status == BT_OK) ? load_biases(ld, i, bias, &piece, 1, bias_p)
                              : status;
@@ -291,7 +299,12 @@ static bt_status_t load_up(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const bt_hparams_t *const hp = ld->hp;
+    bt_share_t heads[BT_MAX_SUM_PARTS];
     bt_status_t status = load_norms(ld, i, layer);
+
+    for (uint32_t p = 0; p < ld->shard.n_parts; p++) {
+        heads[p] = of_heads(ld->shard.part_heads[p], hp->head_dim);
+    }
 
     if (status == BT_OK) {
         status = load_qkv(ld, i, layer);
@@ -301,8 +314,7 @@ static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     }
     if (status == BT_OK) {
         status = load_output(ld, i, "attn_output", hp->n_heads * hp->head_dim,
-                             of_heads(ld->shard.heads, hp->head_dim),
-                             BT_BIAS_ATTN_OUTPUT, &layer->attn_output,
+                             heads, BT_BIAS_ATTN_OUTPUT, &layer->attn_output,
                              &layer->attn_output_bias);
     }
     if (status == BT_OK) {
@@ -312,7 +324,7 @@ static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
         status = load_up(ld, i, layer);
     }
     if (status == BT_OK) {
-        status = load_output(ld, i, "ffn_down", hp->ffn_dim, ld->shard.ffn,
+        status = load_output(ld, i, "ffn_down", hp->ffn_dim, ld->shard.part_ffn,
                              BT_BIAS_FFN_DOWN, &layer->ffn_down,
                              &layer->ffn_down_bias);
     }
@@ -326,6 +338,28 @@ static size_t widest(size_t a, size_t b, size_t c)
     const size_t ab = (a > b) ? a : b;
 
     return (ab > c) ? ab : c;
+}
+
+/* What sums of several parts need. */
+static bt_status_t load_sums(bt_loader_t *ld, bt_decoder_t *d, size_t rows)
+{
+    const bt_shard_t *const shard = &ld->shard;
+    size_t widest_part = 0;
+    bt_status_t status = BT_OK;
+
+    for (uint32_t p = 0; p < shard->n_parts; p++) {
+        widest_part = widest(widest_part,
+                             (size_t)shard->part_heads[p].n * ld->hp->head_dim,
+                             shard->part_ffn[p].n);
+    }
+    if (shard->n_parts > 1) {
+        status = bt_loader_buffer(ld, rows, widest_part, &d->cut);
+    }
+    for (uint32_t k = 0; (status == BT_OK) && ((shard->n_parts - 1) >> k != 0);
+         k++) {
+        status = bt_loader_buffer(ld, rows, ld->hp->dim, &d->sums[k]);
+    }
+    return status;
 }
 
 static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
@@ -354,6 +388,9 @@ static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
     }
     if ((status == BT_OK) && hp->parallel) {
         status = bt_loader_buffer(ld, rows, hp->dim, &d->c);
+    }
+    if (status == BT_OK) {
+        status = load_sums(ld, d, rows);
     }
     for (uint32_t i = 0; i < d->n_layers; i++) {
         in_parts = in_parts || (d->layers[i].qkv.n_parts > 1) ||
@@ -451,6 +488,13 @@ static void free_norm(bt_backend_t *be, bt_norm_weights_t *norm)
     bt_model_buffer_free(be, norm->bias);
 }
 
+static void free_sum(bt_backend_t *be, bt_sum_weight_t *w)
+{
+    for (uint32_t p = 0; p < BT_MAX_SUM_PARTS; p++) {
+        bt_model_weight_free(be, w->parts[p]);
+    }
+}
+
 static void free_layer(bt_backend_t *be, bt_layer_t *layer)
 {
     free_norm(be, &layer->attn_norm);
@@ -461,9 +505,9 @@ static void free_layer(bt_backend_t *be, bt_layer_t *layer)
     bt_model_buffer_free(be, layer->q_norm);
     bt_model_buffer_free(be, layer->k_norm);
     bt_model_buffer_free(be, layer->attn_sinks);
-    bt_model_weight_free(be, layer->attn_output);
+    free_sum(be, &layer->attn_output);
     bt_linear_free(be, &layer->up);
-    bt_model_weight_free(be, layer->ffn_down);
+    free_sum(be, &layer->ffn_down);
     bt_model_buffer_free(be, layer->qkv_bias);
     bt_model_buffer_free(be, layer->attn_output_bias);
     bt_model_buffer_free(be, layer->up_bias);
@@ -493,6 +537,10 @@ void bt_decoder_free(bt_backend_t *be, void *state)
     bt_model_buffer_free(be, d->b);
     bt_model_buffer_free(be, d->c);
     bt_model_buffer_free(be, d->part);
+    bt_model_buffer_free(be, d->cut);
+    for (uint32_t k = 0; k < BT_SUM_DEPTH; k++) {
+        bt_model_buffer_free(be, d->sums[k]);
+    }
     bt_free(d->layers);
     bt_free(d);
 }

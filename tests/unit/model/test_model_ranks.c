@@ -11,16 +11,19 @@ typedef struct ranks {
     rig_t rig; /* rank 0 as the tests of one rank have it */
 } ranks_t;
 
-static bt_status_t make_ranks(const bt_tiny_model_t *tiny, uint32_t size,
-                              bt_kv_type_t type, ranks_t *ranks)
+static bt_status_t make_parts(const bt_tiny_model_t *tiny, uint32_t size,
+                              uint32_t sum_parts, bt_kv_type_t type,
+                              ranks_t *ranks)
 {
+    bt_model_config_t config = default_config;
     const bt_backend_config_t be_config = {
         .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
     bt_gguf_t *const gguf = open_tiny(tiny);
-    const bt_status_t status =
-        bt_rank_team_open(gguf, size, &be_config, &default_config, type, T,
-                          N_BLOCKS, why, sizeof(why), &ranks->team);
+    bt_status_t status;
 
+    config.sum_parts = sum_parts;
+    status = bt_rank_team_open(gguf, size, &be_config, &config, type, T,
+                               N_BLOCKS, why, sizeof(why), &ranks->team);
     bt_gguf_close(gguf);
     if (status == BT_OK) {
         const bt_team_rank_t *const first = &ranks->team.ranks[0];
@@ -32,6 +35,12 @@ static bt_status_t make_ranks(const bt_tiny_model_t *tiny, uint32_t size,
                     .n_vocab = bt_model_hparams(first->model)->n_vocab};
     }
     return status;
+}
+
+static bt_status_t make_ranks(const bt_tiny_model_t *tiny, uint32_t size,
+                              bt_kv_type_t type, ranks_t *ranks)
+{
+    return make_parts(tiny, size, 0, type, ranks);
 }
 
 /* ---- against one rank ---- */
@@ -132,6 +141,38 @@ static void families_on_ranks_give_the_logits_of_one(void **state)
     assert_true(worst < 0.1);
 }
 
+/* Sums of so many parts have the same bits on 1, 2 and 4 ranks, and so has all
+ * that they are in. */
+static void sums_in_parts_are_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    for (uint32_t parts = 2; parts <= 4; parts += 2) {
+        bt_tiny_model_t tiny = variant((parts == 2) ? 1 : 0);
+        logits_of_prompt_t want = {0};
+
+        tiny.dim = 128;
+        tiny.n_heads = 8;
+        tiny.n_kv_heads = 4;
+        for (uint32_t size = 1; size <= parts; size *= 2) {
+            logits_of_prompt_t p;
+            ranks_t ranks;
+
+            assert_int_equal(make_parts(&tiny, size, parts, BT_KV_BF16, &ranks),
+                             BT_OK);
+            p = run_whole(&ranks.rig);
+            check_same_bits(&ranks.rig, &p);
+            assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+            if (size == 1) {
+                want = p;
+                continue;
+            }
+            assert_memory_equal(p.whole, want.whole, want.bytes);
+            free_logits(&p);
+        }
+        free_logits(&want);
+    }
+}
+
 static void expect_refused(const bt_tiny_model_t *tiny, uint32_t size,
                            const char *reason)
 {
@@ -164,6 +205,7 @@ int main(void)
         BT_TEST(several_ranks_give_the_logits_of_one),
         BT_TEST(families_on_ranks_give_the_logits_of_one),
         BT_TEST(ranks_give_the_same_bits_in_any_order),
+        BT_TEST(sums_in_parts_are_the_same_bits_on_any_number_of_ranks),
         BT_TEST(what_cannot_be_shared_is_refused_by_name),
     };
 
