@@ -44,8 +44,7 @@ static void name_worker(bt_worker_t *w, const bt_start_t *s)
         snprintf(w->name, sizeof(w->name), "%s", w->config->name);
     } else {
         snprintf(w->name, sizeof(w->name), "%s-%u",
-                 bt_role_name(w->program_role),
-                 bt_cluster_role_rank(s->cluster));
+                 bt_role_name(w->program_role), s->team.index);
     }
     bt_key_random(&w->instance, sizeof(w->instance));
     bt_log_init(w->name, BT_LOG_LEVEL_INFO);
@@ -263,15 +262,17 @@ int bt_worker_main(bt_role_t role,
     if ((bt_log_start() != BT_OK) || (bt_hangup_open(w) != BT_OK)) {
         goto end;
     }
-    if (bt_team_open(w->config->tp, argv, &start->team) != BT_OK) {
+    if (bt_cluster_open((uint32_t)role, &argc, &argv, &start->cluster) !=
+        BT_OK) {
+        goto end;
+    }
+    if (bt_team_open(w->config->tp, argv, w->config->listen_host,
+                     start->cluster, &start->team) != BT_OK) {
+        code = BT_EXIT_USAGE;
         goto end;
     }
     if (start->team.rank > 0) {
         code = bt_follow_run(w, start);
-        goto end;
-    }
-    if (bt_cluster_open((uint32_t)role, &argc, &argv, &start->cluster) !=
-        BT_OK) {
         goto end;
     }
     name_worker(w, start);
@@ -299,6 +300,10 @@ int bt_worker_main(bt_role_t role,
 
 end:
     bt_log_flush();
+    if ((code != BT_EXIT_OK) && (start != NULL) && (start->team.size > 1) &&
+        bt_cluster_launched()) {
+        _exit(code); /* the others may not be there to end together */
+    }
     if (start != NULL) {
         bt_team_close(&start->team);
         bt_gguf_close(start->gguf);

@@ -99,11 +99,8 @@ void bt_start_pool_close(bt_worker_t *w);
 
 /* start_links.c */
 
-/** The cluster key, where the options name a file. */
-BT_MUST_CHECK bt_status_t bt_start_key_read(const bt_worker_t *w,
-                                            bt_start_t *s);
-/** The router's address and the cluster key: from the launcher's MPI world, or
- *  from the options. Collective in a world with routers.
+/** The router's address (for rank 0) and the cluster key: from the launcher's
+ * MPI world, or from the options. Collective in a world with routers.
  *  @retval BT_ERR_INVALID_PARAM  neither says one
  *  @retval  any of bt_key_read(), bt_cluster_exchange() */
 BT_MUST_CHECK bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s);

@@ -9,7 +9,7 @@
 
 #define RPC_QUEUE_BYTES (64u << 20)
 
-bt_status_t bt_start_key_read(const bt_worker_t *w, bt_start_t *s)
+static bt_status_t read_key(const bt_worker_t *w, bt_start_t *s)
 {
     char why[BT_KEY_WHY_BYTES];
     bt_status_t status = BT_OK;
@@ -26,7 +26,7 @@ bt_status_t bt_start_key_read(const bt_worker_t *w, bt_start_t *s)
 bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
 {
     const char *join = w->config->join;
-    bt_status_t status = bt_start_key_read(w, s);
+    bt_status_t status = read_key(w, s);
 
     if (status != BT_OK) {
         return status;
@@ -39,6 +39,9 @@ bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
                          bt_status_str(status));
         }
         return status;
+    }
+    if (s->team.rank > 0) { /* rank 0 speaks for all */
+        return BT_OK;
     }
     if ((join[0] == '\0') || (w->config->key_file[0] == '\0')) {
         BT_LOG_ERROR("no router given: use --join URL and --key-file FILE, or "

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/team.h"
+#include "worker/team_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,10 +34,11 @@ bool bt_team_is_child(void)
 
 const bt_collectives_t *bt_team_collectives(const bt_team_t *team)
 {
-    return (team->shm != NULL) ? bt_coll_shm_collectives(team->shm) : NULL;
+    return (team->shm != NULL) ? bt_coll_shm_collectives(team->shm)
+                               : team->coll;
 }
 
-static bt_status_t map(bt_team_t *team, int fd)
+bt_status_t bt_team_map(bt_team_t *team, int fd)
 {
     team->segment_bytes = bt_coll_shm_bytes(team->size, SLOT_BYTES);
     team->segment = mmap(NULL, team->segment_bytes, PROT_READ | PROT_WRITE,
@@ -49,6 +50,21 @@ static bt_status_t map(bt_team_t *team, int fd)
     }
     return bt_coll_shm_open(team->segment, team->segment_bytes, team->rank,
                             team->size, SLOT_BYTES, &team->shm);
+}
+
+int bt_team_segment(const bt_team_t *team)
+{
+    const size_t bytes = bt_coll_shm_bytes(team->size, SLOT_BYTES);
+    const int fd = memfd_create("baton-ranks", MFD_CLOEXEC);
+
+    if ((fd >= 0) && (ftruncate(fd, (off_t)bytes) == 0)) {
+        return fd;
+    }
+    BT_LOG_ERROR("memory that ranks share: %m");
+    if (fd >= 0) {
+        close(fd);
+    }
+    return -1;
 }
 
 /* ---- a child ---- */
@@ -69,7 +85,7 @@ static bt_status_t find_place(bt_team_t *team)
     }
     team->rank = rank;
     team->size = size;
-    status = map(team, fd);
+    status = bt_team_map(team, fd);
     close(fd);
     unsetenv(ENV);
     (void)fcntl(link, F_SETFD, FD_CLOEXEC);
@@ -209,7 +225,7 @@ static void *watch(void *arg)
 
 static bt_status_t start_all(bt_team_t *team, char **argv)
 {
-    const int fd = memfd_create("baton-ranks", MFD_CLOEXEC);
+    const int fd = bt_team_segment(team);
     bt_status_t status = BT_OK;
 
     team->links = bt_calloc(team->size - 1, sizeof(*team->links));
@@ -221,7 +237,7 @@ static bt_status_t start_all(bt_team_t *team, char **argv)
         status = BT_ERR_NO_MEMORY;
     }
     if (status == BT_OK) {
-        status = map(team, fd);
+        status = bt_team_map(team, fd);
     }
     for (uint32_t r = 1; (status == BT_OK) && (r < team->size); r++) {
         status = start_child(team, r, fd, argv);
@@ -240,7 +256,8 @@ static bt_status_t start_all(bt_team_t *team, char **argv)
     return BT_OK;
 }
 
-bt_status_t bt_team_open(uint32_t size, char **argv, bt_team_t *team)
+bt_status_t bt_team_open(uint32_t size, char **argv, const char *host,
+                         bt_cluster_t *cluster, bt_team_t *team)
 {
     bt_status_t status = BT_OK;
 
@@ -251,6 +268,8 @@ bt_status_t bt_team_open(uint32_t size, char **argv, bt_team_t *team)
         BT_LOG_ERROR("%u ranks are asked for; an instance has %u at most", size,
                      BT_TEAM_MAX);
         return BT_ERR_INVALID_PARAM;
+    } else if (bt_cluster_launched()) {
+        status = bt_team_join(size, host, cluster, team);
     } else if (size > 1) {
         team->size = size;
         status = start_all(team, argv);
@@ -280,7 +299,7 @@ static void end_child(bt_team_t *team, uint32_t rank)
 
 static uint32_t n_links(const bt_team_t *team)
 {
-    return (team->links == NULL) ? 0 : (team->rank > 0) ? 1 : team->n_started;
+    return (team->links == NULL) ? 0 : (team->rank > 0) ? 1 : team->size - 1;
 }
 
 void bt_team_close(bt_team_t *team)
