@@ -227,10 +227,14 @@ static void add_worker_args(const bt_plan_t *plan,
     bt_strbuf_append(args, "", 1);
     snprintf(text, sizeof(text), "%u", process->threads);
     add_arg(args, "threads", text);
-    snprintf(text, sizeof(text), "%u", ranks_of(plan, process));
-    add_arg(args, "tp", text);
-    snprintf(text, sizeof(text), "%u", sum_parts(plan->config));
-    add_arg(args, "sum-parts", text);
+    if (ranks_of(plan, process) > 1) {
+        snprintf(text, sizeof(text), "%u", ranks_of(plan, process));
+        add_arg(args, "tp", text);
+    }
+    if (sum_parts(plan->config) > 1) {
+        snprintf(text, sizeof(text), "%u", sum_parts(plan->config));
+        add_arg(args, "sum-parts", text);
+    }
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
         if ((strcmp(plan->config->lend_cores, "off") != 0) &&

@@ -38,13 +38,22 @@ static uint32_t roles_of(bt_role_t program, const char *text)
     return (uint32_t)program; /* auto */
 }
 
+/* A rank other than 0 has its number behind the instance's name. */
 static void name_worker(bt_worker_t *w, const bt_start_t *s)
 {
+    char name[BT_WIRE_MAX_NAME];
+
     if (w->config->name[0] != '\0') {
-        snprintf(w->name, sizeof(w->name), "%s", w->config->name);
+        snprintf(name, sizeof(name), "%s", w->config->name);
     } else {
-        snprintf(w->name, sizeof(w->name), "%s-%u",
-                 bt_role_name(w->program_role), s->team.index);
+        snprintf(name, sizeof(name), "%s-%u", bt_role_name(w->program_role),
+                 s->team.index);
+    }
+    if (s->team.rank == 0) {
+        memcpy(w->name, name, sizeof(w->name));
+    } else {
+        snprintf(w->name, sizeof(w->name), "%.*s:%u", (int)sizeof(w->name) - 12,
+                 name, s->team.rank);
     }
     bt_key_random(&w->instance, sizeof(w->instance));
     bt_log_init(w->name, BT_LOG_LEVEL_INFO);
@@ -228,6 +237,60 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     return w;
 }
 
+/* Who it is, and how it speaks of that. */
+static void settle(bt_worker_t *w, const bt_start_t *s)
+{
+    bt_log_level_t level = BT_LOG_LEVEL_INFO;
+
+    name_worker(w, s);
+    w->roles = roles_of(w->program_role, w->config->role);
+    if (bt_log_level_parse(w->config->log_level, &level) == 0) {
+        bt_log_init(w->name, level);
+    }
+    (void)bt_log_format(w->config->log_format); /* the table checked it */
+}
+
+/* Rank 0: what routers and a launcher know. @return the exit code */
+static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
+{
+    bt_status_t status;
+    int code;
+
+    w->ready_fd = bt_ready_fd_open();
+    bt_beat_open(&w->beat);
+    bt_thread_works_briefly(); /* the control thread; compute threads say so */
+    status = open_all(w, s);
+    /* The links have what they need of it. */
+    bt_key_wipe(s->key, sizeof(s->key));
+    if (status == BT_OK) {
+        bt_gguf_close(s->gguf); /* the weights are packed */
+        s->gguf = NULL;
+        keep_heap();
+        bt_ready_fd_say(&w->ready_fd, "ready\n");
+        code = bt_worker_loop(w, signal_fd);
+    } else {
+        code = bt_exit_of_start(status);
+    }
+    close_all(w);
+    return code;
+}
+
+/* @return the exit code */
+static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
+                     int signal_fd)
+{
+    if (bt_cluster_open((uint32_t)w->program_role, &argc, &argv, &s->cluster) !=
+        BT_OK) {
+        return BT_EXIT_FAILURE;
+    }
+    if (bt_team_open(w->config->tp, argv, w->config->listen_host, s->cluster,
+                     &s->team) != BT_OK) {
+        return BT_EXIT_USAGE;
+    }
+    settle(w, s);
+    return (s->team.rank > 0) ? bt_follow_run(w, s) : run(w, s, signal_fd);
+}
+
 int bt_worker_main(bt_role_t role,
                    const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS],
                    int argc, char **argv)
@@ -236,7 +299,6 @@ int bt_worker_main(bt_role_t role,
         (role == BT_ROLE_PREFILL) ? BT_PROG_PREFILL : BT_PROG_DECODE;
     bt_start_t *start = bt_calloc(1, sizeof(*start));
     bt_worker_t *w = worker_new(role, ops);
-    bt_log_level_t level = BT_LOG_LEVEL_INFO;
     int signal_fd = -1;
     int code = BT_EXIT_FAILURE;
     bt_status_t status;
@@ -259,44 +321,9 @@ int bt_worker_main(bt_role_t role,
         BT_LOG_ERROR("signals: %m");
         goto end;
     }
-    if ((bt_log_start() != BT_OK) || (bt_hangup_open(w) != BT_OK)) {
-        goto end;
+    if ((bt_log_start() == BT_OK) && (bt_hangup_open(w) == BT_OK)) {
+        code = join_team(w, start, argc, argv, signal_fd);
     }
-    if (bt_cluster_open((uint32_t)role, &argc, &argv, &start->cluster) !=
-        BT_OK) {
-        goto end;
-    }
-    if (bt_team_open(w->config->tp, argv, w->config->listen_host,
-                     start->cluster, &start->team) != BT_OK) {
-        code = BT_EXIT_USAGE;
-        goto end;
-    }
-    if (start->team.rank > 0) {
-        code = bt_follow_run(w, start);
-        goto end;
-    }
-    name_worker(w, start);
-    w->ready_fd = bt_ready_fd_open();
-    bt_beat_open(&w->beat);
-    w->roles = roles_of(role, w->config->role);
-    bt_thread_works_briefly(); /* the control thread; compute threads say so */
-    if (bt_log_level_parse(w->config->log_level, &level) == 0) {
-        bt_log_init(w->name, level);
-    }
-    (void)bt_log_format(w->config->log_format); /* the table checked it */
-    status = open_all(w, start);
-    /* The links have what they need of it. */
-    bt_key_wipe(start->key, sizeof(start->key));
-    if (status == BT_OK) {
-        bt_gguf_close(start->gguf); /* the weights are packed */
-        start->gguf = NULL;
-        keep_heap();
-        bt_ready_fd_say(&w->ready_fd, "ready\n");
-        code = bt_worker_loop(w, signal_fd);
-    } else {
-        code = bt_exit_of_start(status);
-    }
-    close_all(w);
 
 end:
     bt_log_flush();

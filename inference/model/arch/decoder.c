@@ -69,6 +69,21 @@ typedef struct product {
     uint32_t n_rows;
 } product_t;
 
+static uint32_t columns_of(const product_t *p, uint32_t part)
+{
+    const bt_shard_t *const shard = &p->model->shard;
+
+    return p->w->is_ffn ? shard->part_ffn[part].n
+                        : shard->part_heads[part].n * p->model->own.head_dim;
+}
+
+static uint32_t width_of(const product_t *p)
+{
+    const bt_hparams_t *const own = &p->model->own;
+
+    return p->w->is_ffn ? own->ffn_dim : own->n_heads * own->head_dim;
+}
+
 static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
                       uint32_t depth, size_t *at, float *out)
 {
@@ -86,11 +101,13 @@ static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
     }
     /* In the host's memory, as only such back ends have parts. */
     for (size_t r = 0; r < p->n_rows; r++) {
-        memcpy(d->cut + r * p->w->columns[begin], p->in + r * p->w->n_in + *at,
-               p->w->columns[begin] * sizeof(*d->cut));
+        memcpy(d->cut + r * columns_of(p, begin), p->in + r * width_of(p) + *at,
+               columns_of(p, begin) * sizeof(*d->cut));
     }
-    *at += p->w->columns[begin];
-    ops->matmul(p->model->be, p->w->parts[begin], d->cut, p->n_rows, out);
+    *at += columns_of(p, begin);
+    ops->matmul(p->model->be,
+                (begin == 0) ? p->w->first : p->w->others[begin - 1], d->cut,
+                p->n_rows, out);
 }
 
 /* out = W in, of all ranks. */
@@ -101,10 +118,10 @@ static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
         .model = model, .w = w, .in = in, .n_rows = n_rows};
     size_t at = 0;
 
-    if (w->n_parts == 1) {
-        model->be->ops->matmul(model->be, w->parts[0], in, n_rows, out);
+    if (w->n_others == 0) {
+        model->be->ops->matmul(model->be, w->first, in, n_rows, out);
     } else {
-        sum_parts(&product, 0, w->n_parts, 0, &at, out);
+        sum_parts(&product, 0, w->n_others + 1, 0, &at, out);
     }
     if (model->ranks != NULL) {
         bt_ranks_sum(model->ranks, out, (size_t)n_rows * model->own.dim);
@@ -122,7 +139,7 @@ static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
     const size_t n = (size_t)n_rows * dim;
 
     if (only_adds(model, bias, after)) {
-        bt_step_matmul_add(model->be, w->parts[0], in, n_rows, dim, tmp, x);
+        bt_step_matmul_add(model->be, w->first, in, n_rows, dim, tmp, x);
         return;
     }
     multiply(model, w, in, n_rows, tmp);
@@ -146,8 +163,8 @@ static void add_activated(bt_model_t *model, const bt_layer_t *layer,
 
     if (!family->plain_ffn && (family->act == BT_ACT_SILU) &&
         only_adds(model, layer->ffn_down_bias, &layer->ffn_post_norm)) {
-        bt_step_silu_matmul_add(model->be, layer->ffn_down.parts[0], d->b,
-                                n_rows, ffn_dim, model->own.dim, d->a, x);
+        bt_step_silu_matmul_add(model->be, layer->ffn_down.first, d->b, n_rows,
+                                ffn_dim, model->own.dim, d->a, x);
         return;
     }
     model->be->ops->activate(model->be, family->act, !family->plain_ffn, d->b,
@@ -169,7 +186,7 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
         norm_of(model, hp->parallel ? &nothing : &layer->ffn_norm);
 
     bt_step_norm_linear(model->be, &layer->up, d->part, hp->parallel ? d->c : x,
-                        &norm, n_rows, layer->ffn_down.parts[0], d->a, d->b);
+                        &norm, n_rows, layer->ffn_down.first, d->a, d->b);
     add_bias(model->be, d->b, layer->up_bias, n_rows,
              bt_decoder_up_dim(model->arch->family, hp));
     bt_model_got_on(fwd);
@@ -227,7 +244,7 @@ static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
     bt_step_norm_linear(model->be, &layer->qkv, d->part, x, &norm,
-                        batch->n_rows, layer->attn_output.parts[0], d->a, d->b);
+                        batch->n_rows, layer->attn_output.first, d->a, d->b);
     add_bias(model->be, d->b, layer->qkv_bias, batch->n_rows,
              (hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim);
     norm_heads(model, layer, batch->n_rows);

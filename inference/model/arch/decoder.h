@@ -16,10 +16,10 @@ typedef struct bt_norm_weights {
 
 /** A matrix whose product is summed over parts of its columns (shard.h). */
 typedef struct bt_sum_weight {
-    bt_weight_t *parts[BT_MAX_SUM_PARTS];
-    uint32_t columns[BT_MAX_SUM_PARTS]; /**< of each; of the rank's, in order */
-    uint32_t n_parts;
-    uint32_t n_in; /**< all of them */
+    bt_weight_t *first;
+    bt_weight_t **others; /**< owned: those behind it; NULL: there are none */
+    uint32_t n_others;
+    bool is_ffn; /**< columns are bt_shard_t.part_ffn, else of part_heads */
 } bt_sum_weight_t;
 
 typedef struct bt_layer {

@@ -199,12 +199,16 @@ static bt_status_t load_output(bt_loader_t *ld, uint32_t i, const char *part,
     bt_status_t status = BT_OK;
 
     layer_name(name, i, part, "weight");
-    w->n_parts = ld->shard.n_parts;
-    for (uint32_t p = 0; (status == BT_OK) && (p < w->n_parts); p++) {
-        w->columns[p] = columns[p].n;
-        w->n_in += columns[p].n;
+    w->n_others = ld->shard.n_parts - 1;
+    if (w->n_others > 0) {
+        w->others = bt_calloc(w->n_others, sizeof(bt_weight_t *));
+        if (w->others == NULL) {
+            return bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
+        }
+    }
+    for (uint32_t p = 0; (status == BT_OK) && (p < ld->shard.n_parts); p++) {
         status = bt_loader_matrix(ld, name, ld->hp->dim, n_in, columns[p], p,
-                                  &w->parts[p]);
+                                  (p == 0) ? &w->first : &w->others[p - 1]);
     }
 
     return (status == BT_OK) ? load_biases(ld, i, bias, &piece, 1, bias_p)
@@ -323,6 +327,7 @@ static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     if (status == BT_OK) {
         status = load_up(ld, i, layer);
     }
+    layer->ffn_down.is_ffn = true;
     if (status == BT_OK) {
         status = load_output(ld, i, "ffn_down", hp->ffn_dim, ld->shard.part_ffn,
                              BT_BIAS_FFN_DOWN, &layer->ffn_down,
@@ -490,9 +495,11 @@ static void free_norm(bt_backend_t *be, bt_norm_weights_t *norm)
 
 static void free_sum(bt_backend_t *be, bt_sum_weight_t *w)
 {
-    for (uint32_t p = 0; p < BT_MAX_SUM_PARTS; p++) {
-        bt_model_weight_free(be, w->parts[p]);
+    bt_model_weight_free(be, w->first);
+    for (uint32_t p = 0; (w->others != NULL) && (p < w->n_others); p++) {
+        bt_model_weight_free(be, w->others[p]);
     }
+    bt_free(w->others);
 }
 
 static void free_layer(bt_backend_t *be, bt_layer_t *layer)

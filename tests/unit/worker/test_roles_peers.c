@@ -350,8 +350,8 @@ static void an_empty_grant_fails_the_request(void **state)
 }
 
 /* What a router says of a decode worker that KV cannot go to: another model's
- * layers or heads, blocks of another size, more ranks than heads. The request is
- * refused for that and not as if the worker were lost; and once it is told
+ * layers or heads, blocks of another size, more ranks than heads. The request
+ * is refused for that and not as if the worker were lost; and once it is told
  * rightly of it, it is sent to. */
 static void a_peer_of_another_layout_or_split_is_refused_by_name(void **state)
 {
