@@ -6,30 +6,7 @@
 #include "decode_worker/decode.h"
 #include "worker/note.h"
 #include "worker/pause.h"
-
-/* What the prefill worker fills: all that is not here already. */
-static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_t *state,
-                            const bt_decode_job_t *dj)
-{
-    const bt_kv_handover_t handover = {.groups = &w->groups,
-                                       .lane = &state->route->lanes[0],
-                                       .n_tokens = dj->job.n_tokens,
-                                       .n_cached = dj->job.n_reused};
-    uint32_t n = 0;
-
-    for (uint32_t g = 0; g < w->groups.n; g++) {
-        bt_kv_walk_t walk =
-            bt_kv_handover_walk(&handover, g, BT_KV_DST, dj->job.block_ids, 0,
-                                dj->job.grower.n_held);
-        bt_kv_piece_t piece;
-
-        for (; bt_kv_walk_next(&walk, &piece); n++) {
-            state->extents[n] =
-                (bt_kvt_extent_t){.offset = piece.pool, .bytes = piece.bytes};
-        }
-    }
-    return n;
-}
+#include "worker/senders.h"
 
 /* Each of its followers, in any order of what becomes of them. */
 #define FOR_EACH_FOLLOWER(pos, tmp, dj) \
@@ -41,34 +18,38 @@ static bt_decode_job_t *follower_at(bt_list_t *link)
 }
 
 static void send_grant(bt_worker_t *w, const bt_decode_job_t *dj,
-                       bt_wire_window_t *window)
+                       const bt_wire_window_t *windows, uint32_t n_windows)
 {
     bt_msg_t msg = {.type = BT_MSG_GRANT};
 
     msg.u.grant.key = dj->job.key;
     msg.u.grant.instance = w->instance;
     msg.u.grant.n_cached = dj->job.n_reused * w->tokens_per_block;
-    msg.u.grant.windows = window;
-    msg.u.grant.n_windows = 1;
+    msg.u.grant.windows = windows;
+    msg.u.grant.n_windows = n_windows;
     bt_worker_send(w, dj->job.from, &msg);
 }
 
-/* Open the lease's window and tell the prefill worker, by way of the router. */
+/* Open the lease's windows and tell the prefill worker, by way of the
+ * router. */
 static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_decode_t *state = w->decode;
-    const uint32_t n_extents = lay_extents(w, state, dj);
-    bt_wire_window_t window = {.to = 0, .from = 0, .blob = state->desc};
-    size_t desc_bytes = 0;
+    const bt_lanes_job_t job = {.instance = dj->job.peer,
+                                .theirs = bt_senders_split(w, dj->job.peer),
+                                .n_tokens = dj->job.n_tokens,
+                                .n_cached = dj->job.n_reused};
+    const bt_wire_window_t *windows = NULL;
+    uint32_t n_windows = 0;
     bt_status_t status;
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    status = bt_kvt_window_open(w->kvt, ++state->lease_id,
-                                dj->job.key.attempt + 1, dj->job.peer,
-                                state->extents, n_extents, dj, state->desc,
-                                BT_WIRE_MAX_BLOB, &desc_bytes, &dj->window);
-    if (status != BT_OK) {
+    status =
+        bt_plane_in_open(w->plane, ++state->lease_id, dj->job.key.attempt + 1,
+                         &job, dj->job.block_ids, dj->job.grower.n_held, dj,
+                         &windows, &n_windows, &dj->window);
+    if ((status != BT_OK) && (status != BT_INPROGRESS)) {
         bt_worker_group_fail(w, &dj->job, status, "grant",
                              "the lease could not be opened");
         return;
@@ -78,8 +59,24 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
     {
         bt_decode_move(w, follower_at(pos), BT_DECODE_OPEN);
     }
-    window.blob_bytes = (uint32_t)desc_bytes;
-    send_grant(w, dj, &window);
+    if (status == BT_OK) {
+        send_grant(w, dj, windows, n_windows);
+    }
+}
+
+/* By all ranks, unless it was revoked meanwhile. */
+static void on_opened(bt_worker_t *w, bt_decode_job_t *dj,
+                      const bt_plane_event_t *event)
+{
+    if (dj->phase != BT_DECODE_LEASED) {
+        return;
+    }
+    if (event->lanes.status != BT_OK) {
+        bt_worker_group_fail(w, &dj->job, event->lanes.status, "grant",
+                             "the lease could not be opened");
+        return;
+    }
+    send_grant(w, dj, event->windows, event->n_windows);
 }
 
 static void run(bt_worker_t *w, bt_decode_job_t *dj)
@@ -249,7 +246,7 @@ static void start(bt_worker_t *w, bt_decode_job_t *dj)
 
 /* The manifests prove that every byte is there (I2). */
 static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
-                           const bt_kvt_event_t *event)
+                           const bt_lanes_event_t *event)
 {
     bt_status_t status;
 
@@ -283,35 +280,38 @@ void bt_decode_advance(bt_worker_t *w)
     }
 }
 
-void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
+void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
 {
     bt_decode_t *state = w->decode;
-    bt_decode_job_t *dj = event->user;
+    bt_decode_job_t *dj = event->lanes.user;
     bt_decode_phase_t next;
 
     switch (event->type) {
-    case BT_KVT_WINDOW_DONE:
+    case BT_PLANE_OPENED:
+        on_opened(w, dj, event);
+        break;
+    case BT_PLANE_IN_DONE:
         /* What comes after the lease was revoked proves nothing. */
         if (bt_decode_phase_after(dj->phase, BT_DECODE_PROVEN, &next)) {
-            on_window_done(w, dj, event);
+            on_window_done(w, dj, &event->lanes);
         }
         break;
-    case BT_KVT_WINDOW_FAILED:
-        bt_worker_group_fail(w, &dj->job, event->status, "transfer",
-                             bt_status_str(event->status));
+    case BT_PLANE_IN_FAILED:
+        bt_worker_group_fail(w, &dj->job, event->lanes.status, "transfer",
+                             bt_status_str(event->lanes.status));
         break;
-    case BT_KVT_WINDOW_CLOSED:
+    case BT_PLANE_IN_CLOSED:
         dj->window = NULL;
         state->n_leases--;
         if (bt_decode_phase_after(dj->phase, BT_DECODE_FREE, &next)) {
             bt_decode_move(w, dj, BT_DECODE_FREE);
         }
         break;
-    case BT_KVT_QUARANTINE_STUCK:
-        bt_decode_fence(event->pid);
+    case BT_PLANE_STUCK:
+        bt_decode_fence(event->lanes.pid);
         break;
-    case BT_KVT_XFER_DONE:
-    case BT_KVT_PEER_LOST:
+    case BT_PLANE_OUT_DONE:
+    case BT_PLANE_PEER_LOST:
         break; /* of transfers, which are not ours */
     }
 }

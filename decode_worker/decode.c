@@ -28,28 +28,13 @@ static void close_role(bt_worker_t *w)
     if (state == NULL) {
         return;
     }
-    bt_free(state->extents);
-    bt_free(state->desc);
     bt_free(state);
     w->decode = NULL;
 }
 
-/* Pieces that a block may be laid open in. */
-static uint32_t max_moves(const bt_worker_t *w, const bt_kv_lane_t *lane)
-{
-    uint32_t n = 1;
-
-    for (uint32_t g = 0; g < w->groups.n; g++) {
-        n = (lane->plan[g].n_moves > n) ? lane->plan[g].n_moves : n;
-    }
-    return n;
-}
-
 static bt_status_t open_role(bt_worker_t *w)
 {
-    const bt_kv_split_t theirs = {.tp = 1, .pp = 1};
     bt_decode_t *state = bt_calloc(1, sizeof(*state));
-    bt_status_t status;
 
     if (state == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -57,19 +42,6 @@ static bt_status_t open_role(bt_worker_t *w)
     bt_list_init(&state->leased);
     bt_list_init(&state->ready);
     w->decode = state;
-    status = bt_route_find(w, BT_KV_DST, theirs, &state->route);
-    if (status != BT_OK) {
-        close_role(w);
-        return status;
-    }
-    state->extents =
-        bt_calloc((size_t)w->n_blocks * max_moves(w, &state->route->lanes[0]),
-                  sizeof(*state->extents));
-    state->desc = bt_calloc(BT_WIRE_MAX_BLOB, 1);
-    if ((state->extents == NULL) || (state->desc == NULL)) {
-        close_role(w);
-        return BT_ERR_NO_MEMORY;
-    }
     return BT_OK;
 }
 
@@ -140,10 +112,10 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         break;
     case BT_DECODE_JOINING:
         bt_list_push_back(&state->ready, &dj->job.claim.turn.link);
-        bt_kvt_window_close(dj->window); /* WINDOW_CLOSED follows */
+        bt_plane_in_close(dj->window); /* WINDOW_CLOSED follows */
         break;
     case BT_DECODE_QUARANTINED:
-        bt_kvt_window_close(dj->window);
+        bt_plane_in_close(dj->window);
         break;
     case BT_DECODE_FOLLOWING:
     case BT_DECODE_SHARING:
@@ -308,8 +280,9 @@ static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 
 const bt_worker_ops_t bt_decode_ops = {
     .kinds = 1u << BT_REQUEST_GENERATE | 1u << BT_REQUEST_LOCAL,
-    .events = 1u << BT_KVT_WINDOW_DONE | 1u << BT_KVT_WINDOW_FAILED |
-              1u << BT_KVT_WINDOW_CLOSED | 1u << BT_KVT_QUARANTINE_STUCK,
+    .events = 1u << BT_PLANE_OPENED | 1u << BT_PLANE_IN_DONE |
+              1u << BT_PLANE_IN_FAILED | 1u << BT_PLANE_IN_CLOSED |
+              1u << BT_PLANE_STUCK,
     .job_bytes = sizeof(bt_decode_job_t),
     .spans_needed = spans_needed,
     .open = open_role,
@@ -321,7 +294,7 @@ const bt_worker_ops_t bt_decode_ops = {
     .pause = pause_one,
     .on_peer_gone = on_peer_gone,
     .on_report_item = on_report_item,
-    .on_kvt = bt_decode_on_kvt,
+    .on_plane = bt_decode_on_plane,
     .advance = bt_decode_advance,
     .fill_stats = fill_stats,
 };

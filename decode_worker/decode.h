@@ -20,7 +20,6 @@
 
 #include "decode_worker/job_life.h"
 #include "worker/note.h"
-#include "worker/route.h"
 #include "worker/worker.h"
 
 typedef struct bt_decode {
@@ -30,17 +29,12 @@ typedef struct bt_decode {
     uint32_t quarantined_blocks;
     uint64_t lease_id; /**< last one given */
     uint32_t n_leases; /**< windows, open or closing */
-    /** From a prefill worker to us: of one rank, as BT_HELLO_RANKS is not said.
-     */
-    const bt_kv_route_t *route;
-    bt_kvt_extent_t *extents; /**< scratch: of all blocks of the pool */
-    uint8_t *desc;            /**< scratch for a window descriptor */
 } bt_decode_t;
 
 typedef struct bt_decode_job {
     bt_job_t job; /**< first */
     bt_decode_phase_t phase;
-    bt_kvt_window_t *window; /**< open in LEASED, else closing; NULL: none */
+    bt_plane_in_t *window; /**< open in LEASED, else closing; NULL: none */
     uint64_t granted_us;
     /* Of a leader in JOINING: what came with its KV. */
     bt_note_t note;
@@ -63,7 +57,7 @@ void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
 /** Its turn has come, its blocks are there: give the grant, or run it if it is
  *  local. */
 void bt_decode_begin(bt_worker_t *w, bt_job_t *job);
-void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
+void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event);
 /** After a round of admissions: start a batch that is complete. */
 void bt_decode_advance(bt_worker_t *w);
 

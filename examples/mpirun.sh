@@ -1,14 +1,30 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Router, prefill and decode worker in one MPI world, on this machine.
-# Usage: examples/mpirun.sh MODEL.gguf [N_PREFILL [N_DECODE]]
+# Router, prefill and decode workers in one MPI world, on this machine.
+# Usage: [PREFILL_TP=T] [DECODE_TP=T] examples/mpirun.sh MODEL [N_PREFILL [N_DECODE]]
 # One fate: when one process dies, mpirun ends all. For separate fates start one
 # mpirun (or srun) per instance, with --join and --key-file: docs/OPERATIONS.md.
 set -eu
-model=$1
+fail() {
+    echo "mpirun.sh: $*" >&2
+    exit 2
+}
+model=${1:-}
 build=${BATON_BUILD:-$(dirname "$0")/../build}
+prefill_tp=${PREFILL_TP:-1} decode_tp=${DECODE_TP:-1}
+[ -n "$model" ] || fail "which model? examples/mpirun.sh MODEL [N_PREFILL [N_DECODE]]"
+[ -e "$model" ] || fail "there is no model $model"
+[ -x "$build/router/baton-router" ] || fail "nothing is built in $build: ./baton build, or set BATON_BUILD"
+command -v mpirun > /dev/null || fail "there is no mpirun here (package openmpi-bin)"
+if [ "$(id -u)" = 0 ] && [ -z "${OMPI_ALLOW_RUN_AS_ROOT:-}" ]; then
+    fail "mpirun does not run as root, unless OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 are set"
+fi
+# So that it does not matter on which side what is computed.
+parts=$((prefill_tp > decode_tp ? prefill_tp : decode_tp))
 export OMPI_MCA_mpi_yield_when_idle=1
 exec mpirun --oversubscribe --bind-to none \
     -np 1 "$build/router/baton-router" --model "$model" --listen tcp://127.0.0.1:0 : \
-    -np "${2:-1}" "$build/worker_main/baton-prefill-worker" --model "$model" --listen-host 127.0.0.1 : \
-    -np "${3:-1}" "$build/worker_main/baton-decode-worker" --model "$model" --listen-host 127.0.0.1
+    -np $((${2:-1} * prefill_tp)) "$build/worker_main/baton-prefill-worker" --model "$model" \
+    --listen-host 127.0.0.1 --tp "$prefill_tp" --sum-parts "$parts" : \
+    -np $((${3:-1} * decode_tp)) "$build/worker_main/baton-decode-worker" --model "$model" \
+    --listen-host 127.0.0.1 --tp "$decode_tp" --sum-parts "$parts"

@@ -40,8 +40,8 @@ void bt_plan_threads(const bt_config_t *config, uint32_t n_models,
 
         decode = share((n_cores > taken) ? n_cores - taken : 0, n_decode);
     }
-    *prefill_p = prefill;
-    *decode_p = decode;
+    *prefill_p = (prefill < config->prefill_tp) ? config->prefill_tp : prefill;
+    *decode_p = (decode < config->decode_tp) ? config->decode_tp : decode;
 }
 
 uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name)
@@ -194,6 +194,23 @@ static void add_lent_cores(const bt_plan_t *plan,
     }
 }
 
+static uint32_t ranks_of(const bt_plan_t *plan,
+                         const bt_plan_process_t *process)
+{
+    return (process->program == BT_PROG_PREFILL) ? plan->config->prefill_tp
+                                                 : plan->config->decode_tp;
+}
+
+/* So that it does not matter to an answer on which worker what is computed. */
+static uint32_t sum_parts(const bt_config_t *config)
+{
+    const uint32_t most = (config->prefill_tp > config->decode_tp)
+                              ? config->prefill_tp
+                              : config->decode_tp;
+
+    return (config->sum_parts != 0) ? config->sum_parts : most;
+}
+
 static void add_worker_args(const bt_plan_t *plan,
                             const bt_plan_process_t *process, bt_strbuf_t *args)
 {
@@ -210,6 +227,14 @@ static void add_worker_args(const bt_plan_t *plan,
     bt_strbuf_append(args, "", 1);
     snprintf(text, sizeof(text), "%u", process->threads);
     add_arg(args, "threads", text);
+    if (ranks_of(plan, process) > 1) {
+        snprintf(text, sizeof(text), "%u", ranks_of(plan, process));
+        add_arg(args, "tp", text);
+    }
+    if (sum_parts(plan->config) > 1) {
+        snprintf(text, sizeof(text), "%u", sum_parts(plan->config));
+        add_arg(args, "sum-parts", text);
+    }
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
         if ((strcmp(plan->config->lend_cores, "off") != 0) &&

@@ -32,55 +32,61 @@ static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer)
 {
     bt_status_t status;
 
-    if (peer->route == NULL) {
+    if (!peer->is_fit) {
         return;
     }
-    status = bt_kvt_import(w->kvt, peer->ranks[0].kvt, peer->ranks[0].kvt_bytes,
-                           peer, &peer->kvt);
+    status = bt_plane_connect(w->plane, peer->split, peer->ranks, peer->n_ranks,
+                              peer, &peer->plane);
     peer->retry_ms = bt_now_ms() + w->config->dead_ms;
     if (status != BT_OK) {
-        peer->kvt = NULL;
+        peer->plane = NULL;
         BT_LOG_ERROR("cannot reach the KV pool of %s: %s", peer->name,
                      bt_status_str(status));
         return;
     }
-    BT_LOG_INFO("KV goes to %s by %s", peer->name, bt_kvt_peer_path(peer->kvt));
+    BT_LOG_INFO("KV goes to %s by %s", peer->name, bt_plane_path(peer->plane));
 }
 
-/* How KV goes to this decode worker. NULL: not at all, and why is logged. */
-static const bt_kv_route_t *route_to(bt_worker_t *w, const bt_msg_peer_t *msg)
+/* Are its blocks, as far as it says, as large as those of such ranks are? */
+static bool have_size(const bt_kv_route_t *route, const bt_msg_peer_t *msg)
+{
+    for (uint32_t i = 0; i < route->n_lanes; i++) {
+        const uint64_t bytes = msg->ranks[route->lanes[i].rank].block_bytes;
+
+        if ((bytes != 0) && (bytes != route->lanes[i].dst_page_bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Can KV go to this decode worker? If not, why is logged. */
+static bool is_fit(bt_worker_t *w, const bt_msg_peer_t *msg)
 {
     const bt_kv_split_t theirs = {.tp = msg->tp, .pp = msg->pp};
     const bool says_layout = (msg->layout.lo | msg->layout.hi) != 0;
     const bt_kv_route_t *route = NULL;
     const char *why = NULL;
     bt_status_t status = BT_OK;
-    uint64_t bytes;
 
     if (says_layout && !bt_hash128_equal(msg->layout, w->kv_layout)) {
         why = "its model's KV has other layers, heads or blocks than ours";
     } else if (msg->n_ranks == 0) {
         why = "it did not say where its KV pool is";
     } else {
-        status = bt_route_find(w, BT_KV_SRC, theirs, &route);
+        status = bt_lanes_route(w->lanes, BT_KV_SRC, theirs, &route);
     }
     if ((why == NULL) && (status != BT_OK)) {
-        why = (status == BT_ERR_UNSUPPORTED)
-                  ? "KV goes to instances of one rank only"
-                  : bt_status_str(status);
+        why = bt_status_str(status);
     }
-    if (why == NULL) {
-        bytes = msg->ranks[0].block_bytes;
-        if ((bytes != 0) && (bytes != route->lanes[0].dst_page_bytes)) {
-            why = "its blocks have another size than its ranks would have";
-        }
+    if ((why == NULL) && !have_size(route, msg)) {
+        why = "its blocks have another size than its ranks would have";
     }
     if (why != NULL) {
         BT_LOG_ERROR("KV cannot go to %s (tp %u x pp %u): %s", msg->name,
                      msg->tp, msg->pp, why);
-        return NULL;
     }
-    return route;
+    return why == NULL;
 }
 
 static bt_prefill_peer_t *peer_new(bt_prefill_t *state,
@@ -96,25 +102,26 @@ static bt_prefill_peer_t *peer_new(bt_prefill_t *state,
     return peer;
 }
 
-/* Keep where its pool is, if KV can go there. */
-static bt_status_t take_route(bt_worker_t *w, bt_prefill_peer_t *peer,
+/* Keep where its pools are, if KV can go there. */
+static bt_status_t take_ranks(bt_worker_t *w, bt_prefill_peer_t *peer,
                               const bt_msg_peer_t *msg)
 {
-    const bt_kv_route_t *route = route_to(w, msg);
     bt_status_t status = BT_OK;
 
-    if (route != NULL) {
+    if (is_fit(w, msg)) {
         status = bt_wire_ranks_copy(msg->ranks, msg->n_ranks, &peer->ranks);
-    }
-    if (status == BT_OK) {
-        peer->route = route;
+        if (status == BT_OK) {
+            peer->n_ranks = msg->n_ranks;
+            peer->split = (bt_kv_split_t){.tp = msg->tp, .pp = msg->pp};
+            peer->is_fit = true;
+        }
     }
     return status;
 }
 
 void bt_prefill_peer_forget(bt_prefill_peer_t *peer)
 {
-    bt_kvt_peer_release(peer->kvt);
+    bt_plane_disconnect(peer->plane);
     bt_list_remove(&peer->link);
     bt_free(peer->ranks);
     bt_free(peer);
@@ -133,12 +140,12 @@ void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
         peer = peer_new(state, msg);
     }
     if ((peer == NULL) ||
-        ((peer->route == NULL) && (take_route(w, peer, msg) != BT_OK))) {
+        (!peer->is_fit && (take_ranks(w, peer, msg) != BT_OK))) {
         BT_LOG_ERROR("no memory for another decode worker");
         return;
     }
     peer->routers |= from->bit; /* every router tells us of every worker */
-    if (peer->kvt == NULL) {
+    if (peer->plane == NULL) {
         connect_peer(w, peer);
     }
 }
@@ -191,7 +198,7 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
         bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
 
         peer->routers &= ~from->bit;
-        if ((peer->routers == 0) && (peer->kvt == NULL)) {
+        if ((peer->routers == 0) && (peer->plane == NULL)) {
             bt_prefill_peer_forget(peer);
         }
     }
@@ -208,7 +215,7 @@ void bt_prefill_reconnect(bt_worker_t *w)
     {
         bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
 
-        if ((peer->kvt == NULL) && (now_ms >= peer->retry_ms)) {
+        if ((peer->plane == NULL) && (now_ms >= peer->retry_ms)) {
             connect_peer(w, peer);
         }
     }
@@ -218,35 +225,31 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_prefill_t *state = w->prefill;
     bt_prefill_peer_t *peer = peer_find(state, pj->job.peer);
+    bt_lanes_job_t job;
     bt_status_t status;
 
     if (peer == NULL) {
         return BT_ERR_PEER_LOST;
     }
-    if (peer->route == NULL) {
+    if (!peer->is_fit) {
         return BT_ERR_MISMATCH;
     }
-    if (peer->kvt == NULL) { /* it gave a grant: it is back */
+    if (peer->plane == NULL) { /* it gave a grant: it is back */
         connect_peer(w, peer);
     }
-    if (peer->kvt == NULL) {
+    if (peer->plane == NULL) {
         return BT_ERR_PEER_LOST;
     }
-    pj->handover = (bt_kv_handover_t){.groups = &w->groups,
-                                      .lane = &peer->route->lanes[0],
-                                      .n_tokens = pj->job.n_tokens,
-                                      .n_cached = pj->spans_cached};
-    status = bt_kvt_prep(peer->kvt, pj->grant->blob, pj->grant->blob_bytes, pj,
-                         &pj->xfer);
-    if (status != BT_OK) {
-        return status;
+    job = (bt_lanes_job_t){.instance = peer->instance,
+                           .theirs = peer->split,
+                           .n_tokens = pj->job.n_tokens,
+                           .n_cached = pj->spans_cached};
+    status = bt_plane_out_begin(peer->plane, &job, pj->grant, pj->n_windows, pj,
+                                &pj->xfer);
+    if (status == BT_OK) {
+        state->n_xfers++;
     }
-    state->n_xfers++;
-    if (bt_kvt_xfer_window_bytes(pj->xfer) !=
-        bt_kv_handover_bytes(&pj->handover)) {
-        return BT_ERR_MISMATCH;
-    }
-    return BT_OK;
+    return status;
 }
 
 /* Token #1 of each whose answer goes on. */
@@ -279,7 +282,7 @@ static bt_status_t finish(bt_prefill_job_t *pj)
     note.n_tokens = pj->job.n_tokens;
     note.grant_wait_us = now_us - pj->complete_us;
     fill_tokens(pj, &note);
-    status = bt_kvt_finish(pj->xfer, bytes, bt_note_encode(&note, bytes));
+    status = bt_plane_out_finish(pj->xfer, bytes, bt_note_encode(&note, bytes));
     pj->granted_us = now_us;
     return status;
 }
@@ -318,12 +321,11 @@ static void end_sent(bt_worker_t *w, bt_prefill_job_t *pj)
     bt_prefill_move(w, pj, BT_PREFILL_SENT);
 }
 
-static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
+static void on_xfer_done(bt_worker_t *w, const bt_lanes_event_t *event)
 {
     bt_prefill_t *state = w->prefill;
     bt_prefill_job_t *pj = event->user;
 
-    bt_kvt_release(pj->xfer);
     pj->xfer = NULL;
     state->n_xfers--;
     if (event->status == BT_OK) {
@@ -343,7 +345,7 @@ static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
     }
 }
 
-static void on_peer_lost(bt_worker_t *w, const bt_kvt_event_t *event)
+static void on_peer_lost(bt_worker_t *w, const bt_lanes_event_t *event)
 {
     const uint64_t retry_ms = bt_now_ms() + w->config->heartbeat_ms;
     bt_prefill_peer_t *peer = event->user;
@@ -354,27 +356,28 @@ static void on_peer_lost(bt_worker_t *w, const bt_kvt_event_t *event)
         bt_prefill_peer_forget(peer);
         return;
     }
-    bt_kvt_peer_release(peer->kvt);
-    peer->kvt = NULL;
+    bt_plane_disconnect(peer->plane);
+    peer->plane = NULL;
     /* Not at once: of a worker that died the routers will tell. */
     if (peer->retry_ms < retry_ms) {
         peer->retry_ms = retry_ms;
     }
 }
 
-void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
+void bt_prefill_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
 {
     switch (event->type) {
-    case BT_KVT_XFER_DONE:
-        on_xfer_done(w, event);
+    case BT_PLANE_OUT_DONE:
+        on_xfer_done(w, &event->lanes);
         break;
-    case BT_KVT_PEER_LOST:
-        on_peer_lost(w, event);
+    case BT_PLANE_PEER_LOST:
+        on_peer_lost(w, &event->lanes);
         break;
-    case BT_KVT_WINDOW_DONE:
-    case BT_KVT_WINDOW_FAILED:
-    case BT_KVT_WINDOW_CLOSED:
-    case BT_KVT_QUARANTINE_STUCK:
+    case BT_PLANE_OPENED:
+    case BT_PLANE_IN_DONE:
+    case BT_PLANE_IN_FAILED:
+    case BT_PLANE_IN_CLOSED:
+    case BT_PLANE_STUCK:
         break; /* of windows, which are not ours */
     }
 }

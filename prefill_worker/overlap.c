@@ -32,28 +32,12 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
 }
 
 /* Of the job's spans up to @a end what is not posted yet, and of each the
- * layers [from, to): as pieces that lie together in our pool. */
-static bt_status_t post(const bt_worker_t *w, const bt_prefill_job_t *pj,
-                        uint32_t end, uint32_t from, uint32_t to)
+ * layers [from, to). */
+static bt_status_t post(const bt_prefill_job_t *pj, uint32_t end, uint32_t from,
+                        uint32_t to)
 {
-    for (uint32_t g = 0; g < w->groups.n; g++) {
-        bt_kv_walk_t walk =
-            bt_kv_handover_walk(&pj->handover, g, BT_KV_SRC, pj->job.block_ids,
-                                pj->spans_posted, end);
-        bt_kv_piece_t piece;
-
-        bt_kv_walk_clip(&walk, bt_kv_group_bytes_of(&w->groups, g, from),
-                        bt_kv_group_bytes_of(&w->groups, g, to));
-        while (bt_kv_walk_next(&walk, &piece)) {
-            const bt_status_t status = bt_kvt_post(
-                pj->xfer, w->kv_base + piece.pool, piece.window, piece.bytes);
-
-            if (status != BT_OK) {
-                return status;
-            }
-        }
-    }
-    return BT_OK;
+    return bt_plane_out_post(pj->xfer, pj->job.block_ids, pj->spans_posted, end,
+                             from, to);
 }
 
 /* Spans [spans_posted, end) are ready. */
@@ -65,7 +49,7 @@ static bt_status_t post_spans(const bt_worker_t *w, bt_prefill_job_t *pj,
     if (end <= pj->spans_posted) { /* D may know more than we have computed */
         return BT_OK;
     }
-    status = post(w, pj, end, 0, w->n_layers);
+    status = post(pj, end, 0, w->n_layers);
     if (status == BT_OK) {
         pj->spans_posted = end;
     }
@@ -78,7 +62,7 @@ static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
                                uint32_t end)
 {
     const bt_status_t status =
-        post(w, pj, pj->job.grower.n_most, pj->layers_posted, end);
+        post(pj, pj->job.grower.n_most, pj->layers_posted, end);
 
     if (status != BT_OK) {
         return status;

@@ -90,7 +90,7 @@ static void let_go(bt_worker_t *w, bt_prefill_job_t *pj)
         bt_engine_cancel(&pj->job.seq);
     }
     if (pj->xfer != NULL) {
-        bt_kvt_cancel(pj->xfer);
+        bt_plane_out_cancel(pj->xfer);
     }
     if (!pj->job.in_engine && (pj->xfer == NULL)) {
         bt_prefill_move(w, pj, BT_PREFILL_FREE);
@@ -111,7 +111,7 @@ static void check_facts(const bt_job_t *job, unsigned facts)
 /* Of its KV what is not posted yet. */
 static uint64_t bytes_left(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
-    const bt_kv_groups_t *groups = &w->groups;
+    const bt_kv_groups_t *groups = &w->own_groups;
     const uint32_t n_spans = pj->job.grower.n_most;
     uint64_t bytes = 0;
 
@@ -221,11 +221,8 @@ static bt_status_t check_grant(const bt_worker_t *w, const bt_job_t *job,
         *why_p = "the grant leaves no whole block to send";
         return BT_ERR_MISMATCH;
     }
-    if ((grant->n_windows != 1) || (grant->windows[0].to != 0) ||
-        (grant->windows[0].from != 0)) {
-        *why_p = (grant->n_windows == 0)
-                     ? "the grant is empty"
-                     : "the grant is not from one rank to one";
+    if (grant->n_windows == 0) {
+        *why_p = "the grant is empty";
         return BT_ERR_BAD_MESSAGE;
     }
     return BT_OK;
@@ -266,6 +263,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         bt_worker_group_fail(w, job, status, "transfer", why);
         return;
     }
+    pj->n_windows = grant->n_windows;
     pj->spans_cached = grant->n_cached / w->tokens_per_block;
     pj->spans_posted = pj->spans_cached;
     bt_prefill_move(w, pj, BT_PREFILL_GRANT);
@@ -458,7 +456,7 @@ static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 
 const bt_worker_ops_t bt_prefill_ops = {
     .kinds = 1u << BT_REQUEST_PREFILL,
-    .events = 1u << BT_KVT_XFER_DONE | 1u << BT_KVT_PEER_LOST,
+    .events = 1u << BT_PLANE_OUT_DONE | 1u << BT_PLANE_PEER_LOST,
     .job_bytes = sizeof(bt_prefill_job_t),
     .spans_needed = spans_needed,
     .open = open_role,
@@ -472,7 +470,7 @@ const bt_worker_ops_t bt_prefill_ops = {
     .on_peer_gone = bt_prefill_on_peer_gone,
     .on_router_gone = bt_prefill_on_router_gone,
     .on_report_item = on_report_item,
-    .on_kvt = bt_prefill_on_kvt,
+    .on_plane = bt_prefill_on_plane,
     .advance = advance,
     .fill_stats = fill_stats,
     .job_fini = job_fini,

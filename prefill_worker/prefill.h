@@ -19,7 +19,6 @@
 #define BT_PREFILL_WORKER_PREFILL_H
 
 #include "prefill_worker/job_life.h"
-#include "worker/route.h"
 #include "worker/worker.h"
 
 /** A decode worker that we may send to. */
@@ -29,10 +28,11 @@ typedef struct bt_prefill_peer {
     char name[BT_WIRE_MAX_NAME];
     uint32_t routers;      /**< bits of the links whose routers see it */
     bt_wire_rank_t *ranks; /**< owned: their exports, to connect again */
-    /** NULL: it cannot be sent to, and why was logged. */
-    const bt_kv_route_t *route;
-    bt_kvt_peer_t *kvt; /**< of its only rank; NULL: lost */
-    uint64_t retry_ms;  /**< when to connect again */
+    uint32_t n_ranks;
+    bt_kv_split_t split;
+    bool is_fit; /**< else it cannot be sent to, and why was logged */
+    bt_plane_peer_t *plane; /**< to its ranks; NULL: lost */
+    uint64_t retry_ms;      /**< when to connect again */
 } bt_prefill_peer_t;
 
 /** When a last chunk leaves in groups of layers. */
@@ -62,10 +62,10 @@ typedef struct bt_prefill {
 typedef struct bt_prefill_job {
     bt_job_t job; /**< first */
     bt_prefill_phase_t phase;
-    bt_wire_window_t *grant;   /**< owned; NULL: no grant yet */
-    bt_kvt_xfer_t *xfer;       /**< begun, not yet over; NULL: none */
-    bt_kv_handover_t handover; /**< of xfer */
-    uint32_t n_computed;       /**< as last reported by the engine */
+    bt_wire_window_t *grant; /**< owned; NULL: no grant yet */
+    bt_plane_out_t *xfer;    /**< begun, not yet over; NULL: none */
+    uint32_t n_windows;      /**< of the grant */
+    uint32_t n_computed;     /**< as last reported by the engine */
     bool token_sent; /**< token #1 is with the router, in whatever phase */
     uint32_t token;
     bt_finish_t finish;     /**< of token #1 */
@@ -101,7 +101,7 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from);
 void bt_prefill_reconnect(bt_worker_t *w);
 /** Its transfers are canceled, its memory is freed. */
 void bt_prefill_peer_forget(bt_prefill_peer_t *peer);
-void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
+void bt_prefill_on_plane(bt_worker_t *w, const bt_plane_event_t *event);
 
 /** Send what is ready of a STREAMING job, the rest and the manifest of a
  *  SENDING one; fails the job when it cannot. */
@@ -123,7 +123,7 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
 uint32_t bt_prefill_look_ms(uint32_t before_ms, bool moved);
 
 /** Post what is computed and not posted; the job has a transfer. Any error of
- *  bt_kvt_post(). */
+ *  bt_plane_out_post(). */
 BT_MUST_CHECK bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj);
 /** Layers of streaming jobs that are ready since; sets w->poll_ms. */
 void bt_prefill_stream(bt_worker_t *w);

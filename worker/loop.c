@@ -19,9 +19,12 @@
 #include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/rows.h"
+#include "worker/senders.h"
 #include "worker/slide.h"
+#include "worker/team.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
+#define OWN_FDS           5u         /* that it waits for */
 #define WARM_MS           1          /* idle before more of the pool is taken */
 #define STEP_MS           2000       /* at the end, for the step under way */
 #define COPY_BUDGET_BYTES (4u << 20) /* between two looks at the inboxes */
@@ -202,6 +205,12 @@ static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
             BT_LOG_ERROR("no KV can come from %s: %s", peer->name,
                          bt_status_str(status));
         }
+    }
+    bt_plane_admit(w->plane, peer->ranks, peer->n_ranks);
+    if (bt_senders_add(w, peer->instance,
+                       (bt_kv_split_t){.tp = peer->tp, .pp = peer->pp}) !=
+        BT_OK) {
+        BT_LOG_ERROR("no memory for another prefill worker");
     }
 }
 
@@ -682,13 +691,14 @@ static void take_signals(bt_worker_t *w, int signal_fd)
 /* Sleep until something happens, unless something already has. */
 static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
 {
-    struct pollfd fds[] = {
+    struct pollfd fds[OWN_FDS + BT_TEAM_MAX] = {
         {.fd = bt_rpc_fd(w->rpc), .events = POLLIN},
         {.fd = bt_kvt_fd(w->kvt), .events = POLLIN},
         {.fd = bt_engine_fd(w->engine), .events = POLLIN},
         {.fd = signal_fd, .events = POLLIN},
         {.fd = w->hangup_fd, .events = POLLIN},
     };
+    const uint32_t n_ranks = bt_plane_n_links(w->plane);
     const bool warming = w->pool_is_cold && (w->n_jobs == 0) && !w->draining;
     int timeout_ms = (w->poll_ms != 0) ? (int)w->poll_ms : POLL_MS;
 
@@ -699,7 +709,11 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
         !bt_engine_sleep_prepare(w->engine)) {
         timeout_ms = 0;
     }
-    if ((poll(fds, BT_ARRAY_LEN(fds), timeout_ms) == 0) && warming &&
+    for (uint32_t i = 0; i < n_ranks; i++) {
+        fds[OWN_FDS + i] = (struct pollfd){.fd = bt_plane_link_fd(w->plane, i),
+                                           .events = POLLIN};
+    }
+    if ((poll(fds, OWN_FDS + n_ranks, timeout_ms) == 0) && warming &&
         (timeout_ms != 0)) {
         w->pool_is_cold = bt_kvt_pool_warm(w->kvt);
     }
@@ -712,11 +726,29 @@ static void take_kvt(bt_worker_t *w, bool *busy_p)
 
     *busy_p = bt_kvt_progress(w->kvt, bt_now_ms(), COPY_BUDGET_BYTES);
     while (bt_kvt_poll(w->kvt, &event)) {
-        for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
-            if (((w->ops[i]->events >> event.type) & 1u) != 0) {
-                w->ops[i]->on_kvt(w, &event);
-            }
+        bt_plane_take_kvt(w->plane, &event);
+    }
+}
+
+void bt_worker_on_plane(void *ctx, const bt_plane_event_t *event)
+{
+    bt_worker_t *w = ctx;
+
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if (((w->ops[i]->events >> event->type) & 1u) != 0) {
+            w->ops[i]->on_plane(w, event);
         }
+    }
+}
+
+static void take_ranks(bt_worker_t *w)
+{
+    if (!bt_plane_take_ranks(w->plane)) {
+        /* Its compute thread may be in a sum that never ends; whoever has a
+         * request here sees the worker gone, and runs it elsewhere. */
+        BT_LOG_ERROR("a rank of this instance is lost: so is it");
+        bt_log_flush();
+        _exit(BT_EXIT_FAILURE);
     }
 }
 
@@ -727,6 +759,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     take_rpc(w);
     take_reports(w);
     take_kvt(w, busy_p);
+    take_ranks(w);
     bt_worker_admit(w);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         if (w->ops[i]->advance != NULL) {

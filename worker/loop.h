@@ -16,6 +16,10 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p);
  *  @return the exit code */
 int bt_worker_loop(bt_worker_t *w, int signal_fd);
 
+/** What happens to hand-overs, to the role's handlers. @param ctx  the worker
+ */
+void bt_worker_on_plane(void *ctx, const bt_plane_event_t *event);
+
 /** Be given this from now on: at the start, and by order of a router. Tells
  *  all routers (by STATS) and who started the process.
  *  @param [in] roles  at least one bit of BT_ROLES_BOTH, and no other */

@@ -17,11 +17,13 @@
 #include "common/base/stop.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
+#include "inference/model/shard.h"
+#include "worker/follow.h"
 #include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/loop.h"
 #include "worker/pause.h"
-#include "worker/route.h"
+#include "worker/senders.h"
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
 
@@ -36,14 +38,22 @@ static uint32_t roles_of(bt_role_t program, const char *text)
     return (uint32_t)program; /* auto */
 }
 
+/* A rank other than 0 has its number behind the instance's name. */
 static void name_worker(bt_worker_t *w, const bt_start_t *s)
 {
+    char name[BT_WIRE_MAX_NAME];
+
     if (w->config->name[0] != '\0') {
-        snprintf(w->name, sizeof(w->name), "%s", w->config->name);
+        snprintf(name, sizeof(name), "%s", w->config->name);
     } else {
-        snprintf(w->name, sizeof(w->name), "%s-%u",
-                 bt_role_name(w->program_role),
-                 bt_cluster_role_rank(s->cluster));
+        snprintf(name, sizeof(name), "%s-%u", bt_role_name(w->program_role),
+                 s->team.index);
+    }
+    if (s->team.rank == 0) {
+        memcpy(w->name, name, sizeof(w->name));
+    } else {
+        snprintf(w->name, sizeof(w->name), "%.*s:%u", (int)sizeof(w->name) - 12,
+                 name, s->team.rank);
     }
     bt_key_random(&w->instance, sizeof(w->instance));
     bt_log_init(w->name, BT_LOG_LEVEL_INFO);
@@ -70,19 +80,34 @@ static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
     return status;
 }
 
-/* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
-static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
+/* Those of the list that are this rank's. */
+static bt_status_t share_cores(const bt_start_t *s, uint32_t *cores,
+                               uint32_t *n_io, bool needed)
 {
-    bt_status_t status = BT_OK;
-    bt_topology_t topology;
+    const bt_share_t own = bt_share_of(*n_io, 1, s->team.rank, s->team.size);
 
-    if ((status = bt_start_file_open(w, s)) != BT_OK ||
-        (status = bt_start_options_check(w, s)) != BT_OK ||
-        (status = bt_start_memory_plan(w, s)) != BT_OK ||
-        (status = bt_cores_parse(w->config->cores, s->cores, &s->n_cores)) !=
+    if (needed && (*n_io > 0) && (*n_io < s->team.size)) {
+        BT_LOG_ERROR("cores: %u for %u ranks", *n_io, s->team.size);
+        return BT_ERR_INVALID_PARAM;
+    }
+    memmove(cores, cores + own.first, own.n * sizeof(*cores));
+    *n_io = own.n;
+    return BT_OK;
+}
+
+bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
+{
+    bt_topology_t topology;
+    uint32_t n_cores = 0; /* of the instance */
+    bt_status_t status;
+
+    if ((status = bt_cores_parse(w->config->cores, s->cores, &s->n_cores)) !=
             BT_OK ||
         (status = bt_cores_parse(w->config->lent_cores, s->lent_cores,
-                                 &s->n_lent)) != BT_OK) {
+                                 &s->n_lent)) != BT_OK ||
+        (n_cores = s->n_cores,
+         status = share_cores(s, s->cores, &s->n_cores, true)) != BT_OK ||
+        (status = share_cores(s, s->lent_cores, &s->n_lent, false)) != BT_OK) {
         return status;
     }
     if (s->n_cores > 0) { /* before any memory of size is touched */
@@ -90,9 +115,25 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         bt_topology_stay_near(&topology, s->cores, s->n_cores);
         bt_thread_works_in_bursts(); /* beside its own compute threads alone */
     }
-    s->n_threads = bt_cores_threads(w->config->threads, s->n_cores);
+    /* Threads asked for are the instance's. */
+    s->n_threads = bt_share_of(bt_cores_threads(w->config->threads, n_cores), 1,
+                               s->team.rank, s->team.size)
+                       .n;
+    s->n_threads = (s->n_threads == 0) ? 1 : s->n_threads;
     s->n_lent = bt_cores_lent(s->n_threads, s->n_lent);
-    if ((status = bt_start_model_load(w, s)) != BT_OK ||
+    return BT_OK;
+}
+
+/* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
+static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
+{
+    bt_status_t status = BT_OK;
+
+    if ((status = bt_start_file_open(w, s)) != BT_OK ||
+        (status = bt_start_options_check(w, s)) != BT_OK ||
+        (status = bt_start_memory_plan(w, s)) != BT_OK ||
+        (status = bt_start_cores_settle(w, s)) != BT_OK ||
+        (status = bt_start_model_load(w, s)) != BT_OK ||
         (status = bt_start_router_find(w, s)) != BT_OK ||
         (status = bt_start_pool_open(w, s)) != BT_OK ||
         (status = bt_wire_decoder_create(&w->decoder)) != BT_OK ||
@@ -141,8 +182,12 @@ static void close_all(bt_worker_t *w)
     w->n_links = 0;
     bt_rpc_close(w->rpc);
     bt_start_pool_close(w);
-    bt_routes_fini(w);
+    bt_senders_fini(w);
     bt_kv_groups_fini(&w->groups);
+    bt_kv_groups_fini(&w->own_groups);
+    if (w->model != NULL) {
+        bt_model_end_ranks(w->model);
+    }
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);
     bt_wire_decoder_destroy(w->decoder);
@@ -187,9 +232,63 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     w->start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
     bt_sched_cost_init(&w->cost);
-    bt_routes_init(w);
+    bt_senders_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
     return w;
+}
+
+/* Who it is, and how it speaks of that. */
+static void settle(bt_worker_t *w, const bt_start_t *s)
+{
+    bt_log_level_t level = BT_LOG_LEVEL_INFO;
+
+    name_worker(w, s);
+    w->roles = roles_of(w->program_role, w->config->role);
+    if (bt_log_level_parse(w->config->log_level, &level) == 0) {
+        bt_log_init(w->name, level);
+    }
+    (void)bt_log_format(w->config->log_format); /* the table checked it */
+}
+
+/* Rank 0: what routers and a launcher know. @return the exit code */
+static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
+{
+    bt_status_t status;
+    int code;
+
+    w->ready_fd = bt_ready_fd_open();
+    bt_beat_open(&w->beat);
+    bt_thread_works_briefly(); /* the control thread; compute threads say so */
+    status = open_all(w, s);
+    /* The links have what they need of it. */
+    bt_key_wipe(s->key, sizeof(s->key));
+    if (status == BT_OK) {
+        bt_gguf_close(s->gguf); /* the weights are packed */
+        s->gguf = NULL;
+        keep_heap();
+        bt_ready_fd_say(&w->ready_fd, "ready\n");
+        code = bt_worker_loop(w, signal_fd);
+    } else {
+        code = bt_exit_of_start(status);
+    }
+    close_all(w);
+    return code;
+}
+
+/* @return the exit code */
+static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
+                     int signal_fd)
+{
+    if (bt_cluster_open((uint32_t)w->program_role, &argc, &argv, &s->cluster) !=
+        BT_OK) {
+        return BT_EXIT_FAILURE;
+    }
+    if (bt_team_open(w->config->tp, argv, w->config->listen_host, s->cluster,
+                     &s->team) != BT_OK) {
+        return BT_EXIT_USAGE;
+    }
+    settle(w, s);
+    return (s->team.rank > 0) ? bt_follow_run(w, s) : run(w, s, signal_fd);
 }
 
 int bt_worker_main(bt_role_t role,
@@ -200,7 +299,6 @@ int bt_worker_main(bt_role_t role,
         (role == BT_ROLE_PREFILL) ? BT_PROG_PREFILL : BT_PROG_DECODE;
     bt_start_t *start = bt_calloc(1, sizeof(*start));
     bt_worker_t *w = worker_new(role, ops);
-    bt_log_level_t level = BT_LOG_LEVEL_INFO;
     int signal_fd = -1;
     int code = BT_EXIT_FAILURE;
     bt_status_t status;
@@ -223,39 +321,18 @@ int bt_worker_main(bt_role_t role,
         BT_LOG_ERROR("signals: %m");
         goto end;
     }
-    if ((bt_log_start() != BT_OK) || (bt_hangup_open(w) != BT_OK)) {
-        goto end;
+    if ((bt_log_start() == BT_OK) && (bt_hangup_open(w) == BT_OK)) {
+        code = join_team(w, start, argc, argv, signal_fd);
     }
-    if (bt_cluster_open((uint32_t)role, &argc, &argv, &start->cluster) !=
-        BT_OK) {
-        goto end;
-    }
-    name_worker(w, start);
-    w->ready_fd = bt_ready_fd_open();
-    bt_beat_open(&w->beat);
-    w->roles = roles_of(role, w->config->role);
-    bt_thread_works_briefly(); /* the control thread; compute threads say so */
-    if (bt_log_level_parse(w->config->log_level, &level) == 0) {
-        bt_log_init(w->name, level);
-    }
-    (void)bt_log_format(w->config->log_format); /* the table checked it */
-    status = open_all(w, start);
-    /* The links have what they need of it. */
-    bt_key_wipe(start->key, sizeof(start->key));
-    if (status == BT_OK) {
-        bt_gguf_close(start->gguf); /* the weights are packed */
-        start->gguf = NULL;
-        keep_heap();
-        bt_ready_fd_say(&w->ready_fd, "ready\n");
-        code = bt_worker_loop(w, signal_fd);
-    } else {
-        code = bt_exit_of_start(status);
-    }
-    close_all(w);
 
 end:
     bt_log_flush();
+    if ((code != BT_EXIT_OK) && (start != NULL) && (start->team.size > 1) &&
+        bt_cluster_launched()) {
+        _exit(code); /* the others may not be there to end together */
+    }
     if (start != NULL) {
+        bt_team_close(&start->team);
         bt_gguf_close(start->gguf);
         bt_cluster_close(start->cluster);
         bt_config_destroy(start->store);

@@ -27,6 +27,7 @@
 #include "kernels/kernels.h"
 #include "kvtransfer/kvt.h"
 #include "worker/cores.h"
+#include "worker/team.h"
 #include "worker/worker.h"
 
 #define BT_START_URL_BYTES 4096
@@ -35,6 +36,7 @@
 typedef struct bt_start {
     bt_config_store_t *store;
     bt_cluster_t *cluster;
+    bt_team_t team; /**< ranks of this instance */
     bt_gguf_t *gguf;
     bt_hparams_t hp;
     bt_kv_shape_t shape;
@@ -63,6 +65,8 @@ BT_MUST_CHECK bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s);
  *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_INVALID_PARAM  fewer than 2 blocks
  *  @retval  any of bt_packed_dir(), bt_model_memory() */
 BT_MUST_CHECK bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s);
+/** The pool as this rank's kernels see it. */
+bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s);
 /** Open the back end and load the weights into it. n_threads is set.
  *  @retval BT_ERR_UNSUPPORTED  it reads no KV blocks like these
  *  @retval  any of bt_backend_open(), bt_model_load() */
@@ -73,6 +77,12 @@ BT_MUST_CHECK bt_status_t bt_start_model_load(bt_worker_t *w,
  *  @retval  any of bt_engine_create() */
 BT_MUST_CHECK bt_status_t bt_start_engine_open(bt_worker_t *w,
                                                const bt_start_t *s);
+
+/* start.c */
+
+/** Cores and threads, this rank's own.
+ *  @retval BT_ERR_INVALID_PARAM  a list of cores, or fewer than ranks */
+BT_MUST_CHECK bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s);
 
 /* start_pool.c */
 
@@ -89,8 +99,8 @@ void bt_start_pool_close(bt_worker_t *w);
 
 /* start_links.c */
 
-/** The router's address and the cluster key: from the launcher's MPI world, or
- *  from the options. Collective in a world with routers.
+/** The router's address (for rank 0) and the cluster key: from the launcher's
+ * MPI world, or from the options. Collective in a world with routers.
  *  @retval BT_ERR_INVALID_PARAM  neither says one
  *  @retval  any of bt_key_read(), bt_cluster_exchange() */
 BT_MUST_CHECK bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s);

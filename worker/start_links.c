@@ -10,18 +10,27 @@
 
 #define RPC_QUEUE_BYTES (64u << 20)
 
-bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
+static bt_status_t read_key(const bt_worker_t *w, bt_start_t *s)
 {
-    const char *join = w->config->join;
     char why[BT_KEY_WHY_BYTES];
-    bt_status_t status;
+    bt_status_t status = BT_OK;
 
     if (w->config->key_file[0] != '\0') {
         status = bt_key_read(w->config->key_file, s->key, why);
         if (status != BT_OK) {
             BT_LOG_ERROR("cluster key %s: %s", w->config->key_file, why);
-            return status;
         }
+    }
+    return status;
+}
+
+bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
+{
+    const char *join = w->config->join;
+    bt_status_t status = read_key(w, s);
+
+    if (status != BT_OK) {
+        return status;
     }
     if (bt_cluster_has_router(s->cluster)) {
         status =
@@ -31,6 +40,9 @@ bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
                          bt_status_str(status));
         }
         return status;
+    }
+    if (s->team.rank > 0) { /* rank 0 speaks for all */
+        return BT_OK;
     }
     if ((join[0] == '\0') || (w->config->key_file[0] == '\0')) {
         BT_LOG_ERROR("no router given: use --join URL and --key-file FILE, or "
@@ -75,15 +87,46 @@ static bt_status_t encode_old_hello(const bt_worker_t *w, const bt_start_t *s,
     return bt_strbuf_status(out);
 }
 
+/* Of all ranks: what others need to send to them. */
+static bt_status_t list_ranks(bt_worker_t *w, bt_start_t *s,
+                              bt_wire_rank_t ranks[BT_TEAM_MAX])
+{
+    size_t bytes = 0;
+    bt_status_t status =
+        bt_kvt_export(w->kvt, s->export, sizeof(s->export), &bytes);
+
+    ranks[0] = (bt_wire_rank_t){.block_bytes = w->block_bytes,
+                                .kvt = s->export,
+                                .kvt_bytes = (uint32_t)bytes};
+    for (uint32_t r = 1; (status == BT_OK) && (r < s->team.size); r++) {
+        status = bt_plane_await_export(w->plane, r, &ranks[r]);
+    }
+    return status;
+}
+
+/* With how the sums of ranks are made, where that is not in one part. */
+static void print_profile(const bt_worker_t *w, const bt_start_t *s,
+                          char *profile, size_t bytes)
+{
+    const uint32_t parts =
+        (w->config->sum_parts != 0) ? w->config->sum_parts : s->team.size;
+    char sums[32] = "";
+
+    if (parts > 1) {
+        snprintf(sums, sizeof(sums), "/sum%u", parts);
+    }
+    /* Routers compare it as a whole, those of old too. */
+    snprintf(profile, bytes, "%s%s%s", w->backend->caps->profile, sums,
+             w->long_context ? LONG_CONTEXT : "");
+}
+
 static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
 {
     bt_msg_t msg = {.type = BT_MSG_HELLO};
     bt_msg_hello_t *hello = &msg.u.hello;
-    bt_wire_rank_t rank = {.block_bytes = w->block_bytes, .kvt = s->export};
-    size_t blob_bytes = 0;
-    bt_status_t status;
+    bt_wire_rank_t ranks[BT_TEAM_MAX];
+    bt_status_t status = list_ranks(w, s, ranks);
 
-    status = bt_kvt_export(w->kvt, s->export, sizeof(s->export), &blob_bytes);
     if (status != BT_OK) {
         BT_LOG_ERROR("the KV pool cannot be made known: %s",
                      bt_status_str(status));
@@ -95,9 +138,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     hello->instance = w->instance;
     memcpy(hello->name, w->name, sizeof(hello->name));
     hello->model = bt_gguf_identity(s->gguf);
-    /* Routers compare it as a whole, those of old too. */
-    snprintf(hello->profile, sizeof(hello->profile), "%s%s",
-             w->backend->caps->profile, w->long_context ? LONG_CONTEXT : "");
+    print_profile(w, s, hello->profile, sizeof(hello->profile));
     hello->kv_type = s->kv_type;
     hello->tokens_per_block = w->tokens_per_block;
     hello->layout = w->kv_layout;
@@ -123,9 +164,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (bt_group_is_possible(w)) {
         hello->flags |= BT_HELLO_GROUPS | BT_HELLO_GROUP_PROMPT;
     }
-    rank.kvt_bytes = (uint32_t)blob_bytes;
-    hello->ranks = &rank;
-    hello->n_ranks = 1;
+    hello->flags |= BT_HELLO_RANKS;
+    hello->ranks = ranks;
+    hello->n_ranks = s->team.size;
     hello->tp = w->split.tp;
     hello->pp = w->split.pp;
     hello->protocol_min = BT_WIRE_PROTOCOL_MIN;

@@ -7,6 +7,7 @@
 #include "common/base/free_memory.h"
 #include "common/base/log.h"
 #include "common/kv/kv_plan.h"
+#include "inference/model/shard.h"
 #include "inference/modelfile/modelfile.h"
 #include "inference/packed/packed_store.h"
 #include "worker/memory.h"
@@ -58,7 +59,11 @@ static bool find_decode_order(bt_worker_t *w)
 static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
 {
     uint32_t *windows = bt_calloc(s->hp.n_layers, sizeof(*windows));
+    bt_kv_shape_t own = s->shape;
     bt_status_t status;
+
+    own.n_kv_heads =
+        bt_share_of(s->hp.n_kv_heads, 1, s->team.rank, s->team.size).n;
 
     if (windows == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -68,6 +73,10 @@ static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
     }
     status =
         bt_kv_groups_plan(&s->shape, windows, w->context_tokens, &w->groups);
+    if (status == BT_OK) {
+        status =
+            bt_kv_groups_plan(&own, windows, w->context_tokens, &w->own_groups);
+    }
     bt_free(windows);
     if (status != BT_OK) {
         return status;
@@ -116,7 +125,7 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
         .elem_bytes = info->elem_bytes,
         .scale_bytes = info->scale_bytes,
     };
-    w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
+    w->split = (bt_kv_split_t){.tp = s->team.size, .pp = 1};
     w->n_layers = s->shape.n_layers;
     status = plan_groups(w, s);
     if (status != BT_OK) {
@@ -124,8 +133,8 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
                      config->tokens_per_block, bt_status_str(status));
         return status;
     }
-    w->block_bytes = w->groups.page_bytes;
-    w->layer_bytes = bt_kv_groups_layer_bytes(&w->groups);
+    w->block_bytes = w->own_groups.page_bytes;
+    w->layer_bytes = bt_kv_groups_layer_bytes(&w->own_groups);
     return BT_OK;
 }
 
@@ -159,9 +168,40 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .n_other_groups = w->groups.n - 1,
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,
+        .coll = bt_team_collectives(&s->team),
+        .sum_parts = w->config->sum_parts,
     };
 
     return config;
+}
+
+/* The least that a rank has room for, for blocks have the same ids at all; and
+ * whose ranks they are. */
+static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
+{
+    const bt_collectives_t *const coll = bt_team_collectives(&s->team);
+    uint32_t all[BT_TEAM_MAX];
+    uint64_t instance = w->instance;
+    bt_status_t status;
+
+    if (coll == NULL) {
+        return BT_OK;
+    }
+    status =
+        coll->all_gather(coll->ctx, &w->n_blocks, all, sizeof(w->n_blocks));
+    if (status == BT_OK) {
+        status = coll->broadcast(coll->ctx, &instance, sizeof(instance), 0);
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("the ranks do not come together: %s",
+                     bt_status_str(status));
+        return status;
+    }
+    for (uint32_t r = 0; r < s->team.size; r++) {
+        w->n_blocks = (all[r] < w->n_blocks) ? all[r] : w->n_blocks;
+    }
+    w->instance = bt_lanes_instance(instance, s->team.rank);
+    return BT_OK;
 }
 
 bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
@@ -194,6 +234,7 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
     };
     pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
                                              : bt_memory_pool(&room);
+    pool /= s->team.size; /* each rank has its heads' part */
     w->n_blocks =
         (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
                                                    : pool / w->block_bytes);
@@ -213,18 +254,19 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
     status = bt_memory_check(&room, pool, why, sizeof(why));
     if (status != BT_OK) {
         BT_LOG_ERROR("%s", why);
+        return status;
     }
-    return status;
+    return agree_on_blocks(w, s);
 }
 
-static bt_kv_view_t kv_view(const bt_worker_t *w, const bt_start_t *s)
+bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)
 {
     return (bt_kv_view_t){
         .base = w->kv_base,
         .block_bytes = w->block_bytes,
         .type = s->kv_type,
         .n_layers = s->hp.n_layers,
-        .n_kv_heads = s->hp.n_kv_heads,
+        .n_kv_heads = w->own_groups.group[0].shape.n_kv_heads,
         .head_dim = s->hp.head_dim,
         .tokens_per_block = w->tokens_per_block,
     };
@@ -234,7 +276,7 @@ static bt_kv_view_t kv_view(const bt_worker_t *w, const bt_start_t *s)
  * known? */
 static bt_status_t check_kv(const bt_worker_t *w, const bt_start_t *s)
 {
-    const bt_kv_view_t kv = kv_view(w, s);
+    const bt_kv_view_t kv = bt_start_kv_view(w, s);
     char why[WHY_BYTES] = "";
     const bt_status_t status =
         bt_kernels_check_kv(w->backend->caps, &kv, why, sizeof(why));
@@ -283,8 +325,8 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_engine_config_t config = {
         .model = w->model,
-        .kv = kv_view(w, s),
-        .groups = &w->groups,
+        .kv = bt_start_kv_view(w, s),
+        .groups = &w->own_groups,
         .max_seqs = w->max_seqs,
         .token_budget = bt_worker_most_chunk(w),
         .tunes_chunks = w->config->chunk_tokens == 0,
@@ -302,7 +344,8 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
     bt_status_t status = check_kv(w, s);
 
     if (status == BT_OK) {
-        status = bt_model_check_groups(w->model, &w->groups, why, sizeof(why));
+        status =
+            bt_model_check_groups(w->model, &w->own_groups, why, sizeof(why));
         if (status != BT_OK) {
             BT_LOG_ERROR("model %s: %s", w->config->model, why);
         }

@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/base/stop.h"
+#include "worker/loop.h"
 #include "worker/start.h"
 
 #define LINK_WAIT_MS 250
@@ -68,6 +69,33 @@ static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
     return BT_OK;
 }
 
+/* Hand-overs of this rank, and of all. */
+static bt_status_t open_plane(bt_worker_t *w, const bt_start_t *s)
+{
+    const bt_lanes_config_t lanes = {.kvt = w->kvt,
+                                     .groups = &w->groups,
+                                     .own = &w->own_groups,
+                                     .split = w->split,
+                                     .rank = s->team.rank,
+                                     .base = w->kv_base};
+    bt_plane_config_t plane = {.links = s->team.links,
+                               .n_others = s->team.size - 1,
+                               .heartbeat_ms = w->config->heartbeat_ms,
+                               .dead_ms = w->config->dead_ms,
+                               .on_event = bt_worker_on_plane,
+                               .ctx = w};
+    bt_status_t status = bt_lanes_open(&lanes, &w->lanes);
+
+    plane.lanes = w->lanes;
+    if ((status == BT_OK) && (s->team.rank == 0)) {
+        status = bt_plane_open(&plane, &w->plane);
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("no memory for hand-overs");
+    }
+    return status;
+}
+
 bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
 {
     bt_kvt_config_t config = {
@@ -102,7 +130,14 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         return status;
     }
     w->kv_base = bt_kvt_pool(w->kvt);
+    status = open_plane(w, s);
+    if (status != BT_OK) {
+        return status;
+    }
     w->pool_is_cold = w->kv_memory == NULL;
+    if (s->team.rank > 0) {
+        return BT_OK; /* rank 0 says which blocks */
+    }
     status = bt_kv_pool_create(w->n_blocks, &w->pool);
     if ((status == BT_OK) && (strcmp(w->config->prefix_cache, "on") == 0)) {
         uint64_t seed;
@@ -124,7 +159,9 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
 
 void bt_start_pool_close(bt_worker_t *w)
 {
+    bt_plane_close(w->plane);
     bt_kvt_close(w->kvt);
+    bt_lanes_close(w->lanes);
     if (w->copier.user != NULL) {
         w->backend->ops->copier_close(&w->copier);
     }

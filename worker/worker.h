@@ -52,6 +52,7 @@
 #include "kvtransfer/kvt.h"
 #include "worker/alone.h"
 #include "worker/board.h"
+#include "worker/plane.h"
 #include "worker/stuck.h"
 
 #define BT_WORKER_JOB_BUCKETS 4096
@@ -125,7 +126,7 @@ typedef struct bt_job {
  *  worker, whatever its roles are. */
 struct bt_worker_ops {
     uint32_t kinds;   /**< a bit for each bt_request_kind_t that is its own */
-    uint32_t events;  /**< a bit for each bt_kvt_event_type_t, the same */
+    uint32_t events;  /**< a bit for each bt_plane_event_type_t, the same */
     size_t job_bytes; /**< of the role's job struct */
     /** Spans of tokens_per_block that a job needs blocks for here; one that
      *  needs more than there are is refused. */
@@ -165,7 +166,7 @@ struct bt_worker_ops {
     /** After its jobs were aborted. May be NULL. */
     void (*on_router_gone)(bt_worker_t *w, const bt_worker_link_t *from);
     void (*on_report_item)(bt_worker_t *w, const bt_report_item_t *item);
-    void (*on_kvt)(bt_worker_t *w, const bt_kvt_event_t *event);
+    void (*on_plane)(bt_worker_t *w, const bt_plane_event_t *event);
     /** After any of the above, when all have begun that may. May be NULL. */
     void (*advance)(bt_worker_t *w);
     /** Add its own to what is there. */
@@ -190,18 +191,22 @@ struct bt_worker {
     uint32_t context_tokens; /**< longest sequence, prompt and output */
     bool long_context;       /**< bt_hparams_long_context() */
     uint32_t tokens_per_block;
-    bt_kv_groups_t groups; /**< of the model's layers */
-    uint32_t n_whole;      /**< of them, that keep all (slide.h) */
+    bt_kv_groups_t groups;     /**< of the model's layers */
+    bt_kv_groups_t own_groups; /**< the same, of this rank's heads */
+    uint32_t n_whole;          /**< of them, that keep all (slide.h) */
     uint32_t
         window_tokens; /**< of the widest of the others; 0: there is none */
     bt_hash128_t kv_layout; /**< their identity */
     bt_kv_split_t split;    /**< of the model over our ranks; this is rank 0 */
-    bt_list_t routes;       /**< route.h */
-    size_t block_bytes;     /**< of the pool: a page of the groups */
-    uint32_t n_layers;      /**< of the model */
-    size_t layer_bytes;     /**< that a layer leaves in a span; on average */
+    bt_list_t senders;      /**< senders.h */
+    uint32_t n_senders;
+    size_t block_bytes; /**< of the pool: a page of the groups */
+    uint32_t n_layers;  /**< of the model */
+    size_t layer_bytes; /**< that a layer leaves in a span; on average */
     uint32_t n_blocks;
     bt_kvt_t *kvt;
+    bt_lanes_t *lanes;  /**< of this rank */
+    bt_plane_t *plane;  /**< of all */
     uint8_t *kv_base;   /**< of the back end, or shared memory of kvt's: an
                              address, not to be read or written by */
     void *kv_memory;    /**< the back end's buffer; NULL: kvt's */

@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/coll/coll_tree.h"
 
 #define ROLE_ROUTER  0u
 #define N_ROLES      3u
@@ -33,7 +34,10 @@ struct bt_cluster {
     uint32_t role_rank, role_size;
     uint32_t n_routers;
     MPI_Comm role_comm;
-    float *gathered; /* role_size * CHUNK_FLOATS, for sums */
+    MPI_Comm team_comm;
+    uint32_t team_rank, team_size;
+    float *gathered;     /* team_size * CHUNK_FLOATS, for sums */
+    const float **parts; /* team_size: of it */
     bt_collectives_t collectives;
 };
 
@@ -97,21 +101,17 @@ static bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
         const uint32_t part = (n < CHUNK_FLOATS) ? (uint32_t)n : CHUNK_FLOATS;
         const bt_status_t status =
             check(MPI_Allgather(buf, (int)part, MPI_FLOAT, cl->gathered,
-                                (int)part, MPI_FLOAT, cl->role_comm),
+                                (int)part, MPI_FLOAT, cl->team_comm),
                   "all-gather of a sum");
 
         if (status != BT_OK) {
             return status;
         }
-        /* Everybody adds the same numbers in rank order: the same bits. */
-        for (uint32_t i = 0; i < part; i++) {
-            float sum = cl->gathered[i];
-
-            for (uint32_t r = 1; r < cl->role_size; r++) {
-                sum += cl->gathered[(size_t)r * part + i];
-            }
-            buf[i] = sum;
+        /* Everybody adds the same numbers in the same order: the same bits. */
+        for (uint32_t r = 0; r < cl->team_size; r++) {
+            cl->parts[r] = cl->gathered + (size_t)r * part;
         }
+        bt_coll_tree_sum(cl->parts, cl->team_size, part, buf);
         buf += part;
         n -= part;
     }
@@ -127,7 +127,7 @@ static bt_status_t all_gather(void *ctx, const void *send, void *recv,
         return BT_ERR_TOO_LARGE;
     }
     return check(MPI_Allgather(send, (int)bytes_each, MPI_BYTE, recv,
-                               (int)bytes_each, MPI_BYTE, cl->role_comm),
+                               (int)bytes_each, MPI_BYTE, cl->team_comm),
                  "all-gather");
 }
 
@@ -136,13 +136,13 @@ static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
     const bt_cluster_t *cl = ctx;
     char *at = buf;
 
-    if (root >= cl->role_size) {
+    if (root >= cl->team_size) {
         return BT_ERR_INVALID_PARAM;
     }
     while (bytes > 0) {
         const size_t part = (bytes < CHUNK_BYTES) ? bytes : CHUNK_BYTES;
         const bt_status_t status =
-            check(MPI_Bcast(at, (int)part, MPI_BYTE, (int)root, cl->role_comm),
+            check(MPI_Bcast(at, (int)part, MPI_BYTE, (int)root, cl->team_comm),
                   "broadcast");
 
         if (status != BT_OK) {
@@ -151,26 +151,6 @@ static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
         at += part;
         bytes -= part;
     }
-    return BT_OK;
-}
-
-/* A world with routers in it holds instances of size one. */
-static bt_status_t make_collectives(bt_cluster_t *cl)
-{
-    if ((cl->role_size == 1) || (cl->n_routers > 0)) {
-        return BT_OK;
-    }
-    cl->gathered =
-        bt_calloc((size_t)cl->role_size * CHUNK_FLOATS, sizeof(float));
-    if (cl->gathered == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    cl->collectives = (bt_collectives_t){.ctx = cl,
-                                         .rank = cl->role_rank,
-                                         .size = cl->role_size,
-                                         .all_reduce_sum = all_reduce_sum,
-                                         .all_gather = all_gather,
-                                         .broadcast = broadcast};
     return BT_OK;
 }
 
@@ -187,6 +167,78 @@ static bt_status_t ask_size(MPI_Comm comm, uint32_t *rank_p, uint32_t *size_p)
     }
     *rank_p = (uint32_t)rank;
     *size_p = (uint32_t)size;
+    return status;
+}
+
+static bt_status_t make_collectives(bt_cluster_t *cl)
+{
+    cl->gathered =
+        bt_calloc((size_t)cl->team_size * CHUNK_FLOATS, sizeof(float));
+    cl->parts = bt_calloc(cl->team_size, sizeof(*cl->parts));
+    if ((cl->gathered == NULL) || (cl->parts == NULL)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    cl->collectives = (bt_collectives_t){.ctx = cl,
+                                         .rank = cl->team_rank,
+                                         .size = cl->team_size,
+                                         .all_reduce_sum = all_reduce_sum,
+                                         .all_gather = all_gather,
+                                         .broadcast = broadcast};
+    return BT_OK;
+}
+
+/* How many ranks of the team share this one's memory. */
+static bt_status_t count_local(const bt_cluster_t *cl, uint32_t *n_p)
+{
+    MPI_Comm local = MPI_COMM_NULL;
+    uint32_t rank = 0;
+    bt_status_t status =
+        check(MPI_Comm_split_type(cl->team_comm, MPI_COMM_TYPE_SHARED, 0,
+                                  MPI_INFO_NULL, &local),
+              "split by host");
+
+    if (status == BT_OK) {
+        status = ask_size(local, &rank, n_p);
+        (void)MPI_Comm_free(&local);
+    }
+    return status;
+}
+
+bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t size,
+                            bt_cluster_team_t *team_p)
+{
+    bt_cluster_team_t team = {.size = 1, .is_local = true};
+    uint32_t n_local = 1;
+    bt_status_t status = BT_OK;
+
+    if ((size == 0) || (cl->role_size % size != 0)) {
+        BT_LOG_ERROR("%u processes of this role are no instances of %u ranks "
+                     "each (--tp)",
+                     cl->role_size, size);
+        return BT_ERR_INVALID_PARAM;
+    }
+    team.index = cl->role_rank / size;
+    if (size > 1) {
+        status = check(MPI_Comm_split(cl->role_comm, (int)team.index,
+                                      (int)cl->role_rank, &cl->team_comm),
+                       "split by instance");
+        if (status == BT_OK) {
+            status = ask_size(cl->team_comm, &cl->team_rank, &cl->team_size);
+        }
+        if (status == BT_OK) {
+            status = count_local(cl, &n_local);
+        }
+        if (status == BT_OK) {
+            status = make_collectives(cl);
+        }
+        team.rank = cl->team_rank;
+        team.size = cl->team_size;
+        team.is_local = n_local == cl->team_size;
+        team.coll = &cl->collectives;
+    }
+    if (status == BT_OK) {
+        *team_p = team;
+    }
     return status;
 }
 
@@ -232,7 +284,7 @@ bt_status_t bt_cluster_open(uint32_t role, int *argc, char ***argv,
         return BT_ERR_NO_MEMORY;
     }
     cl->role = role;
-    cl->role_comm = MPI_COMM_NULL;
+    cl->role_comm = cl->team_comm = MPI_COMM_NULL;
     cl->world_size = cl->role_size = 1;
     cl->n_routers = (role == ROLE_ROUTER) ? 1 : 0;
     cl->launched = bt_cluster_launched();
@@ -241,19 +293,16 @@ bt_status_t bt_cluster_open(uint32_t role, int *argc, char ***argv,
         return BT_OK;
     }
     prepare_environment();
-    if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) !=
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level) !=
         MPI_SUCCESS) {
         BT_LOG_ERROR("MPI does not start");
         goto err_cl;
     }
-    if (level < MPI_THREAD_FUNNELED) {
+    if (level < MPI_THREAD_SERIALIZED) {
         BT_LOG_ERROR("MPI was built without support for threads");
         goto err_mpi;
     }
     status = find_roles(cl);
-    if (status == BT_OK) {
-        status = make_collectives(cl);
-    }
     if (status != BT_OK) {
         goto err_mpi;
     }
@@ -285,12 +334,16 @@ void bt_cluster_close(bt_cluster_t *cl)
 
             (void)!bt_cluster_exchange(cl, url, sizeof(url), key);
         }
+        if (cl->team_comm != MPI_COMM_NULL) {
+            (void)MPI_Comm_free(&cl->team_comm);
+        }
         if (cl->role_comm != MPI_COMM_NULL) {
             (void)MPI_Comm_free(&cl->role_comm);
         }
         (void)MPI_Finalize();
     }
     bt_free(cl->gathered);
+    bt_free(cl->parts);
     bt_free(cl);
 }
 
@@ -307,11 +360,6 @@ uint32_t bt_cluster_role_rank(const bt_cluster_t *cl)
 bool bt_cluster_has_router(const bt_cluster_t *cl)
 {
     return (cl->role != ROLE_ROUTER) && (cl->n_routers > 0);
-}
-
-const bt_collectives_t *bt_cluster_collectives(const bt_cluster_t *cl)
-{
-    return (cl->collectives.size > 1) ? &cl->collectives : NULL;
 }
 
 /* ---- the exchange ---- */

@@ -10,16 +10,15 @@
  * One step per instance: the world has one role only, and --join (or
  * BATON_JOIN) tells the router's address.
  *
- *     world            collectives
- *     with a router    none: every process is an instance of its own
- *     without          among the processes of a role
+ * The processes of a role are teams of so many ranks each as an instance has,
+ * one behind the other:
  *
- * The workers take each process for an instance of its own in both worlds: a
- * model's parts on several ranks are not here yet.
+ *     decode   rank 0  1 │ 2  3 │ 4  5      three instances of two
  *
  * Where the operator has not set them, MPI's own settings (OMPI_MCA_...) are
  * chosen so that it yields while it waits, and on one host opens no TCP port.
- * Threads: MPI is called from the thread that opened the cluster only.
+ * Threads: MPI is called from one thread at a time (MPI_THREAD_SERIALIZED): the
+ * one that opened the cluster, and while that does not a team's compute thread.
  */
 #ifndef BT_COMMON_CLUSTER_CLUSTER_H
 #define BT_COMMON_CLUSTER_CLUSTER_H
@@ -36,7 +35,7 @@ typedef struct bt_cluster bt_cluster_t;
 /** True when a launcher (mpirun, srun --mpi=pmix) started this process. */
 bool bt_cluster_launched(void);
 
-/** MPI_Init (thread level FUNNELED) when launched, else a world of one.
+/** MPI_Init (thread level SERIALIZED) when launched, else a world of one.
  *  @param [in] role  0 router, 1 prefill, 2 decode
  *  @retval BT_ERR_INVALID_PARAM  no such role
  *  @retval BT_ERR_NO_MEMORY
@@ -69,8 +68,23 @@ BT_MUST_CHECK bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
                                               size_t url_bytes,
                                               uint8_t key_io[32]);
 
-/** Over MPI, among the processes of this role. NULL when there is one, or a
- *  router in the world. */
-const bt_collectives_t *bt_cluster_collectives(const bt_cluster_t *cl);
+/** The ranks of one instance. */
+typedef struct bt_cluster_team {
+    uint32_t index; /**< of the instance in its role */
+    uint32_t rank;
+    uint32_t size;
+    bool is_local; /**< all of them are on this host */
+    /** Over MPI, among them; NULL when there is one. Lives as long as the
+     *  cluster. */
+    const bt_collectives_t *coll;
+} bt_cluster_team_t;
+
+/** Collective among the processes of this role, once: teams of @a size.
+ *  @retval BT_ERR_INVALID_PARAM  the role's processes are no whole number of
+ *                                such teams (logged)
+ *  @retval BT_ERR_NO_MEMORY
+ *  @retval BT_ERR_INTERNAL  MPI failed; logged */
+BT_MUST_CHECK bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t size,
+                                          bt_cluster_team_t *team_p);
 
 #endif

@@ -28,7 +28,8 @@ typedef struct bt_collectives {
     uint32_t size; /**< at least 2 */
     /** In place: buf[i] = the sum of all ranks' buf[i], the same bits on every
      *  rank. The order of the sum depends on the number of ranks and on who
-     *  carries alone: rank order over MPI, NCCL's own over NCCL.
+     *  carries alone: that of coll_tree.h over MPI and shared memory, NCCL's
+     * own over NCCL.
      *  @retval BT_ERR_INTERNAL  MPI failed  @retval BT_ERR_DEVICE  NCCL did */
     bt_status_t (*all_reduce_sum)(void *ctx, float *buf, size_t n);
     /** recv[r * bytes_each ...] = what rank r sent; recv holds size times

@@ -112,6 +112,19 @@ const bt_option_t bt_config_options[] = {
           "Compute threads of each decode worker; 0: share the cores"),
     COUNT("threads", "0", 0, 1024, "threads", WORKERS, threads,
           "Compute threads; 0: one for each core that the process may use"),
+    COUNT("sum-parts", "0", 0, 16, "parts", S | WORKERS, sum_parts,
+          "Parts of the sums that ranks share, which workers with the same "
+          "number give the same bits, whatever their --tp: a multiple of it; "
+          "0: for a worker as many as its ranks, for baton serve as the "
+          "largest of --prefill-tp and --decode-tp"),
+    COUNT("prefill-tp", "1", 1, 16, "ranks", S, prefill_tp,
+          "Ranks of each prefill worker: --tp"),
+    COUNT("decode-tp", "1", 1, 16, "ranks", S, decode_tp,
+          "Ranks of each decode worker: --tp"),
+    COUNT("tp", "1", 1, 16, "ranks", WORKERS, tp,
+          "Ranks that a worker computes with, each a process with a share of "
+          "the heads, of the feed-forward and of the words (tensor "
+          "parallelism), and of its cores"),
     TEXT("cores", "LIST", "", WORKERS, cores,
          "Cores to pin the compute threads to, such as 0-3,8; empty: no "
          "pinning"),

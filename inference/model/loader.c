@@ -190,11 +190,37 @@ static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
     return BT_OK;
 }
 
-/* The tensor's bytes: those of the file, or made in scratch that the caller
+static bt_cut_t whole_of(uint32_t n_out, uint32_t n_in)
+{
+    return (bt_cut_t){.rows = {0, n_out}, .columns = {0, n_in}};
+}
+
+static size_t row_bytes(const bt_gguf_tensor_t *t)
+{
+    return t->bytes / (size_t)(t->dims[1] * t->dims[2] * t->dims[3]);
+}
+
+/* Where the columns of a row begin, and their bytes; false inside a block. */
+static bool column_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut,
+                         size_t *at_p, size_t *bytes_p)
+{
+    uint32_t elems = 1;
+    uint32_t bytes = 0;
+
+    if ((bt_ktype_block(t->type, &elems, &bytes) != BT_OK) ||
+        (cut->columns.first % elems != 0) || (cut->columns.n % elems != 0)) {
+        return false;
+    }
+    *at_p = (size_t)cut->columns.first / elems * bytes;
+    *bytes_p = (size_t)cut->columns.n / elems * bytes;
+    return true;
+}
+
+/* All bytes of the tensor, from the file or made in scratch that the caller
  * frees. */
-static bt_status_t get_bytes(bt_loader_t *loader, const char *name,
-                             const bt_gguf_tensor_t *t, void **scratch_p,
-                             const void **data_p)
+static bt_status_t get_all(bt_loader_t *loader, const char *name,
+                           const bt_gguf_tensor_t *t, void **scratch_p,
+                           const void **data_p)
 {
     bt_status_t status;
 
@@ -220,52 +246,117 @@ static bt_status_t get_bytes(bt_loader_t *loader, const char *name,
     return BT_OK;
 }
 
-/* One matrix of the tensor's first rows, which lie one after the other, each in
- * whole blocks of its type. */
-static bt_status_t pack_tensor(bt_loader_t *loader, const char *name,
-                               const bt_gguf_tensor_t *t, uint32_t n_out,
-                               uint32_t n_in, bt_weight_t **w_p)
+/* The cut's bytes, one row behind the other. */
+static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
+                            const bt_gguf_tensor_t *t, const bt_cut_t *cut,
+                            uint8_t *out)
 {
     const void *data = NULL;
     void *scratch = NULL;
+    size_t at = 0;
+    size_t bytes = 0;
+    bt_status_t status = get_all(loader, name, t, &scratch, &data);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (!column_bytes(t, cut, &at, &bytes)) {
+        bt_free(scratch);
+        return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                              "tensor %s (%s) cannot be cut between columns "
+                              "%u and %u",
+                              name, bt_gguf_type_name(t->type),
+                              cut->columns.first, cut->columns.n);
+    }
+    for (uint32_t i = 0; i < cut->rows.n; i++) {
+        memcpy(out + i * bytes,
+               (const uint8_t *)data +
+                   ((size_t)cut->rows.first + i) * row_bytes(t) + at,
+               bytes);
+    }
+    bt_free(scratch);
+    return BT_OK;
+}
+
+/* Do the cut's rows lie in the file as they are wanted? */
+static bool in_place(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
+{
+    return (t->data != NULL) && (cut->columns.n == t->dims[0]);
+}
+
+/* 0 where it cannot be cut so. */
+static size_t cut_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
+{
+    size_t at = 0;
+    size_t bytes = 0;
+
+    return column_bytes(t, cut, &at, &bytes) ? cut->rows.n * bytes : 0;
+}
+
+/* One matrix of a part of a tensor. */
+static bt_status_t pack_cut(bt_loader_t *loader, const char *name,
+                            const bt_gguf_tensor_t *t, const bt_cut_t *cut,
+                            bt_weight_t **w_p)
+{
+    const size_t bytes = cut_bytes(t, cut);
+    const void *data = NULL;
+    uint8_t *scratch = NULL;
     bt_status_t status = BT_OK;
 
-    if ((t->data == NULL) && (t->bytes > loader->max_piece)) {
-        loader->max_piece = t->bytes;
+    if (!in_place(t, cut) && (t->bytes + bytes > loader->max_piece)) {
+        loader->max_piece = t->bytes + bytes;
     }
-    if (reads_matrices(loader)) {
-        status = get_bytes(loader, name, t, &scratch, &data);
+    if (reads_matrices(loader) && in_place(t, cut)) {
+        data = (const uint8_t *)t->data + cut->rows.first * row_bytes(t);
+    } else if (reads_matrices(loader)) {
+        scratch = bt_calloc_aligned(bytes, 1);
+        if (scratch == NULL) {
+            return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                                  "out of memory for tensor %s and its %zu MiB",
+                                  name, bytes >> 20);
+        }
+        status = copy_cut(loader, name, t, cut, scratch);
+        data = scratch;
     }
     if (status == BT_OK) {
-        status = pack(loader, name, t->type, n_out, n_in, data, w_p);
+        status =
+            pack(loader, name, t->type, cut->rows.n, cut->columns.n, data, w_p);
     }
     bt_free(scratch);
     return status;
 }
 
 bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
-                             uint32_t n_out, uint32_t n_in, bt_weight_t **w_p)
+                             uint32_t n_out, uint32_t n_in, bt_share_t columns,
+                             uint32_t part, bt_weight_t **w_p)
 {
     const bt_gguf_tensor_t *t = NULL;
     const bt_status_t status = find(loader, name, n_in, n_out, &t);
+    bt_cut_t cut = whole_of(n_out, n_in);
+    char of_part[NAME_BYTES];
 
     if (status != BT_OK) {
         return status;
     }
-    return pack_tensor(loader, name, t, n_out, n_in, w_p);
+    cut.columns = columns;
+    snprintf(of_part, sizeof(of_part), (part == 0) ? "%s" : "%s/%u", name,
+             part);
+    return pack_cut(loader, of_part, t, &cut, w_p);
 }
 
 bt_status_t bt_loader_first_rows(bt_loader_t *loader, const char *name,
-                                 uint32_t n_out, uint32_t n_in,
+                                 uint32_t n_out, uint32_t n_in, bt_share_t rows,
                                  bt_weight_t **w_p)
 {
     const bt_gguf_tensor_t *t = NULL;
     const bt_status_t status = find_rows(loader, name, n_in, n_out, true, &t);
+    bt_cut_t cut = whole_of(n_out, n_in);
 
     if (status != BT_OK) {
         return status;
     }
-    return pack_tensor(loader, name, t, n_out, n_in, w_p);
+    cut.rows = rows;
+    return pack_cut(loader, name, t, &cut, w_p);
 }
 
 bt_status_t bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
@@ -278,7 +369,7 @@ bt_status_t bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
     float *values;
 
     if (status == BT_OK) {
-        status = get_bytes(loader, name, t, &scratch, &data);
+        status = get_all(loader, name, t, &scratch, &data);
     }
     if (status != BT_OK) {
         return status;
@@ -321,8 +412,8 @@ bt_status_t bt_loader_table(bt_loader_t *loader, const char *what,
     return status;
 }
 
-bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
-                             float **ptr_p)
+bt_status_t bt_loader_vector_part(bt_loader_t *loader, const char *name,
+                                  uint32_t n, bt_share_t part, float **ptr_p)
 {
     const bt_gguf_tensor_t *t;
     float *values = NULL;
@@ -332,11 +423,20 @@ bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
         return status;
     }
     if (loader->dry) {
-        return bt_loader_buffer(loader, 1, n, ptr_p);
+        return bt_loader_buffer(loader, 1, part.n, ptr_p);
     }
     status = bt_loader_values(loader, name, n, &values);
-    return (status == BT_OK) ? bt_loader_table(loader, name, values, n, ptr_p)
-                             : status;
+    if (status != BT_OK) {
+        return status;
+    }
+    memmove(values, values + part.first, part.n * sizeof(*values));
+    return bt_loader_table(loader, name, values, part.n, ptr_p);
+}
+
+bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
+                             float **ptr_p)
+{
+    return bt_loader_vector_part(loader, name, n, (bt_share_t){0, n}, ptr_p);
 }
 
 bool bt_loader_has(const bt_loader_t *loader, const char *name)
@@ -345,8 +445,8 @@ bool bt_loader_has(const bt_loader_t *loader, const char *name)
 }
 
 bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
-                             const char *const *names, const uint32_t *n,
-                             uint32_t n_parts, float **ptr_p)
+                             const bt_piece_t *pieces, uint32_t n_pieces,
+                             float **ptr_p)
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
     const bt_gguf_tensor_t *t;
@@ -355,49 +455,50 @@ bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
     size_t at = 0;
     bt_status_t status = BT_OK;
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < n_parts); i++) {
-        snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, names[i]);
-        status = find(loader, name, n[i], 0, &t);
-        total += n[i];
+    for (uint32_t i = 0; (status == BT_OK) && (i < n_pieces); i++) {
+        snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, pieces[i].name);
+        status = find(loader, name, pieces[i].n_out, 0, &t);
+        total += pieces[i].rows.n;
     }
     if (status == BT_OK) {
         status = bt_loader_buffer(loader, 1, total, ptr_p);
     }
-    for (uint32_t i = 0; (status == BT_OK) && !loader->dry && (i < n_parts);
+    for (uint32_t i = 0; (status == BT_OK) && !loader->dry && (i < n_pieces);
          i++) {
+        const bt_share_t rows = pieces[i].rows;
         float *values = NULL;
 
-        snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, names[i]);
-        status = bt_loader_values(loader, name, n[i], &values);
+        snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, pieces[i].name);
+        status = bt_loader_values(loader, name, pieces[i].n_out, &values);
         if (status == BT_OK) {
-            status = ops->copy_in(loader->be, *ptr_p + at, values,
-                                  n[i] * sizeof(*values));
+            status = ops->copy_in(loader->be, *ptr_p + at, values + rows.first,
+                                  rows.n * sizeof(*values));
             if (status != BT_OK) {
                 bt_loader_fail(loader, status, "tensor %s: %s", name,
                                bt_status_str(status));
             }
         }
         bt_free(values);
-        at += n[i];
+        at += rows.n;
     }
     return status;
 }
 
-/* One matrix of all parts' rows: the parts' bytes one after the other. */
+/* One matrix of all pieces' rows: their bytes one after the other. */
 static bt_status_t pack_together(bt_loader_t *loader, const char *name,
-                                 const bt_gguf_tensor_t *const *parts,
-                                 uint32_t n_parts, uint32_t n_in,
-                                 bt_linear_t *linear)
+                                 const bt_gguf_tensor_t *const *tensors,
+                                 const bt_piece_t *pieces, uint32_t n_pieces,
+                                 uint32_t n_in, bt_linear_t *linear)
 {
     bt_status_t status;
     uint8_t *joined = NULL;
-    uint64_t n_out = 0;
+    uint32_t n_out = 0;
     size_t bytes = 0;
     size_t at = 0;
 
-    for (uint32_t i = 0; i < n_parts; i++) {
-        bytes += parts[i]->bytes; /* bounded by the model's numbers */
-        n_out += parts[i]->dims[1];
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        bytes += pieces[i].rows.n * row_bytes(tensors[i]);
+        n_out += pieces[i].rows.n;
     }
     loader->max_piece = (bytes > loader->max_piece) ? bytes : loader->max_piece;
     if (reads_matrices(loader)) {
@@ -407,60 +508,58 @@ static bt_status_t pack_together(bt_loader_t *loader, const char *name,
                                   "out of memory for tensor %s and its %zu MiB",
                                   name, bytes >> 20);
         }
-        for (uint32_t i = 0; i < n_parts; i++) {
-            status = bt_gguf_tensor_copy(parts[i], joined + at);
+        for (uint32_t i = 0; i < n_pieces; i++) {
+            const bt_cut_t cut = {.rows = pieces[i].rows, .columns = {0, n_in}};
+
+            status = copy_cut(loader, name, tensors[i], &cut, joined + at);
             if (status != BT_OK) {
                 bt_free(joined);
-                return bt_loader_fail(loader, status, "tensor %s: %s", name,
-                                      bt_status_str(status));
+                return status;
             }
-            at += parts[i]->bytes;
+            at += pieces[i].rows.n * row_bytes(tensors[i]);
         }
     }
     linear->n_parts = 1;
-    linear->n_out[0] = (uint32_t)n_out;
-    status = pack(loader, name, parts[0]->type, (uint32_t)n_out, n_in, joined,
+    linear->n_out[0] = n_out;
+    status = pack(loader, name, tensors[0]->type, n_out, n_in, joined,
                   &linear->weights[0]);
     bt_free(joined);
     return status;
 }
 
 bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
-                             const char *const *names, const uint32_t *n_out,
-                             uint32_t n_parts, uint32_t n_in,
-                             bt_linear_t *linear)
+                             const bt_piece_t *pieces, uint32_t n_pieces,
+                             uint32_t n_in, bt_linear_t *linear)
 {
-    const bt_gguf_tensor_t *parts[BT_MAX_PARTS];
+    const bt_gguf_tensor_t *tensors[BT_MAX_PARTS];
     char name[BT_MAX_PARTS][NAME_BYTES];
     bool same_type = true;
     bt_status_t status;
 
-    for (uint32_t i = 0; i < n_parts; i++) {
-        snprintf(name[i], NAME_BYTES, "blk.%u.%s.weight", layer, names[i]);
-        status = find(loader, name[i], n_in, n_out[i], &parts[i]);
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        snprintf(name[i], NAME_BYTES, "blk.%u.%s.weight", layer,
+                 pieces[i].name);
+        status = find(loader, name[i], n_in, pieces[i].n_out, &tensors[i]);
         if (status != BT_OK) {
             return status;
         }
-        same_type = same_type && (parts[i]->type == parts[0]->type);
+        same_type = same_type && (tensors[i]->type == tensors[0]->type);
     }
-    if (n_parts == 1) { /* in place, not by a copy */
-        linear->n_parts = 1;
-        linear->n_out[0] = n_out[0];
-        return pack_tensor(loader, name[0], parts[0], n_out[0], n_in,
-                           &linear->weights[0]);
-    }
-    if (same_type) {
-        status = pack_together(loader, name[0], parts, n_parts, n_in, linear);
-        for (uint32_t i = 1; (status == BT_OK) && (i < n_parts); i++) {
+    if (same_type && (n_pieces > 1)) {
+        status = pack_together(loader, name[0], tensors, pieces, n_pieces, n_in,
+                               linear);
+        for (uint32_t i = 1; (status == BT_OK) && (i < n_pieces); i++) {
             tell(loader, name[i], linear->weights[0]);
         }
         return status;
     }
-    linear->n_parts = n_parts;
-    for (uint32_t i = 0; i < n_parts; i++) {
-        linear->n_out[i] = n_out[i];
-        status = pack_tensor(loader, name[i], parts[i], n_out[i], n_in,
-                             &linear->weights[i]);
+    linear->n_parts = n_pieces;
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        const bt_cut_t cut = {.rows = pieces[i].rows, .columns = {0, n_in}};
+
+        linear->n_out[i] = pieces[i].rows.n;
+        status =
+            pack_cut(loader, name[i], tensors[i], &cut, &linear->weights[i]);
         if (status != BT_OK) {
             return status;
         }

@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "inference/model/model_priv.h"
+#include "inference/model/ranks.h"
 
 static bt_status_t check_config(const bt_loader_t *ld)
 {
@@ -36,6 +37,52 @@ static bt_status_t check_config(const bt_loader_t *ld)
 
         status = bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
                                             ld->why_bytes);
+    }
+    return status;
+}
+
+/* Columns of the feed-forward's second matrices that end together: a block of
+ * each of their types. */
+static uint32_t ffn_unit(const bt_loader_t *ld)
+{
+    uint32_t unit = 1;
+    char name[64];
+
+    for (uint32_t i = 0; i < ld->hp->n_layers; i++) {
+        const bt_gguf_tensor_t *t;
+        uint32_t elems = 1;
+        uint32_t bytes;
+
+        snprintf(name, sizeof(name), "blk.%u.ffn_down.weight", i);
+        t = bt_gguf_tensor(ld->gguf, name);
+        if ((t != NULL) && (bt_ktype_block(t->type, &elems, &bytes) == BT_OK) &&
+            (elems > unit)) { /* they are powers of two */
+            unit = elems;
+        }
+    }
+    return unit;
+}
+
+/* What of the model this rank has; all of it where it is alone. */
+static bt_status_t take_share(bt_loader_t *ld)
+{
+    const bt_collectives_t *const coll = ld->config->coll;
+    bt_status_t status = BT_OK;
+
+    const bool is_whole = (coll == NULL) && (ld->config->sum_parts <= 1);
+
+    if (!is_whole && bt_backend_owns_memory(ld->be)) {
+        return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                              "tensor parallelism: the %s back end has memory "
+                              "of its own, which no sum here reaches",
+                              ld->be->caps->name);
+    }
+    status = bt_shard_of(
+        ld->hp, ld->config->sum_parts, is_whole ? 1 : ffn_unit(ld),
+        (coll == NULL) ? 0 : coll->rank, (coll == NULL) ? 1 : coll->size,
+        ld->why, ld->why_bytes, &ld->shard);
+    if (status == BT_OK) {
+        ld->own = bt_shard_hparams(ld->hp, &ld->shard);
     }
     return status;
 }
@@ -97,6 +144,9 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
 
     if (status == BT_OK) {
         status = check_config(&loader);
+    }
+    if (status == BT_OK) {
+        status = take_share(&loader);
     }
     if (status == BT_OK) {
         status = bt_loader_rehearse(&loader);
@@ -163,6 +213,9 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
     }
     loader.hp = &hp;
     status = check_config(&loader);
+    if (status == BT_OK) {
+        status = take_share(&loader);
+    }
     if (status != BT_OK) {
         return status;
     }
@@ -176,7 +229,17 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
     model->arch = loader.arch;
     model->be = be;
     model->hp = hp;
+    model->own = loader.own;
+    model->shard = loader.shard;
     model->config = *config;
+    if (config->coll != NULL) {
+        status = bt_ranks_create(config->coll, config, &hp, &model->ranks);
+        if (status != BT_OK) {
+            (void)bt_loader_fail(&loader, status,
+                                 "no memory for what ranks say to each other");
+            goto err_model;
+        }
+    }
 
     bt_loader_share(&loader, &model->store);
     status = model->arch->load(&loader, &model->state);
@@ -209,10 +272,14 @@ void bt_model_destroy(bt_model_t *model)
     }
     if (model->arch != NULL) {
         model->arch->free_state(model->be, model->state);
+        if (model->own_logits != model->logits) {
+            bt_model_buffer_free(model->be, model->own_logits);
+        }
         bt_model_buffer_free(model->be, model->logits);
         bt_model_buffer_free(model->be, model->best_ids);
     }
     bt_packed_store_close(model->store); /* the weights were freed */
+    bt_ranks_destroy(model->ranks);
     bt_free(model->host_logits);
     bt_free(model);
 }
@@ -334,7 +401,7 @@ bt_status_t bt_model_check_groups(const bt_model_t *model,
         return BT_ERR_INVALID_PARAM;
     }
     for (uint32_t g = 0; (status == BT_OK) && (g < groups->n); g++) {
-        status = check_group(hp, groups, g, why, why_bytes);
+        status = check_group(&model->own, groups, g, why, why_bytes);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < hp->n_layers); i++) {
         status =
@@ -352,7 +419,7 @@ static bool view_fits(const bt_model_t *model, const bt_kv_view_t *kv,
     char why[1];
 
     return (kv->n_layers == n_layers) &&
-           (kv->n_kv_heads == model->hp.n_kv_heads) &&
+           (kv->n_kv_heads == model->own.n_kv_heads) &&
            (kv->head_dim == model->hp.head_dim) &&
            ((t == 0) || (kv->tokens_per_block == t)) &&
            (bt_kernels_check_kv(model->be->caps, kv, why, sizeof(why)) ==
@@ -424,9 +491,18 @@ static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
                             uint32_t n_layers)
 {
-    if ((fwd->on_layers != NULL) && !model->be->caps->runs_ahead) {
-        fwd->on_layers(fwd->on_layers_ctx, n_layers);
+    /* Another rank may be as far behind as the last sum: the layer before. */
+    const uint32_t n = (model->ranks == NULL) ? n_layers : n_layers - 1;
+
+    if ((fwd->on_layers != NULL) && !model->be->caps->runs_ahead && (n > 0)) {
+        fwd->on_layers(fwd->on_layers_ctx, n);
     }
+}
+
+/* Is this the rank that tells others what to do? */
+static bool leads(const bt_model_t *model)
+{
+    return (model->ranks != NULL) && (model->shard.rank == 0);
 }
 
 bool bt_model_take_late(const bt_model_t *model, bt_forward_t *fwd,
@@ -441,6 +517,9 @@ bool bt_model_take_late(const bt_model_t *model, bt_forward_t *fwd,
     n = fwd->take_late(fwd->take_late_ctx, n_layers);
     if (n == 0) {
         return false;
+    }
+    if (leads(model)) {
+        bt_ranks_tell_late(model->ranks, fwd, n);
     }
     late_p->row = fwd->n_rows;
     late_p->batch = *batch;
@@ -469,6 +548,9 @@ void bt_model_between_layers(const bt_model_t *model, const bt_forward_t *fwd,
         (model->be->ops->batch_begin == NULL)) {
         fwd->between_layers(fwd->between_layers_ctx, n_layers);
     }
+    if (leads(model) && bt_ranks_talks_between(fwd)) {
+        bt_ranks_tell_go_on(model->ranks);
+    }
 }
 
 bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
@@ -493,6 +575,9 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
     if (!fits(model, fwd)) {
         return BT_ERR_INVALID_PARAM;
     }
+    if (leads(model)) {
+        bt_ranks_tell_step(model->ranks, fwd);
+    }
     if (ops->batch_begin != NULL) {
         status = ops->batch_begin(model->be, &batch);
         if (status != BT_OK) {
@@ -503,6 +588,9 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
     status = bt_model_results(model, &whole);
     if (status != BT_OK) {
         return status;
+    }
+    if ((model->ranks != NULL) && (fwd->on_layers != NULL)) {
+        fwd->on_layers(fwd->on_layers_ctx, model->hp.n_layers);
     }
     *logits_p = (whole.n_logit_rows == 0)      ? NULL
                 : (model->host_logits != NULL) ? model->host_logits
@@ -517,6 +605,9 @@ void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
     const void *const src = (uint8_t *)kv->base + from * kv->block_bytes;
     const uint32_t n = (uint32_t)(kv->block_bytes / sizeof(float));
 
+    if (leads(model)) {
+        bt_ranks_tell_copy(model->ranks, from, to);
+    }
     /* A block is a whole number of floats: K and V, and slots of an even
      * number, each of a whole number of elements or scales. */
     model->be->ops->copy_columns(model->be, src, 1, n, (float *)(void *)dst, n,
@@ -526,6 +617,9 @@ void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
 void bt_model_clear_block(bt_model_t *model, const bt_kv_view_t *kv,
                           uint32_t id)
 {
+    if (leads(model)) {
+        bt_ranks_tell_clear(model->ranks, id);
+    }
     model->be->ops->clear(model->be, (uint8_t *)kv->base + id * kv->block_bytes,
                           kv->block_bytes);
 }

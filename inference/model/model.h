@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/coll/coll.h"
 #include "common/kv/kv_groups.h"
 #include "inference/gguf/gguf.h"
 #include "kernels/kernels.h"
@@ -138,6 +139,14 @@ typedef struct bt_model_config {
      *  same input. NULL: nobody asks. */
     void (*on_weight)(void *ctx, const char *name, const bt_weight_t *weight);
     void *on_weight_ctx;
+
+    /** Of the ranks that compute it together, each a share (shard.h); borrowed.
+     *  NULL: this process alone. */
+    const bt_collectives_t *coll;
+    /** Parts in which products are summed that ranks share (shard.h): models of
+     *  the same number give the same bits on any number of ranks. 0: as many as
+     *  ranks. */
+    uint32_t sum_parts;
 } bt_model_config_t;
 
 /** Where the memory of a model on a back end goes. */
@@ -240,8 +249,8 @@ typedef struct bt_forward {
      */
     const bt_kv_groups_t *groups;
     /** Called during the call, by the same thread, when K and V of all rows are
-     *  in the cache for layers 0 .. n_layers - 1. NULL: nobody asks. A back end
-     *  that runs ahead of its caller does not call it. */
+     *  in the cache (of all ranks) for layers 0 .. n_layers - 1. NULL: nobody
+     * asks. A back end that runs ahead of its caller does not call it. */
     void (*on_layers)(void *ctx, uint32_t n_layers);
     void *on_layers_ctx;
     /**
@@ -287,6 +296,20 @@ typedef struct bt_forward {
 BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
                                            const bt_forward_t *fwd,
                                            float **logits_p);
+
+/**
+ * A rank other than 0: do what rank 0 asks of its model, in the cache of this
+ * rank's heads, whose blocks have the same ids, until bt_model_end_ranks().
+ *
+ * @retval BT_OK             rank 0 has ended
+ * @retval BT_ERR_PEER_LOST  and others: the ranks are apart, the instance has
+ *                           to end
+ */
+BT_MUST_CHECK bt_status_t bt_model_follow(bt_model_t *model,
+                                          const bt_kv_view_t *kv,
+                                          const bt_kv_groups_t *groups);
+/** Rank 0: the others return. Nothing where there are none. */
+void bt_model_end_ranks(bt_model_t *model);
 
 /** The cache of one group of layers, over the pages of @a kv. */
 bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,

@@ -5,7 +5,8 @@
 #include "common/base/log.h"
 #include "inference/model/model_priv.h"
 
-#define WHY_BYTES 256
+#define WHY_BYTES     256
+#define PROFILE_BYTES 128
 
 /* The same load without a result; each has a place of its own for reasons. */
 static bt_loader_t rehearsal_of(const bt_loader_t *loader, char *why)
@@ -14,6 +15,8 @@ static bt_loader_t rehearsal_of(const bt_loader_t *loader, char *why)
                                    .arch = loader->arch,
                                    .be = loader->be,
                                    .hp = loader->hp,
+                                   .shard = loader->shard,
+                                   .own = loader->own,
                                    .config = loader->config,
                                    .why = why,
                                    .why_bytes = WHY_BYTES};
@@ -44,11 +47,12 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
 {
     const bt_model_config_t *const c = loader->config;
     const bt_kernels_caps_t *const caps = loader->be->caps;
+    char profile[PROFILE_BYTES];
     char why[WHY_BYTES];
     bt_loader_t count = rehearsal_of(loader, why);
     bt_packed_config_t config = {.dir = c->weight_dir,
                                  .gguf = loader->gguf,
-                                 .profile = caps->profile,
+                                 .profile = profile,
                                  .pack_version = caps->pack_version,
                                  .n_threads = c->n_threads,
                                  .ctx = loader,
@@ -56,6 +60,13 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
                                  .complete = has_all};
     bt_packed_store_t *store = NULL;
 
+    /* A share is a file of its own. */
+    snprintf(profile, sizeof(profile),
+             (loader->shard.size * loader->shard.n_parts > 1)
+                 ? "%s rank %u of %u, %u parts each"
+                 : "%s",
+             caps->profile, loader->shard.rank, loader->shard.size,
+             loader->shard.n_parts);
     if ((c->weight_dir == NULL) || (c->weight_dir[0] == '\0')) {
         return;
     }

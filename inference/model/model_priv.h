@@ -9,6 +9,7 @@
 #define BT_INFERENCE_MODEL_MODEL_PRIV_H
 
 #include "inference/model/model.h"
+#include "inference/model/shard.h"
 #include "inference/packed/packed_store.h"
 
 #define BT_MAX_PARTS 3 /* matrices that read the same input */
@@ -23,6 +24,20 @@ typedef struct bt_linear {
     uint32_t n_out[BT_MAX_PARTS];
 } bt_linear_t;
 
+/** Rows and columns of a tensor that a rank has. */
+typedef struct bt_cut {
+    bt_share_t rows;
+    bt_share_t columns; /**< whole blocks of the type */
+} bt_cut_t;
+
+/** Rows of a matrix, or of its bias, for a bt_linear_t. */
+typedef struct bt_piece {
+    const char *name; /**< of the tensor, without "blk.N." and kind */
+    uint32_t n_out;   /**< that the tensor has */
+    bt_share_t rows;  /**< of them */
+} bt_piece_t;
+
+typedef struct bt_ranks bt_ranks_t; /* ranks.h */
 typedef struct bt_arch bt_arch_t;
 typedef struct bt_family bt_family_t; /* arch/family.h */
 
@@ -66,6 +81,8 @@ struct bt_loader {
     const bt_arch_t *arch;
     bt_backend_t *be;
     const bt_hparams_t *hp;
+    bt_shard_t shard; /**< of the model that is loaded */
+    bt_hparams_t own; /**< its numbers */
     const bt_model_config_t *config;
     char *why;
     size_t why_bytes;
@@ -113,30 +130,35 @@ BT_MUST_CHECK bt_status_t bt_loader_table(bt_loader_t *loader, const char *what,
 BT_MUST_CHECK bt_status_t bt_loader_vector(bt_loader_t *loader,
                                            const char *name, uint32_t n,
                                            float **ptr_p);
+/** Some of a vector of n values. */
+BT_MUST_CHECK bt_status_t bt_loader_vector_part(bt_loader_t *loader,
+                                                const char *name, uint32_t n,
+                                                bt_share_t part, float **ptr_p);
 /** A small tensor's n values on the host; freed with bt_free(). */
 BT_MUST_CHECK bt_status_t bt_loader_values(bt_loader_t *loader,
                                            const char *name, uint32_t n,
                                            float **values_p);
+/** Columns of a matrix of n_out rows and n_in columns.
+ *  @param [in] part  Another number for each cut of it. */
 BT_MUST_CHECK bt_status_t bt_loader_matrix(bt_loader_t *loader,
                                            const char *name, uint32_t n_out,
-                                           uint32_t n_in, bt_weight_t **w_p);
-/** The first n_out rows of a matrix that may have more. */
+                                           uint32_t n_in, bt_share_t columns,
+                                           uint32_t part, bt_weight_t **w_p);
+/** Some of the first n_out rows of a matrix that may have more. */
 BT_MUST_CHECK bt_status_t bt_loader_first_rows(bt_loader_t *loader,
                                                const char *name, uint32_t n_out,
-                                               uint32_t n_in,
+                                               uint32_t n_in, bt_share_t rows,
                                                bt_weight_t **w_p);
 /** Is there such a tensor? */
 bool bt_loader_has(const bt_loader_t *loader, const char *name);
-/** Vectors "blk.LAYER.NAME.bias" of @a names, side by side. */
+/** Pieces of vectors "blk.LAYER.NAME.bias", side by side. */
 BT_MUST_CHECK bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
-                                           const char *const *names,
-                                           const uint32_t *n, uint32_t n_parts,
-                                           float **ptr_p);
-/** Matrices of @a names under the prefix "blk.LAYER." with n_in inputs. */
+                                           const bt_piece_t *pieces,
+                                           uint32_t n_pieces, float **ptr_p);
+/** Pieces of matrices "blk.LAYER.NAME.weight" with n_in inputs. */
 BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
-                                           const char *const *names,
-                                           const uint32_t *n_out,
-                                           uint32_t n_parts, uint32_t n_in,
+                                           const bt_piece_t *pieces,
+                                           uint32_t n_pieces, uint32_t n_in,
                                            bt_linear_t *linear);
 
 /** After the load: a tensor that nobody asked for would be ignored silently.
@@ -232,11 +254,17 @@ void bt_model_buffer_free(bt_backend_t *be, void *ptr);
 struct bt_model {
     const bt_arch_t *arch;
     bt_backend_t *be;
-    bt_hparams_t hp;
+    bt_hparams_t hp;  /**< of the whole model */
+    bt_hparams_t own; /**< what this rank computes: bt_shard_hparams() */
+    bt_shard_t shard;
     bt_model_config_t config;
+    bt_ranks_t *ranks;        /**< NULL: the only one */
     void *state;              /**< the architecture's */
     bt_packed_store_t *store; /**< NULL: the weights are of this process */
     float *logits;            /**< back end (max_logit_rows, n_vocab) */
+    /** Of this rank's words (max_logit_rows, own.n_vocab); where it has all,
+     *  logits. */
+    float *own_logits;
     /* Both only where the back end has memory of its own: */
     uint32_t *best_ids; /**< back end (max_logit_rows) */
     float *host_logits; /**< logits in host memory */

@@ -3,6 +3,7 @@
  * best of them alone. */
 #include "common/base/alloc.h"
 #include "inference/model/model_priv.h"
+#include "inference/model/ranks.h"
 #include "inference/model/sampler.h"
 #include "kernels/batch.h"
 
@@ -73,10 +74,15 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
     const size_t rows = loader->config->max_logit_rows;
     const size_t n_vocab = loader->hp->n_vocab;
     float *logits = NULL;
+    float *own_logits = NULL;
     float *ids = NULL; /* as wide as an id */
     void *host_logits = NULL;
     bt_status_t status = bt_loader_buffer(loader, rows, n_vocab, &logits);
 
+    if ((status == BT_OK) && (loader->shard.size > 1)) {
+        status =
+            bt_loader_buffer(loader, rows, loader->own.n_vocab, &own_logits);
+    }
     if ((status == BT_OK) && bt_backend_owns_memory(loader->be)) {
         status = bt_loader_buffer(loader, rows, 1, &ids);
     }
@@ -86,6 +92,7 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
     }
     if (model != NULL) {
         model->logits = logits;
+        model->own_logits = (own_logits != NULL) ? own_logits : logits;
         model->best_ids = (uint32_t *)(void *)ids;
         model->host_logits = host_logits;
     }
@@ -162,6 +169,10 @@ bt_status_t bt_model_results(bt_model_t *model, const bt_forward_t *fwd)
     bt_status_t status = BT_OK;
     uint32_t end;
 
+    if (model->ranks != NULL) {
+        bt_ranks_gather(model->ranks, model, fwd);
+        return bt_ranks_status(model->ranks);
+    }
     for (uint32_t i = 0; (status == BT_OK) && (i < fwd->n_logit_rows);
          i = end) {
         end = run_end(fwd, i);

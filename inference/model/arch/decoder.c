@@ -2,13 +2,18 @@
 /* The forward pass of a dense decoder: family.h. */
 #include "inference/model/arch/decoder.h"
 
+#include <string.h>
+
+#include "common/coll/coll_tree.h"
+#include "inference/model/ranks.h"
+
 static bt_norm_t norm_of(const bt_model_t *model,
                          const bt_norm_weights_t *weights)
 {
     return (bt_norm_t){.weight = weights->weight,
                        .bias = weights->bias,
-                       .eps = model->hp.norm_eps,
-                       .dim = model->hp.dim,
+                       .eps = model->own.norm_eps,
+                       .dim = model->own.dim,
                        .layer = model->arch->family->layer_norm};
 }
 
@@ -17,10 +22,19 @@ static void embed(bt_model_t *model, const bt_batch_t *batch, float *x)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_decoder_t *const d = model->state;
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_norm_t norm = norm_of(model, &d->embedding_norm);
 
-    ops->embed(model->be, d->embedding, batch, x);
+    if (model->ranks == NULL) {
+        ops->embed(model->be, d->embedding, batch, x);
+    } else { /* each its words */
+        const bt_batch_t own =
+            bt_ranks_own_words(model->ranks, &model->shard, batch);
+
+        ops->embed(model->be, d->embedding, &own, x);
+        bt_ranks_clear_others(&model->shard, batch, model->be, x, hp->dim);
+        bt_ranks_sum(model->ranks, x, (size_t)batch->n_rows * hp->dim);
+    }
     if (hp->embedding_scale != 1.0f) {
         ops->scale(model->be, x, hp->embedding_scale,
                    (size_t)batch->n_rows * hp->dim);
@@ -45,31 +59,100 @@ static void add_bias(bt_backend_t *be, float *x, const float *bias,
 static bool only_adds(const bt_model_t *model, const float *bias,
                       const bt_norm_weights_t *after)
 {
-    return (bias == NULL) && (after->weight == NULL) &&
-           (model->hp.residual_scale == 1.0f);
+    return (model->ranks == NULL) && (model->shard.n_parts == 1) &&
+           (bias == NULL) && (after->weight == NULL) &&
+           (model->own.residual_scale == 1.0f);
+}
+
+/* Parts [begin, end) of W in, of which the first begins at column @a at of
+ * in. */
+typedef struct product {
+    bt_model_t *model;
+    const bt_sum_weight_t *w;
+    const float *in;
+    uint32_t n_rows;
+} product_t;
+
+static uint32_t columns_of(const product_t *p, uint32_t part)
+{
+    const bt_shard_t *const shard = &p->model->shard;
+
+    return p->w->is_ffn ? shard->part_ffn[part].n
+                        : shard->part_heads[part].n * p->model->own.head_dim;
+}
+
+static uint32_t width_of(const product_t *p)
+{
+    const bt_hparams_t *const own = &p->model->own;
+
+    return p->w->is_ffn ? own->ffn_dim : own->n_heads * own->head_dim;
+}
+
+static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
+                      uint32_t depth, size_t *at, float *out)
+{
+    const bt_kernels_ops_t *const ops = p->model->be->ops;
+    const bt_decoder_t *const d = p->model->state;
+    const size_t n = (size_t)p->n_rows * p->model->own.dim;
+    uint32_t middle;
+
+    if (end - begin > 1) {
+        middle = bt_coll_tree_middle(begin, end);
+        sum_parts(p, begin, middle, depth + 1, at, out);
+        sum_parts(p, middle, end, depth + 1, at, d->sums[depth]);
+        ops->add(p->model->be, out, d->sums[depth], n);
+        return;
+    }
+    /* In the host's memory, as only such back ends have parts. */
+    for (size_t r = 0; r < p->n_rows; r++) {
+        memcpy(d->cut + r * columns_of(p, begin), p->in + r * width_of(p) + *at,
+               columns_of(p, begin) * sizeof(*d->cut));
+    }
+    *at += columns_of(p, begin);
+    ops->matmul(p->model->be,
+                (begin == 0) ? p->w->first : p->w->others[begin - 1], d->cut,
+                p->n_rows, out);
+}
+
+/* out = W in, of all ranks. */
+static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
+                     const float *in, uint32_t n_rows, float *out)
+{
+    const product_t product = {
+        .model = model, .w = w, .in = in, .n_rows = n_rows};
+    size_t at = 0;
+
+    if (w->n_others == 0) {
+        model->be->ops->matmul(model->be, w->first, in, n_rows, out);
+    } else {
+        sum_parts(&product, 0, w->n_others + 1, 0, &at, out);
+    }
+    if (model->ranks != NULL) {
+        bt_ranks_sum(model->ranks, out, (size_t)n_rows * model->own.dim);
+    }
 }
 
 /* x += scale * norm(W in + bias); tmp (n_rows, dim). */
-static void add_output(bt_model_t *model, const bt_weight_t *w,
+static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
                        const float *bias, const bt_norm_weights_t *after,
                        const float *in, uint32_t n_rows, float *tmp, float *x)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_norm_t norm = norm_of(model, after);
-    const uint32_t dim = model->hp.dim;
+    const uint32_t dim = model->own.dim;
     const size_t n = (size_t)n_rows * dim;
 
     if (only_adds(model, bias, after)) {
-        bt_step_matmul_add(model->be, w, in, n_rows, dim, tmp, x);
+        bt_step_matmul_add(model->be, w->first, in, n_rows, dim, tmp, x);
         return;
     }
-    ops->matmul(model->be, w, in, n_rows, tmp);
+    multiply(model, w, in, n_rows, tmp);
     add_bias(model->be, tmp, bias, n_rows, dim);
     if (norm.weight != NULL) {
         bt_step_norm(model->be, tmp, &norm, n_rows, tmp);
     }
-    if (model->hp.residual_scale != 1.0f) {
-        ops->scale(model->be, tmp, model->hp.residual_scale, n);
+    if (model->own.residual_scale != 1.0f) {
+        ops->scale(model->be, tmp, model->own.residual_scale, n);
     }
     ops->add(model->be, x, tmp, n);
 }
@@ -80,17 +163,17 @@ static void add_activated(bt_model_t *model, const bt_layer_t *layer,
 {
     const bt_family_t *const family = model->arch->family;
     const bt_decoder_t *const d = model->state;
-    const uint32_t ffn_dim = model->hp.ffn_dim;
+    const uint32_t ffn_dim = model->own.ffn_dim;
 
     if (!family->plain_ffn && (family->act == BT_ACT_SILU) &&
         only_adds(model, layer->ffn_down_bias, &layer->ffn_post_norm)) {
-        bt_step_silu_matmul_add(model->be, layer->ffn_down, d->b, n_rows,
-                                ffn_dim, model->hp.dim, d->a, x);
+        bt_step_silu_matmul_add(model->be, layer->ffn_down.first, d->b, n_rows,
+                                ffn_dim, model->own.dim, d->a, x);
         return;
     }
     model->be->ops->activate(model->be, family->act, !family->plain_ffn, d->b,
                              n_rows, ffn_dim, d->a);
-    add_output(model, layer->ffn_down, layer->ffn_down_bias,
+    add_output(model, &layer->ffn_down, layer->ffn_down_bias,
                &layer->ffn_post_norm, d->a, n_rows, d->b, x);
 }
 
@@ -100,14 +183,14 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
                          const bt_layer_t *layer, float *x, uint32_t n_rows,
                          const bt_weight_t *next)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bt_norm_weights_t nothing = {0};
     const bt_norm_t norm =
         norm_of(model, hp->parallel ? &nothing : &layer->ffn_norm);
 
     bt_step_norm_linear(model->be, &layer->up, d->part, hp->parallel ? d->c : x,
-                        &norm, n_rows, layer->ffn_down, d->a, d->b);
+                        &norm, n_rows, layer->ffn_down.first, d->a, d->b);
     add_bias(model->be, d->b, layer->up_bias, n_rows,
              bt_decoder_up_dim(model->arch->family, hp));
     bt_model_got_on(fwd);
@@ -120,7 +203,7 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
 static void norm_heads(bt_model_t *model, const bt_layer_t *layer,
                        uint32_t n_rows)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bool row = model->arch->family->qk_norm == BT_QK_NORM_ROW;
     const size_t units = hp->n_heads + 2 * (size_t)hp->n_kv_heads;
@@ -139,7 +222,7 @@ static void norm_heads(bt_model_t *model, const bt_layer_t *layer,
 
 static bt_rotation_t rotation_of(const bt_model_t *model, uint32_t i)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bool own =
         bt_layer_in(&hp->windowed, i) && (d->window_cos_sin != NULL);
@@ -156,7 +239,7 @@ static bt_rotation_t rotation_of(const bt_model_t *model, uint32_t i)
 static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
                      const bt_batch_t *batch, uint32_t i, const float *x)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bt_layer_t *const layer = &d->layers[i];
     const bt_norm_t norm = norm_of(model, &layer->attn_norm);
@@ -167,7 +250,7 @@ static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
     bt_step_norm_linear(model->be, &layer->qkv, d->part, x, &norm,
-                        batch->n_rows, layer->attn_output, d->a, d->b);
+                        batch->n_rows, layer->attn_output.first, d->a, d->b);
     add_bias(model->be, d->b, layer->qkv_bias, batch->n_rows,
              (uint32_t)row_floats);
     if (hp->clamp_qkv > 0.0f) {
@@ -189,7 +272,7 @@ static void attend(bt_model_t *model, const bt_forward_t *fwd,
                    const bt_batch_t *batch, uint32_t i)
 {
     const bt_decoder_t *const d = model->state;
-    bt_attention_t attention = bt_hparams_attention(&model->hp, i);
+    bt_attention_t attention = bt_hparams_attention(&model->own, i);
     uint32_t index;
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
@@ -211,11 +294,11 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
     const bt_weight_t *const output =
         (d->output != NULL) ? d->output : d->embedding;
 
-    if (model->hp.parallel) {
+    if (model->own.parallel) {
         bt_step_norm(model->be, x, &ffn_norm, n_rows, d->c);
     }
     bt_step_ahead(model->be, layer->up.weights[0]);
-    add_output(model, layer->attn_output, layer->attn_output_bias,
+    add_output(model, &layer->attn_output, layer->attn_output_bias,
                &layer->attn_post_norm, heads, n_rows, tmp, x);
     bt_model_got_on(fwd);
     feed_forward(model, fwd, layer, x, n_rows,
@@ -228,7 +311,7 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
 {
     const bt_decoder_t *const d = model->state;
     float *const x =
-        d->x + ((size_t)fwd->first_row + late->row) * model->hp.dim;
+        d->x + ((size_t)fwd->first_row + late->row) * model->own.dim;
 
     embed(model, &late->batch, x);
     for (uint32_t i = 0; i < n_layers; i++) {
@@ -242,27 +325,27 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
 static void compute_logits(bt_model_t *model, uint32_t n_rows)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bt_norm_t norm = norm_of(model, &d->output_norm);
     const size_t n = (size_t)n_rows * hp->n_vocab;
 
     bt_step_norm_matmul(model->be,
                         (d->output != NULL) ? d->output : d->embedding,
-                        d->x_last, &norm, n_rows, d->a, model->logits);
-    add_bias(model->be, model->logits, d->output_bias, n_rows, hp->n_vocab);
+                        d->x_last, &norm, n_rows, d->a, model->own_logits);
+    add_bias(model->be, model->own_logits, d->output_bias, n_rows, hp->n_vocab);
     if (hp->logit_scale != 1.0f) {
-        ops->scale(model->be, model->logits, hp->logit_scale, n);
+        ops->scale(model->be, model->own_logits, hp->logit_scale, n);
     }
     if (hp->logit_soft_cap > 0.0f) {
-        ops->soft_cap(model->be, model->logits, hp->logit_soft_cap, n);
+        ops->soft_cap(model->be, model->own_logits, hp->logit_soft_cap, n);
     }
 }
 
 void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const uint32_t last = d->n_layers - 1;
     float *const x = d->x + (size_t)fwd->first_row * hp->dim;

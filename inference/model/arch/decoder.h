@@ -6,11 +6,21 @@
 
 #include "inference/model/arch/family.h"
 
+#define BT_SUM_DEPTH 4u /* of BT_MAX_SUM_PARTS */
+
 /** (dim) each; NULL as weight: there is no norm. */
 typedef struct bt_norm_weights {
     float *weight;
     float *bias; /**< NULL: none */
 } bt_norm_weights_t;
+
+/** A matrix whose product is summed over parts of its columns (shard.h). */
+typedef struct bt_sum_weight {
+    bt_weight_t *first;
+    bt_weight_t **others; /**< owned: those behind it; NULL: there are none */
+    uint32_t n_others;
+    bool is_ffn; /**< columns are bt_shard_t.part_ffn, else of part_heads */
+} bt_sum_weight_t;
 
 typedef struct bt_layer {
     bt_norm_weights_t attn_norm;
@@ -21,9 +31,9 @@ typedef struct bt_layer {
     float *q_norm; /**< (head_dim, or all heads); NULL: none */
     float *k_norm;
     float *attn_sinks; /**< (n_heads), NULL: none */
-    bt_weight_t *attn_output;
+    bt_sum_weight_t attn_output;
     bt_linear_t up; /**< gate and up, or up alone */
-    bt_weight_t *ffn_down;
+    bt_sum_weight_t ffn_down;
     /* NULL: none */
     float *qkv_bias;
     float *attn_output_bias;
@@ -52,6 +62,9 @@ typedef struct bt_decoder {
     float *b;      /**< dim, query + key + value, or gate + up */
     float *c;      /**< dim: what feed-forward reads; NULL: not in parallel */
     float *part;   /**< one part of a linear of several, NULL: there is none */
+    /* Where sums have several parts here; NULL: they have not. */
+    float *cut;                /**< columns of one part */
+    float *sums[BT_SUM_DEPTH]; /**< dim: second halves, of each depth */
 } bt_decoder_t;
 
 /** Outputs of a layer's first matrix of feed-forward. */

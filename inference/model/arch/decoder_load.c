@@ -140,19 +140,20 @@ static bt_status_t load_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     return status;
 }
 
-/* Biases of the matrices @a names, all of them or none. */
+/* Biases of the pieces' matrices, all of them or none. */
 static bt_status_t load_biases(bt_loader_t *ld, uint32_t i, unsigned bias,
-                               const char *const *names, const uint32_t *n,
-                               uint32_t n_parts, float **ptr_p)
+                               const bt_piece_t *pieces, uint32_t n_pieces,
+                               float **ptr_p)
 {
     const bt_family_t *const family = ld->arch->family;
     bool any = (family->biases & bias) != 0;
     char name[NAME_BYTES];
     bt_status_t status;
 
-    for (uint32_t k = 0; k < n_parts; k++) {
-        any = any || (((family->maybe_biases & bias) != 0) &&
-                      bt_loader_has(ld, layer_name(name, i, names[k], "bias")));
+    for (uint32_t k = 0; k < n_pieces; k++) {
+        any = any ||
+              (((family->maybe_biases & bias) != 0) &&
+               bt_loader_has(ld, layer_name(name, i, pieces[k].name, "bias")));
     }
     if (!any) {
         return BT_OK;
@@ -160,54 +161,77 @@ static bt_status_t load_biases(bt_loader_t *ld, uint32_t i, unsigned bias,
     status = need(
         ld, (ld->be->ops->add_bias != NULL) && (ld->be->ops->activate != NULL),
         "biases");
-    return (status == BT_OK) ? bt_loader_biases(ld, i, names, n, n_parts, ptr_p)
+    return (status == BT_OK) ? bt_loader_biases(ld, i, pieces, n_pieces, ptr_p)
                              : status;
+}
+
+/* The same rows of one tensor that has the pieces' one after the other. */
+static uint32_t fuse(const char *fused, bt_piece_t *pieces, uint32_t n_pieces,
+                     bool whole)
+{
+    uint32_t total = 0;
+
+    for (uint32_t k = 0; k < n_pieces; k++) {
+        pieces[k].name = fused;
+        pieces[k].rows.first += total;
+        total += pieces[k].n_out;
+    }
+    for (uint32_t k = 0; k < n_pieces; k++) {
+        pieces[k].n_out = total;
+    }
+    if (whole) { /* in place */
+        pieces[0].rows = (bt_share_t){0, total};
+    }
+    return whole ? 1 : n_pieces;
 }
 
 /* Matrices of one input and their biases; a file may have them as one tensor,
  * @a fused. */
 static bt_status_t load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
-                               const char *const *names, const uint32_t *n_out,
-                               uint32_t n_parts, unsigned bias,
-                               bt_linear_t *linear, float **bias_p)
-{
-    char name[NAME_BYTES];
-    uint32_t total = 0;
-    bt_status_t status;
-
-    for (uint32_t k = 0; k < n_parts; k++) {
-        total += n_out[k];
-    }
-    if (bt_loader_has(ld, layer_name(name, i, names[0], "weight"))) {
-        status =
-            bt_loader_linear(ld, i, names, n_out, n_parts, ld->hp->dim, linear);
-        return (status == BT_OK)
-                   ? load_biases(ld, i, bias, names, n_out, n_parts, bias_p)
-                   : status;
-    }
-    /* Where neither is there, the parts are what is missing. */
-    if (!bt_loader_has(ld, layer_name(name, i, fused, "weight"))) {
-        return bt_loader_linear(ld, i, names, n_out, n_parts, ld->hp->dim,
-                                linear);
-    }
-    status = bt_loader_linear(ld, i, &fused, &total, 1, ld->hp->dim, linear);
-    return (status == BT_OK)
-               ? load_biases(ld, i, bias, &fused, &total, 1, bias_p)
-               : status;
-}
-
-/* A matrix whose output is added to x. */
-static bt_status_t load_output(bt_loader_t *ld, uint32_t i, const char *part,
-                               uint32_t n_in, unsigned bias, bt_weight_t **w_p,
+                               bt_piece_t *pieces, uint32_t n_pieces,
+                               unsigned bias, bt_linear_t *linear,
                                float **bias_p)
 {
     char name[NAME_BYTES];
-    const bt_status_t status = bt_loader_matrix(
-        ld, layer_name(name, i, part, "weight"), ld->hp->dim, n_in, w_p);
+    uint32_t n = n_pieces;
+    bt_status_t status;
 
-    return (status == BT_OK)
-               ? load_biases(ld, i, bias, &part, &ld->hp->dim, 1, bias_p)
-               : status;
+    /* Where neither is there, the parts are what is missing. */
+    if (!bt_loader_has(ld, layer_name(name, i, pieces[0].name, "weight")) &&
+        bt_loader_has(ld, layer_name(name, i, fused, "weight"))) {
+        n = fuse(fused, pieces, n_pieces, ld->shard.size == 1);
+    }
+    status = bt_loader_linear(ld, i, pieces, n, ld->hp->dim, linear);
+    return (status == BT_OK) ? load_biases(ld, i, bias, pieces, n, bias_p)
+                             : status;
+}
+
+/* A matrix whose output is added to x. @param [in] columns  of each part */
+static bt_status_t load_output(bt_loader_t *ld, uint32_t i, const char *part,
+                               uint32_t n_in, const bt_share_t *columns,
+                               unsigned bias, bt_sum_weight_t *w,
+                               float **bias_p)
+{
+    const bt_piece_t piece = {
+        .name = part, .n_out = ld->hp->dim, .rows = {0, ld->hp->dim}};
+    char name[NAME_BYTES];
+    bt_status_t status = BT_OK;
+
+    layer_name(name, i, part, "weight");
+    w->n_others = ld->shard.n_parts - 1;
+    if (w->n_others > 0) {
+        w->others = bt_calloc(w->n_others, sizeof(bt_weight_t *));
+        if (w->others == NULL) {
+            return bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
+        }
+    }
+    for (uint32_t p = 0; (status == BT_OK) && (p < ld->shard.n_parts); p++) {
+        status = bt_loader_matrix(ld, name, ld->hp->dim, n_in, columns[p], p,
+                                  (p == 0) ? &w->first : &w->others[p - 1]);
+    }
+
+    return (status == BT_OK) ? load_biases(ld, i, bias, &piece, 1, bias_p)
+                             : status;
 }
 
 static bt_status_t load_qk_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
@@ -219,6 +243,12 @@ static bt_status_t load_qk_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 
     if (ld->arch->family->qk_norm == BT_QK_NORM_NONE) {
         return BT_OK;
+    }
+    if (row && (ld->shard.size > 1)) {
+        return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                              "tensor parallelism: a norm of this %s model "
+                              "goes over the heads of all ranks",
+                              ld->arch->name);
     }
     status = bt_loader_vector(ld, layer_name(name, i, "attn_q_norm", "weight"),
                               (row ? hp->n_heads : 1) * hp->head_dim,
@@ -245,44 +275,82 @@ static bt_status_t load_sinks(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     status = bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
                                         ld->why_bytes);
     return (status == BT_OK)
-               ? bt_loader_vector(ld, name, ld->hp->n_heads, &layer->attn_sinks)
+               ? bt_loader_vector_part(ld, name, ld->hp->n_heads,
+                                       ld->shard.heads, &layer->attn_sinks)
                : status;
+}
+
+/* Rows of so many heads of them, or columns. */
+static bt_share_t of_heads(bt_share_t heads, uint32_t head_dim)
+{
+    return (bt_share_t){.first = heads.first * head_dim,
+                        .n = heads.n * head_dim};
+}
+
+static bt_status_t load_qkv(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+{
+    const bt_hparams_t *const hp = ld->hp;
+    const uint32_t kv_dim = hp->n_kv_heads * hp->head_dim;
+    const bt_share_t kv = of_heads(ld->shard.kv_heads, hp->head_dim);
+    bt_piece_t pieces[] = {
+        {.name = "attn_q",
+         .n_out = hp->n_heads * hp->head_dim,
+         .rows = of_heads(ld->shard.heads, hp->head_dim)},
+        {.name = "attn_k", .n_out = kv_dim, .rows = kv},
+        {.name = "attn_v", .n_out = kv_dim, .rows = kv},
+    };
+
+    return load_linear(ld, i, "attn_qkv", pieces, 3, BT_BIAS_QKV, &layer->qkv,
+                       &layer->qkv_bias);
+}
+
+static bt_status_t load_up(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+{
+    const bool plain = ld->arch->family->plain_ffn;
+    const uint32_t n_out = ld->hp->ffn_dim;
+    const bt_share_t rows = ld->shard.ffn;
+    bt_piece_t pieces[] = {
+        {.name = "ffn_gate", .n_out = n_out, .rows = rows},
+        {.name = "ffn_up", .n_out = n_out, .rows = rows},
+    };
+
+    return load_linear(ld, i, "ffn_up", plain ? &pieces[1] : pieces,
+                       plain ? 1 : 2, BT_BIAS_FFN_UP, &layer->up,
+                       &layer->up_bias);
 }
 
 static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
-    static const char *const qkv_names[] = {"attn_q", "attn_k", "attn_v"};
-    static const char *const up_names[] = {"ffn_gate", "ffn_up"};
     const bt_hparams_t *const hp = ld->hp;
-    const bool plain = ld->arch->family->plain_ffn;
-    const uint32_t q_dim = hp->n_heads * hp->head_dim;
-    const uint32_t kv_dim = hp->n_kv_heads * hp->head_dim;
-    const uint32_t qkv_dims[] = {q_dim, kv_dim, kv_dim};
-    const uint32_t up_dims[] = {hp->ffn_dim, hp->ffn_dim};
+    bt_share_t heads[BT_MAX_SUM_PARTS];
     bt_status_t status = load_norms(ld, i, layer);
 
+    for (uint32_t p = 0; p < ld->shard.n_parts; p++) {
+        heads[p] = of_heads(ld->shard.part_heads[p], hp->head_dim);
+    }
+
     if (status == BT_OK) {
-        status = load_linear(ld, i, "attn_qkv", qkv_names, qkv_dims, 3,
-                             BT_BIAS_QKV, &layer->qkv, &layer->qkv_bias);
+        status = load_qkv(ld, i, layer);
     }
     if (status == BT_OK) {
         status = load_qk_norms(ld, i, layer);
     }
     if (status == BT_OK) {
-        status = load_output(ld, i, "attn_output", q_dim, BT_BIAS_ATTN_OUTPUT,
-                             &layer->attn_output, &layer->attn_output_bias);
+        status = load_output(ld, i, "attn_output", hp->n_heads * hp->head_dim,
+                             heads, BT_BIAS_ATTN_OUTPUT, &layer->attn_output,
+                             &layer->attn_output_bias);
     }
     if (status == BT_OK) {
         status = load_sinks(ld, i, layer);
     }
     if (status == BT_OK) {
-        status = load_linear(ld, i, "ffn_up", plain ? &up_names[1] : up_names,
-                             up_dims, plain ? 1 : 2, BT_BIAS_FFN_UP, &layer->up,
-                             &layer->up_bias);
+        status = load_up(ld, i, layer);
     }
+    layer->ffn_down.is_ffn = true;
     if (status == BT_OK) {
-        status = load_output(ld, i, "ffn_down", hp->ffn_dim, BT_BIAS_FFN_DOWN,
-                             &layer->ffn_down, &layer->ffn_down_bias);
+        status = load_output(ld, i, "ffn_down", hp->ffn_dim, ld->shard.part_ffn,
+                             BT_BIAS_FFN_DOWN, &layer->ffn_down,
+                             &layer->ffn_down_bias);
     }
     return status;
 }
@@ -296,9 +364,31 @@ static size_t widest(size_t a, size_t b, size_t c)
     return (ab > c) ? ab : c;
 }
 
+/* What sums of several parts need. */
+static bt_status_t load_sums(bt_loader_t *ld, bt_decoder_t *d, size_t rows)
+{
+    const bt_shard_t *const shard = &ld->shard;
+    size_t widest_part = 0;
+    bt_status_t status = BT_OK;
+
+    for (uint32_t p = 0; p < shard->n_parts; p++) {
+        widest_part = widest(widest_part,
+                             (size_t)shard->part_heads[p].n * ld->hp->head_dim,
+                             shard->part_ffn[p].n);
+    }
+    if (shard->n_parts > 1) {
+        status = bt_loader_buffer(ld, rows, widest_part, &d->cut);
+    }
+    for (uint32_t k = 0; (status == BT_OK) && ((shard->n_parts - 1) >> k != 0);
+         k++) {
+        status = bt_loader_buffer(ld, rows, ld->hp->dim, &d->sums[k]);
+    }
+    return status;
+}
+
 static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
 {
-    const bt_hparams_t *const hp = ld->hp;
+    const bt_hparams_t *const hp = &ld->own;
     const size_t units = hp->n_heads + 2 * (size_t)hp->n_kv_heads;
     const size_t q_dim = (size_t)hp->n_heads * hp->head_dim;
     const size_t b_dim = widest(hp->dim, units * hp->head_dim,
@@ -323,6 +413,9 @@ static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
     if ((status == BT_OK) && hp->parallel) {
         status = bt_loader_buffer(ld, rows, hp->dim, &d->c);
     }
+    if (status == BT_OK) {
+        status = load_sums(ld, d, rows);
+    }
     for (uint32_t i = 0; i < d->n_layers; i++) {
         in_parts = in_parts || (d->layers[i].qkv.n_parts > 1) ||
                    (d->layers[i].up.n_parts > 1);
@@ -339,18 +432,19 @@ static bt_status_t load_words(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bt_family_t *const family = ld->arch->family;
     const bt_hparams_t *const hp = ld->hp;
-    bt_status_t status = bt_loader_first_rows(
-        ld, "token_embd.weight", hp->n_vocab, hp->dim, &d->embedding);
+    bt_status_t status =
+        bt_loader_first_rows(ld, "token_embd.weight", hp->n_vocab, hp->dim,
+                             ld->shard.words, &d->embedding);
 
     if ((status == BT_OK) && bt_loader_has(ld, "output.weight")) {
         status = bt_loader_first_rows(ld, "output.weight", hp->n_vocab, hp->dim,
-                                      &d->output);
+                                      ld->shard.words, &d->output);
     }
     if ((status == BT_OK) && (((family->biases & BT_BIAS_OUTPUT) != 0) ||
                               (((family->maybe_biases & BT_BIAS_OUTPUT) != 0) &&
                                bt_loader_has(ld, "output.bias")))) {
-        status =
-            bt_loader_vector(ld, "output.bias", hp->n_vocab, &d->output_bias);
+        status = bt_loader_vector_part(ld, "output.bias", hp->n_vocab,
+                                       ld->shard.words, &d->output_bias);
     }
     return status;
 }
@@ -397,6 +491,15 @@ static void free_norm(bt_backend_t *be, bt_norm_weights_t *norm)
     bt_model_buffer_free(be, norm->bias);
 }
 
+static void free_sum(bt_backend_t *be, bt_sum_weight_t *w)
+{
+    bt_model_weight_free(be, w->first);
+    for (uint32_t p = 0; (w->others != NULL) && (p < w->n_others); p++) {
+        bt_model_weight_free(be, w->others[p]);
+    }
+    bt_free(w->others);
+}
+
 static void free_layer(bt_backend_t *be, bt_layer_t *layer)
 {
     free_norm(be, &layer->attn_norm);
@@ -407,9 +510,9 @@ static void free_layer(bt_backend_t *be, bt_layer_t *layer)
     bt_model_buffer_free(be, layer->q_norm);
     bt_model_buffer_free(be, layer->k_norm);
     bt_model_buffer_free(be, layer->attn_sinks);
-    bt_model_weight_free(be, layer->attn_output);
+    free_sum(be, &layer->attn_output);
     bt_linear_free(be, &layer->up);
-    bt_model_weight_free(be, layer->ffn_down);
+    free_sum(be, &layer->ffn_down);
     bt_model_buffer_free(be, layer->qkv_bias);
     bt_model_buffer_free(be, layer->attn_output_bias);
     bt_model_buffer_free(be, layer->up_bias);
@@ -442,6 +545,10 @@ void bt_decoder_free(bt_backend_t *be, void *state)
     bt_model_buffer_free(be, d->b);
     bt_model_buffer_free(be, d->c);
     bt_model_buffer_free(be, d->part);
+    bt_model_buffer_free(be, d->cut);
+    for (uint32_t k = 0; k < BT_SUM_DEPTH; k++) {
+        bt_model_buffer_free(be, d->sums[k]);
+    }
     bt_free(d->layers);
     bt_free(d);
 }

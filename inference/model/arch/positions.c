@@ -2,6 +2,7 @@
 #include "inference/model/arch/positions.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "inference/model/arch/rope.h"
@@ -87,6 +88,7 @@ void bt_positions_slopes(uint32_t n_heads, float max_bias, float scale,
 static bt_status_t load_slopes(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bt_hparams_t *const hp = ld->hp;
+    const bt_share_t own = ld->shard.heads;
     const float there = 0.0f;
     bt_attention_t attention = bt_hparams_attention(hp, 0);
     float *values;
@@ -101,8 +103,9 @@ static bt_status_t load_slopes(bt_loader_t *ld, bt_decoder_t *d)
     values = bt_calloc(hp->n_heads, sizeof(*values));
     if (values != NULL) {
         bt_positions_slopes(hp->n_heads, hp->alibi, hp->slope_scale, values);
+        memmove(values, values + own.first, own.n * sizeof(*values));
     }
-    return bt_loader_table(ld, "the slopes of heads", values, hp->n_heads,
+    return bt_loader_table(ld, "the slopes of heads", values, own.n,
                            &d->slopes);
 }
 
@@ -135,8 +138,9 @@ bt_status_t bt_positions_load(bt_loader_t *ld, bt_decoder_t *d)
         return load_slopes(ld, d);
     }
     if (hp->learned_positions) {
-        return bt_loader_first_rows(ld, "position_embd.weight",
-                                    hp->context_tokens, hp->dim, &d->positions);
+        return bt_loader_first_rows(
+            ld, "position_embd.weight", hp->context_tokens, hp->dim,
+            (bt_share_t){0, hp->context_tokens}, &d->positions);
     }
     status = bt_rope_load(ld, &hp->rope, &d->cos_sin);
     if ((status == BT_OK) && (hp->attn_window != 0) &&

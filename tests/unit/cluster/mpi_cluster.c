@@ -39,8 +39,8 @@ static bt_cluster_t *open_as(uint32_t role)
     return cl;
 }
 
-/* Numbers for which the order of the sum shows: in rank order 1e8 + 1 - 1e8 is
- * 0 in float (1e8 + 1 rounds to 1e8), in another order it is 1. */
+/* Numbers for which the order of the sum shows: 1e8 + (1 - 1e8) is 0 in float
+ * (1 - 1e8 rounds to -1e8), in another order it is 1. */
 static float number(uint32_t rank, size_t i)
 {
     static const float odd[] = {1e8f, 1.0f, -1e8f};
@@ -84,11 +84,16 @@ static void run_sums(void)
 {
     static const size_t sizes[] = {1, 2, 577, 16384, 16385, 100000};
     bt_cluster_t *cl = open_as(2);
-    const bt_collectives_t *c = bt_cluster_collectives(cl);
     const uint32_t size = env_u32("OMPI_COMM_WORLD_SIZE");
+    bt_cluster_team_t team = {0};
+    const bt_collectives_t *c;
     uint32_t word;
 
+    CHECK(bt_cluster_team(cl, size + 1, &team) == BT_ERR_INVALID_PARAM);
+    CHECK(bt_cluster_team(cl, size, &team) == BT_OK);
+    c = team.coll;
     CHECK((c == NULL) == (size == 1));
+    CHECK(team.is_local && (team.index == 0) && (team.size == size));
     CHECK(!bt_cluster_has_router(cl));
     if (c != NULL) {
         CHECK(c->size == size);
@@ -119,7 +124,6 @@ static void run_roles(void)
 
     CHECK(bt_cluster_has_router(cl) == (rank != 0));
     CHECK(bt_cluster_role_rank(cl) == 0);
-    CHECK(bt_cluster_collectives(cl) == NULL);
     if (rank == 0) {
         snprintf(url, sizeof(url), "tcp://127.0.0.1:12345");
         memset(key, 7, sizeof(key));
@@ -133,6 +137,29 @@ static void run_roles(void)
     bt_cluster_close(cl);
 }
 
+/* A router, and the rest are instances of two ranks. */
+static void run_teams(void)
+{
+    const uint32_t rank = env_u32("OMPI_COMM_WORLD_RANK");
+    bt_cluster_t *cl = open_as((rank == 0) ? 0 : 2);
+    bt_cluster_team_t team = {0};
+    char url[64] = "";
+    uint8_t key[32] = {0};
+
+    if (rank == 0) {
+        snprintf(url, sizeof(url), "tcp://127.0.0.1:12345");
+        memset(key, 7, sizeof(key));
+    } else {
+        CHECK(bt_cluster_team(cl, 2, &team) == BT_OK);
+        CHECK(team.index == (rank - 1) / 2);
+        CHECK(team.rank == (rank - 1) % 2);
+        sum_of(team.coll, 577);
+    }
+    CHECK(bt_cluster_exchange(cl, url, sizeof(url), key) == BT_OK);
+    CHECK(key[0] == 7);
+    bt_cluster_close(cl);
+}
+
 /* Two routers; and a worker with little room for their addresses. */
 static void run_routers(void)
 {
@@ -142,7 +169,6 @@ static void run_routers(void)
     uint8_t key[32] = {0};
 
     CHECK(bt_cluster_role_rank(cl) == ((rank < 2) ? rank : 0));
-    CHECK(bt_cluster_collectives(cl) == NULL);
     if (rank < 2) {
         snprintf(url, sizeof(url), "ipc://r%u", rank);
         memset(key, (int)(5 + rank), sizeof(key));
@@ -185,6 +211,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } cases[] = {{"sums", run_sums},
                  {"roles", run_roles},
+                 {"teams", run_teams},
                  {"routers", run_routers},
                  {"failed-router", run_failed_router}};
 

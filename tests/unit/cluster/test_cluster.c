@@ -33,12 +33,14 @@ static void without_a_launcher_there_is_a_world_of_one_and_no_mpi(void **state)
     assert_false(bt_cluster_launched());
     for (uint32_t role = 0; role <= 2; role++) {
         bt_cluster_t *cl = NULL;
+        bt_cluster_team_t team;
 
         assert_int_equal(bt_cluster_open(role, &no_argc, &no_argv, &cl), BT_OK);
         assert_int_equal(bt_cluster_world_size(cl), 1);
         assert_int_equal(bt_cluster_role_rank(cl), 0);
         assert_false(bt_cluster_has_router(cl));
-        assert_null(bt_cluster_collectives(cl));
+        assert_int_equal(bt_cluster_team(cl, 1, &team), BT_OK);
+        assert_null(team.coll);
         assert_no_children();
         bt_cluster_close(cl);
     }

@@ -9,6 +9,8 @@
  * that of bf16 over the same windows. Not where a sanitizer makes a minute of a
  * second: the memory that they touch is checked by kcheck and test_model.
  *
+ * With an argument: on so many ranks, with the same bounds.
+ *
  * Runs the model named by BATON_TEST_MODEL; without it: skipped, exit 77. */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "inference/model/model.h"
+#include "tests/support/rank_team.h"
 #include "tests/support/testsupport.h"
 
 #define EXIT_SKIPPED 77
@@ -188,10 +190,12 @@ static void score_row(const golden_t *g, uint32_t at, const float *logits,
     score->n++;
 }
 
-static int run_windows(bt_model_t *model, const golden_t *g, run_t *run)
+/* @param [in] team  The ranks that compute it. */
+static int run_windows(const bt_rank_team_t *team, const golden_t *g,
+                       run_t *run)
 {
+    bt_model_t *const model = team->ranks[0].model;
     const bt_hparams_t *const hp = bt_model_hparams(model);
-    const bt_kv_type_info_t *const info = bt_kv_type_info(run->type);
     const uint64_t start = bt_now_ns();
     const uint32_t n_blocks = (g->window + BLOCK - 1) / BLOCK;
     uint32_t *const scratch =
@@ -206,20 +210,12 @@ static int run_windows(bt_model_t *model, const golden_t *g, run_t *run)
                         .n_rows = g->window,
                         .logit_rows = rows,
                         .n_logit_rows = g->window,
-                        .kv = {.type = run->type,
-                               .n_layers = hp->n_layers,
-                               .n_kv_heads = hp->n_kv_heads,
-                               .head_dim = hp->head_dim,
-                               .tokens_per_block = BLOCK}};
+                        .kv = team->ranks[0].kv};
     float *logits = NULL;
     int rc = -1;
 
-    fwd.kv.block_bytes =
-        (size_t)hp->n_layers * 2 * hp->n_kv_heads * BLOCK *
-        ((size_t)hp->head_dim * info->elem_bytes + info->scale_bytes);
-    fwd.kv.base = bt_calloc_aligned(n_blocks, fwd.kv.block_bytes);
-    if ((scratch == NULL) || (fwd.kv.base == NULL)) {
-        goto out;
+    if (scratch == NULL) {
+        return -1;
     }
     for (uint32_t i = 0; i < n_blocks; i++) {
         blocks[i] = i;
@@ -240,23 +236,21 @@ static int run_windows(bt_model_t *model, const golden_t *g, run_t *run)
     run->seconds = (double)(bt_now_ns() - start) * 1e-9;
     rc = 0;
 out:
-    bt_free(fwd.kv.base);
     bt_free(scratch);
     return rc;
 }
 
-static int run_model(const char *path, const golden_t *g, run_t *runs,
-                     uint32_t n_runs)
+static int run_model(const char *path, uint32_t n_ranks, const golden_t *g,
+                     run_t *runs, uint32_t n_runs)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const bt_model_config_t config = {.max_rows = g->window,
                                       .max_logit_rows = g->window,
                                       .context_tokens = g->window};
-    bt_backend_config_t be_config = {.n_threads = (cores > 1) ? 2 : 1,
-                                     .max_rows = g->window};
-    bt_backend_t *be = NULL;
+    bt_backend_config_t be_config = {
+        .n_threads = ((cores > 1) && (n_ranks == 1)) ? 2 : 1,
+        .max_rows = g->window};
     bt_gguf_t *gguf = NULL;
-    bt_model_t *model = NULL;
     bt_hparams_t hp;
     char why[256] = "no back end";
     int rc = -1;
@@ -266,21 +260,22 @@ static int run_model(const char *path, const golden_t *g, run_t *runs,
         goto out;
     }
     be_config.max_dim = bt_hparams_max_dim(&hp);
-    if ((bt_backend_open("cpu", &be_config, &be) != BT_OK) ||
-        (bt_model_load(gguf, be, &config, why, sizeof(why), &model) != BT_OK)) {
-        goto out;
-    }
-    snprintf(why, sizeof(why), "the forward pass failed");
     rc = 0;
     for (uint32_t i = 0; (rc == 0) && (i < n_runs); i++) {
-        rc = run_windows(model, g, &runs[i]);
+        bt_rank_team_t team;
+
+        rc =
+            (bt_rank_team_open(gguf, n_ranks, &be_config, &config, runs[i].type,
+                               BLOCK, (g->window + BLOCK - 1) / BLOCK, why,
+                               sizeof(why), &team) == BT_OK)
+                ? run_windows(&team, g, &runs[i])
+                : -1;
+        rc = (bt_rank_team_close(&team) == BT_OK) ? rc : -1;
     }
 out:
     if (rc != 0) {
         fprintf(stderr, "%s: %s\n", path, why);
     }
-    bt_model_destroy(model);
-    bt_backend_close(be);
     bt_gguf_close(gguf);
     return rc;
 }
@@ -341,8 +336,11 @@ static int report_kv_type(const golden_t *g, const run_t *run,
                : -1;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const uint32_t n_ranks =
+        (argc > 1) ? (uint32_t)strtoul(argv[1], NULL, 10) : 1;
+    const uint32_t n_runs = (n_ranks == 1) ? N_RUNS : 1;
     const char *const path = getenv("BATON_TEST_MODEL");
     golden_t golden = {0};
     const char *const all = getenv("BATON_LONG");
@@ -364,15 +362,15 @@ int main(void)
     if (rc != 0) {
         fprintf(stderr, "golden/accuracy_logits.bin cannot be read\n");
     }
-    for (uint32_t i = 1; i < N_RUNS; i++) {
+    for (uint32_t i = 1; i < n_runs; i++) {
         runs[i].step = step;
     }
     if (rc == 0) {
-        rc = run_model(path, &golden, runs, N_RUNS);
+        rc = run_model(path, n_ranks, &golden, runs, n_runs);
     }
     if (rc == 0) {
         rc = report(&golden, &runs[0]);
-        for (uint32_t i = 1; i < N_RUNS; i++) {
+        for (uint32_t i = 1; i < n_runs; i++) {
             rc |= report_kv_type(&golden, &runs[i], &runs[0]);
         }
     }

@@ -14,7 +14,7 @@
 #include "prefill_worker/prefill.h"
 #include "worker/job.h"
 #include "worker/loop.h"
-#include "worker/route.h"
+#include "worker/senders.h"
 #include "worker/slide.h"
 
 struct sim sim;
@@ -81,6 +81,21 @@ static void sim_groups(bt_kv_groups_t *groups)
 static const bt_worker_ops_t *const sim_ops[BT_WORKER_HANDLERS] = {
     &bt_decode_ops, &bt_prefill_ops};
 
+/* One rank. */
+static void sim_plane_open(bt_worker_t *w)
+{
+    const bt_lanes_config_t lanes = {.kvt = w->kvt,
+                                     .groups = &w->groups,
+                                     .own = &w->own_groups,
+                                     .split = w->split,
+                                     .base = w->kv_base};
+    bt_plane_config_t plane = {.on_event = bt_worker_on_plane, .ctx = w};
+
+    assert_int_equal(bt_lanes_open(&lanes, &w->lanes), BT_OK);
+    plane.lanes = w->lanes;
+    assert_int_equal(bt_plane_open(&plane, &w->plane), BT_OK);
+}
+
 static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
 {
     sim_node_t *node = &sim.nodes[sim.n_nodes++];
@@ -113,6 +128,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     w->context_tokens = SIM_CONTEXT;
     w->tokens_per_block = SIM_T;
     sim_groups(&w->groups);
+    sim_groups(&w->own_groups);
     if (sim.window != 0) { /* so that two chunks leave some out of a window */
         node->config.chunk_tokens = SIM_BUDGET;
     }
@@ -120,7 +136,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     w->block_bytes = w->groups.page_bytes;
     w->kv_layout = bt_kv_groups_identity(&w->groups, 1, 3);
     w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
-    bt_routes_init(w);
+    bt_senders_init(w);
     w->n_layers = SIM_LAYERS;
     w->layer_bytes = bt_kv_groups_layer_bytes(&w->groups);
     assert_int_equal(w->layer_bytes, SIM_T * SIM_LAYER_SLOT);
@@ -135,6 +151,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
     assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
     w->kv_base = bt_kvt_pool(w->kvt);
+    sim_plane_open(w);
     assert_int_equal(bt_kv_pool_create(n_blocks, &w->pool), BT_OK);
     assert_int_equal(bt_kv_prefix_create(w->pool, n_blocks, &w->groups,
                                          kvt.instance, &w->prefix),
@@ -408,13 +425,16 @@ static void sim_node_close(sim_node_t *node)
         bt_free(w->links[i]);
     }
     sim_rpc_close(node);
+    bt_plane_close(w->plane);
     bt_kvt_close(w->kvt);
-    bt_routes_fini(w);
+    bt_lanes_close(w->lanes);
+    bt_senders_fini(w);
     assert_int_equal(sim_n_free(node), w->n_blocks);
     bt_kv_prefix_destroy(w->prefix);
     bt_kv_pool_destroy(w->pool);
     bt_free(w->acquired);
     bt_kv_groups_fini(&w->groups);
+    bt_kv_groups_fini(&w->own_groups);
     bt_wire_decoder_destroy(w->decoder);
     bt_strbuf_fini(&w->out);
     close(node->signal_pipe[0]);

@@ -350,14 +350,15 @@ static void an_empty_grant_fails_the_request(void **state)
 }
 
 /* What a router says of a decode worker that KV cannot go to: another model's
- * layers or heads, blocks of another size, more ranks than one. The request is
- * refused for that and not as if the worker were lost; and once it is told
+ * layers or heads, blocks of another size, more ranks than heads. The request
+ * is refused for that and not as if the worker were lost; and once it is told
  * rightly of it, it is sent to. */
 static void a_peer_of_another_layout_or_split_is_refused_by_name(void **state)
 {
     static const uint8_t blob[] = {1};
-    static const bt_wire_rank_t two[] = {{.kvt = blob, .kvt_bytes = 1},
-                                         {.kvt = blob, .kvt_bytes = 1}};
+    static const bt_wire_rank_t three[] = {{.kvt = blob, .kvt_bytes = 1},
+                                           {.kvt = blob, .kvt_bytes = 1},
+                                           {.kvt = blob, .kvt_bytes = 1}};
 
     (void)state;
     sim_expect_failures();
@@ -378,8 +379,8 @@ static void a_peer_of_another_layout_or_split_is_refused_by_name(void **state)
             rank.block_bytes /= 2;
             msg.u.peer.ranks = &rank;
         } else if (i == 2) {
-            msg.u.peer.ranks = two;
-            msg.u.peer.n_ranks = msg.u.peer.tp = 2;
+            msg.u.peer.ranks = three; /* of 2 heads */
+            msg.u.peer.n_ranks = msg.u.peer.tp = 3;
         } else if (i == 3) {
             msg.u.peer.tp = 3; /* of 2 heads; and no list */
             msg.u.peer.n_ranks = 0;
@@ -430,7 +431,7 @@ static void a_peer_that_says_no_more_than_its_address_is_sent_to(void **state)
     sim_close();
 }
 
-/* One window is from rank 0 to rank 0; nobody can say otherwise, or more. */
+/* Between one rank and one there is one window, from rank 0 to rank 0. */
 static void a_grant_for_other_ranks_fails_the_request(void **state)
 {
     (void)state;
@@ -456,7 +457,7 @@ static void a_grant_for_other_ranks_fails_the_request(void **state)
         msg.u.grant.n_windows = (i == 2) ? 2 : 1;
         sim_router_send(0, 0, &msg);
         sim_rounds(3);
-        assert_int_equal(req->legs[0].status, BT_ERR_BAD_MESSAGE);
+        assert_int_equal(req->legs[0].status, BT_ERR_MISMATCH);
         sim_cancel(req);
         sim_settle();
         sim_check_empty();

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/coll/coll_shm.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/coll/coll_tree.h"
+
+#define LINE       64u
+#define ALIGN_SLOT 4096u
+/** Above it a sum is made in parts: below, one round more costs more. */
+#define SHORT_BYTES 16384u
+#define SPIN_NS     20000u   /**< a layer's skew between ranks */
+#define YIELD_NS    200000u  /**< then somebody else has the core */
+#define SLEEP_NS    50000000 /**< a wake that was lost costs so much at most */
+
+/* In the segment. */
+typedef struct head {
+    _Atomic uint32_t round; /**< whose piece is in the slot; wraps */
+    _Atomic uint32_t n_asleep;
+    _Atomic uint32_t is_broken; /**< of rank 0 alone */
+    uint8_t pad[LINE - 3 * sizeof(uint32_t)];
+} head_t;
+
+struct bt_coll_shm {
+    bt_collectives_t base;
+    head_t *heads;
+    uint8_t *slots;
+    size_t slot_bytes;
+    uint32_t round;
+};
+
+_Static_assert(sizeof(head_t) == LINE, "ranks write to lines of their own");
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "words are shared by processes");
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+size_t bt_coll_shm_bytes(uint32_t size, size_t slot_bytes)
+{
+    size_t bytes;
+
+    if ((size < 2) || (size > BT_COLL_SHM_MAX_RANKS) || (slot_bytes == 0) ||
+        (slot_bytes > SIZE_MAX / 2 - ALIGN_SLOT) ||
+        __builtin_mul_overflow(round_up(slot_bytes, ALIGN_SLOT), 2 * size,
+                               &bytes) ||
+        __builtin_add_overflow(bytes, round_up(size * LINE, ALIGN_SLOT),
+                               &bytes)) {
+        return 0;
+    }
+    return bytes;
+}
+
+static uint8_t *slot_of(const bt_coll_shm_t *shm, uint32_t rank)
+{
+    const size_t i = 2 * (size_t)rank + (shm->round & 1u);
+
+    return shm->slots + i * shm->slot_bytes;
+}
+
+/* ---- rounds ---- */
+
+static bool has_come(const head_t *head, uint32_t round)
+{
+    /* Not behind it, also where counts begin again. */
+    return (int32_t)(atomic_load_explicit(&head->round, memory_order_acquire) -
+                     round) >= 0;
+}
+
+static bool is_broken(const bt_coll_shm_t *shm)
+{
+    return atomic_load_explicit(&shm->heads[0].is_broken,
+                                memory_order_acquire) != 0;
+}
+
+static void sleep_on(head_t *head, uint32_t round)
+{
+    const struct timespec most = {.tv_sec = 0, .tv_nsec = SLEEP_NS};
+    const uint32_t seen = atomic_load(&head->round);
+
+    if ((int32_t)(seen - round) < 0) {
+        syscall(SYS_futex, &head->round, FUTEX_WAIT, seen, &most, NULL, 0);
+    }
+}
+
+static bt_status_t wait_for(bt_coll_shm_t *shm, uint32_t rank)
+{
+    head_t *head = &shm->heads[rank];
+    const uint64_t begin_ns = bt_now_ns();
+    uint64_t waited_ns = 0;
+
+    for (uint32_t i = 0; !has_come(head, shm->round); i++) {
+        if (waited_ns < SPIN_NS) {
+            __builtin_ia32_pause();
+        } else if (waited_ns < YIELD_NS) {
+            sched_yield();
+        } else {
+            atomic_fetch_add(&head->n_asleep, 1);
+            sleep_on(head, shm->round);
+            atomic_fetch_sub(&head->n_asleep, 1);
+        }
+        if (is_broken(shm)) {
+            return BT_ERR_PEER_LOST;
+        }
+        if ((i % 64 == 0) || (waited_ns >= SPIN_NS)) {
+            waited_ns = bt_now_ns() - begin_ns;
+        }
+    }
+    return BT_OK;
+}
+
+static void begin_round(bt_coll_shm_t *shm)
+{
+    shm->round++;
+}
+
+/* The piece is in this rank's slot. */
+static void say(bt_coll_shm_t *shm)
+{
+    head_t *head = &shm->heads[shm->base.rank];
+
+    atomic_store(&head->round, shm->round); /* ordered before who sleeps */
+    if (atomic_load(&head->n_asleep) != 0) {
+        syscall(SYS_futex, &head->round, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    }
+}
+
+static bt_status_t wait_for_all(bt_coll_shm_t *shm)
+{
+    bt_status_t status = BT_OK;
+
+    for (uint32_t r = 0; (status == BT_OK) && (r < shm->base.size); r++) {
+        if (r != shm->base.rank) {
+            status = wait_for(shm, r);
+        }
+    }
+    return status;
+}
+
+/* ---- sums ---- */
+
+/* out = the sum of n floats from @a at on, of all slots. */
+static void sum_slots(const bt_coll_shm_t *shm, size_t at, size_t n, float *out)
+{
+    const float *parts[BT_COLL_SHM_MAX_RANKS];
+
+    for (uint32_t r = 0; r < shm->base.size; r++) {
+        parts[r] = (const float *)(const void *)slot_of(shm, r) + at;
+    }
+    bt_coll_tree_sum(parts, shm->base.size, n, out);
+}
+
+static bt_status_t publish(bt_coll_shm_t *shm, const void *data, size_t bytes)
+{
+    begin_round(shm);
+    memcpy(slot_of(shm, shm->base.rank), data, bytes);
+    say(shm);
+    return wait_for_all(shm);
+}
+
+static bt_status_t sum_short(bt_coll_shm_t *shm, float *buf, size_t n)
+{
+    const bt_status_t status = publish(shm, buf, n * sizeof(*buf));
+
+    if (status == BT_OK) {
+        sum_slots(shm, 0, n, buf);
+    }
+    return status;
+}
+
+/* Where rank r's part of n floats begins. */
+static size_t part_of(const bt_coll_shm_t *shm, uint32_t r, size_t n)
+{
+    const size_t lines = (n + 15) / 16; /* whole lines of 16 */
+    const size_t at = lines * r / shm->base.size * 16;
+
+    return (at < n) ? at : n;
+}
+
+static bt_status_t sum_long(bt_coll_shm_t *shm, float *buf, size_t n)
+{
+    const uint32_t me = shm->base.rank;
+    const size_t mine = part_of(shm, me, n);
+    const size_t n_mine = part_of(shm, me + 1, n) - mine;
+    bt_status_t status = publish(shm, buf, n * sizeof(*buf));
+
+    if (status != BT_OK) {
+        return status;
+    }
+    sum_slots(shm, mine, n_mine, buf + mine);
+    status = publish(shm, buf + mine, n_mine * sizeof(*buf));
+    for (uint32_t r = 0; (status == BT_OK) && (r < shm->base.size); r++) {
+        const size_t at = part_of(shm, r, n);
+
+        if (r != me) {
+            memcpy(buf + at, slot_of(shm, r),
+                   (part_of(shm, r + 1, n) - at) * sizeof(*buf));
+        }
+    }
+    return status;
+}
+
+static bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
+{
+    bt_coll_shm_t *shm = ctx;
+    const size_t most = shm->slot_bytes / sizeof(*buf);
+    bt_status_t status = BT_OK;
+
+    for (size_t i = 0; (status == BT_OK) && (i < n); i += most) {
+        const size_t m = (n - i < most) ? n - i : most;
+
+        status = (m * sizeof(*buf) <= SHORT_BYTES) ? sum_short(shm, buf + i, m)
+                                                   : sum_long(shm, buf + i, m);
+    }
+    return status;
+}
+
+/* ---- the others ---- */
+
+static bt_status_t all_gather(void *ctx, const void *send, void *recv,
+                              size_t bytes_each)
+{
+    bt_coll_shm_t *shm = ctx;
+    bt_status_t status = BT_OK;
+
+    for (size_t i = 0; (status == BT_OK) && (i < bytes_each);
+         i += shm->slot_bytes) {
+        const size_t left = bytes_each - i;
+        const size_t m = (left < shm->slot_bytes) ? left : shm->slot_bytes;
+
+        status = publish(shm, (const uint8_t *)send + i, m);
+        for (uint32_t r = 0; (status == BT_OK) && (r < shm->base.size); r++) {
+            memcpy((uint8_t *)recv + r * bytes_each + i, slot_of(shm, r), m);
+        }
+    }
+    return status;
+}
+
+/* Those who receive say when they come, too: the root must not run ahead. */
+static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
+{
+    bt_coll_shm_t *shm = ctx;
+    bt_status_t status = BT_OK;
+
+    if (root >= shm->base.size) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    for (size_t i = 0; (status == BT_OK) && (i < bytes); i += shm->slot_bytes) {
+        const size_t left = bytes - i;
+        const size_t m = (left < shm->slot_bytes) ? left : shm->slot_bytes;
+
+        begin_round(shm);
+        if (shm->base.rank == root) {
+            memcpy(slot_of(shm, root), (uint8_t *)buf + i, m);
+        }
+        say(shm);
+        status = wait_for_all(shm);
+        if ((status == BT_OK) && (shm->base.rank != root)) {
+            memcpy((uint8_t *)buf + i, slot_of(shm, root), m);
+        }
+    }
+    return status;
+}
+
+/* ---- life ---- */
+
+bt_status_t bt_coll_shm_open(void *segment, size_t bytes, uint32_t rank,
+                             uint32_t size, size_t slot_bytes,
+                             bt_coll_shm_t **shm_p)
+{
+    const size_t needed = bt_coll_shm_bytes(size, slot_bytes);
+    bt_coll_shm_t *shm;
+
+    if ((needed == 0) || (bytes < needed) || (rank >= size) ||
+        ((uintptr_t)segment % LINE != 0)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    shm = bt_calloc(1, sizeof(*shm));
+    if (shm == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    shm->heads = segment;
+    shm->slots = (uint8_t *)segment + round_up(size * LINE, ALIGN_SLOT);
+    shm->slot_bytes = round_up(slot_bytes, ALIGN_SLOT);
+    shm->base = (bt_collectives_t){.ctx = shm,
+                                   .rank = rank,
+                                   .size = size,
+                                   .all_reduce_sum = all_reduce_sum,
+                                   .all_gather = all_gather,
+                                   .broadcast = broadcast};
+    *shm_p = shm;
+    return BT_OK;
+}
+
+void bt_coll_shm_close(bt_coll_shm_t *shm)
+{
+    bt_free(shm);
+}
+
+const bt_collectives_t *bt_coll_shm_collectives(const bt_coll_shm_t *shm)
+{
+    return &shm->base;
+}
+
+void bt_coll_shm_break(bt_coll_shm_t *shm)
+{
+    atomic_store(&shm->heads[0].is_broken, 1);
+    for (uint32_t r = 0; r < shm->base.size; r++) {
+        syscall(SYS_futex, &shm->heads[r].round, FUTEX_WAKE, INT32_MAX, NULL,
+                NULL, 0);
+    }
+}

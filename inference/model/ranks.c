@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/model/ranks.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "inference/model/sampler.h"
+
+typedef enum kind {
+    ORDER_STEP = 1,
+    ORDER_LATE,
+    ORDER_GO_ON,
+    ORDER_COPY,
+    ORDER_CLEAR,
+    ORDER_END,
+} kind_t;
+
+typedef struct order {
+    uint32_t kind;
+    uint32_t n_words; /* that follow in another message */
+    uint32_t a, b;
+} order_t;
+
+/* What a follower's call is made of. */
+typedef struct call {
+    bt_forward_t fwd;
+    bt_ragged_seq_t *seqs;
+    uint32_t *tokens;
+    uint32_t *logit_rows;
+    bool *best_only;
+    uint32_t *best_ids;
+    uint32_t *blocks;
+    size_t n_blocks;
+} call_t;
+
+struct bt_ranks {
+    const bt_collectives_t *coll;
+    bt_status_t status;
+    uint32_t *words; /* of an order */
+    size_t max_words;
+    uint32_t *tokens; /* rows of the embedding */
+    uint8_t *send;    /* results of a call */
+    uint8_t *recv;
+    order_t next; /* kind 0: not known yet */
+    /* Of who follows; the second one is made inside the first. */
+    call_t *calls;
+    uint32_t depth;
+};
+
+/* ---- sums ---- */
+
+bt_status_t bt_ranks_status(const bt_ranks_t *ranks)
+{
+    return ranks->status;
+}
+
+void bt_ranks_sum(bt_ranks_t *ranks, float *x, size_t n)
+{
+    if (ranks->status == BT_OK) {
+        ranks->status = ranks->coll->all_reduce_sum(ranks->coll->ctx, x, n);
+    }
+}
+
+bt_batch_t bt_ranks_own_words(bt_ranks_t *ranks, const bt_shard_t *shard,
+                              const bt_batch_t *batch)
+{
+    const bt_share_t words = shard->words;
+    bt_batch_t own = *batch;
+
+    for (uint32_t i = 0; i < batch->n_rows; i++) {
+        const uint32_t word = batch->tokens[i] - words.first; /* or huge */
+
+        ranks->tokens[i] = (word < words.n) ? word : 0;
+    }
+    own.tokens = ranks->tokens;
+    return own;
+}
+
+void bt_ranks_clear_others(const bt_shard_t *shard, const bt_batch_t *batch,
+                           bt_backend_t *be, float *x, uint32_t dim)
+{
+    for (uint32_t i = 0; i < batch->n_rows; i++) {
+        if (batch->tokens[i] - shard->words.first >= shard->words.n) {
+            be->ops->clear(be, x + (size_t)i * dim, dim * sizeof(*x));
+        }
+    }
+}
+
+/* ---- orders ---- */
+
+static void tell(bt_ranks_t *ranks, const order_t *order)
+{
+    order_t copy = *order;
+
+    if (ranks->status == BT_OK) {
+        ranks->status =
+            ranks->coll->broadcast(ranks->coll->ctx, &copy, sizeof(copy), 0);
+    }
+    if ((ranks->status == BT_OK) && (order->n_words > 0)) {
+        ranks->status =
+            ranks->coll->broadcast(ranks->coll->ctx, ranks->words,
+                                   order->n_words * sizeof(*ranks->words), 0);
+    }
+}
+
+static uint32_t n_blocks_of(const bt_forward_t *fwd, const bt_ragged_seq_t *seq)
+{
+    const uint32_t t = (fwd->groups == NULL) ? fwd->kv.tokens_per_block
+                                             : fwd->groups->tokens_per_block;
+    const uint32_t n = (fwd->groups == NULL) ? 1 : fwd->groups->n;
+
+    return (seq->pos + seq->n_rows + t - 1) / t * n;
+}
+
+/* Behind the words that are there. */
+static void put(bt_ranks_t *ranks, size_t *n, const void *words, size_t count)
+{
+    BT_ASSERT_ALWAYS(count <= ranks->max_words - *n);
+    memcpy(ranks->words + *n, words, count * sizeof(*ranks->words));
+    *n += count;
+}
+
+static void put_seq(bt_ranks_t *ranks, size_t *n, const bt_forward_t *fwd,
+                    const bt_ragged_seq_t *seq)
+{
+    const uint32_t n_blocks = n_blocks_of(fwd, seq);
+    const uint32_t head[] = {seq->row, seq->n_rows, seq->pos, n_blocks};
+
+    put(ranks, n, head, BT_ARRAY_LEN(head));
+    put(ranks, n, seq->blocks, n_blocks);
+}
+
+static void put_logit_rows(bt_ranks_t *ranks, size_t *n,
+                           const bt_forward_t *fwd, uint32_t first,
+                           uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        const uint32_t row[] = {fwd->logit_rows[i],
+                                (fwd->best_only != NULL) && fwd->best_only[i]};
+
+        put(ranks, n, row, BT_ARRAY_LEN(row));
+    }
+}
+
+bool bt_ranks_talks_between(const bt_forward_t *fwd)
+{
+    return (fwd->first_row == 0) &&
+           ((fwd->take_late != NULL) || (fwd->between_layers != NULL));
+}
+
+void bt_ranks_tell_step(bt_ranks_t *ranks, const bt_forward_t *fwd)
+{
+    const uint32_t head[] = {fwd->n_rows, fwd->n_seqs, fwd->n_logit_rows,
+                             fwd->first_row, bt_ranks_talks_between(fwd)};
+    size_t n = 0;
+
+    put(ranks, &n, head, BT_ARRAY_LEN(head));
+    put(ranks, &n, fwd->tokens, fwd->n_rows);
+    for (uint32_t i = 0; i < fwd->n_seqs; i++) {
+        put_seq(ranks, &n, fwd, &fwd->seqs[i]);
+    }
+    put_logit_rows(ranks, &n, fwd, 0, fwd->n_logit_rows);
+    tell(ranks, &(order_t){.kind = ORDER_STEP, .n_words = (uint32_t)n});
+}
+
+void bt_ranks_tell_late(bt_ranks_t *ranks, const bt_forward_t *fwd, uint32_t n)
+{
+    size_t n_words = 0;
+
+    put(ranks, &n_words, fwd->tokens + fwd->n_rows, n);
+    for (uint32_t i = 0; i < n; i++) {
+        put_seq(ranks, &n_words, fwd, &fwd->seqs[fwd->n_seqs + i]);
+    }
+    put_logit_rows(ranks, &n_words, fwd, fwd->n_logit_rows,
+                   fwd->n_logit_rows + n);
+    tell(ranks,
+         &(order_t){.kind = ORDER_LATE, .n_words = (uint32_t)n_words, .a = n});
+}
+
+void bt_ranks_tell_go_on(bt_ranks_t *ranks)
+{
+    tell(ranks, &(order_t){.kind = ORDER_GO_ON});
+}
+
+void bt_ranks_tell_copy(bt_ranks_t *ranks, uint32_t from, uint32_t to)
+{
+    tell(ranks, &(order_t){.kind = ORDER_COPY, .a = from, .b = to});
+}
+
+void bt_ranks_tell_clear(bt_ranks_t *ranks, uint32_t id)
+{
+    tell(ranks, &(order_t){.kind = ORDER_CLEAR, .a = id});
+}
+
+/* ---- results ---- */
+
+static bool best_only(const bt_forward_t *fwd, uint32_t i)
+{
+    return (fwd->best_only != NULL) && fwd->best_only[i];
+}
+
+/* Bytes that a rank sends for a row: its best word, or all of its logits, of
+ * which the last rank has the most. */
+static size_t row_bytes(const bt_model_t *model, const bt_forward_t *fwd,
+                        uint32_t i)
+{
+    const uint32_t size = model->shard.size;
+    const size_t most = (model->hp.n_vocab + size - 1) / size;
+
+    return best_only(fwd, i) ? 2 * sizeof(uint32_t) : most * sizeof(float);
+}
+
+typedef struct best {
+    float logit;
+    uint32_t id;
+} best_t;
+
+static void take_row(const bt_ranks_t *ranks, bt_model_t *model,
+                     const bt_forward_t *fwd, uint32_t i, size_t at,
+                     size_t bytes_each)
+{
+    float *row = model->logits + (size_t)i * model->hp.n_vocab;
+    best_t best = {0};
+
+    for (uint32_t r = 0; r < model->shard.size; r++) {
+        const uint8_t *from = ranks->recv + r * bytes_each + at;
+        const bt_share_t words =
+            bt_share_of(model->hp.n_vocab, 1, r, model->shard.size);
+        best_t theirs;
+
+        if (!best_only(fwd, i)) {
+            memcpy(row + words.first, from, words.n * sizeof(*row));
+            continue;
+        }
+        memcpy(&theirs, from, sizeof(theirs));
+        if ((r == 0) || (theirs.logit > best.logit)) { /* else the first */
+            best = theirs;
+        }
+    }
+    if (best_only(fwd, i)) {
+        fwd->best_ids[i] = best.id;
+    }
+}
+
+void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
+                     const bt_forward_t *fwd)
+{
+    const uint32_t own = model->own.n_vocab;
+    size_t bytes = 0;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        const float *row = model->own_logits + (size_t)i * own;
+
+        if (best_only(fwd, i)) {
+            const uint32_t id = bt_sampler_best(row, own);
+            const best_t best = {.logit = row[id],
+                                 .id = id + model->shard.words.first};
+
+            memcpy(ranks->send + bytes, &best, sizeof(best));
+        } else {
+            memcpy(ranks->send + bytes, row, own * sizeof(*row));
+        }
+        bytes += row_bytes(model, fwd, i);
+    }
+    if (bytes == 0) { /* all have stored their K and V when this is over */
+        float nothing = 0.0f;
+
+        bt_ranks_sum(ranks, &nothing, 1);
+        return;
+    }
+    if (ranks->status == BT_OK) {
+        ranks->status = ranks->coll->all_gather(ranks->coll->ctx, ranks->send,
+                                                ranks->recv, bytes);
+    }
+    for (uint32_t i = 0; (ranks->status == BT_OK) && (ranks->coll->rank == 0) &&
+                         (i < fwd->n_logit_rows);
+         i++) {
+        take_row(ranks, model, fwd, i, at, bytes);
+        at += row_bytes(model, fwd, i);
+    }
+}
+
+/* ---- following ---- */
+
+static bool hear(bt_ranks_t *ranks, order_t *order_p)
+{
+    if (ranks->next.kind != 0) {
+        *order_p = ranks->next;
+        ranks->next.kind = 0;
+        return true;
+    }
+    if (ranks->status == BT_OK) {
+        ranks->status = ranks->coll->broadcast(ranks->coll->ctx, order_p,
+                                               sizeof(*order_p), 0);
+    }
+    if ((ranks->status == BT_OK) && (order_p->n_words > ranks->max_words)) {
+        ranks->status = BT_ERR_BAD_MESSAGE; /* another configuration */
+    }
+    if ((ranks->status == BT_OK) && (order_p->n_words > 0)) {
+        ranks->status =
+            ranks->coll->broadcast(ranks->coll->ctx, ranks->words,
+                                   order_p->n_words * sizeof(*ranks->words), 0);
+    }
+    return ranks->status == BT_OK;
+}
+
+static size_t take_seq(call_t *call, const uint32_t *words, uint32_t i)
+{
+    const uint32_t n_blocks = words[3];
+
+    call->seqs[i] = (bt_ragged_seq_t){.row = words[0],
+                                      .n_rows = words[1],
+                                      .pos = words[2],
+                                      .blocks = call->blocks + call->n_blocks};
+    memcpy(call->blocks + call->n_blocks, words + 4, n_blocks * sizeof(*words));
+    call->n_blocks += n_blocks;
+    return 4 + (size_t)n_blocks;
+}
+
+static size_t take_logit_rows(call_t *call, const uint32_t *words,
+                              uint32_t first, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        call->logit_rows[first + i] = words[2 * i];
+        call->best_only[first + i] = words[2 * i + 1] != 0;
+    }
+    return 2 * (size_t)n;
+}
+
+static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
+                        const bt_kv_groups_t *groups);
+
+/* What is asked for of blocks is done. @return false: it was something else */
+static bool follow_block(bt_model_t *model, const bt_kv_view_t *kv,
+                         const order_t *order)
+{
+    if (order->kind == ORDER_COPY) {
+        bt_model_copy_block(model, kv, order->a, order->b);
+    } else if (order->kind == ORDER_CLEAR) {
+        bt_model_clear_block(model, kv, order->a);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* The next order within a call that is not of blocks. */
+static bool hear_within(bt_model_t *model, const call_t *call, order_t *order_p)
+{
+    bool is_heard;
+
+    do {
+        is_heard = hear(model->ranks, order_p);
+    } while (is_heard && follow_block(model, &call->fwd.kv, order_p));
+    return is_heard;
+}
+
+static uint32_t follow_late(void *ctx, uint32_t n_layers)
+{
+    bt_model_t *model = ctx;
+    bt_ranks_t *ranks = model->ranks;
+    call_t *call = &ranks->calls[0];
+    const uint32_t *words = ranks->words;
+    order_t order;
+
+    (void)n_layers;
+    if (!hear_within(model, call, &order)) {
+        return 0;
+    }
+    if (order.kind != ORDER_LATE) {
+        ranks->next = order;
+        return 0;
+    }
+    memcpy(call->tokens + call->fwd.n_rows, words, order.a * sizeof(*words));
+    words += order.a;
+    for (uint32_t i = 0; i < order.a; i++) {
+        words += take_seq(call, words, call->fwd.n_seqs + i);
+    }
+    (void)take_logit_rows(call, words, call->fwd.n_logit_rows, order.a);
+    call->fwd.n_rows += order.a;
+    call->fwd.n_seqs += order.a;
+    call->fwd.n_logit_rows += order.a;
+    return order.a;
+}
+
+static void follow_between(void *ctx, uint32_t n_layers)
+{
+    bt_model_t *model = ctx;
+    bt_ranks_t *ranks = model->ranks;
+    const call_t *call = &ranks->calls[0];
+    order_t order;
+
+    (void)n_layers;
+    while (hear_within(model, call, &order) && (order.kind == ORDER_STEP)) {
+        ranks->depth = 1;
+        follow_step(model, &call->fwd.kv, call->fwd.groups);
+        ranks->depth = 0;
+    }
+    if ((ranks->status == BT_OK) && (order.kind != ORDER_GO_ON)) {
+        ranks->status = BT_ERR_BAD_MESSAGE;
+    }
+}
+
+static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
+                        const bt_kv_groups_t *groups)
+{
+    bt_ranks_t *ranks = model->ranks;
+    call_t *call = &ranks->calls[ranks->depth];
+    const uint32_t *words = ranks->words;
+    const bool talks = words[4] != 0;
+    float *logits;
+    bt_status_t status;
+
+    call->n_blocks = 0;
+    call->fwd = (bt_forward_t){
+        .seqs = call->seqs,
+        .n_seqs = words[1],
+        .tokens = call->tokens,
+        .n_rows = words[0],
+        .first_row = words[3],
+        .logit_rows = call->logit_rows,
+        .n_logit_rows = words[2],
+        .best_only = call->best_only,
+        .best_ids = call->best_ids,
+        .kv = *kv,
+        .groups = groups,
+        .take_late = talks ? follow_late : NULL,
+        .take_late_ctx = model,
+        .between_layers = talks ? follow_between : NULL,
+        .between_layers_ctx = model,
+    };
+    words += 5;
+    memcpy(call->tokens, words, call->fwd.n_rows * sizeof(*words));
+    words += call->fwd.n_rows;
+    for (uint32_t i = 0; i < call->fwd.n_seqs; i++) {
+        words += take_seq(call, words, i);
+    }
+    (void)take_logit_rows(call, words, 0, call->fwd.n_logit_rows);
+    status = bt_model_forward(model, &call->fwd, &logits);
+    if ((status != BT_OK) && (ranks->status == BT_OK)) {
+        ranks->status = status;
+    }
+}
+
+bt_status_t bt_model_follow(bt_model_t *model, const bt_kv_view_t *kv,
+                            const bt_kv_groups_t *groups)
+{
+    bt_ranks_t *ranks = model->ranks;
+    order_t order = {0};
+
+    while (hear(ranks, &order) && (order.kind != ORDER_END)) {
+        if (order.kind == ORDER_STEP) {
+            follow_step(model, kv, groups);
+        } else if (!follow_block(model, kv, &order)) {
+            ranks->status = BT_ERR_BAD_MESSAGE;
+        }
+    }
+    return ranks->status;
+}
+
+void bt_model_end_ranks(bt_model_t *model)
+{
+    if ((model->ranks != NULL) && (model->shard.rank == 0)) {
+        tell(model->ranks, &(order_t){.kind = ORDER_END});
+    }
+}
+
+/* ---- life ---- */
+
+static bt_status_t call_init(call_t *call, const bt_model_config_t *c,
+                             size_t max_blocks)
+{
+    const size_t seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows;
+
+    call->seqs = bt_calloc(seqs, sizeof(*call->seqs));
+    call->tokens = bt_calloc(c->max_rows, sizeof(*call->tokens));
+    call->logit_rows = bt_calloc(c->max_logit_rows, sizeof(*call->logit_rows));
+    call->best_only = bt_calloc(c->max_logit_rows, sizeof(*call->best_only));
+    call->best_ids = bt_calloc(c->max_logit_rows, sizeof(*call->best_ids));
+    call->blocks = bt_calloc(max_blocks, sizeof(*call->blocks));
+    return ((call->seqs != NULL) && (call->tokens != NULL) &&
+            (call->logit_rows != NULL) && (call->best_only != NULL) &&
+            (call->best_ids != NULL) && (call->blocks != NULL))
+               ? BT_OK
+               : BT_ERR_NO_MEMORY;
+}
+
+static void call_fini(call_t *call)
+{
+    bt_free(call->seqs);
+    bt_free(call->tokens);
+    bt_free(call->logit_rows);
+    bt_free(call->best_only);
+    bt_free(call->best_ids);
+    bt_free(call->blocks);
+}
+
+bt_status_t bt_ranks_create(const bt_collectives_t *coll,
+                            const bt_model_config_t *c, const bt_hparams_t *hp,
+                            bt_ranks_t **ranks_p)
+{
+    const size_t seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows;
+    const size_t t = (c->tokens_per_block != 0) ? c->tokens_per_block : 1;
+    const size_t spans = ((size_t)c->context_tokens + t - 1) / t;
+    const size_t words = (hp->n_vocab + coll->size - 1) / coll->size;
+    const size_t max_blocks = seqs * spans * (1 + (size_t)c->n_other_groups);
+    const size_t result_bytes = c->max_logit_rows * words * sizeof(float);
+    bt_ranks_t *ranks = bt_calloc(1, sizeof(*ranks));
+    bt_status_t status;
+
+    if (ranks == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    ranks->coll = coll;
+    ranks->max_words = 5 + (size_t)c->max_rows + 4 * seqs + max_blocks +
+                       2 * (size_t)c->max_logit_rows;
+    ranks->words = bt_calloc(ranks->max_words, sizeof(*ranks->words));
+    ranks->tokens = bt_calloc(c->max_rows, sizeof(*ranks->tokens));
+    ranks->send = bt_calloc(result_bytes, 1);
+    ranks->recv = bt_calloc(result_bytes * coll->size, 1);
+    ranks->calls = bt_calloc(2, sizeof(*ranks->calls));
+    status = ((ranks->words == NULL) || (ranks->tokens == NULL) ||
+              (ranks->send == NULL) || (ranks->recv == NULL) ||
+              (ranks->calls == NULL))
+                 ? BT_ERR_NO_MEMORY
+                 : BT_OK;
+    for (uint32_t i = 0; (status == BT_OK) && (coll->rank != 0) && (i < 2);
+         i++) {
+        status = call_init(&ranks->calls[i], c, max_blocks);
+    }
+    if (status != BT_OK) {
+        bt_ranks_destroy(ranks);
+        return status;
+    }
+    *ranks_p = ranks;
+    return BT_OK;
+}
+
+void bt_ranks_destroy(bt_ranks_t *ranks)
+{
+    if (ranks == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; (ranks->calls != NULL) && (i < 2); i++) {
+        call_fini(&ranks->calls[i]);
+    }
+    bt_free(ranks->calls);
+    bt_free(ranks->words);
+    bt_free(ranks->tokens);
+    bt_free(ranks->send);
+    bt_free(ranks->recv);
+    bt_free(ranks);
+}

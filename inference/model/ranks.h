@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file ranks.h
+ *
+ * What the ranks of one model say to each other. Rank 0 leads: it has the
+ * engine, and what it asks of its model it first tells the others, who are in
+ * bt_model_follow() and do the same.
+ *
+ *     rank 0   forward ─ STEP ─▶│ layers … Σ … Σ … logits │ results
+ *     rank 1   follow  ◀─ STEP ─│ layers … Σ … Σ … logits │ follow
+ *
+ * Σ is a sum over all ranks (bt_collectives_t). Between two layers rank 0 may
+ * let rows come in, or make another call; where a call allows that, each layer
+ * ends with one more message, of which most say that nothing happened.
+ *
+ * A sum that fails leaves the ranks apart: that call and all later ones return
+ * what it said, and the instance has to end.
+ *
+ * Threads: as the model's.
+ */
+#ifndef BT_INFERENCE_MODEL_RANKS_H
+#define BT_INFERENCE_MODEL_RANKS_H
+
+#include "common/coll/coll.h"
+#include "inference/model/model_priv.h"
+
+/** @retval BT_ERR_NO_MEMORY  @retval BT_ERR_INVALID_PARAM  sizes overflow */
+BT_MUST_CHECK bt_status_t bt_ranks_create(const bt_collectives_t *coll,
+                                          const bt_model_config_t *config,
+                                          const bt_hparams_t *hp,
+                                          bt_ranks_t **ranks_p);
+void bt_ranks_destroy(bt_ranks_t *ranks); /**< NULL is allowed. */
+
+/** BT_OK, or what failed first. */
+bt_status_t bt_ranks_status(const bt_ranks_t *ranks);
+
+/** x, n values, = the sum of all ranks' x. */
+void bt_ranks_sum(bt_ranks_t *ranks, float *x, size_t n);
+
+/** The batch with tokens as this rank's rows of the embedding; of the others
+ *  row 0. Good until the next call. */
+bt_batch_t bt_ranks_own_words(bt_ranks_t *ranks, const bt_shard_t *shard,
+                              const bt_batch_t *batch);
+/** Rows of the batch whose token is another rank's become zeros. */
+void bt_ranks_clear_others(const bt_shard_t *shard, const bt_batch_t *batch,
+                           bt_backend_t *be, float *x, uint32_t dim);
+
+/** Rank 0, before what the others are to do as well. */
+void bt_ranks_tell_step(bt_ranks_t *ranks, const bt_forward_t *fwd);
+void bt_ranks_tell_copy(bt_ranks_t *ranks, uint32_t from, uint32_t to);
+void bt_ranks_tell_clear(bt_ranks_t *ranks, uint32_t id);
+/** Sequences n_seqs .. + n - 1 came in; they are behind the others. */
+void bt_ranks_tell_late(bt_ranks_t *ranks, const bt_forward_t *fwd, uint32_t n);
+/** No other call is made between these two layers. */
+void bt_ranks_tell_go_on(bt_ranks_t *ranks);
+/** Does this call have such messages? */
+bool bt_ranks_talks_between(const bt_forward_t *fwd);
+
+/** After a call: what comes after it finds K and V stored at all ranks.
+ *  Logits of this rank's words, (n_logit_rows, own) at @a own, or the best of
+ *  them, to those of all words (n_logit_rows, n_vocab) at rank 0. */
+void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
+                     const bt_forward_t *fwd);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/model/shard.h"
+
+#include <stdio.h>
+
+#include "common/coll/coll_tree.h"
+
+bt_share_t bt_share_of(uint32_t n, uint32_t unit, uint32_t rank, uint32_t size)
+{
+    const uint64_t n_units = n / unit;
+    const uint64_t from = n_units * rank / size;
+    const uint64_t to = n_units * (rank + 1) / size;
+
+    return (bt_share_t){.first = (uint32_t)from * unit,
+                        .n = (uint32_t)(to - from) * unit};
+}
+
+/* Can the model be cut into so many parts? */
+static bt_status_t check_parts(const bt_hparams_t *hp, uint32_t n_parts,
+                               uint32_t ffn_unit, uint32_t size, char *why,
+                               size_t why_bytes)
+{
+    if (n_parts > hp->n_kv_heads) {
+        snprintf(why, why_bytes,
+                 "tensor parallelism over %u ranks: the model has %u KV heads, "
+                 "and each rank needs one",
+                 n_parts, hp->n_kv_heads);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (n_parts > hp->ffn_dim / ffn_unit) {
+        snprintf(why, why_bytes,
+                 "tensor parallelism over %u ranks: the feed-forward's %u "
+                 "columns are %u blocks of the matrix's type",
+                 n_parts, hp->ffn_dim, hp->ffn_dim / ffn_unit);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((n_parts > BT_MAX_SUM_PARTS) || !bt_coll_tree_divides(n_parts, size)) {
+        snprintf(why, why_bytes,
+                 "sums of %u parts (--sum-parts) cannot be divided among %u "
+                 "ranks",
+                 n_parts, size);
+        return BT_ERR_UNSUPPORTED;
+    }
+    return BT_OK;
+}
+
+/* Parts lie one behind the other. */
+static bt_share_t together(const bt_share_t *parts, uint32_t n)
+{
+    const bt_share_t *last = &parts[n - 1];
+
+    return (bt_share_t){.first = parts[0].first,
+                        .n = last->first + last->n - parts[0].first};
+}
+
+bt_status_t bt_shard_of(const bt_hparams_t *hp, uint32_t sum_parts,
+                        uint32_t ffn_unit, uint32_t rank, uint32_t size,
+                        char *why, size_t why_bytes, bt_shard_t *shard_p)
+{
+    const uint32_t queries = hp->n_heads / hp->n_kv_heads;
+    const uint32_t n_parts = (sum_parts == 0) ? size : sum_parts;
+    bt_shard_t shard = {.rank = rank, .size = size, .n_parts = n_parts / size};
+    const bt_status_t status =
+        check_parts(hp, n_parts, ffn_unit, size, why, why_bytes);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < shard.n_parts; i++) {
+        const uint32_t part = rank * shard.n_parts + i;
+        const bt_share_t kv = bt_share_of(hp->n_kv_heads, 1, part, n_parts);
+
+        shard.part_heads[i] =
+            (bt_share_t){.first = kv.first * queries, .n = kv.n * queries};
+        shard.part_ffn[i] = bt_share_of(hp->ffn_dim, ffn_unit, part, n_parts);
+    }
+    shard.kv_heads = bt_share_of(hp->n_kv_heads, 1, rank, size);
+    shard.heads = together(shard.part_heads, shard.n_parts);
+    shard.ffn = together(shard.part_ffn, shard.n_parts);
+    shard.words = bt_share_of(hp->n_vocab, 1, rank, size);
+    *shard_p = shard;
+    return BT_OK;
+}
+
+bt_hparams_t bt_shard_hparams(const bt_hparams_t *hp, const bt_shard_t *shard)
+{
+    bt_hparams_t own = *hp;
+
+    own.n_heads = shard->heads.n;
+    own.n_kv_heads = shard->kv_heads.n;
+    own.ffn_dim = shard->ffn.n;
+    own.n_vocab = shard->words.n;
+    return own;
+}

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instances of several ranks: every layout of both sides, and what becomes of one whose rank ends or stops."""
+import os
+import signal
+import tempfile
+import threading
+
+from harness import Cluster, slow_model, tiny_model, wait_until
+from test_same_bytes import ask_all, options, prompts, reused
+
+TEXTS = prompts()[::4]
+
+
+def model_of(directory):
+    return tiny_model(directory, layers=3, dim=96, heads=8, kv_heads=4, head_dim=16, ffn=160, context=1024, seed=5)
+
+
+def layout(prefill, decode, way="shm", chunk=64, cache="off", more_workers=()):
+    more = options(way, chunk, cache)
+    more["worker_args"] += list(more_workers)
+    more["prefill_args"] = more.get("prefill_args", []) + ["--tp", str(prefill)]
+    more["decode_args"] = more.get("decode_args", []) + ["--tp", str(decode)]
+    return more
+
+
+def ranks_of(process):
+    """Pids of the ranks that a worker started."""
+    with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as f:
+        return [int(pid) for pid in f.read().split()]
+
+
+def is_there(pid):
+    """Neither gone nor a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_every_layout_gives_the_same_bytes_every_way():
+    """With the same --sum-parts it does not matter how many ranks either side has: by shared memory and the network, in
+    small chunks and large, alone and beside others, computed and found in the prefix cache."""
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d)
+        want = None
+        for prefill, decode, way, chunk, parallel, cache in (
+                (1, 1, "shm", 512, 8, "off"), (1, 2, "shm", 16, 4, "on"), (1, 2, "tcp", 64, 8, "off"),
+                (2, 1, "tcp", 16, 4, "on"), (2, 1, "shm", 64, 8, "off"), (2, 2, "shm", 64, 8, "on"),
+                (2, 2, "local", 16, 8, "on"), (4, 2, "tcp", 64, 8, "off"), (2, 4, "shm", 512, 4, "off"),
+                (4, 1, "shm", 16, 8, "off"), (1, 4, "tcp", 512, 1, "off")):
+            with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, cache, ["--sum-parts", "4"])) as c:
+                ranks = [pid for worker in c.prefills + c.decodes for pid in ranks_of(worker)]
+                assert len(ranks) == (0 if way == "local" else prefill - 1) + decode - 1, ranks
+                for _ in range(2 if cache == "on" else 1):
+                    got = ask_all(c, TEXTS, parallel, 12)
+                    want = want or got
+                    wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
+                    assert not wrong, f"tp {prefill} to {decode}, {way}, chunks of {chunk}: {wrong} differ"
+                c.wait_idle()
+                if cache == "on":
+                    wait_until("blocks reused", lambda c=c: reused(c) > 0)
+            wait_until("no rank is left", lambda ranks=ranks: not any(is_there(pid) for pid in ranks))
+        assert len({tuple(ids) for ids in want}) > len(TEXTS)
+
+
+def test_ranks_hand_over_blocks_with_scales():
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d)
+        want = None
+        for prefill, decode, way in ((2, 2, "local"), (1, 2, "shm"), (2, 1, "tcp")):
+            more = layout(prefill, decode, way, 64, "off", ["--kv-type", "int8", "--sum-parts", "2"])
+            with Cluster(model, kv_memory="64m", **more) as c:
+                got = ask_all(c, TEXTS, 8, 12)
+                want = want or got
+                wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
+                assert not wrong, f"tp {prefill} to {decode}, {way}: {wrong} differ"
+                c.wait_idle()
+
+
+def disturb(c, worker, sig):
+    """A rank gets a signal in the middle of an answer. @return the answer, and that of nobody being disturbed"""
+    ask = dict(temperature=0, ignore_eos=True, patience=120)
+    want = c.complete("in the middle of it", 200, **ask)["token_ids"]
+    answers = []
+    client = threading.Thread(
+        target=lambda: answers.append(c.complete("in the middle of it", 200, **ask)["token_ids"]))
+    before = c.total("baton_generation_tokens_total")
+    client.start()
+    wait_until("it generates", lambda: c.total("baton_generation_tokens_total") > before + 20)
+
+    def busy_ones():
+        return [w for w in worker if c.metric("baton_worker_active_requests", worker=w.name) > 0]
+
+    wait_until("one worker has it", lambda: len(busy_ones()) == 1)
+    busy = busy_ones()
+    pid = ranks_of(busy[0])[0]
+    os.kill(pid, sig)
+    wait_until("its instance ends", lambda: not busy[0].alive(), 30)
+    wait_until("so does the rank", lambda: not is_there(pid), 30)
+    client.join()
+    return answers[0], want
+
+
+def check_loss(sig):
+    with tempfile.TemporaryDirectory() as d:
+        model = slow_model(d)
+        with Cluster(model, decode=2, kv_memory="64m", silence=(1500, 3000), **layout(1, 2, more_workers=["--sum-parts", "2"])) as c:
+            got, want = disturb(c, c.decodes, sig)
+            assert got == want
+            c.wait_idle()
+
+
+def test_a_rank_that_dies_takes_its_instance_and_no_answer():
+    check_loss(signal.SIGKILL)
+
+
+def test_a_rank_that_stops_takes_its_instance_and_no_answer():
+    check_loss(signal.SIGSTOP)
+
+
+def test_a_model_that_cannot_be_shared_is_refused_by_name():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        c = Cluster(model, prefill=0, decode_args=["--local-prefill", "--tp", "3"])
+        try:
+            c.start_router()
+            worker = c.start_worker("decode", 0)
+            wait_until("it ends", lambda: not worker.alive())
+            assert "over 3 ranks: the model has 2 KV heads" in worker.log(), worker.log()
+        finally:
+            c.stop()

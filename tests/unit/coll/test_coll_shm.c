@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/base/alloc.h"
+#include "common/coll/coll_shm.h"
+#include "common/coll/coll_tree.h"
+#include "tests/support/testsupport.h"
+
+#define SLOT_BYTES 8192 /* 2,048 floats: long vectors go in several */
+#define MAX_N      5000
+
+typedef struct world {
+    uint32_t size;
+    void *segment;
+    size_t bytes;
+    void *(*main)(void *member);
+} world_t;
+
+typedef struct member {
+    const world_t *world;
+    bt_coll_shm_t *shm;
+    const bt_collectives_t *coll;
+    pthread_t thread;
+    unsigned wrong; /* found so; threads do not fail a test */
+} member_t;
+
+static void run(uint32_t size, void *(*what)(void *), member_t *members)
+{
+    world_t world = {.size = size, .main = what};
+
+    world.bytes = bt_coll_shm_bytes(size, SLOT_BYTES);
+    world.segment = mmap(NULL, world.bytes, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(world.segment != MAP_FAILED);
+    for (uint32_t r = 0; r < size; r++) {
+        members[r] = (member_t){.world = &world};
+        assert_int_equal(bt_coll_shm_open(world.segment, world.bytes, r, size,
+                                          SLOT_BYTES, &members[r].shm),
+                         BT_OK);
+        members[r].coll = bt_coll_shm_collectives(members[r].shm);
+    }
+    for (uint32_t r = 0; r < size; r++) {
+        assert_int_equal(
+            pthread_create(&members[r].thread, NULL, what, &members[r]), 0);
+    }
+    for (uint32_t r = 0; r < size; r++) {
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+        assert_int_equal(members[r].wrong, 0);
+        bt_coll_shm_close(members[r].shm);
+    }
+    munmap(world.segment, world.bytes);
+}
+
+/* Its bits depend on the order of the sum. */
+static float number(uint32_t rank, size_t i)
+{
+    return 1.0f / (float)(1 + (i * 7 + rank * 13) % 101) +
+           1000.0f * (float)((i + rank) % 3);
+}
+
+static unsigned check_sum(const bt_collectives_t *c, size_t n)
+{
+    float *vectors = bt_calloc((c->size + 2) * MAX_N, sizeof(*vectors));
+    float *mine = vectors + (size_t)c->size * MAX_N;
+    float *want = mine + MAX_N;
+    const float *parts[8];
+    unsigned wrong = 0;
+
+    for (uint32_t r = 0; r < c->size; r++) {
+        parts[r] = vectors + (size_t)r * MAX_N;
+        for (size_t i = 0; i < n; i++) {
+            vectors[(size_t)r * MAX_N + i] = number(r, i);
+        }
+    }
+    memcpy(mine, parts[c->rank], n * sizeof(*mine));
+    bt_coll_tree_sum(parts, c->size, n, want);
+    wrong += c->all_reduce_sum(c->ctx, mine, n) != BT_OK;
+    wrong += memcmp(mine, want, n * sizeof(*mine)) != 0;
+    bt_free(vectors);
+    return wrong;
+}
+
+static void *sum_all(void *arg)
+{
+    static const size_t lengths[] = {1, 2, 577, 2047, 2048, 2049, MAX_N, 0, 64};
+    member_t *m = arg;
+
+    for (int again = 0; again < 50; again++) {
+        for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+            m->wrong += check_sum(m->coll, lengths[i]);
+        }
+    }
+    return NULL;
+}
+
+static void sums_have_the_bits_of_the_tree(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    for (uint32_t size = 2; size <= 5; size++) {
+        run(size, sum_all, members);
+    }
+}
+
+static void *gather_and_tell(void *arg)
+{
+    member_t *m = arg;
+    const bt_collectives_t *c = m->coll;
+    const size_t each = 3 * SLOT_BYTES + 5; /* several pieces */
+    uint8_t *mine = bt_calloc(each, 1);
+    uint8_t *all = bt_calloc(each, c->size);
+
+    memset(mine, 10 + (int)c->rank, each);
+    m->wrong += c->all_gather(c->ctx, mine, all, each) != BT_OK;
+    for (uint32_t r = 0; r < c->size; r++) {
+        m->wrong += all[r * each] != 10 + r;
+        m->wrong += all[(r + 1) * each - 1] != 10 + r;
+    }
+    for (uint32_t root = 0; root < c->size; root++) {
+        memset(mine, 10 + (int)c->rank, each);
+        m->wrong += c->broadcast(c->ctx, mine, each, root) != BT_OK;
+        m->wrong += (mine[0] != 10 + root) || (mine[each - 1] != 10 + root);
+    }
+    m->wrong +=
+        c->broadcast(c->ctx, mine, each, c->size) != BT_ERR_INVALID_PARAM;
+    bt_free(mine);
+    bt_free(all);
+    return NULL;
+}
+
+static void gathers_and_broadcasts_go_in_pieces(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    run(2, gather_and_tell, members);
+    run(3, gather_and_tell, members);
+}
+
+/* Rank 1 never comes; rank 0 waits until somebody says so. */
+static void *wait_or_break(void *arg)
+{
+    member_t *m = arg;
+    float x = 1.0f;
+
+    if (m->coll->rank == 1) {
+        bt_coll_shm_break(m->shm);
+    } else {
+        m->wrong +=
+            m->coll->all_reduce_sum(m->coll->ctx, &x, 1) != BT_ERR_PEER_LOST;
+    }
+    return NULL;
+}
+
+static void who_waits_for_a_lost_rank_is_told(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    run(2, wait_or_break, members);
+    run(4, wait_or_break, members);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    static uint8_t memory[65536] __attribute__((aligned(64)));
+    bt_coll_shm_t *shm = NULL;
+
+    (void)state;
+    assert_int_equal(bt_coll_shm_bytes(1, 4096), 0);
+    assert_int_equal(bt_coll_shm_bytes(65, 4096), 0);
+    assert_int_equal(bt_coll_shm_bytes(2, 0), 0);
+    assert_int_equal(bt_coll_shm_bytes(2, SIZE_MAX), 0);
+    assert_int_equal(bt_coll_shm_open(memory, sizeof(memory), 2, 2, 4096, &shm),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_coll_shm_open(memory, 4096, 0, 2, 4096, &shm),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(
+        bt_coll_shm_open(memory + 1, sizeof(memory) - 1, 0, 2, 4096, &shm),
+        BT_ERR_INVALID_PARAM);
+    assert_null(shm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(sums_have_the_bits_of_the_tree),
+        BT_TEST(gathers_and_broadcasts_go_in_pieces),
+        BT_TEST(who_waits_for_a_lost_rank_is_told),
+        BT_TEST(what_does_not_fit_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model on several ranks, each a thread here: the logits of one rank within
+ * what the order of sums makes of them, and the same bits whatever the chunks,
+ * the company and who came late (I1). */
+#include "tests/support/rank_team.h"
+#include "tests/unit/model/families.h"
+#include "tests/unit/model/same_bits.h"
+
+typedef struct ranks {
+    bt_rank_team_t team;
+    rig_t rig; /* rank 0 as the tests of one rank have it */
+} ranks_t;
+
+static bt_status_t make_parts(const bt_tiny_model_t *tiny, uint32_t size,
+                              uint32_t sum_parts, bt_kv_type_t type,
+                              ranks_t *ranks)
+{
+    bt_model_config_t config = default_config;
+    const bt_backend_config_t be_config = {
+        .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
+    bt_gguf_t *const gguf = open_tiny(tiny);
+    bt_status_t status;
+
+    config.sum_parts = sum_parts;
+    status = bt_rank_team_open(gguf, size, &be_config, &config, type, T,
+                               N_BLOCKS, why, sizeof(why), &ranks->team);
+    bt_gguf_close(gguf);
+    if (status == BT_OK) {
+        const bt_team_rank_t *const first = &ranks->team.ranks[0];
+
+        ranks->rig =
+            (rig_t){.be = first->be,
+                    .model = first->model,
+                    .kv = first->kv,
+                    .n_vocab = bt_model_hparams(first->model)->n_vocab};
+    }
+    return status;
+}
+
+static bt_status_t make_ranks(const bt_tiny_model_t *tiny, uint32_t size,
+                              bt_kv_type_t type, ranks_t *ranks)
+{
+    return make_parts(tiny, size, 0, type, ranks);
+}
+
+/* ---- against one rank ---- */
+
+static double largest_difference(const logits_of_prompt_t *a,
+                                 const logits_of_prompt_t *b)
+{
+    double worst = 0.0;
+
+    for (size_t i = 0; i < a->bytes / sizeof(float); i++) {
+        const double diff = fabs((double)a->whole[i] - (double)b->whole[i]);
+
+        worst = (diff > worst) ? diff : worst;
+    }
+    return worst;
+}
+
+static double compare(const bt_tiny_model_t *tiny, uint32_t size)
+{
+    rig_t rig = make_rig(tiny, 1);
+    logits_of_prompt_t one = run_whole(&rig);
+    logits_of_prompt_t many;
+    double worst;
+    ranks_t ranks;
+
+    assert_int_equal(make_ranks(tiny, size, BT_KV_F16, &ranks), BT_OK);
+    many = run_whole(&ranks.rig);
+    worst = largest_difference(&one, &many);
+    free_logits(&one);
+    free_logits(&many);
+    assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+    free_rig(&rig);
+    return worst;
+}
+
+static void several_ranks_give_the_logits_of_one(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_VARIANTS; i++) {
+        bt_tiny_model_t tiny = variant(i);
+        double worst;
+
+        if (i == N_VARIANTS - 1) { /* heads end where blocks of 256 do */
+            tiny.dim = 512;
+        }
+        worst = compare(&tiny, (i == 2) ? 3 : 2);
+        print_message("variant %d: largest difference %.7f\n", i, worst);
+        assert_true(worst < 0.1);
+    }
+}
+
+/* A norm over all heads is refused, as are fewer KV heads or blocks of a
+ * matrix's columns than ranks. */
+static bool can_be_shared(const family_case_t *c)
+{
+    const bt_tiny_model_t tiny = family_tiny(c);
+
+    return (tiny.n_kv_heads >= 2) && !c->mixed &&
+           (strcmp(tiny.architecture, "olmo2") != 0);
+}
+
+static void ranks_give_the_same_bits_in_any_order(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
+        logits_of_prompt_t p;
+        ranks_t ranks;
+
+        if (!can_be_shared(&family_cases[i])) {
+            continue;
+        }
+        if (make_ranks(&tiny, 2, BT_KV_BF16, &ranks) != BT_OK) {
+            fail_msg("%s: %s", family_cases[i].name, why);
+        }
+        p = run_whole(&ranks.rig);
+        check_same_bits(&ranks.rig, &p);
+        free_logits(&p);
+        assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+    }
+}
+
+static void families_on_ranks_give_the_logits_of_one(void **state)
+{
+    double worst = 0.0;
+
+    (void)state;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
+
+        if (can_be_shared(&family_cases[i])) {
+            const double diff = compare(&tiny, 2);
+
+            print_message("%s: %.6f\n", family_cases[i].name, diff);
+            worst = (diff > worst) ? diff : worst;
+        }
+    }
+    assert_true(worst < 0.1);
+}
+
+/* Sums of so many parts have the same bits on 1, 2 and 4 ranks, and so has all
+ * that they are in. */
+static void sums_in_parts_are_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    for (uint32_t parts = 2; parts <= 4; parts += 2) {
+        bt_tiny_model_t tiny = variant((parts == 2) ? 1 : 0);
+        logits_of_prompt_t want = {0};
+
+        tiny.dim = 128;
+        tiny.n_heads = 8;
+        tiny.n_kv_heads = 4;
+        for (uint32_t size = 1; size <= parts; size *= 2) {
+            logits_of_prompt_t p;
+            ranks_t ranks;
+
+            assert_int_equal(make_parts(&tiny, size, parts, BT_KV_BF16, &ranks),
+                             BT_OK);
+            p = run_whole(&ranks.rig);
+            check_same_bits(&ranks.rig, &p);
+            assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+            if (size == 1) {
+                want = p;
+                continue;
+            }
+            assert_memory_equal(p.whole, want.whole, want.bytes);
+            free_logits(&p);
+        }
+        free_logits(&want);
+    }
+}
+
+static void expect_refused(const bt_tiny_model_t *tiny, uint32_t size,
+                           const char *reason)
+{
+    ranks_t ranks;
+
+    assert_int_equal(make_ranks(tiny, size, BT_KV_F16, &ranks),
+                     BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, reason));
+    assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+}
+
+static void what_cannot_be_shared_is_refused_by_name(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    expect_refused(&tiny, 4, "over 4 ranks: the model has 2 KV heads");
+    tiny = variant(3);
+    expect_refused(&tiny, 2, "attn_output.weight (Q4_K) cannot be cut");
+    tiny.ffn_dim = 256;
+    expect_refused(&tiny, 2, "the feed-forward's 256 columns are 1 blocks");
+    tiny = bt_tiny_model_default();
+    tiny.architecture = "olmo2";
+    expect_refused(&tiny, 2, "a norm of this olmo2 model");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(several_ranks_give_the_logits_of_one),
+        BT_TEST(families_on_ranks_give_the_logits_of_one),
+        BT_TEST(ranks_give_the_same_bits_in_any_order),
+        BT_TEST(sums_in_parts_are_the_same_bits_on_any_number_of_ranks),
+        BT_TEST(what_cannot_be_shared_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,606 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/lanes.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/list.h"
+
+typedef struct route {
+    bt_list_t link;
+    bt_kv_end_t end;
+    bt_kv_split_t theirs;
+    bt_kv_route_t route;
+} route_t;
+
+struct bt_lanes {
+    bt_lanes_config_t config;
+    bt_list_t routes;
+    bt_list_t ins, outs;      /* that are there */
+    bt_kvt_extent_t *extents; /* scratch: of one window */
+    uint8_t *descs;           /* of a call's windows */
+};
+
+/* One lane of a hand-over. */
+typedef struct in_lane {
+    bt_lanes_in_t *in;
+    bt_kvt_window_t *window; /* NULL: closed */
+} in_lane_t;
+
+struct bt_lanes_in {
+    bt_list_t link;
+    bt_lanes_event_t event; /* what its lanes come to */
+    uint32_t n_lanes;
+    uint32_t n_done;
+    uint32_t n_open; /* or closing */
+    bool failed;
+    bool closing;
+    uint8_t note[BT_KVT_MAX_NOTE];
+    in_lane_t lanes[];
+};
+
+typedef struct out_lane {
+    bt_lanes_out_t *out;
+    bt_kvt_xfer_t *xfer; /* NULL: over */
+    bt_kv_handover_t handover;
+} out_lane_t;
+
+struct bt_lanes_out {
+    bt_list_t link;
+    bt_lanes_t *all;
+    bt_lanes_event_t event;
+    uint32_t n_lanes;
+    uint32_t n_open;
+    out_lane_t lanes[];
+};
+
+typedef struct peer_lane {
+    bt_lanes_peer_t *peer;
+    const bt_kv_lane_t *lane;
+    bt_kvt_peer_t *kvt;
+} peer_lane_t;
+
+struct bt_lanes_peer {
+    bt_lanes_t *all;
+    void *user;
+    bool is_lost; /* said so */
+    uint32_t n_lanes;
+    peer_lane_t lanes[];
+};
+
+uint32_t bt_lanes_n_groups(const bt_lanes_t *lanes)
+{
+    return lanes->config.groups->n;
+}
+
+/* ---- routes ---- */
+
+bt_status_t bt_lanes_route(bt_lanes_t *lanes, bt_kv_end_t end,
+                           bt_kv_split_t theirs, const bt_kv_route_t **route_p)
+{
+    const bt_lanes_config_t *c = &lanes->config;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+    bt_status_t status;
+    route_t *r;
+
+    BT_LIST_FOR_EACH(pos, tmp, &lanes->routes)
+    {
+        r = BT_CONTAINER_OF(pos, route_t, link);
+        if ((r->end == end) && (r->theirs.tp == theirs.tp) &&
+            (r->theirs.pp == theirs.pp)) {
+            *route_p = &r->route;
+            return BT_OK;
+        }
+    }
+    r = bt_calloc(1, sizeof(*r));
+    if (r == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    r->end = end;
+    r->theirs = theirs;
+    status = bt_kv_route_make(c->groups, end, &c->split, c->rank, &theirs,
+                              &r->route);
+    if (status != BT_OK) {
+        bt_free(r);
+        return status;
+    }
+    bt_list_push_back(&lanes->routes, &r->link);
+    *route_p = &r->route;
+    return BT_OK;
+}
+
+static bt_kv_handover_t handover_of(const bt_lanes_t *lanes,
+                                    const bt_kv_lane_t *lane,
+                                    const bt_lanes_job_t *job)
+{
+    return (bt_kv_handover_t){.groups = lanes->config.groups,
+                              .lane = lane,
+                              .n_tokens = job->n_tokens,
+                              .n_cached = job->n_cached};
+}
+
+/* ---- receiving ---- */
+
+static void free_in(bt_lanes_in_t *in)
+{
+    bt_list_remove(&in->link);
+    bt_free(in);
+}
+
+/* What the sender fills of one window. @return extents, 0: too many */
+static uint32_t lay_extents(const bt_lanes_t *lanes,
+                            const bt_kv_handover_t *handover,
+                            const uint32_t *table, uint32_t n_spans)
+{
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < lanes->config.groups->n; g++) {
+        bt_kv_walk_t walk =
+            bt_kv_handover_walk(handover, g, BT_KV_DST, table, 0, n_spans);
+        bt_kv_piece_t piece;
+
+        while (bt_kv_walk_next(&walk, &piece)) {
+            if (n == BT_KVT_MAX_EXTENTS) {
+                return 0;
+            }
+            lanes->extents[n++] =
+                (bt_kvt_extent_t){.offset = piece.pool, .bytes = piece.bytes};
+        }
+    }
+    return n;
+}
+
+bt_status_t bt_lanes_in_open(bt_lanes_t *lanes, uint64_t lease,
+                             uint32_t generation, const bt_lanes_job_t *job,
+                             const uint32_t *table, uint32_t n_spans,
+                             void *user, bt_wire_window_t *windows,
+                             uint32_t *n_windows_p, bt_lanes_in_t **in_p)
+{
+    const bt_kv_route_t *route = NULL;
+    bt_status_t status = bt_lanes_route(lanes, BT_KV_DST, job->theirs, &route);
+    bt_lanes_in_t *in;
+    size_t at = 0;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    in = bt_calloc(1, sizeof(*in) + route->n_lanes * sizeof(*in->lanes));
+    if (in == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_list_push_back(&lanes->ins, &in->link);
+    in->event.user = user;
+    in->n_lanes = route->n_lanes;
+    for (uint32_t i = 0; (status == BT_OK) && (i < route->n_lanes); i++) {
+        const bt_kv_lane_t *lane = &route->lanes[i];
+        const bt_kv_handover_t handover = handover_of(lanes, lane, job);
+        const uint32_t n = lay_extents(lanes, &handover, table, n_spans);
+        size_t bytes = 0;
+
+        in->lanes[i].in = in;
+        if (n == 0) {
+            status = BT_ERR_TOO_LARGE;
+            break;
+        }
+        /* Each window's lease is one of its own. */
+        status = bt_kvt_window_open(
+            lanes->config.kvt, lease * BT_WIRE_MAX_RANKS + lane->rank,
+            generation, bt_lanes_instance(job->instance, lane->rank),
+            lanes->extents, n, &in->lanes[i], lanes->descs + at,
+            BT_WIRE_MAX_BLOB - at, &bytes, &in->lanes[i].window);
+        windows[i] = (bt_wire_window_t){.to = lanes->config.rank,
+                                        .from = lane->rank,
+                                        .blob = lanes->descs + at,
+                                        .blob_bytes = (uint32_t)bytes};
+        at += bytes;
+        in->n_open += (status == BT_OK);
+    }
+    if (status != BT_OK) {
+        in->event.user = NULL; /* nobody hears of it */
+        bt_lanes_in_close(in);
+        return status;
+    }
+    *n_windows_p = route->n_lanes;
+    *in_p = in;
+    return BT_OK;
+}
+
+void bt_lanes_in_close(bt_lanes_in_t *in)
+{
+    in->closing = true;
+    if (in->n_open == 0) {
+        BT_ASSERT(in->event.user == NULL);
+        free_in(in);
+        return;
+    }
+    for (uint32_t i = 0; i < in->n_lanes; i++) {
+        if (in->lanes[i].window != NULL) {
+            bt_kvt_window_close(in->lanes[i].window);
+        }
+    }
+}
+
+static bool take_done(in_lane_t *lane, const bt_kvt_event_t *event,
+                      bt_lanes_event_t *event_p)
+{
+    bt_lanes_in_t *in = lane->in;
+    bt_lanes_event_t *sum = &in->event;
+
+    if (lane == &in->lanes[0]) {
+        memcpy(in->note, event->note, event->note_bytes);
+        sum->note_bytes = event->note_bytes;
+    }
+    sum->elapsed_us = (event->elapsed_us > sum->elapsed_us) ? event->elapsed_us
+                                                            : sum->elapsed_us;
+    sum->arrived_us = (event->arrived_us > sum->arrived_us) ? event->arrived_us
+                                                            : sum->arrived_us;
+    sum->bytes += event->bytes;
+    sum->n_descriptors += event->n_descriptors;
+    if ((++in->n_done < in->n_lanes) || in->failed || in->closing) {
+        return false;
+    }
+    *event_p = *sum;
+    event_p->type = BT_LANES_IN_DONE;
+    event_p->note = in->note;
+    return true;
+}
+
+static bool take_failed(bt_lanes_in_t *in, const bt_kvt_event_t *event,
+                        bt_lanes_event_t *event_p)
+{
+    if (in->failed || in->closing) {
+        return false;
+    }
+    in->failed = true;
+    *event_p = (bt_lanes_event_t){.type = BT_LANES_IN_FAILED,
+                                  .status = event->status,
+                                  .user = in->event.user};
+    return true;
+}
+
+static bool take_closed(in_lane_t *lane, bt_lanes_event_t *event_p)
+{
+    bt_lanes_in_t *in = lane->in;
+    void *user = in->event.user;
+
+    lane->window = NULL;
+    if (--in->n_open > 0) {
+        return false;
+    }
+    free_in(in);
+    *event_p = (bt_lanes_event_t){.type = BT_LANES_IN_CLOSED, .user = user};
+    return user != NULL;
+}
+
+/* ---- sending ---- */
+
+static void free_out(bt_lanes_out_t *out)
+{
+    bt_list_remove(&out->link);
+    bt_free(out);
+}
+
+bt_status_t bt_lanes_connect(bt_lanes_t *lanes, bt_kv_split_t theirs,
+                             const bt_wire_rank_t *ranks, uint32_t n_ranks,
+                             void *user, bt_lanes_peer_t **peer_p)
+{
+    const bt_kv_route_t *route = NULL;
+    bt_status_t status = bt_lanes_route(lanes, BT_KV_SRC, theirs, &route);
+    bt_lanes_peer_t *peer;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    peer = bt_calloc(1, sizeof(*peer) + route->n_lanes * sizeof(*peer->lanes));
+    if (peer == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    peer->all = lanes;
+    peer->user = user;
+    for (uint32_t i = 0; (status == BT_OK) && (i < route->n_lanes); i++) {
+        const uint32_t r = route->lanes[i].rank;
+        peer_lane_t *lane = &peer->lanes[i];
+
+        *lane = (peer_lane_t){.peer = peer, .lane = &route->lanes[i]};
+        peer->n_lanes++;
+        status = (r < n_ranks)
+                     ? bt_kvt_import(lanes->config.kvt, ranks[r].kvt,
+                                     ranks[r].kvt_bytes, lane, &lane->kvt)
+                     : BT_ERR_BAD_MESSAGE;
+    }
+    if (status != BT_OK) {
+        bt_lanes_disconnect(peer);
+        return status;
+    }
+    *peer_p = peer;
+    return BT_OK;
+}
+
+void bt_lanes_disconnect(bt_lanes_peer_t *peer)
+{
+    if (peer == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < peer->n_lanes; i++) {
+        if (peer->lanes[i].kvt != NULL) {
+            bt_kvt_peer_release(peer->lanes[i].kvt);
+        }
+    }
+    bt_free(peer);
+}
+
+const char *bt_lanes_path(const bt_lanes_peer_t *peer)
+{
+    return bt_kvt_peer_path(peer->lanes[0].kvt);
+}
+
+/* The grant's window from this rank to that of a lane. NULL: there is none. */
+static const bt_wire_window_t *window_of(const bt_lanes_t *lanes,
+                                         const bt_wire_window_t *windows,
+                                         uint32_t n_windows, uint32_t to)
+{
+    for (uint32_t i = 0; i < n_windows; i++) {
+        if ((windows[i].from == lanes->config.rank) && (windows[i].to == to)) {
+            return &windows[i];
+        }
+    }
+    return NULL;
+}
+
+static uint32_t n_from(uint32_t rank, const bt_wire_window_t *windows,
+                       uint32_t n_windows)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < n_windows; i++) {
+        n += windows[i].from == rank;
+    }
+    return n;
+}
+
+static bt_status_t begin_lane(bt_lanes_out_t *out, const peer_lane_t *to,
+                              const bt_lanes_job_t *job,
+                              const bt_wire_window_t *window)
+{
+    out_lane_t *lane = &out->lanes[out->n_lanes++];
+    bt_status_t status;
+
+    *lane = (out_lane_t){.out = out,
+                         .handover = handover_of(out->all, to->lane, job)};
+    if (window == NULL) {
+        return BT_ERR_MISMATCH;
+    }
+    status = bt_kvt_prep(to->kvt, window->blob, window->blob_bytes, lane,
+                         &lane->xfer);
+    if (status != BT_OK) {
+        lane->xfer = NULL;
+        return status;
+    }
+    out->n_open++;
+    return (bt_kvt_xfer_window_bytes(lane->xfer) ==
+            bt_kv_handover_bytes(&lane->handover))
+               ? BT_OK
+               : BT_ERR_MISMATCH;
+}
+
+bt_status_t bt_lanes_out_begin(bt_lanes_peer_t *peer, const bt_lanes_job_t *job,
+                               const bt_wire_window_t *windows,
+                               uint32_t n_windows, void *user,
+                               bt_lanes_out_t **out_p)
+{
+    bt_lanes_out_t *out =
+        bt_calloc(1, sizeof(*out) + peer->n_lanes * sizeof(*out->lanes));
+    bt_status_t status = BT_OK;
+
+    if (out == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_list_push_back(&peer->all->outs, &out->link);
+    out->all = peer->all;
+    out->event.user = user;
+    if (n_from(peer->all->config.rank, windows, n_windows) != peer->n_lanes) {
+        status = BT_ERR_MISMATCH;
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < peer->n_lanes); i++) {
+        const peer_lane_t *to = &peer->lanes[i];
+
+        status = (to->kvt == NULL)
+                     ? BT_ERR_PEER_LOST
+                     : begin_lane(out, to, job,
+                                  window_of(peer->all, windows, n_windows,
+                                            to->lane->rank));
+    }
+    if (status == BT_OK) {
+        *out_p = out;
+        return BT_OK;
+    }
+    out->event.user = NULL; /* nobody hears of it */
+    bt_lanes_out_cancel(out);
+    return status;
+}
+
+/* A rank's own bytes of each block, up to so many layers of the model. */
+static size_t bytes_of(const bt_lanes_t *lanes, uint32_t group,
+                       uint32_t n_layers)
+{
+    return bt_kv_group_bytes_of(lanes->config.own, group, n_layers);
+}
+
+static bt_status_t post_lane(const bt_lanes_t *lanes, const out_lane_t *lane,
+                             const uint32_t *table, uint32_t first,
+                             uint32_t end, uint32_t from, uint32_t to)
+{
+    for (uint32_t g = 0; g < lanes->config.groups->n; g++) {
+        bt_kv_walk_t walk = bt_kv_handover_walk(&lane->handover, g, BT_KV_SRC,
+                                                table, first, end);
+        bt_kv_piece_t piece;
+
+        bt_kv_walk_clip(&walk, bytes_of(lanes, g, from),
+                        bytes_of(lanes, g, to));
+        while (bt_kv_walk_next(&walk, &piece)) {
+            const bt_status_t status =
+                bt_kvt_post(lane->xfer, lanes->config.base + piece.pool,
+                            piece.window, piece.bytes);
+
+            if (status != BT_OK) {
+                return status;
+            }
+        }
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_lanes_out_post(bt_lanes_out_t *out, const uint32_t *table,
+                              uint32_t first, uint32_t end, uint32_t from,
+                              uint32_t to)
+{
+    bt_status_t status = BT_OK;
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < out->n_lanes); i++) {
+        status = (out->lanes[i].xfer == NULL)
+                     ? BT_ERR_CANCELED
+                     : post_lane(out->all, &out->lanes[i], table, first, end,
+                                 from, to);
+    }
+    return status;
+}
+
+bt_status_t bt_lanes_out_finish(bt_lanes_out_t *out, const void *note,
+                                size_t note_bytes)
+{
+    bt_status_t status = BT_OK;
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < out->n_lanes); i++) {
+        status = (out->lanes[i].xfer == NULL)
+                     ? BT_ERR_CANCELED
+                     : bt_kvt_finish(out->lanes[i].xfer, note, note_bytes);
+    }
+    return status;
+}
+
+void bt_lanes_out_cancel(bt_lanes_out_t *out)
+{
+    if (out->n_open == 0) {
+        BT_ASSERT(out->event.user == NULL);
+        free_out(out);
+        return;
+    }
+    for (uint32_t i = 0; i < out->n_lanes; i++) {
+        if (out->lanes[i].xfer != NULL) {
+            bt_kvt_cancel(out->lanes[i].xfer);
+        }
+    }
+}
+
+static bool take_sent(out_lane_t *lane, const bt_kvt_event_t *event,
+                      bt_lanes_event_t *event_p)
+{
+    bt_lanes_out_t *out = lane->out;
+    bt_lanes_event_t *sum = &out->event;
+
+    bt_kvt_release(lane->xfer);
+    lane->xfer = NULL;
+    sum->bytes += event->bytes;
+    if ((event->status != BT_OK) && (sum->status == BT_OK)) {
+        sum->status = event->status;
+        bt_lanes_out_cancel(out); /* the others are of no use */
+    }
+    if (--out->n_open > 0) {
+        return false;
+    }
+    *event_p = *sum;
+    event_p->type = BT_LANES_OUT_DONE;
+    free_out(out);
+    return event_p->user != NULL;
+}
+
+/* One lane lost, all lost. */
+static bool take_peer_lost(peer_lane_t *lane, bt_lanes_event_t *event_p)
+{
+    bt_lanes_peer_t *peer = lane->peer;
+
+    if (peer->is_lost) {
+        return false;
+    }
+    peer->is_lost = true;
+    *event_p =
+        (bt_lanes_event_t){.type = BT_LANES_PEER_LOST, .user = peer->user};
+    return true;
+}
+
+bool bt_lanes_take(bt_lanes_t *lanes, const bt_kvt_event_t *event,
+                   bt_lanes_event_t *event_p)
+{
+    (void)lanes;
+    switch (event->type) {
+    case BT_KVT_WINDOW_DONE:
+        return take_done(event->user, event, event_p);
+    case BT_KVT_WINDOW_FAILED:
+        return take_failed(((in_lane_t *)event->user)->in, event, event_p);
+    case BT_KVT_WINDOW_CLOSED:
+        return take_closed(event->user, event_p);
+    case BT_KVT_XFER_DONE:
+        return take_sent(event->user, event, event_p);
+    case BT_KVT_PEER_LOST:
+        return take_peer_lost(event->user, event_p);
+    case BT_KVT_QUARANTINE_STUCK:
+        *event_p =
+            (bt_lanes_event_t){.type = BT_LANES_STUCK, .pid = event->pid};
+        return true;
+    }
+    return false;
+}
+
+/* ---- life ---- */
+
+bt_status_t bt_lanes_open(const bt_lanes_config_t *config, bt_lanes_t **lanes_p)
+{
+    bt_lanes_t *lanes = bt_calloc(1, sizeof(*lanes));
+
+    if (lanes == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    lanes->config = *config;
+    bt_list_init(&lanes->routes);
+    bt_list_init(&lanes->ins);
+    bt_list_init(&lanes->outs);
+    lanes->extents = bt_calloc(BT_KVT_MAX_EXTENTS, sizeof(*lanes->extents));
+    lanes->descs = bt_calloc(BT_WIRE_MAX_BLOB, 1);
+    if ((lanes->extents == NULL) || (lanes->descs == NULL)) {
+        bt_lanes_close(lanes);
+        return BT_ERR_NO_MEMORY;
+    }
+    *lanes_p = lanes;
+    return BT_OK;
+}
+
+void bt_lanes_close(bt_lanes_t *lanes)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    if (lanes == NULL) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &lanes->routes)
+    {
+        route_t *r = BT_CONTAINER_OF(pos, route_t, link);
+
+        bt_list_remove(&r->link);
+        bt_kv_route_fini(&r->route);
+        bt_free(r);
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &lanes->ins)
+    {
+        free_in(BT_CONTAINER_OF(pos, bt_lanes_in_t, link));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &lanes->outs)
+    {
+        free_out(BT_CONTAINER_OF(pos, bt_lanes_out_t, link));
+    }
+    bt_free(lanes->extents);
+    bt_free(lanes->descs);
+    bt_free(lanes);
+}

@@ -1,0 +1,793 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/plane.h"
+
+#include <poll.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+
+struct bt_plane {
+    bt_plane_config_t config;
+    bt_list_t ins, outs, peers;
+    uint64_t last_id; /* of peers and transfers */
+    bt_strbuf_t frame;
+    bt_wire_window_t *windows;                  /* scratch: of one call */
+    bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS]; /* owned; NULL: none yet */
+};
+
+/* Ranks 1 … as bits: rank r is bit r. */
+struct bt_plane_in {
+    bt_plane_t *plane;
+    bt_list_t link;
+    uint64_t lease;
+    void *user;
+    bt_lanes_in_t *local; /* NULL: closed */
+    uint64_t to_open;     /* ranks that have not answered */
+    uint64_t open;        /* ranks that have windows, or may come to have */
+    uint32_t n_done;
+    bt_status_t status; /* of what was opened */
+    bool failed;
+    bool closing;
+    bt_lanes_event_t done;
+    uint8_t note[BT_KVT_MAX_NOTE];
+    bt_wire_window_t *windows; /* owned, until OPENED */
+    uint32_t n_windows;
+    bt_wire_window_t *parts[BT_WIRE_MAX_RANKS]; /* owned: of each rank */
+    uint32_t n_parts[BT_WIRE_MAX_RANKS];
+};
+
+struct bt_plane_out {
+    bt_plane_t *plane;
+    bt_list_t link;
+    uint64_t id;
+    void *user;
+    bt_lanes_out_t *local; /* NULL: over */
+    uint64_t open;         /* ranks that are at it */
+    bt_status_t status;    /* of the first to fail */
+    uint64_t bytes;
+};
+
+struct bt_plane_peer {
+    bt_plane_t *plane;
+    bt_list_t link;
+    uint64_t id;
+    void *user;
+    bt_lanes_peer_t *local;
+    bool is_lost;
+};
+
+/* ---- frames ---- */
+
+void bt_plane_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
+                        uint32_t n)
+{
+    bt_strbuf_append(out, &n, sizeof(n));
+    for (uint32_t i = 0; i < n; i++) {
+        bt_strbuf_append(out, &ranks[i].block_bytes,
+                         sizeof(ranks[i].block_bytes));
+        bt_strbuf_append(out, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
+        bt_strbuf_append(out, ranks[i].kvt, ranks[i].kvt_bytes);
+    }
+}
+
+uint32_t bt_plane_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks)
+{
+    uint32_t n = 0;
+
+    bt_rank_read(reader, &n, sizeof(n));
+    for (uint32_t i = 0; (i < n) && (n <= BT_WIRE_MAX_RANKS); i++) {
+        bt_rank_read(reader, &ranks[i].block_bytes,
+                     sizeof(ranks[i].block_bytes));
+        bt_rank_read(reader, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
+        ranks[i].kvt = bt_rank_read_bytes(reader, ranks[i].kvt_bytes);
+    }
+    return ((n > BT_WIRE_MAX_RANKS) || reader->is_short) ? 0 : n;
+}
+
+void bt_plane_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
+                          uint32_t n)
+{
+    bt_strbuf_append(out, &n, sizeof(n));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t head[] = {windows[i].to, windows[i].from,
+                                 windows[i].blob_bytes};
+
+        bt_strbuf_append(out, head, sizeof(head));
+        bt_strbuf_append(out, windows[i].blob, windows[i].blob_bytes);
+    }
+}
+
+uint32_t bt_plane_read_windows(bt_rank_reader_t *reader,
+                               bt_wire_window_t *windows, uint32_t max)
+{
+    uint32_t n = 0;
+
+    bt_rank_read(reader, &n, sizeof(n));
+    for (uint32_t i = 0; (i < n) && (n <= max); i++) {
+        uint32_t head[3];
+
+        bt_rank_read(reader, head, sizeof(head));
+        windows[i] =
+            (bt_wire_window_t){.to = head[0],
+                               .from = head[1],
+                               .blob = bt_rank_read_bytes(reader, head[2]),
+                               .blob_bytes = head[2]};
+    }
+    return ((n > max) || reader->is_short) ? 0 : n;
+}
+
+static bt_strbuf_t *new_frame(bt_plane_t *plane)
+{
+    bt_strbuf_reset(&plane->frame);
+    return &plane->frame;
+}
+
+/* To ranks of a set of bits. */
+static void tell(bt_plane_t *plane, uint64_t ranks, bt_rank_kind_t kind,
+                 uint64_t id, const bt_strbuf_t *payload)
+{
+    for (uint32_t i = 0; i < plane->config.n_others; i++) {
+        if (((ranks >> (i + 1)) & 1u) != 0) {
+            bt_rank_link_send(&plane->config.links[i], kind, id, payload);
+        }
+    }
+}
+
+static uint64_t all_others(const bt_plane_t *plane)
+{
+    return ((1ull << plane->config.n_others) - 1) << 1;
+}
+
+static void say(bt_plane_t *plane, bt_plane_event_type_t type,
+                const bt_lanes_event_t *lanes)
+{
+    const bt_plane_event_t event = {.type = type, .lanes = *lanes};
+
+    plane->config.on_event(plane->config.ctx, &event);
+}
+
+/* ---- receiving ---- */
+
+static void free_windows(bt_plane_in_t *in)
+{
+    bt_free(in->windows);
+    in->windows = NULL;
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        bt_free(in->parts[r]);
+        in->parts[r] = NULL;
+    }
+}
+
+static void free_in(bt_plane_in_t *in)
+{
+    bt_list_remove(&in->link);
+    free_windows(in);
+    bt_free(in);
+}
+
+bt_status_t bt_plane_in_open(bt_plane_t *plane, uint64_t lease,
+                             uint32_t generation, const bt_lanes_job_t *job,
+                             const uint32_t *table, uint32_t n_spans,
+                             void *user, const bt_wire_window_t **windows_p,
+                             uint32_t *n_windows_p, bt_plane_in_t **in_p)
+{
+    bt_plane_in_t *in = bt_calloc(1, sizeof(*in));
+    bt_strbuf_t *frame;
+    bt_status_t status;
+
+    if (in == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_list_init(&in->link);
+    in->plane = plane;
+    in->lease = lease;
+    in->user = user;
+    status =
+        bt_lanes_in_open(plane->config.lanes, lease, generation, job, table,
+                         n_spans, in, plane->windows, n_windows_p, &in->local);
+    if ((status == BT_OK) && (plane->config.n_others > 0)) {
+        in->n_parts[0] = *n_windows_p;
+        status =
+            bt_wire_windows_copy(plane->windows, *n_windows_p, &in->parts[0]);
+        if (status != BT_OK) {
+            bt_lanes_in_close(in->local); /* the others know nothing of it */
+            in->user = NULL;
+            bt_list_push_back(&plane->ins, &in->link);
+            in->closing = true;
+            return status;
+        }
+    }
+    if (status != BT_OK) {
+        free_in(in);
+        return status;
+    }
+    bt_list_push_back(&plane->ins, &in->link);
+    *in_p = in;
+    if (plane->config.n_others == 0) {
+        *windows_p = plane->windows;
+        return BT_OK;
+    }
+    in->to_open = in->open = all_others(plane);
+    frame = new_frame(plane);
+    bt_strbuf_append(frame, &generation, sizeof(generation));
+    bt_strbuf_append(frame, job, sizeof(*job));
+    bt_strbuf_append(frame, &n_spans, sizeof(n_spans));
+    bt_strbuf_append(frame, table,
+                     (size_t)n_spans * bt_lanes_n_groups(plane->config.lanes) *
+                         sizeof(*table));
+    tell(plane, in->open, BT_RANK_IN_OPEN, lease, frame);
+    return BT_INPROGRESS;
+}
+
+/* Nobody can write to it any more. */
+static void check_closed(bt_plane_in_t *in)
+{
+    const bt_lanes_event_t event = {.type = BT_LANES_IN_CLOSED,
+                                    .user = in->user};
+    bt_plane_t *plane = in->plane;
+
+    if (!in->closing || (in->local != NULL) || (in->open != 0)) {
+        return;
+    }
+    free_in(in);
+    if (event.user != NULL) {
+        say(plane, BT_PLANE_IN_CLOSED, &event);
+    }
+}
+
+void bt_plane_in_close(bt_plane_in_t *in)
+{
+    in->closing = true;
+    bt_lanes_in_close(in->local);
+    tell(in->plane, in->open, BT_RANK_IN_CLOSE, in->lease, NULL);
+}
+
+/* All ranks' windows in one list. */
+static bt_status_t join_windows(bt_plane_in_t *in)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        n += in->n_parts[r];
+    }
+    in->windows = bt_calloc(n, sizeof(*in->windows));
+    if (in->windows == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        if (in->n_parts[r] > 0) {
+            memcpy(in->windows + in->n_windows, in->parts[r],
+                   in->n_parts[r] * sizeof(*in->windows));
+        }
+        in->n_windows += in->n_parts[r];
+    }
+    return BT_OK;
+}
+
+static void take_opened(bt_plane_in_t *in, uint32_t rank,
+                        bt_rank_reader_t *reader)
+{
+    bt_plane_t *plane = in->plane;
+    bt_plane_event_t event = {.type = BT_PLANE_OPENED,
+                              .lanes = {.user = in->user}};
+    bt_status_t status = BT_OK;
+    uint32_t n;
+
+    bt_rank_read(reader, &status, sizeof(status));
+    in->to_open &= ~(1ull << rank);
+    if (status == BT_OK) {
+        n = bt_plane_read_windows(reader, plane->windows, BT_WIRE_MAX_RANKS);
+        in->n_parts[rank] = n;
+        status = (n == 0) ? BT_ERR_BAD_MESSAGE
+                          : bt_wire_windows_copy(plane->windows, n,
+                                                 &in->parts[rank]);
+    } else {
+        in->open &= ~(1ull << rank);
+    }
+    in->status = (in->status == BT_OK) ? status : in->status;
+    if (in->closing) {
+        check_closed(in);
+        return;
+    }
+    if (in->to_open != 0) {
+        return;
+    }
+    if (in->status == BT_OK) {
+        in->status = join_windows(in);
+    }
+    event.lanes.status = in->status;
+    event.windows = in->windows;
+    event.n_windows = in->n_windows;
+    plane->config.on_event(plane->config.ctx, &event);
+}
+
+static void take_in_done(bt_plane_in_t *in, const bt_lanes_event_t *event,
+                         bool is_local)
+{
+    bt_lanes_event_t *sum = &in->done;
+
+    if (is_local) {
+        memcpy(in->note, event->note, event->note_bytes);
+        sum->note_bytes = event->note_bytes;
+        sum->arrived_us = event->arrived_us;
+    }
+    sum->elapsed_us = (event->elapsed_us > sum->elapsed_us) ? event->elapsed_us
+                                                            : sum->elapsed_us;
+    sum->bytes += event->bytes;
+    sum->n_descriptors += event->n_descriptors;
+    in->n_done++;
+    if ((in->n_done <= in->plane->config.n_others) || in->failed ||
+        in->closing) {
+        return;
+    }
+    sum->type = BT_LANES_IN_DONE;
+    sum->user = in->user;
+    sum->note = in->note;
+    say(in->plane, BT_PLANE_IN_DONE, sum);
+}
+
+static void take_in_failed(bt_plane_in_t *in, bt_status_t status)
+{
+    const bt_lanes_event_t event = {.status = status, .user = in->user};
+
+    if (!in->failed && !in->closing) {
+        in->failed = true;
+        say(in->plane, BT_PLANE_IN_FAILED, &event);
+    }
+}
+
+/* ---- sending ---- */
+
+bt_status_t bt_plane_connect(bt_plane_t *plane, bt_kv_split_t theirs,
+                             const bt_wire_rank_t *ranks, uint32_t n_ranks,
+                             void *user, bt_plane_peer_t **peer_p)
+{
+    bt_plane_peer_t *peer = bt_calloc(1, sizeof(*peer));
+    bt_strbuf_t *frame;
+    bt_status_t status;
+
+    if (peer == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    peer->plane = plane;
+    peer->user = user;
+    peer->id = ++plane->last_id;
+    status = bt_lanes_connect(plane->config.lanes, theirs, ranks, n_ranks, peer,
+                              &peer->local);
+    if (status != BT_OK) {
+        bt_free(peer);
+        return status;
+    }
+    bt_list_push_back(&plane->peers, &peer->link);
+    frame = new_frame(plane);
+    bt_strbuf_append(frame, &theirs, sizeof(theirs));
+    bt_plane_put_ranks(frame, ranks, n_ranks);
+    tell(plane, all_others(plane), BT_RANK_PEER, peer->id, frame);
+    *peer_p = peer;
+    return BT_OK;
+}
+
+void bt_plane_disconnect(bt_plane_peer_t *peer)
+{
+    if (peer == NULL) {
+        return;
+    }
+    tell(peer->plane, all_others(peer->plane), BT_RANK_PEER_GONE, peer->id,
+         NULL);
+    bt_lanes_disconnect(peer->local);
+    bt_list_remove(&peer->link);
+    bt_free(peer);
+}
+
+const char *bt_plane_path(const bt_plane_peer_t *peer)
+{
+    return bt_lanes_path(peer->local);
+}
+
+static void take_peer_lost(bt_plane_peer_t *peer)
+{
+    const bt_lanes_event_t event = {.user = peer->user};
+
+    if (!peer->is_lost) {
+        peer->is_lost = true;
+        say(peer->plane, BT_PLANE_PEER_LOST, &event);
+    }
+}
+
+static bool come_from_here(const bt_plane_t *plane,
+                           const bt_wire_window_t *windows, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (windows[i].from > plane->config.n_others) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bt_status_t bt_plane_out_begin(bt_plane_peer_t *peer, const bt_lanes_job_t *job,
+                               const bt_wire_window_t *windows,
+                               uint32_t n_windows, void *user,
+                               bt_plane_out_t **out_p)
+{
+    bt_plane_t *plane = peer->plane;
+    bt_plane_out_t *out;
+    bt_strbuf_t *frame;
+    bt_status_t status;
+
+    if (!come_from_here(plane, windows, n_windows)) {
+        return BT_ERR_MISMATCH;
+    }
+    out = bt_calloc(1, sizeof(*out));
+    if (out == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    out->plane = plane;
+    out->user = user;
+    out->id = ++plane->last_id;
+    status = bt_lanes_out_begin(peer->local, job, windows, n_windows, out,
+                                &out->local);
+    if (status != BT_OK) {
+        bt_free(out);
+        return status;
+    }
+    bt_list_push_back(&plane->outs, &out->link);
+    out->open = all_others(plane);
+    if (out->open != 0) {
+        frame = new_frame(plane);
+        bt_strbuf_append(frame, &peer->id, sizeof(peer->id));
+        bt_strbuf_append(frame, job, sizeof(*job));
+        bt_plane_put_windows(frame, windows, n_windows);
+        tell(plane, out->open, BT_RANK_OUT_BEGIN, out->id, frame);
+    }
+    *out_p = out;
+    return BT_OK;
+}
+
+bt_status_t bt_plane_out_post(bt_plane_out_t *out, const uint32_t *table,
+                              uint32_t first, uint32_t end, uint32_t from,
+                              uint32_t to)
+{
+    const uint32_t head[] = {first, end, from, to};
+    bt_plane_t *plane = out->plane;
+    const size_t n_groups = bt_lanes_n_groups(plane->config.lanes);
+    bt_strbuf_t *frame;
+
+    if (out->open != 0) {
+        frame = new_frame(plane);
+        bt_strbuf_append(frame, head, sizeof(head));
+        bt_strbuf_append(frame, table + first * n_groups,
+                         (end - first) * n_groups * sizeof(*table));
+        tell(plane, out->open, BT_RANK_OUT_POST, out->id, frame);
+    }
+    return (out->local == NULL)
+               ? BT_ERR_CANCELED
+               : bt_lanes_out_post(out->local, table, first, end, from, to);
+}
+
+bt_status_t bt_plane_out_finish(bt_plane_out_t *out, const void *note,
+                                size_t note_bytes)
+{
+    bt_plane_t *plane = out->plane;
+    bt_strbuf_t *frame;
+
+    if (out->open != 0) {
+        frame = new_frame(plane);
+        bt_strbuf_append(frame, note, note_bytes);
+        tell(plane, out->open, BT_RANK_OUT_FINISH, out->id, frame);
+    }
+    return (out->local == NULL)
+               ? BT_ERR_CANCELED
+               : bt_lanes_out_finish(out->local, note, note_bytes);
+}
+
+void bt_plane_out_cancel(bt_plane_out_t *out)
+{
+    tell(out->plane, out->open, BT_RANK_OUT_CANCEL, out->id, NULL);
+    if (out->local != NULL) {
+        bt_lanes_out_cancel(out->local);
+    }
+}
+
+/* What of it a rank has ended; with the first that fails all are of no use. */
+static void take_out_done(bt_plane_out_t *out, uint32_t rank,
+                          bt_status_t status, uint64_t bytes)
+{
+    bt_plane_t *plane = out->plane;
+    bt_lanes_event_t event;
+
+    if (rank == 0) {
+        out->local = NULL;
+    } else {
+        out->open &= ~(1ull << rank);
+    }
+    out->bytes += bytes;
+    if ((status != BT_OK) && (out->status == BT_OK)) {
+        out->status = status;
+        bt_plane_out_cancel(out);
+    }
+    if ((out->local != NULL) || (out->open != 0)) {
+        return;
+    }
+    event = (bt_lanes_event_t){
+        .status = out->status, .user = out->user, .bytes = out->bytes};
+    bt_list_remove(&out->link);
+    bt_free(out);
+    say(plane, BT_PLANE_OUT_DONE, &event);
+}
+
+/* ---- what happens ---- */
+
+void bt_plane_take_kvt(bt_plane_t *plane, const bt_kvt_event_t *event)
+{
+    bt_lanes_event_t lanes;
+    bt_plane_in_t *in;
+
+    if (!bt_lanes_take(plane->config.lanes, event, &lanes)) {
+        return;
+    }
+    switch (lanes.type) {
+    case BT_LANES_IN_DONE:
+        take_in_done(lanes.user, &lanes, true);
+        break;
+    case BT_LANES_IN_FAILED:
+        take_in_failed(lanes.user, lanes.status);
+        break;
+    case BT_LANES_IN_CLOSED:
+        in = lanes.user;
+        in->local = NULL;
+        check_closed(in);
+        break;
+    case BT_LANES_OUT_DONE:
+        take_out_done(lanes.user, 0, lanes.status, lanes.bytes);
+        break;
+    case BT_LANES_PEER_LOST:
+        take_peer_lost(lanes.user);
+        break;
+    case BT_LANES_STUCK:
+        say(plane, BT_PLANE_STUCK, &lanes);
+        break;
+    }
+}
+
+static bt_plane_in_t *find_in(bt_plane_t *plane, uint64_t lease)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &plane->ins)
+    {
+        bt_plane_in_t *in = BT_CONTAINER_OF(pos, bt_plane_in_t, link);
+
+        if (in->lease == lease) {
+            return in;
+        }
+    }
+    return NULL;
+}
+
+static bt_plane_out_t *find_out(bt_plane_t *plane, uint64_t id)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &plane->outs)
+    {
+        bt_plane_out_t *out = BT_CONTAINER_OF(pos, bt_plane_out_t, link);
+
+        if (out->id == id) {
+            return out;
+        }
+    }
+    return NULL;
+}
+
+static bt_plane_peer_t *find_peer(bt_plane_t *plane, uint64_t id)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &plane->peers)
+    {
+        bt_plane_peer_t *peer = BT_CONTAINER_OF(pos, bt_plane_peer_t, link);
+
+        if (peer->id == id) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+/* What it is about may have gone meanwhile. */
+static void take_event(bt_plane_t *plane, uint32_t rank, uint64_t id,
+                       const bt_lanes_event_t *event)
+{
+    bt_plane_in_t *in = find_in(plane, id);
+    bt_plane_out_t *out = find_out(plane, id);
+    bt_plane_peer_t *peer = find_peer(plane, id);
+
+    switch (event->type) {
+    case BT_LANES_IN_DONE:
+        if (in != NULL) {
+            take_in_done(in, event, false);
+        }
+        break;
+    case BT_LANES_IN_FAILED:
+        if (in != NULL) {
+            take_in_failed(in, event->status);
+        }
+        break;
+    case BT_LANES_IN_CLOSED:
+        if (in != NULL) {
+            in->open &= ~(1ull << rank);
+            check_closed(in);
+        }
+        break;
+    case BT_LANES_OUT_DONE:
+        if (out != NULL) {
+            take_out_done(out, rank, event->status, event->bytes);
+        }
+        break;
+    case BT_LANES_PEER_LOST:
+        if (peer != NULL) {
+            take_peer_lost(peer);
+        }
+        break;
+    case BT_LANES_STUCK:
+        say(plane, BT_PLANE_STUCK, event);
+        break;
+    }
+}
+
+static void take_export(bt_plane_t *plane, uint32_t rank,
+                        bt_rank_reader_t *reader)
+{
+    bt_wire_rank_t ranks[BT_WIRE_MAX_RANKS];
+
+    if ((plane->exports[rank] != NULL) ||
+        (bt_plane_read_ranks(reader, ranks) != 1) ||
+        (bt_wire_ranks_copy(ranks, 1, &plane->exports[rank]) != BT_OK)) {
+        BT_LOG_WARN("rank %u says wrongly where its pool is", rank);
+    }
+}
+
+static void take_frame(bt_plane_t *plane, uint32_t rank,
+                       const bt_rank_frame_t *frame)
+{
+    bt_rank_reader_t reader = bt_rank_reader(frame);
+    bt_lanes_event_t event = {0};
+    bt_plane_in_t *in;
+
+    switch (frame->kind) {
+    case BT_RANK_EXPORT:
+        take_export(plane, rank, &reader);
+        break;
+    case BT_RANK_OPENED:
+        in = find_in(plane, frame->id);
+        if (in != NULL) {
+            take_opened(in, rank, &reader);
+        }
+        break;
+    case BT_RANK_EVENT:
+        bt_rank_read(&reader, &event, sizeof(event));
+        event.note = NULL;
+        event.note_bytes = 0;
+        take_event(plane, rank, frame->id, &event);
+        break;
+    default:
+        BT_LOG_WARN("rank %u says what rank 0 does not know", rank);
+        break;
+    }
+}
+
+bool bt_plane_take_ranks(bt_plane_t *plane)
+{
+    const uint64_t now_ms = (plane->config.n_others > 0) ? bt_now_ms() : 0;
+
+    for (uint32_t i = 0; i < plane->config.n_others; i++) {
+        bt_rank_frame_t frame;
+
+        while (bt_rank_link_next(&plane->config.links[i], &frame)) {
+            take_frame(plane, i + 1, &frame);
+        }
+        bt_rank_link_beat(&plane->config.links[i], now_ms,
+                          plane->config.heartbeat_ms, plane->config.dead_ms);
+        if (plane->config.links[i].is_lost) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bt_status_t bt_plane_await_export(bt_plane_t *plane, uint32_t rank,
+                                  bt_wire_rank_t *rank_p)
+{
+    struct pollfd fd = {.fd = plane->config.links[rank - 1].fd,
+                        .events = POLLIN};
+
+    while (plane->exports[rank] == NULL) {
+        if (!bt_plane_take_ranks(plane)) {
+            return BT_ERR_PEER_LOST;
+        }
+        if (plane->exports[rank] == NULL) {
+            (void)poll(&fd, 1, -1);
+        }
+    }
+    *rank_p = *plane->exports[rank];
+    return BT_OK;
+}
+
+uint32_t bt_plane_n_links(const bt_plane_t *plane)
+{
+    return plane->config.n_others;
+}
+
+int bt_plane_link_fd(const bt_plane_t *plane, uint32_t i)
+{
+    return plane->config.links[i].fd;
+}
+
+void bt_plane_admit(bt_plane_t *plane, const bt_wire_rank_t *ranks,
+                    uint32_t n_ranks)
+{
+    bt_strbuf_t *frame = new_frame(plane);
+
+    bt_plane_put_ranks(frame, ranks, n_ranks);
+    tell(plane, all_others(plane), BT_RANK_ADMIT, 0, frame);
+}
+
+/* ---- life ---- */
+
+bt_status_t bt_plane_open(const bt_plane_config_t *config, bt_plane_t **plane_p)
+{
+    bt_plane_t *plane = bt_calloc(1, sizeof(*plane));
+
+    if (plane == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    plane->config = *config;
+    bt_list_init(&plane->ins);
+    bt_list_init(&plane->outs);
+    bt_list_init(&plane->peers);
+    bt_strbuf_init(&plane->frame, BT_RANK_LINK_MAX_BYTES);
+    plane->windows = bt_calloc(BT_WIRE_MAX_RANKS, sizeof(*plane->windows));
+    if (plane->windows == NULL) {
+        bt_free(plane);
+        return BT_ERR_NO_MEMORY;
+    }
+    *plane_p = plane;
+    return BT_OK;
+}
+
+void bt_plane_close(bt_plane_t *plane)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    if (plane == NULL) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &plane->ins)
+    {
+        free_in(BT_CONTAINER_OF(pos, bt_plane_in_t, link));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &plane->outs)
+    {
+        bt_list_remove(pos);
+        bt_free(BT_CONTAINER_OF(pos, bt_plane_out_t, link));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &plane->peers)
+    {
+        bt_plane_disconnect(BT_CONTAINER_OF(pos, bt_plane_peer_t, link));
+    }
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        bt_free(plane->exports[r]);
+    }
+    bt_strbuf_fini(&plane->frame);
+    bt_free(plane->windows);
+    bt_free(plane);
+}
