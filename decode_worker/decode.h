@@ -30,8 +30,7 @@ typedef struct bt_decode {
     uint32_t quarantined_blocks;
     uint64_t lease_id; /**< last one given */
     uint32_t n_leases; /**< windows, open or closing */
-    /** From a prefill worker to us: of one rank, as BT_HELLO_RANKS is not said.
-     */
+    /** From a prefill worker to us: of one rank, without BT_HELLO_RANKS. */
     const bt_kv_route_t *route;
     bt_kvt_extent_t *extents; /**< scratch: of all blocks of the pool */
     uint8_t *desc;            /**< scratch for a window descriptor */
