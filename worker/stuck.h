@@ -17,9 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BT_STUCK_LOOKS                                    \
-    8 /**< without a new mark, at least, before the limit \
-       */
+/** Without a new mark, at least, before the limit. */
+#define BT_STUCK_LOOKS 8
 
 typedef struct bt_stuck {
     bool busy;          /**< at the last look */

@@ -154,8 +154,8 @@ struct bt_worker_ops {
     void (*on_grant)(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant);
     /** Others that generate need the blocks of one that does, too: take it from
-     *  the engine; it comes back by bt_pause_park(). NULL: the role has none.
-     */
+     *  the engine; it comes back by bt_pause_park(). NULL: not of this
+     *  role. */
     void (*pause)(bt_worker_t *w, bt_job_t *job);
     /** What one router sees of the other workers; another router may see it
      *  otherwise. May be NULL. */

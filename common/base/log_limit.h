@@ -22,9 +22,8 @@
 
 #define BT_LOG_LIMIT_LINES 20u
 #define BT_LOG_LIMIT_MS    1000u
-#define BT_LOG_LIMIT_KINDS                             \
-    512u /**< a power of two; there are some 300 calls \
-          */
+/** A power of two; there are some 300 calls. */
+#define BT_LOG_LIMIT_KINDS 512u
 
 typedef struct bt_log_kind {
     const char *format; /**< NULL: free */

@@ -16,10 +16,8 @@
 #include "inference/engine/engine.h"
 #include "inference/model/sampler.h"
 
-#define BT_ENGINE_N_REPORTS                                                 \
-    16                        /**< how far the compute thread may run ahead \
-                               */
-#define BT_ENGINE_SEQ_ITEMS 3 /**< of one in a report: CHUNK, TOKEN, LEFT */
+#define BT_ENGINE_N_REPORTS 16 /**< the compute thread's lead at most */
+#define BT_ENGINE_SEQ_ITEMS 3  /**< of one in a report: CHUNK, TOKEN, LEFT */
 
 /** What one forward call computes, and its arrays. */
 typedef struct bt_pass {

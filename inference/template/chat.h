@@ -27,8 +27,8 @@ typedef struct bt_chat_message {
                               family decides, or BT_ERR_UNSUPPORTED) */
     const char *content; /**< UTF-8 */
     /** For models' own templates; NULL: it has none. Of the assistant, the list
-     *  of calls of tools as JSON; of a tool, which call it answers; who speaks.
-     */
+     *  of calls of tools as JSON; of a tool, which call it answers; who
+     *  speaks. */
     const char *calls_json, *call_id, *name;
 } bt_chat_message_t;
 

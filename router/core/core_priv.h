@@ -139,8 +139,7 @@ struct bt_gen {
     bt_gen_origin_t origin;
     bt_finish_t finish; /**< once ENDED */
     int http_status;
-    /** Why the last attempt was given up; once failed, what the client heard.
-     */
+    /** Why the last attempt was given up; once failed, what clients heard. */
     char trouble[480];
 
     uint64_t arrived_us, waiting_since_us, deadline_us;

@@ -101,8 +101,8 @@ typedef struct bt_grpc_handlers {
     void (*on_refused)(void *ctx, const char *given, bt_grpc_code_t code,
                        char id[BT_GCALL_MEMO_BYTES]);
     const char *id_field; /**< with on_refused */
-    /** May be NULL. A call had its last word. @param path  NULL: of no method
-     */
+    /** May be NULL. A call had its last word.
+     *  @param path  NULL: of no method */
     void (*on_end)(void *ctx, bt_gcall_t *call, const char *path,
                    bt_grpc_code_t code);
     /** As of bt_net_handlers_t. */

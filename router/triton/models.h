@@ -57,8 +57,7 @@ typedef enum bt_model_field {
     BT_FIELD_GENERATION_LOGITS,
     BT_FIELD_ONE,     /**< only 1 is there: beam_width */
     BT_FIELD_NEUTRAL, /**< of no meaning without beams; any value */
-    BT_FIELD_NOT_YET, /**< only what changes nothing: 0, false, "", no elements
-                       */
+    BT_FIELD_NOT_YET, /**< what changes nothing: 0, false, "", no elements */
     BT_FIELD_TOKENS,  /**< of postprocessing */
     BT_N_FIELDS,
 } bt_model_field_t;

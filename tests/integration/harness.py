@@ -152,13 +152,20 @@ class Process:
 
 
 given_ports = set()
+port_range = range(20000, 32000)
+
+
+def use_ports_of(slot, slots):
+    """Of the tests that run at a time each has ports of its own."""
+    global port_range  # pylint: disable=global-statement
+    port_range = range(20000 + slot, 32000, slots)
 
 
 def free_port():
     """A port for a program that is started later: below those that the kernel gives to connections meanwhile, and none
     twice."""
     while True:
-        port = random.SystemRandom().randrange(20000, 32000)
+        port = random.SystemRandom().choice(port_range)
         if port in given_ports:
             continue
         try:

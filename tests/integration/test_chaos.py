@@ -22,6 +22,7 @@ from attackers import Attacker, LogReader, NAMES
 from harness import Cluster, Skip, Stream, open_fds, slow_model, small_model, wait_until
 from hosts import Network
 
+ALONE = True  # its requests must end in time
 PAUSES = ["--scheduler-policy", "max_utilization", "--kv-tokens", "512"]
 CYCLE = 40.0  # seconds, with every kind of fault
 SIEGE = 15.0  # seconds of each attacker

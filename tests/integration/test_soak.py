@@ -13,6 +13,7 @@ import time
 
 from harness import Cluster, Skip, Stream, open_fds, tiny_model, wait_until
 
+ALONE = True  # so that only its own load is on the machine
 N_CLIENTS = 12
 ROUNDS = 45  # a third each: to get warm, to compare with, to be compared
 LEAST_ROUND = 1.0  # seconds of load

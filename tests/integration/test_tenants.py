@@ -71,7 +71,7 @@ class Reader:
     """A stream that is read line by line, of a tenant."""
 
     def __init__(self, c, headers, **more):
-        self.connection = http.client.HTTPConnection(*c.http, timeout=120)
+        self.connection = http.client.HTTPConnection(*c.http, timeout=300)
         body = dict(prompt="a", max_tokens=8, stream=True, temperature=0.9, seed=3, ignore_eos=True, return_token_ids=True)
         body.update(more)
         self.connection.request("POST", "/v1/completions", json.dumps(body), headers)
@@ -106,7 +106,7 @@ def test_a_key_opens_everything_but_orders():
         assert (status, error["error"]["code"], error["error"]["type"]) == (401, "invalid_api_key", "invalid_request_error")
         assert "Authorization: Bearer KEY" in error["error"]["message"], error
         # Before its body is read: nobody reads 8 MiB of a stranger's.
-        with contextlib.closing(http.client.HTTPConnection(*c.http, timeout=60)) as connection:
+        with contextlib.closing(http.client.HTTPConnection(*c.http, timeout=300)) as connection:
             connection.putrequest("POST", "/v1/completions")
             connection.putheader("Content-Length", str(8 << 20))
             connection.endheaders()
@@ -132,13 +132,13 @@ def test_wrong_keys_harm_nobody():
     with served(acme="") as (c, keys):
         good = keys.keys["acme"]
         for key in (good + "x", good[:-1], good.upper(), "", " ", "x" * 60000, good + "\u00e9", "\t" + good * 3, "Bearer " + good):
-            with contextlib.closing(http.client.HTTPConnection(*c.http, timeout=60)) as connection:
+            with contextlib.closing(http.client.HTTPConnection(*c.http, timeout=300)) as connection:
                 connection.putrequest("POST", "/v1/completions")
                 connection.putheader("Authorization", ("Bearer " + key).encode("utf-8"))
                 connection.putheader("Content-Length", "2")
                 connection.endheaders(b"{}")
                 assert connection.getresponse().status == 401, key[:80]
-        with contextlib.closing(http.client.HTTPConnection(*c.http, timeout=60)) as connection:
+        with contextlib.closing(http.client.HTTPConnection(*c.http, timeout=300)) as connection:
             connection.connect()  # a zero byte is no header's
             connection.sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + good.encode()
                                     + b"\0\r\nContent-Length: 2\r\n\r\n{}")

@@ -639,7 +639,7 @@ class LaunchTest(LauncherTest):
                       "it?\n", launched.stderr())
         launched = self.launch("--model", "owner/name")
         self.assertEqual(launched.wait(), 78)
-        self.assertIn("fetched first: ./baton pull owner/name; ",
+        self.assertIn("fetched first: ./baton pull owner/name\n",
                       launched.stderr())
         launched = self.launch("--model", "")
         self.assertEqual(launched.wait(), 2)
