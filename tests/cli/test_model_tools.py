@@ -22,7 +22,7 @@ def program(name):
     return os.path.join(BUILD, name)
 
 
-class TestTools(unittest.TestCase):
+class TestModelTools(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="baton-tools-")
         self.addCleanup(self.folder.cleanup)
