@@ -49,6 +49,18 @@ CONFIGS = {
     "phi3": dict(LLAMA, model_type="phi3", original_max_position_embeddings=4, rope_scaling=dict(
         type="longrope", long_factor=[2.0], short_factor=[1.0])),
     "falcon": dict(LLAMA, model_type="falcon", layer_norm_epsilon=1e-5, multi_query=True),
+    "rw": dict(LLAMA, model_type="falcon", layer_norm_epsilon=1e-5, multi_query=False, alibi=True, parallel_attn=False),
+    "bloom": dict(LLAMA, model_type="bloom", n_head=2, seq_length=8, apply_residual_connection_post_layernorm=False),
+    "mpt": dict(LLAMA, model_type="mpt", d_model=4, n_heads=2, n_layers=1, max_seq_len=8,
+                attn_config=dict(alibi=True, alibi_bias_max=8, clip_qkv=6, qk_ln=False)),
+    "baichuan": dict(LLAMA, model_type="baichuan", model_max_length=8),
+    "images": dict(model_type="mistral3", text_config=dict(LLAMA, model_type="ministral3", rope_parameters=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=2, mscale=1.0, mscale_all_dim=1.0,
+        llama_4_scaling_beta=0.1, truncate=True))),
+    "defaults": dict(model_type="gemma3", text_config=dict(model_type="gemma3_text", hidden_size=4,
+                                                           query_pre_attn_scalar=4, num_hidden_layers=1)),
+    "late_windows": dict(LLAMA, model_type="qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=0),
+    "dynamic": dict(LLAMA, rope_scaling=dict(type="dynamic", factor=2.0)),
     "gptq": dict(LLAMA, quantization_config=dict(quant_method="gptq", bits=4, group_size=2)),
     "fp8": dict(LLAMA, quantization_config=dict(quant_method="fp8", weight_block_size=[2, 2])),
     "compressed": dict(LLAMA, quantization_config=dict(

@@ -22,7 +22,7 @@ from make_tiny_golden import bf16
 KEEP, CLOSE, TILE = 64, 1e-4, 32
 TRAINED = "rope.scaling.original_context_length=u:4096"
 CASES = {
-    "llama": ["--rope-factors", "--kv-heads", "2"],
+    "llama": ["--rope-factors"],
     "mistral": ["--window", "4096"],
     "yarn": ["--key", "rope.scaling.type=s:yarn", "--key", "rope.scaling.factor=f:32", "--key", TRAINED],
     "phi3": ["--architecture", "phi3", "--long-factors", "--key", "rope.scaling.type=s:longrope", "--key", TRAINED,
@@ -33,7 +33,8 @@ CASES = {
     "gemma3": ["--architecture", "gemma3", "--tied", "--window", "1024", "--key", "attention.sliding_window_pattern=p:0",
                "--key", "rope.freq_base_swa=f:10000", "--key", "rope.scaling.type=s:linear",
                "--key", "rope.scaling.factor=f:8"],
-    "bloom": ["--architecture", "bloom", "--heads", "6", "--kv-heads", "6", "--dim", "48", "--ffn", "96", "--tied"],
+    "bloom": ["--architecture", "bloom", "--heads", "3", "--kv-heads", "3", "--dim", "48", "--ffn", "192",
+              "--tied"],
 }
 
 
@@ -84,8 +85,8 @@ def main():
     for name in args.cases or CASES:
         with tempfile.TemporaryDirectory() as d:
             path = str(Path(d) / "tiny.gguf")
-            subprocess.run([tools / "baton-tiny-model", path, "--layers", "1", "--dim", "32", "--ffn", "64", "--kv-heads",
-                            "1", "--context", str(args.tokens), *CASES[name]], check=True)
+            subprocess.run([tools / "baton-tiny-model", path, "--layers", "1", "--dim", "32", "--ffn", "64", "--heads",
+                            "2", "--kv-heads", "1", "--context", str(args.tokens), *CASES[name]], check=True)
             run = subprocess.run([tools / "baton-model-logits", path, str(args.tokens), str(KEEP)], check=True,
                                  input=" ".join(map(str, tokens)).encode(), capture_output=True)
             got = np.frombuffer(run.stdout, np.float32).reshape(KEEP, -1)
