@@ -95,7 +95,7 @@ static bt_status_t read_charsmap(bt_hf_t *hf, bt_hf_vocab_t *v,
                           FILE_NAME ": precompiled_charsmap is not base64");
     }
     v->charsmap_bytes = n;
-    return put(hf, v, "charsmap");
+    return put(hf, v, "charsmap_clusters");
 }
 
 /* ---- the others ---- */

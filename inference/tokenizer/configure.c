@@ -201,6 +201,7 @@ static const struct {
     {"strip_right", BT_NORMAL_STRIP_RIGHT, BT_NORMAL_NONE, 0},
     {"one_space", BT_NORMAL_ONE_SPACE, BT_NORMAL_NONE, 0},
     {"charsmap", BT_NORMAL_CHARSMAP, BT_NORMAL_NONE, 0},
+    {"charsmap_clusters", BT_NORMAL_CHARSMAP_CLUSTERS, BT_NORMAL_NONE, 0},
     {"prepend", BT_NORMAL_PREPEND, BT_NORMAL_NONE, 1},
     {"replace", BT_NORMAL_REPLACE, BT_NORMAL_NONE, 2},
     {"replace_pattern", BT_NORMAL_REPLACE_PATTERN, BT_NORMAL_NONE, 2},
@@ -235,7 +236,8 @@ static bt_status_t read_normalizer(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     }
     if ((status == BT_OK) &&
         (((normalizers[k].n_texts == 2) && (texts[1][0] == '\0')) ||
-         ((normalizers[k].kind == BT_NORMAL_CHARSMAP) &&
+         (((normalizers[k].kind == BT_NORMAL_CHARSMAP) ||
+           (normalizers[k].kind == BT_NORMAL_CHARSMAP_CLUSTERS)) &&
           (tok->normal.units == NULL)))) {
         snprintf(why, why_bytes, "normalizer \"%s\" (%s) has nothing to find",
                  texts[0], KEY_NORMALIZERS);

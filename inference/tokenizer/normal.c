@@ -7,8 +7,10 @@
 #include "common/base/assert.h"
 #include "common/base/utf8.h"
 #include "inference/tokenizer/unicode.h"
+#include "inference/tokenizer/unicode_clusters.h"
 
 #define FIRST_CAP     256u
+#define SMALL_CLUSTER 6u   /* bytes that are too many */
 #define MAX_KEY_BYTES 256u /* of the charsmap; no published one comes near */
 
 bt_status_t bt_normal_add(bt_normal_t *normal, bt_normal_kind_t kind,
@@ -197,16 +199,18 @@ static size_t children_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* The longest key that the text begins with, and what stands for it.
+/* The longest key that the text begins with, or the shortest, and what stands
+ * for it.
  * @return its bytes, 0: none */
-static size_t longest_key(const bt_normal_t *normal, const uint8_t *text,
-                          size_t bytes, const char **value_p)
+static size_t find_key(const bt_normal_t *normal, const uint8_t *text,
+                       size_t bytes, bool shortest, const char **value_p)
 {
     size_t at = children_of(normal->units[0]);
     size_t found = 0;
 
     bytes = (bytes < MAX_KEY_BYTES) ? bytes : MAX_KEY_BYTES;
-    for (size_t i = 0; (i < bytes) && (text[i] != 0); i++) {
+    for (size_t i = 0;
+         (i < bytes) && (text[i] != 0) && !(shortest && (found > 0)); i++) {
         uint32_t unit;
 
         at ^= text[i];
@@ -238,7 +242,7 @@ static bt_status_t map_chars(const bt_normal_t *normal, const uint8_t *text,
 
     for (size_t at = 0; (status == BT_OK) && (at < bytes);) {
         const char *value = NULL;
-        size_t n = longest_key(normal, text + at, bytes - at, &value);
+        size_t n = find_key(normal, text + at, bytes - at, false, &value);
 
         if (n > 0) {
             out->from = at;
@@ -248,6 +252,82 @@ static bt_status_t map_chars(const bt_normal_t *normal, const uint8_t *text,
             uint32_t cp;
 
             n = bt_utf8_decode(text + at, &cp);
+            status = bt_normal_copy(out, text, at, at + n);
+        }
+        at += n;
+    }
+    return status;
+}
+
+static bt_unicode_cluster_t cluster_kind(uint32_t cp)
+{
+    uint32_t low = 0;
+    uint32_t n = bt_unicode_n_cluster_runs;
+
+    while (n > 1) {
+        const uint32_t half = n / 2;
+
+        if (bt_unicode_cluster_runs[low + half] >> 2 <= cp) {
+            low += half;
+            n -= half;
+        } else {
+            n = half;
+        }
+    }
+    return (bt_unicode_cluster_t)(bt_unicode_cluster_runs[low] & 3);
+}
+
+/* Bytes of the cluster that the text begins with. */
+static size_t cluster_bytes(const uint8_t *text, size_t bytes)
+{
+    uint32_t cp;
+    size_t n = bt_utf8_decode(text, &cp);
+    bt_unicode_cluster_t kind = cluster_kind(cp);
+
+    if ((cp == '\r') && (n < bytes) && (text[n] == '\n')) {
+        return n + 1;
+    }
+    while ((kind != BT_UNICODE_CONTROL) && (n < bytes)) {
+        const unsigned len = bt_utf8_decode(text + n, &cp);
+        const bt_unicode_cluster_t next = cluster_kind(cp);
+
+        if ((next == BT_UNICODE_CONTROL) ||
+            ((next != BT_UNICODE_JOINS) && (kind != BT_UNICODE_PREPEND))) {
+            break;
+        }
+        n += len;
+        kind = next;
+    }
+    return n;
+}
+
+static bt_status_t map_clusters(const bt_normal_t *normal, const uint8_t *text,
+                                size_t bytes, struct bt_normal_text *out)
+{
+    bt_status_t status = BT_OK;
+    size_t as_chars = 0; /* up to here each character by itself */
+
+    for (size_t at = 0; (status == BT_OK) && (at < bytes);) {
+        const char *value = NULL;
+        uint32_t cp;
+        size_t n = bt_utf8_decode(text + at, &cp);
+
+        if (at >= as_chars) {
+            const size_t all = cluster_bytes(text + at, bytes - at);
+
+            if ((all < SMALL_CLUSTER) &&
+                (find_key(normal, text + at, all, true, &value) > 0)) {
+                n = all;
+            } else {
+                as_chars = at + all;
+            }
+        }
+        if ((value != NULL) ||
+            (find_key(normal, text + at, n, true, &value) > 0)) {
+            out->from = at;
+            out->to = at + n;
+            status = bt_normal_put(out, value, strlen(value));
+        } else {
             status = bt_normal_copy(out, text, at, at + n);
         }
         at += n;
@@ -424,6 +504,9 @@ static bt_status_t run_step(const bt_normal_t *normal,
         break;
     case BT_NORMAL_CHARSMAP:
         status = map_chars(normal, *text_p, *n_p, out);
+        break;
+    case BT_NORMAL_CHARSMAP_CLUSTERS:
+        status = map_clusters(normal, *text_p, *n_p, out);
         break;
     case BT_NORMAL_ONE_SPACE:
         status = one_space(*text_p, *n_p, out);

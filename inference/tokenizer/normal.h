@@ -33,7 +33,11 @@ typedef enum bt_normal_form {
 
 typedef enum bt_normal_kind {
     BT_NORMAL_FORM,
-    BT_NORMAL_CHARSMAP,
+    BT_NORMAL_CHARSMAP, /**< the longest key each time, as SentencePiece */
+    /** The library's way: a cluster of less than 6 bytes that begins with a key
+     *  becomes what stands for the shortest one, all of it; of others each
+     *  character by itself. */
+    BT_NORMAL_CHARSMAP_CLUSTERS,
     BT_NORMAL_ONE_SPACE, /**< no space at the ends, no two in a row */
     BT_NORMAL_STRIP_LEFT,
     BT_NORMAL_STRIP_RIGHT,
@@ -95,7 +99,7 @@ BT_MUST_CHECK bt_status_t bt_normal_add_pattern(bt_normal_t *normal,
                                                 const char *to, char *why,
                                                 size_t why_bytes);
 
-/** The table that BT_NORMAL_CHARSMAP uses.
+/** The table that BT_NORMAL_CHARSMAP and its like use.
  *  @param [in] blob  its bytes as in the file
  *  @retval BT_ERR_BAD_FILE, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_normal_set_charsmap(bt_normal_t *normal,

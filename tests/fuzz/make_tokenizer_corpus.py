@@ -124,6 +124,13 @@ def library_unigram():
                 baton__tokenizer__splits=(STR, ["!removed", "pattern", "\\p{library_word}+|[^\\p{library_word}\\s]+"]))
 
 
+def clusters():
+    return gguf(model=(STR, "gpt2"), tokens=(STR, ["<unk>", "a", "b", " "]), token_type=(I32, [2, 1, 1, 1]),
+                merges=(STR, []), unknown_token_id=(U32, 0), baton__tokenizer__plain_text=(BOOL, 1),
+                precompiled_charsmap=(I32, charsmap()),
+                baton__tokenizer__normalizers=(STR, ["charsmap_clusters", "strip_right"]))
+
+
 def ruled(text):
     return bpe("gpt-2") if text is None else gguf(
         model=(STR, "gpt2"), tokens=(STR, [chr(c) for c in range(33, 127)] + ["\u0120", "ab"]),
@@ -148,6 +155,7 @@ SEEDS = {
     "as_library": ("a [L] [R] [W]a \u00c9e\u0301 <s>\t\n <S>ab\u2581", as_library()),
     "bytes_with_prefix": ("1 ab[n]  <M>!a2", bytes_with_prefix()),
     "library_unigram": ("<0x41>ab \u00e9\U0001F600[ud] \u2581", library_unigram()),
+    "clusters": ("A\u0301b\r\nA\u0301\u0301\u0301 \u0600A\u200b\u0301", clusters()),
     "tekken": ("aB Ab1 \n/x", bpe("tekken")),
     "deepseek": ("ab  \n 1\u4e2da", bpe("deepseek-llm")),
     "no_vocabulary": ("{{ '<|im_start|>' }}<|im_end|>", b""),

@@ -147,10 +147,13 @@ UNIGRAM = [
 ]
 
 
-def all_of(bases):
+def all_of(bases, charsmap):
     """@param bases  "model" of tokenizer.json by name: bytes, plain, unigram
+    @param charsmap  a table of replacements, as bytes
     @yield name, name of the vocabulary, settings of the model, the other members of tokenizer.json"""
-    for base, list_of_them in (("bytes", BYTES), ("plain", PLAIN), ("unigram", UNIGRAM)):
+    replacing = ("t5_replaced", CHOSEN, N.Sequence([N.Precompiled(charsmap), N.Replace(Regex(" {2,}"), " ")]),
+                 steps(P.WhitespaceSplit(), meta("always", True)), ENDS, D.Metaspace("\u2581", "always"))
+    for base, list_of_them in (("bytes", BYTES), ("plain", PLAIN), ("unigram", UNIGRAM + [replacing])):
         for name, settings, normalizer, pre_tokenizer, added, *decoder in list_of_them:
             flags = dict({"type": bases[base]["type"]}, **settings)
             vocabulary = {k: bases[base][k] for k in ("vocab", "merges") if k in bases[base]}

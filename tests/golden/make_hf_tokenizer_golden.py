@@ -27,6 +27,7 @@ import tempfile
 from pathlib import Path
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import hf_tokenizer_families as families
@@ -72,6 +73,13 @@ def replacing_model(lines):
                                    remove_extra_whitespaces=True, num_threads=1)
 
 
+def charsmap_of(model):
+    """The table of replacements in a SentencePiece model."""
+    parsed = sentencepiece_model_pb2.ModelProto()
+    parsed.ParseFromString(model)
+    return parsed.normalizer_spec.precompiled_charsmap
+
+
 def as_tokenizers(sp):
     """The same vocabulary with merges, as transformers converts it: by score, all ways to make each piece."""
     vocab = {sp.id_to_piece(i): i for i in range(sp.vocab_size())}
@@ -98,7 +106,8 @@ PIECES = families.TOKENS + [
     "<unk", "Hello", "HELLO", "hell", "\ufb01ne", "fine", "  ", "\n", "\n\n", "\t", " ", "   ", "\u2581", "\u2581\u2581", "a",
     "the", "The", "\u00e9", "e\u0301", "\u4e2d\u6587", "\U0001d49c", "\u216b", "\u00bd", "\uff11", "1", "12", "1234", "1234567",
     "'s", "'LL", "Word", "Words", "\u200b", "\ufeff", "\u00a0", "\u0085", "\U0001f642", "\u1100\u1161\u11a8", "\u00df",
-    "\u0130", "\u017f", "\u212a", "!", "?!", "...", "_", "", "$+", "\u00b2", "\ud7a3", "\u0e01", "\u0964", "x, y", "-->"]
+    "\u0130", "\u017f", "\u212a", "!", "?!", "...", "_", "", "$+", "\u00b2", "\ud7a3", "\u0e01", "\u0964", "x, y", "-->", "\ufb01\u0301", "e\u0301\u0323\u0323",
+    "\u200b\u0301", "\u0600a", "\uff21\u20dd", "\r\n"]
 
 
 def hostile_texts(rng):
@@ -162,7 +171,7 @@ def is_known(tok, ids):
     return all(i not in added or tok.id_to_token(i) == added[i].content for i in ids)
 
 
-def write_families(lines, out):
+def write_families(lines, charsmap, out):
     rng = random.Random(7)
     texts = hostile_texts(rng)
     bases = {"bytes": json.loads(byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), lines).to_str())["model"],
@@ -173,7 +182,7 @@ def write_families(lines, out):
     vocabularies = {name: {k: m[k] for k in ("vocab", "merges") if k in m} for name, m in bases.items()}
     (out / "hf_tok_models.txt").write_text("".join(f"{name}\n{inner(m)}\n" for name, m in vocabularies.items()))
     with open(out / "hf_tok_families.txt", "w", encoding="utf-8") as file:
-        for name, base, flags, parts in families.all_of(bases):
+        for name, base, flags, parts in families.all_of(bases, charsmap):
             tok = Tokenizer.from_str(json.dumps(dict(parts, model=dict(flags, **vocabularies[base]))))
             hashes = [fnv1a(struct.pack("<%dI" % len(e.ids), *e.ids))
                       for e in tok.encode_batch(texts, add_special_tokens=False)]
@@ -211,7 +220,7 @@ def main():
     sp = sentencepiece.SentencePieceProcessor(model_proto=model)
     (out / "hf_tok_unigram.ids").write_text("".join(
         f"{json.dumps(t)}\t{' '.join(map(str, sp.encode(t)))}\n" for t in TEXTS + SPACED if "<" not in t and "\0" not in t))
-    write_families(lines, out)
+    write_families(lines, charsmap_of(model), out)
 
 
 if __name__ == "__main__":

@@ -193,7 +193,7 @@ static void every_pipeline_gives_the_librarys_ids_and_texts(void **state)
         bt_free(json);
         n_families++;
     }
-    assert_int_equal(n_families, 43);
+    assert_int_equal(n_families, 44);
     assert_true(n_decoded > 40 * n_families);
     bt_free(texts.text);
     bt_free(models.text);
