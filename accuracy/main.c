@@ -6,27 +6,24 @@
  * Both models read the text in windows that begin anew, and foretell each token
  * but a window's first. The text becomes tokens by A's tokenizer. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "accuracy/progress.h"
 #include "accuracy/score.h"
-#include "accuracy/subject.h"
 #include "common/base/alloc.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
-#include "common/base/read_whole.h"
-#include "inference/tokenizer/tokenizer.h"
+#include "inference/modelfile/modelfile.h"
+#include "inference/reader/reader.h"
 
 #define WHY_BYTES      512u
-#define MAX_TEXT       ((size_t)64 << 20)
-#define MAX_TOKENS     ((size_t)16 << 20)
 #define DEFAULT_WINDOW 512u
-#define MAX_WINDOW     131072u
 #define MAX_THREADS    256u
 
 typedef struct args {
@@ -35,6 +32,19 @@ typedef struct args {
     uint32_t window;
     uint32_t n_threads;
 } args_t;
+
+typedef struct subject {
+    bt_gguf_t *gguf;
+    bt_reader_t reader;
+} subject_t;
+
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stopped = 1;
+}
 
 static int usage(const char *what, const char *word)
 {
@@ -50,11 +60,14 @@ static void help(void)
     printf("baton accuracy A.gguf B.gguf [--text FILE] [OPTION]...\n\n"
            "How far model B is from model A over a text: perplexity of both, "
            "the mean\nKullback-Leibler divergence of B from A, and how often "
-           "both have the same\nlikeliest token.\n\n"
+           "both have the same\nlikeliest token. \"B lost\" is the mean of "
+           "what B's log p of the text is less, in\nnats a token. Behind +- is "
+           "a standard error.\n\n"
            "  --text FILE    UTF-8, of the repository's tests where none is "
            "named\n"
            "  --window N     tokens that are read from an empty cache, %u\n"
-           "  --threads N    as many as there are cores\n",
+           "  --threads N    as many as there are cores\n\n"
+           "It ended early? The same command goes on after the last window.\n",
            DEFAULT_WINDOW);
 }
 
@@ -105,7 +118,7 @@ static int parse(int argc, char **argv, args_t *args)
         if (strcmp(word, "--text") == 0) {
             args->text = value;
         } else if (strcmp(word, "--window") == 0) {
-            good = read_number(value, 2, MAX_WINDOW, &args->window);
+            good = read_number(value, 2, BT_READER_MAX_WINDOW, &args->window);
         } else {
             good = read_number(value, 1, MAX_THREADS, &args->n_threads);
         }
@@ -120,64 +133,20 @@ static int parse(int argc, char **argv, args_t *args)
     return (args->text == NULL) ? usage("--text is not given", "") : -1;
 }
 
-static bt_status_t read_tokens(const bt_gguf_t *gguf, const char *path,
-                               bt_token_vec_t *tokens, char *why)
-{
-    char *const text = bt_calloc(1, MAX_TEXT + 1);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bt_tokenizer_t *tok = NULL;
-    size_t n = 0;
-    bt_status_t status = BT_ERR_NO_MEMORY;
-
-    if (text == NULL) {
-        snprintf(why, WHY_BYTES, "out of memory");
-        goto out;
-    }
-    status = (fd < 0) ? BT_ERR_IO : bt_read_whole(fd, text, MAX_TEXT, &n);
-    if ((status == BT_OK) && (n > MAX_TEXT)) {
-        status = BT_ERR_TOO_LARGE;
-    }
-    if (status != BT_OK) {
-        snprintf(why, WHY_BYTES, "%.200s: %s", path,
-                 (fd < 0) ? strerror(errno) : bt_status_str(status));
-        goto out;
-    }
-    status = bt_tokenizer_load(gguf, why, WHY_BYTES, &tok);
-    if (status != BT_OK) {
-        goto out;
-    }
-    status = bt_tokenize(tok, text, n, 0, MAX_TOKENS, tokens);
-    if (status != BT_OK) {
-        snprintf(why, WHY_BYTES, "%.200s: %s", path,
-                 (status == BT_ERR_INVALID_PARAM) ? "is not UTF-8"
-                                                  : bt_status_str(status));
-    } else if (tokens->n < 2) {
-        status = BT_ERR_INVALID_PARAM;
-        snprintf(why, WHY_BYTES, "%.200s has fewer than two tokens", path);
-    }
-out:
-    bt_tokenizer_destroy(tok);
-    if (fd >= 0) {
-        close(fd);
-    }
-    bt_free(text);
-    return status;
-}
-
 /* A window of @a n tokens, of which each but the first is foretold. */
-static bt_status_t score_window(bt_subject_t *subjects, const uint32_t *tokens,
+static bt_status_t score_window(subject_t *subjects, const uint32_t *tokens,
                                 uint32_t n, bt_score_t *score)
 {
-    const uint32_t n_vocab = subjects[0].hp.n_vocab;
+    const uint32_t n_vocab = subjects[0].reader.hp.n_vocab;
 
-    for (uint32_t pos = 0; pos + 1 < n; pos += BT_SUBJECT_ROWS) {
+    for (uint32_t pos = 0; pos + 1 < n; pos += BT_READER_ROWS) {
         const uint32_t left = n - 1 - pos;
-        const uint32_t rows = (left < BT_SUBJECT_ROWS) ? left : BT_SUBJECT_ROWS;
+        const uint32_t rows = (left < BT_READER_ROWS) ? left : BT_READER_ROWS;
         float *logits[2];
 
         for (uint32_t m = 0; m < 2; m++) {
-            const bt_status_t status = bt_subject_logits(
-                &subjects[m], tokens + pos, rows, pos, &logits[m]);
+            const bt_status_t status = bt_reader_logits(
+                &subjects[m].reader, tokens + pos, rows, pos, &logits[m]);
 
             if (status != BT_OK) {
                 return status;
@@ -194,63 +163,127 @@ static bt_status_t score_window(bt_subject_t *subjects, const uint32_t *tokens,
 
 static void print(const bt_score_t *score)
 {
-    const double n = (double)score->n;
+    const bt_score_mean_t kl = bt_score_kl(score);
+    const bt_score_mean_t lost = bt_score_lost(score);
 
     printf("positions      %" PRIu64 "\n"
            "perplexity A   %.4f\n"
            "perplexity B   %.4f\n"
-           "mean KL(A||B)  %.6f\n"
+           "B lost         %.5f +- %.5f\n"
+           "mean KL(A||B)  %.6f +- %.6f\n"
            "largest KL     %.6f\n"
            "same top-1     %.2f%%\n",
            score->n, bt_score_perplexity(score, 0),
-           bt_score_perplexity(score, 1), score->kl / n, score->kl_max,
-           100.0 * (double)score->same_top / n);
+           bt_score_perplexity(score, 1), lost.mean, lost.error, kl.mean,
+           kl.error, score->kl_max,
+           100.0 * (double)score->same_top / (double)score->n);
 }
 
-static bt_status_t compare(const args_t *args, bt_subject_t *subjects,
-                           char *why)
+/* A bar of the windows that are done. */
+static void show_bar(uint64_t done, uint64_t all, const bt_score_t *score)
+{
+    static const char marks[] = "####################";
+    const int n = (int)(done * 20 / all);
+
+    fprintf(stderr, "\r\033[K[%-20.*s] %3d%% of %" PRIu64 " tokens, KL %.4f", n,
+            marks, (int)(done * 100 / all), all,
+            (score->n > 0) ? score->kl / (double)score->n : 0.0);
+}
+
+static bt_status_t score_text(const args_t *args, subject_t *subjects,
+                              const bt_token_vec_t *tokens,
+                              const bt_progress_t *progress, bt_score_t *score,
+                              char *why)
 {
     const bool is_terminal = (isatty(STDERR_FILENO) != 0);
-    bt_token_vec_t tokens = {0};
-    bt_score_t score = {0};
-    bt_status_t status;
+    uint64_t at = bt_progress_read(progress, tokens->n, args->window, score);
+    bt_status_t status = BT_OK;
 
-    if (subjects[0].hp.n_vocab != subjects[1].hp.n_vocab) {
-        snprintf(why, WHY_BYTES,
-                 "the models have vocabularies of %u and %u tokens",
-                 subjects[0].hp.n_vocab, subjects[1].hp.n_vocab);
-        return BT_ERR_MISMATCH;
+    if (at > 0) {
+        fprintf(stderr, "going on after %" PRIu64 " of %zu tokens\n", at,
+                tokens->n);
     }
-    status = read_tokens(subjects[0].gguf, args->text, &tokens, why);
-    for (size_t at = 0; (status == BT_OK) && (at + 1 < tokens.n);
-         at += args->window) {
-        const size_t left = tokens.n - at;
+    while ((status == BT_OK) && (at + 1 < tokens->n)) {
+        const size_t left = tokens->n - at;
+        const uint32_t n =
+            (left < args->window) ? (uint32_t)left : args->window;
 
-        status = score_window(
-            subjects, tokens.ids + at,
-            (left < args->window) ? (uint32_t)left : args->window, &score);
+        if (is_terminal) {
+            show_bar(at, tokens->n, score);
+        }
+        if (stopped != 0) {
+            snprintf(why, WHY_BYTES, "stopped; the same command goes on");
+            status = BT_ERR_CANCELED;
+            break;
+        }
+        status = score_window(subjects, tokens->ids + at, n, score);
         if (status != BT_OK) {
             snprintf(why, WHY_BYTES, "forward pass: %s", bt_status_str(status));
-        } else if (is_terminal) {
-            fprintf(stderr, "\r%zu%% of %zu tokens",
-                    (left < args->window) ? 100 : at * 100 / tokens.n,
-                    tokens.n);
+            break;
+        }
+        at += n;
+        if (n == args->window) {
+            bt_progress_write(progress, at, score);
         }
     }
     if (is_terminal) {
         fprintf(stderr, "\r\033[K");
     }
+    return status;
+}
+
+static bt_status_t compare(const args_t *args, subject_t *subjects, char *why)
+{
+    bt_token_vec_t tokens = {0};
+    bt_score_t score = {0};
+    bt_progress_t progress;
+    bt_status_t status;
+
+    if (subjects[0].reader.hp.n_vocab != subjects[1].reader.hp.n_vocab) {
+        snprintf(why, WHY_BYTES,
+                 "the models have vocabularies of %u and %u tokens",
+                 subjects[0].reader.hp.n_vocab, subjects[1].reader.hp.n_vocab);
+        return BT_ERR_MISMATCH;
+    }
+    status =
+        bt_reader_tokens(subjects[0].gguf, args->text, &tokens, why, WHY_BYTES);
+    if (status == BT_OK) {
+        progress = bt_progress_of(
+            bt_gguf_content(subjects[0].gguf),
+            bt_gguf_content(subjects[1].gguf),
+            bt_hash128(tokens.ids, tokens.n * sizeof(*tokens.ids), 0),
+            args->window);
+        status = score_text(args, subjects, &tokens, &progress, &score, why);
+    }
     bt_free(tokens.ids);
     if (status == BT_OK) {
         print(&score);
+        bt_progress_remove(&progress);
+    }
+    return status;
+}
+
+static bt_status_t open_subject(subject_t *s, const char *path,
+                                const args_t *args, char *why)
+{
+    const bt_reader_config_t config = {.window = args->window,
+                                       .n_threads = args->n_threads};
+    bt_status_t status = bt_modelfile_open(path, why, WHY_BYTES, &s->gguf);
+
+    if (status == BT_OK) {
+        status = bt_reader_open(&s->reader, s->gguf, &config, why, WHY_BYTES);
+    }
+    if (status != BT_OK) {
+        fprintf(stderr, "baton accuracy: %s: %s\n", path, why);
     }
     return status;
 }
 
 int main(int argc, char **argv)
 {
+    const struct sigaction stop = {.sa_handler = on_signal};
     args_t args = {.window = DEFAULT_WINDOW};
-    bt_subject_t subjects[2] = {{0}, {0}};
+    subject_t subjects[2] = {{0}, {0}};
     char why[WHY_BYTES] = "";
     cpu_set_t set;
     bt_status_t status = BT_OK;
@@ -266,20 +299,19 @@ int main(int argc, char **argv)
                              : 1;
     }
     for (uint32_t m = 0; (m < 2) && (status == BT_OK); m++) {
-        status = bt_subject_open(&subjects[m], args.paths[m], args.window,
-                                 args.n_threads, why, sizeof(why));
-        if (status != BT_OK) {
-            fprintf(stderr, "baton accuracy: %s: %s\n", args.paths[m], why);
-        }
+        status = open_subject(&subjects[m], args.paths[m], &args, why);
     }
     if (status == BT_OK) {
+        sigaction(SIGINT, &stop, NULL);
+        sigaction(SIGTERM, &stop, NULL);
         status = compare(&args, subjects, why);
         if (status != BT_OK) {
             fprintf(stderr, "baton accuracy: %s\n", why);
         }
     }
     for (uint32_t m = 0; m < 2; m++) {
-        bt_subject_close(&subjects[m]);
+        bt_reader_close(&subjects[m].reader);
+        bt_gguf_close(subjects[m].gguf);
     }
     return (status == BT_OK) ? BT_EXIT_OK : BT_EXIT_FAILURE;
 }

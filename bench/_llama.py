@@ -16,7 +16,7 @@ from _shared import HERE, Half
 PACKAGE = "llama-cpp-python"
 VERSION = "0.3.36"
 # llama_ftype numbers of llama.h
-FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32}
+FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18, "MXFP4": 38, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32}
 PEER = os.path.join(HERE, "_llama_peer.py")
 
 

@@ -27,7 +27,8 @@ MOST_NAME = 63
 MOST_MANIFEST = 16 << 20
 PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf\Z", re.I)
 NAME = re.compile(r"[!-~]{1,63}\Z")
-NOT_IN_NAMES = "/\"\\,=;"
+NOT_IN_NAMES = "/\"\\,="
+NOT_IN_NEW_NAMES = NOT_IN_NAMES + ";"
 
 
 def add_folder_option(parser):
@@ -53,8 +54,9 @@ def is_name(text):
 
 
 def check_name(text):
-    if not is_name(text):
-        raise Trouble(f"'{shown(text)}' is no name for a model: printable ASCII without space and {' '.join(NOT_IN_NAMES)}, "
+    """@return that, which a model that comes may be called"""
+    if not is_name(text) or any(c in NOT_IN_NEW_NAMES for c in text):
+        raise Trouble(f"'{shown(text)}' is no name for a model: printable ASCII without space and {' '.join(NOT_IN_NEW_NAMES)}, "
                       f"at most {MOST_NAME} characters, no . or - first, not ending in {SUFFIX}")
     return text
 
@@ -64,7 +66,7 @@ def name_of_file(path):
     base = path.rpartition("/")[2]
     part = PART.match(base)
     stem = part.group(1) if part else base[:-len(SUFFIX)] if base.lower().endswith(SUFFIX) else base
-    text = "".join(c if "!" <= c <= "~" and c not in NOT_IN_NAMES else "-" for c in stem)[:MOST_NAME]
+    text = "".join(c if "!" <= c <= "~" and c not in NOT_IN_NEW_NAMES else "-" for c in stem)[:MOST_NAME]
     return check_name(text.lstrip(".-") or "model")
 
 
@@ -126,7 +128,7 @@ def read_json(path):
     return value if isinstance(value, dict) else {}
 
 
-def find(folder, name):
+def _named(folder, name):
     """@return the Model of that name, or None"""
     if not is_name(name):
         return None
@@ -137,6 +139,20 @@ def find(folder, name):
     return Model(name, path, entry, read_json(os.path.join(path, MANIFEST))) if entry else None
 
 
+def from_source(folder, source):
+    """@return the Models that came from there, by name; case is that of whoever typed it"""
+    return sorted((model for model in models(folder) if (model.source() or "").lower() == source.lower()),
+                  key=lambda model: model.name)
+
+
+def find(folder, word):
+    """@return the Model of that name, or the first that came from there, or None"""
+    model = _named(folder, word)
+    if model is None and "/" in word:
+        model = next(iter(from_source(folder, word)), None)
+    return model
+
+
 def models(folder):
     """@return all of them, by name"""
     try:
@@ -144,7 +160,7 @@ def models(folder):
     except FileNotFoundError:
         return []
     names = {entry[:-len(SUFFIX)] if entry.endswith(SUFFIX) else entry for entry in entries}
-    found = (find(folder, name) for name in sorted(names, key=str.lower))
+    found = (_named(folder, name) for name in sorted(names, key=str.lower))
     return [model for model in found if model]
 
 
@@ -210,7 +226,7 @@ def locked(folder, name, waits=None):
 
 def remove(folder, name):
     """@return the bytes that it had"""
-    model = find(folder, name)
+    model = _named(folder, name)
     staging = staging_of(folder, name) if is_name(name) else None
     has_staging = staging is not None and os.path.isdir(staging) and not os.path.islink(staging)
     if model is None and not has_staging:

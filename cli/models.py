@@ -69,8 +69,8 @@ def main_rm(argv):
     options = parser.read(argv)
     folder = folder_of(options.models_dir)
     for word in options.names:
-        by_source = [m.name for m in model_store.models(folder) if m.source() == word]
-        name = by_source[0] if len(by_source) == 1 else word
+        by_source = model_store.from_source(folder, word)
+        name = by_source[0].name if len(by_source) == 1 else word
         n_bytes = model_store.remove(folder, name)
         print(f"{name} is removed: {size_text(n_bytes)}")
 

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cleanup.h"
+#include "common/base/shown.h"
 #include "common/base/strbuf.h"
 #include "convert/header.h"
 #include "convert/part_file.h"
@@ -23,7 +25,8 @@ typedef struct piece {
     uint64_t row;        /* the first */
     uint64_t n_rows;
     uint8_t *out;
-    float *x; /* (dims[0]) scratch */
+    const float *weights; /* (matrices, dims[0]), or NULL */
+    float *x;             /* (dims[0]) scratch */
     bt_status_t status;
     pthread_t thread;
 } piece_t;
@@ -34,7 +37,8 @@ typedef struct work {
     uint32_t n_threads;
     bt_part_file_t file;
     piece_t pieces[MAX_THREADS];
-    uint8_t *made; /* data of a tensor that is not stored as GGUF would */
+    uint8_t *made;  /* data of a tensor that is not stored as GGUF would */
+    float *weights; /* of its columns, where the importance matrix has them */
     char *why;
     size_t why_bytes;
 } work_t;
@@ -49,14 +53,21 @@ static uint64_t rows_of(const bt_gguf_tensor_t *tensor)
     return n;
 }
 
-static bt_status_t convert_row(piece_t *piece, const uint8_t *from, uint8_t *to)
+/* Row @a i of the tensor, of one of its matrices. */
+static bt_status_t convert_row(piece_t *piece, uint64_t i, const uint8_t *from,
+                               uint8_t *to)
 {
     const bt_gguf_tensor_t *const tensor = piece->step->tensor;
     const size_t n = (size_t)tensor->dims[0];
+    const float *const weights =
+        (piece->weights == NULL)
+            ? NULL
+            : piece->weights + (size_t)(i / tensor->dims[1]) * n;
     bt_status_t status = bt_dequantize(tensor->type, from, n, piece->x);
 
-    return (status == BT_OK) ? bt_quantize(piece->step->type, piece->x, n, to)
-                             : status;
+    return (status == BT_OK)
+               ? bt_quantize(piece->step->type, piece->x, weights, n, to)
+               : status;
 }
 
 static void *convert_rows(void *ctx)
@@ -75,7 +86,7 @@ static void *convert_rows(void *ctx)
         return NULL;
     }
     for (uint64_t i = 0; (i < piece->n_rows) && (piece->status == BT_OK); i++) {
-        piece->status = convert_row(piece, from, to);
+        piece->status = convert_row(piece, piece->row + i, from, to);
         from += from_bytes;
         to += to_bytes;
     }
@@ -97,6 +108,7 @@ static bt_status_t convert_slab(work_t *w, uint64_t row, uint64_t n,
 
         piece->step = step;
         piece->data = (w->made != NULL) ? w->made : step->tensor->data;
+        piece->weights = w->weights;
         piece->row = row + begin;
         piece->n_rows = n * (t + 1) / w->n_threads - begin;
         piece->out = out + (size_t)begin * to_bytes;
@@ -126,29 +138,29 @@ static bt_status_t convert_slab(work_t *w, uint64_t row, uint64_t n,
 static bt_status_t refuse(work_t *w, bt_status_t status)
 {
     const bt_convert_step_t *const step = w->progress.step;
-    const int n = (int)step->tensor->name.len;
-    const char *const name = step->tensor->name.data;
+    const bt_shown_t name =
+        bt_shown(step->tensor->name.data, step->tensor->name.len);
 
     switch (status) {
     case BT_ERR_INVALID_PARAM:
-        snprintf(w->why, w->why_bytes, "tensor %.*s has an infinity or a NaN",
-                 n, name);
+        snprintf(w->why, w->why_bytes, "tensor %s has an infinity or a NaN",
+                 name.text);
         break;
     case BT_ERR_TOO_LARGE:
         snprintf(w->why, w->why_bytes,
-                 "tensor %.*s has numbers that %s does not hold; bf16 and f32 "
+                 "tensor %s has numbers that %s does not hold; bf16 and f32 "
                  "do",
-                 n, name, bt_gguf_type_name(step->type));
+                 name.text, bt_gguf_type_name(step->type));
         break;
     case BT_ERR_UNSUPPORTED:
-        snprintf(w->why, w->why_bytes, "tensor %.*s: %s cannot be read", n,
-                 name, bt_gguf_type_name(step->tensor->type));
+        snprintf(w->why, w->why_bytes, "tensor %s: %s cannot be read",
+                 name.text, bt_gguf_type_name(step->tensor->type));
         break;
     case BT_ERR_IO:
         snprintf(w->why, w->why_bytes, "%s: %m", w->file.part);
         break;
     default:
-        snprintf(w->why, w->why_bytes, "tensor %.*s: %s", n, name,
+        snprintf(w->why, w->why_bytes, "tensor %s: %s", name.text,
                  bt_status_str(status));
         break;
     }
@@ -163,6 +175,29 @@ static bt_status_t report(work_t *w, bool is_kept, bool is_done)
         !w->options->on_progress(w->options->ctx, &w->progress)) {
         snprintf(w->why, w->why_bytes, "stopped; the same command goes on");
         return BT_ERR_CANCELED;
+    }
+    return BT_OK;
+}
+
+/* Weights of all columns of the tensor's matrices. */
+static bt_status_t take_weights(work_t *w, uint32_t n)
+{
+    const bt_gguf_tensor_t *const tensor = w->progress.step->tensor;
+    const uint64_t n_mats = tensor->dims[2] * tensor->dims[3];
+    const bt_imatrix_entry_t *const entry =
+        (w->options->imatrix == NULL)
+            ? NULL
+            : bt_imatrix_find(w->options->imatrix, tensor->name);
+
+    if (entry == NULL) {
+        return BT_OK;
+    }
+    w->weights = bt_calloc((size_t)n_mats * n, sizeof(*w->weights));
+    if (w->weights == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint64_t i = 0; i < n_mats; i++) {
+        bt_imatrix_weights(entry, i, n, w->weights + (size_t)i * n);
     }
     return BT_OK;
 }
@@ -188,13 +223,15 @@ static bt_status_t take_scratch(work_t *w, size_t n)
             return BT_ERR_NO_MEMORY;
         }
     }
-    return BT_OK;
+    return take_weights(w, (uint32_t)n);
 }
 
 static void free_scratch(work_t *w)
 {
     bt_free(w->made);
     w->made = NULL;
+    bt_free(w->weights);
+    w->weights = NULL;
     for (uint32_t t = 0; t < w->n_threads; t++) {
         bt_free(w->pieces[t].x);
         w->pieces[t].x = NULL;
@@ -275,6 +312,26 @@ static bt_status_t convert_all(work_t *w, const bt_convert_plan_t *plan,
     return status;
 }
 
+/* What is written takes the place of what is read, which it would be made of.
+ */
+static bt_status_t check_place(const bt_gguf_t *gguf, const char *name,
+                               char *why, size_t why_bytes)
+{
+    const size_t n = strlen(name) + sizeof(".part");
+    BT_CLEANUP(free) char *part = bt_calloc(1, n);
+
+    if (part == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    snprintf(part, n, "%s.part", name);
+    if (bt_gguf_reads_from(gguf, name) || bt_gguf_reads_from(gguf, part)) {
+        snprintf(why, why_bytes, "%s is a file of the model itself",
+                 bt_gguf_reads_from(gguf, name) ? name : part);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_convert(const bt_gguf_t *gguf, const char *name,
                        const bt_convert_options_t *options, char *why,
                        size_t why_bytes)
@@ -295,15 +352,18 @@ bt_status_t bt_convert(const bt_gguf_t *gguf, const char *name,
         status = bt_convert_plan_make(gguf, options->mix, &plan);
     }
     if (status == BT_OK) {
-        bt_convert_header(gguf, options->mix, &plan, &head);
+        bt_convert_header(gguf, options->mix, options->imatrix, &plan, &head);
         status = bt_strbuf_status(&head);
     }
     if (status != BT_OK) {
         snprintf(why, why_bytes, "%s", bt_status_str(status));
         goto out;
     }
-    status =
-        bt_part_file_open(name, head.data, head.len, why, why_bytes, &w->file);
+    status = check_place(gguf, name, why, why_bytes);
+    if (status == BT_OK) {
+        status = bt_part_file_open(name, head.data, head.len, why, why_bytes,
+                                   &w->file);
+    }
     if (status == BT_OK) {
         w->progress.n = plan.n;
         for (uint64_t i = 0; i < plan.n; i++) {

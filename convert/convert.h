@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "convert/plan.h"
+#include "imatrix/imatrix.h"
 #include "inference/gguf/gguf.h"
 
 /** How far a conversion is. */
@@ -30,6 +31,9 @@ typedef struct bt_convert_progress {
 typedef struct bt_convert_options {
     const bt_convert_mix_t *mix;
     uint32_t n_threads; /**< at least 1 */
+    /** What errors of columns weigh; of a matrix that it has not they weigh all
+     *  alike. NULL: none. bt_imatrix_check() was asked. */
+    const bt_imatrix_t *imatrix;
     /** Called by the caller's thread. @return false: end here; what is done
      *  stays in the .part file. */
     bool (*on_progress)(void *ctx, const bt_convert_progress_t *progress);
@@ -44,7 +48,8 @@ typedef struct bt_convert_options {
  * @param [out] why   On failure the reason, for the user.
  * @retval BT_OK
  * @retval BT_ERR_CANCELED       on_progress() said so
- * @retval BT_ERR_INVALID_PARAM  a tensor has an infinity or a NaN
+ * @retval BT_ERR_INVALID_PARAM  a tensor has an infinity or a NaN; NAME or
+ *                               NAME.part is a file of the model
  * @retval BT_ERR_TOO_LARGE      a number is none of the type; the tensor is
  * named
  * @retval BT_ERR_UNSUPPORTED    a tensor's type cannot be read, named

@@ -15,6 +15,9 @@
 #define STEPS      9
 #define STEP_CODES 0.1f
 
+/* What is more is no rounding of codes any more. */
+#define MOST_LENGTH 1.05f
+
 float bt_fit_f16(float value)
 {
     return bt_f16_to_f32(bt_f32_to_f16(value));
@@ -54,9 +57,9 @@ float bt_fit_codes(const bt_fit_run_t *run, float scale, float min,
     return sum_lanes(lane);
 }
 
-/* The sums that least squares need: of w, w q, w q^2, w x, w x q. */
+/* The sums that least squares need: of w, w q, w q^2, w x, w x q, w x^2. */
 typedef struct sums {
-    float w, q, qq, x, xq;
+    float w, q, qq, x, xq, xx;
 } sums_t;
 
 static sums_t sum_up(const bt_fit_run_t *run, const float *codes)
@@ -66,6 +69,7 @@ static sums_t sum_up(const bt_fit_run_t *run, const float *codes)
     float qq[LANES] = {0};
     float x[LANES] = {0};
     float xq[LANES] = {0};
+    float xx[LANES] = {0};
 
     for (uint32_t i = 0; i < run->n; i += LANES) {
         for (uint32_t j = 0; j < LANES; j++) {
@@ -78,10 +82,11 @@ static sums_t sum_up(const bt_fit_run_t *run, const float *codes)
             qq[j] += weight * code * code;
             x[j] += value;
             xq[j] += value * code;
+            xx[j] += value * run->x[i + j];
         }
     }
-    return (sums_t){sum_lanes(w), sum_lanes(q), sum_lanes(qq), sum_lanes(x),
-                    sum_lanes(xq)};
+    return (sums_t){sum_lanes(w), sum_lanes(q),  sum_lanes(qq),
+                    sum_lanes(x), sum_lanes(xq), sum_lanes(xx)};
 }
 
 static float stored(const bt_fit_run_t *run, float value)
@@ -193,4 +198,50 @@ bt_fit_t bt_fit_affine(const bt_fit_run_t *run, bool min_below)
         }
     }
     return best;
+}
+
+/* Of given codes. */
+static float error_of(const bt_fit_run_t *run, float scale, float min,
+                      const float *codes)
+{
+    float lane[LANES] = {0};
+
+    for (uint32_t i = 0; i < run->n; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            const float off = run->x[i + j] - (scale * codes[i + j] + min);
+
+            lane[j] += run->w[i + j] * off * off;
+        }
+    }
+    return sum_lanes(lane);
+}
+
+void bt_fit_lengthen(const bt_fit_run_t *run, bool has_min, const float *codes,
+                     bt_fit_t *fit)
+{
+    const sums_t s = sum_up(run, codes);
+    float scale = fit->scale;
+    float min = fit->min;
+    float error;
+
+    if (has_min && (s.w * s.xq - s.x * s.q > 0.0f)) {
+        scale = (s.w * s.xx - s.x * s.x) / (s.w * s.xq - s.x * s.q);
+        min = (s.x - scale * s.q) / s.w;
+    } else if (!has_min && (fabsf(s.xq) > 0.0f)) {
+        scale = s.xx / s.xq;
+    }
+    scale = stored(run, scale);
+    min = stored(run, min);
+    error = error_of(run, scale, min, codes);
+    if (error <= fit->error * MOST_LENGTH) {
+        *fit = (bt_fit_t){.scale = scale, .min = min, .error = error};
+    }
+}
+
+float bt_fit_length(double xx, double xy)
+{
+    const bool is_little = (xy > 0.0) && (xx <= xy * (double)MOST_LENGTH) &&
+                           (xy <= xx * (double)MOST_LENGTH);
+
+    return is_little ? (float)(xx / xy) : 1.0f;
 }

@@ -32,12 +32,35 @@ typedef struct bt_fit_run {
 float bt_fit_codes(const bt_fit_run_t *run, float scale, float min,
                    float *codes);
 
-/** x = scale * code, low < 0 < high. */
+/** x = scale * code, low < 0 < high: least squares. */
 bt_fit_t bt_fit_scale(const bt_fit_run_t *run);
 
-/** x = scale * code + min, low = 0.
+/** x = scale * code + min, low = 0: least squares.
  *  @param min_below  min must be 0 or less */
 bt_fit_t bt_fit_affine(const bt_fit_run_t *run, bool min_below);
+
+/**
+ * What least squares found, without their shrinking: their numbers are shorter
+ * than x by as much as their error is long, so that all that a matrix gives is
+ * a little too small, layer upon layer in the same direction. For the same
+ * codes this is the scale (and minimum) whose error stands upright on x, and on
+ * 1 where there is a minimum; the squared error is larger by the part of x
+ * that it is, which is second order. Where that is much, or F16 has nothing
+ * near, @a fit stays.
+ *
+ *     sum w x (x - y) = 0    y = scale * code + min
+ *
+ * @param [in]      has_min  affine, any minimum
+ * @param [in]      codes    (n) of @a fit
+ * @param [in,out]  fit
+ */
+void bt_fit_lengthen(const bt_fit_run_t *run, bool has_min, const float *codes,
+                     bt_fit_t *fit);
+
+/** The factor by which a block of several runs is to be lengthened.
+ *  @param xx, xy  sums over the block of w x x and of w x y
+ *  @return 1 where it would be much */
+float bt_fit_length(double xx, double xy);
 
 /** To F16 and back; too large becomes an infinity. */
 float bt_fit_f16(float value);

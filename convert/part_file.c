@@ -82,6 +82,15 @@ static bt_status_t begin(bt_part_file_t *file, const void *head,
                              : status;
 }
 
+static bool has_name(const bt_part_file_t *file)
+{
+    struct stat own;
+    struct stat named;
+
+    return (fstat(file->fd, &own) == 0) && (lstat(file->part, &named) == 0) &&
+           (own.st_dev == named.st_dev) && (own.st_ino == named.st_ino);
+}
+
 bt_status_t bt_part_file_open(const char *name, const void *head,
                               size_t head_bytes, char *why, size_t why_bytes,
                               bt_part_file_t *file)
@@ -98,12 +107,15 @@ bt_status_t bt_part_file_open(const char *name, const void *head,
     }
     snprintf(made.part, n, "%s.part", name);
     status = BT_ERR_IO;
-    made.fd = open(made.part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    made.fd =
+        open(made.part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+             0666);
     if (made.fd < 0) {
         snprintf(why, why_bytes, "%s: %m", made.part);
         goto err_close;
     }
-    if (flock(made.fd, LOCK_EX | LOCK_NB) != 0) {
+    /* Who held it may have given it its name meanwhile: then it is whole. */
+    if ((flock(made.fd, LOCK_EX | LOCK_NB) != 0) || !has_name(&made)) {
         status = BT_ERR_BUSY;
         snprintf(why, why_bytes, "%s is being written by another process",
                  made.part);

@@ -76,6 +76,8 @@ static const bt_convert_mix_t mixes[] = {
     PLAIN("q4_1", 3, BT_QTYPE_Q4_1, BT_QTYPE_Q6_K),
     PLAIN("q4_0", 2, BT_QTYPE_Q4_0, BT_QTYPE_Q6_K),
     PLAIN("mxfp4", 38, BT_QTYPE_MXFP4, BT_QTYPE_Q8_0),
+    /* of no type: plan_same() */
+    PLAIN("same", BT_CONVERT_FILE_TYPE_STAYS, 0, 0),
 };
 
 const bt_convert_mix_t *bt_convert_mix_find(const char *name)
@@ -96,6 +98,13 @@ const char *bt_convert_mix_name(uint32_t i)
 uint32_t bt_convert_mix_file_type(const bt_convert_mix_t *mix)
 {
     return mix->file_type;
+}
+
+bool bt_convert_mix_weighs(const bt_convert_mix_t *mix)
+{
+    return (mix->file_type != BT_CONVERT_FILE_TYPE_STAYS) &&
+           (mix->type != BT_QTYPE_F32) && (mix->type != BT_QTYPE_F16) &&
+           (mix->type != BT_QTYPE_BF16);
 }
 
 static bool is_called(bt_gguf_str_t name, const char *text)
@@ -227,6 +236,28 @@ static bt_status_t measure(const bt_gguf_tensor_t *tensor, uint32_t type,
     return BT_OK;
 }
 
+/* Behind what is planned so far. */
+static bt_status_t place(uint64_t *end, bt_convert_step_t *step)
+{
+    step->at = *end;
+    if (__builtin_add_overflow(*end, step->bytes, end) ||
+        __builtin_add_overflow(*end, BT_CONVERT_ALIGNMENT - 1, end) ||
+        (*end > INT64_MAX)) {
+        return BT_ERR_OVERFLOW;
+    }
+    *end -= *end % BT_CONVERT_ALIGNMENT;
+    return BT_OK;
+}
+
+/* A copy, also of types that can only be read. */
+static bt_status_t plan_same(uint64_t *end, bt_convert_step_t *step)
+{
+    step->wanted = step->tensor->type;
+    step->type = step->tensor->type;
+    step->bytes = step->tensor->bytes;
+    return place(end, step);
+}
+
 static bt_status_t plan_step(uint32_t want, uint64_t *end,
                              bt_convert_step_t *step)
 {
@@ -243,14 +274,7 @@ static bt_status_t plan_step(uint32_t want, uint64_t *end,
     if (status != BT_OK) {
         return status;
     }
-    step->at = *end;
-    if (__builtin_add_overflow(*end, step->bytes, end) ||
-        __builtin_add_overflow(*end, BT_CONVERT_ALIGNMENT - 1, end) ||
-        (*end > INT64_MAX)) {
-        return BT_ERR_OVERFLOW;
-    }
-    *end -= *end % BT_CONVERT_ALIGNMENT;
-    return BT_OK;
+    return place(end, step);
 }
 
 bt_status_t bt_convert_plan_make(const bt_gguf_t *gguf,
@@ -269,8 +293,10 @@ bt_status_t bt_convert_plan_make(const bt_gguf_t *gguf,
         bt_convert_step_t *const step = &plan.steps[i];
 
         step->tensor = bt_gguf_tensor_at(gguf, i);
-        status = plan_step(wanted(gguf, mix, step->tensor, n_layers),
-                           &plan.bytes, step);
+        status = (mix->file_type == BT_CONVERT_FILE_TYPE_STAYS)
+                     ? plan_same(&plan.bytes, step)
+                     : plan_step(wanted(gguf, mix, step->tensor, n_layers),
+                                 &plan.bytes, step);
     }
     if (status != BT_OK) {
         bt_convert_plan_fini(&plan);

@@ -22,8 +22,15 @@ typedef struct bt_convert_mix bt_convert_mix_t;
 const bt_convert_mix_t *bt_convert_mix_find(const char *name);
 /** Names of all, for messages. @return NULL past the last */
 const char *bt_convert_mix_name(uint32_t i);
-/** general.file_type of such a file (llama_ftype). */
+#define BT_CONVERT_FILE_TYPE_STAYS UINT32_MAX
+
+/** general.file_type of such a file (llama_ftype), or
+ *  BT_CONVERT_FILE_TYPE_STAYS: every tensor has the type that it had. */
 uint32_t bt_convert_mix_file_type(const bt_convert_mix_t *mix);
+
+/** Has it blocks, in which errors are weighed? Else an importance matrix
+ *  changes nothing. */
+bool bt_convert_mix_weighs(const bt_convert_mix_t *mix);
 
 /** One tensor's part of a plan. */
 typedef struct bt_convert_step {

@@ -9,17 +9,14 @@
 #include "convert/quantize_priv.h"
 #include "kernels/cpu/half.h"
 
-#define F16_MOST 65504.0f
+#define F16_MOST  65504.0f
+#define MAX_BLOCK 256u
 
 void bt_quantize_put16(uint8_t *out, uint16_t value)
 {
     out[0] = (uint8_t)(value & 255u);
     out[1] = (uint8_t)(value >> 8);
 }
-
-static const float ones[BT_FIT_MAX] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                       1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                       1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 /* Codes of 0 to 15, or to 31 with the fifth bits in @a high: elements 0..15
  * are low nibbles, 16..31 high ones. */
@@ -43,22 +40,24 @@ static void put_nibbles(const float *codes, float bias, uint8_t *qs,
 }
 
 /* Q4_0, Q5_0, Q8_0: scale f16, codes. */
-static void block_scaled(uint32_t type, const float *x, uint8_t *out)
+static void block_scaled(uint32_t type, const float *x, const float *w,
+                         uint8_t *out)
 {
     const float half = (type == BT_QTYPE_Q4_0)   ? 8.0f
                        : (type == BT_QTYPE_Q5_0) ? 16.0f
                                                  : 128.0f;
     const bt_fit_run_t run = {.x = x,
-                              .w = ones,
+                              .w = w,
                               .n = 32,
                               /* -128 is left out, as readers expect */
                               .low = (half == 128.0f) ? -127.0f : -half,
                               .high = half - 1.0f,
                               .as_f16 = true};
-    const bt_fit_t fit = bt_fit_scale(&run);
+    bt_fit_t fit = bt_fit_scale(&run);
     float codes[BT_FIT_MAX];
 
     (void)bt_fit_codes(&run, fit.scale, 0.0f, codes);
+    bt_fit_lengthen(&run, false, codes, &fit);
     bt_quantize_put16(out, bt_f32_to_f16(fit.scale));
     if (type == BT_QTYPE_Q8_0) {
         for (uint32_t i = 0; i < 32; i++) {
@@ -72,18 +71,20 @@ static void block_scaled(uint32_t type, const float *x, uint8_t *out)
 }
 
 /* Q4_1, Q5_1: scale f16, minimum f16, codes. */
-static void block_affine(uint32_t type, const float *x, uint8_t *out)
+static void block_affine(uint32_t type, const float *x, const float *w,
+                         uint8_t *out)
 {
     const bt_fit_run_t run = {.x = x,
-                              .w = ones,
+                              .w = w,
                               .n = 32,
                               .low = 0.0f,
                               .high = (type == BT_QTYPE_Q4_1) ? 15.0f : 31.0f,
                               .as_f16 = true};
-    const bt_fit_t fit = bt_fit_affine(&run, false);
+    bt_fit_t fit = bt_fit_affine(&run, false);
     float codes[BT_FIT_MAX];
 
     (void)bt_fit_codes(&run, fit.scale, fit.min, codes);
+    bt_fit_lengthen(&run, true, codes, &fit);
     bt_quantize_put16(out, bt_f32_to_f16(fit.scale));
     bt_quantize_put16(out + 2, bt_f32_to_f16(fit.min));
     if (type == BT_QTYPE_Q5_1) {
@@ -106,7 +107,8 @@ static uint32_t e2m1_code(float magnitude)
     return code;
 }
 
-static double e2m1_error(const float *x, int exponent, uint32_t *codes)
+static double e2m1_error(const float *x, const float *w, int exponent,
+                         uint32_t *codes)
 {
     static const float values[] = {0.0f, 0.5f, 1.0f, 1.5f,
                                    2.0f, 3.0f, 4.0f, 6.0f};
@@ -118,14 +120,14 @@ static double e2m1_error(const float *x, int exponent, uint32_t *codes)
 
         codes[i] = e2m1_code(magnitude);
         off = ldexp((double)values[codes[i]], exponent) - (double)fabsf(x[i]);
-        error += off * off;
+        error += (double)w[i] * off * off;
         codes[i] |= (x[i] < 0.0f) ? 8u : 0u;
     }
     return error;
 }
 
 /* MXFP4: exponent of two with a bias of 127, then E2M1 in nibbles. */
-static void block_mxfp4(const float *x, uint8_t *out)
+static void block_mxfp4(const float *x, const float *w, uint8_t *out)
 {
     uint32_t codes[32];
     double least = (double)INFINITY;
@@ -140,7 +142,7 @@ static void block_mxfp4(const float *x, uint8_t *out)
         top = ilogbf(most) - 2; /* with it the largest is 4 to 8 */
         for (int e = top - 1; e <= top + 2; e++) {
             const int exponent = (e < -127) ? -127 : (e > 127) ? 127 : e;
-            const double error = e2m1_error(x, exponent, codes);
+            const double error = e2m1_error(x, w, exponent, codes);
 
             if (error < least) {
                 least = error;
@@ -148,36 +150,41 @@ static void block_mxfp4(const float *x, uint8_t *out)
             }
         }
     }
-    (void)e2m1_error(x, best, codes);
+    (void)e2m1_error(x, w, best, codes);
     out[0] = (uint8_t)(best + 127);
     for (uint32_t i = 0; i < 16; i++) {
         out[1 + i] = (uint8_t)(codes[i] | (codes[i + 16] << 4));
     }
 }
 
-static void block_f32(uint32_t type, const float *x, uint8_t *out)
+static void block_f32(uint32_t type, const float *x, const float *w,
+                      uint8_t *out)
 {
+    (void)w;
     (void)type;
     memcpy(out, x, sizeof(*x));
 }
 
-static void block_16(uint32_t type, const float *x, uint8_t *out)
+static void block_16(uint32_t type, const float *x, const float *w,
+                     uint8_t *out)
 {
+    (void)w;
     bt_quantize_put16(out, (type == BT_QTYPE_F16) ? bt_f32_to_f16(*x)
                                                   : bt_f32_to_bf16(*x));
 }
 
-static void block_fp4(uint32_t type, const float *x, uint8_t *out)
+static void block_fp4(uint32_t type, const float *x, const float *w,
+                      uint8_t *out)
 {
     (void)type;
-    block_mxfp4(x, out);
+    block_mxfp4(x, w, out);
 }
 
 static const struct {
     uint32_t type;
     uint16_t n_elems;
     uint16_t n_bytes;
-    void (*block)(uint32_t type, const float *x, uint8_t *out);
+    void (*block)(uint32_t type, const float *x, const float *w, uint8_t *out);
     float most; /* largest magnitude that it can hold */
 } types[] = {
     {BT_QTYPE_F32, 1, 4, block_f32, FLT_MAX},
@@ -217,9 +224,11 @@ bt_status_t bt_quantize_block(uint32_t type, uint32_t *n_elems_p,
     return BT_OK;
 }
 
-bt_status_t bt_quantize(uint32_t type, const float *x, size_t n, uint8_t *out)
+bt_status_t bt_quantize(uint32_t type, const float *x, const float *importance,
+                        size_t n, uint8_t *out)
 {
     const size_t t = find(type);
+    float alike[MAX_BLOCK];
 
     if ((t == BT_ARRAY_LEN(types)) || (n % types[t].n_elems != 0)) {
         return BT_ERR_UNSUPPORTED;
@@ -232,8 +241,12 @@ bt_status_t bt_quantize(uint32_t type, const float *x, size_t n, uint8_t *out)
             return BT_ERR_TOO_LARGE;
         }
     }
+    for (size_t i = 0; i < MAX_BLOCK; i++) {
+        alike[i] = 1.0f;
+    }
     for (size_t i = 0; i < n; i += types[t].n_elems) {
-        types[t].block(type, x + i, out);
+        types[t].block(type, x + i,
+                       (importance != NULL) ? importance + i : alike, out);
         out += types[t].n_bytes;
     }
     return BT_OK;

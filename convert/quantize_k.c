@@ -2,7 +2,8 @@
 /* Blocks of 256 in groups, whose scales are whole numbers times one F16 number
  * of the block: the groups' best scales first, then the block's number, then
  * for each group the whole numbers near its own that are best with it, and with
- * these by least squares a better number for the block, for some rounds. */
+ * these by least squares a better number for the block, for some rounds; then
+ * the block is lengthened. */
 #include <math.h>
 #include <string.h>
 
@@ -13,21 +14,6 @@
 #define ROUNDS 3
 /* Whole numbers to either side that are tried. */
 #define NEAR 1
-
-/* As large as the value, and as the group's values are on the whole. */
-static void weigh_by_magnitude(const float *x, uint32_t n, float *w)
-{
-    float sum = 0.0f;
-    float mean;
-
-    for (uint32_t i = 0; i < n; i++) {
-        sum += x[i] * x[i];
-    }
-    mean = sqrtf(sum / (float)n);
-    for (uint32_t i = 0; i < n; i++) {
-        w[i] = mean + fabsf(x[i]);
-    }
-}
 
 /* ---- Q4_K, Q5_K: x = d * scale * code - dmin * min, scale and min of 6 bits
  */
@@ -119,6 +105,25 @@ static void k45_refit(const float *x, const float *w, k45_t *k)
     }
 }
 
+static void k45_lengthen(const float *x, const float *w, k45_t *k)
+{
+    double xx = 0.0;
+    double xy = 0.0;
+    float length;
+
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        const uint32_t g = i / K45_GROUP;
+        const float y = k->d * k->scale[g] * k->codes[i] - k->dmin * k->min[g];
+        const double wx = (double)w[i] * (double)x[i];
+
+        xx += wx * (double)x[i];
+        xy += wx * (double)y;
+    }
+    length = bt_fit_length(xx, xy);
+    k->d = bt_fit_f16(k->d * length);
+    k->dmin = bt_fit_f16(k->dmin * length);
+}
+
 static void k45_put(uint32_t type, const k45_t *k, uint8_t *out)
 {
     uint8_t *const packed = out + 4;
@@ -153,10 +158,10 @@ static void k45_put(uint32_t type, const k45_t *k, uint8_t *out)
     }
 }
 
-void bt_quantize_k45(uint32_t type, const float *x, uint8_t *out)
+void bt_quantize_k45(uint32_t type, const float *x, const float *w,
+                     uint8_t *out)
 {
     const float high = (type == BT_QTYPE_Q5_K) ? 31.0f : 15.0f;
-    float w[BLOCK];
     float most_scale = 0.0f;
     float most_min = 0.0f;
     bt_fit_t fits[K45_GROUPS];
@@ -170,7 +175,6 @@ void bt_quantize_k45(uint32_t type, const float *x, uint8_t *out)
                                   .n = K45_GROUP,
                                   .high = high};
 
-        weigh_by_magnitude(at, K45_GROUP, w + (size_t)g * K45_GROUP);
         fits[g] = bt_fit_affine(&run, true);
         most_scale = fmaxf(most_scale, fits[g].scale);
         most_min = fmaxf(most_min, -fits[g].min);
@@ -195,6 +199,7 @@ void bt_quantize_k45(uint32_t type, const float *x, uint8_t *out)
         }
         k = better;
     }
+    k45_lengthen(x, w, &k);
     k45_put(type, &k, out);
 }
 
@@ -251,6 +256,21 @@ static void k6_refit(const float *x, const float *w, k6_t *k)
     }
 }
 
+static void k6_lengthen(const float *x, const float *w, k6_t *k)
+{
+    double xx = 0.0;
+    double xy = 0.0;
+
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        const float y = k->d * k->scale[i / K6_GROUP] * k->codes[i];
+        const double wx = (double)w[i] * (double)x[i];
+
+        xx += wx * (double)x[i];
+        xy += wx * (double)y;
+    }
+    k->d = bt_fit_f16(k->d * bt_fit_length(xx, xy));
+}
+
 /* Two halves of 128, each four groups of 32 that share bytes: group g of a half
  * takes nibble g / 2 of ql[32 * (g % 2)] and bit pair g of qh. */
 static void k6_put(const k6_t *k, uint8_t *out)
@@ -271,9 +291,8 @@ static void k6_put(const k6_t *k, uint8_t *out)
     bt_quantize_put16(out + 208, bt_f32_to_f16(k->d));
 }
 
-void bt_quantize_k6(uint32_t type, const float *x, uint8_t *out)
+void bt_quantize_k6(uint32_t type, const float *x, const float *w, uint8_t *out)
 {
-    float w[BLOCK];
     float scales[K6_GROUPS];
     float most = 0.0f;
     k6_t k = {.d = 0.0f};
@@ -285,7 +304,6 @@ void bt_quantize_k6(uint32_t type, const float *x, uint8_t *out)
         const bt_fit_run_t run = {
             .x = x + at, .w = w + at, .n = K6_GROUP, .low = -32, .high = 31};
 
-        weigh_by_magnitude(x + at, K6_GROUP, w + at);
         scales[g] = bt_fit_scale(&run).scale;
         most = (fabsf(scales[g]) > fabsf(most)) ? scales[g] : most;
     }
@@ -306,5 +324,6 @@ void bt_quantize_k6(uint32_t type, const float *x, uint8_t *out)
         }
         k = better;
     }
+    k6_lengthen(x, w, &k);
     k6_put(&k, out);
 }

@@ -11,8 +11,10 @@
 /** Little endian. */
 void bt_quantize_put16(uint8_t *out, uint16_t value);
 
-/** A block of 256: Q4_K or Q5_K; Q6_K. */
-void bt_quantize_k45(uint32_t type, const float *x, uint8_t *out);
-void bt_quantize_k6(uint32_t type, const float *x, uint8_t *out);
+/** A block of 256: Q4_K or Q5_K; Q6_K. @param w  (256) weights */
+void bt_quantize_k45(uint32_t type, const float *x, const float *w,
+                     uint8_t *out);
+void bt_quantize_k6(uint32_t type, const float *x, const float *w,
+                    uint8_t *out);
 
 #endif

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "common/base/exit_code.h"
+#include "common/base/shown.h"
 #include "convert/convert.h"
 #include "convert_main/options.h"
+#include "imatrix/collect.h"
 #include "inference/modelfile/modelfile.h"
 
 #define WHY_BYTES 8192u
@@ -31,6 +33,11 @@ typedef struct show {
     uint64_t n_kept;
 } show_t;
 
+static bt_shown_t name_of(const bt_convert_step_t *step)
+{
+    return bt_shown(step->tensor->name.data, step->tensor->name.len);
+}
+
 static void show_bar(const bt_convert_progress_t *progress)
 {
     const uint64_t all = (progress->all_bytes > 0) ? progress->all_bytes : 1;
@@ -41,10 +48,9 @@ static void show_bar(const bt_convert_progress_t *progress)
         bar[i] = (i < cells) ? '#' : '.';
     }
     bar[BAR_CELLS] = '\0';
-    printf("\r[%s] %3" PRIu64 "%%  %" PRIu64 "/%" PRIu64 " %.*s\033[K", bar,
+    printf("\r[%s] %3" PRIu64 "%%  %" PRIu64 "/%" PRIu64 " %s\033[K", bar,
            progress->done_bytes * 100 / all, progress->i + 1, progress->n,
-           (int)progress->step->tensor->name.len,
-           progress->step->tensor->name.data);
+           name_of(progress->step).text);
 }
 
 /* A line for a tensor; on a terminal those that say something unexpected. */
@@ -58,8 +64,8 @@ static void show_line(const show_t *show, const bt_convert_progress_t *progress)
         }
         printf("\r\033[K");
     }
-    printf("%" PRIu64 "/%" PRIu64 " %.*s %s -> %s%s", progress->i + 1,
-           progress->n, (int)step->tensor->name.len, step->tensor->name.data,
+    printf("%" PRIu64 "/%" PRIu64 " %s %s -> %s%s", progress->i + 1,
+           progress->n, name_of(step).text,
            bt_gguf_type_name(step->tensor->type), bt_gguf_type_name(step->type),
            progress->is_kept ? " (was done)" : "");
     if (step->is_narrow) {
@@ -93,37 +99,89 @@ static uint32_t count_cores(void)
                : 1;
 }
 
-/* Is there anything that the new file would take the place of? */
+/* Is there anything that the new file would take the place of? What is of the
+ * model itself it never does. */
 static bool is_free(const bt_convert_args_t *args, char *why, size_t why_bytes)
 {
-    struct stat in;
     struct stat out;
 
-    if (stat(args->out, &out) != 0) {
+    if ((stat(args->out, &out) != 0) ||
+        (args->overwrite && S_ISREG(out.st_mode))) {
         return true;
     }
-    if ((stat(args->in, &in) == 0) && (in.st_dev == out.st_dev) &&
-        (in.st_ino == out.st_ino)) {
-        snprintf(why, why_bytes, "%s is the model itself", args->out);
-        return false;
+    snprintf(why, why_bytes, "%s exists%s", args->out,
+             S_ISREG(out.st_mode) ? "; --overwrite replaces it"
+                                  : " and is no file");
+    return false;
+}
+
+static bool on_window(void *ctx, uint32_t n_done, uint32_t n_windows)
+{
+    const show_t *const show = ctx;
+
+    if (show->is_terminal) {
+        printf("\r\033[Kimportance matrix: %u of %u windows of text", n_done,
+               n_windows);
+        fflush(stdout);
     }
-    if (!args->overwrite || !S_ISREG(out.st_mode)) {
-        snprintf(why, why_bytes, "%s exists%s", args->out,
-                 S_ISREG(out.st_mode) ? "; --overwrite replaces it"
-                                      : " and is no file");
-        return false;
+    return stopped == 0;
+}
+
+/* Read the importance matrix, or have the model make it.
+ * @param [out] m  zeroed before, ended by the caller */
+static bt_status_t get_imatrix(const bt_convert_args_t *args,
+                               const bt_gguf_t *gguf, show_t *show,
+                               uint32_t n_threads, char *why, bt_imatrix_t *m)
+{
+    const bt_imatrix_collect_t collect = {.text = args->imatrix_text,
+                                          .path = args->imatrix,
+                                          .window = (args->imatrix_window > 0)
+                                                        ? args->imatrix_window
+                                                        : BT_IMATRIX_WINDOW,
+                                          .n_threads = n_threads,
+                                          .on_progress = on_window,
+                                          .ctx = show};
+    char reason[WHY_BYTES / 2] = "";
+    uint64_t n = 0;
+    bt_status_t status;
+
+    if (args->imatrix_text != NULL) {
+        status = bt_imatrix_make(gguf, &collect, why, WHY_BYTES, m);
+        if (show->is_terminal) {
+            printf("\r\033[K");
+        }
+        if (status != BT_OK) {
+            return status;
+        }
+    } else {
+        status = bt_imatrix_read(args->imatrix, reason, sizeof(reason), m);
     }
-    return true;
+    if (status == BT_OK) {
+        status = bt_imatrix_check(m, gguf, &n, reason, sizeof(reason));
+    }
+    if ((status == BT_OK) && (n == 0)) {
+        snprintf(reason, sizeof(reason), "it has none of the model's tensors");
+        status = BT_ERR_MISMATCH;
+    }
+    if (status != BT_OK) {
+        snprintf(why, WHY_BYTES, "--imatrix %.200s: %s", args->imatrix, reason);
+        return status;
+    }
+    printf("importance matrix %s: %" PRIu64
+           " tensors, %u windows of %u tokens\n",
+           args->imatrix, n, m->n_windows, m->window);
+    return BT_OK;
 }
 
 static int convert(const bt_convert_args_t *args)
 {
     show_t show = {.is_terminal = (isatty(STDOUT_FILENO) != 0)};
-    const bt_convert_options_t options = {
+    bt_convert_options_t options = {
         .mix = args->mix,
         .n_threads = (args->n_threads > 0) ? args->n_threads : count_cores(),
         .on_progress = on_progress,
         .ctx = &show};
+    bt_imatrix_t imatrix = {0};
     char why[WHY_BYTES] = "";
     bt_gguf_t *gguf = NULL;
     struct stat st;
@@ -138,7 +196,14 @@ static int convert(const bt_convert_args_t *args)
         fprintf(stderr, "baton convert: %s: %s\n", args->in, why);
         return BT_EXIT_CONFIG;
     }
-    status = bt_convert(gguf, args->out, &options, why, sizeof(why));
+    if (args->imatrix[0] != '\0') {
+        status =
+            get_imatrix(args, gguf, &show, options.n_threads, why, &imatrix);
+        options.imatrix = &imatrix;
+    }
+    if (status == BT_OK) {
+        status = bt_convert(gguf, args->out, &options, why, sizeof(why));
+    }
     if (show.is_terminal) {
         printf("\r\033[K");
     }
@@ -153,6 +218,7 @@ static int convert(const bt_convert_args_t *args)
         }
         printf("\n");
     }
+    bt_imatrix_fini(&imatrix);
     bt_gguf_close(gguf);
     return (status == BT_OK) ? BT_EXIT_OK : BT_EXIT_FAILURE;
 }

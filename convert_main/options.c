@@ -7,6 +7,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/near.h"
+#include "imatrix/collect.h"
+#include "inference/reader/reader.h"
 
 #define MAX_THREADS 256u
 #define FILE_IN_DIR "model.gguf"
@@ -14,6 +16,7 @@
 typedef struct parse {
     bt_convert_args_t args;
     bool has_out;
+    bool is_checkpoint; /* the model is named as TensorRT-LLM's tools do */
     FILE *notes;
     char *why;
     size_t why_bytes;
@@ -37,6 +40,12 @@ static bool set_in(parse_t *p, const option_t *option, const char *text)
     }
     p->args.in = text;
     return true;
+}
+
+static bool set_checkpoint(parse_t *p, const option_t *option, const char *text)
+{
+    p->is_checkpoint = true;
+    return set_in(p, option, text);
 }
 
 static bool set_out(parse_t *p, const char *text, const char *more)
@@ -100,22 +109,55 @@ static bool set_dtype(parse_t *p, const option_t *option, const char *text)
     return false;
 }
 
-static bool set_threads(parse_t *p, const option_t *option, const char *text)
+static bool set_number(parse_t *p, const option_t *option, const char *text,
+                       uint32_t least, uint32_t most, uint32_t *n_p)
 {
     char *end = NULL;
     unsigned long n;
 
-    (void)option;
     errno = 0;
     n = strtoul(text, &end, 10);
-    if ((errno != 0) || (end == text) || (*end != '\0') || (n < 1) ||
-        (n > MAX_THREADS)) {
-        snprintf(p->why, p->why_bytes, "--threads %s is not from 1 to %u", text,
-                 MAX_THREADS);
+    if ((errno != 0) || (end == text) || (*end != '\0') || (n < least) ||
+        (n > most)) {
+        snprintf(p->why, p->why_bytes, "%s %s is not from %u to %u",
+                 option->name, text, least, most);
         return false;
     }
-    p->args.n_threads = (uint32_t)n;
+    *n_p = (uint32_t)n;
     return true;
+}
+
+static bool set_threads(parse_t *p, const option_t *option, const char *text)
+{
+    return set_number(p, option, text, 1, MAX_THREADS, &p->args.n_threads);
+}
+
+static bool set_imatrix(parse_t *p, const option_t *option, const char *text)
+{
+    const int n =
+        snprintf(p->args.imatrix, sizeof(p->args.imatrix), "%s", text);
+
+    if ((n < 1) || ((size_t)n >= sizeof(p->args.imatrix))) {
+        snprintf(p->why, p->why_bytes, "%s %s: no name for a file",
+                 option->name, text);
+        return false;
+    }
+    return true;
+}
+
+static bool set_imatrix_text(parse_t *p, const option_t *option,
+                             const char *text)
+{
+    (void)option;
+    p->args.imatrix_text = text;
+    return true;
+}
+
+static bool set_imatrix_window(parse_t *p, const option_t *option,
+                               const char *text)
+{
+    return set_number(p, option, text, 2, BT_READER_MAX_WINDOW,
+                      &p->args.imatrix_window);
 }
 
 static bool set_overwrite(parse_t *p, const option_t *option, const char *text)
@@ -136,8 +178,8 @@ static bool set_help(parse_t *p, const option_t *option, const char *text)
 
 static bool tell(parse_t *p, const option_t *option, const char *text)
 {
-    fprintf(p->notes, "baton convert: %s %s has no effect: %s\n", option->name,
-            text, option->note);
+    fprintf(p->notes, "baton convert: %s%s%s has no effect: %s\n", option->name,
+            option->has_value ? " " : "", text, option->note);
     return true;
 }
 
@@ -152,16 +194,12 @@ static bool is_always_on(parse_t *p, const option_t *option, const char *text)
     return false;
 }
 
-static bool refuse(parse_t *p, const option_t *option, const char *text)
-{
-    (void)text;
-    snprintf(p->why, p->why_bytes, "%s: %s", option->name, option->note);
-    return false;
-}
-
 #define RANKS                                                              \
     "one file serves any number of ranks; ./baton serve and its workers' " \
     "options say how many"
+#define ON_REQUEST                                                           \
+    "logits are returned to who asks for them, of any model; nothing is to " \
+    "be built for it"
 #define NO_PLUGIN "a kernel is chosen by the machine and the file's types"
 
 static const option_t options[] = {
@@ -169,10 +207,11 @@ static const option_t options[] = {
     {"--threads", true, set_threads, NULL},
     {"--overwrite", false, set_overwrite, NULL},
     {"--help", false, set_help, NULL},
-    {"--imatrix", true, refuse,
-     "importance matrices are not read yet; scales are searched without"},
+    {"--imatrix", true, set_imatrix, NULL},
+    {"--imatrix-text", true, set_imatrix_text, NULL},
+    {"--imatrix-window", true, set_imatrix_window, NULL},
     /* convert_checkpoint.py */
-    {"--model_dir", true, set_in, NULL},
+    {"--model_dir", true, set_checkpoint, NULL},
     {"--output_dir", true, set_out_dir, NULL},
     {"--dtype", true, set_dtype, NULL},
     {"--tp_size", true, tell, RANKS},
@@ -180,12 +219,15 @@ static const option_t options[] = {
     {"--moe_tp_size", true, tell, RANKS},
     {"--moe_ep_size", true, tell, RANKS},
     /* trtllm-build */
-    {"--checkpoint_dir", true, set_in, NULL},
+    {"--checkpoint_dir", true, set_checkpoint, NULL},
     {"--gpt_attention_plugin", true, tell, NO_PLUGIN},
     {"--gemm_plugin", true, tell, NO_PLUGIN},
     {"--remove_input_padding", true, is_always_on, "batches are never padded"},
     {"--paged_kv_cache", true, is_always_on, "the KV cache is always paged"},
     {"--kv_cache_type", true, is_always_on, "the KV cache is always paged"},
+    {"--gather_context_logits", false, tell, ON_REQUEST},
+    {"--gather_generation_logits", false, tell, ON_REQUEST},
+    {"--gather_all_token_logits", false, tell, ON_REQUEST},
 };
 
 static const option_t *find(const char *word, size_t n)
@@ -240,6 +282,42 @@ static bool parse_option(parse_t *p, int argc, const char *const *argv, int *i)
     return option->apply(p, option, value);
 }
 
+/* Beside the new file. */
+static bool name_imatrix(parse_t *p)
+{
+    const int n = snprintf(p->args.imatrix, sizeof(p->args.imatrix),
+                           "%s.imatrix.gguf", p->args.out);
+
+    if ((n < 0) || ((size_t)n >= sizeof(p->args.imatrix))) {
+        snprintf(p->why, p->why_bytes, "--imatrix is to be given: %s is long",
+                 p->args.out);
+        return false;
+    }
+    return true;
+}
+
+static bool check_imatrix(parse_t *p)
+{
+    bt_convert_args_t *const args = &p->args;
+    const bool is_asked =
+        (args->imatrix[0] != '\0') || (args->imatrix_text != NULL);
+
+    if ((args->imatrix_window > 0) && (args->imatrix_text == NULL)) {
+        snprintf(p->why, p->why_bytes,
+                 "--imatrix-window is of --imatrix-text, which is not given");
+        return false;
+    }
+    if (is_asked && !bt_convert_mix_weighs(args->mix)) {
+        fprintf(p->notes, "baton convert: an importance matrix has no effect: "
+                          "nothing is quantized\n");
+        args->imatrix[0] = '\0';
+        args->imatrix_text = NULL;
+        return true;
+    }
+    return (args->imatrix_text == NULL) || (args->imatrix[0] != '\0') ||
+           name_imatrix(p);
+}
+
 bt_status_t bt_convert_args_parse(int argc, const char *const *argv,
                                   FILE *notes, char *why, size_t why_bytes,
                                   bt_convert_args_t *args_p)
@@ -265,8 +343,14 @@ bt_status_t bt_convert_args_parse(int argc, const char *const *argv,
                  (p.args.in == NULL) ? "the model" : "the new file");
         return BT_ERR_INVALID_PARAM;
     }
+    if ((p.args.mix == NULL) && p.is_checkpoint) {
+        p.args.mix = bt_convert_mix_find("same"); /* as those tools do */
+    }
     if (!p.args.help && (p.args.mix == NULL)) {
         snprintf(why, why_bytes, "--type is not given");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (!p.args.help && !check_imatrix(&p)) {
         return BT_ERR_INVALID_PARAM;
     }
     *args_p = p.args;
@@ -282,18 +366,29 @@ void bt_convert_args_help(FILE *out)
         fprintf(out, "%s%s", (i % 8 == 0) ? "\n                   " : " ",
                 bt_convert_mix_name(i));
     }
-    fprintf(out,
-            "\n"
-            "  --threads N    that compute; as many as there are cores\n"
-            "  --overwrite    also where NEW.gguf is there\n\n"
-            "It ended early? The same command goes on with NEW.gguf.part.\n\n"
-            "Also the options of TensorRT-LLM's convert_checkpoint.py and "
-            "trtllm-build:\n"
-            "  --model_dir DIR, --checkpoint_dir DIR   the model\n"
-            "  --output_dir DIR                        the new file is "
-            "DIR/" FILE_IN_DIR "\n"
-            "  --dtype float16|bfloat16|float32        --type f16, bf16, f32\n"
-            "and without effect, as a line says:\n ");
+    fprintf(
+        out,
+        "\n"
+        "  --threads N    that compute; as many as there are cores\n"
+        "  --overwrite    also where NEW.gguf is there\n\n"
+        "  --imatrix FILE         weigh errors by an importance matrix, GGUF "
+        "or .dat\n"
+        "  --imatrix-text TEXT    make it: the model reads TEXT, and FILE is "
+        "written, or\n"
+        "                         NEW.gguf.imatrix.gguf where none is "
+        "named\n"
+        "  --imatrix-window N     tokens that it reads from an empty cache, "
+        "%u\n\n"
+        "It ended early? The same command goes on with NEW.gguf.part.\n\n"
+        "Also the options of TensorRT-LLM's convert_checkpoint.py and "
+        "trtllm-build:\n"
+        "  --model_dir DIR, --checkpoint_dir DIR   the model\n"
+        "  --output_dir DIR                        the new file is "
+        "DIR/" FILE_IN_DIR "\n"
+        "  --dtype float16|bfloat16|float32        --type f16, bf16, f32; same "
+        "without it\n"
+        "and without effect, as a line says:\n ",
+        BT_IMATRIX_WINDOW);
     for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
         if ((options[i].apply == tell) || (options[i].apply == is_always_on)) {
             fprintf(out, " %s", options[i].name);

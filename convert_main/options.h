@@ -21,6 +21,11 @@ typedef struct bt_convert_args {
     char out[BT_CONVERT_PATH_BYTES];
     const bt_convert_mix_t *mix;
     uint32_t n_threads; /**< 0: as many as there are cores */
+    /** Of an importance matrix; "": none. Made from the text where that is
+     *  given. */
+    char imatrix[BT_CONVERT_PATH_BYTES];
+    const char *imatrix_text;
+    uint32_t imatrix_window; /**< tokens; 0: not given */
     bool overwrite;
     bool help;
 } bt_convert_args_t;

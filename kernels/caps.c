@@ -66,7 +66,8 @@ static uint32_t parts_of(const bt_attention_t *a)
            ((a->soft_cap > 0.0f) ? (uint32_t)BT_ATTENTION_SOFT_CAP : 0) |
            ((a->sinks != NULL) ? (uint32_t)BT_ATTENTION_SINKS : 0) |
            ((a->value_dim != a->key_dim) ? (uint32_t)BT_ATTENTION_VALUE_DIM
-                                         : 0);
+                                         : 0) |
+           ((a->slopes != NULL) ? (uint32_t)BT_ATTENTION_SLOPES : 0);
 }
 
 bt_status_t bt_kernels_check_attention(const bt_kernels_caps_t *caps,
@@ -81,6 +82,7 @@ bt_status_t bt_kernels_check_attention(const bt_kernels_caps_t *caps,
         {BT_ATTENTION_SOFT_CAP, "a soft cap of its scores"},
         {BT_ATTENTION_SINKS, "sinks"},
         {BT_ATTENTION_VALUE_DIM, "values of another width than keys"},
+        {BT_ATTENTION_SLOPES, "linear biases of its scores"},
     };
     const uint32_t missing = parts_of(attention) & ~caps->attention;
 

@@ -198,6 +198,9 @@ typedef struct bt_attention {
     /** Back end (n_heads): a score of each query head that takes part in the
      *  softmax and has no value. NULL: none. */
     const float *sinks;
+    /** Back end (n_heads): a score loses this of each query head for each
+     *  position that its key lies before the row. NULL: nothing. */
+    const float *slopes;
 } bt_attention_t;
 
 /** What of bt_attention_t a back end may not have, bits of
@@ -207,6 +210,7 @@ typedef enum bt_attention_part {
     BT_ATTENTION_SOFT_CAP = 1u << 1,
     BT_ATTENTION_SINKS = 1u << 2,
     BT_ATTENTION_VALUE_DIM = 1u << 3, /**< another one than key_dim */
+    BT_ATTENTION_SLOPES = 1u << 4,
 } bt_attention_part_t;
 
 typedef struct bt_backend_config {
@@ -398,6 +402,7 @@ typedef struct bt_kernels_ops {
      *      s_j = (q . k_j) * scale, q and k_j rounded to bf16 and summed as in
      *            matmul() with BF16 weights, pairs of d ascending
      *      with a soft cap c: s_j = c * (1 - 2 / (exp(s_j * (2 / c)) + 1))
+     *      with a slope: s_j = fma(slope, j - p, s_j), p the row's position
      *      m' = max(m, s); p_j = exp(s_j - m'); corr = exp(m - m')
      *      l' = fma(l, corr, sum of p)
      *      acc = acc * corr, then acc += p_j v_j, both rounded to bf16 and
@@ -412,7 +417,8 @@ typedef struct bt_kernels_ops {
      * out (R, n_heads * D). Source: Milakov & Gimelshein, "Online normalizer
      * calculation for softmax"; Kwon et al., PagedAttention; window: Beltagy et
      * al., "Longformer"; soft cap: "Gemma 2"; sinks: Xiao et al., "Efficient
-     *  Streaming Language Models with Attention Sinks". */
+     *  Streaming Language Models with Attention Sinks"; slopes: Press et al.,
+     *  "Train Short, Test Long: Attention with Linear Biases". */
     void (*attention)(bt_backend_t *be, const bt_attention_t *attention,
                       const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);
@@ -437,6 +443,15 @@ typedef struct bt_kernels_ops {
     void (*scale)(bt_backend_t *be, float *x, float factor, size_t n);
     /** x[i] = c tanh(x[i] / c), computed as in attention(). */
     void (*soft_cap)(bt_backend_t *be, float *x, float cap, size_t n);
+    /** x[i] becomes -limit where it is below that, limit where it is above; a
+     *  NaN stays. limit > 0. */
+    void (*clamp)(bt_backend_t *be, float *x, float limit, size_t n);
+    /** x[r][i] *= factors[p] for i < dim, p the position of row r: queries
+     *  whose temperature grows with the position. x (R, row_floats), factors
+     *  (positions). */
+    void (*scale_positions)(bt_backend_t *be, float *x, const float *factors,
+                            const bt_batch_t *batch, size_t row_floats,
+                            uint32_t dim);
 
     /** x[i] += y[i]. */
     void (*add)(bt_backend_t *be, float *x, const float *y, size_t n);

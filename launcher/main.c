@@ -69,7 +69,7 @@ static int print_man(const char *page)
 static bt_status_t check_models(const bt_config_t *config)
 {
     char why[512];
-    char hint[128];
+    char hint[BT_CONFIG_HINT_BYTES];
 
     if (config->n_models == 0) {
         BT_LOG_ERROR("no model: name one with --model PATH, or --model NAME "

@@ -52,6 +52,10 @@ static const char *model_name(const bt_config_t *config)
                                                : config->model_name;
 }
 
+/* Behind the numeric profile, of models that are others when --context-tokens
+ * is more than they were trained on. */
+#define LONG_CONTEXT " for long contexts (--context-tokens)"
+
 /* Who we are, for a router of protocol 2 to refuse: nothing that it could use
  * of us is in it. */
 static bt_status_t encode_old_hello(const bt_worker_t *w, const bt_start_t *s,
@@ -91,8 +95,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     hello->instance = w->instance;
     memcpy(hello->name, w->name, sizeof(hello->name));
     hello->model = bt_gguf_identity(s->gguf);
-    strncpy(hello->profile, w->backend->caps->profile,
-            sizeof(hello->profile) - 1);
+    /* Routers compare it as a whole, those of old too. */
+    snprintf(hello->profile, sizeof(hello->profile), "%s%s",
+             w->backend->caps->profile, w->long_context ? LONG_CONTEXT : "");
     hello->kv_type = s->kv_type;
     hello->tokens_per_block = w->tokens_per_block;
     hello->layout = w->kv_layout;

@@ -41,6 +41,7 @@ bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s)
         }
         w->context_tokens = w->config->context_tokens;
     }
+    w->long_context = bt_hparams_long_context(&s->hp, w->context_tokens);
     return BT_OK;
 }
 

@@ -188,6 +188,7 @@ struct bt_worker {
     bt_model_t *model;
     size_t model_bytes;
     uint32_t context_tokens; /**< longest sequence, prompt and output */
+    bool long_context;       /**< bt_hparams_long_context() */
     uint32_t tokens_per_block;
     bt_kv_groups_t groups; /**< of the model's layers */
     uint32_t n_whole;      /**< of them, that keep all (slide.h) */

@@ -47,8 +47,9 @@
 #define BT_CONFIG_MAX_MODELS       16
 #define BT_CONFIG_GRPC_DEFAULT     "127.0.0.1:8001"
 #define BT_CONFIG_MAX_ROUTERS      16
-#define BT_CONFIG_ROUTER_PORT_STEP 10 /**< between two of --routers */
-#define BT_CONFIG_MODEL_NAME_BYTES 64 /**< with the zero byte */
+#define BT_CONFIG_ROUTER_PORT_STEP 10  /**< between two of --routers */
+#define BT_CONFIG_MODEL_NAME_BYTES 64  /**< with the zero byte */
+#define BT_CONFIG_HINT_BYTES       384 /**< of bt_config_pulled_hint() */
 
 /** One --model. */
 typedef struct bt_config_model {
@@ -202,8 +203,10 @@ void bt_config_model_name(const bt_config_model_t *model,
                           char out[BT_CONFIG_MODEL_NAME_BYTES]);
 
 /**
- * A model of the folder of models (`--models-dir`) by its name.
+ * A model of the folder of models (`--models-dir`).
  *
+ * @param [in]  word               Its name there, or the OWNER/REPO[:FILE] by
+ *                                 which it was pulled.
  * @param [in]  models_dir_option  "" = $XDG_CACHE_HOME/baton or
  *                                 $HOME/.cache/baton.
  * @param [out] path_p             Of a GGUF file, of the first of its parts, or
@@ -213,7 +216,7 @@ void bt_config_model_name(const bt_config_model_t *model,
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_config_pulled_find(const char *models_dir_option,
-                                                const char *name,
+                                                const char *word,
                                                 char **path_p);
 
 /** What a person may have meant by a model that is not there: "; did you mean

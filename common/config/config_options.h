@@ -121,8 +121,9 @@ struct bt_config_store {
     char *texts[BT_CONFIG_N_OPTIONS];   /**< owned; NULL for numbers */
     char *models[BT_CONFIG_MAX_MODELS]; /**< owned text of config.models */
     char *pulled[BT_CONFIG_MAX_MODELS]; /**< owned paths of pulled models */
-    bool words[BT_CONFIG_MAX_MODELS];   /**< named without --model */
-    bt_repository_t *repository;        /**< owned, or NULL */
+    char pulled_names[BT_CONFIG_MAX_MODELS][BT_CONFIG_MODEL_NAME_BYTES];
+    bool words[BT_CONFIG_MAX_MODELS]; /**< named without --model */
+    bt_repository_t *repository;      /**< owned, or NULL */
 };
 
 /**

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of models: `--model NAME` of one that ./baton pull fetched, or
- * that somebody put there. cli/model_store.py writes it and has the same rules.
- */
+ * that somebody put there, and `--model OWNER/REPO[:FILE]` of the former.
+ * cli/model_store.py writes it and has the same rules, to which
+ * tests/support/model_folder.txt holds both. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +14,17 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cleanup.h"
+#include "common/base/json_doc.h"
 #include "common/base/near.h"
+#include "common/base/read_whole.h"
 #include "common/config/config_options.h"
+#include "common/config/model_hint.h"
 
-#define SUFFIX     ".gguf"
-#define FIRST_PART "-00001-of-"
+#define SUFFIX         ".gguf"
+#define FIRST_PART     "-00001-of-"
+#define MANIFEST       ".baton.json"
+#define MANIFEST_BYTES (16u << 20)
 
 static bool ends_with_suffix(const char *name)
 {
@@ -118,18 +126,87 @@ static bool find_in(const char *dir, const char *name, char path[PATH_MAX])
             (join(folder, dir, name, "") && find_in_folder(folder, path)));
 }
 
-bt_status_t bt_config_pulled_find(const char *models_dir_option,
-                                  const char *name, char **path_p)
+/* Does what ./baton pull wrote into this folder say that its model came from
+ * there? Case is that of whoever typed it. What cannot be read says nothing. */
+static bool came_from(const char *folder, const char *source)
+{
+    BT_CLEANUP(free) char *text = bt_calloc(MANIFEST_BYTES + 1, 1);
+    bt_json_doc_t *doc = NULL;
+    const bt_json_node_t *said;
+    char path[PATH_MAX];
+    char why[128];
+    bool is_it;
+    size_t n = 0;
+
+    if ((text == NULL) || !join(path, folder, MANIFEST, "")) {
+        return false;
+    }
+    {
+        BT_CLEANUP(close)
+        const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+        if ((fd < 0) || !is_file(path) ||
+            (bt_read_whole(fd, text, MANIFEST_BYTES, &n) != BT_OK) ||
+            (n > MANIFEST_BYTES) ||
+            (bt_json_doc_parse(text, n, why, sizeof(why), &doc) != BT_OK)) {
+            return false;
+        }
+    }
+    said = bt_json_get(doc, bt_json_doc_root(doc), "source");
+    is_it = (said != NULL) && (said->kind == BT_JSON_STRING) &&
+            (said->len == strlen(source)) &&
+            (strncasecmp(said->text, source, said->len) == 0);
+    bt_json_doc_free(doc);
+    return is_it;
+}
+
+/* Of several that came from there the first by name. */
+static bool find_by_source(const char *dir_path, const char *source,
+                           char path[PATH_MAX],
+                           char name[BT_CONFIG_MODEL_NAME_BYTES])
+{
+    DIR *const dir = opendir(dir_path);
+    const struct dirent *entry;
+    bool found = false;
+
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
+        const char *const here = entry->d_name;
+        char folder[PATH_MAX];
+        char one[PATH_MAX];
+
+        if (!is_name(here) || (found && (strcmp(here, name) >= 0)) ||
+            !join(folder, dir_path, here, "") || !came_from(folder, source) ||
+            !find_in_folder(folder, one)) {
+            continue;
+        }
+        memcpy(path, one, sizeof(one));
+        memcpy(name, here, strlen(here) + 1);
+        found = true;
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    return found;
+}
+
+/* @param [out] name_out  What it is called in the folder. */
+static bt_status_t find(const char *models_dir_option, const char *word,
+                        char name_out[BT_CONFIG_MODEL_NAME_BYTES],
+                        char **path_p)
 {
     char dir[PATH_MAX];
     char path[PATH_MAX];
     bt_status_t status = models_dir(models_dir_option, dir);
+    size_t n_repository;
     char *copy;
 
     if (status != BT_OK) {
         return status;
     }
-    if (!find_in(dir, name, path)) {
+    if (find_in(dir, word, path)) {
+        memcpy(name_out, word, strlen(word) + 1);
+    } else if (!bt_model_is_hub_name(word, &n_repository) ||
+               !find_by_source(dir, word, path, name_out)) {
         return BT_ERR_NOT_FOUND;
     }
     copy = bt_strdup(path);
@@ -138,6 +215,14 @@ bt_status_t bt_config_pulled_find(const char *models_dir_option,
     }
     *path_p = copy;
     return BT_OK;
+}
+
+bt_status_t bt_config_pulled_find(const char *models_dir_option,
+                                  const char *word, char **path_p)
+{
+    char name[BT_CONFIG_MODEL_NAME_BYTES];
+
+    return find(models_dir_option, word, name, path_p);
 }
 
 /* The name of the folder's that is nearest to @a word, "" if none is near. */
@@ -200,10 +285,13 @@ static void near_text(const char *models_dir_option, const char *word,
 void bt_config_pulled_hint(const char *models_dir_option, const char *word,
                            char *out, size_t out_bytes)
 {
+    size_t n_repository;
     bool is_path;
 
     near_text(models_dir_option, word, out, out_bytes, &is_path);
-    if (!is_path && (out[0] == '\0')) {
+    if (bt_model_is_hub_name(word, &n_repository)) {
+        out[0] = '\0'; /* see bt_model_hint() */
+    } else if (!is_path && (out[0] == '\0')) {
         snprintf(out, out_bytes,
                  "; ./baton list shows the models that are here, ./baton pull "
                  "fetches others");
@@ -213,26 +301,31 @@ void bt_config_pulled_hint(const char *models_dir_option, const char *word,
 bt_status_t bt_config_pulled_resolve(bt_config_store_t *store)
 {
     bt_config_t *const c = &store->config;
-    char hint[128];
+    char hint[BT_CONFIG_HINT_BYTES];
 
     for (uint32_t i = 0; i < c->n_models; i++) {
         bt_config_model_t *const model = &c->models[i];
         bt_status_t status;
+        size_t n_repository;
         bool is_path;
 
         if (access(model->path, F_OK) == 0) {
             continue;
         }
-        status = bt_config_pulled_find(c->models_dir, model->path,
-                                       &store->pulled[i]);
+        status = find(c->models_dir, model->path, store->pulled_names[i],
+                      &store->pulled[i]);
         if (status == BT_ERR_NO_MEMORY) {
             return status;
         }
         if (status == BT_OK) {
-            model->pulled = model->path;
+            model->pulled = store->pulled_names[i];
             model->path = store->pulled[i];
         } else if (store->words[i]) {
             near_text(c->models_dir, model->path, hint, sizeof(hint), &is_path);
+            if (!is_path && bt_model_is_hub_name(model->path, &n_repository)) {
+                snprintf(hint, sizeof(hint), "; ./baton pull %s fetches it",
+                         model->path);
+            }
             bt_config_complain(store->program,
                                "unexpected argument '%s': there is no such "
                                "model file, and options start with --%s",

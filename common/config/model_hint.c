@@ -64,14 +64,31 @@ static bool find_near(const char *dir, const char *word, char near[NAME_BYTES])
     return best != SIZE_MAX;
 }
 
-/* OWNER/NAME, as models are called on the Hub. */
-static bool is_hub_name(const char *path)
+/* Bytes of the name of an owner, or of a repository, at text. */
+static size_t word_bytes(const char *text)
 {
-    const char *const slash = strchr(path, '/');
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "abcdefghijklmnopqrstuvwxyz0123456789-._";
 
-    return (slash != NULL) && (slash != path) && (slash[1] != '\0') &&
-           (strchr(slash + 1, '/') == NULL) && (path[0] != '.') &&
-           (path[0] != '~') && !ends_in(path, ".gguf");
+    return (text[0] == '.') ? 0 : strspn(text, letters);
+}
+
+bool bt_model_is_hub_name(const char *text, size_t *repository_bytes_p)
+{
+    const size_t n_owner = word_bytes(text);
+    size_t n;
+
+    if ((n_owner == 0) || (text[n_owner] != '/')) {
+        return false;
+    }
+    n = word_bytes(text + n_owner + 1);
+    if ((n == 0) ||
+        ((text[n_owner + 1 + n] == '\0') && ends_in(text, ".gguf")) ||
+        (strchr(":@", text[n_owner + 1 + n]) == NULL)) {
+        return false;
+    }
+    *repository_bytes_p = n_owner + 1 + n;
+    return true;
 }
 
 /* Folder of the Hub's own cache. */
@@ -90,7 +107,7 @@ static bool cache_folder(char dir[PATH_MAX])
 }
 
 /* A snapshot of the model in the cache, if somebody fetched it. */
-static bool find_cached(const char *name, char found[PATH_MAX])
+static bool find_cached(const char *name, size_t n_name, char found[PATH_MAX])
 {
     char hub[PATH_MAX];
     char dir[PATH_MAX];
@@ -103,8 +120,9 @@ static bool find_cached(const char *name, char found[PATH_MAX])
     if (!cache_folder(hub)) {
         return false;
     }
-    n = snprintf(dir, sizeof(dir), "%s/models--%.*s--%s/snapshots", hub,
-                 (int)(slash - name), name, slash + 1);
+    n = snprintf(dir, sizeof(dir), "%s/models--%.*s--%.*s/snapshots", hub,
+                 (int)(slash - name), name, (int)(name + n_name - (slash + 1)),
+                 slash + 1);
     if ((n < 0) || ((size_t)n >= sizeof(dir))) {
         return false;
     }
@@ -128,6 +146,8 @@ void bt_model_hint(const char *path, char *hint, size_t hint_bytes)
     char found[PATH_MAX];
     const char *const slash = strrchr(path, '/');
     const char *const word = (slash != NULL) ? slash + 1 : path;
+    size_t n_repository = 0;
+    const bool is_hub_name = bt_model_is_hub_name(path, &n_repository);
 
     snprintf(dir, sizeof(dir), "%.*s",
              ((slash == NULL) || (slash == path)) ? 1 : (int)(slash - path),
@@ -135,10 +155,11 @@ void bt_model_hint(const char *path, char *hint, size_t hint_bytes)
     if (find_near(dir, word, near)) {
         snprintf(hint, hint_bytes, "is %s meant, %s?", near,
                  (slash != NULL) ? "beside it" : "which is here");
-    } else if (is_hub_name(path) && find_cached(path, found)) {
+    } else if (is_hub_name && (path[n_repository] == '\0') &&
+               find_cached(path, n_repository, found)) {
         snprintf(hint, hint_bytes,
                  "that model was fetched before: use --model %s", found);
-    } else if (is_hub_name(path)) {
+    } else if (is_hub_name) {
         snprintf(hint, hint_bytes,
                  "models of a hub are fetched first: ./baton pull %s", path);
     } else {

@@ -3,7 +3,13 @@
 #ifndef BT_COMMON_CONFIG_MODEL_HINT_H
 #define BT_COMMON_CONFIG_MODEL_HINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/** Is it OWNER/REPO[@REVISION][:FILE], as `./baton pull` takes it? A relative
+ *  path of two words looks like that, too.
+ *  @param [out] repository_bytes_p  Of OWNER/REPO. */
+bool bt_model_is_hub_name(const char *text, size_t *repository_bytes_p);
 
 /** For the user: a near name beside it, a copy in the cache of the Hugging Face
  *  Hub ($HF_HUB_CACHE, $HF_HOME), or how to get one. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
- *  (what it does in an iteration), late.c (who comes into one), inside.c (who
- *  is computed while one waits), yield.c (whose cores they are) and rows.c
- *  only.
+ *  (what it does in an iteration), draw.c (tokens from logits), late.c (who
+ *  comes into one), inside.c (who is computed while one waits), yield.c (whose
+ *  cores they are) and rows.c only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -78,6 +78,34 @@ static inline void bt_engine_push_report(bt_engine_t *engine,
     BT_ASSERT_ALWAYS(bt_ring_push(engine->reports, report) == BT_OK);
 }
 
+static inline bt_seq_t *bt_engine_seq_of(bt_sched_seq_t *sched)
+{
+    return BT_CONTAINER_OF(sched, bt_seq_t, sched);
+}
+
+/** Of a list of those that run, or of followers. */
+static inline bt_seq_t *bt_engine_seq_at(bt_list_t *link)
+{
+    return bt_engine_seq_of(BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link));
+}
+
+static inline uint32_t bt_engine_n_groups(const bt_engine_t *engine)
+{
+    const bt_kv_groups_t *groups = engine->config.groups;
+
+    return (groups == NULL) ? 1 : groups->n;
+}
+
+/** A block of each group, for the span of this position. */
+static inline const uint32_t *bt_engine_row_of(const bt_engine_t *engine,
+                                               const bt_seq_t *seq,
+                                               uint32_t position)
+{
+    return seq->blocks +
+           (size_t)(position / engine->config.kv.tokens_per_block) *
+               bt_engine_n_groups(engine);
+}
+
 static inline bool bt_engine_is_canceled(const bt_seq_t *seq)
 {
     return atomic_load_explicit(&seq->cancel, memory_order_acquire);
@@ -109,6 +137,26 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i);
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
 /** What is planned in engine->pass: forward, sample. */
 void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report);
+
+/* draw.c */
+
+/** Add what happened to a sequence; @a token and @a finish of a TOKEN. */
+void bt_engine_report(bt_report_t *report, bt_report_kind_t kind, bt_seq_t *seq,
+                      uint32_t token, bt_finish_t finish);
+/** It is in no list any more, and its owner's again. */
+void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish);
+/** Of an item, the first position to draw from; behind its last one if it is
+ *  not a last chunk. */
+uint32_t bt_engine_draws_from(const bt_sched_item_t *item);
+/** Is the id of the best logit all that is drawn from this position's row, and
+ *  nobody else asks for it? */
+bool bt_engine_best_only(const bt_seq_t *seq, uint32_t position);
+/** Rows of logits of an item, of which @a first is the first position: to their
+ *  owner, or a token from each.
+ *  @return behind the last of them */
+float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
+                            const bt_sched_item_t *item, uint32_t first,
+                            float *logits);
 
 /* late.c */
 

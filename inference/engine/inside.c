@@ -28,7 +28,7 @@ static bool plan_inside(bt_engine_t *engine, uint32_t *n_context_p)
     if (!bt_sched_plan_inside(&engine->running, whole->plan, whole->n_planned,
                               (chunk < n_free) ? chunk : n_free,
                               config->kv.tokens_per_block, item) ||
-        bt_engine_is_canceled(BT_CONTAINER_OF(item->seq, bt_seq_t, sched))) {
+        bt_engine_is_canceled(bt_engine_seq_of(item->seq))) {
         return false;
     }
     *n_context_p = item->n_new;

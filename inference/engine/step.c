@@ -8,36 +8,6 @@
 #include "common/base/log.h"
 #include "inference/engine/engine_priv.h"
 
-static bt_seq_t *seq_of(bt_sched_seq_t *sched)
-{
-    return BT_CONTAINER_OF(sched, bt_seq_t, sched);
-}
-
-static void report_add(bt_report_t *report, bt_report_kind_t kind,
-                       bt_seq_t *seq, uint32_t token, bt_finish_t finish)
-{
-    report->items[report->n_items++] = (bt_report_item_t){
-        .kind = kind,
-        .seq = seq,
-        .n_computed = seq->sched.n_computed,
-        .token = token,
-        .index =
-            (kind == BT_REPORT_TOKEN) ? seq->first_index + seq->n_drawn - 1 : 0,
-        .finish = finish,
-    };
-}
-
-static void leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish)
-{
-    bt_list_remove(&seq->sched.turn.link);
-    report_add(report, BT_REPORT_LEFT, seq, 0, finish);
-}
-
-static bt_seq_t *seq_at(bt_list_t *link)
-{
-    return seq_of(BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link));
-}
-
 /* Its first follower computes from here on. Chunks before the last end with a
  * block, so all that is computed lies in whole blocks, and those are in every
  * table of the group. */
@@ -48,7 +18,7 @@ static void pass_lead(bt_engine_t *engine, bt_seq_t *seq)
     if (bt_list_empty(&seq->followers)) {
         return;
     }
-    next = seq_at(seq->followers.next);
+    next = bt_engine_seq_at(seq->followers.next);
     bt_list_remove(&next->sched.turn.link);
     while (!bt_list_empty(&seq->followers)) {
         bt_list_t *link = seq->followers.next;
@@ -70,30 +40,14 @@ static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
 
     BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
     {
-        if (bt_engine_is_canceled(seq_at(pos))) {
-            leave(report, seq_at(pos), BT_FINISH_CANCELED);
+        if (bt_engine_is_canceled(bt_engine_seq_at(pos))) {
+            bt_engine_leave(report, bt_engine_seq_at(pos), BT_FINISH_CANCELED);
         }
     }
     if (bt_engine_is_canceled(seq)) {
         pass_lead(engine, seq);
-        leave(report, seq, BT_FINISH_CANCELED);
+        bt_engine_leave(report, seq, BT_FINISH_CANCELED);
     }
-}
-
-static uint32_t n_groups(const bt_engine_t *engine)
-{
-    const bt_kv_groups_t *groups = engine->config.groups;
-
-    return (groups == NULL) ? 1 : groups->n;
-}
-
-/* A block of each group, for the span of this position. */
-static const uint32_t *row_of(const bt_engine_t *engine, const bt_seq_t *seq,
-                              uint32_t position)
-{
-    return seq->blocks +
-           (size_t)(position / engine->config.kv.tokens_per_block) *
-               n_groups(engine);
 }
 
 /* What an earlier tenant left there is not for the eyes of whoever gets the
@@ -106,14 +60,14 @@ static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq,
     const bt_kv_view_t *kv = &engine->config.kv;
     const uint32_t n_behind = seq->sched.n_tokens % kv->tokens_per_block;
     const uint32_t first = seq->sched.n_tokens - n_behind;
-    const uint32_t *row = row_of(engine, seq, first);
+    const uint32_t *row = bt_engine_row_of(engine, seq, first);
 
     if (!seq->clear_tail || (n_behind == 0) ||
         (first < seq->sched.n_computed) ||
         (first >= seq->sched.n_computed + n_new)) {
         return;
     }
-    for (uint32_t g = 0; g < n_groups(engine); g++) {
+    for (uint32_t g = 0; g < bt_engine_n_groups(engine); g++) {
         bt_model_clear_block(engine->config.model, kv, row[g]);
     }
 }
@@ -127,7 +81,7 @@ static void clear_tails(const bt_engine_t *engine, bt_seq_t *seq,
     clear_tail(engine, seq, n_new);
     BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
     {
-        clear_tail(engine, seq_at(pos), n_new);
+        clear_tail(engine, bt_engine_seq_at(pos), n_new);
     }
 }
 
@@ -163,7 +117,7 @@ void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
     seq->sched.turn.slack_us =
         slack_of(engine, &seq->sched, seq->sched.whole_us);
     bt_sched_queue_insert(&engine->running, &seq->sched.turn);
-    for (uint32_t g = 0; g < n_groups(engine); g++) {
+    for (uint32_t g = 0; g < bt_engine_n_groups(engine); g++) {
         if (bt_kv_copy_is_due(seq->copy[g])) {
             bt_model_copy_block(engine->config.model, &engine->config.kv,
                                 seq->copy[g].from, seq->copy[g].to);
@@ -190,8 +144,9 @@ bool bt_engine_has_work(bt_engine_t *engine)
 
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        look_at_room(seq_at(pos));
-        has_work = has_work || bt_sched_seq_has_room(&seq_at(pos)->sched);
+        look_at_room(bt_engine_seq_at(pos));
+        has_work =
+            has_work || bt_sched_seq_has_room(&bt_engine_seq_at(pos)->sched);
     }
     return has_work;
 }
@@ -207,7 +162,7 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
     }
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        drop_canceled(engine, report, seq_at(pos));
+        drop_canceled(engine, report, bt_engine_seq_at(pos));
     }
 }
 
@@ -262,7 +217,7 @@ static uint32_t budget_of(bt_engine_t *engine)
     uint32_t n_rows = 0;
 
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_seq_t *seq = seq_at(pos);
+        const bt_seq_t *seq = bt_engine_seq_at(pos);
         const uint32_t n = seq->sched.n_tokens - seq->sched.n_computed;
 
         if (!bt_sched_seq_has_room(&seq->sched)) {
@@ -320,7 +275,7 @@ static uint32_t make_plan(bt_engine_t *engine, uint32_t *n_context_p)
                    "drafts leave room for rows that are asked for");
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        propose(engine, seq_at(pos), &room);
+        propose(engine, bt_engine_seq_at(pos), &room);
     }
     n_items = bt_sched_plan(&engine->running, budget_of(engine),
                             config->kv.tokens_per_block, config->max_seqs,
@@ -330,30 +285,11 @@ static uint32_t make_plan(bt_engine_t *engine, uint32_t *n_context_p)
         BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS + room, n_context_p);
 }
 
-/* Of an item, the first position to draw from; behind its last one if it is not
- * a last chunk. */
-static uint32_t draws_from(const bt_sched_item_t *item)
-{
-    const uint32_t end = item->seq->n_computed + item->n_new;
-
-    return item->last_chunk ? end - 1 - item->seq->n_drafts : end;
-}
-
-/* Is the id of the best logit all that is drawn from this position's row, and
- * nobody else asks for it? */
-static bool best_only(const bt_seq_t *seq, uint32_t position)
-{
-    return (position + 1 >= seq->n_prompt) && (seq->n_processors == 0) &&
-           bt_list_empty(&seq->followers) &&
-           !bt_engine_wants_row(seq, position) &&
-           bt_sampler_is_best(&seq->sampling, position + 1 - seq->n_prompt);
-}
-
 void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 {
     bt_pass_t *pass = engine->pass;
     const bt_sched_item_t *item = &pass->plan[i];
-    bt_seq_t *seq = seq_of(item->seq);
+    bt_seq_t *seq = bt_engine_seq_of(item->seq);
     const uint32_t row = pass->n_rows;
 
     clear_tails(engine, seq, item->n_new);
@@ -367,11 +303,11 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
            item->n_new * sizeof(uint32_t));
     for (uint32_t k = 0; k < item->n_new; k++) {
         const uint32_t position = seq->sched.n_computed + k;
-        const bool draws = position >= draws_from(item);
+        const bool draws = position >= bt_engine_draws_from(item);
 
         if (draws || bt_engine_wants_row(seq, position)) {
             pass->best_only[pass->n_logit_rows] =
-                draws && best_only(seq, position);
+                draws && bt_engine_best_only(seq, position);
             pass->logit_rows[pass->n_logit_rows++] = row + k;
         }
     }
@@ -385,159 +321,6 @@ static void lay_rows(bt_engine_t *engine)
     for (uint32_t i = 0; i < engine->pass->n_planned; i++) {
         bt_engine_lay_item(engine, i);
     }
-}
-
-static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
-{
-    for (uint32_t i = 0; i < sampling->n_end_ids; i++) {
-        if (sampling->end_ids[i] == id) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The id that comes next, from the row of logits, which is spoiled. */
-static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
-{
-    const bt_pass_t *pass = engine->pass;
-    const size_t row = (size_t)(logits - pass->logits) / engine->n_vocab;
-    const uint32_t n = seq->sched.n_tokens;
-
-    if (pass->best_only[row]) {
-        return pass->best_ids[row];
-    }
-    for (uint32_t i = 0; i < seq->n_processors; i++) {
-        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
-                                 engine->n_vocab);
-    }
-    return bt_sampler_draw(engine->sampler, &seq->sampling, logits, seq->tokens,
-                           n, seq->n_prompt, n);
-}
-
-/* Draw the next token of a sequence whose known tokens are all computed. */
-static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                 float *logits)
-{
-    const uint32_t n = seq->sched.n_tokens;
-    const bool wants_row = bt_engine_wants_row(seq, n - 1);
-    bt_finish_t finish = BT_FINISH_NONE;
-    uint32_t id;
-
-    if (wants_row) {
-        memcpy(engine->row, logits, engine->n_vocab * sizeof(*logits));
-    }
-    id = choose(engine, seq, logits);
-    seq->tokens[n] = id;
-    if (wants_row) {
-        bt_engine_store_row(seq, n - 1, engine->row, engine->n_vocab);
-    }
-    seq->sched.n_tokens = n + 1;
-    seq->n_drawn++;
-    bt_engine_pace(seq);
-    if (is_end_id(&seq->sampling, id)) {
-        finish = BT_FINISH_STOP;
-    } else if (seq->n_drawn == seq->max_new) {
-        finish = BT_FINISH_LENGTH;
-    }
-    report_add(report, BT_REPORT_TOKEN, seq, id, finish);
-    if ((finish != BT_FINISH_NONE) || seq->leave_after_first) {
-        leave(report, seq, finish);
-    }
-}
-
-/* Is it, after draw(), still in the list? */
-static bool goes_on(const bt_seq_t *seq)
-{
-    return !bt_list_empty(&seq->sched.turn.link);
-}
-
-/* The block that a prompt of n tokens fills in part becomes the follower's too,
- * unless there is none or nobody writes behind the prompt. */
-static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
-                         const bt_seq_t *to, uint32_t n_tokens)
-{
-    const bt_kv_view_t *kv = &engine->config.kv;
-    const uint32_t *src = row_of(engine, from, n_tokens);
-    const uint32_t *dst = row_of(engine, to, n_tokens);
-
-    if ((n_tokens % kv->tokens_per_block != 0) && goes_on(to)) {
-        for (uint32_t g = 0; g < n_groups(engine); g++) {
-            BT_ASSERT(src[g] != dst[g]);
-            bt_model_copy_block(engine->config.model, kv, src[g], dst[g]);
-        }
-    }
-}
-
-/* All of a group draw from one row, which a draw overwrites. Followers become
- * sequences of their own. */
-static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                     float *logits)
-{
-    const uint32_t n_tokens = seq->sched.n_tokens;
-    const size_t bytes = engine->n_vocab * sizeof(*logits);
-
-    if (!bt_list_empty(&seq->followers)) {
-        memcpy(engine->row, logits, bytes);
-    }
-    draw(engine, report, seq, logits);
-    while (!bt_list_empty(&seq->followers)) {
-        bt_seq_t *follower = seq_at(seq->followers.next);
-
-        bt_list_remove(&follower->sched.turn.link);
-        bt_sched_queue_insert(&engine->running, &follower->sched.turn);
-        memcpy(logits, engine->row, bytes);
-        draw(engine, report, follower, logits);
-        copy_partial(engine, seq, follower, n_tokens);
-    }
-}
-
-/* Draw at each draft until one is wrong, and once behind the last: what was
- * computed behind a wrong one is rolled back. */
-static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                        float *logits)
-{
-    const uint32_t n_drafts = seq->sched.n_drafts;
-    const uint32_t n_known = seq->sched.n_tokens - n_drafts;
-    bool right = true;
-
-    seq->sched.n_drafts = 0;
-    seq->sched.n_tokens = n_known;
-    for (uint32_t i = 0; (i <= n_drafts) && right && goes_on(seq); i++) {
-        const uint32_t draft = seq->tokens[n_known + i];
-
-        draw(engine, report, seq, logits + (size_t)i * engine->n_vocab);
-        right = seq->tokens[n_known + i] == draft;
-    }
-    seq->sched.n_computed = seq->sched.n_tokens - 1;
-}
-
-/* Rows of logits of an item: to their owner, or a token from each.
- * @return behind the last of them */
-static float *use_logits(bt_engine_t *engine, bt_report_t *report,
-                         const bt_sched_item_t *item, uint32_t first,
-                         float *logits)
-{
-    bt_seq_t *seq = seq_of(item->seq);
-    const uint32_t end =
-        first + item->n_new - (item->last_chunk ? 1 + seq->sched.n_drafts : 0);
-
-    for (uint32_t position = first; position < end; position++) {
-        if (bt_engine_wants_row(seq, position)) {
-            bt_engine_store_row(seq, position, logits, engine->n_vocab);
-            logits += engine->n_vocab;
-        }
-    }
-    if (item->last_chunk && (seq->sched.n_drafts == 0)) {
-        draw_all(engine, report, seq, logits);
-        logits += engine->n_vocab;
-    } else if (item->last_chunk) {
-        const size_t n_rows = 1 + (size_t)seq->sched.n_drafts;
-
-        draw_drafts(engine, report, seq, logits);
-        logits += n_rows * engine->n_vocab;
-    }
-    return logits;
 }
 
 static void account(bt_report_t *report, bt_seq_t *seq, bool context)
@@ -567,7 +350,7 @@ static void account(bt_report_t *report, bt_seq_t *seq, bool context)
 static void advance(bt_engine_t *engine, bt_report_t *report,
                     const bt_sched_item_t *item)
 {
-    bt_seq_t *seq = seq_of(item->seq);
+    bt_seq_t *seq = bt_engine_seq_of(item->seq);
     const bool context = (item->n_new > 1 + seq->sched.n_drafts) ||
                          !item->last_chunk ||
                          (seq->sched.n_computed + 1 <= seq->n_prompt);
@@ -584,16 +367,17 @@ static void advance(bt_engine_t *engine, bt_report_t *report,
     }
     account(report, seq, context);
     if (context) {
-        report_add(report, BT_REPORT_CHUNK, seq, 0, BT_FINISH_NONE);
+        bt_engine_report(report, BT_REPORT_CHUNK, seq, 0, BT_FINISH_NONE);
     }
     BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
     {
-        bt_seq_t *follower = seq_at(pos);
+        bt_seq_t *follower = bt_engine_seq_at(pos);
 
         follower->sched.n_computed = seq->sched.n_computed;
         account(report, follower, context);
         if (context) {
-            report_add(report, BT_REPORT_CHUNK, follower, 0, BT_FINISH_NONE);
+            bt_engine_report(report, BT_REPORT_CHUNK, follower, 0,
+                             BT_FINISH_NONE);
         }
     }
 }
@@ -606,12 +390,13 @@ static void fail_all(bt_engine_t *engine, bt_report_t *report)
 
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        bt_seq_t *seq = seq_at(pos);
+        bt_seq_t *seq = bt_engine_seq_at(pos);
 
         while (!bt_list_empty(&seq->followers)) {
-            leave(report, seq_at(seq->followers.next), BT_FINISH_ERROR);
+            bt_engine_leave(report, bt_engine_seq_at(seq->followers.next),
+                            BT_FINISH_ERROR);
         }
-        leave(report, seq, BT_FINISH_ERROR);
+        bt_engine_leave(report, seq, BT_FINISH_ERROR);
     }
 }
 
@@ -630,7 +415,7 @@ static void on_layers(void *ctx, uint32_t n_layers)
     bt_list_t *tmp;
 
     for (uint32_t i = 0; i < pass->n_planned; i++) {
-        bt_seq_t *seq = seq_of(pass->plan[i].seq);
+        bt_seq_t *seq = bt_engine_seq_of(pass->plan[i].seq);
 
         if (!pass->plan[i].last_chunk) {
             continue;
@@ -638,7 +423,7 @@ static void on_layers(void *ctx, uint32_t n_layers)
         tell_layers(seq, n_layers);
         BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
         {
-            tell_layers(seq_at(pos), n_layers);
+            tell_layers(bt_engine_seq_at(pos), n_layers);
         }
     }
 }
@@ -716,7 +501,7 @@ void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report)
         const uint32_t first = item->seq->n_computed;
 
         advance(engine, report, item);
-        logits = use_logits(engine, report, item, first, logits);
+        logits = bt_engine_use_logits(engine, report, item, first, logits);
         bt_engine_mark(engine);
     }
     learn(engine, report);

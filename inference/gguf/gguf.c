@@ -82,6 +82,32 @@ static bt_status_t open_file(const char *path, char *why, size_t why_bytes,
     return BT_OK;
 }
 
+static bool is_file(int fd, const struct stat *what)
+{
+    struct stat st;
+
+    return (fd >= 0) && (fstat(fd, &st) == 0) && (st.st_dev == what->st_dev) &&
+           (st.st_ino == what->st_ino);
+}
+
+bool bt_gguf_reads_from(const bt_gguf_t *gguf, const char *path)
+{
+    struct stat what;
+    bool is_one;
+
+    if (stat(path, &what) != 0) {
+        return false;
+    }
+    is_one = is_file(gguf->fd, &what);
+    for (uint32_t i = 0; i < gguf->n_more; i++) {
+        is_one = is_one || is_file(gguf->more[i]->fd, &what);
+    }
+    for (uint32_t i = 0; i < gguf->n_files; i++) {
+        is_one = is_one || is_file(gguf->files[i].fd, &what);
+    }
+    return is_one;
+}
+
 static void close_all(bt_gguf_t **parts, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -147,6 +147,9 @@ BT_MUST_CHECK bt_status_t bt_gguf_array_bool(const bt_gguf_t *gguf,
 BT_MUST_CHECK bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf,
                                             const char *key, uint64_t i,
                                             float *value_p);
+BT_MUST_CHECK bt_status_t bt_gguf_array_f64(const bt_gguf_t *gguf,
+                                            const char *key, uint64_t i,
+                                            double *value_p);
 
 /**
  * Token ids that the file's tokenizer has: 0 to one less. A model's matrices
@@ -189,6 +192,10 @@ bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf);
 
 /** XXH3-128 of every byte of the file, or of all files; reads all of it. */
 bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf);
+
+/** Is it one of the files that the model's numbers are in?
+ *  @param [in] path  Of what need not be there; links are followed. */
+bool bt_gguf_reads_from(const bt_gguf_t *gguf, const char *path);
 
 /** What the file system says of the open file now. Of several files: a number
  *  for what it says of each, the bytes of all, the latest times. */

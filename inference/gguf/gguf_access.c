@@ -93,21 +93,33 @@ static bt_status_t load_integer(const bt_gguf_kv_t *kv, uint64_t i,
     return BT_OK;
 }
 
-static bt_status_t load_float(const bt_gguf_kv_t *kv, uint64_t i,
-                              float *value_p)
+static bt_status_t load_double(const bt_gguf_kv_t *kv, uint64_t i,
+                               double *value_p)
 {
-    double wide;
+    float narrow;
 
     if (kv->type == BT_GGUF_F32) {
-        memcpy(value_p, kv->value + i * sizeof(*value_p), sizeof(*value_p));
+        memcpy(&narrow, kv->value + i * sizeof(narrow), sizeof(narrow));
+        *value_p = (double)narrow;
         return BT_OK;
     }
     if (kv->type == BT_GGUF_F64) {
-        memcpy(&wide, kv->value + i * sizeof(wide), sizeof(wide));
-        *value_p = (float)wide;
+        memcpy(value_p, kv->value + i * sizeof(*value_p), sizeof(*value_p));
         return BT_OK;
     }
     return BT_ERR_BAD_FILE;
+}
+
+static bt_status_t load_float(const bt_gguf_kv_t *kv, uint64_t i,
+                              float *value_p)
+{
+    double wide = 0.0;
+    const bt_status_t status = load_double(kv, i, &wide);
+
+    if (status == BT_OK) {
+        *value_p = (float)wide;
+    }
+    return status;
 }
 
 static bt_gguf_str_t load_str(const uint8_t *at)
@@ -285,6 +297,15 @@ bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf, const char *key,
     const bt_status_t status = find_element(gguf, key, i, &kv);
 
     return (status == BT_OK) ? load_float(kv, i, value_p) : status;
+}
+
+bt_status_t bt_gguf_array_f64(const bt_gguf_t *gguf, const char *key,
+                              uint64_t i, double *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    const bt_status_t status = find_element(gguf, key, i, &kv);
+
+    return (status == BT_OK) ? load_double(kv, i, value_p) : status;
 }
 
 uint64_t bt_gguf_n_pairs(const bt_gguf_t *gguf)

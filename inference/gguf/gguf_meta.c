@@ -3,7 +3,8 @@
 
 #include "inference/gguf/gguf_priv.h"
 
-#define N_KEYS_AT 16 /* behind magic, version and the number of tensors */
+#define N_TENSORS_AT 8 /* behind magic and version */
+#define N_KEYS_AT    16
 
 static void put(bt_gguf_meta_t *meta, const void *value, size_t bytes)
 {
@@ -42,6 +43,8 @@ void bt_gguf_meta_init(bt_gguf_meta_t *meta, bt_strbuf_t *out)
 void bt_gguf_meta_end(bt_gguf_meta_t *meta)
 {
     if (bt_strbuf_status(meta->out) == BT_OK) {
+        memcpy(meta->out->data + N_TENSORS_AT, &meta->n_tensors,
+               sizeof(meta->n_tensors));
         memcpy(meta->out->data + N_KEYS_AT, &meta->n_keys,
                sizeof(meta->n_keys));
     }
@@ -80,12 +83,22 @@ void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key,
     put_u64(meta, n);
 }
 
+void bt_gguf_meta_item_u8(bt_gguf_meta_t *meta, uint8_t value)
+{
+    put(meta, &value, 1);
+}
+
 void bt_gguf_meta_item_i32(bt_gguf_meta_t *meta, int32_t value)
 {
     put(meta, &value, sizeof(value));
 }
 
 void bt_gguf_meta_item_f32(bt_gguf_meta_t *meta, float value)
+{
+    put(meta, &value, sizeof(value));
+}
+
+void bt_gguf_meta_item_f64(bt_gguf_meta_t *meta, double value)
 {
     put(meta, &value, sizeof(value));
 }
@@ -101,4 +114,21 @@ void bt_gguf_meta_item_str(bt_gguf_meta_t *meta, const char *text, size_t bytes)
 {
     put_u64(meta, bytes);
     put(meta, text, bytes);
+}
+
+void bt_gguf_meta_tensor(bt_gguf_meta_t *meta, const char *name,
+                         uint32_t n_dims, const uint64_t *dims, uint32_t type,
+                         uint64_t at)
+{
+    const size_t n = strlen(name);
+
+    put_u64(meta, n);
+    put(meta, name, n);
+    put_u32(meta, n_dims);
+    for (uint32_t d = 0; d < n_dims; d++) {
+        put_u64(meta, dims[d]);
+    }
+    put_u32(meta, type);
+    put_u64(meta, at);
+    meta->n_tensors++;
 }

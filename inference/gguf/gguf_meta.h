@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file gguf_meta.h
  *
- * Writes the metadata of a GGUF v3 file: its header without tensors.
+ * Writes the metadata of a GGUF v3 file: its header, with or without tensors.
  *
  *     bt_gguf_meta_init(&meta, &buf);
  *     bt_gguf_meta_str(&meta, "general.architecture", "llama", 5);
@@ -26,15 +26,18 @@
 
 /** What an array may have. */
 typedef enum bt_gguf_meta_type {
+    BT_GGUF_META_U8 = 0,
     BT_GGUF_META_I32 = 5,
     BT_GGUF_META_F32 = 6,
     BT_GGUF_META_BOOL = 7,
     BT_GGUF_META_STR = 8,
+    BT_GGUF_META_F64 = 12,
 } bt_gguf_meta_type_t;
 
 typedef struct bt_gguf_meta {
     bt_strbuf_t *out; /**< borrowed */
     uint64_t n_keys;
+    uint64_t n_tensors;
 } bt_gguf_meta_t;
 
 void bt_gguf_meta_init(bt_gguf_meta_t *meta, bt_strbuf_t *out);
@@ -50,10 +53,18 @@ void bt_gguf_meta_str(bt_gguf_meta_t *meta, const char *key, const char *text,
 /** Exactly @a n items of the type follow. */
 void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key,
                         bt_gguf_meta_type_t type, uint64_t n);
+void bt_gguf_meta_item_u8(bt_gguf_meta_t *meta, uint8_t value);
 void bt_gguf_meta_item_i32(bt_gguf_meta_t *meta, int32_t value);
 void bt_gguf_meta_item_f32(bt_gguf_meta_t *meta, float value);
+void bt_gguf_meta_item_f64(bt_gguf_meta_t *meta, double value);
 void bt_gguf_meta_item_bool(bt_gguf_meta_t *meta, bool value);
 void bt_gguf_meta_item_str(bt_gguf_meta_t *meta, const char *text,
                            size_t bytes);
+
+/** After all keys: a tensor of the file, whose data is @a at bytes behind the
+ *  first one's. @param dims  (n_dims), dims[0] contiguous */
+void bt_gguf_meta_tensor(bt_gguf_meta_t *meta, const char *name,
+                         uint32_t n_dims, const uint64_t *dims, uint32_t type,
+                         uint64_t at);
 
 #endif

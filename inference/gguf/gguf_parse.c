@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/shown.h"
 #include "inference/gguf/gguf_priv.h"
 
 #define VERSION           3
@@ -17,8 +18,6 @@
 #define MIN_TENSOR_BYTES (8 + 4 + 8 + 4 + 8)
 #define MIN_STRING_BYTES 8
 
-#define NAME_CHARS 72 /* of a name quoted in an error */
-
 typedef struct reader {
     const uint8_t *base;
     size_t bytes;
@@ -26,11 +25,6 @@ typedef struct reader {
     char *why;
     size_t why_bytes;
 } reader_t;
-
-/* A name from the file as it may be shown on a terminal. */
-typedef struct shown {
-    char text[NAME_CHARS + 4];
-} shown_t;
 
 static bt_status_t fail(const reader_t *rd, bt_status_t status, const char *fmt,
                         ...) __attribute__((format(printf, 3, 4)));
@@ -46,20 +40,10 @@ static bt_status_t fail(const reader_t *rd, bt_status_t status, const char *fmt,
     return status;
 }
 
-static shown_t show(bt_gguf_str_t str)
+/* A name from the file. */
+static bt_shown_t show(bt_gguf_str_t str)
 {
-    shown_t out = {.text = ""};
-    const size_t n = (str.len > NAME_CHARS) ? NAME_CHARS : str.len;
-
-    for (size_t i = 0; i < n; i++) {
-        const char c = str.data[i];
-
-        out.text[i] = ((c >= ' ') && (c <= '~')) ? c : '?';
-    }
-    if (n < str.len) {
-        memcpy(&out.text[n], "...", 3);
-    }
-    return out;
+    return bt_shown(str.data, str.len);
 }
 
 static size_t left(const reader_t *rd)
@@ -248,7 +232,7 @@ static bt_status_t read_kvs(reader_t *rd, bt_gguf_t *gguf, uint64_t n_kvs)
 /* dims and type are set; find bytes. */
 static bt_status_t tensor_bytes(const reader_t *rd, bt_gguf_tensor_t *tensor)
 {
-    const shown_t name = show(tensor->name);
+    const bt_shown_t name = show(tensor->name);
     uint64_t n = 1;
     uint32_t block_elems;
     uint32_t block_bytes;

@@ -1,165 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json as the keys of an architecture. */
+/* config.json as the keys of an architecture: the family's table, its shape and
+ * which layers have a window. */
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "inference/hf/hf_priv.h"
-
-#define KEY_BYTES 128
+#include "inference/hf/settings.h"
 
 /* Larger than any model; they keep products of two inside 64 bits. */
 #define MAX_LAYERS 4096u
 #define MAX_WIDTH  (1u << 20)
 #define MAX_HEADS  8192u
 #define MAX_VOCAB  (1u << 24)
-
-bt_status_t bt_hf_fail(const bt_hf_t *hf, bt_status_t status, const char *fmt,
-                       ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(hf->why, hf->why_bytes, fmt, args);
-    va_end(args);
-    return status;
-}
-
-/* ---- settings by name ---- */
-
-static const bt_json_node_t *not_null(const bt_json_node_t *node)
-{
-    return ((node != NULL) && (node->kind != BT_JSON_NULL)) ? node : NULL;
-}
-
-/* What is said of rotary positions: an object for all layers, or of those that
- * look at all positions. NULL: nothing. */
-static const bt_json_node_t *rope_object(const bt_hf_t *hf)
-{
-    const bt_json_doc_t *const doc = hf->config.doc;
-    const bt_json_node_t *rope =
-        not_null(bt_json_get(doc, hf->config.root, "rope_parameters"));
-    const bt_json_node_t *full;
-
-    if (rope == NULL) {
-        rope = not_null(bt_json_get(doc, hf->config.root, "rope_scaling"));
-    }
-    full = not_null(bt_json_get(doc, rope, "full_attention"));
-    return (full != NULL) ? full : rope;
-}
-
-static const bt_json_node_t *one_setting(const bt_hf_t *hf, const char *name,
-                                         size_t len)
-{
-    char text[KEY_BYTES];
-
-    BT_ASSERT_ALWAYS(len < sizeof(text));
-    memcpy(text, name, len);
-    text[len] = '\0';
-    if (text[0] == '.') {
-        return not_null(bt_json_get(hf->config.doc, rope_object(hf), text + 1));
-    }
-    return not_null(bt_json_get(hf->config.doc, hf->config.root, text));
-}
-
-const bt_json_node_t *bt_hf_config(const bt_hf_t *hf, const char *names)
-{
-    const bt_json_node_t *node = NULL;
-
-    while ((node == NULL) && (*names != '\0')) {
-        const size_t n = strcspn(names, "|");
-
-        node = one_setting(hf, names, n);
-        names += n + ((names[n] == '|') ? 1 : 0);
-    }
-    return node;
-}
-
-static bt_status_t bad_number(const bt_hf_t *hf, const char *names,
-                              const bt_json_node_t *node)
-{
-    const int n = (int)strcspn(names, "|");
-
-    return bt_hf_fail(
-        hf, BT_ERR_BAD_FILE, "config.json: %.*s is %s%s", n, names,
-        (node->kind == BT_JSON_NUMBER) ? bt_shown(node->text, node->len).text
-                                       : "not a number",
-        (node->kind == BT_JSON_NUMBER) ? ", which is absurd" : "");
-}
-
-/* A whole number of min to max; missing: @a otherwise, unless it is NULL. */
-static bt_status_t read_count(const bt_hf_t *hf, const char *names,
-                              uint32_t min, uint32_t max,
-                              const uint32_t *otherwise, uint32_t *value_p)
-{
-    const bt_json_node_t *const node = bt_hf_config(hf, names);
-    uint64_t value;
-
-    if (node == NULL) {
-        if (otherwise == NULL) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              "config.json: %.*s is missing",
-                              (int)strcspn(names, "|"), names);
-        }
-        *value_p = *otherwise;
-        return BT_OK;
-    }
-    if (!bt_json_as_u64(node, &value) || (value < min) || (value > max)) {
-        return bad_number(hf, names, node);
-    }
-    *value_p = (uint32_t)value;
-    return BT_OK;
-}
-
-static bt_status_t read_float(const bt_hf_t *hf, const char *names,
-                              float otherwise, float *value_p)
-{
-    const bt_json_node_t *const node = bt_hf_config(hf, names);
-    double value;
-
-    if (node == NULL) {
-        *value_p = otherwise;
-        return BT_OK;
-    }
-    if (!bt_json_as_double(node, &value) || !isfinite((float)value)) {
-        return bad_number(hf, names, node);
-    }
-    *value_p = (float)value;
-    return BT_OK;
-}
-
-static void full_key(const bt_hf_t *hf, const char *key, char text[KEY_BYTES])
-{
-    snprintf(text, KEY_BYTES, "%s.%s", hf->family->arch, key);
-}
-
-static void put_u32(bt_hf_t *hf, const char *key, uint32_t value)
-{
-    char text[KEY_BYTES];
-
-    full_key(hf, key, text);
-    bt_gguf_meta_u32(&hf->meta, text, value);
-}
-
-static void put_f32(bt_hf_t *hf, const char *key, float value)
-{
-    char text[KEY_BYTES];
-
-    full_key(hf, key, text);
-    bt_gguf_meta_f32(&hf->meta, text, value);
-}
-
-static void put_str(bt_hf_t *hf, const char *key, const char *value)
-{
-    char text[KEY_BYTES];
-
-    full_key(hf, key, text);
-    bt_gguf_meta_str(&hf->meta, text, value, strlen(value));
-}
 
 /* ---- the family's table ---- */
 
@@ -215,7 +67,7 @@ static bt_status_t check_settings(const bt_hf_t *hf)
     }
     for (const char *const *c = hf->family->checks; *c != NULL; c++) {
         const size_t n = strcspn(*c, "=");
-        const bt_json_node_t *const node = one_setting(hf, *c, n);
+        const bt_json_node_t *const node = bt_hf_setting(hf, *c, n);
 
         if ((node != NULL) && !value_is(node, *c + n + 1)) {
             return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
@@ -237,7 +89,7 @@ static bt_status_t put_key(bt_hf_t *hf, const bt_hf_key_t *key)
     uint32_t count = 0;
     float number = 0.0f;
     bt_status_t status = BT_OK;
-    char text[KEY_BYTES];
+    char text[BT_HF_KEY_BYTES];
 
     if ((node == NULL) && (key->otherwise == NULL) && !key->needed) {
         return BT_OK;
@@ -249,22 +101,22 @@ static bt_status_t put_key(bt_hf_t *hf, const bt_hf_key_t *key)
                         ? 4 * hf->shape.dim
                         : (uint32_t)strtoul(key->otherwise, NULL, 10);
         }
-        status = read_count(hf, key->config, 0, INT32_MAX,
-                            (key->otherwise != NULL) ? &count : NULL, &count);
+        status = bt_hf_count(hf, key->config, 0, INT32_MAX,
+                             (key->otherwise != NULL) ? &count : NULL, &count);
         if (status == BT_OK) {
-            put_u32(hf, key->key, count);
+            bt_hf_put_u32(hf, key->key, count);
         }
         return status;
     case BT_HF_F32:
         if ((node == NULL) && key->needed) {
-            return read_count(hf, key->config, 0, 0, NULL, &count);
+            return bt_hf_count(hf, key->config, 0, 0, NULL, &count);
         }
-        status = read_float(
+        status = bt_hf_float(
             hf, key->config,
             (key->otherwise != NULL) ? strtof(key->otherwise, NULL) : 0.0f,
             &number);
         if (status == BT_OK) {
-            put_f32(hf, key->key, number);
+            bt_hf_put_f32(hf, key->key, number);
         }
         return status;
     case BT_HF_BOOL:
@@ -275,7 +127,7 @@ static bt_status_t put_key(bt_hf_t *hf, const bt_hf_key_t *key)
                               "config.json: %s is not true or false",
                               key->config);
         }
-        full_key(hf, key->key, text);
+        bt_hf_key_name(hf, key->key, text);
         bt_gguf_meta_bool(&hf->meta, text, truth);
         return BT_OK;
     }
@@ -328,24 +180,24 @@ static bt_status_t read_shape(bt_hf_t *hf)
          (bt_hf_config(hf, "new_decoder_architecture")->kind != BT_JSON_TRUE));
     const uint32_t none = 0;
     uint32_t split;
-    bt_status_t status = read_count(hf, "num_hidden_layers|n_layer|n_layers", 1,
-                                    MAX_LAYERS, NULL, &s->n_layers);
+    bt_status_t status = bt_hf_count(hf, "num_hidden_layers|n_layer|n_layers",
+                                     1, MAX_LAYERS, NULL, &s->n_layers);
 
     if (status == BT_OK) {
-        status =
-            read_count(hf, "hidden_size|n_embd", 1, MAX_WIDTH, NULL, &s->dim);
+        status = bt_hf_count(hf, "hidden_size|n_embd|n_embed|d_model", 1,
+                             MAX_WIDTH, NULL, &s->dim);
     }
     if (status == BT_OK) {
-        status = read_count(hf, "num_attention_heads|n_head|n_heads", 1,
-                            MAX_HEADS, NULL, &s->n_heads);
+        status = bt_hf_count(hf, "num_attention_heads|n_head|n_heads", 1,
+                             MAX_HEADS, NULL, &s->n_heads);
     }
     if (status == BT_OK) {
         const uint32_t otherwise = one_kv ? 1 : s->n_heads;
 
-        status = read_count(hf,
-                            falcon ? "num_kv_heads|n_head_kv"
-                                   : "num_key_value_heads|n_kv_heads",
-                            1, MAX_HEADS, &otherwise, &s->n_kv_heads);
+        status = bt_hf_count(hf,
+                             falcon ? "num_kv_heads|n_head_kv"
+                                    : "num_key_value_heads|n_kv_heads",
+                             1, MAX_HEADS, &otherwise, &s->n_kv_heads);
         if (one_kv) {
             s->n_kv_heads = 1;
         }
@@ -358,11 +210,12 @@ static bt_status_t read_shape(bt_hf_t *hf)
     }
     if (status == BT_OK) {
         split = s->dim / s->n_heads;
-        status = read_count(hf, "head_dim", 1, MAX_WIDTH / 128, &split,
-                            &s->head_dim);
+        status = bt_hf_count(hf, "head_dim", 1, MAX_WIDTH / 128, &split,
+                             &s->head_dim);
     }
     if (status == BT_OK) {
-        status = read_count(hf, "vocab_size", 1, MAX_VOCAB, &none, &s->n_vocab);
+        status =
+            bt_hf_count(hf, "vocab_size", 1, MAX_VOCAB, &none, &s->n_vocab);
     }
     s->tied = (tied != NULL) ? tied->kind == BT_JSON_TRUE : hf->family->tied;
     return status;
@@ -373,9 +226,9 @@ static bt_status_t read_shape(bt_hf_t *hf)
 static bt_status_t put_pattern(bt_hf_t *hf, const bt_json_node_t *types)
 {
     const bt_json_node_t *at = bt_json_first(types);
-    char key[KEY_BYTES];
+    char key[BT_HF_KEY_BYTES];
 
-    full_key(hf, "attention.sliding_window_pattern", key);
+    bt_hf_key_name(hf, "attention.sliding_window_pattern", key);
     bt_gguf_meta_array(&hf->meta, key, BT_GGUF_META_BOOL, types->n);
     for (uint32_t i = 0; i < types->n; i++) {
         bt_gguf_meta_item_bool(&hf->meta, bt_json_is(at, "sliding_attention"));
@@ -384,16 +237,65 @@ static bt_status_t put_pattern(bt_hf_t *hf, const bt_json_node_t *types)
     return BT_OK;
 }
 
+static bool late_windows(const bt_hf_t *hf)
+{
+    const bt_json_node_t *const use = bt_hf_config(hf, "use_sliding_window");
+
+    return hf->family->late_windows && (use != NULL) &&
+           (use->kind == BT_JSON_TRUE) &&
+           (bt_hf_config(hf, "sliding_window") != NULL);
+}
+
+static int windows_of(const bt_hf_t *hf)
+{
+    return late_windows(hf) ? (int)BT_HF_ANY_WINDOW : hf->family->windows;
+}
+
+/* Layers from max_window_layers on have the window, where there are no
+ * layer_types. */
+static bt_status_t put_late_windows(bt_hf_t *hf)
+{
+    const uint32_t n = hf->shape.n_layers;
+    const uint32_t usual = 28; /* of the family's configuration class */
+    uint32_t first = 0;
+    char key[BT_HF_KEY_BYTES];
+    const bt_status_t status =
+        bt_hf_count(hf, "max_window_layers", 0, MAX_LAYERS, &usual, &first);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_hf_key_name(hf, "attention.sliding_window_pattern", key);
+    bt_gguf_meta_array(&hf->meta, key, BT_GGUF_META_BOOL, n);
+    for (uint32_t i = 0; i < n; i++) {
+        bt_gguf_meta_item_bool(&hf->meta, i >= first);
+    }
+    return BT_OK;
+}
+
+static bt_status_t put_window(bt_hf_t *hf)
+{
+    uint32_t window = 0;
+    const uint32_t none = 0;
+    const bt_status_t status =
+        bt_hf_count(hf, "sliding_window", 0, INT32_MAX, &none, &window);
+
+    if ((status == BT_OK) && late_windows(hf)) {
+        bt_hf_put_u32(hf, "attention.sliding_window", window);
+    }
+    return status;
+}
+
 /* layer_types must be what readers of GGUF know of the architecture. */
 static bt_status_t check_layers(bt_hf_t *hf)
 {
     const bt_json_node_t *const types = bt_hf_config(hf, "layer_types");
-    const int windows = hf->family->windows;
+    const int windows = windows_of(hf);
     const bt_json_node_t *at;
     bool first = false;
 
     if (types == NULL) {
-        return BT_OK;
+        return late_windows(hf) ? put_late_windows(hf) : BT_OK;
     }
     if ((types->kind != BT_JSON_ARRAY) || (types->n != hf->shape.n_layers)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
@@ -455,313 +357,39 @@ static bt_status_t check_no_rope(const bt_hf_t *hf)
     return BT_OK;
 }
 
-/* ---- rotary positions ---- */
-
-static bt_status_t put_optional(bt_hf_t *hf, const char *names, const char *key)
-{
-    float value = 0.0f;
-    bt_status_t status;
-
-    if (bt_hf_config(hf, names) == NULL) {
-        return BT_OK;
-    }
-    status = read_float(hf, names, 0.0f, &value);
-    if (status == BT_OK) {
-        put_f32(hf, key, value);
-    }
-    return status;
-}
-
-static bt_status_t put_yarn(bt_hf_t *hf)
-{
-    static const char *const keys[][2] = {
-        {".extrapolation_factor", "rope.scaling.yarn_ext_factor"},
-        {".attention_factor|.attn_factor", "rope.scaling.yarn_attn_factor"},
-        {".beta_fast", "rope.scaling.yarn_beta_fast"},
-        {".beta_slow", "rope.scaling.yarn_beta_slow"},
-    };
-    uint32_t original = 0;
-    bt_status_t status = read_count(hf,
-                                    ".original_max_position_embeddings|"
-                                    "original_max_position_embeddings",
-                                    1, INT32_MAX, NULL, &original);
-
-    if (status == BT_OK) {
-        put_str(hf, "rope.scaling.type", "yarn");
-        put_u32(hf, "rope.scaling.original_context_length", original);
-        status = put_optional(hf, ".factor", "rope.scaling.factor");
-    }
-    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(keys)); i++) {
-        status = put_optional(hf, keys[i][0], keys[i][1]);
-    }
-    return status;
-}
-
-static bt_status_t put_rope_type(bt_hf_t *hf)
-{
-    const bt_json_node_t *const type = bt_hf_config(hf, ".rope_type|.type");
-
-    if ((type == NULL) || bt_json_is(type, "default") ||
-        bt_json_is(type, "llama3")) {
-        return BT_OK;
-    }
-    if (bt_json_is(type, "linear")) {
-        put_str(hf, "rope.scaling.type", "linear");
-        return put_optional(hf, ".factor", "rope.scaling.factor");
-    }
-    if (bt_json_is(type, "yarn")) {
-        return put_yarn(hf);
-    }
-    if (hf->family->long_factors &&
-        (bt_json_is(type, "longrope") || bt_json_is(type, "su"))) {
-        put_str(hf, "rope.scaling.type", "longrope");
-        return BT_OK;
-    }
-    return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                      "config.json: positions of the type %s are not supported "
-                      "for %s models",
-                      (type->kind == BT_JSON_STRING)
-                          ? bt_shown(type->text, type->len).text
-                          : "that is no name",
-                      hf->family->model_type);
-}
-
-/* The base of layers with a window, where it is another. */
-static bt_status_t put_window_base(bt_hf_t *hf)
-{
-    const bt_json_node_t *const rope =
-        bt_hf_config(hf, "rope_parameters|rope_scaling");
-    const bt_json_node_t *node = not_null(bt_json_get(
-        hf->config.doc, bt_json_get(hf->config.doc, rope, "sliding_attention"),
-        "rope_theta"));
-    double value;
-
-    if (node == NULL) {
-        node = bt_hf_config(hf, "rope_local_base_freq|local_rope_theta");
-    }
-    if (node == NULL) {
-        return BT_OK;
-    }
-    if (!bt_json_as_double(node, &value) || !isfinite((float)value)) {
-        return bad_number(hf, "rope_theta", node);
-    }
-    put_f32(hf, "rope.freq_base_swa", (float)value);
-    return BT_OK;
-}
-
-static bt_status_t put_rope(bt_hf_t *hf)
-{
-    const bool none = strcmp(hf->family->arch, "gpt2") == 0;
-    float part = 1.0f;
-    bt_status_t status;
-
-    if (none) {
-        return BT_OK;
-    }
-    status = put_optional(hf, ".rope_theta|rope_theta|rotary_emb_base",
-                          "rope.freq_base");
-    if (status == BT_OK) {
-        status = put_window_base(hf);
-    }
-    if (status == BT_OK) {
-        status = put_rope_type(hf);
-    }
-    if (status == BT_OK) {
-        status = read_float(
-            hf, ".partial_rotary_factor|partial_rotary_factor|rotary_pct", 1.0f,
-            &part);
-    }
-    if ((status == BT_OK) && (!(part > 0.0f) || (part > 1.0f))) {
-        status = bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                            "config.json: the rotated part of a head is %g",
-                            (double)part);
-    }
-    if (status == BT_OK) {
-        put_u32(hf, "rope.dimension_count",
-                (uint32_t)(part * (float)hf->shape.head_dim));
-    }
-    return status;
-}
-
-/* ---- factors of rotary frequencies ---- */
-
-/* Frequencies of Llama 3.1 and later: long waves are stretched by the factor,
- * short ones are not, those between by a part of it. */
-static bt_status_t llama3_factors(bt_hf_t *hf, uint32_t half, float *out)
-{
-    float base = 0.0f;
-    float factor = 0.0f;
-    float low = 0.0f;
-    float high = 0.0f;
-    float original = 0.0f;
-    bt_status_t status =
-        read_float(hf, ".rope_theta|rope_theta", 10000.0f, &base);
-
-    if (status == BT_OK) {
-        status = read_float(hf, ".factor", 8.0f, &factor);
-    }
-    if (status == BT_OK) {
-        status = read_float(hf, ".low_freq_factor", 1.0f, &low);
-    }
-    if (status == BT_OK) {
-        status = read_float(hf, ".high_freq_factor", 4.0f, &high);
-    }
-    if (status == BT_OK) {
-        status = read_float(hf, ".original_max_position_embeddings", 8192.0f,
-                            &original);
-    }
-    if (status != BT_OK) {
-        return status;
-    }
-    if (!(base > 0) || !(factor > 0) || !(low > 0) || !(high > low) ||
-        !(original > 0)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: the numbers of rope_type llama3 are "
-                          "not positive, or not in order");
-    }
-    for (uint32_t i = 0; i < half; i++) {
-        const double wave =
-            2.0 * M_PI * pow((double)base, (double)i / (double)half);
-        const double smooth = ((double)original / wave - (double)low) /
-                              ((double)high - (double)low);
-
-        out[i] =
-            (wave < (double)(original / high)) ? 1.0f
-            : (wave > (double)(original / low))
-                ? factor
-                : (float)(1.0 / ((1.0 - smooth) / (double)factor + smooth));
-    }
-    return BT_OK;
-}
-
-static bt_status_t read_list(const bt_hf_t *hf, const char *name, uint32_t n,
-                             float *out)
-{
-    const bt_json_node_t *const list = bt_hf_config(hf, name);
-    const bt_json_node_t *at;
-
-    if ((list == NULL) || (list->kind != BT_JSON_ARRAY) || (list->n != n)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: %s is not a list of %u numbers",
-                          name + 1, n);
-    }
-    at = bt_json_first(list);
-    for (uint32_t i = 0; i < n; i++) {
-        double value;
-
-        if (!bt_json_as_double(at, &value) || !(value > 0.0) ||
-            !isfinite((float)value)) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              "config.json: number %u of %s is not positive", i,
-                              name + 1);
-        }
-        out[i] = (float)value;
-        at = bt_json_next(hf->config.doc, at);
-    }
-    return BT_OK;
-}
-
-/* How much queries grow with a longer context than that of the training. */
-static bt_status_t put_long_scale(bt_hf_t *hf)
-{
-    const uint32_t one = 1;
-    uint32_t context = 1;
-    uint32_t original = 1;
-    double scale;
-    bt_status_t status =
-        read_count(hf, "max_position_embeddings", 2, INT32_MAX, NULL, &context);
-
-    if (status == BT_OK) {
-        status = read_count(hf,
-                            ".original_max_position_embeddings|"
-                            "original_max_position_embeddings",
-                            2, INT32_MAX, (context > 0) ? &context : &one,
-                            &original);
-    }
-    if (status != BT_OK) {
-        return status;
-    }
-    scale = (double)context / (double)original;
-    put_f32(hf, "rope.scaling.attn_factor",
-            (scale > 1.0)
-                ? (float)sqrt(1.0 + log(scale) / log((double)original))
-                : 1.0f);
-    return BT_OK;
-}
-
-static void add_factors(bt_hf_t *hf, const char *name, float *factors,
-                        uint32_t n)
-{
-    bt_hf_store_t *const store = hf->store;
-    bt_gguf_tensor_t *const t = &store->tensors[store->n_tensors];
-    char *const text = store->names[store->n_tensors];
-
-    snprintf(text, BT_HF_NAME_BYTES, "%s", name);
-    *t = (bt_gguf_tensor_t){.name = {.data = text, .len = strlen(text)},
-                            .n_dims = 1,
-                            .dims = {n, 1, 1, 1},
-                            .type = 0, /* F32 */
-                            .data = factors,
-                            .bytes = n * sizeof(*factors)};
-    store->n_tensors++;
-    store->spans[store->n_spans++] =
-        (bt_gguf_span_t){.data = factors, .bytes = n * sizeof(*factors)};
-}
-
-static bt_status_t new_factors(bt_hf_t *hf, uint32_t i, uint32_t n,
-                               float **factors_p)
-{
-    float *const factors = bt_calloc(n, sizeof(*factors));
-
-    if (factors == NULL) {
-        return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
-    }
-    hf->store->rope_factors[i] = factors;
-    *factors_p = factors;
-    return BT_OK;
-}
-
-bt_status_t bt_hf_rope_factors(bt_hf_t *hf)
-{
-    static const char *const lists[][2] = {
-        {".long_factor", "rope_factors_long.weight"},
-        {".short_factor", "rope_factors_short.weight"},
-    };
-    const bt_json_node_t *const type = bt_hf_config(hf, ".rope_type|.type");
-    const uint32_t half = hf->shape.head_dim / 2;
-    float *factors = NULL;
-    bt_status_t status = BT_OK;
-
-    if (half == 0) {
-        return BT_OK;
-    }
-    if ((type != NULL) && bt_json_is(type, "llama3")) {
-        status = new_factors(hf, 0, half, &factors);
-        if (status == BT_OK) {
-            status = llama3_factors(hf, half, factors);
-        }
-        if (status == BT_OK) {
-            add_factors(hf, "rope_freqs.weight", factors, half);
-        }
-        return status;
-    }
-    if (!hf->family->long_factors ||
-        (bt_hf_config(hf, ".long_factor") == NULL)) {
-        return BT_OK;
-    }
-    for (uint32_t i = 0; (status == BT_OK) && (i < 2); i++) {
-        status = new_factors(hf, i, half, &factors);
-        if (status == BT_OK) {
-            status = read_list(hf, lists[i][0], half, factors);
-        }
-        if (status == BT_OK) {
-            add_factors(hf, lists[i][1], factors, half);
-        }
-    }
-    return (status == BT_OK) ? put_long_scale(hf) : status;
-}
-
 /* ---- the whole ---- */
+
+/* A model of texts and images has the language model's settings apart. */
+static bt_status_t find_text(bt_hf_t *hf)
+{
+    const char *const inner = hf->family->inner;
+    const bt_json_node_t *const text =
+        bt_json_get(hf->config.doc, hf->config.root, "text_config");
+    const bt_json_node_t *type;
+
+    if (inner == NULL) {
+        return BT_OK;
+    }
+    if ((text == NULL) || (text->kind != BT_JSON_OBJECT)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          "config.json: text_config, which models of the type "
+                          "%s have, is missing",
+                          hf->family->model_type);
+    }
+    type = bt_json_get(hf->config.doc, text, "model_type");
+    if ((type != NULL) && !is_one_of(type, inner)) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          "config.json: a %s model with a text_config of the "
+                          "type %s is not supported; supported: %s",
+                          hf->family->model_type,
+                          (type->kind == BT_JSON_STRING)
+                              ? bt_shown(type->text, type->len).text
+                              : "that is no name",
+                          inner);
+    }
+    hf->text = text;
+    return BT_OK;
+}
 
 static bt_status_t find_family(bt_hf_t *hf)
 {
@@ -780,21 +408,76 @@ static bt_status_t find_family(bt_hf_t *hf)
                           bt_shown(type->text, type->len).text,
                           bt_hf_family_names());
     }
-    return BT_OK;
+    return find_text(hf);
+}
+
+/* Gemma scales scores by a width of its own. */
+static bt_status_t put_score_width(bt_hf_t *hf)
+{
+    float width = 0.0f;
+    bt_status_t status;
+
+    if (bt_hf_config(hf, "query_pre_attn_scalar") == NULL) {
+        return BT_OK;
+    }
+    status = bt_hf_float(hf, "query_pre_attn_scalar", 0.0f, &width);
+    if ((status == BT_OK) && !(width > 0.0f)) {
+        status = bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                            "config.json: query_pre_attn_scalar is not "
+                            "positive");
+    }
+    if (status == BT_OK) {
+        bt_hf_put_f32(hf, "attention.scale", 1.0f / sqrtf(width));
+    }
+    return status;
+}
+
+static bool is_true(const bt_hf_t *hf, const char *name, bool otherwise)
+{
+    const bt_json_node_t *const node = bt_hf_config(hf, name);
+
+    return (node != NULL) ? node->kind == BT_JSON_TRUE : otherwise;
+}
+
+/* Those of RefinedWeb, for which llama.cpp has no keys under this name. */
+static void put_falcon(bt_hf_t *hf)
+{
+    char key[BT_HF_KEY_BYTES];
+
+    bt_hf_put_u32(hf, "attention.head_count_kv", hf->shape.n_kv_heads);
+    bt_hf_put_str(hf, "tensor_data_layout", "jploski");
+    if (is_true(hf, "alibi", false)) {
+        bt_hf_put_f32(hf, "attention.max_alibi_bias", 8.0f);
+    }
+    if (!is_true(hf, "parallel_attn", true)) {
+        bt_hf_key_name(hf, "use_parallel_residual", key);
+        bt_gguf_meta_bool(&hf->meta, key, false);
+    }
 }
 
 /* Keys that a table has no line for. */
-static void put_extras(bt_hf_t *hf)
+static bt_status_t put_extras(bt_hf_t *hf)
 {
-    const char *const type = hf->family->model_type;
+    const char *const arch = hf->family->arch;
 
-    if (strcmp(type, "falcon") == 0) {
-        put_u32(hf, "attention.head_count_kv", hf->shape.n_kv_heads);
-        put_str(hf, "tensor_data_layout", "jploski");
+    if (strcmp(arch, "falcon") == 0) {
+        put_falcon(hf);
     }
-    if (strcmp(type, "cohere2") == 0) {
-        put_str(hf, "rope.scaling.type", "none");
+    if (strcmp(arch, "bloom") == 0) {
+        bt_hf_put_u32(hf, "attention.head_count_kv", hf->shape.n_kv_heads);
     }
+    if (strcmp(arch, "baichuan") == 0) {
+        bt_hf_put_str(hf, "tensor_data_layout", "Meta AI original pth");
+    }
+    if (strcmp(arch, "olmo") == 0) {
+        bt_hf_put_f32(hf, "attention.layer_norm_epsilon", 1e-5f);
+    }
+    if (strcmp(arch, "cohere2") == 0) {
+        bt_hf_put_str(hf, "rope.scaling.type", "none");
+    }
+    return ((strcmp(arch, "gemma2") == 0) || (strcmp(arch, "gemma3") == 0))
+               ? put_score_width(hf)
+               : BT_OK;
 }
 
 bt_status_t bt_hf_read_config(bt_hf_t *hf)
@@ -816,13 +499,13 @@ bt_status_t bt_hf_read_config(bt_hf_t *hf)
         status = check_layers(hf);
     }
     if (status == BT_OK) {
+        status = put_window(hf);
+    }
+    if (status == BT_OK) {
         status = check_no_rope(hf);
     }
     if (status == BT_OK) {
-        status = put_rope(hf);
+        status = bt_hf_put_rope(hf);
     }
-    if (status == BT_OK) {
-        put_extras(hf);
-    }
-    return status;
+    return (status == BT_OK) ? put_extras(hf) : status;
 }

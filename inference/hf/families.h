@@ -3,7 +3,8 @@
  *
  * What config.json and the tensors' names of a family of models say in GGUF's
  * words: one table each, a line for a setting or a name. A new family is a
- * table more in families.c; what only its own code could do has a flag here.
+ * table more in families_llama.c or families_gpt.c; what only its own code
+ * could do has a flag here.
  *
  * Source: names of keys and tensors of the gguf package (constants.py,
  *         tensor_mapping.py); names of settings and their defaults, the
@@ -15,6 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "common/base/json_doc.h"
 
 typedef enum bt_hf_kind {
     BT_HF_U32,
@@ -42,6 +45,9 @@ typedef enum bt_hf_how {
     BT_HF_FUSED, /**< groups of query, key and value heads: one tensor of all
                       query heads, then key heads, then value heads */
     BT_HF_SPLIT, /**< the same: three tensors */
+    BT_HF_PACK,  /**< all query heads, then key heads, then value heads: three
+                      tensors */
+    BT_HF_UNIT,  /**< rows that the model divides by their length */
     BT_HF_SKIP,  /**< has no effect */
     BT_HF_ZERO,  /**< must be zeros, and is skipped */
 } bt_hf_how_t;
@@ -61,21 +67,36 @@ typedef enum bt_hf_windows {
     /* > 0: every n-th does, the others have the window */
 } bt_hf_windows_t;
 
+/** What config.json may leave out. */
+typedef struct bt_hf_default {
+    const char *name;
+    bt_json_node_t value;
+} bt_hf_default_t;
+
 typedef struct bt_hf_family {
     const char *model_type; /**< in config.json */
-    const char *arch;       /**< general.architecture */
-    const char *prefix;     /**< of tensors, may be missing: "model." */
-    const char *layers;     /**< "layers." */
-    bool common_keys;       /**< those of bt_hf_common_keys, too */
+    /** Model types that its text_config may have, "a|b", a language model
+     * beside which tensors of images are left out; NULL: there is no
+     * text_config. */
+    const char *inner;
+    const char *arch;   /**< general.architecture */
+    const char *prefix; /**< of tensors, may be missing: "model." */
+    const char *layers; /**< "layers." */
+    bool common_keys;   /**< those of bt_hf_common_keys, too */
     bool common_names;
     bool turns;        /**< rotary pairs lie in turns in GGUF */
     bool tied;         /**< unless tie_word_embeddings says otherwise */
     bool bare_head;    /**< a stored lm_head is the embedding, always */
     bool long_factors; /**< rope factors for short and long contexts */
+    bool no_rope;      /**< nothing turns */
+    bool late_windows; /**< with use_sliding_window, layers from
+                            max_window_layers on have the window */
     int windows;       /**< bt_hf_windows_t, or every how many */
     const char *acts;  /**< activations that it can have: "silu|swish" */
     const char *const *checks; /**< settings with a value that must hold:
                                     "alibi=false"; missing is as good */
+    const bt_hf_default_t
+        *defaults; /**< ends with a name of NULL, or is NULL */
     const bt_hf_key_t *keys;
     const bt_hf_name_t *names;        /**< of a layer */
     const bt_hf_name_t *global_names; /**< of none */
@@ -84,6 +105,10 @@ typedef struct bt_hf_family {
 extern const bt_hf_key_t bt_hf_common_keys[];
 extern const bt_hf_name_t bt_hf_common_names[];
 extern const bt_hf_name_t bt_hf_common_globals[];
+
+/** All families; each table ends with a model_type of NULL. */
+extern const bt_hf_family_t bt_hf_llamas[];
+extern const bt_hf_family_t bt_hf_gpts[];
 
 /** @return NULL: no such family */
 const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
-#include "inference/hf/shown.h"
+#include "common/base/shown.h"
 
 /* The folder of the last component, in place; false: there is none. */
 static bool cut_last(char *path, const char **last_p)

@@ -5,8 +5,9 @@
  * of the same model would be:
  *
  *     config.json               families.c, config.c    ARCH.* keys
- *     model*.safetensors        weights.c, names.c      tensors, by GGUF's
- * names tokenizer.json, …         tokenizer_json.c        tokenizer.ggml.* keys
+ *     model*.safetensors        weights.c, names.c      tensors, GGUF's names
+ *     tokenizer.json            tokenizer_*.c           tokenizer.ggml.* and
+ *     tokenizer.model           sentencepiece.c         baton.tokenizer.* keys
  *     generation_config.json,
  *     tokenizer_config.json,
  *     chat_template.jinja       texts.c                 sampling, chat template

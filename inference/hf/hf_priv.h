@@ -4,13 +4,13 @@
 #ifndef BT_INFERENCE_HF_HF_PRIV_H
 #define BT_INFERENCE_HF_HF_PRIV_H
 
+#include "common/base/shown.h"
 #include "inference/gguf/gguf_assemble.h"
 #include "inference/gguf/gguf_meta.h"
 #include "inference/hf/families.h"
 #include "inference/hf/folder.h"
 #include "inference/hf/hf.h"
 #include "inference/hf/recipe.h"
-#include "inference/hf/shown.h"
 
 #define BT_HF_MAX_SHARDS   1024u
 #define BT_HF_NAME_BYTES   64u         /* of a tensor's name in GGUF */
@@ -72,6 +72,9 @@ typedef struct bt_hf {
     bt_folder_json_t config;
     bt_folder_json_t generation; /**< may be absent */
     bt_folder_json_t tok_config; /**< may be absent */
+    /** The language model's own settings in a file that is of a model of texts
+     *  and images; those of the file stand behind them. NULL: there are none */
+    const bt_json_node_t *text;
     const bt_hf_family_t *family;
     bt_hf_shape_t shape;
     const bt_quant_t *quant; /**< NULL: not quantized */
@@ -86,10 +89,11 @@ typedef struct bt_hf {
 bt_status_t bt_hf_fail(const bt_hf_t *hf, bt_status_t status, const char *fmt,
                        ...) __attribute__((format(printf, 3, 4)));
 
-/* ---- config.c ---- */
+/* ---- settings.c, config.c, rope.c ---- */
 
 /** A value of config.json, by the first of the names ("a|b") that is there and
- *  not null; NULL: none is. Names with a dot are in rope_parameters. */
+ *  not null, or the family's where it has one; NULL: none is. Names ".a" are in
+ *  rope_parameters, names "a.b" in the object a. */
 const bt_json_node_t *bt_hf_config(const bt_hf_t *hf, const char *names);
 
 /** Fills family and shape, and writes the keys of the architecture. */

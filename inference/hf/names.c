@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "inference/hf/hf_priv.h"
 
 #define MAX_OUTPUTS 3   /* tensors that are made of one stored */
@@ -12,6 +13,8 @@
 #define TYPE_F32    0u
 #define TYPE_F16    1u
 #define TYPE_BF16   30u
+
+#define BAICHUAN_2_WORDS 125696u
 
 /* One stored tensor on its way. */
 typedef struct item {
@@ -228,6 +231,21 @@ static bt_status_t plus_one(const bt_hf_t *hf, item_t *item)
     return BT_OK;
 }
 
+/* Of the vocabulary that Baichuan 2 has; the first generation's is as it is. */
+static bt_status_t unit_rows(const bt_hf_t *hf, item_t *item)
+{
+    if (hf->shape.n_vocab != BAICHUAN_2_WORDS) {
+        return BT_OK;
+    }
+    if (item->quantized || is_vector(item)) {
+        return wrong(hf, item, "is not a matrix of plain numbers");
+    }
+    item->recipe.row = bt_recipe_row_unit;
+    item->recipe.row_bytes = item->recipe.n_in * sizeof(float);
+    item->type = TYPE_F32;
+    return BT_OK;
+}
+
 static bt_status_t check_zeros(const bt_hf_t *hf, const item_t *item)
 {
     for (uint64_t i = 0; i < item->stored->n_elems; i++) {
@@ -249,6 +267,8 @@ static bt_status_t apply(const bt_hf_t *hf, bt_hf_how_t how, item_t *item)
         return turn_halves(hf, item, hf->shape.n_kv_heads);
     case BT_HF_PLUS_ONE:
         return plus_one(hf, item);
+    case BT_HF_UNIT:
+        return unit_rows(hf, item);
     case BT_HF_TRANSPOSE:
         return transpose(hf, item);
     case BT_HF_FUSED:
@@ -303,12 +323,12 @@ static bt_status_t add(bt_hf_t *hf, const item_t *item, const uint32_t *layer,
     return BT_OK;
 }
 
-/* Query, key and value of a fused matrix as three. */
-static bt_status_t split(bt_hf_t *hf, item_t *item, const uint32_t *layer,
+/* Query, key and value of one matrix as three. */
+static bt_status_t split(bt_hf_t *hf, item_t *item,
+                         const bt_recipe_order_t *all, const uint32_t *layer,
                          const char *names, const char *tail)
 {
-    const bt_recipe_order_t all = fused_order(hf);
-    const uint64_t stored_rows = bt_recipe_order_stored(&all);
+    const uint64_t stored_rows = bt_recipe_order_stored(all);
 
     if (is_vector(item) || (item->recipe.n_out != stored_rows)) {
         return wrong(hf, item, "has not the rows that config.json calls for");
@@ -319,10 +339,10 @@ static bt_status_t split(bt_hf_t *hf, item_t *item, const uint32_t *layer,
         bt_status_t status;
 
         part.recipe.order = (bt_recipe_order_t){
-            .head_dim = all.head_dim,
-            .group_heads = all.group_heads,
+            .head_dim = all->head_dim,
+            .group_heads = all->group_heads,
             .n_segments = 1,
-            .segments = {all.segments[i]},
+            .segments = {all->segments[i]},
             .halves = hf->family->turns && (i < 2),
         };
         part.recipe.n_out = bt_recipe_order_rows(&part.recipe.order);
@@ -335,6 +355,21 @@ static bt_status_t split(bt_hf_t *hf, item_t *item, const uint32_t *layer,
     return BT_OK;
 }
 
+/* Query, key and value that lie one behind the other. */
+static bt_recipe_order_t packed_order(const bt_hf_t *hf)
+{
+    const bt_hf_shape_t *const s = &hf->shape;
+
+    return (bt_recipe_order_t){
+        .head_dim = s->head_dim,
+        .group_heads = s->n_heads + 2 * s->n_kv_heads,
+        .n_segments = 3,
+        .segments = {
+            {s->n_heads, s->n_heads, 0},
+            {s->n_kv_heads, s->n_kv_heads, s->n_heads},
+            {s->n_kv_heads, s->n_kv_heads, s->n_heads + s->n_kv_heads}}};
+}
+
 /* lm_head of a model whose output matrix is the embedding's. */
 static bool is_tied_head(const bt_hf_t *hf, const bt_hf_name_t *line)
 {
@@ -342,31 +377,83 @@ static bool is_tied_head(const bt_hf_t *hf, const bt_hf_name_t *line)
            (hf->shape.tied || hf->family->bare_head);
 }
 
-static bt_status_t place(bt_hf_t *hf, item_t *item)
+/* Does the name begin with @a word? Then it goes on behind it. */
+static bool cut(const char **name_p, const char *word)
+{
+    const size_t n = strlen(word);
+    const bool is_there = strncmp(*name_p, word, n) == 0;
+
+    *name_p += is_there ? n : 0;
+    return is_there;
+}
+
+/* Of the image side, which a language model does without. */
+static bool is_of_images(const bt_hf_t *hf, const char *name)
+{
+    static const char *const parts[] = {"vision_tower.", "vision_model.",
+                                        "multi_modal_projector.",
+                                        "multimodal_projector."};
+
+    if (hf->text == NULL) {
+        return false;
+    }
+    (void)cut(&name, "model.");
+    for (size_t i = 0; i < BT_ARRAY_LEN(parts); i++) {
+        if (cut(&name, parts[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The name behind the family's prefix, which may be missing. A language model
+ * beside images has another one before that, or behind the first part. */
+static const char *without_prefix(const bt_hf_t *hf, const char *name)
+{
+    if (hf->text != NULL) {
+        if (cut(&name, "model.language_model.")) {
+            return name;
+        }
+        (void)cut(&name, "language_model.");
+    }
+    (void)cut(&name, hf->family->prefix);
+    return name;
+}
+
+/* The table's line for the tensor. @return NULL: there is none */
+static const bt_hf_name_t *line_of(const bt_hf_t *hf, const item_t *item,
+                                   bool *of_layer_p, uint32_t *layer_p,
+                                   const char **tail_p)
 {
     const bt_hf_family_t *const f = hf->family;
-    const size_t prefix = strlen(f->prefix);
-    const char *name = item->name;
+    const char *const name = without_prefix(hf, item->name);
+    const char *rest = name;
+    const bt_hf_name_t *line;
+
+    *of_layer_p = cut_layer(f, name, layer_p, &rest);
+    if (*of_layer_p && (*layer_p >= hf->shape.n_layers)) {
+        return NULL;
+    }
+    line = find_in(*of_layer_p ? f->names : f->global_names, rest, tail_p);
+    if ((line == NULL) && f->common_names) {
+        line = find_in(*of_layer_p ? bt_hf_common_names : bt_hf_common_globals,
+                       rest, tail_p);
+    }
+    return line;
+}
+
+static bt_status_t place(bt_hf_t *hf, item_t *item)
+{
     const bt_hf_name_t *line;
     const char *tail = "";
-    const char *rest = "";
     uint32_t layer = 0;
-    bool of_layer;
+    bool of_layer = false;
     bt_status_t status;
 
-    if (strncmp(name, f->prefix, prefix) == 0) {
-        name += prefix;
+    if (is_of_images(hf, item->name)) {
+        return BT_OK;
     }
-    of_layer = cut_layer(f, name, &layer, &rest);
-    if (of_layer && (layer >= hf->shape.n_layers)) {
-        return no_place(hf, item);
-    }
-    line = find_in(of_layer ? f->names : f->global_names,
-                   of_layer ? rest : name, &tail);
-    if ((line == NULL) && f->common_names) {
-        line = find_in(of_layer ? bt_hf_common_names : bt_hf_common_globals,
-                       of_layer ? rest : name, &tail);
-    }
+    line = line_of(hf, item, &of_layer, &layer, &tail);
     if (line == NULL) {
         return no_place(hf, item);
     }
@@ -382,8 +469,11 @@ static bt_status_t place(bt_hf_t *hf, item_t *item)
     if (line->how == BT_HF_ZERO) {
         return check_zeros(hf, item);
     }
-    if (line->how == BT_HF_SPLIT) {
-        return split(hf, item, &layer, line->gguf, tail);
+    if ((line->how == BT_HF_SPLIT) || (line->how == BT_HF_PACK)) {
+        const bt_recipe_order_t order =
+            (line->how == BT_HF_SPLIT) ? fused_order(hf) : packed_order(hf);
+
+        return split(hf, item, &order, &layer, line->gguf, tail);
     }
     status = apply(hf, line->how, item);
     return (status == BT_OK) ? add(hf, item, of_layer ? &layer : NULL,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/hf/recipe.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "inference/hf/floats.h"
@@ -88,6 +89,25 @@ void bt_recipe_row_plus_one(const bt_recipe_t *recipe, uint64_t row,
     for (uint64_t i = 0; i < recipe->n_in; i++) {
         const float value =
             bt_recipe_number(recipe->data, row * recipe->n_in + i) + 1.0f;
+
+        memcpy(out + i * sizeof(value), &value, sizeof(value));
+    }
+}
+
+void bt_recipe_row_unit(const bt_recipe_t *recipe, uint64_t row, uint8_t *out)
+{
+    const uint64_t first = row * recipe->n_in;
+    double sum = 0.0;
+
+    for (uint64_t i = 0; i < recipe->n_in; i++) {
+        const double x = (double)bt_recipe_number(recipe->data, first + i);
+
+        sum += x * x;
+    }
+    sum = fmax(sqrt(sum), 1e-12); /* as torch.nn.functional.normalize() does */
+    for (uint64_t i = 0; i < recipe->n_in; i++) {
+        const float value =
+            (float)((double)bt_recipe_number(recipe->data, first + i) / sum);
 
         memcpy(out + i * sizeof(value), &value, sizeof(value));
     }

@@ -74,6 +74,9 @@ void bt_recipe_row_transposed(const bt_recipe_t *recipe, uint64_t row,
 void bt_recipe_row_plus_one(const bt_recipe_t *recipe, uint64_t row,
                             uint8_t *out);
 
+/** F32 numbers, those of the stored row over the root of their squares' sum. */
+void bt_recipe_row_unit(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+
 /** Number @a i of a tensor of F32, F16 or BF16. */
 float bt_recipe_number(const bt_st_tensor_t *tensor, uint64_t i);
 

@@ -7,7 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "inference/hf/shown.h"
+#include "common/base/shown.h"
 
 static const struct {
     const char *name;

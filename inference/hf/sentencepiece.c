@@ -6,16 +6,19 @@
  * 2 score, 3 type }; and the encoding of protocol buffers. */
 #include <string.h>
 
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/utf8.h"
 #include "inference/hf/vocab.h"
 
-#define FILE_NAME "tokenizer.model"
-#define MODEL_BPE 2u
+#define FILE_NAME     "tokenizer.model"
+#define MODEL_UNIGRAM 1u
+#define MODEL_BPE     2u
 
 /* Fields of the messages. */
-enum { PIECES = 1, TRAINER = 2, NORMALIZER = 3 };
+enum { PIECES = 1, TRAINER = 2, NORMALIZER = 3, DENORMALIZER = 5 };
 enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
-enum { TRAINER_MODEL_TYPE = 3 };
+enum { TRAINER_MODEL_TYPE = 3, TRAINER_SPACE_BEHIND = 24 };
 enum {
     NORMALIZER_NAME = 1,
     NORMALIZER_MAP = 2,
@@ -105,6 +108,7 @@ static bt_status_t read_piece(const bt_hf_t *hf, span_t in, uint32_t id,
 {
     field_t field;
     uint32_t bits;
+    float score;
 
     *piece = (bt_hf_piece_t){.text = "", .type = BT_HF_TOKEN_NORMAL};
     while (in.at < in.end) {
@@ -116,7 +120,8 @@ static bt_status_t read_piece(const bt_hf_t *hf, span_t in, uint32_t id,
             piece->len = (uint32_t)(field.bytes.end - field.bytes.at);
         } else if ((field.number == PIECE_SCORE) && (field.wire == WIRE_32)) {
             bits = (uint32_t)field.value;
-            memcpy(&piece->score, &bits, sizeof(piece->score));
+            memcpy(&score, &bits, sizeof(score));
+            piece->score = (double)score;
         } else if ((field.number == PIECE_TYPE) &&
                    (field.wire == WIRE_VARINT)) {
             piece->type =
@@ -132,9 +137,11 @@ static bt_status_t read_piece(const bt_hf_t *hf, span_t in, uint32_t id,
     return BT_OK;
 }
 
-static bt_status_t read_trainer(const bt_hf_t *hf, span_t in)
+static bt_status_t read_trainer(const bt_hf_t *hf, span_t in,
+                                bt_hf_vocab_t *vocab)
 {
-    uint64_t type = 1; /* unigram, where it is not said */
+    uint64_t type = MODEL_UNIGRAM; /* where it is not said */
+    bool space_behind = false;
     field_t field;
 
     while (in.at < in.end) {
@@ -144,37 +151,62 @@ static bt_status_t read_trainer(const bt_hf_t *hf, span_t in)
         if ((field.number == TRAINER_MODEL_TYPE) &&
             (field.wire == WIRE_VARINT)) {
             type = field.value;
+        } else if (field.number == TRAINER_SPACE_BEHIND) {
+            space_behind = field.value != 0;
         }
     }
-    return (type == MODEL_BPE)
+    if (space_behind) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          FILE_NAME ": spaces behind words "
+                                    "(treat_whitespace_as_suffix) are not "
+                                    "supported");
+    }
+    if ((type != MODEL_BPE) && (type != MODEL_UNIGRAM)) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          FILE_NAME ": models of type %llu are not supported; "
+                                    "1, Unigram, and 2, BPE, are",
+                          (unsigned long long)type);
+    }
+    vocab->words = (type == MODEL_BPE) ? BT_HF_SCORES : BT_HF_UNIGRAM;
+    return BT_OK;
+}
+
+static bt_status_t copy_map(const bt_hf_t *hf, span_t bytes,
+                            bt_hf_vocab_t *vocab)
+{
+    const size_t n = (size_t)(bytes.end - bytes.at);
+
+    if (n == 0) {
+        return BT_OK;
+    }
+    bt_free(vocab->charsmap); /* of fields that come twice the last counts */
+    vocab->charsmap = bt_memdup(bytes.at, n);
+    vocab->charsmap_bytes = n;
+    return (vocab->charsmap != NULL)
                ? BT_OK
-               : bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                            FILE_NAME ": models of type %llu are not "
-                                      "supported; 2, BPE, is",
-                            (unsigned long long)type);
+               : bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
 }
 
 static bt_status_t read_normalizer(const bt_hf_t *hf, span_t in,
                                    bt_hf_vocab_t *vocab)
 {
-    bool extra_spaces = true;
+    bt_status_t status = BT_OK;
     bool escape = true;
-    bool map = false;
     field_t field;
 
-    while (in.at < in.end) {
+    while ((status == BT_OK) && (in.at < in.end)) {
         if (!take_field(&in, &field)) {
             return broken(hf);
         }
         switch (field.number) {
         case NORMALIZER_MAP:
-            map = field.bytes.end > field.bytes.at;
+            status = copy_map(hf, field.bytes, vocab);
             break;
         case NORMALIZER_DUMMY_PREFIX:
             vocab->add_space = field.value != 0;
             break;
         case NORMALIZER_EXTRA_SPACES:
-            extra_spaces = field.value != 0;
+            vocab->extra_spaces = field.value != 0;
             break;
         case NORMALIZER_ESCAPE:
             escape = field.value != 0;
@@ -183,13 +215,28 @@ static bt_status_t read_normalizer(const bt_hf_t *hf, span_t in,
             break;
         }
     }
-    if (map || extra_spaces || !escape) {
+    if ((status == BT_OK) && !escape) {
         return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": its normalizer %s, which is not "
-                                    "supported",
-                          map            ? "replaces characters"
-                          : extra_spaces ? "removes extra spaces"
-                                         : "keeps spaces as they are");
+                          FILE_NAME ": its normalizer keeps spaces as they "
+                                    "are, which is not supported");
+    }
+    return status;
+}
+
+/* What would replace characters of what comes out. */
+static bt_status_t read_denormalizer(const bt_hf_t *hf, span_t in)
+{
+    field_t field;
+
+    while (in.at < in.end) {
+        if (!take_field(&in, &field)) {
+            return broken(hf);
+        }
+        if ((field.number == NORMALIZER_MAP) &&
+            (field.bytes.end > field.bytes.at)) {
+            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                              FILE_NAME ": a denormalizer is not supported");
+        }
     }
     return BT_OK;
 }
@@ -213,6 +260,12 @@ static bt_status_t count_pieces(const bt_hf_t *hf, span_t in, uint64_t *n_p)
 static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
                              const bt_json_node_t *key)
 {
+    static const struct {
+        const char *name;
+        uint8_t rule;
+    } rules[] = {{"lstrip", BT_HF_LSTRIP},
+                 {"rstrip", BT_HF_RSTRIP},
+                 {"single_word", BT_HF_SINGLE_WORD}};
     const bt_json_doc_t *const doc = hf->tok_config.doc;
     const bt_json_node_t *const text = bt_json_get(doc, key + 1, "content");
     const bt_json_node_t *const special = bt_json_get(doc, key + 1, "special");
@@ -228,9 +281,19 @@ static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
                           "which is not the id of one of %u tokens",
                           bt_shown(key->text, key->len).text, vocab->n);
     }
+    vocab->pieces[id].rules = 0;
+    for (size_t i = 0; i < BT_ARRAY_LEN(rules); i++) {
+        const bt_json_node_t *const flag =
+            bt_json_get(doc, key + 1, rules[i].name);
+
+        if ((flag != NULL) && (flag->kind == BT_JSON_TRUE)) {
+            vocab->pieces[id].rules =
+                (uint8_t)(vocab->pieces[id].rules | rules[i].rule);
+        }
+    }
     vocab->pieces[id].text = text->text;
     vocab->pieces[id].len = text->len;
-    vocab->pieces[id].score = -1000.0f;
+    vocab->pieces[id].score = -1000.0;
     if (vocab->pieces[id].type != BT_HF_TOKEN_UNKNOWN) {
         vocab->pieces[id].type =
             ((special != NULL) && (special->kind == BT_JSON_TRUE))
@@ -258,6 +321,26 @@ static bt_status_t add_tokens(const bt_hf_t *hf, bt_hf_vocab_t *vocab)
     return status;
 }
 
+/* One field of the model. @param [in,out] id_p  of the next piece */
+static bt_status_t read_part(const bt_hf_t *hf, const field_t *field,
+                             uint32_t *id_p, bt_hf_vocab_t *vocab)
+{
+    switch (field->number) {
+    case PIECES:
+        (*id_p)++;
+        return read_piece(hf, field->bytes, *id_p - 1,
+                          &vocab->pieces[*id_p - 1]);
+    case TRAINER:
+        return read_trainer(hf, field->bytes, vocab);
+    case NORMALIZER:
+        return read_normalizer(hf, field->bytes, vocab);
+    case DENORMALIZER:
+        return read_denormalizer(hf, field->bytes);
+    default:
+        return BT_OK;
+    }
+}
+
 bt_status_t bt_hf_read_sentencepiece(bt_hf_t *hf, const uint8_t *bytes,
                                      size_t n, bt_hf_vocab_t *vocab)
 {
@@ -276,8 +359,10 @@ bt_status_t bt_hf_read_sentencepiece(bt_hf_t *hf, const uint8_t *bytes,
                                     "vocab_size of %u",
                           (unsigned long long)n_pieces, hf->shape.n_vocab);
     }
-    vocab->spm = true;
-    vocab->add_space = true; /* unless the model says otherwise */
+    vocab->words = BT_HF_UNIGRAM; /* unless the model says otherwise */
+    vocab->marks_spaces = true;
+    vocab->add_space = true;
+    vocab->extra_spaces = true;
     status = bt_hf_vocab_init(
         hf, vocab,
         (n_pieces > hf->shape.n_vocab) ? n_pieces : hf->shape.n_vocab);
@@ -285,16 +370,8 @@ bt_status_t bt_hf_read_sentencepiece(bt_hf_t *hf, const uint8_t *bytes,
         if (!take_field(&in, &field)) {
             return broken(hf);
         }
-        if (field.wire != WIRE_BYTES) {
-            continue;
-        }
-        if (field.number == PIECES) {
-            status = read_piece(hf, field.bytes, id, &vocab->pieces[id]);
-            id++;
-        } else if (field.number == TRAINER) {
-            status = read_trainer(hf, field.bytes);
-        } else if (field.number == NORMALIZER) {
-            status = read_normalizer(hf, field.bytes, vocab);
+        if (field.wire == WIRE_BYTES) {
+            status = read_part(hf, &field, &id, vocab);
         }
     }
     if (status == BT_OK) {

@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.json, of the tokenizers library: model, normalizer, pre-tokenizer,
- * post-processor and added tokens. What GGUF's keys cannot say is refused. */
+/* tokenizer.json, of the tokenizers library: its model, and the order in which
+ * the rest is read; and which file of a folder the tokenizer is. What Baton's
+ * keys cannot say is refused. */
 #include <string.h>
 
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/utf8.h"
 #include "inference/hf/vocab.h"
 
 #define FILE_NAME  "tokenizer.json"
 #define WHY_BYTES  400
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
-#define SPARE_IDS  65536u         /* ids that no token has, beyond twice them */
 
-static const bt_json_node_t *get(const bt_hf_vocab_t *v,
-                                 const bt_json_node_t *node, const char *key)
+const bt_json_node_t *bt_hf_member(const bt_hf_vocab_t *v,
+                                   const bt_json_node_t *node, const char *key)
 {
     const bt_json_node_t *const found = bt_json_get(v->doc, node, key);
 
     return ((found != NULL) && (found->kind != BT_JSON_NULL)) ? found : NULL;
 }
 
-static bool is_true(const bt_hf_vocab_t *v, const bt_json_node_t *node,
-                    const char *key)
+bool bt_hf_is_true(const bt_hf_vocab_t *v, const bt_json_node_t *node,
+                   const char *key)
 {
-    const bt_json_node_t *const found = get(v, node, key);
+    const bt_json_node_t *const found = bt_hf_member(v, node, key);
 
     return (found != NULL) && (found->kind == BT_JSON_TRUE);
 }
 
-static bt_status_t unknown(const bt_hf_t *hf, const char *what,
-                           const bt_json_node_t *name)
+bt_status_t bt_hf_not_supported(const bt_hf_t *hf, const char *what,
+                                const bt_json_node_t *name)
 {
     return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                       FILE_NAME ": the %s %s is not supported", what,
@@ -36,171 +39,83 @@ static bt_status_t unknown(const bt_hf_t *hf, const char *what,
                           : "without a name");
 }
 
-/* ---- vocabulary ---- */
-
-static bt_status_t count_ids(const bt_hf_t *hf, const bt_hf_vocab_t *v,
-                             const bt_json_node_t *vocab,
-                             const bt_json_node_t *added, uint64_t *n_p)
+bool bt_hf_put_text(bt_hf_texts_t *texts, const char *text, size_t len)
 {
-    const uint64_t n_added = (added != NULL) ? added->n : 0;
-    const uint64_t most = 2 * ((uint64_t)vocab->n + n_added) + SPARE_IDS;
-    const bt_json_node_t *at = bt_json_first(vocab);
-    uint64_t n = hf->shape.n_vocab;
-    uint64_t id;
-
-    for (uint32_t i = 0; i < vocab->n; i++) {
-        if (!bt_json_as_u64(at + 1, &id) || (id >= most)) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              FILE_NAME ": the id of token %s is absurd",
-                              bt_shown(at->text, at->len).text);
-        }
-        n = (id >= n) ? id + 1 : n;
-        at = bt_json_next(v->doc, at + 1);
+    if (texts->n == BT_HF_MAX_TEXTS) {
+        return false;
     }
-    for (uint64_t i = 0; i < n_added; i++) {
-        at = (i == 0) ? bt_json_first(added) : bt_json_next(v->doc, at);
-        if (!bt_json_as_u64(bt_json_get(v->doc, at, "id"), &id) ||
-            (id >= most)) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              FILE_NAME ": added token number %llu has no id, "
-                                        "or an absurd one",
-                              (unsigned long long)i);
-        }
-        n = (id >= n) ? id + 1 : n;
-    }
-    if (n > most) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: vocab_size is %llu, but " FILE_NAME
-                          " has %llu tokens",
-                          (unsigned long long)n,
-                          (unsigned long long)(vocab->n + n_added));
-    }
-    *n_p = n;
-    return BT_OK;
+    texts->list[texts->n++] = (bt_gguf_str_t){text, len};
+    return true;
 }
 
-static bt_status_t fill_vocab(const bt_hf_t *hf, bt_hf_vocab_t *v,
-                              const bt_json_node_t *vocab)
+bool bt_hf_put_word(bt_hf_texts_t *texts, const char *word)
 {
-    const bt_json_node_t *at = bt_json_first(vocab);
-
-    for (uint32_t i = 0; i < vocab->n; i++) {
-        uint64_t id = 0;
-        bt_hf_piece_t *piece;
-
-        if (!bt_json_as_u64(at + 1, &id)) {
-            return BT_ERR_BAD_FILE; /* counted before */
-        }
-        piece = &v->pieces[id];
-        if (piece->text != NULL) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              FILE_NAME ": two tokens have the id %llu",
-                              (unsigned long long)id);
-        }
-        *piece = (bt_hf_piece_t){
-            .text = at->text, .len = at->len, .type = BT_HF_TOKEN_NORMAL};
-        bt_hf_vocab_index(v, (uint32_t)id);
-        at = bt_json_next(v->doc, at + 1);
-    }
-    return BT_OK;
+    return bt_hf_put_text(texts, word, strlen(word));
 }
 
-/* Tokens that are markup, whether or not the file calls them special. */
-static bool looks_special(const bt_json_node_t *text)
+/* Sequences in each other are no deeper than the JSON reader goes. */
+static bt_status_t read_steps(bt_hf_t *hf, bt_hf_vocab_t *v,
+                              const bt_json_node_t *step, const char *list_name,
+                              bt_hf_step_fn read, bool is_last)
 {
-    return (text->len >= 4) && (memcmp(text->text, "<|", 2) == 0) &&
-           (memcmp(text->text + text->len - 2, "|>", 2) == 0);
-}
-
-static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *v,
-                             const bt_json_node_t *token)
-{
-    static const char *const flags[] = {"single_word", "lstrip", "rstrip"};
-    const bt_json_node_t *const text = get(v, token, "content");
-    bool special;
-    uint64_t id = 0;
-    bt_hf_piece_t *piece;
-
-    if ((text == NULL) || (text->kind != BT_JSON_STRING) ||
-        !bt_json_as_u64(get(v, token, "id"), &id)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": an added token has no content");
-    }
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-        if (is_true(v, token, flags[i])) {
-            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                              FILE_NAME ": the added token %s has the rule %s, "
-                                        "which is not supported",
-                              bt_shown(text->text, text->len).text, flags[i]);
-        }
-    }
-    piece = &v->pieces[id];
-    if ((piece->text != NULL) &&
-        ((piece->len != text->len) ||
-         (memcmp(piece->text, text->text, text->len) != 0))) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": the added token %s has the id of "
-                                    "another",
-                          bt_shown(text->text, text->len).text);
-    }
-    special = is_true(v, token, "special") || looks_special(text);
-    *piece = (bt_hf_piece_t){.text = text->text,
-                             .len = text->len,
-                             .type = special ? BT_HF_TOKEN_CONTROL
-                                             : BT_HF_TOKEN_USER_DEFINED};
-    bt_hf_vocab_index(v, (uint32_t)id);
-    return BT_OK;
-}
-
-static bt_status_t read_vocab(const bt_hf_t *hf, bt_hf_vocab_t *v)
-{
-    const bt_json_node_t *const vocab = get(v, v->model, "vocab");
-    const bt_json_node_t *const added = get(v, v->root, "added_tokens");
+    const bt_json_node_t *const list = bt_hf_member(v, step, list_name);
     const bt_json_node_t *at;
-    uint64_t n = 0;
-    bt_status_t status;
+    bt_status_t status = BT_OK;
 
-    if ((vocab == NULL) || (vocab->kind != BT_JSON_OBJECT) || (vocab->n == 0) ||
-        ((added != NULL) && (added->kind != BT_JSON_ARRAY))) {
+    if (!bt_json_is(bt_hf_member(v, step, "type"), "Sequence")) {
+        return read(hf, v, step, is_last);
+    }
+    if ((list == NULL) || (list->kind != BT_JSON_ARRAY)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": vocab or added_tokens is missing or no "
-                                    "list");
+                          FILE_NAME ": a Sequence has no %s", list_name);
     }
-    status = count_ids(hf, v, vocab, added, &n);
-    if (status == BT_OK) {
-        status = bt_hf_vocab_init(hf, v, n);
-    }
-    if (status == BT_OK) {
-        status = fill_vocab(hf, v, vocab);
-    }
-    at = (added != NULL) ? bt_json_first(added) : NULL;
-    for (uint32_t i = 0; (status == BT_OK) && (added != NULL) && (i < added->n);
-         i++) {
-        status = add_token(hf, v, at);
+    at = (list->n > 0) ? bt_json_first(list) : NULL;
+    for (uint32_t i = 0; (status == BT_OK) && (i < list->n); i++) {
+        status = read_steps(hf, v, at, list_name, read,
+                            is_last && (i + 1 == list->n));
         at = bt_json_next(v->doc, at);
     }
     return status;
 }
 
+bt_status_t bt_hf_each_step(bt_hf_t *hf, bt_hf_vocab_t *v,
+                            const bt_json_node_t *step, const char *list,
+                            bt_hf_step_fn read)
+{
+    return (step == NULL) ? BT_OK : read_steps(hf, v, step, list, read, true);
+}
+
 /* ---- settings of the model ---- */
 
+/* Old files leave the type out. */
+static bool is_model(const bt_hf_vocab_t *v, const char *name,
+                     uint8_t vocab_kind)
+{
+    const bt_json_node_t *const type = bt_hf_member(v, v->model, "type");
+    const bt_json_node_t *const vocab = bt_hf_member(v, v->model, "vocab");
+    const bool merges = bt_hf_member(v, v->model, "merges") != NULL;
+
+    return (type != NULL) ? bt_json_is(type, name)
+                          : ((vocab != NULL) && (vocab->kind == vocab_kind) &&
+                             (merges == (vocab_kind == BT_JSON_OBJECT)));
+}
+
+/* What nobody's files have, and the models that are for encoders. */
 static bt_status_t check_model(const bt_hf_t *hf, const bt_hf_vocab_t *v)
 {
     static const char *const affixes[] = {"continuing_subword_prefix",
                                           "end_of_word_suffix"};
-    const bt_json_node_t *const type = get(v, v->model, "type");
+    const bt_json_node_t *const dropout = bt_hf_member(v, v->model, "dropout");
+    double chance = 0.0;
 
-    /* Old files leave the type out of a model that has merges. */
-    if ((type != NULL) ? !bt_json_is(type, "BPE")
-                       : (get(v, v->model, "merges") == NULL)) {
-        return unknown(hf, "model", type);
-    }
-    if (get(v, v->model, "dropout") != NULL) {
+    if ((dropout != NULL) &&
+        (!bt_json_as_double(dropout, &chance) || (chance != 0.0))) {
         return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                           FILE_NAME ": dropout is not supported");
     }
-    for (size_t i = 0; i < sizeof(affixes) / sizeof(affixes[0]); i++) {
-        const bt_json_node_t *const affix = get(v, v->model, affixes[i]);
+    for (size_t i = 0; i < BT_ARRAY_LEN(affixes); i++) {
+        const bt_json_node_t *const affix =
+            bt_hf_member(v, v->model, affixes[i]);
 
         if ((affix != NULL) && !bt_json_is(affix, "")) {
             return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
@@ -210,77 +125,28 @@ static bt_status_t check_model(const bt_hf_t *hf, const bt_hf_vocab_t *v)
     return BT_OK;
 }
 
-/* ---- SentencePiece's ways ---- */
-
-static bool replaces_space(const bt_hf_vocab_t *v, const bt_json_node_t *step)
+static bt_status_t choose_words(const bt_hf_t *hf, bt_hf_vocab_t *v)
 {
-    return bt_json_is(get(v, step, "type"), "Replace") &&
-           bt_json_is(get(v, get(v, step, "pattern"), "String"), " ") &&
-           bt_json_is(get(v, step, "content"), SPACE_MARK);
-}
-
-static bool prepends_space(const bt_hf_vocab_t *v, const bt_json_node_t *step)
-{
-    return bt_json_is(get(v, step, "type"), "Prepend") &&
-           bt_json_is(get(v, step, "prepend"), SPACE_MARK);
-}
-
-/* Prepend, then Replace; or Replace alone. */
-static bt_status_t read_spm_normalizer(const bt_hf_t *hf, bt_hf_vocab_t *v,
-                                       bool *replaced_p)
-{
-    const bt_json_node_t *step = get(v, v->root, "normalizer");
-    const bt_json_node_t *const list = get(v, step, "normalizers");
-    uint32_t n = (step != NULL) ? 1 : 0;
-
-    if ((list != NULL) && (list->kind == BT_JSON_ARRAY)) {
-        n = list->n;
-        step = (n > 0) ? bt_json_first(list) : NULL;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (prepends_space(v, step) && !v->add_space && !*replaced_p) {
-            v->add_space = true;
-        } else if (replaces_space(v, step)) {
-            *replaced_p = true;
-        } else {
-            return unknown(hf, "normalizer", get(v, step, "type"));
+    if (is_model(v, "BPE", BT_JSON_OBJECT)) {
+        v->words = bt_hf_has_bytes(v) ? BT_HF_BYTES : BT_HF_MERGES;
+    } else if (is_model(v, "Unigram", BT_JSON_ARRAY)) {
+        v->words = BT_HF_UNIGRAM;
+        if (bt_hf_has_bytes(v)) {
+            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                              FILE_NAME ": Unigram with ByteLevel is not "
+                                        "supported");
         }
-        step = bt_json_next(v->doc, step);
+    } else {
+        return bt_hf_not_supported(hf, "model",
+                                   bt_hf_member(v, v->model, "type"));
     }
-    return BT_OK;
+    v->ignore_merges = bt_hf_is_true(v, v->model, "ignore_merges");
+    v->fuses =
+        (v->words == BT_HF_UNIGRAM) || bt_hf_is_true(v, v->model, "fuse_unk");
+    return check_model(hf, v);
 }
 
-static bt_status_t read_metaspace(const bt_hf_t *hf, bt_hf_vocab_t *v,
-                                  bool *replaced_p)
-{
-    const bt_json_node_t *const pre = get(v, v->root, "pre_tokenizer");
-    const bt_json_node_t *scheme;
-    const bt_json_node_t *split;
-
-    if ((pre == NULL) ||
-        (*replaced_p && bt_json_is(get(v, pre, "type"), "Split") &&
-         bt_json_is(get(v, get(v, pre, "pattern"), "String"), " "))) {
-        return BT_OK; /* a split at spaces, where none are left */
-    }
-    scheme = get(v, pre, "prepend_scheme");
-    split = get(v, pre, "split");
-    if (!bt_json_is(get(v, pre, "type"), "Metaspace") ||
-        !bt_json_is(get(v, pre, "replacement"), SPACE_MARK)) {
-        return unknown(hf, "pre-tokenizer", get(v, pre, "type"));
-    }
-    if ((split == NULL) || (split->kind != BT_JSON_FALSE)) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": a Metaspace that splits is not "
-                                    "supported");
-    }
-    if (bt_json_is(scheme, "always")) {
-        v->add_space = true;
-    } else if (!bt_json_is(scheme, "never")) {
-        return unknown(hf, "prepend_scheme", scheme);
-    }
-    *replaced_p = true;
-    return BT_OK;
-}
+/* ---- tokens that stand for what has none ---- */
 
 static int hex_digit(char c)
 {
@@ -289,12 +155,8 @@ static int hex_digit(char c)
                                         : -1;
 }
 
-/* The tokens of bytes and the unknown one. */
-static bt_status_t mark_spm(const bt_hf_t *hf, bt_hf_vocab_t *v)
+static void mark_bytes(bt_hf_vocab_t *v)
 {
-    const bt_json_node_t *const unk = get(v, v->model, "unk_token");
-    uint32_t id;
-
     for (uint32_t i = 0; i < v->n; i++) {
         const bt_hf_piece_t *const p = &v->pieces[i];
 
@@ -305,135 +167,110 @@ static bt_status_t mark_spm(const bt_hf_t *hf, bt_hf_vocab_t *v)
             v->pieces[i].type = BT_HF_TOKEN_BYTE;
         }
     }
-    if (unk == NULL) {
+}
+
+/* "unk_token" of BPE, "unk_id" of Unigram. */
+static bt_status_t find_unknown(const bt_hf_t *hf, bt_hf_vocab_t *v)
+{
+    const bt_json_node_t *const text = bt_hf_member(v, v->model, "unk_token");
+    const bt_json_node_t *const number = bt_hf_member(v, v->model, "unk_id");
+    const bt_json_node_t *const said =
+        (v->words == BT_HF_UNIGRAM) ? number : text;
+    uint64_t id = BT_HF_NO_TOKEN;
+
+    if (said == NULL) {
         return BT_OK;
     }
-    id = (unk->kind == BT_JSON_STRING)
-             ? bt_hf_vocab_find(v, unk->text, unk->len)
-             : BT_HF_NO_TOKEN;
-    if (id == BT_HF_NO_TOKEN) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": unk_token is not one of the tokens");
+    if (v->words != BT_HF_UNIGRAM) {
+        id = (text->kind == BT_JSON_STRING)
+                 ? bt_hf_vocab_find(v, text->text, text->len)
+                 : BT_HF_NO_TOKEN;
+    } else if (!bt_json_as_u64(number, &id)) {
+        id = BT_HF_NO_TOKEN;
     }
-    v->pieces[id].type = BT_HF_TOKEN_UNKNOWN;
+    if ((id >= v->n) || (v->pieces[id].text == NULL)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          FILE_NAME ": unk_token or unk_id is not one of the "
+                                    "tokens");
+    }
+    v->unk = (uint32_t)id;
     return BT_OK;
 }
 
-static bt_status_t read_spm(bt_hf_t *hf, bt_hf_vocab_t *v)
+/* A byte as byte-level vocabularies write it: as the Latin-1 character if that
+ * prints, the others from U+0100 on in their order. */
+static size_t byte_text(unsigned byte, uint8_t out[4])
 {
-    bool replaced = false;
-    bt_status_t status = read_spm_normalizer(hf, v, &replaced);
+    const bool prints =
+        ((byte >= 33) && (byte <= 126)) || ((byte >= 161) && (byte != 173));
+    unsigned before = 0;
 
-    if (status == BT_OK) {
-        status = read_metaspace(hf, v, &replaced);
+    for (unsigned b = 0; b < byte; b++) {
+        before += !(((b >= 33) && (b <= 126)) || ((b >= 161) && (b != 173)));
     }
-    if ((status == BT_OK) && !replaced) {
-        status = bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                            FILE_NAME ": byte_fallback without spaces as "
-                                      "U+2581 is not supported");
-    }
-    if (status == BT_OK) {
-        status = mark_spm(hf, v);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_score_merges(hf, v);
-    }
-    return status;
+    return bt_utf8_encode(prints ? byte : 256 + before, out);
 }
 
-/* ---- byte-level BPE ---- */
-
-static bt_status_t read_bytelevel(bt_hf_t *hf, bt_hf_vocab_t *v)
+static bt_status_t check_bytes(const bt_hf_t *hf, const bt_hf_vocab_t *v)
 {
-    const bt_json_node_t *const normalizer = get(v, v->root, "normalizer");
+    for (unsigned byte = 0; (v->unk != BT_HF_NO_TOKEN) && (byte < 256);
+         byte++) {
+        uint8_t text[4];
+        const size_t n = byte_text(byte, text);
+
+        if (bt_hf_vocab_find(v, (const char *)text, n) == BT_HF_NO_TOKEN) {
+            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                              FILE_NAME ": ByteLevel with an unk_token and no "
+                                        "token for byte %u is not supported",
+                              byte);
+        }
+    }
+    return BT_OK;
+}
+
+/* ---- BPE over characters ---- */
+
+static bool text_is(const bt_hf_texts_t *texts, uint32_t i, const char *word)
+{
+    return (i < texts->n) && (texts->list[i].len == strlen(word)) &&
+           (memcmp(texts->list[i].data, word, texts->list[i].len) == 0);
+}
+
+/* Prepend and Replace, or Replace alone: SentencePiece's own ways, for which
+ * GGUF has words. */
+static bool is_sentencepiece(const bt_hf_vocab_t *v, bool *add_space_p)
+{
+    static const char *const steps[] = {"prepend", SPACE_MARK, "replace", " ",
+                                        SPACE_MARK};
+    const bt_hf_texts_t *const list = &v->normalizers;
+    const uint32_t skip = (list->n == 3) ? 2 : 0;
+    const char *const first = (skip == 0) ? "drop" : "keep";
+    bool same = (v->unk != BT_HF_NO_TOKEN) && v->fuses && !v->ignore_merges &&
+                (v->splits.n == 0) && (list->n + skip == 5) &&
+                ((bt_hf_member(v, v->root, "decoder") == NULL) ||
+                 (strcmp(v->first_space, first) == 0));
+
+    for (uint32_t i = skip; same && (i < 5); i++) {
+        same = text_is(list, i - skip, steps[i]);
+    }
+    *add_space_p = (skip == 0);
+    return same;
+}
+
+static bt_status_t read_plain(const bt_hf_t *hf, bt_hf_vocab_t *v)
+{
+    bool add_space = false;
+    bool same = false;
     bt_status_t status;
 
-    if (normalizer != NULL) {
-        return unknown(hf, "normalizer", get(v, normalizer, "type"));
+    if (!bt_hf_is_true(v, v->model, "byte_fallback") ||
+        !is_sentencepiece(v, &add_space)) {
+        return BT_OK;
     }
-    status = bt_hf_put_pretokenizer(hf, v);
-    return (status == BT_OK) ? bt_hf_put_merges(hf, v) : status;
-}
-
-/* ---- what stands around a text ---- */
-
-/* The text of a template's item, if it is a special token. */
-static const bt_json_node_t *special_of(const bt_hf_vocab_t *v,
-                                        const bt_json_node_t *item)
-{
-    return get(v, get(v, item, "SpecialToken"), "id");
-}
-
-static bool is_named(const bt_hf_t *hf, const bt_json_node_t *text,
-                     const char *name)
-{
-    const bt_json_node_t *node =
-        bt_json_get(hf->tok_config.doc, hf->tok_config.root, name);
-
-    if ((node != NULL) && (node->kind == BT_JSON_OBJECT)) {
-        node = bt_json_get(hf->tok_config.doc, node, "content");
-    }
-    return (node != NULL) && (node->kind == BT_JSON_STRING) &&
-           (node->len == text->len) &&
-           (memcmp(node->text, text->text, text->len) == 0);
-}
-
-/* "single": BOS, the text, EOS, each of the outer ones or not. */
-static bt_status_t read_template(const bt_hf_t *hf, bt_hf_vocab_t *v,
-                                 const bt_json_node_t *processor)
-{
-    const bt_json_node_t *const list = get(v, processor, "single");
-    const bt_json_node_t *at;
-    bool text = false;
-
-    if ((list == NULL) || (list->kind != BT_JSON_ARRAY) || (list->n == 0)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": TemplateProcessing has no list "
-                                    "\"single\"");
-    }
-    v->has_ends = true;
-    at = bt_json_first(list);
-    for (uint32_t i = 0; i < list->n; i++) {
-        const bt_json_node_t *const token = special_of(v, at);
-
-        if (get(v, at, "Sequence") != NULL) {
-            text = true;
-        } else if ((token != NULL) && (token->kind == BT_JSON_STRING) &&
-                   !text && !v->add_bos && is_named(hf, token, "bos_token")) {
-            v->add_bos = true;
-        } else if ((token != NULL) && (token->kind == BT_JSON_STRING) && text &&
-                   !v->add_eos && is_named(hf, token, "eos_token")) {
-            v->add_eos = true;
-        } else {
-            return unknown(hf, "template around a text with", token);
-        }
-        at = bt_json_next(v->doc, at);
-    }
-    return BT_OK;
-}
-
-static bt_status_t read_processor(const bt_hf_t *hf, bt_hf_vocab_t *v)
-{
-    const bt_json_node_t *step = get(v, v->root, "post_processor");
-    const bt_json_node_t *const list = get(v, step, "processors");
-    uint32_t n = (step != NULL) ? 1 : 0;
-    bt_status_t status = BT_OK;
-
-    if ((list != NULL) && (list->kind == BT_JSON_ARRAY)) {
-        n = list->n;
-        step = (n > 0) ? bt_json_first(list) : NULL;
-    }
-    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
-        const bt_json_node_t *const type = get(v, step, "type");
-
-        if (bt_json_is(type, "TemplateProcessing")) {
-            status = read_template(hf, v, step);
-        } else if (bt_json_is(type, "ByteLevel")) {
-            v->has_ends = true; /* it changes offsets, no tokens */
-        } else {
-            status = unknown(hf, "post-processor", type);
-        }
-        step = bt_json_next(v->doc, step);
+    status = bt_hf_score_merges(hf, v, &same);
+    if ((status == BT_OK) && same) {
+        v->words = BT_HF_SCORES;
+        v->add_space = add_space;
     }
     return status;
 }
@@ -447,23 +284,54 @@ static bt_status_t read_document(bt_hf_t *hf, bt_hf_vocab_t *v)
     if ((v->model == NULL) || (v->model->kind != BT_JSON_OBJECT)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE, FILE_NAME " has no model");
     }
-    v->spm = is_true(v, v->model, "byte_fallback");
-    status = check_model(hf, v);
+    v->as_library = true;
+    status = choose_words(hf, v);
     if (status == BT_OK) {
-        status = read_vocab(hf, v);
+        status = bt_hf_read_vocab(hf, v);
     }
     if (status == BT_OK) {
-        status = read_processor(hf, v);
+        status = find_unknown(hf, v);
     }
     if (status == BT_OK) {
-        status = v->spm ? read_spm(hf, v) : read_bytelevel(hf, v);
+        status = bt_hf_read_normalizers(hf, v);
+    }
+    if (status == BT_OK) {
+        status = bt_hf_read_pretokenizer(hf, v);
+    }
+    if (status == BT_OK) {
+        status = bt_hf_read_decoder(hf, v);
+    }
+    return (status == BT_OK) ? bt_hf_read_ends(hf, v) : status;
+}
+
+/* What is left of each kind of words. */
+static bt_status_t finish_words(bt_hf_t *hf, bt_hf_vocab_t *v)
+{
+    bt_status_t status = BT_OK;
+
+    if (v->words == BT_HF_BYTES) {
+        status = check_bytes(hf, v);
+    } else {
+        if (v->unk != BT_HF_NO_TOKEN) {
+            v->pieces[v->unk].type = BT_HF_TOKEN_UNKNOWN;
+        }
+        if (bt_hf_is_true(v, v->model, "byte_fallback")) {
+            mark_bytes(v);
+        }
+    }
+    if ((status == BT_OK) && (v->words == BT_HF_MERGES)) {
+        status = read_plain(hf, v);
+    }
+    if ((status == BT_OK) &&
+        ((v->words == BT_HF_BYTES) || (v->words == BT_HF_MERGES))) {
+        status = bt_hf_put_merges(hf, v);
     }
     return (status == BT_OK) ? bt_hf_vocab_put(hf, v) : status;
 }
 
 static bt_status_t read_tokenizer_model(bt_hf_t *hf)
 {
-    bt_hf_vocab_t vocab = {0};
+    bt_hf_vocab_t vocab = BT_HF_VOCAB_NONE;
     bt_folder_file_t file = {.fd = -1};
     char reason[WHY_BYTES] = "";
     bt_status_t status = bt_folder_map(&hf->folder, "tokenizer.model", reason,
@@ -484,7 +352,7 @@ static bt_status_t read_tokenizer_model(bt_hf_t *hf)
 bt_status_t bt_hf_read_tokenizer(bt_hf_t *hf)
 {
     bt_folder_json_t json = {0};
-    bt_hf_vocab_t vocab = {0};
+    bt_hf_vocab_t vocab = BT_HF_VOCAB_NONE;
     char reason[WHY_BYTES] = "";
     bt_status_t status =
         bt_folder_read_json(&hf->folder, FILE_NAME, BT_HF_TOKENS_BYTES, reason,
@@ -504,6 +372,9 @@ bt_status_t bt_hf_read_tokenizer(bt_hf_t *hf)
     vocab.root = json.root;
     vocab.model = bt_json_get(json.doc, json.root, "model");
     status = read_document(hf, &vocab);
+    if (status == BT_OK) {
+        status = finish_words(hf, &vocab);
+    }
     bt_hf_vocab_fini(&vocab);
     bt_folder_json_fini(&json);
     return status;

@@ -8,7 +8,7 @@
 
 #define FILE_NAME  "tokenizer.json"
 #define NO_RANK    UINT32_MAX
-#define TEXT_BYTES 1024 /* of a merge, at most */
+#define TEXT_BYTES 2048 /* of a merge, at most */
 
 /* The two parts of a merge: "a b", or ["a","b"]. */
 static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
@@ -42,7 +42,7 @@ static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
         *right_p = (bt_gguf_str_t){b->text, b->len};
     }
     return (left_p->len > 0) && (right_p->len > 0) &&
-           (left_p->len + right_p->len < TEXT_BYTES);
+           (left_p->len + right_p->len <= TEXT_BYTES);
 }
 
 static bt_status_t bad_merge(const bt_hf_t *hf, uint32_t i)
@@ -67,33 +67,108 @@ static bt_status_t find_merges(const bt_hf_t *hf, const bt_hf_vocab_t *v,
     return BT_OK;
 }
 
+static bool is_special(const bt_hf_vocab_t *v, const char *text, size_t len)
+{
+    const uint32_t id = bt_hf_vocab_find(v, text, len);
+
+    return (id != BT_HF_NO_TOKEN) &&
+           ((v->pieces[id].type == BT_HF_TOKEN_CONTROL) ||
+            (v->pieces[id].type == BT_HF_TOKEN_UNKNOWN));
+}
+
+/* Of words that are text a space is written as its mark, which is the same. */
+static size_t copy_part(const bt_hf_vocab_t *v, const bt_gguf_str_t *part,
+                        char *out)
+{
+    static const char mark[] = "\xE2\x96\x81"; /* U+2581 */
+    size_t n = 0;
+
+    for (size_t i = 0; i < part->len; i++) {
+        if ((part->data[i] == ' ') && v->marks_spaces) {
+            memcpy(out + n, mark, sizeof(mark) - 1);
+            n += sizeof(mark) - 1;
+        } else {
+            out[n++] = part->data[i];
+        }
+    }
+    return n;
+}
+
+/* Where a space is in a part it could not be told from that between them. */
+static bool can_be_written(const bt_hf_vocab_t *v, const bt_gguf_str_t *part)
+{
+    return v->marks_spaces || (memchr(part->data, ' ', part->len) == NULL);
+}
+
+/* @return false: a merge that makes a special token of text, which no text
+ * becomes */
+static bool is_of_text(const bt_hf_vocab_t *v, const bt_gguf_str_t *left,
+                       const bt_gguf_str_t *right)
+{
+    char text[TEXT_BYTES];
+
+    memcpy(text, left->data, left->len);
+    memcpy(text + left->len, right->data, right->len);
+    return !is_special(v, left->data, left->len) &&
+           !is_special(v, right->data, right->len) &&
+           !is_special(v, text, left->len + right->len);
+}
+
+static bt_status_t count_merges(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+                                const bt_json_node_t *merges, uint64_t *n_p)
+{
+    const bt_json_node_t *at = bt_json_first(merges);
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < merges->n; i++) {
+        bt_gguf_str_t left;
+        bt_gguf_str_t right;
+
+        if (!parts_of(v, at, &left, &right)) {
+            return bad_merge(hf, i);
+        }
+        if (!can_be_written(v, &left) || !can_be_written(v, &right)) {
+            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                              FILE_NAME ": merges of tokens with spaces are "
+                                        "not supported (merge %u)",
+                              i);
+        }
+        n += is_of_text(v, &left, &right);
+        at = bt_json_next(v->doc, at);
+    }
+    *n_p = n;
+    return BT_OK;
+}
+
 bt_status_t bt_hf_put_merges(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 {
     const bt_json_node_t *merges = NULL;
     const bt_json_node_t *at;
+    uint64_t n_merges = 0;
     bt_status_t status = find_merges(hf, vocab, &merges);
 
+    if (status == BT_OK) {
+        status = count_merges(hf, vocab, merges, &n_merges);
+    }
     if (status != BT_OK) {
         return status;
     }
     bt_gguf_meta_array(&hf->meta, "tokenizer.ggml.merges", BT_GGUF_META_STR,
-                       merges->n);
+                       n_merges);
     at = bt_json_first(merges);
     for (uint32_t i = 0; i < merges->n; i++) {
-        char text[TEXT_BYTES + 1];
+        char text[3 * TEXT_BYTES + 1];
         bt_gguf_str_t left;
         bt_gguf_str_t right;
+        size_t n;
 
-        /* Byte-level tokens have no spaces: where one is, nothing is joined. */
-        if (!parts_of(vocab, at, &left, &right) ||
-            (memchr(left.data, ' ', left.len) != NULL) ||
-            (memchr(right.data, ' ', right.len) != NULL)) {
-            return bad_merge(hf, i);
+        if (parts_of(vocab, at, &left, &right) &&
+            is_of_text(vocab, &left, &right)) {
+            n = copy_part(vocab, &left, text);
+            text[n++] = ' ';
+            n += copy_part(vocab, &right, text + n);
+            bt_gguf_meta_item_str(&hf->meta, text, n);
         }
-        memcpy(text, left.data, left.len);
-        text[left.len] = ' ';
-        memcpy(text + left.len + 1, right.data, right.len);
-        bt_gguf_meta_item_str(&hf->meta, text, left.len + 1 + right.len);
         at = bt_json_next(vocab->doc, at);
     }
     return BT_OK;
@@ -104,7 +179,7 @@ bt_status_t bt_hf_put_merges(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 /* Rank of each token's first merge; all of one token's stand together. */
 static bt_status_t rank_tokens(const bt_hf_t *hf, const bt_hf_vocab_t *v,
                                const bt_json_node_t *merges, uint32_t *ranks,
-                               uint32_t *ways)
+                               uint32_t *ways, bool *same_p)
 {
     const bt_json_node_t *at = bt_json_first(merges);
     uint32_t before = BT_HF_NO_TOKEN;
@@ -129,11 +204,7 @@ static bt_status_t rank_tokens(const bt_hf_t *hf, const bt_hf_vocab_t *v,
         if (ranks[id] == NO_RANK) {
             ranks[id] = i;
         } else if (id != before) {
-            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                              FILE_NAME ": merges with byte_fallback that are "
-                                        "not in the order of their tokens are "
-                                        "not supported (merge %u)",
-                              i);
+            *same_p = false;
         }
         ways[id]++;
         before = id;
@@ -159,11 +230,20 @@ static uint32_t count_ways(const bt_hf_vocab_t *v, uint32_t id)
     return n;
 }
 
-bt_status_t bt_hf_score_merges(const bt_hf_t *hf, bt_hf_vocab_t *vocab)
+/* Whoever merges by scores makes every token that is no special one. */
+static bool is_made(const bt_hf_piece_t *p)
+{
+    return (p->text != NULL) && ((p->type == BT_HF_TOKEN_NORMAL) ||
+                                 (p->type == BT_HF_TOKEN_USER_DEFINED));
+}
+
+bt_status_t bt_hf_score_merges(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
+                               bool *same_p)
 {
     const bt_json_node_t *merges = NULL;
     uint32_t *ranks = NULL;
     uint32_t *ways = NULL;
+    bool same = true;
     bt_status_t status = find_merges(hf, vocab, &merges);
 
     if (status != BT_OK) {
@@ -176,22 +256,17 @@ bt_status_t bt_hf_score_merges(const bt_hf_t *hf, bt_hf_vocab_t *vocab)
         goto out;
     }
     memset(ranks, 0xFF, vocab->n * sizeof(*ranks));
-    status = rank_tokens(hf, vocab, merges, ranks, ways);
-    for (uint32_t i = 0; (status == BT_OK) && (i < vocab->n); i++) {
-        bt_hf_piece_t *const p = &vocab->pieces[i];
-
-        if ((p->text == NULL) || (p->type != BT_HF_TOKEN_NORMAL)) {
-            continue;
-        }
-        if (count_ways(vocab, i) != ways[i]) {
-            status = bt_hf_fail(
-                hf, BT_ERR_UNSUPPORTED,
-                FILE_NAME ": merges with byte_fallback that leave out a way to "
-                          "make the token %s are not supported",
-                bt_shown(p->text, p->len).text);
-        }
-        p->score = (ranks[i] == NO_RANK) ? 0.0f : -(float)ranks[i];
+    status = rank_tokens(hf, vocab, merges, ranks, ways, &same);
+    for (uint32_t i = 0; (status == BT_OK) && same && (i < vocab->n); i++) {
+        same = !is_made(&vocab->pieces[i]) || (count_ways(vocab, i) == ways[i]);
     }
+    for (uint32_t i = 0; (status == BT_OK) && same && (i < vocab->n); i++) {
+        if (is_made(&vocab->pieces[i])) {
+            vocab->pieces[i].score =
+                (ranks[i] == NO_RANK) ? 0.0 : -(double)ranks[i];
+        }
+    }
+    *same_p = same;
 out:
     bt_free(ways);
     bt_free(ranks);

@@ -1,16 +1,302 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How byte-level BPE cuts a text before it merges: the steps that
- * tokenizer.json lists, written as one line, and the name that GGUF has for
- * it. */
-#include <stdio.h>
+/* How a tokenizer.json cuts a text before it looks for tokens: its
+ * pre-tokenizers in the words of baton.tokenizer.splits, and the name that GGUF
+ * has for them. */
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "inference/hf/vocab.h"
 
 #define FILE_NAME  "tokenizer.json"
-#define LINE_BYTES 2048
-#define MAX_STEPS  8u
+#define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
+
+/* ---- steps as texts ---- */
+
+#define GPT2                                           \
+    "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s" \
+    "\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define PUNCTUATION "\\p{library_punctuation}"
+/* Its table is of Unicode 17, that of patterns of 16. */
+#define DIGIT "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]"
+
+static bt_status_t put(const bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
+                       const char *kind, const char *text, size_t len)
+{
+    return (bt_hf_put_word(&v->splits, keep) &&
+            bt_hf_put_word(&v->splits, kind) &&
+            bt_hf_put_text(&v->splits, text, len))
+               ? BT_OK
+               : bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                            FILE_NAME ": so many pre-tokenizers are not "
+                                      "supported");
+}
+
+static bool has_kind(const bt_hf_vocab_t *v, const char *kind)
+{
+    for (uint32_t i = 1; i < v->splits.n; i += 3) {
+        if (strcmp(v->splits.list[i].data, kind) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Behind a ByteLevel a pattern sees the characters of bytes. */
+static bt_status_t put_pattern(const bt_hf_t *hf, bt_hf_vocab_t *v,
+                               const char *keep, const char *pattern)
+{
+    return put(hf, v, keep, v->sees_bytes ? "bytes" : "pattern", pattern,
+               strlen(pattern));
+}
+
+static bt_status_t put_prefix(const bt_hf_t *hf, bt_hf_vocab_t *v,
+                              const char *when, const char *text)
+{
+    if (has_kind(v, "prefix")) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          FILE_NAME ": two pre-tokenizers that add a space "
+                                    "are not supported");
+    }
+    return put(hf, v, when, "prefix", text, strlen(text));
+}
+
+/* "Isolated" → "isolated"; with invert "!isolated".
+ * @return NULL: not known */
+static const char *keep_of(const bt_hf_vocab_t *v, const bt_json_node_t *step,
+                           const char *unsaid)
+{
+    static const char *const keeps[][3] = {
+        {"Removed", "removed", "!removed"},
+        {"Isolated", "isolated", "!isolated"},
+        {"MergedWithPrevious", "merged_with_previous", "!merged_with_previous"},
+        {"MergedWithNext", "merged_with_next", "!merged_with_next"},
+        {"Contiguous", "contiguous", "!contiguous"},
+    };
+    const bt_json_node_t *const behavior = bt_hf_member(v, step, "behavior");
+    const size_t column = bt_hf_is_true(v, step, "invert") ? 2 : 1;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(keeps); i++) {
+        if ((behavior == NULL) ? (strcmp(keeps[i][1], unsaid) == 0)
+                               : bt_json_is(behavior, keeps[i][0])) {
+            return keeps[i][column];
+        }
+    }
+    return NULL;
+}
+
+/* ---- each kind ---- */
+
+static bt_status_t read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
+                              const bt_json_node_t *step, bool is_last)
+{
+    const bt_json_node_t *const regex = bt_hf_member(v, step, "use_regex");
+    bt_status_t status = BT_OK;
+
+    (void)is_last;
+    if (v->sees_bytes) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          FILE_NAME ": a second ByteLevel is not supported");
+    }
+    if (bt_hf_is_true(v, step, "add_prefix_space")) {
+        status = put_prefix(hf, v, "always", " ");
+    }
+    /* Old files do not have it, and mean yes. */
+    if ((status == BT_OK) &&
+        ((regex == NULL) || (regex->kind == BT_JSON_TRUE))) {
+        status = put_pattern(hf, v, "isolated", GPT2);
+    }
+    v->sees_bytes = true;
+    return status;
+}
+
+/* Patterns that no automaton is, which the tokenizer has by hand. */
+static const char *kind_of(const bt_json_node_t *regex)
+{
+    if (bt_json_is(regex, "\\d{1,3}(?=(?:\\d{3})*\\b)")) {
+        return "threes";
+    }
+    return bt_json_is(regex, "(?=(\\d{3})+(?!\\d))") ? "before_threes" : NULL;
+}
+
+static bt_status_t read_split(bt_hf_t *hf, bt_hf_vocab_t *v,
+                              const bt_json_node_t *step, bool is_last)
+{
+    const bt_json_node_t *const pattern = bt_hf_member(v, step, "pattern");
+    const bt_json_node_t *const text = bt_hf_member(v, pattern, "String");
+    const bt_json_node_t *const regex = bt_hf_member(v, pattern, "Regex");
+    const bt_json_node_t *const what = (text != NULL) ? text : regex;
+    const char *const keep = keep_of(v, step, "");
+    const char *const by_hand = (text == NULL) ? kind_of(regex) : NULL;
+
+    (void)is_last;
+    if ((what == NULL) || (what->kind != BT_JSON_STRING)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          FILE_NAME ": a Split has no pattern");
+    }
+    if (keep == NULL) {
+        return bt_hf_not_supported(hf, "behavior of a Split",
+                                   bt_hf_member(v, step, "behavior"));
+    }
+    if (bt_json_is(text, " ") && v->marks_spaces) {
+        return BT_OK; /* none are left */
+    }
+    if (v->sees_bytes && ((text != NULL) || (by_hand != NULL))) {
+        return bt_hf_not_supported(hf, "Split behind ByteLevel", what);
+    }
+    if ((by_hand != NULL) && (strcmp(keep, "isolated") == 0)) {
+        return put(hf, v, keep, by_hand, "", 0);
+    }
+    return put(hf, v, keep,
+               (text != NULL)  ? "text"
+               : v->sees_bytes ? "bytes"
+                               : "pattern",
+               what->text, what->len);
+}
+
+static bt_status_t read_digits(bt_hf_t *hf, bt_hf_vocab_t *v,
+                               const bt_json_node_t *step, bool is_last)
+{
+    (void)is_last;
+    return put_pattern(hf, v, "isolated",
+                       bt_hf_is_true(v, step, "individual_digits") ? DIGIT
+                                                                   : DIGIT "+");
+}
+
+static bt_status_t read_punctuation(bt_hf_t *hf, bt_hf_vocab_t *v,
+                                    const bt_json_node_t *step, bool is_last)
+{
+    const char *const keep = keep_of(v, step, "isolated");
+
+    (void)is_last;
+    return (keep != NULL)
+               ? put_pattern(hf, v, keep, PUNCTUATION)
+               : bt_hf_not_supported(hf, "behavior of a Punctuation",
+                                     bt_hf_member(v, step, "behavior"));
+}
+
+/* The space is marked in what comes behind; where that is a step that could
+ * tell, it has to be done before. */
+static bt_status_t mark_spaces(bt_hf_t *hf, bt_hf_vocab_t *v, bool is_last)
+{
+    v->marks_spaces = true;
+    if (is_last) {
+        return BT_OK;
+    }
+    if (v->splits.n > 0) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          FILE_NAME ": a Metaspace between other "
+                                    "pre-tokenizers is not supported");
+    }
+    return (bt_hf_put_word(&v->normalizers, "replace") &&
+            bt_hf_put_word(&v->normalizers, " ") &&
+            bt_hf_put_word(&v->normalizers, SPACE_MARK))
+               ? BT_OK
+               : bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                            FILE_NAME ": so many normalizers are not "
+                                      "supported");
+}
+
+static bt_status_t read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
+                                  const bt_json_node_t *step, bool is_last)
+{
+    const bt_json_node_t *const scheme =
+        bt_hf_member(v, step, "prepend_scheme");
+    const bt_json_node_t *const adds =
+        bt_hf_member(v, step, "add_prefix_space");
+    const bt_json_node_t *const split = bt_hf_member(v, step, "split");
+    /* Old files have only add_prefix_space, which is true unless they say. */
+    const bool never = ((adds != NULL) && (adds->kind == BT_JSON_FALSE)) ||
+                       bt_json_is(scheme, "never");
+    bt_status_t status = BT_OK;
+
+    if (!bt_json_is(bt_hf_member(v, step, "replacement"), SPACE_MARK)) {
+        return bt_hf_not_supported(hf, "replacement of Metaspace",
+                                   bt_hf_member(v, step, "replacement"));
+    }
+    if (!never && (scheme != NULL) && !bt_json_is(scheme, "always") &&
+        !bt_json_is(scheme, "first")) {
+        return bt_hf_not_supported(hf, "prepend_scheme", scheme);
+    }
+    status = mark_spaces(hf, v, is_last);
+    if ((status == BT_OK) && !never) {
+        status =
+            put_prefix(hf, v, bt_json_is(scheme, "first") ? "first" : "always",
+                       SPACE_MARK);
+    }
+    if ((status == BT_OK) &&
+        ((split == NULL) || (split->kind == BT_JSON_TRUE))) {
+        status = put_pattern(hf, v, "merged_with_next", "[ " SPACE_MARK "]");
+    }
+    return status;
+}
+
+static bt_status_t read_spaces(bt_hf_t *hf, bt_hf_vocab_t *v,
+                               const bt_json_node_t *step, bool is_last)
+{
+    (void)step;
+    (void)is_last;
+    return put_pattern(hf, v, "removed", "\\s+");
+}
+
+static bt_status_t read_words(bt_hf_t *hf, bt_hf_vocab_t *v,
+                              const bt_json_node_t *step, bool is_last)
+{
+    (void)step;
+    (void)is_last;
+    return put_pattern(hf, v, "!removed",
+                       "\\p{library_word}+|[^\\p{library_word}\\s]+");
+}
+
+static bt_status_t read_bert(bt_hf_t *hf, bt_hf_vocab_t *v,
+                             const bt_json_node_t *step, bool is_last)
+{
+    const bt_status_t status = read_spaces(hf, v, step, is_last);
+
+    return (status == BT_OK) ? put_pattern(hf, v, "isolated", PUNCTUATION)
+                             : status;
+}
+
+static bt_status_t read_delimiter(bt_hf_t *hf, bt_hf_vocab_t *v,
+                                  const bt_json_node_t *step, bool is_last)
+{
+    const bt_json_node_t *const text = bt_hf_member(v, step, "delimiter");
+
+    (void)is_last;
+    if ((text == NULL) || (text->kind != BT_JSON_STRING) || (text->len == 0) ||
+        v->sees_bytes) {
+        return bt_hf_not_supported(hf, "delimiter", text);
+    }
+    return put(hf, v, "removed", "text", text->text, text->len);
+}
+
+static bt_status_t read_step(bt_hf_t *hf, bt_hf_vocab_t *v,
+                             const bt_json_node_t *step, bool is_last)
+{
+    static const struct {
+        const char *type;
+        bt_hf_step_fn read;
+    } kinds[] = {
+        {"ByteLevel", read_bytes},
+        {"Split", read_split},
+        {"Digits", read_digits},
+        {"Punctuation", read_punctuation},
+        {"Metaspace", read_metaspace},
+        {"WhitespaceSplit", read_spaces},
+        {"Whitespace", read_words},
+        {"BertPreTokenizer", read_bert},
+        {"CharDelimiterSplit", read_delimiter},
+    };
+    const bt_json_node_t *const type = bt_hf_member(v, step, "type");
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(kinds); i++) {
+        if (bt_json_is(type, kinds[i].type)) {
+            return kinds[i].read(hf, v, step, is_last);
+        }
+    }
+    return bt_hf_not_supported(hf, "pre-tokenizer", type);
+}
+
+/* ---- names ---- */
 
 /* Written as in the patterns: what follows a letter in a word, a number … */
 #define SUFFIX "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -23,175 +309,113 @@
     "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
 #define REST_SLASH \
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define SPLIT(pattern) "split " pattern "\nbytes\n"
+#define STEP(keep, kind, text) keep "\n" kind "\n" text "\n"
+#define CUT(pattern)           STEP("isolated", "pattern", pattern)
 
 /* Source: the pre_tokenizer of each model's published tokenizer.json, and the
  * names that llama.cpp's converter gives them. */
 static const struct {
-    const char *line;
+    const char *steps;
     const char *name;
     bool ignore_merges;
-    bool nfc; /* the text is to be composed; readers know it by the name */
-} lines[] = {
-    {"words\n", "gpt-2", false, false},
-    {"digits 1\nwords\n", "smollm", false, false},
-    {SPLIT(SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" REST),
-     "llama-bpe", true, false},
-    {SPLIT(SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" REST), "dbrx",
-     false, false},
-    {SPLIT(SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" REST), "qwen2", false,
+    bool nfc;   /* readers compose the text, by the name */
+    bool exact; /* else readers do not do all that the steps say */
+} names[] = {
+    {CUT(GPT2), "gpt-2", false, false, true},
+    {CUT(GPT2), "olmo", false, true, true},
+    {CUT(DIGIT) CUT(GPT2), "smollm", false, false, true},
+    {CUT(DIGIT) CUT(GPT2), "command-r", false, true, true},
+    {CUT(SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" REST), "llama-bpe",
+     true, false, true},
+    {CUT(SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" REST), "dbrx",
+     false, false, true},
+    {CUT(SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" REST), "qwen2", false,
+     true, true},
+    {CUT(SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
+                "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!"
+                "\\S)|\\s+"),
+     "qwen35", false, true, true},
+    {CUT(CASES_A "|" CASES_B "|\\p{N}" REST_SLASH), "tekken", true, false,
      true},
-    {SPLIT(SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
-                  "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!"
-                  "\\S)|\\s+"),
-     "qwen35", false, true},
-    {SPLIT(CASES_A "|" CASES_B "|\\p{N}" REST_SLASH), "tekken", true, false},
-    {SPLIT(CASES_A SUFFIX "?|" CASES_B SUFFIX "?|\\p{N}{1,3}" REST_SLASH),
-     "gpt-4o", false, false},
-    {"punctuation\nwords\ndigits\nsplit [0-9][0-9][0-9]\n", "falcon", false,
-     false},
+    {CUT(CASES_A SUFFIX "?|" CASES_B SUFFIX "?|\\p{N}{1,3}" REST_SLASH),
+     "gpt-4o", false, false, true},
+    /* Behind ByteLevel the last two see bytes, which readers do not know. */
+    {STEP("contiguous", "pattern", PUNCTUATION) CUT(GPT2)
+         STEP("isolated", "bytes", DIGIT "+")
+             STEP("isolated", "bytes", "[0-9][0-9][0-9]"),
+     "falcon", false, false, false},
 };
 
-typedef struct writer {
-    const bt_hf_vocab_t *v;
-    char line[LINE_BYTES];
-    size_t n;
-    const char *why; /* what cannot be written */
-} writer_t;
-
-static const bt_json_node_t *get(const writer_t *w, const bt_json_node_t *node,
-                                 const char *key)
+static bool steps_are(const bt_hf_texts_t *texts, const char *steps)
 {
-    return bt_json_get(w->v->doc, node, key);
-}
+    for (uint32_t i = 0; i < texts->n; i++) {
+        const bt_gguf_str_t *const text = &texts->list[i];
 
-static bool is(const writer_t *w, const bt_json_node_t *node, const char *key,
-               bt_json_kind_t kind)
-{
-    const bt_json_node_t *const found = get(w, node, key);
-
-    return (found != NULL) && (found->kind == (uint8_t)kind);
-}
-
-static void put(writer_t *w, const char *text, size_t n)
-{
-    if (n >= sizeof(w->line) - w->n) {
-        w->why = "a pattern is too long";
-        return;
-    }
-    memcpy(w->line + w->n, text, n);
-    w->n += n;
-    w->line[w->n] = '\0';
-}
-
-static void put_word(writer_t *w, const char *text)
-{
-    put(w, text, strlen(text));
-}
-
-static void put_split(writer_t *w, const bt_json_node_t *step)
-{
-    const bt_json_node_t *const pattern =
-        get(w, get(w, step, "pattern"), "Regex");
-
-    if ((pattern == NULL) || (pattern->kind != BT_JSON_STRING) ||
-        !bt_json_is(get(w, step, "behavior"), "Isolated") ||
-        is(w, step, "invert", BT_JSON_TRUE)) {
-        w->why = "a Split that does not isolate what a Regex matches";
-        return;
-    }
-    put_word(w, "split ");
-    put(w, pattern->text, pattern->len);
-    put_word(w, "\n");
-}
-
-static void put_bytes(writer_t *w, const bt_json_node_t *step)
-{
-    if (is(w, step, "add_prefix_space", BT_JSON_TRUE)) {
-        w->why = "a ByteLevel with add_prefix_space";
-        return;
-    }
-    /* Old files do not have it, and mean yes. */
-    put_word(w,
-             is(w, step, "use_regex", BT_JSON_FALSE) ? "bytes\n" : "words\n");
-}
-
-static void put_step(writer_t *w, const bt_json_node_t *step)
-{
-    const bt_json_node_t *const type = get(w, step, "type");
-
-    if (bt_json_is(type, "ByteLevel")) {
-        put_bytes(w, step);
-    } else if (bt_json_is(type, "Split")) {
-        put_split(w, step);
-    } else if (bt_json_is(type, "Digits")) {
-        put_word(w, is(w, step, "individual_digits", BT_JSON_TRUE)
-                        ? "digits 1\n"
-                        : "digits\n");
-    } else if (bt_json_is(type, "Punctuation") &&
-               bt_json_is(get(w, step, "behavior"), "Contiguous")) {
-        put_word(w, "punctuation\n");
-    } else {
-        w->why = "a step of another type than ByteLevel, Split and Digits";
-    }
-}
-
-static void put_steps(writer_t *w)
-{
-    const bt_json_node_t *const pre = get(w, w->v->root, "pre_tokenizer");
-    const bt_json_node_t *const list = get(w, pre, "pretokenizers");
-    const bt_json_node_t *step = pre;
-    uint32_t n = 1;
-
-    if ((pre == NULL) || (pre->kind != BT_JSON_OBJECT)) {
-        w->why = "none";
-        return;
-    }
-    if ((list != NULL) && (list->kind == BT_JSON_ARRAY)) {
-        n = list->n;
-        step = bt_json_first(list);
-    }
-    if (n > MAX_STEPS) {
-        w->why = "too many steps";
-        return;
-    }
-    for (uint32_t i = 0; (w->why == NULL) && (i < n); i++) {
-        put_step(w, step);
-        step = bt_json_next(w->v->doc, step);
-    }
-}
-
-bt_status_t bt_hf_put_pretokenizer(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
-{
-    writer_t w = {.v = vocab, .line = ""};
-    const bool ignore_merges =
-        is(&w, vocab->model, "ignore_merges", BT_JSON_TRUE);
-    const bt_json_node_t *const normalizer = get(&w, vocab->root, "normalizer");
-    const bool nfc =
-        (normalizer != NULL) && bt_json_is(get(&w, normalizer, "type"), "NFC");
-    bool known = false;
-
-    put_steps(&w);
-    if (w.why != NULL) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": the pre-tokenizer has %s, which is not "
-                                    "supported",
-                          w.why);
-    }
-    for (size_t i = 0; i < BT_ARRAY_LEN(lines); i++) {
-        if (strcmp(w.line, lines[i].line) != 0) {
-            continue;
+        if ((strlen(steps) <= text->len) ||
+            (memcmp(steps, text->data, text->len) != 0) ||
+            (steps[text->len] != '\n')) {
+            return false;
         }
-        known = true;
-        if ((lines[i].ignore_merges == ignore_merges) &&
-            (lines[i].nfc || !nfc)) {
-            bt_gguf_meta_str(&hf->meta, "tokenizer.ggml.pre", lines[i].name,
-                             strlen(lines[i].name));
-            return BT_OK;
+        steps += text->len + 1;
+    }
+    return *steps == '\0';
+}
+
+/* The name that also says the rest, else the first for the steps. */
+static void find_name(bt_hf_vocab_t *v)
+{
+    const bool nfc = (v->normalizers.n == 1) &&
+                     (strcmp(v->normalizers.list[0].data, "nfc") == 0);
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        const bool same = (names[i].ignore_merges == v->ignore_merges) &&
+                          (names[i].nfc == nfc) &&
+                          (v->normalizers.n == (nfc ? 1 : 0));
+
+        if (steps_are(&v->splits, names[i].steps) &&
+            ((v->pre == NULL) || same)) {
+            v->pre = names[i].name;
+            v->pre_is_exact = names[i].exact && same;
         }
     }
-    return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                      FILE_NAME ": the pre-tokenizer %s%s is not supported",
-                      bt_shown(w.line, w.n).text,
-                      known ? " with this ignore_merges or normalizer" : "");
+}
+
+/* ---- all ---- */
+
+static bool finds_bytes(const bt_hf_vocab_t *v, const bt_json_node_t *step)
+{
+    const bt_json_node_t *const list = bt_hf_member(v, step, "pretokenizers");
+    const bt_json_node_t *at;
+
+    if (bt_json_is(bt_hf_member(v, step, "type"), "ByteLevel")) {
+        return true;
+    }
+    if ((list == NULL) || (list->kind != BT_JSON_ARRAY) || (list->n == 0)) {
+        return false;
+    }
+    at = bt_json_first(list);
+    for (uint32_t i = 0; i < list->n; i++) {
+        if (finds_bytes(v, at)) { /* as deep as the JSON reader goes */
+            return true;
+        }
+        at = bt_json_next(v->doc, at);
+    }
+    return false;
+}
+
+bool bt_hf_has_bytes(const bt_hf_vocab_t *v)
+{
+    return finds_bytes(v, bt_hf_member(v, v->root, "pre_tokenizer"));
+}
+
+bt_status_t bt_hf_read_pretokenizer(bt_hf_t *hf, bt_hf_vocab_t *v)
+{
+    const bt_status_t status =
+        bt_hf_each_step(hf, v, bt_hf_member(v, v->root, "pre_tokenizer"),
+                        "pretokenizers", read_step);
+
+    if ((status == BT_OK) && (v->words == BT_HF_BYTES)) {
+        find_name(v);
+    }
+    return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/hf/vocab.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "common/base/alloc.h"
@@ -35,6 +36,8 @@ void bt_hf_vocab_fini(bt_hf_vocab_t *vocab)
 {
     bt_free(vocab->table);
     bt_free(vocab->pieces);
+    bt_free(vocab->charsmap);
+    vocab->charsmap = NULL;
     vocab->table = NULL;
     vocab->pieces = NULL;
 }
@@ -77,6 +80,41 @@ uint32_t bt_hf_vocab_find(const bt_hf_vocab_t *vocab, const char *text,
 
 /* ---- writing ---- */
 
+/* Of Unigram a token that is none of the model is never chosen. */
+static double score_of(const bt_hf_vocab_t *vocab, uint32_t id)
+{
+    const bt_hf_piece_t *const p = &vocab->pieces[id];
+
+    return ((vocab->words != BT_HF_UNIGRAM) || !vocab->as_library ||
+            p->is_in_model)
+               ? p->score
+               : -INFINITY;
+}
+
+/* As floats, as all readers know them, and where that says less also as they
+ * are: sums that are equal but for a rounding decide between pieces. */
+static void put_scores(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
+{
+    bool exact = true;
+
+    bt_gguf_meta_array(meta, "tokenizer.ggml.scores", BT_GGUF_META_F32,
+                       vocab->n);
+    for (uint32_t i = 0; i < vocab->n; i++) {
+        const double score = score_of(vocab, i);
+
+        bt_gguf_meta_item_f32(meta, (float)score);
+        exact = exact && ((double)(float)score == score);
+    }
+    if (exact) {
+        return;
+    }
+    bt_gguf_meta_array(meta, "baton.tokenizer.scores", BT_GGUF_META_F64,
+                       vocab->n);
+    for (uint32_t i = 0; i < vocab->n; i++) {
+        bt_gguf_meta_item_f64(meta, score_of(vocab, i));
+    }
+}
+
 static void put_pieces(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 {
     bt_gguf_meta_t *const meta = &hf->meta;
@@ -102,12 +140,8 @@ static void put_pieces(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
                                         ? vocab->pieces[i].type
                                         : BT_HF_TOKEN_UNUSED);
     }
-    if (vocab->spm) {
-        bt_gguf_meta_array(meta, "tokenizer.ggml.scores", BT_GGUF_META_F32,
-                           vocab->n);
-        for (uint32_t i = 0; i < vocab->n; i++) {
-            bt_gguf_meta_item_f32(meta, vocab->pieces[i].score);
-        }
+    if ((vocab->words == BT_HF_SCORES) || (vocab->words == BT_HF_UNIGRAM)) {
+        put_scores(meta, vocab);
     }
 }
 
@@ -193,22 +227,30 @@ static bt_status_t put_ends(bt_hf_t *hf, const bt_hf_vocab_t *vocab,
 
 static bt_status_t put_special(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 {
-    static const struct {
+    const struct {
         const char *name;
         const char *number;
         const char *key;
+        uint32_t said; /* by the tokenizer itself */
     } tokens[] = {
-        {"bos_token", "bos_token_id", "tokenizer.ggml.bos_token_id"},
-        {"eos_token", "eos_token_id", "tokenizer.ggml.eos_token_id"},
-        {"unk_token", "unk_token_id", "tokenizer.ggml.unknown_token_id"},
-        {"pad_token", "pad_token_id", "tokenizer.ggml.padding_token_id"},
+        {"bos_token", "bos_token_id", "tokenizer.ggml.bos_token_id",
+         vocab->bos},
+        {"eos_token", "eos_token_id", "tokenizer.ggml.eos_token_id",
+         vocab->eos},
+        {"unk_token", "unk_token_id", "tokenizer.ggml.unknown_token_id",
+         vocab->unk},
+        {"pad_token", "pad_token_id", "tokenizer.ggml.padding_token_id",
+         BT_HF_NO_TOKEN},
     };
     uint32_t eos = BT_HF_NO_TOKEN;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(tokens); i++) {
-        uint32_t id = named_token(hf, vocab, tokens[i].name);
+        uint32_t id = tokens[i].said;
         bt_status_t status = BT_OK;
 
+        if (id == BT_HF_NO_TOKEN) {
+            id = named_token(hf, vocab, tokens[i].name);
+        }
         if (id == BT_HF_NO_TOKEN) {
             status = numbered_token(hf, vocab, tokens[i].number, &id);
         }
@@ -232,12 +274,117 @@ static bool flag_of(const bt_hf_t *hf, const char *name)
     return (node != NULL) && (node->kind == BT_JSON_TRUE);
 }
 
+/* ---- what tokenizer.json says beyond GGUF's keys ---- */
+
+static void put_texts(bt_gguf_meta_t *meta, const char *key,
+                      const bt_hf_texts_t *texts)
+{
+    bt_gguf_meta_array(meta, key, BT_GGUF_META_STR, texts->n);
+    for (uint32_t i = 0; i < texts->n; i++) {
+        bt_gguf_meta_item_str(meta, texts->list[i].data, texts->list[i].len);
+    }
+}
+
+/* Ids of the tokens with a rule.
+ * @param [in] always  write the list even if it is empty */
+static void put_rule(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab,
+                     const char *key, unsigned rule, bool always)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < vocab->n; i++) {
+        n += (vocab->pieces[i].rules & rule) != 0;
+    }
+    if ((n == 0) && !always) {
+        return;
+    }
+    bt_gguf_meta_array(meta, key, BT_GGUF_META_I32, n);
+    for (uint32_t i = 0; i < vocab->n; i++) {
+        if ((vocab->pieces[i].rules & rule) != 0) {
+            bt_gguf_meta_item_i32(meta, (int32_t)i);
+        }
+    }
+}
+
+static void put_rules(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
+{
+    put_rule(meta, vocab, "baton.tokenizer.lstrip", BT_HF_LSTRIP, false);
+    put_rule(meta, vocab, "baton.tokenizer.rstrip", BT_HF_RSTRIP, false);
+    put_rule(meta, vocab, "baton.tokenizer.single_word", BT_HF_SINGLE_WORD,
+             false);
+    put_rule(meta, vocab, "baton.tokenizer.normalized", BT_HF_NORMALIZED,
+             vocab->as_library);
+}
+
+static void put_charsmap(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
+{
+    if (vocab->charsmap == NULL) {
+        return;
+    }
+    bt_gguf_meta_array(meta, "tokenizer.ggml.precompiled_charsmap",
+                       BT_GGUF_META_U8, vocab->charsmap_bytes);
+    for (size_t i = 0; i < vocab->charsmap_bytes; i++) {
+        bt_gguf_meta_item_u8(meta, vocab->charsmap[i]);
+    }
+}
+
+/* How a text is normalized and cut, where the name of a pre-tokenizer or the
+ * model does not say it. */
+static void put_steps(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
+{
+    if (vocab->pre != NULL) {
+        bt_gguf_meta_str(meta, "tokenizer.ggml.pre", vocab->pre,
+                         strlen(vocab->pre));
+        if (vocab->pre_is_exact) {
+            return;
+        }
+    }
+    put_texts(meta, "baton.tokenizer.normalizers", &vocab->normalizers);
+    put_texts(meta, "baton.tokenizer.splits", &vocab->splits);
+    if (vocab->ignore_merges || (vocab->words == BT_HF_BYTES)) {
+        bt_gguf_meta_bool(meta, "baton.tokenizer.ignore_merges",
+                          vocab->ignore_merges);
+    }
+}
+
+static void put_plain(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
+{
+    bt_gguf_meta_str(meta, "tokenizer.ggml.pre", "default", 7);
+    bt_gguf_meta_bool(meta, "tokenizer.ggml.add_space_prefix", false);
+    bt_gguf_meta_bool(meta, "baton.tokenizer.fuse_unknown", vocab->fuses);
+    bt_gguf_meta_bool(meta, "baton.tokenizer.space_mark", vocab->marks_spaces);
+    bt_gguf_meta_str(meta, "baton.tokenizer.first_space", vocab->first_space,
+                     strlen(vocab->first_space));
+    if (vocab->words == BT_HF_MERGES) {
+        bt_gguf_meta_bool(meta, "baton.tokenizer.plain_text", true);
+    }
+}
+
+/* What SentencePiece's own models, and what is just like them, have. */
+static void put_sentencepiece(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
+{
+    bt_gguf_meta_str(meta, "tokenizer.ggml.pre", "default", 7);
+    bt_gguf_meta_bool(meta, "tokenizer.ggml.add_space_prefix",
+                      vocab->add_space);
+    if (vocab->words == BT_HF_UNIGRAM) {
+        bt_gguf_meta_bool(meta, "baton.tokenizer.float_sums", true);
+    }
+    if (vocab->extra_spaces) {
+        bt_gguf_meta_bool(meta, "tokenizer.ggml.remove_extra_whitespaces",
+                          true);
+    }
+}
+
 bt_status_t bt_hf_vocab_put(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 {
+    static const char *const models[] = {[BT_HF_BYTES] = "gpt2",
+                                         [BT_HF_SCORES] = "llama",
+                                         [BT_HF_MERGES] = "gpt2",
+                                         [BT_HF_UNIGRAM] = "t5"};
     bt_gguf_meta_t *const meta = &hf->meta;
+    const char *const model = models[vocab->words];
 
-    bt_gguf_meta_str(meta, "tokenizer.ggml.model",
-                     vocab->spm ? "llama" : "gpt2", vocab->spm ? 5 : 4);
+    bt_gguf_meta_str(meta, "tokenizer.ggml.model", model, strlen(model));
     put_pieces(hf, vocab);
     bt_gguf_meta_bool(meta, "tokenizer.ggml.add_bos_token",
                       vocab->has_ends ? vocab->add_bos
@@ -245,10 +392,15 @@ bt_status_t bt_hf_vocab_put(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
     bt_gguf_meta_bool(meta, "tokenizer.ggml.add_eos_token",
                       vocab->has_ends ? vocab->add_eos
                                       : flag_of(hf, "add_eos_token"));
-    if (vocab->spm) {
-        bt_gguf_meta_str(meta, "tokenizer.ggml.pre", "default", 7);
-        bt_gguf_meta_bool(meta, "tokenizer.ggml.add_space_prefix",
-                          vocab->add_space);
+    put_rules(meta, vocab);
+    put_charsmap(meta, vocab);
+    if (!vocab->as_library || (vocab->words == BT_HF_SCORES)) {
+        put_sentencepiece(meta, vocab);
+    } else {
+        if (vocab->words != BT_HF_BYTES) {
+            put_plain(meta, vocab);
+        }
+        put_steps(meta, vocab);
     }
     return put_special(hf, vocab);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "common/base/shown.h"
 #include "inference/model/model_priv.h"
 
 bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
@@ -18,10 +19,9 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
     arch = bt_arch_find(name);
     if (arch == NULL) {
         snprintf(why, why_bytes,
-                 "the model's architecture %.*s is not supported; supported: "
+                 "the model's architecture %s is not supported; supported: "
                  "%s",
-                 (name.len > 64) ? 64 : (int)name.len, name.data,
-                 bt_arch_names());
+                 bt_shown(name.data, name.len).text, bt_arch_names());
         return BT_ERR_UNSUPPORTED;
     }
     return arch->hparams(arch, gguf, why, why_bytes, hp_p);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/shown.h"
 #include "inference/model/model_priv.h"
 
 #define NAME_BYTES 96
@@ -125,6 +126,16 @@ static bt_status_t adopt(bt_loader_t *loader, const char *name, uint32_t type,
                                                weight_p);
 }
 
+static void tell(const bt_loader_t *loader, const char *name,
+                 const bt_weight_t *weight)
+{
+    const bt_model_config_t *const config = loader->config;
+
+    if ((config->on_weight != NULL) && (weight != NULL)) {
+        config->on_weight(config->on_weight_ctx, name, weight);
+    }
+}
+
 /* Pack the matrix into the file that is being written. */
 static bt_status_t write_packed(bt_loader_t *loader, const char *name,
                                 uint32_t type, uint32_t n_out, uint32_t n_in,
@@ -172,6 +183,9 @@ static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
     if (status != BT_OK) {
         return bt_loader_fail(loader, status, "tensor %s (%zu MiB): %s", name,
                               bytes >> 20, bt_status_str(status));
+    }
+    if (!loader->dry) {
+        tell(loader, name, *weight_p);
     }
     return BT_OK;
 }
@@ -286,6 +300,27 @@ bt_status_t bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
     return BT_OK;
 }
 
+bt_status_t bt_loader_table(bt_loader_t *loader, const char *what,
+                            float *values, size_t n, float **ptr_p)
+{
+    bt_status_t status = bt_loader_buffer(loader, 1, n, ptr_p);
+
+    if ((status == BT_OK) && (values == NULL) && !loader->dry) {
+        status = bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                                "out of memory for %s", what);
+    }
+    if ((status == BT_OK) && !loader->dry) {
+        status = loader->be->ops->copy_in(loader->be, *ptr_p, values,
+                                          n * sizeof(*values));
+        if (status != BT_OK) {
+            bt_loader_fail(loader, status, "%s: %s", what,
+                           bt_status_str(status));
+        }
+    }
+    bt_free(values);
+    return status;
+}
+
 bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
                              float **ptr_p)
 {
@@ -293,23 +328,15 @@ bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
     float *values = NULL;
     bt_status_t status = find(loader, name, n, 0, &t);
 
-    if (status == BT_OK) {
-        status = bt_loader_buffer(loader, 1, n, ptr_p);
-    }
-    if ((status != BT_OK) || loader->dry) {
+    if (status != BT_OK) {
         return status;
     }
-    status = bt_loader_values(loader, name, n, &values);
-    if (status == BT_OK) {
-        status = loader->be->ops->copy_in(loader->be, *ptr_p, values,
-                                          n * sizeof(*values));
-        if (status != BT_OK) {
-            bt_loader_fail(loader, status, "tensor %s: %s", name,
-                           bt_status_str(status));
-        }
+    if (loader->dry) {
+        return bt_loader_buffer(loader, 1, n, ptr_p);
     }
-    bt_free(values);
-    return status;
+    status = bt_loader_values(loader, name, n, &values);
+    return (status == BT_OK) ? bt_loader_table(loader, name, values, n, ptr_p)
+                             : status;
 }
 
 bool bt_loader_has(const bt_loader_t *loader, const char *name)
@@ -419,11 +446,15 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
     if (n_parts == 1) { /* in place, not by a copy */
         linear->n_parts = 1;
         linear->n_out[0] = n_out[0];
-        return pack(loader, name[0], parts[0]->type, n_out[0], n_in,
-                    parts[0]->data, &linear->weights[0]);
+        return pack_tensor(loader, name[0], parts[0], n_out[0], n_in,
+                           &linear->weights[0]);
     }
     if (same_type) {
-        return pack_together(loader, name[0], parts, n_parts, n_in, linear);
+        status = pack_together(loader, name[0], parts, n_parts, n_in, linear);
+        for (uint32_t i = 1; (status == BT_OK) && (i < n_parts); i++) {
+            tell(loader, name[i], linear->weights[0]);
+        }
+        return status;
     }
     linear->n_parts = n_parts;
     for (uint32_t i = 0; i < n_parts; i++) {
@@ -444,10 +475,9 @@ bt_status_t bt_loader_check_all_used(bt_loader_t *loader)
 
         if (!loader->used[i]) {
             return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
-                                  "tensor %.*s has no place in this "
+                                  "tensor %s has no place in this "
                                   "architecture; its effect would be missing",
-                                  (name.len > 64) ? 64 : (int)name.len,
-                                  name.data);
+                                  bt_shown(name.data, name.len).text);
         }
     }
     return BT_OK;

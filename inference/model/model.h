@@ -49,6 +49,9 @@ typedef struct bt_rope {
     float fast;
     float slow;
     uint32_t trained_tokens; /**< before positions were scaled */
+    /** LongRoPE: other frequencies where the configured context is longer than
+     *  trained_tokens (bt_hparams_long_context()). */
+    bool by_context;
 } bt_rope_t;
 
 typedef struct bt_hparams {
@@ -70,9 +73,18 @@ typedef struct bt_hparams {
     uint32_t attn_window;    /**< bt_attention_t.window */
     bt_layer_set_t windowed; /**< layers that have it; none if it is 0 */
     float attn_soft_cap;     /**< bt_attention_t.soft_cap */
-    bool parallel;           /**< bt_family_t.parallel */
-    float embedding_scale;   /**< of what x begins with */
-    float residual_scale;    /**< of what is added to x */
+    bool learned_positions;  /**< rows of position_embd, and nothing turns */
+    float alibi;             /**< the largest exponent of a slope of scores
+                                  (positions.h), and nothing turns; 0: none */
+    float slope_scale;       /**< of these slopes */
+    float temperature;       /**< queries at position p are multiplied by 1 +
+                                  temperature ln(1 + floor(p / tokens)); 0: not */
+    uint32_t temperature_tokens;
+    float clamp_qkv;       /**< the most that queries, keys and values are, and
+                                the least less 0; 0: any */
+    bool parallel;         /**< bt_family_t.parallel */
+    float embedding_scale; /**< of what x begins with */
+    float residual_scale;  /**< of what is added to x */
     float logit_scale;
     float
         logit_soft_cap; /**< c: a logit l becomes c tanh(l / c); 0: it stays */
@@ -88,6 +100,14 @@ typedef struct bt_hparams {
  */
 BT_MUST_CHECK bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why,
                                           size_t why_bytes, bt_hparams_t *hp_p);
+
+/** Is a model, loaded for so many tokens, another one than for few? All workers
+ *  of a model must agree, since KV of one is of no use to the other. */
+static inline bool bt_hparams_long_context(const bt_hparams_t *hp,
+                                           uint32_t context_tokens)
+{
+    return hp->rope.by_context && (context_tokens > hp->rope.trained_tokens);
+}
 
 /** Widest row of any operation of the forward pass: for max_dim of
  *  bt_backend_config_t. */
@@ -112,6 +132,12 @@ typedef struct bt_model_config {
      *  log says so and the process packs for itself. NULL or "": always. */
     const char *weight_dir;
     uint32_t n_threads; /**< that check the packed file; 0 = 1 */
+
+    /** Called in bt_model_load() for each matrix of the file that is loaded,
+     *  with the weight that it became; several have one where they read the
+     *  same input. NULL: nobody asks. */
+    void (*on_weight)(void *ctx, const char *name, const bt_weight_t *weight);
+    void *on_weight_ctx;
 } bt_model_config_t;
 
 /** Where the memory of a model on a back end goes. */

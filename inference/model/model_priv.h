@@ -103,6 +103,12 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p);
 /** Back-end memory of rows * row_floats, zeroed. */
 BT_MUST_CHECK bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
                                            size_t row_floats, float **ptr_p);
+/** n values that the host made, in back-end memory. @a what names them.
+ *  @param [in] values  Owned by the call; NULL: there was no memory. Not read
+ *                      where loader->dry. */
+BT_MUST_CHECK bt_status_t bt_loader_table(bt_loader_t *loader, const char *what,
+                                          float *values, size_t n,
+                                          float **ptr_p);
 /** A vector of n values, of any type, as f32 in back-end memory. */
 BT_MUST_CHECK bt_status_t bt_loader_vector(bt_loader_t *loader,
                                            const char *name, uint32_t n,

@@ -14,7 +14,10 @@
 #define KEY_SPLITS      "baton.tokenizer.splits"
 #define KEY_PLAIN       "baton.tokenizer.plain_text"
 #define KEY_WHOLE       "baton.tokenizer.ignore_merges"
-#define KEY_NAME        "general.name"
+#define KEY_FUSE        "baton.tokenizer.fuse_unknown"
+#define KEY_MARK        "baton.tokenizer.space_mark"
+#define KEY_FLOAT       "baton.tokenizer.float_sums"
+#define KEY_FIRST       "baton.tokenizer.first_space"
 
 #define MAX_CHARSMAP (16u << 20)
 
@@ -45,10 +48,33 @@ static bt_status_t read_flag(const bt_gguf_t *gguf, const char *key, char *why,
     return BT_OK;
 }
 
+static bt_status_t read_first_space(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                                    char *why, size_t why_bytes)
+{
+    static const char *const names[] = {"keep", "drop", "drop_all"};
+    bt_gguf_str_t text;
+
+    tok->first_space =
+        tok->add_space_prefix ? BT_TOK_SPACE_DROPPED : BT_TOK_SPACE_KEPT;
+    if (!bt_gguf_has(gguf, KEY_FIRST)) {
+        return BT_OK;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        if ((bt_gguf_get_str(gguf, KEY_FIRST, &text) == BT_OK) &&
+            str_is(&text, names[i])) {
+            tok->first_space = (bt_tok_first_space_t)i;
+            return BT_OK;
+        }
+    }
+    snprintf(why, why_bytes, "%s is not keep, drop or drop_all", KEY_FIRST);
+    return BT_ERR_UNSUPPORTED;
+}
+
 static bt_status_t read_flags(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                               char *why, size_t why_bytes, bool *one_space_p)
 {
     bool prefix = tok->add_space_prefix;
+    bt_status_t status = BT_OK;
     const struct {
         const char *key;
         bool *flag;
@@ -58,15 +84,17 @@ static bt_status_t read_flags(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
         {"tokenizer.ggml.add_space_prefix", &prefix},
         {"tokenizer.ggml.remove_extra_whitespaces", one_space_p},
         {KEY_WHOLE, &tok->ignore_merges},
+        {KEY_FUSE, &tok->fuses},
+        {KEY_MARK, &tok->marks_spaces},
+        {KEY_FLOAT, &tok->float_sums},
     };
 
-    for (size_t i = 0; i < BT_ARRAY_LEN(flags); i++) {
-        const bt_status_t status =
-            read_flag(gguf, flags[i].key, why, why_bytes, flags[i].flag);
-
-        if (status != BT_OK) {
-            return status;
-        }
+    tok->fuses = tok->marks_spaces = tok->is_spm;
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(flags)); i++) {
+        status = read_flag(gguf, flags[i].key, why, why_bytes, flags[i].flag);
+    }
+    if (status != BT_OK) {
+        return status;
     }
     if (prefix && !tok->is_spm) {
         snprintf(why, why_bytes,
@@ -74,13 +102,19 @@ static bt_status_t read_flags(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                  flags[2].key);
         return BT_ERR_UNSUPPORTED;
     }
-    if (tok->ignore_merges && tok->is_spm) {
+    if (tok->ignore_merges && (tok->model != BT_TOK_BY_MERGES)) {
+        snprintf(why, why_bytes, "%s is set, which only BPE by merges supports",
+                 KEY_WHOLE);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((tok->fuses || tok->marks_spaces) && !tok->is_spm) {
         snprintf(why, why_bytes,
-                 "%s is set, which only byte-level BPE supports", KEY_WHOLE);
+                 "%s is set, which byte-level BPE does not support",
+                 tok->fuses ? KEY_FUSE : KEY_MARK);
         return BT_ERR_UNSUPPORTED;
     }
     tok->add_space_prefix = prefix;
-    return BT_OK;
+    return read_first_space(tok, gguf, why, why_bytes);
 }
 
 /* ---- lists of texts ---- */
@@ -169,6 +203,7 @@ static const struct {
     {"charsmap", BT_NORMAL_CHARSMAP, BT_NORMAL_NONE, 0},
     {"prepend", BT_NORMAL_PREPEND, BT_NORMAL_NONE, 1},
     {"replace", BT_NORMAL_REPLACE, BT_NORMAL_NONE, 2},
+    {"replace_pattern", BT_NORMAL_REPLACE_PATTERN, BT_NORMAL_NONE, 2},
 };
 
 /* One normalizer and its texts, from place *i_p of the list on. */
@@ -209,10 +244,14 @@ static bt_status_t read_normalizer(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     if (status == BT_OK) {
         const bool two = (normalizers[k].n_texts == 2);
 
-        status = bt_normal_add(&tok->normal, normalizers[k].kind,
-                               normalizers[k].form, two ? texts[1] : NULL,
-                               two ? texts[2] : texts[1]);
-        if (status == BT_ERR_TOO_LARGE) {
+        status = (normalizers[k].kind == BT_NORMAL_REPLACE_PATTERN)
+                     ? bt_normal_add_pattern(&tok->normal, texts[1], texts[2],
+                                             why, why_bytes)
+                     : bt_normal_add(&tok->normal, normalizers[k].kind,
+                                     normalizers[k].form, two ? texts[1] : NULL,
+                                     two ? texts[2] : texts[1]);
+        if (tok->normal.n == BT_NORMAL_MAX_STEPS &&
+            status == BT_ERR_TOO_LARGE) {
             snprintf(why, why_bytes, "%s has more than %u steps",
                      KEY_NORMALIZERS, BT_NORMAL_MAX_STEPS);
         }
@@ -291,68 +330,128 @@ static bool find_name(const char *const *list, size_t n, const char *name,
     return false;
 }
 
-/* Three texts of the list: what becomes of matches ("!" before it: of what is
- * none), the kind, the pattern.
- * @param [out] split_p  its pattern is to be freed */
-static bt_status_t read_split(const bt_gguf_t *gguf, uint64_t i, char *why,
-                              size_t why_bytes, bt_split_t *split_p)
+/* What the key's list holds; its steps are before the prefix, then behind it.
+ */
+typedef struct bt_split_list {
+    bt_split_t steps[BT_SPLITS_MAX];
+    size_t n;
+    size_t n_outer; /* of them, if there is a prefix */
+    bool has_prefix;
+} split_list_t;
+
+static bt_status_t not_supported(const char *keep, const char *kind, char *why,
+                                 size_t why_bytes)
+{
+    snprintf(why, why_bytes, "split \"%.32s %.32s\" (%s) is not supported",
+             keep, kind, KEY_SPLITS);
+    return BT_ERR_UNSUPPORTED;
+}
+
+/* "always" or "first", "prefix", one character. */
+static bt_status_t read_prefix(bt_tokenizer_t *tok, const char *keep,
+                               const char *text, char *why, size_t why_bytes,
+                               split_list_t *list)
+{
+    const size_t n = strlen(text);
+    const bool first = strcmp(keep, "first") == 0;
+
+    if ((!first && (strcmp(keep, "always") != 0)) || list->has_prefix ||
+        (n == 0) || (n != (size_t)bt_utf8_scan((const uint8_t *)text, n))) {
+        return not_supported(keep, "prefix", why, why_bytes);
+    }
+    tok->prefix.is_on = true;
+    tok->prefix.first_only = first;
+    tok->prefix.n = (uint8_t)n;
+    memcpy(tok->prefix.bytes, text, n);
+    list->has_prefix = true;
+    list->n_outer = list->n;
+    return BT_OK;
+}
+
+static bt_status_t add_split(const char *keep, const char *kind, char **pattern,
+                             char *why, size_t why_bytes, split_list_t *list)
 {
     static const char *const keeps[BT_SPLIT_N_KEEPS] = {
         "isolated", "removed", "merged_with_previous", "merged_with_next",
         "contiguous"};
     static const char *const kinds[] = {"pattern", "bytes", "threes",
                                         "before_threes", "text"};
-    char *keep = NULL;
-    char *kind = NULL;
-    char *pattern = NULL;
     uint32_t keep_index = 0;
     uint32_t kind_index = 0;
-    bt_status_t status = read_text(gguf, KEY_SPLITS, i, why, why_bytes, &keep);
 
-    if (status == BT_OK) {
-        status = read_text(gguf, KEY_SPLITS, i + 1, why, why_bytes, &kind);
-    }
-    if (status == BT_OK) {
-        status = read_text(gguf, KEY_SPLITS, i + 2, why, why_bytes, &pattern);
-    }
-    if (status != BT_OK) {
-        goto out;
-    }
     if (!find_name(keeps, BT_ARRAY_LEN(keeps), keep + (keep[0] == '!'),
                    &keep_index) ||
         !find_name(kinds, BT_ARRAY_LEN(kinds), kind, &kind_index)) {
-        snprintf(why, why_bytes, "split \"%.32s %.32s\" (%s) is not supported",
-                 keep, kind, KEY_SPLITS);
-        status = BT_ERR_UNSUPPORTED;
-        goto out;
+        return not_supported(keep, kind, why, why_bytes);
     }
     if (strcmp(kind, "text") == 0) {
-        char *plain = pattern;
+        char *plain = *pattern;
 
-        pattern = quoted(plain);
+        *pattern = quoted(plain);
         bt_free(plain);
         kind_index = BT_SPLIT_PATTERN;
-        if (pattern == NULL) {
-            status = BT_ERR_NO_MEMORY;
-            goto out;
+        if (*pattern == NULL) {
+            return BT_ERR_NO_MEMORY;
         }
     }
-    *split_p = (bt_split_t){(bt_split_kind_t)kind_index, pattern,
-                            (bt_split_keep_t)keep_index, keep[0] == '!'};
-    pattern = NULL;
-out:
-    bt_free(keep);
-    bt_free(kind);
-    bt_free(pattern);
+    if ((kind_index == BT_SPLIT_THREES) ||
+        (kind_index == BT_SPLIT_BEFORE_THREES)) {
+        bt_free(*pattern); /* they have none */
+        *pattern = NULL;
+    }
+    list->steps[list->n++] =
+        (bt_split_t){(bt_split_kind_t)kind_index, *pattern,
+                     (bt_split_keep_t)keep_index, keep[0] == '!'};
+    *pattern = NULL; /* the list's now */
+    return BT_OK;
+}
+
+/* Three texts of the list: what becomes of matches ("!" before it: of what is
+ * none), the kind, the pattern. */
+static bt_status_t read_split(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                              uint64_t i, char *why, size_t why_bytes,
+                              split_list_t *list)
+{
+    char *texts[3] = {NULL, NULL, NULL};
+    bt_status_t status = BT_OK;
+
+    for (size_t k = 0; (status == BT_OK) && (k < BT_ARRAY_LEN(texts)); k++) {
+        status = read_text(gguf, KEY_SPLITS, i + k, why, why_bytes, &texts[k]);
+    }
+    if (status == BT_OK) {
+        status =
+            (strcmp(texts[1], "prefix") == 0)
+                ? read_prefix(tok, texts[0], texts[2], why, why_bytes, list)
+                : add_split(texts[0], texts[1], &texts[2], why, why_bytes,
+                            list);
+    }
+    for (size_t k = 0; k < BT_ARRAY_LEN(texts); k++) {
+        bt_free(texts[k]);
+    }
     return status;
+}
+
+/* Steps of the list as splits. Of none: the text is one word, which of tokens
+ * that are texts needs no splits. */
+static bt_status_t make_splits(const bt_split_t *steps, size_t n, bool needed,
+                               char *why, size_t why_bytes,
+                               bt_splits_t **splits_p)
+{
+    static const bt_split_t whole = {BT_SPLIT_PATTERN, "[\\s\\S]+",
+                                     BT_SPLIT_ISOLATED, false};
+
+    if (n == 0) {
+        return needed ? bt_splits_create(&whole, 1, why, why_bytes, splits_p)
+                      : BT_OK;
+    }
+    return bt_splits_create(steps, n, why, why_bytes, splits_p);
 }
 
 static bt_status_t read_splits(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                                char *why, size_t why_bytes)
 {
-    bt_split_t list[BT_SPLITS_MAX] = {{0}};
+    split_list_t list = {.n = 0};
     uint64_t n = 0;
-    size_t n_read = 0;
     bt_status_t status = bt_gguf_array_len(gguf, KEY_SPLITS, &n);
 
     if ((status != BT_OK) || (n % 3 != 0) || (n > 3 * BT_SPLITS_MAX)) {
@@ -360,20 +459,20 @@ static bt_status_t read_splits(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                  KEY_SPLITS, BT_SPLITS_MAX);
         return BT_ERR_BAD_FILE;
     }
-    while ((status == BT_OK) && (n_read < n / 3)) {
-        status = read_split(gguf, 3 * n_read, why, why_bytes, &list[n_read]);
-        n_read += (status == BT_OK);
-    }
-    if (n_read == 0) { /* the text is one word */
-        list[0].pattern = "[\\s\\S]+";
+    for (uint64_t i = 0; (status == BT_OK) && (i < n); i += 3) {
+        status = read_split(tok, gguf, i, why, why_bytes, &list);
     }
     if (status == BT_OK) {
-        status = bt_splits_create(list, (n_read == 0) ? 1 : n_read, why,
-                                  why_bytes, &tok->splits);
+        status = make_splits(list.steps, list.n_outer, false, why, why_bytes,
+                             &tok->outer);
+    }
+    if (status == BT_OK) {
+        status = make_splits(list.steps + list.n_outer, list.n - list.n_outer,
+                             !tok->is_spm, why, why_bytes, &tok->splits);
         tok->pretok = BT_PRETOK_SPLITS;
     }
-    for (size_t i = 0; i < n_read; i++) {
-        bt_free((void *)(uintptr_t)list[i].pattern);
+    for (size_t i = 0; i < list.n; i++) {
+        bt_free((void *)(uintptr_t)list.steps[i].pattern);
     }
     return status;
 }
@@ -458,6 +557,7 @@ bt_status_t bt_tok_configure(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     bool one_space = false;
     bt_status_t status = choose_model(tok, gguf, why, why_bytes);
 
+    tok->as_spelled = bt_gguf_has(gguf, BT_TOK_KEY_NORMALIZED);
     if ((status == BT_OK) && bt_gguf_has(gguf, KEY_SPLITS)) {
         status = read_splits(tok, gguf, why, why_bytes);
     } else if ((status == BT_OK) && !tok->is_spm) {
@@ -470,81 +570,4 @@ bt_status_t bt_tok_configure(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
         status = read_normalizers(tok, gguf, one_space, form, why, why_bytes);
     }
     return status;
-}
-
-/* ---- added tokens ---- */
-
-static bool is_phi3(const bt_gguf_t *gguf)
-{
-    bt_gguf_str_t name;
-
-    if (bt_gguf_get_str(gguf, KEY_NAME, &name) != BT_OK) {
-        return false;
-    }
-    for (size_t i = 0; i + 4 <= name.len; i++) {
-        const char *p = name.data + i;
-        const size_t dash = ((p[3] == '-') && (i + 5 <= name.len)) ? 1 : 0;
-
-        if (((p[0] | 0x20) == 'p') && ((p[1] | 0x20) == 'h') &&
-            ((p[2] | 0x20) == 'i') && (p[3 + dash] == '3')) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What published files of Phi-3 do not say: white space behind all of its
- * special tokens but three is part of them. */
-static void use_phi3_rules(bt_tokenizer_t *tok)
-{
-    static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
-
-    bt_special_rule_all(&tok->special, BT_SPECIAL_RSTRIP);
-    for (size_t i = 0; i < BT_ARRAY_LEN(others); i++) {
-        bt_special_rule(&tok->special, (const uint8_t *)others[i],
-                        strlen(others[i]), 0);
-    }
-}
-
-bt_status_t bt_tok_read_rules(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes)
-{
-    static const struct {
-        const char *key;
-        unsigned rule;
-    } rules[] = {
-        {"baton.tokenizer.lstrip", BT_SPECIAL_LSTRIP},
-        {"baton.tokenizer.rstrip", BT_SPECIAL_RSTRIP},
-        {"baton.tokenizer.single_word", BT_SPECIAL_SINGLE_WORD},
-    };
-
-    if (is_phi3(gguf)) {
-        use_phi3_rules(tok);
-    }
-    for (size_t r = 0; r < BT_ARRAY_LEN(rules); r++) {
-        uint64_t n = 0;
-
-        if (!bt_gguf_has(gguf, rules[r].key)) {
-            continue;
-        }
-        if (bt_gguf_array_len(gguf, rules[r].key, &n) != BT_OK) {
-            n = 1; /* not even a list: said below */
-        }
-        for (uint64_t i = 0; i < n; i++) {
-            int64_t id = -1;
-
-            if ((bt_gguf_array_i64(gguf, rules[r].key, i, &id) != BT_OK) ||
-                (id < 0) || (id >= tok->arena.n) ||
-                !bt_special_rule(
-                    &tok->special, tok->arena.bytes + tok->arena.offsets[id],
-                    tok->arena.offsets[id + 1] - tok->arena.offsets[id],
-                    rules[r].rule)) {
-                snprintf(why, why_bytes,
-                         "%s is no list of special or user-defined tokens",
-                         rules[r].key);
-                return BT_ERR_BAD_FILE;
-            }
-        }
-    }
-    return BT_OK;
 }

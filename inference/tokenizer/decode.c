@@ -11,7 +11,7 @@ void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok)
 {
     memset(detok, 0, sizeof(*detok));
     detok->tok = tok;
-    detok->at_start = tok->add_space_prefix;
+    detok->at_start = tok->first_space != BT_TOK_SPACE_KEPT;
 }
 
 /* With bytes pending: take one more, and emit what is decided by it. */
@@ -27,6 +27,9 @@ static void push_byte(bt_detok_t *detok, uint8_t byte, bt_strbuf_t *out)
             return;
         }
         used = (uint8_t)((len > 0) ? len : -len);
+        if ((len < 0) && detok->tok->is_spm) {
+            used = 1; /* as SentencePiece and the library's ByteFallback */
+        }
         if (len > 0) {
             bt_strbuf_append(out, detok->pending, used);
         } else {
@@ -59,6 +62,16 @@ static void push_bytes(bt_detok_t *detok, const uint8_t *bytes, size_t n,
         from = whole;
     }
     bt_strbuf_append(out, bytes + from, whole - from);
+}
+
+static void push_all_but_spaces(bt_detok_t *detok, const uint8_t *bytes,
+                                size_t n, bt_strbuf_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (bytes[i] != ' ') {
+            push_bytes(detok, bytes + i, 1, out);
+        }
+    }
 }
 
 const uint8_t *bt_token_bytes(const bt_tokenizer_t *tok, uint32_t id,
@@ -94,6 +107,10 @@ void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
     }
     if (detok->at_start && (n > 0)) {
         detok->at_start = false;
+        if (tok->first_space == BT_TOK_SPACE_ALL_DROPPED) {
+            push_all_but_spaces(detok, bytes, n, out);
+            return;
+        }
         if (bytes[0] == ' ') {
             bytes++;
             n--;
@@ -105,9 +122,11 @@ void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
 void bt_detok_finish(bt_detok_t *detok, bt_strbuf_t *out)
 {
     /* What is pending is the beginning of one character, so one stands for
-     * all of it. */
-    if (detok->n_pending > 0) {
+     * all of it, or one for each byte token. */
+    for (uint8_t i = 0;
+         i < (detok->tok->is_spm ? detok->n_pending : (detok->n_pending > 0));
+         i++) {
         bt_strbuf_puts(out, replacement);
-        detok->n_pending = 0;
     }
+    detok->n_pending = 0;
 }

@@ -292,52 +292,187 @@ static bt_status_t split_words(bt_encoder_t *enc, const uint8_t *text,
     return status;
 }
 
-/* What stands between two special tokens. */
-static bt_status_t encode_text(bt_encoder_t *enc, const uint8_t *text,
-                               size_t bytes)
-{
-    const bt_tokenizer_t *tok = enc->tok;
-    bt_status_t status =
-        bt_normalize(&tok->normal, &enc->normal, text, bytes, &text, &bytes);
+/* ---- pieces ---- */
 
-    if (status != BT_OK) {
-        return status;
-    }
-    if (tok->is_spm) {
+static bt_status_t encode_piece(bt_encoder_t *enc, const uint8_t *text,
+                                size_t bytes)
+{
+    if (enc->tok->is_spm) {
         return bt_encode_pieces(enc, text, bytes);
     }
-    return (tok->pretok == BT_PRETOK_SPLITS) ? split_words(enc, text, bytes)
-                                             : scanned_words(enc, text, bytes);
+    return (enc->tok->pretok == BT_PRETOK_SPLITS)
+               ? split_words(enc, text, bytes)
+               : scanned_words(enc, text, bytes);
+}
+
+/* Where a space is marked, it and its mark are one. */
+static bool has_prefix(const bt_tokenizer_t *tok, const uint8_t *text,
+                       size_t bytes)
+{
+    static const uint8_t mark[] = {0xE2, 0x96, 0x81};
+    const bt_tok_prefix_t *const prefix = &tok->prefix;
+    const bool starts =
+        (bytes >= prefix->n) && (memcmp(text, prefix->bytes, prefix->n) == 0);
+
+    return starts || (tok->marks_spaces && (prefix->n == sizeof(mark)) &&
+                      (memcmp(prefix->bytes, mark, sizeof(mark)) == 0) &&
+                      (bytes > 0) && (text[0] == ' '));
+}
+
+/* A piece that the outer splits left.
+ * @param [in] first  the whole text begins with it */
+static bt_status_t encode_prefixed(bt_encoder_t *enc, const uint8_t *text,
+                                   size_t bytes, bool first)
+{
+    const bt_tok_prefix_t *const prefix = &enc->tok->prefix;
+    struct bt_normal_text *const out = &enc->prefixed;
+    bt_status_t status;
+
+    if ((bytes == 0) || !prefix->is_on || (prefix->first_only && !first) ||
+        has_prefix(enc->tok, text, bytes)) {
+        return encode_piece(enc, text, bytes);
+    }
+    out->n = 0;
+    status = bt_normal_put(out, prefix->bytes, prefix->n);
+    if (status == BT_OK) {
+        status = bt_normal_put(out, text, bytes);
+    }
+    return (status == BT_OK) ? encode_piece(enc, out->bytes, out->n) : status;
+}
+
+static bt_status_t encode_pieces(bt_encoder_t *enc, const uint8_t *text,
+                                 size_t bytes, bool first)
+{
+    bt_splits_scan_t scan;
+    bt_status_t status = BT_OK;
+    size_t from;
+    size_t to;
+
+    if (enc->tok->outer == NULL) {
+        return encode_prefixed(enc, text, bytes, first);
+    }
+    bt_splits_start(&scan, enc->tok->outer, text, bytes);
+    while ((status == BT_OK) && bt_splits_next(&scan, &from, &to)) {
+        status =
+            encode_prefixed(enc, text + from, to - from, first && (from == 0));
+    }
+    return status;
+}
+
+/* ---- added tokens ---- */
+
+/* Marked bytes as quotes. */
+static bt_status_t make_quotes(bt_quotes_t *quotes, const uint8_t *marks,
+                               size_t bytes)
+{
+    bt_status_t status = BT_OK;
+    size_t at = 0;
+
+    quotes->n = 0;
+    while ((status == BT_OK) && (at < bytes)) {
+        const uint8_t *const found = memchr(marks + at, 1, bytes - at);
+        const size_t begin = (found == NULL) ? bytes : (size_t)(found - marks);
+
+        at = begin;
+        while ((at < bytes) && (marks[at] == 1)) {
+            at++;
+        }
+        status = bt_quotes_add(quotes, begin, at);
+    }
+    return status;
+}
+
+/* Normalized text: the tokens that are found only here, and what is between. */
+static bt_status_t encode_normal(bt_encoder_t *enc, const uint8_t *text,
+                                 size_t bytes, const uint8_t *marks,
+                                 bool with_control, bool first)
+{
+    const bt_tokenizer_t *const tok = enc->tok;
+    bt_special_scan_t scan;
+    bt_special_match_t match;
+    bt_status_t status = BT_OK;
+    size_t done = 0;
+
+    if (tok->special_normal.n_nodes <= 1) {
+        return encode_pieces(enc, text, bytes, first);
+    }
+    if (marks != NULL) {
+        status = make_quotes(&enc->quotes, marks, bytes);
+    }
+    bt_special_start(&scan, text, bytes, with_control, NULL);
+    if (marks != NULL) {
+        scan.quotes = (bt_special_quotes_t){enc->quotes.list, enc->quotes.n};
+    }
+    while ((status == BT_OK) &&
+           bt_special_next(&tok->special_normal, &scan, &match)) {
+        if (done < match.begin) {
+            status = encode_pieces(enc, text + done, match.begin - done,
+                                   first && (done == 0));
+        }
+        /* No second BOS. */
+        if ((status == BT_OK) &&
+            !(first && (match.begin == 0) && enc->bos_is_last &&
+              (match.id == tok->bos))) {
+            status = bt_encode_push(enc, match.id);
+        }
+        enc->bos_is_last = false;
+        done = match.end;
+    }
+    return (status == BT_OK) ? encode_pieces(enc, text + done, bytes - done,
+                                             first && (done == 0))
+                             : status;
+}
+
+/* What stands between two tokens that are found as they are spelled:
+ * text[from … to - 1]. */
+static bt_status_t encode_text(bt_encoder_t *enc, const uint8_t *text,
+                               size_t from, size_t to, bool with_control)
+{
+    const uint8_t *marks = (enc->marks == NULL) ? NULL : enc->marks + from;
+    size_t bytes = to - from;
+    bt_status_t status;
+
+    if (bytes == 0) {
+        return BT_OK;
+    }
+    status = bt_normalize(&enc->tok->normal, &enc->normal, text + from, bytes,
+                          &text, &bytes, &marks);
+    return (status == BT_OK)
+               ? encode_normal(enc, text, bytes, marks, with_control, from == 0)
+               : status;
 }
 
 static bt_status_t encode(bt_encoder_t *enc, const uint8_t *text, size_t bytes,
-                          unsigned flags, bt_special_quotes_t *quotes)
+                          unsigned flags, const bt_special_quotes_t *quotes)
 {
     const bt_tokenizer_t *tok = enc->tok;
     const bool with_control = (flags & BT_TOK_PARSE_SPECIAL) != 0;
     const bool add = (flags & BT_TOK_ADD_BOS) != 0;
-    const uint8_t *const start = text;
-    bt_special_match_t match =
-        bt_special_find(&tok->special, text, 0, bytes, with_control, quotes);
-    const bool has_bos =
-        (match.at == 0) && (match.bytes > 0) && (match.id == tok->bos);
+    bt_special_scan_t scan;
+    bt_special_match_t match;
     bt_status_t status = BT_OK;
+    size_t done = 0;
+    bool any;
 
-    if (add && tok->add_bos && !has_bos) {
+    bt_special_start(&scan, text, bytes, with_control, quotes);
+    any = bt_special_next(&tok->special, &scan, &match);
+    if (add && tok->add_bos &&
+        !(any && (match.begin == 0) && (match.id == tok->bos))) {
         status = bt_encode_push(enc, tok->bos);
+        enc->bos_is_last = true;
     }
-    while ((status == BT_OK) && (bytes > 0)) {
-        status = encode_text(enc, text, match.at);
-        if ((status == BT_OK) && (match.bytes > 0)) {
+    while ((status == BT_OK) && any) {
+        if (done < match.begin) {
+            status = encode_text(enc, text, done, match.begin, with_control);
+        }
+        if (status == BT_OK) {
             status = bt_encode_push(enc, match.id);
         }
-        text += match.at + match.bytes;
-        bytes -= match.at + match.bytes;
-        if (quotes != NULL) {
-            quotes->base += match.at + match.bytes;
-        }
-        match = bt_special_find(&tok->special, text, (size_t)(text - start),
-                                bytes, with_control, quotes);
+        done = match.end;
+        any = bt_special_next(&tok->special, &scan, &match);
+    }
+    if (status == BT_OK) {
+        status = encode_text(enc, text, done, bytes, with_control);
     }
     if ((status == BT_OK) && add && tok->add_eos) {
         status = bt_encode_push(enc, tok->eos);
@@ -345,20 +480,61 @@ static bt_status_t encode(bt_encoder_t *enc, const uint8_t *text, size_t bytes,
     return status;
 }
 
+/* ---- calls ---- */
+
+/* Quotes as marks, which go through the normalizers. */
+static bt_status_t mark_quoted(const bt_special_quotes_t *quotes, size_t bytes,
+                               uint8_t **marks_p)
+{
+    uint8_t *const marks = bt_calloc((bytes == 0) ? 1 : bytes, 1);
+
+    if (marks == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < quotes->n; i++) {
+        const bt_quote_t *const quote = &quotes->list[i];
+        const size_t end = (quote->end < bytes) ? quote->end : bytes;
+
+        if (quote->begin < end) {
+            memset(marks + quote->begin, 1, end - quote->begin);
+        }
+    }
+    *marks_p = marks;
+    return BT_OK;
+}
+
+static void fini(bt_encoder_t *enc)
+{
+    bt_merge_fini(&enc->work);
+    bt_normal_work_fini(&enc->normal);
+    bt_quotes_fini(&enc->quotes);
+    bt_free(enc->prefixed.bytes);
+    bt_free(enc->view.bytes);
+    bt_free(enc->places);
+}
+
 static bt_status_t tokenize(const bt_tokenizer_t *tok, const char *text,
                             size_t bytes, unsigned flags,
-                            bt_special_quotes_t *quotes, size_t max_tokens,
-                            bt_token_vec_t *out)
+                            const bt_special_quotes_t *quotes,
+                            size_t max_tokens, bt_token_vec_t *out)
 {
     const size_t n_before = out->n;
     bt_encoder_t enc = {.tok = tok, .out = out, .max_tokens = max_tokens};
-    bt_status_t status;
+    uint8_t *marks = NULL;
+    bt_status_t status = BT_OK;
 
     if (bytes > MAX_TEXT_BYTES) {
         return BT_ERR_TOO_LARGE;
     }
     if (!bt_utf8_valid((const uint8_t *)text, bytes)) {
         return BT_ERR_INVALID_PARAM;
+    }
+    if ((quotes != NULL) && (tok->special_normal.n_nodes > 1)) {
+        status = mark_quoted(quotes, bytes, &marks);
+        enc.marks = marks;
+    }
+    if (status != BT_OK) {
+        return status;
     }
     if (!tok->is_spm) {
         enc.cache = bt_word_pool_take(tok->pool);
@@ -371,10 +547,8 @@ static bt_status_t tokenize(const bt_tokenizer_t *tok, const char *text,
         enc.cache->n_steps += enc.work.n_steps;
         bt_word_pool_give(tok->pool, enc.cache);
     }
-    bt_merge_fini(&enc.work);
-    bt_normal_work_fini(&enc.normal);
-    bt_free(enc.view.bytes);
-    bt_free(enc.places);
+    fini(&enc);
+    bt_free(marks);
     if (status != BT_OK) {
         out->n = n_before;
     }
@@ -392,7 +566,7 @@ bt_status_t bt_tokenize_quoting(const bt_tokenizer_t *tok, const char *text,
                                 size_t bytes, const bt_quotes_t *quotes,
                                 size_t max_tokens, bt_token_vec_t *out)
 {
-    bt_special_quotes_t left = {.list = quotes->list, .n = quotes->n};
+    const bt_special_quotes_t left = {.list = quotes->list, .n = quotes->n};
 
     return tokenize(tok, text, bytes, BT_TOK_PARSE_SPECIAL, &left, max_tokens,
                     out);

@@ -22,6 +22,11 @@ typedef struct bt_encoder {
     uint64_t n_merged;
     bt_merge_work_t work;
     bt_normal_work_t normal;
+    const uint8_t *marks; /**< of each byte of the whole text whether it is
+                               quoted; NULL: nobody needs to know */
+    bt_quotes_t quotes;   /**< of a text between tokens, as normalized */
+    bool bos_is_last;     /**< the last id is a BOS that was added */
+    struct bt_normal_text prefixed;  /**< a piece and its prefix */
     struct bt_normal_text view;      /**< of bt_encode_unigram() */
     struct bt_unigram_place *places; /**< owned; of bt_encode_unigram() */
     size_t places_cap;

@@ -10,12 +10,13 @@
 
 #define KEY_MERGES "tokenizer.ggml.merges"
 #define KEY_SCORES "tokenizer.ggml.scores"
+#define KEY_EXACT  "baton.tokenizer.scores"
 
 /* A part of a merge as the arena has it. */
 static size_t token_text(const bt_tokenizer_t *tok, const uint8_t *text,
                          size_t bytes, uint8_t *out)
 {
-    return tok->is_spm ? bt_tok_plain_text(text, bytes, out)
+    return tok->is_spm ? bt_tok_plain_text(tok, text, bytes, out)
                        : bt_bytelevel_decode(text, bytes, out);
 }
 
@@ -105,7 +106,7 @@ bt_status_t bt_tok_load_merges(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
 }
 
 typedef struct scored {
-    float score;
+    double score;
     uint32_t id;
 } scored_t;
 
@@ -119,21 +120,21 @@ static int compare_scored(const void *a, const void *b)
 }
 
 bt_status_t bt_tok_read_scores(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                               float *scores, char *why, size_t why_bytes)
+                               double *scores, char *why, size_t why_bytes)
 {
+    const char *const key =
+        bt_gguf_has(gguf, KEY_EXACT) ? KEY_EXACT : KEY_SCORES;
     uint64_t n = 0;
 
-    if ((bt_gguf_array_len(gguf, KEY_SCORES, &n) != BT_OK) ||
-        (n != tok->arena.n)) {
-        snprintf(why, why_bytes, "%s does not fit the %u tokens", KEY_SCORES,
+    if ((bt_gguf_array_len(gguf, key, &n) != BT_OK) || (n != tok->arena.n)) {
+        snprintf(why, why_bytes, "%s does not fit the %u tokens", key,
                  tok->arena.n);
         return BT_ERR_BAD_FILE;
     }
     for (uint32_t i = 0; i < n; i++) {
-        if ((bt_gguf_array_f32(gguf, KEY_SCORES, i, &scores[i]) != BT_OK) ||
+        if ((bt_gguf_array_f64(gguf, key, i, &scores[i]) != BT_OK) ||
             isnan(scores[i])) {
-            snprintf(why, why_bytes, "%s of token %u is not a number",
-                     KEY_SCORES, i);
+            snprintf(why, why_bytes, "%s of token %u is not a number", key, i);
             return BT_ERR_BAD_FILE;
         }
     }
@@ -219,7 +220,7 @@ bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                                char *why, size_t why_bytes)
 {
     scored_t *list = bt_calloc(tok->arena.n, sizeof(*list));
-    float *scores = bt_calloc(tok->arena.n, sizeof(*scores));
+    double *scores = bt_calloc(tok->arena.n, sizeof(*scores));
     bt_status_t status = BT_ERR_NO_MEMORY;
 
     if ((list == NULL) || (scores == NULL)) {

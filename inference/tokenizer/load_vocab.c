@@ -83,13 +83,14 @@ static int byte_token(const bt_gguf_str_t *text)
     return value;
 }
 
-size_t bt_tok_plain_text(const uint8_t *text, size_t bytes, uint8_t *out)
+size_t bt_tok_plain_text(const bt_tokenizer_t *tok, const uint8_t *text,
+                         size_t bytes, uint8_t *out)
 {
     size_t n = 0;
     size_t at = 0;
 
     while (at < bytes) {
-        if ((bytes - at >= sizeof(spm_space)) &&
+        if (tok->marks_spaces && (bytes - at >= sizeof(spm_space)) &&
             (memcmp(text + at, spm_space, sizeof(spm_space)) == 0)) {
             out[n++] = ' ';
             at += sizeof(spm_space);
@@ -115,7 +116,7 @@ static int64_t text_of(const bt_tokenizer_t *tok, uint8_t type,
         return 1;
     }
     if (tok->is_spm && !bt_token_is_special(type)) {
-        return (int64_t)bt_tok_plain_text((const uint8_t *)text->data,
+        return (int64_t)bt_tok_plain_text(tok, (const uint8_t *)text->data,
                                           text->len, out);
     }
     if (!tok->is_spm && (type == BT_TOKEN_NORMAL || type == BT_TOKEN_UNUSED)) {
@@ -273,29 +274,6 @@ static void mark_named_tokens(bt_tokenizer_t *tok, const bt_gguf_t *gguf)
     }
 }
 
-/* Tokens that end a turn in the families we know, whether or not the file
- * names them as such. */
-static void add_known_end_ids(bt_tokenizer_t *tok)
-{
-    static const char *const known[] = {
-        "<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<end_of_turn>",
-        "<|end|>",    "<|endoftext|>", "<|end_of_text|>", "</s>",
-    };
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
-        const uint32_t id =
-            bt_special_id(&tok->special, known[i], strlen(known[i]));
-        bool have = (id == BT_TOKEN_NONE);
-
-        for (uint32_t k = 0; !have && (k < tok->n_end_ids); k++) {
-            have = (tok->end_ids[k] == id);
-        }
-        if (!have && (tok->n_end_ids < BT_TOK_MAX_END_IDS)) {
-            tok->end_ids[tok->n_end_ids++] = id;
-        }
-    }
-}
-
 /* Two rounds, so that of equal texts a normal token wins. */
 static void index_texts(bt_tokenizer_t *tok)
 {
@@ -350,23 +328,6 @@ static void index_ascii(bt_tokenizer_t *tok)
     }
 }
 
-static bt_status_t index_specials(bt_tokenizer_t *tok)
-{
-    bt_status_t status = bt_special_init(&tok->special);
-
-    for (uint32_t i = 0; (status == BT_OK) && (i < tok->arena.n); i++) {
-        const uint32_t start = tok->arena.offsets[i];
-        const bool control = bt_token_is_special(tok->types[i]);
-
-        if (control || (tok->types[i] == BT_TOKEN_USER_DEFINED)) {
-            status =
-                bt_special_add(&tok->special, tok->arena.bytes + start,
-                               tok->arena.offsets[i + 1] - start, i, control);
-        }
-    }
-    return status;
-}
-
 bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                               char *why, size_t why_bytes)
 {
@@ -387,10 +348,5 @@ bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     index_texts(tok);
     index_bytes(tok);
     index_ascii(tok);
-    status = index_specials(tok);
-    if (status != BT_OK) {
-        return status;
-    }
-    add_known_end_ids(tok);
     return BT_OK;
 }

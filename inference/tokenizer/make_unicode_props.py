@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Write unicode_props.c: general category, white space, word and Han of all
-code points, and what no single-word token stands beside, as runs.
+code points, what no single-word token stands beside, and what the steps
+Punctuation and StripAccents take, which have tables of their own, as runs.
 
 usage: make_unicode_props.py > unicode_props.c   (needs the package tokenizers)
 
@@ -12,12 +13,12 @@ data knows must be the same, but for the few characters that changed category.
 import sys
 import unicodedata
 
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po "
               "Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs").split()
-SPACE, WORD, HAN, BESIDE = 0x20, 0x40, 0x80, 0x100
-RUN_BITS = 9
+SPACE, WORD, HAN, BESIDE, PUNCTUATION, ACCENT = 0x20, 0x40, 0x80, 0x100, 0x200, 0x400
+RUN_BITS = 11
 MAX_CHANGED = 16
 CODES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 TEXT = "".join(map(chr, CODES))
@@ -43,6 +44,21 @@ def neighbours():
         yield from (cp for i, cp in enumerate(part) if 4 * i + 1 not in found)
 
 
+def punctuation():
+    """What Punctuation makes a piece of its own."""
+    split = pre_tokenizers.Punctuation("isolated")
+    for first in range(0, len(CODES), 4096):
+        part = CODES[first:first + 4096]
+        for _, (start, end) in split.pre_tokenize_str("".join("x" + chr(cp) for cp in part) + "x"):
+            if end - start == 1 and start % 2 == 1:
+                yield part[start // 2]
+
+
+def accents():
+    strip = normalizers.StripAccents()
+    yield from (cp for cp in CODES if strip.normalize_str("x" + chr(cp)) == "x")
+
+
 def main():
     props = [CATEGORIES.index("Cn")] * 0x110000
     for index, name in enumerate(CATEGORIES):
@@ -58,8 +74,9 @@ def main():
     for pattern, bit in ((r"\s", SPACE), (r"\w", WORD), (r"\p{Han}", HAN)):
         for cp in members(pattern):
             props[cp] |= bit
-    for cp in neighbours():
-        props[cp] |= BESIDE
+    for found, bit in ((neighbours(), BESIDE), (punctuation(), PUNCTUATION), (accents(), ACCENT)):
+        for cp in found:
+            props[cp] |= bit
     runs = [cp for cp in range(0x110000) if cp == 0 or props[cp] != props[cp - 1]]
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by make_unicode_props.py; do not edit. */")

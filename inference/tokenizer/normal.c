@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/utf8.h"
 #include "inference/tokenizer/unicode.h"
 
@@ -29,6 +30,25 @@ bt_status_t bt_normal_add(bt_normal_t *normal, bt_normal_kind_t kind,
     }
     normal->steps[normal->n++] = step;
     return BT_OK;
+}
+
+bt_status_t bt_normal_add_pattern(bt_normal_t *normal, const char *pattern,
+                                  const char *to, char *why, size_t why_bytes)
+{
+    bt_normal_step_t *const step = &normal->steps[normal->n];
+    bt_status_t status = bt_normal_add(normal, BT_NORMAL_REPLACE_PATTERN,
+                                       BT_NORMAL_NONE, NULL, to);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_regex_compile(&pattern, 1, why, why_bytes, &step->alphabet,
+                              &step->regex);
+    if (status != BT_OK) {
+        bt_free(step->to);
+        normal->n--;
+    }
+    return status;
 }
 
 bt_status_t bt_normal_set_charsmap(bt_normal_t *normal, const uint8_t *blob,
@@ -78,6 +98,10 @@ void bt_normal_fini(bt_normal_t *normal)
     for (uint32_t i = 0; i < normal->n; i++) {
         bt_free(normal->steps[i].from);
         bt_free(normal->steps[i].to);
+        if (normal->steps[i].kind == BT_NORMAL_REPLACE_PATTERN) {
+            bt_regex_fini(&normal->steps[i].regex);
+            bt_alphabet_fini(&normal->steps[i].alphabet);
+        }
     }
     bt_free(normal->units);
     bt_free(normal->texts);
@@ -86,34 +110,79 @@ void bt_normal_fini(bt_normal_t *normal)
 
 void bt_normal_work_fini(bt_normal_work_t *work)
 {
-    bt_free(work->texts[0].bytes);
-    bt_free(work->texts[1].bytes);
+    for (size_t i = 0; i < BT_ARRAY_LEN(work->texts); i++) {
+        bt_free(work->texts[i].bytes);
+        bt_free(work->texts[i].marks);
+    }
     bt_free(work->codes);
     memset(work, 0, sizeof(*work));
+}
+
+static bt_status_t reserve(uint8_t **bytes_p, size_t *cap_p, size_t n)
+{
+    size_t cap = (*cap_p == 0) ? FIRST_CAP : *cap_p;
+    uint8_t *grown;
+
+    if (n <= *cap_p) {
+        return BT_OK;
+    }
+    while (cap < n) {
+        cap *= 2;
+    }
+    grown = bt_realloc_array(*bytes_p, cap, 1);
+    if (grown == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    *bytes_p = grown;
+    *cap_p = cap;
+    return BT_OK;
+}
+
+/* Room for n bytes more, and for their marks where there are some. */
+static bt_status_t make_room(struct bt_normal_text *out, size_t n)
+{
+    bt_status_t status;
+
+    if (n > BT_NORMAL_MAX_BYTES - out->n) {
+        return BT_ERR_TOO_LARGE;
+    }
+    status = reserve(&out->bytes, &out->cap, out->n + n);
+    if ((status == BT_OK) && (out->marked != NULL)) {
+        status = reserve(&out->marks, &out->marks_cap, out->n + n);
+    }
+    return status;
 }
 
 bt_status_t bt_normal_put(struct bt_normal_text *out, const void *bytes,
                           size_t n)
 {
-    size_t cap = (out->cap == 0) ? FIRST_CAP : out->cap;
-    uint8_t *grown;
+    const bt_status_t status = make_room(out, n);
 
-    if (n > BT_NORMAL_MAX_BYTES - out->n) {
-        return BT_ERR_TOO_LARGE;
+    if ((status != BT_OK) || (n == 0)) {
+        return status;
     }
-    if (n > out->cap - out->n) {
-        while (cap - out->n < n) {
-            cap *= 2;
-        }
-        grown = bt_realloc_array(out->bytes, cap, 1);
-        if (grown == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        out->bytes = grown;
-        out->cap = cap;
+    memcpy(out->bytes + out->n, bytes, n);
+    if (out->marked != NULL) {
+        memset(out->marks + out->n,
+               memchr(out->marked + out->from, 1, out->to - out->from) != NULL,
+               n);
     }
-    if (n > 0) {
-        memcpy(out->bytes + out->n, bytes, n);
+    out->n += n;
+    return BT_OK;
+}
+
+bt_status_t bt_normal_copy(struct bt_normal_text *out, const uint8_t *text,
+                           size_t from, size_t to)
+{
+    const size_t n = to - from;
+    const bt_status_t status = make_room(out, n);
+
+    if ((status != BT_OK) || (n == 0)) {
+        return status;
+    }
+    memcpy(out->bytes + out->n, text + from, n);
+    if (out->marked != NULL) {
+        memcpy(out->marks + out->n, out->marked + from, n);
     }
     out->n += n;
     return BT_OK;
@@ -172,12 +241,14 @@ static bt_status_t map_chars(const bt_normal_t *normal, const uint8_t *text,
         size_t n = longest_key(normal, text + at, bytes - at, &value);
 
         if (n > 0) {
+            out->from = at;
+            out->to = at + n;
             status = bt_normal_put(out, value, strlen(value));
         } else {
             uint32_t cp;
 
             n = bt_utf8_decode(text + at, &cp);
-            status = bt_normal_put(out, text + at, n);
+            status = bt_normal_copy(out, text, at, at + n);
         }
         at += n;
     }
@@ -208,11 +279,11 @@ static bt_status_t one_space(const uint8_t *text, size_t bytes,
             n++;
         }
         if (n > at) {
-            if (gap && (out->n > 0)) {
-                status = bt_normal_put(out, " ", 1);
+            if (gap && (out->n > 0)) { /* the last space of them */
+                status = bt_normal_copy(out, text, at - 1, at);
             }
             if (status == BT_OK) {
-                status = bt_normal_put(out, text + at, n - at);
+                status = bt_normal_copy(out, text, at, n);
             }
             gap = false;
         }
@@ -259,27 +330,62 @@ static void strip_right(const uint8_t *text, size_t *bytes_p)
 
 /* ---- the others ---- */
 
+/* What stands before a match, and what the match becomes. */
+static bt_status_t put_match(const bt_normal_step_t *step, const uint8_t *text,
+                             size_t at, size_t from, size_t to,
+                             struct bt_normal_text *out)
+{
+    const bt_status_t status = bt_normal_copy(out, text, at, from);
+
+    if ((status != BT_OK) || (from == to)) {
+        return status;
+    }
+    out->from = from;
+    out->to = to;
+    return bt_normal_put(out, step->to, strlen(step->to));
+}
+
 static bt_status_t replace(const bt_normal_step_t *step, const uint8_t *text,
                            size_t bytes, struct bt_normal_text *out)
 {
     const size_t n_from = strlen(step->from);
-    const size_t n_to = strlen(step->to);
     bt_status_t status = BT_OK;
     size_t at = 0;
 
     while ((status == BT_OK) && (at < bytes)) {
         const uint8_t *found =
             memmem(text + at, bytes - at, step->from, n_from);
-        const size_t end = (found == NULL) ? bytes : (size_t)(found - text);
+        const size_t from = (found == NULL) ? bytes : (size_t)(found - text);
+        const size_t to = (found == NULL) ? bytes : from + n_from;
 
-        status = bt_normal_put(out, text + at, end - at);
-        at = end;
-        if ((status == BT_OK) && (found != NULL)) {
-            status = bt_normal_put(out, step->to, n_to);
-            at += n_from;
-        }
+        status = put_match(step, text, at, from, to, out);
+        at = to;
     }
     return status;
+}
+
+static bt_status_t replace_pattern(const bt_normal_step_t *step,
+                                   const uint8_t *text, size_t bytes,
+                                   struct bt_normal_text *out)
+{
+    bt_regex_runs_t runs = {0};
+    bt_status_t status = BT_OK;
+    size_t done = 0; /* what is in out */
+    size_t at = 0;
+
+    while ((status == BT_OK) && (at < bytes)) {
+        const size_t to = bt_regex_match(&step->regex, &step->alphabet, NULL,
+                                         text, at, bytes, &runs);
+        uint32_t cp;
+
+        if (to == at) {
+            at += bt_utf8_decode(text + at, &cp);
+            continue;
+        }
+        status = put_match(step, text, done, at, to, out);
+        done = at = to;
+    }
+    return (status == BT_OK) ? bt_normal_copy(out, text, done, bytes) : status;
 }
 
 static bt_status_t prepend(const bt_normal_step_t *step, const uint8_t *text,
@@ -288,25 +394,29 @@ static bt_status_t prepend(const bt_normal_step_t *step, const uint8_t *text,
     bt_status_t status = BT_OK;
 
     if (bytes > 0) {
+        out->from = out->to = 0;
         status = bt_normal_put(out, step->to, strlen(step->to));
     }
-    return (status == BT_OK) ? bt_normal_put(out, text, bytes) : status;
+    return (status == BT_OK) ? bt_normal_copy(out, text, 0, bytes) : status;
 }
 
 /* ---- all ---- */
 
 /* One step from a text into another.
- * @param [in,out] text_p, n_p  the text; where nothing needs to be written it
- * is changed in place, else out is the text */
+ * @param [in,out] text_p, n_p, marks_p  the text; where nothing needs to be
+ * written it is changed in place, else out is the text */
 static bt_status_t run_step(const bt_normal_t *normal,
                             const bt_normal_step_t *step,
                             bt_normal_work_t *work, const uint8_t **text_p,
-                            size_t *n_p, struct bt_normal_text *out)
+                            size_t *n_p, const uint8_t **marks_p,
+                            struct bt_normal_text *out)
 {
+    const uint8_t *const before = *text_p;
     bt_status_t status = BT_OK;
     bool unchanged = false;
 
     out->n = 0;
+    out->marked = *marks_p;
     switch (step->kind) {
     case BT_NORMAL_FORM:
         status =
@@ -332,6 +442,9 @@ static bt_status_t run_step(const bt_normal_t *normal,
     case BT_NORMAL_REPLACE:
         status = replace(step, *text_p, *n_p, out);
         break;
+    case BT_NORMAL_REPLACE_PATTERN:
+        status = replace_pattern(step, *text_p, *n_p, out);
+        break;
     case BT_NORMAL_LOWERCASE:
         status = bt_normal_lowercase(*text_p, *n_p, out);
         break;
@@ -339,14 +452,19 @@ static bt_status_t run_step(const bt_normal_t *normal,
     if ((status == BT_OK) && !unchanged) {
         *text_p = out->bytes;
         *n_p = out->n;
+        *marks_p = (*marks_p == NULL) ? NULL : out->marks;
+    } else if (*marks_p != NULL) {
+        *marks_p += *text_p - before;
     }
     return status;
 }
 
 bt_status_t bt_normalize(const bt_normal_t *normal, bt_normal_work_t *work,
                          const uint8_t *text, size_t bytes,
-                         const uint8_t **out_p, size_t *n_p)
+                         const uint8_t **out_p, size_t *n_p,
+                         const uint8_t **marks_p)
 {
+    const uint8_t *marks = (marks_p == NULL) ? NULL : *marks_p;
     bt_status_t status = BT_OK;
 
     for (uint32_t i = 0; (status == BT_OK) && (i < normal->n); i++) {
@@ -357,11 +475,15 @@ bt_status_t bt_normalize(const bt_normal_t *normal, bt_normal_work_t *work,
             (text <= out->bytes + out->cap)) {
             out = &work->texts[1];
         }
-        status = run_step(normal, &normal->steps[i], work, &text, &bytes, out);
+        status = run_step(normal, &normal->steps[i], work, &text, &bytes,
+                          &marks, out);
     }
     if (status == BT_OK) {
         *out_p = text;
         *n_p = bytes;
+        if (marks_p != NULL) {
+            *marks_p = marks;
+        }
     }
     return status;
 }

@@ -302,14 +302,28 @@ static size_t run_end(const uint8_t *text, size_t at, size_t bytes)
     return at;
 }
 
+/* What is put next is made of one or more of these, nobody knows which. */
+static void mark_as_any(struct bt_normal_text *out, size_t from, size_t to)
+{
+    const uint8_t *const found =
+        (out->marked == NULL) ? NULL : memchr(out->marked + from, 1, to - from);
+
+    out->from = (found == NULL) ? from : (size_t)(found - out->marked);
+    out->to = (found == NULL) ? from : out->from + 1;
+}
+
+/* text[from … to - 1]. Of what comes out only the ASCII character that may
+ * begin it is known to be made of one alone. */
 static bt_status_t put_run(bt_normal_form_t form, bt_normal_work_t *work,
-                           const uint8_t *text, size_t bytes,
+                           const uint8_t *text, size_t from, size_t to,
                            struct bt_normal_text *out)
 {
     const bool compatible =
         (form == BT_NORMAL_NFKC) || (form == BT_NORMAL_NFKD);
     size_t n = 0;
-    bt_status_t status = decompose_all(work, compatible, text, bytes, &n);
+    bt_status_t status =
+        decompose_all(work, compatible, text + from, to - from, &n);
+    size_t first = 0;
 
     if (status == BT_OK) {
         status = order(work, n);
@@ -318,7 +332,13 @@ static bt_status_t put_run(bt_normal_form_t form, bt_normal_work_t *work,
         ((form == BT_NORMAL_NFC) || (form == BT_NORMAL_NFKC))) {
         n = compose(work->codes, n);
     }
-    for (size_t i = 0; (status == BT_OK) && (i < n); i++) {
+    if ((status == BT_OK) && (n > 0) && (CODE(work->codes[0]) == text[from]) &&
+        (text[from] < 0x80)) {
+        status = bt_normal_copy(out, text, from, from + 1);
+        first = 1;
+    }
+    mark_as_any(out, from + first, to);
+    for (size_t i = first; (status == BT_OK) && (i < n); i++) {
         uint8_t utf8[4];
         const unsigned len = bt_utf8_encode(CODE(work->codes[i]), utf8);
 
@@ -341,12 +361,12 @@ bt_status_t bt_normal_to_form(bt_normal_form_t form, bt_normal_work_t *work,
     while ((status == BT_OK) && (at < bytes)) {
         const size_t safe = leave_alone(form, text, at, bytes);
 
-        status = bt_normal_put(out, text + at, safe - at);
+        status = bt_normal_copy(out, text, at, safe);
         at = safe;
         if ((status == BT_OK) && (at < bytes)) {
             const size_t end = run_end(text, at, bytes);
 
-            status = put_run(form, work, text + at, end - at, out);
+            status = put_run(form, work, text, at, end, out);
             at = end;
         }
     }
@@ -364,7 +384,9 @@ bt_status_t bt_normal_lowercase(const uint8_t *text, size_t bytes,
         uint64_t entry;
         uint32_t cp;
 
+        out->from = at;
         at += bt_utf8_decode(text + at, &cp);
+        out->to = at;
         if (cp == DOTTED_I) {
             status = bt_normal_put(out, dotted_i, sizeof(dotted_i) - 1);
             continue;

@@ -4,21 +4,31 @@
 #include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/unicode.h"
 
+/* Whether each byte of a character has a token. */
+static bool has_bytes(const bt_tokenizer_t *tok, const uint8_t *bytes,
+                      unsigned n)
+{
+    bool have_all = true;
+
+    for (unsigned i = 0; i < n; i++) {
+        have_all = have_all && (tok->byte_ids[bytes[i]] != BT_TOKEN_NONE);
+    }
+    return have_all;
+}
+
 bt_status_t bt_encode_bare_char(bt_encoder_t *enc, uint32_t cp)
 {
     const bt_tokenizer_t *tok = enc->tok;
     bt_status_t status = BT_OK;
     uint8_t bytes[4];
     const unsigned n = bt_utf8_encode(cp, bytes);
-    bool have_all = true;
+    const bool have_all = has_bytes(tok, bytes, n);
 
-    for (unsigned i = 0; i < n; i++) {
-        have_all = have_all && (tok->byte_ids[bytes[i]] != BT_TOKEN_NONE);
-    }
     for (unsigned i = 0; have_all && (status == BT_OK) && (i < n); i++) {
         status = bt_encode_push(enc, tok->byte_ids[bytes[i]]);
     }
-    if (!have_all && !enc->in_unknown) {
+    if (!have_all && (tok->unk != BT_TOKEN_NONE) &&
+        !(enc->in_unknown && tok->fuses)) {
         status = bt_encode_push(enc, tok->unk);
     }
     enc->in_unknown = !have_all;
@@ -61,14 +71,20 @@ static bt_status_t merge_text(bt_encoder_t *enc, const uint8_t *text,
     }
     while ((status == BT_OK) && (at < bytes)) {
         const uint8_t *p = text + at;
+        uint32_t symbol;
         uint32_t cp;
         unsigned len = bt_utf8_decode(p, &cp);
 
         at += len;
-        if (cp == 0x2581) {
+        if (tok->marks_spaces && (cp == 0x2581)) {
             p = space;
             len = 1;
             cp = ' ';
+        }
+        symbol = bt_tok_char_symbol(tok, p, len, cp);
+        if (((symbol & BT_TOK_BARE_CHAR) != 0) && (tok->unk == BT_TOKEN_NONE) &&
+            !has_bytes(tok, p, len)) {
+            continue; /* gives nothing: what is around it are neighbours */
         }
         if ((n > 0) && !bt_joins_get(tok->joins, before, p[0])) {
             status = merge_part(enc, n);
@@ -78,19 +94,34 @@ static bt_status_t merge_text(bt_encoder_t *enc, const uint8_t *text,
             status = bt_merge_reserve(&enc->work, n + 1);
         }
         if (status == BT_OK) {
-            enc->work.syms[n++] = bt_tok_char_symbol(tok, p, len, cp);
+            enc->work.syms[n++] = symbol;
             before = p[len - 1];
         }
     }
     return (status == BT_OK) ? merge_part(enc, n) : status;
 }
 
+/* With ignore_merges a piece that is a token as a whole is that token. */
+static bool whole_token(const bt_tokenizer_t *tok, const uint8_t *text,
+                        size_t bytes, uint32_t *id_p)
+{
+    uint8_t plain[BT_TOK_MAX_TOKEN_BYTES];
+
+    return tok->ignore_merges && (bytes <= sizeof(plain)) &&
+           bt_text_table_get(&tok->texts, plain,
+                             bt_tok_plain_text(tok, text, bytes, plain), id_p);
+}
+
 static bt_status_t piece_text(bt_encoder_t *enc, const uint8_t *text,
                               size_t bytes, bool prefixed)
 {
     size_t n_chars = prefixed ? 1 : 0;
+    uint32_t id;
 
     enc->in_unknown = false;
+    if (!prefixed && whole_token(enc->tok, text, bytes, &id)) {
+        return bt_encode_push(enc, id);
+    }
     for (size_t i = 0; i < bytes; i++) {
         n_chars += ((text[i] & 0xC0) != 0x80);
     }

@@ -192,6 +192,11 @@ static const struct {
     {"Cc", BT_RX_CATEGORIES, 1u << BT_UNICODE_CC},
     {"Cf", BT_RX_CATEGORIES, 1u << BT_UNICODE_CF},
     {"Han", BT_RX_PROPERTY, BT_UNICODE_IS_HAN},
+    /* No names of Oniguruma's: what steps of the library take, Punctuation,
+     * StripAccents and Whitespace. */
+    {"library_punctuation", BT_RX_PROPERTY, BT_UNICODE_IS_PUNCTUATION},
+    {"library_accent", BT_RX_PROPERTY, BT_UNICODE_IS_ACCENT},
+    {"library_word", BT_RX_PROPERTY, BT_UNICODE_IS_BESIDE},
 };
 
 /* {Lu} or {^Lu} behind \p or \P */

@@ -71,7 +71,8 @@ static void add_start(bt_special_starts_t *starts, uint8_t byte)
 }
 
 bt_status_t bt_special_add(bt_special_t *special, const uint8_t *text,
-                           size_t bytes, uint32_t id, bool is_control)
+                           size_t bytes, uint32_t id, bool is_control,
+                           unsigned rules)
 {
     uint32_t node = 0;
 
@@ -97,6 +98,7 @@ bt_status_t bt_special_add(bt_special_t *special, const uint8_t *text,
     if (special->nodes[node].id == UINT32_MAX) {
         special->nodes[node].id = id;
         special->nodes[node].is_control = is_control;
+        special->nodes[node].rules = (uint8_t)rules;
         add_start(&special->control, text[0]);
         if (!is_control) {
             add_start(&special->text, text[0]);
@@ -129,14 +131,11 @@ static size_t next_start(const bt_special_starts_t *starts, const uint8_t *text,
  * are asked for with rising at. */
 static bool is_quoted(bt_special_quotes_t *quotes, size_t at, size_t end)
 {
-    if (quotes == NULL) {
-        return false;
-    }
-    while ((quotes->n > 0) && (quotes->list->end <= quotes->base + at)) {
+    while ((quotes->n > 0) && (quotes->list->end <= at)) {
         quotes->list++;
         quotes->n--;
     }
-    return (quotes->n > 0) && (quotes->list->begin < quotes->base + end);
+    return (quotes->n > 0) && (quotes->list->begin < end);
 }
 
 /* User-defined tokens that template markup is made of in some files. */
@@ -148,24 +147,24 @@ static bool is_markup(const uint8_t *text, size_t bytes)
 
 /* The longest token at at, of those that may be one there.
  * @return its node, or NO_NODE */
-static uint32_t longest_at(const bt_special_t *special, const uint8_t *text,
-                           size_t at, size_t bytes, bool with_control,
-                           bt_special_quotes_t *quotes, size_t *end_p)
+static uint32_t longest_at(const bt_special_t *special, bt_special_scan_t *scan,
+                           size_t at, size_t *end_p)
 {
     uint32_t found = NO_NODE;
     uint32_t node = 0;
 
-    for (size_t i = at; i < bytes; i++) {
+    for (size_t i = at; i < scan->bytes; i++) {
         const bt_special_node_t *info;
 
-        node = child_of(special, node, text[i]);
+        node = child_of(special, node, scan->text[i]);
         if (node == NO_NODE) {
             break;
         }
         info = &special->nodes[node];
-        if ((info->id != UINT32_MAX) && (with_control || !info->is_control) &&
-            !((info->is_control || is_markup(text + at, i + 1 - at)) &&
-              is_quoted(quotes, at, i + 1))) {
+        if ((info->id != UINT32_MAX) &&
+            (scan->with_control || !info->is_control) &&
+            !((info->is_control || is_markup(scan->text + at, i + 1 - at)) &&
+              is_quoted(&scan->quotes, at, i + 1))) {
             found = node;
             *end_p = i + 1;
         }
@@ -208,89 +207,81 @@ static bool stands_alone(const uint8_t *start, const uint8_t *end,
            ((to == end) || !is_word(to));
 }
 
-static void add_spaces(unsigned rules, const uint8_t *text, size_t bytes,
-                       size_t *from_p, size_t *to_p)
+/* The white space around a place, all of it: so no run is looked at twice. */
+static void find_space(bt_special_scan_t *scan, size_t at)
 {
+    size_t from = at;
+    size_t to = at;
     uint32_t cp;
 
-    while (((rules & BT_SPECIAL_LSTRIP) != 0) && (*from_p > 0) &&
-           is_space(char_before(text + *from_p))) {
-        *from_p = (size_t)(char_before(text + *from_p) - text);
+    if ((scan->space <= at) && (at <= scan->space_end)) {
+        return;
     }
-    while (((rules & BT_SPECIAL_RSTRIP) != 0) && (*to_p < bytes) &&
-           is_space(text + *to_p)) {
-        *to_p += bt_utf8_decode(text + *to_p, &cp);
+    while ((from > 0) && is_space(char_before(scan->text + from))) {
+        from = (size_t)(char_before(scan->text + from) - scan->text);
+    }
+    while ((to < scan->bytes) && is_space(scan->text + to)) {
+        to += bt_utf8_decode(scan->text + to, &cp);
+    }
+    scan->space = from;
+    scan->space_end = to;
+    scan->n_steps += to - from;
+}
+
+static void add_spaces(bt_special_scan_t *scan, unsigned rules,
+                       bt_special_match_t *match)
+{
+    if ((rules & BT_SPECIAL_LSTRIP) != 0) {
+        find_space(scan, match->begin);
+        match->begin = (scan->space > scan->taken) ? scan->space : scan->taken;
+    }
+    if ((rules & BT_SPECIAL_RSTRIP) != 0) {
+        find_space(scan, match->end);
+        match->end = scan->space_end;
     }
 }
 
-bt_special_match_t bt_special_find(const bt_special_t *special,
-                                   const uint8_t *text, size_t before,
-                                   size_t bytes, bool with_control,
-                                   bt_special_quotes_t *quotes)
+void bt_special_start(bt_special_scan_t *scan, const uint8_t *text,
+                      size_t bytes, bool with_control,
+                      const bt_special_quotes_t *quotes)
+{
+    *scan = (bt_special_scan_t){.text = text,
+                                .bytes = bytes,
+                                .with_control = with_control,
+                                .space = SIZE_MAX};
+    if (quotes != NULL) {
+        scan->quotes = *quotes;
+    }
+}
+
+bool bt_special_next(const bt_special_t *special, bt_special_scan_t *scan,
+                     bt_special_match_t *match_p)
 {
     const bt_special_starts_t *starts =
-        with_control ? &special->control : &special->text;
-    bt_special_match_t match = {bytes, 0, UINT32_MAX};
-    size_t at = next_start(starts, text, 0, bytes);
+        scan->with_control ? &special->control : &special->text;
+    const uint8_t *const text = scan->text;
+    const size_t bytes = scan->bytes;
+    size_t at = next_start(starts, text, scan->at, bytes);
 
     while (at < bytes) {
         size_t end = at + 1;
-        size_t from = at;
-        const uint32_t node =
-            longest_at(special, text, at, bytes, with_control, quotes, &end);
+        const uint32_t node = longest_at(special, scan, at, &end);
         const unsigned rules =
             (node == NO_NODE) ? 0 : special->nodes[node].rules;
 
-        if ((node != NO_NODE) && (((rules & BT_SPECIAL_SINGLE_WORD) == 0) ||
-                                  stands_alone(text - before, text + bytes,
-                                               text + at, text + end))) {
-            add_spaces(rules, text, bytes, &from, &end);
-            match.at = from;
-            match.bytes = end - from;
-            match.id = special->nodes[node].id;
-            break;
+        if ((node != NO_NODE) &&
+            (((rules & BT_SPECIAL_SINGLE_WORD) == 0) ||
+             stands_alone(text, text + bytes, text + at, text + end))) {
+            bt_special_match_t match = {at, end, special->nodes[node].id};
+
+            scan->at = end;
+            add_spaces(scan, rules, &match);
+            scan->taken = match.end;
+            *match_p = match;
+            return true;
         }
         at = next_start(starts, text, end, bytes);
     }
-    return match;
-}
-
-/* @return the node where the text ends, or NO_NODE */
-static uint32_t node_of(const bt_special_t *special, const uint8_t *text,
-                        size_t bytes)
-{
-    uint32_t node = 0;
-
-    for (size_t i = 0; (node != NO_NODE) && (i < bytes); i++) {
-        node = child_of(special, node, text[i]);
-    }
-    return node;
-}
-
-bool bt_special_rule(bt_special_t *special, const uint8_t *text, size_t bytes,
-                     unsigned rules)
-{
-    const uint32_t node = node_of(special, text, bytes);
-
-    if ((node == NO_NODE) || (special->nodes[node].id == UINT32_MAX)) {
-        return false;
-    }
-    special->nodes[node].rules =
-        (uint8_t)((rules == 0) ? 0 : special->nodes[node].rules | rules);
-    return true;
-}
-
-void bt_special_rule_all(bt_special_t *special, unsigned rules)
-{
-    for (uint32_t i = 0; i < special->n_nodes; i++) {
-        special->nodes[i].rules = (uint8_t)rules;
-    }
-}
-
-uint32_t bt_special_id(const bt_special_t *special, const char *text,
-                       size_t bytes)
-{
-    const uint32_t node = node_of(special, (const uint8_t *)text, bytes);
-
-    return (node == NO_NODE) ? UINT32_MAX : special->nodes[node].id;
+    scan->at = bytes;
+    return false;
 }

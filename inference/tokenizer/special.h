@@ -53,43 +53,51 @@ BT_MUST_CHECK bt_status_t bt_special_init(bt_special_t *special);
 void bt_special_fini(bt_special_t *special);
 
 /** Of equal texts the first id stays. An empty text is left out.
+ *  @param [in] rules  bt_special_rule_bits_t
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_special_add(bt_special_t *special,
                                          const uint8_t *text, size_t bytes,
-                                         uint32_t id, bool is_control);
-
-/** Give the token of this text a rule more; 0 takes all from it.
- *  @return false  there is no such token */
-bool bt_special_rule(bt_special_t *special, const uint8_t *text, size_t bytes,
-                     unsigned rules);
-/** All tokens the same. */
-void bt_special_rule_all(bt_special_t *special, unsigned rules);
-
-typedef struct bt_special_match {
-    size_t at;    /**< bytes before the match; all of the text if none */
-    size_t bytes; /**< of the match and what its rules add, 0: there is none */
-    uint32_t id;
-} bt_special_match_t;
+                                         uint32_t id, bool is_control,
+                                         unsigned rules);
 
 /** Bytes of a text, in rising order, where what looks like a control token is
- *  text. A search that goes on where another one ended takes the same one. */
+ *  text. */
 typedef struct bt_special_quotes {
     const bt_quote_t *list;
     size_t n;
-    size_t base; /**< of the text that is searched, in the list's terms */
 } bt_special_quotes_t;
 
-/** The first match. Cost: bytes of the text before it, times the length of
- *  the longest token where the text is made of beginnings of tokens.
- *  @param [in] before  bytes that can be read before the text, of the same one
- *  @param [in,out] quotes  loses those that end before the match; NULL: none */
-bt_special_match_t bt_special_find(const bt_special_t *special,
-                                   const uint8_t *text, size_t before,
-                                   size_t bytes, bool with_control,
-                                   bt_special_quotes_t *quotes);
+/** One text, from its first match to its last. */
+typedef struct bt_special_scan {
+    const uint8_t *text; /**< valid UTF-8 */
+    size_t bytes;
+    bool with_control;
+    bt_special_quotes_t quotes; /**< loses those that were passed */
 
-/** @return id of the token with exactly this text, or UINT32_MAX */
-uint32_t bt_special_id(const bt_special_t *special, const char *text,
-                       size_t bytes);
+    size_t at;    /**< where the search goes on */
+    size_t taken; /**< end of the last match with what its rules added */
+    size_t space, space_end; /**< the last run of white space looked at */
+    uint64_t n_steps;        /**< bytes of white space looked at */
+} bt_special_scan_t;
+
+/** text[begin … end - 1], with what its rules add. As in the Hugging Face
+ *  library a token of white space is found in what the one before it took, so
+ *  begin may be before the scan's taken of before: then no text is between. */
+typedef struct bt_special_match {
+    size_t begin, end;
+    uint32_t id;
+} bt_special_match_t;
+
+/** @param [in] quotes  NULL: none; must stay while the scan is used */
+void bt_special_start(bt_special_scan_t *scan, const uint8_t *text,
+                      size_t bytes, bool with_control,
+                      const bt_special_quotes_t *quotes);
+
+/** The next match. Cost: bytes of the text before it, times the length of
+ *  the longest token where the text is made of beginnings of tokens; white
+ *  space is looked at once.
+ *  @param [out] match_p  written if there is one */
+bool bt_special_next(const bt_special_t *special, bt_special_scan_t *scan,
+                     bt_special_match_t *match_p);
 
 #endif

@@ -25,7 +25,9 @@ static bt_status_t check_whole(bt_tokenizer_t *tok, char *why, size_t why_bytes)
         all_bytes = all_bytes && (tok->byte_ids[i] != BT_TOKEN_NONE);
     }
     tok->has_all_bytes = all_bytes;
-    if (tok->is_spm && !all_bytes && (tok->unk == BT_TOKEN_NONE)) {
+    /* By merges such a character gives nothing, as by the library. */
+    if (tok->is_spm && (tok->model != BT_TOK_BY_MERGES) && !all_bytes &&
+        (tok->unk == BT_TOKEN_NONE)) {
         snprintf(why, why_bytes,
                  "the vocabulary has neither all byte tokens "
                  "nor an unknown token");
@@ -46,7 +48,7 @@ static bt_status_t load_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     if (status != BT_OK) {
         return status;
     }
-    status = bt_tok_read_rules(tok, gguf, why, why_bytes);
+    status = bt_tok_load_added(tok, gguf, why, why_bytes);
     if (status != BT_OK) {
         return status;
     }
@@ -102,8 +104,10 @@ void bt_tokenizer_destroy(bt_tokenizer_t *tok)
     bt_trie_fini(&tok->trie);
     bt_free(tok->scores);
     bt_splits_destroy(tok->splits);
+    bt_splits_destroy(tok->outer);
     bt_normal_fini(&tok->normal);
     bt_special_fini(&tok->special);
+    bt_special_fini(&tok->special_normal);
     bt_pair_table_fini(&tok->pairs);
     bt_text_table_fini(&tok->texts);
     bt_free(tok->types);

@@ -2,8 +2,8 @@
 /** @file tokenizer.h
  *
  * Text to token ids and back, from the vocabulary inside a GGUF file:
- * byte-level BPE (tokenizer.ggml.model "gpt2", pre-tokenizers smollm, gpt-2,
- * llama-bpe, qwen2) and SentencePiece style ("llama").
+ * byte-level BPE (tokenizer.ggml.model "gpt2"), BPE over characters ("llama",
+ * or "gpt2" with keys that say so) and Unigram ("t5").
  *
  * Threads: any number of users, each with its own bt_detok_t. What calls learn
  * about words is kept in a few caches inside, of which each call owns one or
@@ -45,8 +45,8 @@ typedef struct bt_token_vec {
 /**
  * Append the tokens of @a text. User-defined tokens (type 4) are matched with
  * and without BT_TOK_PARSE_SPECIAL. Cost O(n log n) for one long word, else
- * linear; a text that must exceed max_tokens is refused early. No Unicode
- * normalization is done.
+ * linear; a text that must exceed max_tokens is refused early. The text is
+ * normalized as the file's tokenizer asks.
  *
  * @param [in] max_tokens  Most ids in @a out afterwards.
  * @retval BT_OK
@@ -108,8 +108,9 @@ const uint8_t *bt_token_bytes(const bt_tokenizer_t *tok, uint32_t id,
 uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok);
 
 /** Incremental detokenizing of one sequence: never emits half a UTF-8
- *  character; bytes that never become one come out as U+FFFD, as many as
- *  Python's decode(errors="replace") gives for the whole. Special tokens give
+ *  character; bytes that never become one come out as U+FFFD: of byte-level
+ *  tokens as many as Python's decode(errors="replace") gives for the whole, of
+ *  byte tokens one for each, as by SentencePiece. Special tokens give
  *  nothing, or what they are spelled as. */
 typedef struct bt_detok {
     const bt_tokenizer_t *tok;

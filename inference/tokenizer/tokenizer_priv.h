@@ -16,11 +16,16 @@
 #include "inference/tokenizer/trie.h"
 #include "inference/tokenizer/words.h"
 
-/* No real vocabulary comes near; the limits bound the work of loading and of
- * matching with a hostile one. */
-#define BT_TOK_MAX_TOKEN_BYTES 1024u
+/* The longest token of a published file is a thousand spaces, written with two
+ * bytes each. The limits bound the work of loading and of matching with a
+ * hostile one. */
+#define BT_TOK_MAX_TOKEN_BYTES 2048u
 #define BT_TOK_MAX_VOCAB       (1u << 24)
 #define BT_TOK_MAX_END_IDS     16u
+
+/** Ids of added tokens that are found in normalized text. Where it is, be it
+ *  empty, the others are found as they are spelled. */
+#define BT_TOK_KEY_NORMALIZED "baton.tokenizer.normalized"
 
 /** tokenizer.ggml.token_type */
 typedef enum bt_token_type {
@@ -43,18 +48,41 @@ typedef enum bt_tok_model {
     BT_TOK_UNIGRAM,   /**< the pieces whose scores have the highest sum */
 } bt_tok_model_t;
 
+/** What a piece of a text gets in front unless it begins with it. */
+typedef struct bt_tok_prefix {
+    bool is_on;
+    bool first_only; /**< only the piece that the whole text begins with */
+    uint8_t n;
+    uint8_t bytes[4]; /**< one character */
+} bt_tok_prefix_t;
+
+/** What becomes of spaces that the first token begins with when it comes out.
+ */
+typedef enum bt_tok_first_space {
+    BT_TOK_SPACE_KEPT,
+    BT_TOK_SPACE_DROPPED,     /**< one of them */
+    BT_TOK_SPACE_ALL_DROPPED, /**< every one in the token */
+} bt_tok_first_space_t;
+
 struct bt_tokenizer {
     bt_tok_model_t model;
-    bool is_spm; /**< tokens are text, with U+2581 for spaces, not bytes */
-    bool by_id;  /**< merges: without a list the lower id is first */
+    bool is_spm;       /**< tokens are text, not bytes */
+    bool marks_spaces; /**< is_spm: in tokens U+2581 is a space */
+    bool as_spelled;   /**< added tokens are looked for as the library does */
+    bool fuses;        /**< is_spm: unknown characters in a row are one token */
+    bool by_id;        /**< merges: without a list the lower id is first */
     bt_normal_t normal;
+    bt_splits_t
+        *outer; /**< owned; what cuts before the prefix, NULL: nothing */
+    bt_tok_prefix_t prefix;
     bt_pretok_t pretok;  /**< byte-level BPE */
     bt_splits_t *splits; /**< owned; of BT_PRETOK_SPLITS, else NULL */
     bool ignore_merges;  /**< a whole word in the vocabulary is a token */
     bool add_bos;        /**< never without an id for it */
     bool add_eos;
     bool add_space_prefix; /**< SentencePiece */
-    uint32_t bos;          /**< or BT_TOKEN_NONE, as all of these */
+    bt_tok_first_space_t first_space;
+    uint32_t bos; /**< or BT_TOKEN_NONE, as all of these */
     uint32_t eos;
     uint32_t unk;
     uint32_t end_ids[BT_TOK_MAX_END_IDS];
@@ -68,12 +96,14 @@ struct bt_tokenizer {
     uint32_t max_token_bytes; /**< of normal and user-defined tokens */
     bt_text_table_t texts;    /**< normal and user-defined tokens */
     bt_pair_table_t pairs;
-    bt_trie_t trie;      /**< Unigram: of all pieces */
-    float *scores;       /**< owned; Unigram */
-    float unknown_score; /**< Unigram: of a character that is no piece */
+    bt_trie_t trie;       /**< Unigram: of all pieces */
+    double *scores;       /**< owned; Unigram */
+    bool float_sums;      /**< Unigram: each sum is rounded to a float */
+    double unknown_score; /**< Unigram: of a character that is no piece */
     bt_special_t special;
-    bool has_all_bytes;     /**< each has a token */
-    uint32_t byte_ids[256]; /**< token of one byte, or BT_TOKEN_NONE */
+    bt_special_t special_normal; /**< those found in normalized text */
+    bool has_all_bytes;          /**< each has a token */
+    uint32_t byte_ids[256];      /**< token of one byte, or BT_TOKEN_NONE */
 
     /** SentencePiece: bt_tok_char_symbol() of the ASCII characters. */
     uint32_t ascii_symbols[128];
@@ -120,21 +150,22 @@ static inline size_t bt_tok_byte_symbols(const bt_tokenizer_t *tok,
 BT_MUST_CHECK bt_status_t bt_tok_configure(bt_tokenizer_t *tok,
                                            const bt_gguf_t *gguf, char *why,
                                            size_t why_bytes);
-/** configure.c: the rules of added tokens, once the tokens are loaded. */
-BT_MUST_CHECK bt_status_t bt_tok_read_rules(bt_tokenizer_t *tok,
+/** load_added.c: special and special_normal, once the tokens are loaded. */
+BT_MUST_CHECK bt_status_t bt_tok_load_added(bt_tokenizer_t *tok,
                                             const bt_gguf_t *gguf, char *why,
                                             size_t why_bytes);
 
-/** load_vocab.c: arena, types, texts, special, byte_ids and the ids of special
- *  tokens. On failure the caller destroys @a tok. */
+/** load_vocab.c: arena, types, texts, byte_ids and the ids of special tokens.
+  On failure the caller destroys @a tok. */
 BT_MUST_CHECK bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok,
                                             const bt_gguf_t *gguf, char *why,
                                             size_t why_bytes);
 
-/** load_vocab.c: spaces for U+2581.
+/** load_vocab.c: spaces for U+2581, where this marks them.
  *  @param [out] out  @a bytes bytes of room
  *  @return how many */
-size_t bt_tok_plain_text(const uint8_t *text, size_t bytes, uint8_t *out);
+size_t bt_tok_plain_text(const bt_tokenizer_t *tok, const uint8_t *text,
+                         size_t bytes, uint8_t *out);
 
 /** load_merges.c: the pair table, from the merges of byte-level BPE or the
  *  scores of SentencePiece. */
@@ -149,11 +180,11 @@ BT_MUST_CHECK bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok,
 BT_MUST_CHECK bt_status_t bt_tok_load_unigram(bt_tokenizer_t *tok,
                                               const bt_gguf_t *gguf, char *why,
                                               size_t why_bytes);
-/** load_merges.c: tokenizer.ggml.scores, one of each token.
+/** load_merges.c: the scores, one of each token.
  *  @param [out] scores  room for all */
 BT_MUST_CHECK bt_status_t bt_tok_read_scores(const bt_tokenizer_t *tok,
                                              const bt_gguf_t *gguf,
-                                             float *scores, char *why,
+                                             double *scores, char *why,
                                              size_t why_bytes);
 
 /** load_words.c: joins, whole … pool, for pretok and ignore_merges as

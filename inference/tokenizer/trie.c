@@ -11,17 +11,10 @@ typedef struct range {
     uint32_t from, to, depth;
 } range_t;
 
-/* qsort() hands no context over: texts are sorted through these. */
-typedef struct entry {
-    const uint8_t *text;
-    uint32_t bytes;
-    uint32_t id;
-} entry_t;
-
 static int compare(const void *a, const void *b)
 {
-    const entry_t *x = a;
-    const entry_t *y = b;
+    const bt_trie_text_t *x = a;
+    const bt_trie_text_t *y = b;
     const uint32_t n = (x->bytes < y->bytes) ? x->bytes : y->bytes;
     const int order = memcmp(x->text, y->text, n);
 
@@ -29,7 +22,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* Most nodes that there can be: one for each byte, and the root. */
-static uint64_t most_nodes(const entry_t *list, uint32_t n)
+static uint64_t most_nodes(const bt_trie_text_t *list, uint32_t n)
 {
     uint64_t sum = 1;
 
@@ -40,8 +33,8 @@ static uint64_t most_nodes(const entry_t *list, uint32_t n)
 }
 
 /* The children of a node, and what of the list is theirs. */
-static void add_children(bt_trie_t *trie, range_t *ranges, const entry_t *list,
-                         uint32_t node)
+static void add_children(bt_trie_t *trie, range_t *ranges,
+                         const bt_trie_text_t *list, uint32_t node)
 {
     const uint32_t depth = ranges[node].depth;
     uint32_t i = ranges[node].from;
@@ -64,24 +57,13 @@ static void add_children(bt_trie_t *trie, range_t *ranges, const entry_t *list,
     }
 }
 
-bt_status_t bt_trie_init(bt_trie_t *trie, const bt_text_arena_t *arena,
-                         const uint32_t *ids, uint32_t n)
+bt_status_t bt_trie_init(bt_trie_t *trie, bt_trie_text_t *list, uint32_t n)
 {
-    entry_t *list = bt_calloc((n == 0) ? 1 : n, sizeof(*list));
     range_t *ranges = NULL;
     uint64_t most;
     bt_status_t status = BT_ERR_NO_MEMORY;
 
     memset(trie, 0, sizeof(*trie));
-    if (list == NULL) {
-        return status;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t at = arena->offsets[ids[i]];
-
-        list[i] = (entry_t){arena->bytes + at, arena->offsets[ids[i] + 1] - at,
-                            ids[i]};
-    }
     qsort(list, n, sizeof(*list), compare);
     most = most_nodes(list, n);
     ranges = bt_calloc(most, sizeof(*ranges));
@@ -97,7 +79,6 @@ bt_status_t bt_trie_init(bt_trie_t *trie, const bt_text_arena_t *arena,
         bt_trie_fini(trie);
     }
     bt_free(ranges);
-    bt_free(list);
     return status;
 }
 

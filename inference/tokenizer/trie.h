@@ -29,11 +29,16 @@ typedef struct bt_trie {
     uint32_t n;
 } bt_trie_t;
 
-/** @param [in] ids  of tokens with different texts, none of them empty
+typedef struct bt_trie_text {
+    const uint8_t *text;
+    uint32_t bytes; /**< not 0 */
+    uint32_t id;
+} bt_trie_text_t;
+
+/** @param [in,out] list  different texts; is sorted
  *  @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_trie_init(bt_trie_t *trie,
-                                       const bt_text_arena_t *arena,
-                                       const uint32_t *ids, uint32_t n);
+BT_MUST_CHECK bt_status_t bt_trie_init(bt_trie_t *trie, bt_trie_text_t *list,
+                                       uint32_t n);
 void bt_trie_fini(bt_trie_t *trie);
 
 /** @return a child, or BT_TRIE_NONE */

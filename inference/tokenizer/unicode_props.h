@@ -52,11 +52,16 @@ typedef enum bt_unicode_prop {
     BT_UNICODE_IS_WORD = 0x40,
     BT_UNICODE_IS_HAN = 0x80,
     /** A token that is to be a word of its own is none beside it: the letters,
-     *  marks and digits of another engine than that of \w, so few others. */
+     *  marks and digits of another engine than that of \w, so few others. The
+     *  library's Whitespace takes the same for words. */
     BT_UNICODE_IS_BESIDE = 0x100,
+    /** What two steps of the library take, by tables of other versions of
+     *  Unicode than that of patterns. */
+    BT_UNICODE_IS_PUNCTUATION = 0x200,
+    BT_UNICODE_IS_ACCENT = 0x400,
 } bt_unicode_prop_t;
 
-#define BT_UNICODE_RUN_BITS  9u
+#define BT_UNICODE_RUN_BITS  11u
 #define BT_UNICODE_RUN_PROPS ((1u << BT_UNICODE_RUN_BITS) - 1)
 extern const uint32_t bt_unicode_n_runs;
 extern const uint32_t bt_unicode_runs[];

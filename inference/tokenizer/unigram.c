@@ -13,7 +13,8 @@
 #include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/unicode.h"
 
-#define UNKNOWN_PENALTY 10.0F
+#define UNKNOWN_PENALTY 10.0
+#define LARGE_SUM       100000.0
 #define FIRST_CAP       256u
 
 /* The best way to a place of the text, by its last piece. */
@@ -28,18 +29,52 @@ typedef struct bt_unigram_place {
 
 /* ---- loading ---- */
 
-static bt_status_t collect(bt_tokenizer_t *tok, uint32_t *ids, uint32_t *n_p,
-                           char *why, size_t why_bytes)
+typedef struct byte_name {
+    char text[8];
+} byte_name_t;
+
+/* The library adds in double, SentencePiece itself in float, which differs
+ * where two ways are as good but for the rounding. */
+static double rounded(const bt_tokenizer_t *tok, double sum)
+{
+    return tok->float_sums ? (double)(float)sum : sum;
+}
+
+/* What the library takes for a piece as well: the name of a byte's token. */
+static uint32_t collect_bytes(const bt_tokenizer_t *tok, byte_name_t *names,
+                              bt_trie_text_t *list)
 {
     uint32_t n = 0;
-    float lowest = INFINITY;
+
+    for (uint32_t b = 0; tok->as_spelled && (b < 256); b++) {
+        uint32_t other;
+
+        snprintf(names[b].text, sizeof(names[b].text), "<0x%02X>", b);
+        if ((tok->byte_ids[b] != BT_TOKEN_NONE) &&
+            !bt_text_table_get(&tok->texts, (const uint8_t *)names[b].text, 6,
+                               &other)) {
+            list[n++] = (bt_trie_text_t){(const uint8_t *)names[b].text, 6,
+                                         tok->byte_ids[b]};
+        }
+    }
+    return n;
+}
+
+static bt_status_t collect(bt_tokenizer_t *tok, bt_trie_text_t *list,
+                           uint32_t *n_p, char *why, size_t why_bytes)
+{
+    uint32_t n = 0;
+    double lowest = INFINITY;
 
     for (uint32_t i = 0; i < tok->arena.n; i++) {
         const uint8_t *text = tok->arena.bytes + tok->arena.offsets[i];
         const size_t bytes = tok->arena.offsets[i + 1] - tok->arena.offsets[i];
         uint32_t winner;
 
-        if ((tok->types[i] == BT_TOKEN_NORMAL) && (tok->scores[i] < lowest)) {
+        /* The library counts every piece of the model. */
+        if ((tok->as_spelled ? (tok->scores[i] > -INFINITY)
+                             : (tok->types[i] == BT_TOKEN_NORMAL)) &&
+            (tok->scores[i] < lowest)) {
             lowest = tok->scores[i];
         }
         if (!bt_text_table_get(&tok->texts, text, bytes, &winner) ||
@@ -50,12 +85,17 @@ static bt_status_t collect(bt_tokenizer_t *tok, uint32_t *ids, uint32_t *n_p,
             snprintf(why, why_bytes, "token %u is not UTF-8", i);
             return BT_ERR_BAD_FILE;
         }
-        if (tok->types[i] == BT_TOKEN_USER_DEFINED) {
-            tok->scores[i] = 0.0F; /* before all others */
+        if ((tok->types[i] == BT_TOKEN_USER_DEFINED) && tok->as_spelled &&
+            (tok->scores[i] == -INFINITY)) {
+            continue; /* no piece, only found as an added token */
         }
-        ids[n++] = i;
+        if ((tok->types[i] == BT_TOKEN_USER_DEFINED) && !tok->as_spelled) {
+            tok->scores[i] = 0.0; /* before all others */
+        }
+        list[n++] = (bt_trie_text_t){text, (uint32_t)bytes, i};
     }
-    tok->unknown_score = ((n == 0) ? 0.0F : lowest) - UNKNOWN_PENALTY;
+    tok->unknown_score =
+        rounded(tok, ((n == 0) ? 0.0 : lowest) - UNKNOWN_PENALTY);
     *n_p = n;
     return BT_OK;
 }
@@ -63,26 +103,28 @@ static bt_status_t collect(bt_tokenizer_t *tok, uint32_t *ids, uint32_t *n_p,
 bt_status_t bt_tok_load_unigram(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                                 char *why, size_t why_bytes)
 {
-    uint32_t *ids = bt_calloc(tok->arena.n, sizeof(*ids));
+    bt_trie_text_t *list = bt_calloc((size_t)tok->arena.n + 256, sizeof(*list));
+    byte_name_t names[256];
     uint32_t n = 0;
     bt_status_t status = BT_ERR_NO_MEMORY;
 
     tok->scores = bt_calloc(tok->arena.n, sizeof(*tok->scores));
-    if ((ids == NULL) || (tok->scores == NULL)) {
+    if ((list == NULL) || (tok->scores == NULL)) {
         goto out;
     }
     status = bt_tok_read_scores(tok, gguf, tok->scores, why, why_bytes);
     if (status == BT_OK) {
-        status = collect(tok, ids, &n, why, why_bytes);
+        status = collect(tok, list, &n, why, why_bytes);
     }
     if (status == BT_OK) {
-        status = bt_trie_init(&tok->trie, &tok->arena, ids, n);
+        n += collect_bytes(tok, names, list + n);
+        status = bt_trie_init(&tok->trie, list, n);
     }
     if (status == BT_OK) {
         status = bt_pair_table_init(&tok->pairs, 0);
     }
 out:
-    bt_free(ids);
+    bt_free(list);
     return status;
 }
 
@@ -108,8 +150,10 @@ static bt_status_t reserve(bt_encoder_t *enc, size_t n)
     return BT_OK;
 }
 
-static void offer(place_t *place, double score, uint32_t id, uint32_t bytes)
+static void offer(const bt_tokenizer_t *tok, place_t *place, double score,
+                  uint32_t id, uint32_t bytes)
 {
+    score = rounded(tok, score);
     if ((place->bytes == 0) || (score > place->score)) {
         *place = (place_t){.score = score, .id = id, .bytes = bytes};
     }
@@ -135,7 +179,9 @@ static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
     }
     while ((status == BT_OK) && (at < bytes)) {
         const uint8_t *found =
-            memmem(text + at, bytes - at, mark, sizeof(mark));
+            enc->tok->marks_spaces
+                ? memmem(text + at, bytes - at, mark, sizeof(mark))
+                : NULL;
         const size_t end = (found == NULL) ? bytes : (size_t)(found - text);
 
         status = bt_normal_put(out, text + at, end - at);
@@ -147,6 +193,25 @@ static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
     }
     *view_p = (view_t){out->bytes, out->n};
     return status;
+}
+
+/* Sums of floats get coarse: where one is large SentencePiece begins again from
+ * 0, by taking it from all places that were reached. */
+static void begin_again(const bt_tokenizer_t *tok, view_t view, size_t at,
+                        place_t *places)
+{
+    const double score = places[at].score;
+    const size_t most = view.bytes - at;
+
+    if (!tok->float_sums || (fabs(score) <= LARGE_SUM)) {
+        return;
+    }
+    for (size_t i = 0; (i <= most) && ((i < 4) || (i <= tok->max_token_bytes));
+         i++) {
+        if ((i == 0) || (places[at + i].bytes != 0)) {
+            places[at + i].score = rounded(tok, places[at + i].score - score);
+        }
+    }
 }
 
 /* All pieces that begin at a place. */
@@ -166,14 +231,14 @@ static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
         }
         id = tok->trie.nodes[node].id;
         if (id != BT_TRIE_NONE) {
-            offer(&places[i + 1], score + (double)tok->scores[id], id,
+            offer(tok, &places[i + 1], score + tok->scores[id], id,
                   (uint32_t)(i + 1 - at));
             has_char = has_char || (i + 1 - at == len);
         }
     }
     if (!has_char) {
-        offer(&places[at + len], score + (double)tok->unknown_score,
-              BT_TOKEN_NONE, len);
+        offer(tok, &places[at + len], score + tok->unknown_score, BT_TOKEN_NONE,
+              len);
     }
 }
 
@@ -224,6 +289,7 @@ bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
         uint32_t cp;
         const unsigned len = bt_utf8_decode(view.text + at, &cp);
 
+        begin_again(enc->tok, view, at, enc->places);
         offer_pieces(enc->tok, view, at, len, enc->places);
         at += len;
     }

@@ -271,6 +271,7 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
     bt_attn_tile_t tile = {.dim = dim,
                            .scale = attention->scale,
                            .soft_cap = attention->soft_cap,
+                           .sloped = attention->slopes != NULL,
                            .cut = is_cut(job, item, at),
                            .ahead = s->ahead,
                            .n_ahead = s->n_ahead};
@@ -295,6 +296,12 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
                 tile.q = s->q + (size_t)i * dim;
                 tile.state = &states[i];
                 tile.acc = s->acc + (size_t)i * dim;
+            }
+            if (tile.sloped) {
+                tile.slope[tile.n_pairs] =
+                    attention->slopes[first_head(job, item->kv_head) +
+                                      (item->first + i) % item->group];
+                tile.before[tile.n_pairs] = (float)at - (float)(end - 1);
             }
             tile.from[tile.n_pairs] = (first > at) ? first - at : 0;
             tile.n[tile.n_pairs++] = (end - at < n_tile) ? end - at : n_tile;

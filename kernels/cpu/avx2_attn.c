@@ -238,6 +238,9 @@ static float softmax(const bt_attn_tile_t *t, uint32_t i, float *s, uint16_t *p)
         if (t->soft_cap > 0.0f) {
             e[v] = vec_capped(t, e[v]);
         }
+        if (t->sloped) {
+            e[v] = vec_sloped(t, i, 8 * v, e[v]);
+        }
         e[v] = _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), e[v], seen8(n));
     }
     max = largest(e);

@@ -170,6 +170,7 @@ SPECIALIZE void scores(bt_attn_elem_t elems, uint32_t n_pairs,
 {
     const __m512 scale = _mm512_set1_ps(t->scale);
     const bool capped = t->soft_cap > 0.0f;
+    const bool sloped = t->sloped;
 
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
@@ -200,6 +201,9 @@ SPECIALIZE void scores(bt_attn_elem_t elems, uint32_t n_pairs,
             s[i][v] = _mm512_mul_ps(s[i][v], scale);
             if (capped) {
                 s[i][v] = vec_capped(t, s[i][v]);
+            }
+            if (sloped) {
+                s[i][v] = vec_sloped(t, i, 16 * v, s[i][v]);
             }
         }
     }

@@ -276,6 +276,8 @@ static const bt_kernels_ops_t cpu_ops = {
     .add_bias = bt_cpu_add_bias,
     .scale = bt_cpu_scale,
     .soft_cap = bt_cpu_soft_cap,
+    .clamp = bt_cpu_clamp,
+    .scale_positions = bt_cpu_scale_positions,
     .add = bt_cpu_add,
     .gather_rows = bt_cpu_gather_rows,
     .copy_columns = bt_cpu_copy_columns,
@@ -301,8 +303,9 @@ static const bt_kernels_ops_t cpu_ops = {
 #define KV_TYPES \
     (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8)
 
-#define ATTENTION_PARTS \
-    (BT_ATTENTION_WINDOW | BT_ATTENTION_SOFT_CAP | BT_ATTENTION_SINKS)
+#define ATTENTION_PARTS                                                 \
+    (BT_ATTENTION_WINDOW | BT_ATTENTION_SOFT_CAP | BT_ATTENTION_SINKS | \
+     BT_ATTENTION_SLOPES)
 
 #define CAPS(tier_name)                                                   \
     {                                                                     \

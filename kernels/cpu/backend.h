@@ -9,6 +9,13 @@
  *  one tile has. */
 #define BT_CPU_OWN_ROWS BT_TILE_ROWS
 
+/** Below this many elements (of cheap operations), waking a helper costs more
+ *  than it saves. */
+#define BT_CPU_MIN_ELEMS 8192u
+/** Operations on arrays without rows are split into pieces of this many
+ *  elements. */
+#define BT_CPU_PIECE 4096u
+
 typedef struct cpu_backend {
     bt_backend_t base; /* first: a bt_backend_t * is a cpu_backend_t * */
     const bt_cpu_isa_t *isa;
@@ -39,6 +46,9 @@ static inline cpu_backend_t *bt_cpu_of(bt_backend_t *be)
 /** A chunk that has at least @a min_work units of work. */
 uint32_t bt_cpu_grain(const cpu_backend_t *cpu, uint32_t n_items,
                       uint64_t work_per_item, uint64_t min_work);
+/** Items 0 to n_items - 1 by the thread group, in such chunks. */
+void bt_cpu_run(cpu_backend_t *cpu, uint32_t n_items, uint64_t work_per_item,
+                uint64_t min_work, bt_cpu_job_fn fn, void *ctx);
 
 /* See bt_kernels_ops_t in kernels/kernels.h. */
 void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
@@ -72,6 +82,10 @@ void bt_cpu_add_bias(bt_backend_t *be, float *x, const float *bias,
                      uint32_t n_rows, uint32_t dim);
 void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n);
 void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n);
+void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n);
+void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
+                            const bt_batch_t *batch, size_t row_floats,
+                            uint32_t dim);
 void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
                       const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);

@@ -320,9 +320,10 @@ static inline float soft_capped(float s, float cap, float factor)
 /* One step of online softmax of pair i over its positions (a tile begins at a
  * multiple of 32, whatever the cache's block size): s_j = (sum of q_d k_jd by
  * dot_bf16(), pairs of d ascending, from 0) (* the key's scale) * scale,
- * capped, then softmax_step(), then acc = acc * corr and, pairs of positions
- * ascending, acc_d = dot_bf16() of the weights p_j (* the value's scale) and
- * the values v_jd; a first or last position without a partner has one of zeros.
+ * capped, less its slope times the distance, then softmax_step(), then acc =
+ * acc * corr and, pairs of positions ascending, acc_d = dot_bf16() of the
+ * weights p_j (* the value's scale) and the values v_jd; a first or last
+ * position without a partner has one of zeros.
  */
 static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
 {
@@ -351,6 +352,9 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
         s[j] *= tile->scale;
         if (tile->soft_cap > 0.0f) {
             s[j] = soft_capped(s[j], tile->soft_cap, tile->cap_factor);
+        }
+        if (tile->sloped) { /* the distance is exact: below 2^24 */
+            s[j] = fmaf(tile->slope[i], tile->before[i] + (float)j, s[j]);
         }
     }
     corr = softmax_step(s, from, n, &tile->state[i], p);
@@ -523,6 +527,14 @@ static inline void body_soft_cap(float *x, float cap, size_t n)
 
     for (size_t i = 0; i < n; i++) {
         x[i] = soft_capped(x[i], cap, factor);
+    }
+}
+
+static inline void body_clamp(float *x, float limit, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] = (x[i] < -limit) ? -limit : x[i];
+        x[i] = (x[i] > limit) ? limit : x[i];
     }
 }
 

@@ -296,6 +296,7 @@ typedef struct bt_attn_tile {
     float scale;
     float soft_cap;   /**< c, 0: none */
     float cap_factor; /**< 2 / c */
+    bool sloped;      /**< slope[] and before[] */
     uint32_t n_pairs; /**< 1 .. BT_ATTN_TOGETHER */
     /** A window begins within the tile: LOADED, and only from[] on. */
     bool cut;
@@ -303,6 +304,8 @@ typedef struct bt_attn_tile {
     const uint16_t *q; /**< (n_pairs, dim) in bf16 */
     uint32_t from[4];  /**< first position that it sees, 0 unless cut */
     uint32_t n[4];     /**< 1 behind the last, from + 1 .. 32 */
+    float slope[4];    /**< of bt_attention_t.slopes */
+    float before[4];   /**< the first of the 32 positions less the row's own */
     bt_attn_state_t *state;
     float *acc; /**< (n_pairs, dim) */
     /* Cache lines of the next positions, to be asked for between the sums: a
@@ -374,6 +377,7 @@ typedef struct bt_cpu_isa {
     void (*add)(float *x, const float *y, size_t n);
     void (*scale)(float *x, float factor, size_t n);
     void (*soft_cap)(float *x, float cap, size_t n);
+    void (*clamp)(float *x, float limit, size_t n);
     uint32_t (*argmax)(const float *x, uint32_t n);
     void (*to_f16)(const float *x, uint32_t n, uint16_t *out);
     void (*to_bf16)(const float *x, uint32_t n, uint16_t *out);

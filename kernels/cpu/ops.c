@@ -4,10 +4,7 @@
 
 #include "kernels/cpu/backend.h"
 
-/* Below this many elements (of cheap operations), waking a helper costs more
- * than it saves. */
-#define MIN_ELEMS_PER_THREAD 8192u
-#define CHUNKS_PER_THREAD    16u
+#define CHUNKS_PER_THREAD 16u
 
 uint32_t bt_cpu_grain(const cpu_backend_t *cpu, uint32_t n_items,
                       uint64_t work_per_item, uint64_t min_work)
@@ -21,7 +18,7 @@ uint32_t bt_cpu_grain(const cpu_backend_t *cpu, uint32_t n_items,
     return (grain > n_items) ? n_items : (uint32_t)grain;
 }
 
-static void run(cpu_backend_t *cpu, uint32_t n_items, uint64_t work_per_item,
+void bt_cpu_run(cpu_backend_t *cpu, uint32_t n_items, uint64_t work_per_item,
                 uint64_t min_work, bt_cpu_job_fn fn, void *ctx)
 {
     bt_cpu_pool_run(cpu->pool, n_items,
@@ -51,8 +48,8 @@ void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
 {
     embed_job_t job = {.w = w, .tokens = batch->tokens, .out = out};
 
-    run(bt_cpu_of(be), batch->n_rows, w->n_in, MIN_ELEMS_PER_THREAD / 4,
-        embed_rows, &job);
+    bt_cpu_run(bt_cpu_of(be), batch->n_rows, w->n_in, BT_CPU_MIN_ELEMS / 4,
+               embed_rows, &job);
 }
 
 typedef struct rows_job {
@@ -87,7 +84,7 @@ void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
                       .eps = eps,
                       .dim = dim};
 
-    run(cpu, n_rows, dim, MIN_ELEMS_PER_THREAD, rmsnorm_rows, &job);
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, rmsnorm_rows, &job);
 }
 
 static void silu_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
@@ -109,11 +106,8 @@ void bt_cpu_silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
     cpu_backend_t *cpu = bt_cpu_of(be);
     rows_job_t job = {.isa = cpu->isa, .x = gate_up, .out = out, .dim = dim};
 
-    run(cpu, n_rows, dim, MIN_ELEMS_PER_THREAD / 4, silu_rows, &job);
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS / 4, silu_rows, &job);
 }
-
-/* Additions are split into pieces of this many elements. */
-#define ADD_PIECE 4096u
 
 typedef struct add_job {
     const bt_cpu_isa_t *isa;
@@ -125,8 +119,8 @@ typedef struct add_job {
 static void add_pieces(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const add_job_t *job = ctx;
-    size_t first = (size_t)begin * ADD_PIECE;
-    size_t last = (size_t)end * ADD_PIECE;
+    size_t first = (size_t)begin * BT_CPU_PIECE;
+    size_t last = (size_t)end * BT_CPU_PIECE;
 
     (void)thread;
     last = (last > job->n) ? job->n : last;
@@ -138,8 +132,8 @@ void bt_cpu_add(bt_backend_t *be, float *x, const float *y, size_t n)
     cpu_backend_t *cpu = bt_cpu_of(be);
     add_job_t job = {.isa = cpu->isa, .x = x, .y = y, .n = n};
 
-    run(cpu, (uint32_t)((n + ADD_PIECE - 1) / ADD_PIECE), ADD_PIECE,
-        MIN_ELEMS_PER_THREAD * 2, add_pieces, &job);
+    bt_cpu_run(cpu, (uint32_t)((n + BT_CPU_PIECE - 1) / BT_CPU_PIECE),
+               BT_CPU_PIECE, BT_CPU_MIN_ELEMS * 2, add_pieces, &job);
 }
 
 void bt_cpu_gather_rows(bt_backend_t *be, const float *x,
@@ -190,5 +184,5 @@ void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
     cpu_backend_t *cpu = bt_cpu_of(be);
     argmax_job_t job = {.isa = cpu->isa, .x = x, .dim = dim, .ids = ids};
 
-    run(cpu, n_rows, dim, MIN_ELEMS_PER_THREAD, argmax_rows, &job);
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, argmax_rows, &job);
 }

@@ -3,18 +3,6 @@
  * learned positions, scales and caps. */
 #include "kernels/cpu/backend.h"
 
-#define MIN_ELEMS_PER_THREAD 8192u
-/* Operations on arrays are split into pieces of this many elements. */
-#define PIECE 4096u
-
-static void run(cpu_backend_t *cpu, uint32_t n_items, uint64_t work_per_item,
-                uint64_t min_work, bt_cpu_job_fn fn, void *ctx)
-{
-    bt_cpu_pool_run(cpu->pool, n_items,
-                    bt_cpu_grain(cpu, n_items, work_per_item, min_work), fn,
-                    ctx);
-}
-
 typedef struct norm_job {
     const bt_cpu_isa_t *isa;
     const float *x;
@@ -50,7 +38,7 @@ void bt_cpu_layer_norm(bt_backend_t *be, const float *x, const float *weight,
                       .dim = dim,
                       .out = out};
 
-    run(cpu, n_rows, dim, MIN_ELEMS_PER_THREAD, layer_norm_rows, &job);
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, layer_norm_rows, &job);
 }
 
 typedef struct head_job {
@@ -92,8 +80,8 @@ void bt_cpu_head_norm(bt_backend_t *be, float *x, const float *weight,
                       .n_heads = n_heads,
                       .dim = dim};
 
-    run(cpu, n_rows, (uint64_t)n_heads * dim, MIN_ELEMS_PER_THREAD,
-        head_norm_rows, &job);
+    bt_cpu_run(cpu, n_rows, (uint64_t)n_heads * dim, BT_CPU_MIN_ELEMS,
+               head_norm_rows, &job);
 }
 
 typedef struct positions_job {
@@ -130,8 +118,51 @@ void bt_cpu_add_positions(bt_backend_t *be, const bt_weight_t *w,
     cpu_backend_t *cpu = bt_cpu_of(be);
     positions_job_t job = {.cpu = cpu, .w = w, .batch = batch, .x = x};
 
-    run(cpu, batch->n_rows, w->n_in, MIN_ELEMS_PER_THREAD / 4,
-        add_positions_rows, &job);
+    bt_cpu_run(cpu, batch->n_rows, w->n_in, BT_CPU_MIN_ELEMS / 4,
+               add_positions_rows, &job);
+}
+
+typedef struct temper_job {
+    const bt_cpu_isa_t *isa;
+    const bt_batch_t *batch;
+    const float *factors;
+    float *x;
+    size_t row_floats;
+    uint32_t dim;
+} temper_job_t;
+
+/* Items are rows, as above. */
+static void scale_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const temper_job_t *job = ctx;
+
+    (void)thread;
+    for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
+        const bt_ragged_seq_t *seq = &job->batch->seqs[s];
+        const uint32_t first = (seq->row > begin) ? seq->row : begin;
+        const uint32_t last =
+            (seq->row + seq->n_rows < end) ? seq->row + seq->n_rows : end;
+
+        for (uint32_t r = first; r < last; r++) {
+            job->isa->scale(job->x + r * job->row_floats,
+                            job->factors[seq->pos + (r - seq->row)], job->dim);
+        }
+    }
+}
+
+void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
+                            const bt_batch_t *batch, size_t row_floats,
+                            uint32_t dim)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    temper_job_t job = {.isa = cpu->isa,
+                        .batch = batch,
+                        .factors = factors,
+                        .x = x,
+                        .row_floats = row_floats,
+                        .dim = dim};
+
+    bt_cpu_run(cpu, batch->n_rows, dim, BT_CPU_MIN_ELEMS * 2, scale_rows, &job);
 }
 
 typedef struct activate_job {
@@ -169,7 +200,7 @@ void bt_cpu_activate(bt_backend_t *be, bt_activation_t act, bool gated,
                           .dim = dim,
                           .out = out};
 
-    run(cpu, n_rows, dim, MIN_ELEMS_PER_THREAD / 4, activate_rows, &job);
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS / 4, activate_rows, &job);
 }
 
 typedef struct bias_job {
@@ -195,7 +226,7 @@ void bt_cpu_add_bias(bt_backend_t *be, float *x, const float *bias,
     cpu_backend_t *cpu = bt_cpu_of(be);
     bias_job_t job = {.isa = cpu->isa, .x = x, .bias = bias, .dim = dim};
 
-    run(cpu, n_rows, dim, MIN_ELEMS_PER_THREAD * 2, bias_rows, &job);
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS * 2, bias_rows, &job);
 }
 
 typedef struct factor_job {
@@ -209,8 +240,8 @@ static void factor_pieces(void *ctx, uint32_t thread, uint32_t begin,
                           uint32_t end)
 {
     const factor_job_t *job = ctx;
-    const size_t first = (size_t)begin * PIECE;
-    size_t last = (size_t)end * PIECE;
+    const size_t first = (size_t)begin * BT_CPU_PIECE;
+    size_t last = (size_t)end * BT_CPU_PIECE;
 
     (void)thread;
     last = (last > job->n) ? job->n : last;
@@ -219,8 +250,8 @@ static void factor_pieces(void *ctx, uint32_t thread, uint32_t begin,
 
 static void run_factor(cpu_backend_t *cpu, factor_job_t *job, uint64_t min_work)
 {
-    run(cpu, (uint32_t)((job->n + PIECE - 1) / PIECE), PIECE, min_work,
-        factor_pieces, job);
+    bt_cpu_run(cpu, (uint32_t)((job->n + BT_CPU_PIECE - 1) / BT_CPU_PIECE),
+               BT_CPU_PIECE, min_work, factor_pieces, job);
 }
 
 void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n)
@@ -229,7 +260,7 @@ void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n)
     factor_job_t job = {
         .fn = cpu->isa->scale, .x = x, .factor = factor, .n = n};
 
-    run_factor(cpu, &job, MIN_ELEMS_PER_THREAD * 2);
+    run_factor(cpu, &job, BT_CPU_MIN_ELEMS * 2);
 }
 
 void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
@@ -238,5 +269,13 @@ void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
     factor_job_t job = {
         .fn = cpu->isa->soft_cap, .x = x, .factor = cap, .n = n};
 
-    run_factor(cpu, &job, MIN_ELEMS_PER_THREAD / 4);
+    run_factor(cpu, &job, BT_CPU_MIN_ELEMS / 4);
+}
+
+void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    factor_job_t job = {.fn = cpu->isa->clamp, .x = x, .factor = limit, .n = n};
+
+    run_factor(cpu, &job, BT_CPU_MIN_ELEMS * 2);
 }

@@ -216,6 +216,11 @@ static void ref_scale(float *x, float factor, size_t n)
     body_scale(x, factor, n);
 }
 
+static void ref_clamp(float *x, float limit, size_t n)
+{
+    body_clamp(x, limit, n);
+}
+
 static void ref_soft_cap(float *x, float cap, size_t n)
 {
     body_soft_cap(x, cap, n);
@@ -249,6 +254,7 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .activate = ref_activate,
     .scale = ref_scale,
     .soft_cap = ref_soft_cap,
+    .clamp = ref_clamp,
     .add = ref_add,
     .argmax = ref_argmax,
     .to_f16 = ref_to_f16,

@@ -26,6 +26,19 @@ static __attribute__((noinline)) vec_t vec_capped(const bt_attn_tile_t *t,
     return vec_mul(vec_all(t->soft_cap), vec_sub(vec_all(1.0f), below));
 }
 
+/* Scores of the positions first .. first + VEC - 1 of pair i, less its slope
+ * times the distance. */
+static __attribute__((noinline)) vec_t
+vec_sloped(const bt_attn_tile_t *t, uint32_t i, uint32_t first, vec_t s)
+{
+    static const float lanes[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                    8, 9, 10, 11, 12, 13, 14, 15};
+    const vec_t distance =
+        vec_add(vec_all(t->before[i] + (float)first), vec_loadu(lanes));
+
+    return vec_fma(vec_all(t->slope[i]), distance, s);
+}
+
 SPECIALIZE void load_keys_of(bt_kv_type_t type, const void *keys, size_t stride,
                              uint32_t first, uint32_t n, uint32_t dim,
                              uint16_t *out)

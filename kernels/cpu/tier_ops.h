@@ -181,6 +181,11 @@ static void scale(float *x, float factor, size_t n)
     body_scale(x, factor, n);
 }
 
+static void clamp(float *x, float limit, size_t n)
+{
+    body_clamp(x, limit, n);
+}
+
 static void soft_cap(float *x, float cap, size_t n)
 {
     const vec_t factor = vec_all(2.0f / cap);
@@ -216,7 +221,7 @@ static uint32_t argmax(const float *x, uint32_t n)
     .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),               \
     .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),               \
     .rmsnorm = rmsnorm, .layer_norm = layer_norm, .activate = activate,     \
-    .scale = scale, .soft_cap = soft_cap, .rope = rope,                     \
+    .scale = scale, .soft_cap = soft_cap, .clamp = clamp, .rope = rope,     \
     .load_keys = TIER(load_keys), .load_values = TIER(load_values),         \
     .attn_tile = TIER(attn_tile), .silu_mul = silu_mul, .add = add,         \
     .argmax = argmax, .to_f16 = to_f16, .to_bf16 = to_bf16, .to_i8 = to_i8, \

@@ -25,6 +25,12 @@ static void a_position_is_as_worked_by_hand(void **state)
     assert_near(score.kl_max, 0.0588915);
     assert_near(bt_score_perplexity(&score, 0), sqrt(6.0));
     assert_int_equal(score.n, 2);
+    /* Lost are ln(3/2) and 0, and KL is 0.0588915 and 0: each value is half of
+     * the first from the mean, which is the error of the mean of two. */
+    assert_near(bt_score_lost(&score).mean, 0.405465108 / 2);
+    assert_near(bt_score_lost(&score).error, 0.405465108 / 2);
+    assert_near(bt_score_kl(&score).mean, 0.0588915 / 2);
+    assert_near(bt_score_kl(&score).error, 0.0588915 / 2);
     assert_int_equal(score.same_top, 2);
 }
 

@@ -56,9 +56,9 @@ class BenchTest(unittest.TestCase):
     def tearDownClass(cls):
         shutil.rmtree(cls.folder)
 
-    def bench(self, name, *options, status=0):
+    def bench(self, name, *options, status=0, fast=FAST):
         env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_") or k == "BATON_BUILD"}
-        done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, name + ".py"), *FAST, *options], env=env,
+        done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, name + ".py"), *fast, *options], env=env,
                               capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, status, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout if status == 0 else done.stderr
@@ -219,6 +219,20 @@ class BenchTest(unittest.TestCase):
         for got in now["grpc"].values():
             self.assertEqual(len(got["ratios"]), 5)
             self.assertGreater(min(got["triton_cpu_us"], got["grpc_cpu_us"]), 0)
+
+    def test_the_quantizer_is_measured_with_and_without_an_importance_matrix(self):
+        text, model = os.path.join(self.folder, "text"), os.path.join(self.folder, "wide.gguf")
+        subprocess.run([os.environ["BATON_TINY_MODEL"], model, "--context", "512"], check=True)
+        with open(text, "w", encoding="ascii") as f:
+            f.write("".join(chr(33 + i * i % 89) for i in range(700)))
+        out = json.loads(self.bench("quantizer", "--model", model, "--no-peer", "--types", "q4_0,q8_0", "--text", text,
+                                    "--imatrix-text", text, "--json", fast=()))
+        self.assertEqual([(r["type"], r["imatrix"]) for r in out["rows"]],
+                         [("Q4_0", False), ("Q4_0", True), ("Q8_0", False), ("Q8_0", True)])
+        for row in out["rows"]:
+            self.assertGreater(row["positions"], 500)
+            self.assertTrue(0 < row["kl_error"] < row["kl"] < 1, row)
+        self.assertLess(out["rows"][2]["kl"], out["rows"][0]["kl"])
 
     def test_the_kernels_of_a_run_are_the_shapes_own_and_the_types_that_are_asked_for(self):
         args = argparse.Namespace(shapes=["tiny"], types=["F32", "Q4_1"], kv_types=["f16", "int8"],

@@ -123,6 +123,22 @@ class PullTest(unittest.TestCase):
         del self.hub.repos["we/Parts"]["Q8_0/P-Q8_0-00003-of-00003.gguf"]
         self.refused("we/Parts lacks Q8_0/P-Q8_0-00003-of-00003.gguf", "we/Parts")
 
+    def test_words_mean_what_they_mean_to_the_server(self):
+        n_found = 0
+        with open(os.path.join(ROOT, "tests", "support", "model_folder.txt"), encoding="utf-8") as f:
+            rows = [line.split() for line in f if not line.startswith("#")]
+        for kind, word, *what in rows:
+            path = os.path.join(self.folder, word, ".baton.json") if kind == "from" else os.path.join(self.folder, word)
+            if kind == "find":
+                found = model_store.find(self.folder, word)
+                self.assertEqual(os.path.relpath(found.path, self.folder) if found else "-", what[0], word)
+                n_found += found is not None
+            else:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write(json.dumps({"source": what[0]}) if what else "")
+        self.assertGreater(n_found, 5)
+
     def test_a_name_of_the_list(self):
         path = os.path.join(self.folder, "names.txt")
         with open(path, "w", encoding="utf-8") as f:

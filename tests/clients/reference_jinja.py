@@ -49,5 +49,11 @@ def environment(now):
     return env
 
 
+@functools.lru_cache(maxsize=16)
+def compiled(template, now):
+    """Most of a rendering's time, where it is not there yet."""
+    return environment(now).from_string(template)
+
+
 def render(template, variables, now=0):
-    return environment(now).from_string(template).render(variables)
+    return compiled(template, now).render(variables)

@@ -53,6 +53,26 @@ static void a_line_names_model_file_and_type(void **state)
     assert_false(args.overwrite);
 }
 
+static void an_importance_matrix_is_read_or_made(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("a b.gguf --type q4_k --imatrix f.dat"), BT_OK);
+    assert_string_equal(args.imatrix, "f.dat");
+    assert_null(args.imatrix_text);
+    assert_int_equal(parse("a b.gguf --type q4_k --imatrix-text t"), BT_OK);
+    assert_string_equal(args.imatrix, "b.gguf.imatrix.gguf");
+    assert_string_equal(args.imatrix_text, "t");
+    assert_int_equal(
+        parse(
+            "a b --type q4_k --imatrix-text=t --imatrix f --imatrix-window 64"),
+        BT_OK);
+    assert_string_equal(args.imatrix, "f");
+    assert_int_equal(args.imatrix_window, 64);
+    assert_int_equal(parse("a b --type f16 --imatrix f"), BT_OK);
+    assert_string_equal(args.imatrix, "");
+    assert_non_null(strstr(notes, "an importance matrix has no effect"));
+}
+
 /* The lines of TensorRT-LLM backend's readme for gpt2. */
 static void the_lines_of_convert_checkpoint_and_trtllm_build_work(void **state)
 {
@@ -70,6 +90,13 @@ static void the_lines_of_convert_checkpoint_and_trtllm_build_work(void **state)
                            "--type q8_0"),
                      BT_OK);
     assert_non_null(strstr(notes, "--gemm_plugin float16 has no effect"));
+    /* As there, the type is the checkpoint's where none is named. */
+    assert_int_equal(parse("--checkpoint_dir c --kv_cache_type paged "
+                           "--gather_all_token_logits --output_dir e"),
+                     BT_OK);
+    assert_ptr_equal(args.mix, bt_convert_mix_find("same"));
+    assert_non_null(
+        strstr(notes, "--gather_all_token_logits has no effect: logits"));
     assert_refused("--checkpoint_dir c --paged_kv_cache disable",
                    "the KV cache is always paged");
 }
@@ -86,7 +113,9 @@ static void what_cannot_be_understood_is_named(void **state)
     assert_refused("a b --tipe q8_0", "did you mean --type?");
     assert_refused("a b --type", "--type needs a value");
     assert_refused("a b --threads 0 --type q8_0", "--threads 0 is not");
-    assert_refused("a b --imatrix f --type q8_0", "--imatrix: importance");
+    assert_refused("a b --imatrix-window 64 --type q8_0", "which is not given");
+    assert_refused("a b --imatrix-text t --imatrix-window 1 --type q8_0",
+                   "--imatrix-window 1 is not from 2 to 131072");
     assert_refused("a b --type q8_0 --dtype float16", "given twice");
 }
 
@@ -94,6 +123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_line_names_model_file_and_type),
+        BT_TEST(an_importance_matrix_is_read_or_made),
         BT_TEST(the_lines_of_convert_checkpoint_and_trtllm_build_work),
         BT_TEST(what_cannot_be_understood_is_named),
     };

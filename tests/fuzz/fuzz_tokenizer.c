@@ -10,7 +10,7 @@
 #include "inference/tokenizer/normal.h"
 #include "inference/tokenizer/pretok.h"
 #include "inference/tokenizer/pretok_names.h"
-#include "inference/tokenizer/tokenizer.h"
+#include "inference/tokenizer/tokenizer_priv.h"
 #include "inference/tokenizer/unicode.h"
 
 #define MAX_TOKENS 100000
@@ -86,11 +86,11 @@ static void normalize(const uint8_t *text, size_t bytes)
 
         BT_ASSERT_ALWAYS(bt_normal_add(&normal, BT_NORMAL_FORM, forms[i], NULL,
                                        NULL) == BT_OK);
-        BT_ASSERT_ALWAYS(bt_normalize(&normal, &work, text, bytes, &once, &n) ==
-                         BT_OK);
+        BT_ASSERT_ALWAYS(bt_normalize(&normal, &work, text, bytes, &once, &n,
+                                      NULL) == BT_OK);
         BT_ASSERT_ALWAYS(bt_utf8_valid(once, n));
-        BT_ASSERT_ALWAYS(
-            bt_normalize(&normal, &again, once, n, &twice, &n_twice) == BT_OK);
+        BT_ASSERT_ALWAYS(bt_normalize(&normal, &again, once, n, &twice,
+                                      &n_twice, NULL) == BT_OK);
         BT_ASSERT_ALWAYS((n == n_twice) &&
                          ((n == 0) || (memcmp(once, twice, n) == 0)));
         bt_normal_work_fini(&work);
@@ -122,6 +122,31 @@ static void back_to_text(const bt_tokenizer_t *tok, const bt_token_vec_t *ids)
     bt_strbuf_fini(&out);
 }
 
+/* What is somebody's own words, all of it or the second half, has no control
+ * token. The unknown one is of text. */
+static void quote(const bt_tokenizer_t *tok, const char *text, size_t bytes)
+{
+    size_t half = bytes / 2;
+
+    while ((half < bytes) && (((uint8_t)text[half] & 0xC0) == 0x80)) {
+        half++;
+    }
+    for (size_t begin = 0; begin <= half; begin += (half == 0) ? 1 : half) {
+        bt_quote_t list = {begin, bytes};
+        const bt_quotes_t quotes = {&list, begin < bytes, 1};
+        bt_token_vec_t ids = {0};
+        const bt_status_t status =
+            bt_tokenize_quoting(tok, text, bytes, &quotes, MAX_TOKENS, &ids);
+
+        for (size_t i = 0; (status == BT_OK) && (begin == 0) && (i < ids.n);
+             i++) {
+            BT_ASSERT_ALWAYS((ids.ids[i] == tok->unk) ||
+                             (tok->types[ids.ids[i]] != BT_TOKEN_CONTROL));
+        }
+        bt_free(ids.ids);
+    }
+}
+
 static void use(const bt_tokenizer_t *tok, const char *text, size_t bytes)
 {
     const bool valid = bt_utf8_valid((const uint8_t *)text, bytes);
@@ -146,6 +171,9 @@ static void use(const bt_tokenizer_t *tok, const char *text, size_t bytes)
         ids.n = 0;
     }
     bt_free(ids.ids);
+    if (valid) {
+        quote(tok, text, bytes);
+    }
     bt_strbuf_init(&out, 1u << 24);
     bt_detok_init(&detok, tok);
     for (uint32_t id = 0; id < bt_tokenizer_n_vocab(tok); id++) {

@@ -4,9 +4,37 @@
 
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/utf8.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "tests/fuzz/hf_files.h"
+
+/* A text of all that tokenizers tell apart, and back. */
+static void use(const bt_tokenizer_t *tok)
+{
+    static const char text[] =
+        " a\u2581b ab\tAB <m>\n\u00e9e\u0301 \U0001F600 12!<0x41>  B\u3000";
+    bt_token_vec_t ids = {0};
+    bt_strbuf_t out;
+    bt_detok_t detok;
+
+    bt_strbuf_init(&out, 1u << 24);
+    bt_detok_init(&detok, tok);
+    if (bt_tokenize(tok, text, sizeof(text) - 1,
+                    BT_TOK_PARSE_SPECIAL | BT_TOK_ADD_BOS, 1u << 16,
+                    &ids) == BT_OK) {
+        for (size_t i = 0; i < ids.n; i++) {
+            BT_ASSERT_ALWAYS(ids.ids[i] < bt_tokenizer_n_vocab(tok));
+            bt_detok_push(&detok, ids.ids[i], &out);
+        }
+        bt_detok_finish(&detok, &out);
+        BT_ASSERT_ALWAYS((bt_strbuf_status(&out) != BT_OK) ||
+                         bt_utf8_valid((const uint8_t *)out.data, out.len));
+    }
+    bt_strbuf_fini(&out);
+    bt_free(ids.ids);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -40,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (bt_tokenizer_load(gguf, why, sizeof(why), &tok) == BT_OK) {
         BT_ASSERT_ALWAYS(bt_tokenizer_n_vocab(tok) > 0);
+        use(tok);
         bt_tokenizer_destroy(tok);
     }
     bt_gguf_close(gguf);

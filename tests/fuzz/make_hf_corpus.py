@@ -86,6 +86,35 @@ TOKENIZERS = {
     "metaspace": {"pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always",
                                     "split": False}, "model": SPM_MODEL},
     "unigram": {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.5]]}},
+    "xlm_r": {"normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Nmt"}, {"type": "Precompiled", "precompiled_charsmap": ""}, {"type": "NFKC"},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}]},
+        "decoder": {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": True},
+        "added_tokens": [{"id": 2, "content": "<m>", "lstrip": True, "normalized": True, "special": True}],
+        "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": True,
+                  "vocab": [["<unk>", 0.0], ["a", -1.5], ["<m>", 0.1], ["<0x41>", 0]]}},
+    "rules": tokenizer(WORDS, ["a b"], normalizer={"type": "Sequence", "normalizers": [
+        {"type": "StripAccents"}, {"type": "Lowercase"}, {"type": "Strip", "strip_left": True, "strip_right": True},
+        {"type": "Prepend", "prepend": "a"}, {"type": "Replace", "pattern": {"String": "b"}, "content": "c"}]},
+        added_tokens=[{"id": 4, "content": "B", "single_word": True, "normalized": True},
+                      {"id": 5, "content": " ", "rstrip": True}],
+        post_processor={"type": "RobertaProcessing", "sep": ["b", 1], "cls": ["a", 0]}, decoder={"type": "ByteLevel"}),
+    "steps": tokenizer(WORDS, [], pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        {"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Digits", "individual_digits": False},
+        {"type": "Split", "pattern": {"String": "a"}, "behavior": "MergedWithNext", "invert": True},
+        {"type": "CharDelimiterSplit", "delimiter": ","}, dict(BYTES, add_prefix_space=True),
+        {"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior": "Removed"}]}),
+    "gemma": {"normalizer": REPLACE, "pre_tokenizer": {"type": "Split", "pattern": {"String": " "},
+                                                       "behavior": "MergedWithPrevious"},
+              "decoder": {"type": "Sequence", "decoders": [
+                  {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+                  {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+              "model": dict(SPM_MODEL, fuse_unk=True, ignore_merges=True)},
+    "words": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"},
+                                                                      {"type": "BertPreTokenizer"}]},
+              "decoder": {"type": "Fuse"}, "model": {"type": "BPE", "vocab": WORDS, "merges": ["a b"]}},
 }
 
 
@@ -102,6 +131,22 @@ def piece(text, score, kind):
 SENTENCEPIECE = (piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("<0x41>", 0, 6) + piece("\u2581a", -1, 1) +
                  field(2, 2, field(3, 0, b"\x02")) +
                  field(3, 2, field(1, 2, b"identity") + field(3, 0, b"\x01") + field(4, 0, b"\x00")))
+# One replacement, of "A" (65) by "a ": a double array, and what its value points to.
+UNITS = [0] * 256
+UNITS[0] = 1 << 10
+UNITS[1 ^ 65] = 65 | 1 << 8 | 128 << 10
+UNITS[1 ^ 65 ^ 128] = 1 << 31
+CHARSMAP = struct.pack("<I256I", 1024, *UNITS) + b"a \0"
+
+
+def long_field(number, content):
+    return bytes([number << 3 | 2, len(content) & 127 | 128, len(content) >> 7]) + content
+
+
+SENTENCEPIECE_UNIGRAM = (piece("<unk>", 0, 2) + piece("\u2581a", -1, 1) + piece("\u2581", -2, 1) + piece("[u]", 0, 4) +
+                         field(2, 2, field(3, 0, b"\x01")) +
+                         long_field(3, long_field(2, CHARSMAP) + field(3, 0, b"\x01") + field(4, 0, b"\x01")) +
+                         field(5, 2, b""))
 
 
 def main():
@@ -112,6 +157,7 @@ def main():
         for name, content in seeds.items():
             (out / folder / name).write_text(json.dumps(content))
     (out / "tokenizer_json" / "model").write_bytes(SENTENCEPIECE)
+    (out / "tokenizer_json" / "model_unigram").write_bytes(SENTENCEPIECE_UNIGRAM)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,41 @@ def plain():
                 baton__tokenizer__single_word=(I32, [3]))
 
 
+def as_library():
+    """What is read of a tokenizer.json: a prefix between splits, tokens that are found in normalized text."""
+    tokens = ["<unk>", "[L]", " [r]", "[w]", "<S>", "\u2581", "a", "b", "ab", "\u2581ab"]
+    return gguf(model=(STR, "gpt2"), tokens=(STR, tokens), token_type=(I32, [2, 4, 4, 4, 3] + [1] * 5),
+                merges=(STR, ["a b", "\u2581 ab"]), unknown_token_id=(U32, 0),
+                baton__tokenizer__plain_text=(BOOL, 1), baton__tokenizer__fuse_unknown=(BOOL, 0),
+                baton__tokenizer__ignore_merges=(BOOL, 1), baton__tokenizer__first_space=(STR, "drop_all"),
+                baton__tokenizer__normalizers=(STR, ["nfkd", "replace_pattern", "\\p{library_accent}+", "", "lowercase",
+                                                     "replace_pattern", "[\\t\\n ]{2,}", " "]),
+                baton__tokenizer__splits=(STR, ["removed", "pattern", "\\s+", "always", "prefix", "\u2581",
+                                                "merged_with_next", "pattern", "[ \u2581]"]),
+                baton__tokenizer__normalized=(I32, [1, 2, 4]), baton__tokenizer__lstrip=(I32, [1]),
+                baton__tokenizer__rstrip=(I32, [2, 3]), baton__tokenizer__single_word=(I32, [3]))
+
+
+def bytes_with_prefix():
+    return gguf(model=(STR, "gpt2"), tokens=(STR, [chr(c) for c in range(33, 127)] + ["\u0120", "ab", "<M>", "[n]"]),
+                token_type=(I32, [1] * 96 + [3, 4]), merges=(STR, ["a b"]),
+                baton__tokenizer__splits=(STR, ["isolated", "pattern", "\\p{N}", "first", "prefix", " ",
+                                                "isolated", "pattern", "\\p{library_punctuation}"]),
+                baton__tokenizer__normalized=(I32, [97]), baton__tokenizer__lstrip=(I32, [96]),
+                baton__tokenizer__normalizers=(STR, ["nfc", "prepend", "x"]))
+
+
+def library_unigram():
+    pieces = ["\u2581", "a", "b", "ab", "\u2581ab", "abc", "\u00e9"]
+    return gguf(model=(STR, "t5"), tokens=(STR, ["<unk>", "</s>", "[ud]"] + ["<0x%02X>" % b for b in range(256)] + pieces),
+                token_type=(I32, [2, 3, 4] + [6] * 256 + [1] * len(pieces)),
+                scores=(F32, [0.0, 0.0, float("-inf")] + [0.0] * 256 + [-1.0 - i / 4 for i in range(len(pieces))]),
+                eos_token_id=(U32, 1), unknown_token_id=(U32, 0), add_space_prefix=(BOOL, 0),
+                baton__tokenizer__normalized=(I32, []), baton__tokenizer__float_sums=(BOOL, 1),
+                baton__tokenizer__space_mark=(BOOL, 0),
+                baton__tokenizer__splits=(STR, ["!removed", "pattern", "\\p{library_word}+|[^\\p{library_word}\\s]+"]))
+
+
 def ruled(text):
     return bpe("gpt-2") if text is None else gguf(
         model=(STR, "gpt2"), tokens=(STR, [chr(c) for c in range(33, 127)] + ["\u0120", "ab"]),
@@ -110,6 +145,9 @@ SEEDS = {
         "isolated", "threes", "", "contiguous", "pattern", "'(?i:s|t)|[^\\r\\n\\p{L}]?+\\p{L}+",
         "merged_with_previous", "bytes", "[\u0120-\u0143&&[^\u0121]]{1,3}(?!\\S)",
         "isolated", "before_threes", ""])),
+    "as_library": ("a [L] [R] [W]a \u00c9e\u0301 <s>\t\n <S>ab\u2581", as_library()),
+    "bytes_with_prefix": ("1 ab[n]  <M>!a2", bytes_with_prefix()),
+    "library_unigram": ("<0x41>ab \u00e9\U0001F600[ud] \u2581", library_unigram()),
     "tekken": ("aB Ab1 \n/x", bpe("tekken")),
     "deepseek": ("ab  \n 1\u4e2da", bpe("deepseek-llm")),
     "no_vocabulary": ("{{ '<|im_start|>' }}<|im_end|>", b""),

@@ -68,6 +68,23 @@ CASES = {
     "starcoder2": ["--architecture", "starcoder2", "--seed", "57", "--window", "11", "--tied"],
     "cohere2": ["--architecture", "cohere2", "--seed", "358", "--layers", "4", "--window", "11", "--tied",
                 "--key", "logit_scale=f:0.25"],
+    "bloom": ["--architecture", "bloom", "--seed", "61", "--heads", "8", "--kv-heads", "8", "--ffn", "256", "--tied"],
+    "mpt": ["--architecture", "mpt", "--seed", "62", "--dim", "72", "--heads", "6", "--kv-heads", "6", "--ffn", "288",
+            "--tied", "--key", "attention.max_alibi_bias=f:8", "--key", "attention.clamp_kqv=f:1.25"],
+    "mpt_learned": ["--architecture", "mpt", "--tensors-of", "mpt_learned", "--seed", "263", "--kv-heads", "4",
+                    "--ffn", "256", "--tied"],
+    "falcon_rw": ["--architecture", "falcon", "--tensors-of", "falcon_rw", "--seed", "364", "--kv-heads", "4",
+                  "--ffn", "256", "--tied", "--key", "attention.max_alibi_bias=f:8",
+                  "--key", "use_parallel_residual=b:false"],
+    "baichuan": ["--architecture", "baichuan", "--seed", "365", "--kv-heads", "4"],
+    "baichuan_13b": ["--architecture", "baichuan", "--seed", "66", "--heads", "5", "--dim", "80", "--kv-heads", "5",
+                     "--key", "attention.max_alibi_bias=f:8"],
+    "olmo": ["--architecture", "olmo", "--seed", "67", "--key", "attention.clamp_kqv=f:1.5"],
+    "mistral3": ["--architecture", "mistral3", "--seed", "68", "--context", "256", "--head-dim", "24",
+                 "--key", "rope.scaling.type=s:yarn", "--key", "rope.scaling.factor=f:16",
+                 "--key", "rope.scaling.original_context_length=u:16",
+                 "--key", "rope.scaling.yarn_beta_fast=f:8", "--key", "rope.scaling.yarn_beta_slow=f:0.5",
+                 "--key", "rope.scaling.yarn_log_multiplier=f:1", "--key", "attention.temperature_scale=f:0.1"],
     "qwen2_q4_k": ["--architecture", "qwen2", "--seed", "59", "--dim", "256", "--heads", "8", "--ffn", "256",
                    "--type", "Q4_K", "--mixed-type", "Q6_K", "--embedding-type", "Q8_0"],
     "gemma2_bf16": ["--architecture", "gemma2", "--seed", "60", "--tied", "--window", "11", "--type", "BF16",
@@ -75,10 +92,10 @@ CASES = {
 }
 
 # What a family differs in, as its authors' papers and transformers have it.
-LAYER_NORM = {"gpt2", "gptneox", "falcon", "starcoder2", "cohere2"}
-PLAIN = {"gpt2", "gptneox", "falcon", "starcoder2"}
+LAYER_NORM = {"gpt2", "gptneox", "falcon", "starcoder2", "cohere2", "bloom", "mpt", "olmo"}
+PLAIN = {"gpt2", "gptneox", "falcon", "starcoder2", "bloom", "mpt"}
 PAIRS_APART = {"qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gptneox", "falcon", "starcoder2"}
-WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "cohere2": 4}
+WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "cohere2": 4, "olmo2": 4}
 
 
 def erf(x):
@@ -93,8 +110,8 @@ ACTS = {
 
 
 def activation_of(arch):
-    return "tanh" if arch in ("gemma", "gemma2", "gemma3", "gpt2", "starcoder2") else \
-        "erf" if arch in ("gptneox", "falcon") else "silu"
+    return "tanh" if arch in ("gemma", "gemma2", "gemma3", "gpt2", "starcoder2", "bloom") else \
+        "erf" if arch in ("gptneox", "falcon", "mpt") else "silu"
 
 
 def rope(x, freq, magnitude, apart):
@@ -110,9 +127,11 @@ def rope(x, freq, magnitude, apart):
 
 
 class Model:
-    """One file's model. exact: without the roundings of kernels.h."""
+    """One file's model. exact: without the roundings of kernels.h. stored: what keys and values are rounded to, besides
+    bfloat16 as they are multiplied. Of a file by llama.cpp's converter some keys are missing."""
 
-    def __init__(self, path, exact):
+    def __init__(self, path, exact, stored=as_stored, context=CONTEXT):
+        self.stored, self.context = stored, context
         reader = GGUFReader(path)
         self.exact = exact
         self.fields = reader.fields
@@ -120,7 +139,7 @@ class Model:
         self.kinds = {t.name: t.tensor_type.name for t in reader.tensors}
         self.arch = reader.fields["general.architecture"].contents()
         self.n_layers, self.n_heads = self.key("block_count"), self.key("attention.head_count")
-        self.n_kv, self.dim = self.key("attention.head_count_kv"), self.key("embedding_length")
+        self.n_kv, self.dim = self.key("attention.head_count_kv", self.n_heads), self.key("embedding_length")
         self.head_dim = self.key("attention.key_length", self.dim // self.n_heads)
         self.window = self.key("attention.sliding_window", 0)
 
@@ -137,7 +156,8 @@ class Model:
         return self.times(x, name + ".weight") + bias
 
     def norm(self, x, name):
-        if name + ".weight" not in self.w:
+        bare = self.arch == "olmo" and name.endswith((".attn_norm", ".ffn_norm", "output_norm"))
+        if name + ".weight" not in self.w and not bare:
             return x
         if self.arch in LAYER_NORM:
             x = x - x.mean(axis=-1, keepdims=True)
@@ -145,7 +165,7 @@ class Model:
         else:
             eps = self.key("attention.layer_norm_rms_epsilon")
         x = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
-        return x * self.w[name + ".weight"] + self.w.get(name + ".bias", 0.0)
+        return x * self.w.get(name + ".weight", 1.0) + self.w.get(name + ".bias", 0.0)
 
     def windowed(self, layer):
         period, pattern = WINDOW_PERIOD.get(self.arch, 0), self.key("attention.sliding_window_pattern")
@@ -153,29 +173,49 @@ class Model:
             return bool(pattern[layer])
         return self.window > 0 and (period == 0 or (layer + 1) % period != 0)
 
+    def learned(self):
+        return "position_embd.weight" in self.w
+
+    def slopes(self):
+        """ALiBi, section 3 of its paper: of n heads the powers of 2^(-8/n); where n is no power of two, those of the
+        next smaller one, then every second of those of twice as many."""
+        most = self.key("attention.max_alibi_bias", 8.0 if self.arch == "bloom" else 0.0)
+        if not most:
+            return None
+        def of(n):
+            return [2.0 ** (-most * (i + 1) / n) for i in range(n)]
+        whole = 1 << (self.n_heads.bit_length() - 1)
+        slopes = np.array((of(whole) + of(2 * whole)[::2])[:self.n_heads])
+        return slopes / math.sqrt(self.head_dim) if self.arch == "falcon" else slopes
+
     def turn(self, x, layer):
-        if self.arch == "gpt2" or (self.arch == "smollm3" and (layer + 1) % 4 == 0) or \
+        if self.arch == "gpt2" or self.slopes() is not None or self.learned() or (self.arch == "smollm3" and (layer + 1) % 4 == 0) or \
                 (self.arch == "cohere2" and not self.windowed(layer)):
             return x
-        dims = self.key("rope.dimension_count")
-        base, kind = self.key("rope.freq_base"), self.key("rope.scaling.type", "none")
+        dims = self.key("rope.dimension_count", self.head_dim)
+        base, kind = self.key("rope.freq_base", 10000.0), self.key("rope.scaling.type", "none")
         factor, magnitude = self.key("rope.scaling.factor", 1.0), self.key("rope.scaling.attn_factor", 1.0)
-        local = self.arch == "gemma3" and self.windowed(layer)
-        if local:
-            base, factor = self.key("rope.freq_base_swa"), 1.0
+        if self.arch == "gemma3" and self.windowed(layer):
+            base, factor = self.key("rope.freq_base_swa", 10000.0), 1.0
+        if self.arch == "olmo2" and self.windowed(layer):
+            kind, factor = "none", 1.0
         freq = base ** (-2.0 * np.arange(dims // 2) / dims)
         if kind == "yarn":  # section 3.2 of the paper: turns in the trained context, 32 and 1
             trained = self.key("rope.scaling.original_context_length")
-            low, high = (dims * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1))
+            turned = self.key("rope.scaling.yarn_beta_fast", 32), self.key("rope.scaling.yarn_beta_slow", 1)
+            low, high = (dims * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in turned)
             low, high = max(math.floor(low), 0), min(math.ceil(high), dims - 1)
             ramp = np.clip((np.arange(dims // 2) - low) / max(high - low, 0.001), 0, 1)
             freq = freq / factor * ramp + freq * (1 - ramp)
-            magnitude = 0.1 * math.log(factor) + 1.0
+            weight = self.key("rope.scaling.yarn_log_multiplier", 0.0)
+            magnitude = (0.1 * math.log(factor) + 1.0) / (0.1 * weight * math.log(factor) + 1.0)
         else:
             freq = freq / factor
         if "rope_factors_long.weight" in self.w:
-            is_long = CONTEXT > self.key("rope.scaling.original_context_length")
+            is_long = self.context > self.key("rope.scaling.original_context_length")
             freq = freq / self.w["rope_factors_long.weight" if is_long else "rope_factors_short.weight"]
+        if "rope_freqs.weight" in self.w:
+            freq = freq / self.w["rope_freqs.weight"]
         return rope(x, freq, magnitude, self.arch in PAIRS_APART)
 
     def heads(self, x, layer):
@@ -188,16 +228,26 @@ class Model:
             q, k, v = (self.linear(x, at + f"attn_{name}") for name in "qkv")
         if self.arch == "olmo2":
             q, k = self.norm(q, at + "attn_q_norm"), self.norm(k, at + "attn_k_norm")
+        limit = self.key("attention.clamp_kqv")
+        if limit:
+            q, k, v = (np.clip(m, -limit, limit) for m in (q, k, v))
         q, k, v = (m.reshape(n, -1, self.head_dim) for m in (q, k, v))
         if self.arch != "olmo2":
             q, k = self.norm(q, at + "attn_q_norm"), self.norm(k, at + "attn_k_norm")
         q, k = self.turn(q, layer), self.turn(k, layer)
+        warmth = self.key("attention.temperature_scale")
+        if warmth:
+            times = np.floor(np.arange(n) / self.key("rope.scaling.original_context_length"))
+            q = q * (1 + warmth * np.log(1 + times))[:, None, None]
         scale = self.key("attention.scale", 1 / math.sqrt(self.head_dim))
         window = self.window if self.windowed(layer) else 0
         cap = self.key("attn_logit_softcapping", 0)
+        return self.attend(q, k, v, scale, window, cap)
+
+    def attend(self, q, k, v, scale, window, cap):
         if self.exact:
-            return exact_attention(q, k, v, scale, window, cap)
-        return attention(q, as_stored(k), as_stored(v), scale, window, cap, None)
+            return exact_attention(q, k, v, scale, window, cap, self.slopes())
+        return attention(q, self.stored(k), self.stored(v), scale, window, cap, None, self.slopes())
 
     def feed_forward(self, x, layer):
         at = f"blk.{layer}."
@@ -221,22 +271,31 @@ class Model:
             read = x
         a = self.norm(self.linear(self.heads(read, layer), at + "attn_output"), at + "post_attention_norm")
         scale = self.key("residual_scale", 1.0)
-        if self.arch in ("falcon", "cohere2"):
+        if self.arch in ("falcon", "cohere2") and self.key("use_parallel_residual", True):
             return x + a + self.feed_forward(normed, layer)
-        if self.key("use_parallel_residual", False):
+        if self.key("use_parallel_residual", self.arch == "gptneox"):
             return x + a + self.feed_forward(self.norm(x, at + "ffn_norm"), layer)
         x = x + scale * a
         f = self.feed_forward(self.norm(x, at + "ffn_norm"), layer)
         return x + scale * self.norm(f, at + "post_ffw_norm")
 
-    def forward(self, tokens):
+    def embed(self, tokens):
         x = self.w["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
         if self.arch.startswith("gemma"):
             x = x * math.sqrt(self.dim)
-        if self.arch == "gpt2":
+        if self.learned():
             x = x + self.w["position_embd.weight"][:len(tokens)]
+        if self.arch == "bloom":
+            x = self.norm(x, "token_embd_norm")
+        return x
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
         for layer in range(self.n_layers):
             x = self.layer(x, layer)
+        return self.output(x)
+
+    def output(self, x):
         x = self.norm(x, "output_norm")
         logits = self.times(x, "output.weight" if "output.weight" in self.w else "token_embd.weight")
         scale, cap = self.key("logit_scale", 1.0), self.key("final_logit_softcapping", 0)
@@ -244,7 +303,7 @@ class Model:
         return cap * np.tanh(logits / cap) if cap else logits
 
 
-def exact_attention(q, k, v, scale, window, cap):
+def exact_attention(q, k, v, scale, window, cap, slopes):
     n, n_heads, _ = q.shape
     apart = np.arange(n)[:, None] - np.arange(n)[None, :]
     seen = (apart >= 0) & ((window == 0) | (apart < window))
@@ -252,7 +311,8 @@ def exact_attention(q, k, v, scale, window, cap):
     for h in range(n_heads):
         g = h * k.shape[1] // n_heads
         scores = q[:, h] @ k[:, g].T * scale
-        scores = np.where(seen, cap * np.tanh(scores / cap) if cap else scores, -np.inf)
+        scores = cap * np.tanh(scores / cap) if cap else scores
+        scores = np.where(seen, scores if slopes is None else scores - slopes[h] * apart, -np.inf)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         out[:, h] = weights / weights.sum(axis=1, keepdims=True) @ v[:, g]
     return out.reshape(n, -1)
@@ -323,14 +383,38 @@ def hf_config(m):
         return transformers.GPTNeoXConfig(**common, layer_norm_eps=1e-5, rotary_pct=part, hidden_act="gelu",
                                           use_parallel_residual=m.key("use_parallel_residual"))
     if a == "falcon":
-        new = "blk.0.attn_norm_2.weight" in m.w
+        new, rw = "blk.0.attn_norm_2.weight" in m.w, not m.key("use_parallel_residual", True)
         del common["head_dim"]
+        if rw:  # eager attention adds the biases twice, to the mask and to the scores (transformers 5.19)
+            common["attn_implementation"] = "sdpa"
         return transformers.FalconConfig(**common, layer_norm_epsilon=1e-5, new_decoder_architecture=new,
-                                         num_kv_heads=m.n_kv, multi_query=not new, parallel_attn=True, bias=False,
-                                         alibi=False, ffn_hidden_size=m.key("feed_forward_length"))
+                                         num_kv_heads=m.n_kv, multi_query=not new and not rw, parallel_attn=not rw,
+                                         bias=rw, alibi=rw, ffn_hidden_size=m.key("feed_forward_length"))
     if a == "starcoder2":
         return transformers.Starcoder2Config(**common, norm_epsilon=1e-5, use_bias=True, sliding_window=m.window,
                                              hidden_act="gelu_pytorch_tanh")
+    if a == "bloom":
+        return transformers.BloomConfig(vocab_size=common["vocab_size"], hidden_size=m.dim, n_layer=m.n_layers,
+                                        n_head=m.n_heads, layer_norm_epsilon=1e-5, attn_implementation="eager")
+    if a == "mpt" and m.learned():  # GPT-2, but for its activation; biases that are 0
+        return transformers.GPT2Config(vocab_size=common["vocab_size"], n_embd=m.dim, n_layer=m.n_layers,
+                                       n_head=m.n_heads, n_positions=m.key("context_length"),
+                                       activation_function="gelu", attn_implementation="eager")
+    if a == "mpt":
+        attn = {"alibi": True, "alibi_bias_max": int(m.key("attention.max_alibi_bias")),
+                "clip_qkv": m.key("attention.clamp_kqv")}
+        return transformers.MptConfig(vocab_size=common["vocab_size"], d_model=m.dim, n_layers=m.n_layers,
+                                      n_heads=m.n_heads, max_seq_len=m.key("context_length"), attn_config=attn,
+                                      attn_implementation="eager")
+    if a == "olmo":
+        return transformers.OlmoConfig(**common, clip_qkv=m.key("attention.clamp_kqv"))
+    if a == "baichuan":
+        return transformers.LlamaConfig(**common)
+    if a == "mistral3":
+        turns |= {"beta_fast": m.key("rope.scaling.yarn_beta_fast"), "beta_slow": m.key("rope.scaling.yarn_beta_slow"),
+                  "mscale": 1.0, "mscale_all_dim": m.key("rope.scaling.yarn_log_multiplier"),
+                  "llama_4_scaling_beta": m.key("attention.temperature_scale")}
+        return transformers.Ministral3Config(**common)
     return transformers.Cohere2Config(**common, **windows, layer_norm_eps=1e-5, logit_scale=m.key("logit_scale"))
 
 
@@ -343,16 +427,16 @@ def hf_tensor(m, gguf_name, hf_name):
     w, a = m.w[gguf_name], m.arch
     # Of these families the converter permutes; of Cohere 2 it does not, since transformers too
     # has its pairs side by side.
-    if a in ("llama", "internlm2", "granite", "smollm3"):
+    if a in ("llama", "internlm2", "granite", "smollm3", "olmo", "baichuan", "mistral3"):
         if ".attn_q." in gguf_name:
             return unpermute(w, m.n_heads)
         if ".attn_k." in gguf_name:
             return unpermute(w, m.n_kv)
     if a.startswith("gemma") and hf_name.endswith("norm.weight"):
         return w - 1
-    if a == "gpt2" and w.ndim == 2 and re.search(r"c_(attn|proj|fc)\.weight", hf_name):
+    if (a == "gpt2" or m.learned()) and w.ndim == 2 and re.search(r"c_(attn|proj|fc)\.weight", hf_name):
         return w.T
-    if "attn_qkv" in gguf_name and a in ("gptneox", "falcon"):
+    if "attn_qkv" in gguf_name and a in ("gptneox", "falcon", "bloom"):
         d, g = m.head_dim, m.n_heads // m.n_kv
         q, k, v = np.split(w, [m.n_heads * d, (m.n_heads + m.n_kv) * d])
         parts = [q.reshape(m.n_kv, g, d, -1), k.reshape(m.n_kv, 1, d, -1), v.reshape(m.n_kv, 1, d, -1)]
@@ -368,13 +452,15 @@ def transformers_logits(m, tokens):
     if m.arch == "llama" and any("attn_q.bias" in name for name in m.w):
         config.attention_bias = config.mlp_bias = True
     model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
-    names = gguf.get_tensor_name_map({v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[m.arch], m.n_layers)
+    named = "gpt2" if m.learned() else "bloom" if "falcon" == m.arch and "blk.0.ffn_norm.weight" in m.w else m.arch
+    names = gguf.get_tensor_name_map({v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[named], m.n_layers)
     used = set()
     state = {}
     for name, old in model.state_dict().items():
         if name.endswith((".attn.bias", "masked_bias", "inv_freq")):
             continue
-        ours = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        short = name.removeprefix("transformer.") if named == "bloom" else name
+        ours = names.get_name(short, try_suffixes=(".weight", ".bias"))
         if m.arch == "internlm2" and ours is None:
             ours = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, m.n_layers).get_name(
                 name, try_suffixes=(".weight", ".bias"))
@@ -382,6 +468,9 @@ def transformers_logits(m, tokens):
             ours = "output.weight" if "output.weight" in m.w else "token_embd.weight"
         if ours is None:
             raise SystemExit(f"{m.arch}: nothing in the file for {name}")
+        if m.arch == "mpt" and m.learned() and ours.endswith(".bias"):
+            state[name] = torch.zeros_like(old)
+            continue
         used.add(ours)
         w = torch.tensor(hf_tensor(m, ours, name))
         assert w.shape == old.shape, (name, ours, w.shape, old.shape)
@@ -389,8 +478,14 @@ def transformers_logits(m, tokens):
     left = set(m.w) - used - {n for n in m.w if n.startswith("rope_f")}
     assert not left, left
     model.load_state_dict(state, strict=False)
+    more = {}
+    if m.arch == "baichuan" and m.slopes() is not None:
+        # Not in transformers: llama, all of whose positions are 0, so that nothing turns, and biases as its mask.
+        apart = np.arange(len(tokens))[:, None] - np.arange(len(tokens))[None, :]
+        mask = np.where(apart >= 0, -m.slopes()[:, None, None] * apart, np.finfo(np.float64).min)
+        more = {"position_ids": torch.zeros((1, len(tokens)), dtype=torch.long), "attention_mask": torch.tensor(mask[None])}
     with torch.no_grad():
-        return model(torch.tensor([tokens])).logits[0].numpy()
+        return model(torch.tensor([tokens]), **more).logits[0].numpy()
 
 
 def main():

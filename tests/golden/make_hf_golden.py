@@ -30,6 +30,9 @@ COMMON = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_att
               max_position_embeddings=64)
 KV = dict(COMMON, num_key_value_heads=2)
 
+MINISTRAL_ROPE = dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=16,
+                      beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
+
 # Class of the configuration, what it is given, and what is put into config.json afterwards.
 CASES = {
     "llama": ("LlamaConfig", dict(KV), {}),
@@ -43,6 +46,8 @@ CASES = {
                                       residual_multiplier=0.22, logits_scaling=8.0), {}),
     "olmo2": ("Olmo2Config", dict(KV, pad_token_id=0, eos_token_id=2), {}),
     "qwen2": ("Qwen2Config", dict(KV), {}),
+    "qwen2_window": ("Qwen2Config", dict(KV, num_hidden_layers=3, use_sliding_window=True, sliding_window=16,
+                                         max_window_layers=1), {}),
     "qwen3": ("Qwen3Config", dict(KV, head_dim=16, tie_word_embeddings=True), {}),
     "gemma": ("GemmaConfig", dict(KV, head_dim=16, pad_token_id=0, bos_token_id=1, eos_token_id=2), {}),
     "gemma2": ("Gemma2Config", dict(KV, head_dim=16, sliding_window=32, query_pre_attn_scalar=16), {}),
@@ -66,10 +71,35 @@ CASES = {
     "starcoder2": ("Starcoder2Config", dict(KV, sliding_window=None, bos_token_id=1, eos_token_id=2), {}),
     "cohere2": ("Cohere2Config", dict(KV, num_hidden_layers=4, sliding_window=32, logit_scale=0.25, pad_token_id=0,
                                       bos_token_id=1, eos_token_id=2), {}),
+    "bloom": ("BloomConfig", dict(hidden_size=32, n_layer=2, n_head=4, vocab_size=24), {"seq_length": 64}),
+    "mpt": ("MptConfig", dict(d_model=32, n_layers=2, n_heads=4, max_seq_len=64, vocab_size=24,
+                              attn_config=dict(clip_qkv=6.0)), {"architectures": ["MPTForCausalLM"]}),
+    "olmo": ("OlmoConfig", dict(KV, clip_qkv=8.0, pad_token_id=0, eos_token_id=2), {}),
+    "olmo3": ("Olmo3Config", dict(KV, num_hidden_layers=4, sliding_window=32, pad_token_id=0, eos_token_id=2), {}),
+    "ministral3": ("Ministral3Config", dict(KV, head_dim=16, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                                            rope_parameters=MINISTRAL_ROPE), {}),
     # Not in transformers: configuration and names as its published files have them.
     "internlm2": (None, dict(KV, model_type="internlm2", architectures=["InternLM2ForCausalLM"], hidden_act="silu",
                              bias=False, rms_norm_eps=1e-5, rope_theta=1000000.0, tie_word_embeddings=False), {}),
+    "baichuan": (None, dict(COMMON, model_type="baichuan", architectures=["BaichuanForCausalLM"], hidden_act="silu",
+                            rms_norm_eps=1e-6, tie_word_embeddings=False), {}),
 }
+
+# Language models beside images: the case whose settings are the text_config, the type and class of the whole, where
+# its tensors are, and those of images, which are left out.
+BESIDE_IMAGES = {
+    "mistral3": ("ministral3", "mistral3", "Mistral3ForConditionalGeneration",
+                 lambda name: "language_model." + name,
+                 {"vision_tower.patch_conv.weight": (8, 3, 2, 2), "multi_modal_projector.norm.weight": (8,)}),
+    "gemma3_images": ("gemma3", "gemma3", "Gemma3ForConditionalGeneration",
+                      lambda name: name.replace("model.", "model.language_model.", 1),
+                      {"model.vision_tower.vision_model.post_layernorm.weight": (8,),
+                       "model.multi_modal_projector.mm_soft_emb_norm.weight": (8,)}),
+}
+
+# What the converter leaves out: which layers have the window by transformers' Qwen2Config.layer_types.
+LEFT_OUT = {"qwen2_window": ["key qwen2.attention.sliding_window UINT32 16",
+                             "key qwen2.attention.sliding_window_pattern ARRAY BOOL 0,1,1"]}
 
 SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=24, max_position_embeddings=64)
@@ -115,6 +145,14 @@ import sys
 sys.argv = sys.argv[1:]
 sys.path[:0] = [sys.argv.pop(1), sys.argv.pop(1)]
 import conversion, convert_hf_to_gguf
+from conversion.base import TextModel
+from conversion.baichuan import BaichuanModel
+from conversion.mistral3 import Mistral3Model
+Mistral3Model.Ministral3Model.set_vocab = lambda self: None
+packed = BaichuanModel.modify_tensors
+# It calls itself for all tensors but W_pack, for ever.
+BaichuanModel.modify_tensors = lambda self, data, name, bid: (
+    packed(self, data, name, bid) if "W_pack" in name else TextModel.modify_tensors(self, data, name, bid))
 plain = convert_hf_to_gguf.get_model_class
 def without_tokenizer(*args, **more):
     found = plain(*args, **more)
@@ -185,13 +223,33 @@ def internlm2_names(c):
     return names
 
 
+def baichuan_names(c):
+    dim, ffn = c["hidden_size"], c["intermediate_size"]
+    names = {"model.embed_tokens.weight": (c["vocab_size"], dim), "model.norm.weight": (dim,),
+             "lm_head.weight": (c["vocab_size"], dim)}
+    for i in range(c["num_hidden_layers"]):
+        for rest, shape in {"input_layernorm.weight": (dim,), "post_attention_layernorm.weight": (dim,),
+                            "self_attn.W_pack.weight": (3 * dim, dim), "self_attn.o_proj.weight": (dim, dim),
+                            "mlp.gate_proj.weight": (ffn, dim), "mlp.up_proj.weight": (ffn, dim),
+                            "mlp.down_proj.weight": (dim, ffn)}.items():
+            names[f"model.layers.{i}.{rest}"] = shape
+    return names
+
+
 def describe(case):
     """config.json and the stored tensors' shapes."""
     import torch
     import transformers
+    if case in BESIDE_IMAGES:
+        text, kind, name, place, images = BESIDE_IMAGES[case]
+        config, shapes = describe(text)
+        config.pop("architectures")
+        return (dict(model_type=kind, architectures=[name], text_config=config, tie_word_embeddings=config.get(
+            "tie_word_embeddings", False), vision_config=dict(model_type="pixtral", hidden_size=8)),
+            {place(n): shape for n, shape in shapes.items()} | images)
     config_class, settings, more = CASES.get(case, ("LlamaConfig", SMALL, {}))
     if config_class is None:
-        return settings, internlm2_names(settings)
+        return settings, (internlm2_names if case == "internlm2" else baichuan_names)(settings)
     config = getattr(transformers, config_class)(**settings)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
@@ -233,8 +291,9 @@ def write_folder(folder, config, stored):
     (folder / "config.json").write_text(json.dumps(config))
     save_file(tensors, str(folder / "model.safetensors"))
     # Gemma 3's converter counts them.
+    words = config.get("text_config", config)["vocab_size"]
     (folder / "tokenizer.json").write_text(json.dumps(
-        {"model": {"vocab": {f"w{i}": i for i in range(config["vocab_size"])}}, "added_tokens": []}))
+        {"model": {"vocab": {f"w{i}": i for i in range(words)}}, "added_tokens": []}))
 
 
 def lines_of(gguf_file, gguf):
@@ -257,7 +316,7 @@ def main():
     llama_cpp, out = Path(sys.argv[1]), Path(sys.argv[2])
     sys.path.insert(0, str(llama_cpp / "gguf-py"))
     import gguf
-    for case in sys.argv[3:] or [*CASES, *QUANTIZED]:
+    for case in sys.argv[3:] or [*CASES, *BESIDE_IMAGES, *QUANTIZED]:
         config, shapes = describe(case)
         stored = {name: ("F32", "*", *shape) for name, shape in shapes.items()}
         if case in QUANTIZED:
@@ -272,7 +331,7 @@ def main():
                 sys.exit(f"{case}: {run.stderr[-3000:]}")
             lines = [f"config {json.dumps(config, sort_keys=True)}"]
             lines += [" ".join(["stored", name, *map(str, what)]) for name, what in stored.items()]
-            lines += lines_of(made, gguf)
+            lines += [*lines_of(made, gguf), *LEFT_OUT.get(case, [])]
         (out / f"hf_{case}.txt").write_text("\n".join(lines) + "\n")
         print(case, len(lines))
 

@@ -82,11 +82,12 @@ def bf16(x):
     return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
-def attention(q, k, v, scale, window, cap, sinks):
+def attention(q, k, v, scale, window, cap, sinks, slopes=None):
     """Causal, grouped: query head h reads KV head h * n_kv // n_heads. In steps of 32
     positions, whose weights are relative to the largest score so far and become bfloat16.
     window: a position sees itself and the window - 1 before it; 0: all before it.
-    sinks: of each query head a score without a value, or None."""
+    sinks: of each query head a score without a value, or None. slopes: of each query head what
+    a score loses for each position that its key lies before the row, or None."""
     n, n_heads, dim = q.shape
     n_kv = k.shape[1]
     out = np.zeros_like(q)
@@ -96,7 +97,8 @@ def attention(q, k, v, scale, window, cap, sinks):
     for h in range(n_heads):
         g = h * n_kv // n_heads
         scores = q[:, h] @ k[:, g].T * scale
-        scores = np.where(seen, cap * np.tanh(scores / cap) if cap else scores, -np.inf)
+        scores = cap * np.tanh(scores / cap) if cap else scores
+        scores = np.where(seen, scores if slopes is None else scores - slopes[h] * apart, -np.inf)
         largest, total = np.full((n, 1), -np.inf), np.zeros((n, 1))
         if sinks is not None:
             largest, total = np.full((n, 1), sinks[h]), np.ones((n, 1))
@@ -112,13 +114,15 @@ def attention(q, k, v, scale, window, cap, sinks):
     return out.reshape(n, n_heads * dim)
 
 
-def forward(path, tokens):
+def forward(path, tokens, see=lambda name, x: None):
+    """see: is given what each matrix is multiplied with (tokens, columns), before it."""
     reader = GGUFReader(path)
     w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
     kinds = {t.name: t.tensor_type.name for t in reader.tensors}
     rounding = {"F32": lambda x: x, "F16": lambda x: x, "BF16": bf16}
 
     def times(x, name):
+        see(name, x)
         return rounding.get(kinds[name], eight_bits)(x) @ w[name].T
 
     def key(name, default=None):

@@ -51,11 +51,13 @@ def default_model():
 
 
 def tiny_model(directory, **options):
-    """A small model with seeded random weights, made by the build's own tool."""
+    """A small model with seeded random weights, made by the build's own tool. A value of True is an option without one,
+    a list the option several times."""
     path = os.path.join(directory, "tiny.gguf")
     args = [os.path.join(BUILD, "tests/support/baton-tiny-model"), path]
     for name, value in options.items():
-        args += ["--" + name.replace("_", "-"), str(value)]
+        for one in value if isinstance(value, list) else [value]:
+            args += ["--" + name.replace("_", "-")] + ([] if one is True else [str(one)])
     subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
     return path
 

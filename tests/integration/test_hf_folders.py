@@ -135,6 +135,40 @@ def folder_of(path, folder, n_shards):
     return folder
 
 
+GPT2 = {"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f", "attn_norm": "ln_1", "ffn_norm": "ln_2",
+        "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
+
+
+def transposed(data, rows):
+    """(rows, columns) of four bytes → (columns, rows)"""
+    n = len(data) // 4 // rows
+    words = struct.unpack(f"<{n * rows}I", data)
+    return struct.pack(f"<{n * rows}I", *(words[r * n + c] for c in range(n) for r in range(rows)))
+
+
+def gpt2_folder(path, folder):
+    """GPT-2's matrices are stored as (in, out), so that each is made as the model is loaded."""
+    gguf = Gguf(path)
+    keys, tensors = gguf.keys, []
+    for name, (dims, _, data) in gguf.tensors.items():
+        *blk, stem, rest = name.split(".")
+        if blk and rest == "weight" and len(dims) == 2:
+            data, dims = transposed(data, dims[1]), dims[::-1]
+        tensors.append((f"transformer.{f'h.{blk[1]}.' if blk else ''}{GPT2[stem]}.{rest}", ("F32", dims[::-1], data)))
+    os.mkdir(folder)
+    config = dict(model_type="gpt2", n_embd=keys["gpt2.embedding_length"], n_layer=keys["gpt2.block_count"],
+                  n_head=keys["gpt2.attention.head_count"], n_inner=keys["gpt2.feed_forward_length"],
+                  n_positions=keys["gpt2.context_length"], vocab_size=len(keys["tokenizer.ggml.tokens"]),
+                  bos_token_id=keys["tokenizer.ggml.bos_token_id"], eos_token_id=keys["tokenizer.ggml.eos_token_id"])
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    with open(os.path.join(folder, "chat_template.jinja"), "w", encoding="utf-8") as file:
+        file.write(keys["tokenizer.chat_template"])
+    write_tokenizer(folder, keys)
+    write_shard(os.path.join(folder, "model.safetensors"), tensors)
+    return folder
+
+
 def model_file(directory, kind, tied):
     path = os.path.join(directory, "tiny.gguf")
     args = [os.path.join(BUILD, "tests/support/baton-tiny-model"), path, *(["--tied"] if tied else [])]
@@ -164,6 +198,12 @@ def test_a_folder_answers_as_its_gguf_file():
         with tempfile.TemporaryDirectory() as d:
             path = model_file(d, kind, tied)
             assert answers(folder_of(path, os.path.join(d, "folder"), shards)) == answers(path), kind
+
+
+def test_a_folder_of_matrices_that_are_made_answers_as_its_gguf_file():
+    with tempfile.TemporaryDirectory() as d:
+        path = tiny_model(d, **dict(SHAPE, architecture="gpt2", kv_heads=4, tied=True))
+        assert answers(gpt2_folder(path, os.path.join(d, "folder"))) == answers(path)
 
 
 def test_a_folder_that_is_wrong_stops_the_start():

@@ -117,8 +117,8 @@ def test_other_values_of_a_repository_take_effect_as_well():
             at, metrics = router["http"], router["metrics"]
             wait_until("both instances", lambda: launch.metric(metrics, "baton_workers", role="decode", state="up") == 2)
             assert "nv_gpu_" not in page(metrics)
-            # Two decode workers, each with three seats.
-            assert launch.metric(metrics, "nv_trt_llm_request_metrics", request_type="max") == 6
+            # Two decode workers, each with three seats: their loads come after they have joined.
+            wait_until("the seats of both", lambda: launch.metric(metrics, "nv_trt_llm_request_metrics", request_type="max") == 6)
             body = {"text_input": "abc " * 20, "max_tokens": 6, "temperature": 0}
             status, answer = ask(at, "POST", "/v2/models/ensemble/generate", body)
             assert status == 200 and not answer["text_output"].startswith("abc"), answer

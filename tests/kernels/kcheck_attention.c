@@ -23,7 +23,8 @@ typedef struct at_case {
     uint32_t dim;
     uint32_t block_tokens;
     bt_attention_t attention;
-    float *sinks; /* NULL: none */
+    float *sinks;  /* NULL: none */
+    float *slopes; /* NULL: none */
     uint32_t n_seqs;
     bt_ragged_seq_t seqs[MAX_SEQS];
     uint32_t n_rows;
@@ -238,12 +239,13 @@ static void set_view(at_case_t *c)
     c->cache_floats = n_blocks * c->kv.block_bytes / sizeof(float);
     snprintf(c->what, sizeof(c->what),
              "%s, %u/%u heads of %u, blocks of %u, %u seqs, %u rows%s, window "
-             "%u, cap %g%s",
+             "%u, cap %g%s%s",
              info->name, c->n_heads, c->n_kv, c->dim, c->block_tokens,
              c->n_seqs, c->n_rows,
              c->rotation.interleaved ? ", interleaved" : "",
              c->attention.window, (double)c->attention.soft_cap,
-             (c->sinks != NULL) ? ", sinks" : "");
+             (c->sinks != NULL) ? ", sinks" : "",
+             (c->slopes != NULL) ? ", slopes" : "");
 }
 
 /* Half of the cases are plain; the parts come alone and together. Scores are
@@ -273,6 +275,13 @@ static void choose_attention(at_case_t *c)
         c->sinks = kc_alloc(c->n_heads);
         kc_fill(c->sinks, c->n_heads, false);
         c->attention.sinks = c->sinks;
+    }
+    if (kc_below(2) == 0) {
+        c->slopes = kc_alloc(c->n_heads);
+        for (uint32_t h = 0; h < c->n_heads; h++) {
+            c->slopes[h] = exp2f(-kc_uniform(1.0f, 8.0f));
+        }
+        c->attention.slopes = c->slopes;
     }
 }
 
@@ -360,6 +369,7 @@ static void free_case(at_case_t *c)
     kc_free(c->qkv);
     kc_free(c->cos_sin);
     kc_free(c->sinks);
+    kc_free(c->slopes);
 }
 
 static at_result_t run_backend(at_case_t *c, const kc_backend_t *b)
@@ -517,6 +527,9 @@ static void check_head(const at_case_t *c, const at_result_t *r, uint32_t s,
         }
         scores[pos] = dot * (double)c->attention.scale;
         scores[pos] = (cap > 0) ? cap * tanh(scores[pos] / cap) : scores[pos];
+        if (c->slopes != NULL) {
+            scores[pos] -= (double)c->slopes[head] * (n - 1 - pos);
+        }
         max = fmax(max, scores[pos]);
     }
     sum = exp(sink - max);

@@ -229,6 +229,33 @@ static void check_scale(size_t n)
     kc_free(got);
 }
 
+static void check_clamp(size_t n)
+{
+    const float limit = kc_uniform(0.1f, 3.0f);
+    float *x = kc_alloc(n);
+    float *want = kc_alloc(n);
+    float *got = kc_alloc(n);
+
+    kc_fill(x, n, true);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = (i % 7 == 3) ? NAN : x[i];
+        want[i] = (fabsf(x[i]) > limit) ? copysignf(limit, x[i]) : x[i];
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+
+        if (kc_skips(b, b->be->ops->clamp != NULL, true, "clamp")) {
+            continue;
+        }
+        memcpy(got, x, n * sizeof(*x));
+        b->be->ops->clamp(b->be, got, limit, n);
+        kc_expect_equal(want, got, n, "clamp", b->name);
+    }
+    kc_free(x);
+    kc_free(want);
+    kc_free(got);
+}
+
 static void check_soft_cap(size_t n, bool extreme)
 {
     const float cap = kc_uniform(0.5f, 50.0f);
@@ -258,6 +285,51 @@ static void check_soft_cap(size_t n, bool extreme)
                   "%g capped at %g is %g, not %g", (double)x[i], (double)cap,
                   (double)want[i], y);
     }
+    kc_free(x);
+    kc_free(want);
+    kc_free(got);
+}
+
+/* The first values of each row, by the factor of the row's position. */
+static void check_scale_positions(uint32_t dim, size_t row_floats)
+{
+    static const uint32_t block = 0;
+    static const uint32_t positions[] = {7, 8, 0, 39};
+    const bt_ragged_seq_t seqs[] = {
+        {.row = 0, .n_rows = 2, .pos = 7, .blocks = &block},
+        {.row = 2, .n_rows = 1, .pos = 0, .blocks = &block},
+        {.row = 3, .n_rows = 1, .pos = 39, .blocks = &block}};
+    const bt_batch_t batch = {.tokens = kc_tokens,
+                              .seqs = seqs,
+                              .n_rows = 4,
+                              .n_seqs = 3,
+                              .tokens_per_block = 64};
+    float *factors = kc_alloc(40);
+    float *x = kc_alloc(4 * row_floats);
+    float *want = kc_alloc(4 * row_floats);
+    float *got = kc_alloc(4 * row_floats);
+
+    kc_fill(factors, 40, false);
+    kc_fill(x, 4 * row_floats, true);
+    memcpy(want, x, 4 * row_floats * sizeof(*x));
+    for (size_t r = 0; r < 4; r++) {
+        for (uint32_t i = 0; i < dim; i++) {
+            want[r * row_floats + i] *= factors[positions[r]];
+        }
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+
+        if (kc_skips(b, b->be->ops->scale_positions != NULL, true,
+                     "scale_positions")) {
+            continue;
+        }
+        memcpy(got, x, 4 * row_floats * sizeof(*x));
+        b->be->ops->scale_positions(b->be, got, factors, &batch, row_floats,
+                                    dim);
+        kc_expect_equal(want, got, 4 * row_floats, "scale_positions", b->name);
+    }
+    kc_free(factors);
     kc_free(x);
     kc_free(want);
     kc_free(got);
@@ -346,10 +418,14 @@ void kc_test_family(void)
         }
         check_scale(dims[d]);
         check_soft_cap(dims[d], d % 2 == 1);
+        check_clamp(dims[d]);
+        check_scale_positions(dims[d], dims[d] + 5);
     }
     check_activate(BT_ACT_GELU_ERF, false, 2048, 40, false);
     check_scale(123457);
     check_soft_cap(123457, false);
+    check_clamp(123457);
+    check_scale_positions(20000, 30000);
     for (size_t t = 0; t < KC_N_TYPES; t++) {
         check_positions(&kc_types[t]);
     }

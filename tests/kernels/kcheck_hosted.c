@@ -235,15 +235,18 @@ static void attention(bt_backend_t *be, const bt_attention_t *a,
     const bt_kv_view_t view = view_there(h, kv);
     float *qkv_there = there(h, qkv, qkv_bytes);
     float *sinks_there = there(h, a->sinks, floats(1, a->n_heads));
+    float *slopes_there = there(h, a->slopes, floats(1, a->n_heads));
     float *out_there = there(h, out, out_bytes);
     bt_attention_t a_there = *a;
 
     a_there.sinks = sinks_there;
+    a_there.slopes = slopes_there;
     begin(h, batch);
     h->real->ops->attention(h->real, &a_there, qkv_there, batch, &view, layer,
                             out_there);
     back(h, out, out_there, out_bytes);
     back(h, NULL, sinks_there, floats(1, a->n_heads));
+    back(h, NULL, slopes_there, floats(1, a->n_heads));
     back(h, NULL, qkv_there, qkv_bytes);
     back(h, NULL, view.base, kc_size(kv->base) * sizeof(float));
 }
@@ -350,6 +353,32 @@ static void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
     back(h, x, x_there, floats(1, n));
 }
 
+static void clamp(bt_backend_t *be, float *x, float limit, size_t n)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(1, n));
+
+    h->real->ops->clamp(h->real, x_there, limit, n);
+    back(h, x, x_there, floats(1, n));
+}
+
+static void scale_positions(bt_backend_t *be, float *x, const float *factors,
+                            const bt_batch_t *batch, size_t row_floats,
+                            uint32_t dim)
+{
+    const hosted_t *h = self(be);
+    const size_t x_bytes = floats(batch->n_rows, row_floats);
+    const size_t factor_bytes = kc_size(factors) * sizeof(float);
+    float *x_there = there(h, x, x_bytes);
+    float *factors_there = there(h, factors, factor_bytes);
+
+    begin(h, batch);
+    h->real->ops->scale_positions(h->real, x_there, factors_there, batch,
+                                  row_floats, dim);
+    back(h, x, x_there, x_bytes);
+    back(h, NULL, factors_there, factor_bytes);
+}
+
 static void add(bt_backend_t *be, float *x, const float *y, size_t n)
 {
     const hosted_t *h = self(be);
@@ -444,6 +473,8 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(add_bias),
         SAME_IF(scale),
         SAME_IF(soft_cap),
+        SAME_IF(clamp),
+        SAME_IF(scale_positions),
         SAME_IF(add),
         SAME_IF(gather_rows),
         SAME_IF(copy_columns),

@@ -47,9 +47,8 @@ PROGRAMS = {
         "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "dl", "ucx"],
     },
     "convert_main": {
-        "never": ["common/wire", "common/rpc", "common/cluster", "common/coll", "inference/model", "inference/engine",
-                  "kvtransfer", "worker", "router", "launcher"],
-        "libraries": ["libxxhash", "dl"],
+        "never": ["common/rpc", "common/cluster", "inference/engine", "kvtransfer", "worker", "router", "launcher"],
+        "libraries": ["libxxhash", "msgpack", "dl"],
     },
     "accuracy": {
         "never": ["common/rpc", "common/cluster", "kvtransfer", "worker", "router", "launcher"],

@@ -7,9 +7,11 @@
 #include <stdbool.h>
 
 typedef struct bt_tiny_family {
-    const char *name; /**< general.architecture */
+    const char *name; /**< general.architecture, or a variant of it */
     bool layer_norm;  /**< with a bias, unless no_norm_bias */
     bool no_norm_bias;
+    bool bare_norms; /**< no tensors of them at all */
+    bool embedding_norm;
     bool no_norms_before;
     bool norms_after;
     bool one_norm; /**< no ffn_norm */

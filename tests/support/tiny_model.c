@@ -394,6 +394,9 @@ static void add_norm(writer_t *w, uint32_t layer, const char *name, uint64_t n)
 {
     const bt_tiny_family_t *const f = w->family;
 
+    if (f->bare_norms) {
+        return;
+    }
     name_part(add_vector(w, n, 1.0f, 0.3f), layer, name, "weight");
     if (f->layer_norm && !f->no_norm_bias) {
         name_part(add_vector(w, n, 0.0f, 0.3f), layer, name, "bias");
@@ -479,6 +482,22 @@ static void add_factors(writer_t *w, const char *name)
              NAME_BYTES, "%s", name);
 }
 
+static void add_global_norm(writer_t *w, const char *name)
+{
+    const bt_tiny_family_t *const f = w->family;
+    const uint32_t dim = w->model->dim;
+
+    if (f->bare_norms) {
+        return;
+    }
+    snprintf(add_vector(w, dim, 1.0f, 0.3f)->name, NAME_BYTES, "%s.weight",
+             name);
+    if (f->layer_norm && !f->no_norm_bias) {
+        snprintf(add_vector(w, dim, 0.0f, 0.3f)->name, NAME_BYTES, "%s.bias",
+                 name);
+    }
+}
+
 static void add_tensors(writer_t *w)
 {
     const bt_tiny_family_t *const f = w->family;
@@ -490,6 +509,9 @@ static void add_tensors(writer_t *w)
         t = add_tensor(w, 0 /* F32 */, m->dim, m->context_tokens);
         snprintf(t->name, sizeof(t->name), "position_embd.weight");
     }
+    if (f->embedding_norm) {
+        add_global_norm(w, "token_embd_norm");
+    }
     if (m->rope_factors) {
         add_factors(w, "rope_freqs.weight");
     }
@@ -500,12 +522,7 @@ static void add_tensors(writer_t *w)
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         add_layer(w, layer);
     }
-    t = add_vector(w, m->dim, 1.0f, 0.3f);
-    snprintf(t->name, sizeof(t->name), "output_norm.weight");
-    if (f->layer_norm && !f->no_norm_bias) {
-        t = add_vector(w, m->dim, 0.0f, 0.3f);
-        snprintf(t->name, sizeof(t->name), "output_norm.bias");
-    }
+    add_global_norm(w, "output_norm");
     if (!m->tied) {
         t = add_words(w);
         snprintf(t->name, sizeof(t->name), "output.weight");

@@ -71,8 +71,10 @@ typedef struct bt_tiny_model {
 
     const char *architecture; /**< "llama"; tiny_family.c has the others */
 
+    const char *tensors_of; /**< a line of tiny_family.c; NULL: that of
+                                 architecture */
+
     /* What a loader must refuse. */
-    const char *tensors_of;   /**< an architecture, NULL: as the file says */
     const char *rope_scaling; /**< llama.rope.scaling.type, or NULL */
     uint32_t n_experts;       /**< llama.expert_count when > 0 */
 } bt_tiny_model_t;

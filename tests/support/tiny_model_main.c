@@ -19,7 +19,8 @@ static const char *const usage =
     "       [--mixed-type NAME] [--embedding-type NAME] [--seed N] [--tied]\n"
     "       [--rope-factors] [--window N] [--soft-cap X] [--attn-scale X]\n"
     "       [--sinks] [--unused N] [--padding N] [--chat-template TEXT]\n"
-    "       [--architecture NAME] [--head-dim N] [--rope-dims N]\n"
+    "       [--architecture NAME] [--tensors-of NAME] [--head-dim N]\n"
+    "       [--rope-dims N]\n"
     "       [--long-factors] [--second-norm] [--biases] [--key NAME=TYPE:VALUE]...\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
@@ -117,6 +118,10 @@ static int parse_option(int index, char *value, bt_tiny_model_t *m)
     if (index == 22) {
         return parse_number(value, &m->rope_dims);
     }
+    if (index == 27) {
+        m->tensors_of = value;
+        return 0;
+    }
     if (index == 25) {
         return parse_key(value, m);
     }
@@ -167,6 +172,7 @@ int main(int argc, char **argv)
         {"second-norm", no_argument, NULL, 0},
         {"key", required_argument, NULL, 0},
         {"biases", no_argument, NULL, 0},
+        {"tensors-of", required_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

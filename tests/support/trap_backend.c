@@ -451,6 +451,21 @@ static void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
     cpu_of(be)->ops->soft_cap(cpu_of(be), floats(be, x), cap, n);
 }
 
+static void clamp(bt_backend_t *be, float *x, float limit, size_t n)
+{
+    cpu_of(be)->ops->clamp(cpu_of(be), floats(be, x), limit, n);
+}
+
+static void scale_positions(bt_backend_t *be, float *x, const float *factors,
+                            const bt_batch_t *batch, size_t row_floats,
+                            uint32_t dim)
+{
+    (void)batch;
+    cpu_of(be)->ops->scale_positions(cpu_of(be), floats(be, x),
+                                     floats(be, factors), uploaded(be),
+                                     row_floats, dim);
+}
+
 static void attention(bt_backend_t *be, const bt_attention_t *a,
                       const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out)
@@ -460,6 +475,7 @@ static void attention(bt_backend_t *be, const bt_attention_t *a,
 
     (void)batch;
     own_a.sinks = (a->sinks == NULL) ? NULL : floats(be, a->sinks);
+    own_a.slopes = (a->slopes == NULL) ? NULL : floats(be, a->slopes);
     cpu_of(be)->ops->attention(cpu_of(be), &own_a, floats(be, qkv),
                                uploaded(be), &own, layer, floats(be, out));
 }
@@ -536,6 +552,8 @@ static const bt_kernels_ops_t trap_ops = {
     .add_bias = add_bias,
     .scale = scale,
     .soft_cap = soft_cap,
+    .clamp = clamp,
+    .scale_positions = scale_positions,
     .add = add,
     .gather_rows = gather_rows,
     .copy_columns = copy_columns,

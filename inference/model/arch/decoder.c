@@ -18,6 +18,7 @@ static void embed(bt_model_t *model, const bt_batch_t *batch, float *x)
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_decoder_t *const d = model->state;
     const bt_hparams_t *const hp = &model->hp;
+    const bt_norm_t norm = norm_of(model, &d->embedding_norm);
 
     ops->embed(model->be, d->embedding, batch, x);
     if (hp->embedding_scale != 1.0f) {
@@ -26,6 +27,9 @@ static void embed(bt_model_t *model, const bt_batch_t *batch, float *x)
     }
     if (d->positions != NULL) {
         ops->add_positions(model->be, d->positions, batch, x);
+    }
+    if (norm.weight != NULL) {
+        bt_step_norm(model->be, x, &norm, batch->n_rows, x);
     }
 }
 
@@ -157,17 +161,27 @@ static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
     const bt_layer_t *const layer = &d->layers[i];
     const bt_norm_t norm = norm_of(model, &layer->attn_norm);
     const bt_rotation_t rotation = rotation_of(model, i);
+    const size_t row_floats =
+        (hp->n_heads + 2 * (size_t)hp->n_kv_heads) * hp->head_dim;
     uint32_t index;
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
     bt_step_norm_linear(model->be, &layer->qkv, d->part, x, &norm,
                         batch->n_rows, layer->attn_output, d->a, d->b);
     add_bias(model->be, d->b, layer->qkv_bias, batch->n_rows,
-             (hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim);
+             (uint32_t)row_floats);
+    if (hp->clamp_qkv > 0.0f) {
+        model->be->ops->clamp(model->be, d->b, hp->clamp_qkv,
+                              batch->n_rows * row_floats);
+    }
     norm_heads(model, layer, batch->n_rows);
     bt_model_got_on(fwd);
     model->be->ops->rope_store(model->be, d->b, hp->n_heads, &rotation, batch,
                                &kv, index);
+    if (d->temperatures != NULL) {
+        model->be->ops->scale_positions(model->be, d->b, d->temperatures, batch,
+                                        row_floats, hp->n_heads * hp->head_dim);
+    }
 }
 
 /* Heads (n_rows, n_heads * head_dim) of what store_kv() left: d->a. */
@@ -180,6 +194,7 @@ static void attend(bt_model_t *model, const bt_forward_t *fwd,
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
     attention.sinks = d->layers[i].attn_sinks;
+    attention.slopes = d->slopes;
     model->be->ops->attention(model->be, &attention, d->b, batch, &kv, index,
                               d->a);
     bt_model_got_on(fwd);

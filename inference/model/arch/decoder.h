@@ -38,9 +38,12 @@ typedef struct bt_decoder {
     bt_weight_t *positions; /**< NULL: they are not learned */
     bt_weight_t *output;    /**< NULL: the embedding's matrix again */
     float *output_bias;     /**< (n_vocab), NULL: none */
+    bt_norm_weights_t embedding_norm;
     bt_norm_weights_t output_norm;
     float *cos_sin;        /**< of hp->rope, NULL: nothing turns */
     float *window_cos_sin; /**< of hp->window_rope; NULL: the same */
+    float *slopes;         /**< (n_heads) of scores; NULL: none */
+    float *temperatures;   /**< of queries, by position; NULL: none */
 
     /* Activations, rows of the batch. Between two layers all but x are free. */
     float *x;      /**< dim: what the layers add to */

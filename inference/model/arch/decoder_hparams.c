@@ -6,7 +6,7 @@
 #include "common/base/assert.h"
 #include "inference/model/arch/family.h"
 #include "inference/model/arch/keys.h"
-#include "inference/model/arch/rope.h"
+#include "inference/model/arch/positions.h"
 
 /* Larger than any model; they keep products of two inside 64 bits. */
 #define MAX_WIDTH   (1u << 20)
@@ -23,10 +23,10 @@ typedef struct refused {
 } refused_t;
 
 static const refused_t refused[] = {
-    {"attention.clamp_kqv", 0.0f, 0},
-    {"attention.max_alibi_bias", 0.0f, 0},
+    {"attention.clamp_kqv", 0.0f, BT_TAKES_CLAMP},
+    {"attention.max_alibi_bias", 0.0f, BT_TAKES_ALIBI},
     {"attention.temperature_length", 0.0f, 0},
-    {"attention.temperature_scale", 0.0f, 0},
+    {"attention.temperature_scale", 0.0f, BT_TAKES_TEMPERATURE},
     {"attention.output_scale", 1.0f, 0},
     {"attention.shared_kv_layers", 0.0f, 0},
     {"attention.q_lora_rank", 0.0f, 0},
@@ -327,44 +327,6 @@ static bt_status_t read_attention(const bt_keys_t *keys,
     return (status == BT_OK) ? read_windowed(keys, family, hp) : status;
 }
 
-static void set_turned(const bt_family_t *family, bt_hparams_t *hp)
-{
-    for (uint32_t i = 0; i < hp->n_layers; i++) {
-        const bool skipped = (family->unturned_period != 0) &&
-                             ((i + 1) % family->unturned_period == 0);
-        const bool unseen =
-            family->window_turns && !bt_layer_in(&hp->windowed, i);
-
-        if (!family->learned_positions && !skipped && !unseen) {
-            bt_layer_add(&hp->turned, i);
-        }
-    }
-}
-
-static bt_status_t read_positions(const bt_keys_t *keys,
-                                  const bt_family_t *family, bt_hparams_t *hp)
-{
-    bt_status_t status;
-
-    set_turned(family, hp);
-    if (family->learned_positions) {
-        return BT_OK;
-    }
-    status = bt_rope_read(keys, hp->head_dim, hp->context_tokens, &hp->rope);
-    if (status != BT_OK) {
-        return status;
-    }
-    hp->window_rope = hp->rope;
-    if (family->window_rope_unscaled) {
-        bt_rope_unscale(&hp->window_rope);
-    }
-    if (family->window_rope_base > 0.0f) {
-        hp->window_rope.base = family->window_rope_base;
-    }
-    return bt_keys_positive_if(keys, "rope.freq_base_swa",
-                               &hp->window_rope.base);
-}
-
 static bt_status_t read_scales(const bt_keys_t *keys, const bt_family_t *family,
                                bt_hparams_t *hp)
 {
@@ -376,6 +338,7 @@ static bt_status_t read_scales(const bt_keys_t *keys, const bt_family_t *family,
         {"residual_scale", &hp->residual_scale},
         {"logit_scale", &hp->logit_scale},
         {"final_logit_softcapping", &hp->logit_soft_cap},
+        {"attention.clamp_kqv", &hp->clamp_qkv},
     };
     bt_status_t status = BT_OK;
 
@@ -402,7 +365,7 @@ bt_status_t bt_decoder_hparams(const bt_arch_t *arch, const bt_gguf_t *gguf,
 {
     static bt_status_t (*const readers[])(
         const bt_keys_t *, const bt_family_t *, bt_hparams_t *) = {
-        read_sizes,  read_head_dim, read_attention, read_positions,
+        read_sizes,  read_head_dim, read_attention, bt_positions_read,
         read_scales, read_eps,      read_vocab};
     const bt_keys_t keys = {gguf, arch->name, why, why_bytes};
     bt_hparams_t hp = {0};

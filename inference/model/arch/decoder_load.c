@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "inference/model/arch/decoder.h"
-#include "inference/model/arch/rope.h"
+#include "inference/model/arch/positions.h"
 
 #define NAME_BYTES 96
 
@@ -44,8 +44,12 @@ static bt_status_t check_operations(const bt_loader_t *ld)
         {family->plain_ffn || (family->act != BT_ACT_SILU) ||
              family->norms_after || (hp->residual_scale != 1.0f),
          ops->activate != NULL, "a feed-forward of this kind"},
-        {family->learned_positions, ops->add_positions != NULL,
+        {hp->learned_positions, ops->add_positions != NULL,
          "learned positions"},
+        {hp->temperature > 0.0f, ops->scale_positions != NULL,
+         "a temperature that grows with the position"},
+        {hp->clamp_qkv > 0.0f, ops->clamp != NULL,
+         "limits of queries, keys and values"},
         {(hp->embedding_scale != 1.0f) || (hp->residual_scale != 1.0f) ||
              (hp->logit_scale != 1.0f),
          ops->scale != NULL, "scales"},
@@ -65,6 +69,17 @@ static bt_status_t check_operations(const bt_loader_t *ld)
 
 /* ---- one layer ---- */
 
+/* The weights of a norm that has none. */
+static bt_status_t load_ones(bt_loader_t *ld, float **ptr_p)
+{
+    float *const ones = bt_calloc(ld->hp->dim, sizeof(*ones));
+
+    for (uint32_t i = 0; (ones != NULL) && (i < ld->hp->dim); i++) {
+        ones[i] = 1.0f;
+    }
+    return bt_loader_table(ld, "a norm's weights", ones, ld->hp->dim, ptr_p);
+}
+
 /* Vector "NAME.weight", and its bias where the family has such. */
 static bt_status_t load_norm(bt_loader_t *ld, const char *name,
                              bt_norm_weights_t *norm)
@@ -73,6 +88,9 @@ static bt_status_t load_norm(bt_loader_t *ld, const char *name,
     char text[NAME_BYTES];
     bt_status_t status;
 
+    if (family->bare_norms) {
+        return load_ones(ld, &norm->weight);
+    }
     snprintf(text, sizeof(text), "%s.weight", name);
     status = bt_loader_vector(ld, text, ld->hp->dim, &norm->weight);
     snprintf(text, sizeof(text), "%s.bias", name);
@@ -107,9 +125,10 @@ static bt_status_t load_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
                                  &layer->attn_norm);
     }
     if ((status == BT_OK) && !family->no_norms_before) {
-        status =
-            load_layer_norm(ld, i, family->one_norm ? "attn_norm" : "ffn_norm",
-                            &layer->ffn_norm);
+        status = load_layer_norm(
+            ld, i,
+            (family->one_norm && ld->hp->parallel) ? "attn_norm" : "ffn_norm",
+            &layer->ffn_norm);
     }
     if ((status == BT_OK) && family->norms_after) {
         status = load_layer_norm(ld, i, "post_attention_norm",
@@ -315,29 +334,6 @@ static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
     return status;
 }
 
-static bool same_rope(const bt_rope_t *a, const bt_rope_t *b)
-{
-    return (a->base == b->base) && (a->scale == b->scale) &&
-           (a->magnitude == b->magnitude) && (a->mix == b->mix);
-}
-
-static bt_status_t load_positions(bt_loader_t *ld, bt_decoder_t *d)
-{
-    const bt_hparams_t *const hp = ld->hp;
-    bt_status_t status;
-
-    if (ld->arch->family->learned_positions) {
-        return bt_loader_first_rows(ld, "position_embd.weight",
-                                    hp->context_tokens, hp->dim, &d->positions);
-    }
-    status = bt_rope_load(ld, &hp->rope, &d->cos_sin);
-    if ((status == BT_OK) && (hp->attn_window != 0) &&
-        !same_rope(&hp->rope, &hp->window_rope)) {
-        status = bt_rope_load(ld, &hp->window_rope, &d->window_cos_sin);
-    }
-    return status;
-}
-
 /* The embedding, and the output, which may be the same. */
 static bt_status_t load_words(bt_loader_t *ld, bt_decoder_t *d)
 {
@@ -383,8 +379,11 @@ bt_status_t bt_decoder_load(bt_loader_t *ld, void **state_p)
     if (status == BT_OK) {
         status = load_norm(ld, "output_norm", &d->output_norm);
     }
+    if ((status == BT_OK) && ld->arch->family->embedding_norm) {
+        status = load_norm(ld, "token_embd_norm", &d->embedding_norm);
+    }
     if (status == BT_OK) {
-        status = load_positions(ld, d);
+        status = bt_positions_load(ld, d);
     }
     if (status == BT_OK) {
         status = load_activations(ld, d);
@@ -427,6 +426,7 @@ void bt_decoder_free(bt_backend_t *be, void *state)
     for (uint32_t i = 0; i < d->n_layers; i++) {
         free_layer(be, &d->layers[i]);
     }
+    free_norm(be, &d->embedding_norm);
     free_norm(be, &d->output_norm);
     bt_model_weight_free(be, d->embedding);
     bt_model_weight_free(be, d->positions);
@@ -434,6 +434,8 @@ void bt_decoder_free(bt_backend_t *be, void *state)
     bt_model_buffer_free(be, d->output_bias);
     bt_model_buffer_free(be, d->cos_sin);
     bt_model_buffer_free(be, d->window_cos_sin);
+    bt_model_buffer_free(be, d->slopes);
+    bt_model_buffer_free(be, d->temperatures);
     bt_model_buffer_free(be, d->x);
     bt_model_buffer_free(be, d->x_last);
     bt_model_buffer_free(be, d->a);

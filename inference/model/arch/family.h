@@ -42,6 +42,9 @@ typedef enum bt_takes {
     BT_TAKES_RESIDUAL_SCALE = 1u << 2,  /**< residual_scale */
     BT_TAKES_LOGIT_SCALE = 1u << 3,     /**< logit_scale */
     BT_TAKES_LOGIT_CAP = 1u << 4,       /**< final_logit_softcapping */
+    BT_TAKES_ALIBI = 1u << 5,           /**< attention.max_alibi_bias */
+    BT_TAKES_CLAMP = 1u << 6,           /**< attention.clamp_kqv */
+    BT_TAKES_TEMPERATURE = 1u << 7,     /**< attention.temperature_scale */
 } bt_takes_t;
 
 /** What is 0 is as in llama. */
@@ -49,8 +52,10 @@ struct bt_family {
     /* Norms: "attn_norm" and "ffn_norm" before attention and feed-forward,
      * "post_attention_norm" and "post_ffw_norm" of what is added to x. */
     bool layer_norm; /**< they are LayerNorm, not RMSNorm */
+    bool bare_norms; /**< none of them has weights */
     bool no_norms_before;
     bool norms_after;
+    bool embedding_norm; /**< "token_embd_norm" of what x begins with */
     bt_qk_norm_t qk_norm;
     unsigned biases;       /**< bits of bt_bias_t: it has them */
     unsigned maybe_biases; /**< some files have them */
@@ -66,7 +71,13 @@ struct bt_family {
      *  that for attention alone. */
     bool one_norm;
 
-    bool learned_positions; /**< "position_embd", and nothing turns */
+    bool learned_positions; /**< "position_embd", and nothing turns, where the
+                                 file has no attention.max_alibi_bias */
+    float
+        alibi; /**< attention.max_alibi_bias where the file has none; 0: none */
+    uint32_t alibi_layers; /**< models of so many layers have it; 0: all */
+    bool
+        alibi_scaled; /**< slopes are scaled as products of query and key are */
     bool pairs_apart; /**< rotary pairs are (i, i + D/2), not (2i, 2i + 1) */
     uint32_t unturned_period; /**< each n-th layer turns nothing; 0: all do */
 
@@ -111,7 +122,12 @@ void bt_decoder_free(bt_backend_t *be, void *state);
     X(gptneox) \
     X(falcon) \
     X(starcoder2) \
-    X(cohere2)
+    X(cohere2) \
+    X(bloom) \
+    X(mpt) \
+    X(olmo) \
+    X(baichuan) \
+    X(mistral3)
 /* clang-format on */
 
 #define BT_DECLARE_FAMILY(name) extern const bt_arch_t bt_arch_##name;

@@ -12,6 +12,7 @@ const bt_arch_t bt_arch_qwen2 = {
             .biases = BT_BIAS_QKV,
             .maybe_biases = BT_BIAS_OUTPUT,
             .pairs_apart = true,
+            .takes = BT_TAKES_WINDOW,
         },
 };
 
@@ -22,5 +23,6 @@ const bt_arch_t bt_arch_qwen3 = {
         &(const bt_family_t){
             .qk_norm = BT_QK_NORM_HEADS,
             .pairs_apart = true,
+            .takes = BT_TAKES_WINDOW,
         },
 };

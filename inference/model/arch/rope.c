@@ -10,6 +10,8 @@
 #define DEFAULT_FAST 32.0f
 #define DEFAULT_SLOW 1.0f
 
+#define LONG_FACTORS "rope_factors_long.weight"
+
 /* ---- keys ---- */
 
 /* How much larger YaRN makes queries and keys: Peng et al., equation 22. */
@@ -127,6 +129,8 @@ bt_status_t bt_rope_read(const bt_keys_t *keys, uint32_t head_dim,
                               rope.dims, head_dim, window_dims);
     }
     status = read_scaling(keys, &rope);
+    rope.by_context = (bt_gguf_tensor(keys->gguf, LONG_FACTORS) != NULL) &&
+                      (bt_gguf_tensor(keys->gguf, "rope_freqs.weight") == NULL);
     if (status == BT_OK) {
         *rope_p = rope;
     }
@@ -201,7 +205,7 @@ static const char *factors_name(const bt_loader_t *loader,
                                 const bt_rope_t *rope)
 {
     static const char *const freqs = "rope_freqs.weight";
-    static const char *const is_long = "rope_factors_long.weight";
+    static const char *const is_long = LONG_FACTORS;
     static const char *const is_short = "rope_factors_short.weight";
 
     if (bt_loader_has(loader, freqs)) {
@@ -218,8 +222,7 @@ static const char *factors_name(const bt_loader_t *loader,
 static bt_status_t read_factors(bt_loader_t *loader, const bt_rope_t *rope,
                                 float **factors_p)
 {
-    static const char *const all[] = {"rope_freqs.weight",
-                                      "rope_factors_long.weight",
+    static const char *const all[] = {"rope_freqs.weight", LONG_FACTORS,
                                       "rope_factors_short.weight"};
     const char *const used = factors_name(loader, rope);
     bt_status_t status = BT_OK;
@@ -251,32 +254,19 @@ bt_status_t bt_rope_load(bt_loader_t *loader, const bt_rope_t *rope,
                          float **ptr_p)
 {
     const uint32_t n_positions = loader->config->context_tokens;
+    const size_t n = (size_t)n_positions * rope->dims;
     float *factors = NULL;
     float *table = NULL;
     bt_status_t status = read_factors(loader, rope, &factors);
 
-    if (status == BT_OK) {
-        status = bt_loader_buffer(loader, n_positions, rope->dims, ptr_p);
+    if ((status == BT_OK) && !loader->dry) {
+        table = bt_calloc(n, sizeof(*table));
+        if (table != NULL) {
+            fill(rope, n_positions, factors, table);
+        }
     }
-    if ((status != BT_OK) || loader->dry) {
-        goto out;
-    }
-    table = bt_calloc((size_t)n_positions * rope->dims, sizeof(*table));
-    if (table == NULL) {
-        status = bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                                "out of memory for %u positions", n_positions);
-        goto out;
-    }
-    fill(rope, n_positions, factors, table);
-    status = loader->be->ops->copy_in(loader->be, *ptr_p, table,
-                                      (size_t)n_positions * rope->dims *
-                                          sizeof(*table));
-    if (status != BT_OK) {
-        bt_loader_fail(loader, status, "the position table: %s",
-                       bt_status_str(status));
-    }
-out:
-    bt_free(table);
     bt_free(factors);
-    return status;
+    return (status == BT_OK)
+               ? bt_loader_table(loader, "the position table", table, n, ptr_p)
+               : status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models by their name in the folder of models. */
+/* Models by their name in the folder of models, or by where they came from. */
 #include "common/base/assert.h"
+#include "common/config/model_hint.h"
 #include "tests/unit/config/config_fixture.h"
 
 static char folder[64];
@@ -20,12 +21,26 @@ static void make(const char *name)
     fclose(fopen(path, "w"));
 }
 
+/* Of a model that came from there. */
+static void make_manifest(const char *model, const char *source)
+{
+    char path[256];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/.baton.json", model);
+    make(path);
+    snprintf(path, sizeof(path), "%s/%s/.baton.json", folder, model);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "{\"source\": \"%s\", \"commit\": null}", source);
+    fclose(file);
+}
+
 static int make_folder(void **state)
 {
     static const char *const files[] = {
         "one.gguf",
         "pulled/Some-Q4_K_M.gguf",
-        "pulled/.baton.json",
         "split/s-00001-of-00002.gguf",
         "split/s-00002-of-00002.gguf",
         "hub/config.json",
@@ -44,6 +59,7 @@ static int make_folder(void **state)
     for (size_t i = 0; i < BT_ARRAY_LEN(files); i++) {
         make(files[i]);
     }
+    make_manifest("pulled", "we/Some-GGUF:Q4_K_M");
     return 0;
 }
 
@@ -88,6 +104,98 @@ static void a_name_is_a_file_a_part_or_a_folder(void **state)
     assert_model(BT_PROG_ROUTER, "--model hub", "hub", "hub");
     assert_model(BT_PROG_DECODE, "--model pulled", "pulled/Some-Q4_K_M.gguf",
                  "pulled");
+}
+
+static void where_it_came_from_is_a_name_as_well(void **state)
+{
+    (void)state;
+    assert_model(BT_PROG_SERVE, "--model we/Some-GGUF:Q4_K_M",
+                 "pulled/Some-Q4_K_M.gguf", "pulled");
+    assert_model(BT_PROG_ROUTER, "--model mine=we/some-gguf:q4_k_m",
+                 "pulled/Some-Q4_K_M.gguf", "mine");
+    assert_model(BT_PROG_SERVE, "we/Some-GGUF:Q4_K_M",
+                 "pulled/Some-Q4_K_M.gguf", "pulled");
+}
+
+/* A line of the table that cli/model_store.py is held to as well. */
+static void use_line(char *line, uint32_t *n_found)
+{
+    char *const kind = strtok_r(line, " \n", &line);
+    char *const word = strtok_r(NULL, " \n", &line);
+    char *const what = strtok_r(NULL, " \n", &line);
+    char path[256];
+    char dir[128];
+
+    snprintf(path, sizeof(path), "table/%s", word);
+    if (strcmp(kind, "file") == 0) {
+        make(path);
+    } else if (strcmp(kind, "from") == 0) {
+        make_manifest(path, what);
+    } else {
+        char *found = NULL;
+        bt_status_t status;
+
+        assert_string_equal(kind, "find");
+        snprintf(dir, sizeof(dir), "%s/table", folder);
+        status = bt_config_pulled_find(dir, word, &found);
+        if (strcmp(what, "-") == 0) {
+            assert_int_equal(status, BT_ERR_NOT_FOUND);
+        } else {
+            assert_int_equal(status, BT_OK);
+            snprintf(path, sizeof(path), "%s/%s", dir, what);
+            assert_string_equal(found, path);
+            (*n_found)++;
+        }
+        bt_free(found);
+    }
+}
+
+static void words_mean_what_the_table_says(void **state)
+{
+    char line[256];
+    uint32_t n_found = 0;
+    FILE *file;
+
+    (void)state;
+    file = fopen(bt_test_path("support/model_folder.txt"), "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (line[0] != '#') {
+            use_line(line, &n_found);
+        }
+    }
+    fclose(file);
+    assert_true(n_found > 5);
+}
+
+static void a_manifest_that_is_none_names_nothing(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "{",
+        "[]",
+        "{\"source\": 1}",
+        "{\"source\": [\"we/Bad\"]}",
+        "{\"source\": \"we/Bad\"",
+        "{\"source\": \"we/Bad\", \"source\": 1}"};
+    char path[256];
+    char *found = NULL;
+
+    (void)state;
+    make("bad/m.gguf");
+    snprintf(path, sizeof(path), "%s/bad/.baton.json", folder);
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        FILE *const file = fopen(path, "w");
+
+        fputs(texts[i], file);
+        fclose(file);
+        assert_int_equal(bt_config_pulled_find(folder, "we/Bad", &found),
+                         BT_ERR_NOT_FOUND);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0); /* nobody waits for a writer */
+    assert_int_equal(bt_config_pulled_find(folder, "we/Bad", &found),
+                     BT_ERR_NOT_FOUND);
 }
 
 static void clients_may_find_it_under_another_name(void **state)
@@ -167,7 +275,7 @@ static void the_cache_is_the_folder_where_none_is_named(void **state)
 static void what_is_not_there_gets_an_answer_that_helps(void **state)
 {
     char line[256];
-    char hint[128];
+    char hint[BT_CONFIG_HINT_BYTES];
 
     (void)state;
     bt_config_pulled_hint(folder, "puled", hint, sizeof(hint));
@@ -184,12 +292,27 @@ static void what_is_not_there_gets_an_answer_that_helps(void **state)
                    "baton serve: unexpected argument 'puled': there is no such "
                    "model file, and options start with --; did you mean "
                    "pulled?\n");
+    /* Of a hub: that is said with what is wrong with the file. */
+    bt_config_pulled_hint(folder, "we/None-GGUF:Q4_0", hint, sizeof(hint));
+    assert_string_equal(hint, "");
+    bt_model_hint("we/None-GGUF:d/N-Q4_0.gguf", hint, sizeof(hint));
+    assert_string_equal(hint, "models of a hub are fetched first: ./baton pull "
+                              "we/None-GGUF:d/N-Q4_0.gguf");
+    snprintf(line, sizeof(line), "we/None-GGUF:Q4_0 --models-dir %s", folder);
+    assert_refused(
+        BT_PROG_SERVE, line,
+        "baton serve: unexpected argument 'we/None-GGUF:Q4_0': there "
+        "is no such model file, and options start with --; ./baton "
+        "pull we/None-GGUF:Q4_0 fetches it\n");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_name_is_a_file_a_part_or_a_folder),
+        BT_TEST(where_it_came_from_is_a_name_as_well),
+        BT_TEST(words_mean_what_the_table_says),
+        BT_TEST(a_manifest_that_is_none_names_nothing),
         BT_TEST(clients_may_find_it_under_another_name),
         BT_TEST(it_may_stand_without_its_option_before_the_folder),
         BT_TEST(a_path_is_a_path),

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "convert/convert.h"
 #include "convert/header.h"
 #include "convert/quantize.h"
@@ -98,12 +99,15 @@ static bool count(void *ctx, const bt_convert_progress_t *progress)
     return stop->n_done < stop->after;
 }
 
+static const bt_imatrix_t *imatrix; /* of the next conversions */
+
 static bt_status_t convert(const bt_gguf_t *gguf, const char *type,
                            const char *out, uint32_t n_threads, stop_t *stop,
                            char *why, size_t why_bytes)
 {
     const bt_convert_options_t options = {.mix = bt_convert_mix_find(type),
                                           .n_threads = n_threads,
+                                          .imatrix = imatrix,
                                           .on_progress = count,
                                           .ctx = stop};
 
@@ -215,6 +219,40 @@ static void metadata_and_shapes_stay(void **state)
     bt_gguf_close(in);
 }
 
+/* Also of a type that can only be read. */
+static void types_stay_where_that_is_asked_for(void **state)
+{
+    bt_tiny_model_t model = bt_tiny_model_default();
+    bt_gguf_t *in;
+    bt_gguf_t *out;
+    uint32_t file_type = 0;
+
+    (void)state;
+    model.dim = 256;
+    model.ffn_dim = 256;
+    model.type = 10; /* Q2_K */
+    assert_int_equal(bt_tiny_model_write(&model, in_dir("in.gguf")), BT_OK);
+    in = open_file("in.gguf");
+    convert_all(in, "same", "out.gguf", 2);
+    out = open_file("out.gguf");
+    assert_int_equal(type_of(out, "blk.1.attn_q.weight"), 10);
+    for (uint64_t i = 0; i < bt_gguf_n_tensors(in); i++) {
+        const bt_gguf_tensor_t *const a = bt_gguf_tensor_at(in, i);
+        const bt_gguf_tensor_t *const b = bt_gguf_tensor_at(out, i);
+
+        assert_int_equal(a->type, b->type);
+        assert_int_equal(a->bytes, b->bytes);
+        assert_memory_equal(a->data, b->data, a->bytes);
+    }
+    /* The tiny model has none, and none is made up. */
+    assert_int_equal(bt_gguf_get_u32(in, "general.file_type", &file_type),
+                     BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_gguf_get_u32(out, "general.file_type", &file_type),
+                     BT_ERR_NOT_FOUND);
+    bt_gguf_close(out);
+    bt_gguf_close(in);
+}
+
 static void assert_same_file(const char *a, const char *b)
 {
     bt_gguf_t *const one = open_file(a);
@@ -271,6 +309,77 @@ static void the_part_of_another_type_is_not_continued(void **state)
     bt_gguf_close(in);
 }
 
+static double square_error(const bt_gguf_tensor_t *made,
+                           const bt_gguf_tensor_t *tensor, uint32_t step)
+{
+    const uint32_t n = (uint32_t)(tensor->dims[0] * tensor->dims[1]);
+    float *const y = calloc(n, sizeof(*y));
+    double sum = 0.0;
+
+    assert_non_null(y);
+    assert_int_equal(bt_dequantize(made->type, made->data, n, y), BT_OK);
+    for (uint32_t i = 0; i < n; i += step) {
+        const double off =
+            (double)y[i] - (double)((const float *)tensor->data)[i];
+
+        sum += off * off;
+    }
+    free(y);
+    return sum;
+}
+
+/* Every fourth column of one matrix counts ten times: its errors there become
+ * smaller; other matrices stay as they were, byte for byte. */
+static void an_importance_matrix_weighs_columns(void **state)
+{
+    static const char *const name = "blk.1.attn_q.weight";
+    static const char *const other = "blk.1.attn_k.weight";
+    bt_gguf_t *const in = make_small();
+    const bt_gguf_tensor_t *const tensor = bt_gguf_tensor(in, name);
+    stop_t stop = {.after = 10};
+    bt_imatrix_t m = {0};
+    bt_gguf_t *with;
+    bt_gguf_t *without;
+    char why[256] = "";
+    uint32_t i = 0;
+    uint32_t n_entries = 0;
+
+    (void)state;
+    convert_all(in, "q4_0", "again.gguf", 1);
+    assert_int_equal(bt_imatrix_add(&m, name, strlen(name),
+                                    (uint32_t)tensor->dims[0], 1, &i),
+                     BT_OK);
+    for (uint32_t k = 0; k < tensor->dims[0]; k++) {
+        m.entries[i].sums[k] = (k % 4 == 0) ? 100.0f : 10.0f;
+    }
+    m.entries[i].counts[0] = 7.0f;
+    /* What a conversion without it left is not continued. */
+    assert_int_equal(
+        convert(in, "q4_0", "out.gguf", 1, &stop, why, sizeof(why)),
+        BT_ERR_CANCELED);
+    imatrix = &m;
+    stop = (stop_t){.after = UINT64_MAX};
+    assert_int_equal(
+        convert(in, "q4_0", "out.gguf", 2, &stop, why, sizeof(why)), BT_OK);
+    imatrix = NULL;
+    assert_int_equal(stop.n_kept, 0);
+    with = open_file("out.gguf");
+    without = open_file("again.gguf");
+    assert_true(square_error(bt_gguf_tensor(with, name), tensor, 4) <
+                0.8 * square_error(bt_gguf_tensor(without, name), tensor, 4));
+    assert_memory_equal(bt_gguf_tensor(with, other)->data,
+                        bt_gguf_tensor(without, other)->data,
+                        bt_gguf_tensor(with, other)->bytes);
+    assert_int_equal(
+        bt_gguf_get_u32(with, "quantize.imatrix.entries_count", &n_entries),
+        BT_OK);
+    assert_int_equal(n_entries, 1);
+    bt_gguf_close(with);
+    bt_gguf_close(without);
+    bt_imatrix_fini(&m);
+    bt_gguf_close(in);
+}
+
 /* 64 KiB before its end the file has a matrix of F32. */
 static void a_model_with_a_nan_is_refused_by_name(void **state)
 {
@@ -298,6 +407,77 @@ static void a_model_with_a_nan_is_refused_by_name(void **state)
     bt_gguf_close(in);
 }
 
+/* A name that is there is not one of several files: a link is another name. */
+static void a_file_of_the_model_is_not_written_over(void **state)
+{
+    bt_gguf_t *const in = make_small();
+    const bt_hash128_t before = bt_gguf_content(in);
+    stop_t stop = {.after = UINT64_MAX};
+    char why[256] = "";
+    char from[256];
+    bt_hash128_t after;
+
+    (void)state;
+    snprintf(from, sizeof(from), "%s", in_dir("in.gguf"));
+    assert_int_equal(convert(in, "q8_0", "in.gguf", 1, &stop, why, sizeof(why)),
+                     BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(why, "in.gguf is a file of the model itself"));
+    assert_int_equal(link(from, in_dir("out.gguf.part")), 0);
+    assert_int_equal(
+        convert(in, "q8_0", "out.gguf", 1, &stop, why, sizeof(why)),
+        BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(why, "out.gguf.part is a file of the model itself"));
+    assert_int_equal(unlink(in_dir("out.gguf.part")), 0);
+    /* Nor what a link in its place leads to. */
+    assert_int_equal(symlink(from, in_dir("b.gguf.part")), 0);
+    assert_int_equal(convert(in, "q8_0", "b.gguf", 1, &stop, why, sizeof(why)),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(unlink(in_dir("b.gguf.part")), 0);
+    assert_int_equal(symlink("victim", in_dir("b.gguf.part")), 0);
+    assert_int_equal(convert(in, "q8_0", "b.gguf", 1, &stop, why, sizeof(why)),
+                     BT_ERR_IO);
+    assert_int_equal(access(in_dir("victim"), F_OK), -1);
+    assert_int_equal(unlink(in_dir("b.gguf.part")), 0);
+    assert_int_equal(stop.n_done, 0);
+    after = bt_gguf_content(in);
+    assert_memory_equal(&after, &before, sizeof(before));
+    bt_gguf_close(in);
+}
+
+/* Every tensor gets a name that would clear the screen. */
+static void names_cannot_steer_a_terminal(void **state)
+{
+    bt_gguf_t *in = make_small();
+    const size_t bytes = bt_gguf_bytes(in);
+    char *const text = bt_calloc(1, bytes);
+    stop_t stop = {.after = UINT64_MAX};
+    char why[256] = "";
+    FILE *file;
+
+    (void)state;
+    bt_gguf_close(in);
+    file = fopen(in_dir("in.gguf"), "r+");
+    assert_non_null(file);
+    assert_int_equal(fread(text, 1, bytes, file), bytes);
+    for (size_t i = 0; i + 4 <= bytes; i++) {
+        if (memcmp(&text[i], "blk.", 4) == 0) {
+            memcpy(&text[i], "\x1b[2J", 4);
+        }
+    }
+    memset(&text[bytes - 65536], 0xff, 4096); /* NaN */
+    rewind(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+    bt_free(text);
+    in = open_file("in.gguf");
+    assert_int_equal(
+        convert(in, "q8_0", "out.gguf", 2, &stop, why, sizeof(why)),
+        BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(why, "tensor ?[2J"));
+    assert_non_null(strstr(why, ".weight has an infinity or a NaN"));
+    bt_gguf_close(in);
+}
+
 #define IN_DIR(fn) cmocka_unit_test_setup_teardown(fn, make_dir, remove_dir)
 
 int main(void)
@@ -305,9 +485,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_DIR(mixes_give_tensors_their_types),
         IN_DIR(metadata_and_shapes_stay),
+        IN_DIR(types_stay_where_that_is_asked_for),
         IN_DIR(what_ended_early_is_continued_and_gives_the_same_file),
         IN_DIR(the_part_of_another_type_is_not_continued),
+        IN_DIR(an_importance_matrix_weighs_columns),
         IN_DIR(a_model_with_a_nan_is_refused_by_name),
+        IN_DIR(a_file_of_the_model_is_not_written_over),
+        IN_DIR(names_cannot_steer_a_terminal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

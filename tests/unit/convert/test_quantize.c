@@ -69,7 +69,7 @@ static double error_of(uint32_t type, const float *x)
     float back[ROW];
     double error = 0.0;
 
-    assert_int_equal(bt_quantize(type, x, ROW, data), BT_OK);
+    assert_int_equal(bt_quantize(type, x, NULL, ROW, data), BT_OK);
     read_back(type, data, back);
     for (uint32_t i = 0; i < ROW; i++) {
         const double off = (double)back[i] - (double)x[i];
@@ -92,9 +92,10 @@ static void read_row(const char *name, float *x)
     }
 }
 
-/* K types weigh large numbers more, as ggml does in another way: of a row that
- * suits one of them the plain error may be a little larger. */
-#define K_ROW_SLACK 1.05
+/* What it costs that blocks are lengthened; K types have a longer way to the
+ * best scales, and may miss it on a row that suits another search. */
+#define SLACK   1.015
+#define K_SLACK 1.025
 
 static void errors_are_at_most_those_of_ggml_and_gguf(void **state)
 {
@@ -121,13 +122,81 @@ static void errors_are_at_most_those_of_ggml_and_gguf(void **state)
         type = type_of(type_name);
         is_k = (strstr(type_name, "_K") != NULL);
         error = error_of(type, x);
-        if (error > bound * (is_k ? K_ROW_SLACK : 1.0 + 1e-6)) {
+        if (error > bound * (is_k ? K_SLACK : SLACK)) {
             fail_msg("%s %s: %g, theirs %g", type_name, row_name, error, bound);
         }
         n++;
     }
     fclose(file);
     assert_int_equal(n, 90);
+}
+
+static void read_quantized(uint32_t type, const float *x,
+                           const float *importance, float *back)
+{
+    uint8_t data[ROW_BYTES];
+
+    assert_int_equal(bt_quantize(type, x, importance, ROW, data), BT_OK);
+    read_back(type, data, back);
+}
+
+/* By least squares alone the numbers of Q4_0 are 0.8 % short: their length is
+ * short by the part of its square that the error has. Q6_K's scale is an F16
+ * below the normal ones, which is exact to 0.2 % alone. */
+static void blocks_are_as_long_as_their_numbers(void **state)
+{
+    float x[ROW];
+    float back[ROW];
+
+    (void)state;
+    read_row("normal", x);
+    for (size_t t = 0; t < BT_ARRAY_LEN(types); t++) {
+        double xx = 0.0;
+        double xy = 0.0;
+
+        if (types[t].type == BT_QTYPE_MXFP4) {
+            continue; /* its scales are powers of two */
+        }
+        read_quantized(types[t].type, x, NULL, back);
+        for (uint32_t i = 0; i < ROW; i++) {
+            xx += (double)x[i] * (double)x[i];
+            xy += (double)x[i] * (double)back[i];
+        }
+        if (fabs(xy / xx - 1.0) > 0x1p-9) {
+            fail_msg("%s: %g", types[t].name, xy / xx);
+        }
+    }
+}
+
+/* Every fourth number counts a hundred times: its error becomes smaller, of
+ * MXFP4 little, which has but a few exponents to choose from. */
+static void what_is_important_has_smaller_errors(void **state)
+{
+    float importance[ROW];
+    float x[ROW];
+    float back[ROW];
+    float alike[ROW];
+
+    (void)state;
+    read_row("normal", x);
+    for (uint32_t i = 0; i < ROW; i++) {
+        importance[i] = (i % 4 == 0) ? 3.9f : 0.039f;
+    }
+    for (size_t t = 0; t < BT_ARRAY_LEN(types); t++) {
+        double with = 0.0;
+        double without = 0.0;
+        const double most = (types[t].type == BT_QTYPE_MXFP4) ? 0.97 : 0.9;
+
+        read_quantized(types[t].type, x, importance, back);
+        read_quantized(types[t].type, x, NULL, alike);
+        for (uint32_t i = 0; i < ROW; i += 4) {
+            with += pow((double)back[i] - (double)x[i], 2.0);
+            without += pow((double)alike[i] - (double)x[i], 2.0);
+        }
+        if (with > most * without) {
+            fail_msg("%s: %g, %g without", types[t].name, with, without);
+        }
+    }
 }
 
 static void zeros_and_constants_are_exact_where_the_type_has_them(void **state)
@@ -160,23 +229,24 @@ static void numbers_that_no_block_holds_are_refused(void **state)
     (void)state;
     for (size_t t = 0; t < BT_ARRAY_LEN(types); t++) {
         x[77] = NAN;
-        assert_int_equal(bt_quantize(types[t].type, x, ROW, data),
+        assert_int_equal(bt_quantize(types[t].type, x, NULL, ROW, data),
                          BT_ERR_INVALID_PARAM);
         x[77] = -INFINITY;
-        assert_int_equal(bt_quantize(types[t].type, x, ROW, data),
+        assert_int_equal(bt_quantize(types[t].type, x, NULL, ROW, data),
                          BT_ERR_INVALID_PARAM);
         x[77] = 65504.0f;
-        assert_int_equal(bt_quantize(types[t].type, x, ROW, data), BT_OK);
+        assert_int_equal(bt_quantize(types[t].type, x, NULL, ROW, data), BT_OK);
         x[77] = 65505.0f;
-        assert_int_equal(bt_quantize(types[t].type, x, ROW, data),
+        assert_int_equal(bt_quantize(types[t].type, x, NULL, ROW, data),
                          (types[t].type == BT_QTYPE_MXFP4) ? BT_OK
                                                            : BT_ERR_TOO_LARGE);
-        assert_int_equal(bt_quantize(types[t].type, x, ROW - 8, data),
+        assert_int_equal(bt_quantize(types[t].type, x, NULL, ROW - 8, data),
                          BT_ERR_UNSUPPORTED);
     }
-    assert_int_equal(bt_quantize(BT_QTYPE_F16, x, ROW, data), BT_ERR_TOO_LARGE);
-    assert_int_equal(bt_quantize(BT_QTYPE_BF16, x, ROW, data), BT_OK);
-    assert_int_equal(bt_quantize(24, x, ROW, data), BT_ERR_UNSUPPORTED);
+    assert_int_equal(bt_quantize(BT_QTYPE_F16, x, NULL, ROW, data),
+                     BT_ERR_TOO_LARGE);
+    assert_int_equal(bt_quantize(BT_QTYPE_BF16, x, NULL, ROW, data), BT_OK);
+    assert_int_equal(bt_quantize(24, x, NULL, ROW, data), BT_ERR_UNSUPPORTED);
 }
 
 /* 8 is the E2M1 code of -0; 7 that of 6, 15 that of -6; 127 is 2^0. */
@@ -192,7 +262,7 @@ static void mxfp4_numbers_come_back_as_they_were(void **state)
     for (uint32_t i = 0; i < 32; i++) {
         x[i] = values[i % 16];
     }
-    assert_int_equal(bt_quantize(BT_QTYPE_MXFP4, x, 32, data), BT_OK);
+    assert_int_equal(bt_quantize(BT_QTYPE_MXFP4, x, NULL, 32, data), BT_OK);
     assert_int_equal(data[0], 127);
     assert_int_equal(data[1], 0x00);
     assert_int_equal(data[8], 0x77);
@@ -200,7 +270,7 @@ static void mxfp4_numbers_come_back_as_they_were(void **state)
     for (uint32_t i = 0; i < 32; i++) {
         x[i] = ldexpf(x[i], -40);
     }
-    assert_int_equal(bt_quantize(BT_QTYPE_MXFP4, x, 32, data), BT_OK);
+    assert_int_equal(bt_quantize(BT_QTYPE_MXFP4, x, NULL, 32, data), BT_OK);
     assert_int_equal(data[0], 87);
 }
 
@@ -208,6 +278,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(errors_are_at_most_those_of_ggml_and_gguf),
+        BT_TEST(blocks_are_as_long_as_their_numbers),
+        BT_TEST(what_is_important_has_smaller_errors),
         BT_TEST(zeros_and_constants_are_exact_where_the_type_has_them),
         BT_TEST(numbers_that_no_block_holds_are_refused),
         BT_TEST(mxfp4_numbers_come_back_as_they_were),

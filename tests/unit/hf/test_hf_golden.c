@@ -233,13 +233,16 @@ static void check_case(const char *golden, uint32_t type)
 static void every_family_is_read_as_the_converter_writes_it(void **state)
 {
     static const char *const cases[] = {
-        "hf_llama.txt",     "hf_llama_rope.txt", "hf_mistral.txt",
-        "hf_smollm3.txt",   "hf_granite.txt",    "hf_olmo2.txt",
-        "hf_qwen2.txt",     "hf_qwen3.txt",      "hf_gemma.txt",
-        "hf_gemma2.txt",    "hf_gemma3.txt",     "hf_phi3.txt",
-        "hf_phi3_long.txt", "hf_gpt2.txt",       "hf_gpt_neox.txt",
-        "hf_falcon.txt",    "hf_falcon_new.txt", "hf_starcoder2.txt",
-        "hf_internlm2.txt", "hf_cohere2.txt",
+        "hf_llama.txt",      "hf_llama_rope.txt",    "hf_mistral.txt",
+        "hf_smollm3.txt",    "hf_granite.txt",       "hf_olmo2.txt",
+        "hf_qwen2.txt",      "hf_qwen2_window.txt",  "hf_qwen3.txt",
+        "hf_gemma.txt",      "hf_gemma2.txt",        "hf_gemma3.txt",
+        "hf_phi3.txt",       "hf_phi3_long.txt",     "hf_gpt2.txt",
+        "hf_gpt_neox.txt",   "hf_falcon.txt",        "hf_falcon_new.txt",
+        "hf_starcoder2.txt", "hf_internlm2.txt",     "hf_cohere2.txt",
+        "hf_bloom.txt",      "hf_mpt.txt",           "hf_olmo.txt",
+        "hf_olmo3.txt",      "hf_ministral3.txt",    "hf_mistral3.txt",
+        "hf_baichuan.txt",   "hf_gemma3_images.txt",
     };
 
     (void)state;

@@ -180,8 +180,24 @@ static void a_config_is_refused_by_what_is_wrong(void **state)
         {CONFIG(SHAPE ",\"hidden_act\":\"gelu\""), BT_ERR_UNSUPPORTED,
          "the activation gelu is not supported for llama models"},
         {CONFIG(SHAPE ",\"rope_theta\":1e999"), BT_ERR_BAD_FILE, "rope_theta"},
-        {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}"),
-         BT_ERR_UNSUPPORTED, "positions of the type dynamic"},
+        {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"dynamic\","
+                      "\"original_max_position_embeddings\":4}"),
+         BT_ERR_UNSUPPORTED, "positions of the type dynamic whose original_"},
+        {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"su\"}"),
+         BT_ERR_UNSUPPORTED, "positions of the type su are not supported"},
+        {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"yarn\","
+                      "\"factor\":4,\"truncate\":false,"
+                      "\"original_max_position_embeddings\":4}"),
+         BT_ERR_UNSUPPORTED, "truncate is not true"},
+        {"{\"model_type\":\"mistral3\"}", BT_ERR_BAD_FILE,
+         "text_config, which models of the type mistral3 have, is missing"},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":"
+         "\"gemma2\"}}",
+         BT_ERR_UNSUPPORTED, "a text_config of the type gemma2"},
+        {"{\"model_type\":\"mpt\",\"attn_config\":{\"alibi\":false}}",
+         BT_ERR_UNSUPPORTED, "attn_config.alibi is not true"},
+        {"{\"model_type\":\"mpt\",\"attn_config\":{\"qk_ln\":true}}",
+         BT_ERR_UNSUPPORTED, "attn_config.qk_ln is not false"},
         {CONFIG(SHAPE ",\"rope_scaling\":{\"rope_type\":\"llama3\","
                       "\"factor\":-1}"),
          BT_ERR_BAD_FILE, "the numbers of rope_type llama3"},
@@ -226,38 +242,79 @@ static void a_tokenizer_is_refused_by_what_is_wrong(void **state)
 {
     static const wrong_t cases[] = {
         {"{}", BT_ERR_BAD_FILE, "tokenizer.json has no model"},
-        {"{\"model\":{\"type\":\"Unigram\"}}", BT_ERR_UNSUPPORTED,
-         "the model Unigram is not supported"},
+        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0}}}",
+         BT_ERR_UNSUPPORTED, "the model WordPiece is not supported"},
+        {"{\"model\":{\"vocab\":{\"a\":0}}}", BT_ERR_UNSUPPORTED,
+         "the model without a name"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", BT_ERR_BAD_FILE, "vocab"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"b\"]]}}",
+         BT_ERR_BAD_FILE, "token 0 is no pair of a text and its score"},
+        {"{\"model\":{\"type\":\"Unigram\",\"unk_id\":5,\"vocab\":[[\"a\","
+         "1]]}}",
+         BT_ERR_BAD_FILE, "unk_token or unk_id"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",1e300]]}}",
+         BT_ERR_BAD_FILE, "token 0 is no pair of a text and its score"},
+        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
+         "\"Unigram\",\"vocab\":[[\"a\",1]]}}",
+         BT_ERR_UNSUPPORTED, "Unigram with ByteLevel"},
         {"{\"model\":{\"type\":\"BPE\"}}", BT_ERR_BAD_FILE, "vocab"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0}}}",
          BT_ERR_BAD_FILE, "two tokens have the id 0"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":4000000000}}}",
          BT_ERR_BAD_FILE, "the id of token a is absurd"},
-        {MODEL("[[\"a\",\"x y\"]]}"), BT_ERR_BAD_FILE,
-         "merge 0 does not join two tokens"},
+        {MODEL("[[\"a\",\"x y\"]]}"), BT_ERR_UNSUPPORTED,
+         "merges of tokens with spaces are not supported (merge 0)"},
         {MODEL("[\"ab\"]}"), BT_ERR_BAD_FILE,
          "merge 0 does not join two tokens"},
         {MODEL("[],\"dropout\":0.1}"), BT_ERR_UNSUPPORTED, "dropout"},
         {MODEL("[],\"end_of_word_suffix\":\"</w>\"}"), BT_ERR_UNSUPPORTED,
          "end_of_word_suffix is not supported"},
-        {MODEL("[]},\"normalizer\":{\"type\":\"Lowercase\"}"),
-         BT_ERR_UNSUPPORTED, "the normalizer Lowercase is not supported"},
-        {MODEL("[]},\"added_tokens\":[{\"id\":4,\"content\":\"<m>\","
-               "\"lstrip\":true}]"),
-         BT_ERR_UNSUPPORTED, "the added token <m> has the rule lstrip"},
+        {MODEL("[],\"unk_token\":\"a\"}"), BT_ERR_UNSUPPORTED,
+         "no token for byte 0"},
+        {MODEL("[],\"unk_token\":\"z\"}"), BT_ERR_BAD_FILE, "unk_token"},
+        {MODEL("[]},\"normalizer\":{\"type\":\"BertNormalizer\"}"),
+         BT_ERR_UNSUPPORTED, "the normalizer BertNormalizer is not supported"},
+        {MODEL("[]},\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":7}"),
+         BT_ERR_BAD_FILE, "a Sequence has no normalizers"},
+        {MODEL("[]},\"normalizer\":{\"type\":\"Replace\"}"), BT_ERR_BAD_FILE,
+         "a Replace has no pattern or content"},
+        {MODEL("[]},\"normalizer\":{\"type\":\"Precompiled\","
+               "\"precompiled_charsmap\":\"a-b\"}"),
+         BT_ERR_BAD_FILE, "precompiled_charsmap is not base64"},
+        {MODEL("[]},\"decoder\":{\"type\":\"WordPiece\"}"), BT_ERR_UNSUPPORTED,
+         "the decoder WordPiece is not supported"},
+        {MODEL("[]},\"decoder\":{\"type\":\"Strip\",\"content\":\" \","
+               "\"start\":1,\"stop\":0}"),
+         BT_ERR_UNSUPPORTED, "a Strip of the decoder"},
         {MODEL("[]},\"added_tokens\":[{\"id\":0,\"content\":\"<m>\"}]"),
          BT_ERR_BAD_FILE, "the added token <m> has the id of another"},
         {MODEL("[]},\"post_processor\":{\"type\":\"BertProcessing\"}"),
-         BT_ERR_UNSUPPORTED, "the post-processor BertProcessing"},
+         BT_ERR_UNSUPPORTED, "the beginning before a text without a name"},
+        {MODEL("[]},\"post_processor\":{\"type\":\"Other\"}"),
+         BT_ERR_UNSUPPORTED, "the post-processor Other"},
         {MODEL("[]},\"post_processor\":{\"type\":\"TemplateProcessing\","
                "\"single\":[{\"SpecialToken\":{\"id\":\"[CLS]\"}}]}"),
-         BT_ERR_UNSUPPORTED, "template around a text with [CLS]"},
-        {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":"
+         BT_ERR_UNSUPPORTED, "the beginning before a text [CLS] is"},
+        {MODEL("[]},\"post_processor\":{\"type\":\"TemplateProcessing\","
+               "\"single\":[{\"Sequence\":{}},{\"Sequence\":{}}]}"),
+         BT_ERR_UNSUPPORTED, "the end behind a text"},
+        {"{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"},\"model\":{\"type\":"
          "\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
-         BT_ERR_UNSUPPORTED, "the pre-tokenizer has a step of another type"},
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":false},"
+         BT_ERR_UNSUPPORTED, "the pre-tokenizer UnicodeScripts"},
+        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{"
+         "\"type\":\"ByteLevel\"},{\"type\":\"ByteLevel\"}]},\"model\":{"
+         "\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+         BT_ERR_UNSUPPORTED, "a second ByteLevel"},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Glued\","
+         "\"pattern\":{\"String\":\"a\"}},\"model\":{\"type\":"
+         "\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+         BT_ERR_UNSUPPORTED, "the behavior of a Split Glued"},
+        {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},"
          "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
-         BT_ERR_UNSUPPORTED, "the pre-tokenizer bytes"},
+         BT_ERR_UNSUPPORTED, "the replacement of Metaspace _"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a \":0,\"b\":1,\"a b\":2},"
+         "\"merges\":[[\"a \",\"b\"]]}}",
+         BT_ERR_UNSUPPORTED, "merges of tokens with spaces"},
     };
 
     (void)state;

@@ -125,10 +125,11 @@ static void merges_with_byte_fallback_give_the_librarys_ids(void **state)
     check_ids("tokenizer.json", "hf_tok_merges.json", "hf_tok_merges.ids");
 }
 
-static void a_sentencepiece_model_gives_its_ids(void **state)
+static void sentencepiece_models_give_their_ids(void **state)
 {
     (void)state;
     check_ids("tokenizer.model", "hf_tok_spm.model", "hf_tok_spm.ids");
+    check_ids("tokenizer.model", "hf_tok_unigram.model", "hf_tok_unigram.ids");
 }
 
 static bool str_is(const bt_gguf_t *gguf, const char *key, const char *text)
@@ -188,7 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(byte_level_vocabularies_give_the_librarys_ids),
         BT_TEST(merges_with_byte_fallback_give_the_librarys_ids),
-        BT_TEST(a_sentencepiece_model_gives_its_ids),
+        BT_TEST(sentencepiece_models_give_their_ids),
         BT_TEST(chat_templates_and_settings_are_read),
     };
 

@@ -86,26 +86,27 @@ static void a_cache_that_it_cannot_read_is_refused_by_name(void **state)
 static void parts_of_attention_that_it_lacks_are_named(void **state)
 {
     static const float sinks[2] = {0};
-    static const char *const names[] = {"a sliding window",
-                                        "a soft cap of its scores", "sinks",
-                                        "values of another width than keys"};
+    static const char *const names[] = {
+        "a sliding window", "a soft cap of its scores", "sinks",
+        "values of another width than keys", "linear biases of its scores"};
     const bt_attention_t plain = {
         .n_heads = 2, .key_dim = 64, .value_dim = 64, .scale = 0.125f};
     bt_kernels_caps_t caps = some_caps();
     char want[256];
 
     (void)state;
-    for (uint32_t part = 0; part < 4; part++) {
+    for (uint32_t part = 0; part < 5; part++) {
         bt_attention_t a = plain;
 
         a.window = (part == 0) ? 1 : 0;
         a.soft_cap = (part == 1) ? 0.5f : 0.0f;
         a.sinks = (part == 2) ? sinks : NULL;
         a.value_dim = (part == 3) ? 32 : 64;
+        a.slopes = (part == 4) ? sinks : NULL;
         caps.attention = 0;
         assert_int_equal(
             bt_kernels_check_attention(&caps, &plain, why, sizeof(why)), BT_OK);
-        caps.attention = 15u & ~(1u << part);
+        caps.attention = 31u & ~(1u << part);
         assert_int_equal(
             bt_kernels_check_attention(&caps, &a, why, sizeof(why)),
             BT_ERR_UNSUPPORTED);
@@ -130,9 +131,9 @@ static void every_tier_reads_the_layout_that_is_written_down(void **state)
         assert_int_equal(
             bt_cpu_open(bt_cpu_isa((bt_cpu_tier_t)tier), &config, &be), BT_OK);
         assert_int_equal(be->caps->kv_layout, 3);
-        assert_int_equal(be->caps->attention, BT_ATTENTION_WINDOW |
-                                                  BT_ATTENTION_SOFT_CAP |
-                                                  BT_ATTENTION_SINKS);
+        assert_int_equal(be->caps->attention,
+                         BT_ATTENTION_WINDOW | BT_ATTENTION_SOFT_CAP |
+                             BT_ATTENTION_SINKS | BT_ATTENTION_SLOPES);
         assert_false(bt_backend_owns_memory(be));
         assert_null(be->ops->batch_begin); /* it reads the host's arrays */
         assert_int_equal(bt_kernels_check_kv(be->caps, &kv, why, sizeof(why)),

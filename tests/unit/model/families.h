@@ -7,14 +7,17 @@
 #include "common/base/assert.h"
 #include "tests/unit/model/rig.h"
 
-#define N_KEYS 4
+#define N_KEYS 8
 
 /* One case of the script: how it differs from bt_tiny_model_default(). */
 typedef struct family_case {
     const char *name;
     const char *architecture;
     uint32_t seed;
+    const char *tensors_of;
     uint32_t n_layers;
+    uint32_t dim;
+    uint32_t n_heads;
     uint32_t n_kv_heads;
     uint32_t head_dim;
     uint32_t rope_dims;
@@ -153,6 +156,66 @@ static const family_case_t family_cases[] = {
      .window = 11,
      .tied = true,
      .keys = {{"logit_scale", 'f', "0.25"}}},
+    {.name = "bloom",
+     .architecture = "bloom",
+     .seed = 61,
+     .n_heads = 8,
+     .n_kv_heads = 8,
+     .ffn_dim = 256,
+     .tied = true},
+    {.name = "mpt",
+     .architecture = "mpt",
+     .seed = 62,
+     .dim = 72,
+     .n_heads = 6,
+     .n_kv_heads = 6,
+     .ffn_dim = 288,
+     .tied = true,
+     .keys = {{"attention.max_alibi_bias", 'f', "8"},
+              {"attention.clamp_kqv", 'f', "1.25"}}},
+    {.name = "mpt_learned",
+     .architecture = "mpt",
+     .tensors_of = "mpt_learned",
+     .seed = 263,
+     .n_kv_heads = 4,
+     .ffn_dim = 256,
+     .tied = true},
+    {.name = "falcon_rw",
+     .architecture = "falcon",
+     .tensors_of = "falcon_rw",
+     .seed = 364,
+     .n_kv_heads = 4,
+     .ffn_dim = 256,
+     .tied = true,
+     .keys = {{"attention.max_alibi_bias", 'f', "8"},
+              {"use_parallel_residual", 'b', "false"}}},
+    {.name = "baichuan",
+     .architecture = "baichuan",
+     .seed = 365,
+     .n_kv_heads = 4},
+    {.name = "baichuan_13b",
+     .architecture = "baichuan",
+     .seed = 66,
+     .dim = 80,
+     .n_heads = 5,
+     .n_kv_heads = 5,
+     .keys = {{"attention.max_alibi_bias", 'f', "8"}}},
+    {.name = "olmo",
+     .architecture = "olmo",
+     .seed = 67,
+     .keys = {{"attention.clamp_kqv", 'f', "1.5"}}},
+    {.name = "mistral3",
+     .architecture = "mistral3",
+     .seed = 68,
+     .context_tokens = 256,
+     .head_dim = 24,
+     .keys = {{"rope.scaling.type", 's', "yarn"},
+              {"rope.scaling.factor", 'f', "16"},
+              {"rope.scaling.original_context_length", 'u', "16"},
+              {"rope.scaling.yarn_beta_fast", 'f', "8"},
+              {"rope.scaling.yarn_beta_slow", 'f', "0.5"},
+              {"rope.scaling.yarn_log_multiplier", 'f', "1"},
+              {"attention.temperature_scale", 'f', "0.1"}}},
     {.name = "qwen2_q4_k",
      .architecture = "qwen2",
      .seed = 59,
@@ -190,7 +253,10 @@ static inline bt_tiny_model_t family_tiny(const family_case_t *c)
     tiny.biases = c->biases;
     tiny.long_factors = c->long_factors;
     tiny.second_norm = c->second_norm;
+    tiny.tensors_of = c->tensors_of;
     set_if(&tiny.n_layers, c->n_layers);
+    set_if(&tiny.dim, c->dim);
+    set_if(&tiny.n_heads, c->n_heads);
     set_if(&tiny.n_kv_heads, c->n_kv_heads);
     set_if(&tiny.ffn_dim, c->ffn_dim);
     set_if(&tiny.context_tokens, c->context_tokens);

@@ -2,6 +2,7 @@
 /* Every family, on a small model of it: the logits of numpy in float64, which
  * tests/golden/make_family_golden.py holds against transformers; and the same
  * bits whatever the chunks, the batch, the operations and the threads. */
+#include "inference/model/arch/positions.h"
 #include "tests/unit/model/families.h"
 
 #include <stdio.h>
@@ -253,6 +254,12 @@ static void layers_alternate_as_the_families_do(void **state)
     expect_layers(&tiny, "wtWtwtWtwt");
     tiny = family_tiny(find_case("gpt2"));
     expect_layers(&tiny, "WTWT");
+    tiny = family_tiny(find_case("baichuan"));
+    expect_layers(&tiny, "WtWt");
+    tiny.n_layers = 40; /* 13B */
+    assert_float_equal(hparams_of(&tiny).alibi, 8.0f, 0.0f);
+    tiny = family_tiny(find_case("bloom"));
+    expect_layers(&tiny, "WTWT");
 }
 
 /* Gemma 2 and 3 of 27B scale scores by their width for each head: its authors'
@@ -271,6 +278,29 @@ static void the_largest_gemmas_scale_scores_otherwise(void **state)
     tiny.attn_scale = 0.125f; /* the file's own word */
     hp = hparams_of(&tiny);
     assert_true(hp.attn_scale == 0.125f);
+}
+
+/* The paper's section 3 for 8 heads: 1/2, 1/4 .. 1/256; for 12, as its
+ * authors' code has it, these and then 2^-0.5, 2^-1.5 .. */
+static void slopes_are_those_of_the_paper(void **state)
+{
+    float slopes[12];
+
+    (void)state;
+    bt_positions_slopes(8, 8.0f, 1.0f, slopes);
+    for (int h = 0; h < 8; h++) {
+        assert_float_equal(slopes[h], ldexpf(1.0f, -1 - h), 0.0f);
+    }
+    bt_positions_slopes(12, 8.0f, 0.25f, slopes);
+    for (int h = 0; h < 8; h++) {
+        assert_float_equal(slopes[h], ldexpf(0.25f, -1 - h), 0.0f);
+    }
+    for (int h = 8; h < 12; h++) {
+        assert_float_equal(slopes[h], ldexpf(0.25f * 0.70710678f, -(h - 8)),
+                           1e-9f);
+    }
+    bt_positions_slopes(1, 8.0f, 1.0f, slopes);
+    assert_float_equal(slopes[0], 1.0f / 256, 0.0f);
 }
 
 static void expect_refused(const char *name, bt_tiny_key_t key,
@@ -297,10 +327,10 @@ static void what_a_family_does_not_have_is_refused_by_name(void **state)
         bt_status_t status;
         const char *reason;
     } list[] = {
-        {"qwen2",
+        {"internlm2",
          {"attention.sliding_window", 'u', "64"},
          BT_ERR_UNSUPPORTED,
-         "key qwen2.attention.sliding_window is 64; such qwen2 models"},
+         "key internlm2.attention.sliding_window is 64; such internlm2 models"},
         {"qwen3",
          {"final_logit_softcapping", 'f', "30"},
          BT_ERR_UNSUPPORTED,
@@ -309,10 +339,18 @@ static void what_a_family_does_not_have_is_refused_by_name(void **state)
          {"logit_scale", 'f', "0.5"},
          BT_ERR_UNSUPPORTED,
          "key gemma3.logit_scale is 0.5"},
-        {"falcon",
+        {"starcoder2",
          {"attention.max_alibi_bias", 'f', "8"},
          BT_ERR_UNSUPPORTED,
-         "key falcon.attention.max_alibi_bias is 8"},
+         "key starcoder2.attention.max_alibi_bias is 8"},
+        {"mpt_learned",
+         {"attention.temperature_scale", 'f', "0.1"},
+         BT_ERR_UNSUPPORTED,
+         "key mpt.attention.temperature_scale is 0.1"},
+        {"mpt_learned",
+         {"attention.max_alibi_bias", 'f', "-8"},
+         BT_ERR_BAD_FILE,
+         "key mpt.attention.max_alibi_bias is not a positive number"},
         {"olmo2",
          {"attention.clamp_kqv", 'f', "8"},
          BT_ERR_UNSUPPORTED,
@@ -398,6 +436,10 @@ static void other_tensors_are_refused_by_name(void **state)
         {"gemma", "gemma2", "tensor blk.0.post_attention_norm.weight is"},
         {"qwen2", "qwen3", "tensor blk.0.attn_q_norm.weight is missing"},
         {"falcon", "gpt2", "tensor blk.0.ffn_norm.weight is missing"},
+        {"falcon_rw", "mpt", "tensor position_embd.weight is missing"},
+        {"bloom", "gpt2", "tensor position_embd.weight is missing"},
+        {"mpt", "bloom", "tensor blk.0.attn_norm.bias is missing"},
+        {"cohere2", "olmo", "tensor blk.0.attn_norm.weight has no place"},
     };
 
     (void)state;
@@ -408,7 +450,8 @@ static void other_tensors_are_refused_by_name(void **state)
         bt_gguf_t *gguf;
         bt_backend_t *const be = open_backend(1);
 
-        other.tensors_of = tiny.architecture;
+        other.tensors_of =
+            (tiny.tensors_of != NULL) ? tiny.tensors_of : tiny.architecture;
         other.architecture = list[i].architecture;
         other.sliding_window = 0; /* keys that it does not have either */
         other.n_keys = 0;
@@ -427,14 +470,16 @@ static void other_tensors_are_refused_by_name(void **state)
 /* A back end without an operation says so, and names it. */
 static void a_back_end_without_an_operation_says_so(void **state)
 {
-    static const char *const names[] = {"gpt2", "qwen3", "gemma", "granite",
-                                        "qwen2"};
+    static const char *const names[] = {"gpt2",  "qwen3",    "gemma", "granite",
+                                        "qwen2", "mistral3", "olmo"};
     static const char *const reasons[] = {
         "layer norms, which this gpt2 model has",
         "norms of queries and keys, which this qwen3",
         "a feed-forward of this kind, which this gemma",
         "a feed-forward of this kind, which this granite",
-        "biases, which this qwen2"};
+        "biases, which this qwen2",
+        "a temperature that grows with the position, which this mistral3",
+        "limits of queries, keys and values, which this olmo"};
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
@@ -445,7 +490,10 @@ static void a_back_end_without_an_operation_says_so(void **state)
         bt_kernels_ops_t few = *ops;
         bt_model_t *model = NULL;
 
-        few.layer_norm = NULL;
+        few.layer_norm =
+            (strcmp(names[i], "olmo") == 0) ? few.layer_norm : NULL;
+        few.clamp = NULL;
+        few.scale_positions = NULL;
         few.head_norm = NULL;
         few.activate = NULL;
         few.add_bias = NULL;
@@ -466,7 +514,8 @@ static void a_back_end_without_an_operation_says_so(void **state)
 
 static void load_survives_every_failed_allocation(void **state)
 {
-    static const char *const names[] = {"gemma3", "gpt2", "falcon_40b"};
+    static const char *const names[] = {"gemma3", "gpt2", "falcon_40b",
+                                        "bloom",  "olmo", "mistral3"};
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
@@ -497,6 +546,7 @@ int main(void)
         BT_TEST(chunks_company_and_coming_late_change_no_bit),
         BT_TEST(layers_alternate_as_the_families_do),
         BT_TEST(the_largest_gemmas_scale_scores_otherwise),
+        BT_TEST(slopes_are_those_of_the_paper),
         BT_TEST(what_a_family_does_not_have_is_refused_by_name),
         BT_TEST(other_tensors_are_refused_by_name),
         BT_TEST(a_back_end_without_an_operation_says_so),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file shown.h  Text of a file as it may be shown on a terminal. */
-#ifndef BT_INFERENCE_HF_SHOWN_H
-#define BT_INFERENCE_HF_SHOWN_H
+#ifndef BT_COMMON_BASE_SHOWN_H
+#define BT_COMMON_BASE_SHOWN_H
 
 #include <stddef.h>
 #include <string.h>

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From rows of logits to tokens, and what is said of them: by itself, for all
+ * of a group, at each of some drafts. */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "inference/engine/engine_priv.h"
+
+void bt_engine_report(bt_report_t *report, bt_report_kind_t kind, bt_seq_t *seq,
+                      uint32_t token, bt_finish_t finish)
+{
+    report->items[report->n_items++] = (bt_report_item_t){
+        .kind = kind,
+        .seq = seq,
+        .n_computed = seq->sched.n_computed,
+        .token = token,
+        .index =
+            (kind == BT_REPORT_TOKEN) ? seq->first_index + seq->n_drawn - 1 : 0,
+        .finish = finish,
+    };
+}
+
+void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish)
+{
+    bt_list_remove(&seq->sched.turn.link);
+    bt_engine_report(report, BT_REPORT_LEFT, seq, 0, finish);
+}
+
+uint32_t bt_engine_draws_from(const bt_sched_item_t *item)
+{
+    const uint32_t end = item->seq->n_computed + item->n_new;
+
+    return item->last_chunk ? end - 1 - item->seq->n_drafts : end;
+}
+
+bool bt_engine_best_only(const bt_seq_t *seq, uint32_t position)
+{
+    return (position + 1 >= seq->n_prompt) && (seq->n_processors == 0) &&
+           bt_list_empty(&seq->followers) &&
+           !bt_engine_wants_row(seq, position) &&
+           bt_sampler_is_best(&seq->sampling, position + 1 - seq->n_prompt);
+}
+
+static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
+{
+    for (uint32_t i = 0; i < sampling->n_end_ids; i++) {
+        if (sampling->end_ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The id that comes next, from the row of logits, which is spoiled. */
+static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
+{
+    const bt_pass_t *pass = engine->pass;
+    const size_t row = (size_t)(logits - pass->logits) / engine->n_vocab;
+    const uint32_t n = seq->sched.n_tokens;
+
+    if (pass->best_only[row]) {
+        return pass->best_ids[row];
+    }
+    for (uint32_t i = 0; i < seq->n_processors; i++) {
+        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
+                                 engine->n_vocab);
+    }
+    return bt_sampler_draw(engine->sampler, &seq->sampling, logits, seq->tokens,
+                           n, seq->n_prompt, n);
+}
+
+/* Draw the next token of a sequence whose known tokens are all computed. */
+static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                 float *logits)
+{
+    const uint32_t n = seq->sched.n_tokens;
+    const bool wants_row = bt_engine_wants_row(seq, n - 1);
+    bt_finish_t finish = BT_FINISH_NONE;
+    uint32_t id;
+
+    if (wants_row) {
+        memcpy(engine->row, logits, engine->n_vocab * sizeof(*logits));
+    }
+    id = choose(engine, seq, logits);
+    seq->tokens[n] = id;
+    if (wants_row) {
+        bt_engine_store_row(seq, n - 1, engine->row, engine->n_vocab);
+    }
+    seq->sched.n_tokens = n + 1;
+    seq->n_drawn++;
+    bt_engine_pace(seq);
+    if (is_end_id(&seq->sampling, id)) {
+        finish = BT_FINISH_STOP;
+    } else if (seq->n_drawn == seq->max_new) {
+        finish = BT_FINISH_LENGTH;
+    }
+    bt_engine_report(report, BT_REPORT_TOKEN, seq, id, finish);
+    if ((finish != BT_FINISH_NONE) || seq->leave_after_first) {
+        bt_engine_leave(report, seq, finish);
+    }
+}
+
+/* Is it, after draw(), still in the list? */
+static bool goes_on(const bt_seq_t *seq)
+{
+    return !bt_list_empty(&seq->sched.turn.link);
+}
+
+/* The block that a prompt of n tokens fills in part becomes the follower's too,
+ * unless there is none or nobody writes behind the prompt. */
+static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
+                         const bt_seq_t *to, uint32_t n_tokens)
+{
+    const bt_kv_view_t *kv = &engine->config.kv;
+    const uint32_t *src = bt_engine_row_of(engine, from, n_tokens);
+    const uint32_t *dst = bt_engine_row_of(engine, to, n_tokens);
+
+    if ((n_tokens % kv->tokens_per_block != 0) && goes_on(to)) {
+        for (uint32_t g = 0; g < bt_engine_n_groups(engine); g++) {
+            BT_ASSERT(src[g] != dst[g]);
+            bt_model_copy_block(engine->config.model, kv, src[g], dst[g]);
+        }
+    }
+}
+
+/* All of a group draw from one row, which a draw overwrites. Followers become
+ * sequences of their own. */
+static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                     float *logits)
+{
+    const uint32_t n_tokens = seq->sched.n_tokens;
+    const size_t bytes = engine->n_vocab * sizeof(*logits);
+
+    if (!bt_list_empty(&seq->followers)) {
+        memcpy(engine->row, logits, bytes);
+    }
+    draw(engine, report, seq, logits);
+    while (!bt_list_empty(&seq->followers)) {
+        bt_seq_t *follower = bt_engine_seq_at(seq->followers.next);
+
+        bt_list_remove(&follower->sched.turn.link);
+        bt_sched_queue_insert(&engine->running, &follower->sched.turn);
+        memcpy(logits, engine->row, bytes);
+        draw(engine, report, follower, logits);
+        copy_partial(engine, seq, follower, n_tokens);
+    }
+}
+
+/* Draw at each draft until one is wrong, and once behind the last: what was
+ * computed behind a wrong one is rolled back. */
+static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                        float *logits)
+{
+    const uint32_t n_drafts = seq->sched.n_drafts;
+    const uint32_t n_known = seq->sched.n_tokens - n_drafts;
+    bool right = true;
+
+    seq->sched.n_drafts = 0;
+    seq->sched.n_tokens = n_known;
+    for (uint32_t i = 0; (i <= n_drafts) && right && goes_on(seq); i++) {
+        const uint32_t draft = seq->tokens[n_known + i];
+
+        draw(engine, report, seq, logits + (size_t)i * engine->n_vocab);
+        right = seq->tokens[n_known + i] == draft;
+    }
+    seq->sched.n_computed = seq->sched.n_tokens - 1;
+}
+
+float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
+                            const bt_sched_item_t *item, uint32_t first,
+                            float *logits)
+{
+    bt_seq_t *seq = bt_engine_seq_of(item->seq);
+    const uint32_t end =
+        first + item->n_new - (item->last_chunk ? 1 + seq->sched.n_drafts : 0);
+
+    for (uint32_t position = first; position < end; position++) {
+        if (bt_engine_wants_row(seq, position)) {
+            bt_engine_store_row(seq, position, logits, engine->n_vocab);
+            logits += engine->n_vocab;
+        }
+    }
+    if (item->last_chunk && (seq->sched.n_drafts == 0)) {
+        draw_all(engine, report, seq, logits);
+        logits += engine->n_vocab;
+    } else if (item->last_chunk) {
+        const size_t n_rows = 1 + (size_t)seq->sched.n_drafts;
+
+        draw_drafts(engine, report, seq, logits);
+        logits += n_rows * engine->n_vocab;
+    }
+    return logits;
+}

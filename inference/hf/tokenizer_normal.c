@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The normalizers of a tokenizer.json, in the words of
+ * baton.tokenizer.normalizers. */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "inference/hf/vocab.h"
+
+#define FILE_NAME  "tokenizer.json"
+#define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
+
+static bt_status_t full(const bt_hf_t *hf)
+{
+    return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                      FILE_NAME ": so many normalizers are not supported");
+}
+
+static bt_status_t put(const bt_hf_t *hf, bt_hf_vocab_t *v, const char *word)
+{
+    return bt_hf_put_word(&v->normalizers, word) ? BT_OK : full(hf);
+}
+
+static bt_status_t put_pattern(const bt_hf_t *hf, bt_hf_vocab_t *v,
+                               const char *pattern, const char *to)
+{
+    return (bt_hf_put_word(&v->normalizers, "replace_pattern") &&
+            bt_hf_put_word(&v->normalizers, pattern) &&
+            bt_hf_put_word(&v->normalizers, to))
+               ? BT_OK
+               : full(hf);
+}
+
+/* ---- the table of replacements ---- */
+
+static int base64_digit(char c)
+{
+    return ((c >= 'A') && (c <= 'Z'))   ? c - 'A'
+           : ((c >= 'a') && (c <= 'z')) ? c - 'a' + 26
+           : ((c >= '0') && (c <= '9')) ? c - '0' + 52
+           : (c == '+')                 ? 62
+           : (c == '/')                 ? 63
+                                        : -1;
+}
+
+/* @return bytes, SIZE_MAX: not base64 */
+static size_t from_base64(const char *text, size_t len, uint8_t *out)
+{
+    uint32_t bits = 0;
+    unsigned n_bits = 0;
+    size_t n = 0;
+
+    while ((len > 0) && (text[len - 1] == '=')) {
+        len--;
+    }
+    for (size_t i = 0; i < len; i++) {
+        const int digit = base64_digit(text[i]);
+
+        if (digit < 0) {
+            return SIZE_MAX;
+        }
+        bits = bits << 6 | (uint32_t)digit;
+        n_bits += 6;
+        if (n_bits >= 8) {
+            n_bits -= 8;
+            out[n++] = (uint8_t)(bits >> n_bits);
+        }
+    }
+    return n;
+}
+
+static bt_status_t read_charsmap(bt_hf_t *hf, bt_hf_vocab_t *v,
+                                 const bt_json_node_t *step, bool is_last)
+{
+    const bt_json_node_t *const text =
+        bt_hf_member(v, step, "precompiled_charsmap");
+    size_t n;
+
+    (void)is_last;
+    if (text == NULL) {
+        return BT_OK; /* no table: nothing is replaced */
+    }
+    if ((text->kind != BT_JSON_STRING) || (v->charsmap != NULL)) {
+        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                          FILE_NAME ": a second precompiled_charsmap, or one "
+                                    "that is no text, is not supported");
+    }
+    v->charsmap = bt_calloc((size_t)text->len + 1, 1);
+    if (v->charsmap == NULL) {
+        return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
+    }
+    n = from_base64(text->text, text->len, v->charsmap);
+    if (n == SIZE_MAX) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          FILE_NAME ": precompiled_charsmap is not base64");
+    }
+    v->charsmap_bytes = n;
+    return put(hf, v, "charsmap");
+}
+
+/* ---- the others ---- */
+
+static bt_status_t read_replace(bt_hf_t *hf, bt_hf_vocab_t *v,
+                                const bt_json_node_t *step, bool is_last)
+{
+    const bt_json_node_t *const pattern = bt_hf_member(v, step, "pattern");
+    const bt_json_node_t *const text = bt_hf_member(v, pattern, "String");
+    const bt_json_node_t *const regex = bt_hf_member(v, pattern, "Regex");
+    const bt_json_node_t *const from = (text != NULL) ? text : regex;
+    const bt_json_node_t *const to = bt_hf_member(v, step, "content");
+
+    (void)is_last;
+    if ((from == NULL) || (from->kind != BT_JSON_STRING) || (to == NULL) ||
+        (to->kind != BT_JSON_STRING)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          FILE_NAME ": a Replace has no pattern or content");
+    }
+    v->marks_spaces = v->marks_spaces ||
+                      (bt_json_is(text, " ") && bt_json_is(to, SPACE_MARK));
+    return (bt_hf_put_word(&v->normalizers,
+                           (text != NULL) ? "replace" : "replace_pattern") &&
+            bt_hf_put_text(&v->normalizers, from->text, from->len) &&
+            bt_hf_put_text(&v->normalizers, to->text, to->len))
+               ? BT_OK
+               : full(hf);
+}
+
+static bt_status_t read_prepend(bt_hf_t *hf, bt_hf_vocab_t *v,
+                                const bt_json_node_t *step, bool is_last)
+{
+    const bt_json_node_t *const text = bt_hf_member(v, step, "prepend");
+
+    (void)is_last;
+    if ((text == NULL) || (text->kind != BT_JSON_STRING)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          FILE_NAME ": a Prepend has nothing to prepend");
+    }
+    return (bt_hf_put_word(&v->normalizers, "prepend") &&
+            bt_hf_put_text(&v->normalizers, text->text, text->len))
+               ? BT_OK
+               : full(hf);
+}
+
+static bt_status_t read_strip(bt_hf_t *hf, bt_hf_vocab_t *v,
+                              const bt_json_node_t *step, bool is_last)
+{
+    bt_status_t status = BT_OK;
+
+    (void)is_last;
+    if (bt_hf_is_true(v, step, "strip_left")) {
+        status = put(hf, v, "strip_left");
+    }
+    if ((status == BT_OK) && bt_hf_is_true(v, step, "strip_right")) {
+        status = put(hf, v, "strip_right");
+    }
+    return status;
+}
+
+/* Control characters are dropped, what else is like a space becomes one; the
+ * tokenizers library, normalizers/unicode.rs. */
+static bt_status_t read_nmt(bt_hf_t *hf, bt_hf_vocab_t *v,
+                            const bt_json_node_t *step, bool is_last)
+{
+    const bt_status_t status = put_pattern(
+        hf, v, "[\\x01-\\x08\\x0B\\x0E-\\x1F\\x7F\\x{8F}\\x{9F}]", "");
+
+    (void)step;
+    (void)is_last;
+    return (status == BT_OK)
+               ? put_pattern(hf, v,
+                             "[\\t\\n\\x0C\\r\\x{1680}\\x{200B}-\\x{200F}"
+                             "\\x{2028}\\x{2029}\\x{2581}\\x{FEFF}\\x{FFFD}]",
+                             " ")
+               : status;
+}
+
+static bt_status_t read_step(bt_hf_t *hf, bt_hf_vocab_t *v,
+                             const bt_json_node_t *step, bool is_last)
+{
+    static const struct {
+        const char *type;
+        const char *word; /* NULL: read */
+        bt_hf_step_fn read;
+    } kinds[] = {
+        {"NFC", "nfc", NULL},
+        {"NFD", "nfd", NULL},
+        {"NFKC", "nfkc", NULL},
+        {"NFKD", "nfkd", NULL},
+        {"Lowercase", "lowercase", NULL},
+        {"Strip", NULL, read_strip},
+        {"Replace", NULL, read_replace},
+        {"Prepend", NULL, read_prepend},
+        {"Nmt", NULL, read_nmt},
+        {"Precompiled", NULL, read_charsmap},
+    };
+    const bt_json_node_t *const type = bt_hf_member(v, step, "type");
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(kinds); i++) {
+        if (bt_json_is(type, kinds[i].type)) {
+            return (kinds[i].word != NULL)
+                       ? put(hf, v, kinds[i].word)
+                       : kinds[i].read(hf, v, step, is_last);
+        }
+    }
+    if (bt_json_is(type, "StripAccents")) {
+        return put_pattern(hf, v, "\\p{library_accent}+", "");
+    }
+    return bt_hf_not_supported(hf, "normalizer", type);
+}
+
+bt_status_t bt_hf_read_normalizers(bt_hf_t *hf, bt_hf_vocab_t *v)
+{
+    return bt_hf_each_step(hf, v, bt_hf_member(v, v->root, "normalizer"),
+                           "normalizers", read_step);
+}
