@@ -96,7 +96,8 @@ typedef struct bt_ragged_seq {
     uint32_t pos;    /**< position of the first new token, from 0 */
     /** Block ids; position p is in blocks[p / T]. Where the model's layers are
      *  in several groups, in blocks[p / T * groups + group]: a block of each.
-     */
+     *  Of positions before all that a layer's rows see, any number: what that
+     *  would be the id of is somebody else's. */
     const uint32_t *blocks;
 } bt_ragged_seq_t;
 

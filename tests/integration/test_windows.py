@@ -6,6 +6,7 @@ import concurrent.futures
 import tempfile
 
 from harness import Cluster, Stream, tiny_model, wait_until
+from test_own_memory import cluster as on_devices
 
 WINDOW, PROMPT, ANSWER, TOKENS_PER_BLOCK = 512, 8192, 64, 16
 CHUNK = 256  # half the window, as workers choose it
@@ -119,6 +120,22 @@ def test_what_prompts_have_in_common_is_found_where_they_part():
                 c.wait_idle()
                 wait_until("tokens reused", lambda c=c: c.total("baton_worker_prompt_tokens_reused_total",
                                                                 worker="decode-0") >= 4992 + PROMPT - 32)
+
+
+def test_windows_in_memory_that_the_host_does_not_touch():
+    """A device that takes whole tables at the beginning of each step; and choices of one prompt, each by itself."""
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, **MODELS["gemma3"][0])
+        body = dict(prompt=prompt(0, 1500), max_tokens=40, n=2, temperature=0.9, seed=4, ignore_eos=True, return_token_ids=True)
+        answers = []
+        for prefill, decode in (("cpu", "cpu"), ("trap", "trap")):
+            with on_devices(model, prefill, decode) as c:
+                status, answer = c.post("/v1/completions", body, timeout=300)
+                assert status == 200, answer
+                answers.append([choice["token_ids"] for choice in answer["choices"]])
+                c.wait_idle()
+                wait_until("blocks slid", lambda c=c: slid(c) > 0)
+        assert answers[0] == answers[1] and answers[0][0] != answers[0][1]
 
 
 def stream_and_kill(c, body, n_events, whose):
