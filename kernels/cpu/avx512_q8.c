@@ -88,6 +88,19 @@ SPECIALIZE codes_t stored_codes(bt_pack_format_t format, const uint8_t *codes,
     return x;
 }
 
+/* sum + codes * the four bytes at x. Written as the instruction, since
+ * compilers load the rows' bytes early, and then have no registers left for the
+ * sums. */
+SPECIALIZE __m512i dot(__m512i sum, __m512i codes, const int8_t *x)
+{
+    typedef int32_t __attribute__((may_alias)) word_t;
+
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(sum)
+            : "v"(codes), "m"(*(const word_t *)(const void *)x));
+    return sum;
+}
+
 /* isum[r][v] += the codes of a line times those of the rows. */
 SPECIALIZE void add_line(bt_pack_format_t format, uint32_t n_rows,
                          const uint8_t *codes, const q8_tile_t *t, uint32_t i,
@@ -105,7 +118,7 @@ SPECIALIZE void add_line(bt_pack_format_t format, uint32_t n_rows,
         for (uint32_t r = 0; r < n_rows; r++) {
             const int8_t *x = t->x[r * t->n_groups].code + 4 * step;
 
-            isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], four, word16(x));
+            isum[r][v] = dot(isum[r][v], four, x);
         }
     }
 }
