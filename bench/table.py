@@ -82,7 +82,7 @@ def rest(address, process):
 
 @contextlib.contextmanager
 def baton(args, options=()):
-    """`baton serve`, as it is without options if there are none. @return its address, and its process"""
+    """`baton serve`, as it is without options if there are none. @return its address, and its process, which has `ready_at`"""
     process = subprocess.Popen([os.path.join(BUILD, "launcher", "baton-launch"), "--model", args.model, "--http", "127.0.0.1:0",
                                 "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
@@ -100,6 +100,7 @@ def baton(args, options=()):
             if time.monotonic() > deadline:
                 raise SystemExit("baton serve does not get ready")
             time.sleep(0.1)
+        process.ready_at = time.monotonic()
         rest(address, process)
         yield address, process
     finally:

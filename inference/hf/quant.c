@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantized folders: which tensors are parts of a matrix, and how it is made of
- * them. What a type of GGUF has exactly becomes that type (Q4_0, Q8_0); the
- * rest becomes F32. */
+ * them. What a type of GGUF has exactly becomes that type (Q4_0, Q5_0, Q8_0,
+ * BF16); the rest becomes F32. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,9 @@
 
 #define TYPE_F32   0u
 #define TYPE_Q4_0  2u
+#define TYPE_Q5_0  6u
 #define TYPE_Q8_0  8u
+#define TYPE_BF16  30u
 #define BLOCK      32u
 #define NAME_BYTES 512
 
@@ -114,6 +117,61 @@ static bt_status_t set_blocks(const bt_hf_t *hf, const parts_t *parts,
     return BT_OK;
 }
 
+/* The product with any e4m3 number, which has 4 bits of fraction at most, is a
+ * bf16 then: it has 8. */
+static bool is_short(float scale)
+{
+    uint32_t bits;
+    const float size = fabsf(scale);
+
+    memcpy(&bits, &scale, sizeof(bits));
+    return ((bits & 0x000fffffu) == 0) && (size > 0x1p-100f) &&
+           (size < 0x1p100f);
+}
+
+static bool scales_are_short(const bt_st_tensor_t *scale)
+{
+    for (uint64_t i = 0; i < scale->n_elems; i++) {
+        if (!is_short(bt_recipe_number(scale, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool scales_are_f16(const bt_st_tensor_t *scale)
+{
+    for (uint64_t i = 0; i < scale->n_elems; i++) {
+        uint16_t bits;
+
+        if (!bt_exact_f16(bt_recipe_number(scale, i), &bits)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of bytes: which type has the same values. */
+static void choose_type_of_bytes(bt_recipe_t *r, uint32_t *type_p)
+{
+    if (r->data->dtype == BT_ST_F8_E4M3) {
+        const bool is_bf16 = scales_are_short(r->scale);
+
+        *type_p = is_bf16 ? TYPE_BF16 : TYPE_F32;
+        r->row = is_bf16 ? bt_quant_row_fp8_bf16 : bt_quant_row_fp8;
+        r->row_bytes = r->n_in * (is_bf16 ? sizeof(uint16_t) : sizeof(float));
+    } else if ((r->block[1] % BLOCK == 0) && (r->n_in % BLOCK == 0) &&
+               scales_are_f16(r->scale)) {
+        *type_p = TYPE_Q8_0;
+        r->row = bt_quant_row_int8_q8_0;
+        r->row_bytes = r->n_in / BLOCK * 34;
+    } else {
+        *type_p = TYPE_F32;
+        r->row = bt_quant_row_int8;
+        r->row_bytes = r->n_in * sizeof(float);
+    }
+}
+
 static bt_status_t plan_bytes(bt_hf_t *hf, const parts_t *parts,
                               uint32_t *type_p, bt_recipe_t *recipe)
 {
@@ -138,13 +196,11 @@ static bt_status_t plan_bytes(bt_hf_t *hf, const parts_t *parts,
                           "bytes, which is not supported",
                           bt_shown(parts->base, parts->base_len).text);
     }
-    r.row = (w->dtype == BT_ST_I8) ? bt_quant_row_int8 : bt_quant_row_fp8;
     r.n_out = w->dims[0];
     r.n_in = w->dims[1];
-    r.row_bytes = r.n_in * sizeof(float);
     status = set_blocks(hf, parts, &r);
     if (status == BT_OK) {
-        *type_p = TYPE_F32;
+        choose_type_of_bytes(&r, type_p);
         *recipe = r;
     }
     return status;
@@ -152,45 +208,64 @@ static bt_status_t plan_bytes(bt_hf_t *hf, const parts_t *parts,
 
 /* ---- packed codes ---- */
 
-/* Does a type of GGUF have the same values? Every zero must be the middle of
- * the range, every scale an f16. */
-static bool fits_blocks(const bt_recipe_t *r)
+/* Do blocks of GGUF have the same values, code - zero times a scale? Every
+ * scale must be an f16. *least_p .. *most_p: what code - zero can be. */
+static bool fits_blocks(const bt_recipe_t *r, int32_t *least_p, int32_t *most_p)
 {
-    const int32_t middle = 1 << (r->bits - 1);
     const uint64_t n_groups = r->n_in / r->group_elems;
+    int32_t least_zero = INT32_MAX;
+    int32_t most_zero = INT32_MIN;
 
-    if (((r->bits != 4) && (r->bits != 8)) || (r->groups != NULL) ||
-        (r->group_elems % BLOCK != 0) || (r->n_in % r->group_elems != 0)) {
+    if ((r->groups != NULL) || (r->group_elems % BLOCK != 0) ||
+        (r->n_in % r->group_elems != 0)) {
         return false;
     }
     for (uint64_t g = 0; g < n_groups; g++) {
         for (uint64_t o = 0; o < r->n_out; o++) {
+            const int32_t zero = r->layout->zero(r, o, g);
             uint16_t bits;
 
-            if ((r->layout->zero(r, o, g) != middle) ||
-                !bt_exact_f16(bt_quant_scale(r, o, g), &bits)) {
+            if (!bt_exact_f16(bt_quant_scale(r, o, g), &bits)) {
                 return false;
             }
+            least_zero = (zero < least_zero) ? zero : least_zero;
+            most_zero = (zero > most_zero) ? zero : most_zero;
         }
     }
+    *least_p = -most_zero;
+    *most_p = (1 << r->bits) - 1 - least_zero;
     return true;
 }
 
+/* The smallest that has the range: codes of 4 bits whose zeros are not all the
+ * middle (AWQ) have 5 bits without one. */
 static void choose_type(bt_recipe_t *r, uint32_t *type_p)
 {
-    if (!fits_blocks(r)) {
-        *type_p = TYPE_F32;
-        r->row = bt_quant_row_f32;
-        r->row_bytes = r->n_in * sizeof(float);
-    } else if (r->bits == 4) {
-        *type_p = TYPE_Q4_0;
-        r->row = bt_quant_row_q4_0;
-        r->row_bytes = r->n_in / BLOCK * 18;
-    } else {
-        *type_p = TYPE_Q8_0;
-        r->row = bt_quant_row_q8_0;
-        r->row_bytes = r->n_in / BLOCK * 34;
+    static const struct {
+        uint32_t type;
+        int32_t most;
+        size_t block_bytes;
+        bt_recipe_row_fn row;
+    } blocks[] = {
+        {TYPE_Q4_0, 7, 18, bt_quant_row_q4_0},
+        {TYPE_Q5_0, 15, 22, bt_quant_row_q5_0},
+        {TYPE_Q8_0, 127, 34, bt_quant_row_q8_0},
+    };
+    int32_t least = 0;
+    int32_t most = 0;
+    const bool fits = fits_blocks(r, &least, &most);
+
+    for (size_t i = 0; fits && (i < BT_ARRAY_LEN(blocks)); i++) {
+        if ((most <= blocks[i].most) && (least >= -blocks[i].most - 1)) {
+            *type_p = blocks[i].type;
+            r->row = blocks[i].row;
+            r->row_bytes = r->n_in / BLOCK * blocks[i].block_bytes;
+            return;
+        }
     }
+    *type_p = TYPE_F32;
+    r->row = bt_quant_row_f32;
+    r->row_bytes = r->n_in * sizeof(float);
 }
 
 /* Groups of inputs by a list, where they are not in order.

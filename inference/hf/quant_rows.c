@@ -5,7 +5,7 @@
 
 #include "inference/hf/floats.h"
 
-#define BLOCK 32u /* numbers of a block of Q4_0 and Q8_0 */
+#define BLOCK 32u /* numbers of a block of Q4_0, Q5_0 and Q8_0 */
 
 static uint32_t word_at(const bt_st_tensor_t *tensor, uint64_t i)
 {
@@ -136,25 +136,67 @@ static uint8_t *put_scale(const bt_recipe_t *r, uint64_t row, uint64_t in,
     return out + sizeof(bits);
 }
 
+/* Code less zero of inputs in .. of a block. */
+static void read_block(const bt_recipe_t *r, uint64_t row, uint64_t in,
+                       int32_t *values)
+{
+    const int32_t zero = r->layout->zero(r, row, in / r->group_elems);
+
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        values[i] = (int32_t)r->layout->code(r, row, in + i) - zero;
+    }
+}
+
+static uint8_t nibbles(const int32_t *values, uint32_t i, int32_t bias)
+{
+    const uint32_t low = (uint32_t)(values[i] + bias) & 15u;
+    const uint32_t high = (uint32_t)(values[i + BLOCK / 2] + bias) & 15u;
+
+    return (uint8_t)(low | high << 4);
+}
+
 void bt_quant_row_q4_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)
 {
+    int32_t values[BLOCK];
+
     for (uint64_t at = 0; at < r->n_in; at += BLOCK) {
+        read_block(r, row, at, values);
         out = put_scale(r, row, at, out);
         for (uint32_t i = 0; i < BLOCK / 2; i++) {
-            const uint32_t low = r->layout->code(r, row, at + i);
-            const uint32_t high = r->layout->code(r, row, at + i + BLOCK / 2);
+            *out++ = nibbles(values, i, 8);
+        }
+    }
+}
 
-            *out++ = (uint8_t)(low | high << 4);
+void bt_quant_row_q5_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    int32_t values[BLOCK];
+
+    for (uint64_t at = 0; at < r->n_in; at += BLOCK) {
+        uint32_t fifth = 0;
+
+        read_block(r, row, at, values);
+        out = put_scale(r, row, at, out);
+        for (uint32_t i = 0; i < BLOCK; i++) {
+            fifth |= ((uint32_t)(values[i] + 16) >> 4) << i;
+        }
+        memcpy(out, &fifth, sizeof(fifth));
+        out += sizeof(fifth);
+        for (uint32_t i = 0; i < BLOCK / 2; i++) {
+            *out++ = nibbles(values, i, 16);
         }
     }
 }
 
 void bt_quant_row_q8_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)
 {
+    int32_t values[BLOCK];
+
     for (uint64_t at = 0; at < r->n_in; at += BLOCK) {
+        read_block(r, row, at, values);
         out = put_scale(r, row, at, out);
         for (uint32_t i = 0; i < BLOCK; i++) {
-            *out++ = (uint8_t)(r->layout->code(r, row, at + i) ^ 0x80);
+            *out++ = (uint8_t)values[i];
         }
     }
 }
@@ -182,6 +224,35 @@ void bt_quant_row_fp8(const bt_recipe_t *r, uint64_t row, uint8_t *out)
         }
         value = bt_read_e4m3(bytes[i]) * scale;
         memcpy(out + 4 * i, &value, sizeof(value));
+    }
+}
+
+void bt_quant_row_fp8_bf16(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    const uint8_t *const bytes = r->data->data + row * r->n_in;
+
+    for (uint64_t i = 0; i < r->n_in; i++) {
+        const float value = bt_read_e4m3(bytes[i]) * block_scale(r, row, i);
+        uint32_t bits;
+        uint16_t half;
+
+        memcpy(&bits, &value, sizeof(bits));
+        half = (uint16_t)(bits >> 16); /* the rest is zeros */
+        memcpy(out + 2 * i, &half, sizeof(half));
+    }
+}
+
+void bt_quant_row_int8_q8_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    const uint8_t *const bytes = r->data->data + row * r->n_in;
+
+    for (uint64_t at = 0; at < r->n_in; at += BLOCK) {
+        uint16_t bits = 0;
+
+        (void)bt_exact_f16(block_scale(r, row, at), &bits);
+        memcpy(out, &bits, sizeof(bits));
+        memcpy(out + sizeof(bits), bytes + at, BLOCK);
+        out += sizeof(bits) + BLOCK;
     }
 }
 

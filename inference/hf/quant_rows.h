@@ -39,9 +39,16 @@ void bt_quant_row_fp8(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 void bt_quant_row_int8(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 /** F32 numbers of packed codes. */
 void bt_quant_row_f32(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
-/** Blocks of Q4_0 and Q8_0 with the same values: zeros are the middle, scales
+/** Blocks with the same values: code less zero is in the type's range, scales
  *  are exact as f16, groups are whole blocks. */
 void bt_quant_row_q4_0(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+void bt_quant_row_q5_0(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 void bt_quant_row_q8_0(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
+/** Of INT8 ones: the same. */
+void bt_quant_row_int8_q8_0(const bt_recipe_t *recipe, uint64_t row,
+                            uint8_t *out);
+/** Of FP8 ones whose products with their scales are exact as bf16. */
+void bt_quant_row_fp8_bf16(const bt_recipe_t *recipe, uint64_t row,
+                           uint8_t *out);
 
 #endif

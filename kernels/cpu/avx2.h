@@ -22,6 +22,25 @@ static inline vec_t vec_load_f16(const void *at)
     return _mm256_cvtph_ps(_mm_load_si128(at));
 }
 
+/** 8 numbers of 8 bits; @a at as above. */
+static inline vec_t vec_load_i8(const void *at)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at)));
+}
+
+/** bt_quant_e8m0_half() of 8 bytes; @a at as above. */
+static inline vec_t vec_load_e8m0(const void *at)
+{
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(at));
+    const __m256i normal = _mm256_sub_epi32(_mm256_slli_epi32(e, 23),
+                                            _mm256_set1_epi32(0x00800000));
+    const __m256i small =
+        _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000),
+                          _mm256_min_epi32(e, _mm256_set1_epi32(2)));
+
+    return _mm256_castsi256_ps(_mm256_max_epi32(normal, small));
+}
+
 #include "kernels/cpu/vec.h"
 
 /** The four bytes at x in every lane. */

@@ -5,23 +5,16 @@
  * of books, are taken as two of 4 bits. */
 #include <immintrin.h>
 
-#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/simd.h"
+
+typedef __m256i codes_t;
+
 #include "kernels/cpu/tier_q8.h"
 
 #define TILE_ROWS 4u
 #define HALF      16u /* outputs of a tile */
-
-/* Register v of the scales or minima at src. */
-SPECIALIZE __m256 factors(bt_pack_format_t format, const uint8_t *src,
-                          uint32_t v)
-{
-    return format.f16
-               ? _mm256_cvtph_ps(_mm_load_si128((const void *)(src + 16 * v)))
-               : _mm256_load_ps((const void *)(src + 32 * v));
-}
 
 /* One row tile while it walks over the groups. */
 typedef struct q8_tile {
@@ -46,34 +39,63 @@ static inline void set_book(const bt_weight_t *w, q8_tile_t *t)
     t->book[1] = nibbles(book, true);
 }
 
-/* Codes of large packs and books are taken in two parts of 4 bits. */
+/* Codes of more than 4 bits, and of books, are taken in two parts of 4. */
 SPECIALIZE uint32_t n_parts(bt_pack_format_t format)
 {
-    return ((format.bits == 8) || format.book) ? 2 : 1;
+    return ((format.bits > 4) || format.book) ? 2 : 1;
 }
 
-/* A part of the codes of the 4 k of a step, at `line` the register that has
- * them. */
-SPECIALIZE __m256i codes_of(bt_pack_format_t format, const uint8_t *line,
-                            uint32_t step, uint32_t part, const q8_tile_t *t)
+/* `bits` of the codes of the 4 k of a step, at `codes` the register of the
+ * first line that has such. */
+SPECIALIZE __m256i some_bits(const uint8_t *codes, uint32_t step, uint32_t bits)
 {
-    const uint32_t at = step * format.bits % 8;
-    __m256i codes = _mm256_load_si256((const void *)line);
+    const uint32_t at = step * bits % 8;
+    __m256i x =
+        _mm256_load_si256((const void *)(codes + step * bits / 8 * 128));
+
+    if (at > 0) {
+        x = _mm256_srli_epi16(x, (int)at);
+    }
+    return _mm256_and_si256(x, _mm256_set1_epi8((char)((1u << bits) - 1u)));
+}
+
+SPECIALIZE codes_t stored_codes(bt_pack_format_t format, const uint8_t *codes,
+                                uint32_t step, uint32_t v)
+{
+    const uint8_t *at = codes + (size_t)32 * v;
+    __m256i high;
 
     if (format.bits == 8) {
-        return nibbles(codes, part > 0);
+        return _mm256_load_si256((const void *)(at + (size_t)step * 128));
     }
-    if (at > 0) {
-        codes = _mm256_srli_epi16(codes, (int)at);
+    if (format.bits < 5) {
+        return some_bits(at, step, format.bits);
     }
-    codes = _mm256_and_si256(
-        codes, _mm256_set1_epi8((char)((1u << format.bits) - 1u)));
-    return format.book ? _mm256_shuffle_epi8(t->book[part], codes) : codes;
+    high = some_bits(at + (size_t)4 * 128, step, format.bits - 4);
+    return _mm256_or_si256(some_bits(at, step, 4), _mm256_slli_epi16(high, 4));
+}
+
+/* A part of the codes of the 4 k of a step. */
+SPECIALIZE __m256i codes_of(bt_pack_format_t format, const uint8_t *codes,
+                            uint32_t step, uint32_t part, const q8_tile_t *t)
+{
+    if (format.bits == 8) {
+        return nibbles(_mm256_load_si256((const void *)(codes + step * 128)),
+                       part > 0);
+    }
+    if (format.book) {
+        return _mm256_shuffle_epi8(t->book[part], some_bits(codes, step, 4));
+    }
+    if (format.bits < 5) {
+        return some_bits(codes, step, format.bits);
+    }
+    return (part == 0) ? some_bits(codes, step, 4)
+                       : some_bits(codes + 4 * 128, step, format.bits - 4);
 }
 
 /* isum[r][v] += a part of what of a group belongs to the k of a half. */
 SPECIALIZE void add_part(bt_pack_format_t format, uint32_t n_rows,
-                         const uint8_t *group, const q8_tile_t *t,
+                         const uint8_t *codes, const q8_tile_t *t,
                          uint32_t half, uint32_t part, __m256i (*isum)[2])
 {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -86,9 +108,9 @@ SPECIALIZE void add_part(bt_pack_format_t format, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t step = half * 4; step < half * 4 + 4; step++) {
-        const uint8_t *line = group + step * format.bits / 8 * 128 + 32 * t->v0;
-        const __m256i c0 = codes_of(format, line, step, part, t);
-        const __m256i c1 = codes_of(format, line + 32, step, part, t);
+        const __m256i c0 = codes_of(format, codes + 32 * t->v0, step, part, t);
+        const __m256i c1 =
+            codes_of(format, codes + 32 * t->v0 + 32, step, part, t);
 
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
@@ -128,28 +150,27 @@ SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
 
 /* isum[r][v] = what of a group belongs to the k of a half. */
 SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
-                          const uint8_t *group, const q8_tile_t *t,
+                          const uint8_t *codes, const q8_tile_t *t,
                           uint32_t half, __m256i (*isum)[2])
 {
     start_sums(format, n_rows, t, half, isum);
     UNROLL
     for (uint32_t part = 0; part < n_parts(format); part++) {
-        add_part(format, n_rows, group, t, half, part, isum);
+        add_part(format, n_rows, codes, t, half, part, isum);
     }
 }
 
 /* acc[r][v] += the minima of a half of a group, or of all of it, times the sums
  * of the rows. */
 SPECIALIZE void add_min(bt_pack_format_t format, uint32_t n_rows,
-                        const uint8_t *group, const q8_tile_t *t, uint32_t half,
-                        __m256 (*acc)[2])
+                        bt_pack_group_t group, const units_t *units,
+                        const q8_tile_t *t, uint32_t half, __m256 (*acc)[2])
 {
-    const uint8_t *mins =
-        group + format.min_at + half * bt_pack_half_bytes(format);
+    const uint8_t *mins = group.mins + half * bt_pack_half_bytes(format);
 
     UNROLL
     for (uint32_t v = 0; v < 2; v++) {
-        const __m256 min = factors(format, mins, t->v0 + v);
+        const __m256 min = factors(format, mins, units->min, t->v0 + v);
 
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
@@ -162,18 +183,17 @@ SPECIALIZE void add_min(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
+SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
+                          bt_pack_group_t group, const units_t *units,
                           const q8_tile_t *t, __m256 (*acc)[2])
 {
-    const bt_pack_format_t format = bt_pack_format(pack);
-    const uint8_t *scales = group + format.scale_at;
     __m256 part[TILE_ROWS][2];
 
     UNROLL
     for (uint32_t half = 0; half < 2; half++) {
         __m256i isum[TILE_ROWS][2];
 
-        sum_codes(format, n_rows, group, t, half, isum);
+        sum_codes(format, n_rows, group.codes, t, half, isum);
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
             const __m256 x = _mm256_set1_ps(t->x[r * t->n_groups].scale[half]);
@@ -192,10 +212,11 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
         }
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
-            const __m256 scale = factors(
-                format,
-                scales + (format.two ? half : 0) * bt_pack_half_bytes(format),
-                t->v0 + v);
+            const __m256 scale =
+                factors(format,
+                        group.scales + (format.two ? half : 0) *
+                                           bt_pack_half_bytes(format),
+                        units->scale, t->v0 + v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -203,27 +224,29 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
             }
         }
     }
-    if (format.min_at != 0) {
-        add_min(format, n_rows, group, t, 0, acc);
+    if (format.min) {
+        add_min(format, n_rows, group, units, t, 0, acc);
         if (format.two) {
-            add_min(format, n_rows, group, t, 1, acc);
+            add_min(format, n_rows, group, units, t, 1, acc);
         }
     }
 }
 
-/* n_rows rows times half h of a panel. */
-SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
+/* n_rows rows times half h of a panel, as it lies or widened. */
+SPECIALIZE void tile_half(bt_pack_format_t format, bool wide, uint32_t n_rows,
                           const bt_matmul_job_t *job, uint32_t panel,
-                          uint32_t h, uint32_t row, bt_ahead_t *ahead_p)
+                          const uint8_t *scratch, uint32_t h, uint32_t row,
+                          bt_ahead_t *ahead_p)
 {
+    const bt_pack_format_t seen = wide ? bt_pack_wide(format) : format;
     bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
-    const uint8_t *group = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_format(pack).bytes;
+    const uint8_t *block = w->data + panel * w->panel_bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t first = panel * BT_PANEL + h * HALF;
     float *out = job->out + (size_t)row * w->n_out + first;
     __m256 acc[TILE_ROWS][2];
+    units_t units;
     q8_tile_t t = {
         .x = job->q + (size_t)row * n_groups,
         .n_groups = n_groups,
@@ -239,11 +262,20 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
         acc[r][0] = _mm256_setzero_ps();
         acc[r][1] = _mm256_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g++) {
-        add_group(pack, n_rows, group, &t, acc);
-        bt_ahead_ask(&ahead);
-        group += group_bytes;
-        t.x++;
+    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
+        const uint32_t n = bt_pack_groups_left(format, n_groups - g);
+
+        load_units(seen, w, block, &units);
+        for (uint32_t i = 0; i < n; i++) {
+            add_group(seen, n_rows, group_at(format, wide, block, i, scratch),
+                      &units, &t, acc);
+            bt_ahead_ask(&ahead);
+            if (wide) {
+                scratch += bt_pack_scratch_at(format).bytes;
+            }
+            t.x++;
+        }
+        block += format.bytes;
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -255,17 +287,17 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
 
 /* One row times a whole panel, in the order of its bytes: memory is the limit,
  * and the processor's prefetcher likes that order best. */
-SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
-                             uint32_t panel)
+SPECIALIZE void panel_of_one(bt_pack_format_t format,
+                             const bt_matmul_job_t *job, uint32_t panel)
 {
     const bt_weight_t *w = job->w;
-    const uint8_t *group = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_format(pack).bytes;
+    const uint8_t *block = w->data + panel * w->panel_bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t left = w->n_out - panel * BT_PANEL;
     float *out = job->out + (size_t)panel * BT_PANEL;
     q8_tile_t t[2] = {{.x = job->q}, {.x = job->q, .v0 = 2}};
     __m256 acc[2][2];
+    units_t units;
 
     set_book(w, &t[0]);
     set_book(w, &t[1]);
@@ -275,13 +307,20 @@ SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
         acc[h][0] = _mm256_setzero_ps();
         acc[h][1] = _mm256_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g++) {
-        UNROLL
-        for (uint32_t h = 0; h < 2; h++) {
-            add_group(pack, 1, group, &t[h], &acc[h]);
-            t[h].x++;
+    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
+        const uint32_t n = bt_pack_groups_left(format, n_groups - g);
+
+        load_units(format, w, block, &units);
+        for (uint32_t i = 0; i < n; i++) {
+            const bt_pack_group_t group = bt_pack_group_at(format, block, i);
+
+            UNROLL
+            for (uint32_t h = 0; h < 2; h++) {
+                add_group(format, 1, group, &units, &t[h], &acc[h]);
+                t[h].x++;
+            }
         }
-        group += group_bytes;
+        block += format.bytes;
     }
     store_sums(out, left, job->add, acc[0]);
     if (left > HALF) {
@@ -289,58 +328,53 @@ SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-SPECIALIZE void tile_rows(bt_pack_t pack, const bt_matmul_job_t *job,
-                          uint32_t panel, uint32_t h, uint32_t row, uint32_t n,
-                          bt_ahead_t *ahead)
-{
-    switch (n) {
-    case 2:
-        tile_half(pack, 2, job, panel, h, row, ahead);
-        break;
-    case 3:
-        tile_half(pack, 3, job, panel, h, row, ahead);
-        break;
-    default:
-        tile_half(pack, 4, job, panel, h, row, ahead);
-        break;
-    }
-}
-
-/* Of nearly equal height: 6 rows are 3 and 3, so none has one. */
-SPECIALIZE void tiles(bt_pack_t pack, const bt_matmul_job_t *job,
-                      uint32_t panel, uint32_t h, uint32_t n_tiles,
-                      bt_ahead_t *ahead)
-{
-    uint32_t row = 0;
-
-    for (uint32_t tile = 0; tile < n_tiles; tile++) {
-        const uint32_t n = (job->n_rows - row) / (n_tiles - tile);
-
-        tile_rows(pack, job, panel, h, row, n, ahead);
-        row += n;
-    }
-}
-
-SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
-                       uint32_t begin, uint32_t end)
+/* Tiles of nearly equal height: 6 rows are 3 and 3, so none has one. */
+SPECIALIZE void tiles(bt_pack_format_t format, bool wide,
+                      const bt_matmul_job_t *job, uint32_t panel,
+                      const uint8_t *scratch)
 {
     const uint32_t n_tiles = (job->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    bt_ahead_t ahead =
+        bt_ahead_of(job, panel, 2 * n_tiles * (job->w->n_in / BT_QUANT_GROUP));
 
-    if (job->n_rows == 1) {
-        for (uint32_t p = begin; p < end; p++) {
-            panel_of_one(pack, job, p);
+    for (uint32_t h = 0; h < 2; h++) {
+        uint32_t row = 0;
+
+        if ((2 * panel + h) * HALF >= job->w->n_out) {
+            break;
         }
-        return;
-    }
-    for (uint32_t p = begin; p < end; p++) {
-        bt_ahead_t ahead =
-            bt_ahead_of(job, p, 2 * n_tiles * (job->w->n_in / BT_QUANT_GROUP));
+        for (uint32_t tile = 0; tile < n_tiles; tile++) {
+            const uint32_t n = (job->n_rows - row) / (n_tiles - tile);
 
-        for (uint32_t h = 0; h < 2; h++) {
-            if ((2 * p + h) * HALF < job->w->n_out) {
-                tiles(pack, job, p, h, n_tiles, &ahead);
+            switch (n) {
+            case 2:
+                tile_half(format, wide, 2, job, panel, scratch, h, row, &ahead);
+                break;
+            case 3:
+                tile_half(format, wide, 3, job, panel, scratch, h, row, &ahead);
+                break;
+            default:
+                tile_half(format, wide, 4, job, panel, scratch, h, row, &ahead);
+                break;
             }
+            row += n;
         }
+    }
+}
+
+SPECIALIZE void panel_many(bt_pack_format_t format, const bt_matmul_job_t *job,
+                           uint32_t panel, const uint8_t *scratch)
+{
+    tiles(format, true, job, panel, scratch);
+}
+
+SPECIALIZE void panel_few(bt_pack_format_t format, const bt_matmul_job_t *job,
+                          uint32_t panel)
+{
+    if (job->n_rows == 1) {
+        panel_of_one(format, job, panel);
+    } else {
+        tiles(format, false, job, panel, NULL);
     }
 }
 

@@ -22,6 +22,25 @@ static inline vec_t vec_load_f16(const void *at)
     return _mm512_cvtph_ps(_mm256_load_si256(at));
 }
 
+/** 16 numbers of 8 bits; @a at as above. */
+static inline vec_t vec_load_i8(const void *at)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(at)));
+}
+
+/** bt_quant_e8m0_half() of 16 bytes; @a at as above. */
+static inline vec_t vec_load_e8m0(const void *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_load_si128(at));
+    const __m512i normal = _mm512_sub_epi32(_mm512_slli_epi32(e, 23),
+                                            _mm512_set1_epi32(0x00800000));
+    const __m512i small =
+        _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000),
+                          _mm512_min_epi32(e, _mm512_set1_epi32(2)));
+
+    return _mm512_castsi512_ps(_mm512_max_epi32(normal, small));
+}
+
 #include "kernels/cpu/vec.h"
 
 /** Mask of the first n lanes of 16. */

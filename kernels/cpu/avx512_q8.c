@@ -4,24 +4,13 @@
  * of one group and the float sums of a tile of rows stay in registers. */
 #include <immintrin.h>
 
-#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/simd.h"
+
+typedef __m512i codes_t;
+
 #include "kernels/cpu/tier_q8.h"
-
-/* At most so many rows go over a group in its own order: more sums than these
- * have do not fit into the registers. */
-#define IN_ORDER_ROWS 4u
-
-/* Register v of the scales or minima at src. */
-SPECIALIZE __m512 factors(bt_pack_format_t format, const uint8_t *src,
-                          uint32_t v)
-{
-    return format.f16 ? _mm512_cvtph_ps(
-                            _mm256_load_si256((const void *)(src + 32 * v)))
-                      : _mm512_load_ps((const void *)(src + 64 * v));
-}
 
 /* One row tile while it walks over the groups. */
 typedef struct q8_tile {
@@ -37,40 +26,99 @@ SPECIALIZE __m512i start_of(bt_pack_format_t format, const bt_q8_group_t *x,
                               : _mm512_set1_epi32(x->start[half]);
 }
 
-/* The codes of 4 k: from bit `at` on in each byte of a line. */
-SPECIALIZE __m512i codes_of(bt_pack_format_t format, __m512i line, uint32_t at,
-                            __m512i book)
+/* Of 4 k, which a line has; of codes in two parts a line of the lower ones. */
+SPECIALIZE uint32_t steps_of_line(bt_pack_format_t format)
 {
-    const __m512i low = _mm512_set1_epi8((char)((1u << format.bits) - 1u));
-
-    if (format.bits == 8) {
-        return line;
-    }
-    line = (at == 2)   ? _mm512_srli_epi16(line, 2)
-           : (at == 4) ? _mm512_srli_epi16(line, 4)
-           : (at == 6) ? _mm512_srli_epi16(line, 6)
-                       : line;
-    line = _mm512_and_si512(line, low);
-    return format.book ? _mm512_shuffle_epi8(book, line) : line;
+    return (format.bits == 8) ? 1 : (format.bits == 2) ? 4 : 2;
 }
 
-/* isum[r][v] += the codes of a line, of k from `first` on, times those of the
- * rows. */
+/* Each byte's bits moved up by n (down where it is negative), those of its
+ * neighbour among them. */
+SPECIALIZE __m512i moved(__m512i x, int n)
+{
+    switch (n) {
+    case 4:
+        return _mm512_slli_epi16(x, 4);
+    case 3:
+        return _mm512_slli_epi16(x, 3);
+    case 2:
+        return _mm512_slli_epi16(x, 2);
+    case 1:
+        return _mm512_slli_epi16(x, 1);
+    case -1:
+        return _mm512_srli_epi16(x, 1);
+    case -2:
+        return _mm512_srli_epi16(x, 2);
+    case -3:
+        return _mm512_srli_epi16(x, 3);
+    case -4:
+        return _mm512_srli_epi16(x, 4);
+    case -6:
+        return _mm512_srli_epi16(x, 6);
+    default:
+        return x;
+    }
+}
+
+SPECIALIZE __m512i line_at(const uint8_t *codes, uint32_t i, uint32_t v)
+{
+    return _mm512_load_si512(codes + 128 * i + 64 * v);
+}
+
+SPECIALIZE codes_t stored_codes(bt_pack_format_t format, const uint8_t *codes,
+                                uint32_t step, uint32_t v)
+{
+    const uint32_t low = (format.bits > 4) ? 4 : format.bits;
+    const uint32_t high = format.bits - low;
+    __m512i x;
+
+    if (format.bits == 8) {
+        return line_at(codes, step, v);
+    }
+    x = moved(line_at(codes, step * low / 8, v), -(int)(step * low % 8));
+    x = _mm512_and_si512(x, _mm512_set1_epi8((char)((1u << low) - 1u)));
+    if (high > 0) {
+        const __m512i upper = moved(line_at(codes, 4 + step * high / 8, v),
+                                    4 - (int)(step * high % 8));
+
+        /* x | (upper & mask) */
+        x = _mm512_ternarylogic_epi32(
+            x, upper, _mm512_set1_epi8((char)(((1u << high) - 1u) << 4)), 0xf8);
+    }
+    return x;
+}
+
+/* sum + codes * the four bytes at x. Written as the instruction, since
+ * compilers load the rows' bytes early, and then have no registers left for the
+ * sums. */
+SPECIALIZE __m512i dot(__m512i sum, __m512i codes, const int8_t *x)
+{
+    typedef int32_t __attribute__((may_alias)) word_t;
+
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(sum)
+            : "v"(codes), "m"(*(const word_t *)(const void *)x));
+    return sum;
+}
+
+/* isum[r][v] += the codes of a line times those of the rows. */
 SPECIALIZE void add_line(bt_pack_format_t format, uint32_t n_rows,
-                         const uint8_t *at, const q8_tile_t *t, uint32_t first,
+                         const uint8_t *codes, const q8_tile_t *t, uint32_t i,
                          uint32_t v, __m512i (*isum)[2])
 {
-    const __m512i line = _mm512_load_si512(at);
+    const uint32_t n_steps = steps_of_line(format);
 
     UNROLL
-    for (uint32_t c = 0; c < 8 / format.bits; c++) {
-        const __m512i codes = codes_of(format, line, c * format.bits, t->book);
+    for (uint32_t step = i * n_steps; step < (i + 1) * n_steps; step++) {
+        const __m512i stored = stored_codes(format, codes, step, v);
+        const __m512i four =
+            format.book ? _mm512_shuffle_epi8(t->book, stored) : stored;
 
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
-            const int8_t *x = t->x[r * t->n_groups].code + first + 4 * c;
+            const int8_t *x = t->x[r * t->n_groups].code + 4 * step;
 
-            isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], codes, word16(x));
+            isum[r][v] = dot(isum[r][v], four, x);
         }
     }
 }
@@ -87,166 +135,167 @@ SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
 
 /* isum[r][v] = what of register v of a group belongs to the k of a half. */
 SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
-                          const uint8_t *group, const q8_tile_t *t,
+                          bt_pack_group_t group, const q8_tile_t *t,
                           uint32_t half, uint32_t v, __m512i (*isum)[2])
 {
-    const uint32_t n_lines = format.bits / 2;
+    const uint32_t n_lines = 4 / steps_of_line(format);
 
     start_sums(format, n_rows, t, half, v, isum);
     UNROLL
     for (uint32_t i = half * n_lines; i < (half + 1) * n_lines; i++) {
-        add_line(format, n_rows, group + 128 * i + 64 * v, t,
-                 32 / format.bits * i, v, isum);
+        add_line(format, n_rows, group.codes, t, i, v, isum);
     }
 }
 
-/* acc += the minima of register v times the sums of the rows. */
-SPECIALIZE __m512 add_min(bt_pack_format_t format, const uint8_t *group,
-                          const bt_q8_group_t *x, uint32_t v, __m512 acc)
+/* acc[r][v] += the minima of register v of a half, or of all of a group, times
+ * the sums of the rows. */
+SPECIALIZE void add_min(bt_pack_format_t format, uint32_t n_rows,
+                        bt_pack_group_t group, const units_t *units,
+                        const q8_tile_t *t, uint32_t half, uint32_t v,
+                        __m512 (*acc)[2])
 {
-    const uint8_t *mins = group + format.min_at;
+    const __m512 min = factors(
+        format, group.mins + half * bt_pack_half_bytes(format), units->min, v);
 
-    if (format.min_at == 0) {
-        return acc;
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        const bt_q8_group_t *x = &t->x[r * t->n_groups];
+
+        acc[r][v] = _mm512_fmadd_ps(
+            min, _mm512_set1_ps(format.two ? x->sums[half] : x->sum),
+            acc[r][v]);
     }
-    if (!format.two) {
-        return _mm512_fmadd_ps(factors(format, mins, v), _mm512_set1_ps(x->sum),
-                               acc);
-    }
-    acc = _mm512_fmadd_ps(factors(format, mins, v), _mm512_set1_ps(x->sums[0]),
-                          acc);
-    return _mm512_fmadd_ps(
-        factors(format, mins + bt_pack_half_bytes(format), v),
-        _mm512_set1_ps(x->sums[1]), acc);
 }
 
-/* A group's two halves, times the scales of the rows; and with the weights'
- * scale, or each with its own. */
-SPECIALIZE void add_halves(bt_pack_format_t format, uint32_t n_rows,
-                           const uint8_t *group, const q8_tile_t *t, uint32_t v,
-                           __m512 (*acc)[2])
+SPECIALIZE void add_mins(bt_pack_format_t format, uint32_t n_rows,
+                         bt_pack_group_t group, const units_t *units,
+                         const q8_tile_t *t, uint32_t v, __m512 (*acc)[2])
 {
-    const uint8_t *scales = group + format.scale_at;
-    const __m512 scale[2] = {
-        factors(format, scales, v),
-        format.two ? factors(format, scales + bt_pack_half_bytes(format), v)
-                   : _mm512_setzero_ps()};
+    if (format.min) {
+        add_min(format, n_rows, group, units, t, 0, v, acc);
+    }
+    if (format.min && format.two) {
+        add_min(format, n_rows, group, units, t, 1, v, acc);
+    }
+}
+
+/* What an integer sum of a half becomes: part (of the first half) or, with a
+ * scale of its own or the second half's sum, acc. */
+SPECIALIZE void add_sum(bt_pack_format_t format, bt_pack_group_t group,
+                        const units_t *units, uint32_t half, uint32_t v,
+                        __m512i isum, float scale, __m512 *part, __m512 *acc)
+{
+    const uint8_t *at =
+        group.scales + (format.two ? half : 0) * bt_pack_half_bytes(format);
+    const __m512 f = _mm512_cvtepi32_ps(isum);
+    const __m512 x = _mm512_set1_ps(scale);
+
+    *part = (format.two || (half == 0)) ? _mm512_mul_ps(f, x)
+                                        : _mm512_fmadd_ps(f, x, *part);
+    if (format.two || (half == 1)) {
+        *acc =
+            _mm512_fmadd_ps(*part, factors(format, at, units->scale, v), *acc);
+    }
+}
+
+SPECIALIZE void add_half(bt_pack_format_t format, uint32_t n_rows,
+                         bt_pack_group_t group, const units_t *units,
+                         const q8_tile_t *t, uint32_t half, uint32_t v,
+                         __m512i (*isum)[2], __m512 *part, __m512 (*acc)[2])
+{
+    sum_codes(format, n_rows, group, t, half, v, isum);
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        add_sum(format, group, units, half, v, isum[r][v],
+                t->x[r * t->n_groups].scale[half], &part[r], &acc[r][v]);
+    }
+}
+
+/* Loops around what fills the sums would be unrolled too late for these to be
+ * registers: halves and registers are written out. */
+SPECIALIZE void add_register(bt_pack_format_t format, uint32_t n_rows,
+                             bt_pack_group_t group, const units_t *units,
+                             const q8_tile_t *t, uint32_t v, __m512 (*acc)[2])
+{
     __m512i isum[BT_Q8_TILE_ROWS][2];
     __m512 part[BT_Q8_TILE_ROWS];
 
-    sum_codes(format, n_rows, group, t, 0, v, isum);
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[r][v]),
-                                _mm512_set1_ps(t->x[r * t->n_groups].scale[0]));
-    }
+    add_half(format, n_rows, group, units, t, 0, v, isum, part, acc);
     READ_AGAIN();
-    sum_codes(format, n_rows, group, t, 1, v, isum);
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        const __m512 f = _mm512_cvtepi32_ps(isum[r][v]);
-        const __m512 x = _mm512_set1_ps(t->x[r * t->n_groups].scale[1]);
-
-        if (format.two) {
-            acc[r][v] = _mm512_fmadd_ps(part[r], scale[0], acc[r][v]);
-            acc[r][v] =
-                _mm512_fmadd_ps(_mm512_mul_ps(f, x), scale[1], acc[r][v]);
-        } else {
-            part[r] = _mm512_fmadd_ps(f, x, part[r]);
-            acc[r][v] = _mm512_fmadd_ps(part[r], scale[0], acc[r][v]);
-        }
-    }
+    add_half(format, n_rows, group, units, t, 1, v, isum, part, acc);
+    READ_AGAIN();
+    add_mins(format, n_rows, group, units, t, v, acc);
 }
 
-SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
+SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
+                          bt_pack_group_t group, const units_t *units,
                           const q8_tile_t *t, __m512 (*acc)[2])
 {
-    const bt_pack_format_t format = bt_pack_format(pack);
-
-    UNROLL
-    for (uint32_t v = 0; v < 2; v++) {
-        add_halves(format, n_rows, group, t, v, acc);
-        READ_AGAIN();
-        if (format.min_at != 0) {
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                acc[r][v] = add_min(format, group, &t->x[r * t->n_groups], v,
-                                    acc[r][v]);
-            }
-        }
-    }
+    add_register(format, n_rows, group, units, t, 0, acc);
+    add_register(format, n_rows, group, units, t, 1, acc);
 }
 
 /* The sums of a half, of both registers in turns: see add_group_in_order(). */
 SPECIALIZE void sum_both(bt_pack_format_t format, uint32_t n_rows,
-                         const uint8_t *group, const q8_tile_t *t,
+                         bt_pack_group_t group, const q8_tile_t *t,
                          uint32_t half, __m512i (*isum)[2])
 {
-    const uint32_t n_lines = format.bits;
+    const uint32_t n_lines = 8 / steps_of_line(format);
 
     start_sums(format, n_rows, t, half, 0, isum);
     start_sums(format, n_rows, t, half, 1, isum);
     UNROLL
     for (uint32_t j = half * n_lines; j < (half + 1) * n_lines; j++) {
-        add_line(format, n_rows, group + 64 * j, t, 32 / format.bits * (j / 2),
-                 j % 2, isum);
+        add_line(format, n_rows, group.codes, t, j / 2, j % 2, isum);
+    }
+}
+
+SPECIALIZE void add_both(bt_pack_format_t format, uint32_t n_rows,
+                         bt_pack_group_t group, const units_t *units,
+                         const q8_tile_t *t, uint32_t half, __m512 (*part)[2],
+                         __m512 (*acc)[2])
+{
+    __m512i isum[BT_Q8_TILE_ROWS][2];
+
+    sum_both(format, n_rows, group, t, half, isum);
+    UNROLL
+    for (uint32_t i = 0; i < 2 * n_rows; i++) {
+        add_sum(format, group, units, half, i % 2, isum[i / 2][i % 2],
+                t->x[i / 2 * t->n_groups].scale[half], &part[i / 2][i % 2],
+                &acc[i / 2][i % 2]);
     }
 }
 
 /* add_group() that reads the group from its first line to its last, as the
  * processor's own prefetcher likes it best: for so few rows that memory is the
  * limit and all sums fit into registers. */
-SPECIALIZE void add_group_in_order(bt_pack_t pack, uint32_t n_rows,
-                                   const uint8_t *group, const q8_tile_t *t,
-                                   __m512 (*acc)[2])
+SPECIALIZE void add_group_in_order(bt_pack_format_t format, uint32_t n_rows,
+                                   bt_pack_group_t group, const units_t *units,
+                                   const q8_tile_t *t, __m512 (*acc)[2])
 {
-    const bt_pack_format_t format = bt_pack_format(pack);
-    const uint8_t *scales = group + format.scale_at;
-    __m512i isum[BT_Q8_TILE_ROWS][2];
     __m512 part[BT_Q8_TILE_ROWS][2];
 
-    sum_both(format, n_rows, group, t, 0, isum);
-    UNROLL
-    for (uint32_t i = 0; i < 2 * n_rows; i++) {
-        part[i / 2][i % 2] =
-            _mm512_mul_ps(_mm512_cvtepi32_ps(isum[i / 2][i % 2]),
-                          _mm512_set1_ps(t->x[i / 2 * t->n_groups].scale[0]));
-    }
-    sum_both(format, n_rows, group, t, 1, isum);
-    UNROLL
-    for (uint32_t i = 0; i < 2 * n_rows; i++) {
-        const bt_q8_group_t *x = &t->x[i / 2 * t->n_groups];
-        const __m512 x1 = _mm512_set1_ps(x->scale[1]);
-        const __m512 p = part[i / 2][i % 2];
-        const uint32_t v = i % 2;
-        const __m512 f = _mm512_cvtepi32_ps(isum[i / 2][v]);
-        __m512 sum = acc[i / 2][v];
-
-        if (format.two) {
-            sum = _mm512_fmadd_ps(p, factors(format, scales, v), sum);
-            sum = _mm512_fmadd_ps(
-                _mm512_mul_ps(f, x1),
-                factors(format, scales + bt_pack_half_bytes(format), v), sum);
-        } else {
-            sum = _mm512_fmadd_ps(_mm512_fmadd_ps(f, x1, p),
-                                  factors(format, scales, v), sum);
-        }
-        acc[i / 2][v] = add_min(format, group, x, v, sum);
-    }
+    add_both(format, n_rows, group, units, t, 0, part, acc);
+    add_both(format, n_rows, group, units, t, 1, part, acc);
+    add_mins(format, n_rows, group, units, t, 0, acc);
+    add_mins(format, n_rows, group, units, t, 1, acc);
 }
 
-SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
+/* Rows row .. times a panel, as it lies or widened. */
+SPECIALIZE void tile_panel(bt_pack_format_t format, bool wide, uint32_t n_rows,
                            const bt_matmul_job_t *job, uint32_t panel,
-                           uint32_t row, bt_ahead_t *ahead_p)
+                           const uint8_t *scratch, uint32_t row,
+                           bt_ahead_t *ahead_p)
 {
+    const bt_pack_format_t seen = wide ? bt_pack_wide(format) : format;
     bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
-    const uint8_t *group = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_format(pack).bytes;
+    const uint8_t *block = w->data + panel * w->panel_bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t left = w->n_out - panel * BT_PANEL;
     float *out = job->out + (size_t)row * w->n_out + (size_t)panel * BT_PANEL;
     __m512 acc[BT_Q8_TILE_ROWS][2];
+    units_t units;
     q8_tile_t t = {
         .x = job->q + (size_t)row * n_groups,
         .n_groups = n_groups,
@@ -264,17 +313,28 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
         acc[r][0] = _mm512_setzero_ps();
         acc[r][1] = _mm512_setzero_ps();
     }
-    for (uint32_t g = 0; g < n_groups; g++) {
-        if (n_rows <= IN_ORDER_ROWS) {
-            add_group_in_order(pack, n_rows, group, &t, acc);
-        } else {
-            add_group(pack, n_rows, group, &t, acc);
+    for (uint32_t g = 0; g < n_groups; g += format.n_groups) {
+        const uint32_t n = bt_pack_groups_left(format, n_groups - g);
+
+        load_units(seen, w, block, &units);
+        for (uint32_t i = 0; i < n; i++) {
+            const bt_pack_group_t group =
+                group_at(format, wide, block, i, scratch);
+
+            if (n_rows <= FEW_ROWS) {
+                add_group_in_order(seen, n_rows, group, &units, &t, acc);
+            } else {
+                add_group(seen, n_rows, group, &units, &t, acc);
+            }
+            if (n_rows > 1) {
+                bt_ahead_ask(&ahead);
+            }
+            if (wide) {
+                scratch += bt_pack_scratch_at(format).bytes;
+            }
+            t.x++;
         }
-        if (n_rows > 1) {
-            bt_ahead_ask(&ahead);
-        }
-        group += group_bytes;
-        t.x++;
+        block += format.bytes;
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -284,43 +344,55 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
     *ahead_p = ahead;
 }
 
+SPECIALIZE void panel_few(bt_pack_format_t format, const bt_matmul_job_t *job,
+                          uint32_t panel)
+{
+    bt_ahead_t ahead = bt_ahead_of(job, panel, job->w->n_in / BT_QUANT_GROUP);
+
+    switch (job->n_rows) {
+    case 1:
+        tile_panel(format, false, 1, job, panel, NULL, 0, &ahead);
+        break;
+    case 2:
+        tile_panel(format, false, 2, job, panel, NULL, 0, &ahead);
+        break;
+    case 3:
+        tile_panel(format, false, 3, job, panel, NULL, 0, &ahead);
+        break;
+    default:
+        tile_panel(format, false, 4, job, panel, NULL, 0, &ahead);
+        break;
+    }
+}
+
 /* Tiles of nearly equal height: 8 rows are 4 and 4. */
-SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
-                       uint32_t begin, uint32_t end)
+SPECIALIZE void panel_many(bt_pack_format_t format, const bt_matmul_job_t *job,
+                           uint32_t panel, const uint8_t *scratch)
 {
     const uint32_t n_tiles =
         (job->n_rows + BT_Q8_TILE_ROWS - 1) / BT_Q8_TILE_ROWS;
+    bt_ahead_t ahead =
+        bt_ahead_of(job, panel, n_tiles * (job->w->n_in / BT_QUANT_GROUP));
+    uint32_t row = 0;
 
-    for (uint32_t p = begin; p < end; p++) {
-        bt_ahead_t ahead =
-            bt_ahead_of(job, p, n_tiles * (job->w->n_in / BT_QUANT_GROUP));
-        uint32_t row = 0;
+    for (uint32_t i = 0; i < n_tiles; i++) {
+        const uint32_t n = (job->n_rows - row) / (n_tiles - i);
 
-        for (uint32_t i = 0; i < n_tiles; i++) {
-            const uint32_t n = (job->n_rows - row) / (n_tiles - i);
-
-            switch (n) {
-            case 1:
-                tile_panel(pack, 1, job, p, row, &ahead);
-                break;
-            case 2:
-                tile_panel(pack, 2, job, p, row, &ahead);
-                break;
-            case 3:
-                tile_panel(pack, 3, job, p, row, &ahead);
-                break;
-            case 4:
-                tile_panel(pack, 4, job, p, row, &ahead);
-                break;
-            case 5:
-                tile_panel(pack, 5, job, p, row, &ahead);
-                break;
-            default:
-                tile_panel(pack, 6, job, p, row, &ahead);
-                break;
-            }
-            row += n;
+        switch (n) {
+        case 3:
+            tile_panel(format, true, 3, job, panel, scratch, row, &ahead);
+            break;
+        case 4:
+            tile_panel(format, true, 4, job, panel, scratch, row, &ahead);
+            break;
+        case 5:
+            tile_panel(format, true, 5, job, panel, scratch, row, &ahead);
+            break;
+        default:
+            tile_panel(format, true, 6, job, panel, scratch, row, &ahead);
+            break;
         }
+        row += n;
     }
 }
 

@@ -158,11 +158,33 @@ static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
     return BT_OK;
 }
 
+static bt_status_t wide_reserve(cpu_backend_t *cpu, bt_ktype_t type,
+                                uint32_t n_in)
+{
+    const size_t bytes = (bt_pack_scratch_bytes(type, n_in) + 63) / 64 * 64;
+    uint8_t *wide;
+
+    if (bytes <= cpu->wide_bytes) {
+        return BT_OK;
+    }
+    wide = bt_calloc_aligned(bytes, bt_cpu_pool_places(cpu->pool));
+    if (wide == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_free(cpu->wide);
+    cpu->wide = wide;
+    cpu->wide_bytes = bytes;
+    return BT_OK;
+}
+
 /* Scratch for the operations on matrices of this type and width. */
 static bt_status_t reserve(cpu_backend_t *cpu, bt_ktype_t type, uint32_t n_in)
 {
-    const bt_status_t status = lines_reserve(cpu, n_in);
+    bt_status_t status = lines_reserve(cpu, n_in);
 
+    if (status == BT_OK) {
+        status = wide_reserve(cpu, type, n_in);
+    }
     if (status != BT_OK) {
         return status;
     }
@@ -244,6 +266,7 @@ static void cpu_close(bt_backend_t *be)
     bt_cpu_pool_destroy(cpu->pool);
     bt_free(cpu->attn);
     bt_free(cpu->panels);
+    bt_free(cpu->wide);
     bt_free(cpu->tiles);
     bt_free(cpu->bf16);
     bt_free(cpu->q8);

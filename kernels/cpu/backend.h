@@ -26,6 +26,8 @@ typedef struct cpu_backend {
     uint32_t q8_n_in;    /* widest n_in that q8 can take */
     size_t panel_floats; /* of one thread */
     float *panels;       /* one dequantized panel per thread */
+    size_t wide_bytes;   /* of one thread */
+    uint8_t *wide;       /* one widened panel per thread */
     /* Rows of one matmul; behind the max_rows (of tiles: + BT_TILE_ROWS) of all
      * threads BT_CPU_OWN_ROWS of each thread's own. */
     float *tiles;       /* rearranged */

@@ -1,25 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file cpu.h
  *
- * Inside of the CPU back end: packed weights, and the table of functions that
- * each instruction tier fills.
- *
- * **Packed weights.** A lane is an output. 32 outputs form a *panel*; inside a
- * panel everything is k-major, so one load brings the same k of neighbouring
- * outputs and each lane sums its own output with k ascending:
- *
- *     F32, F16                elem[k][32]
- *     BF16    pairs of k      elem[k / 2][32][k % 2], a last k without a
- *                             partner has 0
- *     b bits  groups of 32 k  u8 code[b][32][4], scale[1 or 2][32]
- *     (2, 4, 8)               (, min[1 or 2][32])
- *                             byte (i, o, j) has k = 32i/b + 4c + j in its bits
- *                             from cb on, c = 0 .. 8/b - 1
- *
- * Codes are unsigned, as the dot product instructions want them: the pack's
- * bias (bt_pack_format()) is added. Those of a *book* are indices of 16 codes,
- * which bt_weight.book has with the bias. The last panel is filled up with
- * zeros. Every piece begins on 64 bytes.
+ * Inside of the CPU back end: the arithmetic of its operations, and the table
+ * of functions that each instruction tier fills. pack.h has the weights.
  *
  * **Quantized weights times rows.** Each 16 values of a row become 8 bits with
  * a scale (bt_q8_group_t). Then, with g ascending and one accumulator per
@@ -56,11 +39,10 @@
 #ifndef BT_KERNELS_CPU_CPU_H
 #define BT_KERNELS_CPU_CPU_H
 
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/pool.h"
-#include "kernels/cpu/quant/quant.h"
 #include "kernels/kernels.h"
 
-#define BT_PANEL         32u /**< outputs of a panel */
 #define BT_TILE_ROWS     12u /**< rows of a tile; AVX-512 sums them at a time */
 #define BT_ATTN_TILE     32u /**< positions of one online softmax step */
 #define BT_ATTN_TOGETHER 4u  /**< pairs of one bt_attn_tile_t */
@@ -69,166 +51,6 @@
 #define BT_MAX_HEAD_DIM  256u
 #define BT_Q8_TILE_ROWS  6u /**< quantized rows that AVX-512 sums at a time */
 #define BT_CPU_PROFILE   "q8-bf16"
-
-/** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
- *  it with every change of a byte of it, or old files are taken for new ones
- *  (kernels.h, pack_version). */
-#define BT_PACK_VERSION 5u
-
-typedef enum bt_pack {
-    BT_PACK_F32,
-    BT_PACK_F16,
-    BT_PACK_BF16,
-    BT_PACK_Q2,           /**< 2 bits, biased by 1; f16 scale (TQ1_0, TQ2_0) */
-    BT_PACK_Q2_TWO_MIN,   /**< 2 bits; two f32 scales and minima (Q2_K) */
-    BT_PACK_Q4_0,         /**< 4 bits, biased by 8; f16 scale */
-    BT_PACK_Q4_1,         /**< 4 bits; f16 scale and min */
-    BT_PACK_Q4_F32,       /**< 4 bits; f32 scale and min (Q4_K) */
-    BT_PACK_BOOK,         /**< 4 bits of a book; f16 scale (IQ4_NL) */
-    BT_PACK_BOOK_TWO,     /**< two f16 scales: k 0..15, 16..31 (NVFP4) */
-    BT_PACK_BOOK_F32,     /**< f32 scale (IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S,
-                               IQ4_XS, MXFP4) */
-    BT_PACK_BOOK_TWO_F32, /**< two f32 scales (Q3_K, IQ1_M, IQ2_XS, IQ2_S) */
-    BT_PACK_Q8,           /**< 8 bits; f16 scale (Q5_0, Q8_0) */
-    BT_PACK_Q8_MIN,       /**< 8 bits; f32 scale and min (Q5_1, Q5_K) */
-    BT_PACK_Q8_TWO,       /**< 8 bits; two f32 scales (Q6_K) */
-} bt_pack_t;
-
-struct bt_weight {
-    bt_pack_t pack;
-    bt_ktype_t type;
-    uint32_t n_out;
-    uint32_t n_in;
-    uint32_t n_panels;
-    size_t panel_bytes;
-    const uint8_t *data; /**< n_panels * panel_bytes, 64-byte aligned */
-    uint8_t *own;        /**< the same, NULL: borrowed (bt_pack_adopt()) */
-    uint8_t book[BT_QUANT_BOOK]; /**< codes + bias; of packs with a book */
-};
-
-/** Where the pieces of one group of a panel are, in bytes from its start. */
-typedef struct bt_pack_format {
-    uint32_t bits;     /**< of a code, or of a dense element */
-    uint32_t scale_at; /**< 0 for dense */
-    uint32_t min_at;   /**< 0 where there is none */
-    uint32_t bytes;    /**< of the group (dense: of 32 k too) */
-    uint32_t bias;     /**< added to codes, which makes them unsigned */
-    bool f16;          /**< scales and minima: the file's own f16; else f32 */
-    bool two;          /**< scales and minima of k 0 .. 15, then of 16 .. 31 */
-    bool book;         /**< codes are indices of bt_weight.book */
-} bt_pack_format_t;
-
-/** With a constant pack it vanishes: the tiers' functions are specialized. */
-static inline bt_pack_format_t bt_pack_format(bt_pack_t pack)
-{
-    switch (pack) {
-    case BT_PACK_F16:
-    case BT_PACK_BF16:
-        return (bt_pack_format_t){.bits = 16, .bytes = 2048};
-    case BT_PACK_Q4_0:
-        return (bt_pack_format_t){
-            .bits = 4, .scale_at = 512, .bytes = 576, .bias = 8, .f16 = true};
-    case BT_PACK_Q4_1:
-        return (bt_pack_format_t){.bits = 4,
-                                  .scale_at = 512,
-                                  .min_at = 576,
-                                  .bytes = 640,
-                                  .f16 = true};
-    case BT_PACK_Q4_F32:
-        return (bt_pack_format_t){
-            .bits = 4, .scale_at = 512, .min_at = 640, .bytes = 768};
-    case BT_PACK_BOOK:
-        return (bt_pack_format_t){.bits = 4,
-                                  .scale_at = 512,
-                                  .bytes = 576,
-                                  .bias = 128,
-                                  .f16 = true,
-                                  .book = true};
-    case BT_PACK_BOOK_TWO:
-        return (bt_pack_format_t){.bits = 4,
-                                  .scale_at = 512,
-                                  .bytes = 640,
-                                  .bias = 128,
-                                  .f16 = true,
-                                  .two = true,
-                                  .book = true};
-    case BT_PACK_BOOK_F32:
-        return (bt_pack_format_t){.bits = 4,
-                                  .scale_at = 512,
-                                  .bytes = 640,
-                                  .bias = 128,
-                                  .book = true};
-    case BT_PACK_BOOK_TWO_F32:
-        return (bt_pack_format_t){.bits = 4,
-                                  .scale_at = 512,
-                                  .bytes = 768,
-                                  .bias = 128,
-                                  .two = true,
-                                  .book = true};
-    case BT_PACK_Q2:
-        return (bt_pack_format_t){
-            .bits = 2, .scale_at = 256, .bytes = 320, .bias = 1, .f16 = true};
-    case BT_PACK_Q2_TWO_MIN:
-        return (bt_pack_format_t){.bits = 2,
-                                  .scale_at = 256,
-                                  .min_at = 512,
-                                  .bytes = 768,
-                                  .two = true};
-    case BT_PACK_Q8:
-        return (bt_pack_format_t){.bits = 8,
-                                  .scale_at = 1024,
-                                  .bytes = 1088,
-                                  .bias = 128,
-                                  .f16 = true};
-    case BT_PACK_Q8_MIN:
-        return (bt_pack_format_t){
-            .bits = 8, .scale_at = 1024, .min_at = 1152, .bytes = 1280};
-    case BT_PACK_Q8_TWO:
-        return (bt_pack_format_t){.bits = 8,
-                                  .scale_at = 1024,
-                                  .bytes = 1280,
-                                  .bias = 32,
-                                  .two = true};
-    case BT_PACK_F32:
-    default:
-        return (bt_pack_format_t){.bits = 32, .bytes = 4096};
-    }
-}
-
-/** Bytes of the scales, or minima, of one half of a group. */
-static inline uint32_t bt_pack_half_bytes(bt_pack_format_t format)
-{
-    return format.f16 ? 2 * BT_PANEL : 4 * BT_PANEL;
-}
-
-/** Values of group @a g (32 k, fewer at the end of a dense row) of @a panel:
- *  out[k][32]. The specification of the packed formats. */
-void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
-                        float *out);
-
-/** Codes without bias, scales and minima (-0.0: none) of one lane of a group
- *  of a quantized panel. */
-void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
-                        uint32_t lane, bt_quant_group_t *group);
-
-/** Values k of output @a row: out (n_in). */
-void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out);
-
-bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
-                           uint32_t n_in, const void *data,
-                           bt_weight_t **weight_p);
-void bt_pack_destroy(bt_weight_t *weight);
-size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
-
-/** A weight over the bytes of one that bt_pack_create() made of the same type
- *  and shape, in this process or another. Any bytes are safe: they are numbers
- *  only. Borrowed until bt_pack_destroy().
- *  @retval BT_ERR_UNSUPPORTED    type or shape
- *  @retval BT_ERR_INVALID_PARAM  another number of bytes, or not aligned
- *  @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_pack_adopt(bt_ktype_t type, uint32_t n_out,
-                                        uint32_t n_in, const void *data,
-                                        size_t bytes, bt_weight_t **weight_p);
 
 /** A group of 32 values of a row, in two halves: value = scale * code, code =
  *  value / scale to nearest (ties to even), scale = largest magnitude of the
@@ -334,8 +156,10 @@ typedef struct bt_cpu_isa {
     /** The same with BF16 weights and job->bf16. */
     void (*matmul_bf16)(const bt_matmul_job_t *job, uint32_t begin,
                         uint32_t end);
-    /** The same with quantized weights and job->q. */
-    void (*matmul_q8)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end);
+    /** The same with quantized weights and job->q.
+     *  scratch: bt_pack_scratch_bytes(), on 64 bytes. */
+    void (*matmul_q8)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
+                      uint8_t *scratch);
     /** Row x (n_in, a multiple of 32) to n_in / 32 groups, for weights packed
      *  with @a bias. */
     void (*quantize)(const float *x, uint32_t n_in, uint32_t bias,

@@ -217,7 +217,8 @@ static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
         cpu->isa->matmul_bf16(&job, begin, end);
         break;
     default:
-        cpu->isa->matmul_q8(&job, begin, end);
+        cpu->isa->matmul_q8(&job, begin, end,
+                            cpu->wide + thread * cpu->wide_bytes);
         break;
     }
 }
@@ -264,6 +265,8 @@ static void run_step(bt_backend_t *be, step_t *step)
     BT_ASSERT_ALWAYS(w->n_in <= (is_dense(w)               ? cpu->dense_n_in
                                  : w->pack == BT_PACK_BF16 ? cpu->bf16_n_in
                                                            : cpu->q8_n_in));
+    BT_ASSERT_ALWAYS(bt_pack_scratch_bytes(w->type, w->n_in) <=
+                     cpu->wide_bytes);
     step->cpu = cpu;
     if (step->job.add) {
         job.keep = keep_outputs;

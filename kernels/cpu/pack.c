@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/quant/quant.h"
 
 static bt_pack_t pack_of_type(bt_ktype_t type)
@@ -13,19 +13,31 @@ static bt_pack_t pack_of_type(bt_ktype_t type)
         return BT_PACK_F16;
     case BT_KTYPE_BF16:
         return BT_PACK_BF16;
+    case BT_KTYPE_TQ1_0:
+    case BT_KTYPE_TQ2_0:
+        return BT_PACK_TERNARY;
+    case BT_KTYPE_Q2_K:
+        return BT_PACK_Q2_K;
     case BT_KTYPE_Q4_0:
         return BT_PACK_Q4_0;
     case BT_KTYPE_Q4_1:
         return BT_PACK_Q4_1;
     case BT_KTYPE_Q4_K:
-        return BT_PACK_Q4_F32;
-    case BT_KTYPE_TQ1_0:
-    case BT_KTYPE_TQ2_0:
-        return BT_PACK_Q2;
-    case BT_KTYPE_Q2_K:
-        return BT_PACK_Q2_TWO_MIN;
+        return BT_PACK_Q4_K;
+    case BT_KTYPE_Q5_0:
+        return BT_PACK_Q5_0;
+    case BT_KTYPE_Q5_1:
+        return BT_PACK_Q5_1;
+    case BT_KTYPE_Q5_K:
+        return BT_PACK_Q5_K;
+    case BT_KTYPE_Q6_K:
+        return BT_PACK_Q6_K;
+    case BT_KTYPE_Q8_0:
+        return BT_PACK_Q8_0;
     case BT_KTYPE_IQ4_NL:
         return BT_PACK_BOOK;
+    case BT_KTYPE_MXFP4:
+        return BT_PACK_BOOK_E8M0;
     case BT_KTYPE_NVFP4:
         return BT_PACK_BOOK_TWO;
     case BT_KTYPE_IQ1_S:
@@ -33,25 +45,21 @@ static bt_pack_t pack_of_type(bt_ktype_t type)
     case BT_KTYPE_IQ3_XXS:
     case BT_KTYPE_IQ3_S:
     case BT_KTYPE_IQ4_XS:
-    case BT_KTYPE_MXFP4:
-        return BT_PACK_BOOK_F32;
+        return BT_PACK_BOOK_STEPS;
     case BT_KTYPE_Q3_K:
     case BT_KTYPE_IQ1_M:
     case BT_KTYPE_IQ2_XS:
     case BT_KTYPE_IQ2_S:
-        return BT_PACK_BOOK_TWO_F32;
-    case BT_KTYPE_Q5_0:
-    case BT_KTYPE_Q8_0:
-        return BT_PACK_Q8;
-    case BT_KTYPE_Q5_1:
-    case BT_KTYPE_Q5_K:
-        return BT_PACK_Q8_MIN;
-    case BT_KTYPE_Q6_K:
-        return BT_PACK_Q8_TWO;
+        return BT_PACK_BOOK_TWO_STEPS;
     case BT_KTYPE_F32:
     default:
         return BT_PACK_F32;
     }
+}
+
+static bool is_dense(bt_pack_t pack)
+{
+    return bt_pack_format(pack).n_groups == 0;
 }
 
 static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
@@ -59,10 +67,11 @@ static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
     const bt_pack_format_t format = bt_pack_format(pack);
 
     /* A dense row may end inside a group, but inside no pair. */
-    return (format.scale_at == 0)
+    return is_dense(pack)
                ? (n_in + (size_t)(pack == BT_PACK_BF16) * (n_in % 2)) *
                      BT_PANEL * format.bits / 8
-               : (size_t)n_in / BT_QUANT_GROUP * format.bytes;
+               : ((size_t)n_in / BT_QUANT_GROUP + format.n_groups - 1) /
+                     format.n_groups * format.bytes;
 }
 
 size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
@@ -79,6 +88,15 @@ size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
         return 0;
     }
     return bytes;
+}
+
+size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in)
+{
+    const bt_pack_t pack = pack_of_type(type);
+
+    return is_dense(pack) ? 0
+                          : (size_t)n_in / BT_QUANT_GROUP *
+                                bt_pack_scratch_at(bt_pack_format(pack)).bytes;
 }
 
 typedef struct pack_job {
@@ -107,36 +125,73 @@ static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
     }
 }
 
-/* The bits of k of a group: the byte that they are in, of @a lane, and from
- * which bit on. */
-typedef struct place {
+/* Bits of k of a group: the byte that they are in, of @a lane, and from which
+ * bit on. */
+typedef struct bits_place {
     size_t byte;
     uint32_t shift;
-} place_t;
+} bits_place_t;
 
-static place_t place_of(const bt_pack_format_t *format, uint32_t k,
-                        uint32_t lane)
+/* Of a code's lower bits (@a high: of those from the fifth on): @a bits in the
+ * lines from @a first on. */
+static bits_place_t place_in_lines(uint32_t first, uint32_t bits, uint32_t k,
+                                   uint32_t lane)
 {
-    const uint32_t per_line = 32 / format->bits; /* k of one line of bytes */
+    const uint32_t per_line = 32 / bits; /* k of one line of bytes */
 
-    return (place_t){
-        .byte = ((size_t)(k / per_line) * BT_PANEL + lane) * 4 + k % 4,
-        .shift = k % per_line / 4 * format->bits,
+    return (bits_place_t){
+        .byte = ((size_t)(first + k / per_line) * BT_PANEL + lane) * 4 + k % 4,
+        .shift = k % per_line / 4 * bits,
     };
 }
 
-/* dst is zero where @a lane has its codes. */
+static uint32_t low_bits(const bt_pack_format_t *format)
+{
+    return ((format->bits == 5) || (format->bits == 6)) ? 4 : format->bits;
+}
+
+static void write_code(const bt_pack_format_t *format, uint8_t *codes,
+                       uint32_t k, uint32_t lane, uint32_t code)
+{
+    const uint32_t low = low_bits(format);
+    const bits_place_t at = place_in_lines(0, low, k, lane);
+
+    codes[at.byte] |= (uint8_t)((code & ((1u << low) - 1)) << at.shift);
+    if (low < format->bits) {
+        const bits_place_t high = place_in_lines(4, format->bits - 4, k, lane);
+
+        codes[high.byte] |= (uint8_t)(code >> 4 << high.shift);
+    }
+}
+
+static uint32_t read_code(const bt_pack_format_t *format, const uint8_t *codes,
+                          uint32_t k, uint32_t lane)
+{
+    const uint32_t low = low_bits(format);
+    const bits_place_t at = place_in_lines(0, low, k, lane);
+    uint32_t code = ((uint32_t)codes[at.byte] >> at.shift) & ((1u << low) - 1);
+
+    if (low < format->bits) {
+        const uint32_t n_high = format->bits - 4;
+        const bits_place_t high = place_in_lines(4, n_high, k, lane);
+
+        code |=
+            (((uint32_t)codes[high.byte] >> high.shift) & ((1u << n_high) - 1))
+            << 4;
+    }
+    return code;
+}
+
+/* codes is zero where @a lane has its own. */
 static void pack_codes(const bt_pack_format_t *format, const uint8_t *indices,
-                       const bt_quant_group_t *group, uint8_t *dst,
+                       const bt_quant_group_t *group, uint8_t *codes,
                        uint32_t lane)
 {
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-        const place_t place = place_of(format, k, lane);
         const uint8_t code =
             (uint8_t)((uint32_t)(int32_t)group->code[k] + format->bias);
 
-        dst[place.byte] |=
-            (uint8_t)((format->book ? indices[code] : code) << place.shift);
+        write_code(format, codes, k, lane, format->book ? indices[code] : code);
     }
 }
 
@@ -149,19 +204,36 @@ static void invert_book(const uint8_t *book, uint8_t *indices)
     }
 }
 
-/* A lane's scales or minima of both halves; f16 where they came as such. */
+/* A lane's scales or minima of both halves, as they came, so that nothing is
+ * rounded. */
 static void pack_factors(const bt_pack_format_t *format, const float *factors,
-                         uint8_t *dst, uint32_t lane)
+                         const int8_t *steps, uint8_t *dst, uint32_t lane)
 {
     for (uint32_t h = 0; h < (format->two ? 2u : 1u); h++) {
         const uint16_t half = bt_f32_to_f16(factors[h]);
         uint8_t *at = dst + (size_t)h * bt_pack_half_bytes(*format);
 
-        if (format->f16) {
+        if (format->factor == BT_FACTOR_F16) {
             memcpy(at + (size_t)lane * 2, &half, sizeof(half));
         } else {
-            memcpy(at + (size_t)lane * 4, &factors[h], sizeof(*factors));
+            at[lane] = (uint8_t)steps[h];
         }
+    }
+}
+
+/* A lane's units, of all groups of a block the same. weight.unit is a power of
+ * two. */
+static void pack_units(const bt_weight_t *w, const bt_quant_group_t *group,
+                       uint8_t *block, uint32_t lane)
+{
+    const bt_pack_format_t format = bt_pack_format(w->pack);
+    const uint16_t unit = bt_f32_to_f16(group->unit / w->unit);
+    const uint16_t min_unit = bt_f32_to_f16(group->min_unit / w->unit);
+
+    memcpy(block + (size_t)lane * 2, &unit, sizeof(unit));
+    if (format.min) {
+        memcpy(block + 2 * BT_PANEL + (size_t)lane * 2, &min_unit,
+               sizeof(min_unit));
     }
 }
 
@@ -174,13 +246,20 @@ static void pack_quant_row(const bt_weight_t *w, const uint8_t *row,
 
     invert_book(w->book, indices);
     for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
-        uint8_t *dst = panel + (size_t)g * format.bytes;
+        uint8_t *block = panel + (size_t)(g / format.n_groups) * format.bytes;
+        const bt_pack_group_t at =
+            bt_pack_group_at(format, block, g % format.n_groups);
 
         bt_quant_group_read(w->type, row, g, &group);
-        pack_codes(&format, indices, &group, dst, lane);
-        pack_factors(&format, group.scale, dst + format.scale_at, lane);
-        if (format.min_at != 0) {
-            pack_factors(&format, group.min, dst + format.min_at, lane);
+        pack_codes(&format, indices, &group, block + (at.codes - block), lane);
+        pack_factors(&format, group.scale, group.step,
+                     block + (at.scales - block), lane);
+        if (format.min) {
+            pack_factors(&format, group.min, group.min_step,
+                         block + (at.mins - block), lane);
+        }
+        if (format.factor == BT_FACTOR_STEPS) {
+            pack_units(w, &group, block, lane);
         }
     }
 }
@@ -202,12 +281,30 @@ static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
             if (o >= w->n_out) {
                 break;
             }
-            if (bt_pack_format(w->pack).scale_at == 0) {
+            if (is_dense(w->pack)) {
                 pack_dense_row(w, row, panel, lane);
             } else {
                 pack_quant_row(w, row, panel, lane);
             }
         }
+    }
+}
+
+/* What of a unit is not in the f16 of the file: it would not fit into one where
+ * the type's own scales are steps of eighths or quarters. */
+static float unit_of_type(bt_ktype_t type)
+{
+    switch (type) {
+    case BT_KTYPE_IQ1_S:
+    case BT_KTYPE_IQ1_M:
+    case BT_KTYPE_IQ2_XXS:
+    case BT_KTYPE_IQ2_XS:
+    case BT_KTYPE_IQ2_S:
+        return 0.125f;
+    case BT_KTYPE_IQ3_XXS:
+        return 0.25f;
+    default:
+        return 1.0f;
     }
 }
 
@@ -226,6 +323,7 @@ static bt_weight_t *weight_new(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
     w->n_in = n_in;
     w->n_panels = n_out / BT_PANEL + (n_out % BT_PANEL != 0);
     w->panel_bytes = panel_bytes(w->pack, n_in);
+    w->unit = unit_of_type(type);
     if (book != NULL) {
         for (uint32_t i = 0; i < BT_QUANT_BOOK; i++) {
             w->book[i] = (uint8_t)(book[i] + (int)bt_pack_format(w->pack).bias);
@@ -297,14 +395,6 @@ void bt_pack_destroy(bt_weight_t *weight)
     }
 }
 
-static float load_f32(const uint8_t *p, uint32_t index)
-{
-    float value;
-
-    memcpy(&value, p + (size_t)index * 4, sizeof(value));
-    return value;
-}
-
 static uint16_t load_u16(const uint8_t *p, uint32_t index)
 {
     uint16_t value;
@@ -328,23 +418,37 @@ static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
     return (pack == BT_PACK_F16) ? bt_f16_to_f32(half) : bt_bf16_to_f32(half);
 }
 
-static float read_factor(const bt_pack_format_t *format, const uint8_t *p,
+static float read_factor(bt_pack_format_t format, const uint8_t *p, float unit,
                          uint32_t lane)
 {
-    return format->f16 ? bt_f16_to_f32(load_u16(p, lane)) : load_f32(p, lane);
+    switch (format.factor) {
+    case BT_FACTOR_F16:
+        return bt_f16_to_f32(load_u16(p, lane));
+    case BT_FACTOR_E8M0:
+        return bt_quant_e8m0_half(p[lane]);
+    default:
+        return unit * (float)(int8_t)p[lane];
+    }
 }
 
 void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         uint32_t lane, bt_quant_group_t *group)
 {
     const bt_pack_format_t format = bt_pack_format(w->pack);
-    const uint8_t *src =
-        w->data + panel * w->panel_bytes + (size_t)g * format.bytes;
+    const uint8_t *block = w->data + panel * w->panel_bytes +
+                           (size_t)(g / format.n_groups) * format.bytes;
+    const bt_pack_group_t at =
+        bt_pack_group_at(format, block, g % format.n_groups);
+    const bool steps = (format.factor == BT_FACTOR_STEPS);
+    const float unit =
+        steps ? bt_f16_to_f32(load_u16(block, lane)) * w->unit : 0.0f;
+    const float min_unit =
+        (steps && format.min)
+            ? bt_f16_to_f32(load_u16(block + 2 * BT_PANEL, lane)) * w->unit
+            : 0.0f;
 
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-        const place_t place = place_of(&format, k, lane);
-        uint32_t code = ((uint32_t)src[place.byte] >> place.shift) &
-                        (255u >> (8 - format.bits));
+        uint32_t code = read_code(&format, at.codes, k, lane);
 
         code = format.book ? w->book[code] : code;
         group->code[k] = (int8_t)((int)code - (int)format.bias);
@@ -353,12 +457,10 @@ void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
         const size_t half =
             format.two ? (size_t)h * bt_pack_half_bytes(format) : 0;
 
-        group->scale[h] =
-            read_factor(&format, src + format.scale_at + half, lane);
+        group->scale[h] = read_factor(format, at.scales + half, unit, lane);
         group->min[h] =
-            (format.min_at == 0)
-                ? -0.0f
-                : read_factor(&format, src + format.min_at + half, lane);
+            format.min ? read_factor(format, at.mins + half, min_unit, lane)
+                       : -0.0f;
     }
 }
 
@@ -380,7 +482,7 @@ void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
 {
     const uint8_t *data = w->data + panel * w->panel_bytes;
 
-    if (bt_pack_format(w->pack).scale_at == 0) {
+    if (is_dense(w->pack)) {
         uint32_t first = g * BT_QUANT_GROUP;
         uint32_t n = w->n_in - first;
 
@@ -401,7 +503,7 @@ void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out)
     const uint8_t *data = w->data + row / BT_PANEL * w->panel_bytes;
     uint32_t lane = row % BT_PANEL;
 
-    if (bt_pack_format(w->pack).scale_at == 0) {
+    if (is_dense(w->pack)) {
         for (size_t k = 0; k < w->n_in; k++) {
             out[k] = read_dense(w->pack, data, k, lane);
         }

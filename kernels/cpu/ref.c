@@ -107,10 +107,10 @@ static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
             acc = fmaf(fmaf(isum[1], x->scale[1], isum[0] * x->scale[0]),
                        group.scale[0], acc);
         }
-        if ((format.min_at != 0) && format.two) {
+        if (format.min && format.two) {
             acc = fmaf(group.min[0], x->sums[0], acc);
             acc = fmaf(group.min[1], x->sums[1], acc);
-        } else if (format.min_at != 0) {
+        } else if (format.min) {
             acc = fmaf(group.min[0], x->sum, acc);
         }
     }
@@ -118,10 +118,11 @@ static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
 }
 
 static void ref_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
-                          uint32_t end)
+                          uint32_t end, uint8_t *scratch)
 {
     const uint32_t n_out = job->w->n_out;
 
+    (void)scratch;
     for (uint32_t o = begin * BT_PANEL; (o < end * BT_PANEL) && (o < n_out);
          o++) {
         for (uint32_t r = 0; r < job->n_rows; r++) {

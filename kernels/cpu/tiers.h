@@ -13,7 +13,7 @@
     void bt_##tier##_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin, \
                                  uint32_t end);                              \
     void bt_##tier##_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,   \
-                               uint32_t end);                                \
+                               uint32_t end, uint8_t *scratch);              \
     void bt_##tier##_quantize(const float *x, uint32_t n_in, uint32_t bias,  \
                               bt_q8_group_t *groups);                        \
     void bt_##tier##_load_keys(bt_kv_type_t type, const void *keys,          \

@@ -101,6 +101,23 @@ class BenchTest(unittest.TestCase):
             for background in BACKGROUNDS:
                 self.assertGreaterEqual(contrast(colour, background), 3.0, f"{colour} on {background}")
 
+    def test_quants_makes_a_file_of_each_type_and_prints_its_rates(self):
+        env = dict({k: v for k, v in os.environ.items() if not k.startswith("BATON_") or k == "BATON_BUILD"},
+                   XDG_CACHE_HOME=self.folder)
+        done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "quants.py"), "--no-build", "--json", "--model",
+                               self.model, "--shapes", "135m", "--types", "Q8_0,BF16", "--peers", "", "--prefill", "8",
+                               "--batch", "1,3", "--after", "16", "--steps", "2", "--rounds", "2", "--sample-ms", "1"],
+                              env=env, capture_output=True, text=True, timeout=240)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+        out = json.loads(done.stdout)
+        self.assertEqual([f["type"] for f in out["files"]], ["Q8_0", "BF16"])
+        self.assertGreater(out["files"][1]["bytes"], out["files"][0]["bytes"])
+        for f in out["files"]:
+            self.assertEqual([(r["kind"], r["n"]) for r in f["rows"]], [("prefill", 8), ("decode", 1), ("decode", 3)])
+            for r in f["rows"]:
+                self.assertTrue(math.isfinite(r["tokens_per_s"]) and r["tokens_per_s"] > 0)
+                self.assertEqual(r["peers"], {})
+
     def test_engine_prints_every_figure_as_json_and_a_diagram(self):
         svg = os.path.join(self.folder, "engine.svg")
         out = json.loads(self.engine("--threads", "1,2", "--json", "--svg", svg))

@@ -126,6 +126,8 @@ QUANTIZED = {
         "scales": ("F16", "*", i // 32, o)}),
     "fp8_block": (dict(quant_method="fp8", fmt="e4m3", weight_block_size=[32, 16]), lambda o, i: {
         "weight": ("F8_E4M3", "*", o, i), "weight_scale_inv": ("F32", "*", -(-o // 32), -(-i // 16))}),
+    "fp8_short": (dict(quant_method="fp8", fmt="e4m3", weight_block_size=[32, 16]), lambda o, i: {
+        "weight": ("F8_E4M3", "*", o, i), "weight_scale_inv": ("F32", "=3", -(-o // 32), -(-i // 16))}),
     "ct_fp8": (packed_config(format="float-quantized", num_bits=8, type="float", strategy="channel"), lambda o, i: {
         "weight": ("F8_E4M3", "*", o, i), "weight_scale": ("BF16", "*", o, 1)}),
     "ct_int8": (packed_config(format="int-quantized", num_bits=8, type="int", strategy="channel"), lambda o, i: {

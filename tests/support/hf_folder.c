@@ -181,9 +181,12 @@ size_t bt_hf_folder_numbers(const char *name, const char *dtype,
             bytes += put_hashed(dtype, hashed(name, i), out + bytes);
         } else {
             const uint64_t value = filled(fill, i, n);
+            const float number = (float)value;
+            const bool is_float = (strcmp(dtype, "F32") == 0);
             const size_t size = (strcmp(dtype, "I64") == 0) ? 8 : 4;
 
-            memcpy(out + bytes, &value, size);
+            memcpy(out + bytes, is_float ? (const void *)&number : &value,
+                   size);
             bytes += size;
         }
     }

@@ -35,6 +35,31 @@ static inline void bt_group_min(bt_quant_group_t *group, float min)
     group->min[1] = min;
 }
 
+/** The scale of half @a h as its product. */
+static inline void bt_group_step(bt_quant_group_t *group, uint32_t h,
+                                 float unit, int step)
+{
+    group->unit = unit;
+    group->step[h] = (int8_t)step;
+    group->scale[h] = unit * (float)step;
+}
+
+/** One for both halves. */
+static inline void bt_group_steps(bt_quant_group_t *group, float unit, int step)
+{
+    bt_group_step(group, 0, unit, step);
+    bt_group_step(group, 1, unit, step);
+}
+
+/** The same of a minimum. */
+static inline void bt_group_min_step(bt_quant_group_t *group, uint32_t h,
+                                     float unit, int step)
+{
+    group->min_unit = unit;
+    group->min_step[h] = (int8_t)step;
+    group->min[h] = unit * (float)step;
+}
+
 /** Group @a j of the block at @a block. Before it @a group has minima of
  *  -0.0. */
 typedef void bt_block_reader_t(const uint8_t *block, uint32_t j,

@@ -55,18 +55,17 @@ void bt_read_iq4_xs(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     const uint32_t high = ((uint32_t)bt_read_u16(block + 2) >> (2 * j)) & 3u;
     const int scale = (int)(low | high << 4) - 32;
 
-    bt_group_scale(group, bt_read_f16(block) * (float)scale);
+    bt_group_steps(group, bt_read_f16(block), scale);
     read_indices(bt_book_iq4, block + 8 + (size_t)j * 16, 16, group->code);
 }
 
 /* A scale of 2^(e - 127), here halved as the book is doubled; qs[16]. */
 void bt_read_mxfp4(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
 {
-    const uint32_t e = block[0];
-
     (void)j;
-    bt_group_scale(
-        group, bt_f32_from_bits((e < 2) ? 0x00200000u << e : (e - 1) << 23));
+    bt_group_scale(group, bt_quant_e8m0_half(block[0]));
+    group->step[0] = (int8_t)block[0];
+    group->step[1] = group->step[0];
     read_indices(bt_book_fp4, block + 1, 16, group->code);
 }
 

@@ -4,6 +4,12 @@
 #include "kernels/cpu/quant/blocks.h"
 #include "kernels/cpu/quant/grids.h"
 
+/* A scale that is stored as s is s and a half, times two. */
+static int odd(uint32_t s)
+{
+    return (int)(2 * s + 1);
+}
+
 /* Seven signs are stored, of eight: the number of minus signs is even. */
 static uint32_t eight_signs(uint32_t seven)
 {
@@ -42,8 +48,7 @@ void bt_read_iq2_xxs(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     const uint8_t *at = block + 2 + (size_t)j * 8;
     const uint32_t rest = bt_read_u32(at + 4);
 
-    bt_group_scale(group,
-                   bt_read_f16(block) * (0.5f + (float)(rest >> 28)) * 0.25f);
+    bt_group_steps(group, bt_read_f16(block) * 0.125f, odd(rest >> 28));
     for (uint32_t l = 0; l < 4; l++) {
         read_point8(bt_grid_iq2_xxs, at[l],
                     eight_signs((rest >> (7 * l)) & 127u),
@@ -56,9 +61,8 @@ static void read_scales2(const uint8_t *block, uint32_t nibbles,
                          bt_quant_group_t *group)
 {
     for (uint32_t h = 0; h < 2; h++) {
-        const uint32_t scale = (nibbles >> (4 * h)) & 15u;
-
-        group->scale[h] = bt_read_f16(block) * (0.5f + (float)scale) * 0.25f;
+        bt_group_step(group, h, bt_read_f16(block) * 0.125f,
+                      odd((nibbles >> (4 * h)) & 15u));
     }
 }
 
@@ -95,8 +99,7 @@ void bt_read_iq3_xxs(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     const uint8_t *qs = block + 2 + (size_t)j * 8;
     const uint32_t rest = bt_read_u32(block + 66 + (size_t)j * 4);
 
-    bt_group_scale(group,
-                   bt_read_f16(block) * (0.5f + (float)(rest >> 28)) * 0.5f);
+    bt_group_steps(group, bt_read_f16(block) * 0.25f, odd(rest >> 28));
     for (uint32_t l = 0; l < 8; l++) {
         const uint32_t signs = eight_signs((rest >> (l / 2 * 7)) & 127u);
 
@@ -113,7 +116,7 @@ void bt_read_iq3_s(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     const uint8_t *signs = block + 74 + (size_t)j * 4;
     const uint32_t scale = ((uint32_t)block[106 + j / 2] >> (j % 2 * 4)) & 15u;
 
-    bt_group_scale(group, bt_read_f16(block) * (float)(1u + 2u * scale));
+    bt_group_steps(group, bt_read_f16(block), odd(scale));
     for (uint32_t l = 0; l < 8; l++) {
         const uint32_t high = ((uint32_t)block[66 + j] >> l) & 1u;
 
@@ -141,9 +144,8 @@ void bt_read_iq1_s(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
 {
     const uint8_t *qs = block + 2 + (size_t)j * 4;
     const uint32_t qh = bt_read_u16(block + 34 + (size_t)j * 2);
-    const uint32_t scale = 2 * ((qh >> 12) & 7u) + 1;
 
-    bt_group_scale(group, bt_read_f16(block) * (float)scale * 0.125f);
+    bt_group_steps(group, bt_read_f16(block) * 0.125f, odd((qh >> 12) & 7u));
     for (uint32_t l = 0; l < 4; l++) {
         read_point1(qs[l] | ((qh >> (3 * l)) & 7u) << 8, (qh >> 15) != 0,
                     group->code + (size_t)l * 8);
@@ -163,9 +165,9 @@ void bt_read_iq1_m(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     for (uint32_t h = 0; h < 2; h++) {
         const uint32_t i = 2 * j + h;
         const uint32_t four = bt_read_u16(scales + (size_t)(i / 4) * 2);
-        const uint32_t scale = 2 * ((four >> (i % 4 * 3)) & 7u) + 1;
 
-        group->scale[h] = bt_f16_to_f32((uint16_t)d) * (float)scale * 0.125f;
+        bt_group_step(group, h, bt_f16_to_f32((uint16_t)d) * 0.125f,
+                      odd((four >> (i % 4 * 3)) & 7u));
     }
     for (uint32_t l = 0; l < 4; l++) {
         const uint32_t i = 4 * j + l;

@@ -18,8 +18,8 @@ void bt_read_q2_k(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     const float dmin = bt_read_f16(block + 82);
 
     for (uint32_t h = 0; h < 2; h++) {
-        group->scale[h] = d * (float)(scales[h] & 15u);
-        group->min[h] = -(dmin * (float)(scales[h] >> 4));
+        bt_group_step(group, h, d, scales[h] & 15);
+        bt_group_min_step(group, h, -dmin, scales[h] >> 4);
     }
     for (uint32_t i = 0; i < BT_QUANT_GROUP; i++) {
         group->code[i] = (int8_t)bit_pair(block + 16, j, i);
@@ -38,7 +38,7 @@ void bt_read_q3_k(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
         const uint32_t low = ((uint32_t)packed[i % 8] >> (i / 8 * 4)) & 15u;
         const uint32_t high = ((uint32_t)packed[8 + i % 4] >> (i / 4 * 2)) & 3u;
 
-        group->scale[h] = d * (float)((int)(low | high << 4) - 32);
+        bt_group_step(group, h, d, (int)(low | high << 4) - 32);
     }
     for (uint32_t i = 0; i < BT_QUANT_GROUP; i++) {
         const int less = (((block[i] >> j) & 1) == 0) ? 4 : 0;
@@ -64,8 +64,10 @@ static void read_scale_min(const uint8_t *b, uint32_t j,
         min =
             ((uint32_t)packed[j + 4] >> 4) | ((uint32_t)(packed[j] >> 6) << 4);
     }
-    bt_group_scale(group, bt_read_f16(b) * (float)scale);
-    bt_group_min(group, -(bt_read_f16(b + 2) * (float)min));
+    for (uint32_t h = 0; h < 2; h++) {
+        bt_group_step(group, h, bt_read_f16(b), (int)scale);
+        bt_group_min_step(group, h, -bt_read_f16(b + 2), (int)min);
+    }
 }
 
 /* d, dmin, 12 bytes of scales and minima, qs[128]. */
@@ -109,6 +111,6 @@ void bt_read_q6_k(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
         group->code[i] = (int8_t)((low | (high << 4)) - 32);
     }
     for (uint32_t h = 0; h < 2; h++) {
-        group->scale[h] = d * (float)(int8_t)scales[h];
+        bt_group_step(group, h, d, (int8_t)scales[h]);
     }
 }

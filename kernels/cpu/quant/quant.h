@@ -16,6 +16,7 @@
 #define BT_KERNELS_CPU_QUANT_QUANT_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 
@@ -26,7 +27,23 @@ typedef struct bt_quant_group {
     int8_t code[BT_QUANT_GROUP];
     float scale[2]; /**< of codes 0..15 and 16..31 */
     float min[2];   /**< -0.0, the neutral element of +, where none */
+    /* Of types with blocks of 256, the IQ and K ones: what these are
+     * products of. A unit is one number for the block. */
+    float unit;
+    float min_unit;
+    int8_t step[2]; /**< scale = unit * step; of MXFP4 the byte that it is */
+    int8_t min_step[2]; /**< min = min_unit * min_step, where there is one */
 } bt_quant_group_t;
+
+/** Half of what e8m0 means by @a e, 2^(e - 128): books of FP4 are doubled. */
+static inline float bt_quant_e8m0_half(uint32_t e)
+{
+    const uint32_t bits = (e < 2) ? 0x00200000u << e : (e - 1) << 23;
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
 
 /** Read group @a index (32 elements) of a row that begins at @a row.
  *  @a type must be one of the quantized types. */

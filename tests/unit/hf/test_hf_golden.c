@@ -16,6 +16,8 @@
 #define LINE_BYTES 8192
 #define TYPE_F32   0u
 #define TYPE_Q4_0  2u
+#define TYPE_Q5_0  6u
+#define TYPE_BF16  30u
 #define TYPE_Q8_0  8u
 
 static char why[512];
@@ -258,10 +260,10 @@ static void quantized_matrices_have_the_converters_numbers(void **state)
         uint32_t type; /* what has these numbers exactly */
     } cases[] = {
         {"hf_gptq_q4.txt", TYPE_Q4_0},   {"hf_gptq_q8.txt", TYPE_Q8_0},
-        {"hf_gptq_act.txt", TYPE_F32},   {"hf_awq.txt", TYPE_F32},
+        {"hf_gptq_act.txt", TYPE_F32},   {"hf_awq.txt", TYPE_Q5_0},
         {"hf_fp8_block.txt", TYPE_F32},  {"hf_ct_fp8.txt", TYPE_F32},
-        {"hf_ct_int8.txt", TYPE_F32},    {"hf_ct_w4.txt", TYPE_Q4_0},
-        {"hf_ct_w4_zero.txt", TYPE_F32},
+        {"hf_fp8_short.txt", TYPE_BF16}, {"hf_ct_int8.txt", TYPE_Q8_0},
+        {"hf_ct_w4.txt", TYPE_Q4_0},     {"hf_ct_w4_zero.txt", TYPE_Q5_0},
     };
 
     (void)state;

@@ -160,6 +160,16 @@ static void shapes_that_are_not_whole_blocks_are_refused(void **state)
     /* two panels, 18 groups: 512 bytes of codes, 64 of scales, 64 of minima */
     assert_int_equal(be->ops->weight_bytes(BT_KTYPE_Q4_1, 33, 576),
                      2 * 18 * 640);
+    /* 256 k: units and minima's units of 64 bytes each, 8 groups of 512 bytes
+     * of codes, 32 scales and 32 minima of a byte */
+    assert_int_equal(be->ops->weight_bytes(BT_KTYPE_Q4_K, 32, 256),
+                     128 + 8 * (512 + 64));
+    /* units of 64 bytes, 8 groups of 768 bytes of codes and two scales */
+    assert_int_equal(be->ops->weight_bytes(BT_KTYPE_Q6_K, 32, 256),
+                     64 + 8 * (768 + 64));
+    /* three groups are two pairs, of 512 bytes of codes and 32 scales each */
+    assert_int_equal(be->ops->weight_bytes(BT_KTYPE_MXFP4, 32, 96),
+                     4 * (512 + 32));
     be->ops->weight_free(be, NULL);
     bt_backend_close(be);
 }
@@ -192,8 +202,8 @@ static void a_layout_has_one_version(void **state)
         sum = bt_hash64(be->ops->weight_data(w), bytes, sum);
         be->ops->weight_free(be, w);
     }
-    assert_int_equal(be->caps->pack_version, 5);
-    assert_true(sum == UINT64_C(0x62afdafbe3b5ea2d));
+    assert_int_equal(be->caps->pack_version, 6);
+    assert_true(sum == UINT64_C(0x28d78d119f596928));
     bt_backend_close(be);
 }
 
