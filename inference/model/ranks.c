@@ -17,6 +17,8 @@ typedef enum kind {
     ORDER_END,
 } kind_t;
 
+#define STEP_WORDS 5 /* that a step begins with */
+
 typedef struct order {
     uint32_t kind;
     uint32_t n_words; /* that follow in another message */
@@ -40,6 +42,9 @@ struct bt_ranks {
     bt_status_t status;
     uint32_t *words; /* of an order */
     size_t max_words;
+    /* Of one call, as the model was loaded for. */
+    uint32_t max_rows, max_seqs, max_logit_rows;
+    size_t max_blocks;
     uint32_t *tokens; /* rows of the embedding */
     uint8_t *send;    /* results of a call */
     uint8_t *recv;
@@ -307,31 +312,90 @@ static bool hear(bt_ranks_t *ranks, order_t *order_p)
     return ranks->status == BT_OK;
 }
 
-static size_t take_seq(call_t *call, const uint32_t *words, uint32_t i)
-{
-    const uint32_t n_blocks = words[3];
+/* The words of an order. Rank 0 has the same configuration; what does not fit
+ * into ours all the same comes from one that has not. */
+typedef struct cursor {
+    const uint32_t *at;
+    size_t left;
+} cursor_t;
 
-    call->seqs[i] = (bt_ragged_seq_t){.row = words[0],
-                                      .n_rows = words[1],
-                                      .pos = words[2],
-                                      .blocks = call->blocks + call->n_blocks};
-    memcpy(call->blocks + call->n_blocks, words + 4, n_blocks * sizeof(*words));
-    call->n_blocks += n_blocks;
-    return 4 + (size_t)n_blocks;
+/* @return NULL: they are not there */
+static const uint32_t *take(cursor_t *c, size_t n)
+{
+    const uint32_t *words = c->at;
+
+    if (n > c->left) {
+        return NULL;
+    }
+    c->at += n;
+    c->left -= n;
+    return words;
 }
 
-static size_t take_logit_rows(call_t *call, const uint32_t *words,
-                              uint32_t first, uint32_t n)
+static bool take_tokens(const bt_ranks_t *ranks, call_t *call, cursor_t *c,
+                        uint32_t first, uint32_t n)
 {
+    const uint32_t *tokens = take(c, n);
+
+    if ((tokens == NULL) || (first > ranks->max_rows) ||
+        (n > ranks->max_rows - first)) {
+        return false;
+    }
+    memcpy(call->tokens + first, tokens, n * sizeof(*tokens));
+    return true;
+}
+
+static bool take_seqs(const bt_ranks_t *ranks, call_t *call, cursor_t *c,
+                      uint32_t first, uint32_t n)
+{
+    if ((first > ranks->max_seqs) || (n > ranks->max_seqs - first)) {
+        return false;
+    }
+    for (uint32_t i = first; i < first + n; i++) {
+        const uint32_t *head = take(c, 4);
+        const uint32_t *blocks = (head == NULL) ? NULL : take(c, head[3]);
+
+        if ((blocks == NULL) ||
+            (head[3] > ranks->max_blocks - call->n_blocks)) {
+            return false;
+        }
+        call->seqs[i] =
+            (bt_ragged_seq_t){.row = head[0],
+                              .n_rows = head[1],
+                              .pos = head[2],
+                              .blocks = call->blocks + call->n_blocks};
+        memcpy(call->blocks + call->n_blocks, blocks,
+               head[3] * sizeof(*blocks));
+        call->n_blocks += head[3];
+    }
+    return true;
+}
+
+static bool take_logit_rows(const bt_ranks_t *ranks, call_t *call, cursor_t *c,
+                            uint32_t first, uint32_t n)
+{
+    const uint32_t *words = take(c, 2 * (size_t)n);
+
+    if ((words == NULL) || (first > ranks->max_logit_rows) ||
+        (n > ranks->max_logit_rows - first)) {
+        return false;
+    }
     for (uint32_t i = 0; i < n; i++) {
         call->logit_rows[first + i] = words[2 * i];
         call->best_only[first + i] = words[2 * i + 1] != 0;
     }
-    return 2 * (size_t)n;
+    return true;
+}
+
+static void fail_order(bt_ranks_t *ranks)
+{
+    if (ranks->status == BT_OK) {
+        ranks->status = BT_ERR_BAD_MESSAGE;
+    }
 }
 
 static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
-                        const bt_kv_groups_t *groups);
+                        const bt_kv_groups_t *groups, uint32_t n_words);
 
 /* What is asked for of blocks is done. @return false: it was something else */
 static bool follow_block(bt_model_t *model, const bt_kv_view_t *kv,
@@ -363,8 +427,8 @@ static uint32_t follow_late(void *ctx, uint32_t n_layers)
     bt_model_t *model = ctx;
     bt_ranks_t *ranks = model->ranks;
     call_t *call = &ranks->calls[0];
-    const uint32_t *words = ranks->words;
     order_t order;
+    cursor_t c;
 
     (void)n_layers;
     if (!hear_within(model, call, &order)) {
@@ -374,12 +438,13 @@ static uint32_t follow_late(void *ctx, uint32_t n_layers)
         ranks->next = order;
         return 0;
     }
-    memcpy(call->tokens + call->fwd.n_rows, words, order.a * sizeof(*words));
-    words += order.a;
-    for (uint32_t i = 0; i < order.a; i++) {
-        words += take_seq(call, words, call->fwd.n_seqs + i);
+    c = (cursor_t){.at = ranks->words, .left = order.n_words};
+    if (!take_tokens(ranks, call, &c, call->fwd.n_rows, order.a) ||
+        !take_seqs(ranks, call, &c, call->fwd.n_seqs, order.a) ||
+        !take_logit_rows(ranks, call, &c, call->fwd.n_logit_rows, order.a)) {
+        fail_order(ranks);
+        return 0;
     }
-    (void)take_logit_rows(call, words, call->fwd.n_logit_rows, order.a);
     call->fwd.n_rows += order.a;
     call->fwd.n_seqs += order.a;
     call->fwd.n_logit_rows += order.a;
@@ -396,7 +461,7 @@ static void follow_between(void *ctx, uint32_t n_layers)
     (void)n_layers;
     while (hear_within(model, call, &order) && (order.kind == ORDER_STEP)) {
         ranks->depth = 1;
-        follow_step(model, &call->fwd.kv, call->fwd.groups);
+        follow_step(model, &call->fwd.kv, call->fwd.groups, order.n_words);
         ranks->depth = 0;
     }
     if ((ranks->status == BT_OK) && (order.kind != ORDER_GO_ON)) {
@@ -405,24 +470,29 @@ static void follow_between(void *ctx, uint32_t n_layers)
 }
 
 static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
-                        const bt_kv_groups_t *groups)
+                        const bt_kv_groups_t *groups, uint32_t n_words)
 {
     bt_ranks_t *ranks = model->ranks;
     call_t *call = &ranks->calls[ranks->depth];
-    const uint32_t *words = ranks->words;
-    const bool talks = words[4] != 0;
+    cursor_t c = {.at = ranks->words, .left = n_words};
+    const uint32_t *head = take(&c, STEP_WORDS);
+    const bool talks = (head != NULL) && (head[4] != 0);
     float *logits;
     bt_status_t status;
 
+    if (head == NULL) {
+        fail_order(ranks);
+        return;
+    }
     call->n_blocks = 0;
     call->fwd = (bt_forward_t){
         .seqs = call->seqs,
-        .n_seqs = words[1],
+        .n_seqs = head[1],
         .tokens = call->tokens,
-        .n_rows = words[0],
-        .first_row = words[3],
+        .n_rows = head[0],
+        .first_row = head[3],
         .logit_rows = call->logit_rows,
-        .n_logit_rows = words[2],
+        .n_logit_rows = head[2],
         .best_only = call->best_only,
         .best_ids = call->best_ids,
         .kv = *kv,
@@ -432,13 +502,12 @@ static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
         .between_layers = talks ? follow_between : NULL,
         .between_layers_ctx = model,
     };
-    words += 5;
-    memcpy(call->tokens, words, call->fwd.n_rows * sizeof(*words));
-    words += call->fwd.n_rows;
-    for (uint32_t i = 0; i < call->fwd.n_seqs; i++) {
-        words += take_seq(call, words, i);
+    if (!take_tokens(ranks, call, &c, 0, head[0]) ||
+        !take_seqs(ranks, call, &c, 0, head[1]) ||
+        !take_logit_rows(ranks, call, &c, 0, head[2])) {
+        fail_order(ranks);
+        return;
     }
-    (void)take_logit_rows(call, words, 0, call->fwd.n_logit_rows);
     status = bt_model_forward(model, &call->fwd, &logits);
     if ((status != BT_OK) && (ranks->status == BT_OK)) {
         ranks->status = status;
@@ -453,7 +522,7 @@ bt_status_t bt_model_follow(bt_model_t *model, const bt_kv_view_t *kv,
 
     while (hear(ranks, &order) && (order.kind != ORDER_END)) {
         if (order.kind == ORDER_STEP) {
-            follow_step(model, kv, groups);
+            follow_step(model, kv, groups, order.n_words);
         } else if (!follow_block(model, kv, &order)) {
             ranks->status = BT_ERR_BAD_MESSAGE;
         }
@@ -515,8 +584,12 @@ bt_status_t bt_ranks_create(const bt_collectives_t *coll,
         return BT_ERR_NO_MEMORY;
     }
     ranks->coll = coll;
-    ranks->max_words = 5 + (size_t)c->max_rows + 4 * seqs + max_blocks +
-                       2 * (size_t)c->max_logit_rows;
+    ranks->max_rows = c->max_rows;
+    ranks->max_seqs = (uint32_t)seqs;
+    ranks->max_logit_rows = c->max_logit_rows;
+    ranks->max_blocks = max_blocks;
+    ranks->max_words = STEP_WORDS + (size_t)c->max_rows + 4 * seqs +
+                       max_blocks + 2 * (size_t)c->max_logit_rows;
     ranks->words = bt_calloc(ranks->max_words, sizeof(*ranks->words));
     ranks->tokens = bt_calloc(c->max_rows, sizeof(*ranks->tokens));
     ranks->send = bt_calloc(result_bytes, 1);

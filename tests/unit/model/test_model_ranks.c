@@ -173,6 +173,49 @@ static void sums_in_parts_are_the_same_bits_on_any_number_of_ranks(void **state)
     }
 }
 
+/* From a rank 0 of another configuration: more rows than there is room for,
+ * words that are missing, an order that is none. */
+static void orders_that_do_not_fit_end_who_follows(void **state)
+{
+    static const struct {
+        uint32_t order[4];
+        uint32_t words[8];
+    } list[] = {
+        {{1, 5, 0, 0}, {100000, 1, 0, 0, 0}},
+        {{1, 3, 0, 0}, {1, 1, 0}},
+        {{1, 8, 0, 0}, {1, 1, 0, 0, 0, 7, 0, 1}},
+        {{1, 6, 0, 0}, {1, UINT32_MAX, 0, 0, 0, 7}},
+        {{1, UINT32_MAX, 0, 0}, {0}},
+        {{77, 0, 0, 0}, {0}},
+        {{2, 0, 1, 0}, {0}}, /* late, of no call */
+    };
+    const bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(list); i++) {
+        const bt_collectives_t *coll;
+        uint32_t order[4];
+        uint32_t words[8];
+        ranks_t ranks;
+
+        memcpy(order, list[i].order, sizeof(order));
+        memcpy(words, list[i].words, sizeof(words));
+        assert_int_equal(make_ranks(&tiny, 2, BT_KV_F16, &ranks), BT_OK);
+        coll = bt_coll_shm_collectives(ranks.team.ranks[0].shm);
+        assert_int_equal(coll->broadcast(coll->ctx, order, sizeof(order), 0),
+                         BT_OK);
+        if ((order[1] > 0) && (order[1] <= BT_ARRAY_LEN(words))) {
+            assert_int_equal(
+                coll->broadcast(coll->ctx, words, order[1] * sizeof(*words), 0),
+                BT_OK);
+        }
+        assert_int_equal(pthread_join(ranks.team.ranks[1].thread, NULL), 0);
+        ranks.team.ranks[1].thread = 0;
+        assert_int_equal(ranks.team.ranks[1].status, BT_ERR_BAD_MESSAGE);
+        assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+    }
+}
+
 static void expect_refused(const bt_tiny_model_t *tiny, uint32_t size,
                            const char *reason)
 {
@@ -206,6 +249,7 @@ int main(void)
         BT_TEST(families_on_ranks_give_the_logits_of_one),
         BT_TEST(ranks_give_the_same_bits_in_any_order),
         BT_TEST(sums_in_parts_are_the_same_bits_on_any_number_of_ranks),
+        BT_TEST(orders_that_do_not_fit_end_who_follows),
         BT_TEST(what_cannot_be_shared_is_refused_by_name),
     };
 
