@@ -340,7 +340,7 @@ static void take_kvt(follow_t *f, bool *busy_p)
         bt_lanes_event_t lanes;
         thing_t *thing;
 
-        if (!bt_lanes_take(f->w->lanes, &event, &lanes)) {
+        if (!bt_lanes_take(&event, &lanes)) {
             continue;
         }
         thing = lanes.user;

@@ -530,10 +530,8 @@ static bool take_peer_lost(peer_lane_t *lane, bt_lanes_event_t *event_p)
     return true;
 }
 
-bool bt_lanes_take(bt_lanes_t *lanes, const bt_kvt_event_t *event,
-                   bt_lanes_event_t *event_p)
+bool bt_lanes_take(const bt_kvt_event_t *event, bt_lanes_event_t *event_p)
 {
-    (void)lanes;
     switch (event->type) {
     case BT_KVT_WINDOW_DONE:
         return take_done(event->user, event, event_p);

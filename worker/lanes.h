@@ -61,8 +61,10 @@ typedef enum bt_lanes_event_type {
 typedef struct bt_lanes_event {
     bt_lanes_event_type_t type;
     bt_status_t status;
-    void *user;       /**< of what it is about */
-    const void *note; /**< IN_DONE: of the sender's rank that comes first */
+    void *user; /**< of what it is about */
+    /** IN_DONE: of the sender's rank that comes first; there until IN_CLOSED.
+     */
+    const void *note;
     size_t note_bytes;
     uint64_t elapsed_us; /**< IN_DONE: of the longest lane */
     uint64_t arrived_us; /**< IN_DONE: of the last one */
@@ -88,8 +90,7 @@ uint32_t bt_lanes_n_groups(const bt_lanes_t *lanes);
 
 /** What a kvt event comes to for the hand-over that it is of.
  *  @return false: nothing yet */
-bool bt_lanes_take(bt_lanes_t *lanes, const bt_kvt_event_t *event,
-                   bt_lanes_event_t *event_p);
+bool bt_lanes_take(const bt_kvt_event_t *event, bt_lanes_event_t *event_p);
 
 /** The way to an instance that splits the model so.
  *  @param [out] route_p  Lives as long as @a lanes.

@@ -19,11 +19,24 @@ struct bt_plane {
     bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS]; /* owned; NULL: none yet */
 };
 
+/* What ranks call by a number, in one of the plane's lists. */
+typedef struct numbered {
+    bt_list_t link;
+    uint64_t id;
+} numbered_t;
+
+/* What several ranks have opened, until all have. */
+typedef struct opening {
+    bt_wire_window_t *windows; /* owned: all of them */
+    uint32_t n_windows;
+    bt_wire_window_t *parts[BT_WIRE_MAX_RANKS]; /* owned: of each rank */
+    uint32_t n_parts[BT_WIRE_MAX_RANKS];
+} opening_t;
+
 /* Ranks 1 … as bits: rank r is bit r. */
 struct bt_plane_in {
+    numbered_t as; /* by its lease; first */
     bt_plane_t *plane;
-    bt_list_t link;
-    uint64_t lease;
     void *user;
     bt_lanes_in_t *local; /* NULL: closed */
     uint64_t to_open;     /* ranks that have not answered */
@@ -33,17 +46,12 @@ struct bt_plane_in {
     bool failed;
     bool closing;
     bt_lanes_event_t done;
-    uint8_t note[BT_KVT_MAX_NOTE];
-    bt_wire_window_t *windows; /* owned, until OPENED */
-    uint32_t n_windows;
-    bt_wire_window_t *parts[BT_WIRE_MAX_RANKS]; /* owned: of each rank */
-    uint32_t n_parts[BT_WIRE_MAX_RANKS];
+    opening_t *opening; /* owned; NULL: one rank */
 };
 
 struct bt_plane_out {
+    numbered_t as; /* first */
     bt_plane_t *plane;
-    bt_list_t link;
-    uint64_t id;
     void *user;
     bt_lanes_out_t *local; /* NULL: over */
     uint64_t open;         /* ranks that are at it */
@@ -52,9 +60,8 @@ struct bt_plane_out {
 };
 
 struct bt_plane_peer {
+    numbered_t as; /* first */
     bt_plane_t *plane;
-    bt_list_t link;
-    uint64_t id;
     void *user;
     bt_lanes_peer_t *local;
     bool is_lost;
@@ -152,21 +159,31 @@ static void say(bt_plane_t *plane, bt_plane_event_type_t type,
 
 /* ---- receiving ---- */
 
-static void free_windows(bt_plane_in_t *in)
+static void free_opening(opening_t *opening)
 {
-    bt_free(in->windows);
-    in->windows = NULL;
-    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
-        bt_free(in->parts[r]);
-        in->parts[r] = NULL;
+    if (opening == NULL) {
+        return;
     }
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        bt_free(opening->parts[r]);
+    }
+    bt_free(opening->windows);
+    bt_free(opening);
 }
 
 static void free_in(bt_plane_in_t *in)
 {
-    bt_list_remove(&in->link);
-    free_windows(in);
+    bt_list_remove(&in->as.link);
+    free_opening(in->opening);
     bt_free(in);
+}
+
+/* The windows of a rank. */
+static bt_status_t keep_windows(opening_t *opening, uint32_t rank,
+                                const bt_wire_window_t *windows, uint32_t n)
+{
+    opening->n_parts[rank] = n;
+    return bt_wire_windows_copy(windows, n, &opening->parts[rank]);
 }
 
 bt_status_t bt_plane_in_open(bt_plane_t *plane, uint64_t lease,
@@ -177,35 +194,35 @@ bt_status_t bt_plane_in_open(bt_plane_t *plane, uint64_t lease,
 {
     bt_plane_in_t *in = bt_calloc(1, sizeof(*in));
     bt_strbuf_t *frame;
-    bt_status_t status;
+    bt_status_t status = BT_OK;
 
     if (in == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_list_init(&in->link);
-    in->plane = plane;
-    in->lease = lease;
-    in->user = user;
-    status =
-        bt_lanes_in_open(plane->config.lanes, lease, generation, job, table,
-                         n_spans, in, plane->windows, n_windows_p, &in->local);
-    if ((status == BT_OK) && (plane->config.n_others > 0)) {
-        in->n_parts[0] = *n_windows_p;
-        status =
-            bt_wire_windows_copy(plane->windows, *n_windows_p, &in->parts[0]);
-        if (status != BT_OK) {
-            bt_lanes_in_close(in->local); /* the others know nothing of it */
-            in->user = NULL;
-            bt_list_push_back(&plane->ins, &in->link);
-            in->closing = true;
-            return status;
-        }
+    *in = (bt_plane_in_t){.as = {.id = lease}, .plane = plane, .user = user};
+    bt_list_init(&in->as.link);
+    if (plane->config.n_others > 0) {
+        in->opening = bt_calloc(1, sizeof(*in->opening));
+        status = (in->opening == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+    }
+    if (status == BT_OK) {
+        status = bt_lanes_in_open(plane->config.lanes, lease, generation, job,
+                                  table, n_spans, in, plane->windows,
+                                  n_windows_p, &in->local);
     }
     if (status != BT_OK) {
         free_in(in);
         return status;
     }
-    bt_list_push_back(&plane->ins, &in->link);
+    bt_list_push_back(&plane->ins, &in->as.link);
+    if (in->opening != NULL) {
+        status = keep_windows(in->opening, 0, plane->windows, *n_windows_p);
+    }
+    if (status != BT_OK) {
+        in->user = NULL; /* nobody hears of it */
+        bt_plane_in_close(in);
+        return status;
+    }
     *in_p = in;
     if (plane->config.n_others == 0) {
         *windows_p = plane->windows;
@@ -243,27 +260,25 @@ void bt_plane_in_close(bt_plane_in_t *in)
 {
     in->closing = true;
     bt_lanes_in_close(in->local);
-    tell(in->plane, in->open, BT_RANK_IN_CLOSE, in->lease, NULL);
+    tell(in->plane, in->open, BT_RANK_IN_CLOSE, in->as.id, NULL);
 }
 
 /* All ranks' windows in one list. */
-static bt_status_t join_windows(bt_plane_in_t *in)
+static bt_status_t join_windows(opening_t *opening)
 {
     uint32_t n = 0;
 
     for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
-        n += in->n_parts[r];
+        n += opening->n_parts[r];
     }
-    in->windows = bt_calloc(n, sizeof(*in->windows));
-    if (in->windows == NULL) {
+    opening->windows = bt_calloc(n, sizeof(*opening->windows));
+    if (opening->windows == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
-        if (in->n_parts[r] > 0) {
-            memcpy(in->windows + in->n_windows, in->parts[r],
-                   in->n_parts[r] * sizeof(*in->windows));
+        for (uint32_t i = 0; i < opening->n_parts[r]; i++) {
+            opening->windows[opening->n_windows++] = opening->parts[r][i];
         }
-        in->n_windows += in->n_parts[r];
     }
     return BT_OK;
 }
@@ -281,10 +296,8 @@ static void take_opened(bt_plane_in_t *in, uint32_t rank,
     in->to_open &= ~(1ull << rank);
     if (status == BT_OK) {
         n = bt_plane_read_windows(reader, plane->windows, BT_WIRE_MAX_RANKS);
-        in->n_parts[rank] = n;
         status = (n == 0) ? BT_ERR_BAD_MESSAGE
-                          : bt_wire_windows_copy(plane->windows, n,
-                                                 &in->parts[rank]);
+                          : keep_windows(in->opening, rank, plane->windows, n);
     } else {
         in->open &= ~(1ull << rank);
     }
@@ -297,11 +310,11 @@ static void take_opened(bt_plane_in_t *in, uint32_t rank,
         return;
     }
     if (in->status == BT_OK) {
-        in->status = join_windows(in);
+        in->status = join_windows(in->opening);
     }
     event.lanes.status = in->status;
-    event.windows = in->windows;
-    event.n_windows = in->n_windows;
+    event.windows = in->opening->windows;
+    event.n_windows = in->opening->n_windows;
     plane->config.on_event(plane->config.ctx, &event);
 }
 
@@ -311,7 +324,7 @@ static void take_in_done(bt_plane_in_t *in, const bt_lanes_event_t *event,
     bt_lanes_event_t *sum = &in->done;
 
     if (is_local) {
-        memcpy(in->note, event->note, event->note_bytes);
+        sum->note = event->note; /* there as long as in->local */
         sum->note_bytes = event->note_bytes;
         sum->arrived_us = event->arrived_us;
     }
@@ -326,7 +339,6 @@ static void take_in_done(bt_plane_in_t *in, const bt_lanes_event_t *event,
     }
     sum->type = BT_LANES_IN_DONE;
     sum->user = in->user;
-    sum->note = in->note;
     say(in->plane, BT_PLANE_IN_DONE, sum);
 }
 
@@ -355,18 +367,18 @@ bt_status_t bt_plane_connect(bt_plane_t *plane, bt_kv_split_t theirs,
     }
     peer->plane = plane;
     peer->user = user;
-    peer->id = ++plane->last_id;
+    peer->as.id = ++plane->last_id;
     status = bt_lanes_connect(plane->config.lanes, theirs, ranks, n_ranks, peer,
                               &peer->local);
     if (status != BT_OK) {
         bt_free(peer);
         return status;
     }
-    bt_list_push_back(&plane->peers, &peer->link);
+    bt_list_push_back(&plane->peers, &peer->as.link);
     frame = new_frame(plane);
     bt_strbuf_append(frame, &theirs, sizeof(theirs));
     bt_plane_put_ranks(frame, ranks, n_ranks);
-    tell(plane, all_others(plane), BT_RANK_PEER, peer->id, frame);
+    tell(plane, all_others(plane), BT_RANK_PEER, peer->as.id, frame);
     *peer_p = peer;
     return BT_OK;
 }
@@ -376,10 +388,10 @@ void bt_plane_disconnect(bt_plane_peer_t *peer)
     if (peer == NULL) {
         return;
     }
-    tell(peer->plane, all_others(peer->plane), BT_RANK_PEER_GONE, peer->id,
+    tell(peer->plane, all_others(peer->plane), BT_RANK_PEER_GONE, peer->as.id,
          NULL);
     bt_lanes_disconnect(peer->local);
-    bt_list_remove(&peer->link);
+    bt_list_remove(&peer->as.link);
     bt_free(peer);
 }
 
@@ -428,21 +440,21 @@ bt_status_t bt_plane_out_begin(bt_plane_peer_t *peer, const bt_lanes_job_t *job,
     }
     out->plane = plane;
     out->user = user;
-    out->id = ++plane->last_id;
+    out->as.id = ++plane->last_id;
     status = bt_lanes_out_begin(peer->local, job, windows, n_windows, out,
                                 &out->local);
     if (status != BT_OK) {
         bt_free(out);
         return status;
     }
-    bt_list_push_back(&plane->outs, &out->link);
+    bt_list_push_back(&plane->outs, &out->as.link);
     out->open = all_others(plane);
     if (out->open != 0) {
         frame = new_frame(plane);
-        bt_strbuf_append(frame, &peer->id, sizeof(peer->id));
+        bt_strbuf_append(frame, &peer->as.id, sizeof(peer->as.id));
         bt_strbuf_append(frame, job, sizeof(*job));
         bt_plane_put_windows(frame, windows, n_windows);
-        tell(plane, out->open, BT_RANK_OUT_BEGIN, out->id, frame);
+        tell(plane, out->open, BT_RANK_OUT_BEGIN, out->as.id, frame);
     }
     *out_p = out;
     return BT_OK;
@@ -462,7 +474,7 @@ bt_status_t bt_plane_out_post(bt_plane_out_t *out, const uint32_t *table,
         bt_strbuf_append(frame, head, sizeof(head));
         bt_strbuf_append(frame, table + first * n_groups,
                          (end - first) * n_groups * sizeof(*table));
-        tell(plane, out->open, BT_RANK_OUT_POST, out->id, frame);
+        tell(plane, out->open, BT_RANK_OUT_POST, out->as.id, frame);
     }
     return (out->local == NULL)
                ? BT_ERR_CANCELED
@@ -478,7 +490,7 @@ bt_status_t bt_plane_out_finish(bt_plane_out_t *out, const void *note,
     if (out->open != 0) {
         frame = new_frame(plane);
         bt_strbuf_append(frame, note, note_bytes);
-        tell(plane, out->open, BT_RANK_OUT_FINISH, out->id, frame);
+        tell(plane, out->open, BT_RANK_OUT_FINISH, out->as.id, frame);
     }
     return (out->local == NULL)
                ? BT_ERR_CANCELED
@@ -487,7 +499,7 @@ bt_status_t bt_plane_out_finish(bt_plane_out_t *out, const void *note,
 
 void bt_plane_out_cancel(bt_plane_out_t *out)
 {
-    tell(out->plane, out->open, BT_RANK_OUT_CANCEL, out->id, NULL);
+    tell(out->plane, out->open, BT_RANK_OUT_CANCEL, out->as.id, NULL);
     if (out->local != NULL) {
         bt_lanes_out_cancel(out->local);
     }
@@ -515,7 +527,7 @@ static void take_out_done(bt_plane_out_t *out, uint32_t rank,
     }
     event = (bt_lanes_event_t){
         .status = out->status, .user = out->user, .bytes = out->bytes};
-    bt_list_remove(&out->link);
+    bt_list_remove(&out->as.link);
     bt_free(out);
     say(plane, BT_PLANE_OUT_DONE, &event);
 }
@@ -527,7 +539,7 @@ void bt_plane_take_kvt(bt_plane_t *plane, const bt_kvt_event_t *event)
     bt_lanes_event_t lanes;
     bt_plane_in_t *in;
 
-    if (!bt_lanes_take(plane->config.lanes, event, &lanes)) {
+    if (!bt_lanes_take(event, &lanes)) {
         return;
     }
     switch (lanes.type) {
@@ -554,49 +566,21 @@ void bt_plane_take_kvt(bt_plane_t *plane, const bt_kvt_event_t *event)
     }
 }
 
-static bt_plane_in_t *find_in(bt_plane_t *plane, uint64_t lease)
+static numbered_t *numbered_at(bt_list_t *link)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &plane->ins)
-    {
-        bt_plane_in_t *in = BT_CONTAINER_OF(pos, bt_plane_in_t, link);
-
-        if (in->lease == lease) {
-            return in;
-        }
-    }
-    return NULL;
+    return BT_CONTAINER_OF(link, numbered_t, link);
 }
 
-static bt_plane_out_t *find_out(bt_plane_t *plane, uint64_t id)
+/* In one of the plane's lists; NULL: it has gone. */
+static void *find(bt_list_t *list, uint64_t id)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &plane->outs)
+    BT_LIST_FOR_EACH(pos, tmp, list)
     {
-        bt_plane_out_t *out = BT_CONTAINER_OF(pos, bt_plane_out_t, link);
-
-        if (out->id == id) {
-            return out;
-        }
-    }
-    return NULL;
-}
-
-static bt_plane_peer_t *find_peer(bt_plane_t *plane, uint64_t id)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &plane->peers)
-    {
-        bt_plane_peer_t *peer = BT_CONTAINER_OF(pos, bt_plane_peer_t, link);
-
-        if (peer->id == id) {
-            return peer;
+        if (numbered_at(pos)->id == id) {
+            return numbered_at(pos);
         }
     }
     return NULL;
@@ -606,9 +590,9 @@ static bt_plane_peer_t *find_peer(bt_plane_t *plane, uint64_t id)
 static void take_event(bt_plane_t *plane, uint32_t rank, uint64_t id,
                        const bt_lanes_event_t *event)
 {
-    bt_plane_in_t *in = find_in(plane, id);
-    bt_plane_out_t *out = find_out(plane, id);
-    bt_plane_peer_t *peer = find_peer(plane, id);
+    bt_plane_in_t *in = find(&plane->ins, id);
+    bt_plane_out_t *out = find(&plane->outs, id);
+    bt_plane_peer_t *peer = find(&plane->peers, id);
 
     switch (event->type) {
     case BT_LANES_IN_DONE:
@@ -667,7 +651,7 @@ static void take_frame(bt_plane_t *plane, uint32_t rank,
         take_export(plane, rank, &reader);
         break;
     case BT_RANK_OPENED:
-        in = find_in(plane, frame->id);
+        in = find(&plane->ins, frame->id);
         if (in != NULL) {
             take_opened(in, rank, &reader);
         }
@@ -773,16 +757,16 @@ void bt_plane_close(bt_plane_t *plane)
     }
     BT_LIST_FOR_EACH(pos, tmp, &plane->ins)
     {
-        free_in(BT_CONTAINER_OF(pos, bt_plane_in_t, link));
+        free_in((bt_plane_in_t *)numbered_at(pos));
     }
     BT_LIST_FOR_EACH(pos, tmp, &plane->outs)
     {
         bt_list_remove(pos);
-        bt_free(BT_CONTAINER_OF(pos, bt_plane_out_t, link));
+        bt_free(numbered_at(pos));
     }
     BT_LIST_FOR_EACH(pos, tmp, &plane->peers)
     {
-        bt_plane_disconnect(BT_CONTAINER_OF(pos, bt_plane_peer_t, link));
+        bt_plane_disconnect((bt_plane_peer_t *)numbered_at(pos));
     }
     for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
         bt_free(plane->exports[r]);

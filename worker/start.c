@@ -248,6 +248,7 @@ static void settle(bt_worker_t *w, const bt_start_t *s)
         bt_log_init(w->name, level);
     }
     (void)bt_log_format(w->config->log_format); /* the table checked it */
+    bt_thread_works_briefly(); /* the control thread; compute threads say so */
 }
 
 /* Rank 0: what routers and a launcher know. @return the exit code */
@@ -258,7 +259,6 @@ static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
 
     w->ready_fd = bt_ready_fd_open();
     bt_beat_open(&w->beat);
-    bt_thread_works_briefly(); /* the control thread; compute threads say so */
     status = open_all(w, s);
     /* The links have what they need of it. */
     bt_key_wipe(s->key, sizeof(s->key));

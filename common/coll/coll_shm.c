@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/relax.h"
 #include "common/coll/coll_tree.h"
 
 #define LINE       64u
@@ -101,7 +102,7 @@ static bt_status_t wait_for(bt_coll_shm_t *shm, uint32_t rank)
 
     for (uint32_t i = 0; !has_come(head, shm->round); i++) {
         if (waited_ns < SPIN_NS) {
-            __builtin_ia32_pause();
+            bt_cpu_relax();
         } else if (waited_ns < YIELD_NS) {
             sched_yield();
         } else {

@@ -45,8 +45,9 @@ struct bt_ranks {
     /* Of one call, as the model was loaded for. */
     uint32_t max_rows, max_seqs, max_logit_rows;
     size_t max_blocks;
-    uint32_t *tokens; /* rows of the embedding */
-    uint8_t *send;    /* results of a call */
+    size_t result_bytes; /* of one rank */
+    uint32_t *tokens;    /* rows of the embedding */
+    uint8_t *send;       /* results of a call */
     uint8_t *recv;
     order_t next; /* kind 0: not known yet */
     /* Of who follows; the second one is made inside the first. */
@@ -539,17 +540,16 @@ void bt_model_end_ranks(bt_model_t *model)
 
 /* ---- life ---- */
 
-static bt_status_t call_init(call_t *call, const bt_model_config_t *c,
-                             size_t max_blocks)
+static bt_status_t call_init(call_t *call, const bt_ranks_t *ranks)
 {
-    const size_t seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows;
+    const size_t n_logit_rows = ranks->max_logit_rows;
 
-    call->seqs = bt_calloc(seqs, sizeof(*call->seqs));
-    call->tokens = bt_calloc(c->max_rows, sizeof(*call->tokens));
-    call->logit_rows = bt_calloc(c->max_logit_rows, sizeof(*call->logit_rows));
-    call->best_only = bt_calloc(c->max_logit_rows, sizeof(*call->best_only));
-    call->best_ids = bt_calloc(c->max_logit_rows, sizeof(*call->best_ids));
-    call->blocks = bt_calloc(max_blocks, sizeof(*call->blocks));
+    call->seqs = bt_calloc(ranks->max_seqs, sizeof(*call->seqs));
+    call->tokens = bt_calloc(ranks->max_rows, sizeof(*call->tokens));
+    call->logit_rows = bt_calloc(n_logit_rows, sizeof(*call->logit_rows));
+    call->best_only = bt_calloc(n_logit_rows, sizeof(*call->best_only));
+    call->best_ids = bt_calloc(n_logit_rows, sizeof(*call->best_ids));
+    call->blocks = bt_calloc(ranks->max_blocks, sizeof(*call->blocks));
     return ((call->seqs != NULL) && (call->tokens != NULL) &&
             (call->logit_rows != NULL) && (call->best_only != NULL) &&
             (call->best_ids != NULL) && (call->blocks != NULL))
@@ -567,33 +567,58 @@ static void call_fini(call_t *call)
     bt_free(call->blocks);
 }
 
+/* What the most that a call brings comes to. */
+static void settle(bt_ranks_t *ranks, const bt_collectives_t *coll,
+                   const bt_model_config_t *c, const bt_hparams_t *hp)
+{
+    const size_t t = (c->tokens_per_block != 0) ? c->tokens_per_block : 1;
+    const size_t spans = ((size_t)c->context_tokens + t - 1) / t;
+    const size_t words = (hp->n_vocab + coll->size - 1) / coll->size;
+    const size_t row_bytes = words * sizeof(float);
+
+    ranks->coll = coll;
+    ranks->max_rows = c->max_rows;
+    ranks->max_seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows;
+    ranks->max_logit_rows = c->max_logit_rows;
+    ranks->max_blocks =
+        ranks->max_seqs * spans * (1 + (size_t)c->n_other_groups);
+    ranks->max_words = STEP_WORDS + (size_t)c->max_rows +
+                       4 * (size_t)ranks->max_seqs + ranks->max_blocks +
+                       2 * (size_t)c->max_logit_rows;
+    ranks->result_bytes =
+        c->max_logit_rows *
+        ((row_bytes > sizeof(best_t)) ? row_bytes : sizeof(best_t));
+}
+
+size_t bt_ranks_bytes(const bt_collectives_t *coll,
+                      const bt_model_config_t *config, const bt_hparams_t *hp)
+{
+    bt_ranks_t ranks = {0};
+
+    settle(&ranks, coll, config, hp);
+    return (ranks.max_words + ranks.max_rows) * sizeof(uint32_t) +
+           ranks.result_bytes * (1 + (size_t)coll->size) +
+           ((coll->rank == 0)
+                ? 0
+                : 2 * (ranks.max_blocks + 2 * (size_t)ranks.max_rows) *
+                      sizeof(uint32_t));
+}
+
 bt_status_t bt_ranks_create(const bt_collectives_t *coll,
                             const bt_model_config_t *c, const bt_hparams_t *hp,
                             bt_ranks_t **ranks_p)
 {
-    const size_t seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows;
-    const size_t t = (c->tokens_per_block != 0) ? c->tokens_per_block : 1;
-    const size_t spans = ((size_t)c->context_tokens + t - 1) / t;
-    const size_t words = (hp->n_vocab + coll->size - 1) / coll->size;
-    const size_t max_blocks = seqs * spans * (1 + (size_t)c->n_other_groups);
-    const size_t result_bytes = c->max_logit_rows * words * sizeof(float);
     bt_ranks_t *ranks = bt_calloc(1, sizeof(*ranks));
     bt_status_t status;
 
     if (ranks == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    ranks->coll = coll;
-    ranks->max_rows = c->max_rows;
-    ranks->max_seqs = (uint32_t)seqs;
-    ranks->max_logit_rows = c->max_logit_rows;
-    ranks->max_blocks = max_blocks;
-    ranks->max_words = STEP_WORDS + (size_t)c->max_rows + 4 * seqs +
-                       max_blocks + 2 * (size_t)c->max_logit_rows;
+    settle(ranks, coll, c, hp);
     ranks->words = bt_calloc(ranks->max_words, sizeof(*ranks->words));
     ranks->tokens = bt_calloc(c->max_rows, sizeof(*ranks->tokens));
-    ranks->send = bt_calloc(result_bytes, 1);
-    ranks->recv = bt_calloc(result_bytes * coll->size, 1);
+    ranks->send = bt_calloc(ranks->result_bytes, 1);
+    ranks->recv = bt_calloc(ranks->result_bytes, coll->size);
     ranks->calls = bt_calloc(2, sizeof(*ranks->calls));
     status = ((ranks->words == NULL) || (ranks->tokens == NULL) ||
               (ranks->send == NULL) || (ranks->recv == NULL) ||
@@ -602,7 +627,7 @@ bt_status_t bt_ranks_create(const bt_collectives_t *coll,
                  : BT_OK;
     for (uint32_t i = 0; (status == BT_OK) && (coll->rank != 0) && (i < 2);
          i++) {
-        status = call_init(&ranks->calls[i], c, max_blocks);
+        status = call_init(&ranks->calls[i], ranks);
     }
     if (status != BT_OK) {
         bt_ranks_destroy(ranks);

@@ -23,7 +23,10 @@
 #include "common/coll/coll.h"
 #include "inference/model/model_priv.h"
 
-/** @retval BT_ERR_NO_MEMORY  @retval BT_ERR_INVALID_PARAM  sizes overflow */
+/** Host memory that a rank takes for it. */
+size_t bt_ranks_bytes(const bt_collectives_t *coll,
+                      const bt_model_config_t *config, const bt_hparams_t *hp);
+/** @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_ranks_create(const bt_collectives_t *coll,
                                           const bt_model_config_t *config,
                                           const bt_hparams_t *hp,

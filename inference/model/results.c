@@ -90,6 +90,10 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
         status =
             host_memory(loader, rows * n_vocab, sizeof(float), &host_logits);
     }
+    if (loader->config->coll != NULL) {
+        loader->host_bytes +=
+            bt_ranks_bytes(loader->config->coll, loader->config, loader->hp);
+    }
     if (model != NULL) {
         model->logits = logits;
         model->own_logits = (own_logits != NULL) ? own_logits : logits;

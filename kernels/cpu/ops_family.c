@@ -91,6 +91,19 @@ typedef struct positions_job {
     float *x;
 } positions_job_t;
 
+typedef struct rows {
+    uint32_t first, end;
+} rows_t;
+
+/* Those of a sequence that are among [begin, end). */
+static rows_t rows_in(const bt_ragged_seq_t *seq, uint32_t begin, uint32_t end)
+{
+    const uint32_t seq_end = seq->row + seq->n_rows;
+
+    return (rows_t){.first = (seq->row > begin) ? seq->row : begin,
+                    .end = (seq_end < end) ? seq_end : end};
+}
+
 /* Items are rows of the batch in the order of the sequences. */
 static void add_positions_rows(void *ctx, uint32_t thread, uint32_t begin,
                                uint32_t end)
@@ -101,11 +114,9 @@ static void add_positions_rows(void *ctx, uint32_t thread, uint32_t begin,
 
     for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
         const bt_ragged_seq_t *seq = &job->batch->seqs[s];
-        const uint32_t first = (seq->row > begin) ? seq->row : begin;
-        const uint32_t last =
-            (seq->row + seq->n_rows < end) ? seq->row + seq->n_rows : end;
+        const rows_t rows = rows_in(seq, begin, end);
 
-        for (uint32_t r = first; r < last; r++) {
+        for (uint32_t r = rows.first; r < rows.end; r++) {
             bt_pack_read_row(job->w, seq->pos + (r - seq->row), line);
             job->cpu->isa->add(job->x + (size_t)r * dim, line, dim);
         }
@@ -139,11 +150,9 @@ static void scale_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     (void)thread;
     for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
         const bt_ragged_seq_t *seq = &job->batch->seqs[s];
-        const uint32_t first = (seq->row > begin) ? seq->row : begin;
-        const uint32_t last =
-            (seq->row + seq->n_rows < end) ? seq->row + seq->n_rows : end;
+        const rows_t rows = rows_in(seq, begin, end);
 
-        for (uint32_t r = first; r < last; r++) {
+        for (uint32_t r = rows.first; r < rows.end; r++) {
             job->isa->scale(job->x + r * job->row_floats,
                             job->factors[seq->pos + (r - seq->row)], job->dim);
         }

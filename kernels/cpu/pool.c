@@ -40,15 +40,6 @@ void bt_cpu_futex_wake(_Atomic uint32_t *word, int n)
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-void bt_cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void ask(cursor_t *ahead, uint32_t n_lines)
 {
     for (uint32_t i = 0; (i < n_lines) && (ahead->at < ahead->end); i++) {

@@ -31,6 +31,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "common/base/relax.h"
 #include "kernels/cpu/pool.h"
 
 #define BT_CPU_MAX_TAG   0xffffu
@@ -130,7 +131,6 @@ bool bt_cpu_take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t n, bool last,
 /** Ask for the first of what the thread will read of the next job. */
 void bt_cpu_look_ahead(const bt_cpu_pool_t *pool, uint32_t share,
                        cursor_t *ahead);
-void bt_cpu_relax(void);
 void bt_cpu_pin(pthread_t thread, uint32_t core);
 /** A thread that takes no signals: those belong to the program's own.
  *  @return errno */

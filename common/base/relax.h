@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file relax.h  For loops that wait for another core. */
+#ifndef BT_COMMON_BASE_RELAX_H
+#define BT_COMMON_BASE_RELAX_H
+
+/** Let this core's other thread work, and save power. */
+static inline void bt_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+#endif
