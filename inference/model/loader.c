@@ -246,6 +246,12 @@ static bt_status_t get_all(bt_loader_t *loader, const char *name,
     return BT_OK;
 }
 
+static bool is_whole(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
+{
+    return (cut->rows.n == t->dims[1]) && (cut->columns.n == t->dims[0]) &&
+           (t->dims[2] == 1) && (t->dims[3] == 1);
+}
+
 /* The cut's bytes, one row behind the other. */
 static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
                             const bt_gguf_tensor_t *t, const bt_cut_t *cut,
@@ -255,19 +261,20 @@ static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
     void *scratch = NULL;
     size_t at = 0;
     size_t bytes = 0;
-    bt_status_t status = get_all(loader, name, t, &scratch, &data);
+    bt_status_t status;
 
+    if (is_whole(t, cut)) { /* made where it is wanted */
+        status = bt_gguf_tensor_copy(t, out);
+        return (status == BT_OK)
+                   ? BT_OK
+                   : bt_loader_fail(loader, status, "tensor %s: %s", name,
+                                    bt_status_str(status));
+    }
+    status = get_all(loader, name, t, &scratch, &data);
     if (status != BT_OK) {
         return status;
     }
-    if (!column_bytes(t, cut, &at, &bytes)) {
-        bt_free(scratch);
-        return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
-                              "tensor %s (%s) cannot be cut between columns "
-                              "%u and %u",
-                              name, bt_gguf_type_name(t->type),
-                              cut->columns.first, cut->columns.n);
-    }
+    (void)column_bytes(t, cut, &at, &bytes); /* it was checked */
     for (uint32_t i = 0; i < cut->rows.n; i++) {
         memcpy(out + i * bytes,
                (const uint8_t *)data +
@@ -276,6 +283,12 @@ static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
     }
     bt_free(scratch);
     return BT_OK;
+}
+
+/* Memory beside the cut's own that copying it takes. */
+static size_t scratch_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
+{
+    return ((t->data == NULL) && !is_whole(t, cut)) ? t->bytes : 0;
 }
 
 /* Do the cut's rows lie in the file as they are wanted? */
@@ -303,8 +316,16 @@ static bt_status_t pack_cut(bt_loader_t *loader, const char *name,
     uint8_t *scratch = NULL;
     bt_status_t status = BT_OK;
 
-    if (!in_place(t, cut) && (t->bytes + bytes > loader->max_piece)) {
-        loader->max_piece = t->bytes + bytes;
+    if (bytes == 0) {
+        return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                              "tensor %s (%s) cannot be cut into %u of its %u "
+                              "columns, inside a block",
+                              name, bt_gguf_type_name(t->type), cut->columns.n,
+                              (uint32_t)t->dims[0]);
+    }
+    if (!in_place(t, cut) &&
+        (scratch_bytes(t, cut) + bytes > loader->max_piece)) {
+        loader->max_piece = scratch_bytes(t, cut) + bytes;
     }
     if (reads_matrices(loader) && in_place(t, cut)) {
         data = (const uint8_t *)t->data + cut->rows.first * row_bytes(t);
@@ -493,14 +514,21 @@ static bt_status_t pack_together(bt_loader_t *loader, const char *name,
     bt_status_t status;
     uint8_t *joined = NULL;
     uint32_t n_out = 0;
+    size_t scratch = 0;
     size_t bytes = 0;
     size_t at = 0;
 
     for (uint32_t i = 0; i < n_pieces; i++) {
+        const bt_cut_t cut = {.rows = pieces[i].rows, .columns = {0, n_in}};
+        const size_t beside = scratch_bytes(tensors[i], &cut);
+
         bytes += pieces[i].rows.n * row_bytes(tensors[i]);
         n_out += pieces[i].rows.n;
+        scratch = (beside > scratch) ? beside : scratch;
     }
-    loader->max_piece = (bytes > loader->max_piece) ? bytes : loader->max_piece;
+    if (bytes + scratch > loader->max_piece) {
+        loader->max_piece = bytes + scratch;
+    }
     if (reads_matrices(loader)) {
         joined = bt_calloc_aligned(bytes, 1);
         if (joined == NULL) {
