@@ -234,7 +234,9 @@ static void what_cannot_be_shared_is_refused_by_name(void **state)
     (void)state;
     expect_refused(&tiny, 4, "over 4 ranks: the model has 2 KV heads");
     tiny = variant(3);
-    expect_refused(&tiny, 2, "attn_output.weight (Q4_K) cannot be cut into 128 of its 256");
+    expect_refused(
+        &tiny, 2,
+        "attn_output.weight (Q4_K) cannot be cut into 128 of its 256");
     tiny.ffn_dim = 256;
     expect_refused(&tiny, 2, "the feed-forward's 256 columns are 1 blocks");
     tiny = bt_tiny_model_default();
