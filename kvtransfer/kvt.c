@@ -259,7 +259,8 @@ bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob, size_t cap,
 }
 
 bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes, size_t n,
-                               uint64_t seed, uint64_t *hash_p)
+                               uint64_t seed, const void *next,
+                               uint64_t *hash_p)
 {
     const bt_kvt_device_t *device = &kvt->config.device;
     bt_status_t status;
@@ -269,7 +270,8 @@ bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes, size_t n,
         return BT_OK;
     }
     if (kvt->bounce == NULL) {
-        *hash_p = bt_hash64(bytes, n, seed);
+        *hash_p = (next == NULL) ? bt_hash64(bytes, n, seed)
+                                 : bt_hash64_ahead(bytes, n, seed, next);
         return BT_OK;
     }
     if (n > BT_KVT_MAX_RECORD_BYTES) {

@@ -254,6 +254,8 @@ struct bt_kvt_window {
     uint32_t next_arrival; /**< where the next is likely to be */
     bt_kvt_record_t *records;
     uint32_t n_records, records_cap, n_verified;
+    uint32_t n_placed;     /**< records whose place is known: */
+    uint64_t place;        /**< of the last of them, in the pool */
     uint64_t record_bytes; /**< sum over records */
     uint64_t sender_us, verify_us;
     /** When the last byte was here, or the word of it. */
@@ -339,11 +341,14 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
                                    const void *data, size_t bytes);
 void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_entry_t *entry);
 /** bt_hash64() of pool or source bytes, wherever they lie.
+ *  @param next  NULL, or as many bytes that are next, as bt_hash64_ahead() has
+ *               it
  *  @retval BT_ERR_BAD_MESSAGE  more than a record, in a device
  *  @retval of the device's copy */
 BT_MUST_CHECK bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt,
                                              const void *bytes, size_t n,
-                                             uint64_t seed, uint64_t *hash_p);
+                                             uint64_t seed, const void *next,
+                                             uint64_t *hash_p);
 /** Benchmarks: see bt_kvt.unhashed; the same on both sides. Nothing proves the
  *  bytes then. */
 void bt_kvt_test_unhashed(bt_kvt_t *kvt, bool unhashed);

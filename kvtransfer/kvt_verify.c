@@ -4,6 +4,25 @@
 #include "common/base/log.h"
 #include "kvtransfer/kvt_stage.h"
 
+/* Of longer records the processor sees by itself what is next. */
+#define MAX_AHEAD_BYTES 65536u
+
+/** What is verified next, if it is no longer than @a bytes, which are large
+ *  enough to bring it near meanwhile; else NULL. Its place is known then. */
+static const uint8_t *next_bytes(bt_kvt_window_t *w, uint64_t bytes)
+{
+    const bt_kvt_record_t *next = &w->records[w->n_verified + 1];
+
+    if ((bytes > MAX_AHEAD_BYTES) || (w->n_verified + 1 >= w->n_records) ||
+        (next->bytes > bytes) ||
+        (bt_kvt_map_find(&w->map, next->offset, next->bytes, &w->place) !=
+         next->bytes)) {
+        return NULL;
+    }
+    w->n_placed = w->n_verified + 2;
+    return w->kvt->pool + w->place;
+}
+
 static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
                                uint8_t *bytes, uint64_t *hash_p)
 {
@@ -14,7 +33,18 @@ static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
     }
     return bt_kvt_memory_hash(
         kvt, bytes, r->bytes,
-        bt_kvt_record_seed(&w->lease, r->offset, r->bytes), hash_p);
+        bt_kvt_record_seed(&w->lease, r->offset, r->bytes),
+        next_bytes(w, r->bytes), hash_p);
+}
+
+/** Where the record to verify lies in the pool. */
+static bool record_place(bt_kvt_window_t *w, const bt_kvt_record_t *r)
+{
+    if (w->n_placed > w->n_verified) {
+        return true; /* as the next one of the last */
+    }
+    w->n_placed = w->n_verified + 1;
+    return bt_kvt_map_find(&w->map, r->offset, r->bytes, &w->place) == r->bytes;
 }
 
 /** @return false when the window is through (failed, or waits for data). */
@@ -22,19 +52,17 @@ static bool record_verify(bt_kvt_window_t *w)
 {
     const bt_kvt_record_t *r = &w->records[w->n_verified];
     bt_kvt_t *kvt = w->kvt;
-    uint64_t pool_offset = 0;
     uint64_t hash = 0;
     bt_status_t status;
 
-    if (bt_kvt_map_find(&w->map, r->offset, r->bytes, &pool_offset) !=
-        r->bytes) {
+    if (!record_place(w, r)) {
         bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
         return false;
     }
     if (!w->direct && !bt_kvt_ranges_have(&w->landed, r->offset, r->bytes)) {
         return false;
     }
-    status = record_hash(w, r, kvt->pool + pool_offset, &hash);
+    status = record_hash(w, r, kvt->pool + w->place, &hash);
     if (status != BT_OK) {
         bt_kvt_window_fail(w, status);
         return false;

@@ -438,7 +438,7 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
     }
     status = bt_kvt_memory_hash(
         x->kvt, src, (size_t)r->bytes,
-        bt_kvt_record_seed(&x->lease, r->offset, r->bytes), &r->hash);
+        bt_kvt_record_seed(&x->lease, r->offset, r->bytes), NULL, &r->hash);
     if (status != BT_OK) {
         xfer_give_up(x, status);
         return false;

@@ -37,6 +37,11 @@ typedef __m128i vector_t;
  * Larger tiles were slower: the stores wait behind the hashing. */
 #define TILE_BYTES 4096u
 
+/* So much is hashed between one burst of prefetches and the next. They are
+ * into the second level: as many into the first one are no faster than none. */
+#define AHEAD_BYTES 1024u
+#define LINE_BYTES  64u
+
 #if HAVE_STREAM
 /** Stores that go past the caches: no line is read to be overwritten whole, no
  *  line that another core holds is fetched from there. */
@@ -86,6 +91,28 @@ uint64_t TIER(hash64)(const void *data, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(data, n, seed);
 }
 
+uint64_t TIER(ahead64)(const void *data, size_t n, uint64_t seed,
+                       const void *next)
+{
+    const char *const from = data;
+    const char *const ahead = next;
+    XXH3_state_t state;
+    size_t done = 0;
+
+    XXH3_INITSTATE(&state);
+    XXH3_64bits_reset_withSeed(&state, seed);
+    while (done < n) {
+        const size_t piece = (n - done < AHEAD_BYTES) ? n - done : AHEAD_BYTES;
+
+        for (size_t i = 0; i < piece; i += LINE_BYTES) {
+            __builtin_prefetch(ahead + done + i, 0, 2);
+        }
+        XXH3_64bits_update(&state, from + done, piece);
+        done += piece;
+    }
+    return XXH3_64bits_digest(&state);
+}
+
 uint64_t TIER(copy64)(void *dst, const void *src, size_t n, uint64_t seed)
 {
     XXH3_state_t state;
@@ -131,6 +158,12 @@ uint64_t bt_hash64(const void *data, size_t n, uint64_t seed)
         return XXH3_64bits_withSeed(data, n, seed);
     }
     return PICK(hash64)(data, n, seed);
+}
+
+uint64_t bt_hash64_ahead(const void *data, size_t n, uint64_t seed,
+                         const void *next)
+{
+    return PICK(ahead64)(data, n, seed, next);
 }
 
 bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed)

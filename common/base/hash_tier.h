@@ -11,11 +11,15 @@
 #include <stdint.h>
 
 uint64_t bt_hash_base_hash64(const void *data, size_t n, uint64_t seed);
+uint64_t bt_hash_base_ahead64(const void *data, size_t n, uint64_t seed,
+                              const void *next);
 uint64_t bt_hash_base_copy64(void *dst, const void *src, size_t n,
                              uint64_t seed);
 void bt_hash_base_copy(void *dst, const void *src, size_t n);
 
 uint64_t bt_hash_avx2_hash64(const void *data, size_t n, uint64_t seed);
+uint64_t bt_hash_avx2_ahead64(const void *data, size_t n, uint64_t seed,
+                              const void *next);
 uint64_t bt_hash_avx2_copy64(void *dst, const void *src, size_t n,
                              uint64_t seed);
 void bt_hash_avx2_copy(void *dst, const void *src, size_t n);

@@ -181,11 +181,17 @@ static void hash_of_long_input_is_xxh3_in_every_tier(void **state)
         assert_int_equal(bt_hash64(src, known[i].n, 99), known[i].hash);
         assert_int_equal(bt_hash_base_hash64(src, known[i].n, 99),
                          known[i].hash);
+        assert_int_equal(bt_hash64_ahead(src, known[i].n, 99, src),
+                         known[i].hash);
+        assert_int_equal(bt_hash_base_ahead64(src, known[i].n, 99, src),
+                         known[i].hash);
     }
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") != 0) {
         for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
             assert_int_equal(bt_hash_avx2_hash64(src, known[i].n, 99),
+                             known[i].hash);
+            assert_int_equal(bt_hash_avx2_ahead64(src, known[i].n, 99, src),
                              known[i].hash);
         }
     }

@@ -17,19 +17,20 @@ static struct {
 } before_check;
 
 bt_status_t __real_bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes,
-                                      size_t n, uint64_t seed,
+                                      size_t n, uint64_t seed, const void *next,
                                       uint64_t *hash_p);
 bt_status_t __wrap_bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes,
-                                      size_t n, uint64_t seed,
+                                      size_t n, uint64_t seed, const void *next,
                                       uint64_t *hash_p);
 
 bt_status_t __wrap_bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes,
-                                      size_t n, uint64_t seed, uint64_t *hash_p)
+                                      size_t n, uint64_t seed, const void *next,
+                                      uint64_t *hash_p)
 {
     if ((kvt != NULL) && (kvt == before_check.receiver)) {
         before_check.look(before_check.user, (uint8_t *)(uintptr_t)bytes, n);
     }
-    return __real_bt_kvt_memory_hash(kvt, bytes, n, seed, hash_p);
+    return __real_bt_kvt_memory_hash(kvt, bytes, n, seed, next, hash_p);
 }
 
 /** @a look at what @a receiver checks from now on; NULL: no more, which is due

@@ -217,7 +217,7 @@ static void say_part(world_t *w, bool last, uint32_t first)
             bt_kvt_memory_hash(
                 w->pair.receiver, zeros, PIECE_BYTES,
                 bt_kvt_record_seed(&w->lease, records[n].offset, PIECE_BYTES),
-                &records[n].hash),
+                NULL, &records[n].hash),
             BT_OK);
     }
     say(w, (bt_kvt_msg_t){.type = BT_KVT_MSG_PART,
