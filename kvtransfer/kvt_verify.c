@@ -4,27 +4,25 @@
 #include "common/base/log.h"
 #include "kvtransfer/kvt_stage.h"
 
-/* Of longer records the processor sees by itself what is next. */
-#define MAX_AHEAD_BYTES 65536u
-
-/** What is verified next, if it is no longer than @a bytes, which are large
- *  enough to bring it near meanwhile; else NULL. Its place is known then. */
-static const uint8_t *next_bytes(bt_kvt_window_t *w, uint64_t bytes)
+/** What the record lists, as it lies in the pool. @return how many; 0: it is
+ *  no record of this window */
+static uint32_t pieces_of(const bt_kvt_window_t *w, const bt_kvt_record_t *r,
+                          bt_hash_piece_t *pieces)
 {
-    const bt_kvt_record_t *next = &w->records[w->n_verified + 1];
+    bt_kvt_run_t runs[BT_KVT_MAX_RECORD_RUNS];
+    const uint32_t n = bt_kvt_map_runs(&w->map, r->offset, r->bytes, runs,
+                                       w->direct ? BT_ARRAY_LEN(runs) : 1);
 
-    if ((bytes > MAX_AHEAD_BYTES) || (w->n_verified + 1 >= w->n_records) ||
-        (next->bytes > bytes) ||
-        (bt_kvt_map_find(&w->map, next->offset, next->bytes, &w->place) !=
-         next->bytes)) {
-        return NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        pieces[i] = (bt_hash_piece_t){.src = w->kvt->pool + runs[i].offset,
+                                      .n = runs[i].bytes};
     }
-    w->n_placed = w->n_verified + 2;
-    return w->kvt->pool + w->place;
+    return n;
 }
 
 static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
-                               uint8_t *bytes, uint64_t *hash_p)
+                               const bt_hash_piece_t *pieces, uint32_t n,
+                               uint64_t *hash_p)
 {
     bt_kvt_t *kvt = w->kvt;
 
@@ -32,37 +30,28 @@ static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
         return bt_kvt_stage_hash_of(w, r, hash_p) ? BT_OK : BT_ERR_BAD_MESSAGE;
     }
     return bt_kvt_memory_hash(
-        kvt, bytes, r->bytes,
-        bt_kvt_record_seed(&w->lease, r->offset, r->bytes),
-        next_bytes(w, r->bytes), hash_p);
-}
-
-/** Where the record to verify lies in the pool. */
-static bool record_place(bt_kvt_window_t *w, const bt_kvt_record_t *r)
-{
-    if (w->n_placed > w->n_verified) {
-        return true; /* as the next one of the last */
-    }
-    w->n_placed = w->n_verified + 1;
-    return bt_kvt_map_find(&w->map, r->offset, r->bytes, &w->place) == r->bytes;
+        kvt, pieces, n, bt_kvt_record_seed(&w->lease, r->offset, r->bytes),
+        hash_p);
 }
 
 /** @return false when the window is through (failed, or waits for data). */
 static bool record_verify(bt_kvt_window_t *w)
 {
     const bt_kvt_record_t *r = &w->records[w->n_verified];
+    bt_hash_piece_t pieces[BT_KVT_MAX_RECORD_RUNS];
+    const uint32_t n = pieces_of(w, r, pieces);
     bt_kvt_t *kvt = w->kvt;
     uint64_t hash = 0;
     bt_status_t status;
 
-    if (!record_place(w, r)) {
+    if (n == 0) {
         bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
         return false;
     }
     if (!w->direct && !bt_kvt_ranges_have(&w->landed, r->offset, r->bytes)) {
         return false;
     }
-    status = record_hash(w, r, kvt->pool + w->place, &hash);
+    status = record_hash(w, r, pieces, n, &hash);
     if (status != BT_OK) {
         bt_kvt_window_fail(w, status);
         return false;

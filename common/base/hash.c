@@ -91,41 +91,55 @@ uint64_t TIER(hash64)(const void *data, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(data, n, seed);
 }
 
-uint64_t TIER(ahead64)(const void *data, size_t n, uint64_t seed,
-                       const void *next)
+/* Lines of bytes [at, at + n) of a piece, of which it may have less. */
+static void bring_near(const bt_hash_piece_t *piece, size_t at, size_t n)
 {
-    const char *const from = data;
-    const char *const ahead = next;
+    const size_t end = (piece->n < at + n) ? piece->n : at + n;
+
+    for (size_t i = at; i < end; i += LINE_BYTES) {
+        __builtin_prefetch((const char *)piece->src + i, 0, 2);
+    }
+}
+
+uint64_t TIER(pieces)(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                      uint64_t seed)
+{
     XXH3_state_t state;
-    size_t done = 0;
 
     XXH3_INITSTATE(&state);
     XXH3_64bits_reset_withSeed(&state, seed);
-    while (done < n) {
-        const size_t piece = (n - done < AHEAD_BYTES) ? n - done : AHEAD_BYTES;
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        const char *const src = pieces[i].src;
+        const size_t n = pieces[i].n;
 
-        for (size_t i = 0; i < piece; i += LINE_BYTES) {
-            __builtin_prefetch(ahead + done + i, 0, 2);
+        for (size_t at = 0; at < n; at += AHEAD_BYTES) {
+            if (i + 1 < n_pieces) {
+                bring_near(&pieces[i + 1], at, AHEAD_BYTES);
+            }
+            XXH3_64bits_update(&state, src + at,
+                               (n - at < AHEAD_BYTES) ? n - at : AHEAD_BYTES);
         }
-        XXH3_64bits_update(&state, from + done, piece);
-        done += piece;
     }
     return XXH3_64bits_digest(&state);
 }
 
-uint64_t TIER(copy64)(void *dst, const void *src, size_t n, uint64_t seed)
+uint64_t TIER(copy_pieces)(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                           uint64_t seed)
 {
     XXH3_state_t state;
-    size_t done = 0;
 
     XXH3_INITSTATE(&state);
     XXH3_64bits_reset_withSeed(&state, seed);
-    while (done < n) {
-        const size_t piece = (n - done < TILE_BYTES) ? n - done : TILE_BYTES;
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        const char *const src = pieces[i].src;
+        const size_t n = pieces[i].n;
 
-        tile_copy((char *)dst + done, (const char *)src + done, piece);
-        XXH3_64bits_update(&state, (const char *)src + done, piece);
-        done += piece;
+        for (size_t at = 0; at < n; at += TILE_BYTES) {
+            const size_t m = (n - at < TILE_BYTES) ? n - at : TILE_BYTES;
+
+            tile_copy((char *)pieces[i].dst + at, src + at, m);
+            XXH3_64bits_update(&state, src + at, m);
+        }
     }
     copy_fence();
     return XXH3_64bits_digest(&state);
@@ -160,10 +174,10 @@ uint64_t bt_hash64(const void *data, size_t n, uint64_t seed)
     return PICK(hash64)(data, n, seed);
 }
 
-uint64_t bt_hash64_ahead(const void *data, size_t n, uint64_t seed,
-                         const void *next)
+uint64_t bt_hash64_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                          uint64_t seed)
 {
-    return PICK(ahead64)(data, n, seed, next);
+    return PICK(pieces)(pieces, n_pieces, seed);
 }
 
 bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed)
@@ -174,9 +188,17 @@ bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed)
     return out;
 }
 
+uint64_t bt_hash64_copy_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                               uint64_t seed)
+{
+    return PICK(copy_pieces)(pieces, n_pieces, seed);
+}
+
 uint64_t bt_hash64_copy(void *dst, const void *src, size_t n, uint64_t seed)
 {
-    return PICK(copy64)(dst, src, n, seed);
+    const bt_hash_piece_t piece = {.src = src, .dst = dst, .n = n};
+
+    return bt_hash64_copy_pieces(&piece, 1, seed);
 }
 
 void bt_copy_shared(void *dst, const void *src, size_t n)
