@@ -296,7 +296,7 @@ still_left() { # PREFIX
 # workers; then, at the end of the time, what is left. Where Slurm has told them
 # all, they end all at once.
 end_all() {
-    local until=$((SECONDS + DRAIN_SECONDS))
+    local pid until=$((SECONDS + DRAIN_SECONDS))
     say "stopping"
     if [ "$stopping" = gently ]; then
         signal_steps TERM 'router-.*'
@@ -308,7 +308,7 @@ end_all() {
     if any_left; then
         say "not ended within $DRAIN_SECONDS s: killed"
         signal_steps KILL '.*-[0-9]+'
-        kill -KILL $(echo "${pids[@]}") 2>/dev/null # words
+        for pid in "${pids[@]}"; do [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null; done
         while any_left; do look_after; pause 0.2; done
     fi
     say "stopped"
