@@ -116,6 +116,7 @@ make_keys() {
 # ---- instances: index by index their name, ranks, nodes, process of srun, times ----
 
 names=() ranks_of=() where=() pids=() started=() starts=() failures=() again_at=()
+declare -A up_since=() # of slurmd
 declare -A at_node=() # of an array of nodes: which is next
 
 place() { # NAME RANKS NODES ARRAY
@@ -161,6 +162,8 @@ start() { # INDEX
     done
     read -ra more <<<"${SRUN_OPTIONS:-} $([[ ${names[i]} == router-* ]] || echo "${WORKER_SRUN_OPTIONS:-}")"
     command_of "${names[i]}"
+    # A step of a node that was lost may keep its processors for ever.
+    [ -z "$(steps_named "${names[i]}")" ] || more+=(--overlap)
     # --exact: only these processors, so that steps share a node; -K: a rank that
     # dies ends its step; --mem=0: no step keeps the memory from the next
     srun --mpi=pmix --exact -K -N"${#place[@]}" -n"${ranks_of[i]}" -c "$((cpus > 0 ? cpus : 1))" --mem=0 \
@@ -204,30 +207,44 @@ ended() { # INDEX STATUS
     say "${names[i]} on ${where[i]} ended with $2 after $lived s; it is started again in $(((1 << failures[i]) / 2)) s"
 }
 
-# srun does not return from a node that is gone, nor is it sure to end a step whose
-# other nodes live: what had a rank there is ended here.
-leave_nodes() {
-    local i node
+# srun does not return from a node that is gone, or that has started again: what had
+# a rank there is ended here.
+leave_node() { # NODE [PATTERN-OF-NAMES]
+    local i
     for i in "${!names[@]}"; do
-        [ -n "${pids[i]}" ] || continue
-        for node in ${where[i]}; do
-            [ -n "${down[$node]:-}" ] || continue
-            say "${names[i]} lost its node $node"
-            signal_steps KILL "${names[i]}"
-            kill -KILL "${pids[i]}" 2>/dev/null
-            break
-        done
+        [[ -n ${pids[i]} && " ${where[i]} " == *" $1 "* && ${names[i]} =~ ^(${2:-.*})$ ]] || continue
+        say "${names[i]} lost its node $1"
+        signal_steps KILL "${names[i]}"
+        kill -KILL "${pids[i]}" 2>/dev/null
+    done
+}
+
+# slurmd was started anew, alone or with its node: whose processes are not there?
+look_into() { # NODE
+    local i there
+    there=$(timeout 10 srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
+        ps -eo args) || return 0
+    for i in "${!names[@]}"; do
+        grep -q -- "^[^ ]*/baton-.* --name=${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
     done
 }
 
 look_at_nodes() {
-    local node state list
-    list=$(sinfo -h -N -n "$(IFS=,; echo "${nodes[*]}")" -o '%N %t' 2>/dev/null) || return # no controller: no news
+    local node state since list
+    list=$(scontrol show nodes -o "$(IFS=,; echo "${nodes[*]}")" 2>/dev/null) || return # no controller: no news
     down=()
-    while read -r node state; do
-        case $state in *'*' | down* | fail*) down[$node]=1 ;; esac
-    done <<<"$list"
-    leave_nodes
+    while read -r node state since; do
+        case $state in
+        *'*'* | *DOWN* | *FAIL* | *NOT_RESPONDING*)
+            down[$node]=1
+            leave_node "$node"
+            ;;
+        *)
+            [ "${up_since[$node]:=$since}" = "$since" ] || look_into "$node"
+            up_since[$node]=$since
+            ;;
+        esac
+    done < <(sed -n 's/^NodeName=\([^ ]*\).* State=\([^ ]*\).* SlurmdStartTime=\([^ ]*\).*/\1 \2 \3/p' <<<"$list")
 }
 
 # Is there at least one of the role that lives or will?
