@@ -18,6 +18,7 @@ from harness import BUILD, Skip, wait_until  # noqa: E402
 CLUSTER = os.path.join(HERE, "cluster.sh")
 LOAD = os.path.join(HERE, "load.py")
 PROGRAMS = "/baton-(router|prefill-worker|decode-worker)"
+PROGRAMS_ALONE = "^[^ ]*" + PROGRAMS  # and no shell or srun that starts them
 OURS = re.compile("^(SLURM|SBATCH|BATON|PMIX|OMPI)_|^(MODEL|BUILD|ROUTERS|PREFILL|DECODE|JOIN)$")
 
 
@@ -159,12 +160,12 @@ class Job:
 class Load:
     """Clients on the controller's host, until they are told to end."""
 
-    def __init__(self, job, bodies, parallel=8, repeat=True):
+    def __init__(self, job, bodies, parallel=8, repeat=True, routers=()):
         self.bodies = bodies
         what = os.path.join(job.cluster.directory, "load.json")
         self.out = os.path.join(job.cluster.directory, "load.jsonl")
         with open(what, "w", encoding="utf-8") as f:
-            json.dump(dict(routers=job.routers(), key=job.api_key(), bodies=bodies, parallel=parallel, repeat=repeat), f)
+            json.dump(dict(routers=list(routers) or job.routers(), key=job.api_key(), bodies=bodies, parallel=parallel, repeat=repeat), f)
         with open(self.out, "wb") as out:
             self.popen = subprocess.Popen([CLUSTER, "exec", "ctl", sys.executable, LOAD, what], stdin=subprocess.PIPE,
                                           stdout=out, env=job.cluster.environment)
