@@ -60,6 +60,7 @@ typedef struct bt_plan {
     bt_plan_model_t models[BT_CONFIG_MAX_MODELS];
     uint32_t n_models;
     uint32_t threads_prefill, threads_decode; /**< of each worker */
+    bool has_desk; /**< the launcher takes orders, and routers ask it */
 } bt_plan_t;
 
 /**
@@ -70,6 +71,7 @@ typedef struct bt_plan {
  *                      all threads each worker is pinned to cores of its own,
  *                      of one memory node where one has enough; otherwise
  *                      nobody is pinned.
+ * @param [in] has_desk  See bt_plan_t.
  * @retval BT_ERR_NO_MEMORY
  * @retval BT_ERR_TOO_LARGE  The options of one process are too long.
  */
@@ -78,7 +80,7 @@ BT_MUST_CHECK bt_status_t bt_plan_create(const bt_config_store_t *store,
                                          const bt_run_dir_t *run_dir,
                                          const cpu_set_t *allowed,
                                          const bt_topology_t *topology,
-                                         bt_plan_t **plan_p);
+                                         bool has_desk, bt_plan_t **plan_p);
 void bt_plan_destroy(bt_plan_t *plan);
 
 /**
@@ -110,6 +112,9 @@ uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name);
 /** Its workers that are meant to be of this role, and of no other. */
 uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model,
                        bt_orders_role_t role);
+
+/** Processes that a worker is; 1 of a router. */
+uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process);
 
 /** Threads per worker where the options say 0: an even share of the cores
  *  between the workers of @a n_models models, at least 1. */

@@ -40,7 +40,7 @@ static planned_t plan_for(const cpu_set_t *allowed,
         bt_config_load(BT_PROG_SERVE, argc, argv, &config, &planned.store),
         BT_OK);
     assert_int_equal(bt_plan_create(planned.store, config, &run_dir, allowed,
-                                    topology, &planned.plan),
+                                    topology, true, &planned.plan),
                      BT_OK);
     return planned;
 }
@@ -435,7 +435,7 @@ static void a_plan_survives_every_failed_allocation(void **state)
     do {
         bt_alloc_fail_at(++nth);
         status = bt_plan_create(store, config, &run_dir, &allowed, &one_memory,
-                                &plan);
+                                true, &plan);
         assert_true((status == BT_OK) == (plan != NULL));
         assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
     } while (status != BT_OK);
