@@ -113,6 +113,7 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
     if (s->n_cores > 0) { /* before any memory of size is touched */
         bt_topology_read(BT_TOPOLOGY_DIR, &topology);
         bt_topology_stay_near(&topology, s->cores, s->n_cores);
+        s->memory_node = bt_topology_node_of(&topology, s->cores, s->n_cores);
         bt_thread_works_in_bursts(); /* beside its own compute threads alone */
     }
     /* Threads asked for are the instance's. */
@@ -131,8 +132,8 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
 
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
         (status = bt_start_options_check(w, s)) != BT_OK ||
-        (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
+        (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_model_load(w, s)) != BT_OK ||
         (status = bt_start_router_find(w, s)) != BT_OK ||
         (status = bt_start_pool_open(w, s)) != BT_OK ||
