@@ -155,9 +155,11 @@ static void add_router_args(const bt_plan_t *plan,
     bt_strbuf_puts(args, "--listen=");
     print_url(plan, process->router, args);
     bt_strbuf_append(args, "", 1);
-    bt_strbuf_printf(args, "--launcher=%s/" BT_ORDERS_SOCKET,
-                     plan->run_dir.path);
-    bt_strbuf_append(args, "", 1);
+    if (plan->has_desk) {
+        bt_strbuf_printf(args, "--launcher=%s/" BT_ORDERS_SOCKET,
+                         plan->run_dir.path);
+        bt_strbuf_append(args, "", 1);
+    }
     if (workers_have_cores(plan)) {
         add_arg(args, "workers-pinned", "yes");
     }
@@ -194,11 +196,11 @@ static void add_lent_cores(const bt_plan_t *plan,
     }
 }
 
-static uint32_t ranks_of(const bt_plan_t *plan,
-                         const bt_plan_process_t *process)
+uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
-    return (process->program == BT_PROG_PREFILL) ? plan->config->prefill_tp
-                                                 : plan->config->decode_tp;
+    return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_tp
+           : (process->program == BT_PROG_DECODE) ? plan->config->decode_tp
+                                                  : 1;
 }
 
 /* So that it does not matter to an answer on which worker what is computed. */
@@ -227,8 +229,8 @@ static void add_worker_args(const bt_plan_t *plan,
     bt_strbuf_append(args, "", 1);
     snprintf(text, sizeof(text), "%u", process->threads);
     add_arg(args, "threads", text);
-    if (ranks_of(plan, process) > 1) {
-        snprintf(text, sizeof(text), "%u", ranks_of(plan, process));
+    if (bt_plan_ranks(plan, process) > 1) {
+        snprintf(text, sizeof(text), "%u", bt_plan_ranks(plan, process));
         add_arg(args, "tp", text);
     }
     if (sum_parts(plan->config) > 1) {
@@ -241,6 +243,12 @@ static void add_worker_args(const bt_plan_t *plan,
             (strcmp(plan->config->backend, "cpu") == 0)) {
             add_lent_cores(plan, process, args);
         }
+    }
+    if (plan->devices->n > 0) {
+        bt_strbuf_puts(args, "--devices=");
+        bt_devices_deal(plan->devices, process->first_device,
+                        bt_plan_ranks(plan, process), args);
+        bt_strbuf_append(args, "", 1);
     }
     if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_orders_role_name(process->role));
@@ -369,6 +377,7 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
 {
     bt_plan_process_t process = {.program = program,
                                  .model = model,
+                                 .first_device = plan->n_dealt,
                                  .threads = (program == BT_PROG_PREFILL)
                                                 ? plan->threads_prefill
                                                 : plan->threads_decode};
@@ -387,8 +396,10 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
     }
     if (status != BT_OK) {
         bt_strbuf_fini(&cores);
+        return status;
     }
-    return status;
+    plan->n_dealt += bt_plan_ranks(plan, &process);
+    return BT_OK;
 }
 
 /* The model's record and its workers. */
@@ -487,11 +498,11 @@ static bt_status_t plan_all(bt_plan_t *plan)
     return status;
 }
 
-bt_status_t bt_plan_create(const bt_config_store_t *store,
-                           const bt_config_t *config,
-                           const bt_run_dir_t *run_dir,
-                           const cpu_set_t *allowed,
-                           const bt_topology_t *topology, bt_plan_t **plan_p)
+bt_status_t
+bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
+               const bt_run_dir_t *run_dir, const cpu_set_t *allowed,
+               const bt_topology_t *topology, const bt_devices_t *devices,
+               bool has_desk, bt_plan_t **plan_p)
 {
     bt_plan_t *const plan = bt_calloc(1, sizeof(*plan));
     bt_status_t status;
@@ -500,6 +511,8 @@ bt_status_t bt_plan_create(const bt_config_store_t *store,
         return BT_ERR_NO_MEMORY;
     }
     plan->store = store;
+    plan->has_desk = has_desk;
+    plan->devices = devices;
     plan->config = config;
     plan->run_dir = *run_dir;
     plan->cores.free = *allowed;

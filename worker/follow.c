@@ -406,8 +406,8 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s)
 
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
         (status = bt_start_options_check(w, s)) != BT_OK ||
-        (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
+        (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_model_load(w, s)) != BT_OK ||
         (status = bt_start_router_find(w, s)) != BT_OK ||
         (status = bt_start_pool_open(w, s)) != BT_OK) {

@@ -4,12 +4,12 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <mpi.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/cluster/cluster_priv.h"
 #include "common/coll/coll_tree.h"
 
 #define ROLE_ROUTER  0u
@@ -33,6 +33,7 @@ struct bt_cluster {
     uint32_t world_rank, world_size;
     uint32_t role_rank, role_size;
     uint32_t n_routers;
+    MPI_Comm parent; /* who orchestrates; MPI_COMM_NULL: nobody */
     MPI_Comm role_comm;
     MPI_Comm team_comm;
     uint32_t team_rank, team_size;
@@ -69,16 +70,18 @@ static bool world_is_local(void)
 /* What the operator has set stays. MPI only waits here at start and end: it
  * shall not burn a core meanwhile; and on one host it needs no TCP, whose
  * module listens on all interfaces. */
-static void prepare_environment(void)
+void bt_cluster_prepare_environment(bool meets_others)
 {
     (void)setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     if (world_is_local() && (getenv("OMPI_MCA_pml") == NULL)) {
         (void)setenv("OMPI_MCA_pml", "ob1", 0);
-        (void)setenv("OMPI_MCA_btl", "self,vader", 0);
+        (void)setenv("OMPI_MCA_btl",
+                     meets_others ? "self,vader,tcp" : "self,vader", 0);
+        (void)setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     }
 }
 
-static bt_status_t check(int rv, const char *what)
+bt_status_t bt_cluster_check(int rv, const char *what)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
@@ -99,10 +102,10 @@ static bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
 
     while (n > 0) {
         const uint32_t part = (n < CHUNK_FLOATS) ? (uint32_t)n : CHUNK_FLOATS;
-        const bt_status_t status =
-            check(MPI_Allgather(buf, (int)part, MPI_FLOAT, cl->gathered,
-                                (int)part, MPI_FLOAT, cl->team_comm),
-                  "all-gather of a sum");
+        const bt_status_t status = bt_cluster_check(
+            MPI_Allgather(buf, (int)part, MPI_FLOAT, cl->gathered, (int)part,
+                          MPI_FLOAT, cl->team_comm),
+            "all-gather of a sum");
 
         if (status != BT_OK) {
             return status;
@@ -126,9 +129,10 @@ static bt_status_t all_gather(void *ctx, const void *send, void *recv,
     if (bytes_each > INT_MAX) {
         return BT_ERR_TOO_LARGE;
     }
-    return check(MPI_Allgather(send, (int)bytes_each, MPI_BYTE, recv,
-                               (int)bytes_each, MPI_BYTE, cl->team_comm),
-                 "all-gather");
+    return bt_cluster_check(MPI_Allgather(send, (int)bytes_each, MPI_BYTE, recv,
+                                          (int)bytes_each, MPI_BYTE,
+                                          cl->team_comm),
+                            "all-gather");
 }
 
 static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
@@ -141,9 +145,9 @@ static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
     }
     while (bytes > 0) {
         const size_t part = (bytes < CHUNK_BYTES) ? bytes : CHUNK_BYTES;
-        const bt_status_t status =
-            check(MPI_Bcast(at, (int)part, MPI_BYTE, (int)root, cl->team_comm),
-                  "broadcast");
+        const bt_status_t status = bt_cluster_check(
+            MPI_Bcast(at, (int)part, MPI_BYTE, (int)root, cl->team_comm),
+            "broadcast");
 
         if (status != BT_OK) {
             return status;
@@ -160,10 +164,10 @@ static bt_status_t ask_size(MPI_Comm comm, uint32_t *rank_p, uint32_t *size_p)
 {
     int rank = 0;
     int size = 0;
-    bt_status_t status = check(MPI_Comm_rank(comm, &rank), "rank");
+    bt_status_t status = bt_cluster_check(MPI_Comm_rank(comm, &rank), "rank");
 
     if (status == BT_OK) {
-        status = check(MPI_Comm_size(comm, &size), "size");
+        status = bt_cluster_check(MPI_Comm_size(comm, &size), "size");
     }
     *rank_p = (uint32_t)rank;
     *size_p = (uint32_t)size;
@@ -192,10 +196,10 @@ static bt_status_t count_local(const bt_cluster_t *cl, uint32_t *n_p)
 {
     MPI_Comm local = MPI_COMM_NULL;
     uint32_t rank = 0;
-    bt_status_t status =
-        check(MPI_Comm_split_type(cl->team_comm, MPI_COMM_TYPE_SHARED, 0,
-                                  MPI_INFO_NULL, &local),
-              "split by host");
+    bt_status_t status = bt_cluster_check(
+        MPI_Comm_split_type(cl->team_comm, MPI_COMM_TYPE_SHARED, 0,
+                            MPI_INFO_NULL, &local),
+        "split by host");
 
     if (status == BT_OK) {
         status = ask_size(local, &rank, n_p);
@@ -219,9 +223,10 @@ bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t size,
     }
     team.index = cl->role_rank / size;
     if (size > 1) {
-        status = check(MPI_Comm_split(cl->role_comm, (int)team.index,
-                                      (int)cl->role_rank, &cl->team_comm),
-                       "split by instance");
+        status =
+            bt_cluster_check(MPI_Comm_split(cl->role_comm, (int)team.index,
+                                            (int)cl->role_rank, &cl->team_comm),
+                             "split by instance");
         if (status == BT_OK) {
             status = ask_size(cl->team_comm, &cl->team_rank, &cl->team_size);
         }
@@ -242,29 +247,50 @@ bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t size,
     return status;
 }
 
+/* To who orchestrates (orchestrate.h), if anybody does. */
+static bt_status_t say_hello(bt_cluster_t *cl)
+{
+    const int32_t pid = getpid();
+    bt_status_t status =
+        bt_cluster_check(MPI_Comm_get_parent(&cl->parent), "parent");
+
+    if ((status == BT_OK) && (cl->parent != MPI_COMM_NULL)) {
+        status = bt_cluster_check(
+            MPI_Send(&pid, 1, MPI_INT32_T, 0, BT_CLUSTER_HELLO_TAG, cl->parent),
+            "hello");
+    }
+    return status;
+}
+
 static bt_status_t find_roles(bt_cluster_t *cl)
 {
     uint32_t mine = (cl->role == ROLE_ROUTER) ? 1 : 0;
     bt_status_t status;
 
     /* a failed call is a status here, not the end of the process */
-    status = check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-                   "error handler");
+    status = bt_cluster_check(
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+        "error handler");
     if (status == BT_OK) {
         status = ask_size(MPI_COMM_WORLD, &cl->world_rank, &cl->world_size);
     }
     if (status == BT_OK) {
-        status = check(MPI_Comm_split(MPI_COMM_WORLD, (int)cl->role,
-                                      (int)cl->world_rank, &cl->role_comm),
-                       "split by role");
+        status = bt_cluster_check(MPI_Comm_split(MPI_COMM_WORLD, (int)cl->role,
+                                                 (int)cl->world_rank,
+                                                 &cl->role_comm),
+                                  "split by role");
     }
     if (status == BT_OK) {
         status = ask_size(cl->role_comm, &cl->role_rank, &cl->role_size);
     }
     if (status == BT_OK) {
-        status = check(MPI_Allreduce(&mine, &cl->n_routers, 1, MPI_UINT32_T,
-                                     MPI_SUM, MPI_COMM_WORLD),
-                       "count of routers");
+        status = say_hello(cl);
+    }
+    if (status == BT_OK) {
+        status = bt_cluster_check(MPI_Allreduce(&mine, &cl->n_routers, 1,
+                                                MPI_UINT32_T, MPI_SUM,
+                                                MPI_COMM_WORLD),
+                                  "count of routers");
     }
     return status;
 }
@@ -284,7 +310,7 @@ bt_status_t bt_cluster_open(uint32_t role, int *argc, char ***argv,
         return BT_ERR_NO_MEMORY;
     }
     cl->role = role;
-    cl->role_comm = cl->team_comm = MPI_COMM_NULL;
+    cl->parent = cl->role_comm = cl->team_comm = MPI_COMM_NULL;
     cl->world_size = cl->role_size = 1;
     cl->n_routers = (role == ROLE_ROUTER) ? 1 : 0;
     cl->launched = bt_cluster_launched();
@@ -292,7 +318,7 @@ bt_status_t bt_cluster_open(uint32_t role, int *argc, char ***argv,
         *cl_p = cl;
         return BT_OK;
     }
-    prepare_environment();
+    bt_cluster_prepare_environment(getenv("OMPI_PARENT_PORT") != NULL);
     if (MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level) !=
         MPI_SUCCESS) {
         BT_LOG_ERROR("MPI does not start");
@@ -315,6 +341,17 @@ err_mpi:
 err_cl:
     bt_free(cl);
     return status;
+}
+
+static void say_goodbye(bt_cluster_t *cl)
+{
+    char byte = 0;
+
+    if (cl->parent != MPI_COMM_NULL) {
+        (void)MPI_Send(&byte, 1, MPI_BYTE, 0, BT_CLUSTER_GOODBYE_TAG,
+                       cl->parent);
+        (void)MPI_Comm_disconnect(&cl->parent);
+    }
 }
 
 void bt_cluster_close(bt_cluster_t *cl)
@@ -340,6 +377,7 @@ void bt_cluster_close(bt_cluster_t *cl)
         if (cl->role_comm != MPI_COMM_NULL) {
             (void)MPI_Comm_free(&cl->role_comm);
         }
+        say_goodbye(cl);
         (void)MPI_Finalize();
     }
     bt_free(cl->gathered);
@@ -436,9 +474,10 @@ bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
         goto end;
     }
     cl->exchanged = true;
-    status = check(MPI_Allgather(&mine, (int)sizeof(mine), MPI_BYTE, cards,
-                                 (int)sizeof(mine), MPI_BYTE, MPI_COMM_WORLD),
-                   "exchange of addresses");
+    status = bt_cluster_check(MPI_Allgather(&mine, (int)sizeof(mine), MPI_BYTE,
+                                            cards, (int)sizeof(mine), MPI_BYTE,
+                                            MPI_COMM_WORLD),
+                              "exchange of addresses");
     if (status == BT_OK) {
         status = read_cards(cards, cl->world_size, url, url_bytes, key);
     }

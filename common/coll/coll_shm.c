@@ -110,7 +110,8 @@ static bt_status_t wait_for(bt_coll_shm_t *shm, uint32_t rank)
             sleep_on(head, shm->round);
             atomic_fetch_sub(&head->n_asleep, 1);
         }
-        if (is_broken(shm)) {
+        /* What was said before it broke has been said. */
+        if (is_broken(shm) && !has_come(head, shm->round)) {
             return BT_ERR_PEER_LOST;
         }
         if ((i % 64 == 0) || (waited_ns >= SPIN_NS)) {

@@ -165,6 +165,31 @@ static void who_waits_for_a_lost_rank_is_told(void **state)
     run(4, wait_or_break, members);
 }
 
+/* Rank 0 says its last word, and is gone before the others have looked. */
+static void *say_and_go(void *arg)
+{
+    member_t *m = arg;
+    uint32_t word = (m->coll->rank == 0) ? 42 : 0;
+
+    m->wrong +=
+        m->coll->broadcast(m->coll->ctx, &word, sizeof(word), 0) != BT_OK;
+    m->wrong += word != 42;
+    if (m->coll->rank == 0) {
+        bt_coll_shm_break(m->shm);
+    }
+    return NULL;
+}
+
+static void what_was_said_before_it_broke_is_heard(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        run(2, say_and_go, members);
+    }
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     static uint8_t memory[65536] __attribute__((aligned(64)));
@@ -191,6 +216,7 @@ int main(void)
         BT_TEST(sums_have_the_bits_of_the_tree),
         BT_TEST(gathers_and_broadcasts_go_in_pieces),
         BT_TEST(who_waits_for_a_lost_rank_is_told),
+        BT_TEST(what_was_said_before_it_broke_is_heard),
         BT_TEST(what_does_not_fit_is_refused),
     };
 
