@@ -199,6 +199,5 @@ def test_requeue_and_a_spare_node():
 
 
 if __name__ == "__main__":
-    tests = [test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
-             test_an_end_that_was_announced, test_requeue_and_a_spare_node]
-    sys.exit(run_tests([t for t in tests if all(w in t.__name__ for w in sys.argv[1:])]))
+    sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
+                        test_an_end_that_was_announced], [test_requeue_and_a_spare_node], sys.argv[1:]))
