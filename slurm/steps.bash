@@ -6,8 +6,8 @@
 
 # ---- on each node ----
 
-# Prints "DEVICE ADDRESS": NET_DEVICE, or the interface that leads to the first
-# of all nodes' addresses that is not this node's own.
+# Prints "DEVICE ADDRESS": NET_DEVICE, or the interface that leads to the first of
+# the routers' and nodes' addresses that is not this node's own.
 net_of_node() {
     local device=${NET_DEVICE:-} target route address
     if [ -z "$device" ]; then
@@ -24,16 +24,21 @@ net_of_node() {
     printf '%s %s\n' "$device" "$address"
 }
 
+# Ranks of several nodes have their sums over the same interface as KV. All of a
+# world have to choose alike.
+# shellcheck disable=SC2317 # called by name
+use_network() { # DEVICE
+    [ "${SLURM_STEP_NUM_NODES:-1}" -gt 1 ] && [ -z "${OMPI_MCA_pml:-}" ] || return 0
+    export OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any OMPI_MCA_osc=ucx
+    export UCX_NET_DEVICES=${UCX_NET_DEVICES:-$1}
+}
+
 # One rank of a worker: PROGRAM OPTION …
-# Ranks of several nodes have their sums over the same interface.
 # shellcheck disable=SC2317 # called by name
 run_worker() {
     local net
     net=$(net_of_node) || { echo "$(hostname): no IPv4 address on ${NET_DEVICE:-any interface}" >&2; return 1; }
-    if [ "${SLURM_STEP_NUM_NODES:-1}" -gt 1 ] && [ -z "${OMPI_MCA_pml:-}" ]; then
-        export OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any OMPI_MCA_osc=ucx
-        export UCX_NET_DEVICES=${UCX_NET_DEVICES:-${net% *}}
-    fi
+    use_network "${net% *}"
     exec "$@" --listen-host="${net#* }" --net-device="${net% *}"
 }
 
@@ -56,6 +61,10 @@ find_nodes() {
         mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
         for node in "${nodes[@]}"; do cpus_on[$node]=${SLURM_CPUS_ON_NODE:-1}; done
     fi
+    for node in ${JOIN//,/ }; do # tcp://HOST:PORT
+        node=${node#*://}
+        ADDRESSES+="$(getent ahostsv4 "${node%:*}" | awk '{ print $1; exit }') "
+    done
     for node in "${nodes[@]}"; do
         address=$(getent ahostsv4 "$node" | awk '{ print $1; exit }')
         [ -n "$address" ] || die "node $node has no address"
@@ -64,7 +73,7 @@ find_nodes() {
         used[$node]=0
     done
     export ADDRESSES NET_DEVICE=${NET_DEVICE:-}
-    export -f net_of_node run_worker
+    export -f net_of_node use_network run_worker
 }
 
 address_on() { # NODE
@@ -225,7 +234,7 @@ look_into() { # NODE
     there=$(timeout 10 srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
         ps -eo args) || return 0
     for i in "${!names[@]}"; do
-        grep -q -- "^[^ ]*/baton-.* --name=${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
+        grep -q -- "^[^ ]*/baton-.* --name=$NAME_PREFIX${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
     done
 }
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -18,6 +19,7 @@ from harness import BUILD, Skip, wait_until  # noqa: E402
 CLUSTER = os.path.join(HERE, "cluster.sh")
 LOAD = os.path.join(HERE, "load.py")
 PROGRAMS = "/baton-(router|prefill-worker|decode-worker)"
+PROGRAMS_ALONE = "^[^ ]*" + PROGRAMS  # and no shell or srun that starts them
 OURS = re.compile("^(SLURM|SBATCH|BATON|PMIX|OMPI)_|^(MODEL|BUILD|ROUTERS|PREFILL|DECODE|JOIN)$")
 
 
@@ -159,12 +161,12 @@ class Job:
 class Load:
     """Clients on the controller's host, until they are told to end."""
 
-    def __init__(self, job, bodies, parallel=8, repeat=True):
+    def __init__(self, job, bodies, parallel=8, repeat=True, routers=()):
         self.bodies = bodies
         what = os.path.join(job.cluster.directory, "load.json")
         self.out = os.path.join(job.cluster.directory, "load.jsonl")
         with open(what, "w", encoding="utf-8") as f:
-            json.dump(dict(routers=job.routers(), key=job.api_key(), bodies=bodies, parallel=parallel, repeat=repeat), f)
+            json.dump(dict(routers=list(routers) or job.routers(), key=job.api_key(), bodies=bodies, parallel=parallel, repeat=repeat), f)
         with open(self.out, "wb") as out:
             self.popen = subprocess.Popen([CLUSTER, "exec", "ctl", sys.executable, LOAD, what], stdin=subprocess.PIPE,
                                           stdout=out, env=job.cluster.environment)
@@ -186,22 +188,25 @@ class Load:
         return self.answers()
 
 
-def run_tests(tests):
-    """Each prints a line; @return the exit status, 77 where all were skipped"""
-    failed, passed = 0, 0
+def run_tests(tests, long_tests, words):
+    """Those whose name has all words; without any the long ones where BATON_TEST_LONG is set.
+    @return the exit status, 77 where all were skipped"""
+    counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
+    if words or os.environ.get("BATON_TEST_LONG"):
+        tests = tests + long_tests
     for test in tests:
+        if not all(word in test.__name__ for word in words):
+            continue
         begin = time.monotonic()
         try:
             test()
+            outcome, line = "passed", f"ok {test.__name__} ({time.monotonic() - begin:.1f} s)"
         except Skip as why:
-            print(f"skip {test.__name__}: {why}", flush=True)
-            continue
+            outcome, line = "skipped", f"skip {test.__name__}: {why}"
         except Exception:  # whatever it is, the next one runs
-            import traceback
             traceback.print_exc(file=sys.stdout)
-            print(f"not ok {test.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
-            failed += 1
-            continue
-        print(f"ok {test.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
-        passed += 1
-    return 1 if failed else 0 if passed else 77
+            outcome, line = "failed", f"not ok {test.__name__} ({time.monotonic() - begin:.1f} s)"
+        counts[outcome] += 1
+        print(line, flush=True)
+    print(", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
+    return 1 if counts["failed"] else 0 if counts["passed"] else 77
