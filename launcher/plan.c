@@ -20,6 +20,11 @@ static uint32_t share(uint32_t n_cores, uint32_t n_workers)
                                                        : n_cores / n_workers;
 }
 
+static uint32_t at_least(uint32_t least, uint32_t n)
+{
+    return (n < least) ? least : n;
+}
+
 void bt_plan_threads(const bt_config_t *config, uint32_t n_models,
                      uint32_t n_cores, uint32_t *prefill_p, uint32_t *decode_p)
 {
@@ -40,8 +45,8 @@ void bt_plan_threads(const bt_config_t *config, uint32_t n_models,
 
         decode = share((n_cores > taken) ? n_cores - taken : 0, n_decode);
     }
-    *prefill_p = (prefill < config->prefill_tp) ? config->prefill_tp : prefill;
-    *decode_p = (decode < config->decode_tp) ? config->decode_tp : decode;
+    *prefill_p = at_least(config->prefill_tp * config->prefill_pp, prefill);
+    *decode_p = at_least(config->decode_tp * config->decode_pp, decode);
 }
 
 uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name)
@@ -196,11 +201,23 @@ static void add_lent_cores(const bt_plan_t *plan,
     }
 }
 
-uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process)
+static uint32_t tp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
     return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_tp
            : (process->program == BT_PROG_DECODE) ? plan->config->decode_tp
                                                   : 1;
+}
+
+static uint32_t pp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
+{
+    return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_pp
+           : (process->program == BT_PROG_DECODE) ? plan->config->decode_pp
+                                                  : 1;
+}
+
+uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process)
+{
+    return tp_of(plan, process) * pp_of(plan, process);
 }
 
 /* So that it does not matter to an answer on which worker what is computed. */
@@ -229,9 +246,13 @@ static void add_worker_args(const bt_plan_t *plan,
     bt_strbuf_append(args, "", 1);
     snprintf(text, sizeof(text), "%u", process->threads);
     add_arg(args, "threads", text);
-    if (bt_plan_ranks(plan, process) > 1) {
-        snprintf(text, sizeof(text), "%u", bt_plan_ranks(plan, process));
+    if (tp_of(plan, process) > 1) {
+        snprintf(text, sizeof(text), "%u", tp_of(plan, process));
         add_arg(args, "tp", text);
+    }
+    if (pp_of(plan, process) > 1) {
+        snprintf(text, sizeof(text), "%u", pp_of(plan, process));
+        add_arg(args, "pp", text);
     }
     if (sum_parts(plan->config) > 1) {
         snprintf(text, sizeof(text), "%u", sum_parts(plan->config));

@@ -289,8 +289,8 @@ static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
         BT_OK) {
         return BT_EXIT_FAILURE;
     }
-    if (bt_team_open(w->config->tp, argv, w->config->listen_host, s->cluster,
-                     &s->team) != BT_OK) {
+    if (bt_team_open(w->config->tp, w->config->pp, argv, w->config->listen_host,
+                     s->cluster, &s->team) != BT_OK) {
         return BT_EXIT_USAGE;
     }
     settle(w, s);
