@@ -69,6 +69,7 @@ typedef struct bt_worker_link {
     bt_token_t *tokens;       /**< max_seqs of them */
     uint32_t n_scores;        /**< of those tokens */
     bt_token_score_t *scores; /**< max_seqs of them */
+    bool reads_duty;          /**< BT_HELLO_DUTY */
 } bt_worker_link_t;
 
 /** Common part of a job; the first member of the role's own struct. */
@@ -252,9 +253,11 @@ struct bt_worker {
     bt_worker_link_t *links[16]; /**< routers */
     uint32_t n_links;
     bt_stop_wishes_t wishes;
-    bool draining;
-    bool failed; /**< the device is broken: stop */
-    bool hung;   /**< the compute thread is: stop, and do not join it */
+    bool draining; /**< to its end, by a signal or when it is to leave */
+    bool off_duty; /**< duty.h */
+    bool leaves;   /**< off duty, and it ends when nothing is left */
+    bool failed;   /**< the device is broken: stop */
+    bool hung;     /**< the compute thread is: stop, and do not join it */
     bt_stuck_t stuck;
     bt_alone_t alone;
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */

@@ -263,6 +263,7 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, yielded_us),
     U32(bt_msg_stats_t, blocks_windowed, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, blocks_slid),
+    U32(bt_msg_stats_t, duty, 0, ANY),
 };
 
 static const field_t peer_fields[] = {
@@ -284,6 +285,8 @@ static const field_t peer_gone_fields[] = {
 
 static const field_t role_fields[] = {
     U32(bt_msg_role_t, roles, 0, ANY),
+    /* later */
+    U32(bt_msg_role_t, duty, 0, ANY),
 };
 
 static const field_t rows_fields[] = {
