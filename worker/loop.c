@@ -625,9 +625,11 @@ static void check_routers(bt_worker_t *w, uint64_t now_ms)
         BT_LOG_WARN("no router has answered for %llu s at %s: this worker "
                     "serves nobody",
                     (unsigned long long)alone_s,
-                    ((join == NULL) || (join[0] == '\0'))
-                        ? "the address that came by MPI"
-                        : join);
+                    (join[0] != '\0') ? join
+                    : (w->config->join_dir[0] != '\0')
+                        ? w->config->join_dir
+                        : "the address that came "
+                          "by MPI");
     }
 }
 
@@ -653,6 +655,7 @@ static void tick(bt_worker_t *w)
         check_deadlines(w);
         check_routers(w, now_ms);
     }
+    bt_membership_tick(w);
     check_progress(w, now_ms);
     if (bt_duty_is_done(w)) {
         begin_drain(w);

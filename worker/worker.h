@@ -52,6 +52,7 @@
 #include "kvtransfer/kvt.h"
 #include "worker/alone.h"
 #include "worker/board.h"
+#include "worker/membership.h"
 #include "worker/plane.h"
 #include "worker/stuck.h"
 
@@ -263,10 +264,11 @@ struct bt_worker {
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;
-    bool pool_is_cold; /**< idle moments have something to do */
-    int hangup_fd;     /**< hangup.h; -1: none */
-    bt_beat_t beat;    /**< of the control thread, to the launcher */
-    int ready_fd;      /**< of who started it; -1: nobody asks */
+    bool pool_is_cold;           /**< idle moments have something to do */
+    bt_membership_t *membership; /**< NULL: no --join-dir */
+    int hangup_fd;               /**< hangup.h; -1: none */
+    bt_beat_t beat;              /**< of the control thread, to the launcher */
+    int ready_fd;                /**< of who started it; -1: nobody asks */
 };
 
 /** Prompt tokens that an iteration computes at most. Where layers have a

@@ -3,6 +3,7 @@
 load. No request fails."""
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -23,30 +24,44 @@ def command(url, *words, code=0):
 
 
 class Fleet(Cluster):
-    """Two routers that know nothing of each other; workers come one by one."""
+    """Two routers that know nothing of each other; workers come one by one.
 
-    def __init__(self, model, **more):
+    meet: they find each other by a directory, not by a list of addresses."""
+
+    def __init__(self, model, meet=False, **more):
         super().__init__(model, prefill=0, decode=0, **more)
-        self.urls = [f"ipc://{self.dir}/router-{i}.ipc" for i in range(2)]
-        self.url = ",".join(self.urls)
-        self.routers, self.https = [], []
+        self.meet = os.path.join(self.dir, "routers")
+        os.mkdir(self.meet)
+        self.url = "" if meet else ",".join(map(self.control_url, range(2)))
+        if meet:
+            self.worker_args += ["--join-dir", self.meet]
+        self.routers, self.https, self.workers = [], [], {}
         self.n_started = 0
 
+    def control_url(self, i):
+        return f"ipc://{self.dir}/router-{i}.ipc"
+
+    def add_router(self):
+        i = len(self.routers)
+        router = Process("router", f"router-{i}", [
+            "--model", self.model, "--listen", self.control_url(i), "--key-file", self.key, "--run-dir", self.dir,
+            "--name", f"router-{i}", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+            + ([] if self.url else ["--join-dir", self.meet]) + self.router_args, self.dir, self.build, self.env)
+        self.processes.append(router)
+        self.routers.append(router)
+
+    def read_address(self, router, seconds=120):
+        wait_until("router ready", lambda: router.is_ready() or self._check_alive(), seconds)
+        said = dict(line.partition(" ")[::2] for line in router.ready_text.split("\n"))
+        host, _, port = said["http"].rpartition(":")
+        self.https.append((host, int(port)))
+
     def start(self, seconds=120):
-        for i, url in enumerate(self.urls):
-            router = Process("router", f"router-{i}", [
-                "--model", self.model, "--listen", url, "--key-file", self.key, "--run-dir", self.dir, "--name", f"router-{i}",
-                "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"] + self.router_args,
-                self.dir, self.build, self.env)
-            self.processes.append(router)
-            self.routers.append(router)
-        self.workers = {}
+        for _ in range(2):
+            self.add_router()
         self.add("prefill", "decode")
         for router in self.routers:
-            wait_until("router ready", lambda r=router: r.is_ready() or self._check_alive(), seconds)
-            said = dict(line.partition(" ")[::2] for line in router.ready_text.split("\n"))
-            host, _, port = said["http"].rpartition(":")
-            self.https.append((host, int(port)))
+            self.read_address(router, seconds)
         self.http = self.https[0]
         return self
 
@@ -212,3 +227,53 @@ def test_a_cluster_grows_changes_and_shrinks_under_load():
             load.goes_on()
         assert not load.failed, load.failed
         print(f"    {sum(load.n_done)} requests, none failed")
+
+
+def test_routers_come_and_go_in_a_directory():
+    """Workers find them while they serve; what a killed one leaves behind harms nobody."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory), meet=True) as fleet:
+        assert len(os.listdir(fleet.meet)) == 2
+        for name, text in (("x.router", "rubbish"), ("y.router", f"ipc://{fleet.dir}/nobody.ipc\n"), ("note", "")):
+            with open(os.path.join(fleet.meet, name), "w", encoding="ascii") as f:
+                f.write(text)
+        with Load(fleet, 2) as load:
+            fleet.add_router()
+            fleet.read_address(fleet.routers[2])
+            wait_until("both workers found it", lambda: len(fleet.seen(2)) == 2)
+            assert load.ask(fleet.https[2]) == load.first
+            fleet.add("decode")
+            wait_until("so does one that comes later", lambda: [len(fleet.seen(i)) for i in range(3)] == [3, 3, 3])
+            fleet.order(2, "drain", "decode-2", "--and-stop")
+            assert fleet.workers["decode-2"].popen.wait(60) == 0
+            load.goes_on()
+
+            fleet.routers[2].kill()
+            fleet.routers[2].popen.wait()
+            assert len(os.listdir(fleet.meet)) == 6  # its file is left
+            load.goes_on()
+        assert not load.failed, load.failed
+        # Who ends in order takes its file away, and the workers leave it.
+        fleet.routers[1].kill(signal.SIGTERM)
+        assert fleet.routers[1].popen.wait(60) == 0
+        assert len(os.listdir(fleet.meet)) == 5
+        for name in os.listdir(fleet.meet):
+            if name != "note":
+                os.unlink(os.path.join(fleet.meet, name))
+        for name in ("prefill-0", "decode-1"):
+            wait_until("the worker left the two that are gone", lambda n=name:
+                       fleet.workers[n].log().count("is gone from the join directory") >= 2)
+        # Not the one whose link is up.
+        assert load.ask(fleet.https[0]) == load.first
+
+
+def test_an_address_that_is_no_address_is_no_meeting_place():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory)) as fleet:
+        for listen, meet, why in (("tcp://0.0.0.0:0", fleet.meet, "workers elsewhere cannot use the address"),
+                                  (fleet.control_url(9), fleet.meet + "/not", "No such file or directory")):
+            router = Process("router", "refused", [
+                "--model", fleet.model, "--listen", listen, "--key-file", fleet.key, "--run-dir", fleet.dir, "--http",
+                "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--join-dir", meet], directory)
+            assert router.popen.wait(60) != 0
+            assert why in router.log(), router.log()
+            router.close()
+        assert os.listdir(fleet.meet) == []

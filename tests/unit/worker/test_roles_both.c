@@ -211,10 +211,10 @@ static void a_router_that_reads_no_duty_gets_a_new_link(void **state)
     sim.nodes[0].w.links[0]->reads_duty = false;
     sim_duty(0, 0, BT_DUTY_OFF);
     sim_rounds(2);
-    assert_int_equal(sim.nodes[0].w.n_links, 1);
+    assert_int_equal(sim.nodes[0].w.n_links, SIM_ROUTERS);
     sim_duty(0, 0, BT_DUTY_ON);
     sim_rounds(2);
-    assert_int_equal(sim.nodes[0].w.n_links, 0);
+    assert_int_equal(sim.nodes[0].w.n_links, SIM_ROUTERS - 1);
     sim_close();
 }
 
