@@ -265,6 +265,12 @@ static void add_worker_args(const bt_plan_t *plan,
             add_lent_cores(plan, process, args);
         }
     }
+    if (plan->devices->n > 0) {
+        bt_strbuf_puts(args, "--devices=");
+        bt_devices_deal(plan->devices, process->first_device,
+                        bt_plan_ranks(plan, process), args);
+        bt_strbuf_append(args, "", 1);
+    }
     if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_orders_role_name(process->role));
     }
@@ -392,6 +398,7 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
 {
     bt_plan_process_t process = {.program = program,
                                  .model = model,
+                                 .first_device = plan->n_dealt,
                                  .threads = (program == BT_PROG_PREFILL)
                                                 ? plan->threads_prefill
                                                 : plan->threads_decode};
@@ -410,8 +417,10 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
     }
     if (status != BT_OK) {
         bt_strbuf_fini(&cores);
+        return status;
     }
-    return status;
+    plan->n_dealt += bt_plan_ranks(plan, &process);
+    return BT_OK;
 }
 
 /* The model's record and its workers. */
@@ -513,7 +522,8 @@ static bt_status_t plan_all(bt_plan_t *plan)
 bt_status_t
 bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
                const bt_run_dir_t *run_dir, const cpu_set_t *allowed,
-               const bt_topology_t *topology, bool has_desk, bt_plan_t **plan_p)
+               const bt_topology_t *topology, const bt_devices_t *devices,
+               bool has_desk, bt_plan_t **plan_p)
 {
     bt_plan_t *const plan = bt_calloc(1, sizeof(*plan));
     bt_status_t status;
@@ -523,6 +533,7 @@ bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
     }
     plan->store = store;
     plan->has_desk = has_desk;
+    plan->devices = devices;
     plan->config = config;
     plan->run_dir = *run_dir;
     plan->cores.free = *allowed;

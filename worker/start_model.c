@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a worker: its file, what it takes of this machine, its weights
  * in the back end, and the compute thread over it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -159,17 +160,38 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
+/* Workers share a file with those on the same memory: it lies where the first
+ * of them touched it. */
+static bt_status_t choose_weight_dir(bt_start_t *s)
+{
+    char own[sizeof("/node4294967295")];
+    const size_t len = strlen(s->weight_dir);
+
+    if ((s->memory_node == 0) || (len == 0)) {
+        return BT_OK;
+    }
+    snprintf(own, sizeof(own), "/node%u", s->memory_node);
+    if (strlen(own) >= sizeof(s->weight_dir) - len) {
+        return BT_ERR_TOO_LARGE;
+    }
+    memcpy(s->weight_dir + len, own, strlen(own) + 1);
+    return BT_OK;
+}
+
 /* Where packed weights are kept. Nowhere is no failure. */
 static bt_status_t find_weight_dir(const bt_worker_t *w, bt_start_t *s)
 {
-    const bt_status_t status = bt_packed_dir(
-        w->config->weight_cache, s->weight_dir, sizeof(s->weight_dir));
+    bt_status_t status = bt_packed_dir(w->config->weight_cache, s->weight_dir,
+                                       sizeof(s->weight_dir));
 
     if (status == BT_ERR_NOT_FOUND) {
         BT_LOG_WARN("packed weights are not kept: neither XDG_CACHE_HOME nor "
                     "HOME is set; use --weight-cache DIR");
         s->weight_dir[0] = '\0';
         return BT_OK;
+    }
+    if (status == BT_OK) {
+        status = choose_weight_dir(s);
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("weight-cache: the path is too long");

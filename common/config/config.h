@@ -119,6 +119,7 @@ typedef struct bt_config {
     const char *run_dir;        /* directory of ipc sockets */
     const char *key_file;       /* cluster key */
     const char *name;           /* instance name */
+    const char *devices;        /* GPUs; "": as CUDA_VISIBLE_DEVICES says */
     const char *net_device;     /* KV network interface, lo */
     const char *transport;      /* auto, shm, network */
     const char *backend;        /* cpu, or a plugin's name: cuda */

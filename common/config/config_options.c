@@ -258,6 +258,10 @@ const bt_option_t bt_config_options[] = {
     TEXT("backend", "NAME", "cpu", S | WORKERS, backend,
          "What computes the model: cpu, cuda, or another NAME whose plugin "
          "baton_NAME.so is installed"),
+    TEXT("devices", "LIST", "", S | WORKERS, devices,
+         "GPUs, with commas, as CUDA_VISIBLE_DEVICES names them (also MIG-...); "
+         "serve deals them out, the ranks of a worker share them; empty: those "
+         "of that variable, or all there are"),
     CHOICE("transport", "auto", "auto, shm, network", S | WORKERS, transport,
            "How KV blocks travel; auto: shared memory on one host, the "
            "network between hosts"),
