@@ -15,7 +15,7 @@ prefill_tp=${PREFILL_TP:-1} decode_tp=${DECODE_TP:-1}
 prefill_pp=${PREFILL_PP:-1} decode_pp=${DECODE_PP:-1}
 [ -n "$model" ] || fail "which model? examples/mpirun.sh MODEL [N_PREFILL [N_DECODE]]"
 [ -e "$model" ] || fail "there is no model $model"
-[ -x "$build/router/baton-router" ] || fail "nothing is built in $build: ./baton build, or set BATON_BUILD"
+[ -x "$build/router/baton-router" ] || fail "nothing is built in $build: ./baton serve builds, or set BATON_BUILD"
 command -v mpirun > /dev/null || fail "there is no mpirun here (package openmpi-bin)"
 if [ "$(id -u)" = 0 ] && [ -z "${OMPI_ALLOW_RUN_AS_ROOT:-}" ]; then
     fail "mpirun does not run as root, unless OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 are set"
