@@ -5,7 +5,8 @@
  *                LIMIT_MIB WEIGHT_CACHE
  *
  * THREADS is a number, or "1+1": the second are on cores behind those of the
- * first and compute only while these are idle, as lent ones do in serving.
+ * first and compute only while these are idle, as lent ones do in serving; or
+ * "2x1": two ranks, processes of one thread each, on cores of their own.
  *
  * Prints one line of JSON about the model, then answers commands (MAX_PREFILL
  * is cut to the model's context):
@@ -20,22 +21,31 @@
  * between one another in the pool, as they do in serving.
  */
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "bench/_half.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/coll/coll_shm.h"
 #include "common/kv/kv_layout.h"
 #include "inference/model/model.h"
+#include "inference/model/shard.h"
 #include "inference/packed/packed_store.h"
 
 #define TOKENS_PER_BLOCK 16u
 #define MAX_COUNT        (1u << 20)
 #define MAX_TYPES        64u
 #define MAX_THREADS      1024u
+#define MAX_RANKS        16u
+#define SLOT_BYTES       (1u << 20) /* as a worker's (worker/team.c) */
 #define WHY_BYTES        256u
 
 typedef struct run {
@@ -46,6 +56,8 @@ typedef struct run {
     bt_limits_t *limits;
     uint32_t n_threads;
     uint32_t n_lent;
+    uint32_t n_ranks, rank;
+    bt_coll_shm_t *coll; /* NULL: one rank */
     uint32_t chunk;
     uint32_t max_prefill;
     uint32_t max_batch;
@@ -222,7 +234,8 @@ static void lay_out(run_t *r, bt_kv_type_t kv_type)
     for (uint32_t i = 0; i < r->max_batch; i++) {
         r->rows[i] = i;
     }
-    r->kv = bt_half_kv(r->be, kv_type, r->hp.n_layers, r->hp.n_kv_heads,
+    r->kv = bt_half_kv(r->be, kv_type, r->hp.n_layers,
+                       bt_share_of(r->hp.n_kv_heads, 1, r->rank, r->n_ranks).n,
                        r->hp.head_dim, TOKENS_PER_BLOCK,
                        r->max_batch * r->seq_blocks + prefill_blocks);
 }
@@ -266,12 +279,13 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
     }
     config.weight_dir = weight_dir;
     config.n_threads = r->n_threads;
-    if (r->n_lent > 0) {
+    config.coll = (r->coll == NULL) ? NULL : bt_coll_shm_collectives(r->coll);
+    if ((r->n_lent > 0) || (r->n_ranks > 1)) {
         for (uint32_t i = 0; i < r->n_threads + r->n_lent; i++) {
-            cores[i] = i;
+            cores[i] = r->rank * r->n_threads + i;
         }
         be_config.cores = cores;
-        be_config.lent_cores = cores + r->n_threads;
+        be_config.lent_cores = (r->n_lent > 0) ? cores + r->n_threads : NULL;
     }
     be_config.max_dim = bt_hparams_max_dim(&r->hp);
     status = bt_backend_open("cpu", &be_config, &r->be);
@@ -283,14 +297,63 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
         bt_half_die(BT_OK, "%s: %s", path, why);
     }
     lay_out(r, kv_type);
-    print_hello(r, gguf, (double)(bt_now_ns() - start) * 1e-9);
+    if (r->rank == 0) {
+        print_hello(r, gguf, (double)(bt_now_ns() - start) * 1e-9);
+    }
     bt_gguf_close(gguf);
+}
+
+/* One process becomes n_ranks, of which the others end with the first. */
+static void make_ranks(run_t *r)
+{
+    const size_t bytes = bt_coll_shm_bytes(r->n_ranks, r->n_ranks, SLOT_BYTES);
+    bt_status_t status;
+    void *segment;
+
+    if (r->n_ranks == 1) {
+        return;
+    }
+    segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (segment == MAP_FAILED) {
+        bt_half_die(BT_ERR_NO_MEMORY, "what %u ranks share", r->n_ranks);
+    }
+    for (uint32_t rank = 1; (rank < r->n_ranks) && (r->rank == 0); rank++) {
+        const pid_t pid = fork();
+
+        if (pid < 0) {
+            bt_half_die(BT_ERR_INTERNAL, "fork");
+        }
+        if (pid == 0) {
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+            r->rank = rank;
+        }
+    }
+    status = bt_coll_shm_open(segment, bytes, r->rank, r->n_ranks, r->n_ranks,
+                              SLOT_BYTES, &r->coll);
+    if (status != BT_OK) {
+        bt_half_die(status, "%u ranks", r->n_ranks);
+    }
+}
+
+/* The ranks behind the first have ended well, or this one says so. */
+static void await_ranks(run_t *r)
+{
+    for (uint32_t rank = 1; rank < r->n_ranks; rank++) {
+        int status = 0;
+
+        if ((wait(&status) < 0) || (status != 0)) {
+            bt_half_die(BT_ERR_PEER_LOST, "a rank ended with status %d",
+                        status);
+        }
+    }
 }
 
 static void close_all(run_t *r)
 {
     r->be->ops->buffer_free(r->be, r->kv.base);
     bt_model_destroy(r->model);
+    bt_coll_shm_close(r->coll);
     bt_backend_close(r->be);
     bt_limits_destroy(r->limits);
     bt_free(r->seq_ids);
@@ -303,12 +366,44 @@ static void close_all(run_t *r)
 static void read_threads(char *text, run_t *r)
 {
     char *const plus = strchr(text, '+');
+    char *const times = strchr(text, 'x');
 
-    if (plus != NULL) {
+    r->n_ranks = 1;
+    if (times != NULL) {
+        *times = '\0';
+        r->n_ranks = bt_half_number(text, 1, MAX_RANKS);
+        text = times + 1;
+    } else if (plus != NULL) {
         *plus = '\0';
         r->n_lent = bt_half_number(plus + 1, 1, MAX_THREADS / 2);
     }
     r->n_threads = bt_half_number(text, 1, MAX_THREADS / 2);
+}
+
+/* @return of the program */
+static int follow(run_t *r)
+{
+    const bt_status_t status = bt_model_follow(r->model, &r->kv, NULL);
+
+    close_all(r);
+    return (status == BT_OK) ? 0 : 1;
+}
+
+static void answer(run_t *r, const char *const *words)
+{
+    if (strcmp(words[0], "prefill") == 0) {
+        const uint32_t n = bt_half_number(words[1], 1, r->max_prefill);
+
+        printf("{\"seconds\": %.9f}\n", prefill(r, r->prefill_ids, n));
+    } else if (strcmp(words[0], "decode") == 0) {
+        const uint32_t n = bt_half_number(words[1], 1, r->max_batch);
+
+        printf("{\"seconds\": %.9f}\n", decode(r, n));
+    } else if ((strcmp(words[0], "limit") == 0) && (words[1] != NULL)) {
+        bt_half_limit(r->limits, words[1], bt_half_number(words[2], 1, 60000));
+    } else {
+        bt_half_die(BT_OK, "no command %s", words[0]);
+    }
 }
 
 int main(int argc, char **argv)
@@ -333,27 +428,20 @@ int main(int argc, char **argv)
     if (bt_kv_type_parse(argv[3], &kv_type) != BT_OK) {
         bt_half_die(BT_OK, "no KV type is called %s", argv[3]);
     }
+    make_ranks(&r);
     status = bt_limits_create(r.n_threads, (size_t)mib << 20, &r.limits);
     if (status != BT_OK) {
         bt_half_die(status, "limits of %u threads, %u MiB", r.n_threads, mib);
     }
     open_model(&r, argv[1], kv_type, argv[10]);
-    while (bt_half_command(words) > 0) {
-        if (strcmp(words[0], "prefill") == 0) {
-            const uint32_t n = bt_half_number(words[1], 1, r.max_prefill);
-
-            printf("{\"seconds\": %.9f}\n", prefill(&r, r.prefill_ids, n));
-        } else if (strcmp(words[0], "decode") == 0) {
-            const uint32_t n = bt_half_number(words[1], 1, r.max_batch);
-
-            printf("{\"seconds\": %.9f}\n", decode(&r, n));
-        } else if ((strcmp(words[0], "limit") == 0) && (words[1] != NULL)) {
-            bt_half_limit(r.limits, words[1],
-                          bt_half_number(words[2], 1, 60000));
-        } else {
-            bt_half_die(BT_OK, "no command %s", words[0]);
-        }
+    if (r.rank > 0) {
+        return follow(&r);
     }
+    while (bt_half_command(words) > 0) {
+        answer(&r, words);
+    }
+    bt_model_end_ranks(r.model);
+    await_ranks(&r);
     close_all(&r);
     return 0;
 }

@@ -5,7 +5,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_stage.h"
 
@@ -20,6 +19,9 @@ static bt_status_t own_export_make(bt_kvt_t *kvt)
 
     if (kvt->stage != NULL) {
         info.record_kib = BT_KVT_STAGE_SLOT_BYTES >> 10;
+    }
+    if (kvt->config.memory == BT_KVT_MEMORY_HOST) {
+        info.record_runs = BT_KVT_MAX_RECORD_RUNS;
     }
     kvt->ops->describe(kvt, &info);
     status = bt_kvt_export_encode(&info, kvt->scratch, BT_KVT_MAX_EXPORT,
@@ -258,7 +260,8 @@ bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob, size_t cap,
     return BT_OK;
 }
 
-bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes, size_t n,
+bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt,
+                               const bt_hash_piece_t *pieces, uint32_t n_pieces,
                                uint64_t seed, uint64_t *hash_p)
 {
     const bt_kvt_device_t *device = &kvt->config.device;
@@ -269,15 +272,16 @@ bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes, size_t n,
         return BT_OK;
     }
     if (kvt->bounce == NULL) {
-        *hash_p = bt_hash64(bytes, n, seed);
+        *hash_p = (n_pieces == 1) ? bt_hash64(pieces->src, pieces->n, seed)
+                                  : bt_hash64_pieces(pieces, n_pieces, seed);
         return BT_OK;
     }
-    if (n > BT_KVT_MAX_RECORD_BYTES) {
+    if ((n_pieces != 1) || (pieces->n > BT_KVT_MAX_RECORD_BYTES)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    status = device->read(device->user, kvt->bounce, bytes, n);
+    status = device->read(device->user, kvt->bounce, pieces->src, pieces->n);
     if (status == BT_OK) {
-        *hash_p = bt_hash64(kvt->bounce, n, seed);
+        *hash_p = bt_hash64(kvt->bounce, pieces->n, seed);
     }
     return status;
 }
@@ -461,7 +465,7 @@ bool bt_kvt_poll(bt_kvt_t *kvt, bt_kvt_event_t *event_p)
         event.user = event.xfer->user;
         event.status = event.xfer->outcome;
         event.bytes = event.xfer->bytes_moved;
-        event.n_descriptors = event.xfer->n_moved;
+        event.n_descriptors = event.xfer->n_joined;
         break;
     case BT_KVT_PEER_LOST:
         event.peer = entry->owner;

@@ -42,6 +42,7 @@
 #ifndef BT_KVTRANSFER_KVT_CORE_H
 #define BT_KVTRANSFER_KVT_CORE_H
 
+#include "common/base/hash.h"
 #include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "kvtransfer/kvt.h"
@@ -115,9 +116,10 @@ struct bt_kvt_transport {
                              const uint8_t header[BT_KVT_PIECE_BYTES],
                              const void *src, size_t bytes,
                              bt_kvt_slot_t *slot);
-    /** Copy into link->map + pool_offset and return the bytes' hash. */
-    uint64_t (*copy)(bt_kvt_link_t *link, uint64_t pool_offset, const void *src,
-                     size_t bytes, uint64_t seed);
+    /** Copy pieces into link->map, where their dst is, and return the bytes'
+     *  hash. */
+    uint64_t (*copy)(bt_kvt_link_t *link, const bt_hash_piece_t *pieces,
+                     uint32_t n_pieces, uint64_t seed);
 
     /** Run callbacks. @return true when something happened */
     bool (*progress)(bt_kvt_t *kvt, uint64_t now_ms);
@@ -209,6 +211,7 @@ struct bt_kvt_link {
     int32_t pid; /**< 0 = not known */
     bt_list_t peers, xfers, windows;
     uint32_t max_record_bytes; /**< cut for it to that */
+    uint32_t max_record_runs;  /**< written directly: in so many of its runs */
     uint32_t n_slots;          /**< of ours that hold bytes for it */
     bt_list_t waiting;         /**< bt_kvt_xfer.waiting: for a slot */
     bool stalled;              /**< transfers wait for inflight_bytes to fall */
@@ -301,11 +304,14 @@ struct bt_kvt_xfer {
     uint64_t session;
     bt_kvt_map_t map;
     bt_kvt_ranges_t posted;
-    bt_kvt_record_t *records; /**< what was posted, cut; hash once moved */
-    bt_kvt_move_t *moves;     /**< of the records */
+    /** First n_joined with their hash, as they are told; from n_moved on what
+     *  was posted, cut, and where it lies. Small ones become one (joined). */
+    bt_kvt_record_t *records;
+    bt_kvt_move_t *moves;
     uint32_t n_records, records_cap;
-    uint32_t n_moved;  /**< records copied or handed to the network */
-    uint32_t n_listed; /**< records told in PARTs */
+    uint32_t n_moved;  /**< copied or handed to the network */
+    uint32_t n_joined; /**< at most as many */
+    uint32_t n_listed; /**< of these, told in PARTs */
     uint32_t n_flying; /**< network: sends not completed */
     /** Staged: records n_moved .. n_fetched - 1 have a slot here, in order. */
     bt_list_t slots;
@@ -338,12 +344,13 @@ static inline bool bt_kvt_xfer_is_live(const bt_kvt_xfer_t *xfer)
 bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
                                    const void *data, size_t bytes);
 void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_entry_t *entry);
-/** bt_hash64() of pool or source bytes, wherever they lie.
- *  @retval BT_ERR_BAD_MESSAGE  more than a record, in a device
+/** bt_hash64_pieces() of pool or source bytes, wherever they lie.
+ *  @retval BT_ERR_BAD_MESSAGE  in a device: several, or more than a record
  *  @retval of the device's copy */
 BT_MUST_CHECK bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt,
-                                             const void *bytes, size_t n,
-                                             uint64_t seed, uint64_t *hash_p);
+                                             const bt_hash_piece_t *pieces,
+                                             uint32_t n_pieces, uint64_t seed,
+                                             uint64_t *hash_p);
 /** Benchmarks: see bt_kvt.unhashed; the same on both sides. Nothing proves the
  *  bytes then. */
 void bt_kvt_test_unhashed(bt_kvt_t *kvt, bool unhashed);

@@ -90,6 +90,15 @@ static uint32_t max_record_bytes(const bt_kvt_t *kvt,
                : bytes;
 }
 
+static uint32_t max_record_runs(const bt_kvt_export_info_t *info)
+{
+    const uint32_t most = BT_KVT_MAX_RECORD_RUNS;
+
+    return (info->record_runs == 0)     ? 1
+           : (info->record_runs > most) ? most
+                                        : info->record_runs;
+}
+
 /** Ours of the link is made of it. */
 static void plane_key_use(bt_kvt_link_t *link, const uint8_t key[BT_KEY_BYTES])
 {
@@ -114,6 +123,7 @@ static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
     bt_key_random(link->random, sizeof(link->random));
     plane_key_use(link, kvt->config.key);
     link->max_record_bytes = max_record_bytes(kvt, info);
+    link->max_record_runs = max_record_runs(info);
     bt_list_init(&link->waiting);
     bt_list_init(&link->all);
     bt_list_init(&link->peers);

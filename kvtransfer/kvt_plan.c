@@ -88,17 +88,18 @@ void bt_kvt_map_fini(bt_kvt_map_t *map)
     memset(map, 0, sizeof(*map));
 }
 
-uint64_t bt_kvt_map_find(const bt_kvt_map_t *map, uint64_t offset,
-                         uint64_t bytes, uint64_t *pool_offset_p)
+static bool is_in(const bt_kvt_map_t *map, uint64_t offset, uint64_t bytes)
+{
+    return (bytes > 0) && (bytes <= map->bytes) &&
+           (offset <= map->bytes - bytes);
+}
+
+/** The run with window byte @a offset, which is in the window. */
+static const bt_kvt_run_t *run_of(const bt_kvt_map_t *map, uint64_t offset)
 {
     uint32_t lo = 0;
     uint32_t hi = map->n_runs;
-    const bt_kvt_run_t *run;
-    uint64_t rest;
 
-    if ((bytes == 0) || (bytes > map->bytes) || (offset > map->bytes - bytes)) {
-        return 0;
-    }
     while (hi - lo > 1) {
         const uint32_t mid = lo + (hi - lo) / 2;
 
@@ -108,11 +109,51 @@ uint64_t bt_kvt_map_find(const bt_kvt_map_t *map, uint64_t offset,
             hi = mid;
         }
     }
+    return &map->runs[lo];
+}
 
-    run = &map->runs[lo];
-    rest = run->bytes - (offset - run->start);
-    *pool_offset_p = run->offset + (offset - run->start);
-    return (rest < bytes) ? rest : bytes;
+/** Of it, up to so many bytes from window byte @a offset on. */
+static bt_kvt_run_t rest_of(const bt_kvt_run_t *run, uint64_t offset,
+                            uint64_t bytes)
+{
+    const uint64_t at = offset - run->start;
+    const uint64_t rest = run->bytes - at;
+
+    return (bt_kvt_run_t){.start = offset,
+                          .offset = run->offset + at,
+                          .bytes = (rest < bytes) ? rest : bytes};
+}
+
+uint64_t bt_kvt_map_find(const bt_kvt_map_t *map, uint64_t offset,
+                         uint64_t bytes, uint64_t *pool_offset_p)
+{
+    bt_kvt_run_t run;
+
+    if (!is_in(map, offset, bytes)) {
+        return 0;
+    }
+    run = rest_of(run_of(map, offset), offset, bytes);
+    *pool_offset_p = run.offset;
+    return run.bytes;
+}
+
+uint32_t bt_kvt_map_runs(const bt_kvt_map_t *map, uint64_t offset,
+                         uint64_t bytes, bt_kvt_run_t *runs, uint32_t max)
+{
+    const bt_kvt_run_t *run;
+    uint32_t n = 0;
+
+    if (!is_in(map, offset, bytes)) {
+        return 0;
+    }
+    run = run_of(map, offset);
+    while ((bytes > 0) && (n < max)) {
+        runs[n] = rest_of(run++, offset, bytes);
+        offset += runs[n].bytes;
+        bytes -= runs[n].bytes;
+        n++;
+    }
+    return (bytes == 0) ? n : 0;
 }
 
 /** @return index of the first range that ends after @a offset. */

@@ -61,6 +61,17 @@ void bt_kvt_map_fini(bt_kvt_map_t *map);
 uint64_t bt_kvt_map_find(const bt_kvt_map_t *map, uint64_t offset,
                          uint64_t bytes, uint64_t *pool_offset_p);
 
+/**
+ * All of a window range, in the pool.
+ *
+ * @param [out] runs  [max]; their start is in the window.
+ * @return how many; 0 when the range is empty, leaves the window, or is in
+ *         more.
+ * Cost O(log n).
+ */
+uint32_t bt_kvt_map_runs(const bt_kvt_map_t *map, uint64_t offset,
+                         uint64_t bytes, bt_kvt_run_t *runs, uint32_t max);
+
 typedef struct bt_kvt_range {
     uint64_t begin;
     uint64_t end; /**< exclusive */

@@ -422,9 +422,9 @@ void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
     bt_list_push_back(&stage->copying, &slot->link);
     stage->n_landing++;
     /* The device copies meanwhile. */
-    status =
-        bt_kvt_memory_hash(kvt, slot->bytes, n,
-                           bt_kvt_record_seed(&w->lease, offset, bytes), &hash);
+    status = bt_kvt_memory_hash(
+        kvt, &(bt_hash_piece_t){.src = slot->bytes, .n = n}, 1,
+        bt_kvt_record_seed(&w->lease, offset, bytes), &hash);
     if (status == BT_OK) {
         status = arrival_add(w, offset, bytes, hash);
     }

@@ -191,8 +191,8 @@ void bt_kvt_ucx_early_drop(ucx_link_t *ul);
 bt_status_t bt_kvt_ucx_map(bt_kvt_link_t *link,
                            const bt_kvt_export_info_t *info);
 void bt_kvt_ucx_unmap(bt_kvt_link_t *link);
-uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, uint64_t pool_offset,
-                         const void *src, size_t bytes, uint64_t seed);
+uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, const bt_hash_piece_t *pieces,
+                         uint32_t n_pieces, uint64_t seed);
 /** Give up the pool of @a ul, if it is mapped. */
 void bt_kvt_ucx_shm_unmap(ucx_link_t *ul);
 /** The pool in shared memory; one that is staged has none there, and only maps

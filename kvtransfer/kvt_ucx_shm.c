@@ -82,10 +82,11 @@ err:
     return BT_ERR_UNSUPPORTED;
 }
 
-uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, uint64_t pool_offset,
-                         const void *src, size_t bytes, uint64_t seed)
+uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, const bt_hash_piece_t *pieces,
+                         uint32_t n_pieces, uint64_t seed)
 {
-    return bt_hash64_copy(link->map + pool_offset, src, bytes, seed);
+    (void)link;
+    return bt_hash64_copy_pieces(pieces, n_pieces, seed);
 }
 
 /* ---- the own pool ---- */

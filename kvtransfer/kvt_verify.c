@@ -4,8 +4,25 @@
 #include "common/base/log.h"
 #include "kvtransfer/kvt_stage.h"
 
+/** What the record lists, as it lies in the pool. @return how many; 0: it is
+ *  no record of this window */
+static uint32_t pieces_of(const bt_kvt_window_t *w, const bt_kvt_record_t *r,
+                          bt_hash_piece_t *pieces)
+{
+    bt_kvt_run_t runs[BT_KVT_MAX_RECORD_RUNS];
+    const uint32_t n = bt_kvt_map_runs(&w->map, r->offset, r->bytes, runs,
+                                       w->direct ? BT_ARRAY_LEN(runs) : 1);
+
+    for (uint32_t i = 0; i < n; i++) {
+        pieces[i] = (bt_hash_piece_t){.src = w->kvt->pool + runs[i].offset,
+                                      .n = runs[i].bytes};
+    }
+    return n;
+}
+
 static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
-                               uint8_t *bytes, uint64_t *hash_p)
+                               const bt_hash_piece_t *pieces, uint32_t n,
+                               uint64_t *hash_p)
 {
     bt_kvt_t *kvt = w->kvt;
 
@@ -13,28 +30,28 @@ static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
         return bt_kvt_stage_hash_of(w, r, hash_p) ? BT_OK : BT_ERR_BAD_MESSAGE;
     }
     return bt_kvt_memory_hash(
-        kvt, bytes, r->bytes,
-        bt_kvt_record_seed(&w->lease, r->offset, r->bytes), hash_p);
+        kvt, pieces, n, bt_kvt_record_seed(&w->lease, r->offset, r->bytes),
+        hash_p);
 }
 
 /** @return false when the window is through (failed, or waits for data). */
 static bool record_verify(bt_kvt_window_t *w)
 {
     const bt_kvt_record_t *r = &w->records[w->n_verified];
+    bt_hash_piece_t pieces[BT_KVT_MAX_RECORD_RUNS];
+    const uint32_t n = pieces_of(w, r, pieces);
     bt_kvt_t *kvt = w->kvt;
-    uint64_t pool_offset = 0;
     uint64_t hash = 0;
     bt_status_t status;
 
-    if (bt_kvt_map_find(&w->map, r->offset, r->bytes, &pool_offset) !=
-        r->bytes) {
+    if (n == 0) {
         bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
         return false;
     }
     if (!w->direct && !bt_kvt_ranges_have(&w->landed, r->offset, r->bytes)) {
         return false;
     }
-    status = record_hash(w, r, kvt->pool + pool_offset, &hash);
+    status = record_hash(w, r, pieces, n, &hash);
     if (status != BT_OK) {
         bt_kvt_window_fail(w, status);
         return false;

@@ -252,6 +252,7 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
     put_u64(&w, info->host.start_time);
     put_u32(&w, info->host.pid);
     put_u32(&w, info->host.uid);
+    put_u32(&w, info->record_runs);
     fixed_end(&w);
     put_blob(&w, &info->net_addr);
     put_blob(&w, &info->shm_addr);
@@ -283,6 +284,9 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     info.host.start_time = get_u64(&r);
     info.host.pid = get_u32(&r);
     info.host.uid = get_u32(&r);
+    if (!r.bad && (r.at < r.bytes)) { /* since that version that says it */
+        info.record_runs = get_u32(&r);
+    }
     fixed_leave(&r, rest_bytes);
     info.net_addr = get_blob(&r);
     info.shm_addr = get_blob(&r);

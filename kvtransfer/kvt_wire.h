@@ -38,6 +38,7 @@
  *  of it. */
 #define BT_KVT_RANDOM_BYTES     16u
 #define BT_KVT_RECORD_BYTES     24u
+#define BT_KVT_MAX_RECORD_RUNS  64u /**< that this build reads */
 #define BT_KVT_MAX_PART_RECORDS 1024u
 
 /** Where a process runs, to tell whether memory can be shared with it. */
@@ -65,6 +66,9 @@ typedef struct bt_kvt_export_info {
      *  piece (see kvt_stage.h); 0 = BT_KVT_MAX_RECORD_BYTES, in pieces as the
      *  sender likes. Up to 256 KiB are one piece of every sender. */
     uint16_t record_kib;
+    /** Most runs of its pool that a record may lie in which is written
+     *  directly; 0, of who does not say: 1. */
+    uint32_t record_runs;
     uint64_t instance;
     uint64_t pool_bytes;
     uint64_t shm_base;     /**< address of the pool in its process; 0 = none */

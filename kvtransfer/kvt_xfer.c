@@ -10,6 +10,9 @@
 
 /** Tell the receiver about this many records without waiting for more. */
 #define PART_RECORDS 256u
+/** Pieces become one record up to this: the receiver then checks one and not
+ *  thirty, and what it checks is not much more than what came last. */
+#define JOINED_BYTES (256u << 10)
 /** Likewise about this many bytes, or a share of the window: the receiver
  *  verifies while more comes, and what it has to verify after the last byte is
  *  that much at most. A PART costs a message. */
@@ -206,7 +209,7 @@ void bt_kvt_xfer_end(bt_kvt_xfer_t *x, bt_status_t outcome)
 static bool has_work(const bt_kvt_xfer_t *x)
 {
     return bt_kvt_xfer_is_live(x) && x->link->acked &&
-           ((x->n_moved < x->n_records) || (x->n_listed < x->n_moved) ||
+           ((x->n_moved < x->n_records) || (x->n_listed < x->n_joined) ||
             (x->state == BT_KVT_XFER_IS_FINISHED));
 }
 
@@ -377,19 +380,62 @@ static bool direct_begin(bt_kvt_xfer_t *x)
     return x->leave == BT_KVT_LEAVE_GIVEN;
 }
 
-static void record_copy(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
-                        const uint8_t *src)
+/** May piece i of what was posted be in one record with those before it, from
+ *  n_moved on? */
+static bool may_join(const bt_kvt_xfer_t *x, uint32_t i, uint64_t bytes,
+                     uint32_t *n_runs)
 {
-    const uint64_t pool_offset = x->moves[x->n_moved].pool_offset;
-    bt_kvt_link_t *link = x->link;
+    const bt_kvt_record_t *before = &x->records[i - 1];
+    const bt_kvt_record_t *r = &x->records[i];
 
-    if (x->kvt->unhashed) {
-        bt_copy_shared(link->map + pool_offset, src, r->bytes);
+    if ((r->offset != before->offset + before->bytes) ||
+        (bytes + r->bytes > JOINED_BYTES)) {
+        return false;
+    }
+    if (x->moves[i].pool_offset !=
+        x->moves[i - 1].pool_offset + before->bytes) {
+        (*n_runs)++;
+    }
+    return *n_runs <= x->link->max_record_runs;
+}
+
+static void pieces_copy(bt_kvt_xfer_t *x, const bt_hash_piece_t *pieces,
+                        uint32_t n, bt_kvt_record_t *r)
+{
+    if (!x->kvt->unhashed) {
+        r->hash = x->kvt->ops->copy(
+            x->link, pieces, n,
+            bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
         return;
     }
-    r->hash =
-        x->kvt->ops->copy(link, pool_offset, src, (size_t)r->bytes,
-                          bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
+    for (uint32_t i = 0; i < n; i++) {
+        bt_copy_shared(pieces[i].dst, pieces[i].src, pieces[i].n);
+    }
+}
+
+/** The next piece, and small ones behind it, go directly as one record. */
+static const bt_kvt_record_t *record_copy(bt_kvt_xfer_t *x)
+{
+    bt_kvt_link_t *link = x->link;
+    bt_hash_piece_t pieces[BT_KVT_MAX_RECORD_RUNS];
+    bt_kvt_record_t joined = {.offset = x->records[x->n_moved].offset};
+    uint32_t n_runs = 1;
+    uint32_t n = 0;
+
+    do {
+        const uint32_t i = x->n_moved + n;
+
+        pieces[n++] =
+            (bt_hash_piece_t){.src = x->moves[i].src,
+                              .dst = link->map + x->moves[i].pool_offset,
+                              .n = (size_t)x->records[i].bytes};
+        joined.bytes += x->records[i].bytes;
+    } while ((n < BT_ARRAY_LEN(pieces)) && (x->n_moved + n < x->n_records) &&
+             may_join(x, x->n_moved + n, joined.bytes, &n_runs));
+    pieces_copy(x, pieces, n, &joined);
+    x->records[x->n_joined] = joined;
+    x->n_moved += n;
+    return &x->records[x->n_joined++];
 }
 
 /** Hand a record to the network, in pieces as its transport likes them. */
@@ -437,7 +483,7 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
         return false;
     }
     status = bt_kvt_memory_hash(
-        x->kvt, src, (size_t)r->bytes,
+        x->kvt, &(bt_hash_piece_t){.src = src, .n = (size_t)r->bytes}, 1,
         bt_kvt_record_seed(&x->lease, r->offset, r->bytes), &r->hash);
     if (status != BT_OK) {
         xfer_give_up(x, status);
@@ -451,9 +497,42 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
     return true;
 }
 
+/** The next piece goes as a record of its own: over the network, or from a
+ *  slot. @return NULL: not yet */
+static const bt_kvt_record_t *record_away(bt_kvt_xfer_t *x, bool direct)
+{
+    bt_kvt_record_t *r = &x->records[x->n_moved];
+    const uint8_t *src = x->moves[x->n_moved].src;
+    bt_kvt_slot_t *slot = NULL;
+
+    if (x->kvt->stage != NULL) {
+        slot = bt_kvt_stage_next(x);
+        if (slot == NULL) {
+            return NULL;
+        }
+        src = bt_kvt_slot_bytes(slot);
+    }
+    if (direct) {
+        pieces_copy(x,
+                    &(bt_hash_piece_t){.src = src,
+                                       .dst = x->link->map +
+                                              x->moves[x->n_moved].pool_offset,
+                                       .n = (size_t)r->bytes},
+                    1, r);
+    } else if (!record_send(x, r, src, slot)) {
+        return NULL;
+    }
+    if (slot != NULL) {
+        bt_kvt_stage_moved(x);
+    }
+    x->records[x->n_joined] = *r;
+    x->n_moved++;
+    return &x->records[x->n_joined++];
+}
+
 static void part_send(bt_kvt_xfer_t *x)
 {
-    const uint32_t rest = x->n_moved - x->n_listed;
+    const uint32_t rest = x->n_joined - x->n_listed;
     bt_kvt_msg_t msg = {.type = BT_KVT_MSG_PART,
                         .lease = x->lease,
                         .direct = x->link->map != NULL,
@@ -464,8 +543,8 @@ static void part_send(bt_kvt_xfer_t *x)
     msg.records = x->records + x->n_listed;
     x->n_listed += msg.n_records;
     x->bytes_listed = x->bytes_moved;
-    if ((x->state == BT_KVT_XFER_IS_FINISHED) &&
-        (x->n_listed == x->n_records)) {
+    if ((x->state == BT_KVT_XFER_IS_FINISHED) && (x->n_moved == x->n_records) &&
+        (x->n_listed == x->n_joined)) {
         msg.last = true;
         note_idle(x);
         msg.elapsed_us = x->moved_us;
@@ -487,7 +566,7 @@ static bool part_due(const bt_kvt_xfer_t *x)
     bytes = (bytes < PART_MIN_BYTES) ? PART_MIN_BYTES : bytes;
     bytes = (bytes > PART_MAX_BYTES) ? PART_MAX_BYTES : bytes;
     return (x->n_moved == x->n_records) ||
-           (x->n_moved - x->n_listed >= PART_RECORDS) ||
+           (x->n_joined - x->n_listed >= PART_RECORDS) ||
            (x->bytes_moved - x->bytes_listed >= bytes);
 }
 
@@ -510,9 +589,7 @@ static bool records_fetch(bt_kvt_xfer_t *x)
 static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
 {
     const bool direct = (x->link != NULL) && (x->link->map != NULL);
-    const uint8_t *src;
-    bt_kvt_slot_t *slot = NULL;
-    bt_kvt_record_t *r;
+    const bt_kvt_record_t *r;
 
     if (!has_work(x) || x->link->broken || (direct && !direct_begin(x)) ||
         !records_fetch(x)) {
@@ -523,24 +600,11 @@ static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
         return has_work(x);
     }
 
-    r = &x->records[x->n_moved];
-    src = x->moves[x->n_moved].src;
-    if (x->kvt->stage != NULL) {
-        slot = bt_kvt_stage_next(x);
-        if (slot == NULL) {
-            return false;
-        }
-        src = bt_kvt_slot_bytes(slot);
-    }
-    if (direct) {
-        record_copy(x, r, src);
-    } else if (!record_send(x, r, src, slot)) {
+    if (direct && (x->kvt->stage == NULL)) {
+        r = record_copy(x);
+    } else if ((r = record_away(x, direct)) == NULL) {
         return false;
     }
-    if (slot != NULL) {
-        bt_kvt_stage_moved(x);
-    }
-    x->n_moved++;
     x->bytes_moved += r->bytes;
     x->kvt->counters.bytes_sent += r->bytes;
     x->kvt->counters.descriptors++;

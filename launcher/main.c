@@ -20,6 +20,7 @@
 #include "common/config/config.h"
 #include "launcher/child.h"
 #include "launcher/model_file.h"
+#include "launcher/orchestrate.h"
 #include "launcher/order.h"
 #include "launcher/plan.h"
 #include "launcher/run_dir.h"
@@ -141,6 +142,16 @@ static void find_cores(cpu_set_t *allowed)
     }
 }
 
+/* The CPU needs none. */
+static bt_status_t find_devices(const bt_config_t *config, bt_devices_t *out)
+{
+    if (strcmp(config->backend, "cpu") == 0) {
+        return BT_OK;
+    }
+    return bt_devices_find(config->devices, getenv("CUDA_VISIBLE_DEVICES"),
+                           BT_DEVICES_DIR, out);
+}
+
 /* Programs have a heartbeat every BT_BEAT_EVERY_MS. */
 static bt_status_t check_watchdog(const bt_config_t *config)
 {
@@ -166,8 +177,10 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         .drain_ms = config->lame_duck_ms + config->drain_ms,
         .watchdog_ms = config->watchdog_ms,
     };
+    const bool by_mpi = bt_orchestrate_is_due();
     bt_plan_t *plan = NULL;
     bt_run_dir_t run_dir;
+    bt_devices_t devices = {0};
     bt_topology_t topology;
     cpu_set_t allowed;
     char fd_number[16];
@@ -187,8 +200,13 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     }
     find_cores(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
-    status =
-        bt_plan_create(store, config, &run_dir, &allowed, &topology, &plan);
+    status = find_devices(config, &devices);
+    if (status != BT_OK) {
+        exit_status = bt_exit_of_start(status);
+        goto out;
+    }
+    status = bt_plan_create(store, config, &run_dir, &allowed, &topology,
+                            &devices, !by_mpi, &plan);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot plan the processes: %s", bt_status_str(status));
         exit_status = bt_exit_of_start(status);
@@ -197,15 +215,20 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
 
     /* The children's options come from the plan alone. */
     bt_config_unset_environment();
+    say_start(config);
+    if (by_mpi) {
+        exit_status = bt_orchestrate(plan, options.libexec, options.drain_ms);
+        goto out;
+    }
     snprintf(fd_number, sizeof(fd_number), "%d", BT_CHILD_READY_FD);
     setenv("BATON_READY_FD", fd_number, 1);
     snprintf(fd_number, sizeof(fd_number), "%d", BT_CHILD_BEAT_FD);
     setenv("BATON_BEAT_FD", fd_number, 1);
-    say_start(config);
     exit_status = bt_supervise(plan, &options);
 
 out:
     bt_plan_destroy(plan);
+    bt_devices_fini(&devices);
     bt_run_dir_remove(&run_dir);
 out_log:
     bt_log_copy_to(NULL, NULL);

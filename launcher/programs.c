@@ -16,7 +16,13 @@ static const char *build_folder(unsigned program)
 bt_status_t bt_program_path(const char *libexec, unsigned program, char *out,
                             size_t bytes)
 {
-    const char *const name = bt_config_program_name(program);
+    return bt_program_path_named(libexec, bt_config_program_name(program),
+                                 build_folder(program), out, bytes);
+}
+
+bt_status_t bt_program_path_named(const char *libexec, const char *name,
+                                  const char *folder, char *out, size_t bytes)
+{
     char own[BT_PROGRAM_PATH_BYTES];
     ssize_t n;
     char *slash;
@@ -43,7 +49,6 @@ bt_status_t bt_program_path(const char *libexec, unsigned program, char *out,
     if (((size_t)wrote < bytes) && (access(out, X_OK) == 0)) {
         return BT_OK; /* installed: all programs in one directory */
     }
-    wrote =
-        snprintf(out, bytes, "%s/../%s/%s", own, build_folder(program), name);
+    wrote = snprintf(out, bytes, "%s/../%s/%s", own, folder, name);
     return ((size_t)wrote < bytes) ? BT_OK : BT_ERR_TOO_LARGE;
 }

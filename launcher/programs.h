@@ -19,4 +19,11 @@
 BT_MUST_CHECK bt_status_t bt_program_path(const char *libexec, unsigned program,
                                           char *out, size_t bytes);
 
+/** The same of a program that reads no options of ours: its name, and the
+ *  folder that it is built in. */
+BT_MUST_CHECK bt_status_t bt_program_path_named(const char *libexec,
+                                                const char *name,
+                                                const char *folder, char *out,
+                                                size_t bytes);
+
 #endif

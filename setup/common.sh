@@ -3,7 +3,7 @@
 # the top of the source tree.
 
 build="$root/build"
-programs=(launcher/baton-launch router/baton-router
+programs=(launcher/baton-launch router/baton-router orchestrator/baton-orchestrator
           worker_main/baton-prefill-worker worker_main/baton-decode-worker)
 
 say() { printf '%s\n' "$*" >&2; }

@@ -48,6 +48,7 @@ typedef struct bt_start {
     uint32_t n_lent;
     uint8_t key[BT_KEY_BYTES];
     char url[BT_START_URL_BYTES];
+    uint32_t memory_node;      /**< of its cores; 0 also where it has none */
     char weight_dir[PATH_MAX]; /**< "": none */
     uint8_t export[BT_KVT_MAX_EXPORT];
 } bt_start_t;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a worker: its file, what it takes of this machine, its weights
  * in the back end, and the compute thread over it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -55,18 +56,38 @@ static bool find_decode_order(bt_worker_t *w)
            bt_sched_order_find(w->config->decode_order, &w->decode_order);
 }
 
+/* Of the model's KV what this rank has. */
+static bt_status_t find_part(const bt_worker_t *w, const bt_start_t *s,
+                             bt_kv_part_t *part_p)
+{
+    if (w->split.pp > s->hp.n_layers) {
+        BT_LOG_ERROR("pipeline parallelism over %u stages: the model "
+                     "has %u layers, and each stage needs one",
+                     w->split.pp, s->hp.n_layers);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (w->split.tp > s->hp.n_kv_heads) {
+        BT_LOG_ERROR("tensor parallelism over %u ranks: the model has "
+                     "%u KV heads, and each rank needs one",
+                     w->split.tp, s->hp.n_kv_heads);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return bt_kv_part_of(&s->shape, &w->split, s->team.rank, part_p);
+}
+
 /* From what its layers see to groups. */
 static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
 {
     uint32_t *windows = bt_calloc(s->hp.n_layers, sizeof(*windows));
-    bt_kv_shape_t own = s->shape;
-    bt_status_t status;
+    bt_kv_part_t part;
+    bt_status_t status = find_part(w, s, &part);
 
-    own.n_kv_heads =
-        bt_share_of(s->hp.n_kv_heads, 1, s->team.rank, s->team.size).n;
-
-    if (windows == NULL) {
-        return BT_ERR_NO_MEMORY;
+    if ((status == BT_OK) && (windows == NULL)) {
+        status = BT_ERR_NO_MEMORY;
+    }
+    if (status != BT_OK) {
+        bt_free(windows);
+        return status;
     }
     for (uint32_t i = 0; i < s->hp.n_layers; i++) {
         windows[i] = bt_hparams_attention(&s->hp, i).window;
@@ -74,8 +95,8 @@ static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
     status =
         bt_kv_groups_plan(&s->shape, windows, w->context_tokens, &w->groups);
     if (status == BT_OK) {
-        status =
-            bt_kv_groups_plan(&own, windows, w->context_tokens, &w->own_groups);
+        status = bt_kv_groups_share(&w->groups, part.first_layer, part.n_layers,
+                                    part.n_heads, &w->own_groups);
     }
     bt_free(windows);
     if (status != BT_OK) {
@@ -125,7 +146,8 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
         .elem_bytes = info->elem_bytes,
         .scale_bytes = info->scale_bytes,
     };
-    w->split = (bt_kv_split_t){.tp = s->team.size, .pp = 1};
+    w->split =
+        (bt_kv_split_t){.tp = s->team.tp, .pp = s->team.size / s->team.tp};
     w->n_layers = s->shape.n_layers;
     status = plan_groups(w, s);
     if (status != BT_OK) {
@@ -138,17 +160,38 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
+/* Workers share a file with those on the same memory: it lies where the first
+ * of them touched it. */
+static bt_status_t choose_weight_dir(bt_start_t *s)
+{
+    char own[sizeof("/node4294967295")];
+    const size_t len = strlen(s->weight_dir);
+
+    if ((s->memory_node == 0) || (len == 0)) {
+        return BT_OK;
+    }
+    snprintf(own, sizeof(own), "/node%u", s->memory_node);
+    if (strlen(own) >= sizeof(s->weight_dir) - len) {
+        return BT_ERR_TOO_LARGE;
+    }
+    memcpy(s->weight_dir + len, own, strlen(own) + 1);
+    return BT_OK;
+}
+
 /* Where packed weights are kept. Nowhere is no failure. */
 static bt_status_t find_weight_dir(const bt_worker_t *w, bt_start_t *s)
 {
-    const bt_status_t status = bt_packed_dir(
-        w->config->weight_cache, s->weight_dir, sizeof(s->weight_dir));
+    bt_status_t status = bt_packed_dir(w->config->weight_cache, s->weight_dir,
+                                       sizeof(s->weight_dir));
 
     if (status == BT_ERR_NOT_FOUND) {
         BT_LOG_WARN("packed weights are not kept: neither XDG_CACHE_HOME nor "
                     "HOME is set; use --weight-cache DIR");
         s->weight_dir[0] = '\0';
         return BT_OK;
+    }
+    if (status == BT_OK) {
+        status = choose_weight_dir(s);
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("weight-cache: the path is too long");
@@ -169,6 +212,8 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,
         .coll = bt_team_collectives(&s->team),
+        .n_stages = s->team.size / s->team.tp,
+        .stage = bt_team_stage(&s->team),
         .sum_parts = w->config->sum_parts,
     };
 
@@ -234,7 +279,7 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
     };
     pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
                                              : bt_memory_pool(&room);
-    pool /= s->team.size; /* each rank has its heads' part */
+    pool /= s->team.size; /* each rank has its heads' and layers' part */
     w->n_blocks =
         (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
                                                    : pool / w->block_bytes);
@@ -265,7 +310,7 @@ bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)
         .base = w->kv_base,
         .block_bytes = w->block_bytes,
         .type = s->kv_type,
-        .n_layers = s->hp.n_layers,
+        .n_layers = w->own_groups.n_layers,
         .n_kv_heads = w->own_groups.group[0].shape.n_kv_heads,
         .head_dim = s->hp.head_dim,
         .tokens_per_block = w->tokens_per_block,

@@ -37,6 +37,11 @@ typedef __m128i vector_t;
  * Larger tiles were slower: the stores wait behind the hashing. */
 #define TILE_BYTES 4096u
 
+/* So much is hashed between one burst of prefetches and the next. They are
+ * into the second level: as many into the first one are no faster than none. */
+#define AHEAD_BYTES 1024u
+#define LINE_BYTES  64u
+
 #if HAVE_STREAM
 /** Stores that go past the caches: no line is read to be overwritten whole, no
  *  line that another core holds is fetched from there. */
@@ -86,19 +91,55 @@ uint64_t TIER(hash64)(const void *data, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(data, n, seed);
 }
 
-uint64_t TIER(copy64)(void *dst, const void *src, size_t n, uint64_t seed)
+/* Lines of bytes [at, at + n) of a piece, of which it may have less. */
+static void bring_near(const bt_hash_piece_t *piece, size_t at, size_t n)
+{
+    const size_t end = (piece->n < at + n) ? piece->n : at + n;
+
+    for (size_t i = at; i < end; i += LINE_BYTES) {
+        __builtin_prefetch((const char *)piece->src + i, 0, 2);
+    }
+}
+
+uint64_t TIER(pieces)(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                      uint64_t seed)
 {
     XXH3_state_t state;
-    size_t done = 0;
 
     XXH3_INITSTATE(&state);
     XXH3_64bits_reset_withSeed(&state, seed);
-    while (done < n) {
-        const size_t piece = (n - done < TILE_BYTES) ? n - done : TILE_BYTES;
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        const char *const src = pieces[i].src;
+        const size_t n = pieces[i].n;
 
-        tile_copy((char *)dst + done, (const char *)src + done, piece);
-        XXH3_64bits_update(&state, (const char *)src + done, piece);
-        done += piece;
+        for (size_t at = 0; at < n; at += AHEAD_BYTES) {
+            if (i + 1 < n_pieces) {
+                bring_near(&pieces[i + 1], at, AHEAD_BYTES);
+            }
+            XXH3_64bits_update(&state, src + at,
+                               (n - at < AHEAD_BYTES) ? n - at : AHEAD_BYTES);
+        }
+    }
+    return XXH3_64bits_digest(&state);
+}
+
+uint64_t TIER(copy_pieces)(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                           uint64_t seed)
+{
+    XXH3_state_t state;
+
+    XXH3_INITSTATE(&state);
+    XXH3_64bits_reset_withSeed(&state, seed);
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        const char *const src = pieces[i].src;
+        const size_t n = pieces[i].n;
+
+        for (size_t at = 0; at < n; at += TILE_BYTES) {
+            const size_t m = (n - at < TILE_BYTES) ? n - at : TILE_BYTES;
+
+            tile_copy((char *)pieces[i].dst + at, src + at, m);
+            XXH3_64bits_update(&state, src + at, m);
+        }
     }
     copy_fence();
     return XXH3_64bits_digest(&state);
@@ -133,6 +174,12 @@ uint64_t bt_hash64(const void *data, size_t n, uint64_t seed)
     return PICK(hash64)(data, n, seed);
 }
 
+uint64_t bt_hash64_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                          uint64_t seed)
+{
+    return PICK(pieces)(pieces, n_pieces, seed);
+}
+
 bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed)
 {
     const XXH128_hash_t h = XXH3_128bits_withSeed(data, n, seed);
@@ -141,9 +188,17 @@ bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed)
     return out;
 }
 
+uint64_t bt_hash64_copy_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                               uint64_t seed)
+{
+    return PICK(copy_pieces)(pieces, n_pieces, seed);
+}
+
 uint64_t bt_hash64_copy(void *dst, const void *src, size_t n, uint64_t seed)
 {
-    return PICK(copy64)(dst, src, n, seed);
+    const bt_hash_piece_t piece = {.src = src, .dst = dst, .n = n};
+
+    return bt_hash64_copy_pieces(&piece, 1, seed);
 }
 
 void bt_copy_shared(void *dst, const void *src, size_t n)

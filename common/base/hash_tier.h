@@ -10,14 +10,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/hash.h"
+
 uint64_t bt_hash_base_hash64(const void *data, size_t n, uint64_t seed);
-uint64_t bt_hash_base_copy64(void *dst, const void *src, size_t n,
+uint64_t bt_hash_base_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
                              uint64_t seed);
+uint64_t bt_hash_base_copy_pieces(const bt_hash_piece_t *pieces,
+                                  uint32_t n_pieces, uint64_t seed);
 void bt_hash_base_copy(void *dst, const void *src, size_t n);
 
 uint64_t bt_hash_avx2_hash64(const void *data, size_t n, uint64_t seed);
-uint64_t bt_hash_avx2_copy64(void *dst, const void *src, size_t n,
+uint64_t bt_hash_avx2_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
                              uint64_t seed);
+uint64_t bt_hash_avx2_copy_pieces(const bt_hash_piece_t *pieces,
+                                  uint32_t n_pieces, uint64_t seed);
 void bt_hash_avx2_copy(void *dst, const void *src, size_t n);
 
 #endif

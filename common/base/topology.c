@@ -49,6 +49,23 @@ void bt_topology_read(const char *dir, bt_topology_t *topology)
     }
 }
 
+uint32_t bt_topology_node_of(const bt_topology_t *topology,
+                             const uint32_t *cores, uint32_t n)
+{
+    uint32_t node = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t own =
+            (cores[i] < CPU_SETSIZE) ? topology->node[cores[i]] : 0;
+
+        if ((i > 0) && (own != node)) {
+            return 0;
+        }
+        node = own;
+    }
+    return node;
+}
+
 void bt_topology_stay_near(const bt_topology_t *topology, const uint32_t *cores,
                            uint32_t n)
 {

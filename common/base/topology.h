@@ -23,6 +23,11 @@ typedef struct bt_topology {
  */
 void bt_topology_read(const char *dir, bt_topology_t *topology);
 
+/** The node that all of @a cores (n) are on; 0 where there are none or they are
+ *  on several. */
+uint32_t bt_topology_node_of(const bt_topology_t *topology,
+                             const uint32_t *cores, uint32_t n);
+
 /** Keep the calling thread, and those that it starts, to allowed cores of the
  *  nodes that @a cores (n) are on, so that memory which it touches first lies
  *  there. Without cores, or when the system refuses, nothing changes. */

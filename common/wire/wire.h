@@ -360,6 +360,9 @@ typedef struct bt_msg_stats {
      *  and those that sequences let go of since its start. */
     uint32_t blocks_windowed;
     uint64_t blocks_slid;
+    /** It has work, and no operation of a layer has ended for so long; 0: it
+     *  gets on, or has none. */
+    uint64_t still_ms;
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

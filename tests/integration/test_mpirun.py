@@ -15,6 +15,31 @@ SCRIPT = os.path.join(ROOT, "examples/mpirun.sh")
 @contextlib.contextmanager
 def world(model, *counts, **more):
     """A client of a cluster that examples/mpirun.sh started, ready; ended by SIGTERM."""
+    with started([SCRIPT, model, *counts], model, **more) as (client, _):
+        yield client
+
+
+def descendants(pid):
+    """Pids of its children and of theirs."""
+    out = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as f:
+            for child in f.read().split():
+                out += [int(child), *descendants(child)]
+    return out
+
+
+def is_there(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def started(command, model, **more):
+    """A client of a cluster that a command started, ready, and its process; ended by SIGTERM."""
     if shutil.which("mpirun") is None:
         raise Skip("no mpirun")
     http, metrics = free_port(), free_port()
@@ -26,7 +51,7 @@ def world(model, *counts, **more):
     env["BATON_WEIGHT_CACHE"] = os.path.join(client.dir, "weights")
     client.http, client.metrics_at = ("127.0.0.1", http), ("127.0.0.1", metrics)
     with tempfile.TemporaryFile() as log:
-        run = subprocess.Popen([SCRIPT, model, *counts], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        run = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                start_new_session=True)
         try:
             def ready():
@@ -36,8 +61,9 @@ def world(model, *counts, **more):
                 except OSError:
                     return False
             wait_until("ready under mpirun", ready, 90)
-            yield client
-            run.send_signal(signal.SIGTERM)
+            yield client, run
+            if run.poll() is None:
+                run.send_signal(signal.SIGTERM)
             run.wait(30)
         except BaseException:
             log.seek(0)
@@ -69,6 +95,46 @@ def test_instances_of_ranks_in_one_world():
                 answers.append([client.complete("one world " * n, 12, temperature=0, ignore_eos=True)["token_ids"]
                                 for n in (1, 20)])
     assert answers[0] == answers[1]
+
+
+LAUNCHER = os.path.join(BUILD, "launcher/baton-launch")
+
+
+def test_orchestrator_mode_answers_and_leaves_nothing():
+    """mpirun starts `baton serve` alone, which has the others spawned: instances of one rank and of two, for the same
+    answer. It is ended once by its own SIGTERM and once by mpirun's."""
+    answers = []
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=3, dim=96, heads=8, kv_heads=4, head_dim=16, ffn=160, context=512, seed=5)
+        for tp in ("2", "1"):
+            command = ["mpirun", "-np", "1", LAUNCHER, model, "--decode-tp", tp, "--sum-parts", "2"]
+            with started(command, model) as (client, run):
+                answers.append([client.complete("spawned " * n, 12, temperature=0, ignore_eos=True)["token_ids"]
+                                for n in (1, 20)])
+                pids = descendants(run.pid)
+                assert len(pids) == 4 + int(tp), pids  # launcher, orchestrator, router, prefill
+                if tp == "2":
+                    os.kill(next(pid for pid in pids if program_of(pid) == "baton-launch"), signal.SIGTERM)
+                    assert run.wait(30) == 0
+            wait_until("nothing is left", lambda pids=pids: not any(is_there(pid) for pid in pids), 30)
+    assert answers[0] == answers[1]
+
+
+def program_of(pid):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+        return f.read().strip()
+
+
+def test_orchestrator_mode_says_where_it_cannot_work():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=1, dim=64, heads=2, kv_heads=1, ffn=64, context=128, seed=1)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "BATON_"))}
+        for more, said in (({"PMIX_RANK": "0"}, "srun cannot start further processes"),
+                           ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun -np 1"),
+                           ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_MCA_orte_num_nodes": "2"}, "slurm/baton.sbatch")):
+            run = subprocess.run([LAUNCHER, model, "--http", "127.0.0.1:0"], env=dict(env, **more), capture_output=True,
+                                 text=True, timeout=60)
+            assert run.returncode == 78 and said in run.stderr, (run.returncode, run.stderr)
 
 
 def test_the_script_says_what_is_wrong():

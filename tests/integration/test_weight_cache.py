@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import BUILD, ROOT, Cluster, default_model, tiny_model, wait_until
+from harness import BUILD, ROOT, Cluster, Skip, default_model, tiny_model, wait_until
 
 PROMPTS = ["The capital of France is", "Count: one, two, three,", "Water is"]
 PRIVATE_LIMIT = 64 << 20
@@ -117,3 +117,37 @@ def test_weight_cache_bench_tells_every_kind_of_start():
             assert 0 < one["ready"] < one["token"], kind
             assert 0 < one["private"] <= PRIVATE_LIMIT, kind
             assert (one["shared"] == 0) == (kind == "off"), kind
+
+
+def one_copy_for_each_memory(cores):
+    """Runs in a mount namespace in which each of two cores has a memory (NUMA node) of its own."""
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        cache = os.path.join(d, "weights")
+        with Cluster(model, decode=2, kv_memory="64m", env={"BATON_WEIGHT_CACHE": cache},
+                     prefill_args=["--threads", "1", "--cores", str(cores[0])],
+                     decode_args=["--threads", "1", "--cores", str(cores[1])]) as c:
+            first, second, third = map(packed_file, (p.pid for p in workers(c)))
+            assert second == third != first, (first, second, third)
+            assert c.complete(PROMPTS[0], 8, temperature=0)["token_ids"]
+        assert len([f for f in os.listdir(cache) if f.endswith(".packed")]) == 1
+        assert len([f for f in os.listdir(os.path.join(cache, "node1")) if f.endswith(".packed")]) == 1
+
+
+def test_workers_of_one_memory_share_a_copy():
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        raise Skip("one core")
+    with tempfile.TemporaryDirectory() as nodes:
+        for node, core in enumerate(cores):
+            os.mkdir(os.path.join(nodes, f"node{node}"))
+            with open(os.path.join(nodes, f"node{node}", "cpulist"), "w", encoding="ascii") as f:
+                f.write(f"{core}\n")
+        mount = f"mount --bind {nodes} /sys/devices/system/node"
+        enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        if subprocess.run(enter + [mount], check=False, capture_output=True).returncode != 0:
+            raise Skip("this user may not mount in a namespace of its own")
+        run_it = f"import test_weight_cache; test_weight_cache.one_copy_for_each_memory({cores})"
+        done = subprocess.run(enter + [mount + ' && exec "$@"', "sh", sys.executable, "-c", run_it],
+                              cwd=os.path.dirname(os.path.abspath(__file__)), check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

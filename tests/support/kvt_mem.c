@@ -502,18 +502,19 @@ static bt_status_t mem_send_data(bt_kvt_xfer_t *xfer,
     return packet_send(p, xfer->link->transport);
 }
 
-static uint64_t mem_copy(bt_kvt_link_t *link, uint64_t pool_offset,
-                         const void *src, size_t bytes, uint64_t seed)
+static uint64_t mem_copy(bt_kvt_link_t *link, const bt_hash_piece_t *pieces,
+                         uint32_t n_pieces, uint64_t seed)
 {
     mem_node_t *node = link->kvt->transport;
-    uint8_t *dst = link->map + pool_offset;
+    const bt_hash_piece_t *const middle = &pieces[n_pieces / 2];
     const bt_kvt_mem_fault_t fault = step(node->net);
+    uint64_t hash;
 
     switch (fault) {
     case BT_KVT_MEM_LOSE:
-        return bt_hash64(src, bytes, seed);
+        return bt_hash64_pieces(pieces, n_pieces, seed);
     case BT_KVT_MEM_KILL_FROM: /* in the middle of it */
-        memcpy(dst, src, bytes / 2);
+        memcpy(pieces[0].dst, pieces[0].src, pieces[0].n / 2);
         node_kill(node);
         return 0;
     case BT_KVT_MEM_KILL_TO:
@@ -522,14 +523,14 @@ static uint64_t mem_copy(bt_kvt_link_t *link, uint64_t pool_offset,
     case BT_KVT_MEM_CUT:
         node->net->cut = true;
         break;
-    case BT_KVT_MEM_CORRUPT:
-        memcpy(dst, src, bytes);
-        dst[bytes / 2] ^= 0x10;
-        return bt_hash64(src, bytes, seed);
     default:
         break;
     }
-    return bt_hash64_copy(dst, src, bytes, seed);
+    hash = bt_hash64_copy_pieces(pieces, n_pieces, seed);
+    if (fault == BT_KVT_MEM_CORRUPT) {
+        ((uint8_t *)middle->dst)[middle->n / 2] ^= 0x10;
+    }
+    return hash;
 }
 
 /* ---- progress ---- */

@@ -159,6 +159,23 @@ static void hash_is_xxh3(void **state)
     }
 }
 
+typedef uint64_t (*pieces_t)(const bt_hash_piece_t *pieces, uint32_t n_pieces,
+                             uint64_t seed);
+
+/* Cut where nothing is a multiple of anything, once into nothing. */
+static uint64_t in_pieces(pieces_t hash, const uint8_t *src, size_t n)
+{
+    const size_t first = n / 3, second = n / 2;
+    const bt_hash_piece_t pieces[] = {
+        {.src = src, .n = first},
+        {.src = src + first, .n = 0},
+        {.src = src + first, .n = second - first},
+        {.src = src + second, .n = n - second},
+    };
+
+    return hash(pieces, BT_ARRAY_LEN(pieces), 99);
+}
+
 /* Expected: XXH3_64bits_withSeed() of Debian's libxxhash.so 0.8.1 over the same
  * bytes with seed 99. Every tier that the processor has must give them. */
 static void hash_of_long_input_is_xxh3_in_every_tier(void **state)
@@ -181,11 +198,17 @@ static void hash_of_long_input_is_xxh3_in_every_tier(void **state)
         assert_int_equal(bt_hash64(src, known[i].n, 99), known[i].hash);
         assert_int_equal(bt_hash_base_hash64(src, known[i].n, 99),
                          known[i].hash);
+        assert_int_equal(in_pieces(bt_hash64_pieces, src, known[i].n),
+                         known[i].hash);
+        assert_int_equal(in_pieces(bt_hash_base_pieces, src, known[i].n),
+                         known[i].hash);
     }
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") != 0) {
         for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
             assert_int_equal(bt_hash_avx2_hash64(src, known[i].n, 99),
+                             known[i].hash);
+            assert_int_equal(in_pieces(bt_hash_avx2_pieces, src, known[i].n),
                              known[i].hash);
         }
     }
@@ -194,6 +217,36 @@ static void hash_of_long_input_is_xxh3_in_every_tier(void **state)
 
 typedef uint64_t (*copy64_t)(void *dst, const void *src, size_t n,
                              uint64_t seed);
+
+static uint64_t copy_of_base(void *dst, const void *src, size_t n,
+                             uint64_t seed)
+{
+    const bt_hash_piece_t piece = {.src = src, .dst = dst, .n = n};
+
+    return bt_hash_base_copy_pieces(&piece, 1, seed);
+}
+
+#if defined(__x86_64__)
+static uint64_t copy_of_avx2(void *dst, const void *src, size_t n,
+                             uint64_t seed)
+{
+    const bt_hash_piece_t piece = {.src = src, .dst = dst, .n = n};
+
+    return bt_hash_avx2_copy_pieces(&piece, 1, seed);
+}
+#endif
+
+static uint64_t copy_of_pieces(void *dst, const void *src, size_t n,
+                               uint64_t seed)
+{
+    const size_t first = n / 3;
+    const bt_hash_piece_t pieces[] = {{.src = src, .dst = dst, .n = first},
+                                      {.src = (const char *)src + first,
+                                       .dst = (char *)dst + first,
+                                       .n = n - first}};
+
+    return bt_hash64_copy_pieces(pieces, BT_ARRAY_LEN(pieces), seed);
+}
 
 static uint64_t copy_then_hash(void *dst, const void *src, size_t n,
                                uint64_t seed)
@@ -204,14 +257,15 @@ static uint64_t copy_then_hash(void *dst, const void *src, size_t n,
 
 static void copies_are_exact_at_any_alignment_and_length(void **state)
 {
-    copy64_t copies[4] = {bt_hash64_copy, bt_hash_base_copy64, copy_then_hash};
+    copy64_t copies[5] = {bt_hash64_copy, copy_of_base, copy_then_hash,
+                          copy_of_pieces};
     static uint8_t src[9000], dst[sizeof(src) + 128];
-    size_t n_copies = 3;
+    size_t n_copies = 4;
 
     (void)state;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") != 0) {
-        copies[n_copies++] = bt_hash_avx2_copy64;
+        copies[n_copies++] = copy_of_avx2;
     }
 #endif
     for (size_t i = 0; i < sizeof(src); i++) {

@@ -94,10 +94,25 @@ static void a_worker_stays_on_the_nodes_of_its_cores(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
+static void cores_of_one_node_have_it(void **state)
+{
+    static const uint32_t both[] = {3, 4}, second[] = {5, 4}, far[] = {5000000};
+    bt_topology_t topology = {0};
+
+    (void)state;
+    topology.node[4] = topology.node[5] = 9;
+    assert_int_equal(bt_topology_node_of(&topology, second, 2), 9);
+    assert_int_equal(bt_topology_node_of(&topology, both, 2), 0);
+    assert_int_equal(bt_topology_node_of(&topology, both, 1), 0);
+    assert_int_equal(bt_topology_node_of(&topology, second, 0), 0);
+    assert_int_equal(bt_topology_node_of(&topology, far, 1), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(cores_belong_to_the_node_that_lists_them),
+        BT_TEST(cores_of_one_node_have_it),
         BT_TEST(a_worker_stays_on_the_nodes_of_its_cores),
     };
 

@@ -31,14 +31,14 @@ static void run(uint32_t size, void *(*what)(void *), member_t *members)
 {
     world_t world = {.size = size, .main = what};
 
-    world.bytes = bt_coll_shm_bytes(size, SLOT_BYTES);
+    world.bytes = bt_coll_shm_bytes(size, size, SLOT_BYTES);
     world.segment = mmap(NULL, world.bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(world.segment != MAP_FAILED);
     for (uint32_t r = 0; r < size; r++) {
         members[r] = (member_t){.world = &world};
         assert_int_equal(bt_coll_shm_open(world.segment, world.bytes, r, size,
-                                          SLOT_BYTES, &members[r].shm),
+                                          size, SLOT_BYTES, &members[r].shm),
                          BT_OK);
         members[r].coll = bt_coll_shm_collectives(members[r].shm);
     }
@@ -165,22 +165,48 @@ static void who_waits_for_a_lost_rank_is_told(void **state)
     run(4, wait_or_break, members);
 }
 
+/* Rank 0 says its last word, and is gone before the others have looked. */
+static void *say_and_go(void *arg)
+{
+    member_t *m = arg;
+    uint32_t word = (m->coll->rank == 0) ? 42 : 0;
+
+    m->wrong +=
+        m->coll->broadcast(m->coll->ctx, &word, sizeof(word), 0) != BT_OK;
+    m->wrong += word != 42;
+    if (m->coll->rank == 0) {
+        bt_coll_shm_break(m->shm);
+    }
+    return NULL;
+}
+
+static void what_was_said_before_it_broke_is_heard(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        run(2, say_and_go, members);
+    }
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     static uint8_t memory[65536] __attribute__((aligned(64)));
     bt_coll_shm_t *shm = NULL;
 
     (void)state;
-    assert_int_equal(bt_coll_shm_bytes(1, 4096), 0);
-    assert_int_equal(bt_coll_shm_bytes(65, 4096), 0);
-    assert_int_equal(bt_coll_shm_bytes(2, 0), 0);
-    assert_int_equal(bt_coll_shm_bytes(2, SIZE_MAX), 0);
-    assert_int_equal(bt_coll_shm_open(memory, sizeof(memory), 2, 2, 4096, &shm),
-                     BT_ERR_INVALID_PARAM);
-    assert_int_equal(bt_coll_shm_open(memory, 4096, 0, 2, 4096, &shm),
+    assert_int_equal(bt_coll_shm_bytes(1, 1, 4096), 0);
+    assert_int_equal(bt_coll_shm_bytes(65, 65, 4096), 0);
+    assert_int_equal(bt_coll_shm_bytes(2, 2, 0), 0);
+    assert_int_equal(bt_coll_shm_bytes(2, 2, SIZE_MAX), 0);
+    assert_int_equal(
+        bt_coll_shm_open(memory, sizeof(memory), 2, 2, 2, 4096, &shm),
+        BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_coll_shm_open(memory, 4096, 0, 2, 2, 4096, &shm),
                      BT_ERR_INVALID_PARAM);
     assert_int_equal(
-        bt_coll_shm_open(memory + 1, sizeof(memory) - 1, 0, 2, 4096, &shm),
+        bt_coll_shm_open(memory + 1, sizeof(memory) - 1, 0, 2, 2, 4096, &shm),
         BT_ERR_INVALID_PARAM);
     assert_null(shm);
 }
@@ -191,6 +217,7 @@ int main(void)
         BT_TEST(sums_have_the_bits_of_the_tree),
         BT_TEST(gathers_and_broadcasts_go_in_pieces),
         BT_TEST(who_waits_for_a_lost_rank_is_told),
+        BT_TEST(what_was_said_before_it_broke_is_heard),
         BT_TEST(what_does_not_fit_is_refused),
     };
 

@@ -16,20 +16,27 @@ static struct {
     void *user;
 } before_check;
 
-bt_status_t __real_bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes,
-                                      size_t n, uint64_t seed,
+bt_status_t __real_bt_kvt_memory_hash(const bt_kvt_t *kvt,
+                                      const bt_hash_piece_t *pieces,
+                                      uint32_t n_pieces, uint64_t seed,
                                       uint64_t *hash_p);
-bt_status_t __wrap_bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes,
-                                      size_t n, uint64_t seed,
+bt_status_t __wrap_bt_kvt_memory_hash(const bt_kvt_t *kvt,
+                                      const bt_hash_piece_t *pieces,
+                                      uint32_t n_pieces, uint64_t seed,
                                       uint64_t *hash_p);
 
-bt_status_t __wrap_bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes,
-                                      size_t n, uint64_t seed, uint64_t *hash_p)
+bt_status_t __wrap_bt_kvt_memory_hash(const bt_kvt_t *kvt,
+                                      const bt_hash_piece_t *pieces,
+                                      uint32_t n_pieces, uint64_t seed,
+                                      uint64_t *hash_p)
 {
-    if ((kvt != NULL) && (kvt == before_check.receiver)) {
-        before_check.look(before_check.user, (uint8_t *)(uintptr_t)bytes, n);
+    for (uint32_t i = 0;
+         (kvt != NULL) && (kvt == before_check.receiver) && (i < n_pieces);
+         i++) {
+        before_check.look(before_check.user,
+                          (uint8_t *)(uintptr_t)pieces[i].src, pieces[i].n);
     }
-    return __real_bt_kvt_memory_hash(kvt, bytes, n, seed, hash_p);
+    return __real_bt_kvt_memory_hash(kvt, pieces, n_pieces, seed, hash_p);
 }
 
 /** @a look at what @a receiver checks from now on; NULL: no more, which is due

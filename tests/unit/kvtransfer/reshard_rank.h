@@ -83,9 +83,9 @@ typedef struct grant {
 } grant_t;
 
 typedef struct outcome {
-    uint32_t rank;     /* the other one */
-    uint32_t n_ranges; /* extents, or posts */
-    uint32_t n_pieces; /* that the transport moved */
+    uint32_t rank;      /* the other one */
+    uint32_t n_ranges;  /* extents, or posts */
+    uint32_t n_records; /* that the receiver checked */
     uint64_t bytes;
     bt_status_t status;
 } outcome_t;
@@ -470,7 +470,7 @@ static void rank_event(const bt_kvt_event_t *event)
     case BT_KVT_WINDOW_FAILED:
         end->outcome.status = event->status;
         end->outcome.bytes = event->bytes;
-        end->outcome.n_pieces = event->n_descriptors;
+        end->outcome.n_records = event->n_descriptors;
         bt_kvt_window_close(event->window);
         break;
     case BT_KVT_WINDOW_CLOSED:
@@ -479,7 +479,7 @@ static void rank_event(const bt_kvt_event_t *event)
     case BT_KVT_XFER_DONE:
         end->outcome.status = event->status;
         end->outcome.bytes = event->bytes;
-        end->outcome.n_pieces = event->n_descriptors;
+        end->outcome.n_records = event->n_descriptors;
         end->over = true;
         bt_kvt_release(event->xfer);
         break;

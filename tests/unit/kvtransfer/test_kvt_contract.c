@@ -45,6 +45,48 @@ static void scattered_blocks_arrive_whole(const pair_kind_t *kind)
 }
 EACH_KIND(scattered_blocks_arrive_whole)
 
+/* Of 8 KiB each, into 96 runs with as large gaps, all posted before any moves,
+ * to a receiver that reads records of n_runs runs. @return records */
+static uint32_t move_small_pieces(const pair_kind_t *kind, uint32_t n_runs,
+                                  uint64_t stride)
+{
+    pair_t pair;
+    uint32_t n;
+    track_t *t;
+
+    pair_open(&pair, kind, MIB * 2);
+    pair_import(&pair);
+    t = pair_window(&pair, 7, PAIR_SENDER, 0, 8192, stride, 96);
+    prep(&pair, t);
+    t->xfer->link->max_record_runs = n_runs;
+    for (uint64_t at = 0; at < 96 * 8192; at += 8192) {
+        post(t, at, 8192);
+    }
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    assert_int_equal(t->xfer_status, BT_OK);
+    assert_int_equal(counters(pair.sender).bytes_sent, 96 * 8192);
+    n = t->result.n_descriptors;
+    pair_assert_empty(&pair);
+    pair_close(&pair);
+    return n;
+}
+
+/* 256 KiB are 32 of them. From and to a device, and over the network, each
+ * goes alone. */
+static void small_pieces_are_one_record(const pair_kind_t *kind)
+{
+    const bool joins = (strcmp(kind->peer_path, "shm") == 0) &&
+                       !kind->staged_sender && !kind->staged_receiver;
+
+    assert_int_equal(move_small_pieces(kind, 64, 16384), joins ? 3 : 96);
+    assert_int_equal(move_small_pieces(kind, 16, 16384), joins ? 6 : 96);
+    assert_int_equal(move_small_pieces(kind, 1, 16384), 96);
+    assert_int_equal(move_small_pieces(kind, 1, 8192), joins ? 3 : 96);
+}
+EACH_KIND(small_pieces_are_one_record)
+
 static void pieces_of_any_size_arrive(const pair_kind_t *kind)
 {
     static const uint64_t sizes[] = {
@@ -274,6 +316,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST_EACH(scattered_blocks_arrive_whole),
+        TEST_EACH(small_pieces_are_one_record),
         TEST_EACH(pieces_of_any_size_arrive),
         TEST_EACH(a_thousand_windows_leave_nothing),
         TEST_EACH(both_may_send_at_once),

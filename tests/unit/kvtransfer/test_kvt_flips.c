@@ -129,13 +129,15 @@ static bt_status_t data_flipped(bt_kvt_xfer_t *xfer,
     return flip.real->send_data(xfer, header, src, bytes, slot);
 }
 
-static uint64_t copy_flipped(bt_kvt_link_t *link, uint64_t pool_offset,
-                             const void *src, size_t bytes, uint64_t seed)
+static uint64_t copy_flipped(bt_kvt_link_t *link, const bt_hash_piece_t *pieces,
+                             uint32_t n_pieces, uint64_t seed)
 {
-    const uint64_t hash = flip.real->copy(link, pool_offset, src, bytes, seed);
+    const uint64_t hash = flip.real->copy(link, pieces, n_pieces, seed);
 
-    if (hit(FLIP_DATA)) {
-        flip_bit(link->map + pool_offset, bytes);
+    for (uint32_t i = 0; i < n_pieces; i++) { /* one of them after all */
+        if (hit(FLIP_DATA)) {
+            flip_bit(pieces[i].dst, pieces[i].n);
+        }
     }
     return hash;
 }

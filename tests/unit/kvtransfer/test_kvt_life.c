@@ -215,7 +215,8 @@ static void say_part(world_t *w, bool last, uint32_t first)
             (bt_kvt_record_t){.offset = at * PIECE_BYTES, .bytes = PIECE_BYTES};
         assert_int_equal(
             bt_kvt_memory_hash(
-                w->pair.receiver, zeros, PIECE_BYTES,
+                w->pair.receiver,
+                &(bt_hash_piece_t){.src = zeros, .n = PIECE_BYTES}, 1,
                 bt_kvt_record_seed(&w->lease, records[n].offset, PIECE_BYTES),
                 &records[n].hash),
             BT_OK);

@@ -62,7 +62,7 @@ typedef struct run {
     uint32_t wrong_rank;
     bool half, by_layers;
     /* What came out: of all windows. */
-    uint32_t n_windows, n_extents, n_posts, n_pieces;
+    uint32_t n_windows, n_extents, n_posts, n_records;
     uint64_t bytes;
 } run_t;
 
@@ -306,7 +306,7 @@ static void run_end(group_t *group, run_t *run, int dead_source,
         for (uint32_t i = 0; i < report->n; i++) {
             if (report->outcomes[i].status == BT_OK) {
                 run->bytes += report->outcomes[i].bytes;
-                run->n_pieces += report->outcomes[i].n_pieces;
+                run->n_records += report->outcomes[i].n_records;
             }
         }
     }
@@ -345,6 +345,7 @@ typedef struct table {
     const char *name;
     const bt_kv_shape_t *whole;
     bool by_layers;
+    bool is_shm;
     uint32_t n_pairs;
     uint32_t n_pieces[MAX_SPLITS][MAX_SPLITS]; /* 0: not tried */
     uint64_t bytes;
@@ -380,7 +381,8 @@ static void pair_move(group_t *group, table_t *table, uint32_t a, uint32_t b)
                  .by_layers = table->by_layers};
 
     run_whole(group, &run);
-    table->n_pieces[a][b] = run.n_pieces;
+    table->is_shm = strcmp(group->path, "shm") == 0;
+    table->n_pieces[a][b] = run.n_records;
     table->n_pairs++;
     table->bytes += run.bytes;
 }
@@ -413,6 +415,16 @@ static uint32_t pieces_of(const table_t *table, uint32_t from_tp,
     return 0;
 }
 
+/* In shared memory several that were posted by then are one record. */
+static void are(const table_t *t, uint32_t n_pieces, uint32_t by_hand)
+{
+    if (t->is_shm) {
+        assert_in_range(n_pieces, 1, by_hand);
+    } else {
+        assert_int_equal(n_pieces, by_hand);
+    }
+}
+
 /* By hand, for 5 blocks, of which only the second and third are neighbours in
  * both pools.
  *
@@ -429,15 +441,15 @@ static uint32_t pieces_of(const table_t *table, uint32_t from_tp,
  * has another stage's layers before or behind them on one end. */
 static void pieces_are_as_many_as_worked_by_hand(const table_t *t)
 {
-    assert_int_equal(pieces_of(t, 1, 1, 1, 1), 4);
-    assert_int_equal(pieces_of(t, 2, 2, 2, 2), 4 * 4);
-    assert_int_equal(pieces_of(t, 4, 2, 4, 2), 8 * 4);
-    assert_int_equal(pieces_of(t, 4, 2, 1, 1), 200);
-    assert_int_equal(pieces_of(t, 1, 1, 4, 2), 200);
-    assert_int_equal(pieces_of(t, 4, 1, 2, 2), 200);
-    assert_int_equal(pieces_of(t, 2, 1, 1, 2), 100);
-    assert_int_equal(pieces_of(t, 1, 1, 1, 2), 10);
-    assert_int_equal(pieces_of(t, 4, 2, 4, 1), 4 * 10);
+    are(t, pieces_of(t, 1, 1, 1, 1), 4);
+    are(t, pieces_of(t, 2, 2, 2, 2), 4 * 4);
+    are(t, pieces_of(t, 4, 2, 4, 2), 8 * 4);
+    are(t, pieces_of(t, 4, 2, 1, 1), 200);
+    are(t, pieces_of(t, 1, 1, 4, 2), 200);
+    are(t, pieces_of(t, 4, 1, 2, 2), 200);
+    are(t, pieces_of(t, 2, 1, 1, 2), 100);
+    are(t, pieces_of(t, 1, 1, 1, 2), 10);
+    are(t, pieces_of(t, 4, 2, 4, 1), 4 * 10);
 }
 
 static void every_pair_of_splits(const char *path)
@@ -463,20 +475,20 @@ static void every_pair_of_splits(const char *path)
     pieces_are_as_many_as_worked_by_hand(&eight);
     /* Scales lie behind all elements, so they are pieces of their own, as many
      * again; but not between equal ranks. */
-    assert_int_equal(pieces_of(&int8, 1, 1, 1, 1), 4);
-    assert_int_equal(pieces_of(&int8, 4, 2, 1, 1), 2 * 200);
-    assert_int_equal(pieces_of(&int8, 1, 1, 1, 2), 2 * 10);
+    are(&int8, pieces_of(&int8, 1, 1, 1, 1), 4);
+    are(&int8, pieces_of(&int8, 4, 2, 1, 1), 2 * 200);
+    are(&int8, pieces_of(&int8, 1, 1, 1, 2), 2 * 10);
     /* Layer by layer, each layer of a block is a piece. Its scales go with the
      * last layer, in one piece with that between equal ranks: 5 x 5. To 1x2,
      * stage 0 gets 2 layers and their scales, stage 1 gets 3 and theirs, which
      * at the source lie behind those of stage 0. Finer slices: each row was a
      * piece before. */
-    assert_int_equal(pieces_of(&layers, 1, 1, 1, 1), 25);
-    assert_int_equal(pieces_of(&layers, 1, 1, 1, 2), 5 * (2 + 1 + 3 + 1));
-    assert_int_equal(pieces_of(&layers, 4, 2, 1, 1), 2 * 200);
+    are(&layers, pieces_of(&layers, 1, 1, 1, 1), 25);
+    are(&layers, pieces_of(&layers, 1, 1, 1, 2), 5 * (2 + 1 + 3 + 1));
+    are(&layers, pieces_of(&layers, 4, 2, 1, 1), 2 * 200);
     /* 6 rows, and 2 slices: 2 x 6 x 5. */
-    assert_int_equal(pieces_of(&three, 2, 1, 1, 1), 60);
-    assert_int_equal(pieces_of(&three, 1, 1, 2, 2), 60);
+    are(&three, pieces_of(&three, 2, 1, 1, 1), 60);
+    are(&three, pieces_of(&three, 1, 1, 2, 2), 60);
 }
 
 static void every_pair_of_splits_moves_the_right_bytes_shm(void **state)
