@@ -46,7 +46,22 @@ def install():
     return folder
 
 
-def start(folder, path, args):
+def begin(folder, path, how, args):
     env = dict(os.environ, PYTHONPATH=os.path.join(folder, SOURCE), PYTHONDONTWRITEBYTECODE="1",
                IK_LLAMA_CPP_LIB_PATH=os.path.join(folder, "build", "src", "libllama.so"))
-    return Half([sys.executable, PEER, path, args.chunk, max(args.prefill), max(args.batch), args.after, args.steps], env=env)
+    return Half([sys.executable, PEER, path, how, args.chunk, max(args.prefill), max(args.batch), args.after, args.steps], env=env)
+
+
+def start(folder, path, args):
+    """Its interleaved IQ4_NL, which llama.cpp's quantizer takes for IQ4_XS where rows are no multiple of 256, gives NaN, at
+    which it ends ("GGML_ASSERT(S > 0) failed"): such a file is computed as it lies."""
+    trial = begin(folder, path, "interleaved", args)
+    trial.read()
+    try:
+        trial.ask("prefill", max(args.prefill))
+    except SystemExit:
+        Half.running.remove(trial)
+        print(f"ik_llama.cpp does not bear {path} interleaved: as it lies", file=sys.stderr)
+        return begin(folder, path, "as-it-lies", args)
+    trial.close()
+    return begin(folder, path, "interleaved", args)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ik_llama.cpp's half of benchmarks (bench/_peer_half.py says what it answers); bench/_ik.py says where its library is.
 
-    _ik_peer.py MODEL.gguf CHUNK MAX_PREFILL MAX_BATCH AFTER STEPS
+    _ik_peer.py MODEL.gguf interleaved|as-it-lies CHUNK MAX_PREFILL MAX_BATCH AFTER STEPS
 """
 import ctypes
 import sys
@@ -53,19 +53,20 @@ class Calls:
         SET_THREADS(context, n, n)
 
 
-def load(path):
+def load(path, how):
     params = lib.llama_model_default_params()
     # Rows interleaved when the file is read: on two cores of Zen 4 at most a tenth slower for a prompt of Q4_K, and more
     # than twice as quick for one sequence that decodes, than computing on what lies in the file.
-    params.repack_tensors, params.use_mmap = True, False
+    interleaved = how == "interleaved"
+    params.repack_tensors, params.use_mmap = interleaved, not interleaved
     model = lib.llama_model_load_from_file(path.encode(), params)
     if not model:
         raise SystemExit(f"ik_llama.cpp cannot load {path}")
     return model
 
 
-def sequences(path, work):
-    model = load(path)
+def sequences(path, how, work):
+    model = load(path, how)
     params = lib.llama_context_default_params()
     params.n_ctx = cells(work)
     params.n_batch, params.n_ubatch, params.n_seq_max = max(work.chunk, work.max_batch), work.chunk, work.max_batch
@@ -77,10 +78,10 @@ def sequences(path, work):
 
 
 def main():
-    work = work_of(sys.argv[2:])
+    work = work_of(sys.argv[3:])
     LOG_SET(SILENT, None)
     lib.llama_backend_init()
-    peer = sequences(sys.argv[1], work)
+    peer = sequences(*sys.argv[1:3], work)
     answer(ik_llama_cpp.__version__, {"threads": peer.threads, "prefill": peer.prefill, "decode": peer.decode})
     return 0
 

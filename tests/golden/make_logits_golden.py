@@ -1,22 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reference log-probabilities of the default model, without any of Baton's code.
+"""Reference log-probabilities of a real model, without any of Baton's code.
 
-usage: make_logits_golden.py MODEL.gguf OUT.bin
+usage: make_logits_golden.py smollm2|gemma3 MODEL.gguf OUT.bin
 
 Runs PyTorch transformers on the GGUF file dequantized to float32 over
-accuracy_text.txt beside this script, in windows of 512 tokens, each from
-position 0. Needs torch, transformers, tokenizers and gguf (pip).
+accuracy_text.txt beside this script, in windows of tokens, each from position 0.
+smollm2 is the default model (accuracy_logits.bin); gemma3 the file of
+setup/fetch_gemma.py (accuracy_gemma.bin), whose windows are twice as long as what
+its local layers see and begin with its <bos>, as it was trained; of its positions
+every fourth is kept. Needs torch, transformers, tokenizers and gguf (pip).
 
-Format (little-endian): the text "BTLOGIT1"; u32 n_windows, window, top; then
-    u16 tokens[n_windows * window + 1]   the last is only a target
+Format (little-endian): the text "BTLOGIT2"; u32 n_windows, window, top, every,
+id_bytes; with n = n_windows * window / every and an id of id_bytes
+    id  tokens[n_windows * window + 1]   the last is only a target
     f32 target[n]                        log-probability of the next token
     f32 tail[n]                          mass outside the top
-    u16 ids[n][top]                      descending by probability
+    id  ids[n][top]                      descending by probability
     f16 logprobs[n][top]
-with n = n_windows * window. The rounding to f16 is under 2^-11 of each value,
-and moves the mean KL divergence by what the script prints at the end.
+The rounding to f16 is under 2^-11 of each value, and moves the mean KL divergence
+by what the script prints at the end.
 """
+import collections
 import functools
 import struct
 import sys
@@ -26,11 +31,10 @@ import numpy as np
 import torch
 from gguf import GGUFReader
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-WINDOW = 512
-N_WINDOWS = 5
-TOP = 64
+Case = collections.namedtuple("Case", "n_windows window top every id_bytes")
+CASES = {"smollm2": Case(5, 512, 64, 1, 2), "gemma3": Case(2, 1024, 32, 4, 4)}
 
 
 @functools.cache
@@ -55,14 +59,30 @@ def tokenize(path, text):
     return ids
 
 
-def main():
-    model_path, out_path = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
-    text = (Path(__file__).parent / "accuracy_text.txt").read_text(encoding="utf-8")
-    ids = tokenize(str(model_path), text)
-    n = N_WINDOWS * WINDOW
+def gemma_windows(path, text, case):
+    """Each <bos> and what follows of the text; one token more at the end."""
+    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.decode(ids) == text
+    n = case.window - 1
+    print(f"{len(ids)} tokens in the text, {case.n_windows * n + 1} used")
+    parts = [[tokenizer.bos_token_id, *ids[w * n:(w + 1) * n]] for w in range(case.n_windows)]
+    return np.array([*(i for part in parts for i in part), ids[case.n_windows * n]])
+
+
+def smollm_windows(path, text, case):
+    ids = tokenize(str(path), text)
+    n = case.n_windows * case.window
     print(f"{len(ids)} tokens in the text, {n} positions used")
     assert len(ids) > n
-    ids = np.array(ids[:n + 1])
+    return np.array(ids[:n + 1])
+
+
+def main():
+    case = CASES[sys.argv[1]]
+    model_path, out_path = Path(sys.argv[2]).resolve(), Path(sys.argv[3])
+    text = (Path(__file__).parent / "accuracy_text.txt").read_text(encoding="utf-8")
+    ids = {"smollm2": smollm_windows, "gemma3": gemma_windows}[sys.argv[1]](model_path, text, case)
 
     torch.set_num_threads(2)
     model = AutoModelForCausalLM.from_pretrained(
@@ -70,22 +90,25 @@ def main():
     model.eval()
     rows = []
     with torch.no_grad():
-        for w in range(N_WINDOWS):
-            window = torch.tensor(ids[w * WINDOW:(w + 1) * WINDOW])[None]
-            rows.append(torch.log_softmax(model(window).logits[0].double(), dim=-1).numpy())
-    logprobs = np.concatenate(rows)
+        for w in range(case.n_windows):
+            window = torch.tensor(ids[w * case.window:(w + 1) * case.window])[None]
+            kept = torch.arange(0, case.window, case.every)
+            logits = model(window, logits_to_keep=kept).logits[0]
+            rows.append(torch.log_softmax(logits.double(), dim=-1))
+    logprobs = torch.cat(rows)
 
-    order = np.argsort(-logprobs, axis=1, kind="stable")[:, :TOP]
-    top = np.take_along_axis(logprobs, order, axis=1)
-    target = logprobs[np.arange(n), ids[1:]]
+    n = len(logprobs)
+    top, order = (x.numpy() for x in torch.topk(logprobs, case.top))
+    target = logprobs[torch.arange(n), torch.tensor(ids[1::case.every][:n])].numpy()
     tail = 1.0 - np.exp(top).sum(axis=1)
     kept = top.astype(np.float16)
+    as_id = f"<u{case.id_bytes}"
     with open(out_path, "wb") as out:
-        out.write(b"BTLOGIT1" + struct.pack("<3I", N_WINDOWS, WINDOW, TOP))
-        out.write(ids.astype("<u2").tobytes())
+        out.write(b"BTLOGIT2" + struct.pack("<5I", *case))
+        out.write(ids.astype(as_id).tobytes())
         out.write(target.astype("<f4").tobytes())
         out.write(tail.astype("<f4").tobytes())
-        out.write(order.astype("<u2").tobytes())
+        out.write(order.astype(as_id).tobytes())
         out.write(kept.astype("<f2").tobytes())
     print(f"perplexity {np.exp(-target.mean()):.4f}, mean tail mass {tail.mean():.4f}")
     drift = (np.exp(top) * (kept.astype(np.float64) - top)).sum(axis=1).mean()

@@ -23,11 +23,12 @@ def golden():
     @return of each window its tokens, the log-prob of each next token, the best id at each position"""
     with open(os.path.join(ROOT, "tests/golden/accuracy_logits.bin"), "rb") as f:
         data = f.read()
-    assert data[:8] == b"BTLOGIT1"
-    n_windows, window, top = struct.unpack_from("<3I", data, 8)
+    assert data[:8] == b"BTLOGIT2"
+    n_windows, window, top, every, id_bytes = struct.unpack_from("<5I", data, 8)
+    assert (every, id_bytes) == (1, 2)
     n = n_windows * window
-    tokens = struct.unpack_from(f"<{n + 1}H", data, 20)
-    at = 20 + 2 * (n + 1)
+    tokens = struct.unpack_from(f"<{n + 1}H", data, 28)
+    at = 28 + 2 * (n + 1)
     targets = struct.unpack_from(f"<{n}f", data, at)
     ids = struct.unpack_from(f"<{n * top}H", data, at + 8 * n)
     return [(tokens[i:i + window], targets[i:i + window], [ids[k * top] for k in range(i, i + window)])

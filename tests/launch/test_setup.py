@@ -581,8 +581,9 @@ class BatonTest(unittest.TestCase):
             self.assertEqual((status, shown), (1, "") if "FAILED" in steps else (0, "serves m.gguf --port 9\n"))
 
     def test_a_benchmark_installs_what_it_needs_itself(self):
-        self.write_benches("engine.py", "kvtransfer.py", "tokenizer.py")
-        more = {("engine",): "", ("engine", "--peer", "llama.cpp"): " g++",
+        self.write_benches("engine.py", "kvtransfer.py", "large.py", "quants.py", "tokenizer.py")
+        more = {("engine",): "", ("engine", "--peer", "llama.cpp"): " g++ cmake",
+                ("quants",): " g++ cmake", ("large",): "", ("large", "--peer", "llama.cpp"): " g++ cmake",
                 ("kvtransfer",): " ucx-utils", ("kvtransfer", "--json"):
                 " ucx-utils", ("tokenizer", "--peer"): ""}
         for arguments, packages in more.items():

@@ -133,7 +133,7 @@ class StagesTest(unittest.TestCase):
         text = (f"set -euo pipefail; root={ROOT}; . {ROOT}/setup/common.sh\n"
                 f"build={self.folder}; assume_yes=no; no_install=no\n"
                 f". {ROOT}/setup/test.sh\n"
-                "ensure_packages() { :; }; fetch_model() { echo /m; }\n"
+                "ensure_packages() { :; }; fetch_model() { echo /m; }; fetch_gemma() { :; }\n"
                 f"{script}\ntest_main \"$@\"\n")
         done = subprocess.run(["bash", "-c", text, "baton", *arguments],
                               env=dict(env, **environment), text=True,
