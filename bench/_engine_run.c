@@ -306,7 +306,7 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
 /* One process becomes n_ranks, of which the others end with the first. */
 static void make_ranks(run_t *r)
 {
-    const size_t bytes = bt_coll_shm_bytes(r->n_ranks, SLOT_BYTES);
+    const size_t bytes = bt_coll_shm_bytes(r->n_ranks, r->n_ranks, SLOT_BYTES);
     bt_status_t status;
     void *segment;
 
@@ -329,8 +329,8 @@ static void make_ranks(run_t *r)
             r->rank = rank;
         }
     }
-    status = bt_coll_shm_open(segment, bytes, r->rank, r->n_ranks, SLOT_BYTES,
-                              &r->coll);
+    status = bt_coll_shm_open(segment, bytes, r->rank, r->n_ranks, r->n_ranks,
+                              SLOT_BYTES, &r->coll);
     if (status != BT_OK) {
         bt_half_die(status, "%u ranks", r->n_ranks);
     }

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp as a peer: installs it, makes its files, starts bench/_llama_peer.py.
-
-All of it lies in the cache: $XDG_CACHE_HOME/baton/peers (~/.cache/baton/peers).
-"""
+"""llama.cpp as a peer: installs it, makes its files, starts bench/_llama_peer.py. All of it lies in the cache."""
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 
+from _peers import cache, lock, pip_python, run
 from _shared import HERE, Half
 
 PACKAGE = "llama-cpp-python"
@@ -18,38 +15,6 @@ VERSION = "0.3.36"
 # llama_ftype numbers of llama.h
 FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18, "MXFP4": 38, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32}
 PEER = os.path.join(HERE, "_llama_peer.py")
-
-
-def cache():
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(base, "baton", "peers")
-    os.makedirs(folder, exist_ok=True)
-    return folder
-
-
-@contextlib.contextmanager
-def lock():
-    with open(os.path.join(cache(), "lock"), "w", encoding="ascii") as f:
-        fcntl.flock(f, fcntl.LOCK_EX)
-        yield
-
-
-def run(argv, log_path, what, **more):
-    with open(log_path, "ab") as log:
-        done = subprocess.run([str(x) for x in argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **more)
-    if done.returncode != 0:
-        with open(log_path, "rb") as log:
-            tail = log.read()[-3000:].decode(errors="replace")
-        raise SystemExit(f"{tail}\n{what} failed (all of it: {log_path})")
-
-
-def pip_python():
-    """A python that has pip."""
-    for python in (sys.executable, "python3", "/usr/bin/python3"):
-        with contextlib.suppress(OSError):
-            if subprocess.run([python, "-c", "import pip"], capture_output=True).returncode == 0:
-                return python
-    raise SystemExit("no Python has pip (Debian package python3-pip)")
 
 
 def is_installed(python):

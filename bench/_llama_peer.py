@@ -1,32 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peer's half of bench/engine.py and bench/quantizer.py; runs in the environment of bench/_llama.py.
+"""llama.cpp's half of benchmarks (bench/_peer_half.py says what `run` answers); runs in the environment of bench/_llama.py.
 
     _llama_peer.py quantize IN.gguf OUT.gguf FTYPE [IMATRIX.gguf]
     _llama_peer.py scatter SOURCE.gguf F32.gguf SEED
     _llama_peer.py run MODEL.gguf CHUNK MAX_PREFILL MAX_BATCH AFTER STEPS
-
-`run` prints a line of JSON, then answers commands as bench/_engine_run.c does:
-
-    threads N   from now on
-    prefill N   one sequence of N random tokens, micro-batches of CHUNK, logits of
-                the last one: {"seconds"}
-    decode B    B sequences that hold AFTER tokens each: STEPS steps of one token
-                for each, with logits: {"seconds"}
-
-The states of the sequences that decode are computed once and put back before each
-decode, which is not timed; nothing else is in the cache then.
 """
 import ctypes
-import json
 import math
 import os
-import random
 import struct
 import sys
-import time
 
 import llama_cpp as lib
 import numpy
+from _peer_half import Sequences, answer, cells, work_of
 
 # The library keeps the bare pointer.
 SILENT = lib.llama_log_callback(lambda *_: None)
@@ -131,75 +118,42 @@ def quantize(source, target, ftype, imatrix=None):
     return lib.llama_model_quantize(source.encode(), target.encode(), params)
 
 
-class Peer:
-    def __init__(self, path, chunk, max_prefill, max_batch, after, steps):
-        self.chunk, self.after, self.steps = chunk, after, steps
-        self.model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
-        if not self.model:
-            raise SystemExit(f"llama.cpp cannot load {path}")
-        params = lib.llama_context_default_params()
-        cells = max(max_prefill, max_batch * (after + steps))
-        params.n_ctx = -(-cells // 256) * 256
-        params.n_batch, params.n_ubatch, params.n_seq_max = max(chunk, max_batch), chunk, max_batch
-        params.kv_unified = True
-        self.context = lib.llama_init_from_model(self.model, params)
-        if not self.context:
-            raise SystemExit("llama.cpp makes no context")
-        self.memory = lib.llama_get_memory(self.context)
-        self.n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
-        self.batch = lib.llama_batch_init(max(chunk, max_batch), 0, 1)
-        self.random = random.Random(1)
-        self.max_batch = max_batch
-        self.states = []
+class Calls:
+    """What bench/_peer_half.py asks of this version of the library."""
 
-    def decode_rows(self, rows):
-        """rows: (position, sequence, whether its logits are wanted)"""
-        b = self.batch
-        b.n_tokens = len(rows)
-        for i, (position, seq, wanted) in enumerate(rows):
-            b.token[i], b.pos[i], b.n_seq_id[i] = self.random.randrange(100, self.n_vocab - 100), position, 1
-            b.seq_id[i][0], b.logits[i] = seq, wanted
-        if lib.llama_decode(self.context, b) != 0:
-            raise SystemExit("llama_decode failed")
-        lib.llama_synchronize(self.context)
+    @staticmethod
+    def clear(context):
+        lib.llama_memory_clear(lib.llama_get_memory(context), True)
 
-    def fill(self, n, seq):
-        for pos in range(0, n, self.chunk):
-            self.decode_rows([(p, seq, p == n - 1) for p in range(pos, min(pos + self.chunk, n))])
+    @staticmethod
+    def state_size(context, seq):
+        return lib.llama_state_seq_get_size(context, seq)
 
-    def prefill(self, n):
-        lib.llama_memory_clear(self.memory, True)
-        start = time.perf_counter()
-        self.fill(n, 0)
-        return time.perf_counter() - start
+    @staticmethod
+    def get_state(context, data, size, seq):
+        return lib.llama_state_seq_get_data(context, data, size, seq)
 
-    def save_states(self):
-        lib.llama_memory_clear(self.memory, True)
-        for seq in range(self.max_batch):
-            self.fill(self.after, seq)
-        for seq in range(self.max_batch):
-            size = lib.llama_state_seq_get_size(self.context, seq)
-            state = (ctypes.c_uint8 * size)()
-            if lib.llama_state_seq_get_data(self.context, state, size, seq) == 0:
-                raise SystemExit("llama.cpp does not save a sequence")
-            self.states.append(state)
+    @staticmethod
+    def set_state(context, data, size, seq):
+        return lib.llama_state_seq_set_data(context, data, size, seq)
 
-    def decode(self, n):
-        if not self.states:
-            self.save_states()
-        lib.llama_memory_clear(self.memory, True)
-        for seq in range(n):
-            state = self.states[seq]
-            if lib.llama_state_seq_set_data(self.context, state, len(state), seq) == 0:
-                raise SystemExit("llama.cpp does not restore a sequence")
-        start = time.perf_counter()
-        for step in range(self.steps):
-            self.decode_rows([(self.after + step, seq, 1) for seq in range(n)])
-        return time.perf_counter() - start
+    @staticmethod
+    def set_threads(context, n):
+        lib.llama_set_n_threads(context, n, n)
 
-    def threads(self, n):
-        lib.llama_set_n_threads(self.context, n, n)
-        return 0.0
+
+def sequences(path, work):
+    model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
+    if not model:
+        raise SystemExit(f"llama.cpp cannot load {path}")
+    params = lib.llama_context_default_params()
+    params.n_ctx = cells(work)
+    params.n_batch, params.n_ubatch, params.n_seq_max = max(work.chunk, work.max_batch), work.chunk, work.max_batch
+    params.kv_unified = True
+    context = lib.llama_init_from_model(model, params)
+    if not context:
+        raise SystemExit("llama.cpp makes no context")
+    return Sequences(lib, Calls, context, lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)), work)
 
 
 def main():
@@ -209,12 +163,8 @@ def main():
         return quantize(sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:])
     if sys.argv[1] == "scatter":
         return scatter(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-    peer = Peer(sys.argv[2], *(int(x) for x in sys.argv[3:]))
-    print(json.dumps({"version": lib.__version__}), flush=True)
-    for line in sys.stdin:
-        name, n = line.split()
-        seconds = {"threads": peer.threads, "prefill": peer.prefill, "decode": peer.decode}[name](int(n))
-        print(json.dumps({"seconds": seconds}), flush=True)
+    peer = sequences(sys.argv[2], work_of(sys.argv[3:]))
+    answer(lib.__version__, {"threads": peer.threads, "prefill": peer.prefill, "decode": peer.decode})
     return 0
 
 

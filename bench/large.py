@@ -30,6 +30,7 @@ import time
 import types
 
 import _llama
+import _peers
 from _cluster import no_collector
 from _shared import Half, Load, build, describe, finish, median, number_list, parser, percentile, show_machine
 from table import Named, baton, descendants, get
@@ -39,11 +40,11 @@ SHAPE = ("--dim", 3072, "--heads", 24, "--kv-heads", 8, "--ffn", 8192, "--vocab"
 
 
 def model_file(args):
-    path = os.path.join(_llama.cache(), f"large-{args.layers}-{args.type}.gguf")
+    path = os.path.join(_peers.cache(), f"large-{args.layers}-{args.type}.gguf")
     matrices, mixed, output = TYPES[args.type]
-    with _llama.lock():
+    with _peers.lock():
         if not os.path.exists(path):
-            _llama.run([build("tiny-model", make=not args.no_build), path + ".part", "--layers", args.layers, *SHAPE,
+            _peers.run([build("tiny-model", make=not args.no_build), path + ".part", "--layers", args.layers, *SHAPE,
                         "--type", matrices, "--mixed-type", mixed, "--embedding-type", output], path + ".log",
                        f"making {path}")
             os.rename(path + ".part", path)
@@ -132,7 +133,7 @@ def main():
     out = dict(describe(args, ("type", "layers", "peer", "prefill", "batch", "steps", "repeat")),
                model_bytes=os.stat(model).st_size, served={}, engines={}, loaded={})
     load = Load()
-    cache = tempfile.mkdtemp(prefix="baton-bench-large-", dir=_llama.cache())
+    cache = tempfile.mkdtemp(prefix="baton-bench-large-", dir=_peers.cache())
     try:
         with load.during():
             for kind in ("to be packed", "packed before"):

@@ -8,7 +8,7 @@ Usage: ./baton bench quants [options]
                      weights); default both
   --layers N         of the latter (default 2)
   --types LIST       default Q4_0,Q4_K_M,Q6_K,Q8_0,IQ4_XS,MXFP4,BF16
-  --peers LIST       llama.cpp (the default) or none ("")
+  --peers LIST       llama.cpp, ik_llama.cpp (default: the former), or none ("")
   --prefill LIST     prompt lengths (default 512)
   --batch LIST       sequences that decode together (default 1,8,32)
   --threads N        of each (default: as many as there are cores)
@@ -28,7 +28,9 @@ in the opposite order in every second one. Files lie in the cache, beside the pe
 import os
 import subprocess
 
+import _ik
 import _llama
+import _peers
 from _shared import (BUSY_PERCENT, Half, Load, Progress, add_model_option, build, check_model, describe, finish, median,
                      number_list, parser, show_machine, timed)
 
@@ -38,14 +40,14 @@ CONVERTED = {"Q4_0": "q4_0", "Q4_K_M": "q4_k", "Q6_K": "q6_k", "Q8_0": "q8_0", "
 RANDOM = {"Q4_0": ("Q4_0", "Q4_0", "Q6_K"), "Q4_K_M": ("Q4_K", "Q6_K", "Q6_K"), "Q6_K": ("Q6_K",) * 3,
           "Q8_0": ("Q8_0",) * 3, "IQ4_XS": ("IQ4_XS", "IQ4_XS", "Q6_K"), "MXFP4": ("MXFP4", "MXFP4", "Q8_0"),
           "BF16": ("BF16",) * 3}
-PEERS = {"llama.cpp": _llama}
+PEERS = {"llama.cpp": _llama, "ik_llama.cpp": _ik}
 
 
 def once(path, what, argv):
     """A file that a program writes, made where it is missing."""
-    with _llama.lock():
+    with _peers.lock():
         if not os.path.exists(path):
-            _llama.run([*argv[:1], *(path + ".part" if x is None else x for x in argv[1:])], path + ".log", what)
+            _peers.run([*argv[:1], *(path + ".part" if x is None else x for x in argv[1:])], path + ".log", what)
             os.rename(path + ".part", path)
     return path
 
@@ -54,14 +56,14 @@ def model_file(args, name):
     stem = os.path.splitext(os.path.basename(args.model))[0]
     if name not in CONVERTED:
         return _llama.files(args.llama_python, args.model, [name])[0][1]
-    path = os.path.join(_llama.cache(), f"{stem}-{os.stat(args.model).st_size}-baton-{name}.gguf")
+    path = os.path.join(_peers.cache(), f"{stem}-{os.stat(args.model).st_size}-baton-{name}.gguf")
     convert = build(os.path.join("..", "convert_main", "baton-convert"), make=False)
     return once(path, f"making {path}", [convert, args.model, None, "--type", CONVERTED[name], "--overwrite"])
 
 
 def random_file(args, name):
     matrices, mixed, output = RANDOM[name]
-    path = os.path.join(_llama.cache(), f"8b-{args.layers}-{name}.gguf")
+    path = os.path.join(_peers.cache(), f"8b-{args.layers}-{name}.gguf")
     return once(path, f"making {path}",
                 [build("tiny-model", make=False), None, "--layers", args.layers, "--dim", 4096, "--heads", 32, "--kv-heads", 8,
                  "--ffn", 14336, "--vocab", 4096, "--context", 8192, "--type", matrices, "--mixed-type", mixed,

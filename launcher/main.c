@@ -142,6 +142,16 @@ static void find_cores(cpu_set_t *allowed)
     }
 }
 
+/* The CPU needs none. */
+static bt_status_t find_devices(const bt_config_t *config, bt_devices_t *out)
+{
+    if (strcmp(config->backend, "cpu") == 0) {
+        return BT_OK;
+    }
+    return bt_devices_find(config->devices, getenv("CUDA_VISIBLE_DEVICES"),
+                           BT_DEVICES_DIR, out);
+}
+
 /* Programs have a heartbeat every BT_BEAT_EVERY_MS. */
 static bt_status_t check_watchdog(const bt_config_t *config)
 {
@@ -170,6 +180,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     const bool by_mpi = bt_orchestrate_is_due();
     bt_plan_t *plan = NULL;
     bt_run_dir_t run_dir;
+    bt_devices_t devices = {0};
     bt_topology_t topology;
     cpu_set_t allowed;
     char fd_number[16];
@@ -189,8 +200,13 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     }
     find_cores(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
+    status = find_devices(config, &devices);
+    if (status != BT_OK) {
+        exit_status = bt_exit_of_start(status);
+        goto out;
+    }
     status = bt_plan_create(store, config, &run_dir, &allowed, &topology,
-                            !by_mpi, &plan);
+                            &devices, !by_mpi, &plan);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot plan the processes: %s", bt_status_str(status));
         exit_status = bt_exit_of_start(status);
@@ -212,6 +228,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
 
 out:
     bt_plan_destroy(plan);
+    bt_devices_fini(&devices);
     bt_run_dir_remove(&run_dir);
 out_log:
     bt_log_copy_to(NULL, NULL);

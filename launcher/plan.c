@@ -20,6 +20,11 @@ static uint32_t share(uint32_t n_cores, uint32_t n_workers)
                                                        : n_cores / n_workers;
 }
 
+static uint32_t at_least(uint32_t least, uint32_t n)
+{
+    return (n < least) ? least : n;
+}
+
 void bt_plan_threads(const bt_config_t *config, uint32_t n_models,
                      uint32_t n_cores, uint32_t *prefill_p, uint32_t *decode_p)
 {
@@ -40,8 +45,8 @@ void bt_plan_threads(const bt_config_t *config, uint32_t n_models,
 
         decode = share((n_cores > taken) ? n_cores - taken : 0, n_decode);
     }
-    *prefill_p = (prefill < config->prefill_tp) ? config->prefill_tp : prefill;
-    *decode_p = (decode < config->decode_tp) ? config->decode_tp : decode;
+    *prefill_p = at_least(config->prefill_tp * config->prefill_pp, prefill);
+    *decode_p = at_least(config->decode_tp * config->decode_pp, decode);
 }
 
 uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name)
@@ -196,11 +201,23 @@ static void add_lent_cores(const bt_plan_t *plan,
     }
 }
 
-uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process)
+static uint32_t tp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
     return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_tp
            : (process->program == BT_PROG_DECODE) ? plan->config->decode_tp
                                                   : 1;
+}
+
+static uint32_t pp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
+{
+    return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_pp
+           : (process->program == BT_PROG_DECODE) ? plan->config->decode_pp
+                                                  : 1;
+}
+
+uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process)
+{
+    return tp_of(plan, process) * pp_of(plan, process);
 }
 
 /* So that it does not matter to an answer on which worker what is computed. */
@@ -229,9 +246,13 @@ static void add_worker_args(const bt_plan_t *plan,
     bt_strbuf_append(args, "", 1);
     snprintf(text, sizeof(text), "%u", process->threads);
     add_arg(args, "threads", text);
-    if (bt_plan_ranks(plan, process) > 1) {
-        snprintf(text, sizeof(text), "%u", bt_plan_ranks(plan, process));
+    if (tp_of(plan, process) > 1) {
+        snprintf(text, sizeof(text), "%u", tp_of(plan, process));
         add_arg(args, "tp", text);
+    }
+    if (pp_of(plan, process) > 1) {
+        snprintf(text, sizeof(text), "%u", pp_of(plan, process));
+        add_arg(args, "pp", text);
     }
     if (sum_parts(plan->config) > 1) {
         snprintf(text, sizeof(text), "%u", sum_parts(plan->config));
@@ -243,6 +264,12 @@ static void add_worker_args(const bt_plan_t *plan,
             (strcmp(plan->config->backend, "cpu") == 0)) {
             add_lent_cores(plan, process, args);
         }
+    }
+    if (plan->devices->n > 0) {
+        bt_strbuf_puts(args, "--devices=");
+        bt_devices_deal(plan->devices, process->first_device,
+                        bt_plan_ranks(plan, process), args);
+        bt_strbuf_append(args, "", 1);
     }
     if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_orders_role_name(process->role));
@@ -371,6 +398,7 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
 {
     bt_plan_process_t process = {.program = program,
                                  .model = model,
+                                 .first_device = plan->n_dealt,
                                  .threads = (program == BT_PROG_PREFILL)
                                                 ? plan->threads_prefill
                                                 : plan->threads_decode};
@@ -389,8 +417,10 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
     }
     if (status != BT_OK) {
         bt_strbuf_fini(&cores);
+        return status;
     }
-    return status;
+    plan->n_dealt += bt_plan_ranks(plan, &process);
+    return BT_OK;
 }
 
 /* The model's record and its workers. */
@@ -492,7 +522,8 @@ static bt_status_t plan_all(bt_plan_t *plan)
 bt_status_t
 bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
                const bt_run_dir_t *run_dir, const cpu_set_t *allowed,
-               const bt_topology_t *topology, bool has_desk, bt_plan_t **plan_p)
+               const bt_topology_t *topology, const bt_devices_t *devices,
+               bool has_desk, bt_plan_t **plan_p)
 {
     bt_plan_t *const plan = bt_calloc(1, sizeof(*plan));
     bt_status_t status;
@@ -502,6 +533,7 @@ bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
     }
     plan->store = store;
     plan->has_desk = has_desk;
+    plan->devices = devices;
     plan->config = config;
     plan->run_dir = *run_dir;
     plan->cores.free = *allowed;

@@ -24,6 +24,7 @@
 #include "common/config/config.h"
 #include "common/orders/orders.h"
 #include "launcher/cores.h"
+#include "launcher/devices.h"
 #include "launcher/run_dir.h"
 
 #define BT_PLAN_NAME_BYTES 64 /**< as the name that a worker tells a router */
@@ -36,6 +37,7 @@ typedef struct bt_plan_process {
     uint32_t model;        /**< index, or BT_PLAN_NO_MODEL of a router */
     uint32_t router;       /**< which, of a router */
     uint32_t threads;      /**< of a worker */
+    uint32_t first_device; /**< of a worker, where there are any */
     char *cores;           /**< owned; "0-3,8", or NULL = not pinned */
     bt_strbuf_t args; /**< owned; zero-terminated strings, one after another,
                            without argv[0] */
@@ -54,6 +56,8 @@ typedef struct bt_plan {
     const bt_config_t *config;      /**< borrowed */
     bt_run_dir_t run_dir;
     bt_cores_t cores;              /**< that no worker has */
+    const bt_devices_t *devices;   /**< borrowed; n 0: nobody gets any */
+    uint32_t n_dealt;              /**< of them, to workers */
     bt_plan_process_t **processes; /**< owned, each by itself: they stay where
                                         they are */
     uint32_t n_processes;
@@ -71,6 +75,7 @@ typedef struct bt_plan {
  *                      all threads each worker is pinned to cores of its own,
  *                      of one memory node where one has enough; otherwise
  *                      nobody is pinned.
+ * @param [in] devices  Borrowed as well.
  * @param [in] has_desk  See bt_plan_t.
  * @retval BT_ERR_NO_MEMORY
  * @retval BT_ERR_TOO_LARGE  The options of one process are too long.
@@ -80,6 +85,7 @@ BT_MUST_CHECK bt_status_t bt_plan_create(const bt_config_store_t *store,
                                          const bt_run_dir_t *run_dir,
                                          const cpu_set_t *allowed,
                                          const bt_topology_t *topology,
+                                         const bt_devices_t *devices,
                                          bool has_desk, bt_plan_t **plan_p);
 void bt_plan_destroy(bt_plan_t *plan);
 

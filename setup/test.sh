@@ -143,6 +143,7 @@ stage_gcc() {
     set_up_gcc || return 0
     compile gcc || return 0
     # The clients have a stage of their own, which installs them.
+    [ "$long" != yes ] || export BATON_TEST_LONG=1
     run_meson gcc gcc --no-suite clients
 }
 

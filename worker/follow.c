@@ -459,6 +459,20 @@ static void follow_free(follow_t *f)
     bt_free(f);
 }
 
+/* Rank 0 is lost, and the compute thread waits for it: on one host that can be
+ * told, in MPI nobody can be called back. */
+static void leave_sums(const bt_start_t *s)
+{
+    if (s->team.shm != NULL) {
+        bt_coll_shm_break(s->team.shm);
+        return;
+    }
+    BT_LOG_ERROR("rank 0 of this instance is lost: so is rank %u",
+                 s->team.rank);
+    bt_log_flush();
+    _exit(BT_EXIT_FAILURE);
+}
+
 static bt_status_t serve(bt_worker_t *w, bt_start_t *s)
 {
     follow_t *f = follow_new(w, s);
@@ -475,8 +489,8 @@ static bt_status_t serve(bt_worker_t *w, bt_start_t *s)
         while (!atomic_load(&f->ended) && !f->to_lead->is_lost) {
             turn(f);
         }
-        if (!atomic_load(&f->ended)) {
-            bt_coll_shm_break(s->team.shm); /* nothing is told any more */
+        if (!atomic_load(&f->ended)) { /* nothing is told any more */
+            leave_sums(s);
         }
         (void)pthread_join(f->compute, NULL);
         status = f->computed;

@@ -539,6 +539,7 @@ static void send_stats(bt_worker_t *w)
     stats->blocks_reused = w->n_blocks_reused;
     stats->blocks_windowed = bt_kv_pool_n_windowed(w->pool);
     stats->blocks_slid = w->n_blocks_slid;
+    stats->still_ms = w->stuck.still_ms;
     stats->blocks_used = stats->blocks_max - stats->blocks_free;
     stats->tokens_per_block = w->tokens_per_block;
     if (w->n_in_engine > 0) { /* idle workers schedule nothing */

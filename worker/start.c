@@ -18,6 +18,7 @@
 #include "common/base/thread.h"
 #include "common/base/topology.h"
 #include "inference/model/shard.h"
+#include "worker/devices.h"
 #include "worker/follow.h"
 #include "worker/hangup.h"
 #include "worker/job.h"
@@ -115,6 +116,10 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
         bt_topology_stay_near(&topology, s->cores, s->n_cores);
         s->memory_node = bt_topology_node_of(&topology, s->cores, s->n_cores);
         bt_thread_works_in_bursts(); /* beside its own compute threads alone */
+    }
+    if ((status = bt_worker_use_devices(w->config->devices, s->team.rank,
+                                        s->team.size)) != BT_OK) {
+        return status;
     }
     /* Threads asked for are the instance's. */
     s->n_threads = bt_share_of(bt_cores_threads(w->config->threads, n_cores), 1,
@@ -285,8 +290,8 @@ static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
         BT_OK) {
         return BT_EXIT_FAILURE;
     }
-    if (bt_team_open(w->config->tp, argv, w->config->listen_host, s->cluster,
-                     &s->team) != BT_OK) {
+    if (bt_team_open(w->config->tp, w->config->pp, argv, w->config->listen_host,
+                     s->cluster, &s->team) != BT_OK) {
         return BT_EXIT_USAGE;
     }
     settle(w, s);

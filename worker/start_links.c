@@ -111,7 +111,7 @@ static void print_profile(const bt_worker_t *w, const bt_start_t *s,
                           char *profile, size_t bytes)
 {
     const uint32_t parts =
-        (w->config->sum_parts != 0) ? w->config->sum_parts : s->team.size;
+        (w->config->sum_parts != 0) ? w->config->sum_parts : s->team.tp;
     char sums[32] = "";
 
     if (parts > 1) {

@@ -56,18 +56,38 @@ static bool find_decode_order(bt_worker_t *w)
            bt_sched_order_find(w->config->decode_order, &w->decode_order);
 }
 
+/* Of the model's KV what this rank has. */
+static bt_status_t find_part(const bt_worker_t *w, const bt_start_t *s,
+                             bt_kv_part_t *part_p)
+{
+    if (w->split.pp > s->hp.n_layers) {
+        BT_LOG_ERROR("pipeline parallelism over %u stages: the model "
+                     "has %u layers, and each stage needs one",
+                     w->split.pp, s->hp.n_layers);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (w->split.tp > s->hp.n_kv_heads) {
+        BT_LOG_ERROR("tensor parallelism over %u ranks: the model has "
+                     "%u KV heads, and each rank needs one",
+                     w->split.tp, s->hp.n_kv_heads);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return bt_kv_part_of(&s->shape, &w->split, s->team.rank, part_p);
+}
+
 /* From what its layers see to groups. */
 static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
 {
     uint32_t *windows = bt_calloc(s->hp.n_layers, sizeof(*windows));
-    bt_kv_shape_t own = s->shape;
-    bt_status_t status;
+    bt_kv_part_t part;
+    bt_status_t status = find_part(w, s, &part);
 
-    own.n_kv_heads =
-        bt_share_of(s->hp.n_kv_heads, 1, s->team.rank, s->team.size).n;
-
-    if (windows == NULL) {
-        return BT_ERR_NO_MEMORY;
+    if ((status == BT_OK) && (windows == NULL)) {
+        status = BT_ERR_NO_MEMORY;
+    }
+    if (status != BT_OK) {
+        bt_free(windows);
+        return status;
     }
     for (uint32_t i = 0; i < s->hp.n_layers; i++) {
         windows[i] = bt_hparams_attention(&s->hp, i).window;
@@ -75,8 +95,8 @@ static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
     status =
         bt_kv_groups_plan(&s->shape, windows, w->context_tokens, &w->groups);
     if (status == BT_OK) {
-        status =
-            bt_kv_groups_plan(&own, windows, w->context_tokens, &w->own_groups);
+        status = bt_kv_groups_share(&w->groups, part.first_layer, part.n_layers,
+                                    part.n_heads, &w->own_groups);
     }
     bt_free(windows);
     if (status != BT_OK) {
@@ -126,7 +146,8 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
         .elem_bytes = info->elem_bytes,
         .scale_bytes = info->scale_bytes,
     };
-    w->split = (bt_kv_split_t){.tp = s->team.size, .pp = 1};
+    w->split =
+        (bt_kv_split_t){.tp = s->team.tp, .pp = s->team.size / s->team.tp};
     w->n_layers = s->shape.n_layers;
     status = plan_groups(w, s);
     if (status != BT_OK) {
@@ -191,6 +212,8 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,
         .coll = bt_team_collectives(&s->team),
+        .n_stages = s->team.size / s->team.tp,
+        .stage = bt_team_stage(&s->team),
         .sum_parts = w->config->sum_parts,
     };
 
@@ -256,7 +279,7 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
     };
     pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
                                              : bt_memory_pool(&room);
-    pool /= s->team.size; /* each rank has its heads' part */
+    pool /= s->team.size; /* each rank has its heads' and layers' part */
     w->n_blocks =
         (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
                                                    : pool / w->block_bytes);
@@ -287,7 +310,7 @@ bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)
         .base = w->kv_base,
         .block_bytes = w->block_bytes,
         .type = s->kv_type,
-        .n_layers = s->hp.n_layers,
+        .n_layers = w->own_groups.n_layers,
         .n_kv_heads = w->own_groups.group[0].shape.n_kv_heads,
         .head_dim = s->hp.head_dim,
         .tokens_per_block = w->tokens_per_block,

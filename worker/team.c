@@ -20,7 +20,7 @@
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 
-#define ENV        "BATON_TEAM" /* rank, size, segment, link to rank 0 */
+#define ENV        "BATON_TEAM" /* rank, size, tp, segment, link to rank 0 */
 #define SLOT_BYTES (1u << 20)
 #define SEGMENT_FD 1000 /* of a child: above what is open here */
 #define LINK_FD    1001
@@ -38,9 +38,14 @@ const bt_collectives_t *bt_team_collectives(const bt_team_t *team)
                                : team->coll;
 }
 
+const bt_collectives_t *bt_team_stage(const bt_team_t *team)
+{
+    return (team->shm != NULL) ? bt_coll_shm_group(team->shm) : team->stage;
+}
+
 bt_status_t bt_team_map(bt_team_t *team, int fd)
 {
-    team->segment_bytes = bt_coll_shm_bytes(team->size, SLOT_BYTES);
+    team->segment_bytes = bt_coll_shm_bytes(team->size, team->tp, SLOT_BYTES);
     team->segment = mmap(NULL, team->segment_bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED, fd, 0);
     if (team->segment == MAP_FAILED) {
@@ -49,12 +54,12 @@ bt_status_t bt_team_map(bt_team_t *team, int fd)
         return BT_ERR_NO_MEMORY;
     }
     return bt_coll_shm_open(team->segment, team->segment_bytes, team->rank,
-                            team->size, SLOT_BYTES, &team->shm);
+                            team->size, team->tp, SLOT_BYTES, &team->shm);
 }
 
 int bt_team_segment(const bt_team_t *team)
 {
-    const size_t bytes = bt_coll_shm_bytes(team->size, SLOT_BYTES);
+    const size_t bytes = bt_coll_shm_bytes(team->size, team->tp, SLOT_BYTES);
     const int fd = memfd_create("baton-ranks", MFD_CLOEXEC);
 
     if ((fd >= 0) && (ftruncate(fd, (off_t)bytes) == 0)) {
@@ -73,18 +78,21 @@ static bt_status_t find_place(bt_team_t *team)
 {
     unsigned rank = 0;
     unsigned size = 0;
+    unsigned tp = 0;
     int fd = -1;
     int link = -1;
     bt_status_t status;
 
-    if ((sscanf(getenv(ENV), "%u %u %d %d", &rank, &size, &fd, &link) != 4) ||
-        (rank == 0) || (rank >= size) || (size > BT_TEAM_MAX) || (fd < 3) ||
-        (link < 3)) {
+    if ((sscanf(getenv(ENV), "%u %u %u %d %d", &rank, &size, &tp, &fd, &link) !=
+         5) ||
+        (rank == 0) || (rank >= size) || (size > BT_TEAM_MAX) || (tp == 0) ||
+        (fd < 3) || (link < 3)) {
         BT_LOG_ERROR(ENV " is for rank 0 to set, and makes no sense");
         return BT_ERR_INVALID_PARAM;
     }
     team->rank = rank;
     team->size = size;
+    team->tp = tp;
     status = bt_team_map(team, fd);
     close(fd);
     unsetenv(ENV);
@@ -156,8 +164,8 @@ static bt_status_t start_child(bt_team_t *team, uint32_t rank, int fd,
     pid_t pid;
 
     find_self(path);
-    snprintf(place, sizeof(place), ENV "=%u %u %d %d", rank, team->size,
-             SEGMENT_FD, LINK_FD);
+    snprintf(place, sizeof(place), ENV "=%u %u %u %d %d", rank, team->size,
+             team->tp, SEGMENT_FD, LINK_FD);
     env = env_of(place);
     if (env == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -231,9 +239,7 @@ static bt_status_t start_all(bt_team_t *team, char **argv)
     team->links = bt_calloc(team->size - 1, sizeof(*team->links));
     if (team->links == NULL) {
         status = BT_ERR_NO_MEMORY;
-    } else if ((fd < 0) || (ftruncate(fd, (off_t)bt_coll_shm_bytes(
-                                              team->size, SLOT_BYTES)) != 0)) {
-        BT_LOG_ERROR("memory that ranks share: %m");
+    } else if (fd < 0) {
         status = BT_ERR_NO_MEMORY;
     }
     if (status == BT_OK) {
@@ -256,22 +262,26 @@ static bt_status_t start_all(bt_team_t *team, char **argv)
     return BT_OK;
 }
 
-bt_status_t bt_team_open(uint32_t size, char **argv, const char *host,
-                         bt_cluster_t *cluster, bt_team_t *team)
+bt_status_t bt_team_open(uint32_t tp, uint32_t pp, char **argv,
+                         const char *host, bt_cluster_t *cluster,
+                         bt_team_t *team)
 {
+    const uint32_t size = tp * pp;
     bt_status_t status = BT_OK;
 
-    *team = (bt_team_t){.size = 1};
+    *team = (bt_team_t){.size = 1, .tp = 1};
     if (bt_team_is_child()) {
         status = find_place(team);
     } else if (size > BT_TEAM_MAX) {
-        BT_LOG_ERROR("%u ranks are asked for; an instance has %u at most", size,
-                     BT_TEAM_MAX);
+        BT_LOG_ERROR("%u ranks (--tp %u x --pp %u) are asked for; an instance "
+                     "has %u at most",
+                     size, tp, pp, BT_TEAM_MAX);
         return BT_ERR_INVALID_PARAM;
     } else if (bt_cluster_launched()) {
-        status = bt_team_join(size, host, cluster, team);
+        status = bt_team_join(tp, pp, host, cluster, team);
     } else if (size > 1) {
         team->size = size;
+        team->tp = tp;
         status = start_all(team, argv);
     }
     if (status != BT_OK) {

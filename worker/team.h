@@ -40,8 +40,10 @@
 typedef struct bt_team {
     uint32_t index; /**< of the instance in its role */
     uint32_t rank;
-    uint32_t size;                /**< 1: alone, and nothing below is there */
-    const bt_collectives_t *coll; /**< of the cluster; NULL: shm's */
+    uint32_t size; /**< 1: alone, and nothing below is there */
+    uint32_t tp; /**< of a stage; of them are size / tp, one behind the other */
+    const bt_collectives_t *coll;  /**< of the cluster; NULL: shm's */
+    const bt_collectives_t *stage; /**< likewise */
     void *segment;
     size_t segment_bytes;
     bt_coll_shm_t *shm;
@@ -62,7 +64,7 @@ bool bt_team_is_child(void);
  * Make the team, or find the place in it: no child comes back from here that
  * is not in it.
  *
- * @param [in] size  Of the team, where this is rank 0; 1: no others.
+ * @param [in] tp, pp  Ranks of a stage, and stages; 1 and 1: no others.
  * @param [in] argv  Of this program, for the others.
  * @param [in] host  Address where ranks of other hosts reach this one.
  * @param [in] cluster  Borrowed until bt_team_close().
@@ -70,11 +72,13 @@ bool bt_team_is_child(void);
  *                               place (logged)
  * @retval BT_ERR_NO_MEMORY, BT_ERR_IO  (logged)
  */
-BT_MUST_CHECK bt_status_t bt_team_open(uint32_t size, char **argv,
+BT_MUST_CHECK bt_status_t bt_team_open(uint32_t tp, uint32_t pp, char **argv,
                                        const char *host, bt_cluster_t *cluster,
                                        bt_team_t *team);
 /** NULL: alone. */
 const bt_collectives_t *bt_team_collectives(const bt_team_t *team);
+/** Of this rank's stage. NULL: it is alone there. */
+const bt_collectives_t *bt_team_stage(const bt_team_t *team);
 /** Rank 0: the others have been told to end, or will not listen: wait for
  *  them, not for long. All zeros are allowed. */
 void bt_team_close(bt_team_t *team);

@@ -275,11 +275,11 @@ static bt_status_t follow(bt_team_t *team, const bt_cluster_team_t *at)
                              : status;
 }
 
-bt_status_t bt_team_join(uint32_t size, const char *host, bt_cluster_t *cluster,
-                         bt_team_t *team)
+bt_status_t bt_team_join(uint32_t tp, uint32_t pp, const char *host,
+                         bt_cluster_t *cluster, bt_team_t *team)
 {
     bt_cluster_team_t at;
-    bt_status_t status = bt_cluster_team(cluster, size, &at);
+    bt_status_t status = bt_cluster_team(cluster, tp, pp, &at);
     uint32_t n_links;
 
     if (status != BT_OK) {
@@ -288,10 +288,12 @@ bt_status_t bt_team_join(uint32_t size, const char *host, bt_cluster_t *cluster,
     team->index = at.index;
     team->rank = at.rank;
     team->size = at.size;
+    team->tp = tp;
     if (at.size == 1) {
         return BT_OK;
     }
     team->coll = at.is_local ? NULL : at.coll;
+    team->stage = at.is_local ? NULL : at.stage;
     n_links = (at.rank == 0) ? at.size - 1 : 1;
     team->links = bt_calloc(n_links, sizeof(*team->links));
     if (team->links == NULL) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/cluster/cluster.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,14 +9,12 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/cluster/cluster_priv.h"
-#include "common/coll/coll_tree.h"
+#include "common/cluster/coll_mpi.h"
 
-#define ROLE_ROUTER  0u
-#define N_ROLES      3u
-#define URL_BYTES    256
-#define KEY_BYTES    32
-#define CHUNK_FLOATS 16384u      /* of one all-reduce step, per rank */
-#define CHUNK_BYTES  (64u << 20) /* of one broadcast step */
+#define ROLE_ROUTER 0u
+#define N_ROLES     3u
+#define URL_BYTES   256
+#define KEY_BYTES   32
 
 /* What each process tells the others in bt_cluster_exchange(). */
 typedef struct card {
@@ -35,11 +32,8 @@ struct bt_cluster {
     uint32_t n_routers;
     MPI_Comm parent; /* who orchestrates; MPI_COMM_NULL: nobody */
     MPI_Comm role_comm;
-    MPI_Comm team_comm;
-    uint32_t team_rank, team_size;
-    float *gathered;     /* team_size * CHUNK_FLOATS, for sums */
-    const float **parts; /* team_size: of it */
-    bt_collectives_t collectives;
+    bt_coll_mpi_t team;  /* ranks of this instance */
+    bt_coll_mpi_t stage; /* and of this one's stage */
 };
 
 static bool env_is(const char *name, const char *value)
@@ -94,70 +88,6 @@ bt_status_t bt_cluster_check(int rv, const char *what)
     return BT_ERR_INTERNAL;
 }
 
-/* ---- collectives of one instance ---- */
-
-static bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
-{
-    bt_cluster_t *cl = ctx;
-
-    while (n > 0) {
-        const uint32_t part = (n < CHUNK_FLOATS) ? (uint32_t)n : CHUNK_FLOATS;
-        const bt_status_t status = bt_cluster_check(
-            MPI_Allgather(buf, (int)part, MPI_FLOAT, cl->gathered, (int)part,
-                          MPI_FLOAT, cl->team_comm),
-            "all-gather of a sum");
-
-        if (status != BT_OK) {
-            return status;
-        }
-        /* Everybody adds the same numbers in the same order: the same bits. */
-        for (uint32_t r = 0; r < cl->team_size; r++) {
-            cl->parts[r] = cl->gathered + (size_t)r * part;
-        }
-        bt_coll_tree_sum(cl->parts, cl->team_size, part, buf);
-        buf += part;
-        n -= part;
-    }
-    return BT_OK;
-}
-
-static bt_status_t all_gather(void *ctx, const void *send, void *recv,
-                              size_t bytes_each)
-{
-    const bt_cluster_t *cl = ctx;
-
-    if (bytes_each > INT_MAX) {
-        return BT_ERR_TOO_LARGE;
-    }
-    return bt_cluster_check(MPI_Allgather(send, (int)bytes_each, MPI_BYTE, recv,
-                                          (int)bytes_each, MPI_BYTE,
-                                          cl->team_comm),
-                            "all-gather");
-}
-
-static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
-{
-    const bt_cluster_t *cl = ctx;
-    char *at = buf;
-
-    if (root >= cl->team_size) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    while (bytes > 0) {
-        const size_t part = (bytes < CHUNK_BYTES) ? bytes : CHUNK_BYTES;
-        const bt_status_t status = bt_cluster_check(
-            MPI_Bcast(at, (int)part, MPI_BYTE, (int)root, cl->team_comm),
-            "broadcast");
-
-        if (status != BT_OK) {
-            return status;
-        }
-        at += part;
-        bytes -= part;
-    }
-    return BT_OK;
-}
-
 /* ---- ranks and roles ---- */
 
 static bt_status_t ask_size(MPI_Comm comm, uint32_t *rank_p, uint32_t *size_p)
@@ -174,32 +104,15 @@ static bt_status_t ask_size(MPI_Comm comm, uint32_t *rank_p, uint32_t *size_p)
     return status;
 }
 
-static bt_status_t make_collectives(bt_cluster_t *cl)
-{
-    cl->gathered =
-        bt_calloc((size_t)cl->team_size * CHUNK_FLOATS, sizeof(float));
-    cl->parts = bt_calloc(cl->team_size, sizeof(*cl->parts));
-    if ((cl->gathered == NULL) || (cl->parts == NULL)) {
-        return BT_ERR_NO_MEMORY;
-    }
-    cl->collectives = (bt_collectives_t){.ctx = cl,
-                                         .rank = cl->team_rank,
-                                         .size = cl->team_size,
-                                         .all_reduce_sum = all_reduce_sum,
-                                         .all_gather = all_gather,
-                                         .broadcast = broadcast};
-    return BT_OK;
-}
-
 /* How many ranks of the team share this one's memory. */
-static bt_status_t count_local(const bt_cluster_t *cl, uint32_t *n_p)
+static bt_status_t count_local(MPI_Comm team, uint32_t *n_p)
 {
     MPI_Comm local = MPI_COMM_NULL;
     uint32_t rank = 0;
-    bt_status_t status = bt_cluster_check(
-        MPI_Comm_split_type(cl->team_comm, MPI_COMM_TYPE_SHARED, 0,
-                            MPI_INFO_NULL, &local),
-        "split by host");
+    bt_status_t status =
+        bt_cluster_check(MPI_Comm_split_type(team, MPI_COMM_TYPE_SHARED, 0,
+                                             MPI_INFO_NULL, &local),
+                         "split by host");
 
     if (status == BT_OK) {
         status = ask_size(local, &rank, n_p);
@@ -208,38 +121,47 @@ static bt_status_t count_local(const bt_cluster_t *cl, uint32_t *n_p)
     return status;
 }
 
-bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t size,
+/* The ranks of this instance, and of this one's stage. */
+static bt_status_t open_team(bt_cluster_t *cl, uint32_t stage_size,
+                             bt_cluster_team_t *team)
+{
+    uint32_t n_local = 1;
+    bt_status_t status =
+        bt_coll_mpi_open(cl->role_comm, team->index, &cl->team);
+
+    if (status == BT_OK) {
+        status = count_local(cl->team.comm, &n_local);
+    }
+    team->coll = &cl->team.table;
+    team->rank = team->coll->rank;
+    team->size = team->coll->size;
+    team->is_local = n_local == team->size;
+    if ((status == BT_OK) && (stage_size == team->size)) {
+        team->stage = team->coll;
+    } else if ((status == BT_OK) && (stage_size > 1)) {
+        status = bt_coll_mpi_open(cl->team.comm, team->rank / stage_size,
+                                  &cl->stage);
+        team->stage = &cl->stage.table;
+    }
+    return status;
+}
+
+bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t tp, uint32_t pp,
                             bt_cluster_team_t *team_p)
 {
+    const uint32_t size = tp * pp;
     bt_cluster_team_t team = {.size = 1, .is_local = true};
-    uint32_t n_local = 1;
     bt_status_t status = BT_OK;
 
     if ((size == 0) || (cl->role_size % size != 0)) {
         BT_LOG_ERROR("%u processes of this role are no instances of %u ranks "
-                     "each (--tp)",
+                     "each (--tp x --pp)",
                      cl->role_size, size);
         return BT_ERR_INVALID_PARAM;
     }
     team.index = cl->role_rank / size;
     if (size > 1) {
-        status =
-            bt_cluster_check(MPI_Comm_split(cl->role_comm, (int)team.index,
-                                            (int)cl->role_rank, &cl->team_comm),
-                             "split by instance");
-        if (status == BT_OK) {
-            status = ask_size(cl->team_comm, &cl->team_rank, &cl->team_size);
-        }
-        if (status == BT_OK) {
-            status = count_local(cl, &n_local);
-        }
-        if (status == BT_OK) {
-            status = make_collectives(cl);
-        }
-        team.rank = cl->team_rank;
-        team.size = cl->team_size;
-        team.is_local = n_local == cl->team_size;
-        team.coll = &cl->collectives;
+        status = open_team(cl, tp, &team);
     }
     if (status == BT_OK) {
         *team_p = team;
@@ -310,7 +232,9 @@ bt_status_t bt_cluster_open(uint32_t role, int *argc, char ***argv,
         return BT_ERR_NO_MEMORY;
     }
     cl->role = role;
-    cl->parent = cl->role_comm = cl->team_comm = MPI_COMM_NULL;
+    cl->parent = cl->role_comm = MPI_COMM_NULL;
+    bt_coll_mpi_init(&cl->team);
+    bt_coll_mpi_init(&cl->stage);
     cl->world_size = cl->role_size = 1;
     cl->n_routers = (role == ROLE_ROUTER) ? 1 : 0;
     cl->launched = bt_cluster_launched();
@@ -371,17 +295,14 @@ void bt_cluster_close(bt_cluster_t *cl)
 
             (void)!bt_cluster_exchange(cl, url, sizeof(url), key);
         }
-        if (cl->team_comm != MPI_COMM_NULL) {
-            (void)MPI_Comm_free(&cl->team_comm);
-        }
+        bt_coll_mpi_close(&cl->stage);
+        bt_coll_mpi_close(&cl->team);
         if (cl->role_comm != MPI_COMM_NULL) {
             (void)MPI_Comm_free(&cl->role_comm);
         }
         say_goodbye(cl);
         (void)MPI_Finalize();
     }
-    bt_free(cl->gathered);
-    bt_free(cl->parts);
     bt_free(cl);
 }
 

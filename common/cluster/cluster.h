@@ -77,14 +77,18 @@ typedef struct bt_cluster_team {
     /** Over MPI, among them; NULL when there is one. Lives as long as the
      *  cluster. */
     const bt_collectives_t *coll;
+    /** Among those of this one's stage; NULL when there is one. */
+    const bt_collectives_t *stage;
 } bt_cluster_team_t;
 
-/** Collective among the processes of this role, once: teams of @a size.
+/** Collective among the processes of this role, once: teams of pp stages, one
+ *  behind the other, of tp ranks each.
  *  @retval BT_ERR_INVALID_PARAM  the role's processes are no whole number of
  *                                such teams (logged)
  *  @retval BT_ERR_NO_MEMORY
  *  @retval BT_ERR_INTERNAL  MPI failed; logged */
-BT_MUST_CHECK bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t size,
+BT_MUST_CHECK bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t tp,
+                                          uint32_t pp,
                                           bt_cluster_team_t *team_p);
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file coll.h
  *
- * Sums and gathers among the ranks of one instance: a table that says nothing
- * of who carries the bytes. common/cluster fills one over MPI, the CUDA plugin
- * one over NCCL; an instance of one process has none (NULL).
+ * Sums and gathers among the ranks of one instance, and what one sends to
+ * another: a table that says nothing of who carries the bytes. common/cluster
+ * fills one over MPI, the CUDA plugin one over NCCL; an instance of one process
+ * has none (NULL).
  *
- * Every call is collective: all ranks make the same calls in the same order
- * with the same sizes, each from the thread that opened what filled the table.
+ * Every call but send() and recv() is collective: all ranks make the same calls
+ * in the same order with the same sizes, each from the thread that opened what
+ * filled the table.
  * A call returns when the result is there (MPI) or queued on the back end's
  * stream (NCCL). Buffers are memory of the one who carries: the host's for MPI,
  * the device's for NCCL; they are borrowed until then and do not overlap.
@@ -40,6 +42,13 @@ typedef struct bt_collectives {
     /** buf of every rank = that of @a root.
      *  @retval BT_ERR_INVALID_PARAM  no such root. Otherwise as above. */
     bt_status_t (*broadcast)(void *ctx, void *buf, size_t bytes, uint32_t root);
+    /** Not collective: bytes from one rank to another, whose recv() of as many
+     *  takes them in the order in which they were sent. It may return before
+     *  they are taken. Who carries says between which ranks: over shared memory
+     *  those that stand one behind the other in a pipeline (coll_shm.h).
+     *  @retval BT_ERR_INVALID_PARAM  not between these. Otherwise as above. */
+    bt_status_t (*send)(void *ctx, const void *buf, size_t bytes, uint32_t to);
+    bt_status_t (*recv)(void *ctx, void *buf, size_t bytes, uint32_t from);
 } bt_collectives_t;
 
 #endif

@@ -31,12 +31,24 @@ typedef struct head {
     uint8_t pad[LINE - 3 * sizeof(uint32_t)];
 } head_t;
 
+/* A ring in the segment; both counts wrap. Who writes one wakes who waits for
+ * it, as with rounds. */
+typedef struct channel {
+    head_t filled; /* slots that were ever filled */
+    head_t taken;
+} channel_t;
+
 struct bt_coll_shm {
     bt_collectives_t base;
     head_t *heads;
+    head_t *first; /* of all ranks, where is_broken is */
     uint8_t *slots;
     size_t slot_bytes;
     uint32_t round;
+    /* Of all ranks alone: */
+    bt_coll_shm_t *group; /* owned; NULL: there is one, or it has one rank */
+    uint32_t group_size;
+    channel_t *out, *in; /* NULL: there is one group */
 };
 
 _Static_assert(sizeof(head_t) == LINE, "ranks write to lines of their own");
@@ -47,7 +59,8 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-size_t bt_coll_shm_bytes(uint32_t size, size_t slot_bytes)
+/* Of the heads and slots of some ranks that make rounds together. */
+static size_t rounds_bytes(uint32_t size, size_t slot_bytes)
 {
     size_t bytes;
 
@@ -57,6 +70,43 @@ size_t bt_coll_shm_bytes(uint32_t size, size_t slot_bytes)
                                &bytes) ||
         __builtin_add_overflow(bytes, round_up(size * LINE, ALIGN_SLOT),
                                &bytes)) {
+        return 0;
+    }
+    return bytes;
+}
+
+static size_t channel_bytes(size_t slot_bytes)
+{
+    return round_up(sizeof(channel_t), ALIGN_SLOT) +
+           BT_COLL_SHM_CHANNEL_SLOTS * round_up(slot_bytes, ALIGN_SLOT);
+}
+
+/* Of a group, 0 where it makes no rounds of its own. */
+static size_t group_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes)
+{
+    return ((group_size == size) || (group_size == 1))
+               ? 0
+               : rounds_bytes(group_size, slot_bytes);
+}
+
+size_t bt_coll_shm_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes)
+{
+    const size_t all = rounds_bytes(size, slot_bytes);
+    size_t more;
+    size_t bytes;
+
+    if ((all == 0) || (group_size == 0) || (size % group_size != 0)) {
+        return 0;
+    }
+    if (group_size == size) {
+        return all;
+    }
+    /* No larger than what was found to fit, four times. */
+    if ((slot_bytes > SIZE_MAX / 16 / size) ||
+        __builtin_add_overflow(size / group_size *
+                                   group_bytes(size, group_size, slot_bytes),
+                               size * channel_bytes(slot_bytes), &more) ||
+        __builtin_add_overflow(all, more, &bytes)) {
         return 0;
     }
     return bytes;
@@ -80,8 +130,8 @@ static bool has_come(const head_t *head, uint32_t round)
 
 static bool is_broken(const bt_coll_shm_t *shm)
 {
-    return atomic_load_explicit(&shm->heads[0].is_broken,
-                                memory_order_acquire) != 0;
+    return atomic_load_explicit(&shm->first->is_broken, memory_order_acquire) !=
+           0;
 }
 
 static void sleep_on(head_t *head, uint32_t round)
@@ -94,24 +144,24 @@ static void sleep_on(head_t *head, uint32_t round)
     }
 }
 
-static bt_status_t wait_for(bt_coll_shm_t *shm, uint32_t rank)
+static bt_status_t wait_for(const bt_coll_shm_t *shm, head_t *head,
+                            uint32_t round)
 {
-    head_t *head = &shm->heads[rank];
     const uint64_t begin_ns = bt_now_ns();
     uint64_t waited_ns = 0;
 
-    for (uint32_t i = 0; !has_come(head, shm->round); i++) {
+    for (uint32_t i = 0; !has_come(head, round); i++) {
         if (waited_ns < SPIN_NS) {
             bt_cpu_relax();
         } else if (waited_ns < YIELD_NS) {
             sched_yield();
         } else {
             atomic_fetch_add(&head->n_asleep, 1);
-            sleep_on(head, shm->round);
+            sleep_on(head, round);
             atomic_fetch_sub(&head->n_asleep, 1);
         }
         /* What was said before it broke has been said. */
-        if (is_broken(shm) && !has_come(head, shm->round)) {
+        if (is_broken(shm) && !has_come(head, round)) {
             return BT_ERR_PEER_LOST;
         }
         if ((i % 64 == 0) || (waited_ns >= SPIN_NS)) {
@@ -126,15 +176,18 @@ static void begin_round(bt_coll_shm_t *shm)
     shm->round++;
 }
 
-/* The piece is in this rank's slot. */
-static void say(bt_coll_shm_t *shm)
+static void say_round(head_t *head, uint32_t round)
 {
-    head_t *head = &shm->heads[shm->base.rank];
-
-    atomic_store(&head->round, shm->round); /* ordered before who sleeps */
+    atomic_store(&head->round, round); /* ordered before who sleeps */
     if (atomic_load(&head->n_asleep) != 0) {
         syscall(SYS_futex, &head->round, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
     }
+}
+
+/* The piece is in this rank's slot. */
+static void say(bt_coll_shm_t *shm)
+{
+    say_round(&shm->heads[shm->base.rank], shm->round);
 }
 
 static bt_status_t wait_for_all(bt_coll_shm_t *shm)
@@ -143,7 +196,7 @@ static bt_status_t wait_for_all(bt_coll_shm_t *shm)
 
     for (uint32_t r = 0; (status == BT_OK) && (r < shm->base.size); r++) {
         if (r != shm->base.rank) {
-            status = wait_for(shm, r);
+            status = wait_for(shm, &shm->heads[r], shm->round);
         }
     }
     return status;
@@ -274,13 +327,117 @@ static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
     return status;
 }
 
+/* ---- channels ---- */
+
+static uint8_t *channel_slot(const bt_coll_shm_t *shm, channel_t *channel,
+                             uint32_t n)
+{
+    return (uint8_t *)channel + round_up(sizeof(*channel), ALIGN_SLOT) +
+           (n % BT_COLL_SHM_CHANNEL_SLOTS) * shm->slot_bytes;
+}
+
+static bt_status_t send_to(void *ctx, const void *buf, size_t bytes,
+                           uint32_t to)
+{
+    bt_coll_shm_t *shm = ctx;
+    channel_t *out = shm->out;
+    const uint8_t *at = buf;
+    bt_status_t status = BT_OK;
+
+    if ((out == NULL) ||
+        (to != (shm->base.rank + shm->group_size) % shm->base.size)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    while ((status == BT_OK) && (bytes > 0)) {
+        const size_t m = (bytes < shm->slot_bytes) ? bytes : shm->slot_bytes;
+        const uint32_t n =
+            atomic_load_explicit(&out->filled.round, memory_order_relaxed);
+
+        status = wait_for(shm, &out->taken, n + 1 - BT_COLL_SHM_CHANNEL_SLOTS);
+        if (status == BT_OK) {
+            memcpy(channel_slot(shm, out, n), at, m);
+            say_round(&out->filled, n + 1);
+        }
+        at += m;
+        bytes -= m;
+    }
+    return status;
+}
+
+static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
+{
+    bt_coll_shm_t *shm = ctx;
+    channel_t *in = shm->in;
+    uint8_t *at = buf;
+    bt_status_t status = BT_OK;
+
+    if ((in == NULL) ||
+        ((from + shm->group_size) % shm->base.size != shm->base.rank)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    while ((status == BT_OK) && (bytes > 0)) {
+        const size_t m = (bytes < shm->slot_bytes) ? bytes : shm->slot_bytes;
+        const uint32_t n =
+            atomic_load_explicit(&in->taken.round, memory_order_relaxed);
+
+        status = wait_for(shm, &in->filled, n + 1);
+        if (status == BT_OK) {
+            memcpy(at, channel_slot(shm, in, n), m);
+            say_round(&in->taken, n + 1);
+        }
+        at += m;
+        bytes -= m;
+    }
+    return status;
+}
+
 /* ---- life ---- */
 
-bt_status_t bt_coll_shm_open(void *segment, size_t bytes, uint32_t rank,
-                             uint32_t size, size_t slot_bytes,
-                             bt_coll_shm_t **shm_p)
+/* Those that make rounds together, at this place of the segment. */
+static void open_rounds(bt_coll_shm_t *shm, uint8_t *at, uint32_t rank,
+                        uint32_t size, size_t slot_bytes)
 {
-    const size_t needed = bt_coll_shm_bytes(size, slot_bytes);
+    shm->heads = (head_t *)(void *)at;
+    shm->slots = at + round_up(size * LINE, ALIGN_SLOT);
+    shm->slot_bytes = round_up(slot_bytes, ALIGN_SLOT);
+    shm->base = (bt_collectives_t){.ctx = shm,
+                                   .rank = rank,
+                                   .size = size,
+                                   .all_reduce_sum = all_reduce_sum,
+                                   .all_gather = all_gather,
+                                   .broadcast = broadcast};
+}
+
+/* @param [in] at  Behind what all ranks share. */
+static bt_status_t open_groups(bt_coll_shm_t *shm, uint8_t *at,
+                               size_t slot_bytes)
+{
+    const uint32_t size = shm->base.size;
+    const uint32_t n = shm->group_size;
+    const uint32_t rank = shm->base.rank;
+    const size_t bytes = group_bytes(size, n, slot_bytes);
+    uint8_t *channels = at + size / n * bytes;
+
+    if (bytes > 0) {
+        shm->group = bt_calloc(1, sizeof(*shm->group));
+        if (shm->group == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        open_rounds(shm->group, at + rank / n * bytes, rank % n, n, slot_bytes);
+        shm->group->first = shm->first;
+    }
+    shm->out =
+        (channel_t *)(void *)(channels + rank * channel_bytes(slot_bytes));
+    shm->in = (channel_t *)(void *)(channels + (rank + size - n) % size *
+                                                   channel_bytes(slot_bytes));
+    return BT_OK;
+}
+
+bt_status_t bt_coll_shm_open(void *segment, size_t bytes, uint32_t rank,
+                             uint32_t size, uint32_t group_size,
+                             size_t slot_bytes, bt_coll_shm_t **shm_p)
+{
+    const size_t needed = bt_coll_shm_bytes(size, group_size, slot_bytes);
     bt_coll_shm_t *shm;
 
     if ((needed == 0) || (bytes < needed) || (rank >= size) ||
@@ -291,21 +448,26 @@ bt_status_t bt_coll_shm_open(void *segment, size_t bytes, uint32_t rank,
     if (shm == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    shm->heads = segment;
-    shm->slots = (uint8_t *)segment + round_up(size * LINE, ALIGN_SLOT);
-    shm->slot_bytes = round_up(slot_bytes, ALIGN_SLOT);
-    shm->base = (bt_collectives_t){.ctx = shm,
-                                   .rank = rank,
-                                   .size = size,
-                                   .all_reduce_sum = all_reduce_sum,
-                                   .all_gather = all_gather,
-                                   .broadcast = broadcast};
+    open_rounds(shm, segment, rank, size, slot_bytes);
+    shm->first = shm->heads;
+    shm->group_size = group_size;
+    shm->base.send = send_to;
+    shm->base.recv = recv_from;
+    if ((group_size < size) &&
+        (open_groups(shm, (uint8_t *)segment + rounds_bytes(size, slot_bytes),
+                     slot_bytes) != BT_OK)) {
+        bt_free(shm);
+        return BT_ERR_NO_MEMORY;
+    }
     *shm_p = shm;
     return BT_OK;
 }
 
 void bt_coll_shm_close(bt_coll_shm_t *shm)
 {
+    if (shm != NULL) {
+        bt_free(shm->group);
+    }
     bt_free(shm);
 }
 
@@ -314,9 +476,18 @@ const bt_collectives_t *bt_coll_shm_collectives(const bt_coll_shm_t *shm)
     return &shm->base;
 }
 
+const bt_collectives_t *bt_coll_shm_group(const bt_coll_shm_t *shm)
+{
+    if (shm->group_size == shm->base.size) {
+        return &shm->base;
+    }
+    return (shm->group != NULL) ? &shm->group->base : NULL;
+}
+
+/* Who sleeps in its group, or at a channel, looks again soon (SLEEP_NS). */
 void bt_coll_shm_break(bt_coll_shm_t *shm)
 {
-    atomic_store(&shm->heads[0].is_broken, 1);
+    atomic_store(&shm->first->is_broken, 1);
     for (uint32_t r = 0; r < shm->base.size; r++) {
         syscall(SYS_futex, &shm->heads[r].round, FUTEX_WAKE, INT32_MAX, NULL,
                 NULL, 0);

@@ -536,6 +536,12 @@ static bt_status_t check_together(const bt_config_store_t *store)
                            c->chunk_tokens, c->tokens_per_block);
         return BT_ERR_INVALID_PARAM;
     }
+    if ((c->devices[0] != '\0') && (strcmp(c->backend, "cpu") == 0)) {
+        bt_config_complain(store->program,
+                           "--devices: the back end cpu has none; --backend "
+                           "cuda has");
+        return BT_ERR_INVALID_PARAM;
+    }
     /* Where there is no GPU there is nothing that nv_gpu_* could say. */
     if (c->gpu_metrics && (access(BT_CONFIG_GPU_DRIVER, F_OK) == 0)) {
         bt_config_complain(store->program,

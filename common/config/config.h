@@ -77,6 +77,8 @@ typedef struct bt_config {
     uint32_t sum_parts;  /* 0 = as many as ranks */
     uint32_t prefill_tp; /* ranks of each */
     uint32_t decode_tp;
+    uint32_t prefill_pp; /* stages of each */
+    uint32_t decode_pp;
     uint64_t kv_memory_bytes;     /* --kv-memory SIZE per worker, 0 = auto */
     uint32_t max_batch;           /* seats of a worker */
     uint32_t chunk_tokens;        /* of one prefill iteration; 0 = tuned */
@@ -118,6 +120,7 @@ typedef struct bt_config {
     const char *run_dir;        /* directory of ipc sockets */
     const char *key_file;       /* cluster key */
     const char *name;           /* instance name */
+    const char *devices;        /* GPUs; "": as CUDA_VISIBLE_DEVICES says */
     const char *net_device;     /* KV network interface, lo */
     const char *transport;      /* auto, shm, network */
     const char *backend;        /* cpu, or a plugin's name: cuda */
@@ -126,7 +129,8 @@ typedef struct bt_config {
     const char *lend_cores;     /* on, idle, off */
     const char *lent_cores;     /* worker: cpu list of others, "" = none */
     uint32_t threads;           /* of this worker; 0 = all allowed cores */
-    uint32_t tp;                /* ranks of this worker */
+    uint32_t tp;                /* ranks of a stage of this worker */
+    uint32_t pp;                /* and stages */
     const char *kv_type;        /* bf16, f16, int8, fp8 */
     const char *kv_overlap;     /* layers, chunks, none */
     const char *late_join;      /* on, off */

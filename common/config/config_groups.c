@@ -20,6 +20,9 @@ static const char *const processes[] = {"prefill",
                                         "prefill-tp",
                                         "decode-tp",
                                         "tp",
+                                        "prefill-pp",
+                                        "decode-pp",
+                                        "pp",
                                         "cores",
                                         "lend-cores",
                                         "lent-cores",
@@ -72,8 +75,8 @@ static const char *const requests[] = {"max-queue",
                                        "accumulate-tokens",
                                        "unknown-fields",
                                        NULL};
-static const char *const devices[] = {"backend", "transport", "net-device",
-                                      "link-transport", NULL};
+static const char *const devices[] = {
+    "backend", "devices", "transport", "net-device", "link-transport", NULL};
 static const char *const logs[] = {
     "log-level",          "log-format", "log-dir", "log-max-bytes",
     "log-keep",           "access-log", "trace",   "enable-cpu-metrics",

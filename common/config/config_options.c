@@ -122,9 +122,16 @@ const bt_option_t bt_config_options[] = {
     COUNT("decode-tp", "1", 1, 16, "ranks", S, decode_tp,
           "Ranks of each decode worker: --tp"),
     COUNT("tp", "1", 1, 16, "ranks", WORKERS, tp,
-          "Ranks that a worker computes with, each a process with a share of "
+          "Ranks of each of a worker's stages, each a process with a share of "
           "the heads, of the feed-forward and of the words (tensor "
           "parallelism), and of its cores"),
+    COUNT("prefill-pp", "1", 1, 16, "stages", S, prefill_pp,
+          "Stages of layers of each prefill worker: --pp"),
+    COUNT("decode-pp", "1", 1, 16, "stages", S, decode_pp,
+          "Stages of layers of each decode worker: --pp"),
+    COUNT("pp", "1", 1, 16, "stages", WORKERS, pp,
+          "Stages of this worker's layers, each of --tp ranks: a stage works on "
+          "some rows while the next one works on those before them"),
     TEXT("cores", "LIST", "", WORKERS, cores,
          "Cores to pin the compute threads to, such as 0-3,8; empty: no "
          "pinning"),
@@ -251,6 +258,10 @@ const bt_option_t bt_config_options[] = {
     TEXT("backend", "NAME", "cpu", S | WORKERS, backend,
          "What computes the model: cpu, cuda, or another NAME whose plugin "
          "baton_NAME.so is installed"),
+    TEXT("devices", "LIST", "", S | WORKERS, devices,
+         "GPUs, with commas, as CUDA_VISIBLE_DEVICES names them (also MIG-...); "
+         "serve deals them out, the ranks of a worker share them; empty: those "
+         "of that variable, or all there are"),
     CHOICE("transport", "auto", "auto, shm, network", S | WORKERS, transport,
            "How KV blocks travel; auto: shared memory on one host, the "
            "network between hosts"),

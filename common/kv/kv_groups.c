@@ -100,6 +100,54 @@ bt_status_t bt_kv_groups_one(const bt_kv_shape_t *shape,
     return bt_kv_groups_init(&group, 1, NULL, shape->n_layers, groups_p);
 }
 
+bt_status_t bt_kv_groups_share(const bt_kv_groups_t *whole,
+                               uint32_t first_layer, uint32_t n_layers,
+                               uint32_t n_kv_heads, bt_kv_groups_t *groups_p)
+{
+    bt_kv_groups_t own = *whole;
+    bt_status_t status = BT_OK;
+
+    if ((n_layers == 0) || (first_layer > whole->n_layers) ||
+        (n_layers > whole->n_layers - first_layer)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    own.n_layers = n_layers;
+    own.first_layer = first_layer;
+    own.places = NULL;
+    own.page_bytes = 0;
+    for (uint32_t g = 0; g < own.n; g++) {
+        own.group[g].shape.n_layers = (own.n == 1) ? n_layers : 0;
+        own.group[g].shape.n_kv_heads = n_kv_heads;
+        own.block_bytes[g] = 0;
+    }
+    if (own.n > 1) {
+        own.places = bt_calloc(n_layers, sizeof(*own.places));
+        if (own.places == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+    }
+    for (uint32_t i = 0; (own.n > 1) && (i < n_layers); i++) {
+        const uint32_t g = whole->places[first_layer + i].group;
+
+        own.places[i] =
+            (bt_kv_place_t){.group = g, .index = own.group[g].shape.n_layers++};
+    }
+    for (uint32_t g = 0; (status == BT_OK) && (g < own.n); g++) {
+        if (own.group[g].shape.n_layers > 0) {
+            status = block_bytes_of(&own.group[g], &own.block_bytes[g]);
+        }
+        own.page_bytes = (own.block_bytes[g] > own.page_bytes)
+                             ? own.block_bytes[g]
+                             : own.page_bytes;
+    }
+    if (status != BT_OK) {
+        bt_kv_groups_fini(&own);
+        return status;
+    }
+    *groups_p = own;
+    return BT_OK;
+}
+
 void bt_kv_groups_fini(bt_kv_groups_t *groups)
 {
     bt_free(groups->places);
@@ -197,11 +245,14 @@ size_t bt_kv_group_bytes_of(const bt_kv_groups_t *groups, uint32_t group,
                             uint32_t n_layers)
 {
     const bt_kv_group_t *g = &groups->group[group];
-    uint32_t n = n_layers;
+    const uint32_t here =
+        (n_layers > groups->first_layer) ? n_layers - groups->first_layer : 0;
+    const uint32_t end = (here < groups->n_layers) ? here : groups->n_layers;
+    uint32_t n = end;
 
     if (groups->places != NULL) {
         n = 0;
-        for (uint32_t i = 0; i < n_layers; i++) {
+        for (uint32_t i = 0; i < end; i++) {
             n += (groups->places[i].group == group);
         }
     }

@@ -71,7 +71,8 @@ typedef struct bt_kv_place {
 
 typedef struct bt_kv_groups {
     uint32_t n;
-    uint32_t n_layers; /**< of the model */
+    uint32_t n_layers;    /**< of the model; of a share its own */
+    uint32_t first_layer; /**< of the model, that is 0 here; 0 but of a share */
     uint32_t tokens_per_block;
     bt_kv_group_t group[BT_KV_MAX_GROUPS];
     size_t block_bytes[BT_KV_MAX_GROUPS]; /**< that each uses of a page */
@@ -100,8 +101,19 @@ BT_MUST_CHECK bt_status_t bt_kv_groups_init(const bt_kv_group_t *list,
 BT_MUST_CHECK bt_status_t bt_kv_groups_one(const bt_kv_shape_t *shape,
                                            bt_kv_groups_t *groups_p);
 void bt_kv_groups_fini(bt_kv_groups_t *groups);
+/** What of them a rank keeps that has some of the layers and of the KV heads
+ *  (kv_reshard.h): the same groups, of its layers, which are counted from 0;
+ *  of a group there may be none.
+ *  @param [out] groups_p  Owned by the caller: bt_kv_groups_fini().
+ *  @retval BT_ERR_INVALID_PARAM  layers that the model does not have, or none
+ *  @retval  as bt_kv_groups_init() */
+BT_MUST_CHECK bt_status_t bt_kv_groups_share(const bt_kv_groups_t *whole,
+                                             uint32_t first_layer,
+                                             uint32_t n_layers,
+                                             uint32_t n_kv_heads,
+                                             bt_kv_groups_t *groups_p);
 
-/** @param [in] layer  Of the model. */
+/** @param [in] layer  Of these. */
 static inline bt_kv_place_t bt_kv_place(const bt_kv_groups_t *groups,
                                         uint32_t layer)
 {
@@ -139,7 +151,8 @@ uint32_t bt_kv_group_most_spans(const bt_kv_group_t *group,
 size_t bt_kv_groups_layer_bytes(const bt_kv_groups_t *groups);
 
 /** What a finished part of a forward pass has left in a group's blocks.
- *  @param [in] n_layers  of the model, from 0 on, are computed
+ *  @param [in] n_layers  of the model, from 0 on, are computed; of a share
+ * those before and behind its own leave nothing
  *  @return bytes of each block, from its begin: whole layers, and behind the
  *          last one what lies behind it (scales) */
 size_t bt_kv_group_bytes_of(const bt_kv_groups_t *groups, uint32_t group,

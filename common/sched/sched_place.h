@@ -61,7 +61,7 @@
 
 typedef enum bt_sched_health {
     BT_SCHED_UP,
-    BT_SCHED_SUSPECT,  /**< silent */
+    BT_SCHED_SUSPECT,  /**< silent, or its work does not move */
     BT_SCHED_DRAINING, /**< takes nothing new */
     BT_SCHED_N_HEALTHS,
 } bt_sched_health_t;

@@ -363,6 +363,9 @@ typedef struct bt_msg_stats {
      *  and those that sequences let go of since its start. */
     uint32_t blocks_windowed;
     uint64_t blocks_slid;
+    /** It has work, and no operation of a layer has ended for so long; 0: it
+     *  gets on, or has none. */
+    uint64_t still_ms;
     uint32_t duty; /**< bt_duty_t; of an older build BT_DUTY_AS_IT_IS: it takes
                         no orders about that */
 } bt_msg_stats_t;

@@ -595,12 +595,35 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
     return BT_OK;
 }
 
+void bt_loader_leave(bt_loader_t *loader, const char *name)
+{
+    const bt_gguf_tensor_t *const t = bt_gguf_tensor(loader->gguf, name);
+
+    if ((t != NULL) && (loader->used != NULL)) {
+        loader->used[t - bt_gguf_tensor_at(loader->gguf, 0)] = true;
+    }
+}
+
+/* Is it of a layer that another stage has? That one looks at it. */
+static bool is_elsewhere(const bt_loader_t *loader, bt_gguf_str_t name)
+{
+    const bt_share_t own = loader->shard.layers;
+    char text[32];
+    uint32_t layer;
+
+    snprintf(text, sizeof(text), "%.*s",
+             (name.len < sizeof(text)) ? (int)name.len : (int)sizeof(text) - 1,
+             name.data);
+    return (sscanf(text, "blk.%u.", &layer) == 1) &&
+           (layer < loader->hp->n_layers) && (layer - own.first >= own.n);
+}
+
 bt_status_t bt_loader_check_all_used(bt_loader_t *loader)
 {
     for (uint64_t i = 0; i < bt_gguf_n_tensors(loader->gguf); i++) {
         const bt_gguf_str_t name = bt_gguf_tensor_at(loader->gguf, i)->name;
 
-        if (!loader->used[i]) {
+        if (!loader->used[i] && !is_elsewhere(loader, name)) {
             return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
                                   "tensor %s has no place in this "
                                   "architecture; its effect would be missing",

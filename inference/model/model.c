@@ -67,20 +67,23 @@ static uint32_t ffn_unit(const bt_loader_t *ld)
 static bt_status_t take_share(bt_loader_t *ld)
 {
     const bt_collectives_t *const coll = ld->config->coll;
-    bt_status_t status = BT_OK;
-
+    const bt_shard_place_t place = {
+        .rank = (coll == NULL) ? 0 : coll->rank,
+        .size = (coll == NULL) ? 1 : coll->size,
+        .n_stages = (ld->config->n_stages == 0) ? 1 : ld->config->n_stages,
+    };
     const bool is_whole = (coll == NULL) && (ld->config->sum_parts <= 1);
+    bt_status_t status;
 
     if (!is_whole && bt_backend_owns_memory(ld->be)) {
         return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
-                              "tensor parallelism: the %s back end has memory "
-                              "of its own, which no sum here reaches",
+                              "ranks of one instance: the %s back end has "
+                              "memory of its own, which no sum here reaches",
                               ld->be->caps->name);
     }
-    status = bt_shard_of(
-        ld->hp, ld->config->sum_parts, is_whole ? 1 : ffn_unit(ld),
-        (coll == NULL) ? 0 : coll->rank, (coll == NULL) ? 1 : coll->size,
-        ld->why, ld->why_bytes, &ld->shard);
+    status =
+        bt_shard_of(ld->hp, ld->config->sum_parts, is_whole ? 1 : ffn_unit(ld),
+                    &place, ld->why, ld->why_bytes, &ld->shard);
     if (status == BT_OK) {
         ld->own = bt_shard_hparams(ld->hp, &ld->shard);
     }
@@ -392,7 +395,7 @@ bt_status_t bt_model_check_groups(const bt_model_t *model,
                                   const bt_kv_groups_t *groups, char *why,
                                   size_t why_bytes)
 {
-    const bt_hparams_t *const hp = &model->hp;
+    const bt_hparams_t *const hp = &model->own;
     bt_status_t status = BT_OK;
 
     if (groups->n_layers != hp->n_layers) {
@@ -432,7 +435,7 @@ static bool cache_fits(const bt_model_t *model, const bt_forward_t *fwd)
     char why[1];
 
     if (groups == NULL) {
-        return view_fits(model, &fwd->kv, model->hp.n_layers);
+        return view_fits(model, &fwd->kv, model->own.n_layers);
     }
     if ((groups->n - 1 > model->config.n_other_groups) ||
         (groups->page_bytes > fwd->kv.block_bytes) ||
@@ -442,7 +445,8 @@ static bool cache_fits(const bt_model_t *model, const bt_forward_t *fwd)
     for (uint32_t g = 0; g < groups->n; g++) {
         const bt_kv_view_t view = bt_model_group_view(&fwd->kv, groups, g);
 
-        if (!view_fits(model, &view, groups->group[g].shape.n_layers)) {
+        if ((view.n_layers > 0) && /* else none of this stage's is in it */
+            !view_fits(model, &view, groups->group[g].shape.n_layers)) {
             return false;
         }
     }
@@ -481,7 +485,9 @@ static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
         }
     }
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
-        if (fwd->logit_rows[i] >= fwd->n_rows) {
+        if ((fwd->logit_rows[i] >= fwd->n_rows) ||
+            ((model->shard.n_stages > 1) && (i > 0) &&
+             (fwd->logit_rows[i] < fwd->logit_rows[i - 1]))) {
             return false;
         }
     }
@@ -502,7 +508,7 @@ void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
 /* Is this the rank that tells others what to do? */
 static bool leads(const bt_model_t *model)
 {
-    return (model->ranks != NULL) && (model->shard.rank == 0);
+    return (model->ranks != NULL) && (model->config.coll->rank == 0);
 }
 
 bool bt_model_take_late(const bt_model_t *model, bt_forward_t *fwd,
@@ -548,7 +554,7 @@ void bt_model_between_layers(const bt_model_t *model, const bt_forward_t *fwd,
         (model->be->ops->batch_begin == NULL)) {
         fwd->between_layers(fwd->between_layers_ctx, n_layers);
     }
-    if (leads(model) && bt_ranks_talks_between(fwd)) {
+    if (leads(model) && bt_ranks_talks_between(model->ranks, fwd)) {
         bt_ranks_tell_go_on(model->ranks);
     }
 }

@@ -143,6 +143,15 @@ typedef struct bt_model_config {
     /** Of the ranks that compute it together, each a share (shard.h); borrowed.
      *  NULL: this process alone. */
     const bt_collectives_t *coll;
+    /** Stages of layers, each of as many ranks, one behind the other; 0 is 1.
+     *  With more, rows do not come in late and no call is made inside another
+     *  (bt_forward_t), and layers count as stored when the call is over. */
+    uint32_t n_stages;
+    /** Of the ranks of this one's stage, borrowed; NULL: it is alone there. Not
+     *  read where there is one stage, whose ranks are all. */
+    const bt_collectives_t *stage;
+    /** Rows that a micro-batch has at least (micro.h); 0: BT_MICRO_ROWS. */
+    uint32_t micro_rows;
     /** Parts in which products are summed that ranks share (shard.h): models of
      *  the same number give the same bits on any number of ranks. 0: as many as
      *  ranks. */
@@ -234,7 +243,8 @@ typedef struct bt_forward {
     /** Activations of rows before it are another call's, inside which this one
      *  is made (between_layers). 0 elsewhere. */
     uint32_t first_row;
-    const uint32_t *logit_rows; /**< rows whose logits are wanted */
+    const uint32_t *logit_rows; /**< rows whose logits are wanted; ascending
+                                     where the model has several stages */
     uint32_t n_logit_rows;      /**< <= max_logit_rows; 0 is allowed */
     /** Of each logit row: is the id of its best logit all that is wanted? Then
      *  its logits stay in the back end. NULL: of none. */

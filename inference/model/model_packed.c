@@ -47,6 +47,7 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
 {
     const bt_model_config_t *const c = loader->config;
     const bt_kernels_caps_t *const caps = loader->be->caps;
+    const bt_shard_t *const shard = &loader->shard;
     char profile[PROFILE_BYTES];
     char why[WHY_BYTES];
     bt_loader_t count = rehearsal_of(loader, why);
@@ -61,12 +62,14 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
     bt_packed_store_t *store = NULL;
 
     /* A share is a file of its own. */
-    snprintf(profile, sizeof(profile),
-             (loader->shard.size * loader->shard.n_parts > 1)
-                 ? "%s rank %u of %u, %u parts each"
-                 : "%s",
-             caps->profile, loader->shard.rank, loader->shard.size,
-             loader->shard.n_parts);
+    snprintf(
+        profile, sizeof(profile),
+        (shard->n_stages > 1) ? "%s rank %u of %u, %u parts each, stage %u "
+                                "of %u"
+        : (shard->size * shard->n_parts > 1) ? "%s rank %u of %u, %u parts each"
+                                             : "%s",
+        caps->profile, shard->rank, shard->size, shard->n_parts, shard->stage,
+        shard->n_stages);
     if ((c->weight_dir == NULL) || (c->weight_dir[0] == '\0')) {
         return;
     }

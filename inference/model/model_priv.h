@@ -149,6 +149,8 @@ BT_MUST_CHECK bt_status_t bt_loader_first_rows(bt_loader_t *loader,
                                                const char *name, uint32_t n_out,
                                                uint32_t n_in, bt_share_t rows,
                                                bt_weight_t **w_p);
+/** A tensor that another stage has; it may not be there. */
+void bt_loader_leave(bt_loader_t *loader, const char *name);
 /** Is there such a tensor? */
 bool bt_loader_has(const bt_loader_t *loader, const char *name);
 /** Pieces of vectors "blk.LAYER.NAME.bias", side by side. */
@@ -263,7 +265,7 @@ struct bt_model {
     bt_packed_store_t *store; /**< NULL: the weights are of this process */
     float *logits;            /**< back end (max_logit_rows, n_vocab) */
     /** Of this rank's words (max_logit_rows, own.n_vocab); where it has all,
-     *  logits. */
+     *  logits. Of stages the last one has this, the first one logits. */
     float *own_logits;
     /* Both only where the back end has memory of its own: */
     uint32_t *best_ids; /**< back end (max_logit_rows) */

@@ -39,12 +39,17 @@ typedef struct call {
 
 struct bt_ranks {
     const bt_collectives_t *coll;
+    const bt_collectives_t *stage; /* NULL: one rank */
+    uint32_t stage_size, n_stages;
     bt_status_t status;
     uint32_t *words; /* of an order */
     size_t max_words;
     /* Of one call, as the model was loaded for. */
     uint32_t max_rows, max_seqs, max_logit_rows;
     size_t max_blocks;
+    uint32_t micro_rows;
+    bt_ragged_seq_t *micro_seqs; /* of a micro-batch; NULL: one stage */
+    uint32_t *micro_logit_rows;
     size_t result_bytes; /* of one rank */
     uint32_t *tokens;    /* rows of the embedding */
     uint8_t *send;       /* results of a call */
@@ -64,10 +69,56 @@ bt_status_t bt_ranks_status(const bt_ranks_t *ranks)
 
 void bt_ranks_sum(bt_ranks_t *ranks, float *x, size_t n)
 {
-    if (ranks->status == BT_OK) {
-        ranks->status = ranks->coll->all_reduce_sum(ranks->coll->ctx, x, n);
+    if ((ranks->status == BT_OK) && (ranks->stage != NULL)) {
+        ranks->status = ranks->stage->all_reduce_sum(ranks->stage->ctx, x, n);
     }
 }
+
+/* ---- from stage to stage ---- */
+
+bt_micro_t bt_ranks_micro(bt_ranks_t *ranks, const bt_batch_t *batch)
+{
+    return (bt_micro_t){
+        .whole = batch,
+        .n = bt_micro_count(batch->n_rows, ranks->n_stages, ranks->micro_rows),
+        .seqs = ranks->micro_seqs,
+        .logit_rows = ranks->micro_logit_rows};
+}
+
+/* The last stage's next one is the first. */
+static void send_on(bt_ranks_t *ranks, const void *data, size_t bytes)
+{
+    const bt_collectives_t *const coll = ranks->coll;
+
+    if (ranks->status == BT_OK) {
+        ranks->status =
+            coll->send(coll->ctx, data, bytes,
+                       (coll->rank + ranks->stage_size) % coll->size);
+    }
+}
+
+static void receive(bt_ranks_t *ranks, void *data, size_t bytes)
+{
+    const bt_collectives_t *const coll = ranks->coll;
+
+    if (ranks->status == BT_OK) {
+        ranks->status = coll->recv(
+            coll->ctx, data, bytes,
+            (coll->rank + coll->size - ranks->stage_size) % coll->size);
+    }
+}
+
+void bt_ranks_pass_rows(bt_ranks_t *ranks, const float *x, size_t n)
+{
+    send_on(ranks, x, n * sizeof(*x));
+}
+
+void bt_ranks_take_rows(bt_ranks_t *ranks, float *x, size_t n)
+{
+    receive(ranks, x, n * sizeof(*x));
+}
+
+/* ---- words ---- */
 
 bt_batch_t bt_ranks_own_words(bt_ranks_t *ranks, const bt_shard_t *shard,
                               const bt_batch_t *batch)
@@ -150,16 +201,17 @@ static void put_logit_rows(bt_ranks_t *ranks, size_t *n,
     }
 }
 
-bool bt_ranks_talks_between(const bt_forward_t *fwd)
+bool bt_ranks_talks_between(const bt_ranks_t *ranks, const bt_forward_t *fwd)
 {
-    return (fwd->first_row == 0) &&
+    return (ranks->n_stages == 1) && (fwd->first_row == 0) &&
            ((fwd->take_late != NULL) || (fwd->between_layers != NULL));
 }
 
 void bt_ranks_tell_step(bt_ranks_t *ranks, const bt_forward_t *fwd)
 {
     const uint32_t head[] = {fwd->n_rows, fwd->n_seqs, fwd->n_logit_rows,
-                             fwd->first_row, bt_ranks_talks_between(fwd)};
+                             fwd->first_row,
+                             bt_ranks_talks_between(ranks, fwd)};
     size_t n = 0;
 
     put(ranks, &n, head, BT_ARRAY_LEN(head));
@@ -250,16 +302,20 @@ static void take_row(const bt_ranks_t *ranks, bt_model_t *model,
     }
 }
 
-void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
-                     const bt_forward_t *fwd)
+/* What this rank has to say of the rows. @return bytes, the same at all */
+static size_t put_results(bt_ranks_t *ranks, const bt_model_t *model,
+                          const bt_forward_t *fwd)
 {
     const uint32_t own = model->own.n_vocab;
     size_t bytes = 0;
-    size_t at = 0;
 
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
         const float *row = model->own_logits + (size_t)i * own;
 
+        if (!bt_shard_is_last(&model->shard)) {
+            bytes += row_bytes(model, fwd, i);
+            continue;
+        }
         if (best_only(fwd, i)) {
             const uint32_t id = bt_sampler_best(row, own);
             const best_t best = {.logit = row[id],
@@ -271,15 +327,46 @@ void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
         }
         bytes += row_bytes(model, fwd, i);
     }
+    return bytes;
+}
+
+/* From the last stage to the first. Where its results come, all before it have
+ * stored their K and V. @return false: nothing of it is for this rank */
+static bool bring_back(bt_ranks_t *ranks, const bt_shard_t *shard, size_t bytes)
+{
+    if (ranks->n_stages == 1) {
+        return true;
+    }
+    /* The room is that of one row's best at least. */
+    bytes = (bytes == 0) ? sizeof(uint32_t) : bytes;
+    if (bt_shard_is_last(shard)) {
+        send_on(ranks, ranks->send, bytes);
+    } else if (bt_shard_is_first(shard)) {
+        receive(ranks, ranks->send, bytes);
+    }
+    return bt_shard_is_first(shard);
+}
+
+void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
+                     const bt_forward_t *fwd)
+{
+    const size_t bytes = put_results(ranks, model, fwd);
+    size_t at = 0;
+
+    if (!bring_back(ranks, &model->shard, bytes)) {
+        return;
+    }
     if (bytes == 0) { /* all have stored their K and V when this is over */
         float nothing = 0.0f;
 
         bt_ranks_sum(ranks, &nothing, 1);
         return;
     }
-    if (ranks->status == BT_OK) {
-        ranks->status = ranks->coll->all_gather(ranks->coll->ctx, ranks->send,
-                                                ranks->recv, bytes);
+    if (ranks->stage == NULL) {
+        memcpy(ranks->recv, ranks->send, bytes);
+    } else if (ranks->status == BT_OK) {
+        ranks->status = ranks->stage->all_gather(ranks->stage->ctx, ranks->send,
+                                                 ranks->recv, bytes);
     }
     for (uint32_t i = 0; (ranks->status == BT_OK) && (ranks->coll->rank == 0) &&
                          (i < fwd->n_logit_rows);
@@ -533,7 +620,7 @@ bt_status_t bt_model_follow(bt_model_t *model, const bt_kv_view_t *kv,
 
 void bt_model_end_ranks(bt_model_t *model)
 {
-    if ((model->ranks != NULL) && (model->shard.rank == 0)) {
+    if ((model->ranks != NULL) && (model->config.coll->rank == 0)) {
         tell(model->ranks, &(order_t){.kind = ORDER_END});
     }
 }
@@ -573,10 +660,16 @@ static void settle(bt_ranks_t *ranks, const bt_collectives_t *coll,
 {
     const size_t t = (c->tokens_per_block != 0) ? c->tokens_per_block : 1;
     const size_t spans = ((size_t)c->context_tokens + t - 1) / t;
-    const size_t words = (hp->n_vocab + coll->size - 1) / coll->size;
+    const uint32_t n_stages = (c->n_stages == 0) ? 1 : c->n_stages;
+    const size_t size = coll->size / n_stages;
+    const size_t words = (hp->n_vocab + size - 1) / size;
     const size_t row_bytes = words * sizeof(float);
 
     ranks->coll = coll;
+    ranks->n_stages = n_stages;
+    ranks->stage = (n_stages == 1) ? coll : c->stage;
+    ranks->stage_size = (uint32_t)size;
+    ranks->micro_rows = c->micro_rows;
     ranks->max_rows = c->max_rows;
     ranks->max_seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows;
     ranks->max_logit_rows = c->max_logit_rows;
@@ -590,6 +683,14 @@ static void settle(bt_ranks_t *ranks, const bt_collectives_t *coll,
         ((row_bytes > sizeof(best_t)) ? row_bytes : sizeof(best_t));
 }
 
+static size_t micro_bytes(const bt_ranks_t *ranks)
+{
+    return (ranks->n_stages == 1)
+               ? 0
+               : ranks->max_seqs * sizeof(*ranks->micro_seqs) +
+                     ranks->max_logit_rows * sizeof(*ranks->micro_logit_rows);
+}
+
 size_t bt_ranks_bytes(const bt_collectives_t *coll,
                       const bt_model_config_t *config, const bt_hparams_t *hp)
 {
@@ -597,7 +698,8 @@ size_t bt_ranks_bytes(const bt_collectives_t *coll,
 
     settle(&ranks, coll, config, hp);
     return (ranks.max_words + ranks.max_rows) * sizeof(uint32_t) +
-           ranks.result_bytes * (1 + (size_t)coll->size) +
+           ranks.result_bytes * (1 + (size_t)ranks.stage_size) +
+           micro_bytes(&ranks) +
            ((coll->rank == 0)
                 ? 0
                 : 2 * (ranks.max_blocks + 2 * (size_t)ranks.max_rows) *
@@ -618,13 +720,23 @@ bt_status_t bt_ranks_create(const bt_collectives_t *coll,
     ranks->words = bt_calloc(ranks->max_words, sizeof(*ranks->words));
     ranks->tokens = bt_calloc(c->max_rows, sizeof(*ranks->tokens));
     ranks->send = bt_calloc(ranks->result_bytes, 1);
-    ranks->recv = bt_calloc(ranks->result_bytes, coll->size);
+    ranks->recv = bt_calloc(ranks->result_bytes, ranks->stage_size);
     ranks->calls = bt_calloc(2, sizeof(*ranks->calls));
     status = ((ranks->words == NULL) || (ranks->tokens == NULL) ||
               (ranks->send == NULL) || (ranks->recv == NULL) ||
               (ranks->calls == NULL))
                  ? BT_ERR_NO_MEMORY
                  : BT_OK;
+    if ((status == BT_OK) && (ranks->n_stages > 1)) {
+        ranks->micro_seqs =
+            bt_calloc(ranks->max_seqs, sizeof(*ranks->micro_seqs));
+        ranks->micro_logit_rows =
+            bt_calloc(ranks->max_logit_rows, sizeof(*ranks->micro_logit_rows));
+        status =
+            ((ranks->micro_seqs == NULL) || (ranks->micro_logit_rows == NULL))
+                ? BT_ERR_NO_MEMORY
+                : BT_OK;
+    }
     for (uint32_t i = 0; (status == BT_OK) && (coll->rank != 0) && (i < 2);
          i++) {
         status = call_init(&ranks->calls[i], ranks);
@@ -646,6 +758,8 @@ void bt_ranks_destroy(bt_ranks_t *ranks)
         call_fini(&ranks->calls[i]);
     }
     bt_free(ranks->calls);
+    bt_free(ranks->micro_seqs);
+    bt_free(ranks->micro_logit_rows);
     bt_free(ranks->words);
     bt_free(ranks->tokens);
     bt_free(ranks->send);

@@ -8,7 +8,14 @@
  *     rank 0   forward ─ STEP ─▶│ layers … Σ … Σ … logits │ results
  *     rank 1   follow  ◀─ STEP ─│ layers … Σ … Σ … logits │ follow
  *
- * Σ is a sum over all ranks (bt_collectives_t). Between two layers rank 0 may
+ * Σ is a sum over the ranks of a stage (bt_collectives_t). Where there are
+ * several stages, rows go from each rank to the same one of the next stage, in
+ * micro-batches (micro.h), and results from the last stage to the first:
+ *
+ *     stage 0   STEP ─▶│ m0 │ m1 │ m2 │                  │ results
+ *     stage 1   STEP ─▶│    ▼ m0 ▼ m1 ▼ m2 │ logits ────▶│ follow
+ *
+ * In one stage there is more: between two layers rank 0 may
  * let rows come in, or make another call; where a call allows that, each layer
  * ends with one more message, of which most say that nothing happened.
  *
@@ -21,6 +28,7 @@
 #define BT_INFERENCE_MODEL_RANKS_H
 
 #include "common/coll/coll.h"
+#include "inference/model/micro.h"
 #include "inference/model/model_priv.h"
 
 /** Host memory that a rank takes for it. */
@@ -36,8 +44,15 @@ void bt_ranks_destroy(bt_ranks_t *ranks); /**< NULL is allowed. */
 /** BT_OK, or what failed first. */
 bt_status_t bt_ranks_status(const bt_ranks_t *ranks);
 
-/** x, n values, = the sum of all ranks' x. */
+/** x, n values, = the sum of x of all ranks of the stage. */
 void bt_ranks_sum(bt_ranks_t *ranks, float *x, size_t n);
+
+/** A batch as this stage takes it; one such at a time. */
+bt_micro_t bt_ranks_micro(bt_ranks_t *ranks, const bt_batch_t *batch);
+/** x, n values, to the next stage's rank; it may be written to afterwards. */
+void bt_ranks_pass_rows(bt_ranks_t *ranks, const float *x, size_t n);
+/** x = what the rank of the stage before passes. */
+void bt_ranks_take_rows(bt_ranks_t *ranks, float *x, size_t n);
 
 /** The batch with tokens as this rank's rows of the embedding; of the others
  *  row 0. Good until the next call. */
@@ -56,7 +71,7 @@ void bt_ranks_tell_late(bt_ranks_t *ranks, const bt_forward_t *fwd, uint32_t n);
 /** No other call is made between these two layers. */
 void bt_ranks_tell_go_on(bt_ranks_t *ranks);
 /** Does this call have such messages? */
-bool bt_ranks_talks_between(const bt_forward_t *fwd);
+bool bt_ranks_talks_between(const bt_ranks_t *ranks, const bt_forward_t *fwd);
 
 /** After a call: what comes after it finds K and V stored at all ranks.
  *  Logits of this rank's words, (n_logit_rows, own) at @a own, or the best of

@@ -73,13 +73,18 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
 {
     const size_t rows = loader->config->max_logit_rows;
     const size_t n_vocab = loader->hp->n_vocab;
+    const bt_shard_t *const shard = &loader->shard;
     float *logits = NULL;
     float *own_logits = NULL;
     float *ids = NULL; /* as wide as an id */
     void *host_logits = NULL;
-    bt_status_t status = bt_loader_buffer(loader, rows, n_vocab, &logits);
+    bt_status_t status = BT_OK;
 
-    if ((status == BT_OK) && (loader->shard.size > 1)) {
+    if (bt_shard_is_first(shard)) {
+        status = bt_loader_buffer(loader, rows, n_vocab, &logits);
+    }
+    if ((status == BT_OK) && bt_shard_is_last(shard) &&
+        (shard->size * shard->n_stages > 1)) {
         status =
             bt_loader_buffer(loader, rows, loader->own.n_vocab, &own_logits);
     }

@@ -53,15 +53,45 @@ static bt_share_t together(const bt_share_t *parts, uint32_t n)
                         .n = last->first + last->n - parts[0].first};
 }
 
+/* Can its layers? */
+static bt_status_t check_stages(const bt_hparams_t *hp,
+                                const bt_shard_place_t *place, char *why,
+                                size_t why_bytes)
+{
+    if (place->n_stages > hp->n_layers) {
+        snprintf(why, why_bytes,
+                 "pipeline parallelism over %u stages: the model has %u "
+                 "layers, and each stage needs one",
+                 place->n_stages, hp->n_layers);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((place->n_stages == 0) || (place->size % place->n_stages != 0)) {
+        snprintf(why, why_bytes, "%u ranks are no %u stages of as many each",
+                 place->size, place->n_stages);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_shard_of(const bt_hparams_t *hp, uint32_t sum_parts,
-                        uint32_t ffn_unit, uint32_t rank, uint32_t size,
+                        uint32_t ffn_unit, const bt_shard_place_t *place,
                         char *why, size_t why_bytes, bt_shard_t *shard_p)
 {
     const uint32_t queries = hp->n_heads / hp->n_kv_heads;
-    const uint32_t n_parts = (sum_parts == 0) ? size : sum_parts;
-    bt_shard_t shard = {.rank = rank, .size = size, .n_parts = n_parts / size};
-    const bt_status_t status =
-        check_parts(hp, n_parts, ffn_unit, size, why, why_bytes);
+    bt_status_t status = check_stages(hp, place, why, why_bytes);
+    bt_shard_t shard = {.n_stages = place->n_stages};
+    uint32_t size, rank, n_parts;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    shard.size = size = place->size / place->n_stages;
+    shard.rank = rank = place->rank % size;
+    shard.stage = place->rank / size;
+    shard.layers = bt_share_of(hp->n_layers, 1, shard.stage, shard.n_stages);
+    n_parts = (sum_parts == 0) ? size : sum_parts;
+    shard.n_parts = n_parts / size;
+    status = check_parts(hp, n_parts, ffn_unit, size, why, why_bytes);
 
     if (status != BT_OK) {
         return status;
@@ -82,6 +112,19 @@ bt_status_t bt_shard_of(const bt_hparams_t *hp, uint32_t sum_parts,
     return BT_OK;
 }
 
+/* Those of the layers that are there, as they are counted there. */
+static bt_layer_set_t own_layers(const bt_layer_set_t *set, bt_share_t layers)
+{
+    bt_layer_set_t own = {0};
+
+    for (uint32_t i = 0; i < layers.n; i++) {
+        if (bt_layer_in(set, layers.first + i)) {
+            bt_layer_add(&own, i);
+        }
+    }
+    return own;
+}
+
 bt_hparams_t bt_shard_hparams(const bt_hparams_t *hp, const bt_shard_t *shard)
 {
     bt_hparams_t own = *hp;
@@ -90,5 +133,8 @@ bt_hparams_t bt_shard_hparams(const bt_hparams_t *hp, const bt_shard_t *shard)
     own.n_kv_heads = shard->kv_heads.n;
     own.ffn_dim = shard->ffn.n;
     own.n_vocab = shard->words.n;
+    own.n_layers = shard->layers.n;
+    own.windowed = own_layers(&hp->windowed, shard->layers);
+    own.turned = own_layers(&hp->turned, shard->layers);
     return own;
 }

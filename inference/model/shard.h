@@ -12,6 +12,13 @@
  * so that of H = 3 heads two ranks have 1 and 2. Columns are cut where blocks
  * of the matrices' types end.
  *
+ * and of its layers (pipeline parallelism over P stages of T ranks each; rank r
+ * of the instance is r mod T of stage p = ⌊r/T⌋):
+ *
+ *     layers    ⌊pL/P⌋ … ⌊(p+1)L/P⌋ − 1
+ *     embedding, learned positions         the first stage
+ *     output, its norm                     the last one
+ *
  * The products of columns are summed in *parts*, S of them, in the order of
  * coll_tree.h: cut as for S ranks, of which each of T has S / T. So S says what
  * the sums are, to the last bit, and T only who computes them.
@@ -19,6 +26,8 @@
  * Threads: pure functions.
  * Source: M. Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter
  *         Language Models Using Model Parallelism", 2019, section 3.
+ *         D. Narayanan et al., "Efficient Large-Scale Language Model Training
+ * on GPU Clusters Using Megatron-LM", 2021, section 2.
  */
 #ifndef BT_INFERENCE_MODEL_SHARD_H
 #define BT_INFERENCE_MODEL_SHARD_H
@@ -34,8 +43,11 @@ typedef struct bt_share {
 #define BT_MAX_SUM_PARTS 16u
 
 typedef struct bt_shard {
-    uint32_t rank;
-    uint32_t size;                           /**< 1: all of it */
+    uint32_t rank; /**< in its stage */
+    uint32_t size; /**< of it; 1: all of its layers */
+    uint32_t stage;
+    uint32_t n_stages;
+    bt_share_t layers;                       /**< of the model */
     uint32_t n_parts;                        /**< of its products of columns */
     bt_share_t part_heads[BT_MAX_SUM_PARTS]; /**< of all query heads */
     bt_share_t part_ffn[BT_MAX_SUM_PARTS];
@@ -49,21 +61,40 @@ typedef struct bt_shard {
  *  n. */
 bt_share_t bt_share_of(uint32_t n, uint32_t unit, uint32_t rank, uint32_t size);
 
+static inline bool bt_shard_is_first(const bt_shard_t *shard)
+{
+    return shard->stage == 0;
+}
+
+static inline bool bt_shard_is_last(const bt_shard_t *shard)
+{
+    return shard->stage + 1 == shard->n_stages;
+}
+
+/** Which ranks there are, and which one this is. */
+typedef struct bt_shard_place {
+    uint32_t rank; /**< of the instance */
+    uint32_t size; /**< of it, a multiple of n_stages */
+    uint32_t n_stages;
+} bt_shard_place_t;
+
 /**
- * @param [in]  sum_parts  S; 0: as many as ranks.
+ * @param [in]  sum_parts  S; 0: as many as ranks of a stage.
  * @param [in]  ffn_unit  Columns of the feed-forward's second matrix in one
  *                        block; divides ffn_dim.
  * @param [out] why       On failure the reason, for the user.
  * @retval BT_ERR_UNSUPPORTED  more parts than KV heads, or than there are
- *                             units; parts that so many ranks cannot have
+ *                             units; parts that so many ranks cannot have;
+ *                             more stages than layers
+ * @retval BT_ERR_INVALID_PARAM  ranks that are no whole number of stages
  */
 BT_MUST_CHECK bt_status_t bt_shard_of(const bt_hparams_t *hp,
                                       uint32_t sum_parts, uint32_t ffn_unit,
-                                      uint32_t rank, uint32_t size, char *why,
+                                      const bt_shard_place_t *place, char *why,
                                       size_t why_bytes, bt_shard_t *shard_p);
 
-/** What the rank computes with: the model's, less heads, feed-forward and
- *  words. */
+/** What the rank computes with: the model's, less heads, feed-forward, words
+ *  and layers, of which its own are counted from 0. */
 bt_hparams_t bt_shard_hparams(const bt_hparams_t *hp, const bt_shard_t *shard);
 
 #endif

@@ -50,6 +50,28 @@ bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
                                static_cast<int>(root), c->comm, c->stream));
 }
 
+bt_status_t send_to(void *ctx, const void *buf, size_t bytes, uint32_t to)
+{
+    const Collectives *c = static_cast<const Collectives *>(ctx);
+
+    if ((to >= c->base.size) || (to == c->base.rank)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    return check(ncclSend(buf, bytes, ncclUint8, static_cast<int>(to), c->comm,
+                          c->stream));
+}
+
+bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
+{
+    const Collectives *c = static_cast<const Collectives *>(ctx);
+
+    if ((from >= c->base.size) || (from == c->base.rank)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    return check(ncclRecv(buf, bytes, ncclUint8, static_cast<int>(from),
+                          c->comm, c->stream));
+}
+
 } // namespace
 
 extern "C" bt_status_t
@@ -90,6 +112,8 @@ bt_cuda_collectives_open(bt_backend_t *be, uint32_t rank, uint32_t size,
     c->base.all_reduce_sum = all_reduce_sum;
     c->base.all_gather = all_gather;
     c->base.broadcast = broadcast;
+    c->base.send = send_to;
+    c->base.recv = recv_from;
     *coll_p = &c->base;
     return BT_OK;
 }

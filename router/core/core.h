@@ -160,8 +160,9 @@ typedef struct bt_core_config {
     uint32_t worker_wait_ms;   /**< first attempt without a pair */
     uint32_t rerun_wait_ms;    /**< a re-run without a pair */
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
-    bt_sched_order_t order;      /**< of those that wait for workers */
-    bt_sched_target_t target;    /**< of those that have none of their own */
+    uint32_t still_ms;      /**< a worker whose work does not move is avoided */
+    bt_sched_order_t order; /**< of those that wait for workers */
+    bt_sched_target_t target; /**< of those that have none of their own */
     /** There are several: none may have much ahead of others at the workers. */
     bool has_tenants;
 } bt_core_config_t;

@@ -140,6 +140,41 @@ uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                                                BT_SCHED_RATES_CHUNK);
 }
 
+/* From what is known of it; @a why is logged where that is news. */
+static void settle_health(bt_core_t *core, bt_instance_t *worker,
+                          const char *why, uint64_t now_us)
+{
+    const bt_sched_health_t health = (worker->is_silent || worker->is_still)
+                                         ? BT_SCHED_SUSPECT
+                                         : BT_SCHED_UP;
+
+    if ((worker->sched.health == BT_SCHED_DRAINING) ||
+        (worker->sched.health == health)) {
+        return;
+    }
+    worker->sched.health = health;
+    if (health == BT_SCHED_SUSPECT) {
+        BT_LOG_WARN("worker %s %s; new requests avoid it", worker->hello.name,
+                    why);
+        return;
+    }
+    BT_LOG_INFO("worker %s %s again", worker->hello.name, why);
+    bt_gen_dispatch_waiting(core, now_us);
+}
+
+static void look_whether_it_moves(bt_core_t *core, bt_instance_t *worker,
+                                  uint64_t now_us)
+{
+    const bool is_still = (core->config.still_ms > 0) &&
+                          (worker->stats.still_ms >= core->config.still_ms);
+
+    if (is_still != worker->is_still) {
+        worker->is_still = is_still;
+        settle_health(core, worker, is_still ? "does not get on" : "gets on",
+                      now_us);
+    }
+}
+
 /* Whoever ordered it, of whichever router. @return true: it is back */
 static bool heed_duty(bt_instance_t *worker, uint32_t duty)
 {
@@ -147,7 +182,9 @@ static bool heed_duty(bt_instance_t *worker, uint32_t duty)
 
     if ((duty == BT_DUTY_ON) && drains) {
         BT_LOG_INFO("worker %s is on duty again", worker->hello.name);
-        worker->sched.health = BT_SCHED_UP;
+        worker->sched.health = (worker->is_silent || worker->is_still)
+                                   ? BT_SCHED_SUSPECT
+                                   : BT_SCHED_UP;
         return true;
     }
     if ((duty > BT_DUTY_ON) && !drains) {
@@ -167,6 +204,7 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
     }
     bt_sched_price_learn(&core->price, &stats->rates, worker->sched.seats);
     changed = bt_table_report(worker, stats);
+    look_whether_it_moves(core, worker, now_us);
     bt_core_limit_seats(core, worker);
     bt_core_count_others(worker);
     if (heed_duty(worker, stats->duty) && !changed) {
@@ -223,17 +261,8 @@ bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
                             bool suspect, uint64_t now_us)
 {
-    if (worker->sched.health == BT_SCHED_DRAINING) {
-        return;
-    }
-    worker->sched.health = suspect ? BT_SCHED_SUSPECT : BT_SCHED_UP;
-    if (suspect) {
-        BT_LOG_WARN("worker %s is silent; new requests avoid it",
-                    worker->hello.name);
-        return;
-    }
-    BT_LOG_INFO("worker %s speaks again", worker->hello.name);
-    bt_gen_dispatch_waiting(core, now_us);
+    worker->is_silent = suspect;
+    settle_health(core, worker, suspect ? "is silent" : "speaks", now_us);
 }
 
 void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,

@@ -334,6 +334,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .worker_wait_ms = config->worker_wait_ms,
         .rerun_wait_ms = RERUN_WAIT_MS,
         .request_timeout_ms = config->request_timeout_ms,
+        .still_ms = config->dead_ms,
         .has_tenants = bt_tenants_are_many(&served->front->tenants),
     };
     const bt_core_ops_t ops = {

@@ -15,11 +15,23 @@ def model_of(directory):
     return tiny_model(directory, layers=3, dim=96, heads=8, kv_heads=4, head_dim=16, ffn=160, context=1024, seed=5)
 
 
+def split(text):
+    """"2x3" = 2 ranks of each of 3 stages. @return (tp, pp)"""
+    tp, _, pp = str(text).partition("x")
+    return int(tp), int(pp or 1)
+
+
+def n_ranks(text):
+    tp, pp = split(text)
+    return tp * pp
+
+
 def layout(prefill, decode, way="shm", chunk=64, cache="off", more_workers=()):
     more = options(way, chunk, cache)
     more["worker_args"] += list(more_workers)
-    more["prefill_args"] = more.get("prefill_args", []) + ["--tp", str(prefill)]
-    more["decode_args"] = more.get("decode_args", []) + ["--tp", str(decode)]
+    for side, ranks in (("prefill_args", prefill), ("decode_args", decode)):
+        tp, pp = split(ranks)
+        more[side] = more.get(side, []) + ["--tp", str(tp), "--pp", str(pp)]
     return more
 
 
@@ -57,6 +69,29 @@ def test_every_layout_gives_the_same_bytes_every_way():
                     want = want or got
                     wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
                     assert not wrong, f"tp {prefill} to {decode}, {way}, chunks of {chunk}: {wrong} differ"
+                c.wait_idle()
+                if cache == "on":
+                    wait_until("blocks reused", lambda c=c: reused(c) > 0)
+            wait_until("no rank is left", lambda ranks=ranks: not any(is_there(pid) for pid in ranks))
+        assert len({tuple(ids) for ids in want}) > len(TEXTS)
+
+
+def test_stages_give_the_same_bytes_every_way():
+    """Layers in stages on either side, of one rank and of several."""
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d)
+        want = None
+        for prefill, decode, way, chunk, parallel, cache in (
+                ("1x1", "1x1", "shm", 512, 8, "off"), ("1x1", "1x2", "shm", 64, 8, "on"), ("1x2", "1x1", "tcp", 16, 4, "off"),
+                ("1x2", "2x2", "shm", 512, 8, "on"), ("2x2", "1x2", "tcp", 64, 4, "off"), ("1x1", "1x3", "local", 64, 8, "on")):
+            with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, cache, ["--sum-parts", "2"])) as c:
+                ranks = [pid for worker in c.prefills + c.decodes for pid in ranks_of(worker)]
+                assert len(ranks) == (0 if way == "local" else n_ranks(prefill) - 1) + n_ranks(decode) - 1, ranks
+                for _ in range(2 if cache == "on" else 1):
+                    got = ask_all(c, TEXTS, parallel, 12)
+                    want = want or got
+                    wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
+                    assert not wrong, f"{prefill} to {decode}, {way}, chunks of {chunk}: {wrong} differ"
                 c.wait_idle()
                 if cache == "on":
                     wait_until("blocks reused", lambda c=c: reused(c) > 0)

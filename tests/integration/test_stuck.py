@@ -73,3 +73,29 @@ def test_a_hang_ends_the_worker():
             assert len(answers) == 1, "its request ran again"
             assert c.complete("before", 4, temperature=0)["text"] == good
             c.wait_idle()
+
+
+def test_a_server_whose_work_does_not_move_is_not_ready():
+    """Long before --stuck-ms: health says so, and is well again when the work is."""
+    with tempfile.TemporaryDirectory() as d:
+        hang = os.path.join(d, "hang")
+        model = tiny_model(d, layers=LAYERS, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+
+        def ready(c):
+            return c.request("GET", "/v2/health/ready")[0] == 200
+
+        with Cluster(model, worker_args=["--backend", "trap"], silence=(1000, 2000), env=dict(plugin(), BATON_TRAP_HANG=hang)) as c:
+            good = c.complete("moves", 4, temperature=0)["text"]
+            assert ready(c)
+            with open(hang, "w", encoding="utf-8"):
+                pass
+            answers = []
+            client = threading.Thread(target=lambda: answers.append(c.complete("moves", 4, temperature=0)["text"]))
+            client.start()
+            wait_until("not ready", lambda: not ready(c), 30)
+            assert all(worker.alive() for worker in c.prefills + c.decodes)
+            os.unlink(hang)
+            client.join()
+            assert answers == [good]
+            wait_until("ready again", lambda: ready(c), 30)
+            assert "prefill-0 does not get on" in c.router.log(), c.router.log()

@@ -3,9 +3,12 @@
 #include "tests/support/testsupport.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "launcher/plan.h"
 
 #define MAX_ARGS 16
@@ -13,6 +16,7 @@
 static const bt_run_dir_t run_dir = {.path = "/run/x",
                                      .key_file = "/run/x/key"};
 static const bt_topology_t one_memory;
+static const bt_devices_t no_devices;
 
 /* A plan and what it borrows. */
 typedef struct planned {
@@ -22,8 +26,9 @@ typedef struct planned {
 
 /* For these cores, with the words of @a options after two prefill workers and
  * one decode worker. */
-static planned_t plan_for(const cpu_set_t *allowed,
-                          const bt_topology_t *topology, const char *options)
+static planned_t plan_on(const cpu_set_t *allowed,
+                         const bt_topology_t *topology,
+                         const bt_devices_t *devices, const char *options)
 {
     const bt_config_t *config = NULL;
     planned_t planned = {NULL, NULL};
@@ -40,9 +45,15 @@ static planned_t plan_for(const cpu_set_t *allowed,
         bt_config_load(BT_PROG_SERVE, argc, argv, &config, &planned.store),
         BT_OK);
     assert_int_equal(bt_plan_create(planned.store, config, &run_dir, allowed,
-                                    topology, true, &planned.plan),
+                                    topology, devices, true, &planned.plan),
                      BT_OK);
     return planned;
+}
+
+static planned_t plan_for(const cpu_set_t *allowed,
+                          const bt_topology_t *topology, const char *options)
+{
+    return plan_on(allowed, topology, &no_devices, options);
 }
 
 /* For n_cores cores numbered 1, 2, 4, 5, 7, 8 ... (every third is missing), of
@@ -413,6 +424,76 @@ static void a_long_models_workers_have_names_that_fit_and_differ(void **state)
     destroy(&p);
 }
 
+/* Each rank has one of its own, and from the first on again where there are not
+ * enough. */
+static void devices_are_dealt_out(void **state)
+{
+    bt_devices_t devices;
+    cpu_set_t allowed;
+    planned_t p;
+
+    (void)state;
+    CPU_ZERO(&allowed);
+    CPU_SET(0, &allowed);
+    assert_int_equal(
+        bt_devices_find(" 3, GPU-8932 ,MIG-a/1/0,-1,9", "0", "/", &devices),
+        BT_OK);
+    assert_int_equal(devices.n, 3);
+    p = plan_on(&allowed, &one_memory, &devices,
+                "--model m.gguf --backend cuda --decode-tp 2 "
+                "--devices 3,GPU-8932,MIG-a/1/0");
+    assert_true(has_arg(p.plan, 1, "--devices=3"));
+    assert_true(has_arg(p.plan, 2, "--devices=GPU-8932"));
+    assert_true(has_arg(p.plan, 3, "--devices=MIG-a/1/0,3"));
+    destroy(&p);
+    bt_devices_fini(&devices);
+}
+
+static void make_file(const char *dir, const char *name)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void devices_are_those_that_are_visible_or_there(void **state)
+{
+    static const char *const files[] = {"nvidia0",   "nvidia1",    "nvidia12",
+                                        "nvidiactl", "nvidia-uvm", "nvidia"};
+    char dir[] = "/tmp/baton-test-devices-XXXXXX";
+    bt_devices_t devices;
+    bt_strbuf_t names;
+    char path[128];
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < BT_ARRAY_LEN(files); i++) {
+        make_file(dir, files[i]);
+    }
+    assert_int_equal(bt_devices_find("", NULL, dir, &devices), BT_OK);
+    assert_int_equal(devices.n, 3);
+    bt_strbuf_init(&names, 64);
+    bt_devices_deal(&devices, 2, 3, &names);
+    assert_string_equal(names.data, "2,0,1"); /* CUDA's numbers */
+    bt_strbuf_fini(&names);
+    bt_devices_fini(&devices);
+    assert_int_equal(bt_devices_find("", "", dir, &devices), BT_OK);
+    assert_int_equal(devices.n, 0); /* CUDA hides all then */
+    bt_devices_fini(&devices);
+    assert_int_equal(bt_devices_find("", "1", dir, &devices), BT_OK);
+    assert_int_equal(devices.n, 1);
+    bt_devices_fini(&devices);
+    for (size_t i = 0; i < BT_ARRAY_LEN(files); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void a_plan_survives_every_failed_allocation(void **state)
 {
     const bt_config_t *config = NULL;
@@ -435,7 +516,7 @@ static void a_plan_survives_every_failed_allocation(void **state)
     do {
         bt_alloc_fail_at(++nth);
         status = bt_plan_create(store, config, &run_dir, &allowed, &one_memory,
-                                true, &plan);
+                                &no_devices, true, &plan);
         assert_true((status == BT_OK) == (plan != NULL));
         assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
     } while (status != BT_OK);
@@ -471,6 +552,8 @@ int main(void)
         BT_TEST(sixteen_models_are_the_most),
         BT_TEST(a_new_role_keeps_name_threads_and_cores),
         BT_TEST(a_long_models_workers_have_names_that_fit_and_differ),
+        BT_TEST(devices_are_dealt_out),
+        BT_TEST(devices_are_those_that_are_visible_or_there),
         BT_TEST(a_plan_survives_every_failed_allocation),
     };
 

@@ -113,7 +113,7 @@ within 60 "its successor answers" answers
 
 on n1 scancel "$job"
 within 40 "scancel ends the job cleanly" said 'baton.sbatch: stopped'
-said 'router: ended with 0' || fail "the router did not end by itself"
+said 'router-0: ended with 0' || fail "the router did not end by itself"
 within 20 "nothing is left on the nodes" nothing_left
 within 20 "the job is cancelled" is_state CANCELLED
 [ ! -e "$key" ] || fail "the key is left behind"

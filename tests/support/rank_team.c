@@ -14,28 +14,32 @@ static void *follow(void *arg)
     return NULL;
 }
 
-/* Of the rank's heads. */
+/* Of the rank's heads and layers. */
 static bt_kv_view_t view_of(const bt_hparams_t *hp, uint32_t r, uint32_t size,
-                            bt_kv_type_t type, uint32_t tokens_per_block)
+                            uint32_t n_stages, bt_kv_type_t type,
+                            uint32_t tokens_per_block)
 {
+    const uint32_t tp = size / n_stages;
     const bt_kv_type_info_t *info = bt_kv_type_info(type);
-    bt_kv_view_t kv = {.type = type,
-                       .n_layers = hp->n_layers,
-                       .n_kv_heads = bt_share_of(hp->n_kv_heads, 1, r, size).n,
-                       .head_dim = hp->head_dim,
-                       .tokens_per_block = tokens_per_block};
+    bt_kv_view_t kv = {
+        .type = type,
+        .n_layers = bt_share_of(hp->n_layers, 1, r / tp, n_stages).n,
+        .n_kv_heads = bt_share_of(hp->n_kv_heads, 1, r % tp, tp).n,
+        .head_dim = hp->head_dim,
+        .tokens_per_block = tokens_per_block};
 
     kv.block_bytes =
-        (size_t)hp->n_layers * 2 * kv.n_kv_heads * tokens_per_block *
+        (size_t)kv.n_layers * 2 * kv.n_kv_heads * tokens_per_block *
         ((size_t)hp->head_dim * info->elem_bytes + info->scale_bytes);
     return kv;
 }
 
-static bt_status_t make_segment(bt_rank_team_t *team)
+static bt_status_t make_segment(bt_rank_team_t *team, uint32_t n_stages)
 {
+    const uint32_t tp = team->size / n_stages;
     bt_status_t status = BT_OK;
 
-    team->segment_bytes = bt_coll_shm_bytes(team->size, BT_TEAM_SLOT_BYTES);
+    team->segment_bytes = bt_coll_shm_bytes(team->size, tp, BT_TEAM_SLOT_BYTES);
     team->segment = mmap(NULL, team->segment_bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (team->segment == MAP_FAILED) {
@@ -45,7 +49,7 @@ static bt_status_t make_segment(bt_rank_team_t *team)
     for (uint32_t r = 0; (status == BT_OK) && (r < team->size); r++) {
         status =
             bt_coll_shm_open(team->segment, team->segment_bytes, r, team->size,
-                             BT_TEAM_SLOT_BYTES, &team->ranks[r].shm);
+                             tp, BT_TEAM_SLOT_BYTES, &team->ranks[r].shm);
     }
     return status;
 }
@@ -57,26 +61,28 @@ bt_status_t bt_rank_team_open(const bt_gguf_t *gguf, uint32_t size,
                               uint32_t n_blocks, char *why, size_t why_bytes,
                               bt_rank_team_t *team)
 {
+    const uint32_t n_stages = (config->n_stages == 0) ? 1 : config->n_stages;
     bt_model_config_t own = *config;
     bt_status_t status = BT_OK;
 
     *team = (bt_rank_team_t){.size = size};
     if (size > 1) {
-        status = make_segment(team);
+        status = make_segment(team, n_stages);
     }
     for (uint32_t r = 0; (status == BT_OK) && (r < size); r++) {
         bt_team_rank_t *rank = &team->ranks[r];
 
         own.coll =
             (rank->shm != NULL) ? bt_coll_shm_collectives(rank->shm) : NULL;
+        own.stage = (rank->shm != NULL) ? bt_coll_shm_group(rank->shm) : NULL;
         status = bt_backend_open("cpu", be_config, &rank->be);
         if (status == BT_OK) {
             status = bt_model_load(gguf, rank->be, &own, why, why_bytes,
                                    &rank->model);
         }
         if (status == BT_OK) {
-            rank->kv = view_of(bt_model_hparams(rank->model), r, size, kv_type,
-                               tokens_per_block);
+            rank->kv = view_of(bt_model_hparams(rank->model), r, size, n_stages,
+                               kv_type, tokens_per_block);
             rank->kv.base = bt_calloc_aligned(n_blocks, rank->kv.block_bytes);
             status = (rank->kv.base == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
         }

@@ -10,7 +10,7 @@
 #include "inference/model/model.h"
 
 #define BT_TEAM_SLOT_BYTES 65536 /* long sums are in several pieces */
-#define BT_TEAM_RANKS      4
+#define BT_TEAM_RANKS      8
 
 typedef struct bt_team_rank {
     bt_coll_shm_t *shm;
@@ -32,7 +32,8 @@ typedef struct bt_rank_team {
  * Load the model on every rank and let those other than 0 follow. Blocks are
  * numbered 0 .. n_blocks - 1 at all.
  *
- * @param [in]  config    Of the model; its coll is set here.
+ * @param [in]  config    Of the model; its coll and stage are set here, and the
+ *                        ranks are n_stages of as many each.
  * @param [out] why       On failure the reason.
  * @param [out] team      bt_rank_team_close(), also after a failure.
  */

@@ -25,7 +25,7 @@ static void embed(bt_model_t *model, const bt_batch_t *batch, float *x)
     const bt_hparams_t *const hp = &model->own;
     const bt_norm_t norm = norm_of(model, &d->embedding_norm);
 
-    if (model->ranks == NULL) {
+    if (model->shard.size == 1) {
         ops->embed(model->be, d->embedding, batch, x);
     } else { /* each its words */
         const bt_batch_t own =
@@ -59,7 +59,7 @@ static void add_bias(bt_backend_t *be, float *x, const float *bias,
 static bool only_adds(const bt_model_t *model, const float *bias,
                       const bt_norm_weights_t *after)
 {
-    return (model->ranks == NULL) && (model->shard.n_parts == 1) &&
+    return (model->shard.size == 1) && (model->shard.n_parts == 1) &&
            (bias == NULL) && (after->weight == NULL) &&
            (model->own.residual_scale == 1.0f);
 }
@@ -114,7 +114,7 @@ static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
                 p->n_rows, out);
 }
 
-/* out = W in, of all ranks. */
+/* out = W in, of all ranks of the stage. */
 static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
                      const float *in, uint32_t n_rows, float *out)
 {
@@ -127,7 +127,7 @@ static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
     } else {
         sum_parts(&product, 0, w->n_others + 1, 0, &at, out);
     }
-    if (model->ranks != NULL) {
+    if (model->shard.size > 1) {
         bt_ranks_sum(model->ranks, out, (size_t)n_rows * model->own.dim);
     }
 }
@@ -283,6 +283,17 @@ static void attend(bt_model_t *model, const bt_forward_t *fwd,
     bt_model_got_on(fwd);
 }
 
+/* What is read when the last layer is done: the output, or by a stage before
+ * it the first layer again, of other rows. */
+static const bt_weight_t *behind_layers(const bt_model_t *model)
+{
+    const bt_decoder_t *const d = model->state;
+
+    return !bt_shard_is_last(&model->shard) ? d->layers[0].qkv.weights[0]
+           : (d->output != NULL)            ? d->output
+                                            : d->embedding;
+}
+
 /* x of a layer from its heads; tmp is d->a or b, whichever heads is not. */
 static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
                          const float *heads, uint32_t n_rows, float *tmp,
@@ -291,8 +302,6 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
     const bt_decoder_t *const d = model->state;
     const bt_layer_t *const layer = &d->layers[i];
     const bt_norm_t ffn_norm = norm_of(model, &layer->ffn_norm);
-    const bt_weight_t *const output =
-        (d->output != NULL) ? d->output : d->embedding;
 
     if (model->own.parallel) {
         bt_step_norm(model->be, x, &ffn_norm, n_rows, d->c);
@@ -302,7 +311,8 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
                &layer->attn_post_norm, heads, n_rows, tmp, x);
     bt_model_got_on(fwd);
     feed_forward(model, fwd, layer, x, n_rows,
-                 (i + 1 < d->n_layers) ? layer[1].qkv.weights[0] : output);
+                 (i + 1 < d->n_layers) ? layer[1].qkv.weights[0]
+                                       : behind_layers(model));
 }
 
 /* Rows that came in when n_layers were done, through these. */
@@ -342,15 +352,78 @@ static void compute_logits(bt_model_t *model, uint32_t n_rows)
     }
 }
 
-void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
+/* The last layer: from the attention on, only rows with logits matter, which
+ * go to x_last. */
+static void compute_last_layer(bt_model_t *model, const bt_forward_t *fwd,
+                               const bt_batch_t *batch, const float *x,
+                               float *x_last)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const uint32_t last = d->n_layers - 1;
-    float *const x = d->x + (size_t)fwd->first_row * hp->dim;
+
+    attend(model, fwd, batch, last);
+    ops->gather_rows(model->be, x, batch, hp->dim, x_last);
+    ops->gather_rows(model->be, d->a, batch, hp->n_heads * hp->head_dim, d->b);
+    finish_layer(model, fwd, last, d->b, batch->n_logit_rows, d->a, x_last);
+}
+
+/* A micro-batch through the layers of this stage. */
+static void run_stage(bt_model_t *model, const bt_forward_t *fwd,
+                      const bt_batch_t *batch, float *x_last)
+{
+    const bt_decoder_t *const d = model->state;
+    const bool is_last = bt_shard_is_last(&model->shard);
+    const size_t n = (size_t)batch->n_rows * model->own.dim;
+
+    if (bt_shard_is_first(&model->shard)) {
+        embed(model, batch, d->x);
+    } else {
+        bt_ranks_take_rows(model->ranks, d->x, n);
+    }
+    for (uint32_t i = 0; i < d->n_layers; i++) {
+        store_kv(model, fwd, batch, i, d->x);
+        if (is_last && (i + 1 == d->n_layers)) {
+            if (batch->n_logit_rows > 0) {
+                compute_last_layer(model, fwd, batch, d->x, x_last);
+            }
+            return;
+        }
+        attend(model, fwd, batch, i);
+        finish_layer(model, fwd, i, d->a, batch->n_rows, d->b, d->x);
+    }
+    bt_ranks_pass_rows(model->ranks, d->x, n);
+    bt_model_got_on(fwd);
+}
+
+static void forward_stage(bt_model_t *model, const bt_batch_t *batch,
+                          const bt_forward_t *fwd)
+{
+    const bt_decoder_t *const d = model->state;
+    bt_micro_t micro = bt_ranks_micro(model->ranks, batch);
+    bt_batch_t part;
+
+    while (bt_micro_next(&micro, &part)) {
+        run_stage(model, fwd, &part,
+                  d->x_last + (size_t)micro.first_logit * model->own.dim);
+    }
+    if (bt_shard_is_last(&model->shard) && (batch->n_logit_rows > 0)) {
+        compute_logits(model, batch->n_logit_rows);
+    }
+}
+
+void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
+{
+    const bt_decoder_t *const d = model->state;
+    const uint32_t last = d->n_layers - 1;
+    float *const x = d->x + (size_t)fwd->first_row * model->own.dim;
     bt_model_late_t late;
 
+    if (model->shard.n_stages > 1) {
+        forward_stage(model, batch, fwd);
+        return;
+    }
     embed(model, batch, x);
     for (uint32_t i = 0; i < last; i++) {
         store_kv(model, fwd, batch, i, x);
@@ -367,10 +440,6 @@ void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
     if (batch->n_logit_rows == 0) {
         return; /* the cache is all that was asked for */
     }
-    attend(model, fwd, batch, last);
-    /* From here on only the rows with logits matter. */
-    ops->gather_rows(model->be, x, batch, hp->dim, d->x_last);
-    ops->gather_rows(model->be, d->a, batch, hp->n_heads * hp->head_dim, d->b);
-    finish_layer(model, fwd, last, d->b, batch->n_logit_rows, d->a, d->x_last);
+    compute_last_layer(model, fwd, batch, x, d->x_last);
     compute_logits(model, batch->n_logit_rows);
 }

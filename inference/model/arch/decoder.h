@@ -42,9 +42,9 @@ typedef struct bt_layer {
 } bt_layer_t;
 
 typedef struct bt_decoder {
-    uint32_t n_layers;
+    uint32_t n_layers; /**< of this rank's stage, as are all indices here */
     bt_layer_t *layers;
-    bt_weight_t *embedding;
+    bt_weight_t *embedding; /**< NULL where a stage needs no words */
     bt_weight_t *positions; /**< NULL: they are not learned */
     bt_weight_t *output;    /**< NULL: the embedding's matrix again */
     float *output_bias;     /**< (n_vocab), NULL: none */

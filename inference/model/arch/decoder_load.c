@@ -427,18 +427,41 @@ static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
     return status;
 }
 
-/* The embedding, and the output, which may be the same. */
-static bt_status_t load_words(bt_loader_t *ld, bt_decoder_t *d)
+/* The embedding, which the output may be as well. */
+static bt_status_t load_embedding(bt_loader_t *ld, bt_decoder_t *d)
+{
+    const bool is_tied = !bt_loader_has(ld, "output.weight");
+
+    if (bt_shard_is_first(&ld->shard) ||
+        (is_tied && bt_shard_is_last(&ld->shard))) {
+        return bt_loader_first_rows(ld, "token_embd.weight", ld->hp->n_vocab,
+                                    ld->hp->dim, ld->shard.words,
+                                    &d->embedding);
+    }
+    bt_loader_leave(ld, "token_embd.weight");
+    return BT_OK;
+}
+
+/* What comes behind the layers. */
+static bt_status_t load_output_words(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bt_family_t *const family = ld->arch->family;
     const bt_hparams_t *const hp = ld->hp;
-    bt_status_t status =
-        bt_loader_first_rows(ld, "token_embd.weight", hp->n_vocab, hp->dim,
-                             ld->shard.words, &d->embedding);
+    bt_status_t status = BT_OK;
 
-    if ((status == BT_OK) && bt_loader_has(ld, "output.weight")) {
+    if (!bt_shard_is_last(&ld->shard)) {
+        bt_loader_leave(ld, "output.weight");
+        bt_loader_leave(ld, "output.bias");
+        bt_loader_leave(ld, "output_norm.weight");
+        bt_loader_leave(ld, "output_norm.bias");
+        return BT_OK;
+    }
+    if (bt_loader_has(ld, "output.weight")) {
         status = bt_loader_first_rows(ld, "output.weight", hp->n_vocab, hp->dim,
                                       ld->shard.words, &d->output);
+    }
+    if (status == BT_OK) {
+        status = load_norm(ld, "output_norm", &d->output_norm);
     }
     if ((status == BT_OK) && (((family->biases & BT_BIAS_OUTPUT) != 0) ||
                               (((family->maybe_biases & BT_BIAS_OUTPUT) != 0) &&
@@ -449,32 +472,42 @@ static bt_status_t load_words(bt_loader_t *ld, bt_decoder_t *d)
     return status;
 }
 
+static bt_status_t load_embedding_norm(bt_loader_t *ld, bt_decoder_t *d)
+{
+    if (bt_shard_is_first(&ld->shard)) {
+        return load_norm(ld, "token_embd_norm", &d->embedding_norm);
+    }
+    bt_loader_leave(ld, "token_embd_norm.weight");
+    bt_loader_leave(ld, "token_embd_norm.bias");
+    return BT_OK;
+}
+
 bt_status_t bt_decoder_load(bt_loader_t *ld, void **state_p)
 {
-    const bt_hparams_t *const hp = ld->hp;
+    const bt_share_t layers = ld->shard.layers;
     bt_status_t status;
     bt_decoder_t *const d = bt_calloc(1, sizeof(*d));
 
     *state_p = d;
     if (d != NULL) {
-        d->layers = bt_calloc(hp->n_layers, sizeof(*d->layers));
+        d->layers = bt_calloc(layers.n, sizeof(*d->layers));
     }
     if ((d == NULL) || (d->layers == NULL)) {
         return bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
     }
-    d->n_layers = hp->n_layers;
+    d->n_layers = layers.n;
     status = check_operations(ld);
     if (status == BT_OK) {
-        status = load_words(ld, d);
+        status = load_embedding(ld, d);
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < hp->n_layers); i++) {
-        status = load_layer(ld, i, &d->layers[i]);
+    for (uint32_t i = 0; (status == BT_OK) && (i < layers.n); i++) {
+        status = load_layer(ld, layers.first + i, &d->layers[i]);
     }
     if (status == BT_OK) {
-        status = load_norm(ld, "output_norm", &d->output_norm);
+        status = load_output_words(ld, d);
     }
     if ((status == BT_OK) && ld->arch->family->embedding_norm) {
-        status = load_norm(ld, "token_embd_norm", &d->embedding_norm);
+        status = load_embedding_norm(ld, d);
     }
     if (status == BT_OK) {
         status = bt_positions_load(ld, d);

@@ -137,6 +137,10 @@ bt_status_t bt_positions_load(bt_loader_t *ld, bt_decoder_t *d)
     if (hp->alibi > 0.0f) {
         return load_slopes(ld, d);
     }
+    if (hp->learned_positions && !bt_shard_is_first(&ld->shard)) {
+        bt_loader_leave(ld, "position_embd.weight");
+        return BT_OK;
+    }
     if (hp->learned_positions) {
         return bt_loader_first_rows(
             ld, "position_embd.weight", hp->context_tokens, hp->dim,

@@ -89,8 +89,8 @@ static void run_sums(void)
     const bt_collectives_t *c;
     uint32_t word;
 
-    CHECK(bt_cluster_team(cl, size + 1, &team) == BT_ERR_INVALID_PARAM);
-    CHECK(bt_cluster_team(cl, size, &team) == BT_OK);
+    CHECK(bt_cluster_team(cl, size + 1, 1, &team) == BT_ERR_INVALID_PARAM);
+    CHECK(bt_cluster_team(cl, size, 1, &team) == BT_OK);
     c = team.coll;
     CHECK((c == NULL) == (size == 1));
     CHECK(team.is_local && (team.index == 0) && (team.size == size));
@@ -150,7 +150,7 @@ static void run_teams(void)
         snprintf(url, sizeof(url), "tcp://127.0.0.1:12345");
         memset(key, 7, sizeof(key));
     } else {
-        CHECK(bt_cluster_team(cl, 2, &team) == BT_OK);
+        CHECK(bt_cluster_team(cl, 2, 1, &team) == BT_OK);
         CHECK(team.index == (rank - 1) / 2);
         CHECK(team.rank == (rank - 1) % 2);
         sum_of(team.coll, 577);

@@ -39,7 +39,7 @@ static void without_a_launcher_there_is_a_world_of_one_and_no_mpi(void **state)
         assert_int_equal(bt_cluster_world_size(cl), 1);
         assert_int_equal(bt_cluster_role_rank(cl), 0);
         assert_false(bt_cluster_has_router(cl));
-        assert_int_equal(bt_cluster_team(cl, 1, &team), BT_OK);
+        assert_int_equal(bt_cluster_team(cl, 1, 1, &team), BT_OK);
         assert_null(team.coll);
         assert_no_children();
         bt_cluster_close(cl);

@@ -31,14 +31,14 @@ static void run(uint32_t size, void *(*what)(void *), member_t *members)
 {
     world_t world = {.size = size, .main = what};
 
-    world.bytes = bt_coll_shm_bytes(size, SLOT_BYTES);
+    world.bytes = bt_coll_shm_bytes(size, size, SLOT_BYTES);
     world.segment = mmap(NULL, world.bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(world.segment != MAP_FAILED);
     for (uint32_t r = 0; r < size; r++) {
         members[r] = (member_t){.world = &world};
         assert_int_equal(bt_coll_shm_open(world.segment, world.bytes, r, size,
-                                          SLOT_BYTES, &members[r].shm),
+                                          size, SLOT_BYTES, &members[r].shm),
                          BT_OK);
         members[r].coll = bt_coll_shm_collectives(members[r].shm);
     }
@@ -196,16 +196,17 @@ static void what_does_not_fit_is_refused(void **state)
     bt_coll_shm_t *shm = NULL;
 
     (void)state;
-    assert_int_equal(bt_coll_shm_bytes(1, 4096), 0);
-    assert_int_equal(bt_coll_shm_bytes(65, 4096), 0);
-    assert_int_equal(bt_coll_shm_bytes(2, 0), 0);
-    assert_int_equal(bt_coll_shm_bytes(2, SIZE_MAX), 0);
-    assert_int_equal(bt_coll_shm_open(memory, sizeof(memory), 2, 2, 4096, &shm),
-                     BT_ERR_INVALID_PARAM);
-    assert_int_equal(bt_coll_shm_open(memory, 4096, 0, 2, 4096, &shm),
+    assert_int_equal(bt_coll_shm_bytes(1, 1, 4096), 0);
+    assert_int_equal(bt_coll_shm_bytes(65, 65, 4096), 0);
+    assert_int_equal(bt_coll_shm_bytes(2, 2, 0), 0);
+    assert_int_equal(bt_coll_shm_bytes(2, 2, SIZE_MAX), 0);
+    assert_int_equal(
+        bt_coll_shm_open(memory, sizeof(memory), 2, 2, 2, 4096, &shm),
+        BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_coll_shm_open(memory, 4096, 0, 2, 2, 4096, &shm),
                      BT_ERR_INVALID_PARAM);
     assert_int_equal(
-        bt_coll_shm_open(memory + 1, sizeof(memory) - 1, 0, 2, 4096, &shm),
+        bt_coll_shm_open(memory + 1, sizeof(memory) - 1, 0, 2, 2, 4096, &shm),
         BT_ERR_INVALID_PARAM);
     assert_null(shm);
 }

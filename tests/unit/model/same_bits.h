@@ -156,10 +156,16 @@ static inline void check_inside(rig_t *rig, const logits_of_prompt_t *p)
                         rig->n_vocab * sizeof(float));
 }
 
-static inline void check_same_bits(rig_t *rig, logits_of_prompt_t *p)
+/* What every model does, however many stages its layers are in. */
+static inline void check_same_bits_in_turn(rig_t *rig, logits_of_prompt_t *p)
 {
     check_chunks(rig, p);
     check_company(rig, p);
+}
+
+static inline void check_same_bits(rig_t *rig, logits_of_prompt_t *p)
+{
+    check_same_bits_in_turn(rig, p);
     check_late(rig, p);
     check_inside(rig, p);
 }

@@ -11,18 +11,16 @@ typedef struct ranks {
     rig_t rig; /* rank 0 as the tests of one rank have it */
 } ranks_t;
 
-static bt_status_t make_parts(const bt_tiny_model_t *tiny, uint32_t size,
-                              uint32_t sum_parts, bt_kv_type_t type,
-                              ranks_t *ranks)
+static bt_status_t make_with(const bt_tiny_model_t *tiny, uint32_t size,
+                             const bt_model_config_t *config, bt_kv_type_t type,
+                             ranks_t *ranks)
 {
-    bt_model_config_t config = default_config;
     const bt_backend_config_t be_config = {
         .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
     bt_gguf_t *const gguf = open_tiny(tiny);
     bt_status_t status;
 
-    config.sum_parts = sum_parts;
-    status = bt_rank_team_open(gguf, size, &be_config, &config, type, T,
+    status = bt_rank_team_open(gguf, size, &be_config, config, type, T,
                                N_BLOCKS, why, sizeof(why), &ranks->team);
     bt_gguf_close(gguf);
     if (status == BT_OK) {
@@ -35,6 +33,16 @@ static bt_status_t make_parts(const bt_tiny_model_t *tiny, uint32_t size,
                     .n_vocab = bt_model_hparams(first->model)->n_vocab};
     }
     return status;
+}
+
+static bt_status_t make_parts(const bt_tiny_model_t *tiny, uint32_t size,
+                              uint32_t sum_parts, bt_kv_type_t type,
+                              ranks_t *ranks)
+{
+    bt_model_config_t config = default_config;
+
+    config.sum_parts = sum_parts;
+    return make_with(tiny, size, &config, type, ranks);
 }
 
 static bt_status_t make_ranks(const bt_tiny_model_t *tiny, uint32_t size,
@@ -173,6 +181,107 @@ static void sums_in_parts_are_the_same_bits_on_any_number_of_ranks(void **state)
     }
 }
 
+/* ---- stages ---- */
+
+typedef struct stages {
+    uint32_t tp, pp;
+    uint32_t micro_rows;
+} stages_t;
+
+static bt_status_t make_stages(const bt_tiny_model_t *tiny,
+                               const stages_t *stages, ranks_t *ranks)
+{
+    bt_model_config_t config = default_config;
+
+    config.sum_parts = 2;
+    config.n_stages = stages->pp;
+    config.micro_rows = stages->micro_rows;
+    return make_with(tiny, stages->tp * stages->pp, &config, BT_KV_BF16, ranks);
+}
+
+/* Layers in 1, 2, 3 stages of 1 and 2 ranks, and batches cut into as many
+ * micro-batches as there are rows, or few: the bits of one rank. */
+static void stages_give_the_bits_of_one_rank(void **state)
+{
+    static const stages_t list[] = {{1, 1, 0}, {1, 2, 1}, {1, 2, 5}, {1, 2, 16},
+                                    {2, 2, 1}, {2, 2, 7}, {1, 3, 3}, {2, 3, 4}};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        bt_tiny_model_t tiny = variant(i);
+        logits_of_prompt_t want = {0};
+
+        tiny.dim = 128;
+        tiny.n_heads = 8;
+        tiny.n_kv_heads = 4;
+        tiny.n_layers = 4;
+        for (size_t k = 0; k < BT_ARRAY_LEN(list); k++) {
+            logits_of_prompt_t p;
+            ranks_t ranks;
+
+            if (make_stages(&tiny, &list[k], &ranks) != BT_OK) {
+                fail_msg("%ux%u: %s", list[k].tp, list[k].pp, why);
+            }
+            p = run_whole(&ranks.rig);
+            check_same_bits_in_turn(&ranks.rig, &p);
+            assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+            if (k == 0) {
+                want = p;
+                continue;
+            }
+            assert_memory_equal(p.whole, want.whole, want.bytes);
+            free_logits(&p);
+        }
+        free_logits(&want);
+    }
+}
+
+/* Each family's own: positions, norms before and behind, biases, windows. */
+static void families_in_stages_give_the_bits_of_one_rank(void **state)
+{
+    const stages_t two = {1, 2, 4};
+
+    (void)state;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
+        rig_t rig = make_rig(&tiny, 1);
+        logits_of_prompt_t one;
+        logits_of_prompt_t many;
+        ranks_t ranks;
+        bt_model_config_t config = default_config;
+
+        config.n_stages = two.pp;
+        config.micro_rows = two.micro_rows;
+        if (make_with(&tiny, 2, &config, BT_KV_F16, &ranks) != BT_OK) {
+            fail_msg("%s: %s", family_cases[i].name, why);
+        }
+        one = run_whole(&rig);
+        many = run_whole(&ranks.rig);
+        if (memcmp(one.whole, many.whole, one.bytes) != 0) {
+            fail_msg("%s: other bits", family_cases[i].name);
+        }
+        free_logits(&one);
+        free_logits(&many);
+        assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+        free_rig(&rig);
+    }
+}
+
+static void stages_that_cannot_be_are_refused_by_name(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    bt_model_config_t config = default_config;
+    ranks_t ranks;
+
+    (void)state;
+    tiny.n_layers = 2;
+    config.n_stages = 3;
+    assert_int_equal(make_with(&tiny, 3, &config, BT_KV_F16, &ranks),
+                     BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "over 3 stages: the model has 2 layers"));
+    assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+}
+
 /* From a rank 0 of another configuration: more rows than there is room for,
  * words that are missing, an order that is none. */
 static void orders_that_do_not_fit_end_who_follows(void **state)
@@ -251,6 +360,9 @@ int main(void)
         BT_TEST(families_on_ranks_give_the_logits_of_one),
         BT_TEST(ranks_give_the_same_bits_in_any_order),
         BT_TEST(sums_in_parts_are_the_same_bits_on_any_number_of_ranks),
+        BT_TEST(stages_give_the_bits_of_one_rank),
+        BT_TEST(families_in_stages_give_the_bits_of_one_rank),
+        BT_TEST(stages_that_cannot_be_are_refused_by_name),
         BT_TEST(orders_that_do_not_fit_end_who_follows),
         BT_TEST(what_cannot_be_shared_is_refused_by_name),
     };

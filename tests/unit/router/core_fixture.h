@@ -21,6 +21,7 @@
 #define WAIT_MS     3000
 #define RERUN_MS    1500
 #define DEADLINE_MS 60000
+#define STILL_MS    3000
 
 typedef struct sent {
     bt_instance_t *to;
@@ -210,6 +211,7 @@ static inline void start_in_order(world_t *w, uint32_t max_queue,
         .worker_wait_ms = WAIT_MS,
         .rerun_wait_ms = RERUN_MS,
         .request_timeout_ms = DEADLINE_MS,
+        .still_ms = STILL_MS,
         .has_tenants = has_tenants,
     };
     const bt_core_ops_t ops = {

@@ -131,6 +131,43 @@ static void pass(world_t *w, unsigned ms)
     }
 }
 
+static void says(world_t *w, bt_instance_t *worker, uint64_t still_ms)
+{
+    const bt_msg_t msg = {.type = BT_MSG_STATS,
+                          .u.stats = {.max_requests = 8,
+                                      .blocks_max = 100,
+                                      .still_ms = still_ms}};
+
+    assert_int_equal(bt_core_message(w->core, worker, &msg, w->now), BT_OK);
+}
+
+/* As one that is silent, and it takes both to be well again. */
+static void a_worker_whose_work_does_not_move_is_avoided(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t c;
+
+    (void)state;
+    start_pair(w, &p, &d);
+    bt_test_expect_log_lines(2);
+    says(w, d, STILL_MS - 1);
+    assert_int_equal(d->sched.health, BT_SCHED_UP);
+    says(w, d, STILL_MS);
+    submit(w, &c, "The", 8, NULL);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 0);
+    bt_core_worker_suspect(w->core, d, true, w->now);
+    says(w, d, 0);
+    assert_int_equal(d->sched.health, BT_SCHED_SUSPECT);
+    bt_core_worker_suspect(w->core, d, false, w->now);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
+    says(w, p, STILL_MS);
+    bt_core_worker_suspect(w->core, p, true, w->now);
+    bt_core_worker_suspect(w->core, p, false, w->now);
+    assert_int_equal(p->sched.health, BT_SCHED_SUSPECT);
+    bt_core_destroy(w->core);
+}
+
 static void no_attempt_is_spent_on_a_silent_worker(void **state)
 {
     world_t *w = &world;
@@ -175,6 +212,7 @@ int main(void)
         BT_TEST(a_rerun_avoids_the_worker_at_fault_however_idle),
         BT_TEST(a_rerun_avoids_both_of_a_pair_that_lost_touch),
         BT_TEST(a_request_on_hold_takes_nobodys_turn),
+        BT_TEST(a_worker_whose_work_does_not_move_is_avoided),
         BT_TEST(no_attempt_is_spent_on_a_silent_worker),
     };
 

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154 # baton.sbatch sets what is not set here
+#
+# Instances as job steps: where they are placed, started, started again and ended.
+# For baton.sbatch, which has the variables, command_of() and say().
+
+# ---- on each node ----
+
+# Prints "DEVICE ADDRESS": NET_DEVICE, or the interface that leads to the first of
+# the routers' and nodes' addresses that is not this node's own.
+net_of_node() {
+    local device=${NET_DEVICE:-} target route address
+    if [ -z "$device" ]; then
+        for target in $ADDRESSES; do
+            route=$(ip -o -4 route get "$target" 2>/dev/null) || continue
+            case $route in local*) continue ;; esac
+            device=$(sed -n 's/.* dev \([^ ]*\).*/\1/p' <<<"$route")
+            break
+        done
+    fi
+    device=${device:-lo}
+    address=$(ip -o -4 addr show dev "$device" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
+    [ -n "$address" ] || return 1
+    printf '%s %s\n' "$device" "$address"
+}
+
+# Ranks of several nodes have their sums over the same interface as KV. All of a
+# world have to choose alike.
+# shellcheck disable=SC2317 # called by name
+use_network() { # DEVICE
+    [ "${SLURM_STEP_NUM_NODES:-1}" -gt 1 ] && [ -z "${OMPI_MCA_pml:-}" ] || return 0
+    export OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any OMPI_MCA_osc=ucx
+    export UCX_NET_DEVICES=${UCX_NET_DEVICES:-$1}
+}
+
+# One rank of a worker: PROGRAM OPTION …
+# shellcheck disable=SC2317 # called by name
+run_worker() {
+    local net
+    net=$(net_of_node) || { echo "$(hostname): no IPv4 address on ${NET_DEVICE:-any interface}" >&2; return 1; }
+    use_network "${net% *}"
+    exec "$@" --listen-host="${net#* }" --net-device="${net% *}"
+}
+
+# ---- nodes ----
+
+# Of a heterogeneous job the first part is for routers, the second for workers.
+find_nodes() {
+    local node address
+    ADDRESSES=
+    nodes=() router_nodes=() worker_nodes=()
+    declare -gA group_of=() cpus_on=() used=() down=() address_of=()
+    group=("") # of srun
+    if [ -n "${SLURM_HET_SIZE:-}" ]; then
+        mapfile -t router_nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0")
+        mapfile -t worker_nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_1")
+        nodes=("${router_nodes[@]}" "${worker_nodes[@]}")
+        for node in "${router_nodes[@]}"; do group_of[$node]=0 cpus_on[$node]=${SLURM_JOB_CPUS_PER_NODE_HET_GROUP_0%%[!0-9]*}; done
+        for node in "${worker_nodes[@]}"; do group_of[$node]=1 cpus_on[$node]=${SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1%%[!0-9]*}; done
+    else
+        mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+        for node in "${nodes[@]}"; do cpus_on[$node]=${SLURM_CPUS_ON_NODE:-1}; done
+    fi
+    for node in ${JOIN//,/ }; do # tcp://HOST:PORT
+        node=${node#*://}
+        ADDRESSES+="$(getent ahostsv4 "${node%:*}" | awk '{ print $1; exit }') "
+    done
+    for node in "${nodes[@]}"; do
+        address=$(getent ahostsv4 "$node" | awk '{ print $1; exit }')
+        [ -n "$address" ] || die "node $node has no address"
+        ADDRESSES+="$address "
+        address_of[$node]=$address
+        used[$node]=0
+    done
+    export ADDRESSES NET_DEVICE=${NET_DEVICE:-}
+    export -f net_of_node use_network run_worker
+}
+
+address_on() { # NODE
+    local net
+    if [ "$1" = "${SLURMD_NODENAME:-}" ]; then
+        net=$(net_of_node) && echo "${net#* }"
+    elif [ -z "$NET_DEVICE" ]; then
+        echo "${address_of[$1]}"
+    else
+        net=$(srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group=${group_of[$1]}} \
+            bash -c net_of_node) && echo "${net#* }"
+    fi
+}
+
+# ---- keys ----
+
+random_hex() { head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n'; }
+
+# Not from sbatch's environment: a key would be seen by everybody there. Who may
+# use the server: other nodes, and so other users, reach its ports.
+make_api_key() {
+    local api_key
+    (umask 077 && api_key=baton-$(random_hex) && printf '%s\n' "$api_key" >"$WORK_DIR/api-key" &&
+        printf 'tenant job admin\nkey job sha256:%s\n' "$(printf %s "$api_key" | sha256sum | cut -d' ' -f1)" >"$WORK_DIR/api-keys")
+}
+
+# Sets KEY_FILE, API_KEYS and key_note. They are removed when the script ends.
+make_keys() {
+    key_note=
+    ((ROUTERS > 0)) || return 0
+    trap 'rm -f "$WORK_DIR/key" "$WORK_DIR/api-key" "$WORK_DIR/api-keys"; rmdir "$WORK_DIR" 2>/dev/null' EXIT
+    (umask 077 && mkdir -p "$WORK_DIR" && rm -f "$WORK_DIR/key" "$WORK_DIR/api-key" "$WORK_DIR/api-keys") ||
+        die "cannot write to $WORK_DIR"
+    if [ -z "${KEY_FILE:-}" ]; then
+        KEY_FILE=$WORK_DIR/key
+        (umask 077 && random_hex >"$KEY_FILE") || die "cannot write the cluster key to $KEY_FILE"
+    fi
+    case " ${ROUTER_OPTIONS:-} ${BATON_API_KEYS:+--api-keys }${BATON_INSECURE:+--insecure }" in
+    *" --insecure "* | *" --api-keys"*) unset API_KEYS ;; # the router has it from there
+    *)
+        [ -z "${API_KEYS:-}" ] || return 0
+        make_api_key || die "cannot write an API key to $WORK_DIR"
+        API_KEYS=$WORK_DIR/api-keys
+        key_note=" -H \"Authorization: Bearer \$(cat $WORK_DIR/api-key)\""
+        ;;
+    esac
+}
+
+# ---- instances: index by index their name, ranks, nodes, process of srun, times ----
+
+names=() ranks_of=() where=() pids=() started=() starts=() failures=() again_at=()
+declare -A up_since=() # of slurmd
+declare -A at_node=() # of an array of nodes: which is next
+
+place() { # NAME RANKS NODES ARRAY
+    local -n among=$4
+    local i=${at_node[$4]:-0} k
+    local mine=()
+    (($3 <= ${#among[@]})) || die "$1 needs $3 nodes; there are ${#among[@]} (${among[*]})"
+    for ((k = 0; k < $3; k++)); do
+        mine+=("${among[(i + k) % ${#among[@]}]}")
+        used[${mine[k]}]=$((${used[${mine[k]}]} + ($2 + $3 - 1) / $3))
+    done
+    at_node[$4]=$((i + $3))
+    names+=("$1") ranks_of+=("$2") where+=("${mine[*]}")
+    pids+=("") started+=(0) starts+=(0) failures+=(0) again_at+=(0)
+}
+
+# A node that is down is replaced by one that nobody uses. @return 1: there is none
+find_home() { # INDEX
+    local node spare home=()
+    for node in ${where[$1]}; do
+        if [ -n "${down[$node]:-}" ]; then
+            case ${names[$1]} in router-*) return 1 ;; esac # its address is known
+            for spare in "${worker_nodes[@]}"; do
+                [[ -n ${down[$spare]:-} || ${used[$spare]} != 0 ]] && continue
+                used[$spare]=${used[$node]}
+                say "${names[$1]} moves from $node, which is down, to $spare"
+                node=$spare
+                break
+            done
+            [ -z "${down[$node]:-}" ] || return 1
+        fi
+        home+=("$node")
+    done
+    where[$1]="${home[*]}"
+}
+
+start() { # INDEX
+    local i=$1 node cpus=0 command=() more=() place=() group
+    for node in ${where[i]}; do
+        place+=("$node")
+        group=${group_of[$node]:-}
+        ((cpus == 0 || cpus_on[$node] / used[$node] < cpus)) && cpus=$((cpus_on[$node] / used[$node]))
+    done
+    read -ra more <<<"${SRUN_OPTIONS:-} $([[ ${names[i]} == router-* ]] || echo "${WORKER_SRUN_OPTIONS:-}")"
+    command_of "${names[i]}"
+    # A step of a node that was lost may keep its processors for ever.
+    [ -z "$(steps_named "${names[i]}")" ] || more+=(--overlap)
+    # --exact: only these processors, so that steps share a node; -K: a rank that
+    # dies ends its step; --mem=0: no step keeps the memory from the next
+    srun --mpi=pmix --exact -K -N"${#place[@]}" -n"${ranks_of[i]}" -c "$((cpus > 0 ? cpus : 1))" --mem=0 \
+        -w "$(IFS=,; echo "${place[*]}")" ${group:+--het-group="$group"} --job-name="${names[i]}" \
+        "${more[@]}" "${command[@]}" &
+    pids[i]=$!
+    started[i]=$SECONDS
+    starts[i]=$((starts[i] + 1))
+}
+
+steps_named() { # PATTERN: their numbers
+    squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2>/dev/null | awk -v p="^($1)$" '$2 ~ p { print $1 }'
+}
+
+signal_steps() { # SIGNAL PATTERN: of names
+    local ids
+    ids=$(steps_named "$2")
+    # shellcheck disable=SC2086 # words
+    [ -z "$ids" ] || scancel --signal="$1" $ids
+}
+
+# An instance that ended by itself: say so and set the time of its next start.
+# Whoever fails five times within ten seconds of its start is left alone, and who
+# ends its first start by saying that the next would be the same: 2 and 78, see
+# "Exit status" in docs/OPERATIONS.md.
+ended() { # INDEX STATUS
+    local i=$1 lived=$((SECONDS - started[$1]))
+    pids[i]=
+    if ((starts[i] == 1)) && [[ $2 == 2 || $2 == 78 ]]; then
+        failures[i]=6
+        say "${names[i]} on ${where[i]} ended with $2: it cannot run there and is left alone"
+        return
+    fi
+    ((lived > 10)) && failures[i]=0
+    failures[i]=$((failures[i] + 1))
+    if ((failures[i] > 5)); then
+        say "${names[i]} on ${where[i]} ended with $2 again; it is left alone"
+        return
+    fi
+    again_at[i]=$((SECONDS + (1 << failures[i]) / 2))
+    say "${names[i]} on ${where[i]} ended with $2 after $lived s; it is started again in $(((1 << failures[i]) / 2)) s"
+}
+
+# srun does not return from a node that is gone, or that has started again: what had
+# a rank there is ended here.
+leave_node() { # NODE [PATTERN-OF-NAMES]
+    local i
+    for i in "${!names[@]}"; do
+        [[ -n ${pids[i]} && " ${where[i]} " == *" $1 "* && ${names[i]} =~ ^(${2:-.*})$ ]] || continue
+        say "${names[i]} lost its node $1"
+        signal_steps KILL "${names[i]}"
+        kill -KILL "${pids[i]}" 2>/dev/null
+    done
+}
+
+# slurmd was started anew, alone or with its node: whose processes are not there?
+look_into() { # NODE
+    local i there
+    there=$(timeout 10 srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
+        ps -eo args) || return 0
+    for i in "${!names[@]}"; do
+        grep -q -- "^[^ ]*/baton-.* --name=$NAME_PREFIX${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
+    done
+}
+
+look_at_nodes() {
+    local node state since list
+    list=$(scontrol show nodes -o "$(IFS=,; echo "${nodes[*]}")" 2>/dev/null) || return # no controller: no news
+    down=()
+    while read -r node state since; do
+        case $state in
+        *'*'* | *DOWN* | *FAIL* | *NOT_RESPONDING*)
+            down[$node]=1
+            leave_node "$node"
+            ;;
+        *)
+            [ "${up_since[$node]:=$since}" = "$since" ] || look_into "$node"
+            up_since[$node]=$since
+            ;;
+        esac
+    done < <(sed -n 's/^NodeName=\([^ ]*\).* State=\([^ ]*\).* SlurmdStartTime=\([^ ]*\).*/\1 \2 \3/p' <<<"$list")
+}
+
+# Is there at least one of the role that lives or will?
+hope_for() { # PREFIX
+    local i
+    for i in "${!names[@]}"; do
+        [[ ${names[i]} == "$1"* ]] && ((failures[i] <= 5)) && return 0
+    done
+    return 1
+}
+
+look_after() {
+    local i status
+    for i in "${!names[@]}"; do
+        if [ -n "${pids[i]}" ]; then
+            kill -0 "${pids[i]}" 2>/dev/null && continue
+            wait "${pids[i]}"
+            status=$?
+            if [ -n "$stopping" ]; then
+                pids[i]=
+                ((status != 0 && status != 143 && worst == 0)) && worst=$status
+            else
+                ended "$i" "$status"
+            fi
+        elif [ -z "$stopping" ] && ((failures[i] <= 5 && SECONDS >= again_at[i])) && find_home "$i"; then
+            start "$i"
+        fi
+    done
+}
+
+pause() { sleep "$1" & wait $!; } # a signal ends it
+
+# shellcheck disable=SC2016 # expands in the inner shell
+http_status() { # ADDR:PORT PATH: the three digits, or nothing
+    timeout 5 bash -c 'exec 3<>"/dev/tcp/${1%:*}/${1##*:}" &&
+        printf "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" "$2" "$1" >&3 && head -c 12 <&3' \
+        - "$1" "$2" 2>/dev/null | tail -c 3
+}
+
+look_for_ready() {
+    local i
+    for ((i = 0; i < ROUTERS; i++)); do
+        [ "$(http_status "${https[i]}" /v2/health/ready)" = 200 ] || return
+    done
+    ready=1
+    for ((i = 0; i < ROUTERS; i++)); do
+        say "ready after $SECONDS s: http://${https[i]}, gRPC at ${grpcs[i]}, metrics at http://${metrics[i]}/metrics"
+    done
+    ((ROUTERS > 0)) || { say "started: its workers join $JOIN"; return; }
+    [ -z "$key_note" ] || say "clients need the API key in $WORK_DIR/api-key (BATON_API_KEY for ./baton ask)"
+    say "more workers: JOIN=$JOIN KEY_FILE=$KEY_FILE SUM_PARTS=$SUM_PARTS"
+    say "curl http://${https[0]}/v2/models/ensemble/generate$key_note -d '{\"text_input\": \"The capital of France is\", \"max_tokens\": 8}'"
+}
+
+any_left() { [ -n "$(tr -d ' ' <<<"${pids[*]}")" ]; }
+
+still_left() { # PREFIX
+    local i
+    for i in "${!names[@]}"; do
+        [[ ${names[i]} == "$1"* && -n ${pids[i]} ]] && return 0
+    done
+    return 1
+}
+
+# Routers end first, since what they have yet to do needs the workers; then the
+# workers; then, at the end of the time, what is left. Where Slurm has told them
+# all, they end all at once.
+end_all() {
+    local pid until=$((SECONDS + DRAIN_SECONDS))
+    say "stopping"
+    if [ "$stopping" = gently ]; then
+        signal_steps TERM 'router-.*'
+        while still_left router- && ((SECONDS < until)); do look_after; pause 0.2; done
+    fi
+    [ "$stopping" = told ] || signal_steps TERM '.*-[0-9]+'
+    until=$((until + 3))
+    while any_left && ((SECONDS < until)); do look_after; pause 0.2; done
+    if any_left; then
+        say "not ended within $DRAIN_SECONDS s: killed"
+        signal_steps KILL '.*-[0-9]+'
+        for pid in "${pids[@]}"; do [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null; done
+        while any_left; do look_after; pause 0.2; done
+    fi
+    say "stopped"
+    exit "$worst"
+}
+
+# scancel sends SIGTERM to every task and to this shell. SIGUSR1, from --signal in
+# baton.sbatch (time limit, preemption), comes to this shell alone.
+look_after_all() {
+    local i looks=0
+    worst=0 ready='' stopping=''
+    trap 'stopping=told' TERM
+    trap 'stopping=gently' USR1 INT
+    for i in "${!names[@]}"; do start "$i"; done
+    while [ -z "$stopping" ]; do
+        pause 0.5
+        [ -z "$stopping" ] || break
+        look_after
+        ((++looks % 4 == 0)) && look_at_nodes
+        [ -n "$ready" ] || look_for_ready
+        if [ -z "$ready" ] && ((SECONDS > READY_SECONDS)); then
+            say "not ready after $READY_SECONDS s"
+            worst=1 stopping=failed
+        elif { ((ROUTERS > 0)) && ! hope_for router-; } ||
+            { ((ROUTERS > 0 || PREFILL > 0)) && ! hope_for prefill-; } ||
+            { ((ROUTERS > 0 || DECODE > 0)) && ! hope_for decode-; }; then
+            say "a role has no instance left"
+            worst=1 stopping=failed
+        fi
+    done
+    end_all
+}

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of several routers and of instances whose ranks are on several nodes. usage: BATON_BUILD=… test_layouts.py"""
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+
+from slurm_jobs import PROGRAMS_ALONE, Job, Load, SlurmCluster, run_tests
+
+from harness import Cluster, tiny_model, wait_until
+
+WORDS = "the quick brown fox jumps over a lazy dog while seven wizards boxed quietly near an old stone bridge".split()
+N_REQUESTS = 200
+
+
+def model_of(directory):
+    return tiny_model(directory, layers=3, dim=96, heads=8, kv_heads=4, head_dim=16, ffn=160, context=1024, seed=5)
+
+
+def bodies(n):
+    """Prompts of 3 to 150 words, every second drawn with a seed of its own."""
+    out = []
+    for i in range(n):
+        words = [WORDS[(i * 7 + j * (1 + i % 5)) % len(WORDS)] for j in range(3 + i * 37 % 148)]
+        body = dict(prompt=f"{i} " + " ".join(words), max_tokens=12, ignore_eos=True, return_token_ids=True, temperature=0)
+        if i % 2 == 1:
+            body.update(temperature=0.9, top_p=0.95, top_k=40, seed=1000 + i)
+        out.append(body)
+    return out
+
+
+def answers_on_one_machine(model, asked, prefill_tp, decode_tp, sum_parts):
+    more = ["--sum-parts", str(sum_parts)]
+    with Cluster(model, prefill=2, decode=2, kv_memory="64m", worker_args=more,
+                 prefill_args=["--tp", str(prefill_tp)], decode_args=["--tp", str(decode_tp)]) as c:
+        got = []
+        for body in asked:
+            status, answer = c.post("/v1/completions", body)
+            assert status == 200, (status, answer)
+            got.append(answer["choices"][0]["token_ids"])
+    return got
+
+
+def sent_by(cluster, node):
+    """Bytes, of all that it sent."""
+    return int(cluster.on(node, "cat", "/sys/class/net/eth0/statistics/tx_bytes"))
+
+
+def peers_of(cluster, node):
+    """Addresses that it has connections to."""
+    lines = cluster.on(node, "ss", "-Htn", "state", "established").split("\n")
+    return {line.split()[3].rsplit(":", 1)[0] for line in lines if line}
+
+
+def test_two_routers_and_ranks_on_four_nodes():
+    """200 requests, through both: the same tokens as of the same layout on one machine. KV goes rank to rank over the
+    network, and nothing is left when the job is cancelled."""
+    asked = bodies(N_REQUESTS)
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(4) as cluster:
+        model = model_of(d)
+        want = answers_on_one_machine(model, asked, 2, 1, 2)
+        assert len({tuple(ids) for ids in want}) > N_REQUESTS / 2
+        job = Job(cluster, model, "-N4", ROUTERS="2", PREFILL="2", PREFILL_TP="2", DECODE="2", RANKS_PER_NODE="1")
+        job.wait_ready()
+        assert len(job.routers()) == 2 and len(set(job.routers())) == 2, job.routers()
+        ranks = {node: len(cluster.pids(node, "^[^ ]*/baton-prefill-worker .*--tp=2")) for node in cluster.nodes}
+        assert ranks == dict.fromkeys(cluster.nodes, 1), ranks
+        # n4 has rank 1 of prefill-1 alone
+        begin = sent_by(cluster, "n4")
+
+        got = Load(job, asked, parallel=8, repeat=False).end()
+        wrong = [a for a in got if a.get("ids") != want[a["i"]]]
+        assert not wrong, f"{len(wrong)} of {len(got)} differ, as {json.dumps(wrong[0])}, not {want[wrong[0]['i']]}"
+        assert len(got) == N_REQUESTS
+        assert {a["router"] for a in got} == {0, 1}
+        handed = [job.metric(router, "baton_kv_transfers_total") for router in job.routers()]
+        assert sum(handed) == N_REQUESTS, handed
+        assert job.said("prefill-1: KV goes to decode-0 by network") and job.said("prefill-1: KV goes to decode-1 by network")
+        decoders = {"10.77.0.11", "10.77.0.12"}
+        assert decoders < peers_of(cluster, "n4"), "rank 1 of prefill-1 has no connection to them"
+        kv = sum(job.metric(router, "baton_kv_transfer_bytes_total") for router in job.routers())
+        sent = sent_by(cluster, "n4") - begin
+        print(f"KV of all: {kv / 1e6:.1f} MB; the second rank of one instance sent {sent / 1e6:.1f} MB over the network")
+        assert sent > kv / 16, (sent, kv)
+
+        job.cancel()
+        job.wait_said("baton.sbatch: stopped", seconds=40)
+        assert job.said("router-0: ended with 0") and job.said("router-1: ended with 0")
+        job.wait_gone()
+        cluster.wait_for_nodes()
+
+
+def test_a_heterogeneous_job_and_one_that_joins_it():
+    """Routers on nodes of the first part, ranks on those of the second; then a job of one more decode worker, without which
+    the cluster serves again when it has ended."""
+    asked = bodies(24)
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(4) as cluster:
+        model = model_of(d)
+        want = answers_on_one_machine(model, asked, 2, 1, 2)
+        job = Job(cluster, model, "-N1", "-c2", ":", "-N2", "-c8", PREFILL="1", PREFILL_TP="2", DECODE="1", RANKS_PER_NODE="1")
+        job.wait_ready()
+        where = {node: [len(cluster.pids(node, f"^[^ ]*/baton-{what} ")) for what in ("router", "prefill-worker", "decode-worker")]
+                 for node in cluster.nodes[:3]}
+        assert where["n1"] == [1, 0, 0] and sum(w[1] for w in where.values()) == 2, where
+        assert all(a["ids"] == want[a["i"]] for a in Load(job, asked, repeat=False).end())
+
+        more = Job(cluster, model, "-N1", JOIN=re.search(r"JOIN=(\S+)", job.log()).group(1),
+                   KEY_FILE=os.path.join(job.work_dir, "key"), SUM_PARTS="2", PREFILL="0", DECODE="1")
+        job.wait_said(f"worker job-{more.id}-decode-0 joined")
+        before = job.metric(job.routers()[0], "baton_kv_transfers_total")
+        job.wait_said(f"prefill-0: KV goes to job-{more.id}-decode-0")
+        assert all(a["ids"] == want[a["i"]] for a in Load(job, asked, repeat=False).end())
+        assert job.metric(job.routers()[0], "baton_kv_transfers_total") == before + len(asked)
+        more.cancel()
+        wait_until("the job that joined ends", lambda: more.state() == "CANCELLED")
+        assert all(a["ids"] == want[a["i"]] for a in Load(job, asked, repeat=False).end())
+        job.cancel()
+        job.wait_gone()
+
+
+def test_one_world():
+    """Every role in one srun, ranks on two nodes; a task that dies ends all of them, and so does scancel."""
+    asked = bodies(24)
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(2) as cluster:
+        model = model_of(d)
+        want = answers_on_one_machine(model, asked, 2, 1, 2)
+        for signalled in (True, False):
+            job = Job(cluster, model, "-N2", "--ntasks-per-node=2", script="slurm/one-world.sbatch", PREFILL_TP="2",
+                      HTTP="10.77.0.11:8000")
+            address = "10.77.0.11:8000"
+            wait_until("it serves", lambda: cluster.on("ctl", "curl", "-s", "-o", cluster.directory + "/ready", "-w", "%{http_code}",
+                                                       f"http://{address}/v2/health/ready", check=False) == "200")
+            counts = {node: len(cluster.pids(node, PROGRAMS_ALONE)) for node in cluster.nodes}
+            assert counts == {"n1": 2, "n2": 2}, counts
+            got = Load(job, asked, repeat=False, routers=[address]).end()
+            assert all(a["ids"] == want[a["i"]] for a in got), got
+            assert "worker prefill-0 joined" in cluster.read(f"baton-{job.id}-0.log"), "no log of task 0"
+            assert "rank 1 of 2" in cluster.read(f"baton-{job.id}-2.log"), "no log of task 2"
+            if signalled:
+                job.cancel()
+            else:
+                for pid in cluster.pids("n2", "^[^ ]*/baton-decode-worker "):
+                    cluster.on("n2", "kill", "-KILL", str(pid))
+            job.wait_gone()
+            assert job.state() == ("CANCELLED" if signalled else "FAILED"), job.state()
+
+
+def test_an_end_that_was_announced():
+    """What is under way at the time limit's signal is answered. A worker that does not end is killed at the end of the
+    time for it, and nothing is left then either."""
+    asked = [dict(body, max_tokens=400) for body in bodies(8)]
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(3) as cluster:
+        model = model_of(d)
+        job = Job(cluster, model, DRAIN_SECONDS="30", BATON_LAME_DUCK_MS="0")
+        job.wait_ready()
+        load = Load(job, asked, parallel=8)
+        load.wait_answers(8)
+        signalled = time.monotonic()
+        job.cancel("--batch", "--signal=USR1")
+        job.wait_said("baton.sbatch: stopped")
+        answers = load.end()
+        under_way = [a for a in answers if a["begin"] < signalled <= a["end"]]
+        assert under_way and all("ids" in a for a in under_way), under_way
+        job.wait_gone()
+        assert job.state() == "COMPLETED", job.state()
+
+        job = Job(cluster, model, DRAIN_SECONDS="1")
+        job.wait_ready()
+        for pid in cluster.pids("n3", "^[^ ]*/baton-decode-worker "):
+            cluster.on("n3", "kill", "-STOP", str(pid))
+        job.cancel("--batch", "--signal=USR1")
+        job.wait_said("not ended within 1 s: killed", seconds=20)
+        job.wait_gone()
+
+
+def test_requeue_and_a_spare_node():
+    """A job that Slurm takes off its nodes and starts again later, as at preemption; one whose node crashes while it has
+    a spare."""
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(4) as cluster:
+        model = model_of(d)
+        job = Job(cluster, model, "-N4", PREFILL="1", DECODE="1")
+        job.wait_ready()
+        cluster.on("ctl", "scontrol", "requeue", job.id)
+        wait_until("it waits", lambda: job.state() == "PENDING")
+        cluster.on("ctl", "scontrol", "update", f"JobId={job.id}", "StartTime=now")
+        wait_until("it runs again", lambda: job.state() == "RUNNING")
+        job.wait_ready()
+        assert "Restarts=1" in cluster.on("ctl", "scontrol", "show", "job", job.id)
+        want = Load(job, bodies(8), repeat=False).end()
+        cluster.script("crash", "n3")
+        job.wait_said("decode-0 moves from n3, which is down, to n4")
+        job.wait_said("worker decode-0 joined", 2)
+        got = Load(job, bodies(8), repeat=False).end()
+        assert {a["i"]: a["ids"] for a in got} == {a["i"]: a["ids"] for a in want}
+        job.cancel()
+        job.wait_said("baton.sbatch: stopped", seconds=60)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
+                        test_an_end_that_was_announced], [test_requeue_and_a_spare_node], sys.argv[1:]))
