@@ -94,7 +94,7 @@ class SlurmCluster:
         return sorted(self.on(node, "ls", "-A", "/dev/shm").split())
 
     def wait_for_nodes(self):
-        wait_until("all nodes are idle", lambda: self.on("ctl", "sinfo", "-h", "-N", "-o", "%T", check=False).split()
+        wait_until("all nodes are idle", lambda: self.on("ctl", "sinfo", "-h", "-p", "all", "-N", "-o", "%T", check=False).split()
                    == ["idle"] * self.n_nodes)
 
 
