@@ -119,8 +119,9 @@ class Job:
         wait_until(f"job {self.id} says “{pattern}” {n} times", lambda: self.said(pattern, n), seconds)
 
     def wait_ready(self):
-        wait_until(f"job {self.id} is ready", lambda: self.said("ready after") or self.state() == "FAILED", 120)
-        assert self.said("ready after"), "it failed"
+        last_line = " curl http://"  # of those that it says then
+        wait_until(f"job {self.id} is ready", lambda: self.said(last_line) or self.state() == "FAILED", 120)
+        assert self.said(last_line), "it failed"
 
     def state(self):
         found = re.search("JobState=([A-Z]*)", self.cluster.on("ctl", "scontrol", "show", "job", self.id, check=False))

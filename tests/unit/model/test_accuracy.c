@@ -9,7 +9,8 @@
  * that of bf16 over the same windows. Not where a sanitizer makes a minute of a
  * second: the memory that they touch is checked by kcheck and test_model.
  *
- * With an argument: on so many ranks, with the same bounds.
+ * With an argument: on so many ranks, with another in so many stages, with the
+ * same bounds.
  *
  * Runs the model named by BATON_TEST_MODEL; without it: skipped, exit 77. */
 #include <math.h>
@@ -240,13 +241,14 @@ out:
     return rc;
 }
 
-static int run_model(const char *path, uint32_t n_ranks, const golden_t *g,
-                     run_t *runs, uint32_t n_runs)
+static int run_model(const char *path, uint32_t n_ranks, uint32_t n_stages,
+                     const golden_t *g, run_t *runs, uint32_t n_runs)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const bt_model_config_t config = {.max_rows = g->window,
                                       .max_logit_rows = g->window,
-                                      .context_tokens = g->window};
+                                      .context_tokens = g->window,
+                                      .n_stages = n_stages};
     bt_backend_config_t be_config = {
         .n_threads = ((cores > 1) && (n_ranks == 1)) ? 2 : 1,
         .max_rows = g->window};
@@ -340,6 +342,8 @@ int main(int argc, char **argv)
 {
     const uint32_t n_ranks =
         (argc > 1) ? (uint32_t)strtoul(argv[1], NULL, 10) : 1;
+    const uint32_t n_stages =
+        (argc > 2) ? (uint32_t)strtoul(argv[2], NULL, 10) : 1;
     const uint32_t n_runs = (n_ranks == 1) ? N_RUNS : 1;
     const char *const path = getenv("BATON_TEST_MODEL");
     golden_t golden = {0};
@@ -366,7 +370,7 @@ int main(int argc, char **argv)
         runs[i].step = step;
     }
     if (rc == 0) {
-        rc = run_model(path, n_ranks, &golden, runs, n_runs);
+        rc = run_model(path, n_ranks, n_stages, &golden, runs, n_runs);
     }
     if (rc == 0) {
         rc = report(&golden, &runs[0]);
