@@ -48,7 +48,11 @@ class SlurmCluster:
         self.folder = None
 
     def __enter__(self):
-        self.folder = self.script("up", str(self.n_nodes)).strip()
+        try:
+            self.folder = self.script("up", str(self.n_nodes)).strip()
+        except BaseException:
+            shutil.rmtree(self.directory)
+            raise
         self.environment["CLUSTER_DIR"] = self.folder
         return self
 
