@@ -94,6 +94,24 @@ static void drop_former(bt_core_t *core, uint64_t instance)
     }
 }
 
+/* Those that came first, and were the measure, are the wrong ones. */
+static void drop_all(bt_core_t *core, const char *why)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &bt_core_table(core)->workers)
+    {
+        bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
+        bt_rpc_link_t *link = worker->link_user;
+
+        BT_LOG_WARN("worker %s is let go, for others can serve: %s",
+                    worker->hello.name, why);
+        bt_core_worker_down(core, worker, "others can serve", bt_now_us());
+        bt_rpc_link_set_user(link, NULL);
+        bt_rpc_link_close(link, why);
+    }
+}
+
 static void waiting_free(waiting_t *waiting)
 {
     bt_list_remove(&waiting->link);
@@ -126,6 +144,7 @@ static void link_up(bt_links_t *links, const bt_rpc_event_t *event)
     char why[BT_TABLE_WHY_BYTES] = "";
     bt_instance_t *worker = NULL;
     bt_served_t *served;
+    bt_status_t status;
     bt_msg_t msg;
 
     if ((bt_wire_decode(links->decoder, event->data, event->bytes, &msg) !=
@@ -148,8 +167,14 @@ static void link_up(bt_links_t *links, const bt_rpc_event_t *event)
     {
         drop_former(other->core, msg.u.hello.instance);
     }
-    if (bt_core_worker_up(served->core, &msg.u.hello, event->link, bt_now_us(),
-                          why, &worker) != BT_OK) {
+    status = bt_core_worker_up(served->core, &msg.u.hello, event->link,
+                               bt_now_us(), why, &worker);
+    if (status == BT_ERR_STALE) {
+        drop_all(served->core, why);
+        status = bt_core_worker_up(served->core, &msg.u.hello, event->link,
+                                   bt_now_us(), why, &worker);
+    }
+    if (status != BT_OK) {
         refuse_link(event->link, why);
         return;
     }

@@ -9,10 +9,13 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 
+#define END_S 1 /* for a look that is under way, at the end */
+
 struct bt_rendezvous_watch {
     char dir[BT_RENDEZVOUS_PATH_BYTES];
     bt_rendezvous_list_t scanned; /* the thread's */
     bool unreadable;              /* the same */
+    pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t ends;
     /* under the mutex */
@@ -93,7 +96,6 @@ bt_status_t bt_rendezvous_watch_open(const char *dir,
                                      bt_rendezvous_watch_t **watch_p)
 {
     bt_rendezvous_watch_t *watch = bt_calloc(1, sizeof(*watch));
-    pthread_t thread;
 
     if (watch == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -101,13 +103,12 @@ bt_status_t bt_rendezvous_watch_open(const char *dir,
     snprintf(watch->dir, sizeof(watch->dir), "%s", dir);
     init_locks(watch);
     watch->n_users = 2;
-    if (pthread_create(&thread, NULL, run, watch) != 0) {
+    if (pthread_create(&watch->thread, NULL, run, watch) != 0) {
         pthread_mutex_lock(&watch->mutex);
         watch->n_users = 1;
         unref(watch);
         return BT_ERR_NO_MEMORY;
     }
-    (void)pthread_detach(thread);
     *watch_p = watch;
     return BT_OK;
 }
@@ -129,10 +130,20 @@ bool bt_rendezvous_watch_take(bt_rendezvous_watch_t *watch,
 
 void bt_rendezvous_watch_close(bt_rendezvous_watch_t *watch)
 {
+    struct timespec until;
+    pthread_t thread;
+
     if (watch == NULL) {
         return;
     }
+    thread = watch->thread;
     pthread_mutex_lock(&watch->mutex);
     pthread_cond_signal(&watch->ends);
     unref(watch);
+    /* It ends at once, unless the file system hangs. */
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += END_S;
+    if (pthread_timedjoin_np(thread, NULL, &until) != 0) {
+        (void)pthread_detach(thread);
+    }
 }

@@ -27,7 +27,7 @@ bt_rendezvous_watch_open(const char *dir, bt_rendezvous_watch_t **watch_p);
  *  as it was */
 bool bt_rendezvous_watch_take(bt_rendezvous_watch_t *watch,
                               bt_rendezvous_list_t *list_p);
-/** Does not wait for a file system either. NULL is allowed. */
+/** Waits a second at most for a file system that hangs. NULL is allowed. */
 void bt_rendezvous_watch_close(bt_rendezvous_watch_t *watch);
 
 #endif

@@ -251,6 +251,8 @@ void bt_core_view_fini(bt_metrics_view_t *view);
  * @param [out] why        on refusal the reason, for the log and the worker
  * @retval BT_OK, BT_ERR_MISMATCH, BT_ERR_EXISTS (same instance),
  * BT_ERR_NO_MEMORY
+ * @retval BT_ERR_STALE  it differs from those that are here, who cannot serve:
+ *                       let all of them go, and call this again (rivals.h)
  */
 BT_MUST_CHECK bt_status_t bt_core_worker_up(bt_core_t *core,
                                             const bt_msg_hello_t *hello,

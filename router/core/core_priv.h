@@ -9,6 +9,7 @@
  *     local.c       which worker computes a prompt, where that is weighed
  *     flows.c       tenants: what is theirs, and what they may have ahead
  *     workers.c     workers come, fall silent and go
+ *     rivals.c      those that were refused may be right; pure
  *     messages.c    what they say
  *     record.c      what others learn of all that
  *
@@ -25,6 +26,7 @@
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
 #include "router/core/kv_need.h"
+#include "router/core/rivals.h"
 #include "router/core/stops.h"
 
 /** What a worker does for an attempt. */
@@ -154,6 +156,7 @@ struct bt_core {
     bt_core_config_t config;
     bt_core_ops_t ops;
     bt_table_t table;
+    bt_rivals_t rivals;     /**< of those in the table */
     bt_list_t live;         /**< generations whose client waits, oldest first */
     bt_hmap_t gens_by_id;   /**< bt_gen_t.by_id */
     bt_list_t *gen_buckets; /**< owned */

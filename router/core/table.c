@@ -63,6 +63,13 @@ static bt_status_t check_against(const bt_msg_hello_t *mine,
     return BT_OK;
 }
 
+bool bt_table_is_same_kind(const bt_msg_hello_t *a, const bt_msg_hello_t *b)
+{
+    char why[BT_TABLE_WHY_BYTES];
+
+    return check_against(a, b, why) == BT_OK;
+}
+
 /* May the two meet in a transfer? */
 static bt_status_t check_ranks(const bt_table_t *table,
                                const bt_msg_hello_t *hello,

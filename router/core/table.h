@@ -85,6 +85,10 @@ BT_MUST_CHECK bt_status_t bt_table_check(const bt_table_t *table,
                                          const bt_msg_hello_t *hello,
                                          char why[BT_TABLE_WHY_BYTES]);
 
+/** Could the two serve together: the same numeric profile, KV type, block size
+ *  and layout? */
+bool bt_table_is_same_kind(const bt_msg_hello_t *a, const bt_msg_hello_t *b);
+
 /** Add a worker that was checked; copies @a hello. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_table_add(bt_table_t *table,
                                        const bt_msg_hello_t *hello,

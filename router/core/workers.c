@@ -91,7 +91,11 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
     bt_status_t status = bt_table_check(&core->table, hello, why);
 
     if (status != BT_OK) {
-        return status;
+        /* Who has work serves somebody, and stays. */
+        return (bt_rivals_come(&core->rivals, &core->table, hello, now_us) &&
+                (bt_core_n_legs(core) == 0))
+                   ? BT_ERR_STALE
+                   : status;
     }
     if (bt_table_find(&core->table, hello->instance) != NULL) {
         snprintf(why, BT_TABLE_WHY_BYTES, "%s is linked already", hello->name);

@@ -277,3 +277,22 @@ def test_an_address_that_is_no_address_is_no_meeting_place():
             assert why in router.log(), router.log()
             router.close()
         assert os.listdir(fleet.meet) == []
+
+
+def test_a_wrong_worker_that_comes_first_does_not_lock_out_the_right_ones():
+    """The measure is who came first, until others could serve and it cannot."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory)) as fleet:
+        right = [fleet.workers.pop(name) for name in ("prefill-0", "decode-1")]
+        first = fleet.complete(PROMPT, max_tokens=4, seed=3)["token_ids"]
+        for worker in right:
+            worker.kill(signal.SIGTERM)
+            assert worker.popen.wait(60) == 0
+        fleet.all_see("nobody is here", lambda w: not w)
+        wrong = fleet.start_worker("prefill", 9, ["--tokens-per-block", "32"])
+        fleet.all_see("the wrong one is", lambda w: set(w) == {"prefill-9"})
+        fleet.add("prefill", "decode")
+        wait_until("the right ones are refused by name", lambda: all(
+            "32" in w.log() and "tokens-per-block" in w.log() for w in fleet.workers.values()))
+        fleet.all_see("then they are let in", lambda w: set(w) == set(fleet.workers))
+        assert fleet.complete(PROMPT, max_tokens=4, seed=3)["token_ids"] == first
+        wait_until("the wrong one is refused by name", lambda: "prefill-9 has 32" in wrong.log())
