@@ -13,6 +13,7 @@
 #include "common/base/ready_fd.h"
 #include "common/base/stop.h"
 #include "common/crypt/key.h"
+#include "common/rendezvous/rendezvous.h"
 #include "router/fleet.h"
 #include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
@@ -36,8 +37,9 @@ struct bt_loop {
     bt_fleet_t fleet;
     struct event_base *base;
     struct event *tick, *worked, *stop, *sighup;
-    struct event *held; /* NULL: no request waits for others */
-    int signal_fd;      /* SIGTERM and SIGINT */
+    struct event *held;    /* NULL: no request waits for others */
+    int signal_fd;         /* SIGTERM and SIGINT */
+    bt_rendezvous_t place; /* of --join-dir */
     bt_stop_wishes_t wishes;
     int ready_fd; /* -1: none, or said */
     bt_beat_t beat;
@@ -183,6 +185,7 @@ static void begin_leaving(bt_loop_t *loop)
                             (now_ms - loop->front.ready_asked_ms < WATCHED_MS);
 
     loop->front.leaving = true;
+    bt_rendezvous_withdraw(&loop->place);
     if (!is_watched || (lame_duck_ms == 0)) {
         begin_drain(loop);
         return;
@@ -418,13 +421,40 @@ err_loop:
     return status;
 }
 
+/* Workers look there. */
+static bt_status_t publish(bt_loop_t *loop, const char *url)
+{
+    const char *dir = loop->front.config->join_dir;
+    bt_status_t status;
+
+    if (dir[0] == '\0') {
+        return BT_OK;
+    }
+    if (!bt_rendezvous_is_url(url)) {
+        BT_LOG_ERROR("--join-dir: workers elsewhere cannot use the address %s; "
+                     "--listen has to name one of this host's",
+                     url);
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = bt_rendezvous_publish(dir, url, &loop->place);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("--join-dir %s: no file can be made there: %m", dir);
+        return status;
+    }
+    BT_LOG_INFO("workers find this router in %s", dir);
+    return BT_OK;
+}
+
 bt_status_t bt_loop_open_links(bt_loop_t *loop, const char *url,
                                const uint8_t *key, size_t key_bytes,
                                char *bound, size_t bound_bytes)
 {
+    bt_status_t status;
+
     bt_space_key(key, key_bytes, loop->front.space_key);
-    return bt_links_listen(&loop->links, loop->base, url, key, key_bytes, bound,
-                           bound_bytes);
+    status = bt_links_listen(&loop->links, loop->base, url, key, key_bytes,
+                             bound, bound_bytes);
+    return (status == BT_OK) ? publish(loop, bound) : status;
 }
 
 int bt_loop_run(bt_loop_t *loop)
@@ -480,6 +510,7 @@ void bt_loop_destroy(bt_loop_t *loop)
     }
     event_end(loop->sighup);
     event_end(loop->held);
+    bt_rendezvous_withdraw(&loop->place);
     bt_fleet_fini(&loop->fleet);
     bt_links_close(&loop->links);
     bt_frontend_close(&loop->front);

@@ -15,6 +15,7 @@
 #include "common/base/openfds.h"
 #include "common/base/process.h"
 #include "common/base/ready_fd.h"
+#include "worker/duty.h"
 #include "worker/group.h"
 #include "worker/hangup.h"
 #include "worker/job.h"
@@ -134,7 +135,7 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
     bt_job_t *job = NULL;
     bt_status_t status;
 
-    if (w->draining) {
+    if (bt_duty_is_off(w)) {
         refuse(w, from, request->key, BT_ERR_BUSY, "the worker is draining");
         bt_group_miss(w, from, request);
         return;
@@ -248,22 +249,6 @@ void bt_worker_set_roles(bt_worker_t *w, uint32_t roles)
     bt_ready_fd_say(&w->ready_fd, line);
 }
 
-/* Any router may say so, and several say the same. */
-static void on_role(bt_worker_t *w, const bt_msg_role_t *role)
-{
-    if ((role->roles == 0) || ((role->roles & ~BT_ROLES_BOTH) != 0)) {
-        BT_LOG_WARN("router sent roles %u, which this worker does not know",
-                    role->roles);
-        return;
-    }
-    if (role->roles != w->roles) {
-        BT_LOG_INFO("role %s, was %s; %u requests end as they began",
-                    bt_role_name(role->roles), bt_role_name(w->roles),
-                    w->n_jobs);
-        bt_worker_set_roles(w, role->roles);
-    }
-}
-
 static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
                        size_t bytes)
 {
@@ -304,7 +289,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
         on_peer_gone(w, from, msg.u.peer_gone.instance);
         break;
     case BT_MSG_ROLE:
-        on_role(w, &msg.u.role);
+        bt_duty_on_role(w, &msg.u.role);
         break;
     case BT_MSG_HELLO:
     case BT_MSG_TOKENS:
@@ -338,7 +323,8 @@ static uint32_t free_bit(const bt_worker_t *w)
 }
 
 /* Does the router speak with us? @return false when the link was refused */
-static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event)
+static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event,
+                         uint32_t *flags_p)
 {
     const bt_wire_range_t ours = bt_wire_range_ours();
     char theirs_text[BT_WIRE_RANGE_BYTES];
@@ -362,6 +348,7 @@ static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event)
     if (bt_wire_common(ours, theirs) != 0) {
         BT_LOG_INFO("router %s joined: protocol %u", msg.u.hello.name,
                     bt_wire_common(ours, theirs));
+        *flags_p = msg.u.hello.flags;
         return true;
     }
     bt_wire_range_print(theirs, theirs_text);
@@ -378,8 +365,9 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
     bt_rpc_link_t *rpc = event->link;
     bt_worker_link_t *link;
+    uint32_t flags = 0;
 
-    if (!check_router(w, event)) {
+    if (!check_router(w, event, &flags)) {
         return;
     }
     if (w->n_links == BT_ARRAY_LEN(w->links)) {
@@ -391,6 +379,7 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
         goto err;
     }
     link->rpc = rpc;
+    link->reads_duty = (flags & BT_HELLO_DUTY) != 0;
     link->tokens = bt_calloc(w->max_seqs, sizeof(*link->tokens));
     link->scores = bt_calloc(w->max_seqs, sizeof(*link->scores));
     if ((link->tokens == NULL) || (link->scores == NULL)) {
@@ -400,7 +389,7 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
     bt_rpc_link_set_user(rpc, link);
     w->links[w->n_links++] = link;
     w->next_stats_ms = 0; /* the router wants to know us at once */
-    if (w->draining) {
+    if (bt_duty_is_off(w)) {
         bt_worker_send(w, link, &drain);
     }
     return;
@@ -578,6 +567,7 @@ static void send_stats(bt_worker_t *w)
     stats->log_lines_dropped = bt_log_dropped();
     stats->open_fds = bt_count_open_fds();
     stats->roles = w->roles;
+    stats->duty = bt_duty_of(w);
     stats->rates = bt_sched_cost_rates(&w->cost);
     stats->pauses = w->n_pauses;
     stats->resumes = w->n_resumes;
@@ -636,10 +626,20 @@ static void check_routers(bt_worker_t *w, uint64_t now_ms)
         BT_LOG_WARN("no router has answered for %llu s at %s: this worker "
                     "serves nobody",
                     (unsigned long long)alone_s,
-                    ((join == NULL) || (join[0] == '\0'))
-                        ? "the address that came by MPI"
-                        : join);
+                    (join[0] != '\0') ? join
+                    : (w->config->join_dir[0] != '\0')
+                        ? w->config->join_dir
+                        : "the address that came "
+                          "by MPI");
     }
+}
+
+static void begin_drain(bt_worker_t *w)
+{
+    w->draining = true;
+    w->drain_deadline_ms = bt_now_ms() + w->config->drain_ms;
+    BT_LOG_INFO("draining, %u requests left", w->n_jobs);
+    bt_duty_tell(w);
 }
 
 static void tick(bt_worker_t *w)
@@ -656,18 +656,10 @@ static void tick(bt_worker_t *w)
         check_deadlines(w);
         check_routers(w, now_ms);
     }
+    bt_membership_tick(w);
     check_progress(w, now_ms);
-}
-
-static void begin_drain(bt_worker_t *w)
-{
-    const bt_msg_t msg = {.type = BT_MSG_DRAIN};
-
-    w->draining = true;
-    w->drain_deadline_ms = bt_now_ms() + w->config->drain_ms;
-    BT_LOG_INFO("draining, %u requests left", w->n_jobs);
-    for (uint32_t i = 0; i < w->n_links; i++) {
-        bt_worker_send(w, w->links[i], &msg);
+    if (bt_duty_is_done(w)) {
+        begin_drain(w);
     }
 }
 

@@ -186,6 +186,7 @@ static void close_all(bt_worker_t *w)
         bt_free(w->links[i]);
     }
     w->n_links = 0;
+    bt_membership_close(w);
     bt_rpc_close(w->rpc);
     bt_start_pool_close(w);
     bt_senders_fini(w);

@@ -44,9 +44,11 @@ bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
     if (s->team.rank > 0) { /* rank 0 speaks for all */
         return BT_OK;
     }
-    if ((join[0] == '\0') || (w->config->key_file[0] == '\0')) {
-        BT_LOG_ERROR("no router given: use --join URL and --key-file FILE, or "
-                     "start router and workers by one mpirun");
+    if (((join[0] == '\0') && (w->config->join_dir[0] == '\0')) ||
+        (w->config->key_file[0] == '\0')) {
+        BT_LOG_ERROR("no router given: use --join URL or --join-dir DIR, and "
+                     "--key-file FILE, or start router and workers by one "
+                     "mpirun");
         return BT_ERR_INVALID_PARAM;
     }
     if ((size_t)snprintf(s->url, sizeof(s->url), "%s", join) >=
@@ -231,5 +233,5 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
     if (status == BT_OK) {
         status = join_routers(w, s);
     }
-    return status;
+    return (status == BT_OK) ? bt_membership_open(w) : status;
 }

@@ -52,6 +52,7 @@
 #include "kvtransfer/kvt.h"
 #include "worker/alone.h"
 #include "worker/board.h"
+#include "worker/membership.h"
 #include "worker/plane.h"
 #include "worker/stuck.h"
 
@@ -69,6 +70,7 @@ typedef struct bt_worker_link {
     bt_token_t *tokens;       /**< max_seqs of them */
     uint32_t n_scores;        /**< of those tokens */
     bt_token_score_t *scores; /**< max_seqs of them */
+    bool reads_duty;          /**< BT_HELLO_DUTY */
 } bt_worker_link_t;
 
 /** Common part of a job; the first member of the role's own struct. */
@@ -252,18 +254,21 @@ struct bt_worker {
     bt_worker_link_t *links[16]; /**< routers */
     uint32_t n_links;
     bt_stop_wishes_t wishes;
-    bool draining;
-    bool failed; /**< the device is broken: stop */
-    bool hung;   /**< the compute thread is: stop, and do not join it */
+    bool draining; /**< to its end, by a signal or when it is to leave */
+    bool off_duty; /**< duty.h */
+    bool leaves;   /**< off duty, and it ends when nothing is left */
+    bool failed;   /**< the device is broken: stop */
+    bool hung;     /**< the compute thread is: stop, and do not join it */
     bt_stuck_t stuck;
     bt_alone_t alone;
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;
-    bool pool_is_cold; /**< idle moments have something to do */
-    int hangup_fd;     /**< hangup.h; -1: none */
-    bt_beat_t beat;    /**< of the control thread, to the launcher */
-    int ready_fd;      /**< of who started it; -1: nobody asks */
+    bool pool_is_cold;           /**< idle moments have something to do */
+    bt_membership_t *membership; /**< NULL: no --join-dir */
+    int hangup_fd;               /**< hangup.h; -1: none */
+    bt_beat_t beat;              /**< of the control thread, to the launcher */
+    int ready_fd;                /**< of who started it; -1: nobody asks */
 };
 
 /** Prompt tokens that an iteration computes at most. Where layers have a

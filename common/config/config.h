@@ -112,9 +112,10 @@ typedef struct bt_config {
     /* what the processes take (serve passes them on) */
     const char *model_name; /* of an only model without a name of its own */
     const char *launcher;   /* router: the launcher's socket, "" = none */
-    bool workers_pinned; /* router: all workers here have cores of their own */
-    const char *join;    /* router URL(s), comma separated */
-    const char *listen;  /* router: URL for announcements */
+    bool workers_pinned;  /* router: all workers here have cores of their own */
+    const char *join;     /* router URL(s), comma separated */
+    const char *join_dir; /* or "" */
+    const char *listen;   /* router: URL for announcements */
     const char *listen_host;    /* worker: address of its control links */
     const char *run_dir;        /* directory of ipc sockets */
     const char *key_file;       /* cluster key */

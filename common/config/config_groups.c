@@ -43,6 +43,7 @@ static const char *const doors[] = {"http",
                                     "allowed-hosts",
                                     "cors-origins",
                                     "shared-memory",
+                                    "join-dir",
                                     "vertex-health-route",
                                     "vertex-predict-route",
                                     NULL};

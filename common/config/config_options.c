@@ -299,6 +299,10 @@ const bt_option_t bt_config_options[] = {
            "the batch there loses, as steps and transfers were measured"),
     TEXT("join", "URL[,URL]", "", WORKERS, join,
          "Control URLs of the routers to work for"),
+    TEXT("join-dir", "DIR", "", R | WORKERS, join_dir,
+         "Directory that routers and workers share: a router keeps a file with "
+         "its --listen address there while it takes requests, and a worker "
+         "works for those that it finds, as they come and go"),
     TEXT("listen", "URL", "", R, listen,
          "Control URL at which workers announce themselves"),
     TEXT("listen-host", "ADDR", "127.0.0.1", WORKERS, listen_host,

@@ -334,12 +334,26 @@ static bt_status_t open_join_link(rpc_join_t *join)
     return BT_OK;
 }
 
+static rpc_join_t *find_join(bt_rpc_t *rpc, const char *url)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->joins)
+    {
+        rpc_join_t *join = BT_CONTAINER_OF(pos, rpc_join_t, in_all);
+
+        if (strcmp(join->url, url) == 0) {
+            return join;
+        }
+    }
+    return NULL;
+}
+
 bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url)
 {
     rpc_join_t *join;
     bt_status_t status;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     if (!is_url(url)) {
         BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT", url);
@@ -351,11 +365,8 @@ bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url)
                      (url[0] == 'i') ? "folder for sockets" : "listen host");
         return BT_ERR_INVALID_PARAM;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &rpc->joins)
-    {
-        if (strcmp(BT_CONTAINER_OF(pos, rpc_join_t, in_all)->url, url) == 0) {
-            return BT_ERR_EXISTS;
-        }
+    if (find_join(rpc, url) != NULL) {
+        return BT_ERR_EXISTS;
     }
     status = bt_rpc_join_create(rpc, url, &join);
     if (status != BT_OK) {
@@ -368,6 +379,24 @@ bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url)
     }
     bt_list_push_back(&rpc->joins, &join->in_all);
     return BT_OK;
+}
+
+bool bt_rpc_leave(bt_rpc_t *rpc, const char *url)
+{
+    rpc_join_t *join = find_join(rpc, url);
+
+    if (join == NULL) {
+        return true;
+    }
+    if (join->link != NULL) {
+        if (join->link->state != LINK_WAITING) {
+            return false; /* up, or about to be */
+        }
+        /* Its pipe goes with it; the owner was told nothing of it yet. */
+        bt_rpc_link_over(join->link, "the router is not to be joined any more");
+    }
+    bt_rpc_join_free(join);
+    return true;
 }
 
 int bt_rpc_fd(const bt_rpc_t *rpc)

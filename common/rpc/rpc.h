@@ -91,6 +91,11 @@ BT_MUST_CHECK bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url,
  *  for several routers. Never blocks; the router may come later. */
 BT_MUST_CHECK bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url);
 
+/** Worker: no longer look for the router at @a url. A link that is up stays,
+ * and then so does this: ask again when it is down. One that never was asked
+ * for counts as left. @return whether it is left */
+bool bt_rpc_leave(bt_rpc_t *rpc, const char *url);
+
 typedef enum bt_rpc_event_type {
     BT_RPC_LINK_UP,      /**< data = the peer's hello payload */
     BT_RPC_LINK_SUSPECT, /**< silent for suspect_ms */

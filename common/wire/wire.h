@@ -167,6 +167,9 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_KEEPS_PROMPTS 64u
 /** Who generates there starts and ends in batches (--batching-strategy V1). */
 #define BT_HELLO_STATIC_BATCHES 128u
+/** A router that reads the duty in STATS. For another a worker that drained is
+ *  gone until it links itself anew. */
+#define BT_HELLO_DUTY 256u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
@@ -363,12 +366,23 @@ typedef struct bt_msg_stats {
     /** It has work, and no operation of a layer has ended for so long; 0: it
      *  gets on, or has none. */
     uint64_t still_ms;
+    uint32_t duty; /**< bt_duty_t; of an older build BT_DUTY_AS_IT_IS: it takes
+                        no orders about that */
 } bt_msg_stats_t;
 
-/** R → a worker: be of these roles from now on. What it has ends as it began.
- *  Its next STATS, to every router, say so. */
+/** Does a worker take requests? */
+typedef enum bt_duty {
+    BT_DUTY_AS_IT_IS = 0, /**< not said */
+    BT_DUTY_ON = 1,
+    BT_DUTY_OFF = 2, /**< drained: it finishes what it has, takes nothing new */
+    BT_DUTY_END = 3, /**< the same, and then the process ends */
+} bt_duty_t;
+
+/** R → a worker: be of these roles, on duty or off from now on. What it has
+ *  ends as it began. Its next STATS, to every router, say so. */
 typedef struct bt_msg_role {
-    uint32_t roles; /**< bits of bt_role_t, at least one */
+    uint32_t roles; /**< bits of bt_role_t; 0 = as they are, with a duty only */
+    uint32_t duty;  /**< bt_duty_t; sent to those whose STATS say theirs */
 } bt_msg_role_t;
 
 /** R → P: a decode worker that transfers may name. R → D, with `sends`: a
@@ -413,6 +427,8 @@ typedef struct bt_msg {
 
 /** "router", "prefill", "decode" or "both"; of a role or a set of them. */
 const char *bt_role_name(uint32_t roles);
+/** "on", "off" or "end"; of one not said "on". */
+const char *bt_duty_name(uint32_t duty);
 
 /** Versions of the protocol that one side speaks. */
 typedef struct bt_wire_range {

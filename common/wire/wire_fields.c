@@ -264,6 +264,7 @@ static const field_t stats_fields[] = {
     U32(bt_msg_stats_t, blocks_windowed, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, blocks_slid),
     OF(FIELD_U64, bt_msg_stats_t, still_ms),
+    U32(bt_msg_stats_t, duty, 0, ANY),
 };
 
 static const field_t peer_fields[] = {
@@ -285,6 +286,8 @@ static const field_t peer_gone_fields[] = {
 
 static const field_t role_fields[] = {
     U32(bt_msg_role_t, roles, 0, ANY),
+    /* later */
+    U32(bt_msg_role_t, duty, 0, ANY),
 };
 
 static const field_t rows_fields[] = {

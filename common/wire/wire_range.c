@@ -45,3 +45,10 @@ const char *bt_role_name(uint32_t roles)
 
     return (roles < BT_ARRAY_LEN(names)) ? names[roles] : "unknown";
 }
+
+const char *bt_duty_name(uint32_t duty)
+{
+    static const char *const names[] = {"on", "on", "off", "end"};
+
+    return (duty < BT_ARRAY_LEN(names)) ? names[duty] : "unknown";
+}

@@ -61,15 +61,19 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
                                  .complete = has_all};
     bt_packed_store_t *store = NULL;
 
-    /* A share is a file of its own. */
-    snprintf(
-        profile, sizeof(profile),
-        (shard->n_stages > 1) ? "%s rank %u of %u, %u parts each, stage %u "
-                                "of %u"
-        : (shard->size * shard->n_parts > 1) ? "%s rank %u of %u, %u parts each"
-                                             : "%s",
-        caps->profile, shard->rank, shard->size, shard->n_parts, shard->stage,
-        shard->n_stages);
+    /* A share is a file of its own; that of a stage is named in fewer letters
+     * than a key has room for (BT_PACKED_PROFILE_BYTES). */
+    if (shard->n_stages > 1) {
+        snprintf(profile, sizeof(profile), "%s %u/%u x%u, stage %u/%u",
+                 caps->profile, shard->rank, shard->size, shard->n_parts,
+                 shard->stage, shard->n_stages);
+    } else {
+        snprintf(profile, sizeof(profile),
+                 (shard->size * shard->n_parts > 1)
+                     ? "%s rank %u of %u, %u parts each"
+                     : "%s",
+                 caps->profile, shard->rank, shard->size, shard->n_parts);
+    }
     if ((c->weight_dir == NULL) || (c->weight_dir[0] == '\0')) {
         return;
     }

@@ -263,10 +263,18 @@ void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
  *  is sent no request. May be called from inside ops.send (behind: true). */
 void bt_core_worker_behind(bt_core_t *core, bt_instance_t *worker, bool behind,
                            uint64_t now_us);
-/** By order of whoever runs the workers: tell the worker of this name to be of
+/** By order of the launcher that runs it: tell the worker of this name to be of
  *  these roles (bits of bt_role_t), unless it is, or is of a build that cannot.
  *  It has come true when its STATS say so; until then say it again. */
 void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles);
+/** By order of whoever runs the cluster: tell this worker once.
+ *  @param [in] roles  bits of bt_role_t; 0 = as they are
+ *  @param [in] duty   or BT_DUTY_AS_IT_IS
+ *  @retval BT_ERR_UNSUPPORTED  Its build takes no such order: nothing is sent.
+ */
+BT_MUST_CHECK bt_status_t bt_core_order_worker(bt_core_t *core,
+                                               bt_instance_t *worker,
+                                               uint32_t roles, bt_duty_t duty);
 /** The worker is lost and freed; its generations are re-run or end. */
 void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
                          const char *reason, uint64_t now_us);

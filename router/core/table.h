@@ -6,7 +6,7 @@
  * (sched_place.h). Pure: no clock, socket or thread.
  *
  *     hello ── check ──▶ UP ⇄ SUSPECT          (control link silent)
- *                        │  └──▶ DRAINING      (takes nothing new)
+ *                        │  └──⇄ DRAINING      (takes nothing new)
  *                        └──▶ removed          (link down)
  *
  * Threads: one thread owns a table.
@@ -38,6 +38,7 @@ typedef struct bt_instance {
     bool has_stats;
     bool is_silent;    /**< nothing has come from it for a while */
     bool is_still;     /**< it has work that does not move */
+    bool is_launched;  /**< a launcher runs it, whose word counts */
     uint32_t n_others; /**< generate there for others, as of its STATS */
     /** Times that it had less of a prompt than was thought: what was thought
      *  before no longer counts (sched_held.h). */

@@ -175,6 +175,22 @@ static void look_whether_it_moves(bt_core_t *core, bt_instance_t *worker,
     }
 }
 
+/* Whoever ordered it, of whichever router. @return true: it is back */
+static bool heed_duty(bt_instance_t *worker, uint32_t duty)
+{
+    const bool drains = worker->sched.health == BT_SCHED_DRAINING;
+
+    if ((duty == BT_DUTY_ON) && drains) {
+        BT_LOG_INFO("worker %s is on duty again", worker->hello.name);
+        worker->sched.health = BT_SCHED_UP;
+        return true;
+    }
+    if ((duty > BT_DUTY_ON) && !drains) {
+        worker->sched.health = BT_SCHED_DRAINING;
+    }
+    return false;
+}
+
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us)
 {
@@ -189,6 +205,9 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
     look_whether_it_moves(core, worker, now_us);
     bt_core_limit_seats(core, worker);
     bt_core_count_others(worker);
+    if (heed_duty(worker, stats->duty) && !changed) {
+        bt_gen_dispatch_waiting(core, now_us);
+    }
     if (changed) {
         BT_LOG_INFO("worker %s is %s now, was %s", worker->hello.name,
                     bt_role_name(worker->roles), bt_role_name(before));
@@ -206,12 +225,35 @@ void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles)
     {
         bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
+        if (strcmp(worker->hello.name, name) != 0) {
+            continue;
+        }
+        worker->is_launched = true;
         /* One of an older build says no roles, and would not understand. */
-        if ((strcmp(worker->hello.name, name) == 0) &&
-            (worker->stats.roles != 0) && (worker->roles != roles)) {
+        if ((worker->stats.roles != 0) && (worker->roles != roles)) {
             core->ops.send(core->ops.send_ctx, worker, &msg);
         }
     }
+}
+
+bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
+                                 uint32_t roles, bt_duty_t duty)
+{
+    const bt_msg_t msg = {
+        .type = BT_MSG_ROLE,
+        .u.role = {.roles = roles, .duty = (uint32_t)duty},
+    };
+
+    if (((roles != 0) && (worker->stats.roles == 0)) ||
+        ((duty != BT_DUTY_AS_IT_IS) &&
+         (worker->stats.duty == BT_DUTY_AS_IT_IS))) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    BT_LOG_INFO("worker %s is told: role %s, duty %s", worker->hello.name,
+                (roles != 0) ? bt_role_name(roles) : "as it is",
+                (duty != BT_DUTY_AS_IT_IS) ? bt_duty_name(duty) : "as it is");
+    core->ops.send(core->ops.send_ctx, worker, &msg);
+    return BT_OK;
 }
 
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,

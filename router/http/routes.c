@@ -263,6 +263,8 @@ static const route_t main_routes[] = {
     {"/v2/repository/index", POST, bt_route_index, BY_KEY},
     {"/v2/repository/models/{name}/load", POST, bt_route_load, ORDERS},
     {"/v2/repository/models/{name}/unload", POST, bt_route_unload, ORDERS},
+    {"/cluster", READ, bt_route_cluster, ADMIN},
+    {"/cluster/workers/{name}", POST, bt_route_worker, ADMIN},
     SHARED_MEMORY("/v2/systemsharedmemory", bt_route_memory_status,
                   bt_route_memory_register, bt_route_memory_unregister),
     SHARED_MEMORY("/v2/cudasharedmemory", bt_route_cuda_status,

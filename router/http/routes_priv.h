@@ -51,6 +51,11 @@ void bt_route_trace(const bt_request_t *r);
 bool bt_request_read(const bt_request_t *r, const char *under,
                      bt_settings_t *settings);
 
+/* ---- cluster_routes.c: workers, and orders to them ---- */
+
+void bt_route_cluster(const bt_request_t *r);
+void bt_route_worker(const bt_request_t *r);
+
 /* ---- memory_routes.c: regions of shared memory ---- */
 
 void bt_route_memory_status(const bt_request_t *r);

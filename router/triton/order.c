@@ -20,9 +20,8 @@ struct bt_order {
     void *ctx;
     bt_orders_client_t *client;
     struct event *readable, *poll;
-    bool load;
     uint64_t end_ms; /* 0: the launcher has not said that it is done */
-    char name[BT_ORDERS_NAME_BYTES];
+    bt_orders_request_t request;
 };
 
 void bt_order_leave(bt_order_t *order)
@@ -38,13 +37,20 @@ void bt_order_leave(bt_order_t *order)
     bt_free(order);
 }
 
+static bool is_of_model(const bt_order_t *order)
+{
+    return (order->request.verb == BT_ORDERS_LOAD) ||
+           (order->request.verb == BT_ORDERS_UNLOAD);
+}
+
 static void explain(const bt_order_t *order, int status, const char *why,
                     bt_api_error_t *error_p)
 {
-    bt_api_error_set(error_p, status,
-                     (status >= 500) ? "server_error" : "invalid_request_error",
-                     "model", "failed to %s '%.64s', %.400s",
-                     order->load ? "load" : "unload", order->name, why);
+    bt_api_error_set(
+        error_p, status,
+        (status >= 500) ? "server_error" : "invalid_request_error",
+        is_of_model(order) ? "model" : NULL, "failed to %s '%.64s', %.400s",
+        bt_orders_verb_name(order->request.verb), order->request.name, why);
 }
 
 static void finish(bt_order_t *order, const bt_api_error_t *error)
@@ -69,10 +75,16 @@ static void fail(bt_order_t *order, int status, const char *why)
 static bool has_come_true(const bt_order_t *order)
 {
     const bt_served_t *served =
-        bt_registry_named(&order->front->models, order->name);
+        bt_registry_named(&order->front->models, order->request.name);
 
-    return order->load ? ((served != NULL) && bt_served_ready(served))
-                       : ((served == NULL) || served->unloaded);
+    switch (order->request.verb) {
+    case BT_ORDERS_LOAD:
+        return (served != NULL) && bt_served_ready(served);
+    case BT_ORDERS_UNLOAD:
+        return (served == NULL) || served->unloaded;
+    default: /* of a process: the launcher's word is enough */
+        return true;
+    }
 }
 
 static void settle(bt_order_t *order)
@@ -137,12 +149,6 @@ static void on_poll(evutil_socket_t fd, short what, void *ctx)
 
 static bt_status_t give_on(bt_order_t *order, struct event_base *base)
 {
-    bt_orders_request_t request = {
-        .verb = order->load ? BT_ORDERS_LOAD : BT_ORDERS_UNLOAD,
-        .wait = true,
-        .prefill = BT_ORDERS_UNSET,
-        .decode = BT_ORDERS_UNSET,
-    };
     const struct timeval period = {.tv_usec = POLL_MS * 1000};
     bt_status_t status =
         bt_orders_connect(order->front->config->launcher, &order->client);
@@ -150,8 +156,7 @@ static bt_status_t give_on(bt_order_t *order, struct event_base *base)
     if (status != BT_OK) {
         return status;
     }
-    snprintf(request.name, sizeof(request.name), "%s", order->name);
-    status = bt_orders_send(order->client, &request);
+    status = bt_orders_send(order->client, &order->request);
     if (status != BT_OK) {
         return status;
     }
@@ -195,17 +200,14 @@ static const char *name_for_launcher(bt_frontend_t *front, const char *name)
     return (served != NULL) ? served->name : name;
 }
 
-bt_status_t bt_order_begin(bt_frontend_t *front, struct event_base *base,
-                           const char *name, bool load, bt_order_done_t *done,
-                           void *ctx, bt_order_t **order_p,
-                           bt_api_error_t *error_p)
+static bt_status_t begin(bt_frontend_t *front, struct event_base *base,
+                         const bt_orders_request_t *request,
+                         bt_order_done_t *done, void *ctx, bt_order_t **order_p,
+                         bt_api_error_t *error_p)
 {
     bt_order_t *order;
     bt_status_t status;
 
-    if (!bt_config_is_model_name(name, strlen(name))) {
-        return refuse(name, "this is no model's name", error_p);
-    }
     if (front->n_orders >= BT_ORDER_MAX) {
         bt_api_error_set(error_p, 429, "rate_limit_error", NULL,
                          "%d orders are under way, try again later",
@@ -218,10 +220,8 @@ bt_status_t bt_order_begin(bt_frontend_t *front, struct event_base *base,
                          "out of memory for this order, try again later");
         return BT_ERR_NO_MEMORY;
     }
-    *order =
-        (bt_order_t){.front = front, .done = done, .ctx = ctx, .load = load};
-    snprintf(order->name, sizeof(order->name), "%s",
-             name_for_launcher(front, name));
+    *order = (bt_order_t){
+        .front = front, .done = done, .ctx = ctx, .request = *request};
     front->n_orders++;
     if (front->config->launcher[0] == '\0') {
         explain(order, 400,
@@ -241,4 +241,32 @@ bt_status_t bt_order_begin(bt_frontend_t *front, struct event_base *base,
 err_order:
     bt_order_leave(order);
     return status;
+}
+
+bt_status_t bt_order_begin(bt_frontend_t *front, struct event_base *base,
+                           const char *name, bool load, bt_order_done_t *done,
+                           void *ctx, bt_order_t **order_p,
+                           bt_api_error_t *error_p)
+{
+    bt_orders_request_t request = {
+        .verb = load ? BT_ORDERS_LOAD : BT_ORDERS_UNLOAD,
+        .wait = true,
+        .prefill = BT_ORDERS_UNSET,
+        .decode = BT_ORDERS_UNSET,
+    };
+
+    if (!bt_config_is_model_name(name, strlen(name))) {
+        return refuse(name, "this is no model's name", error_p);
+    }
+    snprintf(request.name, sizeof(request.name), "%s",
+             name_for_launcher(front, name));
+    return begin(front, base, &request, done, ctx, order_p, error_p);
+}
+
+bt_status_t bt_order_process(bt_frontend_t *front, struct event_base *base,
+                             const bt_orders_request_t *request,
+                             bt_order_done_t *done, void *ctx,
+                             bt_order_t **order_p, bt_api_error_t *error_p)
+{
+    return begin(front, base, request, done, ctx, order_p, error_p);
 }

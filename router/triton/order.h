@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file order.h
  *
- * A client's order to load or unload a model, whatever door it came through:
- * given on to the launcher, and answered when it has come true here too:
+ * A client's order to load or unload a model, or about a process of the
+ * launcher, whatever door it came through: given on to the launcher, and
+ * answered when it has come true here too:
  *
  *     begin ─▶ the launcher's ok ─▶ the model is as ordered ─▶ done(NULL)
  *                │ error              │ not within a while
@@ -17,6 +18,7 @@
 
 #include <stdbool.h>
 
+#include "common/orders/orders.h"
 #include "router/frontend/frontend.h"
 #include "router/net/net.h"
 
@@ -48,6 +50,14 @@ BT_MUST_CHECK bt_status_t bt_order_begin(bt_frontend_t *front,
                                          bt_order_done_t *done, void *ctx,
                                          bt_order_t **order_p,
                                          bt_api_error_t *error_p);
+/** The same of an order about a process that the launcher runs: given on as it
+ *  is, and done when the launcher says so. */
+BT_MUST_CHECK bt_status_t bt_order_process(bt_frontend_t *front,
+                                           struct event_base *base,
+                                           const bt_orders_request_t *request,
+                                           bt_order_done_t *done, void *ctx,
+                                           bt_order_t **order_p,
+                                           bt_api_error_t *error_p);
 /** Nobody waits for it any more: done is not called. */
 void bt_order_leave(bt_order_t *order);
 

@@ -85,16 +85,16 @@ def test_mpirun_answers_the_first_prompt():
 
 
 def test_instances_of_ranks_in_one_world():
-    """Two prefill instances of two ranks and one decode instance of two, or of one: the same answer."""
+    """Two prefill instances of two ranks and one decode instance of two, of one, or of two stages: the same answer."""
     answers = []
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=3, dim=96, heads=8, kv_heads=4, head_dim=16, ffn=160, context=512, seed=5)
-        for decode in ("2", "1"):
-            with world(model, "2", "1", PREFILL_TP="2", DECODE_TP=decode) as client:
+        for decode in (dict(DECODE_TP="2"), dict(DECODE_TP="1"), dict(DECODE_TP="2", DECODE_PP="2")):
+            with world(model, "2", "1", PREFILL_TP="2", **decode) as client:
                 wait_until("all joined", lambda c=client: c.total("baton_workers", state="up") == 3)
                 answers.append([client.complete("one world " * n, 12, temperature=0, ignore_eos=True)["token_ids"]
                                 for n in (1, 20)])
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
 
 
 LAUNCHER = os.path.join(BUILD, "launcher/baton-launch")

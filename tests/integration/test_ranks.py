@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instances of several ranks: every layout of both sides, and what becomes of one whose rank ends or stops."""
+import itertools
 import os
 import signal
 import tempfile
 import threading
 
-from harness import Cluster, slow_model, tiny_model, wait_until
+from harness import Cluster, Skip, slow_model, tiny_model, wait_until
 from test_same_bytes import ask_all, options, prompts, reused
 
 TEXTS = prompts()[::4]
@@ -113,6 +114,41 @@ def test_ranks_hand_over_blocks_with_scales():
                 c.wait_idle()
 
 
+def test_every_pair_of_layouts_with_long():
+    """{1, 2, 4} ranks x {1, 2} stages on either side."""
+    if not os.environ.get("BATON_LONG"):
+        raise Skip("36 clusters; with --long")
+    layouts = [f"{tp}x{pp}" for tp in (1, 2, 4) for pp in (1, 2)]
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d)
+        want = None
+        for i, (prefill, decode) in enumerate(itertools.product(layouts, layouts)):
+            way, chunk = ("shm", "tcp")[i % 2], (16, 64, 512)[i % 3]
+            with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, "off", ["--sum-parts", "4"])) as c:
+                got = ask_all(c, TEXTS, 8, 12)
+                want = want or got
+                wrong = [k for k, (a, b) in enumerate(zip(want, got)) if a != b]
+                assert not wrong, f"{prefill} to {decode}, {way}, chunks of {chunk}: {wrong} differ"
+                c.wait_idle()
+
+
+def test_stages_of_a_model_with_windows_give_the_same_bytes():
+    """Of its six groups of one layer each a stage has three, and none of the others."""
+    ids = [[3 + (k * k * (i + 1) + 7 * k) % 250 for k in range(700)] for i in range(3)]
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, architecture="gemma3", layers=6, kv_heads=2, heads=4, dim=64, head_dim=16, context=1024,
+                           window=64, seed=44)
+        want = None
+        for prefill, decode, way in (("1x1", "1x1", "shm"), ("1x1", "1x2", "shm"), ("1x2", "1x1", "tcp"), ("2x2", "1x4", "shm")):
+            more = layout(prefill, decode, way, 32, "off", ["--sum-parts", "2", "--kv-type", "int8"])
+            with Cluster(model, kv_memory="64m", **more) as c:
+                got = [c.complete(p, 12, temperature=0, ignore_eos=True)["token_ids"] for p in ids]
+                want = want or got
+                assert got == want, f"{prefill} to {decode}, {way}"
+                wait_until("blocks slid", lambda c=c: c.total("baton_kv_blocks_slid_total") > 0)
+                c.wait_idle()
+
+
 def disturb(c, worker, sig):
     """A rank gets a signal in the middle of an answer. @return the answer, and that of nobody being disturbed"""
     ask = dict(temperature=0, ignore_eos=True, patience=120)
@@ -129,7 +165,7 @@ def disturb(c, worker, sig):
 
     wait_until("one worker has it", lambda: len(busy_ones()) == 1)
     busy = busy_ones()
-    pid = ranks_of(busy[0])[0]
+    pid = ranks_of(busy[0])[-1]  # of the last stage
     os.kill(pid, sig)
     wait_until("its instance ends", lambda: not busy[0].alive(), 30)
     wait_until("so does the rank", lambda: not is_there(pid), 30)
@@ -137,31 +173,38 @@ def disturb(c, worker, sig):
     return answers[0], want
 
 
-def check_loss(sig):
+def check_loss(sig, decode):
     with tempfile.TemporaryDirectory() as d:
         model = slow_model(d)
-        with Cluster(model, decode=2, kv_memory="64m", silence=(1500, 3000), **layout(1, 2, more_workers=["--sum-parts", "2"])) as c:
+        with Cluster(model, decode=2, kv_memory="64m", silence=(1500, 3000), **layout(1, decode, more_workers=["--sum-parts", "2"])) as c:
             got, want = disturb(c, c.decodes, sig)
             assert got == want
             c.wait_idle()
 
 
 def test_a_rank_that_dies_takes_its_instance_and_no_answer():
-    check_loss(signal.SIGKILL)
+    check_loss(signal.SIGKILL, 2)
 
 
-def test_a_rank_that_stops_takes_its_instance_and_no_answer():
-    check_loss(signal.SIGSTOP)
+def test_a_stage_that_dies_takes_its_instance_and_no_answer():
+    check_loss(signal.SIGKILL, "1x2")
+
+
+def test_a_rank_of_a_stage_that_stops_takes_its_instance_and_no_answer():
+    check_loss(signal.SIGSTOP, "2x2")
 
 
 def test_a_model_that_cannot_be_shared_is_refused_by_name():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
-        c = Cluster(model, prefill=0, decode_args=["--local-prefill", "--tp", "3"])
-        try:
-            c.start_router()
-            worker = c.start_worker("decode", 0)
-            wait_until("it ends", lambda: not worker.alive())
-            assert "over 3 ranks: the model has 2 KV heads" in worker.log(), worker.log()
-        finally:
-            c.stop()
+        for args, why in ((["--tp", "3"], "over 3 ranks: the model has 2 KV heads"),
+                          (["--pp", "3"], "over 3 stages: the model has 2 layers"),
+                          (["--tp", "2", "--pp", "9"], "18 ranks (--tp 2 x --pp 9) are asked for; an instance has 16")):
+            c = Cluster(model, prefill=0, decode_args=["--local-prefill", *args])
+            try:
+                c.start_router()
+                worker = c.start_worker("decode", 0)
+                wait_until("it ends", lambda worker=worker: not worker.alive())
+                assert why in worker.log(), worker.log()
+            finally:
+                c.stop()

@@ -115,7 +115,8 @@ def test_a_key_opens_everything_but_orders():
             assert ask(c, headers)[0] == 200, headers
         assert c.request("GET", "/v1/models", headers=keys.of("acme"))[0] == 200
         # Orders, and everybody's figures, are for those who may give orders.
-        for method, path in (("POST", "/v2/repository/models/x/unload"), ("POST", "/v2/logging"), ("GET", "/metrics")):
+        for method, path in (("POST", "/v2/repository/models/x/unload"), ("POST", "/v2/logging"), ("GET", "/metrics"),
+                             ("GET", "/cluster"), ("POST", "/cluster/workers/decode-0")):
             body = "{}" if method == "POST" else None
             assert c.request(method, path, body, keys.of("acme"))[0] == 403, path
             assert c.request(method, path, body, keys.of("ops"))[0] not in (401, 403), path

@@ -114,6 +114,51 @@ static void run_sums(void)
     bt_cluster_close(cl);
 }
 
+/* Stages of one rank each, and of two where that divides them: rows go round
+ * from each to the next one. */
+static void run_stages(void)
+{
+    const uint32_t size = env_u32("OMPI_COMM_WORLD_SIZE");
+    const uint32_t tp = (size % 2 == 0) ? 2 : 1;
+    const size_t n = 50000; /* above what MPI sends without being asked */
+    bt_cluster_t *cl = open_as(2);
+    bt_cluster_team_t team = {0};
+    uint32_t *data = bt_calloc(n, sizeof(*data));
+    const bt_collectives_t *c;
+    float sum;
+
+    CHECK(bt_cluster_team(cl, tp, size / tp, &team) == BT_OK);
+    c = team.coll;
+    sum = (float)c->rank;
+    CHECK((team.stage == NULL) == (tp == 1));
+    if (team.stage != NULL) {
+        CHECK((team.stage->size == 2) && (team.stage->rank == c->rank % 2));
+        CHECK(team.stage->all_reduce_sum(team.stage->ctx, &sum, 1) == BT_OK);
+        CHECK(sum == (float)(c->rank / 2 * 4 + 1)); /* r + r + 1 */
+    }
+    for (uint32_t i = 0; (size > tp) && (i < 3); i++) {
+        if (c->rank >= tp) {
+            CHECK(c->recv(c->ctx, data, n * sizeof(*data), c->rank - tp) ==
+                  BT_OK);
+            CHECK((data[0] == c->rank - tp + i) && (data[n - 1] == data[0]));
+        }
+        for (size_t k = 0; k < n; k++) {
+            data[k] = c->rank + i;
+        }
+        CHECK(c->send(c->ctx, data, n * sizeof(*data), (c->rank + tp) % size) ==
+              BT_OK);
+        if (c->rank < tp) {
+            CHECK(c->recv(c->ctx, data, n * sizeof(*data),
+                          c->rank + size - tp) == BT_OK);
+            CHECK(data[n - 1] == c->rank + size - tp + i);
+        }
+    }
+    CHECK(c->send(c->ctx, data, 1, size) == BT_ERR_INVALID_PARAM);
+    CHECK(c->recv(c->ctx, data, 1, c->rank) == BT_ERR_INVALID_PARAM);
+    bt_free(data);
+    bt_cluster_close(cl);
+}
+
 /* Rank 0 routes, the others prefill and decode in turn. */
 static void run_roles(void)
 {
@@ -209,11 +254,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"sums", run_sums},
-                 {"roles", run_roles},
-                 {"teams", run_teams},
-                 {"routers", run_routers},
-                 {"failed-router", run_failed_router}};
+    } cases[] = {
+        {"sums", run_sums},       {"stages", run_stages},
+        {"roles", run_roles},     {"teams", run_teams},
+        {"routers", run_routers}, {"failed-router", run_failed_router}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if ((argc == 2) && (strcmp(argv[1], cases[i].name) == 0)) {
@@ -221,6 +265,7 @@ int main(int argc, char **argv)
             return (failures == 0) ? 0 : 1;
         }
     }
-    fprintf(stderr, "usage: mpi_cluster sums|roles|routers|failed-router\n");
+    fprintf(stderr,
+            "usage: mpi_cluster sums|stages|roles|routers|failed-router\n");
     return 2;
 }

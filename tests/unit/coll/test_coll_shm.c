@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/coll/coll_shm.h"
 #include "common/coll/coll_tree.h"
 #include "tests/support/testsupport.h"
@@ -27,18 +28,20 @@ typedef struct member {
     unsigned wrong; /* found so; threads do not fail a test */
 } member_t;
 
-static void run(uint32_t size, void *(*what)(void *), member_t *members)
+static void run_groups(uint32_t size, uint32_t group_size,
+                       void *(*what)(void *), member_t *members)
 {
     world_t world = {.size = size, .main = what};
 
-    world.bytes = bt_coll_shm_bytes(size, size, SLOT_BYTES);
+    world.bytes = bt_coll_shm_bytes(size, group_size, SLOT_BYTES);
     world.segment = mmap(NULL, world.bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(world.segment != MAP_FAILED);
     for (uint32_t r = 0; r < size; r++) {
         members[r] = (member_t){.world = &world};
         assert_int_equal(bt_coll_shm_open(world.segment, world.bytes, r, size,
-                                          size, SLOT_BYTES, &members[r].shm),
+                                          group_size, SLOT_BYTES,
+                                          &members[r].shm),
                          BT_OK);
         members[r].coll = bt_coll_shm_collectives(members[r].shm);
     }
@@ -52,6 +55,11 @@ static void run(uint32_t size, void *(*what)(void *), member_t *members)
         bt_coll_shm_close(members[r].shm);
     }
     munmap(world.segment, world.bytes);
+}
+
+static void run(uint32_t size, void *(*what)(void *), member_t *members)
+{
+    run_groups(size, size, what, members);
 }
 
 /* Its bits depend on the order of the sum. */
@@ -141,6 +149,135 @@ static void gathers_and_broadcasts_go_in_pieces(void **state)
     run(3, gather_and_tell, members);
 }
 
+/* Groups of 2: sums within them say nothing to the others, and calls of all
+ * ranks go on beside. */
+static void *sum_in_groups(void *arg)
+{
+    member_t *m = arg;
+    const bt_collectives_t *group = bt_coll_shm_group(m->shm);
+    const uint32_t first = m->coll->rank / 2 * 2;
+
+    m->wrong += (group->size != 2) || (group->rank != m->coll->rank % 2);
+    for (uint32_t i = 0; i < 200; i++) {
+        float own = (float)(m->coll->rank + i);
+        float all = own;
+
+        m->wrong += group->all_reduce_sum(group->ctx, &own, 1) != BT_OK;
+        m->wrong += own != (float)(first + i) + (float)(first + 1 + i);
+        if (i % 10 == 0) {
+            m->wrong += m->coll->all_reduce_sum(m->coll->ctx, &all, 1) != BT_OK;
+            m->wrong += all != (float)(15 + 6 * i); /* 0 + … + 5 */
+        }
+    }
+    return NULL;
+}
+
+/* Round and round the ring, messages of less than a slot and of more than the
+ * whole channel, in order. */
+static void *pass_on(void *arg)
+{
+    static const size_t lengths[] = {1, SLOT_BYTES, SLOT_BYTES + 1,
+                                     9 * SLOT_BYTES + 3, 64};
+    member_t *m = arg;
+    const bt_collectives_t *c = m->coll;
+    const uint32_t next = (c->rank + 2) % c->size;
+    const uint32_t before = (c->rank + c->size - 2) % c->size;
+    uint8_t *data = bt_calloc(16, SLOT_BYTES);
+
+    for (uint32_t i = 0; i < 40; i++) {
+        const size_t n = lengths[i % BT_ARRAY_LEN(lengths)];
+
+        /* Whoever is in the first group sends first, as a ring needs. */
+        if (c->rank >= 2) {
+            m->wrong += c->recv(c->ctx, data, n, before) != BT_OK;
+            m->wrong += (data[0] != (uint8_t)(before % 2 + i)) ||
+                        (data[n - 1] != (uint8_t)(before % 2 + i));
+        }
+        memset(data, (int)(c->rank % 2 + i), n);
+        m->wrong += c->send(c->ctx, data, n, next) != BT_OK;
+        if (c->rank < 2) {
+            m->wrong += c->recv(c->ctx, data, n, before) != BT_OK;
+            m->wrong += data[n - 1] != (uint8_t)(c->rank + i);
+        }
+    }
+    m->wrong += c->send(c->ctx, data, 1, c->rank) != BT_ERR_INVALID_PARAM;
+    m->wrong += c->recv(c->ctx, data, 1, c->rank) != BT_ERR_INVALID_PARAM;
+    bt_free(data);
+    return NULL;
+}
+
+/* Four messages of a slot wait in a channel before anybody takes one. */
+static void *run_ahead(void *arg)
+{
+    member_t *m = arg;
+    const bt_collectives_t *c = m->coll;
+    uint32_t word = 0;
+
+    for (uint32_t i = 0; (c->rank == 0) && (i < BT_COLL_SHM_CHANNEL_SLOTS);
+         i++) {
+        m->wrong += c->send(c->ctx, &i, sizeof(i), 1) != BT_OK;
+    }
+    m->wrong += c->broadcast(c->ctx, &word, sizeof(word), 0) != BT_OK;
+    for (uint32_t i = 0; (c->rank == 1) && (i < BT_COLL_SHM_CHANNEL_SLOTS);
+         i++) {
+        m->wrong += c->recv(c->ctx, &word, sizeof(word), 0) != BT_OK;
+        m->wrong += word != i;
+    }
+    m->wrong += bt_coll_shm_group(m->shm) != NULL; /* of one */
+    return NULL;
+}
+
+static void groups_sum_by_themselves(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    run_groups(6, 2, sum_in_groups, members);
+}
+
+static void channels_carry_what_was_sent_in_order(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    run_groups(4, 2, pass_on, members);
+    run_groups(6, 2, pass_on, members);
+    run_groups(2, 1, run_ahead, members);
+}
+
+/* In a sum of its group, at an empty channel, at a full one. */
+static void *break_elsewhere(void *arg)
+{
+    member_t *m = arg;
+    const bt_collectives_t *c = m->coll;
+    const bt_collectives_t *group = bt_coll_shm_group(m->shm);
+    float x = 1.0f;
+    bt_status_t status = BT_OK;
+
+    if (c->rank == 1) {
+        bt_coll_shm_break(m->shm);
+    } else if (c->rank == 0) {
+        m->wrong +=
+            group->all_reduce_sum(group->ctx, &x, 1) != BT_ERR_PEER_LOST;
+    } else if (c->rank == 2) {
+        for (int i = 0; (i < 100) && (status == BT_OK); i++) {
+            status = c->send(c->ctx, &x, sizeof(x), 0);
+        }
+        m->wrong += status != BT_ERR_PEER_LOST;
+    } else {
+        m->wrong += c->recv(c->ctx, &x, sizeof(x), 1) != BT_ERR_PEER_LOST;
+    }
+    return NULL;
+}
+
+static void who_waits_in_a_group_or_at_a_channel_is_told(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    run_groups(4, 2, break_elsewhere, members);
+}
+
 /* Rank 1 never comes; rank 0 waits until somebody says so. */
 static void *wait_or_break(void *arg)
 {
@@ -199,6 +336,9 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(bt_coll_shm_bytes(1, 1, 4096), 0);
     assert_int_equal(bt_coll_shm_bytes(65, 65, 4096), 0);
     assert_int_equal(bt_coll_shm_bytes(2, 2, 0), 0);
+    assert_int_equal(bt_coll_shm_bytes(4, 3, 4096), 0);
+    assert_int_equal(bt_coll_shm_bytes(4, 0, 4096), 0);
+    assert_int_equal(bt_coll_shm_bytes(4, 1, SIZE_MAX / 32), 0);
     assert_int_equal(bt_coll_shm_bytes(2, 2, SIZE_MAX), 0);
     assert_int_equal(
         bt_coll_shm_open(memory, sizeof(memory), 2, 2, 2, 4096, &shm),
@@ -216,6 +356,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(sums_have_the_bits_of_the_tree),
         BT_TEST(gathers_and_broadcasts_go_in_pieces),
+        BT_TEST(groups_sum_by_themselves),
+        BT_TEST(channels_carry_what_was_sent_in_order),
+        BT_TEST(who_waits_in_a_group_or_at_a_channel_is_told),
         BT_TEST(who_waits_for_a_lost_rank_is_told),
         BT_TEST(what_was_said_before_it_broke_is_heard),
         BT_TEST(what_does_not_fit_is_refused),

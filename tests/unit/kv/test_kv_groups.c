@@ -87,6 +87,49 @@ static void each_layer_has_its_place_and_pages_hold_any_group(void **state)
 }
 
 /* Spans of 4 tokens. */
+/* Layers 2 … 4 of the model are in groups 0, 2 and 1; layer 4 alone leaves two
+ * of them empty. */
+static void a_share_has_its_layers_of_each_group(void **state)
+{
+    bt_kv_group_t list[3];
+    bt_kv_groups_t whole;
+    bt_kv_groups_t own;
+
+    (void)state;
+    three(list);
+    assert_int_equal(bt_kv_groups_init(list, 3, mixed, 6, &whole), BT_OK);
+    assert_int_equal(bt_kv_groups_share(&whole, 2, 3, 1, &own), BT_OK);
+    assert_int_equal(own.n, 3);
+    assert_int_equal(own.n_layers, 3);
+    assert_int_equal(own.block_bytes[0], SMALL_BYTES / 3);
+    assert_int_equal(own.block_bytes[1], SMALL_BYTES / 3);
+    assert_int_equal(own.block_bytes[2], 1000);
+    assert_int_equal(own.page_bytes, 1000);
+    assert_int_equal(bt_kv_place(&own, 0).group, 0);
+    assert_int_equal(bt_kv_place(&own, 1).group, 2);
+    assert_int_equal(bt_kv_place(&own, 2).group, 1);
+    assert_int_equal(bt_kv_place(&own, 2).index, 0);
+    /* What is done of the model before, within and behind them. */
+    assert_int_equal(bt_kv_group_bytes_of(&own, 0, 2), 0);
+    assert_int_equal(bt_kv_group_bytes_of(&own, 0, 3), SMALL_BYTES / 3);
+    assert_int_equal(bt_kv_group_bytes_of(&own, 1, 4), 0);
+    assert_int_equal(bt_kv_group_bytes_of(&own, 1, 6), SMALL_BYTES / 3);
+    bt_kv_groups_fini(&own);
+
+    assert_int_equal(bt_kv_groups_share(&whole, 4, 1, 2, &own), BT_OK);
+    assert_int_equal(own.group[0].shape.n_layers, 0);
+    assert_int_equal(own.block_bytes[0], 0);
+    assert_int_equal(own.block_bytes[2], 0);
+    assert_int_equal(own.page_bytes, 2 * SMALL_BYTES / 3);
+    assert_int_equal(bt_kv_group_bytes_of(&own, 0, 6), 0);
+    bt_kv_groups_fini(&own);
+    assert_int_equal(bt_kv_groups_share(&whole, 4, 3, 1, &own),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_kv_groups_share(&whole, 4, 0, 1, &own),
+                     BT_ERR_INVALID_PARAM);
+    bt_kv_groups_fini(&whole);
+}
+
 static void a_group_needs_what_comes_after_can_see(void **state)
 {
     static const struct {
@@ -236,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_model_of_equal_layers_is_one_group),
         BT_TEST(each_layer_has_its_place_and_pages_hold_any_group),
+        BT_TEST(a_share_has_its_layers_of_each_group),
         BT_TEST(a_group_needs_what_comes_after_can_see),
         BT_TEST(every_part_of_the_list_changes_the_identity),
         BT_TEST(a_list_that_does_not_fit_is_refused),

@@ -4,11 +4,12 @@
  * tests/golden/make_logits_golden.py made the expected values and describes
  * their format. The bounds are what llama.cpp reaches on such text.
  *
- *     test_accuracy [MODEL [RANKS]]
+ *     test_accuracy [MODEL [RANKS [STAGES]]]
  *
  * MODEL is smollm2, the default model, or gemma3, a published file of another
  * family (setup/fetch_gemma.py) with texts twice as long as its local layers
- * see; its tokenizer must give PyTorch's ids of the text, too.
+ * see; its tokenizer must give PyTorch's ids of the text, too. On so many
+ * ranks, in so many stages, the bounds are the same.
  *
  * That is with KV in bf16. Of the default model the other types run over every
  * third window (English and code; with BATON_LONG over all), and their
@@ -288,13 +289,14 @@ out:
     return rc;
 }
 
-static int run_model(const char *path, uint32_t n_ranks, const golden_t *g,
-                     run_t *runs, uint32_t n_runs)
+static int run_model(const char *path, uint32_t n_ranks, uint32_t n_stages,
+                     const golden_t *g, run_t *runs, uint32_t n_runs)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const bt_model_config_t config = {.max_rows = g->window,
                                       .max_logit_rows = g->window / g->every,
-                                      .context_tokens = g->window};
+                                      .context_tokens = g->window,
+                                      .n_stages = n_stages};
     bt_backend_config_t be_config = {
         .n_threads = ((cores > 1) && (n_ranks == 1)) ? 2 : 1,
         .max_rows = g->window};
@@ -439,7 +441,8 @@ static int check_tokenizer(const char *path, const golden_t *g)
     return rc;
 }
 
-static int check(const real_model_t *model, const char *path, uint32_t n_ranks)
+static int check(const real_model_t *model, const char *path, uint32_t n_ranks,
+                 uint32_t n_stages)
 {
     const bool is_default = (model == &models[0]);
     const uint32_t n_runs = (is_default && (n_ranks == 1)) ? N_RUNS : 1;
@@ -463,7 +466,7 @@ static int check(const real_model_t *model, const char *path, uint32_t n_ranks)
         rc = check_tokenizer(path, &golden);
     }
     if (rc == 0) {
-        rc = run_model(path, n_ranks, &golden, runs, n_runs);
+        rc = run_model(path, n_ranks, n_stages, &golden, runs, n_runs);
     }
     if (rc == 0) {
         rc = report(model, &golden, &runs[0]);
@@ -480,6 +483,8 @@ int main(int argc, char **argv)
     const char *const name = (argc > 1) ? argv[1] : models[0].name;
     const uint32_t n_ranks =
         (argc > 2) ? (uint32_t)strtoul(argv[2], NULL, 10) : 1;
+    const uint32_t n_stages =
+        (argc > 3) ? (uint32_t)strtoul(argv[3], NULL, 10) : 1;
     const real_model_t *model = NULL;
     const char *path;
     struct stat st;
@@ -497,5 +502,5 @@ int main(int argc, char **argv)
                model->variable, name, (path == NULL) ? "not set" : path);
         return EXIT_SKIPPED;
     }
-    return (check(model, path, n_ranks) == 0) ? 0 : 1;
+    return (check(model, path, n_ranks, n_stages) == 0) ? 0 : 1;
 }

@@ -125,6 +125,75 @@ static void what_is_no_role_changes_nothing(void **state)
     bt_core_destroy(w->core);
 }
 
+static void says_duty(world_t *w, bt_instance_t *worker, bt_duty_t duty)
+{
+    const bt_msg_t msg = {
+        .type = BT_MSG_STATS,
+        .u.stats = {.roles = worker->roles, .duty = (uint32_t)duty}};
+
+    say(w, worker, &msg);
+}
+
+/* Each router hears of it from the worker, whoever gave the order. */
+static void who_is_off_duty_gets_nothing_until_it_is_on_again(void **state)
+{
+    const bt_msg_t drain = {.type = BT_MSG_DRAIN};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t a, b, c;
+
+    (void)state;
+    start_pair(w, &p, &d);
+    says_duty(w, p, BT_DUTY_ON);
+    says_duty(w, d, BT_DUTY_ON);
+    submit(w, &a, "A", 8, NULL);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
+    say(w, d, &drain);
+    says_duty(w, d, BT_DUTY_OFF);
+    /* What it has goes on, what is new waits. */
+    assert_int_equal(count(w, d, BT_MSG_CANCEL), 0);
+    submit(w, &b, "B", 8, NULL);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
+    assert_int_equal(n_waiting(w), 1);
+    says_duty(w, d, BT_DUTY_ON);
+    assert_int_equal(n_waiting(w), 0);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 2);
+
+    /* Nor does silence make it one that takes requests. */
+    says_duty(w, d, BT_DUTY_OFF);
+    bt_core_worker_suspect(w->core, d, true, w->now);
+    bt_core_worker_suspect(w->core, d, false, w->now);
+    says_duty(w, d, BT_DUTY_END);
+    says_duty(w, d, BT_DUTY_AS_IT_IS);
+    submit(w, &c, "C", 8, NULL);
+    assert_int_equal(n_waiting(w), 1);
+    bt_core_destroy(w->core);
+}
+
+static void an_order_goes_to_whom_it_can_be_given(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+
+    (void)state;
+    start_pair(w, &p, &d);
+    says(w, p, BT_ROLE_PREFILL); /* of a build that knows no duty */
+    assert_int_equal(bt_core_order_worker(w->core, p, 0, BT_DUTY_OFF),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(
+        bt_core_order_worker(w->core, d, BT_ROLES_BOTH, BT_DUTY_AS_IT_IS),
+        BT_ERR_UNSUPPORTED);
+    assert_int_equal(count(w, p, BT_MSG_ROLE) + count(w, d, BT_MSG_ROLE), 0);
+    says_duty(w, d, BT_DUTY_ON);
+    assert_int_equal(bt_core_order_worker(w->core, d, 0, BT_DUTY_END), BT_OK);
+    assert_int_equal(last(w, d, BT_MSG_ROLE)->msg.u.role.roles, 0);
+    assert_int_equal(last(w, d, BT_MSG_ROLE)->msg.u.role.duty, BT_DUTY_END);
+    assert_false(d->is_launched);
+    bt_core_order_role(w->core, "decode-0", BT_ROLE_DECODE);
+    assert_true(d->is_launched);
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +201,8 @@ int main(void)
         BT_TEST(who_waits_is_served_as_soon_as_somebody_has_the_role),
         BT_TEST(an_order_is_told_to_the_worker_that_it_is_for),
         BT_TEST(what_is_no_role_changes_nothing),
+        BT_TEST(who_is_off_duty_gets_nothing_until_it_is_on_again),
+        BT_TEST(an_order_goes_to_whom_it_can_be_given),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -447,6 +447,13 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.rows.data_bytes, sizeof(floats));
             assert_memory_equal(got.u.rows.data, floats, sizeof(floats));
         }
+        if (strcmp(entry->d_name, "role_duty") == 0) {
+            assert_int_equal(got.u.role.roles, 0);
+            assert_int_equal(got.u.role.duty, BT_DUTY_END);
+        }
+        if (strcmp(entry->d_name, "role") == 0) { /* of an older build */
+            assert_int_equal(got.u.role.duty, BT_DUTY_AS_IT_IS);
+        }
         if (strcmp(entry->d_name, "ended_future") == 0) {
             assert_int_equal(got.u.ended.n_pauses, 3001);
             assert_int_equal(got.u.ended.paused_us, 3002);
@@ -471,13 +478,14 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.blocks_windowed, 2031);
             assert_int_equal(got.u.stats.blocks_slid, 2032);
             assert_int_equal(got.u.stats.still_ms, 2033);
+            assert_int_equal(got.u.stats.duty, BT_DUTY_OFF);
         }
     }
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken,
-                     2 * (13 + 1) + (9 + 2 + 34 + 11 + 1 + 1 + 6) + 9 + 4 + 6);
+    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 2 + 35 + 11 + 1 + 1 + 6) + 9 +
+                                  4 + 6 + 1);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

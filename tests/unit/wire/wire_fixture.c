@@ -181,7 +181,7 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
     out[n++] = (bt_msg_t){.type = BT_MSG_PEER_GONE, .u.peer_gone = {5}};
     out[n++] = (bt_msg_t){.type = BT_MSG_DRAIN};
     out[n++] =
-        (bt_msg_t){.type = BT_MSG_ROLE, .u.role = {.roles = BT_ROLES_BOTH}};
+        (bt_msg_t){.type = BT_MSG_ROLE, .u.role = {BT_ROLES_BOTH, BT_DUTY_OFF}};
     out[n++] = (bt_msg_t){
         .type = BT_MSG_ROWS,
         .u.rows = {{1, 2}, BT_ROWS_LOGITS, 3, 4, 5, blob, sizeof(blob)}};

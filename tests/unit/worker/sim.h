@@ -203,6 +203,8 @@ void sim_link_up_speaking(uint32_t router, uint32_t node,
 void sim_router_send(uint32_t router, uint32_t node, const bt_msg_t *msg);
 /** Be of these roles from now on. */
 void sim_role(uint32_t router, uint32_t node, uint32_t roles);
+/** The same of its duty alone. */
+void sim_duty(uint32_t router, uint32_t node, uint32_t duty);
 /** What a router tells of decode worker @a d; valid until the next call. */
 void sim_make_peer(uint32_t d, bt_msg_peer_t *peer);
 /** Tell worker @a p of decode worker @a d / that it cannot be seen. */

@@ -244,6 +244,7 @@ void sim_link_up_speaking(uint32_t router, uint32_t node, bt_wire_range_t range)
     snprintf(msg.u.hello.name, sizeof(msg.u.hello.name), "router-%u", router);
     msg.u.hello.protocol = range.newest;
     msg.u.hello.protocol_min = range.oldest;
+    msg.u.hello.flags = BT_HELLO_DUTY;
     msg.u.hello.tp = msg.u.hello.pp = 1;
     bt_strbuf_reset(&sim.out);
     bt_wire_encode(&msg, &sim.out);
@@ -261,6 +262,13 @@ void sim_role(uint32_t router, uint32_t node, uint32_t roles)
     const bt_msg_t msg = {.type = BT_MSG_ROLE, .u.role = {.roles = roles}};
 
     sim.nodes[node].roles_ever |= roles;
+    sim_router_send(router, node, &msg);
+}
+
+void sim_duty(uint32_t router, uint32_t node, uint32_t duty)
+{
+    const bt_msg_t msg = {.type = BT_MSG_ROLE, .u.role = {.duty = duty}};
+
     sim_router_send(router, node, &msg);
 }
 

