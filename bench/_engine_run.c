@@ -6,7 +6,8 @@
  *
  * THREADS is a number, or "1+1": the second are on cores behind those of the
  * first and compute only while these are idle, as lent ones do in serving; or
- * "2x1": two ranks, processes of one thread each, on cores of their own.
+ * "2x1": two ranks, processes of one thread each, on cores of their own; or
+ * "1x2x1": one rank of each of two stages of layers, of one thread each.
  *
  * Prints one line of JSON about the model, then answers commands (MAX_PREFILL
  * is cut to the model's context):
@@ -57,6 +58,7 @@ typedef struct run {
     uint32_t n_threads;
     uint32_t n_lent;
     uint32_t n_ranks, rank;
+    uint32_t n_stages;   /* of which each is so many of the ranks */
     bt_coll_shm_t *coll; /* NULL: one rank */
     uint32_t chunk;
     uint32_t max_prefill;
@@ -216,6 +218,7 @@ static void lay_out(run_t *r, bt_kv_type_t kv_type)
     const uint32_t prefill_blocks =
         bt_kv_blocks_for(r->max_prefill, TOKENS_PER_BLOCK);
     const uint32_t most = (r->chunk > r->max_batch) ? r->chunk : r->max_batch;
+    const uint32_t tp = r->n_ranks / r->n_stages;
 
     r->seq_blocks = bt_kv_blocks_for(r->after + r->steps, TOKENS_PER_BLOCK);
     r->seq_ids = take((size_t)r->max_batch * r->seq_blocks, sizeof(uint32_t));
@@ -234,10 +237,11 @@ static void lay_out(run_t *r, bt_kv_type_t kv_type)
     for (uint32_t i = 0; i < r->max_batch; i++) {
         r->rows[i] = i;
     }
-    r->kv = bt_half_kv(r->be, kv_type, r->hp.n_layers,
-                       bt_share_of(r->hp.n_kv_heads, 1, r->rank, r->n_ranks).n,
-                       r->hp.head_dim, TOKENS_PER_BLOCK,
-                       r->max_batch * r->seq_blocks + prefill_blocks);
+    r->kv = bt_half_kv(
+        r->be, kv_type,
+        bt_share_of(r->hp.n_layers, 1, r->rank / tp, r->n_stages).n,
+        bt_share_of(r->hp.n_kv_heads, 1, r->rank % tp, tp).n, r->hp.head_dim,
+        TOKENS_PER_BLOCK, r->max_batch * r->seq_blocks + prefill_blocks);
 }
 
 static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
@@ -280,6 +284,8 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
     config.weight_dir = weight_dir;
     config.n_threads = r->n_threads;
     config.coll = (r->coll == NULL) ? NULL : bt_coll_shm_collectives(r->coll);
+    config.n_stages = r->n_stages;
+    config.stage = (r->coll == NULL) ? NULL : bt_coll_shm_group(r->coll);
     if ((r->n_lent > 0) || (r->n_ranks > 1)) {
         for (uint32_t i = 0; i < r->n_threads + r->n_lent; i++) {
             cores[i] = r->rank * r->n_threads + i;
@@ -306,7 +312,8 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
 /* One process becomes n_ranks, of which the others end with the first. */
 static void make_ranks(run_t *r)
 {
-    const size_t bytes = bt_coll_shm_bytes(r->n_ranks, r->n_ranks, SLOT_BYTES);
+    const size_t bytes =
+        bt_coll_shm_bytes(r->n_ranks, r->n_ranks / r->n_stages, SLOT_BYTES);
     bt_status_t status;
     void *segment;
 
@@ -329,8 +336,8 @@ static void make_ranks(run_t *r)
             r->rank = rank;
         }
     }
-    status = bt_coll_shm_open(segment, bytes, r->rank, r->n_ranks, r->n_ranks,
-                              SLOT_BYTES, &r->coll);
+    status = bt_coll_shm_open(segment, bytes, r->rank, r->n_ranks,
+                              r->n_ranks / r->n_stages, SLOT_BYTES, &r->coll);
     if (status != BT_OK) {
         bt_half_die(status, "%u ranks", r->n_ranks);
     }
@@ -366,13 +373,20 @@ static void close_all(run_t *r)
 static void read_threads(char *text, run_t *r)
 {
     char *const plus = strchr(text, '+');
-    char *const times = strchr(text, 'x');
+    char *times = strchr(text, 'x');
 
-    r->n_ranks = 1;
+    r->n_ranks = r->n_stages = 1;
     if (times != NULL) {
         *times = '\0';
         r->n_ranks = bt_half_number(text, 1, MAX_RANKS);
         text = times + 1;
+        times = strchr(text, 'x');
+        if (times != NULL) {
+            *times = '\0';
+            r->n_stages = bt_half_number(text, 1, MAX_RANKS / r->n_ranks);
+            r->n_ranks *= r->n_stages;
+            text = times + 1;
+        }
     } else if (plus != NULL) {
         *plus = '\0';
         r->n_lent = bt_half_number(plus + 1, 1, MAX_THREADS / 2);

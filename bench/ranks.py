@@ -15,11 +15,11 @@ Usage: ./baton bench ranks [options]
   --json             one JSON object instead of the tables
 
 The file is made once, of random weights, in the cache. First the forward pass alone: one
-process of N threads and N ranks of one, in turns. Then clusters of one prefill and one
+process of N threads, N ranks of one and N stages of one, in turns. Then clusters of one prefill and one
 decode worker with a small model whose KV is as wide as the large one's, in turns: tp N to 1
 and 1 to 1. Without overlap all KV of a prompt is sent when its last token is there.
 
-  ratio   tok/s of the ranks / tok/s of the threads, median over the rounds
+  ratio   tok/s of the ranks, or of the stages / tok/s of the threads, median over the rounds
   left    ms from the prompt's last token until all its KV is at the decode worker and
           proven; ratio: time of 1 to 1 / time of tp N to 1
 """
@@ -48,10 +48,10 @@ def model_file(args, name, shape):
 
 
 def halves(args, program):
-    """@return {name: process} of the two that take turns"""
+    """@return {name: process} of those that take turns"""
     model = model_file(args, f"{args.layers}-{args.type}", ("--layers", args.layers, *SHAPE, "--type", args.type))
     out = {}
-    for name, threads in (("threads", args.tp), ("ranks", f"{args.tp}x1")):
+    for name, threads in (("threads", args.tp), ("ranks", f"{args.tp}x1"), ("stages", f"1x{args.tp}x1")):
         out[name] = Half([program, model, threads, "bf16", args.prefill, args.prefill, max(args.batch), AFTER, args.steps,
                           1, "off"])
         out[name].read()
@@ -59,7 +59,7 @@ def halves(args, program):
 
 
 def compute(args, program):
-    """@return [{"kind", "n", "threads", "ranks": tokens/s, "ratio"}]"""
+    """@return [{"kind", "n", "threads", "ranks", "stages": tokens/s, "ratio", "stages_ratio"}]"""
     out = []
     contenders = halves(args, program)
     for kind, n in [("prefill", args.prefill)] + [("decode", n) for n in args.batch]:
@@ -71,7 +71,8 @@ def compute(args, program):
             for name in list(contenders)[::1 if r % 2 == 0 else -1]:
                 rates[name].append(tokens / contenders[name].ask(kind, n)["seconds"])
         out.append({"kind": kind, "n": n, **{name: median(values) for name, values in rates.items()},
-                    "ratio": median([b / a for a, b in zip(rates["threads"], rates["ranks"])])})
+                    "ratio": median([b / a for a, b in zip(rates["threads"], rates["ranks"])]),
+                    "stages_ratio": median([b / a for a, b in zip(rates["threads"], rates["stages"])])})
     for half in contenders.values():
         half.close()
     return out
@@ -110,9 +111,10 @@ def hand_overs(args, overlap):
 def show(out):
     show_machine(out)
     tp, n_prompt = out["tp"], out["prompt"]
-    print(f"\n{'tok/s':14}{f'{tp} threads':>12}{f'{tp} ranks':>12}{'ratio':>8}")
+    print(f"\n{'tok/s':14}{f'{tp} threads':>12}{f'{tp} ranks':>12}{'ratio':>8}{f'{tp} stages':>12}{'ratio':>8}")
     for r in out["compute"]:
-        print(f"{r['kind'] + ' ' + str(r['n']):14}{r['threads']:12.1f}{r['ranks']:12.1f}{r['ratio']:8.2f}")
+        print(f"{r['kind'] + ' ' + str(r['n']):14}{r['threads']:12.1f}{r['ranks']:12.1f}{r['ratio']:8.2f}"
+              f"{r['stages']:12.1f}{r['stages_ratio']:8.2f}")
     print(f"\n{f'left of {n_prompt} tokens, ms':26}{'1 to 1':>10}{f'{tp} to 1':>10}{'ratio':>8}")
     for h in out["handover"]:
         print(f"{'--kv-overlap ' + h['overlap']:26}{h['from_1_ms']:10.2f}{h['from_tp_ms']:10.2f}{h['ratio']:8.2f}")

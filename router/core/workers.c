@@ -182,7 +182,9 @@ static bool heed_duty(bt_instance_t *worker, uint32_t duty)
 
     if ((duty == BT_DUTY_ON) && drains) {
         BT_LOG_INFO("worker %s is on duty again", worker->hello.name);
-        worker->sched.health = BT_SCHED_UP;
+        worker->sched.health = (worker->is_silent || worker->is_still)
+                                   ? BT_SCHED_SUSPECT
+                                   : BT_SCHED_UP;
         return true;
     }
     if ((duty > BT_DUTY_ON) && !drains) {

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One launch with several models, and with several routers; workers that change their role."""
+import json
 import os
 import signal
 import subprocess
 import tempfile
 import threading
+import urllib.request
 
 from harness import ENDLESS, endless_model, free_port, small_model, wait_until
 from launch import Launch, Reading
@@ -230,3 +232,32 @@ def test_a_worker_of_both_roles_serves_alone_and_drains():
             assert launch.process("decode-0")["role"] == "both"
             wait_until("it is both again", lambda: launch.metric(metrics, "baton_workers", role="both", state="up") == 1)
             assert launch.complete(http, PROMPT) == first
+
+
+def test_an_order_through_a_router_goes_to_the_launcher_that_runs_the_worker():
+    """Whose word counts: it would make the worker again what it is meant to be."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        with Launch(*models(directory)[2:]) as launch:
+            http = launch.process("router")["http"]
+
+            def order(**what):
+                status, answer = launch.post(http, "/cluster/workers/prefill-0", what)
+                return status, answer
+
+            def worker():
+                with urllib.request.urlopen(f"http://{http}/cluster", timeout=60) as reply:
+                    found = [w for w in json.load(reply)["workers"] if w["name"] == "prefill-0"]
+                return found[0] if found else None
+
+            wait_until("the router knows whose it is", lambda: worker() and worker()["launched"])
+            assert order(role="both")[0] == 202
+            wait_until("the launcher means it so", lambda: launch.process("prefill-0")["role"] == "both")
+            wait_until("it is so", lambda: worker()["role"] == "both")
+            status, answer = order(role="decode", duty="off")
+            assert status == 400 and "one order at a time" in json.dumps(answer), (status, answer)
+            assert order(duty="off")[0] == 202
+            wait_until("it has drained and ended", lambda: launch.process("prefill-0")["state"] == "stopped")
+            wait_until("the router saw it go", lambda: worker() is None)
+            assert order(duty="on")[0] == 404
+            launch.order("start", "prefill-0", "wait=yes")
+            wait_until("it is back, as it was meant to be", lambda: worker() and worker()["role"] == "both")

@@ -8,8 +8,8 @@
  *
  * MODEL is smollm2, the default model, or gemma3, a published file of another
  * family (setup/fetch_gemma.py) with texts twice as long as its local layers
- * see; its tokenizer must give PyTorch's ids of the text, too. On so many
- * ranks, in so many stages, the bounds are the same.
+ * see; its tokenizer must give PyTorch's ids of the text, too. RANKS are so
+ * many in all, in so many STAGES.
  *
  * That is with KV in bf16. Of the default model the other types run over every
  * third window (English and code; with BATON_LONG over all), and their

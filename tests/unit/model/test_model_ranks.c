@@ -199,15 +199,15 @@ static bt_status_t make_stages(const bt_tiny_model_t *tiny,
     return make_with(tiny, stages->tp * stages->pp, &config, BT_KV_BF16, ranks);
 }
 
-/* Layers in 1, 2, 3 stages of 1 and 2 ranks, and batches cut into as many
- * micro-batches as there are rows, or few: the bits of one rank. */
+/* Layers in 1, 2 and 3 stages of 1 and 2 ranks, and batches cut into few
+ * micro-batches and many: the bits of one rank. */
 static void stages_give_the_bits_of_one_rank(void **state)
 {
-    static const stages_t list[] = {{1, 1, 0}, {1, 2, 1}, {1, 2, 5}, {1, 2, 16},
-                                    {2, 2, 1}, {2, 2, 7}, {1, 3, 3}, {2, 3, 4}};
+    static const stages_t list[] = {
+        {1, 1, 0}, {1, 2, 1}, {1, 2, 16}, {2, 2, 7}, {2, 3, 4}};
 
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         bt_tiny_model_t tiny = variant(i);
         logits_of_prompt_t want = {0};
 

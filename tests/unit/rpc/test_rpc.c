@@ -171,6 +171,40 @@ static void a_worker_may_come_first_and_serve_two_routers(void **state)
     close_pair(&first, &worker);
 }
 
+/* One that is not there can be left, one whose link is up when that is down. */
+static void a_router_is_left_when_its_link_is_down(void **state)
+{
+    side_t router;
+    side_t worker;
+    char bound[256];
+
+    (void)state;
+    side_open(&worker, key_a, "w");
+    snprintf(url, sizeof(url), "%s", fresh_url(true));
+    assert_true(bt_rpc_leave(worker.rpc, url)); /* never joined */
+    assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
+    assert_true(bt_rpc_leave(worker.rpc, url));
+    assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
+    side_open(&router, key_a, "router");
+    assert_int_equal(bt_rpc_listen(router.rpc, url, bound, sizeof(bound)),
+                     BT_OK);
+    UNTIL(&router, &worker, (router.n_up == 1) && (worker.n_up == 1));
+    assert_false(bt_rpc_leave(worker.rpc, url));
+    post_number(&worker, 0);
+    UNTIL(&router, &worker, router.n_messages == 1);
+    bt_rpc_close(router.rpc);
+    for (int i = 0; (i < PATIENCE_MS) && (worker.n_down == 0); i++) {
+        struct pollfd wait = {.fd = bt_rpc_fd(worker.rpc), .events = POLLIN};
+
+        (void)poll(&wait, 1, 1);
+        side_turn_at(&worker, bt_now_ms());
+    }
+    assert_int_equal(worker.n_down, 1);
+    assert_true(bt_rpc_leave(worker.rpc, url));
+    assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
+    bt_rpc_close(worker.rpc);
+}
+
 /* The clock of each side is ours here: real time does not matter. */
 static void silence_is_suspect_then_healthy_or_dead(void **state)
 {
@@ -497,6 +531,7 @@ int main(void)
         BT_TEST(empty_and_large_messages_pass),
         BT_TEST(another_key_gives_no_link_and_one_line_on_each_side),
         BT_TEST(a_worker_may_come_first_and_serve_two_routers),
+        BT_TEST(a_router_is_left_when_its_link_is_down),
         BT_TEST(silence_is_suspect_then_healthy_or_dead),
         BT_TEST(our_own_sleep_is_not_the_peers_silence),
         BT_TEST(a_reason_reaches_the_other_side_and_pauses_grow),
