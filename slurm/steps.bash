@@ -191,7 +191,7 @@ signal_steps() { # SIGNAL PATTERN: of names
     local ids
     ids=$(steps_named "$2")
     # shellcheck disable=SC2086 # words
-    [ -z "$ids" ] || scancel --signal="$1" $ids
+    [ -z "$ids" ] || scancel --signal="$1" $ids 2>/dev/null # one may have ended meanwhile
 }
 
 # An instance that ended by itself: say so and set the time of its next start.
@@ -338,6 +338,11 @@ end_all() {
         while any_left; do look_after; pause 0.2; done
     fi
     say "stopped"
+    # Who ends before the time that Slurm gave is not put back into the queue.
+    if [ "$stopping" = gently ] && scontrol show job "$SLURM_JOB_ID" | grep -q 'PreemptTime=[0-9]'; then
+        say "preempted: back into the queue"
+        scontrol requeue "$SLURM_JOB_ID"
+    fi
     exit "$worst"
 }
 

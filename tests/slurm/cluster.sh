@@ -91,6 +91,10 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=10000,bf_interval=1
+# partition "urgent" takes nodes from "all", whose jobs are warned and requeued
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
 # quick reactions, for tests
 ReturnToService=2
 SlurmdTimeout=10
@@ -106,7 +110,8 @@ CONF
         echo "NodeName=$node NodeAddr=$(address_of "$node") CPUs=$CPUS Boards=1 SocketsPerBoard=1" \
             "CoresPerSocket=$CPUS ThreadsPerCore=1 RealMemory=$MEMORY"
     done
-    echo "PartitionName=all Nodes=n[1-$1] Default=YES MaxTime=INFINITE State=UP"
+    echo "PartitionName=all Nodes=n[1-$1] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20"
+    echo "PartitionName=urgent Nodes=n[1-$1] MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF"
 }
 
 write_conf() { # N
@@ -183,7 +188,7 @@ wait_jobs() {
     done
 }
 
-all_idle() { [ "$(on ctl sinfo -h -N -o %T 2>/dev/null | grep -cx idle)" -eq "$1" ]; }
+all_idle() { [ "$(on ctl sinfo -h -p all -N -o %T 2>/dev/null | grep -cx idle)" -eq "$1" ]; }
 
 up() { # [N]
     local n=${1:-3} node
@@ -201,7 +206,7 @@ up() { # [N]
         die "slurmctld: $(cat "$BASE/ctl/slurmctld.out")"
     for node in $(seq -f n%g "$n"); do start_slurmd "$node" & done
     wait_jobs
-    wait_for 30 all_idle "$n" || die "nodes not idle: $(on ctl sinfo -N -o '%n %T %E')"
+    wait_for 30 all_idle "$n" || die "nodes not idle: $(on ctl sinfo -p all -N -o '%n %T %E')"
     echo "$BASE"
 }
 

@@ -48,7 +48,11 @@ class SlurmCluster:
         self.folder = None
 
     def __enter__(self):
-        self.folder = self.script("up", str(self.n_nodes)).strip()
+        try:
+            self.folder = self.script("up", str(self.n_nodes)).strip()
+        except BaseException:
+            shutil.rmtree(self.directory)
+            raise
         self.environment["CLUSTER_DIR"] = self.folder
         return self
 
@@ -94,7 +98,7 @@ class SlurmCluster:
         return sorted(self.on(node, "ls", "-A", "/dev/shm").split())
 
     def wait_for_nodes(self):
-        wait_until("all nodes are idle", lambda: self.on("ctl", "sinfo", "-h", "-N", "-o", "%T", check=False).split()
+        wait_until("all nodes are idle", lambda: self.on("ctl", "sinfo", "-h", "-p", "all", "-N", "-o", "%T", check=False).split()
                    == ["idle"] * self.n_nodes)
 
 

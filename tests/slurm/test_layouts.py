@@ -120,6 +120,22 @@ def test_a_heterogeneous_job_and_one_that_joins_it():
         job.wait_gone()
 
 
+def test_stages_and_ranks_on_four_nodes():
+    """Two stages of two ranks each, every rank on a node of its own: the same tokens."""
+    asked = bodies(24)
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(4) as cluster:
+        model = tiny_model(d, layers=4, dim=96, heads=8, kv_heads=4, head_dim=16, ffn=160, context=1024, seed=5)
+        want = answers_on_one_machine(model, asked, 2, 1, 2)
+        job = Job(cluster, model, "-N4", PREFILL="1", PREFILL_TP="2", PREFILL_PP="2", DECODE="1", DECODE_PP="2", RANKS_PER_NODE="1")
+        job.wait_ready()
+        counts = {node: len(cluster.pids(node, "^[^ ]*/baton-prefill-worker .*--pp=2")) for node in cluster.nodes}
+        assert counts == dict.fromkeys(cluster.nodes, 1), counts
+        got = Load(job, asked, repeat=False).end()
+        assert all(a.get("ids") == want[a["i"]] for a in got), got
+        job.cancel()
+        job.wait_gone()
+
+
 def test_one_world():
     """Every role in one srun, ranks on two nodes; a task that dies ends all of them, and so does scancel."""
     asked = bodies(24)
@@ -175,24 +191,38 @@ def test_an_end_that_was_announced():
         job.wait_gone()
 
 
-def test_requeue_and_a_spare_node():
-    """A job that Slurm takes off its nodes and starts again later, as at preemption; one whose node crashes while it has
-    a spare."""
+def test_preemption_and_a_spare_node():
+    """A job of another partition takes the nodes: what is under way is answered first, and the job begins anew behind it. A
+    job whose node crashes while it has a spare."""
+    asked = [dict(body, max_tokens=400) for body in bodies(8)]
     with tempfile.TemporaryDirectory() as d, SlurmCluster(4) as cluster:
         model = model_of(d)
-        job = Job(cluster, model, "-N4", PREFILL="1", DECODE="1")
+        job = Job(cluster, model, "-N4", PREFILL="1", DECODE="1", DRAIN_SECONDS="10", BATON_LAME_DUCK_MS="0")
         job.wait_ready()
-        cluster.on("ctl", "scontrol", "requeue", job.id)
-        wait_until("it waits", lambda: job.state() == "PENDING")
-        cluster.on("ctl", "scontrol", "update", f"JobId={job.id}", "StartTime=now")
-        wait_until("it runs again", lambda: job.state() == "RUNNING")
+        load = Load(job, asked)
+        load.wait_answers(8)
+        first = time.monotonic()
+        other = cluster.on("n1", "sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "--wrap", "hostname").strip()
+        wait_until("the other job has the nodes", lambda: "JobState=COMPLETED" in cluster.on(
+            "ctl", "scontrol", "show", "job", other))
+        under_way = [a for a in load.end() if a["begin"] < first <= a["end"]]
+        assert under_way and all("ids" in a for a in under_way), under_way
+
+        def runs_again():
+            """Slurm would let it wait for two minutes. Its output begins anew, too."""
+            if job.state() == "PENDING":
+                cluster.on("ctl", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
+            return job.state() == "RUNNING" and job.said(f"job {job.id}: ") and not job.said("stopping")
+
+        wait_until("it runs again", runs_again)
         job.wait_ready()
         assert "Restarts=1" in cluster.on("ctl", "scontrol", "show", "job", job.id)
-        want = Load(job, bodies(8), repeat=False).end()
+
+        want = Load(job, asked, repeat=False).end()
         cluster.script("crash", "n3")
         job.wait_said("decode-0 moves from n3, which is down, to n4")
         job.wait_said("worker decode-0 joined", 2)
-        got = Load(job, bodies(8), repeat=False).end()
+        got = Load(job, asked, repeat=False).end()
         assert {a["i"]: a["ids"] for a in got} == {a["i"]: a["ids"] for a in want}
         job.cancel()
         job.wait_said("baton.sbatch: stopped", seconds=60)
@@ -200,4 +230,4 @@ def test_requeue_and_a_spare_node():
 
 if __name__ == "__main__":
     sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
-                        test_an_end_that_was_announced], [test_requeue_and_a_spare_node], sys.argv[1:]))
+                        test_an_end_that_was_announced], [test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
