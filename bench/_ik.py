@@ -59,8 +59,10 @@ def start(folder, path, args):
     trial.read()
     try:
         trial.ask("prefill", max(args.prefill))
-    except SystemExit:
+    except (SystemExit, ValueError):  # it ends, or a debugger that it calls prints what is no answer
         Half.running.remove(trial)
+        trial.process.kill()
+        trial.process.wait()
         print(f"ik_llama.cpp does not bear {path} interleaved: as it lies", file=sys.stderr)
         return begin(folder, path, "as-it-lies", args)
     trial.close()
