@@ -26,6 +26,7 @@ bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
     child->output_fd = -1;
     child->ready_fd = -1;
     child->beat_fd = -1;
+    child->place_fd = -1;
     bt_output_init(&child->output, &child->log);
     bt_restart_init(&child->restart);
     return bt_log_file_open(&child->log, log_dir, process->name);
@@ -49,6 +50,7 @@ void bt_child_fini(bt_child_t *child)
     close_fd(&child->output_fd);
     close_fd(&child->ready_fd);
     close_fd(&child->beat_fd);
+    close_fd(&child->place_fd);
     bt_log_file_close(&child->log);
 }
 
@@ -76,7 +78,7 @@ static char **make_argv(const bt_plan_process_t *process, char *program)
 
 /* After fork: only async-signal-safe calls. */
 static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
-                             int beat)
+                             int beat, int place)
 {
     static const char failed[] = "cannot execute ";
     sigset_t none;
@@ -88,15 +90,19 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
         _exit(127); /* it died before the line above */
     }
     devnull = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    /* ready and beat may be any numbers but 0, 1, 2, also each other's place,
-     * and dup2 clears close-on-exec unless both numbers are the same. */
-    beat = fcntl(beat, F_DUPFD_CLOEXEC, BT_CHILD_BEAT_FD + 1);
+    /* They may be any numbers but 0, 1, 2, also each other's, and dup2 clears
+     * close-on-exec unless both numbers are the same. */
+    beat = fcntl(beat, F_DUPFD_CLOEXEC, BT_PLAN_STANDBY_FD + 1);
+    if (place >= 0) {
+        place = fcntl(place, F_DUPFD_CLOEXEC, BT_PLAN_STANDBY_FD + 1);
+    }
     if ((beat < 0) || (dup2(devnull, STDIN_FILENO) < 0) ||
         (dup2(output, STDOUT_FILENO) < 0) ||
         (dup2(output, STDERR_FILENO) < 0) ||
         (ready == BT_CHILD_READY_FD ? fcntl(ready, F_SETFD, 0)
                                     : dup2(ready, BT_CHILD_READY_FD)) < 0 ||
-        (dup2(beat, BT_CHILD_BEAT_FD) < 0)) {
+        (dup2(beat, BT_CHILD_BEAT_FD) < 0) ||
+        ((place >= 0) && (dup2(place, BT_PLAN_STANDBY_FD) < 0))) {
         _exit(127);
     }
     signal(SIGPIPE, SIG_DFL);
@@ -117,6 +123,15 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
     }
 }
 
+/* Nothing has been heard of its process yet. */
+static void begin(bt_child_t *child)
+{
+    bt_watchdog_init(&child->watchdog, bt_now_ms());
+    child->end[0] = '\0';
+    bt_last_words_reset(&child->words);
+    bt_ready_reset(&child->ready);
+}
+
 bt_status_t bt_child_start(bt_child_t *child, const char *program)
 {
     const pid_t launcher = getpid();
@@ -124,6 +139,7 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
     char **argv = NULL;
     int output[2];
     int ready[2];
+    int place[2] = {-1, -1};
     int beat;
     pid_t pid;
 
@@ -146,13 +162,17 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
         BT_LOG_ERROR("cannot make an eventfd for %s: %m", child->process->name);
         goto err_ready;
     }
+    if (child->process->is_standby && (pipe2(place, O_CLOEXEC) != 0)) {
+        BT_LOG_ERROR("cannot make a pipe for %s: %m", child->process->name);
+        goto err_beat;
+    }
     pid = fork();
     if (pid < 0) {
         BT_LOG_ERROR("cannot start a process for %s: %m", child->process->name);
-        goto err_beat;
+        goto err_place;
     }
     if (pid == 0) {
-        become(argv, launcher, output[1], ready[1], beat);
+        become(argv, launcher, output[1], ready[1], beat, place[0]);
     }
 
     setpgid(pid, pid); /* both sides do it: whoever comes first */
@@ -162,16 +182,18 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
     fcntl(ready[0], F_SETFL, O_NONBLOCK);
     bt_free(argv);
     bt_free(path);
+    close_fd(&place[0]);
     child->pid = pid;
     child->output_fd = output[0];
     child->ready_fd = ready[0];
     child->beat_fd = beat;
-    bt_watchdog_init(&child->watchdog, bt_now_ms());
-    child->end[0] = '\0';
-    bt_last_words_reset(&child->words);
-    bt_ready_reset(&child->ready);
+    child->place_fd = place[1];
+    begin(child);
     return BT_OK;
 
+err_place:
+    close_fd(&place[0]);
+    close_fd(&place[1]);
 err_beat:
     close(beat);
 err_ready:
@@ -187,6 +209,33 @@ err_argv:
 err_path:
     bt_free(path);
     return BT_ERR_NO_MEMORY;
+}
+
+bt_status_t bt_child_take_place(bt_child_t *child, bt_child_t *standby)
+{
+    char line[BT_PLAN_NAME_BYTES + BT_READY_ROLE_BYTES];
+    const int n = snprintf(line, sizeof(line), "%s %s\n", child->process->name,
+                           bt_orders_role_name(child->process->role));
+
+    /* So short a line is written whole or not at all. */
+    if ((standby->place_fd < 0) ||
+        (write(standby->place_fd, line, (size_t)n) != n)) {
+        BT_LOG_WARN("%s cannot be told whose place it takes: %m",
+                    standby->process->name);
+        return BT_ERR_IO;
+    }
+    bt_child_read_output(standby); /* its own words */
+    bt_output_finish(&standby->output);
+    close_fd(&standby->place_fd);
+    child->pid = standby->pid;
+    child->output_fd = standby->output_fd;
+    child->ready_fd = standby->ready_fd;
+    child->beat_fd = standby->beat_fd;
+    standby->pid = 0;
+    standby->output_fd = standby->ready_fd = standby->beat_fd = -1;
+    snprintf(standby->end, sizeof(standby->end), "as %s", child->process->name);
+    begin(child);
+    return BT_OK;
 }
 
 void bt_child_read_output(bt_child_t *child)
@@ -279,6 +328,7 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p)
     close_fd(&child->output_fd);
     close_fd(&child->ready_fd);
     close_fd(&child->beat_fd);
+    close_fd(&child->place_fd);
     describe_end(wait_status, child->end, sizeof(child->end));
     *wait_status_p = wait_status;
     return true;

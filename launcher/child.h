@@ -6,6 +6,7 @@
  *     launcher ◀─ output pipe ── stdout and stderr of the child
  *              ◀─ ready pipe ─── descriptor 3 of the child, BATON_READY_FD=3
  *              ◀─ heartbeats ─── descriptor 4, an eventfd, BATON_BEAT_FD=4
+ *              ── its place ───▶ descriptor 5, of a standby
  *
  * A child is its own process group, so that Ctrl-C reaches the launcher alone,
  * and gets SIGKILL from the kernel if the launcher dies.
@@ -38,7 +39,8 @@ typedef struct bt_child {
     bool is_by_order;  /**< an order started it: if it fails, it fails alone */
     bool has_given_up; /**< it could not start */
     bool was_killed;   /**< it took too long to stop */
-    uint64_t n_restarts; /**< after ends of its own */
+    bool may_be_replaced; /**< it ended by itself: a standby may be next */
+    uint64_t n_restarts;  /**< after ends of its own */
     bt_restart_t restart;
     bt_last_words_t words;
     bt_ready_t ready;
@@ -46,6 +48,7 @@ typedef struct bt_child {
     int output_fd; /**< -1 while it does not run */
     int ready_fd;  /**< -1 when closed */
     int beat_fd;   /**< -1 while it does not run */
+    int place_fd;  /**< -1: it is no standby that waits */
     bt_watchdog_t watchdog;
     bt_log_file_t log; /**< where its output goes; none: standard error */
     bt_output_t output;
@@ -74,6 +77,12 @@ void bt_child_fini(bt_child_t *child);
  */
 BT_MUST_CHECK bt_status_t bt_child_start(bt_child_t *child,
                                          const char *program);
+
+/** The process of @a standby becomes that of @a child, which has none, and gets
+ *  its name and role; @a standby has none then.
+ *  @retval BT_ERR_IO  It cannot be told; it stays what it is. */
+BT_MUST_CHECK bt_status_t bt_child_take_place(bt_child_t *child,
+                                              bt_child_t *standby);
 
 /** Pass on and remember what the child wrote, until its pipe is empty. */
 void bt_child_read_output(bt_child_t *child);

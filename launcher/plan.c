@@ -122,7 +122,8 @@ static bool workers_have_cores(const bt_plan_t *plan)
     uint32_t n_workers = 0, n_pinned = 0;
 
     for (uint32_t i = 0; i < plan->n_processes; i++) {
-        n_workers += plan->processes[i]->model != BT_PLAN_NO_MODEL;
+        n_workers += (plan->processes[i]->model != BT_PLAN_NO_MODEL) &&
+                     !plan->processes[i]->is_standby;
         n_pinned += plan->processes[i]->cores != NULL; /* no router is */
     }
     return (n_workers > 0) && (n_pinned == n_workers);
@@ -203,21 +204,32 @@ static void add_lent_cores(const bt_plan_t *plan,
 
 static uint32_t tp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
-    return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_tp
-           : (process->program == BT_PROG_DECODE) ? plan->config->decode_tp
-                                                  : 1;
+    return process->is_standby                     ? 1
+           : (process->program == BT_PROG_PREFILL) ? plan->config->prefill_tp
+           : (process->program == BT_PROG_DECODE)  ? plan->config->decode_tp
+                                                   : 1;
 }
 
 static uint32_t pp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
-    return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_pp
-           : (process->program == BT_PROG_DECODE) ? plan->config->decode_pp
-                                                  : 1;
+    return process->is_standby                     ? 1
+           : (process->program == BT_PROG_PREFILL) ? plan->config->prefill_pp
+           : (process->program == BT_PROG_DECODE)  ? plan->config->decode_pp
+                                                   : 1;
 }
 
 uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
     return tp_of(plan, process) * pp_of(plan, process);
+}
+
+bool bt_plan_may_replace(const bt_plan_t *plan,
+                         const bt_plan_process_t *standby,
+                         const bt_plan_process_t *worker)
+{
+    return standby->is_standby && !worker->is_standby &&
+           (standby->model == worker->model) &&
+           (bt_plan_ranks(plan, worker) == 1);
 }
 
 /* So that it does not matter to an answer on which worker what is computed. */
@@ -271,7 +283,10 @@ static void add_worker_args(const bt_plan_t *plan,
                         bt_plan_ranks(plan, process), args);
         bt_strbuf_append(args, "", 1);
     }
-    if (process->role != role_of(process->program)) {
+    if (process->is_standby) {
+        snprintf(text, sizeof(text), "%d", BT_PLAN_STANDBY_FD);
+        add_arg(args, "standby-fd", text);
+    } else if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_orders_role_name(process->role));
     }
 }
@@ -347,7 +362,8 @@ static bt_status_t add_process(bt_plan_t *plan, const bt_plan_process_t *known)
     }
     *process = *known;
     bt_strbuf_init(&process->args, ARGS_BYTES);
-    process->role = role_of(process->program);
+    process->role =
+        process->is_standby ? BT_ORDERS_NO_ROLE : role_of(process->program);
     status = bt_plan_renew_args(plan, process);
     if (status != BT_OK) {
         process->cores = NULL; /* the caller's */
@@ -377,8 +393,9 @@ static void name_worker(const bt_plan_t *plan, uint32_t index,
                         bt_plan_process_t *process)
 {
     const bt_plan_model_t *const model = &plan->models[process->model];
-    const char *const role =
-        (process->program == BT_PROG_PREFILL) ? "prefill" : "decode";
+    const char *const role = process->is_standby                     ? "standby"
+                             : (process->program == BT_PROG_PREFILL) ? "prefill"
+                                                                     : "decode";
     const int room = (int)sizeof(process->name) - SUFFIX_BYTES;
     const int number_room = 3; /* "~15" */
 
@@ -391,6 +408,19 @@ static void name_worker(const bt_plan_t *plan, uint32_t index,
         snprintf(process->name, sizeof(process->name), "%.*s~%u.%s-%u",
                  room - number_room, model->name, process->model, role, index);
     }
+}
+
+/* Of the decode workers' shape, which others may have as well. */
+static bt_status_t add_standby(bt_plan_t *plan, uint32_t model, uint32_t index)
+{
+    bt_plan_process_t process = {.program = BT_PROG_DECODE,
+                                 .is_standby = true,
+                                 .model = model,
+                                 .first_device = plan->n_dealt,
+                                 .threads = plan->threads_decode};
+
+    name_worker(plan, index, &process);
+    return add_process(plan, &process);
 }
 
 static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
@@ -443,12 +473,16 @@ static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
         return status;
     }
     plan->n_models++;
-    status = grow(plan, prefill + decode);
+    status = grow(plan, prefill + decode + plan->config->standby);
     for (uint32_t i = 0; (status == BT_OK) && (i < prefill); i++) {
         status = add_worker(plan, index, BT_PROG_PREFILL, i, pin);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < decode); i++) {
         status = add_worker(plan, index, BT_PROG_DECODE, i, pin);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < plan->config->standby);
+         i++) {
+        status = add_standby(plan, index, i);
     }
     if (status != BT_OK) {
         goto err_model;

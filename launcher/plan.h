@@ -8,6 +8,7 @@
  *
  *     processes   router, or router-0 router-1 ...    all models, all workers
  *                 prefill-0 ... decode-0 ...          of an only model
+ *                 standby-0 ...                       likewise, --standby
  *                 a.prefill-0 ... b.decode-0 ...      of several, and of those
  *                                                     that are added later
  */
@@ -29,11 +30,13 @@
 
 #define BT_PLAN_NAME_BYTES 64 /**< as the name that a worker tells a router */
 #define BT_PLAN_NO_MODEL   UINT32_MAX
+#define BT_PLAN_STANDBY_FD 5 /**< of a standby: whose place it takes */
 
 typedef struct bt_plan_process {
     char name[BT_PLAN_NAME_BYTES];
     unsigned program;      /**< a BT_PROG_ bit */
     bt_orders_role_t role; /**< that a worker is meant to be */
+    bool is_standby;       /**< no worker yet; role is NO_ROLE */
     uint32_t model;        /**< index, or BT_PLAN_NO_MODEL of a router */
     uint32_t router;       /**< which, of a router */
     uint32_t threads;      /**< of a worker */
@@ -118,6 +121,12 @@ uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name);
 /** Its workers that are meant to be of this role, and of no other. */
 uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model,
                        bt_orders_role_t role);
+
+/** May @a standby take the place of @a worker? Of the same model, and of one
+ *  rank. */
+bool bt_plan_may_replace(const bt_plan_t *plan,
+                         const bt_plan_process_t *standby,
+                         const bt_plan_process_t *worker);
 
 /** Processes that a worker is; 1 of a router. */
 uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process);

@@ -21,7 +21,7 @@ bool bt_restart_exited(bt_restart_t *restart, uint64_t now_ms, bool is_final,
 {
     if (restart->is_ready &&
         (now_ms - restart->ready_ms >= BT_RESTART_HEALTHY_MS)) {
-        restart->next_pause_ms = BT_RESTART_FIRST_PAUSE_MS;
+        restart->next_pause_ms = 0;
     }
     restart->is_ready = false;
     if (!restart->was_ever_ready) {
@@ -33,7 +33,9 @@ bool bt_restart_exited(bt_restart_t *restart, uint64_t now_ms, bool is_final,
 
     *pause_ms_p = restart->next_pause_ms;
     restart->next_pause_ms *= 2;
-    if (restart->next_pause_ms > BT_RESTART_LONGEST_PAUSE_MS) {
+    if (restart->next_pause_ms == 0) {
+        restart->next_pause_ms = BT_RESTART_FIRST_PAUSE_MS;
+    } else if (restart->next_pause_ms > BT_RESTART_LONGEST_PAUSE_MS) {
         restart->next_pause_ms = BT_RESTART_LONGEST_PAUSE_MS;
     }
     return true;

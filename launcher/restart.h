@@ -4,9 +4,9 @@
  * When to start a process again that ended by itself. Pure: the time comes in
  * as a parameter.
  *
- * Pauses grow 0.5, 1, 2 ... 30 s and begin anew after a minute of health. A
- * process that never was ready is given up after its fifth end, or the first
- * one that says that the next would be the same.
+ * Pauses grow 0.5, 1, 2 ... 30 s. After a minute of health there is none, and
+ * they begin anew. A process that never was ready is given up after its fifth
+ * end, or the first one that says that the next would be the same.
  */
 #ifndef BT_LAUNCHER_RESTART_H
 #define BT_LAUNCHER_RESTART_H

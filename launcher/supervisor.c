@@ -19,6 +19,8 @@
 
 /* Beyond a process's own drain, before it counts as stuck. */
 #define DRAIN_GRACE_MS 2000
+/* Before a standby starts again: who took a place comes first. */
+#define STANDBY_PAUSE_MS 1000u
 /* For the workers, which have nothing left to do once the routers are gone. */
 #define WORKER_GRACE_MS 5000
 /* How often to look at all, where nobody can wait for what comes. */
@@ -84,6 +86,22 @@ void bt_supervisor_stop(bt_supervisor_t *s, int exit_status)
     }
 }
 
+/* @return whether a standby has the child's place now, and begins anew itself
+ */
+static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
+{
+    bt_child_t *const standby = bt_supervisor_standby_for(s, child);
+
+    if ((standby == NULL) || (bt_child_take_place(child, standby) != BT_OK)) {
+        return false;
+    }
+    BT_LOG_INFO("%s takes the place of %s", standby->process->name,
+                child->process->name);
+    standby->due_ms = bt_now_ms() + STANDBY_PAUSE_MS;
+    bt_supervisor_apply(s, standby, BT_LIFE_ENDED);
+    return true;
+}
+
 static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
 {
     char program[BT_PROGRAM_PATH_BYTES];
@@ -91,6 +109,12 @@ static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
 
     child->has_given_up = false;
     child->was_killed = false;
+    if (child->may_be_replaced) {
+        child->may_be_replaced = false;
+        if (take_standby(s, child)) {
+            return BT_OK;
+        }
+    }
     if (status == BT_OK) {
         status = bt_program_path(s->options->libexec, child->process->program,
                                  program, sizeof(program));

@@ -57,6 +57,23 @@ static void give_up_after(bt_supervisor_t *s, bt_child_t *child,
     bt_supervisor_give_up(s, child, status_of_launch(wait_status), why);
 }
 
+bt_child_t *bt_supervisor_standby_for(const bt_supervisor_t *s,
+                                      const bt_child_t *child)
+{
+    if (bt_child_is_router(child) || !child->restart.was_ever_ready) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        bt_child_t *const other = s->children[i];
+
+        if ((other->life == BT_LIFE_READY) && (other->place_fd >= 0) &&
+            bt_plan_may_replace(s->plan, other->process, child->process)) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
 /* It ended by itself while everything runs. */
 static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
 {
@@ -72,6 +89,10 @@ static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
     if (!bt_restart_exited(&child->restart, now_ms, is_final, &pause_ms)) {
         give_up_after(s, child, wait_status, is_final);
         return;
+    }
+    child->may_be_replaced = true;
+    if (bt_supervisor_standby_for(s, child) != NULL) {
+        pause_ms = 0;
     }
     BT_LOG_WARN("%s ended %s; it starts again in %u.%u s", child->process->name,
                 child->end, pause_ms / 1000, pause_ms % 1000 / 100);

@@ -25,6 +25,9 @@ static bool is_worker(const bt_child_t *child)
 
 static uint32_t program_of(const bt_child_t *child)
 {
+    if (child->process->is_standby) {
+        return BT_ORDERS_STANDBY;
+    }
     switch (child->process->program) {
     case BT_PROG_ROUTER:
         return BT_ORDERS_ROUTER;
@@ -394,11 +397,14 @@ static void order_role(bt_supervisor_t *s, uint64_t client,
     char error[ERROR_BYTES];
     bt_child_t *const child = find_child(s, request->name, error);
 
-    if ((child != NULL) && !is_worker(child)) {
-        snprintf(error, sizeof(error),
-                 "%s is a router: only workers have a role", request->name);
+    if (child == NULL) {
+        bt_desk_answer(s->desk, client, error);
+        return;
     }
-    if ((child == NULL) || !is_worker(child)) {
+    if (!is_worker(child) || child->process->is_standby) {
+        snprintf(error, sizeof(error), "%s is a %s: only workers have a role",
+                 request->name,
+                 child->process->is_standby ? "standby" : "router");
         bt_desk_answer(s->desk, client, error);
         return;
     }

@@ -79,6 +79,11 @@ void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
 void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
                             bt_status_t why);
 
+/** A standby that is ready for the place of this child, which ended by itself
+ *  after it had been ready; or NULL. */
+bt_child_t *bt_supervisor_standby_for(const bt_supervisor_t *s,
+                                      const bt_child_t *child);
+
 /** Take in who has ended. */
 void bt_supervisor_reap(bt_supervisor_t *s);
 

@@ -52,7 +52,8 @@ static void on_process(bt_fleet_t *fleet, const bt_orders_process_t *process)
 
 static bool is_worker(const bt_orders_process_t *process)
 {
-    return process->program != BT_ORDERS_ROUTER;
+    return (process->program == BT_ORDERS_PREFILL) ||
+           (process->program == BT_ORDERS_DECODE);
 }
 
 /* What it is meant to be; an older launcher says its program alone. */

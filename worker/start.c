@@ -25,6 +25,7 @@
 #include "worker/loop.h"
 #include "worker/pause.h"
 #include "worker/senders.h"
+#include "worker/standby.h"
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
 
@@ -130,9 +131,10 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
-/* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
-static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
+/* What a worker has before it has a place. */
+static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
 {
+    bt_log_level_t level = BT_LOG_LEVEL_INFO;
     bt_status_t status = BT_OK;
 
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
@@ -140,6 +142,23 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
         (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_model_load(w, s)) != BT_OK ||
+        (w->config->standby_fd == 0)) {
+        return status;
+    }
+    status = bt_worker_stand_by(w, signal_fd);
+    if ((status == BT_OK) &&
+        (bt_log_level_parse(w->config->log_level, &level) == 0)) {
+        bt_log_init(w->name, level);
+    }
+    return status;
+}
+
+/* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
+static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
+{
+    bt_status_t status = BT_OK;
+
+    if ((status = load(w, s, signal_fd)) != BT_OK ||
         (status = bt_start_router_find(w, s)) != BT_OK ||
         (status = bt_start_pool_open(w, s)) != BT_OK ||
         (status = bt_wire_decoder_create(&w->decoder)) != BT_OK ||
@@ -266,7 +285,7 @@ static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
 
     w->ready_fd = bt_ready_fd_open();
     bt_beat_open(&w->beat);
-    status = open_all(w, s);
+    status = open_all(w, s, signal_fd);
     /* The links have what they need of it. */
     bt_key_wipe(s->key, sizeof(s->key));
     if (status == BT_OK) {

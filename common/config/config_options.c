@@ -132,6 +132,13 @@ const bt_option_t bt_config_options[] = {
     COUNT("pp", "1", 1, 16, "stages", WORKERS, pp,
           "Stages of this worker's layers, each of --tp ranks: a stage works on "
           "some rows while the next one works on those before them"),
+    COUNT("standby", "0", 0, 64, "processes", S, standby,
+          "Processes for each model that have its weights mapped and take the "
+          "place of a worker that ends by itself, in less time than another "
+          "start takes; they compute on no cores of their own"),
+    COUNT("standby-fd", "0", 0, 1023, "descriptor", WORKERS, standby_fd,
+          "Descriptor from which the launcher tells this process whose place it "
+          "takes; 0: it is a worker from the beginning"),
     TEXT("cores", "LIST", "", WORKERS, cores,
          "Cores to pin the compute threads to, such as 0-3,8; empty: no "
          "pinning"),

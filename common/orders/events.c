@@ -27,7 +27,8 @@ typedef struct record {
     size_t n_fields;
 } record_t;
 
-static const char *const programs[] = {"router", "prefill", "decode", NULL};
+static const char *const programs[] = {"router", "prefill", "decode", "standby",
+                                       NULL};
 static const char *const roles[] = {"none", "prefill", "decode", "both", NULL};
 static const char *const states[] = {"stopped",  "starting", "ready",
                                      "stopping", "waiting",  NULL};

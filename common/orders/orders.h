@@ -68,6 +68,7 @@ typedef enum bt_orders_program {
     BT_ORDERS_ROUTER,
     BT_ORDERS_PREFILL,
     BT_ORDERS_DECODE,
+    BT_ORDERS_STANDBY, /**< no worker yet: it waits for the place of one */
 } bt_orders_program_t;
 
 /** What a worker is meant to be: bits, as bt_role_t in common/wire/wire.h. */

@@ -53,6 +53,8 @@ static void a_minute_of_health_makes_pauses_short_again(void **state)
 
     bt_restart_ready(&restart, 70000);
     assert_true(bt_restart_exited(&restart, 130000, false, &pause_ms));
+    assert_int_equal(pause_ms, 0);
+    assert_true(bt_restart_exited(&restart, 131000, false, &pause_ms));
     assert_int_equal(pause_ms, 500);
     /* A long life without being ready is no health. */
     assert_true(bt_restart_exited(&restart, 999999, false, &pause_ms));

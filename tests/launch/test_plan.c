@@ -424,6 +424,37 @@ static void a_long_models_workers_have_names_that_fit_and_differ(void **state)
     destroy(&p);
 }
 
+/* Behind the workers, on no cores of its own, which the workers have all the
+ * same. */
+static void a_standby_is_planned_behind_the_workers(void **state)
+{
+    planned_t p = make_plan(6, "--model m.gguf --standby 1");
+
+    (void)state;
+    assert_int_equal(p.plan->n_processes, 5);
+    assert_args(p.plan, 4, "standby-0",
+                "--model=m.gguf --model-name=m "
+                "--join=ipc:///run/x/router.ipc --threads=2 --standby-fd=5 "
+                "--run-dir=/run/x --key-file=/run/x/key --name=standby-0");
+    assert_true(has_arg(p.plan, 0, "--workers-pinned=yes"));
+    assert_true(has_arg(p.plan, 3, "--cores=7-8"));
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_DECODE), 1);
+    assert_true(bt_plan_may_replace(p.plan, p.plan->processes[4],
+                                    p.plan->processes[1]));
+    assert_false(bt_plan_may_replace(p.plan, p.plan->processes[4],
+                                     p.plan->processes[4]));
+    assert_false(bt_plan_may_replace(p.plan, p.plan->processes[3],
+                                     p.plan->processes[1]));
+    destroy(&p);
+
+    p = make_plan(6, "--model m.gguf --standby 1 --decode-tp 2");
+    assert_true(bt_plan_may_replace(p.plan, p.plan->processes[4],
+                                    p.plan->processes[1]));
+    assert_false(bt_plan_may_replace(p.plan, p.plan->processes[4],
+                                     p.plan->processes[3]));
+    destroy(&p);
+}
+
 /* Each rank has one of its own, and from the first on again where there are not
  * enough. */
 static void devices_are_dealt_out(void **state)
@@ -552,6 +583,7 @@ int main(void)
         BT_TEST(sixteen_models_are_the_most),
         BT_TEST(a_new_role_keeps_name_threads_and_cores),
         BT_TEST(a_long_models_workers_have_names_that_fit_and_differ),
+        BT_TEST(a_standby_is_planned_behind_the_workers),
         BT_TEST(devices_are_dealt_out),
         BT_TEST(devices_are_those_that_are_visible_or_there),
         BT_TEST(a_plan_survives_every_failed_allocation),

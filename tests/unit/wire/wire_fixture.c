@@ -148,7 +148,8 @@ bt_msg_t wire_stats(void)
             52,         53,
             54,         55,
             56,         57,
-            58}};
+            58,         59,
+            BT_DUTY_OFF}};
 
     return m;
 }

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that has its weights mapped takes the place of a worker that ends by itself."""
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+from harness import BUILD, tiny_model, wait_until
+from launch import Launch
+
+ASK = {"prompt": "who was lost", "max_tokens": 24, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+
+
+def ask(launch):
+    status, answer = launch.post(launch.process("router")["http"].split("//")[-1], "/v1/completions", ASK)
+    assert status == 200, (status, answer)
+    return answer["choices"][0]["token_ids"]
+
+
+def is_ready(launch, name, other_than=None):
+    found = launch.process(name)
+    return found["state"] == "ready" and found["pid"] != other_than
+
+
+def test_a_standby_takes_the_place_of_either_role():
+    """Again and again, for the next one is there soon; without the pauses that another start has."""
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with Launch("--model", model, "--standby", "1") as launch:
+            want = ask(launch)
+            for name in ("decode-0", "prefill-0", "decode-0", "decode-0"):
+                wait_until("a standby is ready", lambda: is_ready(launch, "standby-0"), 30)
+                standby, before = launch.process("standby-0")["pid"], launch.process(name)["pid"]
+                began = time.monotonic()
+                os.kill(int(before), signal.SIGKILL)
+                assert ask(launch) == want
+                print(f"{name}: answered {time.monotonic() - began:.2f} s after its end")
+                wait_until(f"{name} is back", lambda name=name, before=before: is_ready(launch, name, before), 30)
+                assert launch.process(name)["pid"] == standby, launch.output()
+            assert launch.process("standby-0")["program"] == "standby"
+            assert launch.output().count("takes the place of") == 4
+            launch.order("stop", "standby-0")
+            assert launch.process("standby-0")["state"] == "stopped"
+            os.kill(int(launch.process("decode-0")["pid"]), signal.SIGKILL)
+            wait_until("it is missed", lambda: launch.process("decode-0")["state"] != "ready", 30)
+            wait_until("another start without one", lambda: is_ready(launch, "decode-0"), 60)
+            assert ask(launch) == want
+
+
+def test_a_standby_for_nobody_is_refused():
+    run = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--standby", "1", "--prefill-tp", "2",
+                          "--decode-tp", "2"], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2 and "--standby takes the place of workers of one rank" in run.stderr, run.stderr

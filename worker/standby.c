@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/standby.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/ready_fd.h"
+#include "common/base/stop.h"
+
+#define LINE_BYTES 256
+
+bt_status_t bt_standby_read_place(const char *line, char *name,
+                                  uint32_t *roles_p)
+{
+    const char *const space = strchr(line, ' ');
+    const size_t len = (space == NULL) ? 0 : (size_t)(space - line);
+
+    if ((len == 0) || (len >= BT_WIRE_MAX_NAME)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    for (uint32_t roles = 1; roles <= BT_ROLES_BOTH; roles++) {
+        if (strcmp(space + 1, bt_role_name(roles)) == 0) {
+            memcpy(name, line, len);
+            name[len] = '\0';
+            *roles_p = roles;
+            return BT_OK;
+        }
+    }
+    return BT_ERR_BAD_MESSAGE;
+}
+
+/* @retval BT_INPROGRESS  there is no whole line yet */
+static bt_status_t read_line(int fd, char line[LINE_BYTES], size_t *n)
+{
+    const ssize_t got = read(fd, line + *n, LINE_BYTES - 1 - *n);
+    char *end;
+
+    if (got <= 0) {
+        return (got == 0) ? BT_ERR_CANCELED : BT_ERR_IO;
+    }
+    *n += (size_t)got;
+    line[*n] = '\0';
+    end = strchr(line, '\n');
+    if (end == NULL) {
+        return (*n == LINE_BYTES - 1) ? BT_ERR_BAD_MESSAGE : BT_INPROGRESS;
+    }
+    *end = '\0';
+    return BT_OK;
+}
+
+static bt_status_t wait_for_line(bt_worker_t *w, int signal_fd,
+                                 char line[LINE_BYTES])
+{
+    struct pollfd fds[] = {{.fd = (int)w->config->standby_fd, .events = POLLIN},
+                           {.fd = signal_fd, .events = POLLIN}};
+    bt_status_t status = BT_INPROGRESS;
+    bool from_parent = false;
+    size_t n = 0;
+
+    while (status == BT_INPROGRESS) {
+        bt_beat(&w->beat, bt_now_ms());
+        if (poll(fds, BT_ARRAY_LEN(fds), BT_BEAT_EVERY_MS) < 0) {
+            status = (errno == EINTR) ? BT_INPROGRESS : BT_ERR_IO;
+        } else if ((fds[1].revents != 0) &&
+                   (bt_stop_next(signal_fd, &from_parent) != 0)) {
+            status = BT_ERR_CANCELED;
+        } else if (fds[0].revents != 0) {
+            status = read_line(fds[0].fd, line, &n);
+        }
+    }
+    return status;
+}
+
+bt_status_t bt_worker_stand_by(bt_worker_t *w, int signal_fd)
+{
+    char line[LINE_BYTES] = "";
+    bt_status_t status;
+
+    BT_LOG_INFO("standing by, with the weights of %s", w->config->model);
+    bt_ready_fd_say(&w->ready_fd, "ready\n");
+    status = wait_for_line(w, signal_fd, line);
+    if (status == BT_OK) {
+        status = bt_standby_read_place(line, w->name, &w->roles);
+    }
+    if ((status != BT_OK) && (status != BT_ERR_CANCELED)) {
+        BT_LOG_ERROR("standby-fd %u: \"%s\": %s", w->config->standby_fd, line,
+                     bt_status_str(status));
+    }
+    return status;
+}
