@@ -92,9 +92,9 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
     devnull = open("/dev/null", O_RDONLY | O_CLOEXEC);
     /* They may be any numbers but 0, 1, 2, also each other's, and dup2 clears
      * close-on-exec unless both numbers are the same. */
-    beat = fcntl(beat, F_DUPFD_CLOEXEC, BT_PLAN_STANDBY_FD + 1);
+    beat = fcntl(beat, F_DUPFD_CLOEXEC, BT_PLAN_PLACE_FD + 1);
     if (place >= 0) {
-        place = fcntl(place, F_DUPFD_CLOEXEC, BT_PLAN_STANDBY_FD + 1);
+        place = fcntl(place, F_DUPFD_CLOEXEC, BT_PLAN_PLACE_FD + 1);
     }
     if ((beat < 0) || (dup2(devnull, STDIN_FILENO) < 0) ||
         (dup2(output, STDOUT_FILENO) < 0) ||
@@ -102,7 +102,7 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
         (ready == BT_CHILD_READY_FD ? fcntl(ready, F_SETFD, 0)
                                     : dup2(ready, BT_CHILD_READY_FD)) < 0 ||
         (dup2(beat, BT_CHILD_BEAT_FD) < 0) ||
-        ((place >= 0) && (dup2(place, BT_PLAN_STANDBY_FD) < 0))) {
+        ((place >= 0) && (dup2(place, BT_PLAN_PLACE_FD) < 0))) {
         _exit(127);
     }
     signal(SIGPIPE, SIG_DFL);

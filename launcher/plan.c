@@ -284,8 +284,8 @@ static void add_worker_args(const bt_plan_t *plan,
         bt_strbuf_append(args, "", 1);
     }
     if (process->is_standby) {
-        snprintf(text, sizeof(text), "%d", BT_PLAN_STANDBY_FD);
-        add_arg(args, "standby-fd", text);
+        snprintf(text, sizeof(text), "%d", BT_PLAN_PLACE_FD);
+        add_arg(args, "place-from", text);
     } else if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_orders_role_name(process->role));
     }

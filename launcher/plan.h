@@ -30,7 +30,7 @@
 
 #define BT_PLAN_NAME_BYTES 64 /**< as the name that a worker tells a router */
 #define BT_PLAN_NO_MODEL   UINT32_MAX
-#define BT_PLAN_STANDBY_FD 5 /**< of a standby: whose place it takes */
+#define BT_PLAN_PLACE_FD   5 /**< of a standby: whose place it takes */
 
 typedef struct bt_plan_process {
     char name[BT_PLAN_NAME_BYTES];

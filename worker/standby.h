@@ -4,7 +4,7 @@
  * A process that has its model loaded, weights mapped, and no KV pool, no name
  * and no role, until the launcher tells it whose place it takes:
  *
- *     launcher ──"decode-0 decode\n"──▶ --standby-fd
+ *     launcher ──"decode-0 decode\n"──▶ --place-from
  *              ◀──"ready\n"── before, as one that waits; and when it serves
  */
 #ifndef BT_WORKER_STANDBY_H

@@ -142,7 +142,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
         (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_model_load(w, s)) != BT_OK ||
-        (w->config->standby_fd == 0)) {
+        (w->config->place_from == 0)) {
         return status;
     }
     status = bt_worker_stand_by(w, signal_fd);

@@ -121,7 +121,7 @@ typedef struct bt_config {
     const char *key_file;       /* cluster key */
     const char *name;           /* instance name */
     uint32_t standby;           /* spare processes of each model */
-    uint32_t standby_fd;        /* 0: this process is none */
+    uint32_t place_from;        /* 0: this process is none */
     const char *devices;        /* GPUs; "": as CUDA_VISIBLE_DEVICES says */
     const char *net_device;     /* KV network interface, lo */
     const char *transport;      /* auto, shm, network */

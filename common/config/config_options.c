@@ -136,7 +136,7 @@ const bt_option_t bt_config_options[] = {
           "Processes for each model that have its weights mapped and take the "
           "place of a worker that ends by itself, in less time than another "
           "start takes; they compute on no cores of their own"),
-    COUNT("standby-fd", "0", 0, 1023, "descriptor", WORKERS, standby_fd,
+    COUNT("place-from", "0", 0, 1023, "descriptor", WORKERS, place_from,
           "Descriptor from which the launcher tells this process whose place it "
           "takes; 0: it is a worker from the beginning"),
     TEXT("cores", "LIST", "", WORKERS, cores,

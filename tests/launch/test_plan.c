@@ -434,7 +434,7 @@ static void a_standby_is_planned_behind_the_workers(void **state)
     assert_int_equal(p.plan->n_processes, 5);
     assert_args(p.plan, 4, "standby-0",
                 "--model=m.gguf --model-name=m "
-                "--join=ipc:///run/x/router.ipc --threads=2 --standby-fd=5 "
+                "--join=ipc:///run/x/router.ipc --threads=2 --place-from=5 "
                 "--run-dir=/run/x --key-file=/run/x/key --name=standby-0");
     assert_true(has_arg(p.plan, 0, "--workers-pinned=yes"));
     assert_true(has_arg(p.plan, 3, "--cores=7-8"));
