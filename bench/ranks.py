@@ -26,7 +26,7 @@ and 1 to 1. Without overlap all KV of a prompt is sent when its last token is th
 import os
 import tempfile
 
-import _llama
+import _peers
 from _cluster import Client, Cluster, brief, warm_up
 from _shared import Half, Load, build, describe, finish, median, number_list, parser, percentile, show_machine
 from handover import ledgers
@@ -39,10 +39,10 @@ AFTER = 128
 
 
 def model_file(args, name, shape):
-    path = os.path.join(_llama.cache(), f"ranks-{name}.gguf")
-    with _llama.lock():
+    path = os.path.join(_peers.cache(), f"ranks-{name}.gguf")
+    with _peers.lock():
         if not os.path.exists(path):
-            _llama.run([build("tiny-model", make=not args.no_build), path + ".part", *shape], path + ".log", f"making {path}")
+            _peers.run([build("tiny-model", make=not args.no_build), path + ".part", *shape], path + ".log", f"making {path}")
             os.rename(path + ".part", path)
     return path
 

@@ -57,21 +57,12 @@ void bt_child_fini(bt_child_t *child)
 /* argv with pointers into the plan. @return owned, NULL without memory. */
 static char **make_argv(const bt_plan_process_t *process, char *program)
 {
-    const bt_strbuf_t *const args = &process->args;
-    size_t n = 1;
-    char **argv;
+    const size_t n = bt_plan_put_args(process, NULL);
+    char **const argv = bt_calloc(n + 2, sizeof(*argv));
 
-    for (size_t i = 0; i < args->len; i++) {
-        n += (args->data[i] == '\0') ? 1 : 0;
-    }
-    argv = bt_calloc(n + 1, sizeof(*argv));
-    if (argv == NULL) {
-        return NULL;
-    }
-    argv[0] = program;
-    n = 1;
-    for (size_t at = 0; at < args->len; at += strlen(args->data + at) + 1) {
-        argv[n++] = args->data + at;
+    if (argv != NULL) {
+        argv[0] = program;
+        (void)bt_plan_put_args(process, argv + 1);
     }
     return argv;
 }

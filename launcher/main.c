@@ -17,6 +17,7 @@
 #include "common/base/core_dump.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/config/config.h"
 #include "launcher/child.h"
 #include "launcher/model_file.h"
@@ -177,7 +178,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         .drain_ms = config->lame_duck_ms + config->drain_ms,
         .watchdog_ms = config->watchdog_ms,
     };
-    const bool by_mpi = bt_orchestrate_is_due();
+    const bool by_mpi = bt_process_is_of_mpi();
     bt_plan_t *plan = NULL;
     bt_run_dir_t run_dir;
     bt_devices_t devices = {0};

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,22 +33,6 @@ typedef struct paths {
     char decode[BT_PROGRAM_PATH_BYTES];
 } paths_t;
 
-bool bt_orchestrate_is_due(void)
-{
-    return (getenv("OMPI_COMM_WORLD_SIZE") != NULL) ||
-           (getenv("PMIX_RANK") != NULL);
-}
-
-static size_t n_args_of(const bt_strbuf_t *args)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < args->len; i++) {
-        n += args->data[i] == '\0';
-    }
-    return n;
-}
-
 static void put(line_t *line, char *word)
 {
     line->words[line->n++] = word;
@@ -77,7 +60,7 @@ static bt_status_t line_make(const bt_plan_t *plan, uint32_t drain_ms,
     size_t n = 3; /* the program, its time, the end */
 
     for (uint32_t i = 0; i < plan->n_processes; i++) {
-        n += 3 + n_args_of(&plan->processes[i]->args);
+        n += 3 + bt_plan_put_args(plan->processes[i], NULL);
     }
     line->words = bt_calloc(n, sizeof(*line->words));
     line->numbers = bt_calloc(plan->n_processes + 1, sizeof(*line->numbers));
@@ -88,14 +71,11 @@ static bt_status_t line_make(const bt_plan_t *plan, uint32_t drain_ms,
     put_number(line, drain_ms);
     for (uint32_t i = 0; i < plan->n_processes; i++) {
         const bt_plan_process_t *process = plan->processes[i];
-        const bt_strbuf_t *args = &process->args;
 
         put(line, mark);
         put_number(line, bt_plan_ranks(plan, process));
         put(line, path_of(paths, process));
-        for (size_t at = 0; at < args->len; at += strlen(args->data + at) + 1) {
-            put(line, args->data + at);
-        }
+        line->n += bt_plan_put_args(process, line->words + line->n);
     }
     return BT_OK;
 }

@@ -9,12 +9,9 @@
 #ifndef BT_LAUNCHER_ORCHESTRATE_H
 #define BT_LAUNCHER_ORCHESTRATE_H
 
-#include <stdbool.h>
+#include <stdint.h>
 
 #include "launcher/plan.h"
-
-/** Did mpirun or srun start this process? */
-bool bt_orchestrate_is_due(void);
 
 /**
  * Run the plan until it ends; SIGTERM and SIGINT end it.

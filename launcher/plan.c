@@ -319,6 +319,20 @@ bt_status_t bt_plan_renew_args(const bt_plan_t *plan,
     return BT_OK;
 }
 
+size_t bt_plan_put_args(const bt_plan_process_t *process, char **argv)
+{
+    const bt_strbuf_t *const args = &process->args;
+    size_t n = 0;
+
+    for (size_t at = 0; at < args->len; at += strlen(args->data + at) + 1) {
+        if (argv != NULL) {
+            argv[n] = args->data + at;
+        }
+        n++;
+    }
+    return n;
+}
+
 static void destroy_process(bt_plan_process_t *process)
 {
     if (process != NULL) {

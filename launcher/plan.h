@@ -19,13 +19,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/devices.h"
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "common/base/topology.h"
 #include "common/config/config.h"
 #include "common/orders/orders.h"
 #include "launcher/cores.h"
-#include "launcher/devices.h"
 #include "launcher/run_dir.h"
 
 #define BT_PLAN_NAME_BYTES 64 /**< as the name that a worker tells a router */
@@ -114,6 +114,11 @@ void bt_plan_drop_model(bt_plan_t *plan);
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  All is as before. */
 BT_MUST_CHECK bt_status_t bt_plan_renew_args(const bt_plan_t *plan,
                                              bt_plan_process_t *process);
+
+/** @param [out] argv  Pointers into the plan, one for each argument, without a
+ *                     NULL behind them. NULL: only counted.
+ *  @return how many they are */
+size_t bt_plan_put_args(const bt_plan_process_t *process, char **argv);
 
 /** @return the model's index, or BT_PLAN_NO_MODEL. */
 uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name);

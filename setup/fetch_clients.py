@@ -98,14 +98,15 @@ def ensure(cache, listed=LIST, may_install=True):
     return python
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main_of(doc, ensure_it):
+    """The program around ensure_it(cache, may_install=). @return its exit code"""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--cache", default=fetch_model.default_cache(),
                         metavar="DIR")
     parser.add_argument("--no-install", action="store_true")
     arguments = parser.parse_args()
     try:
-        print(ensure(arguments.cache, may_install=not arguments.no_install))
+        print(ensure_it(arguments.cache, may_install=not arguments.no_install))
         return 0
     except CannotInstall as why:
         say(str(why))
@@ -116,4 +117,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of(__doc__, ensure))

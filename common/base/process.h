@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file process.h
  *
- * What this process has used of the machine so far, for its own figures. Each
- * call is one or two system calls: once per heartbeat, not per request.
+ * What this process knows of itself: what it has used of the machine so far
+ * (one or two system calls: once per heartbeat, not per request), and who
+ * started it.
  */
 #ifndef BT_COMMON_BASE_PROCESS_H
 #define BT_COMMON_BASE_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct bt_process_use {
@@ -16,5 +18,8 @@ typedef struct bt_process_use {
 
 /** A figure that the system does not tell is 0. */
 bt_process_use_t bt_process_use(void);
+
+/** Did a launcher of MPI (mpirun, srun --mpi=pmix) start this process? */
+bool bt_process_is_of_mpi(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/cluster/cluster_priv.h"
 #include "common/cluster/coll_mpi.h"
 
@@ -41,13 +42,6 @@ static bool env_is(const char *name, const char *value)
     const char *text = getenv(name);
 
     return (text != NULL) && (strcmp(text, value) == 0);
-}
-
-bool bt_cluster_launched(void)
-{
-    /* mpirun sets the first, srun --mpi=pmix only the second */
-    return (getenv("OMPI_COMM_WORLD_SIZE") != NULL) ||
-           (getenv("PMIX_RANK") != NULL);
 }
 
 /* All processes of this world are on this host, as far as the launcher says. */
@@ -237,7 +231,7 @@ bt_status_t bt_cluster_open(uint32_t role, int *argc, char ***argv,
     bt_coll_mpi_init(&cl->stage);
     cl->world_size = cl->role_size = 1;
     cl->n_routers = (role == ROLE_ROUTER) ? 1 : 0;
-    cl->launched = bt_cluster_launched();
+    cl->launched = bt_process_is_of_mpi();
     if (!cl->launched) {
         *cl_p = cl;
         return BT_OK;

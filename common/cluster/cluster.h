@@ -32,9 +32,6 @@
 
 typedef struct bt_cluster bt_cluster_t;
 
-/** True when a launcher (mpirun, srun --mpi=pmix) started this process. */
-bool bt_cluster_launched(void);
-
 /** MPI_Init (thread level SERIALIZED) when launched, else a world of one.
  *  @param [in] role  0 router, 1 prefill, 2 decode
  *  @retval BT_ERR_INVALID_PARAM  no such role

@@ -50,7 +50,7 @@ size_t bt_coll_shm_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes);
  *                       before the first one opens it. Borrowed until close.
  * @param [in]  bytes    bt_coll_shm_bytes() of the same numbers at all ranks.
  * @param [in]  group_size  Ranks of a group; size: all are one, and there are
- * no channels.
+ *                          no channels.
  * @param [out] shm_p    Close it with bt_coll_shm_close().
  * @retval BT_ERR_INVALID_PARAM  rank, size, group_size or bytes
  * @retval BT_ERR_NO_MEMORY

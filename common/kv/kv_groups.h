@@ -152,7 +152,7 @@ size_t bt_kv_groups_layer_bytes(const bt_kv_groups_t *groups);
 
 /** What a finished part of a forward pass has left in a group's blocks.
  *  @param [in] n_layers  of the model, from 0 on, are computed; of a share
- * those before and behind its own leave nothing
+ *                       those before and behind its own leave nothing
  *  @return bytes of each block, from its begin: whole layers, and behind the
  *          last one what lies behind it (scales) */
 size_t bt_kv_group_bytes_of(const bt_kv_groups_t *groups, uint32_t group,

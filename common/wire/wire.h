@@ -427,6 +427,9 @@ typedef struct bt_msg {
 
 /** "router", "prefill", "decode" or "both"; of a role or a set of them. */
 const char *bt_role_name(uint32_t roles);
+/** The set of roles that has this name; a router's is none.
+ *  @return false: nobody's name; @a roles_p is as it was */
+BT_MUST_CHECK bool bt_role_named(const char *name, uint32_t *roles_p);
 /** "on", "off" or "end"; of one not said "on". */
 const char *bt_duty_name(uint32_t duty);
 

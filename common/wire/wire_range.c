@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 
 #include "common/wire/wire.h"
 
@@ -44,6 +45,17 @@ const char *bt_role_name(uint32_t roles)
     static const char *const names[] = {"router", "prefill", "decode", "both"};
 
     return (roles < BT_ARRAY_LEN(names)) ? names[roles] : "unknown";
+}
+
+bool bt_role_named(const char *name, uint32_t *roles_p)
+{
+    for (uint32_t roles = BT_ROLE_PREFILL; roles <= BT_ROLES_BOTH; roles++) {
+        if (strcmp(name, bt_role_name(roles)) == 0) {
+            *roles_p = roles;
+            return true;
+        }
+    }
+    return false;
 }
 
 const char *bt_duty_name(uint32_t duty)

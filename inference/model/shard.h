@@ -27,7 +27,7 @@
  * Source: M. Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter
  *         Language Models Using Model Parallelism", 2019, section 3.
  *         D. Narayanan et al., "Efficient Large-Scale Language Model Training
- * on GPU Clusters Using Megatron-LM", 2021, section 2.
+ *         on GPU Clusters Using Megatron-LM", 2021, section 2.
  */
 #ifndef BT_INFERENCE_MODEL_SHARD_H
 #define BT_INFERENCE_MODEL_SHARD_H

@@ -144,13 +144,18 @@ uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                                                BT_SCHED_RATES_CHUNK);
 }
 
+/* Of one that does not drain. */
+static bt_sched_health_t health_of(const bt_instance_t *worker)
+{
+    return (worker->is_silent || worker->is_still) ? BT_SCHED_SUSPECT
+                                                   : BT_SCHED_UP;
+}
+
 /* From what is known of it; @a why is logged where that is news. */
 static void settle_health(bt_core_t *core, bt_instance_t *worker,
                           const char *why, uint64_t now_us)
 {
-    const bt_sched_health_t health = (worker->is_silent || worker->is_still)
-                                         ? BT_SCHED_SUSPECT
-                                         : BT_SCHED_UP;
+    const bt_sched_health_t health = health_of(worker);
 
     if ((worker->sched.health == BT_SCHED_DRAINING) ||
         (worker->sched.health == health)) {
@@ -186,9 +191,7 @@ static bool heed_duty(bt_instance_t *worker, uint32_t duty)
 
     if ((duty == BT_DUTY_ON) && drains) {
         BT_LOG_INFO("worker %s is on duty again", worker->hello.name);
-        worker->sched.health = (worker->is_silent || worker->is_still)
-                                   ? BT_SCHED_SUSPECT
-                                   : BT_SCHED_UP;
+        worker->sched.health = health_of(worker);
         return true;
     }
     if ((duty > BT_DUTY_ON) && !drains) {

@@ -132,17 +132,6 @@ static void refuse(const bt_request_t *r, int status, const char *param,
     bt_request_fail(r, &error);
 }
 
-static bool read_role(const char *text, uint32_t *roles_p)
-{
-    for (uint32_t roles = BT_ROLE_PREFILL; roles <= BT_ROLES_BOTH; roles++) {
-        if (strcmp(text, bt_role_name(roles)) == 0) {
-            *roles_p = roles;
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool read_duty(const char *text, bt_duty_t *duty_p)
 {
     for (bt_duty_t duty = BT_DUTY_ON; duty <= BT_DUTY_END; duty++) {
@@ -168,7 +157,7 @@ static bool read_order(const bt_request_t *r, order_t *order_p)
         const bool is_text = setting->kind == BT_SETTING_TEXT;
 
         if (strcmp(setting->name, "role") == 0) {
-            if (!is_text || !read_role(setting->text, &order.roles)) {
+            if (!is_text || !bt_role_named(setting->text, &order.roles)) {
                 refuse(r, 400, "role",
                        "a worker's role is prefill, decode or both");
                 return false;

@@ -4,143 +4,11 @@ load. No request fails."""
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import threading
 
-from harness import ROOT, Cluster, Process, small_model, wait_until
-
-PROMPT = "one two three four five six seven eight"
-TOKENS = 24
-
-
-def command(url, *words, code=0):
-    """@return what ./baton WORDS --url URL says: output and error"""
-    environment = {k: v for k, v in os.environ.items() if k not in ("BATON_URL", "BATON_RUN_DIR")}
-    done = subprocess.run([os.path.join(ROOT, "baton"), *words, "--url", url, "--timeout", "60"], capture_output=True,
-                          text=True, timeout=120, env=environment)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    return done.stdout + done.stderr
-
-
-class Fleet(Cluster):
-    """Two routers that know nothing of each other; workers come one by one.
-
-    meet: they find each other by a directory, not by a list of addresses."""
-
-    def __init__(self, model, meet=False, **more):
-        super().__init__(model, prefill=0, decode=0, **more)
-        self.meet = os.path.join(self.dir, "routers")
-        os.mkdir(self.meet)
-        self.url = "" if meet else ",".join(map(self.control_url, range(2)))
-        if meet:
-            self.worker_args += ["--join-dir", self.meet]
-        self.routers, self.https, self.workers = [], [], {}
-        self.n_started = 0
-
-    def control_url(self, i):
-        return f"ipc://{self.dir}/router-{i}.ipc"
-
-    def add_router(self):
-        i = len(self.routers)
-        router = Process("router", f"router-{i}", [
-            "--model", self.model, "--listen", self.control_url(i), "--key-file", self.key, "--run-dir", self.dir,
-            "--name", f"router-{i}", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-            + ([] if self.url else ["--join-dir", self.meet]) + self.router_args, self.dir, self.build, self.env)
-        self.processes.append(router)
-        self.routers.append(router)
-
-    def read_address(self, router, seconds=120):
-        wait_until("router ready", lambda: router.is_ready() or self._check_alive(), seconds)
-        said = dict(line.partition(" ")[::2] for line in router.ready_text.split("\n"))
-        host, _, port = said["http"].rpartition(":")
-        self.https.append((host, int(port)))
-
-    def start(self, seconds=120):
-        for _ in range(2):
-            self.add_router()
-        self.add("prefill", "decode")
-        for router in self.routers:
-            self.read_address(router, seconds)
-        self.http = self.https[0]
-        return self
-
-    def add(self, *roles):
-        for role in roles:
-            worker = self.start_worker(role, self.n_started)
-            self.workers[worker.name] = worker
-            self.n_started += 1
-
-    def url_of(self, i):
-        return "http://%s:%d" % self.https[i]
-
-    def cluster(self, i):
-        """What a router sees."""
-        status, _, data = self.request("GET", "/cluster", at=self.https[i])
-        assert status == 200, (status, data)
-        return json.loads(data)
-
-    def seen(self, i):
-        return {w["name"]: w for w in self.cluster(i)["workers"]}
-
-    def names(self, i):
-        return [w["name"] for w in self.cluster(i)["workers"]]
-
-    def all_see(self, what, condition):
-        """Both routers, whoever gave the order."""
-        wait_until(what, lambda: all(condition(self.seen(i)) for i in range(2)))
-
-    def order(self, i, *words, code=0):
-        return command(self.url_of(i), *words, code=code)
-
-    def leave(self, i, name):
-        """A worker ends in order."""
-        self.order(i, "drain", name, "--and-stop")
-        worker = self.workers.pop(name)
-        assert worker.popen.wait(60) == 0, worker.log()[-2000:]
-
-
-class Load:
-    """with Load(fleet): clients of both routers ask, one request after the other; none may fail or differ."""
-
-    def __init__(self, fleet, n=4):
-        self.fleet, self.over, self.failed, self.n_done = fleet, threading.Event(), [], [0] * n
-        self.first = self.ask(fleet.https[0])
-        self.threads = [threading.Thread(target=self._run, args=(i,)) for i in range(n)]
-
-    def ask(self, at):
-        body = {"prompt": PROMPT, "max_tokens": TOKENS, "return_token_ids": True, "ignore_eos": True, "seed": 3}
-        status, _, data = self.fleet.request("POST", "/v1/completions", body, at=at)
-        assert status == 200, (status, data)
-        choice = json.loads(data)["choices"][0]
-        assert len(choice["token_ids"]) == TOKENS, choice
-        return choice["token_ids"]
-
-    def _run(self, i):
-        try:
-            while not self.over.is_set():
-                got = self.ask(self.fleet.https[i % 2])
-                assert got == self.first, (got, self.first)
-                self.n_done[i] += 1
-        except Exception as why:  # pylint: disable=broad-except
-            self.failed.append(repr(why))
-
-    def goes_on(self):
-        """Every client has answers that it had not before."""
-        before = list(self.n_done)
-        wait_until("all clients are answered", lambda: self.failed or all(
-            now > old + 1 for now, old in zip(self.n_done, before)))
-        assert not self.failed, self.failed
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for thread in self.threads:
-            thread.join(60)
+from fleet import PROMPT, Fleet, Load
+from harness import Process, small_model, wait_until
 
 
 def states(workers):
@@ -237,10 +105,10 @@ def test_routers_come_and_go_in_a_directory():
             with open(os.path.join(fleet.meet, name), "w", encoding="ascii") as f:
                 f.write(text)
         with Load(fleet, 2) as load:
-            fleet.add_router()
-            fleet.read_address(fleet.routers[2])
+            fleet.add_router(2)
+            fleet.read_address(2)
             wait_until("both workers found it", lambda: len(fleet.seen(2)) == 2)
-            assert load.ask(fleet.https[2]) == load.first
+            assert load.ask(2) == load.first
             fleet.add("decode")
             wait_until("so does one that comes later", lambda: [len(fleet.seen(i)) for i in range(3)] == [3, 3, 3])
             fleet.order(2, "drain", "decode-2", "--and-stop")
@@ -263,7 +131,7 @@ def test_routers_come_and_go_in_a_directory():
             wait_until("the worker left the two that are gone", lambda n=name:
                        fleet.workers[n].log().count("is gone from the join directory") >= 2)
         # Not the one whose link is up.
-        assert load.ask(fleet.https[0]) == load.first
+        assert load.ask(0) == load.first
 
 
 def test_an_address_that_is_no_address_is_no_meeting_place():

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 
-from harness import BUILD, ROOT, Cluster, Skip, default_model, free_port, tiny_model, wait_until
+from harness import BUILD, ROOT, Cluster, Skip, default_model, free_port, is_there, tiny_model, wait_until
 
 SCRIPT = os.path.join(ROOT, "examples/mpirun.sh")
 
@@ -27,14 +27,6 @@ def descendants(pid):
             for child in f.read().split():
                 out += [int(child), *descendants(child)]
     return out
-
-
-def is_there(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @contextlib.contextmanager

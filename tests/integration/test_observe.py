@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import urllib.request
 
-from harness import BUILD, ENDLESS, Cluster, Stream, endless_model, small_model, wait_until
+from harness import BUILD, ENDLESS, Cluster, Stream, children_of, endless_model, small_model, wait_until
 
 COMPLETIONS = "/v1/completions"
 FIELDS = ["time", "id", "client", "method", "route", "path", "status", "model", "prompt", "output", "ttft_ms",
@@ -114,11 +114,6 @@ def test_logs_and_access_log_as_json():
                 said = [json.loads(x) for x in f]
             done, = [x for x in said if x["route"] == COMPLETIONS]
             assert done["output"] == 3 and done["decode"] == "decode-0" and done["ttft_ms"] > 0, done
-
-
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
-        return [int(child) for child in f.read().split()]
 
 
 def test_the_page_tells_of_restarts_and_of_workers_that_are_missing():

@@ -6,7 +6,7 @@ import signal
 import tempfile
 import threading
 
-from harness import Cluster, Skip, slow_model, tiny_model, wait_until
+from harness import Cluster, Skip, children_of, is_there, slow_model, tiny_model, wait_until
 from test_same_bytes import ask_all, options, prompts, reused
 
 TEXTS = prompts()[::4]
@@ -36,21 +36,6 @@ def layout(prefill, decode, way="shm", chunk=64, cache="off", more_workers=()):
     return more
 
 
-def ranks_of(process):
-    """Pids of the ranks that a worker started."""
-    with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as f:
-        return [int(pid) for pid in f.read().split()]
-
-
-def is_there(pid):
-    """Neither gone nor a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_every_layout_gives_the_same_bytes_every_way():
     """With the same --sum-parts it does not matter how many ranks either side has: by shared memory and the network, in
     small chunks and large, alone and beside others, computed and found in the prefix cache."""
@@ -63,7 +48,7 @@ def test_every_layout_gives_the_same_bytes_every_way():
                 (2, 2, "local", 16, 8, "on"), (4, 2, "tcp", 64, 8, "off"), (2, 4, "shm", 512, 4, "off"),
                 (4, 1, "shm", 16, 8, "off"), (1, 4, "tcp", 512, 1, "off")):
             with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, cache, ["--sum-parts", "4"])) as c:
-                ranks = [pid for worker in c.prefills + c.decodes for pid in ranks_of(worker)]
+                ranks = [pid for worker in c.prefills + c.decodes for pid in children_of(worker.pid)]
                 assert len(ranks) == (0 if way == "local" else prefill - 1) + decode - 1, ranks
                 for _ in range(2 if cache == "on" else 1):
                     got = ask_all(c, TEXTS, parallel, 12)
@@ -86,7 +71,7 @@ def test_stages_give_the_same_bytes_every_way():
                 ("1x1", "1x1", "shm", 512, 8, "off"), ("1x1", "1x2", "shm", 64, 8, "on"), ("1x2", "1x1", "tcp", 16, 4, "off"),
                 ("1x2", "2x2", "shm", 512, 8, "on"), ("2x2", "1x2", "tcp", 64, 4, "off"), ("1x1", "1x3", "local", 64, 8, "on")):
             with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, cache, ["--sum-parts", "2"])) as c:
-                ranks = [pid for worker in c.prefills + c.decodes for pid in ranks_of(worker)]
+                ranks = [pid for worker in c.prefills + c.decodes for pid in children_of(worker.pid)]
                 assert len(ranks) == (0 if way == "local" else n_ranks(prefill) - 1) + n_ranks(decode) - 1, ranks
                 for _ in range(2 if cache == "on" else 1):
                     got = ask_all(c, TEXTS, parallel, 12)
@@ -165,7 +150,7 @@ def disturb(c, worker, sig):
 
     wait_until("one worker has it", lambda: len(busy_ones()) == 1)
     busy = busy_ones()
-    pid = ranks_of(busy[0])[-1]  # of the last stage
+    pid = children_of(busy[0].pid)[-1]  # of the last stage
     os.kill(pid, sig)
     wait_until("its instance ends", lambda: not busy[0].alive(), 30)
     wait_until("so does the rank", lambda: not is_there(pid), 30)

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rolling upgrade from the version before, which is built from this repository's history: with --long only."""
-import json
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 
-from harness import BUILD, PROGRAMS, ROOT, Cluster, Process, Skip, small_model, wait_until
+from fleet import Fleet, Load
+from harness import BUILD, PROGRAMS, ROOT, Skip, small_model, wait_until
 
 # The last build before STATS said duty and still_ms, exports said record_runs, and instances had stages.
 BEFORE = "d65cdb8f2940fcacbbedfa15f86fecd6ada76be0"
-PROMPT = "one two three four five six seven eight"
-TOKENS = 24
 
 
 def build_before():
@@ -36,110 +33,39 @@ def build_before():
     return build
 
 
-class Servers(Cluster):
-    """Two routers, and workers of either build, one by one."""
-
-    def __init__(self, model, build):
-        super().__init__(model, prefill=0, decode=0, build=build)
-        self.url = ",".join(map(self.control_url, range(2)))
-        self.routers, self.https, self.metrics_of, self.n_workers = [None] * 2, [None] * 2, [None] * 2, 0
-
-    def control_url(self, i):
-        return f"ipc://{self.dir}/router-{i}.ipc"
-
-    def add_router(self, i):
-        router = Process("router", f"router-{i}", [
-            "--model", self.model, "--listen", self.control_url(i), "--key-file", self.key, "--run-dir", self.dir,
-            "--name", f"router-{i}", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-            + self.router_args, self.dir, self.build, self.env)
-        self.processes.append(router)
-        self.routers[i] = router
-
-    def read_address(self, i):
-        """Where it serves, which it says when workers are there."""
-        router = self.routers[i]
-        wait_until("router ready", router.is_ready, 120)
-        for line in router.ready_text.split("\n"):
-            word, _, rest = line.partition(" ")
-            if word in ("http", "metrics"):
-                host, _, port = rest.rpartition(":")
-                (self.https if word == "http" else self.metrics_of)[i] = (host, int(port))
-
-    def add_worker(self, role):
-        self.n_workers += 1
-        return self.start_worker(role, self.n_workers)
-
-    def up(self, i, role):
-        self.metrics_at = self.metrics_of[i]
-        return self.total("baton_workers", role=role, state="up")
-
-    def wait_up(self, n_prefill, n_decode):
-        for i, router in enumerate(self.routers):
-            if router.alive():
-                wait_until(f"router-{i} sees {n_prefill} + {n_decode}", lambda i=i: (
-                    self.up(i, "prefill"), self.up(i, "decode")) == (n_prefill, n_decode), 60)
+def up(fleet, i, role):
+    """How many a router sees. By its metrics: the version before has no GET /cluster."""
+    fleet.metrics_at = fleet.metrics_of[i]
+    return fleet.total("baton_workers", role=role, state="up")
 
 
-class Clients:
-    """They ask the routers in `use`, as a balancer has them do; none may fail or differ."""
-
-    def __init__(self, servers, n=4):
-        self.servers, self.over, self.failed, self.n_done = servers, threading.Event(), [], [0] * n
-        self.use, self.busy, self.lock = [0, 1], [0, 0], threading.Lock()
-        self.first = self.ask(0)
-        self.threads = [threading.Thread(target=self._run, args=(i,)) for i in range(n)]
-
-    def ask(self, router):
-        body = {"prompt": PROMPT, "max_tokens": TOKENS, "return_token_ids": True, "ignore_eos": True, "seed": 3}
-        status, _, data = self.servers.request("POST", "/v1/completions", body, at=self.servers.https[router])
-        assert status == 200, (status, data)
-        return json.loads(data)["choices"][0]["token_ids"]
-
-    def _run(self, i):
-        try:
-            while not self.over.is_set():
-                with self.lock:
-                    router = self.use[i % len(self.use)]
-                    self.busy[router] += 1
-                got = self.ask(router)
-                with self.lock:
-                    self.busy[router] -= 1
-                assert got == self.first, (got, self.first)
-                self.n_done[i] += 1
-        except Exception as why:  # pylint: disable=broad-except
-            self.failed.append(repr(why))
-
-    def go_on(self):
-        before = list(self.n_done)
-        wait_until("all clients are answered", lambda: self.failed or all(
-            now > old + 1 for now, old in zip(self.n_done, before)), 60)
-        assert not self.failed, self.failed
-
-    def leave(self, router):
-        with self.lock:
-            self.use = [1 - router]
-        wait_until("nobody asks it", lambda: self.busy[router] == 0, 60)
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for thread in self.threads:
-            thread.join(60)
+def wait_up(fleet, n_prefill, n_decode):
+    for i, router in fleet.routers.items():
+        if router.alive():
+            wait_until(f"router-{i} sees {n_prefill} + {n_decode}", lambda i=i: (
+                up(fleet, i, "prefill"), up(fleet, i, "decode")) == (n_prefill, n_decode))
 
 
-def replace(servers, old, role, counts):
+def replace_worker(fleet, name):
     """The new one first, then the old one drains."""
-    worker = servers.add_worker(role)
-    servers.wait_up(*[n + (r == role) for n, r in zip(counts, ("prefill", "decode"))])
+    old = fleet.workers.pop(name)
+    fleet.add(old.role)
+    wait_up(fleet, *(2 + (role == old.role) for role in ("prefill", "decode")))
     old.kill(signal.SIGTERM)
-    assert old.popen.wait(60) == 0, old.log()[-2000:]
-    servers.processes.remove(old)
-    servers.wait_up(*counts)
-    return worker
+    fleet.take_away(old)
+    wait_up(fleet, 2, 2)
+
+
+def replace_router(fleet, load, i):
+    load.leave(i)
+    old = fleet.routers[i]
+    old.kill(signal.SIGTERM)
+    fleet.take_away(old)
+    fleet.add_router(i)
+    fleet.read_address(i)
+    wait_up(fleet, 2, 2)
+    load.come_back()
+    load.goes_on()
 
 
 def test_a_rolling_upgrade_from_the_version_before():
@@ -147,33 +73,18 @@ def test_a_rolling_upgrade_from_the_version_before():
     if not os.environ.get("BATON_LONG"):
         raise Skip("builds the version before; with --long")
     before = build_before()
-    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
-        servers = Servers(small_model(directory), before)
-        try:
-            servers.add_router(0)
-            servers.add_router(1)
-            workers = {role: [servers.add_worker(role) for _ in range(2)] for role in ("prefill", "decode")}
-            for i in range(2):
-                servers.read_address(i)
-            servers.wait_up(2, 2)
-            with Clients(servers) as clients:
-                for build in (BUILD, before):
-                    servers.build = build
-                    for role in ("decode", "prefill"):
-                        workers[role] = [replace(servers, old, role, (2, 2)) for old in workers[role]]
-                        clients.go_on()
-                    for i in range(2):
-                        clients.leave(i)
-                        old = servers.routers[i]
-                        old.kill(signal.SIGTERM)
-                        assert old.popen.wait(60) == 0, old.log()[-2000:]
-                        servers.processes.remove(old)
-                        servers.add_router(i)
-                        servers.read_address(i)
-                        servers.wait_up(2, 2)
-                        clients.use = [0, 1]
-                        clients.go_on()
-            assert not clients.failed, clients.failed
-            print(f"    {sum(clients.n_done)} requests, none failed")
-        finally:
-            servers.stop()
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
+            Fleet(small_model(directory), build=before) as fleet:
+        fleet.add("prefill", "decode")
+        wait_up(fleet, 2, 2)
+        with Load(fleet) as load:
+            for build in (BUILD, before):
+                fleet.build = build
+                for role in ("decode", "prefill"):
+                    for name in [name for name, worker in fleet.workers.items() if worker.role == role]:
+                        replace_worker(fleet, name)
+                    load.goes_on()
+                for i in range(2):
+                    replace_router(fleet, load, i)
+        assert not load.failed, load.failed
+        print(f"    {sum(load.n_done)} requests, none failed")

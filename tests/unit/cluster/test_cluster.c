@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/process.h"
 #include "common/cluster/cluster.h"
 
 static int no_argc;
@@ -30,7 +31,7 @@ static void assert_no_children(void)
 static void without_a_launcher_there_is_a_world_of_one_and_no_mpi(void **state)
 {
     (void)state;
-    assert_false(bt_cluster_launched());
+    assert_false(bt_process_is_of_mpi());
     for (uint32_t role = 0; role <= 2; role++) {
         bt_cluster_t *cl = NULL;
         bt_cluster_team_t team;
@@ -85,12 +86,12 @@ static void both_launchers_are_known_by_their_environment(void **state)
 {
     (void)state;
     assert_int_equal(setenv("PMIX_RANK", "0", 1), 0);
-    assert_true(bt_cluster_launched());
+    assert_true(bt_process_is_of_mpi());
     assert_int_equal(unsetenv("PMIX_RANK"), 0);
     assert_int_equal(setenv("OMPI_COMM_WORLD_SIZE", "1", 1), 0);
-    assert_true(bt_cluster_launched());
+    assert_true(bt_process_is_of_mpi());
     assert_int_equal(unsetenv("OMPI_COMM_WORLD_SIZE"), 0);
-    assert_false(bt_cluster_launched());
+    assert_false(bt_process_is_of_mpi());
 }
 
 int main(void)

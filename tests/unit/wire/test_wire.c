@@ -596,9 +596,28 @@ static void sampling_faults_are_named(void **state)
     }
 }
 
+static void roles_have_names(void **state)
+{
+    static const char *const names[] = {"prefill", "decode", "both"};
+    static const char *const nobody[] = {"", "router", "unknown", "Both"};
+    uint32_t roles = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(bt_role_named(names[i], &roles));
+        assert_int_equal(roles, i + 1);
+        assert_string_equal(bt_role_name(roles), names[i]);
+    }
+    for (size_t i = 0; i < sizeof(nobody) / sizeof(nobody[0]); i++) {
+        assert_false(bt_role_named(nobody[i], &roles));
+        assert_int_equal(roles, BT_ROLES_BOTH);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BT_TEST(roles_have_names),
         BT_TEST(every_message_comes_back_as_it_was),
         BT_TEST(a_cancel_is_these_bytes),
         BT_TEST(every_truncation_of_every_message_is_refused),

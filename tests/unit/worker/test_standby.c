@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/standby.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -56,7 +57,7 @@ static bt_status_t told(const char *words, bool is_over)
     if (!is_over) {
         close(place[1]);
     }
-    close(place[0]);
+    assert_int_equal(fcntl(place[0], F_GETFD), -1);
     close(signals[0]);
     close(signals[1]);
     return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/devices.h"
+#include "common/base/devices.h"
 
 #include <dirent.h>
 #include <stdbool.h>

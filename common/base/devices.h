@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file devices.h
  *
- * The GPUs of this machine, dealt out among its workers: an instance of n ranks
- * gets the next n, and where there are fewer than all want, from the first one
- * on again. Names are those of CUDA_VISIBLE_DEVICES: numbers, "GPU-…", or
- * "MIG-…" of a part of one; nothing but CUDA reads them.
+ * The GPUs of this machine: the launcher deals them out among its workers, and
+ * what a worker got its ranks share. Names are those of CUDA_VISIBLE_DEVICES:
+ * numbers, "GPU-…", or "MIG-…" of a part of one; nothing but CUDA reads them.
  *
  * Source: NVIDIA, "CUDA C++ Programming Guide", Environment Variables;
  *         "MIG User Guide", Device Enumeration.
  */
-#ifndef BT_LAUNCHER_DEVICES_H
-#define BT_LAUNCHER_DEVICES_H
+#ifndef BT_COMMON_BASE_DEVICES_H
+#define BT_COMMON_BASE_DEVICES_H
 
 #include <stdint.h>
 
@@ -37,7 +36,7 @@ BT_MUST_CHECK bt_status_t bt_devices_find(const char *asked,
 void bt_devices_fini(bt_devices_t *devices);
 
 /** Append @a n of them (there is at least one), from number @a first on, with
- *  commas. */
+ *  commas; behind the last one comes the first again. */
 void bt_devices_deal(const bt_devices_t *devices, uint32_t first, uint32_t n,
                      bt_strbuf_t *out);
 
