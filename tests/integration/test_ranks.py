@@ -36,41 +36,14 @@ def layout(prefill, decode, way="shm", chunk=64, cache="off", more_workers=()):
     return more
 
 
-def test_every_layout_gives_the_same_bytes_every_way():
-    """With the same --sum-parts it does not matter how many ranks either side has: by shared memory and the network, in
-    small chunks and large, alone and beside others, computed and found in the prefix cache."""
+def check_layouts(cases, sum_parts):
+    """Each (prefill, decode, way, chunk, parallel, cache) gives what the first one does, and leaves no rank behind."""
     with tempfile.TemporaryDirectory() as d:
         model = model_of(d)
         want = None
-        for prefill, decode, way, chunk, parallel, cache in (
-                (1, 1, "shm", 512, 8, "off"), (1, 2, "shm", 16, 4, "on"), (1, 2, "tcp", 64, 8, "off"),
-                (2, 1, "tcp", 16, 4, "on"), (2, 1, "shm", 64, 8, "off"), (2, 2, "shm", 64, 8, "on"),
-                (2, 2, "local", 16, 8, "on"), (4, 2, "tcp", 64, 8, "off"), (2, 4, "shm", 512, 4, "off"),
-                (4, 1, "shm", 16, 8, "off"), (1, 4, "tcp", 512, 1, "off")):
-            with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, cache, ["--sum-parts", "4"])) as c:
-                ranks = [pid for worker in c.prefills + c.decodes for pid in children_of(worker.pid)]
-                assert len(ranks) == (0 if way == "local" else prefill - 1) + decode - 1, ranks
-                for _ in range(2 if cache == "on" else 1):
-                    got = ask_all(c, TEXTS, parallel, 12)
-                    want = want or got
-                    wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
-                    assert not wrong, f"tp {prefill} to {decode}, {way}, chunks of {chunk}: {wrong} differ"
-                c.wait_idle()
-                if cache == "on":
-                    wait_until("blocks reused", lambda c=c: reused(c) > 0)
-            wait_until("no rank is left", lambda ranks=ranks: not any(is_there(pid) for pid in ranks))
-        assert len({tuple(ids) for ids in want}) > len(TEXTS)
-
-
-def test_stages_give_the_same_bytes_every_way():
-    """Layers in stages on either side, of one rank and of several."""
-    with tempfile.TemporaryDirectory() as d:
-        model = model_of(d)
-        want = None
-        for prefill, decode, way, chunk, parallel, cache in (
-                ("1x1", "1x1", "shm", 512, 8, "off"), ("1x1", "1x2", "shm", 64, 8, "on"), ("1x2", "1x1", "tcp", 16, 4, "off"),
-                ("1x2", "2x2", "shm", 512, 8, "on"), ("2x2", "1x2", "tcp", 64, 4, "off"), ("1x1", "1x3", "local", 64, 8, "on")):
-            with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, cache, ["--sum-parts", "2"])) as c:
+        for prefill, decode, way, chunk, parallel, cache in cases:
+            more = layout(prefill, decode, way, chunk, cache, ["--sum-parts", str(sum_parts)])
+            with Cluster(model, kv_memory="64m", **more) as c:
                 ranks = [pid for worker in c.prefills + c.decodes for pid in children_of(worker.pid)]
                 assert len(ranks) == (0 if way == "local" else n_ranks(prefill) - 1) + n_ranks(decode) - 1, ranks
                 for _ in range(2 if cache == "on" else 1):
@@ -83,6 +56,23 @@ def test_stages_give_the_same_bytes_every_way():
                     wait_until("blocks reused", lambda c=c: reused(c) > 0)
             wait_until("no rank is left", lambda ranks=ranks: not any(is_there(pid) for pid in ranks))
         assert len({tuple(ids) for ids in want}) > len(TEXTS)
+
+
+def test_every_layout_gives_the_same_bytes_every_way():
+    """With the same --sum-parts it does not matter how many ranks either side has: by shared memory and the network, in
+    small chunks and large, alone and beside others, computed and found in the prefix cache."""
+    check_layouts((
+        (1, 1, "shm", 512, 8, "off"), (1, 2, "shm", 16, 4, "on"), (1, 2, "tcp", 64, 8, "off"),
+        (2, 1, "tcp", 16, 4, "on"), (2, 1, "shm", 64, 8, "off"), (2, 2, "shm", 64, 8, "on"),
+        (2, 2, "local", 16, 8, "on"), (4, 2, "tcp", 64, 8, "off"), (2, 4, "shm", 512, 4, "off"),
+        (4, 1, "shm", 16, 8, "off"), (1, 4, "tcp", 512, 1, "off")), 4)
+
+
+def test_stages_give_the_same_bytes_every_way():
+    """Layers in stages on either side, of one rank and of several."""
+    check_layouts((
+        ("1x1", "1x1", "shm", 512, 8, "off"), ("1x1", "1x2", "shm", 64, 8, "on"), ("1x2", "1x1", "tcp", 16, 4, "off"),
+        ("1x2", "2x2", "shm", 512, 8, "on"), ("2x2", "1x2", "tcp", 64, 4, "off"), ("1x1", "1x3", "local", 64, 8, "on")), 2)
 
 
 def test_ranks_hand_over_blocks_with_scales():
@@ -104,17 +94,8 @@ def test_every_pair_of_layouts_with_long():
     if not os.environ.get("BATON_LONG"):
         raise Skip("36 clusters; with --long")
     layouts = [f"{tp}x{pp}" for tp in (1, 2, 4) for pp in (1, 2)]
-    with tempfile.TemporaryDirectory() as d:
-        model = model_of(d)
-        want = None
-        for i, (prefill, decode) in enumerate(itertools.product(layouts, layouts)):
-            way, chunk = ("shm", "tcp")[i % 2], (16, 64, 512)[i % 3]
-            with Cluster(model, kv_memory="64m", **layout(prefill, decode, way, chunk, "off", ["--sum-parts", "4"])) as c:
-                got = ask_all(c, TEXTS, 8, 12)
-                want = want or got
-                wrong = [k for k, (a, b) in enumerate(zip(want, got)) if a != b]
-                assert not wrong, f"{prefill} to {decode}, {way}, chunks of {chunk}: {wrong} differ"
-                c.wait_idle()
+    check_layouts([(prefill, decode, ("shm", "tcp")[i % 2], (16, 64, 512)[i % 3], 8, "off")
+                   for i, (prefill, decode) in enumerate(itertools.product(layouts, layouts))], 4)
 
 
 def test_stages_of_a_model_with_windows_give_the_same_bytes():
