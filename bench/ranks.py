@@ -11,7 +11,7 @@ Usage: ./baton bench ranks [options]
   --steps N          tokens of each (default 16)
   --rounds N         times that everything is measured, in turns (default 5)
   --prompt N         prompt tokens whose KV is handed over (default 2048)
-  --handovers N      of each pair of layouts (default 12)
+  --handovers N      of each pair of layouts (default 24)
   --json             one JSON object instead of the tables
 
 The file is made once, of random weights, in the cache. First the forward pass alone: one
@@ -20,15 +20,18 @@ decode worker with a small model whose KV is as wide as the large one's, in turn
 and 1 to 1. Without overlap all KV of a prompt is sent when its last token is there.
 
   ratio   tok/s of the ranks, or of the stages / tok/s of the threads, median over the rounds
-  left    ms from the prompt's last token until all its KV is at the decode worker and
-          proven; ratio: time of 1 to 1 / time of tp N to 1
+  hand-over  ms from the prompt's last chunk computed until the decode worker's first token is
+          at the router, less the time of a step there: what a client waits for
+  tail    ms from there until the prefill worker knows that all is there and proven (nobody
+          waits for that; on few cores the first step of decoding comes between)
+  ratio   time of 1 to 1 / time of tp N to 1, median over pairs
 """
 import os
 import tempfile
 
 import _peers
 from _cluster import Client, Cluster, brief, warm_up
-from _shared import Half, Load, build, describe, finish, median, number_list, parser, percentile, show_machine
+from _shared import Half, Load, build, describe, finish, median, number_list, parser, show_machine
 from handover import ledgers
 from trace_lines import read
 
@@ -36,6 +39,7 @@ SHAPE = ("--dim", 2048, "--heads", 32, "--kv-heads", 8, "--ffn", 8192, "--vocab"
 # As much KV a token and layer, and next to nothing to compute.
 SMALL = ("--dim", 64, "--heads", 8, "--kv-heads", 8, "--head-dim", 64, "--ffn", 256, "--vocab", 49152, "--context", 8192)
 AFTER = 128
+OUTPUT = 4
 
 
 def model_file(args, name, shape):
@@ -86,14 +90,21 @@ def cluster_of(args, model, directory, tp, overlap):
                    prefill_args=["--tp", str(tp), "--kv-overlap", overlap, "--cores", cores]), trace
 
 
+def compared(args, ms):
+    return {"from_1_ms": median(ms[1]), "from_tp_ms": median(ms[args.tp]),
+            "ratio": median([a / b for a, b in zip(ms[1], ms[args.tp])])}
+
+
 def hand_overs(args, overlap):
-    """@return {"overlap", "from_1_ms", "from_tp_ms", "ratio"}"""
+    """@return {"overlap", "from_1_ms", "from_tp_ms", "ratio"} of the hand-over, and the same of the tail"""
     model = model_file(args, f"small-{args.layers}", ("--layers", args.layers, *SMALL))
     ms = {1: [], args.tp: []}
+    tails = {1: [], args.tp: []}
     with tempfile.TemporaryDirectory() as d:
         (one, one_trace), (several, several_trace) = (cluster_of(args, model, d, tp, overlap) for tp in ms)
         with one, several:
-            clients = {1: (Client(one.http, 1, 2), one_trace), args.tp: (Client(several.http, 1, 2), several_trace)}
+            clients = {1: (Client(one.http, 1, OUTPUT), one_trace),
+                       args.tp: (Client(several.http, 1, OUTPUT), several_trace)}
             for c in (one, several):
                 warm_up(c)
             for i in range(args.handovers + 2):  # the first touch pages of the pools
@@ -101,11 +112,13 @@ def hand_overs(args, overlap):
                     client, trace = clients[tp]
                     seen = len(read(trace))
                     client.closed(args.prompt, 1, 1)
-                    took = ledgers(trace, seen, 1)[0]["baton.kv.tail_us"] / 1e3
+                    ledgers(trace, seen, 1)
+                    line = read(trace)[seen]
                     if i >= 2:
-                        ms[tp].append(took)
-    return {"overlap": overlap, "from_1_ms": percentile(ms[1], 50), "from_tp_ms": percentile(ms[args.tp], 50),
-            "ratio": median([a / b for a, b in zip(ms[1], ms[args.tp])])}
+                        step_us = line.part_us("decode") / (OUTPUT - 2)
+                        ms[tp].append((line.part_us("prefill.rest") + line.part_us("handover") - step_us) / 1e3)
+                        tails[tp].append(line.a["baton.kv.tail_us"] / 1e3)
+    return {"overlap": overlap, **compared(args, ms), "tail": compared(args, tails)}
 
 
 def show(out):
@@ -115,9 +128,11 @@ def show(out):
     for r in out["compute"]:
         print(f"{r['kind'] + ' ' + str(r['n']):14}{r['threads']:12.1f}{r['ranks']:12.1f}{r['ratio']:8.2f}"
               f"{r['stages']:12.1f}{r['stages_ratio']:8.2f}")
-    print(f"\n{f'left of {n_prompt} tokens, ms':26}{'1 to 1':>10}{f'{tp} to 1':>10}{'ratio':>8}")
+    print(f"\n{f'KV of {n_prompt} tokens, ms':32}{'1 to 1':>10}{f'{tp} to 1':>10}{'ratio':>8}")
     for h in out["handover"]:
-        print(f"{'--kv-overlap ' + h['overlap']:26}{h['from_1_ms']:10.2f}{h['from_tp_ms']:10.2f}{h['ratio']:8.2f}")
+        for name, figures in (("hand-over", h), ("tail", h["tail"])):
+            print(f"{name + ', --kv-overlap ' + h['overlap']:32}{figures['from_1_ms']:10.2f}{figures['from_tp_ms']:10.2f}"
+                  f"{figures['ratio']:8.2f}")
 
 
 def main():
@@ -130,7 +145,7 @@ def main():
     p.add_argument("--steps", type=int, default=16)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--prompt", type=int, default=2048)
-    p.add_argument("--handovers", type=int, default=12)
+    p.add_argument("--handovers", type=int, default=24)
     p.add_argument("--no-build", action="store_true", help="use the programs as they are built")
     args = p.parse_args()
     if args.tp not in (2, 4, 8) or min(args.layers, args.prefill, args.steps, args.rounds, args.prompt, args.handovers) < 1:

@@ -43,6 +43,7 @@ static void lists_init(bt_kvt_t *kvt)
     for (size_t i = 0; i < BT_ARRAY_LEN(heads); i++) {
         bt_list_init(heads[i]);
     }
+    bt_kvt_aside_init(&kvt->aside);
     bt_hmap_init(&kvt->windows_by_id, kvt->window_buckets, BT_KVT_N_BUCKETS);
 }
 

@@ -174,6 +174,7 @@ static void on_part(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
         return;
     }
     w->direct = msg->direct;
+    bt_kvt_aside_note(&w->kvt->aside, &w->writer, msg->direct ? msg->cpu : 0);
     w->kvt->counters.descriptors += msg->n_records;
     status = records_append(w, msg);
     if (status != BT_OK) {

@@ -46,6 +46,7 @@
 #include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "kvtransfer/kvt.h"
+#include "kvtransfer/kvt_aside.h"
 #include "kvtransfer/kvt_life.h"
 #include "kvtransfer/kvt_plan.h"
 #include "kvtransfer/kvt_warmer.h"
@@ -184,6 +185,7 @@ struct bt_kvt {
     bt_kvt_path_t asked_path; /**< config.path is what it came to */
     uint8_t *bounce;          /**< DEVICE: BT_KVT_MAX_RECORD_BYTES; else NULL */
     bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
+    bt_kvt_aside_t aside;     /**< bt_kvt_window.writer */
     /** Benchmarks: checksums are neither made nor checked. */
     bool unhashed;
 };
@@ -257,7 +259,8 @@ struct bt_kvt_window {
     uint32_t next_arrival; /**< where the next is likely to be */
     bt_kvt_record_t *records;
     uint32_t n_records, records_cap, n_verified;
-    uint64_t record_bytes; /**< sum over records */
+    bt_kvt_writer_t writer; /**< in kvt->aside while that copies */
+    uint64_t record_bytes;  /**< sum over records */
     uint64_t sender_us, verify_us;
     /** When the last byte was here, or the word of it. */
     uint64_t arrived_us;

@@ -102,6 +102,7 @@ static bt_kvt_window_t *window_get(bt_kvt_t *kvt)
     bt_list_init(&w->by_id);
     bt_list_init(&w->todo);
     bt_list_init(&w->of_link);
+    bt_kvt_writer_init(&w->writer);
     entry_init(&w->result, BT_KVT_WINDOW_DONE, w);
     entry_init(&w->stuck, BT_KVT_QUARANTINE_STUCK, w);
     entry_init(&w->gone, BT_KVT_WINDOW_CLOSED, w);
@@ -237,6 +238,7 @@ bool bt_kvt_window_move(bt_kvt_window_t *w, bt_kvt_window_input_t input,
     /* A wrong step could free bytes that somebody still writes. */
     BT_ASSERT_ALWAYS(status == BT_OK);
     if (w->state != from) {
+        bt_kvt_aside_note(&w->kvt->aside, &w->writer, 0);
         w->kvt->counters.windows_quarantined +=
             (uint64_t)is_quarantined(w, w->state) - is_quarantined(w, from);
         entered(w, from, why);
@@ -337,6 +339,7 @@ void bt_kvt_window_free(bt_kvt_window_t *w)
 {
     bt_kvt_t *kvt = w->kvt;
 
+    bt_kvt_aside_note(&kvt->aside, &w->writer, 0);
     bt_list_remove(&w->all);
     bt_list_remove(&w->by_id);
     bt_list_remove(&w->todo);

@@ -420,6 +420,9 @@ static void put_fixed(writer_t *w, const bt_kvt_msg_t *msg)
         put_u32(w, msg->first_record);
         put_u32(w, msg->n_records);
         put_u64(w, msg->elapsed_us);
+        if (msg->cpu != 0) {
+            put_u32(w, msg->cpu);
+        }
     }
 }
 
@@ -478,6 +481,9 @@ static void get_fixed(reader_t *r, bt_kvt_msg_t *msg)
         msg->first_record = get_u32(r);
         msg->n_records = get_u32(r);
         msg->elapsed_us = get_u64(r);
+        if (!r->bad && (r->at < r->bytes)) { /* where there is something */
+            msg->cpu = get_u32(r);
+        }
     }
 }
 

@@ -165,7 +165,9 @@ typedef struct bt_kvt_msg {
     uint32_t first_record, n_records;
     const void *records; /**< decode: bt_kvt_record_get() */
     uint64_t elapsed_us; /**< last: while posted data was under way */
-    bt_kvt_blob_t note;  /**< last */
+    uint32_t cpu; /**< direct: the sender copies on, on that processor (from 1
+                       on); 0: not, or unknown */
+    bt_kvt_blob_t note; /**< last */
 } bt_kvt_msg_t;
 
 /** Encoding a PART takes `records` as an array of bt_kvt_record_t.

@@ -13,6 +13,8 @@
 /** Pieces become one record up to this: the receiver then checks one and not
  *  thirty, and what it checks is not much more than what came last. */
 #define JOINED_BYTES (256u << 10)
+/** So much is still to be copied: where, is worth telling (kvt_aside.h). */
+#define AHEAD_BYTES (2u << 20)
 /** Likewise about this many bytes, or a share of the window: the receiver
  *  verifies while more comes, and what it has to verify after the last byte is
  *  that much at most. A PART costs a message. */
@@ -551,6 +553,9 @@ static void part_send(bt_kvt_xfer_t *x)
         msg.note.data = x->note;
         msg.note.bytes = x->note_bytes;
         bt_kvt_xfer_move(x, BT_KVT_XFER_ON_LISTED);
+    }
+    if (msg.direct && (x->posted.bytes - x->bytes_moved >= AHEAD_BYTES)) {
+        msg.cpu = bt_kvt_aside_here();
     }
     if (msg.direct) {
         /* The bytes must be there before the word that they are. */
