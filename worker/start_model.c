@@ -384,6 +384,8 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         /* A static batch starts as one; nobody comes late. */
         .late_join = (strcmp(w->config->late_join, "on") == 0) &&
                      !bt_worker_has_static_batches(w->config),
+        .rehearsal = {.pass_us = w->config->rehearse_us,
+                      .row_us = w->config->rehearse_token_us},
     };
     char why[WHY_BYTES] = "";
     bt_status_t status = check_kv(w, s);

@@ -74,8 +74,9 @@ typedef struct bt_config {
     bool share_http;
     uint32_t threads_prefill; /* 0 = share the cores */
     uint32_t threads_decode;
-    uint32_t sum_parts;  /* 0 = as many as ranks */
-    uint32_t prefill_tp; /* ranks of each */
+    uint32_t sum_parts;                      /* 0 = as many as ranks */
+    uint32_t rehearse_us, rehearse_token_us; /* of an iteration, at least */
+    uint32_t prefill_tp;                     /* ranks of each */
     uint32_t decode_tp;
     uint32_t prefill_pp; /* stages of each */
     uint32_t decode_pp;

@@ -287,6 +287,11 @@ const bt_option_t bt_config_options[] = {
     CHOICE("late-join", "on", "on, off", S | WORKERS, late_join,
            "A sequence whose KV has come joins the iteration that is under way, "
            "between two layers; off: the next one (to compare)"),
+    COUNT("rehearse-us", "0", 0, 1000000, "us", S | WORKERS, rehearse_us,
+          "So long takes an iteration at least, by waiting: with a small model "
+          "a rehearsal of a large one, on few cores; 0: as long as it takes"),
+    COUNT("rehearse-token-us", "0", 0, 100000, "us", S | WORKERS, rehearse_token_us,
+          "The same, more for each token that it computes"),
     COUNT("tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
           tokens_per_block, "Tokens in one KV block; an even number"),
     COUNT("context-tokens", "0", 0, 1u << 24, "tokens", ALL, context_tokens,

@@ -122,6 +122,7 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
     }
     engine->pass = &engine->whole;
     engine->n_vocab = bt_model_hparams(config->model)->n_vocab;
+    engine->n_layers = bt_model_hparams(config->model)->n_layers;
     engine->row = bt_calloc(engine->n_vocab, sizeof(*engine->row));
     if (engine->row == NULL) {
         return BT_ERR_NO_MEMORY;

@@ -203,6 +203,14 @@ typedef struct bt_report {
     bt_report_item_t *items;
 } bt_report_t;
 
+/** So long takes a forward pass at least, by waiting between its layers and at
+ *  its end: a small model then stands for a large one. All zero: it takes what
+ *  it takes. */
+typedef struct bt_engine_rehearsal {
+    uint32_t pass_us;
+    uint32_t row_us; /**< more for each row */
+} bt_engine_rehearsal_t;
+
 typedef struct bt_engine_config {
     bt_model_t *model; /**< borrowed; the compute thread is its only user */
     bt_kv_view_t kv;
@@ -223,6 +231,7 @@ typedef struct bt_engine_config {
     bool own_cores;  /**< nobody else computes on the compute thread's core */
     bool late_join;  /**< sequences with one token to compute may come into an
                           iteration that is under way (sched_late.h) */
+    bt_engine_rehearsal_t rehearsal;
 } bt_engine_config_t;
 
 typedef struct bt_engine bt_engine_t;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
  *  (what it does in an iteration), draw.c (tokens from logits), late.c (who
- *  comes into one), inside.c (who is computed while one waits), yield.c (whose
- *  cores they are) and rows.c only.
+ *  comes into one), inside.c (who is computed while one waits), rehearse.c
+ *  (how long it is to take), yield.c (whose cores they are) and rows.c only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -30,6 +30,7 @@ typedef struct bt_pass {
     bool *best_only;    /**< bt_forward_t, of each logit row */
     uint32_t *best_ids; /**< the same */
     float *logits;      /**< row 0 of what the call left */
+    uint64_t start_ns;
 } bt_pass_t;
 
 struct bt_engine {
@@ -50,6 +51,7 @@ struct bt_engine {
     /* compute thread only */
     bt_list_t running;
     uint32_t n_vocab;
+    uint32_t n_layers;
     uint64_t iteration;
     bt_pass_t whole;  /* an iteration's */
     bt_pass_t inside; /* one sequence's, for which that one waits */
@@ -160,6 +162,12 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
 
 /** bt_forward_t.take_late; @a engine is a bt_engine_t. */
 uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
+
+/* rehearse.c */
+
+/** Waits until the pass may be through with so many layers, all of them: with
+ *  what comes after them (bt_engine_rehearsal_t). */
+void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers);
 
 /* inside.c */
 

@@ -43,7 +43,7 @@ void bt_engine_look_inside(void *engine_p, uint32_t n_layers)
     uint32_t n_context;
     bt_report_t *report;
 
-    (void)n_layers;
+    bt_engine_rehearse(engine, n_layers);
     take_in_all(engine); /* who may come in late did, before this call */
     if ((engine->inside_status != BT_OK) || !plan_inside(engine, &n_context)) {
         return;

@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 
 from fleet import PROMPT, Fleet, Load
 from harness import Process, small_model, wait_until
@@ -95,6 +96,36 @@ def test_a_cluster_grows_changes_and_shrinks_under_load():
             load.goes_on()
         assert not load.failed, load.failed
         print(f"    {sum(load.n_done)} requests, none failed")
+
+
+# What a decode worker can do is its own: a seat, and steps of 30 ms that it waits out, of which a request is 23.
+REHEARSAL = ["--rehearse-us", "30000", "--max-batch", "1"]
+ANSWER_S = 23 * 0.03
+
+
+def seconds_for(load, n):
+    """...that n more answers take, of clients that always wait for one."""
+    start, before = time.monotonic(), sum(load.n_done)
+    wait_until("so many more answers", lambda: load.failed or sum(load.n_done) >= before + n)
+    assert not load.failed, load.failed
+    return time.monotonic() - start
+
+
+def test_workers_that_come_bring_what_they_can_do():
+    """3 + 3 give at least twice the answers of 1 + 1, on any number of cores: their steps are waited for, not computed."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
+            Fleet(small_model(directory), worker_args=REHEARSAL) as fleet, Load(fleet, 9) as load:
+        few = seconds_for(load, 4)
+        fleet.add("prefill", "prefill", "decode", "decode")
+        fleet.all_see("3 + 3", lambda w: set(states(w).values()) == {"up"} and len(w) == 6)
+        seconds_for(load, 9)  # those that waited for the one
+        many = seconds_for(load, 12)
+        assert few >= 3 * ANSWER_S, few  # one was under way
+        print(f"    {4 / few:.2f} answers/s of 1 + 1, {12 / many:.2f} of 3 + 3: {3 * few / many:.2f} times")
+        assert 3 * few / many >= 2, (few, many)
+        for name in [n for n in fleet.workers if n not in ("prefill-0", "decode-1")]:
+            fleet.leave(0, name)
+        assert seconds_for(load, 4) >= 3 * ANSWER_S
 
 
 def test_routers_come_and_go_in_a_directory():

@@ -54,9 +54,10 @@ static inline int remove_model(void **state)
 }
 
 /* @param [in] groups  of the model's layers; NULL: one */
-static inline void open_bench_of(bench_t *b, bt_kv_type_t type,
-                                 uint32_t token_budget,
-                                 const bt_kv_groups_t *groups)
+static inline void open_rehearsing_bench(bench_t *b, bt_kv_type_t type,
+                                         uint32_t token_budget,
+                                         const bt_kv_groups_t *groups,
+                                         bt_engine_rehearsal_t rehearsal)
 {
     const uint32_t rows = bt_engine_max_rows(MAX_SEQS, token_budget, T);
     const bt_backend_config_t be_config = {
@@ -69,7 +70,8 @@ static inline void open_bench_of(bench_t *b, bt_kv_type_t type,
     bt_engine_config_t config = {.groups = groups,
                                  .max_seqs = MAX_SEQS,
                                  .token_budget = token_budget,
-                                 .late_join = true};
+                                 .late_join = true,
+                                 .rehearsal = rehearsal};
     const bt_kv_type_info_t *const info = bt_kv_type_info(type);
     const bt_hparams_t *hp;
     bt_kv_shape_t shape;
@@ -104,6 +106,14 @@ static inline void open_bench_of(bench_t *b, bt_kv_type_t type,
     };
     b->kv = config.kv;
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
+}
+
+static inline void open_bench_of(bench_t *b, bt_kv_type_t type,
+                                 uint32_t token_budget,
+                                 const bt_kv_groups_t *groups)
+{
+    open_rehearsing_bench(b, type, token_budget, groups,
+                          (bt_engine_rehearsal_t){0, 0});
 }
 
 static inline void open_bench(bench_t *b, bt_kv_type_t type,
