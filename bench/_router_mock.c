@@ -405,7 +405,7 @@ int main(int argc, char **argv)
     }
     bt_strbuf_init(&frame, BT_WIRE_MAX_BYTES);
     must(bt_gguf_open(argv[1], why, sizeof(why), &gguf), argv[1]);
-    must(bt_key_read(argv[3], key, why), argv[3]);
+    must(bt_key_read(argv[3], NULL, key, why), argv[3]);
     n_prefill = number(argv[5]);
     n = n_prefill + number(argv[6]);
     seats = number(argv[7]);

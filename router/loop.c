@@ -229,7 +229,8 @@ static void rekey(bt_loop_t *loop)
     if ((path[0] == '\0') || (loop->links.rpc == NULL)) {
         return;
     }
-    if (bt_key_read(path, key, why) != BT_OK) {
+    if (bt_key_read(path, loop->front.config->munge_socket, key, why) !=
+        BT_OK) {
         BT_LOG_ERROR("SIGHUP: cluster key %s: %s; the one before stays", path,
                      why);
         return;

@@ -85,7 +85,8 @@ static bt_status_t find_key_and_url(start_t *s)
     bt_status_t status;
 
     if (s->config->key_file[0] != '\0') {
-        status = bt_key_read(s->config->key_file, s->key, why);
+        status = bt_key_read(s->config->key_file, s->config->munge_socket,
+                             s->key, why);
         if (status != BT_OK) {
             BT_LOG_ERROR("cluster key %s: %s", s->config->key_file, why);
             return status;

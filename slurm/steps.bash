@@ -101,6 +101,13 @@ make_api_key() {
 }
 
 # Sets KEY_FILE, API_KEYS and key_note. They are removed when the script ends.
+# With KEY_MUNGE a credential for this user alone: who reads WORK_DIR's files on
+# their way, or as another user, has nothing.
+seal() {
+    [ -n "${KEY_MUNGE:-}" ] || { cat; return; }
+    munge ${BATON_MUNGE_SOCKET:+--socket="$BATON_MUNGE_SOCKET"} --restrict-uid="$(id -u)"
+}
+
 make_keys() {
     key_note=
     ((ROUTERS > 0)) || return 0
@@ -109,7 +116,7 @@ make_keys() {
         die "cannot write to $WORK_DIR"
     if [ -z "${KEY_FILE:-}" ]; then
         KEY_FILE=$WORK_DIR/key
-        (umask 077 && random_hex >"$KEY_FILE") || die "cannot write the cluster key to $KEY_FILE"
+        (umask 077 && random_hex | seal >"$KEY_FILE") || die "cannot write the cluster key to $KEY_FILE"
     fi
     case " ${ROUTER_OPTIONS:-} ${BATON_API_KEYS:+--api-keys }${BATON_INSECURE:+--insecure }" in
     *" --insecure "* | *" --api-keys"*) unset API_KEYS ;; # the router has it from there

@@ -34,7 +34,7 @@ static void rekey(bt_worker_t *w)
         BT_LOG_INFO("SIGHUP: there is no key file to read again");
         return;
     }
-    if (bt_key_read(path, key, why) != BT_OK) {
+    if (bt_key_read(path, w->config->munge_socket, key, why) != BT_OK) {
         BT_LOG_ERROR("SIGHUP: cluster key %s: %s; the one before stays", path,
                      why);
         return;

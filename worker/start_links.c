@@ -16,7 +16,8 @@ static bt_status_t read_key(const bt_worker_t *w, bt_start_t *s)
     bt_status_t status = BT_OK;
 
     if (w->config->key_file[0] != '\0') {
-        status = bt_key_read(w->config->key_file, s->key, why);
+        status = bt_key_read(w->config->key_file, w->config->munge_socket,
+                             s->key, why);
         if (status != BT_OK) {
             BT_LOG_ERROR("cluster key %s: %s", w->config->key_file, why);
         }

@@ -120,6 +120,7 @@ typedef struct bt_config {
     const char *listen_host;    /* worker: address of its control links */
     const char *run_dir;        /* directory of ipc sockets */
     const char *key_file;       /* cluster key */
+    const char *munge_socket;   /* "" = munged's own */
     const char *name;           /* instance name */
     uint32_t standby;           /* spare processes of each model */
     uint32_t place_from;        /* 0: this process is none */

@@ -329,7 +329,11 @@ const bt_option_t bt_config_options[] = {
     TEXT("run-dir", "DIR", "", R | WORKERS, run_dir,
          "Directory for the sockets of processes on one host"),
     TEXT("key-file", "FILE", "", R | WORKERS, key_file,
-         "File with the cluster key, the same for all processes"),
+         "File with the cluster key, the same for all processes; or with a MUNGE "
+         "credential that has it, made for this user alone"),
+    TEXT("munge-socket", "PATH", "", R | WORKERS, munge_socket,
+         "Socket of munged, for a --key-file that is a credential; empty: "
+         "munged's own"),
     TEXT("name", "NAME", "", R | WORKERS, name,
          "Name of this instance in logs and metrics"),
     TIME("heartbeat-ms", "250", 10, HOUR_MS, ALL, heartbeat_ms,

@@ -13,6 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/read_whole.h"
+#include "common/crypt/munge.h"
 
 #define MIN_FILE_BYTES 16u
 #define MAX_FILE_BYTES 4096u
@@ -24,7 +25,9 @@ static void start(void)
     BT_ASSERT_ALWAYS(sodium_init() >= 0);
 }
 
-bt_status_t bt_key_check_file(int fd, char why[BT_KEY_WHY_BYTES])
+/* May others do what is in @a forbidden (S_IRWXG …) with it? */
+static bt_status_t check_file(int fd, mode_t forbidden,
+                              char why[BT_KEY_WHY_BYTES])
 {
     struct stat st;
 
@@ -36,7 +39,7 @@ bt_status_t bt_key_check_file(int fd, char why[BT_KEY_WHY_BYTES])
         snprintf(why, BT_KEY_WHY_BYTES, "it is not a file");
         return BT_ERR_IO;
     }
-    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    if ((st.st_mode & forbidden) != 0) {
         snprintf(why, BT_KEY_WHY_BYTES,
                  "its mode is %04o, which lets others at it: chmod 600",
                  (unsigned)(st.st_mode & 07777u));
@@ -51,8 +54,38 @@ bt_status_t bt_key_check_file(int fd, char why[BT_KEY_WHY_BYTES])
     return BT_OK;
 }
 
-bt_status_t bt_key_read(const char *path, uint8_t key[BT_KEY_BYTES],
-                        char why[BT_KEY_WHY_BYTES])
+bt_status_t bt_key_check_file(int fd, char why[BT_KEY_WHY_BYTES])
+{
+    return check_file(fd, S_IRWXG | S_IRWXO, why);
+}
+
+/* What the file has, or what is in the credential that it has. */
+static bt_status_t read_secret(int fd, const char *munge_socket,
+                               uint8_t data[MAX_FILE_BYTES + 1], size_t *n_p,
+                               char why[BT_KEY_WHY_BYTES])
+{
+    size_t n = 0;
+    bt_status_t status = check_file(fd, S_IWGRP | S_IWOTH, why);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_read_whole(fd, data, MAX_FILE_BYTES, &n);
+    if (status != BT_OK) {
+        snprintf(why, BT_KEY_WHY_BYTES, "%m");
+        return status;
+    }
+    if ((n > MAX_FILE_BYTES) || !bt_munge_is_credential(data, n)) {
+        *n_p = n;
+        return bt_key_check_file(fd, why);
+    }
+    data[n] = '\0';
+    return bt_munge_open((const char *)data, munge_socket, data, MAX_FILE_BYTES,
+                         n_p, why);
+}
+
+bt_status_t bt_key_read(const char *path, const char *munge_socket,
+                        uint8_t key[BT_KEY_BYTES], char why[BT_KEY_WHY_BYTES])
 {
     BT_CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     uint8_t data[MAX_FILE_BYTES + 1];
@@ -65,13 +98,8 @@ bt_status_t bt_key_read(const char *path, uint8_t key[BT_KEY_BYTES],
         snprintf(why, BT_KEY_WHY_BYTES, "%m");
         return (err == ENOENT) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
     }
-    status = bt_key_check_file(fd, why);
+    status = read_secret(fd, munge_socket, data, &n, why);
     if (status != BT_OK) {
-        return status;
-    }
-    status = bt_read_whole(fd, data, MAX_FILE_BYTES, &n);
-    if (status != BT_OK) {
-        snprintf(why, BT_KEY_WHY_BYTES, "%m");
         goto out;
     }
     /* `echo KEY > file` and `printf KEY > file` are the same key */

@@ -28,12 +28,16 @@ typedef struct bt_key_part {
 
 /** Read a key file: 16 to 4096 bytes of text or binary without the line ends
  *  after them, hashed to BT_KEY_BYTES. Refused when others can read or write it
- *  or own it.
+ *  or own it. Or it is a MUNGE credential with these bytes in it (munge.h),
+ *  which others may read.
+ *  @param [in] munge_socket  munged's; NULL or "": its own
  *  @param [out] why  after a failure: the cause, a phrase with the mode, the
  *                    owner or the length; never anything of the key
  *  @retval BT_ERR_NOT_FOUND, BT_ERR_IO, BT_ERR_UNAUTHORIZED (permissions),
- *          BT_ERR_BAD_FILE (too short or too long) */
+ *          BT_ERR_BAD_FILE (too short or too long), BT_ERR_UNSUPPORTED (no
+ *          MUNGE here) */
 BT_MUST_CHECK bt_status_t bt_key_read(const char *path,
+                                      const char *munge_socket,
                                       uint8_t key[BT_KEY_BYTES],
                                       char why[BT_KEY_WHY_BYTES]);
 

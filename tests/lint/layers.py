@@ -18,6 +18,7 @@ LIBRARIES = {
     "msgpack": "common/wire",
     "nng": "common/rpc",
     "libsodium": "common/crypt",
+    "munge": "common/crypt",
     "mpi": "common/cluster",
     "dl": "kernels",
     "ucx": "kvtransfer",
@@ -39,12 +40,12 @@ PROGRAMS = {
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "openssl", "jansson",
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "munge", "mpi", "libevent_core", "openssl", "jansson",
                       "libnghttp2", "libprotobuf-c", "zlib"],
     },
     "worker_main": {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "dl", "ucx"],
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "munge", "mpi", "dl", "ucx"],
     },
     "convert_main": {
         "never": ["common/rpc", "common/cluster", "inference/engine", "kvtransfer", "worker", "router", "launcher"],
@@ -56,7 +57,7 @@ PROGRAMS = {
     },
     "bench": {
         "never": ["common/cluster", "worker", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "openssl", "dl", "ucx"],
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "munge", "openssl", "dl", "ucx"],
     },
 }
 

@@ -23,6 +23,7 @@ ONE_INCLUDER = {
     r"mpi\.h": "common/cluster/",
     r"nng/.*": "common/rpc/",
     r"sodium\.h": "common/crypt/key.c",
+    r"munge\.h": "common/crypt/munge.c",
     r"msgpack\.h": "common/wire/",
     r"uc[pst]/.*": "kvtransfer/kvt_ucx_priv.h",
     r"cuda.*\.h|nccl\.h": "kernels/cuda/",

@@ -20,7 +20,7 @@ CLUSTER = os.path.join(HERE, "cluster.sh")
 LOAD = os.path.join(HERE, "load.py")
 PROGRAMS = "/baton-(router|prefill-worker|decode-worker)"
 PROGRAMS_ALONE = "^[^ ]*" + PROGRAMS  # and no shell or srun that starts them
-OURS = re.compile("^(SLURM|SBATCH|BATON|PMIX|OMPI)_|^(MODEL|BUILD|ROUTERS|PREFILL|DECODE|JOIN)$")
+OURS = re.compile("^(SLURM|SBATCH|BATON|PMIX|OMPI)_|^(MODEL|BUILD|ROUTERS|PREFILL|DECODE|JOIN|KEY_MUNGE)$")
 
 
 def look_around():
@@ -90,6 +90,10 @@ class SlurmCluster:
                 return f.read()
         except FileNotFoundError:
             return ""
+
+    def sealed(self):
+        """What a job needs to keep its key in a credential of this cluster's munged."""
+        return {"KEY_MUNGE": "1", "BATON_MUNGE_SOCKET": f"{self.folder}/munge/munge.sock"}
 
     def pids(self, node, pattern):
         return [int(pid) for pid in self.on(node, "pgrep", "-f", pattern, check=False).split()]

@@ -94,12 +94,13 @@ def test_two_routers_and_ranks_on_four_nodes():
 
 def test_a_heterogeneous_job_and_one_that_joins_it():
     """Routers on nodes of the first part, ranks on those of the second; then a job of one more decode worker, without which
-    the cluster serves again when it has ended."""
+    the cluster serves again when it has ended. The key is for all to see, and for their user alone to open."""
     asked = bodies(24)
     with tempfile.TemporaryDirectory() as d, SlurmCluster(4) as cluster:
         model = model_of(d)
         want = answers_on_one_machine(model, asked, 2, 1, 2)
-        job = Job(cluster, model, "-N1", "-c2", ":", "-N2", "-c8", PREFILL="1", PREFILL_TP="2", DECODE="1", RANKS_PER_NODE="1")
+        job = Job(cluster, model, "-N1", "-c2", ":", "-N2", "-c8", PREFILL="1", PREFILL_TP="2", DECODE="1", RANKS_PER_NODE="1",
+                  **cluster.sealed())
         job.wait_ready()
         where = {node: [len(cluster.pids(node, f"^[^ ]*/baton-{what} ")) for what in ("router", "prefill-worker", "decode-worker")]
                  for node in cluster.nodes[:3]}
@@ -107,7 +108,10 @@ def test_a_heterogeneous_job_and_one_that_joins_it():
         assert all(a["ids"] == want[a["i"]] for a in Load(job, asked, repeat=False).end())
 
         more = Job(cluster, model, "-N1", JOIN=re.search(r"JOIN=(\S+)", job.log()).group(1),
-                   KEY_FILE=os.path.join(job.work_dir, "key"), SUM_PARTS="2", PREFILL="0", DECODE="1")
+                   KEY_FILE=os.path.join(job.work_dir, "key"), SUM_PARTS="2", PREFILL="0", DECODE="1",
+                   BATON_MUNGE_SOCKET=cluster.sealed()["BATON_MUNGE_SOCKET"])
+        with open(os.path.join(job.work_dir, "key"), encoding="ascii") as f:
+            assert f.read().startswith("MUNGE:")
         job.wait_said(f"worker job-{more.id}-decode-0 joined")
         before = job.metric(job.routers()[0], "baton_kv_transfers_total")
         job.wait_said(f"prefill-0: KV goes to job-{more.id}-decode-0")
@@ -144,7 +148,7 @@ def test_one_world():
         want = answers_on_one_machine(model, asked, 2, 1, 2)
         for signalled in (True, False):
             job = Job(cluster, model, "-N2", "--ntasks-per-node=2", script="slurm/one-world.sbatch", PREFILL_TP="2",
-                      HTTP="10.77.0.11:8000")
+                      HTTP="10.77.0.11:8000", **cluster.sealed())
             address = "10.77.0.11:8000"
             wait_until("it serves", lambda: cluster.on("ctl", "curl", "-s", "-o", cluster.directory + "/ready", "-w", "%{http_code}",
                                                        f"http://{address}/v2/health/ready", check=False) == "200")

@@ -32,7 +32,7 @@ static const char *file_with(const char *text, size_t n, mode_t mode)
 static bt_status_t read_text(const char *text, mode_t mode,
                              uint8_t key[BT_KEY_BYTES])
 {
-    return bt_key_read(file_with(text, strlen(text), mode), key, why);
+    return bt_key_read(file_with(text, strlen(text), mode), NULL, key, why);
 }
 
 /* Expected bytes: python3 -c 'import hashlib;
@@ -84,7 +84,7 @@ static void a_key_of_somebody_else_is_refused(void **state)
     if (chown(path, 4711, (gid_t)-1) != 0) {
         skip(); /* only root may give files away */
     }
-    assert_int_equal(bt_key_read(path, key, why), BT_ERR_UNAUTHORIZED);
+    assert_int_equal(bt_key_read(path, NULL, key, why), BT_ERR_UNAUTHORIZED);
     assert_string_equal(why, "it belongs to user 4711, and this is user 0");
 }
 
@@ -101,16 +101,16 @@ static void unusable_key_files_are_told_apart(void **state)
     assert_string_equal(why, "it has 15 bytes, and at least 16 are needed");
     assert_int_equal(read_text("", 0600, key), BT_ERR_BAD_FILE);
     assert_string_equal(why, "it has 0 bytes, and at least 16 are needed");
-    assert_int_equal(bt_key_read(file_with(large, 4097, 0600), key, why),
+    assert_int_equal(bt_key_read(file_with(large, 4097, 0600), NULL, key, why),
                      BT_ERR_BAD_FILE);
     assert_string_equal(
         why, "it has 4097 bytes or more, and at most 4096 are taken");
-    assert_int_equal(bt_key_read(file_with(large, 4096, 0600), key, why),
+    assert_int_equal(bt_key_read(file_with(large, 4096, 0600), NULL, key, why),
                      BT_OK);
-    assert_int_equal(bt_key_read(dir, key, why), BT_ERR_IO);
+    assert_int_equal(bt_key_read(dir, NULL, key, why), BT_ERR_IO);
     assert_string_equal(why, "it is not a file");
     snprintf(missing, sizeof(missing), "%s/none", dir);
-    assert_int_equal(bt_key_read(missing, key, why), BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_key_read(missing, NULL, key, why), BT_ERR_NOT_FOUND);
     assert_string_equal(why, "No such file or directory");
 }
 
