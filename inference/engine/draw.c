@@ -33,12 +33,14 @@ uint32_t bt_engine_draws_from(const bt_sched_item_t *item)
     return item->last_chunk ? end - 1 - item->seq->n_drafts : end;
 }
 
-bool bt_engine_best_only(const bt_seq_t *seq, uint32_t position)
+uint32_t bt_engine_needs(const bt_seq_t *seq, uint32_t position)
 {
-    return (position + 1 >= seq->n_prompt) && (seq->n_processors == 0) &&
-           bt_list_empty(&seq->followers) &&
-           !bt_engine_wants_row(seq, position) &&
-           bt_sampler_is_best(&seq->sampling, position + 1 - seq->n_prompt);
+    const bool all =
+        (position + 1 < seq->n_prompt) || (seq->n_processors > 0) ||
+        !bt_list_empty(&seq->followers) || bt_engine_wants_row(seq, position);
+
+    return all ? 0
+               : bt_sampler_needs(&seq->sampling, position + 1 - seq->n_prompt);
 }
 
 static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
@@ -58,7 +60,7 @@ static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
     const size_t row = (size_t)(logits - pass->logits) / engine->n_vocab;
     const uint32_t n = seq->sched.n_tokens;
 
-    if (pass->best_only[row]) {
+    if (pass->needs[row] == 1) {
         return pass->best_ids[row];
     }
     for (uint32_t i = 0; i < seq->n_processors; i++) {

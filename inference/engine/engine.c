@@ -75,7 +75,7 @@ static void free_pass(bt_pass_t *pass)
     bt_free(pass->seqs);
     bt_free(pass->rows_tokens);
     bt_free(pass->logit_rows);
-    bt_free(pass->best_only);
+    bt_free(pass->needs);
     bt_free(pass->best_ids);
 }
 
@@ -87,11 +87,11 @@ static bt_status_t alloc_pass(bt_pass_t *pass, uint32_t n_seqs, uint32_t rows)
     pass->seqs = bt_calloc(n_seqs, sizeof(*pass->seqs));
     pass->rows_tokens = bt_calloc(rows, sizeof(*pass->rows_tokens));
     pass->logit_rows = bt_calloc(logit_rows, sizeof(*pass->logit_rows));
-    pass->best_only = bt_calloc(logit_rows, sizeof(*pass->best_only));
+    pass->needs = bt_calloc(logit_rows, sizeof(*pass->needs));
     pass->best_ids = bt_calloc(logit_rows, sizeof(*pass->best_ids));
     return ((pass->plan == NULL) || (pass->seqs == NULL) ||
             (pass->rows_tokens == NULL) || (pass->logit_rows == NULL) ||
-            (pass->best_only == NULL) || (pass->best_ids == NULL))
+            (pass->needs == NULL) || (pass->best_ids == NULL))
                ? BT_ERR_NO_MEMORY
                : BT_OK;
 }

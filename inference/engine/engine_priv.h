@@ -27,7 +27,7 @@ typedef struct bt_pass {
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
     uint32_t *logit_rows;
-    bool *best_only;    /**< bt_forward_t, of each logit row */
+    uint32_t *needs;    /**< bt_forward_t, of each logit row */
     uint32_t *best_ids; /**< the same */
     float *logits;      /**< row 0 of what the call left */
     uint64_t start_ns;
@@ -148,9 +148,9 @@ void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish);
 /** Of an item, the first position to draw from; behind its last one if it is
  *  not a last chunk. */
 uint32_t bt_engine_draws_from(const bt_sched_item_t *item);
-/** Is the id of the best logit all that is drawn from this position's row, and
- *  nobody else asks for it? */
-bool bt_engine_best_only(const bt_seq_t *seq, uint32_t position);
+/** How much of this position's row, which is drawn from, is needed by all who
+ *  ask for it; bt_forward_t.needs. */
+uint32_t bt_engine_needs(const bt_seq_t *seq, uint32_t position);
 /** Rows of logits of an item, of which @a first is the first position: to their
  *  owner, or a token from each.
  *  @return behind the last of them */

@@ -306,8 +306,8 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
         const bool draws = position >= bt_engine_draws_from(item);
 
         if (draws || bt_engine_wants_row(seq, position)) {
-            pass->best_only[pass->n_logit_rows] =
-                draws && bt_engine_best_only(seq, position);
+            pass->needs[pass->n_logit_rows] =
+                draws ? bt_engine_needs(seq, position) : 0;
             pass->logit_rows[pass->n_logit_rows++] = row + k;
         }
     }
@@ -442,7 +442,7 @@ static bt_forward_t forward_of(bt_engine_t *engine)
         .first_row = is_whole ? 0 : engine->whole.n_rows,
         .logit_rows = pass->logit_rows,
         .n_logit_rows = pass->n_logit_rows,
-        .best_only = pass->best_only,
+        .needs = pass->needs,
         .best_ids = pass->best_ids,
         .kv = config->kv,
         .groups = config->groups,

@@ -246,11 +246,13 @@ typedef struct bt_forward {
     const uint32_t *logit_rows; /**< rows whose logits are wanted; ascending
                                      where the model has several stages */
     uint32_t n_logit_rows;      /**< <= max_logit_rows; 0 is allowed */
-    /** Of each logit row: is the id of its best logit all that is wanted? Then
-     *  its logits stay in the back end. NULL: of none. */
-    const bool *best_only;
+    /** Of each logit row how much of it is wanted, as bt_sampler_needs() says.
+     * 0: all. 1: the id of its best logit alone; then its logits stay in the
+     * back end. n: so many of its first candidates; the others may be
+     * -infinity. NULL: all of all. */
+    const uint32_t *needs;
     /** Out (n_logit_rows): these ids, bt_sampler_best() of the logits; those of
-     *  other rows are left alone. Not used without best_only. */
+     *  other rows are left alone. Not used without needs. */
     uint32_t *best_ids;
     /** Blocks must exist for all positions that are written or seen. */
     bt_kv_view_t kv;
@@ -266,7 +268,7 @@ typedef struct bt_forward {
     /**
      * Called between two layers, by the same thread: sequences of one row and
      * one logit row each may be added to the call. They stand behind what seqs,
-     * tokens, logit_rows and best_only have, which need the room for them. They
+     * tokens, logit_rows and needs have, which need the room for them. They
      * are computed alone through the layers that are done, and then with the
      * others: the bits are those of a call that had them from the beginning.
      * Not called by a back end that takes its tables at the beginning.
@@ -296,7 +298,7 @@ typedef struct bt_forward {
  * logits (n_logit_rows, n_vocab) are left in host memory owned by the model
  * until the next call (NULL when none are wanted); the caller may write to
  * them. Rows of take_late() come behind the others.
- * Those of rows with best_only are anything. Allocates nothing.
+ * Those of rows that need the best one alone are anything. Allocates nothing.
  *
  * @retval BT_ERR_INVALID_PARAM  Counts exceed the configuration, a token is
  *                               out of range, a position is too large, or the

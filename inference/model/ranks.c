@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/model/ranks.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "inference/model/sampler.h"
+#include "inference/model/select.h"
 
 typedef enum kind {
     ORDER_STEP = 1,
@@ -31,7 +33,7 @@ typedef struct call {
     bt_ragged_seq_t *seqs;
     uint32_t *tokens;
     uint32_t *logit_rows;
-    bool *best_only;
+    uint32_t *needs;
     uint32_t *best_ids;
     uint32_t *blocks;
     size_t n_blocks;
@@ -54,7 +56,8 @@ struct bt_ranks {
     uint32_t *tokens;    /* rows of the embedding */
     uint8_t *send;       /* results of a call */
     uint8_t *recv;
-    order_t next; /* kind 0: not known yet */
+    bt_candidate_t *candidates; /* BT_SAMPLER_MAX_NEEDS */
+    order_t next;               /* kind 0: not known yet */
     /* Of who follows; the second one is made inside the first. */
     call_t *calls;
     uint32_t depth;
@@ -189,13 +192,17 @@ static void put_seq(bt_ranks_t *ranks, size_t *n, const bt_forward_t *fwd,
     put(ranks, n, seq->blocks, n_blocks);
 }
 
+static uint32_t needs(const bt_forward_t *fwd, uint32_t i)
+{
+    return (fwd->needs == NULL) ? 0 : fwd->needs[i];
+}
+
 static void put_logit_rows(bt_ranks_t *ranks, size_t *n,
                            const bt_forward_t *fwd, uint32_t first,
                            uint32_t end)
 {
     for (uint32_t i = first; i < end; i++) {
-        const uint32_t row[] = {fwd->logit_rows[i],
-                                (fwd->best_only != NULL) && fwd->best_only[i]};
+        const uint32_t row[] = {fwd->logit_rows[i], needs(fwd, i)};
 
         put(ranks, n, row, BT_ARRAY_LEN(row));
     }
@@ -254,78 +261,141 @@ void bt_ranks_tell_clear(bt_ranks_t *ranks, uint32_t id)
 
 /* ---- results ---- */
 
-static bool best_only(const bt_forward_t *fwd, uint32_t i)
-{
-    return (fwd->best_only != NULL) && fwd->best_only[i];
-}
+/* What a rank sends of a row, the same of all. */
+typedef struct parcel {
+    size_t bytes;
+    uint32_t n; /* candidates at most, behind their number; 1: without it, the
+                   best word; 0: all logits */
+} parcel_t;
 
-/* Bytes that a rank sends for a row: its best word, or all of its logits, of
- * which the last rank has the most. */
-static size_t row_bytes(const bt_model_t *model, const bt_forward_t *fwd,
-                        uint32_t i)
+#define CANDIDATES_BYTES(n) (sizeof(uint32_t) + (n) * sizeof(bt_candidate_t))
+
+static parcel_t parcel_of(const bt_model_t *model, const bt_forward_t *fwd,
+                          uint32_t i)
 {
     const uint32_t size = model->shard.size;
-    const size_t most = (model->hp.n_vocab + size - 1) / size;
+    const size_t most = (model->hp.n_vocab + size - 1) / size; /* of a rank */
+    const uint32_t n = needs(fwd, i);
 
-    return best_only(fwd, i) ? 2 * sizeof(uint32_t) : most * sizeof(float);
+    if (n == 1) {
+        return (parcel_t){.bytes = sizeof(bt_candidate_t), .n = 1};
+    }
+    if ((n > 1) && (CANDIDATES_BYTES(n) < most * sizeof(float))) {
+        return (parcel_t){.bytes = CANDIDATES_BYTES(n), .n = n};
+    }
+    return (parcel_t){.bytes = most * sizeof(float)};
 }
 
-typedef struct best {
-    float logit;
-    uint32_t id;
-} best_t;
+/* All but the candidates of all ranks cannot be drawn. */
+static void take_candidates(const bt_ranks_t *ranks, const bt_model_t *model,
+                            float *row, parcel_t parcel, const uint8_t *from,
+                            size_t bytes_each)
+{
+    const uint32_t n_vocab = model->hp.n_vocab;
 
-static void take_row(const bt_ranks_t *ranks, bt_model_t *model,
-                     const bt_forward_t *fwd, uint32_t i, size_t at,
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        row[id] = -INFINITY;
+    }
+    for (uint32_t r = 0; r < ranks->stage_size; r++, from += bytes_each) {
+        uint32_t n;
+
+        memcpy(&n, from, sizeof(n));
+        for (uint32_t k = 0; (k < n) && (k < parcel.n); k++) {
+            bt_candidate_t c;
+
+            memcpy(&c, from + CANDIDATES_BYTES(k), sizeof(c));
+            if (c.id < n_vocab) {
+                row[c.id] = c.logit;
+            }
+        }
+    }
+}
+
+static void take_all(const bt_model_t *model, float *row, const uint8_t *from,
                      size_t bytes_each)
 {
-    float *row = model->logits + (size_t)i * model->hp.n_vocab;
-    best_t best = {0};
-
-    for (uint32_t r = 0; r < model->shard.size; r++) {
-        const uint8_t *from = ranks->recv + r * bytes_each + at;
+    for (uint32_t r = 0; r < model->shard.size; r++, from += bytes_each) {
         const bt_share_t words =
             bt_share_of(model->hp.n_vocab, 1, r, model->shard.size);
-        best_t theirs;
 
-        if (!best_only(fwd, i)) {
-            memcpy(row + words.first, from, words.n * sizeof(*row));
-            continue;
-        }
+        memcpy(row + words.first, from, words.n * sizeof(*row));
+    }
+}
+
+static uint32_t best_of(const bt_model_t *model, const uint8_t *from,
+                        size_t bytes_each)
+{
+    bt_candidate_t best = {0};
+
+    for (uint32_t r = 0; r < model->shard.size; r++, from += bytes_each) {
+        bt_candidate_t theirs;
+
         memcpy(&theirs, from, sizeof(theirs));
         if ((r == 0) || (theirs.logit > best.logit)) { /* else the first */
             best = theirs;
         }
     }
-    if (best_only(fwd, i)) {
-        fwd->best_ids[i] = best.id;
+    return best.id;
+}
+
+static void take_row(const bt_ranks_t *ranks, bt_model_t *model,
+                     const bt_forward_t *fwd, uint32_t i, const uint8_t *from,
+                     size_t bytes_each)
+{
+    const parcel_t parcel = parcel_of(model, fwd, i);
+    float *row = model->logits + (size_t)i * model->hp.n_vocab;
+
+    if (parcel.n == 1) {
+        fwd->best_ids[i] = best_of(model, from, bytes_each);
+    } else if (parcel.n > 1) {
+        take_candidates(ranks, model, row, parcel, from, bytes_each);
+    } else {
+        take_all(model, row, from, bytes_each);
     }
+}
+
+/* What this rank's words are to a row. */
+static void put_row(bt_ranks_t *ranks, const bt_model_t *model,
+                    const float *row, parcel_t parcel, uint8_t *to)
+{
+    const uint32_t own = model->own.n_vocab;
+    const uint32_t first = model->shard.words.first;
+    uint32_t n;
+
+    if (parcel.n == 1) {
+        const uint32_t id = bt_sampler_best(row, own);
+        const bt_candidate_t best = {.logit = row[id], .id = id + first};
+
+        memcpy(to, &best, sizeof(best));
+        return;
+    }
+    if (parcel.n == 0) {
+        memcpy(to, row, own * sizeof(*row));
+        return;
+    }
+    n = bt_select_first(row, own, parcel.n, ranks->candidates);
+    for (uint32_t k = 0; k < n; k++) {
+        ranks->candidates[k].id += first;
+    }
+    memcpy(to, &n, sizeof(n));
+    memcpy(to + sizeof(n), ranks->candidates, n * sizeof(*ranks->candidates));
 }
 
 /* What this rank has to say of the rows. @return bytes, the same at all */
 static size_t put_results(bt_ranks_t *ranks, const bt_model_t *model,
                           const bt_forward_t *fwd)
 {
-    const uint32_t own = model->own.n_vocab;
     size_t bytes = 0;
 
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
-        const float *row = model->own_logits + (size_t)i * own;
+        const parcel_t parcel = parcel_of(model, fwd, i);
 
-        if (!bt_shard_is_last(&model->shard)) {
-            bytes += row_bytes(model, fwd, i);
-            continue;
+        if (bt_shard_is_last(&model->shard)) {
+            put_row(ranks, model,
+                    model->own_logits + (size_t)i * model->own.n_vocab, parcel,
+                    ranks->send + bytes);
         }
-        if (best_only(fwd, i)) {
-            const uint32_t id = bt_sampler_best(row, own);
-            const best_t best = {.logit = row[id],
-                                 .id = id + model->shard.words.first};
-
-            memcpy(ranks->send + bytes, &best, sizeof(best));
-        } else {
-            memcpy(ranks->send + bytes, row, own * sizeof(*row));
-        }
-        bytes += row_bytes(model, fwd, i);
+        bytes += parcel.bytes;
     }
     return bytes;
 }
@@ -371,8 +441,8 @@ void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
     for (uint32_t i = 0; (ranks->status == BT_OK) && (ranks->coll->rank == 0) &&
                          (i < fwd->n_logit_rows);
          i++) {
-        take_row(ranks, model, fwd, i, at, bytes);
-        at += row_bytes(model, fwd, i);
+        take_row(ranks, model, fwd, i, ranks->recv + at, bytes);
+        at += parcel_of(model, fwd, i).bytes;
     }
 }
 
@@ -470,7 +540,10 @@ static bool take_logit_rows(const bt_ranks_t *ranks, call_t *call, cursor_t *c,
     }
     for (uint32_t i = 0; i < n; i++) {
         call->logit_rows[first + i] = words[2 * i];
-        call->best_only[first + i] = words[2 * i + 1] != 0;
+        call->needs[first + i] = words[2 * i + 1];
+        if (call->needs[first + i] > BT_SAMPLER_MAX_NEEDS) {
+            return false;
+        }
     }
     return true;
 }
@@ -581,7 +654,7 @@ static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
         .first_row = head[3],
         .logit_rows = call->logit_rows,
         .n_logit_rows = head[2],
-        .best_only = call->best_only,
+        .needs = call->needs,
         .best_ids = call->best_ids,
         .kv = *kv,
         .groups = groups,
@@ -634,11 +707,11 @@ static bt_status_t call_init(call_t *call, const bt_ranks_t *ranks)
     call->seqs = bt_calloc(ranks->max_seqs, sizeof(*call->seqs));
     call->tokens = bt_calloc(ranks->max_rows, sizeof(*call->tokens));
     call->logit_rows = bt_calloc(n_logit_rows, sizeof(*call->logit_rows));
-    call->best_only = bt_calloc(n_logit_rows, sizeof(*call->best_only));
+    call->needs = bt_calloc(n_logit_rows, sizeof(*call->needs));
     call->best_ids = bt_calloc(n_logit_rows, sizeof(*call->best_ids));
     call->blocks = bt_calloc(ranks->max_blocks, sizeof(*call->blocks));
     return ((call->seqs != NULL) && (call->tokens != NULL) &&
-            (call->logit_rows != NULL) && (call->best_only != NULL) &&
+            (call->logit_rows != NULL) && (call->needs != NULL) &&
             (call->best_ids != NULL) && (call->blocks != NULL))
                ? BT_OK
                : BT_ERR_NO_MEMORY;
@@ -649,7 +722,7 @@ static void call_fini(call_t *call)
     bt_free(call->seqs);
     bt_free(call->tokens);
     bt_free(call->logit_rows);
-    bt_free(call->best_only);
+    bt_free(call->needs);
     bt_free(call->best_ids);
     bt_free(call->blocks);
 }
@@ -679,8 +752,9 @@ static void settle(bt_ranks_t *ranks, const bt_collectives_t *coll,
                        4 * (size_t)ranks->max_seqs + ranks->max_blocks +
                        2 * (size_t)c->max_logit_rows;
     ranks->result_bytes =
-        c->max_logit_rows *
-        ((row_bytes > sizeof(best_t)) ? row_bytes : sizeof(best_t));
+        c->max_logit_rows * ((row_bytes > sizeof(bt_candidate_t))
+                                 ? row_bytes
+                                 : sizeof(bt_candidate_t));
 }
 
 static size_t micro_bytes(const bt_ranks_t *ranks)
@@ -699,6 +773,7 @@ size_t bt_ranks_bytes(const bt_collectives_t *coll,
     settle(&ranks, coll, config, hp);
     return (ranks.max_words + ranks.max_rows) * sizeof(uint32_t) +
            ranks.result_bytes * (1 + (size_t)ranks.stage_size) +
+           BT_SAMPLER_MAX_NEEDS * sizeof(*ranks.candidates) +
            micro_bytes(&ranks) +
            ((coll->rank == 0)
                 ? 0
@@ -721,10 +796,12 @@ bt_status_t bt_ranks_create(const bt_collectives_t *coll,
     ranks->tokens = bt_calloc(c->max_rows, sizeof(*ranks->tokens));
     ranks->send = bt_calloc(ranks->result_bytes, 1);
     ranks->recv = bt_calloc(ranks->result_bytes, ranks->stage_size);
+    ranks->candidates =
+        bt_calloc(BT_SAMPLER_MAX_NEEDS, sizeof(*ranks->candidates));
     ranks->calls = bt_calloc(2, sizeof(*ranks->calls));
     status = ((ranks->words == NULL) || (ranks->tokens == NULL) ||
               (ranks->send == NULL) || (ranks->recv == NULL) ||
-              (ranks->calls == NULL))
+              (ranks->candidates == NULL) || (ranks->calls == NULL))
                  ? BT_ERR_NO_MEMORY
                  : BT_OK;
     if ((status == BT_OK) && (ranks->n_stages > 1)) {
@@ -764,5 +841,6 @@ void bt_ranks_destroy(bt_ranks_t *ranks)
     bt_free(ranks->tokens);
     bt_free(ranks->send);
     bt_free(ranks->recv);
+    bt_free(ranks->candidates);
     bt_free(ranks);
 }

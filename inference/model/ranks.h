@@ -74,8 +74,8 @@ void bt_ranks_tell_go_on(bt_ranks_t *ranks);
 bool bt_ranks_talks_between(const bt_ranks_t *ranks, const bt_forward_t *fwd);
 
 /** After a call: what comes after it finds K and V stored at all ranks.
- *  Logits of this rank's words, (n_logit_rows, own) at @a own, or the best of
- *  them, to those of all words (n_logit_rows, n_vocab) at rank 0. */
+ *  Of this rank's words what each row needs (bt_forward_t.needs: logits, the
+ *  first candidates, the best one) to (n_logit_rows, n_vocab) at rank 0. */
 void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
                      const bt_forward_t *fwd);
 

@@ -113,7 +113,7 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
 /* Does row i want its best id alone? */
 static bool best_only(const bt_forward_t *fwd, uint32_t i)
 {
-    return (fwd->best_only != NULL) && fwd->best_only[i];
+    return (fwd->needs != NULL) && (fwd->needs[i] == 1);
 }
 
 /* Rows i .. end - 1 that want the same. @return end */

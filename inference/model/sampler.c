@@ -17,6 +17,7 @@
 /* So many are kept by a heap, which hardly any id enters; more by selecting
  * the last of them. */
 #define HEAP_TOP_K 256
+_Static_assert(HEAP_TOP_K <= BT_SAMPLER_MAX_NEEDS, "how many are kept");
 
 #define LANES 8 /* of the sum over all weights, and of the best logit */
 
@@ -142,13 +143,27 @@ static void apply_bans(const bt_sampler_t *sampler, const bt_sampling_t *params,
     }
 }
 
-bool bt_sampler_is_best(const bt_sampling_t *params, uint32_t n_drawn)
+uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_drawn)
 {
-    return ((params->temperature == 0.0f) || (params->top_k == 1)) &&
-           (params->repetition_penalty == 1.0f) &&
-           (params->presence_penalty == 0.0f) &&
-           (params->frequency_penalty == 0.0f) && (params->n_bad_words == 0) &&
-           ((params->n_end_ids == 0) || (n_drawn >= params->min_tokens));
+    /* Of those that come first so many may be banned. */
+    const uint32_t n_banned =
+        params->n_bad_words +
+        ((n_drawn < params->min_tokens) ? params->n_end_ids : 0);
+    uint32_t kept = params->top_k;
+
+    if ((params->repetition_penalty != 1.0f) ||
+        (params->presence_penalty != 0.0f) ||
+        (params->frequency_penalty != 0.0f)) {
+        return 0; /* one that comes later may be raised */
+    }
+    if (params->temperature == 0.0f) {
+        kept = 1;
+    }
+    if ((kept == 0) || (kept > HEAP_TOP_K) ||
+        (n_banned > BT_SAMPLER_MAX_NEEDS - kept)) {
+        return 0;
+    }
+    return kept + n_banned;
 }
 
 /* Lanes, because a single running maximum waits for itself: 55 us for 50,000
@@ -182,81 +197,17 @@ uint32_t bt_sampler_best(const float *logits, uint32_t n)
     return id;
 }
 
-/* A heap whose root is the last in the order. */
-static void sift_down(bt_candidate_t *heap, uint32_t n, uint32_t at)
-{
-    const bt_candidate_t moved = heap[at];
-
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-
-        if (child >= n) {
-            break;
-        }
-        if ((child + 1 < n) &&
-            bt_candidate_precedes(heap[child], heap[child + 1])) {
-            child++;
-        }
-        if (bt_candidate_precedes(heap[child], moved)) {
-            break;
-        }
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-}
-
-static void heapify(bt_candidate_t *heap, uint32_t n)
-{
-    for (uint32_t i = n / 2; i > 0; i--) {
-        sift_down(heap, n, i - 1);
-    }
-}
-
-static bt_candidate_t pop(bt_candidate_t *heap, uint32_t *n_p)
-{
-    const bt_candidate_t top = heap[0];
-
-    heap[0] = heap[--*n_p];
-    if (*n_p > 1) {
-        sift_down(heap, *n_p, 0);
-    }
-    return top;
-}
-
-/* ordered[0 .. result) = the k first candidates; those that cannot be drawn
- * (banned, NaN) are left out. */
+/* ordered[0 .. result) = the k first candidates. */
 static uint32_t order_top_k(bt_sampler_t *sampler, const float *logits,
                             uint32_t k)
 {
-    bt_candidate_t *const heap = sampler->list; /* the worst kept on top */
-    uint32_t n = 0;
-    uint32_t n_kept;
+    uint32_t n = bt_select_first(logits, sampler->n_vocab, k, sampler->list);
+    const uint32_t n_kept = n;
 
-    for (uint32_t id = 0; id < sampler->n_vocab; id++) {
-        const bt_candidate_t c = {.logit = logits[id], .id = id};
-
-        if (!(c.logit > -INFINITY)) {
-            continue;
-        }
-        if (n < k) {
-            heap[n++] = c;
-            if (n == k) {
-                heapify(heap, n);
-            }
-        } else if (bt_candidate_precedes(c, heap[0])) {
-            heap[0] = c;
-            sift_down(heap, n, 0);
-        }
-    }
-    if (n < k) {
-        heapify(heap, n);
-    }
-    n_kept = n;
     while (n > 0) {
         const uint32_t at = n - 1;
 
-        sampler->ordered[at] = pop(heap, &n);
+        sampler->ordered[at] = bt_select_pop_last(sampler->list, &n);
     }
     return n_kept;
 }

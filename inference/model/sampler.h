@@ -45,10 +45,14 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
                          uint32_t n_history, uint32_t n_prompt,
                          uint32_t position);
 
-/** Does bt_sampler_draw() give bt_sampler_best() of the untouched logits? So
- *  when nothing penalizes or bans, and nothing is left to chance.
+#define BT_SAMPLER_MAX_NEEDS 512
+
+/** How many of the first candidates of the untouched logits are enough for
+ *  bt_sampler_draw(), with any others at -infinity: it gives the same token.
+ *  0: it looks at all. 1: it gives bt_sampler_best(), so when nothing penalizes
+ *  or bans, and nothing is left to chance. At most BT_SAMPLER_MAX_NEEDS.
  *  @param [in] n_drawn  tokens generated so far, for min_tokens */
-bool bt_sampler_is_best(const bt_sampling_t *params, uint32_t n_drawn);
+uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_drawn);
 
 /** The largest logit's id, the lowest of several; NaN is never the largest; 0
  *  when nothing is above -infinity. argmax() of kernels.h. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/model/select.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #define BUCKETS 256
@@ -109,4 +110,75 @@ bt_candidate_t bt_select(bt_candidate_t *list, uint32_t n,
     }
     *sum_p = sum;
     return list[i];
+}
+
+/* ---- the first k ---- */
+
+/* A heap whose root is the last in the order. */
+static void sift_down(bt_candidate_t *heap, uint32_t n, uint32_t at)
+{
+    const bt_candidate_t moved = heap[at];
+
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+
+        if (child >= n) {
+            break;
+        }
+        if ((child + 1 < n) &&
+            bt_candidate_precedes(heap[child], heap[child + 1])) {
+            child++;
+        }
+        if (bt_candidate_precedes(heap[child], moved)) {
+            break;
+        }
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+}
+
+static void heapify(bt_candidate_t *heap, uint32_t n)
+{
+    for (uint32_t i = n / 2; i > 0; i--) {
+        sift_down(heap, n, i - 1);
+    }
+}
+
+bt_candidate_t bt_select_pop_last(bt_candidate_t *heap, uint32_t *n_p)
+{
+    const bt_candidate_t top = heap[0];
+
+    heap[0] = heap[--*n_p];
+    if (*n_p > 1) {
+        sift_down(heap, *n_p, 0);
+    }
+    return top;
+}
+
+uint32_t bt_select_first(const float *logits, uint32_t n_logits, uint32_t k,
+                         bt_candidate_t *list)
+{
+    uint32_t n = 0;
+
+    for (uint32_t id = 0; id < n_logits; id++) {
+        const bt_candidate_t c = {.logit = logits[id], .id = id};
+
+        if (!(c.logit > -INFINITY)) {
+            continue;
+        }
+        if (n < k) {
+            list[n++] = c;
+            if (n == k) {
+                heapify(list, n);
+            }
+        } else if (bt_candidate_precedes(c, list[0])) {
+            list[0] = c;
+            sift_down(list, n, 0);
+        }
+    }
+    if (n < k) {
+        heapify(list, n);
+    }
+    return n;
 }

@@ -54,4 +54,18 @@ bt_candidate_t bt_select(bt_candidate_t *list, uint32_t n,
                          const double *weights, double before,
                          bt_select_goal_t goal, double *sum_p);
 
+/**
+ * The first candidates of a row of logits, in no order; those that cannot be
+ * drawn (banned, NaN) are none. O(n) where few enter once k are there.
+ *
+ * @param [in]  n         logits
+ * @param [in]  k         at least 1
+ * @param [out] list      k; a heap whose root is the last of them
+ * @return how many there are, at most k
+ */
+uint32_t bt_select_first(const float *logits, uint32_t n, uint32_t k,
+                         bt_candidate_t *list);
+/** Take the root, the last one, from a heap of *n_p, at least 1. */
+bt_candidate_t bt_select_pop_last(bt_candidate_t *heap, uint32_t *n_p);
+
 #endif

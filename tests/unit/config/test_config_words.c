@@ -190,9 +190,9 @@ static void a_size_may_have_a_space_before_its_unit(void **state)
  * and for an option that nobody has given a heading. */
 static void every_option_has_one_heading(void **state)
 {
-    static const char *const others[] = {"join",        "join-dir", "listen",
-                                         "listen-host", "launcher", "run-dir",
-                                         "key-file",    "name"};
+    static const char *const others[] = {
+        "join",    "join-dir", "listen",       "listen-host", "launcher",
+        "run-dir", "key-file", "munge-socket", "name"};
 
     (void)state;
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {

@@ -101,7 +101,7 @@ static void check_ids(rig_t *rig, const logits_of_prompt_t *p)
     uint32_t blocks[N_BLOCKS / 8];
     const bt_ragged_seq_t seq = {.n_rows = N_TOKENS, .blocks = blocks};
     uint32_t rows[N_TOKENS];
-    bool best_only[N_TOKENS];
+    uint32_t needs[N_TOKENS];
     uint32_t ids[N_TOKENS];
     const bt_forward_t fwd = {.seqs = &seq,
                               .n_seqs = 1,
@@ -109,7 +109,7 @@ static void check_ids(rig_t *rig, const logits_of_prompt_t *p)
                               .n_rows = N_TOKENS,
                               .logit_rows = rows,
                               .n_logit_rows = N_TOKENS,
-                              .best_only = best_only,
+                              .needs = needs,
                               .best_ids = ids,
                               .kv = rig->kv};
     bt_sampler_t *sampler = NULL;
@@ -118,7 +118,7 @@ static void check_ids(rig_t *rig, const logits_of_prompt_t *p)
     fill_blocks(blocks, 24);
     for (uint32_t i = 0; i < N_TOKENS; i++) {
         rows[i] = i;
-        best_only[i] = (i % 3 != 1) || (i > 60);
+        needs[i] = ((i % 3 != 1) || (i > 60)) ? 1 : 0;
         ids[i] = 12345;
     }
     assert_int_equal(bt_sampler_create(rig->n_vocab, &sampler), BT_OK);
@@ -126,7 +126,7 @@ static void check_ids(rig_t *rig, const logits_of_prompt_t *p)
     for (uint32_t i = 0; i < N_TOKENS; i++) {
         const float *want = p->whole + (size_t)i * rig->n_vocab;
 
-        if (best_only[i]) {
+        if (needs[i] == 1) {
             float *scratch = p->other;
 
             memcpy(scratch, want, row_bytes);
@@ -171,30 +171,31 @@ static void only_what_leaves_nothing_to_choose_is_the_best(void **state)
 
     (void)state;
     s.temperature = 0.0f;
-    assert_true(bt_sampler_is_best(&s, 0));
+    assert_int_equal(bt_sampler_needs(&s, 0), 1);
     s.temperature = 0.7f;
-    assert_false(bt_sampler_is_best(&s, 0));
+    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
     s.top_k = 1;
-    assert_true(bt_sampler_is_best(&s, 0));
+    assert_int_equal(bt_sampler_needs(&s, 0), 1);
     s.repetition_penalty = 1.1f;
-    assert_false(bt_sampler_is_best(&s, 0));
+    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
     s.repetition_penalty = 1.0f;
     s.presence_penalty = 0.1f;
-    assert_false(bt_sampler_is_best(&s, 0));
+    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
     s.presence_penalty = 0.0f;
     s.frequency_penalty = -0.1f;
-    assert_false(bt_sampler_is_best(&s, 0));
+    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
     s.frequency_penalty = 0.0f;
     s.bad_words = &word;
     s.n_bad_words = 1;
-    assert_false(bt_sampler_is_best(&s, 0));
+    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
     s.n_bad_words = 0;
     s.min_tokens = 3;
-    assert_true(bt_sampler_is_best(&s, 0)); /* nothing that could end it */
+    assert_int_equal(bt_sampler_needs(&s, 0),
+                     1); /* nothing that could end it */
     memcpy(s.end_ids, end_ids, sizeof(end_ids));
     s.n_end_ids = 1;
-    assert_false(bt_sampler_is_best(&s, 2));
-    assert_true(bt_sampler_is_best(&s, 3));
+    assert_int_not_equal(bt_sampler_needs(&s, 2), 1);
+    assert_int_equal(bt_sampler_needs(&s, 3), 1);
 }
 
 static void memory_of_a_device_is_told_apart(void **state)

@@ -2,6 +2,7 @@
 /* A model on several ranks, each a thread here: the logits of one rank within
  * what the order of sums makes of them, and the same bits whatever the chunks,
  * the company and who came late (I1). */
+#include "inference/model/sampler.h"
 #include "tests/support/rank_team.h"
 #include "tests/unit/model/families.h"
 #include "tests/unit/model/same_bits.h"
@@ -267,6 +268,92 @@ static void families_in_stages_give_the_bits_of_one_rank(void **state)
     }
 }
 
+/* How many of a row's logits are there; they are those of @a want, and the
+ * first @a n of that are among them. */
+static uint32_t check_row(const float *got, const float *want, uint32_t n_vocab,
+                          uint32_t n)
+{
+    uint32_t n_there = 0;
+
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        uint32_t n_before = 0;
+
+        if (got[id] > -INFINITY) {
+            n_there++;
+            assert_memory_equal(&got[id], &want[id], sizeof(*want));
+            continue;
+        }
+        for (uint32_t k = 0; k < n_vocab; k++) {
+            n_before +=
+                (want[k] > want[id]) || ((want[k] == want[id]) && (k < id));
+        }
+        assert_true(n_before >= n);
+    }
+    return n_there;
+}
+
+/* Of a row from which few are drawn each rank sends its first candidates, and
+ * no more. */
+static void ranks_send_what_a_row_needs(void **state)
+{
+    static const stages_t list[] = {{2, 1, 0}, {1, 2, 8}, {2, 2, 8}};
+    static const uint32_t kinds[] = {5, 1, 0, 20, 2, 500};
+    bt_tiny_model_t tiny = variant(0);
+
+    (void)state;
+    tiny.dim = 128;
+    tiny.n_heads = 8;
+    tiny.n_kv_heads = 4;
+    tiny.n_layers = 2;
+    for (size_t k = 0; k < BT_ARRAY_LEN(list); k++) {
+        uint32_t blocks[N_BLOCKS / 8];
+        const bt_ragged_seq_t seq = {.n_rows = N_TOKENS, .blocks = blocks};
+        uint32_t rows[N_TOKENS], needs[N_TOKENS], ids[N_TOKENS];
+        const uint32_t tp = list[k].tp;
+        float *logits = NULL;
+        bt_forward_t fwd;
+        logits_of_prompt_t p;
+        ranks_t ranks;
+
+        assert_int_equal(make_stages(&tiny, &list[k], &ranks), BT_OK);
+        p = run_whole(&ranks.rig);
+        fill_blocks(blocks, 24);
+        for (uint32_t i = 0; i < N_TOKENS; i++) {
+            rows[i] = i;
+            needs[i] = kinds[i % BT_ARRAY_LEN(kinds)];
+            ids[i] = UINT32_MAX;
+        }
+        fwd = (bt_forward_t){.seqs = &seq,
+                             .n_seqs = 1,
+                             .tokens = p.tokens,
+                             .n_rows = N_TOKENS,
+                             .logit_rows = rows,
+                             .n_logit_rows = N_TOKENS,
+                             .needs = needs,
+                             .best_ids = ids,
+                             .kv = ranks.rig.kv};
+        assert_int_equal(bt_model_forward(ranks.rig.model, &fwd, &logits),
+                         BT_OK);
+        for (uint32_t i = 0; i < N_TOKENS; i++) {
+            const uint32_t n_vocab = ranks.rig.n_vocab;
+            const float *want = p.whole + (size_t)i * n_vocab;
+            const uint32_t n = needs[i];
+            uint32_t n_there;
+
+            if (n == 1) {
+                assert_int_equal(ids[i], bt_sampler_best(want, n_vocab));
+                continue;
+            }
+            n_there = check_row(logits + (size_t)i * n_vocab, want, n_vocab, n);
+            assert_int_equal(ids[i], UINT32_MAX);
+            assert_int_equal(n_there,
+                             ((n == 0) || (n == 500)) ? n_vocab : tp * n);
+        }
+        free_logits(&p);
+        assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+    }
+}
+
 static void stages_that_cannot_be_are_refused_by_name(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
@@ -294,6 +381,7 @@ static void orders_that_do_not_fit_end_who_follows(void **state)
         {{1, 3, 0, 0}, {1, 1, 0}},
         {{1, 8, 0, 0}, {1, 1, 0, 0, 0, 7, 0, 1}},
         {{1, 6, 0, 0}, {1, UINT32_MAX, 0, 0, 0, 7}},
+        {{1, 8, 0, 0}, {1, 0, 1, 0, 0, 7, 0, 513}}, /* needs too many */
         {{1, UINT32_MAX, 0, 0}, {0}},
         {{77, 0, 0, 0}, {0}},
         {{2, 0, 1, 0}, {0}}, /* late, of no call */
@@ -362,6 +450,7 @@ int main(void)
         BT_TEST(sums_in_parts_are_the_same_bits_on_any_number_of_ranks),
         BT_TEST(stages_give_the_bits_of_one_rank),
         BT_TEST(families_in_stages_give_the_bits_of_one_rank),
+        BT_TEST(ranks_send_what_a_row_needs),
         BT_TEST(stages_that_cannot_be_are_refused_by_name),
         BT_TEST(orders_that_do_not_fit_end_who_follows),
         BT_TEST(what_cannot_be_shared_is_refused_by_name),

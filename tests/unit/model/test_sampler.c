@@ -301,6 +301,73 @@ static void every_setting_draws_what_a_full_sort_draws(void **state)
     bt_sampler_destroy(sampler);
 }
 
+/* What bt_sampler_needs() says is enough: the first of a full sort, and nothing
+ * else of the row. */
+static void keep_first(const float *logits, uint32_t n_kept, float *row)
+{
+    static entry_t entries[N_VOCAB];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < N_VOCAB; i++) {
+        row[i] = -INFINITY;
+        if (logits[i] > -INFINITY) {
+            entries[n++] = (entry_t){logits[i], i};
+        }
+    }
+    qsort(entries, n, sizeof(*entries), compare_entries);
+    for (uint32_t i = 0; (i < n) && (i < n_kept); i++) {
+        row[entries[i].id] = entries[i].logit;
+    }
+}
+
+static void the_first_candidates_are_enough(void **state)
+{
+    static const uint32_t top_ks[] = {1, 2, 40, 256, 0, 257};
+    static const float temperatures[] = {0.0f, 0.7f, 5.0f};
+    bt_sampler_t *sampler = make_sampler(N_VOCAB);
+    static float logits[N_VOCAB], row[N_VOCAB];
+    uint32_t n_few = 0;
+
+    (void)state;
+    for (uint32_t round = 0; round < 720; round++) {
+        bt_sampling_t params = bt_sampling_default();
+        bt_bad_word_t words[3];
+        uint32_t best, needs, token;
+
+        for (uint32_t i = 0; i < N_VOCAB; i++) {
+            logits[i] = random_logit(i, round);
+        }
+        best = bt_sampler_best(logits, N_VOCAB);
+        params.temperature = temperatures[round % 3];
+        params.top_k = top_ks[(round / 3) % 6];
+        params.top_p = (round % 2 == 0) ? 1.0f : 0.8f;
+        params.seed = round;
+        /* Those that come first may be banned. */
+        for (uint32_t i = 0; i < BT_ARRAY_LEN(words); i++) {
+            words[i] = (bt_bad_word_t){.n = 1, .ids = {(best + i) % N_VOCAB}};
+        }
+        params.bad_words = words;
+        params.n_bad_words = round / 18 % 4;
+        params.min_tokens = round / 72 % 2;
+        params.n_end_ids = 1;
+        params.end_ids[0] = (best + 5) % N_VOCAB;
+        needs = bt_sampler_needs(&params, 0);
+        if ((params.temperature > 0.0f) &&
+            ((params.top_k == 0) || (params.top_k > 256))) {
+            assert_int_equal(needs, 0);
+            continue;
+        }
+        n_few++;
+        assert_in_range(needs, 1, BT_SAMPLER_MAX_NEEDS);
+        keep_first(logits, needs, row);
+        token = bt_sampler_draw(sampler, &params, row, NULL, 0, 0, round);
+        assert_int_equal(token, bt_sampler_draw(sampler, &params, logits, NULL,
+                                                0, 0, round));
+    }
+    assert_int_equal(n_few, 560);
+    bt_sampler_destroy(sampler);
+}
+
 /* Probabilities 1/2, 1/3, 1/6 at temperature 1: of 60,000 draws 30,000,
  * 20,000 and 10,000, with standard deviations 122, 115 and 91; five allowed. */
 static void draws_follow_the_softmax(void **state)
@@ -431,6 +498,7 @@ int main(void)
         BT_TEST(a_bad_word_bans_only_its_last_token_after_the_others),
         BT_TEST(end_ids_wait_for_min_tokens),
         BT_TEST(every_setting_draws_what_a_full_sort_draws),
+        BT_TEST(the_first_candidates_are_enough),
         BT_TEST(draws_follow_the_softmax),
         BT_TEST(no_parameters_make_a_draw_expensive),
         BT_TEST(everything_banned_still_gives_a_token),
