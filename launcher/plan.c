@@ -204,18 +204,16 @@ static void add_lent_cores(const bt_plan_t *plan,
 
 static uint32_t tp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
-    return process->is_standby                     ? 1
-           : (process->program == BT_PROG_PREFILL) ? plan->config->prefill_tp
-           : (process->program == BT_PROG_DECODE)  ? plan->config->decode_tp
-                                                   : 1;
+    return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_tp
+           : (process->program == BT_PROG_DECODE) ? plan->config->decode_tp
+                                                  : 1;
 }
 
 static uint32_t pp_of(const bt_plan_t *plan, const bt_plan_process_t *process)
 {
-    return process->is_standby                     ? 1
-           : (process->program == BT_PROG_PREFILL) ? plan->config->prefill_pp
-           : (process->program == BT_PROG_DECODE)  ? plan->config->decode_pp
-                                                   : 1;
+    return (process->program == BT_PROG_PREFILL)  ? plan->config->prefill_pp
+           : (process->program == BT_PROG_DECODE) ? plan->config->decode_pp
+                                                  : 1;
 }
 
 uint32_t bt_plan_ranks(const bt_plan_t *plan, const bt_plan_process_t *process)
@@ -229,7 +227,8 @@ bool bt_plan_may_replace(const bt_plan_t *plan,
 {
     return standby->is_standby && !worker->is_standby &&
            (standby->model == worker->model) &&
-           (bt_plan_ranks(plan, worker) == 1);
+           (tp_of(plan, standby) == tp_of(plan, worker)) &&
+           (pp_of(plan, standby) == pp_of(plan, worker));
 }
 
 /* So that it does not matter to an answer on which worker what is computed. */
@@ -424,14 +423,25 @@ static void name_worker(const bt_plan_t *plan, uint32_t index,
     }
 }
 
-/* Of the decode workers' shape, which others may have as well. */
-static bt_status_t add_standby(bt_plan_t *plan, uint32_t model, uint32_t index)
+/* Do both sides have as many ranks and stages? Then either's standby is the
+ * other's as well. */
+static bool sides_are_alike(const bt_config_t *config)
 {
-    bt_plan_process_t process = {.program = BT_PROG_DECODE,
+    return (config->prefill_tp == config->decode_tp) &&
+           (config->prefill_pp == config->decode_pp);
+}
+
+/* Of the shape of the workers of a program, which others may have as well. */
+static bt_status_t add_standby(bt_plan_t *plan, uint32_t model,
+                               unsigned program, uint32_t index)
+{
+    bt_plan_process_t process = {.program = program,
                                  .is_standby = true,
                                  .model = model,
                                  .first_device = plan->n_dealt,
-                                 .threads = plan->threads_decode};
+                                 .threads = (program == BT_PROG_PREFILL)
+                                                ? plan->threads_prefill
+                                                : plan->threads_decode};
 
     name_worker(plan, index, &process);
     return add_process(plan, &process);
@@ -474,6 +484,7 @@ static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
 {
     const bt_cores_t cores = plan->cores;
     const uint32_t index = plan->n_models;
+    const uint32_t n_standby = plan->config->standby;
     bt_plan_model_t *const model = &plan->models[index];
     bt_status_t status = BT_ERR_NO_MEMORY;
 
@@ -487,16 +498,20 @@ static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
         return status;
     }
     plan->n_models++;
-    status = grow(plan, prefill + decode + plan->config->standby);
+    status = grow(plan, prefill + decode + 2 * n_standby);
     for (uint32_t i = 0; (status == BT_OK) && (i < prefill); i++) {
         status = add_worker(plan, index, BT_PROG_PREFILL, i, pin);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < decode); i++) {
         status = add_worker(plan, index, BT_PROG_DECODE, i, pin);
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < plan->config->standby);
+    for (uint32_t i = 0; (status == BT_OK) && (i < n_standby); i++) {
+        status = add_standby(plan, index, BT_PROG_DECODE, i);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (prefill > 0) &&
+                         !sides_are_alike(plan->config) && (i < n_standby);
          i++) {
-        status = add_standby(plan, index, i);
+        status = add_standby(plan, index, BT_PROG_PREFILL, n_standby + i);
     }
     if (status != BT_OK) {
         goto err_model;

@@ -127,8 +127,8 @@ uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name);
 uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model,
                        bt_orders_role_t role);
 
-/** May @a standby take the place of @a worker? Of the same model, and of one
- *  rank. */
+/** May @a standby take the place of @a worker? Of the same model, and of as
+ *  many ranks and stages. */
 bool bt_plan_may_replace(const bt_plan_t *plan,
                          const bt_plan_process_t *standby,
                          const bt_plan_process_t *worker);

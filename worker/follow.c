@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/follow.h"
+#include "worker/standby.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -400,6 +401,26 @@ static bt_status_t say_export(follow_t *f, bt_start_t *s)
     return status;
 }
 
+/* Until rank 0 has a place, where it waits for one. */
+static bt_status_t stand_by(bt_worker_t *w, const bt_start_t *s)
+{
+    bt_status_t status;
+
+    if (w->config->place_from == 0) {
+        return BT_OK;
+    }
+    status = bt_worker_stand_by_rank(w, bt_team_collectives(&s->team));
+    if (status == BT_OK) {
+        bt_start_log_as_named(w);
+    } else if (status == BT_ERR_CANCELED) { /* the order to end comes next */
+        const bt_kv_view_t none = {0};
+        const bt_status_t ended = bt_model_follow(w->model, &none, NULL);
+
+        status = (ended == BT_OK) ? status : ended;
+    }
+    return status;
+}
+
 static bt_status_t load(bt_worker_t *w, bt_start_t *s)
 {
     bt_status_t status;
@@ -409,6 +430,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s)
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
         (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_model_load(w, s)) != BT_OK ||
+        (status = stand_by(w, s)) != BT_OK ||
         (status = bt_start_router_find(w, s)) != BT_OK ||
         (status = bt_start_pool_open(w, s)) != BT_OK) {
         return status;

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
 #include "common/base/stop.h"
+#include "worker/start.h"
 
 #define LINE_BYTES 256
 
@@ -73,7 +74,39 @@ static bt_status_t wait_for_line(bt_worker_t *w, int signal_fd,
     return status;
 }
 
-bt_status_t bt_worker_stand_by(bt_worker_t *w, int signal_fd)
+/* Name of the place, at all ranks; "": there is none. */
+static bt_status_t share_place(const bt_collectives_t *coll,
+                               char name[BT_WIRE_MAX_NAME])
+{
+    const bt_status_t status =
+        coll->broadcast(coll->ctx, name, BT_WIRE_MAX_NAME, 0);
+
+    if (status != BT_OK) {
+        BT_LOG_ERROR("the ranks do not come together: %s",
+                     bt_status_str(status));
+    }
+    return status;
+}
+
+bt_status_t bt_worker_stand_by_rank(bt_worker_t *w,
+                                    const bt_collectives_t *coll)
+{
+    char name[BT_WIRE_MAX_NAME] = "";
+    const bt_status_t status = share_place(coll, name);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (name[0] == '\0') {
+        return BT_ERR_CANCELED;
+    }
+    name[sizeof(name) - 1] = '\0';
+    bt_start_name_rank(w, name, coll->rank);
+    return BT_OK;
+}
+
+bt_status_t bt_worker_stand_by(bt_worker_t *w, const bt_collectives_t *coll,
+                               int signal_fd)
 {
     char line[LINE_BYTES] = "";
     bt_status_t status;
@@ -89,5 +122,15 @@ bt_status_t bt_worker_stand_by(bt_worker_t *w, int signal_fd)
                      bt_status_str(status));
     }
     close((int)w->config->place_from);
+    if (coll != NULL) {
+        char name[BT_WIRE_MAX_NAME] = "";
+        bt_status_t shared;
+
+        if (status == BT_OK) {
+            memcpy(name, w->name, sizeof(name));
+        }
+        shared = share_place(coll, name);
+        status = (status == BT_OK) ? shared : status;
+    }
     return status;
 }

@@ -30,7 +30,16 @@
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
 
-/* A rank other than 0 has its number behind the instance's name. */
+void bt_start_name_rank(bt_worker_t *w, const char *name, uint32_t rank)
+{
+    if (rank == 0) {
+        snprintf(w->name, sizeof(w->name), "%s", name);
+    } else {
+        snprintf(w->name, sizeof(w->name), "%.*s:%u", (int)sizeof(w->name) - 12,
+                 name, rank);
+    }
+}
+
 static void name_worker(bt_worker_t *w, const bt_start_t *s)
 {
     char name[BT_WIRE_MAX_NAME];
@@ -41,16 +50,11 @@ static void name_worker(bt_worker_t *w, const bt_start_t *s)
         snprintf(name, sizeof(name), "%s-%u", bt_role_name(w->program_role),
                  s->team.index);
     }
-    if (s->team.rank == 0) {
-        memcpy(w->name, name, sizeof(w->name));
-    } else {
-        snprintf(w->name, sizeof(w->name), "%.*s:%u", (int)sizeof(w->name) - 12,
-                 name, s->team.rank);
-    }
+    bt_start_name_rank(w, name, s->team.rank);
     bt_key_random(&w->instance, sizeof(w->instance));
 }
 
-static void log_as_named(const bt_worker_t *w)
+void bt_start_log_as_named(const bt_worker_t *w)
 {
     bt_log_level_t level = BT_LOG_LEVEL_INFO;
 
@@ -141,8 +145,8 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
         (w->config->place_from == 0)) {
         return status;
     }
-    status = bt_worker_stand_by(w, signal_fd);
-    log_as_named(w);
+    status = bt_worker_stand_by(w, bt_team_collectives(&s->team), signal_fd);
+    bt_start_log_as_named(w);
     return status;
 }
 
@@ -263,7 +267,7 @@ static void settle(bt_worker_t *w, const bt_start_t *s)
     if (!bt_role_named(w->config->role, &w->roles)) {
         w->roles = (uint32_t)w->program_role; /* auto */
     }
-    log_as_named(w);
+    bt_start_log_as_named(w);
     (void)bt_log_format(w->config->log_format); /* the table checked it */
     bt_thread_works_briefly(); /* the control thread; compute threads say so */
 }

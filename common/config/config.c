@@ -542,13 +542,6 @@ static bt_status_t check_together(const bt_config_store_t *store)
                            "cuda has");
         return BT_ERR_INVALID_PARAM;
     }
-    if ((c->standby > 0) && (c->prefill_tp * c->prefill_pp > 1) &&
-        (c->decode_tp * c->decode_pp > 1)) {
-        bt_config_complain(store->program,
-                           "--standby takes the place of workers of one rank, "
-                           "and here are none (--prefill-tp, --decode-tp ...)");
-        return BT_ERR_INVALID_PARAM;
-    }
     /* Where there is no GPU there is nothing that nv_gpu_* could say. */
     if (c->gpu_metrics && (access(BT_CONFIG_GPU_DRIVER, F_OK) == 0)) {
         bt_config_complain(store->program,

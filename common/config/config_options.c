@@ -135,7 +135,8 @@ const bt_option_t bt_config_options[] = {
     COUNT("standby", "0", 0, 64, "processes", S, standby,
           "Processes for each model that have its weights mapped and take the "
           "place of a worker that ends by itself, in less time than another "
-          "start takes; they compute on no cores of their own"),
+          "start takes; they compute on no cores of their own; as many for each "
+          "shape, where prefill and decode workers differ in ranks or stages"),
     COUNT("place-from", "0", 0, 1023, "descriptor", WORKERS, place_from,
           "Descriptor from which the launcher tells this process whose place it "
           "takes; 0: it is a worker from the beginning"),

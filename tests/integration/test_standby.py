@@ -2,11 +2,10 @@
 """A process that has its weights mapped takes the place of a worker that ends by itself."""
 import os
 import signal
-import subprocess
 import tempfile
 import time
 
-from harness import BUILD, tiny_model, wait_until
+from harness import children_of, is_there, tiny_model, wait_until
 from launch import Launch
 
 ASK = {"prompt": "who was lost", "max_tokens": 24, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
@@ -16,6 +15,11 @@ def ask(launch):
     status, answer = launch.post(launch.process("router")["http"].split("//")[-1], "/v1/completions", ASK)
     assert status == 200, (status, answer)
     return answer["choices"][0]["token_ids"]
+
+
+def said(launch, name, text):
+    with open(os.path.join(launch.logs_dir, name + ".log"), encoding="utf-8", errors="replace") as f:
+        return text in f.read()
 
 
 def is_ready(launch, name, other_than=None):
@@ -48,7 +52,31 @@ def test_a_standby_takes_the_place_of_either_role():
             assert ask(launch) == want
 
 
-def test_a_standby_for_nobody_is_refused():
-    run = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--standby", "1", "--prefill-tp", "2",
-                          "--decode-tp", "2"], capture_output=True, text=True, timeout=60)
-    assert run.returncode == 2 and "--standby takes the place of workers of one rank" in run.stderr, run.stderr
+def test_instances_of_several_ranks_have_standbys_of_their_shape():
+    """All ranks of one stand by, and take the name with them. One that loses a rank while it waits begins anew."""
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with Launch("--model", model, "--standby", "1", "--prefill-tp", "2", "--decode-pp", "2") as launch:
+            want = ask(launch)
+            for name, standby in (("prefill-0", "standby-1"), ("decode-0", "standby-0"), ("decode-0", "standby-0")):
+                wait_until("a standby is ready", lambda n=standby: is_ready(launch, n), 30)
+                instead, before = launch.process(standby)["pid"], launch.process(name)["pid"]
+                ranks = children_of(int(before))
+                assert len(ranks) == 1 and len(children_of(int(instead))) == 1
+                began = time.monotonic()
+                os.kill(ranks[0], signal.SIGKILL)
+                assert ask(launch) == want
+                print(f"    {name}: answered {time.monotonic() - began:.2f} s after the end of its second rank")
+                wait_until(f"{name} is back", lambda name=name, before=before: is_ready(launch, name, before), 30)
+                assert launch.process(name)["pid"] == instead, launch.output()
+                wait_until("its rank has the name", lambda name=name: said(launch, name, f"{name}:1: ready: rank 1 of 2"), 30)
+            wait_until("a standby is ready", lambda: is_ready(launch, "standby-0"), 30)
+            before = launch.process("standby-0")["pid"]
+            os.kill(children_of(int(before))[0], signal.SIGKILL)
+            wait_until("it begins anew", lambda: is_ready(launch, "standby-0", before), 30)
+            assert ask(launch) == want
+            before = launch.process("standby-1")["pid"]
+            rank, = children_of(int(before))
+            launch.order("stop", "standby-1")
+            wait_until("no rank is left", lambda: not is_there(rank))
+            assert not said(launch, "standby-1", "peer lost") and not said(launch, "standby-1", ":1: ready")

@@ -448,10 +448,22 @@ static void a_standby_is_planned_behind_the_workers(void **state)
     destroy(&p);
 
     p = make_plan(6, "--model m.gguf --standby 1 --decode-tp 2");
+    assert_int_equal(p.plan->n_processes, 6); /* one of each shape */
+    assert_true(has_arg(p.plan, 4, "--tp=2"));
     assert_true(bt_plan_may_replace(p.plan, p.plan->processes[4],
-                                    p.plan->processes[1]));
+                                    p.plan->processes[3]));
     assert_false(bt_plan_may_replace(p.plan, p.plan->processes[4],
+                                     p.plan->processes[1]));
+    assert_true(has_arg(p.plan, 5, "--name=standby-1"));
+    assert_false(has_arg(p.plan, 5, "--tp=2"));
+    assert_true(bt_plan_may_replace(p.plan, p.plan->processes[5],
+                                    p.plan->processes[1]));
+    assert_false(bt_plan_may_replace(p.plan, p.plan->processes[5],
                                      p.plan->processes[3]));
+    destroy(&p);
+
+    p = make_plan(6, "--model m.gguf --standby 1 --decode-tp 2 --prefill-tp 2");
+    assert_int_equal(p.plan->n_processes, 5);
     destroy(&p);
 }
 

@@ -49,7 +49,7 @@ static bt_status_t told(const char *words, bool is_over)
     }
     config.place_from = (uint32_t)place[0];
     w = (bt_worker_t){.config = &config, .ready_fd = -1};
-    status = bt_worker_stand_by(&w, signals[0]);
+    status = bt_worker_stand_by(&w, NULL, signals[0]);
     if (status == BT_OK) {
         assert_string_equal(w.name, "decode-0");
         assert_int_equal(w.roles, BT_ROLE_DECODE);
