@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device, stream, buffers, the tables of a batch, and operations on rows. The
  * numeric rules of kernels.h hold: fixed order of sums, fmaf, no fast math. */
-#include <cuda_runtime.h>
-
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
 
 namespace
 {
@@ -181,33 +181,36 @@ bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
 __global__ void rmsnorm_kernel(const float *x, const float *weight, float eps,
                                uint32_t dim, float *out)
 {
-    __shared__ float lanes[kLanes];
+    BT_SHARED(float, lanes, kLanes);
     const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
     float *out_row = out + static_cast<size_t>(blockIdx.x) * dim;
+    const uint32_t t = threadIdx.x;
     float scale;
 
-    if (threadIdx.x < kLanes) {
+    if (t < kLanes) {
         float sum = 0.0f;
 
-        for (uint32_t i = threadIdx.x; i < dim; i += kLanes) {
-            sum = fmaf(row[i], row[i], sum);
+        for (uint32_t i = t; i < dim; i += kLanes) {
+            const float value = bt_load(row + i);
+
+            sum = fmaf(value, value, sum);
         }
-        lanes[threadIdx.x] = sum;
+        lanes.set(t, sum);
     }
-    __syncthreads();
+    BT_SYNC();
     for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) {
-            lanes[threadIdx.x] =
-                __fadd_rn(lanes[threadIdx.x], lanes[threadIdx.x + half]);
+        if (t < half) {
+            lanes.set(t, __fadd_rn(lanes.get(t), lanes.get(t + half)));
         }
-        __syncthreads();
+        BT_SYNC();
     }
     scale = __fdiv_rn(
-        1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(lanes[0], static_cast<float>(dim)),
-                                   eps)));
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
-        out_row[i] = __fmul_rn(__fmul_rn(row[i], scale), weight[i]);
+        1.0f, __fsqrt_rn(__fadd_rn(
+                  __fdiv_rn(lanes.get(0), static_cast<float>(dim)), eps)));
+    BT_SYNC(); /* out may be x */
+    for (uint32_t i = t; i < dim; i += blockDim.x) {
+        bt_store(out_row + i, __fmul_rn(__fmul_rn(bt_load(row + i), scale),
+                                        bt_load(weight + i)));
     }
 }
 
@@ -215,8 +218,8 @@ void rmsnorm(bt_backend_t *be, const float *x, const float *weight, float eps,
              uint32_t n_rows, uint32_t dim, float *out)
 {
     if (n_rows > 0) {
-        rmsnorm_kernel<<<n_rows, kThreads, 0, self(be)->stream>>>(
-            x, weight, eps, dim, out);
+        BT_LAUNCH(rmsnorm_kernel, n_rows, kThreads, self(be)->stream, x, weight,
+                  eps, dim, out);
     }
 }
 
@@ -225,15 +228,16 @@ __global__ void add_kernel(float *x, const float *y, size_t n)
     const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 
     if (i < n) {
-        x[i] = __fadd_rn(x[i], y[i]);
+        bt_store(x + i, __fadd_rn(bt_load(x + i), bt_load(y + i)));
     }
 }
 
 void add(bt_backend_t *be, float *x, const float *y, size_t n)
 {
     if (n > 0) {
-        add_kernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads),
-                     kThreads, 0, self(be)->stream>>>(x, y, n);
+        BT_LAUNCH(add_kernel,
+                  static_cast<unsigned>((n + kThreads - 1) / kThreads),
+                  kThreads, self(be)->stream, x, y, n);
     }
 }
 
@@ -241,11 +245,12 @@ void add(bt_backend_t *be, float *x, const float *y, size_t n)
 __global__ void gather_rows_kernel(const float *x, const uint32_t *rows,
                                    uint32_t dim, float *out)
 {
-    const float *row = x + static_cast<size_t>(rows[blockIdx.x]) * dim;
+    const float *row =
+        x + static_cast<size_t>(bt_load(rows + blockIdx.x)) * dim;
     float *out_row = out + static_cast<size_t>(blockIdx.x) * dim;
 
     for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
-        out_row[i] = row[i];
+        bt_store(out_row + i, bt_load(row + i));
     }
 }
 
@@ -255,8 +260,8 @@ void gather_rows(bt_backend_t *be, const float *x, const bt_batch_t *batch,
     const uint32_t *rows = self(be)->words + bt_batch_layout(batch).logit_row;
 
     if (batch->n_logit_rows > 0) {
-        gather_rows_kernel<<<batch->n_logit_rows, kThreads, 0,
-                             self(be)->stream>>>(x, rows, dim, out);
+        BT_LAUNCH(gather_rows_kernel, batch->n_logit_rows, kThreads,
+                  self(be)->stream, x, rows, dim, out);
     }
 }
 
@@ -284,30 +289,34 @@ __device__ bool precedes(float x, uint32_t i, float y, uint32_t j)
 /* One block per row, each thread every 256th value, then the tree. */
 __global__ void argmax_kernel(const float *x, uint32_t dim, uint32_t *ids)
 {
-    __shared__ float best[kThreads];
-    __shared__ uint32_t at[kThreads];
+    BT_SHARED(float, best, kThreads);
+    BT_SHARED(uint32_t, at, kThreads);
     const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
     const uint32_t t = threadIdx.x;
+    float mine = -INFINITY;
+    uint32_t mine_at = kNone;
 
-    best[t] = -INFINITY;
-    at[t] = kNone;
     for (uint32_t i = t; i < dim; i += kThreads) {
-        if (row[i] > best[t]) { /* never of a NaN */
-            best[t] = row[i];
-            at[t] = i;
+        const float value = bt_load(row + i);
+
+        if (value > mine) { /* never of a NaN */
+            mine = value;
+            mine_at = i;
         }
     }
-    __syncthreads();
+    best.set(t, mine);
+    at.set(t, mine_at);
+    BT_SYNC();
     for (uint32_t half = kThreads / 2; half > 0; half /= 2) {
-        if ((t < half) &&
-            precedes(best[t + half], at[t + half], best[t], at[t])) {
-            best[t] = best[t + half];
-            at[t] = at[t + half];
+        if ((t < half) && precedes(best.get(t + half), at.get(t + half),
+                                   best.get(t), at.get(t))) {
+            best.set(t, best.get(t + half));
+            at.set(t, at.get(t + half));
         }
-        __syncthreads();
+        BT_SYNC();
     }
     if (t == 0) {
-        ids[blockIdx.x] = (at[0] == kNone) ? 0 : at[0];
+        bt_store(ids + blockIdx.x, (at.get(0) == kNone) ? 0 : at.get(0));
     }
 }
 
@@ -315,7 +324,8 @@ void argmax(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
             uint32_t *ids)
 {
     if (n_rows > 0) {
-        argmax_kernel<<<n_rows, kThreads, 0, self(be)->stream>>>(x, dim, ids);
+        BT_LAUNCH(argmax_kernel, n_rows, kThreads, self(be)->stream, x, dim,
+                  ids);
     }
 }
 

@@ -34,7 +34,7 @@ ONE_INCLUDER = {
     r"openssl/.*": ("router/net/tls.c", "bench/_router_load.c"),
     r"nghttp2/.*": "router/grpc/h2.c",
     r"protobuf-c/.*|.*\.pb-c\.h": "router/grpc/",
-    r"cmocka\.h": "tests/support/",
+    r"cmocka\.h": ("tests/support/", "tests/simt/test_machine.cc"),
 }
 BANNED = re.compile(r"(?<![\w.>])(strcpy|strcat|sprintf|vsprintf|atoi|atol|atof|strtok|gets|alloca)\s*\(")
 MAX_FUNCTION_LINES = 120
@@ -54,7 +54,7 @@ def read(path):
 
 
 def sources():
-    return tracked(".c", ".h", ".cu")
+    return tracked(".c", ".h", ".cu", ".cc")
 
 
 def product():
@@ -63,7 +63,7 @@ def product():
 
 def check_spdx():
     bad = []
-    for path in tracked(".c", ".h", ".cu", ".py", ".sh", "meson.build"):
+    for path in tracked(".c", ".h", ".cu", ".cc", ".py", ".sh", "meson.build"):
         head = read(path)[:200]
         if path.endswith("meson.build") and len(read(path).split("\n")) < 15:
             continue
@@ -163,10 +163,13 @@ def check_headers_alone():
         return None
     bad = []
     flags = ["-std=gnu17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I.", "-fsyntax-only", "-x", "c"]
+    # Kernels, and the machine that runs them.
+    cxx = ["-std=c++17", "-DBT_SIMT", "-Wall", "-Wextra", "-I.", "-Itests/simt", "-fsyntax-only", "-x", "c++"]
+    cxx_headers = ["kernels/cuda/device.h", *tracked("tests/simt/machine.h", "tests/simt/cuda_runtime.h")]
     mpi = subprocess.run(["pkg-config", "--cflags", "ompi-c", "ucx"], capture_output=True, text=True)
     flags += mpi.stdout.split() if mpi.returncode == 0 else []
     for path in [p for p in sources() if p.endswith(".h") and "kernels/cpu/" not in p]:
-        run = subprocess.run([cc] + flags + ["-"], cwd=ROOT, capture_output=True, text=True,
+        run = subprocess.run([cc] + (cxx if path in cxx_headers else flags) + ["-"], cwd=ROOT, capture_output=True, text=True,
                              input=f'#include "{path}"\n#include "{path}"\n')
         if run.returncode != 0:
             bad.append(f"{path} does not compile alone: {run.stderr.strip().splitlines()[0]}")
@@ -185,7 +188,7 @@ def check_format():
 def check_spelling():
     if shutil.which("codespell") is None:
         return None
-    files = [p for p in tracked(".c", ".h", ".cu", ".md", ".py", ".sh") if "golden" not in p and "corpus" not in p]
+    files = [p for p in tracked(".c", ".h", ".cu", ".cc", ".md", ".py", ".sh") if "golden" not in p and "corpus" not in p]
     run = subprocess.run(["codespell", "-L", "fo,te,nd,fpr,hel,ot,ue,numer,ans,aks,crate,unparseable,inout,afterall,inflight,temprature,thi,strat", *files],
                          cwd=ROOT, capture_output=True, text=True)
     return [line for line in run.stdout.split("\n") if line]

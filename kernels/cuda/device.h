@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file device.h
+ *
+ * What kernels touch memory by, meet by and are launched by. For a GPU all of
+ * it is the language's own; with BT_SIMT the same sources are compiled for a
+ * machine of the tests (tests/simt), which sees every access. So kernels use
+ * nothing else for it:
+ *
+ *     bt_load(p), bt_store(p, value)       global memory
+ *     BT_SHARED(float, sums, 16);          shared memory: sums.get(i),
+ *                                          sums.set(i, value)
+ *     BT_SYNC()                            the barrier of the block
+ *     BT_LAUNCH(kernel, blocks, threads, stream, arguments...)
+ */
+#ifndef BT_KERNELS_CUDA_DEVICE_H
+#define BT_KERNELS_CUDA_DEVICE_H
+
+#include <cuda_runtime.h>
+
+#if !defined(BT_SIMT)
+
+template <typename T> __device__ __forceinline__ T bt_load(const T *p)
+{
+    return *p;
+}
+
+template <typename T> __device__ __forceinline__ void bt_store(T *p, T value)
+{
+    *p = value;
+}
+
+template <typename T> struct bt_shared {
+    T *words;
+
+    __device__ __forceinline__ T get(unsigned i) const
+    {
+        return words[i];
+    }
+
+    __device__ __forceinline__ void set(unsigned i, T value) const
+    {
+        words[i] = value;
+    }
+};
+
+#define BT_SHARED(type, name, n)     \
+    __shared__ type name##_words[n]; \
+    const bt_shared<type> name = {name##_words}
+#define BT_SYNC() __syncthreads()
+#define BT_LAUNCH(kernel, blocks, threads, stream, ...) \
+    kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
+
+#endif
+
+#endif

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <vector>
+
+#include "tests/simt/cuda_runtime.h"
+
+struct SimtStream {
+    std::deque<std::function<bool()>> todo; /* false: it failed */
+    uint64_t n_queued, n_done;
+    bool failed;
+};
+
+struct SimtEvent {
+    cudaStream_t stream; /* NULL: never recorded */
+    uint64_t behind;     /* done when so many of it are */
+};
+
+namespace
+{
+
+const size_t kAlign = 256; /* as cudaMalloc() has it */
+const size_t kDeviceBytes = size_t(4) << 30;
+
+struct Piece {
+    void *map;
+    size_t map_bytes;
+    size_t bytes;
+};
+
+struct Device {
+    std::map<uintptr_t, Piece> pieces;  /* by address */
+    std::map<uintptr_t, size_t> pinned; /* the host's, the same */
+    size_t used;
+    cudaError_t last;
+    uint64_t n_calls, fails_at; /* the call of that number fails; 0: none */
+    uint64_t seed;
+};
+
+Device device;
+
+/* From the environment, for the process that loads the plugin. */
+uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *text = std::getenv(name);
+
+    return (text == nullptr) ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+cudaError_t done(cudaError_t error)
+{
+    if (error != cudaSuccess) {
+        device.last = error;
+    }
+    return error;
+}
+
+/* Of every call that can fail. */
+bool is_to_fail()
+{
+    static const uint64_t at = number_of("BATON_SIMT_FAIL_AT", 0);
+
+    return ++device.n_calls == at;
+}
+
+size_t page()
+{
+    static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+
+    return bytes;
+}
+
+void protect(int how)
+{
+    for (const auto &piece : device.pieces) {
+        if (mprotect(piece.second.map, piece.second.map_bytes - page(), how) !=
+            0) {
+            std::perror("memory of the device");
+            std::abort();
+        }
+    }
+}
+
+/* May kernels and copies touch all of it? */
+bool is_of_device(const void *p, size_t bytes)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+    auto next = device.pieces.upper_bound(at);
+
+    if (next == device.pieces.begin()) {
+        return false;
+    }
+    --next;
+    return (at - next->first <= next->second.bytes) &&
+           (bytes <= next->second.bytes - (at - next->first));
+}
+
+bool is_pinned(const void *p)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+    auto next = device.pinned.upper_bound(at);
+
+    return (next != device.pinned.begin()) &&
+           (at - std::prev(next)->first < std::prev(next)->second);
+}
+
+bool is_right(const void *p, size_t bytes, bool on_device)
+{
+    return (bytes == 0) || (is_of_device(p, bytes) == on_device);
+}
+
+void put(cudaStream_t stream, std::function<bool()> what)
+{
+    stream->todo.push_back(std::move(what));
+    stream->n_queued++;
+}
+
+void copy_rows(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
+               size_t width, size_t height)
+{
+    for (size_t i = 0; i < height; i++) {
+        std::memcpy(static_cast<char *>(dst) + i * dst_pitch,
+                    static_cast<const char *>(src) + i * src_pitch, width);
+    }
+}
+
+std::vector<char> rows_of(const void *src, size_t pitch, size_t width,
+                          size_t height)
+{
+    std::vector<char> rows(width * height);
+
+    if (!rows.empty()) {
+        copy_rows(rows.data(), width, src, pitch, width, height);
+    }
+    return rows;
+}
+
+/* All that comes before number @a until. */
+cudaError_t drain(cudaStream_t stream, uint64_t until)
+{
+    if (stream->n_done < until) {
+        protect(PROT_READ | PROT_WRITE);
+    }
+    while ((stream->n_done < until) && !stream->todo.empty()) {
+        const std::function<bool()> what = stream->todo.front();
+
+        stream->todo.pop_front();
+        stream->n_done++;
+        if (!stream->failed && !what()) {
+            stream->failed = true; /* for good, as a context's */
+        }
+    }
+    protect(PROT_NONE);
+    return done(stream->failed ? cudaErrorLaunchFailure : cudaSuccess);
+}
+
+} // namespace
+
+/* ---- device ---- */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    if (is_to_fail()) {
+        return done(cudaErrorInvalidDevice);
+    }
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int number)
+{
+    return done((is_to_fail() || (number != 0)) ? cudaErrorInvalidDevice
+                                                : cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int number)
+{
+    if (is_to_fail() || (number != 0)) {
+        return done(cudaErrorInvalidDevice);
+    }
+    prop->major = 8; /* the least that Baton's kernels are for */
+    prop->minor = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError()
+{
+    const cudaError_t last = device.last;
+
+    device.last = cudaSuccess;
+    return last;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
+{
+    if (is_to_fail()) {
+        return done(cudaErrorInvalidValue);
+    }
+    *left = kDeviceBytes - device.used;
+    *total = kDeviceBytes;
+    return cudaSuccess;
+}
+
+/* ---- memory ---- */
+
+/* [pages, of which the last bytes are the piece | a page that nobody has] */
+cudaError_t cudaMalloc(void **ptr, size_t bytes)
+{
+    const size_t whole = (bytes + kAlign - 1) / kAlign * kAlign;
+    const size_t pages = (whole + page() - 1) / page() * page();
+    Piece piece = {nullptr, pages + page(), bytes};
+    uintptr_t at;
+
+    if (is_to_fail() || (whole > kDeviceBytes - device.used)) {
+        return done(cudaErrorMemoryAllocation);
+    }
+    piece.map = mmap(nullptr, piece.map_bytes, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (piece.map == MAP_FAILED) {
+        return done(cudaErrorMemoryAllocation);
+    }
+    at = reinterpret_cast<uintptr_t>(piece.map) + pages - whole;
+    device.pieces[at] = piece;
+    device.used += whole;
+    *ptr = reinterpret_cast<void *>(at);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *ptr)
+{
+    const auto found = device.pieces.find(reinterpret_cast<uintptr_t>(ptr));
+
+    if (ptr == nullptr) {
+        return cudaSuccess;
+    }
+    if (found == device.pieces.end()) {
+        return done(cudaErrorInvalidValue);
+    }
+    device.used -= (found->second.bytes + kAlign - 1) / kAlign * kAlign;
+    munmap(found->second.map, found->second.map_bytes);
+    device.pieces.erase(found);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned)
+{
+    void *made = is_to_fail() ? nullptr : std::malloc((bytes == 0) ? 1 : bytes);
+
+    if (made == nullptr) {
+        return done(cudaErrorMemoryAllocation);
+    }
+    device.pinned[reinterpret_cast<uintptr_t>(made)] = bytes;
+    *ptr = made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *ptr)
+{
+    device.pinned.erase(reinterpret_cast<uintptr_t>(ptr));
+    std::free(ptr);
+    return cudaSuccess;
+}
+
+/* ---- streams and events ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    if (is_to_fail()) {
+        return done(cudaErrorMemoryAllocation);
+    }
+    *stream = new SimtStream();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    const cudaError_t error = drain(stream, stream->n_queued);
+
+    delete stream;
+    return error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    const cudaError_t error = drain(stream, stream->n_queued);
+
+    return is_to_fail() ? done(cudaErrorLaunchFailure) : error;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    if (is_to_fail()) {
+        return done(cudaErrorMemoryAllocation);
+    }
+    *event = new SimtEvent();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    if (is_to_fail()) {
+        return done(cudaErrorInvalidResourceHandle);
+    }
+    event->stream = stream;
+    event->behind = stream->n_queued;
+    return cudaSuccess;
+}
+
+/* A little is done each time, so that who only asks comes to an end. */
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    const cudaStream_t stream = event->stream;
+
+    if (is_to_fail()) {
+        return done(cudaErrorLaunchFailure);
+    }
+    if ((stream == nullptr) || (stream->n_done >= event->behind)) {
+        return cudaSuccess;
+    }
+    if (drain(stream, stream->n_done + 1) != cudaSuccess) {
+        return cudaErrorLaunchFailure;
+    }
+    return (stream->n_done >= event->behind) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    if (is_to_fail()) {
+        return done(cudaErrorLaunchFailure);
+    }
+    return (event->stream == nullptr) ? cudaSuccess
+                                      : drain(event->stream, event->behind);
+}
+
+/* ---- what streams are told ---- */
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
+                            cudaMemcpyKind kind, cudaStream_t stream)
+{
+    return cudaMemcpy2DAsync(dst, bytes, src, bytes, bytes, 1, kind, stream);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
+                              size_t src_pitch, size_t width, size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream)
+{
+    const bool from =
+        (kind == cudaMemcpyDeviceToHost) || (kind == cudaMemcpyDeviceToDevice);
+    const bool to =
+        (kind == cudaMemcpyHostToDevice) || (kind == cudaMemcpyDeviceToDevice);
+    const size_t rest = (height == 0) ? 0 : height - 1;
+
+    if (is_to_fail() || (width > dst_pitch) || (width > src_pitch) ||
+        !is_right(dst, rest * dst_pitch + width, to) ||
+        !is_right(src, rest * src_pitch + width, from)) {
+        return done(cudaErrorInvalidValue);
+    }
+    /* Of memory that is not pinned the bytes are taken before the call returns,
+     * and brought before it does. */
+    if ((kind == cudaMemcpyHostToDevice) && !is_pinned(src)) {
+        const std::vector<char> taken = rows_of(src, src_pitch, width, height);
+
+        put(stream, [=] {
+            copy_rows(dst, dst_pitch, taken.data(), width, width, height);
+            return true;
+        });
+        return cudaSuccess;
+    }
+    put(stream, [=] {
+        copy_rows(dst, dst_pitch, src, src_pitch, width, height);
+        return true;
+    });
+    return ((kind == cudaMemcpyDeviceToHost) && !is_pinned(dst))
+               ? drain(stream, stream->n_queued)
+               : cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes,
+                            cudaStream_t stream)
+{
+    if (is_to_fail() || !is_right(ptr, bytes, true)) {
+        return done(cudaErrorInvalidValue);
+    }
+    put(stream, [=] {
+        std::memset(ptr, value, bytes);
+        return true;
+    });
+    return cudaSuccess;
+}
+
+void simt::enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
+                   unsigned threads, const std::function<void()> &thread)
+{
+    put(stream, [=] {
+        static uint64_t seed = number_of("BATON_SIMT_SEED", 1);
+        const std::string fault =
+            simt::run(simt::Grid{blocks, threads, seed++}, thread);
+
+        if (!fault.empty()) {
+            std::fprintf(stderr, "simt: %s: %s\n", kernel, fault.c_str());
+        }
+        return fault.empty();
+    });
+}
