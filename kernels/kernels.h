@@ -412,7 +412,7 @@ typedef struct bt_kernels_ops {
      * sink as it and 1. INT8 and FP8: codes are multiplied, those of FP8 as
      * the numbers that they are; s_j is the product times
      * the key's scale, and the weight p_j times the value's. The sum of p is
-     * summed as in rmsnorm(); exp is the polynomial of kernels/cpu/body.h. q is
+     * summed as in rmsnorm(); exp is the polynomial of kernels/formula.h. q is
      * the qkv array of rope_store (row stride (n_heads + 2 n_kv_heads) * D);
      * out (R, n_heads * D). Source: Milakov & Gimelshein, "Online normalizer
      * calculation for softmax"; Kwon et al., PagedAttention; window: Beltagy et
@@ -431,7 +431,7 @@ typedef struct bt_kernels_ops {
     /** out[r][i] = act(x[r][i]), x (R, D); or, @a gated, act(gate[i]) * up[i],
      *  x (R, 2 D), gate first. In the order that bt_activation_t has; x^2 is
      *  rounded, then one fused multiply-add makes it G1 + G2 x^2. Phi by a
-     *  polynomial: kernels/cpu/body.h. Source: Hendrycks & Gimpel, "Gaussian
+     *  polynomial: kernels/formula.h. Source: Hendrycks & Gimpel, "Gaussian
      *  Error Linear Units"; Shazeer, "GLU Variants Improve Transformer". */
     void (*activate)(bt_backend_t *be, bt_activation_t act, bool gated,
                      const float *x, uint32_t n_rows, uint32_t dim, float *out);

@@ -16,42 +16,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/e4m3.h"
 #include "kernels/cpu/half.h"
+#include "kernels/formula.h"
 
 #define LANES 16u
-
-/* exp(x), about 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r =
- * 1 + r + r^2 p(r), p by a weighted minimax fit (relative error 3.1e-9 before
- * rounding). Below -87 the result is 0, above 88 infinity: so 2^n is always a
- * normal number. ln 2 is split so that n * LN2_HI is exact. */
-#define EXP_MAGIC  0x1.8p23f /* adding it rounds to an integer */
-#define EXP_LOG2E  0x1.715476p+0f
-#define EXP_LN2_HI 0x1.62e4p-1f
-#define EXP_LN2_LO 0x1.7f7d1cp-20f
-#define EXP_P0     0x1.fffffcp-2f
-#define EXP_P1     0x1.555492p-3f
-#define EXP_P2     0x1.5558f2p-5f
-#define EXP_P3     0x1.123a2p-7f
-#define EXP_P4     0x1.6a23dp-10f
-#define EXP_MIN    -87.0f
-#define EXP_MAX    88.0f
-
-static inline float bt_expf(float x)
-{
-    float t = fmaf(x, EXP_LOG2E, EXP_MAGIC);
-    float n = t - EXP_MAGIC;
-    float r = fmaf(n, -EXP_LN2_LO, fmaf(n, -EXP_LN2_HI, x));
-    float p = fmaf(EXP_P4, r, EXP_P3);
-    float y;
-
-    p = fmaf(p, r, EXP_P2);
-    p = fmaf(p, r, EXP_P1);
-    p = fmaf(p, r, EXP_P0);
-    y = fmaf(p, r * r, r) + 1.0f;
-    y *= bt_f32_from_bits((bt_f32_bits(t) + 127u) << 23);
-    y = (x < EXP_MIN) ? 0.0f : y;
-    y = (x > EXP_MAX) ? INFINITY : y;
-    return (x != x) ? x : y;
-}
 
 static inline float lane_tree(float *lane)
 {
@@ -311,12 +278,6 @@ static inline float dot_bf16(const uint16_t *a, const uint16_t *b, float acc)
     return acc;
 }
 
-/* c tanh(s / c); see kernels.h. */
-static inline float soft_capped(float s, float cap, float factor)
-{
-    return cap * (1.0f - 2.0f / (bt_expf(s * factor) + 1.0f));
-}
-
 /* One step of online softmax of pair i over its positions (a tile begins at a
  * multiple of 32, whatever the cache's block size): s_j = (sum of q_d k_jd by
  * dot_bf16(), pairs of d ascending, from 0) (* the key's scale) * scale,
@@ -351,7 +312,7 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
         s[j] *= (key_scales != NULL) ? key_scales[j] : 1.0f;
         s[j] *= tile->scale;
         if (tile->soft_cap > 0.0f) {
-            s[j] = soft_capped(s[j], tile->soft_cap, tile->cap_factor);
+            s[j] = bt_soft_capped(s[j], tile->soft_cap, tile->cap_factor);
         }
         if (tile->sloped) { /* the distance is exact: below 2^24 */
             s[j] = fmaf(tile->slope[i], tile->before[i] + (float)j, s[j]);
@@ -454,61 +415,11 @@ static inline void body_silu_mul(const float *gate, const float *up, uint32_t n,
     }
 }
 
-#define GELU_1 0x1.988454p+0f /* sqrt(8 / pi) */
-#define GELU_2 0x1.2444f2p-4f /* 0.044715 of it */
-
-/* Phi(-y) for y >= 0 is exp(-y^2 / 2) t Q(t) with t = 1 / (1 + PHI_P y), Q by a
- * weighted minimax fit: relative error 2.7e-8 before rounding, up to y = 13.5;
- * beyond it, the exponential is 0 in float. */
-#define PHI_P  0x1.5c28f6p-2f
-#define PHI_Q0 0x1.15bf98p-3f
-#define PHI_Q1 0x1.16cd28p-3f
-#define PHI_Q2 0x1.d72ed8p-4f
-#define PHI_Q3 0x1.db4858p-4f
-#define PHI_Q4 -0x1.7c1632p-5f
-#define PHI_Q5 0x1.a34cccp-3f
-#define PHI_Q6 -0x1.1a13bap-2f
-#define PHI_Q7 0x1.2019b4p-3f
-#define PHI_Q8 -0x1.b00eb0p-6f
-
-/* x Phi(x) = max(x, 0) - |x| Phi(-|x|). */
-static inline float gelu_erf(float x)
-{
-    const float y = fabsf(x);
-    const float t = 1.0f / fmaf(y, PHI_P, 1.0f);
-    float q = fmaf(PHI_Q8, t, PHI_Q7);
-
-    q = fmaf(q, t, PHI_Q6);
-    q = fmaf(q, t, PHI_Q5);
-    q = fmaf(q, t, PHI_Q4);
-    q = fmaf(q, t, PHI_Q3);
-    q = fmaf(q, t, PHI_Q2);
-    q = fmaf(q, t, PHI_Q1);
-    q = fmaf(q, t, PHI_Q0);
-    return ((x > 0.0f) ? x : 0.0f) - y * ((t * q) * bt_expf((y * -0.5f) * y));
-}
-
-static inline float activated(bt_activation_t act, float x)
-{
-    switch (act) {
-    case BT_ACT_GELU_TANH:
-        return x / (1.0f + bt_expf(-(x * fmaf(x * x, GELU_2, GELU_1))));
-    case BT_ACT_GELU_ERF:
-        return gelu_erf(x);
-    case BT_ACT_RELU2:
-        x = (x > 0.0f) ? x : 0.0f;
-        return x * x;
-    case BT_ACT_SILU:
-    default:
-        return x / (1.0f + bt_expf(-x));
-    }
-}
-
 static inline void body_activate(bt_activation_t act, const float *x,
                                  const float *up, uint32_t n, float *out)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const float y = activated(act, x[i]);
+        const float y = bt_activated(act, x[i]);
 
         out[i] = (up == NULL) ? y : y * up[i];
     }
@@ -526,7 +437,7 @@ static inline void body_soft_cap(float *x, float cap, size_t n)
     const float factor = 2.0f / cap;
 
     for (size_t i = 0; i < n; i++) {
-        x[i] = soft_capped(x[i], cap, factor);
+        x[i] = bt_soft_capped(x[i], cap, factor);
     }
 }
 

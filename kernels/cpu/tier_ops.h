@@ -119,7 +119,7 @@ static void layer_norm(const float *x, const float *weight, const float *bias,
     body_layer_norm(x, weight, bias, eps, dim, out);
 }
 
-/* gelu_erf() */
+/* bt_gelu_erf() */
 static inline vec_t vec_gelu_erf(vec_t x)
 {
     const vec_t one = vec_all(1.0f);
@@ -144,7 +144,7 @@ static inline vec_t vec_sigmoid_of(vec_t x, vec_t k)
     return vec_div(x, vec_add(vec_all(1.0f), vec_exp(vec_negate(k))));
 }
 
-/* activated() */
+/* bt_activated() */
 static inline vec_t vec_activated(bt_activation_t act, vec_t x)
 {
     switch (act) {

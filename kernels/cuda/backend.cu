@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device, stream, buffers, the tables of a batch, and operations on rows. The
- * numeric rules of kernels.h hold: fixed order of sums, fmaf, no fast math. */
-#include <cmath>
+/* Device, stream, buffers and the tables of a batch. */
+#include <cuda_runtime.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/device.h"
 
 namespace
 {
-
-const int kLanes = 16; /* virtual lanes of rmsnorm's sum, see kernels.h */
-const int kThreads = 256;
 
 struct Backend {
     bt_backend_t base; /* first */
@@ -173,162 +169,6 @@ bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
                              : status;
 }
 
-/* ---- operations ---- */
-
-/* One block per row. The sum of squares is taken by 16 virtual lanes in
- * ascending order and the pairwise tree 8, 4, 2, 1, exactly as the reference:
- * the same bits. */
-__global__ void rmsnorm_kernel(const float *x, const float *weight, float eps,
-                               uint32_t dim, float *out)
-{
-    BT_SHARED(float, lanes, kLanes);
-    const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
-    float *out_row = out + static_cast<size_t>(blockIdx.x) * dim;
-    const uint32_t t = threadIdx.x;
-    float scale;
-
-    if (t < kLanes) {
-        float sum = 0.0f;
-
-        for (uint32_t i = t; i < dim; i += kLanes) {
-            const float value = bt_load(row + i);
-
-            sum = fmaf(value, value, sum);
-        }
-        lanes.set(t, sum);
-    }
-    BT_SYNC();
-    for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
-        if (t < half) {
-            lanes.set(t, __fadd_rn(lanes.get(t), lanes.get(t + half)));
-        }
-        BT_SYNC();
-    }
-    scale = __fdiv_rn(
-        1.0f, __fsqrt_rn(__fadd_rn(
-                  __fdiv_rn(lanes.get(0), static_cast<float>(dim)), eps)));
-    BT_SYNC(); /* out may be x */
-    for (uint32_t i = t; i < dim; i += blockDim.x) {
-        bt_store(out_row + i, __fmul_rn(__fmul_rn(bt_load(row + i), scale),
-                                        bt_load(weight + i)));
-    }
-}
-
-void rmsnorm(bt_backend_t *be, const float *x, const float *weight, float eps,
-             uint32_t n_rows, uint32_t dim, float *out)
-{
-    if (n_rows > 0) {
-        BT_LAUNCH(rmsnorm_kernel, n_rows, kThreads, self(be)->stream, x, weight,
-                  eps, dim, out);
-    }
-}
-
-__global__ void add_kernel(float *x, const float *y, size_t n)
-{
-    const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-
-    if (i < n) {
-        bt_store(x + i, __fadd_rn(bt_load(x + i), bt_load(y + i)));
-    }
-}
-
-void add(bt_backend_t *be, float *x, const float *y, size_t n)
-{
-    if (n > 0) {
-        BT_LAUNCH(add_kernel,
-                  static_cast<unsigned>((n + kThreads - 1) / kThreads),
-                  kThreads, self(be)->stream, x, y, n);
-    }
-}
-
-/* One block per row of the result. */
-__global__ void gather_rows_kernel(const float *x, const uint32_t *rows,
-                                   uint32_t dim, float *out)
-{
-    const float *row =
-        x + static_cast<size_t>(bt_load(rows + blockIdx.x)) * dim;
-    float *out_row = out + static_cast<size_t>(blockIdx.x) * dim;
-
-    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
-        bt_store(out_row + i, bt_load(row + i));
-    }
-}
-
-void gather_rows(bt_backend_t *be, const float *x, const bt_batch_t *batch,
-                 uint32_t dim, float *out)
-{
-    const uint32_t *rows = self(be)->words + bt_batch_layout(batch).logit_row;
-
-    if (batch->n_logit_rows > 0) {
-        BT_LAUNCH(gather_rows_kernel, batch->n_logit_rows, kThreads,
-                  self(be)->stream, x, rows, dim, out);
-    }
-}
-
-/* What fails shows at the next sync(). */
-void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
-                  uint32_t dim, float *out, uint32_t out_dim, uint32_t at)
-{
-    if ((n_rows > 0) && (dim > 0)) {
-        (void)cudaMemcpy2DAsync(out + at, out_dim * sizeof(float), x,
-                                dim * sizeof(float), dim * sizeof(float),
-                                n_rows, cudaMemcpyDeviceToDevice,
-                                self(be)->stream);
-    }
-}
-
-/* Does (x, i) come before (y, j)? The largest first, of equals the lowest id.
- * kNone: nothing above -infinity was seen. */
-const uint32_t kNone = 0xffffffffu;
-
-__device__ bool precedes(float x, uint32_t i, float y, uint32_t j)
-{
-    return (i != kNone) && ((j == kNone) || (x > y) || ((x == y) && (i < j)));
-}
-
-/* One block per row, each thread every 256th value, then the tree. */
-__global__ void argmax_kernel(const float *x, uint32_t dim, uint32_t *ids)
-{
-    BT_SHARED(float, best, kThreads);
-    BT_SHARED(uint32_t, at, kThreads);
-    const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
-    const uint32_t t = threadIdx.x;
-    float mine = -INFINITY;
-    uint32_t mine_at = kNone;
-
-    for (uint32_t i = t; i < dim; i += kThreads) {
-        const float value = bt_load(row + i);
-
-        if (value > mine) { /* never of a NaN */
-            mine = value;
-            mine_at = i;
-        }
-    }
-    best.set(t, mine);
-    at.set(t, mine_at);
-    BT_SYNC();
-    for (uint32_t half = kThreads / 2; half > 0; half /= 2) {
-        if ((t < half) && precedes(best.get(t + half), at.get(t + half),
-                                   best.get(t), at.get(t))) {
-            best.set(t, best.get(t + half));
-            at.set(t, at.get(t + half));
-        }
-        BT_SYNC();
-    }
-    if (t == 0) {
-        bt_store(ids + blockIdx.x, (at.get(0) == kNone) ? 0 : at.get(0));
-    }
-}
-
-void argmax(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
-            uint32_t *ids)
-{
-    if (n_rows > 0) {
-        BT_LAUNCH(argmax_kernel, n_rows, kThreads, self(be)->stream, x, dim,
-                  ids);
-    }
-}
-
 void close_stream(bt_backend_t *be)
 {
     (void)cudaStreamSynchronize(self(be)->stream);
@@ -351,11 +191,7 @@ bt_kernels_ops_t make_ops()
     ops.memory_left = memory_left;
     ops.batch_reserve = batch_reserve;
     ops.batch_begin = batch_begin;
-    ops.rmsnorm = rmsnorm;
-    ops.add = add;
-    ops.gather_rows = gather_rows;
-    ops.copy_columns = copy_columns;
-    ops.argmax = argmax;
+    bt_cuda_rows_ops(&ops);
     ops.copier_open = bt_cuda_copier_open;
     ops.copier_close = bt_cuda_copier_close;
     ops.close = close_stream;
@@ -385,6 +221,11 @@ bt_status_t open_stream(Backend *be, const bt_backend_config_t *config)
 extern "C" void *bt_cuda_stream(bt_backend_t *be)
 {
     return self(be)->stream;
+}
+
+extern "C" const uint32_t *bt_cuda_words(bt_backend_t *be)
+{
+    return self(be)->words;
 }
 
 extern "C" int bt_cuda_device(bt_backend_t *be)

@@ -57,6 +57,10 @@ void bt_cuda_copier_close(bt_copier_t *copier);
  *  plugin's own files. */
 void *bt_cuda_stream(bt_backend_t *be);
 int bt_cuda_device(bt_backend_t *be);
+/** The tables of the batch begun last, on the device; bt_batch_layout(). */
+const uint32_t *bt_cuda_words(bt_backend_t *be);
+/** What rows.cu has, into the table. */
+void bt_cuda_rows_ops(bt_kernels_ops_t *ops);
 
 #ifdef __cplusplus
 }

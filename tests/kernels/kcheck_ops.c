@@ -77,7 +77,7 @@ static void check_silu(uint32_t dim, uint32_t n_rows, bool extreme)
         const kc_backend_t *b = &kc_backends[i];
         float *out = (i == 0) ? want : got;
 
-        if (kc_skips(b, b->be->ops->silu_mul != NULL, false, "silu_mul")) {
+        if (kc_skips(b, b->be->ops->silu_mul != NULL, true, "silu_mul")) {
             continue;
         }
         kc_poison(out);

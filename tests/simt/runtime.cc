@@ -8,9 +8,11 @@
 #include <deque>
 #include <iterator>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "tests/simt/cuda_runtime.h"
+#include "tests/simt/faults.h"
 
 struct SimtStream {
     std::deque<std::function<bool()>> todo; /* false: it failed */
@@ -41,7 +43,8 @@ struct Device {
     size_t used;
     cudaError_t last;
     uint64_t n_calls, fails_at; /* the call of that number fails; 0: none */
-    uint64_t seed;
+    std::set<cudaStream_t> streams;
+    uint32_t n_events;
 };
 
 Device device;
@@ -65,9 +68,7 @@ cudaError_t done(cudaError_t error)
 /* Of every call that can fail. */
 bool is_to_fail()
 {
-    static const uint64_t at = number_of("BATON_SIMT_FAIL_AT", 0);
-
-    return ++device.n_calls == at;
+    return ++device.n_calls == device.fails_at;
 }
 
 size_t page()
@@ -161,6 +162,14 @@ cudaError_t drain(cudaStream_t stream, uint64_t until)
     return done(stream->failed ? cudaErrorLaunchFailure : cudaSuccess);
 }
 
+/* As cudaFree() and cudaFreeHost() wait for all that is under way. */
+void drain_all()
+{
+    for (cudaStream_t stream : device.streams) {
+        (void)drain(stream, stream->n_queued);
+    }
+}
+
 } // namespace
 
 /* ---- device ---- */
@@ -243,6 +252,7 @@ cudaError_t cudaFree(void *ptr)
     if (found == device.pieces.end()) {
         return done(cudaErrorInvalidValue);
     }
+    drain_all();
     device.used -= (found->second.bytes + kAlign - 1) / kAlign * kAlign;
     munmap(found->second.map, found->second.map_bytes);
     device.pieces.erase(found);
@@ -263,6 +273,7 @@ cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned)
 
 cudaError_t cudaFreeHost(void *ptr)
 {
+    drain_all();
     device.pinned.erase(reinterpret_cast<uintptr_t>(ptr));
     std::free(ptr);
     return cudaSuccess;
@@ -276,6 +287,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
         return done(cudaErrorMemoryAllocation);
     }
     *stream = new SimtStream();
+    device.streams.insert(*stream);
     return cudaSuccess;
 }
 
@@ -283,6 +295,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     const cudaError_t error = drain(stream, stream->n_queued);
 
+    device.streams.erase(stream);
     delete stream;
     return error;
 }
@@ -300,12 +313,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
         return done(cudaErrorMemoryAllocation);
     }
     *event = new SimtEvent();
+    device.n_events++;
     return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     delete event;
+    device.n_events--;
     return cudaSuccess;
 }
 
@@ -414,4 +429,23 @@ void simt::enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
         }
         return fault.empty();
     });
+}
+
+/* ---- for tests ---- */
+
+extern "C" __attribute__((visibility("default"))) void
+bt_simt_fail_at(uint64_t number)
+{
+    device.n_calls = 0;
+    device.fails_at = number;
+}
+
+extern "C" __attribute__((visibility("default"))) void
+bt_simt_state(bt_simt_state_t *state_p)
+{
+    state_p->n_calls = device.n_calls;
+    state_p->bytes = device.used;
+    state_p->n_pinned = static_cast<uint32_t>(device.pinned.size());
+    state_p->n_streams = static_cast<uint32_t>(device.streams.size());
+    state_p->n_events = device.n_events;
 }

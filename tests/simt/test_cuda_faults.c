@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every call of the run time fails once, the whole way from opening the back
+ * end to closing it: somebody is told, and nothing is left. The argument is
+ * baton_cuda_sim.so. */
+#include "tests/support/testsupport.h"
+
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/batch.h"
+#include "kernels/kernels.h"
+#include "tests/simt/faults.h"
+
+#define ROWS   3u
+#define DIM    40u
+#define FLOATS (ROWS * DIM)
+#define BYTES  (FLOATS * sizeof(float))
+
+static bt_simt_fail_at_fn fail_at;
+static bt_simt_state_fn state_of;
+
+static const bt_backend_config_t config = {
+    .n_threads = 1, .max_rows = 8, .max_dim = 64};
+
+/* What is open, to be closed whatever failed. */
+typedef struct walk {
+    bt_backend_t *be;
+    void *x, *y;
+    bt_copier_t copier;
+    void *pinned;
+    bool answered; /* the numbers came out right */
+} walk_t;
+
+static bt_status_t open_all(walk_t *w)
+{
+    bt_status_t status = bt_backend_open("cuda_sim", &config, &w->be);
+    uint64_t left;
+
+    if (status == BT_OK) {
+        status = w->be->ops->memory_left(w->be, &left);
+    }
+    if (status == BT_OK) {
+        status = w->be->ops->buffer_alloc(w->be, BYTES, &w->x);
+    }
+    if (status == BT_OK) {
+        status = w->be->ops->buffer_alloc(w->be, BYTES, &w->y);
+    }
+    if (status == BT_OK) {
+        status = w->be->ops->copier_open(w->be, 2, &w->copier);
+    }
+    if (status == BT_OK) {
+        status = w->copier.host_alloc(w->copier.user, BYTES, &w->pinned);
+    }
+    return status;
+}
+
+/* A step: tables, kernels with and without them, a copy on the device. */
+static bt_status_t step(walk_t *w, const float *in)
+{
+    static const uint32_t tokens[ROWS] = {1, 2, 3};
+    static const uint32_t blocks[] = {0};
+    static const uint32_t logit_rows[] = {2, 0};
+    static const bt_ragged_seq_t seq = {.n_rows = ROWS, .blocks = blocks};
+    static const bt_batch_limits_t limits = {
+        .max_rows = 8, .max_seqs = 2, .max_logit_rows = 8, .max_blocks = 8};
+    const bt_batch_t batch = {.tokens = tokens,
+                              .seqs = &seq,
+                              .logit_rows = logit_rows,
+                              .n_rows = ROWS,
+                              .n_seqs = 1,
+                              .n_logit_rows = 2,
+                              .tokens_per_block = 16};
+    const bt_kernels_ops_t *ops = w->be->ops;
+    bt_status_t status = ops->batch_reserve(w->be, &limits);
+
+    if (status == BT_OK) {
+        status = ops->batch_begin(w->be, &batch);
+    }
+    if (status == BT_OK) {
+        status = ops->copy_in(w->be, w->x, in, BYTES);
+    }
+    if (status == BT_OK) {
+        ops->clear(w->be, w->y, BYTES);
+        ops->scale(w->be, w->x, 2.0f, FLOATS);
+        ops->gather_rows(w->be, w->x, &batch, DIM, w->y);
+        ops->copy_columns(w->be, w->x, 1, 2, w->y, DIM, 1);
+        status = ops->sync(w->be);
+    }
+    return status;
+}
+
+/* By the copier, on a stream of its own. */
+static bt_status_t bring(walk_t *w)
+{
+    bt_status_t status =
+        w->copier.to_host(w->copier.user, w->pinned, w->y, BYTES, 1);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    do {
+        status = w->copier.query(w->copier.user, 1);
+    } while (status == BT_INPROGRESS);
+    return status;
+}
+
+static bt_status_t compute(walk_t *w)
+{
+    float in[FLOATS], out[FLOATS];
+    const float *pinned = w->pinned;
+    bt_status_t status;
+
+    for (uint32_t i = 0; i < FLOATS; i++) {
+        in[i] = (float)i;
+    }
+    status = step(w, in);
+    if (status == BT_OK) {
+        status = w->be->ops->copy_out(w->be, out, w->y, BYTES);
+    }
+    if (status == BT_OK) {
+        status = bring(w);
+    }
+    if (status == BT_OK) {
+        /* Row 2 doubled, with two columns of row 0 in it; row 0; zeros. */
+        w->answered = (out[0] == 2.0f * 2 * DIM) && (out[1] == 0.0f) &&
+                      (out[2] == 2.0f) && (out[DIM + 5] == 10.0f) &&
+                      (out[2 * DIM + 7] == 0.0f) &&
+                      (memcmp(out, pinned, BYTES) == 0);
+    }
+    return status;
+}
+
+static void close_all(walk_t *w)
+{
+    if (w->be == NULL) {
+        return;
+    }
+    if (w->pinned != NULL) {
+        w->copier.host_free(w->copier.user, w->pinned);
+    }
+    if (w->copier.user != NULL) {
+        w->be->ops->copier_close(&w->copier);
+    }
+    w->be->ops->buffer_free(w->be, w->x);
+    w->be->ops->buffer_free(w->be, w->y);
+    bt_backend_close(w->be);
+}
+
+/* @return what it was told, BT_OK: all went well */
+static bt_status_t walk(uint64_t failing, bt_simt_state_t *after)
+{
+    bt_simt_state_t left;
+    walk_t w = {0};
+    bt_status_t status;
+
+    fail_at(failing);
+    status = open_all(&w);
+    if (status == BT_OK) {
+        status = compute(&w);
+    }
+    state_of(after); /* calls until here */
+    assert_int_equal(w.answered, status == BT_OK);
+    close_all(&w);
+    state_of(&left);
+    if ((left.bytes != 0) || (left.n_pinned != 0) || (left.n_streams != 0) ||
+        (left.n_events != 0)) {
+        fail_msg("call %u failed: %zu bytes, %u pinned, %u streams and %u "
+                 "events are left",
+                 (unsigned)failing, left.bytes, left.n_pinned, left.n_streams,
+                 left.n_events);
+    }
+    return status;
+}
+
+static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
+{
+    bt_simt_state_t well, after;
+
+    (void)state;
+    assert_int_equal(walk(0, &well), BT_OK);
+    assert_true(well.n_calls >= 25);
+    for (uint64_t n = 1; n <= well.n_calls; n++) {
+        const bt_status_t status = walk(n, &after);
+
+        if ((status != BT_ERR_NO_MEMORY) && (status != BT_ERR_DEVICE) &&
+            (status != BT_ERR_NO_DEVICE)) {
+            fail_msg("call %u of %u failed: \"%s\"", (unsigned)n,
+                     (unsigned)well.n_calls, bt_status_str(status));
+        }
+        assert_int_equal(walk(0, &after), BT_OK); /* and it is no matter */
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_call_that_fails_is_told_and_leaves_nothing),
+    };
+    char folder[PATH_MAX];
+    void *handle;
+
+    assert_int_equal(argc, 2);
+    handle = dlopen(argv[1], RTLD_NOW);
+    assert_non_null(handle);
+    fail_at = (bt_simt_fail_at_fn)dlsym(handle, "bt_simt_fail_at");
+    state_of = (bt_simt_state_fn)dlsym(handle, "bt_simt_state");
+    assert_true((fail_at != NULL) && (state_of != NULL));
+    snprintf(folder, sizeof(folder), "%s", argv[1]);
+    assert_int_equal(setenv("BATON_PLUGIN_DIR", dirname(folder), 1), 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
