@@ -15,7 +15,8 @@ SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
                             uint32_t first, uint32_t n, uint32_t dim,
                             uint16_t *out);
 
-/* bt_soft_capped() of a register. Few models have one: out of the way of the rest.
+/* bt_soft_capped() of a register. Few models have one: out of the way of the
+ * rest.
  */
 static __attribute__((noinline)) vec_t vec_capped(const bt_attn_tile_t *t,
                                                   vec_t s)
