@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 
 #define LANES 8u
 /* Added and taken away again it leaves the nearest whole number, ties to even,

@@ -7,7 +7,7 @@
 
 #include "common/base/assert.h"
 #include "convert/quantize_priv.h"
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 
 #define F16_MOST  65504.0f
 #define MAX_BLOCK 256u

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "convert/quantize_priv.h"
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 
 #define BLOCK  256u
 #define ROUNDS 3

@@ -9,32 +9,9 @@
 #define BT_KERNELS_FORMULA_H
 
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 
+#include "kernels/e4m3.h"
 #include "kernels/kernels.h"
-
-#if defined(__CUDACC__)
-#define BT_FORMULA static __device__ __forceinline__
-#else
-#define BT_FORMULA static inline
-#endif
-
-BT_FORMULA uint32_t bt_formula_bits(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-BT_FORMULA float bt_formula_float(uint32_t bits)
-{
-    float x;
-
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 
 /* exp(x), about 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r =
  * 1 + r + r^2 p(r), p by a weighted minimax fit (relative error 3.1e-9 before
@@ -64,7 +41,7 @@ BT_FORMULA float bt_expf(float x)
     p = fmaf(p, r, EXP_P1);
     p = fmaf(p, r, EXP_P0);
     y = fmaf(p, r * r, r) + 1.0f;
-    y *= bt_formula_float((bt_formula_bits(t) + 127u) << 23);
+    y *= bt_f32_from_bits((bt_f32_bits(t) + 127u) << 23);
     y = (x < EXP_MIN) ? 0.0f : y;
     y = (x > EXP_MAX) ? INFINITY : y;
     return (x != x) ? x : y;
@@ -124,6 +101,28 @@ BT_FORMULA float bt_activated(bt_activation_t act, float x)
     default:
         return x / (1.0f + bt_expf(-x));
     }
+}
+
+/* The scale of a vector whose largest code is @a most, from the bits of its
+ * largest magnitude (as integers, those of an infinity or a NaN are above all
+ * others). */
+BT_FORMULA float bt_code_scale(uint32_t amax_bits, float most)
+{
+    float scale = bt_f32_from_bits(amax_bits) / most;
+
+    if (amax_bits >= 0x7f800000u) {
+        return bt_f32_from_bits(0x7fc00000u);
+    }
+    /* Subnormal scales are too coarse to keep codes within it. */
+    return (scale < 0x1p-126f) ? 0.0f : scale;
+}
+
+#define I8_MAX 127.0f
+
+/* For a scale above 0: x / scale is within 127 (1 + 2^-23). */
+BT_FORMULA int8_t bt_i8_code(float x, float scale)
+{
+    return (int8_t)rintf(x / scale);
 }
 
 #endif

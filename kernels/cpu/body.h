@@ -14,9 +14,9 @@
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/e4m3.h"
-#include "kernels/cpu/half.h"
+#include "kernels/e4m3.h"
 #include "kernels/formula.h"
+#include "kernels/half.h"
 
 #define LANES 16u
 
@@ -353,28 +353,6 @@ static inline void body_attn_tile(const bt_attn_tile_t *tile)
     }
 }
 
-/* The scale of a vector whose largest code is @a most, from the bits of its
- * largest magnitude (as integers, those of an infinity or a NaN are above all
- * others). */
-static inline float code_scale(uint32_t amax_bits, float most)
-{
-    float scale = bt_f32_from_bits(amax_bits) / most;
-
-    if (amax_bits >= 0x7f800000u) {
-        return bt_f32_from_bits(0x7fc00000u);
-    }
-    /* Subnormal scales are too coarse to keep codes within it. */
-    return (scale < 0x1p-126f) ? 0.0f : scale;
-}
-
-#define I8_MAX 127.0f
-
-/* For a scale above 0: x / scale is within 127 (1 + 2^-23). */
-static inline int8_t i8_code(float x, float scale)
-{
-    return (int8_t)rintf(x / scale);
-}
-
 static inline uint32_t body_amax_bits(const float *x, uint32_t n, uint32_t amax)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -388,10 +366,10 @@ static inline uint32_t body_amax_bits(const float *x, uint32_t n, uint32_t amax)
 /* One INT8 vector: see bt_kv_view_t. Returns the scale. */
 static inline float body_to_i8(const float *x, uint32_t n, int8_t *out)
 {
-    float scale = code_scale(body_amax_bits(x, n, 0), I8_MAX);
+    float scale = bt_code_scale(body_amax_bits(x, n, 0), I8_MAX);
 
     for (uint32_t i = 0; i < n; i++) {
-        out[i] = (scale > 0.0f) ? i8_code(x[i], scale) : 0;
+        out[i] = (scale > 0.0f) ? bt_i8_code(x[i], scale) : 0;
     }
     return scale;
 }
@@ -399,7 +377,7 @@ static inline float body_to_i8(const float *x, uint32_t n, int8_t *out)
 /* One FP8 vector, likewise. */
 static inline float body_to_e4m3(const float *x, uint32_t n, uint8_t *out)
 {
-    float scale = code_scale(body_amax_bits(x, n, 0), E4M3_MAX);
+    float scale = bt_code_scale(body_amax_bits(x, n, 0), E4M3_MAX);
 
     for (uint32_t i = 0; i < n; i++) {
         out[i] = (scale > 0.0f) ? bt_f32_to_e4m3(x[i] / scale) : 0;

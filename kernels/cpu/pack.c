@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "kernels/cpu/half.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/quant/quant.h"
+#include "kernels/half.h"
 
 static bt_pack_t pack_of_type(bt_ktype_t type)
 {

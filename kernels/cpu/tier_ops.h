@@ -56,7 +56,7 @@ static uint32_t largest_bits(const float *x, uint32_t n)
 static float to_i8(const float *x, uint32_t n, int8_t *out)
 {
     const uint32_t n_whole = n / VEC * VEC;
-    const float scale = code_scale(largest_bits(x, n), I8_MAX);
+    const float scale = bt_code_scale(largest_bits(x, n), I8_MAX);
     uint32_t i;
 
     if (!(scale > 0.0f)) {
@@ -69,7 +69,7 @@ static float to_i8(const float *x, uint32_t n, int8_t *out)
         vec_store_i8(out + i, vec_div(vec_loadu(x + i), vec_all(scale)));
     }
     for (; i < n; i++) {
-        out[i] = i8_code(x[i], scale);
+        out[i] = bt_i8_code(x[i], scale);
     }
     return scale;
 }
@@ -77,7 +77,7 @@ static float to_i8(const float *x, uint32_t n, int8_t *out)
 static float to_e4m3(const float *x, uint32_t n, uint8_t *out)
 {
     const uint32_t n_whole = n / VEC * VEC;
-    const float scale = code_scale(largest_bits(x, n), E4M3_MAX);
+    const float scale = bt_code_scale(largest_bits(x, n), E4M3_MAX);
     uint32_t i;
 
     if (!(scale > 0.0f)) {

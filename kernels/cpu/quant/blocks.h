@@ -4,8 +4,8 @@
 #ifndef BT_KERNELS_CPU_QUANT_BLOCKS_H
 #define BT_KERNELS_CPU_QUANT_BLOCKS_H
 
-#include "kernels/cpu/half.h"
 #include "kernels/cpu/quant/quant.h"
+#include "kernels/half.h"
 
 static inline uint16_t bt_read_u16(const uint8_t *p)
 {

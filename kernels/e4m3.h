@@ -7,10 +7,10 @@
  * Source: "OCP 8-bit Floating Point Specification (OFP8)", E4M3; Micikevicius
  * et al., "FP8 Formats for Deep Learning".
  */
-#ifndef BT_KERNELS_CPU_E4M3_H
-#define BT_KERNELS_CPU_E4M3_H
+#ifndef BT_KERNELS_E4M3_H
+#define BT_KERNELS_E4M3_H
 
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 
 #define E4M3_MAX    448.0f
 #define E4M3_NORMAL 0x1p-6f /* the smallest number that is not subnormal */
@@ -25,7 +25,7 @@
 
 /** To nearest, ties to even; beyond 448, infinities too, to 448. Not for a NaN.
  */
-static inline uint8_t bt_f32_to_e4m3(float x)
+BT_FORMULA uint8_t bt_f32_to_e4m3(float x)
 {
     const uint32_t sign = bt_f32_bits(x) >> 24 & 0x80u;
     uint32_t mag = bt_f32_bits(x) & 0x7fffffffu;
@@ -43,7 +43,7 @@ static inline uint8_t bt_f32_to_e4m3(float x)
 }
 
 /** Exact; a NaN keeps its sign and its fraction. */
-static inline uint16_t bt_e4m3_to_bf16(uint8_t code)
+BT_FORMULA uint16_t bt_e4m3_to_bf16(uint8_t code)
 {
     /* Of subnormal numbers, eighths of 2^-6. */
     static const uint16_t small[8] = {0,      0x3b00, 0x3b80, 0x3bc0,

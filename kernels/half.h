@@ -2,15 +2,23 @@
 /** @file half.h
  *
  * 16-bit floats in plain C: the specification of what F16C computes.
+ * C and CUDA C++ alike.
  * Source: IEEE 754-2008 binary16; bfloat16 is the upper half of binary32.
  */
-#ifndef BT_KERNELS_CPU_HALF_H
-#define BT_KERNELS_CPU_HALF_H
+#ifndef BT_KERNELS_HALF_H
+#define BT_KERNELS_HALF_H
 
 #include <stdint.h>
 #include <string.h>
 
-static inline float bt_f32_from_bits(uint32_t bits)
+/** What functions of numbers are declared by that every back end compiles. */
+#if defined(__CUDACC__)
+#define BT_FORMULA static __device__ __forceinline__
+#else
+#define BT_FORMULA static inline
+#endif
+
+BT_FORMULA float bt_f32_from_bits(uint32_t bits)
 {
     float value;
 
@@ -18,7 +26,7 @@ static inline float bt_f32_from_bits(uint32_t bits)
     return value;
 }
 
-static inline uint32_t bt_f32_bits(float value)
+BT_FORMULA uint32_t bt_f32_bits(float value)
 {
     uint32_t bits;
 
@@ -27,7 +35,7 @@ static inline uint32_t bt_f32_bits(float value)
 }
 
 /** Exact; a signalling NaN becomes quiet, as F16C does. */
-static inline float bt_f16_to_f32(uint16_t half)
+BT_FORMULA float bt_f16_to_f32(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t exponent = (half >> 10) & 0x1fu;
@@ -48,7 +56,7 @@ static inline float bt_f16_to_f32(uint16_t half)
 }
 
 /** Round to nearest, ties to even; too large becomes infinity. */
-static inline uint16_t bt_f32_to_f16(float value)
+BT_FORMULA uint16_t bt_f32_to_f16(float value)
 {
     uint32_t bits = bt_f32_bits(value);
     uint32_t sign = (bits >> 16) & 0x8000u;
@@ -72,7 +80,7 @@ static inline uint16_t bt_f32_to_f16(float value)
 
 /** Round to nearest, ties to even; too large becomes infinity; subnormals
  *  stay, a NaN becomes quiet. */
-static inline uint16_t bt_f32_to_bf16(float value)
+BT_FORMULA uint16_t bt_f32_to_bf16(float value)
 {
     uint32_t bits = bt_f32_bits(value);
 
@@ -82,7 +90,7 @@ static inline uint16_t bt_f32_to_bf16(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-static inline float bt_bf16_to_f32(uint16_t bf16)
+BT_FORMULA float bt_bf16_to_f32(uint16_t bf16)
 {
     return bt_f32_from_bits((uint32_t)bf16 << 16);
 }
