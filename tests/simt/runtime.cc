@@ -126,7 +126,7 @@ void put(cudaStream_t stream, std::function<bool()> what)
 void copy_rows(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
                size_t width, size_t height)
 {
-    for (size_t i = 0; i < height; i++) {
+    for (size_t i = 0; (width > 0) && (i < height); i++) {
         std::memcpy(static_cast<char *>(dst) + i * dst_pitch,
                     static_cast<const char *>(src) + i * src_pitch, width);
     }
