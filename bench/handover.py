@@ -51,10 +51,13 @@ def spread(values):
     return {"p50": percentile(values, 50), "p90": percentile(values, 90), "p99": percentile(values, 99)}
 
 
-def ledgers(path, seen, n):
+def lines_of(path, seen, n):
     """The lines of the last n requests, of seen + n in all."""
-    wait_until("the ledgers", lambda: len(read(path)) >= seen + n)
-    return [line.a for line in read(path)[seen:seen + n]]
+    return wait_until("the ledgers", lambda: read(path)[seen:seen + n] if len(read(path)) >= seen + n else None)
+
+
+def ledgers(path, seen, n):
+    return [line.a for line in lines_of(path, seen, n)]
 
 
 def under_load(client, trace, n_prompt, n_requests, n_clients, args):

@@ -32,7 +32,7 @@ import tempfile
 import _peers
 from _cluster import Client, Cluster, brief, warm_up
 from _shared import Half, Load, build, describe, finish, median, number_list, parser, show_machine
-from handover import ledgers
+from handover import lines_of
 from trace_lines import read
 
 SHAPE = ("--dim", 2048, "--heads", 32, "--kv-heads", 8, "--ffn", 8192, "--vocab", 49152, "--context", 8192, "--tied")
@@ -112,8 +112,7 @@ def hand_overs(args, overlap):
                     client, trace = clients[tp]
                     seen = len(read(trace))
                     client.closed(args.prompt, 1, 1)
-                    ledgers(trace, seen, 1)
-                    line = read(trace)[seen]
+                    line, = lines_of(trace, seen, 1)
                     if i >= 2:
                         step_us = line.part_us("decode") / (OUTPUT - 2)
                         ms[tp].append((line.part_us("prefill.rest") + line.part_us("handover") - step_us) / 1e3)

@@ -88,10 +88,8 @@ void bt_kvt_aside_note(bt_kvt_aside_t *aside, bt_kvt_writer_t *writer,
     if (cpu > CPU_SETSIZE) {
         cpu = 0;
     }
-    if (cpu == writer->cpu) {
-        if ((cpu == 0) || aside->away || !is_in_the_way(aside)) {
-            return;
-        }
+    if ((cpu == 0) && (writer->cpu == 0)) {
+        return; /* as of all that do not copy for long */
     }
     writer->cpu = cpu;
     if (cpu == 0) {

@@ -100,7 +100,6 @@ make_api_key() {
         printf 'tenant job admin\nkey job sha256:%s\n' "$(printf %s "$api_key" | sha256sum | cut -d' ' -f1)" >"$WORK_DIR/api-keys")
 }
 
-# Sets KEY_FILE, API_KEYS and key_note. They are removed when the script ends.
 # With KEY_MUNGE a credential for this user alone: who reads WORK_DIR's files on
 # their way, or as another user, has nothing.
 seal() {
@@ -108,6 +107,7 @@ seal() {
     munge ${BATON_MUNGE_SOCKET:+--socket="$BATON_MUNGE_SOCKET"} --restrict-uid="$(id -u)"
 }
 
+# Sets KEY_FILE, API_KEYS and key_note. They are removed when the script ends.
 make_keys() {
     key_note=
     ((ROUTERS > 0)) || return 0

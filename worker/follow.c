@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/follow.h"
-#include "worker/standby.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -12,6 +11,7 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/thread.h"
+#include "worker/standby.h"
 
 #define POLL_MS           20
 #define COPY_BUDGET_BYTES ((size_t)4 << 20)

@@ -98,16 +98,19 @@ BT_MUST_CHECK bt_status_t bt_start_pool_open(bt_worker_t *w,
 /** Whole or not; after the engine, before the back end. */
 void bt_start_pool_close(bt_worker_t *w);
 
+/* start.c */
+
+/** w->name: the instance's, a rank other than 0 with its number behind it. */
+void bt_start_name_rank(bt_worker_t *w, const char *name, uint32_t rank);
+/** Log lines from now on are w->name's. */
+void bt_start_log_as_named(const bt_worker_t *w);
+
 /* start_links.c */
 
 /** The router's address (for rank 0) and the cluster key: from the launcher's
  * MPI world, or from the options. Collective in a world with routers.
  *  @retval BT_ERR_INVALID_PARAM  neither says one
  *  @retval  any of bt_key_read(), bt_cluster_exchange() */
-/** w->name: the instance's, a rank other than 0 with its number behind it. */
-void bt_start_name_rank(bt_worker_t *w, const char *name, uint32_t rank);
-/** Log lines from now on are w->name's. */
-void bt_start_log_as_named(const bt_worker_t *w);
 BT_MUST_CHECK bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s);
 /** Say who we are to every router found. Takes s->url apart.
  *  @retval  any of bt_kvt_export(), bt_rpc_open(), bt_rpc_join() */

@@ -339,10 +339,9 @@ static uint32_t best_of(const bt_model_t *model, const uint8_t *from,
 }
 
 static void take_row(const bt_ranks_t *ranks, bt_model_t *model,
-                     const bt_forward_t *fwd, uint32_t i, const uint8_t *from,
-                     size_t bytes_each)
+                     const bt_forward_t *fwd, uint32_t i, parcel_t parcel,
+                     const uint8_t *from, size_t bytes_each)
 {
-    const parcel_t parcel = parcel_of(model, fwd, i);
     float *row = model->logits + (size_t)i * model->hp.n_vocab;
 
     if (parcel.n == 1) {
@@ -441,8 +440,10 @@ void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
     for (uint32_t i = 0; (ranks->status == BT_OK) && (ranks->coll->rank == 0) &&
                          (i < fwd->n_logit_rows);
          i++) {
-        take_row(ranks, model, fwd, i, ranks->recv + at, bytes);
-        at += parcel_of(model, fwd, i).bytes;
+        const parcel_t parcel = parcel_of(model, fwd, i);
+
+        take_row(ranks, model, fwd, i, parcel, ranks->recv + at, bytes);
+        at += parcel.bytes;
     }
 }
 

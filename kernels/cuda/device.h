@@ -17,6 +17,14 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/cuda.h"
+
+/** The stream of a back end's operations. */
+static inline cudaStream_t bt_stream_of(bt_backend_t *be)
+{
+    return static_cast<cudaStream_t>(bt_cuda_stream(be));
+}
+
 #if !defined(BT_SIMT)
 
 template <typename T> __device__ __forceinline__ T bt_load(const T *p)

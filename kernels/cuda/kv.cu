@@ -18,11 +18,6 @@ namespace
 
 const uint32_t kThreads = 128;
 
-cudaStream_t stream_of(bt_backend_t *be)
-{
-    return static_cast<cudaStream_t>(bt_cuda_stream(be));
-}
-
 /* ---- positions ---- */
 
 struct Rotation {
@@ -281,7 +276,7 @@ void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
         return;
     }
     if (rotation->dims > 0) {
-        BT_LAUNCH(rotate_kernel, batch->n_rows, kThreads, stream_of(be), qkv,
+        BT_LAUNCH(rotate_kernel, batch->n_rows, kThreads, bt_stream_of(be), qkv,
                   r);
     }
     s.qkv = qkv;
@@ -302,7 +297,7 @@ void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
     s.n_groups = 1 + kv->n_other_groups;
     s.group = kv->group;
     BT_LAUNCH(store_kernel, batch->n_rows * kv->n_kv_heads, kThreads,
-              stream_of(be), s);
+              bt_stream_of(be), s);
 }
 
 } // namespace

@@ -16,11 +16,6 @@ namespace
 const uint32_t kLanes = 16; /* of a lane sum */
 const uint32_t kThreads = 256;
 
-cudaStream_t stream_of(bt_backend_t *be)
-{
-    return static_cast<cudaStream_t>(bt_cuda_stream(be));
-}
-
 /* ---- norms ---- */
 
 /* A lane sum of values 0 .. dim - 1 (kernels.h): value i goes to lane i % 16,
@@ -88,7 +83,7 @@ void rmsnorm(bt_backend_t *be, const float *x, const float *weight, float eps,
              uint32_t n_rows, uint32_t dim, float *out)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(rmsnorm_kernel, n_rows, kThreads, stream_of(be), x, weight,
+        BT_LAUNCH(rmsnorm_kernel, n_rows, kThreads, bt_stream_of(be), x, weight,
                   eps, dim, out);
     }
 }
@@ -110,8 +105,9 @@ void head_norm(bt_backend_t *be, float *x, const float *weight, float eps,
                uint32_t dim)
 {
     if ((n_rows > 0) && (n_heads > 0)) {
-        BT_LAUNCH(head_norm_kernel, n_rows * n_heads, kThreads, stream_of(be),
-                  x + at, weight, eps, row_floats, n_heads, dim);
+        BT_LAUNCH(head_norm_kernel, n_rows * n_heads, kThreads,
+                  bt_stream_of(be), x + at, weight, eps, row_floats, n_heads,
+                  dim);
     }
 }
 
@@ -148,8 +144,8 @@ void layer_norm(bt_backend_t *be, const float *x, const float *weight,
                 float *out)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(layer_norm_kernel, n_rows, kThreads, stream_of(be), x, weight,
-                  bias, eps, dim, out);
+        BT_LAUNCH(layer_norm_kernel, n_rows, kThreads, bt_stream_of(be), x,
+                  weight, bias, eps, dim, out);
     }
 }
 
@@ -177,7 +173,8 @@ __global__ void add_kernel(float *x, const float *y, size_t n)
 void add(bt_backend_t *be, float *x, const float *y, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(add_kernel, blocks_for(n), kThreads, stream_of(be), x, y, n);
+        BT_LAUNCH(add_kernel, blocks_for(n), kThreads, bt_stream_of(be), x, y,
+                  n);
     }
 }
 
@@ -197,7 +194,7 @@ void add_bias(bt_backend_t *be, float *x, const float *bias, uint32_t n_rows,
     const size_t n = static_cast<size_t>(n_rows) * dim;
 
     if (n > 0) {
-        BT_LAUNCH(add_bias_kernel, blocks_for(n), kThreads, stream_of(be), x,
+        BT_LAUNCH(add_bias_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
                   bias, dim, n);
     }
 }
@@ -214,7 +211,7 @@ __global__ void scale_kernel(float *x, float factor, size_t n)
 void scale(bt_backend_t *be, float *x, float factor, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(scale_kernel, blocks_for(n), kThreads, stream_of(be), x,
+        BT_LAUNCH(scale_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
                   factor, n);
     }
 }
@@ -233,7 +230,7 @@ void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
     const float factor = 2.0f / cap;
 
     if (n > 0) {
-        BT_LAUNCH(soft_cap_kernel, blocks_for(n), kThreads, stream_of(be), x,
+        BT_LAUNCH(soft_cap_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
                   cap, factor, n);
     }
 }
@@ -253,7 +250,7 @@ __global__ void clamp_kernel(float *x, float limit, size_t n)
 void clamp(bt_backend_t *be, float *x, float limit, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(clamp_kernel, blocks_for(n), kThreads, stream_of(be), x,
+        BT_LAUNCH(clamp_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
                   limit, n);
     }
 }
@@ -280,8 +277,8 @@ void activate(bt_backend_t *be, bt_activation_t act, bool gated, const float *x,
     const size_t n = static_cast<size_t>(n_rows) * dim;
 
     if (n > 0) {
-        BT_LAUNCH(activate_kernel, blocks_for(n), kThreads, stream_of(be), act,
-                  gated, x, dim, n, out);
+        BT_LAUNCH(activate_kernel, blocks_for(n), kThreads, bt_stream_of(be),
+                  act, gated, x, dim, n, out);
     }
 }
 
@@ -314,7 +311,7 @@ void scale_positions(bt_backend_t *be, float *x, const float *factors,
 
     if (batch->n_rows > 0) {
         BT_LAUNCH(scale_positions_kernel, batch->n_rows, kThreads,
-                  stream_of(be), x, factors, positions, row_floats, dim);
+                  bt_stream_of(be), x, factors, positions, row_floats, dim);
     }
 }
 
@@ -338,7 +335,7 @@ void gather_rows(bt_backend_t *be, const float *x, const bt_batch_t *batch,
 
     if (batch->n_logit_rows > 0) {
         BT_LAUNCH(gather_rows_kernel, batch->n_logit_rows, kThreads,
-                  stream_of(be), x, rows, dim, out);
+                  bt_stream_of(be), x, rows, dim, out);
     }
 }
 
@@ -350,7 +347,7 @@ void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
         (void)cudaMemcpy2DAsync(out + at, out_dim * sizeof(float), x,
                                 dim * sizeof(float), dim * sizeof(float),
                                 n_rows, cudaMemcpyDeviceToDevice,
-                                stream_of(be));
+                                bt_stream_of(be));
     }
 }
 
@@ -401,7 +398,8 @@ void argmax(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
             uint32_t *ids)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(argmax_kernel, n_rows, kThreads, stream_of(be), x, dim, ids);
+        BT_LAUNCH(argmax_kernel, n_rows, kThreads, bt_stream_of(be), x, dim,
+                  ids);
     }
 }
 

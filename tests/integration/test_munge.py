@@ -81,6 +81,7 @@ def test_a_cluster_whose_key_only_its_user_can_open():
 
 def test_credentials_that_keep_no_secret_are_refused_by_name():
     with tempfile.TemporaryDirectory() as d, Munged() as munged:
+        model = small_model(d)
         good = munged.seal("--restrict-uid=0")
         path = os.path.join(d, "key")
         nowhere = os.path.join(d, "nowhere")
@@ -97,9 +98,6 @@ def test_credentials_that_keep_no_secret_are_refused_by_name():
             for role, options in (("router", ["--listen", f"ipc://{d}/r.ipc", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
                                               "--metrics", "127.0.0.1:0"]),
                                   ("decode", ["--join", f"ipc://{d}/r.ipc", "--name", "d"])):
-                model = os.path.join(d, "tiny.gguf")
-                if not os.path.exists(model):
-                    small_model(d)
                 process = Process(role, name.replace(" ", "-") + "-" + role, [
                     "--model", model, "--key-file", path, "--munge-socket", socket, "--run-dir", d] + options, d)
                 assert process.popen.wait(60) != 0, name

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -49,10 +48,6 @@ struct Word {
     bool written;                     /* shared memory: by this block */
 };
 
-struct Stack {
-    void *base;
-};
-
 struct Machine {
     Grid grid;
     const std::function<void()> *body;
@@ -89,10 +84,13 @@ Thread &self()
     return machine.threads[machine.current];
 }
 
-std::string place()
+void note_fault(const char *what)
 {
-    return "block " + std::to_string(machine.block) + " thread " +
-           std::to_string(machine.current) + ": ";
+    char text[256];
+
+    std::snprintf(text, sizeof(text), "block %u thread %u: %s", machine.block,
+                  machine.current, what);
+    machine.fault = text;
 }
 
 /* ---- fibers ---- */
@@ -204,7 +202,7 @@ bool pass_warp(unsigned thread)
 
     for (unsigned i : all) {
         if (i >= machine.threads.size()) {
-            machine.fault = place() + "a lane of the mask is no thread";
+            note_fault("a lane of the mask is no thread");
             return false;
         }
         const Thread &t = machine.threads[i];
@@ -220,8 +218,7 @@ bool pass_warp(unsigned thread)
         const unsigned from = i / kWarp * kWarp + t.from % kWarp;
 
         if (((mine.mask >> (t.from % kWarp)) & 1) == 0) {
-            machine.fault =
-                place() + "a shuffle from a lane that is not in its mask";
+            note_fault("a shuffle from a lane that is not in its mask");
             return false;
         }
         t.result = machine.threads[from].brought;
@@ -434,11 +431,7 @@ Index grid_dim()
 
 void fault(const char *what)
 {
-    char text[256];
-
-    std::snprintf(text, sizeof(text), "block %u thread %u: %s", machine.block,
-                  machine.current, what);
-    machine.fault = text;
+    note_fault(what);
     self().state = State::kDone;
     leave(true);
     std::abort();
