@@ -199,12 +199,28 @@ static bt_status_t reserve(cpu_backend_t *cpu, bt_ktype_t type, uint32_t n_in)
     }
 }
 
+typedef struct pack_job {
+    const bt_weight_t *w;
+    const void *data;
+} pack_job_t;
+
+static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
+                        uint32_t end)
+{
+    const pack_job_t *job = ctx;
+
+    (void)thread;
+    bt_pack_panels(job->w, job->data, begin, end);
+}
+
 static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
                                uint32_t n_out, uint32_t n_in, const void *data,
                                bt_weight_t **weight_p)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
+    bt_weight_t *w = NULL;
     bt_status_t status;
+    pack_job_t job;
 
     if (bt_pack_bytes(type, n_out, n_in) == 0) {
         return BT_ERR_UNSUPPORTED;
@@ -213,7 +229,14 @@ static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
     if (status != BT_OK) {
         return status;
     }
-    return bt_pack_create(cpu->pool, type, n_out, n_in, data, weight_p);
+    status = bt_pack_create(type, n_out, n_in, &w);
+    if (status != BT_OK) {
+        return status;
+    }
+    job = (pack_job_t){.w = w, .data = data};
+    bt_cpu_pool_run(cpu->pool, w->n_panels, 1, pack_panels, &job);
+    *weight_p = w;
+    return BT_OK;
 }
 
 static const void *weight_data(const bt_weight_t *weight)

@@ -39,9 +39,9 @@
 #ifndef BT_KERNELS_CPU_CPU_H
 #define BT_KERNELS_CPU_CPU_H
 
-#include "kernels/cpu/pack.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/kernels.h"
+#include "kernels/pack/pack.h"
 
 #define BT_TILE_ROWS     12u /**< rows of a tile; AVX-512 sums them at a time */
 #define BT_ATTN_TILE     32u /**< positions of one online softmax step */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "kernels/cpu/body.h"
-#include "kernels/cpu/quant/quant.h"
+#include "kernels/quant/quant.h"
 
 static void ref_store(const bt_matmul_job_t *job, size_t i, float sum)
 {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes kernels/cpu/quant/grids.c: the points of the IQ types' grids.
+"""Writes kernels/quant/grids.c: the points of the IQ types' grids.
 
 Needs the PyPI package gguf, which has them from ggml's "ggml-common.h"; the
 result is committed. tests/golden/dequant.txt, made by the same package, has
 blocks that name every point.
 
-    python3 make_quant_grids.py > ../../kernels/cpu/quant/grids.c
+    python3 make_quant_grids.py > ../../kernels/quant/grids.c
 """
 from gguf import quants
 
@@ -17,7 +17,7 @@ GRIDS = (("iq2_xxs", quants.IQ2_XXS), ("iq2_xs", quants.IQ2_XS), ("iq2_s", quant
 HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
 /* Made by tests/golden/make_quant_grids.py from the tables of ggml
  * ("ggml-common.h", as the Python package gguf has them). Do not edit. */
-#include "kernels/cpu/quant/grids.h"
+#include "kernels/quant/grids.h"
 """
 
 

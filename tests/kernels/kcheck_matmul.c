@@ -6,8 +6,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "kernels/cpu/quant/quant.h"
 #include "kernels/half.h"
+#include "kernels/quant/quant.h"
 #include "tests/kernels/kcheck.h"
 
 const kc_type_t kc_types[KC_N_TYPES] = {

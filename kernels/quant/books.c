@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The books, and the types whose blocks have indices of them. */
-#include "kernels/cpu/quant/blocks.h"
+#include "kernels/quant/blocks.h"
 
 /* ggml, "ggml-common.h": kvalues_iq4nl. */
 const int8_t bt_book_iq4[BT_QUANT_BOOK] = {

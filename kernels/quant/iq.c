@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The IQ types of 1 to 3 bits: blocks of 256, whose codes are points of a grid
  * (grids.h) with signs, or in IQ1 with an offset. */
-#include "kernels/cpu/quant/blocks.h"
-#include "kernels/cpu/quant/grids.h"
+#include "kernels/quant/blocks.h"
+#include "kernels/quant/grids.h"
 
 /* A scale that is stored as s is s and a half, times two. */
 static int odd(uint32_t s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Made by tests/golden/make_quant_grids.py from the tables of ggml
  * ("ggml-common.h", as the Python package gguf has them). Do not edit. */
-#include "kernels/cpu/quant/grids.h"
+#include "kernels/quant/grids.h"
 
 const uint64_t bt_grid_iq2_xxs[64] = {
     0x0008000500020000u, 0x002000140011000au, 0x0041002a00280022u,

@@ -2,9 +2,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "kernels/cpu/pack.h"
-#include "kernels/cpu/quant/quant.h"
+#include "common/base/assert.h"
 #include "kernels/half.h"
+#include "kernels/pack/pack.h"
+#include "kernels/quant/quant.h"
 
 static bt_pack_t pack_of_type(bt_ktype_t type)
 {
@@ -98,13 +99,6 @@ size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in)
                           : (size_t)n_in / BT_QUANT_GROUP *
                                 bt_pack_scratch_at(bt_pack_format(pack)).bytes;
 }
-
-typedef struct pack_job {
-    const bt_weight_t *w;
-    uint8_t *out;
-    const uint8_t *data;
-    size_t row_bytes;
-} pack_job_t;
 
 /* Which element of a dense panel is k of @a lane. */
 static size_t dense_index(bt_pack_t pack, size_t k, uint32_t lane)
@@ -264,19 +258,21 @@ static void pack_quant_row(const bt_weight_t *w, const uint8_t *row,
     }
 }
 
-static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
-                        uint32_t end)
+void bt_pack_panels(const bt_weight_t *w, const void *data, uint32_t begin,
+                    uint32_t end)
 {
-    const pack_job_t *job = ctx;
-    const bt_weight_t *w = job->w;
+    uint32_t n_elems = 1;
+    uint32_t n_bytes = 0;
+    size_t row_bytes;
 
-    (void)thread;
+    BT_ASSERT_ALWAYS(bt_ktype_block(w->type, &n_elems, &n_bytes) == BT_OK);
+    row_bytes = (size_t)(w->n_in / n_elems) * n_bytes;
     for (uint32_t p = begin; p < end; p++) {
-        uint8_t *panel = job->out + p * w->panel_bytes;
+        uint8_t *panel = w->own + p * w->panel_bytes;
 
         for (uint32_t lane = 0; lane < BT_PANEL; lane++) {
             uint32_t o = p * BT_PANEL + lane;
-            const uint8_t *row = job->data + o * job->row_bytes;
+            const uint8_t *row = (const uint8_t *)data + o * row_bytes;
 
             if (o >= w->n_out) {
                 break;
@@ -332,17 +328,13 @@ static bt_weight_t *weight_new(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
     return w;
 }
 
-bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
-                           uint32_t n_in, const void *data,
+bt_status_t bt_pack_create(bt_ktype_t type, uint32_t n_out, uint32_t n_in,
                            bt_weight_t **weight_p)
 {
-    size_t bytes = bt_pack_bytes(type, n_out, n_in);
+    const size_t bytes = bt_pack_bytes(type, n_out, n_in);
     bt_weight_t *w;
-    pack_job_t job;
-    uint32_t n_elems;
-    uint32_t n_bytes;
 
-    if ((bytes == 0) || (bt_ktype_block(type, &n_elems, &n_bytes) != BT_OK)) {
+    if (bytes == 0) {
         return BT_ERR_UNSUPPORTED;
     }
     w = weight_new(type, n_out, n_in);
@@ -355,12 +347,6 @@ bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
         return BT_ERR_NO_MEMORY;
     }
     w->data = w->own;
-
-    job.w = w;
-    job.out = w->own;
-    job.data = data;
-    job.row_bytes = (size_t)(n_in / n_elems) * n_bytes;
-    bt_cpu_pool_run(pool, w->n_panels, 1, pack_panels, &job);
     *weight_p = w;
     return BT_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The K types: blocks of 256, eight groups, whose scales and minima are small
  * integers times an f16 of the block. */
-#include "kernels/cpu/quant/blocks.h"
+#include "kernels/quant/blocks.h"
 
 /* Bit pairs of group j: two halves of 128 elements, each four groups that share
  * 32 bytes. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ternary types: blocks of 256 codes -1, 0, 1 with one scale, behind them.
  */
-#include "kernels/cpu/quant/blocks.h"
+#include "kernels/quant/blocks.h"
 
 /* Base 3, five codes a byte: bytes 0 .. 31 have elements 0 .. 159, byte i those
  * i, i + 32, …; bytes 32 .. 47 likewise 160 .. 239, bytes 48 .. 51, with four,

@@ -3,7 +3,7 @@
  * those of 5 bits the fifth bits, then the codes. */
 #include <string.h>
 
-#include "kernels/cpu/quant/blocks.h"
+#include "kernels/quant/blocks.h"
 
 /* Low nibbles are elements 0..15, high nibbles 16..31. @a high holds the
  * fifth bit of element i at its bit i, @a bias is subtracted. */

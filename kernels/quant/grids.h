@@ -7,8 +7,8 @@
  * lowest bits. What a number stands for is written in iq.c.
  * Source: ggml, "ggml-common.h" (iq2xxs_grid and the others).
  */
-#ifndef BT_KERNELS_CPU_QUANT_GRIDS_H
-#define BT_KERNELS_CPU_QUANT_GRIDS_H
+#ifndef BT_KERNELS_QUANT_GRIDS_H
+#define BT_KERNELS_QUANT_GRIDS_H
 
 #include <stdint.h>
 

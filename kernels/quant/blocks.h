@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file blocks.h  Between the files of kernels/cpu/quant: readers of blocks.
+/** @file blocks.h  Between the files of kernels/quant: readers of blocks.
  */
-#ifndef BT_KERNELS_CPU_QUANT_BLOCKS_H
-#define BT_KERNELS_CPU_QUANT_BLOCKS_H
+#ifndef BT_KERNELS_QUANT_BLOCKS_H
+#define BT_KERNELS_QUANT_BLOCKS_H
 
-#include "kernels/cpu/quant/quant.h"
 #include "kernels/half.h"
+#include "kernels/quant/quant.h"
 
 static inline uint16_t bt_read_u16(const uint8_t *p)
 {

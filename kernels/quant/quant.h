@@ -12,8 +12,8 @@
  *
  * Source: the block layouts of the GGUF format (ggml, "ggml-common.h").
  */
-#ifndef BT_KERNELS_CPU_QUANT_QUANT_H
-#define BT_KERNELS_CPU_QUANT_QUANT_H
+#ifndef BT_KERNELS_QUANT_QUANT_H
+#define BT_KERNELS_QUANT_QUANT_H
 
 #include <stdint.h>
 #include <string.h>

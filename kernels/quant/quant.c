@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/quant/quant.h"
+#include "kernels/quant/quant.h"
 
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "kernels/cpu/quant/blocks.h"
+#include "kernels/quant/blocks.h"
 
 typedef struct ktype_info {
     uint32_t type;

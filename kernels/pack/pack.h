@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file pack.h
+ *
+ * Packed weights, as every back end of ours has them: what lies in memory, and
+ * in the file that the workers of a host share.
+ *
+ * A lane is an output. 32 outputs form a *panel*; inside a panel everything is
+ * k-major, so one load brings the same k of neighbouring outputs and each lane
+ * sums its own output with k ascending:
+ *
+ *     F32, F16                elem[k][32]
+ *     BF16    pairs of k      elem[k / 2][32][k % 2], a last k without a
+ *                             partner has 0
+ *     quantized               blocks of 1, 2 or 8 groups of 32 k: see
+ *                             bt_pack_format_t
+ *
+ * Codes are unsigned, as the dot product instructions want them: the pack's
+ * bias (bt_pack_format()) is added. Those of a *book* are indices of 16 codes,
+ * which bt_weight.book has with the bias. The last panel is filled up with
+ * zeros, and so is a last block. Every piece begins on 64 bytes.
+ *
+ * **Tight and wide.** Memory is what limits a few rows, so packs are hardly
+ * larger than the file: codes of 5 and 6 bits, scales that are small integers
+ * times a number of 256 weights. To take that apart costs instructions and
+ * registers, which a tile of many rows does not have. For these what is tight
+ * in a panel is first *widened* into scratch, once for all rows: codes of 5 and
+ * 6 bits become 8, each scale a float (bt_pack_wide()). Both have the same
+ * values, so the sums have the same bits.
+ *
+ * Threads: immutable once made.
+ */
+#ifndef BT_KERNELS_PACK_PACK_H
+#define BT_KERNELS_PACK_PACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "kernels/kernels.h"
+#include "kernels/pack/format.h"
+#include "kernels/quant/quant.h"
+
+/** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
+ *  it with every change of a byte of it, or old files are taken for new ones
+ *  (kernels.h, pack_version). */
+#define BT_PACK_VERSION 6u
+
+struct bt_weight {
+    bt_pack_t pack;
+    bt_ktype_t type;
+    uint32_t n_out;
+    uint32_t n_in;
+    uint32_t n_panels;
+    size_t panel_bytes;
+    const uint8_t *data; /**< n_panels * panel_bytes, 64-byte aligned */
+    uint8_t *own;        /**< the same, NULL: borrowed (bt_pack_adopt()) */
+    float unit;          /**< of steps: what the stored units are times */
+    uint8_t book[BT_QUANT_BOOK]; /**< codes + bias; of packs with a book */
+};
+
+/** What the kernels see of a widened panel; a wide one's is its own. */
+static inline bt_pack_format_t bt_pack_wide(bt_pack_format_t f)
+{
+    f.bits = (f.bits > 4) ? 8 : f.bits;
+    f.factor = (f.factor == BT_FACTOR_F16) ? BT_FACTOR_F16 : BT_FACTOR_F32;
+    return f;
+}
+
+/** What is made of each group when a panel is widened: the codes, the factors,
+ *  or both. What is wide already is read where it lies. */
+typedef struct bt_pack_scratch {
+    bool has_codes; /**< at 0 */
+    bool has_factors;
+    uint32_t scale_at;
+    uint32_t min_at;
+    uint32_t bytes; /**< of a group; 0: all is wide */
+} bt_pack_scratch_t;
+
+static inline bt_pack_scratch_t bt_pack_scratch_at(bt_pack_format_t format)
+{
+    const bt_pack_format_t wide = bt_pack_wide(format);
+    bt_pack_scratch_t at = {
+        .has_codes = (wide.bits != format.bits),
+        .has_factors = (wide.factor != format.factor),
+    };
+
+    at.scale_at = at.has_codes ? bt_pack_code_bytes(wide) : 0;
+    at.min_at = at.scale_at + bt_pack_factor_bytes(wide);
+    at.bytes = at.scale_at + (at.has_factors ? bt_pack_factors_bytes(wide) : 0);
+    return at;
+}
+
+/** One group of a quantized panel: where its pieces are. */
+typedef struct bt_pack_group {
+    const uint8_t *codes;
+    const uint8_t *scales;
+    const uint8_t *mins;
+} bt_pack_group_t;
+
+/** Group @a i of the block at @a block. */
+static inline bt_pack_group_t bt_pack_group_at(bt_pack_format_t format,
+                                               const uint8_t *block, uint32_t i)
+{
+    const bt_pack_place_t at = bt_pack_place_of(format, i);
+
+    return (bt_pack_group_t){.codes = block + at.codes,
+                             .scales = block + at.scales,
+                             .mins = block + at.mins};
+}
+
+/** Groups of a block, of which so many are left of a row: all but in a last
+ * one.
+ */
+static inline uint32_t bt_pack_groups_left(bt_pack_format_t format,
+                                           uint32_t n_left)
+{
+    return (n_left < format.n_groups) ? n_left : format.n_groups;
+}
+
+/** Values of group @a g (32 k, fewer at the end of a dense row) of @a panel:
+ *  out[k][32]. The specification of the packed formats. */
+void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
+                        float *out);
+
+/** Codes without bias, scales and minima (-0.0: none) of one lane of a group
+ *  of a quantized panel. */
+void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
+                        uint32_t lane, bt_quant_group_t *group);
+
+/** Values k of output @a row: out (n_in). */
+void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out);
+
+/** Memory of its own for a weight, to be filled by bt_pack_panels().
+ *  @retval BT_ERR_UNSUPPORTED  type or shape
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_pack_create(bt_ktype_t type, uint32_t n_out,
+                                         uint32_t n_in, bt_weight_t **weight_p);
+/** Fill panels begin .. end - 1; others may be filled by other threads.
+ *  @param data  Of a tensor of that type and shape, rows one after the other.
+ */
+void bt_pack_panels(const bt_weight_t *weight, const void *data, uint32_t begin,
+                    uint32_t end);
+void bt_pack_destroy(bt_weight_t *weight); /**< NULL is allowed. */
+/** @return 0: no such type or shape */
+size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
+
+/** Bytes that a panel of the type takes when it is widened, 0 where none is. */
+size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in);
+
+/** A weight over the bytes of one that bt_pack_create() made of the same type
+ *  and shape, in this process or another. Any bytes are safe: they are numbers
+ *  only. Borrowed until bt_pack_destroy().
+ *  @retval BT_ERR_UNSUPPORTED    type or shape
+ *  @retval BT_ERR_INVALID_PARAM  another number of bytes, or not aligned
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_pack_adopt(bt_ktype_t type, uint32_t n_out,
+                                        uint32_t n_in, const void *data,
+                                        size_t bytes, bt_weight_t **weight_p);
+
+#endif
