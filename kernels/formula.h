@@ -103,6 +103,47 @@ BT_FORMULA float bt_activated(bt_activation_t act, float x)
     }
 }
 
+/* Numbers below 2^-126 are zeros to the dot product of bf16. */
+BT_FORMULA float bt_or_zero(float x)
+{
+    return (fabsf(x) < 0x1p-126f) ? copysignf(0.0f, x) : x;
+}
+
+/* fma(w, x, acc), flushed to zero of its sign if it is below 2^-126 before its
+ * exponent is limited: x86's rule, which shows where the result rounds up to
+ * 2^-126. Powers of two are exact factors. */
+BT_FORMULA float bt_fma_flushed(float w, float x, float acc)
+{
+    const float sum = fmaf(w, x, acc);
+
+    if (fabsf(sum) > 0x1p-126f) {
+        return sum;
+    }
+    return (fabsf(fmaf(w * 0x1p60f, x, acc * 0x1p60f)) < 0x1p-66f)
+               ? copysignf(0.0f, sum)
+               : sum;
+}
+
+/* Of two bf16 the first and the second, in a word as memory has them. */
+BT_FORMULA float bt_bf16_low(uint32_t pair)
+{
+    return bt_f32_from_bits(pair << 16);
+}
+
+BT_FORMULA float bt_bf16_high(uint32_t pair)
+{
+    return bt_f32_from_bits(pair & 0xffff0000u);
+}
+
+/* VDPBF16PS, one lane (kernels/cpu/cpu.h): a and b are pairs in a word. */
+BT_FORMULA float bt_dot_bf16(uint32_t a, uint32_t b, float acc)
+{
+    acc = bt_fma_flushed(bt_or_zero(bt_bf16_high(a)),
+                         bt_or_zero(bt_bf16_high(b)), bt_or_zero(acc));
+    return bt_fma_flushed(bt_or_zero(bt_bf16_low(a)),
+                          bt_or_zero(bt_bf16_low(b)), acc);
+}
+
 /* The scale of a vector whose largest code is @a most, from the bits of its
  * largest magnitude (as integers, those of an infinity or a NaN are above all
  * others). */

@@ -125,7 +125,7 @@ static inline halves_t halves_of(__m256i pairs)
                           _mm256_castsi256_ps(_mm256_and_si256(pairs, upper))};
 }
 
-/** dot_bf16() in every lane, in the mode BT_AVX2_ZEROS. */
+/** bt_dot_bf16() in every lane, in the mode BT_AVX2_ZEROS. */
 static inline __m256 dot_halves(halves_t a, halves_t b, __m256 acc)
 {
     return _mm256_fmadd_ps(a.even, b.even, _mm256_fmadd_ps(a.odd, b.odd, acc));

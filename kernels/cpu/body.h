@@ -246,43 +246,17 @@ static inline void body_load_values(bt_kv_type_t type, const void *values,
     }
 }
 
-/* Numbers below 2^-126 are zeros to the dot product of bf16. */
-static inline float or_zero(float x)
+/* Two neighbouring bf16 as one word. */
+static inline uint32_t bf16_pair(const uint16_t *p)
 {
-    return (fabsf(x) < 0x1p-126f) ? copysignf(0.0f, x) : x;
-}
-
-/* fma(w, x, acc), flushed to zero of its sign if it is below 2^-126 before its
- * exponent is limited: x86's rule, which shows where the result rounds up to
- * 2^-126. Powers of two are exact factors. */
-static inline float fma_flushed(float w, float x, float acc)
-{
-    const float sum = fmaf(w, x, acc);
-
-    if (fabsf(sum) > 0x1p-126f) {
-        return sum;
-    }
-    return (fabsf(fmaf(w * 0x1p60f, x, acc * 0x1p60f)) < 0x1p-66f)
-               ? copysignf(0.0f, sum)
-               : sum;
-}
-
-/* VDPBF16PS, one lane (kernels/cpu/cpu.h). */
-static inline float dot_bf16(const uint16_t *a, const uint16_t *b, float acc)
-{
-    acc = or_zero(acc);
-    for (uint32_t k = 2; k-- > 0;) {
-        acc = fma_flushed(or_zero(bt_bf16_to_f32(a[k])),
-                          or_zero(bt_bf16_to_f32(b[k])), acc);
-    }
-    return acc;
+    return p[0] | (uint32_t)p[1] << 16;
 }
 
 /* One step of online softmax of pair i over its positions (a tile begins at a
  * multiple of 32, whatever the cache's block size): s_j = (sum of q_d k_jd by
- * dot_bf16(), pairs of d ascending, from 0) (* the key's scale) * scale,
+ * bt_dot_bf16(), pairs of d ascending, from 0) (* the key's scale) * scale,
  * capped, less its slope times the distance, then softmax_step(), then acc =
- * acc * corr and, pairs of positions ascending, acc_d = dot_bf16() of the
+ * acc * corr and, pairs of positions ascending, acc_d = bt_dot_bf16() of the
  * weights p_j (* the value's scale) and the values v_jd; a first or last
  * position without a partner has one of zeros.
  */
@@ -304,8 +278,9 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
 
     for (uint32_t d = 0; d < dim; d += 2) {
         for (uint32_t j = from; j < n; j++) {
-            s[j] =
-                dot_bf16(q + d, keys + (size_t)d * BT_ATTN_TILE + 2 * j, s[j]);
+            s[j] = bt_dot_bf16(
+                bf16_pair(q + d),
+                bf16_pair(keys + (size_t)d * BT_ATTN_TILE + 2 * j), s[j]);
         }
     }
     for (uint32_t j = from; j < n; j++) {
@@ -321,7 +296,7 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
     corr = softmax_step(s, from, n, &tile->state[i], p);
     for (uint32_t j = from; j < n; j++) {
         weights[j] = bt_f32_to_bf16(
-            or_zero((value_scales != NULL) ? p[j] * value_scales[j] : p[j]));
+            bt_or_zero((value_scales != NULL) ? p[j] * value_scales[j] : p[j]));
     }
     for (uint32_t d = 0; d < dim; d++) {
         acc[d] *= corr;
@@ -330,7 +305,8 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
             const uint16_t pair[2] = {(j >= from) ? v[0] : 0,
                                       (j + 1 < n) ? v[1] : 0};
 
-            acc[d] = dot_bf16(weights + j, pair, acc[d]);
+            acc[d] =
+                bt_dot_bf16(bf16_pair(weights + j), bf16_pair(pair), acc[d]);
         }
     }
 }

@@ -60,7 +60,7 @@ static float ref_bf16_output(const bt_matmul_job_t *job, uint32_t o,
         uint16_t pair[2];
 
         memcpy(pair, panel + (p * BT_PANEL + o % BT_PANEL) * 4, sizeof(pair));
-        acc = dot_bf16(pair, x + 2 * p, acc);
+        acc = bt_dot_bf16(bf16_pair(pair), bf16_pair(x + 2 * p), acc);
     }
     return acc;
 }
