@@ -336,16 +336,6 @@ static const bt_kernels_ops_t cpu_ops = {
     .close = cpu_close,
 };
 
-#define TYPE(name) (1ull << BT_KTYPE_##name)
-
-#define WEIGHT_TYPES                                                         \
-    (TYPE(F32) | TYPE(F16) | TYPE(BF16) | TYPE(Q4_0) | TYPE(Q4_1) |          \
-     TYPE(Q5_0) | TYPE(Q5_1) | TYPE(Q8_0) | TYPE(Q2_K) | TYPE(Q3_K) |        \
-     TYPE(Q4_K) | TYPE(Q5_K) | TYPE(Q6_K) | TYPE(IQ1_S) | TYPE(IQ1_M) |      \
-     TYPE(IQ2_XXS) | TYPE(IQ2_XS) | TYPE(IQ2_S) | TYPE(IQ3_XXS) |            \
-     TYPE(IQ3_S) | TYPE(IQ4_NL) | TYPE(IQ4_XS) | TYPE(TQ1_0) | TYPE(TQ2_0) | \
-     TYPE(MXFP4) | TYPE(NVFP4))
-
 #define KV_TYPES \
     (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8)
 
@@ -356,7 +346,7 @@ static const bt_kernels_ops_t cpu_ops = {
 #define CAPS(tier_name)                                                   \
     {                                                                     \
         .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE,              \
-        .weight_types = WEIGHT_TYPES, .kv_types = KV_TYPES,               \
+        .weight_types = BT_PACK_TYPES, .kv_types = KV_TYPES,              \
         .max_head_dim = BT_MAX_HEAD_DIM, .pack_version = BT_PACK_VERSION, \
         .attention = ATTENTION_PARTS, .kv_layout = BT_KV_LAYOUT_PAIRS,    \
         .kv_align_bytes = sizeof(float), .kv_block_tokens = 2             \

@@ -8,6 +8,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/pack/pack.h"
 
 namespace
 {
@@ -22,6 +23,10 @@ struct Backend {
     uint32_t *host_words; /* pinned: batches are packed here */
     uint32_t *words;      /* of the batch begun last, on the device */
     cudaEvent_t uploaded; /* host_words may be written again; NULL: none */
+    void *scratch;
+    size_t scratch_bytes;
+    uint32_t n_threads;
+    uint32_t max_rows;
 };
 
 Backend *self(bt_backend_t *be)
@@ -173,6 +178,7 @@ void close_stream(bt_backend_t *be)
 {
     (void)cudaStreamSynchronize(self(be)->stream);
     batch_free(self(be));
+    (void)cudaFree(self(be)->scratch);
     (void)cudaStreamDestroy(self(be)->stream);
     std::free(be);
 }
@@ -193,6 +199,7 @@ bt_kernels_ops_t make_ops()
     ops.batch_begin = batch_begin;
     bt_cuda_rows_ops(&ops);
     bt_cuda_kv_ops(&ops);
+    bt_cuda_weights_ops(&ops);
     ops.copier_open = bt_cuda_copier_open;
     ops.copier_close = bt_cuda_copier_close;
     ops.close = close_stream;
@@ -229,6 +236,41 @@ extern "C" const uint32_t *bt_cuda_words(bt_backend_t *be)
     return self(be)->words;
 }
 
+extern "C" uint32_t bt_cuda_threads(bt_backend_t *be)
+{
+    return self(be)->n_threads;
+}
+
+extern "C" uint32_t bt_cuda_max_rows(bt_backend_t *be)
+{
+    return self(be)->max_rows;
+}
+
+extern "C" void *bt_cuda_scratch(bt_backend_t *be)
+{
+    return self(be)->scratch;
+}
+
+extern "C" bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be, size_t bytes)
+{
+    Backend *b = self(be);
+    void *ptr = nullptr;
+    bt_status_t status;
+
+    if (bytes <= b->scratch_bytes) {
+        return BT_OK;
+    }
+    status = check(cudaMalloc(&ptr, bytes));
+    if (status != BT_OK) {
+        return status;
+    }
+    (void)cudaStreamSynchronize(b->stream); /* who uses the old one is done */
+    (void)cudaFree(b->scratch);
+    b->scratch = ptr;
+    b->scratch_bytes = bytes;
+    return BT_OK;
+}
+
 extern "C" int bt_cuda_device(bt_backend_t *be)
 {
     return self(be)->device;
@@ -253,13 +295,16 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
         return BT_ERR_NO_MEMORY;
     }
     be->device = static_cast<int>(config->device);
+    be->n_threads = (config->n_threads == 0) ? 1 : config->n_threads;
+    be->max_rows = config->max_rows;
     status = open_stream(be, config);
     if (status != BT_OK) {
         std::free(be);
         return status;
     }
     be->caps.name = be->name;
-    be->caps.profile = "f32-seq1";
+    be->caps.profile = "q8-bf16";
+    be->caps.weight_types = BT_PACK_TYPES;
     be->caps.kv_types =
         1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8;
     be->caps.kv_layout = BT_KV_LAYOUT_PAIRS;

@@ -6,8 +6,7 @@
  * the plugin links the CUDA run-time library statically and the driver not at
  * all. On a host without driver or device it answers BT_ERR_NO_DEVICE.
  *
- * The table of operations is not whole yet: what is missing is NULL, no weight
- * type is in the capabilities, and a model that needs one is refused by name.
+ * Every operation has the bits of the CPU's reference (docs/GPU_STATUS.md).
  */
 #ifndef BT_KERNELS_CUDA_CUDA_H
 #define BT_KERNELS_CUDA_CUDA_H
@@ -59,7 +58,27 @@ void *bt_cuda_stream(bt_backend_t *be);
 int bt_cuda_device(bt_backend_t *be);
 /** The tables of the batch begun last, on the device; bt_batch_layout(). */
 const uint32_t *bt_cuda_words(bt_backend_t *be);
-/** What rows.cu and kv.cu have, into the table. */
+/** Of the configuration: threads of the host for what it computes, at least 1,
+ *  and most rows of a product. */
+uint32_t bt_cuda_threads(bt_backend_t *be);
+uint32_t bt_cuda_max_rows(bt_backend_t *be);
+/** Memory of the device for an operation's own use, until its end: at least as
+ *  much as was reserved. Growing waits for all that is queued.
+ *  @retval BT_ERR_NO_MEMORY  what there was stays */
+BT_MUST_CHECK bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be,
+                                                  size_t bytes);
+void *bt_cuda_scratch(bt_backend_t *be);
+
+/** matmul() of weights.cu: of quantized weights, with the scratch that
+ *  bt_cuda_q8_bytes() tells, and of those that are not. n_rows > 0. */
+size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in);
+void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                       uint32_t n_rows, float *out);
+void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
+                          const float *x, uint32_t n_rows, float *out);
+
+/** What these files have, into the table. */
+void bt_cuda_weights_ops(bt_kernels_ops_t *ops);
 void bt_cuda_rows_ops(bt_kernels_ops_t *ops);
 void bt_cuda_kv_ops(bt_kernels_ops_t *ops);
 

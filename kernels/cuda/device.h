@@ -10,6 +10,7 @@
  *     BT_SHARED(float, sums, 16);          shared memory: sums.get(i),
  *                                          sums.set(i, value)
  *     BT_SYNC()                            the barrier of the block
+ *     bt_half_to_float(bits)               what an f16 is
  *     BT_LAUNCH(kernel, blocks, threads, stream, arguments...)
  */
 #ifndef BT_KERNELS_CUDA_DEVICE_H
@@ -50,6 +51,15 @@ template <typename T> struct bt_shared {
         words[i] = value;
     }
 };
+
+/** Exact; a NaN stays one. */
+__device__ __forceinline__ float bt_half_to_float(uint16_t half)
+{
+    float value;
+
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+}
 
 #define BT_SHARED(type, name, n)     \
     __shared__ type name##_words[n]; \

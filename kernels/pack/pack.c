@@ -373,6 +373,13 @@ bt_status_t bt_pack_adopt(bt_ktype_t type, uint32_t n_out, uint32_t n_in,
     return BT_OK;
 }
 
+void bt_pack_move(bt_weight_t *weight, const void *data)
+{
+    bt_free(weight->own);
+    weight->own = NULL;
+    weight->data = data;
+}
+
 void bt_pack_destroy(bt_weight_t *weight)
 {
     if (weight != NULL) {

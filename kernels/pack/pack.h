@@ -41,6 +41,23 @@
 #include "kernels/pack/format.h"
 #include "kernels/quant/quant.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Types of matrices that there is a layout for: bt_kernels_caps_t. */
+#define BT_PACK_TYPE(name) (1ull << BT_KTYPE_##name)
+#define BT_PACK_TYPES                                                     \
+    (BT_PACK_TYPE(F32) | BT_PACK_TYPE(F16) | BT_PACK_TYPE(BF16) |         \
+     BT_PACK_TYPE(Q4_0) | BT_PACK_TYPE(Q4_1) | BT_PACK_TYPE(Q5_0) |       \
+     BT_PACK_TYPE(Q5_1) | BT_PACK_TYPE(Q8_0) | BT_PACK_TYPE(Q2_K) |       \
+     BT_PACK_TYPE(Q3_K) | BT_PACK_TYPE(Q4_K) | BT_PACK_TYPE(Q5_K) |       \
+     BT_PACK_TYPE(Q6_K) | BT_PACK_TYPE(IQ1_S) | BT_PACK_TYPE(IQ1_M) |     \
+     BT_PACK_TYPE(IQ2_XXS) | BT_PACK_TYPE(IQ2_XS) | BT_PACK_TYPE(IQ2_S) | \
+     BT_PACK_TYPE(IQ3_XXS) | BT_PACK_TYPE(IQ3_S) | BT_PACK_TYPE(IQ4_NL) | \
+     BT_PACK_TYPE(IQ4_XS) | BT_PACK_TYPE(TQ1_0) | BT_PACK_TYPE(TQ2_0) |   \
+     BT_PACK_TYPE(MXFP4) | BT_PACK_TYPE(NVFP4))
+
 /** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
  *  it with every change of a byte of it, or old files are taken for new ones
  *  (kernels.h, pack_version). */
@@ -80,11 +97,10 @@ typedef struct bt_pack_scratch {
 static inline bt_pack_scratch_t bt_pack_scratch_at(bt_pack_format_t format)
 {
     const bt_pack_format_t wide = bt_pack_wide(format);
-    bt_pack_scratch_t at = {
-        .has_codes = (wide.bits != format.bits),
-        .has_factors = (wide.factor != format.factor),
-    };
+    bt_pack_scratch_t at;
 
+    at.has_codes = (wide.bits != format.bits);
+    at.has_factors = (wide.factor != format.factor);
     at.scale_at = at.has_codes ? bt_pack_code_bytes(wide) : 0;
     at.min_at = at.scale_at + bt_pack_factor_bytes(wide);
     at.bytes = at.scale_at + (at.has_factors ? bt_pack_factors_bytes(wide) : 0);
@@ -104,9 +120,10 @@ static inline bt_pack_group_t bt_pack_group_at(bt_pack_format_t format,
 {
     const bt_pack_place_t at = bt_pack_place_of(format, i);
 
-    return (bt_pack_group_t){.codes = block + at.codes,
-                             .scales = block + at.scales,
-                             .mins = block + at.mins};
+    const bt_pack_group_t group = {block + at.codes, block + at.scales,
+                                   block + at.mins};
+
+    return group;
 }
 
 /** Groups of a block, of which so many are left of a row: all but in a last
@@ -141,6 +158,9 @@ BT_MUST_CHECK bt_status_t bt_pack_create(bt_ktype_t type, uint32_t n_out,
  */
 void bt_pack_panels(const bt_weight_t *weight, const void *data, uint32_t begin,
                     uint32_t end);
+/** The bytes are at @a data from now on, in memory of a device, say: borrowed.
+ *  Those of bt_pack_create() are freed. */
+void bt_pack_move(bt_weight_t *weight, const void *data);
 void bt_pack_destroy(bt_weight_t *weight); /**< NULL is allowed. */
 /** @return 0: no such type or shape */
 size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
@@ -157,5 +177,9 @@ size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in);
 BT_MUST_CHECK bt_status_t bt_pack_adopt(bt_ktype_t type, uint32_t n_out,
                                         uint32_t n_in, const void *data,
                                         size_t bytes, bt_weight_t **weight_p);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -67,6 +67,12 @@ if behave == "fail":
     sys.stderr.write("cannot bind 127.0.0.1:1: address in use\nno newline")
     sys.exit(3)
 
+
+def beat():
+    if behave != "heartless":
+        os.write(int(os.environ["BATON_BEAT_FD"]), (1).to_bytes(8, sys.byteorder))
+
+
 def wait_finish():
     while not os.path.exists(os.path.join(folder, name + ".finish")):
         time.sleep(0.01)
@@ -92,6 +98,7 @@ if behave == "fail-after":
 if program != "baton-router" and behave != "old":
     role = options.get("role", program.split("-")[1])
     ready.write(f"role {role}\n")
+beat()  # it is watched from here on: who has seen that it is ready may stop it
 if behave != "silent":
     ready.write("ready\n")
     ready.flush()
@@ -102,11 +109,6 @@ if behave == "chatty":
     note("wrote")
 told = os.path.join(folder, name + ".role")
 say = os.path.join(folder, name + ".say")
-
-
-def beat():
-    if behave != "heartless":
-        os.write(int(os.environ["BATON_BEAT_FD"]), (1).to_bytes(8, sys.byteorder))
 
 
 while True:

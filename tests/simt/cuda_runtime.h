@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "kernels/half.h"
 #include "tests/simt/machine.h"
 
 enum cudaError_t {
@@ -116,6 +117,47 @@ template <typename T> void bt_store(T *p, T value)
 #define BT_LAUNCH(kernel, blocks, threads, stream, ...)   \
     simt::enqueue((stream), #kernel, (blocks), (threads), \
                   [=] { kernel(__VA_ARGS__); })
+
+#define __forceinline__ inline
+#define __shfl_xor_sync(mask, value, lanes) \
+    simt::shuffle_xor((mask), (value), (lanes), __LINE__)
+
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+static inline float bt_half_to_float(uint16_t half)
+{
+    return bt_f16_to_f32(half);
+}
+
+/** c plus the sum of the products of the four signed bytes of a and of b. */
+static inline int32_t __dp4a(int32_t a, int32_t b, int32_t c)
+{
+    for (int i = 0; i < 32; i += 8) {
+        c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
+    }
+    return c;
+}
+
+/** Byte i is the one of a (0 to 3) or b (4 to 7) that bits 4 i .. 4 i + 2 of
+ *  select say. */
+static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t select)
+{
+    const uint64_t both = a | static_cast<uint64_t>(b) << 32;
+    uint32_t result = 0;
+
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned byte = select >> (4 * i) & 7;
+
+        result |= static_cast<uint32_t>(both >> (8 * byte) & 0xff) << (8 * i);
+    }
+    return result;
+}
 
 static inline float __fadd_rn(float a, float b)
 {

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights that are numbers of 16 or 32 bits times rows, each sum in the order
+ * of the reference: k ascending, one accumulator. A block has one panel and
+ * some rows; a chunk of both comes to shared memory, all threads loading, then
+ * each warp goes through it for its rows, a lane for each output. */
+#include <cmath>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/unpack.h"
+#include "kernels/formula.h"
+
+namespace
+{
+
+const uint32_t kWarps = 8;
+const uint32_t kThreads = 32 * kWarps;
+const uint32_t kChunk = 64; /* steps: k, or pairs of them */
+
+/* Two weights of 16 bits of a panel whose k is one line each. */
+__device__ __forceinline__ float dense_weight(const uint8_t *panel, bool halves,
+                                              size_t i)
+{
+    return halves ? bt_half_to_float(
+                        bt_load(reinterpret_cast<const uint16_t *>(panel) + i))
+                  : bt_load(reinterpret_cast<const float *>(panel) + i);
+}
+
+/* Step @a k of a row: the bits of a float, or a pair of bf16, of which the last
+ * may have no partner. */
+template <bt_pack_t P>
+__device__ __forceinline__ uint32_t row_step(const float *row, uint32_t n_in,
+                                             uint32_t k)
+{
+    if (P != BT_PACK_BF16) {
+        return bt_f32_bits(bt_load(row + k));
+    }
+    return bt_f32_to_bf16(bt_load(row + 2 * k)) |
+           (2 * k + 1 < n_in ? static_cast<uint32_t>(bt_f32_to_bf16(bt_load(
+                                   row + 2 * static_cast<size_t>(k) + 1)))
+                                   << 16
+                             : 0u);
+}
+
+template <bt_pack_t P>
+__device__ __forceinline__ uint32_t weight_step(const uint8_t *panel, size_t i)
+{
+    return (P == BT_PACK_BF16)
+               ? bt_load(reinterpret_cast<const uint32_t *>(panel) + i)
+               : bt_f32_bits(dense_weight(panel, P == BT_PACK_F16, i));
+}
+
+template <bt_pack_t P>
+__device__ __forceinline__ float add_step(uint32_t w, uint32_t x, float acc)
+{
+    return (P == BT_PACK_BF16)
+               ? bt_dot_bf16(w, x, acc)
+               : fmaf(bt_f32_from_bits(w), bt_f32_from_bits(x), acc);
+}
+
+/* One block per panel and kWarps * R rows; warp i has rows i, i + kWarps, …. */
+template <bt_pack_t P, uint32_t R>
+__global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
+                             float *out)
+{
+    constexpr uint32_t rows = kWarps * R;
+    BT_SHARED(uint32_t, weights, kChunk * BT_PANEL);
+    BT_SHARED(uint32_t, steps, rows * kChunk);
+    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t panel = blockIdx.x % m.n_panels;
+    const uint32_t first = blockIdx.x / m.n_panels * rows;
+    const uint32_t n_steps = (P == BT_PACK_BF16) ? (m.n_in + 1) / 2 : m.n_in;
+    const uint32_t output = panel * BT_PANEL + lane;
+    const uint8_t *data = m.data + panel * m.panel_bytes;
+    float acc[R];
+
+    for (uint32_t j = 0; j < R; j++) {
+        acc[j] = 0.0f;
+    }
+    for (uint32_t begin = 0; begin < n_steps; begin += kChunk) {
+        const uint32_t n =
+            (n_steps - begin < kChunk) ? n_steps - begin : kChunk;
+
+        for (uint32_t i = threadIdx.x; i < n * BT_PANEL; i += kThreads) {
+            weights.set(
+                i, weight_step<P>(data,
+                                  static_cast<size_t>(begin) * BT_PANEL + i));
+        }
+        for (uint32_t i = threadIdx.x; i < rows * kChunk; i += kThreads) {
+            const uint32_t row = first + i / kChunk;
+            const uint32_t k = i % kChunk;
+
+            if ((row < n_rows) && (k < n)) {
+                steps.set(i, row_step<P>(x + static_cast<size_t>(row) * m.n_in,
+                                         m.n_in, begin + k));
+            }
+        }
+        BT_SYNC();
+        for (uint32_t j = 0; j < R; j++) {
+            const uint32_t row = warp + j * kWarps;
+
+            for (uint32_t k = 0; (first + row < n_rows) && (k < n); k++) {
+                acc[j] = add_step<P>(weights.get(k * BT_PANEL + lane),
+                                     steps.get(row * kChunk + k), acc[j]);
+            }
+        }
+        BT_SYNC();
+    }
+    for (uint32_t j = 0; j < R; j++) {
+        const uint32_t row = first + warp + j * kWarps;
+
+        if ((row < n_rows) && (output < m.n_out)) {
+            bt_store(out + static_cast<size_t>(row) * m.n_out + output, acc[j]);
+        }
+    }
+}
+
+template <bt_pack_t P>
+void dense(cudaStream_t stream, const BtMatrix &m, const float *x,
+           uint32_t n_rows, float *out)
+{
+    const uint32_t r = (n_rows <= kWarps) ? 1 : 4;
+    const uint32_t blocks =
+        m.n_panels * ((n_rows + r * kWarps - 1) / (r * kWarps));
+
+    if (r == 1) {
+        BT_LAUNCH((dense_kernel<P, 1>), blocks, kThreads, stream, m, x, n_rows,
+                  out);
+    } else {
+        BT_LAUNCH((dense_kernel<P, 4>), blocks, kThreads, stream, m, x, n_rows,
+                  out);
+    }
+}
+
+} // namespace
+
+void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
+                          const float *x, uint32_t n_rows, float *out)
+{
+    const BtMatrix m = bt_matrix_of(w);
+    const cudaStream_t stream = bt_stream_of(be);
+
+    switch (w->pack) {
+    case BT_PACK_F16:
+        dense<BT_PACK_F16>(stream, m, x, n_rows, out);
+        break;
+    case BT_PACK_BF16:
+        dense<BT_PACK_BF16>(stream, m, x, n_rows, out);
+        break;
+    default:
+        dense<BT_PACK_F32>(stream, m, x, n_rows, out);
+        break;
+    }
+}

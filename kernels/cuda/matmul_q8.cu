@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Quantized weights times rows of 8 bits. What the sums of whole numbers are
+ * does not hang on their order, so any instruction may make them; the floating
+ * sum over the groups keeps the reference's (kernels.h, matmul()).
+ *
+ * Few rows: memory is all that counts. A block has one panel, each of its warps
+ * some groups of a chunk at a time, so that many loads are under way. The warps
+ * leave the products of each group and row in shared memory, and then one warp
+ * of each row adds those of the chunk, group after group. */
+#include <cmath>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/unpack.h"
+
+namespace
+{
+
+const uint32_t kWarps = 8;
+const uint32_t kThreads = 32 * kWarps;
+const uint32_t kAllLanes = 0xffffffffu;
+
+/* What the third and fourth word of a group of a row are. */
+enum Rest {
+    kStart, /* -bias times the sum of the codes of each half, whole numbers */
+    kSum,   /* the sum of the row's values, as the codes have it */
+    kSums,  /* the same of each half */
+};
+
+/* Rows of 8 bits: see bt_q8_group_t in kernels/cpu/cpu.h. */
+struct Rows {
+    const uint32_t *codes; /* (n_rows, n_in / 4) */
+    const uint4 *groups;   /* (n_rows, n_in / 32): both scales, Rest */
+};
+
+/* ---- rows become 8 bits ---- */
+
+__device__ __forceinline__ uint32_t magnitude(float x)
+{
+    return bt_f32_bits(x) & 0x7fffffffu;
+}
+
+__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b)
+{
+    return (a > b) ? a : b;
+}
+
+__device__ __forceinline__ int32_t code_of(float x, float inverse)
+{
+    float v = __fmul_rn(x, inverse);
+
+    v = (v > -127.0f) ? v : -127.0f; /* NaN too */
+    v = (v < 127.0f) ? v : 127.0f;
+    return static_cast<int32_t>(rintf(v));
+}
+
+/* A thread has four values, so a half is four lanes and a group eight. Rows
+ * follow each other without a gap: a thread need not know which is its. */
+__global__ void quantize_kernel(const float *x, size_t n_quads, uint32_t bias,
+                                Rest rest, uint32_t *codes, uint4 *groups)
+{
+    const size_t quad =
+        static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    const bool mine = quad < n_quads;
+    float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
+    uint32_t most;
+    float max, inverse, scale, other_scale;
+    int32_t c[4], sum, other_sum;
+
+    if (mine) {
+        v = bt_load(reinterpret_cast<const float4 *>(x) + quad);
+    }
+    most = larger(larger(magnitude(v.x), magnitude(v.y)),
+                  larger(magnitude(v.z), magnitude(v.w)));
+    most = larger(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = larger(most, __shfl_xor_sync(kAllLanes, most, 2));
+    max = bt_f32_from_bits(most);
+    inverse = __fdiv_rn(127.0f, max);
+    if (!(max >= 0x1p-100f) || (most >= 0x7f800000u)) {
+        max = bt_f32_from_bits((most >= 0x7f800000u) ? 0x7fc00000u : 0u);
+        inverse = 0.0f;
+    }
+    scale = __fdiv_rn(max, 127.0f);
+    c[0] = code_of(v.x, inverse);
+    c[1] = code_of(v.y, inverse);
+    c[2] = code_of(v.z, inverse);
+    c[3] = code_of(v.w, inverse);
+    sum = c[0] + c[1] + c[2] + c[3];
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);
+    other_sum = __shfl_xor_sync(kAllLanes, sum, 4);
+    other_scale = __shfl_xor_sync(kAllLanes, scale, 4);
+    if (mine) {
+        bt_store(codes + quad, (static_cast<uint32_t>(c[0]) & 0xffu) |
+                                   (static_cast<uint32_t>(c[1]) & 0xffu) << 8 |
+                                   (static_cast<uint32_t>(c[2]) & 0xffu) << 16 |
+                                   static_cast<uint32_t>(c[3]) << 24);
+    }
+    if (mine && (quad % 8 == 0)) {
+        const float low = static_cast<float>(sum);
+        const float high = static_cast<float>(other_sum);
+        uint4 group = {bt_f32_bits(scale), bt_f32_bits(other_scale), 0, 0};
+
+        if (rest == kStart) {
+            group.z = 0u - bias * static_cast<uint32_t>(sum);
+            group.w = 0u - bias * static_cast<uint32_t>(other_sum);
+        } else if (rest == kSum) {
+            group.z =
+                bt_f32_bits(fmaf(other_scale, high, __fmul_rn(scale, low)));
+        } else {
+            group.z = bt_f32_bits(__fmul_rn(scale, low));
+            group.w = bt_f32_bits(__fmul_rn(other_scale, high));
+        }
+        bt_store(groups + quad / 8, group);
+    }
+}
+
+/* ---- few rows ---- */
+
+/* How a block of few rows shares a panel. */
+template <bt_pack_t P> struct Few {
+    static constexpr uint32_t own =
+        4 / BtPack<P>::halves; /* groups of a warp */
+    static constexpr uint32_t chunk = kWarps * own;
+    /* Floats of what a group has once for each lane and scale of it. */
+    static constexpr uint32_t group = BT_PANEL * BtPack<P>::halves;
+};
+
+/* The products of one half of a group, without the scales. */
+template <bt_pack_t P>
+__device__ __forceinline__ float half_sum(const uint32_t quads[8], uint4 x,
+                                          uint32_t start, uint32_t half)
+{
+    int32_t sum = static_cast<int32_t>(start);
+
+    sum = __dp4a(static_cast<int32_t>(quads[4 * half]),
+                 static_cast<int32_t>(x.x), sum);
+    sum = __dp4a(static_cast<int32_t>(quads[4 * half + 1]),
+                 static_cast<int32_t>(x.y), sum);
+    sum = __dp4a(static_cast<int32_t>(quads[4 * half + 2]),
+                 static_cast<int32_t>(x.z), sum);
+    sum = __dp4a(static_cast<int32_t>(quads[4 * half + 3]),
+                 static_cast<int32_t>(x.w), sum);
+    return static_cast<float>(sum);
+}
+
+/* What is to be multiplied by the weights' scale: of the whole group, or of
+ * each half of it. */
+template <bt_pack_t P>
+__device__ __forceinline__ void products_of(const uint32_t quads[8],
+                                            const Rows &x, size_t group,
+                                            float products[2])
+{
+    const uint4 *codes = reinterpret_cast<const uint4 *>(x.codes) + 2 * group;
+    const uint4 row = bt_load(x.groups + group);
+    const bool starts = BtPack<P>::bias != 0;
+    const float low = half_sum<P>(quads, bt_load(codes), starts ? row.z : 0, 0);
+    const float high =
+        half_sum<P>(quads, bt_load(codes + 1), starts ? row.w : 0, 1);
+
+    products[0] = __fmul_rn(low, bt_f32_from_bits(row.x));
+    if (BtPack<P>::format.two) {
+        products[1] = __fmul_rn(high, bt_f32_from_bits(row.y));
+    } else {
+        products[0] = fmaf(high, bt_f32_from_bits(row.y), products[0]);
+    }
+}
+
+/* The sum of a row and an output with group @a g: @a row is that of the row,
+ * the others begin with the group's. */
+template <bt_pack_t P>
+__device__ __forceinline__ float add_group(float acc, const float products[2],
+                                           const float scales[2],
+                                           const float mins[2], uint4 row)
+{
+    for (uint32_t h = 0; h < BtPack<P>::halves; h++) {
+        acc = fmaf(products[h], scales[h], acc);
+    }
+    if (BtPack<P>::format.min) {
+        acc = fmaf(mins[0], bt_f32_from_bits(row.z), acc);
+        if (BtPack<P>::format.two) {
+            acc = fmaf(mins[1], bt_f32_from_bits(row.w), acc);
+        }
+    }
+    return acc;
+}
+
+/* One block per panel and R rows. */
+template <bt_pack_t P, uint32_t R>
+__global__ void few_rows_kernel(BtMatrix m, Rows x, uint32_t n_rows, float *out)
+{
+    constexpr bt_pack_format_t format = BtPack<P>::format;
+    constexpr uint32_t own = Few<P>::own;
+    constexpr uint32_t chunk = Few<P>::chunk;
+    constexpr uint32_t halves = BtPack<P>::halves;
+    BT_SHARED(float, products, R *chunk *Few<P>::group);
+    BT_SHARED(float, scales, chunk *Few<P>::group);
+    BT_SHARED(float, mins, format.min ? chunk *Few<P>::group : 1);
+    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t panel = blockIdx.x % m.n_panels;
+    const uint32_t first = blockIdx.x / m.n_panels * R;
+    const uint32_t n_groups = m.n_in / BT_PACK_GROUP;
+    const uint8_t *data = m.data + panel * m.panel_bytes;
+    const uint32_t output = panel * BT_PANEL + lane;
+    float acc = 0.0f;
+
+    for (uint32_t begin = 0; begin < n_groups; begin += chunk) {
+        const uint32_t mine = begin + warp * own;
+        const uint8_t *block =
+            data + static_cast<size_t>(mine / format.n_groups) * format.bytes;
+        float units[2] = {0.0f, 0.0f};
+
+        if (mine < n_groups) { /* of all of the warp's groups in the chunk */
+            units[0] = bt_unit<P>(m, block, 0, lane);
+            units[1] = format.min ? bt_unit<P>(m, block, 1, lane) : 0.0f;
+        }
+        for (uint32_t i = 0; (i < own) && (mine + i < n_groups); i++) {
+            const uint32_t g = mine + i;
+            const uint8_t *at =
+                data + static_cast<size_t>(g / format.n_groups) * format.bytes;
+            const bt_pack_place_t place =
+                bt_pack_place_of(format, g % format.n_groups);
+            const BtCodes<P> codes = bt_load_codes<P>(at + place.codes, lane);
+            const uint32_t to = (warp * own + i) * Few<P>::group + lane;
+            uint32_t quads[8];
+
+            for (uint32_t h = 0; h < halves; h++) {
+                const uint32_t half = h * bt_pack_half_bytes(format);
+
+                scales.set(
+                    to + h * BT_PANEL,
+                    bt_factor<P>(at + place.scales + half, units[0], lane));
+                if (format.min) {
+                    mins.set(
+                        to + h * BT_PANEL,
+                        bt_factor<P>(at + place.mins + half, units[1], lane));
+                }
+            }
+            for (uint32_t q = 0; q < 8; q++) {
+                quads[q] = bt_quad<P>(m, codes, q);
+            }
+            for (uint32_t r = 0; (r < R) && (first + r < n_rows); r++) {
+                float sums[2] = {0.0f, 0.0f};
+
+                products_of<P>(quads, x,
+                               static_cast<size_t>(first + r) * n_groups + g,
+                               sums);
+                for (uint32_t h = 0; h < halves; h++) {
+                    products.set(r * chunk * Few<P>::group + to + h * BT_PANEL,
+                                 sums[h]);
+                }
+            }
+        }
+        BT_SYNC();
+        for (uint32_t i = 0; (warp < R) && (first + warp < n_rows) &&
+                             (i < chunk) && (begin + i < n_groups);
+             i++) {
+            const uint32_t from = i * Few<P>::group + lane;
+            const uint4 row = bt_load(
+                x.groups + static_cast<size_t>(first + warp) * n_groups +
+                begin + i);
+            float p[2], s[2], n[2];
+
+            for (uint32_t h = 0; h < halves; h++) {
+                p[h] = products.get(warp * chunk * Few<P>::group + from +
+                                    h * BT_PANEL);
+                s[h] = scales.get(from + h * BT_PANEL);
+                n[h] = format.min ? mins.get(from + h * BT_PANEL) : 0.0f;
+            }
+            acc = add_group<P>(acc, p, s, n, row);
+        }
+        BT_SYNC();
+    }
+    if ((warp < R) && (first + warp < n_rows) && (output < m.n_out)) {
+        bt_store(out + static_cast<size_t>(first + warp) * m.n_out + output,
+                 acc);
+    }
+}
+
+template <bt_pack_t P>
+void few_rows(cudaStream_t stream, const BtMatrix &m, const Rows &x,
+              uint32_t n_rows, float *out)
+{
+    const uint32_t r = (n_rows == 1) ? 1 : (n_rows <= 4) ? 4 : 8;
+    const uint32_t blocks = m.n_panels * ((n_rows + r - 1) / r);
+
+    if (r == 1) {
+        BT_LAUNCH((few_rows_kernel<P, 1>), blocks, kThreads, stream, m, x,
+                  n_rows, out);
+    } else if (r == 4) {
+        BT_LAUNCH((few_rows_kernel<P, 4>), blocks, kThreads, stream, m, x,
+                  n_rows, out);
+    } else {
+        BT_LAUNCH((few_rows_kernel<P, 8>), blocks, kThreads, stream, m, x,
+                  n_rows, out);
+    }
+}
+
+} // namespace
+
+size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in)
+{
+    return static_cast<size_t>(n_rows) *
+           (n_in + n_in / BT_PACK_GROUP * sizeof(uint4));
+}
+
+void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                       uint32_t n_rows, float *out)
+{
+    const bt_pack_format_t format = bt_pack_format(w->pack);
+    const size_t n_quads = static_cast<size_t>(n_rows) * w->n_in / 4;
+    uint32_t *codes = static_cast<uint32_t *>(bt_cuda_scratch(be));
+    uint4 *groups = reinterpret_cast<uint4 *>(codes + n_quads);
+    const Rest rest = !format.min ? kStart : format.two ? kSums : kSum;
+    const uint32_t blocks =
+        static_cast<uint32_t>((n_quads + kThreads - 1) / kThreads);
+    const Rows rows = {codes, groups};
+    const BtMatrix m = bt_matrix_of(w);
+    const cudaStream_t stream = bt_stream_of(be);
+
+    BT_LAUNCH(quantize_kernel, blocks, kThreads, stream, x, n_quads,
+              format.bias, rest, codes, groups);
+#define BT_FEW(P) few_rows<P>(stream, m, rows, n_rows, out)
+    BT_CUDA_EACH_PACK(w->pack, BT_FEW)
+#undef BT_FEW
+}

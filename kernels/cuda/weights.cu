@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packed weights on the device, with the layout of the CPU's (pack.h), and what
+ * reads single rows of them. */
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "kernels/batch.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/unpack.h"
+
+namespace
+{
+
+const uint32_t kThreads = 256;
+const size_t kAloneBytes = 1 << 20; /* no thread is worth less */
+
+bool is_dense(bt_pack_t pack)
+{
+    return bt_pack_format(pack).n_groups == 0;
+}
+
+/* ---- there and back ---- */
+
+void fill(bt_backend_t *be, const bt_weight_t *w, const void *data)
+{
+    const size_t bytes = w->n_panels * w->panel_bytes;
+    const size_t most = 1 + bytes / kAloneBytes;
+    const uint32_t n = (bt_cuda_threads(be) < most)
+                           ? bt_cuda_threads(be)
+                           : static_cast<uint32_t>(most);
+    std::vector<std::thread> threads;
+
+    for (uint32_t i = 1; i < n; i++) {
+        threads.emplace_back(
+            bt_pack_panels, w, data,
+            static_cast<uint32_t>(uint64_t(w->n_panels) * i / n),
+            static_cast<uint32_t>(uint64_t(w->n_panels) * (i + 1) / n));
+    }
+    bt_pack_panels(w, data, 0, (n == 0) ? w->n_panels : w->n_panels / n);
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+/* Scratch for products with it. */
+bt_status_t reserve(bt_backend_t *be, const bt_weight_t *w)
+{
+    return is_dense(w->pack)
+               ? BT_OK
+               : bt_cuda_scratch_reserve(
+                     be, bt_cuda_q8_bytes(bt_cuda_max_rows(be), w->n_in));
+}
+
+void weight_free(bt_backend_t *be, bt_weight_t *w)
+{
+    if (w == nullptr) {
+        return;
+    }
+    if (w->own == nullptr) { /* then data is the device's */
+        be->ops->buffer_free(be, const_cast<uint8_t *>(w->data));
+    }
+    bt_pack_destroy(w);
+}
+
+bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type, uint32_t n_out,
+                        uint32_t n_in, const void *data, bt_weight_t **weight_p)
+{
+    void *there = nullptr;
+    bt_weight_t *w = nullptr;
+    bt_status_t status = bt_pack_create(type, n_out, n_in, &w);
+    size_t bytes;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    bytes = w->n_panels * w->panel_bytes;
+    fill(be, w, data);
+    status = reserve(be, w);
+    if (status == BT_OK) {
+        status = be->ops->buffer_alloc(be, bytes, &there);
+    }
+    if (status == BT_OK) {
+        status = be->ops->copy_in(be, there, w->own, bytes);
+        if (status != BT_OK) {
+            be->ops->buffer_free(be, there);
+        }
+    }
+    if (status != BT_OK) {
+        bt_pack_destroy(w);
+        return status;
+    }
+    bt_pack_move(w, there);
+    *weight_p = w;
+    return BT_OK;
+}
+
+/* ---- single rows ---- */
+
+/* The value of k of an output, as the dequantizer has it. */
+template <bt_pack_t P>
+__device__ float value_of(const BtMatrix &m, uint32_t output, uint32_t k)
+{
+    constexpr bt_pack_format_t format = BtPack<P>::format;
+    const uint32_t lane = output % BT_PANEL;
+    const uint32_t g = k / BT_PACK_GROUP;
+    const uint8_t *block =
+        m.data + output / BT_PANEL * m.panel_bytes +
+        static_cast<size_t>(g / format.n_groups) * format.bytes;
+    const bt_pack_place_t at = bt_pack_place_of(format, g % format.n_groups);
+    const uint32_t half = k % BT_PACK_GROUP / 16 * (format.two ? 1 : 0) *
+                          bt_pack_half_bytes(format);
+    const BtCodes<P> codes = bt_load_codes<P>(block + at.codes, lane);
+    const uint32_t quad = bt_quad<P>(m, codes, k % BT_PACK_GROUP / 4);
+    const int32_t code = static_cast<int8_t>(quad >> (k % 4 * 8)) -
+                         static_cast<int32_t>(BtPack<P>::bias);
+    const float scale = bt_factor<P>(block + at.scales + half,
+                                     bt_unit<P>(m, block, 0, lane), lane);
+    const float min = format.min
+                          ? bt_factor<P>(block + at.mins + half,
+                                         bt_unit<P>(m, block, 1, lane), lane)
+                          : -0.0f;
+
+    return __fadd_rn(__fmul_rn(scale, static_cast<float>(code)), min);
+}
+
+__device__ float dense_value(const BtMatrix &m, bt_pack_t pack, uint32_t output,
+                             uint32_t k)
+{
+    const uint8_t *panel = m.data + output / BT_PANEL * m.panel_bytes;
+    const uint32_t lane = output % BT_PANEL;
+    const size_t i = static_cast<size_t>(k) * BT_PANEL + lane;
+
+    switch (pack) {
+    case BT_PACK_F16:
+        return bt_half_to_float(
+            bt_load(reinterpret_cast<const uint16_t *>(panel) + i));
+    case BT_PACK_BF16:
+        return bt_bf16_to_f32(bt_load(
+            reinterpret_cast<const uint16_t *>(panel) +
+            (static_cast<size_t>(k / 2) * BT_PANEL + lane) * 2 + k % 2));
+    default:
+        return bt_load(reinterpret_cast<const float *>(panel) + i);
+    }
+}
+
+/* Row numbers[r] of the matrix becomes row r, or (@a add) is added to it. One
+ * block per row. */
+template <bt_pack_t P>
+__global__ void take_rows_kernel(BtMatrix m, const uint32_t *numbers, bool add,
+                                 float *out)
+{
+    const uint32_t output = bt_load(numbers + blockIdx.x);
+    float *row = out + static_cast<size_t>(blockIdx.x) * m.n_in;
+
+    for (uint32_t k = threadIdx.x; k < m.n_in; k += blockDim.x) {
+        const float value = value_of<P>(m, output, k);
+
+        bt_store(row + k, add ? __fadd_rn(bt_load(row + k), value) : value);
+    }
+}
+
+__global__ void take_dense_rows_kernel(BtMatrix m, bt_pack_t pack,
+                                       const uint32_t *numbers, bool add,
+                                       float *out)
+{
+    const uint32_t output = bt_load(numbers + blockIdx.x);
+    float *row = out + static_cast<size_t>(blockIdx.x) * m.n_in;
+
+    for (uint32_t k = threadIdx.x; k < m.n_in; k += blockDim.x) {
+        const float value = dense_value(m, pack, output, k);
+
+        bt_store(row + k, add ? __fadd_rn(bt_load(row + k), value) : value);
+    }
+}
+
+void take_rows(bt_backend_t *be, const bt_weight_t *w, const uint32_t *numbers,
+               uint32_t n_rows, bool add, float *out)
+{
+    const BtMatrix m = bt_matrix_of(w);
+    const cudaStream_t stream = bt_stream_of(be);
+
+    if (n_rows == 0) {
+        return;
+    }
+    if (is_dense(w->pack)) {
+        BT_LAUNCH(take_dense_rows_kernel, n_rows, kThreads, stream, m, w->pack,
+                  numbers, add, out);
+        return;
+    }
+#define BT_TAKE(P)                                                         \
+    BT_LAUNCH((take_rows_kernel<P>), n_rows, kThreads, stream, m, numbers, \
+              add, out)
+    BT_CUDA_EACH_PACK(w->pack, BT_TAKE)
+#undef BT_TAKE
+}
+
+void embed(bt_backend_t *be, const bt_weight_t *w, const bt_batch_t *batch,
+           float *out)
+{
+    take_rows(be, w, bt_cuda_words(be) + bt_batch_layout(batch).token,
+              batch->n_rows, false, out);
+}
+
+void add_positions(bt_backend_t *be, const bt_weight_t *w,
+                   const bt_batch_t *batch, float *x)
+{
+    take_rows(be, w, bt_cuda_words(be) + bt_batch_layout(batch).position,
+              batch->n_rows, true, x);
+}
+
+void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+            uint32_t n_rows, float *out)
+{
+    if (n_rows == 0) {
+        return;
+    }
+    if (is_dense(w->pack)) {
+        bt_cuda_matmul_dense(be, w, x, n_rows, out);
+    } else {
+        bt_cuda_matmul_q8(be, w, x, n_rows, out);
+    }
+}
+
+} // namespace
+
+extern "C" void bt_cuda_weights_ops(bt_kernels_ops_t *ops)
+{
+    ops->weight_pack = weight_pack;
+    ops->weight_free = weight_free;
+    ops->weight_bytes = bt_pack_bytes;
+    ops->embed = embed;
+    ops->add_positions = add_positions;
+    ops->matmul = matmul;
+}
