@@ -11,6 +11,7 @@
  *                                          sums.set(i, value)
  *     BT_SYNC()                            the barrier of the block
  *     bt_half_to_float(bits)               what an f16 is
+ *     BT_UNROLL                            before a loop of constant bounds
  *     BT_LAUNCH(kernel, blocks, threads, stream, arguments...)
  */
 #ifndef BT_KERNELS_CUDA_DEVICE_H
@@ -65,6 +66,7 @@ __device__ __forceinline__ float bt_half_to_float(uint16_t half)
     __shared__ type name##_words[n]; \
     const bt_shared<type> name = {name##_words}
 #define BT_SYNC() __syncthreads()
+#define BT_UNROLL _Pragma("unroll")
 #define BT_LAUNCH(kernel, blocks, threads, stream, ...) \
     kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
 

@@ -185,67 +185,104 @@ __device__ __forceinline__ float add_group(float acc, const float products[2],
     return acc;
 }
 
+/* What a warp has of its groups of a chunk, all asked for before any is used.
+ */
+template <bt_pack_t P> struct Groups {
+    BtCodes<P> codes[Few<P>::own];
+    float scales[Few<P>::own][2];
+    float mins[Few<P>::own][2];
+};
+
+/* Groups first .. of a panel, those of them that there are: all of one block.
+ */
+template <bt_pack_t P>
+__device__ __forceinline__ void
+load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
+            uint32_t n_groups, uint32_t lane, Groups<P> &to)
+{
+    constexpr bt_pack_format_t format = BtPack<P>::format;
+    const uint8_t *block =
+        panel + static_cast<size_t>(first / format.n_groups) * format.bytes;
+    const float unit = (first < n_groups) ? bt_unit<P>(m, block, 0, lane) : 0;
+    const float min_unit =
+        (format.min && (first < n_groups)) ? bt_unit<P>(m, block, 1, lane) : 0;
+
+    BT_UNROLL
+    for (uint32_t i = 0; i < Few<P>::own; i++) {
+        const uint32_t g = first + i;
+        const uint8_t *at =
+            panel + static_cast<size_t>(g / format.n_groups) * format.bytes;
+        const bt_pack_place_t place =
+            bt_pack_place_of(format, g % format.n_groups);
+
+        if (g >= n_groups) {
+            break;
+        }
+        to.codes[i] = bt_load_codes<P>(at + place.codes, lane);
+        BT_UNROLL
+        for (uint32_t h = 0; h < BtPack<P>::halves; h++) {
+            const uint32_t half = h * bt_pack_half_bytes(format);
+
+            to.scales[i][h] =
+                bt_factor<P>(at + place.scales + half, unit, lane);
+            if (format.min) {
+                to.mins[i][h] =
+                    bt_factor<P>(at + place.mins + half, min_unit, lane);
+            }
+        }
+    }
+}
+
 /* One block per panel and R rows. */
 template <bt_pack_t P, uint32_t R>
 __global__ void few_rows_kernel(BtMatrix m, Rows x, uint32_t n_rows, float *out)
 {
-    constexpr bt_pack_format_t format = BtPack<P>::format;
-    constexpr uint32_t own = Few<P>::own;
+    constexpr bool min = BtPack<P>::format.min;
     constexpr uint32_t chunk = Few<P>::chunk;
     constexpr uint32_t halves = BtPack<P>::halves;
     BT_SHARED(float, products, R *chunk *Few<P>::group);
     BT_SHARED(float, scales, chunk *Few<P>::group);
-    BT_SHARED(float, mins, format.min ? chunk *Few<P>::group : 1);
+    BT_SHARED(float, mins, min ? chunk *Few<P>::group : 1);
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t panel = blockIdx.x % m.n_panels;
     const uint32_t first = blockIdx.x / m.n_panels * R;
     const uint32_t n_groups = m.n_in / BT_PACK_GROUP;
-    const uint8_t *data = m.data + panel * m.panel_bytes;
     const uint32_t output = panel * BT_PANEL + lane;
     float acc = 0.0f;
 
     for (uint32_t begin = 0; begin < n_groups; begin += chunk) {
-        const uint32_t mine = begin + warp * own;
-        const uint8_t *block =
-            data + static_cast<size_t>(mine / format.n_groups) * format.bytes;
-        float units[2] = {0.0f, 0.0f};
+        const uint32_t mine = begin + warp * Few<P>::own;
+        Groups<P> groups;
 
-        if (mine < n_groups) { /* of all of the warp's groups in the chunk */
-            units[0] = bt_unit<P>(m, block, 0, lane);
-            units[1] = format.min ? bt_unit<P>(m, block, 1, lane) : 0.0f;
-        }
-        for (uint32_t i = 0; (i < own) && (mine + i < n_groups); i++) {
-            const uint32_t g = mine + i;
-            const uint8_t *at =
-                data + static_cast<size_t>(g / format.n_groups) * format.bytes;
-            const bt_pack_place_t place =
-                bt_pack_place_of(format, g % format.n_groups);
-            const BtCodes<P> codes = bt_load_codes<P>(at + place.codes, lane);
-            const uint32_t to = (warp * own + i) * Few<P>::group + lane;
+        load_groups<P>(m, m.data + panel * m.panel_bytes, mine, n_groups, lane,
+                       groups);
+        BT_UNROLL
+        for (uint32_t i = 0; i < Few<P>::own; i++) {
+            const uint32_t to = (mine - begin + i) * Few<P>::group + lane;
             uint32_t quads[8];
 
+            if (mine + i >= n_groups) {
+                break;
+            }
+            BT_UNROLL
             for (uint32_t h = 0; h < halves; h++) {
-                const uint32_t half = h * bt_pack_half_bytes(format);
-
-                scales.set(
-                    to + h * BT_PANEL,
-                    bt_factor<P>(at + place.scales + half, units[0], lane));
-                if (format.min) {
-                    mins.set(
-                        to + h * BT_PANEL,
-                        bt_factor<P>(at + place.mins + half, units[1], lane));
+                scales.set(to + h * BT_PANEL, groups.scales[i][h]);
+                if (min) {
+                    mins.set(to + h * BT_PANEL, groups.mins[i][h]);
                 }
             }
+            BT_UNROLL
             for (uint32_t q = 0; q < 8; q++) {
-                quads[q] = bt_quad<P>(m, codes, q);
+                quads[q] = bt_quad<P>(m, groups.codes[i], q);
             }
             for (uint32_t r = 0; (r < R) && (first + r < n_rows); r++) {
-                float sums[2] = {0.0f, 0.0f};
+                float sums[2];
 
-                products_of<P>(quads, x,
-                               static_cast<size_t>(first + r) * n_groups + g,
-                               sums);
+                products_of<P>(
+                    quads, x,
+                    static_cast<size_t>(first + r) * n_groups + mine + i, sums);
+                BT_UNROLL
                 for (uint32_t h = 0; h < halves; h++) {
                     products.set(r * chunk * Few<P>::group + to + h * BT_PANEL,
                                  sums[h]);
@@ -262,11 +299,12 @@ __global__ void few_rows_kernel(BtMatrix m, Rows x, uint32_t n_rows, float *out)
                 begin + i);
             float p[2], s[2], n[2];
 
+            BT_UNROLL
             for (uint32_t h = 0; h < halves; h++) {
                 p[h] = products.get(warp * chunk * Few<P>::group + from +
                                     h * BT_PANEL);
                 s[h] = scales.get(from + h * BT_PANEL);
-                n[h] = format.min ? mins.get(from + h * BT_PANEL) : 0.0f;
+                n[h] = min ? mins.get(from + h * BT_PANEL) : 0.0f;
             }
             acc = add_group<P>(acc, p, s, n, row);
         }

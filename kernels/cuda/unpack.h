@@ -60,11 +60,13 @@ __device__ __forceinline__ BtCodes<P> bt_load_codes(const uint8_t *codes,
     const uint32_t *words = reinterpret_cast<const uint32_t *>(codes) + lane;
     BtCodes<P> c;
 
+    BT_UNROLL
     for (uint32_t i = 0; i < BtPack<P>::low; i++) {
         c.low[i] = bt_load(words + i * BT_PANEL);
     }
     c.high[0] = 0;
     if constexpr (BtPack<P>::high > 0) {
+        BT_UNROLL
         for (uint32_t i = 0; i < BtPack<P>::high; i++) {
             c.high[i] = bt_load(words + (4 + i) * BT_PANEL);
         }

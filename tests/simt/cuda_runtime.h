@@ -113,7 +113,8 @@ template <typename T> void bt_store(T *p, T value)
 }
 
 #define BT_SHARED(type, name, n) const simt::Shared<type> name(__COUNTER__, (n))
-#define BT_SYNC()                simt::sync_threads(__LINE__)
+#define BT_UNROLL
+#define BT_SYNC() simt::sync_threads(__LINE__)
 #define BT_LAUNCH(kernel, blocks, threads, stream, ...)   \
     simt::enqueue((stream), #kernel, (blocks), (threads), \
                   [=] { kernel(__VA_ARGS__); })
