@@ -18,6 +18,10 @@
  * to its end.
  *
  * One machine for each process; not for several threads of the host.
+ *
+ * From the environment, read once: with BATON_SIMT_RACES=0 words are not
+ * watched, for runs too long for it (a whole model). Then of the list above the
+ * barriers, the shuffles and the ends of arrays are left, and what is aligned.
  */
 #ifndef BT_TESTS_SIMT_MACHINE_H
 #define BT_TESTS_SIMT_MACHINE_H
@@ -48,6 +52,9 @@ struct Grid {
  *  @return "": well; else the first fault, with where */
 std::string run(const Grid &grid, const std::function<void()> &thread);
 
+/** Whether words are watched from now on, whatever the environment says. */
+void watch_words(bool on);
+
 /* ---- for what runs in it ---- */
 
 Index thread_index();
@@ -56,9 +63,10 @@ Index block_dim();
 Index grid_dim();
 
 enum class Space { kGlobal, kShared };
+enum class Access { kRead, kWrite };
 
 /** The running thread reads or writes @a bytes at @a p. */
-void touch(const void *p, size_t bytes, bool writes, Space space);
+void touch(const void *p, size_t bytes, Access access, Space space);
 /** Ends the run: "block B thread T: " and @a what. Does not return, and nothing
  *  on the stack is taken down. */
 [[noreturn]] void fault(const char *what);
@@ -79,13 +87,13 @@ void *shared_memory(int number, size_t bytes);
 
 template <typename T> T load(const T *p)
 {
-    touch(p, sizeof(T), false, Space::kGlobal);
+    touch(p, sizeof(T), Access::kRead, Space::kGlobal);
     return *p;
 }
 
 template <typename T> void store(T *p, T value)
 {
-    touch(p, sizeof(T), true, Space::kGlobal);
+    touch(p, sizeof(T), Access::kWrite, Space::kGlobal);
     *p = value;
 }
 
@@ -99,21 +107,21 @@ template <typename T> class Shared
 
     T get(size_t i) const
     {
-        return *at(i, false);
+        return *at(i, Access::kRead);
     }
 
     void set(size_t i, T value) const
     {
-        *at(i, true) = value;
+        *at(i, Access::kWrite) = value;
     }
 
   private:
-    T *at(size_t i, bool writes) const
+    T *at(size_t i, Access access) const
     {
         if (i >= n_) {
             fault_at("an index outside an array in shared memory:", i);
         }
-        touch(words_ + i, sizeof(T), writes, Space::kShared);
+        touch(words_ + i, sizeof(T), access, Space::kShared);
         return words_ + i;
     }
 
