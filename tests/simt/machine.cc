@@ -23,9 +23,8 @@ struct Thread {
     State state;
     int line;            /* where it waits */
     unsigned mask;       /* of a warp: with whom */
-    uint64_t brought;    /* to a shuffle */
-    unsigned from;       /* whose it wants */
-    uint64_t result;     /* of a shuffle */
+    Instruction what;    /* for what; nullptr: a barrier of the warp */
+    Lane lane;           /* at it */
     uint32_t warp_epoch; /* barriers of its warp that it was at */
 };
 
@@ -120,7 +119,26 @@ bool waits_with(unsigned i, const Thread &mine)
     const Thread &t = machine.threads[i];
 
     return (t.state == State::kAtWarp) && (t.mask == mine.mask) &&
-           (t.line == mine.line);
+           (t.line == mine.line) && (t.what == mine.what);
+}
+
+/* A barrier of the warp: a new epoch for those in it. */
+void begin_warp_epoch(unsigned first, unsigned mask)
+{
+    uint32_t epoch = 0;
+
+    for (unsigned lane = 0; lane < kWarp; lane++) {
+        if (is_in(mask, lane)) {
+            const uint32_t its = machine.threads[first + lane].warp_epoch;
+
+            epoch = (its > epoch) ? its : epoch;
+        }
+    }
+    for (unsigned lane = 0; lane < kWarp; lane++) {
+        if (is_in(mask, lane)) {
+            machine.threads[first + lane].warp_epoch = epoch + 1;
+        }
+    }
 }
 
 /* The last of a warp's that came lets all go on. */
@@ -128,7 +146,8 @@ void pass_warp(unsigned thread)
 {
     const Thread &mine = machine.threads[thread];
     const unsigned first = thread / kWarp * kWarp;
-    uint32_t epoch = 0;
+    const char *wrong = nullptr;
+    Lane lanes[kWarp] = {};
 
     for (unsigned lane = 0; lane < kWarp; lane++) {
         if (!is_in(mine.mask, lane)) {
@@ -141,23 +160,21 @@ void pass_warp(unsigned thread)
         if (!waits_with(first + lane, mine)) {
             return;
         }
-        epoch = (machine.threads[first + lane].warp_epoch > epoch)
-                    ? machine.threads[first + lane].warp_epoch
-                    : epoch;
+        lanes[lane] = machine.threads[first + lane].lane;
+    }
+    if (mine.what == nullptr) {
+        begin_warp_epoch(first, mine.mask);
+    } else {
+        wrong = mine.what(lanes);
+    }
+    if (wrong != nullptr) {
+        note_fault(wrong);
+        return;
     }
     for (unsigned lane = 0; lane < kWarp; lane++) {
-        Thread &t = machine.threads[first + lane];
-
-        if (!is_in(mine.mask, lane)) {
-            continue;
+        if (is_in(mine.mask, lane)) {
+            make_ready(first + lane);
         }
-        if (!is_in(mine.mask, t.from % kWarp)) {
-            note_fault("a shuffle from a lane that is not in its mask");
-            return;
-        }
-        t.result = machine.threads[first + t.from % kWarp].brought;
-        t.warp_epoch = epoch + 1;
-        make_ready(first + lane);
     }
 }
 
@@ -314,23 +331,23 @@ void sync_threads(int line)
     wait_as(State::kAtBarrier, line);
 }
 
-uint64_t shuffle(unsigned mask, uint64_t brought, unsigned from, int line)
+void together(unsigned mask, int line, Instruction what, const void *in,
+              void *out)
 {
     Thread &t = self();
 
-    if (((mask >> (machine.current % kWarp)) & 1) == 0) {
+    if (!is_in(mask, machine.current % kWarp)) {
         fault("a thread that is not in its own mask");
     }
     t.mask = mask;
-    t.brought = brought;
-    t.from = from;
+    t.what = what;
+    t.lane = Lane{in, out};
     wait_as(State::kAtWarp, line);
-    return t.result;
 }
 
 void sync_warp(unsigned mask, int line)
 {
-    (void)shuffle(mask, 0, machine.current % kWarp, line);
+    together(mask, line, nullptr, nullptr, nullptr);
 }
 
 void *shared_memory(int number, size_t bytes)
@@ -346,6 +363,21 @@ void *shared_memory(int number, size_t bytes)
         }
     }
     return array.data();
+}
+
+bool is_shared(const void *p)
+{
+    const std::less<const void *> comes_before;
+
+    for (const auto &array : machine.shared) {
+        const Line *first = array.second.data();
+
+        if (!comes_before(p, first) &&
+            comes_before(p, first + array.second.size())) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void watch_words(bool on)

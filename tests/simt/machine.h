@@ -63,7 +63,8 @@ Index block_dim();
 Index grid_dim();
 
 enum class Space { kGlobal, kShared };
-enum class Access { kRead, kWrite };
+/* Of the same word, atomics of several threads are no race. */
+enum class Access { kRead, kWrite, kAtomic };
 
 /** The running thread reads or writes @a bytes at @a p. */
 void touch(const void *p, size_t bytes, Access access, Space space);
@@ -78,12 +79,28 @@ void touch(const void *p, size_t bytes, Access access, Space space);
 void sync_threads(int line);
 /** The threads of the warp in @a mask meet, the calling one among them. */
 void sync_warp(unsigned mask, int line);
-/** They meet, and each gets what lane @a from has brought. */
-uint64_t shuffle(unsigned mask, uint64_t brought, unsigned from, int line);
+
+/** A lane at an instruction of its warp. */
+struct Lane {
+    const void *in; /* what it brings; nullptr: it is not in the mask */
+    void *out;      /* where that goes which it gets */
+};
+
+/** What an instruction does, once for all its lanes.
+ *  @return nullptr: done; else what is wrong */
+typedef const char *(*Instruction)(const Lane lanes[kWarp]);
+
+/** The threads of the warp in @a mask come to it, all on the same line. It
+ *  orders nothing that they do to memory. */
+void together(unsigned mask, int line, Instruction what, const void *in,
+              void *out);
 
 /** The block's array of that number, the same for all its threads; every byte
  *  of it is 0xff at first. */
 void *shared_memory(int number, size_t bytes);
+
+/** Is it in an array of the block? */
+bool is_shared(const void *p);
 
 template <typename T> T load(const T *p)
 {
@@ -107,40 +124,33 @@ template <typename T> class Shared
 
     T get(size_t i) const
     {
-        return *at(i, Access::kRead);
+        T *p = address(i);
+
+        touch(p, sizeof(T), Access::kRead, Space::kShared);
+        return *p;
     }
 
     void set(size_t i, T value) const
     {
-        *at(i, Access::kWrite) = value;
+        T *p = address(i);
+
+        touch(p, sizeof(T), Access::kWrite, Space::kShared);
+        *p = value;
     }
 
-  private:
-    T *at(size_t i, Access access) const
+    /** For instructions that take one. */
+    T *address(size_t i) const
     {
         if (i >= n_) {
             fault_at("an index outside an array in shared memory:", i);
         }
-        touch(words_ + i, sizeof(T), access, Space::kShared);
         return words_ + i;
     }
 
+  private:
     size_t n_;
     T *words_;
 };
-
-template <typename T>
-T shuffle_xor(unsigned mask, T value, unsigned lanes, int line)
-{
-    uint64_t bits = 0;
-    T other;
-
-    static_assert(sizeof(T) <= sizeof(bits), "one register or two");
-    std::memcpy(&bits, &value, sizeof(value));
-    bits = shuffle(mask, bits, (thread_index().x % kWarp) ^ lanes, line);
-    std::memcpy(&other, &bits, sizeof(other));
-    return other;
-}
 
 } // namespace simt
 

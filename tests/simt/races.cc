@@ -22,9 +22,10 @@ struct Touch {
 };
 
 struct Word {
-    Touch write, read;
+    Touch write, atomic, read;
     uint32_t write_block, read_block; /* plus one; kManyBlocks: several */
     bool written;                     /* shared memory: by this block */
+    bool plain; /* some write of the kernel was not atomic */
 };
 
 struct Page {
@@ -160,16 +161,18 @@ bool is_of_others(uint32_t block, uint32_t me)
 }
 
 /* Blocks have no order at all. */
-bool blocks_meet(Word *w, const Moment &now, bool writes)
+bool blocks_meet(Word *w, const Moment &now, Access access)
 {
     const uint32_t me = now.block + 1;
+    const bool writes = access != Access::kRead;
 
-    if (is_of_others(w->write_block, me) ||
+    if ((is_of_others(w->write_block, me) &&
+         ((access != Access::kAtomic) || w->plain)) ||
         (writes && is_of_others(w->read_block, me))) {
         return true;
     }
     if (writes) {
-        w->write_block = me;
+        w->write_block = is_of_others(w->write_block, me) ? kManyBlocks : me;
     } else {
         w->read_block = is_of_others(w->read_block, me) ? kManyBlocks : me;
     }
@@ -198,14 +201,14 @@ const char *races_touch(const Moment &now, uintptr_t number, Access access,
     const bool writes = access != Access::kRead;
     Word &w = words.at(number);
 
-    if (space == Space::kGlobal) {
-        if (blocks_meet(&w, now, writes)) {
-            return "race: blocks share a word that one of them writes";
-        }
-    } else if (!writes && !w.written) {
+    if ((space == Space::kGlobal) && blocks_meet(&w, now, access)) {
+        return "race: blocks share a word that one of them writes";
+    }
+    if ((space == Space::kShared) && (access != Access::kWrite) && !w.written) {
         return "shared memory is read before it is written";
     }
-    if (!is_before(w.write, now)) {
+    if (!is_before(w.write, now) ||
+        ((access != Access::kAtomic) && !is_before(w.atomic, now))) {
         return writes ? "race: two threads write the same word"
                       : "race: a thread reads a word that another one writes";
     }
@@ -216,7 +219,12 @@ const char *races_touch(const Moment &now, uintptr_t number, Access access,
     if (!is_before(w.read, now)) {
         return "race: a thread writes a word that another one reads";
     }
-    w.write = Touch{now.epoch, now.warp_epoch, now.thread, false};
+    if (access == Access::kAtomic) {
+        join(&w.atomic, now);
+    } else {
+        w.write = Touch{now.epoch, now.warp_epoch, now.thread, false};
+        w.plain = true;
+    }
     w.written = true;
     return nullptr;
 }

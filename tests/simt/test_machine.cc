@@ -1,41 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine itself: what it must find, planted, and what it must not. */
-#include <csetjmp>
-#include <cstdarg>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
 
-extern "C" {
-#include <cmocka.h>
-}
-
-#include "tests/simt/machine.h"
+#include "tests/simt/test_expect.h"
+#include "tests/simt/warp.h"
 
 using simt::Grid;
 
 namespace
 {
-
-const uint64_t kSeeds = 32;
-const unsigned kAll = 0xffffffffu;
-
-/* With each seed, for a fault must not hang on the order. */
-void expect(const char *fault, unsigned blocks, unsigned threads,
-            const std::function<void()> &body)
-{
-    for (uint64_t seed = 0; seed < kSeeds; seed++) {
-        const std::string found = simt::run(Grid{blocks, threads, seed}, body);
-
-        if ((fault == nullptr) ? !found.empty()
-                               : (found.find(fault) == std::string::npos)) {
-            fail_msg("seed %u: \"%s\", not \"%s\"", static_cast<unsigned>(seed),
-                     found.c_str(), (fault == nullptr) ? "" : fault);
-        }
-    }
-}
 
 void sums_come_out_right(void **)
 {
