@@ -8,7 +8,9 @@
  *
  *     bt_load(p), bt_store(p, value)       global memory
  *     BT_SHARED(float, sums, 16);          shared memory: sums.get(i),
- *                                          sums.set(i, value)
+ *                                          sums.set(i, value), and
+ *                                          sums.address(i) for what takes one
+ *     atomicAdd(p, value), atomicMax(...)  both, by several threads at once
  *     BT_SYNC()                            the barrier of the block
  *     bt_half_to_float(bits)               what an f16 is
  *     BT_UNROLL                            before a loop of constant bounds
@@ -50,6 +52,11 @@ template <typename T> struct bt_shared {
     __device__ __forceinline__ void set(unsigned i, T value) const
     {
         words[i] = value;
+    }
+
+    __device__ __forceinline__ T *address(unsigned i) const
+    {
+        return words + i;
     }
 };
 

@@ -21,9 +21,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 
 #include "kernels/half.h"
 #include "tests/simt/machine.h"
+#include "tests/simt/warp.h"
 
 enum cudaError_t {
     cudaSuccess = 0,
@@ -120,44 +122,10 @@ template <typename T> void bt_store(T *p, T value)
                   [=] { kernel(__VA_ARGS__); })
 
 #define __forceinline__ inline
-#define __shfl_xor_sync(mask, value, lanes) \
-    simt::shuffle_xor((mask), (value), (lanes), __LINE__)
-
-struct alignas(16) uint4 {
-    uint32_t x, y, z, w;
-};
-
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
 
 static inline float bt_half_to_float(uint16_t half)
 {
     return bt_f16_to_f32(half);
-}
-
-/** c plus the sum of the products of the four signed bytes of a and of b. */
-static inline int32_t __dp4a(int32_t a, int32_t b, int32_t c)
-{
-    for (int i = 0; i < 32; i += 8) {
-        c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
-    }
-    return c;
-}
-
-/** Byte i is the one of a (0 to 3) or b (4 to 7) that bits 4 i .. 4 i + 2 of
- *  select say. */
-static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t select)
-{
-    const uint64_t both = a | static_cast<uint64_t>(b) << 32;
-    uint32_t result = 0;
-
-    for (unsigned i = 0; i < 4; i++) {
-        const unsigned byte = select >> (4 * i) & 7;
-
-        result |= static_cast<uint32_t>(both >> (8 * byte) & 0xff) << (8 * i);
-    }
-    return result;
 }
 
 static inline float __fadd_rn(float a, float b)
@@ -178,6 +146,159 @@ static inline float __fdiv_rn(float a, float b)
 static inline float __fsqrt_rn(float a)
 {
     return std::sqrt(a);
+}
+
+/* ---- vectors: one access each ---- */
+
+struct alignas(8) int2 {
+    int x, y;
+};
+
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+
+struct alignas(8) float2 {
+    float x, y;
+};
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+static inline int2 make_int2(int x, int y)
+{
+    return int2{x, y};
+}
+
+static inline int4 make_int4(int x, int y, int z, int w)
+{
+    return int4{x, y, z, w};
+}
+
+static inline uint2 make_uint2(unsigned x, unsigned y)
+{
+    return uint2{x, y};
+}
+
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+    return uint4{x, y, z, w};
+}
+
+static inline float2 make_float2(float x, float y)
+{
+    return float2{x, y};
+}
+
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+    return float4{x, y, z, w};
+}
+
+/* ---- of a warp ---- */
+
+#define __shfl_xor_sync(mask, value, lanes) \
+    simt::shuffle_xor((mask), (value), (lanes), __LINE__)
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int from, int line = __builtin_LINE())
+{
+    return simt::shuffle_from(mask, value, static_cast<unsigned>(from), line);
+}
+
+static inline unsigned __ballot_sync(unsigned mask, int vote,
+                                     int line = __builtin_LINE())
+{
+    return simt::ballot(mask, vote != 0, line);
+}
+
+static inline int __any_sync(unsigned mask, int vote,
+                             int line = __builtin_LINE())
+{
+    return (simt::ballot(mask, vote != 0, line) != 0) ? 1 : 0;
+}
+
+static inline int __all_sync(unsigned mask, int vote,
+                             int line = __builtin_LINE())
+{
+    return (simt::ballot(mask, vote == 0, line) == 0) ? 1 : 0;
+}
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu,
+                              int line = __builtin_LINE())
+{
+    simt::sync_warp(mask, line);
+}
+
+/* ---- on words that threads share ---- */
+
+template <typename T> T atomicAdd(T *p, T value)
+{
+    return simt::atomically(
+        p, [=](T before) { return static_cast<T>(before + value); });
+}
+
+template <typename T> T atomicMax(T *p, T value)
+{
+    static_assert(std::is_integral<T>::value, "there is none for floats");
+    return simt::atomically(
+        p, [=](T before) { return (before > value) ? before : value; });
+}
+
+/* ---- on four bytes ---- */
+
+static inline unsigned bt_simt_byte(unsigned word, unsigned i)
+{
+    return (word >> (8 * i)) & 0xff;
+}
+
+/* c + a0 b0 + a1 b1 + a2 b2 + a3 b3, of signed bytes, without an end. */
+static inline int __dp4a(int a, int b, int c)
+{
+    unsigned sum = static_cast<unsigned>(c);
+
+    for (unsigned i = 0; i < 4; i++) {
+        const int x =
+            static_cast<int8_t>(bt_simt_byte(static_cast<unsigned>(a), i));
+        const int y =
+            static_cast<int8_t>(bt_simt_byte(static_cast<unsigned>(b), i));
+
+        sum += static_cast<unsigned>(x * y);
+    }
+    return static_cast<int>(sum);
+}
+
+static inline unsigned __dp4a(unsigned a, unsigned b, unsigned c)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        c += bt_simt_byte(a, i) * bt_simt_byte(b, i);
+    }
+    return c;
+}
+
+/* Byte i: that of number (selector >> 4 i) & 7 of y:x. */
+static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
+{
+    unsigned out = 0;
+
+    if ((selector & 0x8888) != 0) {
+        simt::fault("__byte_perm: a selector above 7");
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned from = (selector >> (4 * i)) & 7;
+
+        out |= bt_simt_byte((from < 4) ? x : y, from % 4) << (8 * i);
+    }
+    return out;
 }
 
 #endif

@@ -1,70 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simt/machine.h"
 
-#include <sys/mman.h>
-#include <ucontext.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <unordered_map>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
+#include "tests/simt/fiber.h"
+#include "tests/simt/races.h"
 
 namespace simt
 {
 namespace
 {
 
-const size_t kStackBytes = 256 << 10;
-const size_t kGuardBytes = 64 << 10;
-const unsigned kNobody = ~0u;
+const size_t kLine = 128; /* bytes; shared arrays begin where one does */
 
 enum class State { kReady, kAtBarrier, kAtWarp, kDone };
 
 struct Thread {
-    ucontext_t context;
+    Fiber fiber;
     State state;
     int line;            /* where it waits */
     unsigned mask;       /* of a warp: with whom */
-    uint64_t brought;    /* to a shuffle */
-    unsigned from;       /* whose it wants */
-    uint64_t result;     /* of a shuffle */
-    uint64_t warp_epoch; /* barriers of its warp that it was at */
+    Instruction what;    /* for what; nullptr: a barrier of the warp */
+    Lane lane;           /* at it */
+    uint32_t warp_epoch; /* barriers of its warp that it was at */
 };
 
-/* Who touched a word last. Epochs of a block never come again, so what is of
- * another one is of another block or before a barrier. */
-struct Word {
-    uint64_t write_epoch, write_warp_epoch;
-    uint64_t read_epoch, read_warp_epoch;
-    unsigned writer,
-        reader;   /* of the block; reader kNobody: of several warps */
-    bool several; /* threads of the reader's warp, in that epoch */
-    unsigned write_block, read_block; /* plus one; kNobody: of several blocks */
-    bool written;                     /* shared memory: by this block */
+struct alignas(kLine) Line {
+    uint32_t words[kLine / 4];
 };
 
 struct Machine {
     Grid grid;
     const std::function<void()> *body;
-    std::vector<Thread> threads;
-    std::vector<void *> stacks; /* by thread; kept */
-    std::unordered_map<uintptr_t, Word> words;
-    std::map<int, std::vector<uint32_t>> shared; /* of the block */
-    ucontext_t scheduler;
+    std::vector<Thread> threads; /* of any grid so far; its own come first */
+    std::vector<unsigned> ready; /* in any order */
+    unsigned n_done;
+    std::map<int, std::vector<Line>> shared; /* of the block */
     unsigned block, current;
-    uint64_t epoch;
+    uint32_t epoch; /* of the kernel, from 1 */
     uint64_t random;
     std::string fault;
-#if defined(__SANITIZE_ADDRESS__)
-    void *fake;
-    const void *scheduler_stack;
-    size_t scheduler_bytes;
-#endif
+    bool watches;
+    bool knows; /* whether to watch */
 };
 
 Machine machine;
@@ -93,141 +73,109 @@ void note_fault(const char *what)
     machine.fault = text;
 }
 
-/* ---- fibers ---- */
-
-void *stack_of(unsigned thread)
-{
-    while (machine.stacks.size() <= thread) {
-        char *base = static_cast<char *>(
-            mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-
-        if ((base == MAP_FAILED) ||
-            (mprotect(base, kGuardBytes, PROT_NONE) != 0)) {
-            std::perror("stack of a fiber");
-            std::abort();
-        }
-        machine.stacks.push_back(base + kGuardBytes);
-    }
-    return machine.stacks[thread];
-}
-
-/* Back to the scheduler; returns when it is this thread's turn again. */
-void leave(bool for_good)
-{
-#if defined(__SANITIZE_ADDRESS__)
-    void *fake = nullptr;
-
-    __sanitizer_start_switch_fiber(for_good ? nullptr : &fake,
-                                   machine.scheduler_stack,
-                                   machine.scheduler_bytes);
-#endif
-    if (for_good) {
-        setcontext(&machine.scheduler);
-        std::abort();
-    }
-    swapcontext(&self().context, &machine.scheduler);
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
-#endif
-}
-
-void begin()
-{
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(nullptr, &machine.scheduler_stack,
-                                    &machine.scheduler_bytes);
-#endif
-    (*machine.body)();
-    self().state = State::kDone;
-    leave(true);
-}
-
-void go_on(unsigned thread)
-{
-    machine.current = thread;
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&machine.fake, machine.stacks[thread],
-                                   kStackBytes);
-#endif
-    swapcontext(&machine.scheduler, &self().context);
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(machine.fake, nullptr, nullptr);
-#endif
-}
-
 /* ---- meeting ---- */
 
-bool is_at_barrier(const Thread &t)
+/* Until somebody makes it ready again. */
+void wait_as(State state, int line)
 {
-    return t.state == State::kAtBarrier;
+    self().line = line;
+    self().state = state;
+    fiber_leave(false);
+}
+
+void make_ready(unsigned thread)
+{
+    machine.threads[thread].state = State::kReady;
+    machine.ready.push_back(thread);
 }
 
 /* All are there: a new epoch. */
 bool pass_barrier()
 {
-    for (const Thread &t : machine.threads) {
-        if (!is_at_barrier(t) || (t.line != machine.threads[0].line)) {
+    for (unsigned i = 0; i < machine.grid.threads; i++) {
+        const Thread &t = machine.threads[i];
+
+        if ((t.state != State::kAtBarrier) ||
+            (t.line != machine.threads[0].line)) {
             return false;
         }
     }
     machine.epoch++;
-    for (Thread &t : machine.threads) {
-        t.state = State::kReady;
-        t.warp_epoch = 0;
+    for (unsigned i = 0; i < machine.grid.threads; i++) {
+        machine.threads[i].warp_epoch = 0;
+        make_ready(i);
     }
     return true;
 }
 
-/* The threads of a mask that there are. */
-std::vector<unsigned> members(unsigned thread, unsigned mask)
+bool is_in(unsigned mask, unsigned lane)
 {
-    const unsigned first = thread / kWarp * kWarp;
-    std::vector<unsigned> found;
+    return ((mask >> lane) & 1) != 0;
+}
+
+/* Does thread @a i wait for the same as @a mine? */
+bool waits_with(unsigned i, const Thread &mine)
+{
+    const Thread &t = machine.threads[i];
+
+    return (t.state == State::kAtWarp) && (t.mask == mine.mask) &&
+           (t.line == mine.line) && (t.what == mine.what);
+}
+
+/* A barrier of the warp: a new epoch for those in it. */
+void begin_warp_epoch(unsigned first, unsigned mask)
+{
+    uint32_t epoch = 0;
 
     for (unsigned lane = 0; lane < kWarp; lane++) {
-        if (((mask >> lane) & 1) != 0) {
-            found.push_back(first + lane);
+        if (is_in(mask, lane)) {
+            const uint32_t its = machine.threads[first + lane].warp_epoch;
+
+            epoch = (its > epoch) ? its : epoch;
         }
     }
-    return found;
+    for (unsigned lane = 0; lane < kWarp; lane++) {
+        if (is_in(mask, lane)) {
+            machine.threads[first + lane].warp_epoch = epoch + 1;
+        }
+    }
 }
 
 /* The last of a warp's that came lets all go on. */
-bool pass_warp(unsigned thread)
+void pass_warp(unsigned thread)
 {
     const Thread &mine = machine.threads[thread];
-    const std::vector<unsigned> all = members(thread, mine.mask);
-    uint64_t epoch = 0;
+    const unsigned first = thread / kWarp * kWarp;
+    const char *wrong = nullptr;
+    Lane lanes[kWarp] = {};
 
-    for (unsigned i : all) {
-        if (i >= machine.threads.size()) {
+    for (unsigned lane = 0; lane < kWarp; lane++) {
+        if (!is_in(mine.mask, lane)) {
+            continue;
+        }
+        if (first + lane >= machine.grid.threads) {
             note_fault("a lane of the mask is no thread");
-            return false;
+            return;
         }
-        const Thread &t = machine.threads[i];
-
-        if ((t.state != State::kAtWarp) || (t.mask != mine.mask) ||
-            (t.line != mine.line)) {
-            return false;
+        if (!waits_with(first + lane, mine)) {
+            return;
         }
-        epoch = (t.warp_epoch > epoch) ? t.warp_epoch : epoch;
+        lanes[lane] = machine.threads[first + lane].lane;
     }
-    for (unsigned i : all) {
-        Thread &t = machine.threads[i];
-        const unsigned from = i / kWarp * kWarp + t.from % kWarp;
-
-        if (((mine.mask >> (t.from % kWarp)) & 1) == 0) {
-            note_fault("a shuffle from a lane that is not in its mask");
-            return false;
+    if (mine.what == nullptr) {
+        begin_warp_epoch(first, mine.mask);
+    } else {
+        wrong = mine.what(lanes);
+    }
+    if (wrong != nullptr) {
+        note_fault(wrong);
+        return;
+    }
+    for (unsigned lane = 0; lane < kWarp; lane++) {
+        if (is_in(mine.mask, lane)) {
+            make_ready(first + lane);
         }
-        t.result = machine.threads[from].brought;
     }
-    for (unsigned i : all) {
-        machine.threads[i].state = State::kReady;
-        machine.threads[i].warp_epoch = epoch + 1;
-    }
-    return true;
 }
 
 void describe_wait()
@@ -235,174 +183,85 @@ void describe_wait()
     unsigned n_done = 0, n_barrier = 0, n_warp = 0;
     int line = 0;
 
-    for (const Thread &t : machine.threads) {
+    for (unsigned i = 0; i < machine.grid.threads; i++) {
+        const Thread &t = machine.threads[i];
+
         n_done += (t.state == State::kDone) ? 1 : 0;
-        n_barrier += is_at_barrier(t) ? 1 : 0;
+        n_barrier += (t.state == State::kAtBarrier) ? 1 : 0;
         n_warp += (t.state == State::kAtWarp) ? 1 : 0;
         line = (t.state != State::kDone) ? t.line : line;
     }
-    machine.fault = "block " + std::to_string(machine.block) + ", line " +
-                    std::to_string(line) + ": of " +
-                    std::to_string(machine.threads.size()) + " threads " +
-                    std::to_string(n_barrier) +
-                    " wait at barriers of the block, " +
-                    std::to_string(n_warp) + " for others of their warp, " +
-                    std::to_string(n_done) + " have ended";
+    machine.fault =
+        "block " + std::to_string(machine.block) + ", line " +
+        std::to_string(line) + ": of " + std::to_string(machine.grid.threads) +
+        " threads " + std::to_string(n_barrier) +
+        " wait at barriers of the block, " + std::to_string(n_warp) +
+        " for others of their warp, " + std::to_string(n_done) + " have ended";
 }
 
 /* ---- a block ---- */
 
-/* @return kNobody: none can go on */
+void live()
+{
+    (*machine.body)();
+    self().state = State::kDone;
+    fiber_leave(true);
+}
+
+/* One of those that can go on. */
 unsigned pick_ready()
 {
-    const unsigned n = static_cast<unsigned>(machine.threads.size());
-    const unsigned first = static_cast<unsigned>(draw() % n);
+    const size_t at = draw() % machine.ready.size();
+    const unsigned picked = machine.ready[at];
 
-    for (unsigned i = 0; i < n; i++) {
-        if (machine.threads[(first + i) % n].state == State::kReady) {
-            return (first + i) % n;
-        }
-    }
-    return kNobody;
+    machine.ready[at] = machine.ready.back();
+    machine.ready.pop_back();
+    return picked;
 }
 
-bool is_over()
+void go_on(unsigned thread)
 {
-    for (const Thread &t : machine.threads) {
-        if (t.state != State::kDone) {
-            return false;
-        }
+    Thread &t = machine.threads[thread];
+
+    machine.current = thread;
+    fiber_go_on(&t.fiber);
+    if (!machine.fault.empty()) {
+        return;
     }
-    return true;
-}
-
-/* On its own, for getcontext() may return twice. */
-void make_fiber(unsigned i)
-{
-    Thread *t = &machine.threads[i];
-
-    *t = Thread();
-    t->state = State::kReady;
-    getcontext(&t->context);
-    t->context.uc_stack.ss_sp = stack_of(i);
-    t->context.uc_stack.ss_size = kStackBytes;
-    t->context.uc_link = nullptr;
-    makecontext(&t->context, begin, 0);
+    if (t.state == State::kAtWarp) {
+        pass_warp(thread);
+    }
+    machine.n_done += (t.state == State::kDone) ? 1 : 0;
 }
 
 void run_block()
 {
     machine.shared.clear();
     machine.epoch++;
+    machine.n_done = 0;
+    machine.ready.clear();
     for (unsigned i = 0; i < machine.grid.threads; i++) {
-        make_fiber(i);
-    }
-    while (machine.fault.empty() && !is_over()) {
-        const unsigned next = pick_ready();
+        Thread &t = machine.threads[i];
+        const Fiber fiber = t.fiber;
 
-        if (next != kNobody) {
-            go_on(next);
+        t = Thread();
+        t.fiber = fiber;
+        fiber_start(&t.fiber, live);
+        make_ready(i);
+    }
+    while (machine.fault.empty() && (machine.n_done < machine.grid.threads)) {
+        if (!machine.ready.empty()) {
+            go_on(pick_ready());
         } else if (!pass_barrier()) {
             describe_wait();
         }
-        if (machine.fault.empty() &&
-            (machine.threads[machine.current].state == State::kAtWarp)) {
-            (void)pass_warp(machine.current);
-        }
     }
 }
 
-/* ---- races ---- */
-
-bool is_before(unsigned other, uint64_t epoch, uint64_t warp_epoch)
+Moment now()
 {
-    const bool same_warp = other / kWarp == machine.current / kWarp;
-
-    return (epoch != machine.epoch) || (other == machine.current) ||
-           (same_warp && (warp_epoch < self().warp_epoch));
-}
-
-[[noreturn]] void race(const char *what, const void *p)
-{
-    char text[128];
-
-    std::snprintf(text, sizeof(text), "%s at %p", what, p);
-    fault(text);
-}
-
-void check_write(const Word &w, const void *p)
-{
-    const bool same_warp = w.reader / kWarp == machine.current / kWarp;
-
-    if (!is_before(w.writer, w.write_epoch, w.write_warp_epoch)) {
-        race("race: two threads write the same word", p);
-    }
-    if ((w.read_epoch == machine.epoch) &&
-        ((w.reader == kNobody) || !same_warp ||
-         ((w.read_warp_epoch >= self().warp_epoch) &&
-          (w.several || (w.reader != machine.current))))) {
-        race("race: a thread writes a word that another one reads", p);
-    }
-}
-
-void note_read(Word *w)
-{
-    const uint64_t warp_epoch = self().warp_epoch;
-
-    if ((w->read_epoch != machine.epoch)) {
-        w->reader = machine.current;
-        w->several = false;
-    } else if ((w->reader == kNobody) ||
-               (w->reader / kWarp != machine.current / kWarp)) {
-        w->reader = kNobody;
-    } else if (w->read_warp_epoch != warp_epoch) {
-        w->reader = machine.current;
-        w->several = false;
-    } else {
-        w->several = w->several || (w->reader != machine.current);
-    }
-    w->read_epoch = machine.epoch;
-    w->read_warp_epoch = warp_epoch;
-}
-
-void check_blocks(Word *w, bool writes, const void *p)
-{
-    const unsigned me = machine.block + 1;
-
-    if (((w->write_block != 0) && (w->write_block != me)) ||
-        (writes && (w->read_block != 0) && (w->read_block != me))) {
-        race("race: blocks share a word that one of them writes", p);
-    }
-    if (writes) {
-        w->write_block = me;
-    } else {
-        w->read_block =
-            ((w->read_block == 0) || (w->read_block == me)) ? me : kNobody;
-    }
-}
-
-void touch_word(uintptr_t number, bool writes, Space space)
-{
-    const void *p = reinterpret_cast<const void *>(number * 4);
-    Word &w = machine.words[number];
-
-    if (space == Space::kGlobal) {
-        check_blocks(&w, writes, p);
-    } else if (!writes && !w.written) {
-        race("shared memory is read before it is written", p);
-    }
-    if (writes) {
-        check_write(w, p);
-        w.writer = machine.current;
-        w.write_epoch = machine.epoch;
-        w.write_warp_epoch = self().warp_epoch;
-        w.written = true;
-        return;
-    }
-    if (!is_before(w.writer, w.write_epoch, w.write_warp_epoch)) {
-        race("race: a thread reads a word that another one writes", p);
-    }
-    note_read(&w);
+    return Moment{machine.block, machine.epoch, self().warp_epoch,
+                  static_cast<uint16_t>(machine.current)};
 }
 
 } // namespace
@@ -433,7 +292,7 @@ void fault(const char *what)
 {
     note_fault(what);
     self().state = State::kDone;
-    leave(true);
+    fiber_leave(true);
     std::abort();
 }
 
@@ -446,58 +305,85 @@ void fault_at(const char *what, uint64_t number)
     fault(text);
 }
 
-void touch(const void *p, size_t bytes, bool writes, Space space)
+void touch(const void *p, size_t bytes, Access access, Space space)
 {
-    const uintptr_t first = reinterpret_cast<uintptr_t>(p) / 4;
-    const uintptr_t last = (reinterpret_cast<uintptr_t>(p) + bytes - 1) / 4;
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
 
-    if (reinterpret_cast<uintptr_t>(p) % bytes != 0) {
+    if (at % bytes != 0) {
         fault_at("an access that is not aligned, of bytes:", bytes);
     }
-    for (uintptr_t number = first; number <= last; number++) {
-        touch_word(number, writes, space);
+    for (uintptr_t i = at / 4; machine.watches && (i <= (at + bytes - 1) / 4);
+         i++) {
+        const char *wrong = races_touch(now(), i, access, space);
+
+        if (wrong != nullptr) {
+            char text[128];
+
+            std::snprintf(text, sizeof(text), "%s at %p", wrong,
+                          reinterpret_cast<const void *>(i * 4));
+            fault(text);
+        }
     }
 }
 
 void sync_threads(int line)
 {
-    self().line = line;
-    self().state = State::kAtBarrier;
-    leave(false);
+    wait_as(State::kAtBarrier, line);
 }
 
-uint64_t shuffle(unsigned mask, uint64_t brought, unsigned from, int line)
+void together(unsigned mask, int line, Instruction what, const void *in,
+              void *out)
 {
     Thread &t = self();
 
-    if (((mask >> (machine.current % kWarp)) & 1) == 0) {
+    if (!is_in(mask, machine.current % kWarp)) {
         fault("a thread that is not in its own mask");
     }
-    t.line = line;
     t.mask = mask;
-    t.brought = brought;
-    t.from = from;
-    t.state = State::kAtWarp;
-    leave(false);
-    return self().result;
+    t.what = what;
+    t.lane = Lane{in, out};
+    wait_as(State::kAtWarp, line);
 }
 
 void sync_warp(unsigned mask, int line)
 {
-    (void)shuffle(mask, 0, machine.current % kWarp, line);
+    together(mask, line, nullptr, nullptr, nullptr);
 }
 
 void *shared_memory(int number, size_t bytes)
 {
-    std::vector<uint32_t> &array = machine.shared[number];
+    std::vector<Line> &array = machine.shared[number];
 
     if (array.empty()) {
-        array.assign((bytes + 3) / 4 + 1, 0xffffffffu);
-        for (uint32_t &word : array) { /* what lay there before is another's */
-            machine.words.erase(reinterpret_cast<uintptr_t>(&word) / 4);
+        array.resize(bytes / kLine + 1);
+        std::memset(static_cast<void *>(array.data()), 0xff,
+                    array.size() * kLine);
+        if (machine.watches) {
+            races_forget(array.data(), array.size() * kLine);
         }
     }
     return array.data();
+}
+
+bool is_shared(const void *p)
+{
+    const std::less<const void *> comes_before;
+
+    for (const auto &array : machine.shared) {
+        const Line *first = array.second.data();
+
+        if (!comes_before(p, first) &&
+            comes_before(p, first + array.second.size())) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void watch_words(bool on)
+{
+    machine.watches = on;
+    machine.knows = true;
 }
 
 std::string run(const Grid &grid, const std::function<void()> &thread)
@@ -507,12 +393,20 @@ std::string run(const Grid &grid, const std::function<void()> &thread)
         return "a grid of " + std::to_string(grid.blocks) + " blocks of " +
                std::to_string(grid.threads) + " threads";
     }
+    if (!machine.knows) {
+        const char *text = std::getenv("BATON_SIMT_RACES");
+
+        watch_words((text == nullptr) || (std::strcmp(text, "0") != 0));
+    }
     machine.grid = grid;
     machine.body = &thread;
     machine.random = grid.seed;
     machine.fault.clear();
-    machine.words.clear();
-    machine.threads.resize(grid.threads);
+    machine.epoch = 0;
+    races_begin();
+    if (machine.threads.size() < grid.threads) {
+        machine.threads.resize(grid.threads);
+    }
     for (machine.block = 0;
          (machine.block < grid.blocks) && machine.fault.empty();
          machine.block++) {

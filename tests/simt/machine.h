@@ -18,6 +18,10 @@
  * to its end.
  *
  * One machine for each process; not for several threads of the host.
+ *
+ * From the environment, read once: with BATON_SIMT_RACES=0 words are not
+ * watched, for runs too long for it (a whole model). Then of the list above the
+ * barriers, the shuffles and the ends of arrays are left, and what is aligned.
  */
 #ifndef BT_TESTS_SIMT_MACHINE_H
 #define BT_TESTS_SIMT_MACHINE_H
@@ -48,6 +52,9 @@ struct Grid {
  *  @return "": well; else the first fault, with where */
 std::string run(const Grid &grid, const std::function<void()> &thread);
 
+/** Whether words are watched from now on, whatever the environment says. */
+void watch_words(bool on);
+
 /* ---- for what runs in it ---- */
 
 Index thread_index();
@@ -56,9 +63,11 @@ Index block_dim();
 Index grid_dim();
 
 enum class Space { kGlobal, kShared };
+/* Of the same word, atomics of several threads are no race. */
+enum class Access { kRead, kWrite, kAtomic };
 
 /** The running thread reads or writes @a bytes at @a p. */
-void touch(const void *p, size_t bytes, bool writes, Space space);
+void touch(const void *p, size_t bytes, Access access, Space space);
 /** Ends the run: "block B thread T: " and @a what. Does not return, and nothing
  *  on the stack is taken down. */
 [[noreturn]] void fault(const char *what);
@@ -70,22 +79,38 @@ void touch(const void *p, size_t bytes, bool writes, Space space);
 void sync_threads(int line);
 /** The threads of the warp in @a mask meet, the calling one among them. */
 void sync_warp(unsigned mask, int line);
-/** They meet, and each gets what lane @a from has brought. */
-uint64_t shuffle(unsigned mask, uint64_t brought, unsigned from, int line);
+
+/** A lane at an instruction of its warp. */
+struct Lane {
+    const void *in; /* what it brings; nullptr: it is not in the mask */
+    void *out;      /* where that goes which it gets */
+};
+
+/** What an instruction does, once for all its lanes.
+ *  @return nullptr: done; else what is wrong */
+typedef const char *(*Instruction)(const Lane lanes[kWarp]);
+
+/** The threads of the warp in @a mask come to it, all on the same line. It
+ *  orders nothing that they do to memory. */
+void together(unsigned mask, int line, Instruction what, const void *in,
+              void *out);
 
 /** The block's array of that number, the same for all its threads; every byte
  *  of it is 0xff at first. */
 void *shared_memory(int number, size_t bytes);
 
+/** Is it in an array of the block? */
+bool is_shared(const void *p);
+
 template <typename T> T load(const T *p)
 {
-    touch(p, sizeof(T), false, Space::kGlobal);
+    touch(p, sizeof(T), Access::kRead, Space::kGlobal);
     return *p;
 }
 
 template <typename T> void store(T *p, T value)
 {
-    touch(p, sizeof(T), true, Space::kGlobal);
+    touch(p, sizeof(T), Access::kWrite, Space::kGlobal);
     *p = value;
 }
 
@@ -99,40 +124,33 @@ template <typename T> class Shared
 
     T get(size_t i) const
     {
-        return *at(i, false);
+        T *p = address(i);
+
+        touch(p, sizeof(T), Access::kRead, Space::kShared);
+        return *p;
     }
 
     void set(size_t i, T value) const
     {
-        *at(i, true) = value;
+        T *p = address(i);
+
+        touch(p, sizeof(T), Access::kWrite, Space::kShared);
+        *p = value;
     }
 
-  private:
-    T *at(size_t i, bool writes) const
+    /** For instructions that take one. */
+    T *address(size_t i) const
     {
         if (i >= n_) {
             fault_at("an index outside an array in shared memory:", i);
         }
-        touch(words_ + i, sizeof(T), writes, Space::kShared);
         return words_ + i;
     }
 
+  private:
     size_t n_;
     T *words_;
 };
-
-template <typename T>
-T shuffle_xor(unsigned mask, T value, unsigned lanes, int line)
-{
-    uint64_t bits = 0;
-    T other;
-
-    static_assert(sizeof(T) <= sizeof(bits), "one register or two");
-    std::memcpy(&bits, &value, sizeof(value));
-    bits = shuffle(mask, bits, (thread_index().x % kWarp) ^ lanes, line);
-    std::memcpy(&other, &bits, sizeof(other));
-    return other;
-}
 
 } // namespace simt
 

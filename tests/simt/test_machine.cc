@@ -1,41 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine itself: what it must find, planted, and what it must not. */
-#include <csetjmp>
-#include <cstdarg>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
 
-extern "C" {
-#include <cmocka.h>
-}
-
-#include "tests/simt/machine.h"
+#include "tests/simt/test_expect.h"
+#include "tests/simt/warp.h"
 
 using simt::Grid;
 
 namespace
 {
-
-const uint64_t kSeeds = 32;
-const unsigned kAll = 0xffffffffu;
-
-/* With each seed, for a fault must not hang on the order. */
-void expect(const char *fault, unsigned blocks, unsigned threads,
-            const std::function<void()> &body)
-{
-    for (uint64_t seed = 0; seed < kSeeds; seed++) {
-        const std::string found = simt::run(Grid{blocks, threads, seed}, body);
-
-        if ((fault == nullptr) ? !found.empty()
-                               : (found.find(fault) == std::string::npos)) {
-            fail_msg("seed %u: \"%s\", not \"%s\"", static_cast<unsigned>(seed),
-                     found.c_str(), (fault == nullptr) ? "" : fault);
-        }
-    }
-}
 
 void sums_come_out_right(void **)
 {
@@ -110,14 +85,13 @@ void a_barrier_before_it_is_not_enough(void **)
     for (int with = 0; with < 2; with++) {
         expect((with != 0) ? nullptr : "a word that another one", 1, 32, [=] {
             const simt::Shared<int> x(1, 1);
-            int sum = 0;
 
             for (int round = 0; round < 3; round++) {
                 if (simt::thread_index().x == 0) {
                     x.set(0, round);
                 }
                 simt::sync_threads(1);
-                sum += x.get(0);
+                (void)x.get(0);
                 if (with != 0) {
                     simt::sync_threads(2);
                 }
@@ -224,9 +198,50 @@ void crooked_accesses_are_found(void **)
 {
     alignas(8) uint8_t bytes[16] = {0};
 
-    expect("an access that is not aligned, of bytes: 4", 1, 1,
-           [&] { simt::touch(bytes + 2, 4, false, simt::Space::kGlobal); });
+    expect("an access that is not aligned, of bytes: 4", 1, 1, [&] {
+        simt::touch(bytes + 2, 4, simt::Access::kRead, simt::Space::kGlobal);
+    });
     expect("a grid of 1 blocks of 1025 threads", 1, 1025, [] {});
+}
+
+/* For long runs: what costs little is still found, races are not. */
+void words_may_go_unwatched(void **)
+{
+    float word = 0.0f;
+
+    simt::watch_words(false);
+    expect(nullptr, 2, 64, [&] { simt::store(&word, 1.0f); });
+    expect("an access that is not aligned", 1, 1, [&] {
+        simt::touch(reinterpret_cast<char *>(&word) + 2, 4, simt::Access::kRead,
+                    simt::Space::kGlobal);
+    });
+    expect("1 wait at barriers of the block", 1, 64, [] {
+        if (simt::thread_index().x == 7) {
+            simt::sync_threads(5);
+        }
+    });
+    simt::watch_words(true);
+    expect("race: ", 2, 64, [&] { simt::store(&word, 1.0f); });
+}
+
+/* More pages of words than the machine has room for at first, and again. */
+void many_words_are_kept_apart(void **)
+{
+    const unsigned kThreads = 512;
+    std::vector<uint32_t> words(size_t(kThreads) * 1024);
+
+    for (unsigned same = 0; same < 2; same++) {
+        expect((same == 0) ? nullptr : "race: ", 1, kThreads, [&, same] {
+            const size_t t = simt::thread_index().x;
+
+            for (size_t i = 0; i < 4; i++) {
+                simt::store(&words[t * 1024 + i * 256], 1u);
+            }
+            if ((same != 0) && (t == 5)) {
+                simt::store(&words[(t + 1) * 1024 + 512], 1u);
+            }
+        });
+    }
 }
 
 /* Otherwise what the order changes would never show. */
@@ -261,6 +276,8 @@ int main()
         cmocka_unit_test(masks_that_lie_are_found),
         cmocka_unit_test(shared_memory_is_nothing_at_first_and_has_an_end),
         cmocka_unit_test(crooked_accesses_are_found),
+        cmocka_unit_test(words_may_go_unwatched),
+        cmocka_unit_test(many_words_are_kept_apart),
         cmocka_unit_test(the_order_hangs_on_the_seed),
     };
 
