@@ -75,25 +75,26 @@ bt_status_t copy_in(bt_backend_t *be, void *dst, const void *src, size_t bytes)
                                  self(be)->stream));
 }
 
-bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src, size_t bytes)
-{
-    const bt_status_t status = check(cudaMemcpyAsync(
-        dst, src, bytes, cudaMemcpyDeviceToHost, self(be)->stream));
-
-    return (status == BT_OK) ? check(cudaStreamSynchronize(self(be)->stream))
-                             : status;
-}
-
-void clear(bt_backend_t *be, void *ptr, size_t bytes)
-{
-    (void)cudaMemsetAsync(ptr, 0, bytes, self(be)->stream);
-}
-
+/* A launch that failed has returned nothing: without the last error, what lay
+ * there before would be taken for its result. */
 bt_status_t sync_stream(bt_backend_t *be)
 {
     const bt_status_t status = check(cudaStreamSynchronize(self(be)->stream));
 
     return (status == BT_OK) ? check(cudaGetLastError()) : status;
+}
+
+bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src, size_t bytes)
+{
+    const bt_status_t status = check(cudaMemcpyAsync(
+        dst, src, bytes, cudaMemcpyDeviceToHost, self(be)->stream));
+
+    return (status == BT_OK) ? sync_stream(be) : status;
+}
+
+void clear(bt_backend_t *be, void *ptr, size_t bytes)
+{
+    (void)cudaMemsetAsync(ptr, 0, bytes, self(be)->stream);
 }
 
 bt_status_t memory_left(bt_backend_t *be, uint64_t *bytes_p)

@@ -419,6 +419,10 @@ cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes,
 void simt::enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
                    unsigned threads, const std::function<void()> &thread)
 {
+    if (is_to_fail()) { /* a launch returns nothing */
+        (void)done(cudaErrorLaunchFailure);
+        return;
+    }
     put(stream, [=] {
         static uint64_t seed = number_of("BATON_SIMT_SEED", 1);
         const std::string fault =
