@@ -11,6 +11,13 @@
  *                                          sums.set(i, value), and
  *                                          sums.address(i) for what takes one
  *     atomicAdd(p, value), atomicMax(...)  both, by several threads at once
+ *     bt_mma_s8(d, a, b, c), bt_mma_bf16(d, a, b, c)
+ *                                          d = a b + c by a warp
+ *     bt_ldmatrix(r, row), bt_ldmatrix_trans(r, row)
+ *                                          what those take, out of shared
+ *                                          memory
+ *     bt_copy_async<16>(to, from), bt_copy_commit(), bt_copy_wait<0>()
+ *                                          into it, behind a thread's back
  *     BT_SYNC()                            the barrier of the block
  *     bt_half_to_float(bits)               what an f16 is
  *     BT_UNROLL                            before a loop of constant bounds
@@ -67,6 +74,126 @@ __device__ __forceinline__ float bt_half_to_float(uint16_t half)
 
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
     return value;
+}
+
+/* ---- products of matrices, by all lanes of a warp (sm_80) ----
+ *
+ * Lane i is number g = i / 4 of eight groups, and number t = i % 4 in its own.
+ * A is 16 rows of 16 k, B 16 k of 8 columns (PTX ISA, "Matrix Fragments for
+ * mma.m16n8k16"), the lowest k in a register's lowest bits.
+ *
+ * Bytes, a register k 4t .. 4t + 3: a[0] of row g, a[1] of row g + 8, b of
+ * column g.
+ *
+ * bfloat16, a register k 2t and 2t + 1, or both 8 further: a[0] of row g, a[1]
+ * of row g + 8, a[2] and a[3] the same 8 k further; b[0] of column g, b[1] the
+ * same 8 k further.
+ *
+ * Sums: c[0] and c[1] of row g, columns 2t and 2t + 1; c[2] and c[3] of row
+ * g + 8. d as c, and it may be c.
+ */
+
+__device__ __forceinline__ void bt_mma_s8(int32_t (&d)[4],
+                                          const uint32_t (&a)[2], uint32_t b,
+                                          const int32_t (&c)[4])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c[0]), "r"(c[1]),
+                   "r"(c[2]), "r"(c[3]));
+}
+
+/** Order and rounding of the sums are the device's own. */
+__device__ __forceinline__ void bt_mma_bf16(float (&d)[4],
+                                            const uint32_t (&a)[4],
+                                            const uint32_t (&b)[2],
+                                            const float (&c)[4])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%10, %11, %12, %13};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]),
+                   "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+__device__ __forceinline__ unsigned bt_shared_address(const void *p)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+
+/* n (1, 2, 4) matrices of 8 rows of 16 bytes: lane i brings the address of row
+ * i % 8 of matrix i / 8, and gets of each matrix bytes 4t .. 4t + 3 of row g; a
+ * transposed one's are halves: of column g, rows 2t and 2t + 1. */
+#define BT_LDMATRIX(name, trans)                                           \
+    template <unsigned n>                                                  \
+    __device__ __forceinline__ void name(uint32_t(&r)[n], const void *row) \
+    {                                                                      \
+        const unsigned at = bt_shared_address(row);                        \
+                                                                           \
+        static_assert((n == 1) || (n == 2) || (n == 4), "as PTX has it");  \
+        if constexpr (n == 1) {                                            \
+            asm volatile("ldmatrix.sync.aligned.m8n8.x1" trans             \
+                         ".shared.b16 {%0}, [%1];"                         \
+                         : "=r"(r[0])                                      \
+                         : "r"(at)                                         \
+                         : "memory");                                      \
+        } else if constexpr (n == 2) {                                     \
+            asm volatile("ldmatrix.sync.aligned.m8n8.x2" trans             \
+                         ".shared.b16 {%0, %1}, [%2];"                     \
+                         : "=r"(r[0]), "=r"(r[1])                          \
+                         : "r"(at)                                         \
+                         : "memory");                                      \
+        } else {                                                           \
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans             \
+                         ".shared.b16 {%0, %1, %2, %3}, [%4];"             \
+                         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])  \
+                         : "r"(at)                                         \
+                         : "memory");                                      \
+        }                                                                  \
+    }
+
+BT_LDMATRIX(bt_ldmatrix, "")
+BT_LDMATRIX(bt_ldmatrix_trans, ".trans")
+#undef BT_LDMATRIX
+
+/* ---- copies from global to shared memory (sm_80) ---- */
+
+/** 4, 8 or 16 bytes, both at a multiple of it, of which @a valid are read, and
+ *  zeros follow. They are there for the thread behind bt_copy_wait(), for
+ *  others behind a barrier after it. */
+template <unsigned bytes>
+__device__ __forceinline__ void bt_copy_async(void *shared, const void *global,
+                                              unsigned valid = bytes)
+{
+    const unsigned to = bt_shared_address(shared);
+    const size_t from = __cvta_generic_to_global(global);
+
+    static_assert((bytes == 4) || (bytes == 8) || (bytes == 16), "as PTX");
+    if constexpr (bytes == 16) { /* past the first cache */
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :
+                     : "r"(to), "l"(from), "r"(valid)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     :
+                     : "r"(to), "l"(from), "n"(bytes), "r"(valid)
+                     : "memory");
+    }
+}
+
+/** What the thread has asked for since the last one is a group. */
+__device__ __forceinline__ void bt_copy_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/** Its groups are there, but for the last @a n. */
+template <unsigned n> __device__ __forceinline__ void bt_copy_wait()
+{
+    asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
 }
 
 #define BT_SHARED(type, name, n)     \

@@ -24,7 +24,9 @@
 #include <type_traits>
 
 #include "kernels/half.h"
+#include "tests/simt/async.h"
 #include "tests/simt/machine.h"
+#include "tests/simt/tensor.h"
 #include "tests/simt/warp.h"
 
 enum cudaError_t {
@@ -122,6 +124,8 @@ template <typename T> void bt_store(T *p, T value)
                   [=] { kernel(__VA_ARGS__); })
 
 #define __forceinline__ inline
+
+template <typename T> using bt_shared = simt::Shared<T>;
 
 static inline float bt_half_to_float(uint16_t half)
 {
@@ -299,6 +303,53 @@ static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
         out |= bt_simt_byte((from < 4) ? x : y, from % 4) << (8 * i);
     }
     return out;
+}
+
+/* ---- matrices, and copies behind a thread's back (device.h) ---- */
+
+static inline void bt_mma_s8(int32_t (&d)[4], const uint32_t (&a)[2],
+                             uint32_t b, const int32_t (&c)[4],
+                             int line = __builtin_LINE())
+{
+    simt::mma_s8(d, a, b, c, line);
+}
+
+static inline void bt_mma_bf16(float (&d)[4], const uint32_t (&a)[4],
+                               const uint32_t (&b)[2], const float (&c)[4],
+                               int line = __builtin_LINE())
+{
+    simt::mma_bf16(d, a, b, c, line);
+}
+
+template <unsigned n>
+void bt_ldmatrix(uint32_t (&r)[n], const void *row, int line = __builtin_LINE())
+{
+    static_assert((n == 1) || (n == 2) || (n == 4), "as the device has it");
+    simt::load_matrices(r, n, false, row, line);
+}
+
+template <unsigned n>
+void bt_ldmatrix_trans(uint32_t (&r)[n], const void *row,
+                       int line = __builtin_LINE())
+{
+    static_assert((n == 1) || (n == 2) || (n == 4), "as the device has it");
+    simt::load_matrices(r, n, true, row, line);
+}
+
+template <unsigned bytes>
+void bt_copy_async(void *shared, const void *global, unsigned valid = bytes)
+{
+    simt::copy_async(shared, global, bytes, valid);
+}
+
+static inline void bt_copy_commit()
+{
+    simt::copy_commit();
+}
+
+template <unsigned n> void bt_copy_wait()
+{
+    simt::copy_wait(n);
 }
 
 #endif

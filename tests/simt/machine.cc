@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "tests/simt/async.h"
 #include "tests/simt/fiber.h"
 #include "tests/simt/races.h"
 
@@ -32,13 +33,18 @@ struct alignas(kLine) Line {
     uint32_t words[kLine / 4];
 };
 
+struct Array {
+    size_t bytes;
+    std::vector<Line> lines;
+};
+
 struct Machine {
     Grid grid;
     const std::function<void()> *body;
     std::vector<Thread> threads; /* of any grid so far; its own come first */
     std::vector<unsigned> ready; /* in any order */
     unsigned n_done;
-    std::map<int, std::vector<Line>> shared; /* of the block */
+    std::map<int, Array> shared; /* of the block */
     unsigned block, current;
     uint32_t epoch; /* of the kernel, from 1 */
     uint64_t random;
@@ -204,6 +210,7 @@ void describe_wait()
 void live()
 {
     (*machine.body)();
+    copies_end();
     self().state = State::kDone;
     fiber_leave(true);
 }
@@ -240,6 +247,7 @@ void run_block()
     machine.epoch++;
     machine.n_done = 0;
     machine.ready.clear();
+    copies_begin(machine.grid.threads);
     for (unsigned i = 0; i < machine.grid.threads; i++) {
         Thread &t = machine.threads[i];
         const Fiber fiber = t.fiber;
@@ -307,11 +315,16 @@ void fault_at(const char *what, uint64_t number)
 
 void touch(const void *p, size_t bytes, Access access, Space space)
 {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
-
-    if (at % bytes != 0) {
+    if (reinterpret_cast<uintptr_t>(p) % bytes != 0) {
         fault_at("an access that is not aligned, of bytes:", bytes);
     }
+    watch(p, bytes, access, space);
+}
+
+void watch(const void *p, size_t bytes, Access access, Space space)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+
     for (uintptr_t i = at / 4; machine.watches && (i <= (at + bytes - 1) / 4);
          i++) {
         const char *wrong = races_touch(now(), i, access, space);
@@ -323,6 +336,13 @@ void touch(const void *p, size_t bytes, Access access, Space space)
                           reinterpret_cast<const void *>(i * 4));
             fault(text);
         }
+    }
+}
+
+void await(const void *p, size_t bytes, bool to_come)
+{
+    if (machine.watches) {
+        races_await(p, bytes, to_come);
     }
 }
 
@@ -352,32 +372,34 @@ void sync_warp(unsigned mask, int line)
 
 void *shared_memory(int number, size_t bytes)
 {
-    std::vector<Line> &array = machine.shared[number];
+    Array &array = machine.shared[number];
+    std::vector<Line> &lines = array.lines;
 
-    if (array.empty()) {
-        array.resize(bytes / kLine + 1);
-        std::memset(static_cast<void *>(array.data()), 0xff,
-                    array.size() * kLine);
+    if (lines.empty()) {
+        array.bytes = bytes;
+        lines.resize(bytes / kLine + 1);
+        std::memset(static_cast<void *>(lines.data()), 0xff,
+                    lines.size() * kLine);
         if (machine.watches) {
-            races_forget(array.data(), array.size() * kLine);
+            races_forget(lines.data(), lines.size() * kLine);
         }
     }
-    return array.data();
+    return lines.data();
 }
 
-bool is_shared(const void *p)
+size_t room_in_shared(const void *p)
 {
-    const std::less<const void *> comes_before;
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
 
-    for (const auto &array : machine.shared) {
-        const Line *first = array.second.data();
+    for (const auto &entry : machine.shared) {
+        const Array &array = entry.second;
+        const uintptr_t first = reinterpret_cast<uintptr_t>(array.lines.data());
 
-        if (!comes_before(p, first) &&
-            comes_before(p, first + array.second.size())) {
-            return true;
+        if ((at >= first) && (at - first < array.bytes)) {
+            return array.bytes - (at - first);
         }
     }
-    return false;
+    return 0;
 }
 
 void watch_words(bool on)

@@ -6,7 +6,8 @@
  *
  *  - two threads of a block that touch the same word, one of them writing, with
  *    no barrier between; two blocks that do, ever;
- *  - shared memory that is read before it was written;
+ *  - shared memory that is read before it was written, or before an
+ *    asynchronous copy has brought what was asked for;
  *  - a barrier, or a shuffle of a warp, that some of its threads do not reach;
  *  - an index outside a shared array.
  *
@@ -66,8 +67,14 @@ enum class Space { kGlobal, kShared };
 /* Of the same word, atomics of several threads are no race. */
 enum class Access { kRead, kWrite, kAtomic };
 
-/** The running thread reads or writes @a bytes at @a p. */
+/** The running thread reads or writes @a bytes at @a p, a multiple of them. */
 void touch(const void *p, size_t bytes, Access access, Space space);
+
+/** The same by an instruction that has looked at its addresses itself. */
+void watch(const void *p, size_t bytes, Access access, Space space);
+
+/** Are words of shared memory still to come? Then nobody may touch them. */
+void await(const void *p, size_t bytes, bool to_come);
 /** Ends the run: "block B thread T: " and @a what. Does not return, and nothing
  *  on the stack is taken down. */
 [[noreturn]] void fault(const char *what);
@@ -99,8 +106,8 @@ void together(unsigned mask, int line, Instruction what, const void *in,
  *  of it is 0xff at first. */
 void *shared_memory(int number, size_t bytes);
 
-/** Is it in an array of the block? */
-bool is_shared(const void *p);
+/** Bytes from @a p to the end of its array; 0: it is in none of the block's. */
+size_t room_in_shared(const void *p);
 
 template <typename T> T load(const T *p)
 {

@@ -24,6 +24,7 @@ struct Touch {
 struct Word {
     Touch write, atomic, read;
     uint32_t write_block, read_block; /* plus one; kManyBlocks: several */
+    bool to_come;                     /* by an asynchronous copy */
     bool written;                     /* shared memory: by this block */
     bool plain; /* some write of the kernel was not atomic */
 };
@@ -195,12 +196,24 @@ void races_forget(const void *p, size_t bytes)
     }
 }
 
+void races_await(const void *p, size_t bytes, bool to_come)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+
+    for (uintptr_t i = at / 4; i <= (at + bytes - 1) / 4; i++) {
+        words.at(i).to_come = to_come;
+    }
+}
+
 const char *races_touch(const Moment &now, uintptr_t number, Access access,
                         Space space)
 {
     const bool writes = access != Access::kRead;
     Word &w = words.at(number);
 
+    if (w.to_come) {
+        return "a touch before the asynchronous copy has come";
+    }
     if ((space == Space::kGlobal) && blocks_meet(&w, now, access)) {
         return "race: blocks share a word that one of them writes";
     }

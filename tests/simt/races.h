@@ -34,6 +34,9 @@ void races_begin();
 /** What lay there before was another's: nobody has written it. */
 void races_forget(const void *p, size_t bytes);
 
+/** Whoever touches them does so too early, while they are to come. */
+void races_await(const void *p, size_t bytes, bool to_come);
+
 /** @param number  of the word: its address / 4
  *  @return nullptr: all is well; else what is wrong */
 const char *races_touch(const Moment &now, uintptr_t number, Access access,

@@ -68,7 +68,7 @@ unsigned ballot(unsigned mask, bool brought, int line)
 
 Space space_of(const void *p)
 {
-    return is_shared(p) ? Space::kShared : Space::kGlobal;
+    return (room_in_shared(p) > 0) ? Space::kShared : Space::kGlobal;
 }
 
 } // namespace simt
