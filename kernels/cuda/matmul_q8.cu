@@ -7,11 +7,9 @@
  * some groups of a chunk at a time, so that many loads are under way. The warps
  * leave the products of each group and row in shared memory, and then one warp
  * of each row adds those of the chunk, group after group. */
-#include <cmath>
-
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/unpack.h"
+#include "kernels/cuda/q8.h"
 
 namespace
 {
@@ -19,19 +17,7 @@ namespace
 const uint32_t kWarps = 8;
 const uint32_t kThreads = 32 * kWarps;
 const uint32_t kAllLanes = 0xffffffffu;
-
-/* What the third and fourth word of a group of a row are. */
-enum Rest {
-    kStart, /* -bias times the sum of the codes of each half, whole numbers */
-    kSum,   /* the sum of the row's values, as the codes have it */
-    kSums,  /* the same of each half */
-};
-
-/* Rows of 8 bits: see bt_q8_group_t in kernels/cpu/cpu.h. */
-struct Rows {
-    const uint32_t *codes; /* (n_rows, n_in / 4) */
-    const uint4 *groups;   /* (n_rows, n_in / 32): both scales, Rest */
-};
+const uint32_t kFewRows = 8; /* up to here, memory is what counts */
 
 /* ---- rows become 8 bits ---- */
 
@@ -57,7 +43,7 @@ __device__ __forceinline__ int32_t code_of(float x, float inverse)
 /* A thread has four values, so a half is four lanes and a group eight. Rows
  * follow each other without a gap: a thread need not know which is its. */
 __global__ void quantize_kernel(const float *x, size_t n_quads, uint32_t bias,
-                                Rest rest, uint32_t *codes, uint4 *groups)
+                                BtQ8Rest rest, uint32_t *codes, uint4 *groups)
 {
     const size_t quad =
         static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -101,10 +87,10 @@ __global__ void quantize_kernel(const float *x, size_t n_quads, uint32_t bias,
         const float high = static_cast<float>(other_sum);
         uint4 group = {bt_f32_bits(scale), bt_f32_bits(other_scale), 0, 0};
 
-        if (rest == kStart) {
+        if (rest == BT_Q8_STARTS) {
             group.z = 0u - bias * static_cast<uint32_t>(sum);
             group.w = 0u - bias * static_cast<uint32_t>(other_sum);
-        } else if (rest == kSum) {
+        } else if (rest == BT_Q8_SUM) {
             group.z =
                 bt_f32_bits(fmaf(other_scale, high, __fmul_rn(scale, low)));
         } else {
@@ -148,7 +134,7 @@ __device__ __forceinline__ float half_sum(const uint32_t quads[8], uint4 x,
  * each half of it. */
 template <bt_pack_t P>
 __device__ __forceinline__ void products_of(const uint32_t quads[8],
-                                            const Rows &x, size_t group,
+                                            const BtQ8Rows &x, size_t group,
                                             float products[2])
 {
     const uint4 *codes = reinterpret_cast<const uint4 *>(x.codes) + 2 * group;
@@ -164,25 +150,6 @@ __device__ __forceinline__ void products_of(const uint32_t quads[8],
     } else {
         products[0] = fmaf(high, bt_f32_from_bits(row.y), products[0]);
     }
-}
-
-/* The sum of a row and an output with group @a g: @a row is that of the row,
- * the others begin with the group's. */
-template <bt_pack_t P>
-__device__ __forceinline__ float add_group(float acc, const float products[2],
-                                           const float scales[2],
-                                           const float mins[2], uint4 row)
-{
-    for (uint32_t h = 0; h < BtPack<P>::halves; h++) {
-        acc = fmaf(products[h], scales[h], acc);
-    }
-    if (BtPack<P>::format.min) {
-        acc = fmaf(mins[0], bt_f32_from_bits(row.z), acc);
-        if (BtPack<P>::format.two) {
-            acc = fmaf(mins[1], bt_f32_from_bits(row.w), acc);
-        }
-    }
-    return acc;
 }
 
 /* What a warp has of its groups of a chunk, all asked for before any is used.
@@ -235,7 +202,8 @@ load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
 
 /* One block per panel and R rows. */
 template <bt_pack_t P, uint32_t R>
-__global__ void few_rows_kernel(BtMatrix m, Rows x, uint32_t n_rows, float *out)
+__global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
+                                float *out)
 {
     constexpr bool min = BtPack<P>::format.min;
     constexpr uint32_t chunk = Few<P>::chunk;
@@ -306,7 +274,7 @@ __global__ void few_rows_kernel(BtMatrix m, Rows x, uint32_t n_rows, float *out)
                 s[h] = scales.get(from + h * BT_PANEL);
                 n[h] = min ? mins.get(from + h * BT_PANEL) : 0.0f;
             }
-            acc = add_group<P>(acc, p, s, n, row);
+            acc = bt_q8_add<P>(acc, p, s, n, row);
         }
         BT_SYNC();
     }
@@ -317,7 +285,7 @@ __global__ void few_rows_kernel(BtMatrix m, Rows x, uint32_t n_rows, float *out)
 }
 
 template <bt_pack_t P>
-void few_rows(cudaStream_t stream, const BtMatrix &m, const Rows &x,
+void few_rows(cudaStream_t stream, const BtMatrix &m, const BtQ8Rows &x,
               uint32_t n_rows, float *out)
 {
     const uint32_t r = (n_rows == 1) ? 1 : (n_rows <= 4) ? 4 : 8;
@@ -350,15 +318,21 @@ void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w, const float *x,
     const size_t n_quads = static_cast<size_t>(n_rows) * w->n_in / 4;
     uint32_t *codes = static_cast<uint32_t *>(bt_cuda_scratch(be));
     uint4 *groups = reinterpret_cast<uint4 *>(codes + n_quads);
-    const Rest rest = !format.min ? kStart : format.two ? kSums : kSum;
+    const BtQ8Rest rest = !format.min  ? BT_Q8_STARTS
+                          : format.two ? BT_Q8_SUMS
+                                       : BT_Q8_SUM;
     const uint32_t blocks =
         static_cast<uint32_t>((n_quads + kThreads - 1) / kThreads);
-    const Rows rows = {codes, groups};
+    const BtQ8Rows rows = {codes, groups};
     const BtMatrix m = bt_matrix_of(w);
     const cudaStream_t stream = bt_stream_of(be);
 
     BT_LAUNCH(quantize_kernel, blocks, kThreads, stream, x, n_quads,
               format.bias, rest, codes, groups);
+    if (n_rows > kFewRows) {
+        bt_cuda_q8_many(stream, w, rows, n_rows, out);
+        return;
+    }
 #define BT_FEW(P) few_rows<P>(stream, m, rows, n_rows, out)
     BT_CUDA_EACH_PACK(w->pack, BT_FEW)
 #undef BT_FEW

@@ -87,28 +87,50 @@ __device__ __forceinline__ uint32_t bt_from_book(const uint32_t book[4],
            (__byte_perm(book[2], book[3], select) & upper);
 }
 
-/** Codes k = 4 @a quad .. + 3 of the group, a byte each: signed but for
+/** In which lines codes k = 4 @a quad .. + 3 of a group are. */
+template <bt_pack_t P>
+__device__ __forceinline__ uint32_t bt_low_line(uint32_t quad)
+{
+    return quad / (8 / BtPack<P>::low);
+}
+
+template <bt_pack_t P>
+__device__ __forceinline__ uint32_t bt_high_line(uint32_t quad)
+{
+    if constexpr (BtPack<P>::high > 0) {
+        return quad / (8 / BtPack<P>::high);
+    }
+    return 0;
+}
+
+/** These codes, a byte each, out of the words of their lines: signed but for
  *  BtPack::bias. */
 template <bt_pack_t P>
-__device__ __forceinline__ uint32_t bt_quad(const BtMatrix &m,
-                                            const BtCodes<P> &c, uint32_t quad)
+__device__ __forceinline__ uint32_t bt_codes_of(const BtMatrix &m, uint32_t low,
+                                                uint32_t high, uint32_t quad)
 {
-    constexpr uint32_t low = BtPack<P>::low;
-    constexpr uint32_t high = BtPack<P>::high;
-    constexpr uint32_t per_low = 8 / low; /* quads of a line */
-    constexpr uint32_t per_high = (high > 0) ? 8 / high : 8;
-    uint32_t code = c.low[quad / per_low] >> (quad % per_low * low) &
-                    0x01010101u * ((1u << low) - 1);
+    constexpr uint32_t n_low = BtPack<P>::low;
+    constexpr uint32_t n_high = BtPack<P>::high;
+    uint32_t code =
+        low >> (quad % (8 / n_low) * n_low) & 0x01010101u * ((1u << n_low) - 1);
 
-    if (high > 0) {
-        code |= (c.high[quad / per_high] >> (quad % per_high * high) &
-                 0x01010101u * ((1u << high) - 1))
+    if constexpr (n_high > 0) {
+        code |= (high >> (quad % (8 / n_high) * n_high) &
+                 0x01010101u * ((1u << n_high) - 1))
                 << 4;
     }
     if (BtPack<P>::format.book) {
         return bt_from_book(m.book, code);
     }
     return (BtPack<P>::format.bias == 128) ? code ^ 0x80808080u : code;
+}
+
+template <bt_pack_t P>
+__device__ __forceinline__ uint32_t bt_quad(const BtMatrix &m,
+                                            const BtCodes<P> &c, uint32_t quad)
+{
+    return bt_codes_of<P>(m, c.low[bt_low_line<P>(quad)],
+                          c.high[bt_high_line<P>(quad)], quad);
 }
 
 /** What the steps of a lane in a block are times; @a half 0: scales, 1:
@@ -125,21 +147,31 @@ bt_unit(const BtMatrix &m, const uint8_t *block, uint32_t half, uint32_t lane)
            m.unit;
 }
 
+/** A scale or minimum out of its bits. */
+template <bt_pack_t P>
+__device__ __forceinline__ float bt_factor_of(uint32_t bits, float unit)
+{
+    if (BtPack<P>::format.factor == BT_FACTOR_F16) {
+        return bt_half_to_float(static_cast<uint16_t>(bits));
+    }
+    if (BtPack<P>::format.factor == BT_FACTOR_E8M0) {
+        const uint32_t e = bits & 0xffu;
+
+        return bt_f32_from_bits((e < 2) ? 0x00200000u << e : (e - 1) << 23);
+    }
+    return unit * static_cast<float>(static_cast<int8_t>(bits));
+}
+
 /** A lane's scale or minimum; @a at: those of all lanes. */
 template <bt_pack_t P>
 __device__ __forceinline__ float bt_factor(const uint8_t *at, float unit,
                                            uint32_t lane)
 {
-    if (BtPack<P>::format.factor == BT_FACTOR_F16) {
-        return bt_half_to_float(
-            bt_load(reinterpret_cast<const uint16_t *>(at) + lane));
-    }
-    if (BtPack<P>::format.factor == BT_FACTOR_E8M0) {
-        const uint32_t e = bt_load(at + lane);
-
-        return bt_f32_from_bits((e < 2) ? 0x00200000u << e : (e - 1) << 23);
-    }
-    return unit * static_cast<float>(static_cast<int8_t>(bt_load(at + lane)));
+    return bt_factor_of<P>(
+        (BtPack<P>::format.factor == BT_FACTOR_F16)
+            ? bt_load(reinterpret_cast<const uint16_t *>(at) + lane)
+            : bt_load(at + lane),
+        unit);
 }
 
 /** CALL(P) of the constant that @a pack, a quantized one, is. */

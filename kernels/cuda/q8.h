@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file q8.h  Between the forms of quantized weights times rows of 8 bits. */
+#ifndef BT_KERNELS_CUDA_Q8_H
+#define BT_KERNELS_CUDA_Q8_H
+
+#include <cmath>
+
+#include "kernels/cuda/unpack.h"
+
+/** What the third and fourth word of a group of a row are. */
+enum BtQ8Rest {
+    BT_Q8_STARTS, /* -bias times the sum of the codes of each half, integers */
+    BT_Q8_SUM,    /* the sum of the row's values, as the codes have it */
+    BT_Q8_SUMS,   /* the same of each half */
+};
+
+/** Rows of 8 bits: see bt_q8_group_t in kernels/cpu/cpu.h. */
+struct BtQ8Rows {
+    const uint32_t *codes; /* (n_rows, n_in / 4) */
+    const uint4 *groups;   /* (n_rows, n_in / 32): both scales, BtQ8Rest */
+};
+
+/** The sum of a row and an output with a group of them.
+ *  @param products  Of whole numbers and the row's scales: of the whole group,
+ *                   or of each half that has a scale
+ *  @param row       The row's group, of BtQ8Rows.groups */
+template <bt_pack_t P>
+__device__ __forceinline__ float bt_q8_add(float acc, const float products[2],
+                                           const float scales[2],
+                                           const float mins[2], uint4 row)
+{
+    for (uint32_t h = 0; h < BtPack<P>::halves; h++) {
+        acc = fmaf(products[h], scales[h], acc);
+    }
+    if (BtPack<P>::format.min) {
+        acc = fmaf(mins[0], bt_f32_from_bits(row.z), acc);
+        if (BtPack<P>::format.two) {
+            acc = fmaf(mins[1], bt_f32_from_bits(row.w), acc);
+        }
+    }
+    return acc;
+}
+
+/** Many rows, by tensor cores: matmul_q8_many.cu. */
+void bt_cuda_q8_many(cudaStream_t stream, const bt_weight_t *w,
+                     const BtQ8Rows &x, uint32_t n_rows, float *out);
+
+#endif
