@@ -59,9 +59,10 @@ void *bt_cuda_stream(bt_backend_t *be);
 int bt_cuda_device(bt_backend_t *be);
 /** The tables of the batch begun last, on the device; bt_batch_layout(). */
 const uint32_t *bt_cuda_words(bt_backend_t *be);
-/** What rows.cu and kv.cu have, into the table. */
+/** What rows.cu, kv.cu and attention.cu have, into the table. */
 void bt_cuda_rows_ops(bt_kernels_ops_t *ops);
 void bt_cuda_kv_ops(bt_kernels_ops_t *ops);
+void bt_cuda_attention_ops(bt_kernels_ops_t *ops);
 
 #ifdef __cplusplus
 }
