@@ -235,6 +235,10 @@ typedef struct bt_lent_stats {
                             in the middle */
 } bt_lent_stats_t;
 
+/** The numeric profile of the rules above and beside the operations: back ends
+ *  with it give the same bytes, those of the plain C reference. */
+#define BT_PROFILE_EXACT "q8-bf16"
+
 /** What a back end can do; unsupported combinations are found here, never by
  *  an abort. */
 typedef struct bt_kernels_caps {

@@ -345,7 +345,7 @@ static const bt_kernels_ops_t cpu_ops = {
 
 #define CAPS(tier_name)                                                   \
     {                                                                     \
-        .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE,              \
+        .name = "cpu/" tier_name, .profile = BT_PROFILE_EXACT,            \
         .weight_types = BT_PACK_TYPES, .kv_types = KV_TYPES,              \
         .max_head_dim = BT_MAX_HEAD_DIM, .pack_version = BT_PACK_VERSION, \
         .attention = ATTENTION_PARTS, .kv_layout = BT_KV_LAYOUT_PAIRS,    \

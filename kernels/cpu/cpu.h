@@ -50,7 +50,6 @@
 #define BT_ATTN_AHEAD    512u /**< cache lines of keys and values of one step */
 #define BT_MAX_HEAD_DIM  256u
 #define BT_Q8_TILE_ROWS  6u /**< quantized rows that AVX-512 sums at a time */
-#define BT_CPU_PROFILE   "q8-bf16"
 
 /** A group of 32 values of a row, in two halves: value = scale * code, code =
  *  value / scale to nearest (ties to even), scale = largest magnitude of the

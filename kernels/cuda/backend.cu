@@ -201,6 +201,7 @@ bt_kernels_ops_t make_ops()
     bt_cuda_rows_ops(&ops);
     bt_cuda_kv_ops(&ops);
     bt_cuda_weights_ops(&ops);
+    bt_cuda_attention_ops(&ops);
     ops.copier_open = bt_cuda_copier_open;
     ops.copier_close = bt_cuda_copier_close;
     ops.close = close_stream;
@@ -304,10 +305,13 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
         return status;
     }
     be->caps.name = be->name;
-    be->caps.profile = "q8-bf16";
+    be->caps.profile = BT_PROFILE_EXACT;
     be->caps.weight_types = BT_PACK_TYPES;
     be->caps.kv_types =
         1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8;
+    be->caps.max_head_dim = 256;
+    be->caps.attention = BT_ATTENTION_WINDOW | BT_ATTENTION_SOFT_CAP |
+                         BT_ATTENTION_SINKS | BT_ATTENTION_SLOPES;
     be->caps.kv_layout = BT_KV_LAYOUT_PAIRS;
     be->caps.kv_align_bytes = 256; /* a device's transactions and copies */
     be->caps.kv_block_tokens = 2;

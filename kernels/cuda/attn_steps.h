@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file attn_steps.h
+ *
+ * Of attention.cu: the steps of a thread block on a span of positions, each
+ * between two barriers.
+ */
+#ifndef BT_KERNELS_CUDA_ATTN_STEPS_H
+#define BT_KERNELS_CUDA_ATTN_STEPS_H
+
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/cuda/attn_item.h"
+
+namespace bt_attn
+{
+
+/* ---- products ---- */
+
+/* Two neighbouring elements of the cache as they lie. */
+template <bt_kv_type_t T>
+using Raw = std::conditional_t<(T == BT_KV_F16) || (T == BT_KV_BF16), uint32_t,
+                               uint16_t>;
+
+/* They as bf16 (codes as they are), without subnormal numbers. */
+struct Two {
+    float low, high;
+};
+
+template <bt_kv_type_t T> __device__ float elem_of(uint32_t bits)
+{
+    if (T == BT_KV_F16) { /* none is as small as to be subnormal */
+        return bt_bf16_to_f32(
+            bt_f32_to_bf16(bt_f16_to_f32(static_cast<uint16_t>(bits))));
+    }
+    if (T == BT_KV_BF16) {
+        return bt_or_zero(bt_bf16_to_f32(static_cast<uint16_t>(bits)));
+    }
+    if (T == BT_KV_FP8) {
+        return bt_bf16_to_f32(bt_e4m3_to_bf16(static_cast<uint8_t>(bits)));
+    }
+    return static_cast<float>(static_cast<int8_t>(bits));
+}
+
+template <bt_kv_type_t T> __device__ Two two_of(Raw<T> raw)
+{
+    const uint32_t bits = raw;
+    const uint32_t width = 4 * sizeof(raw);
+
+    return Two{elem_of<T>(bits & ((1u << width) - 1)),
+               elem_of<T>(bits >> width)};
+}
+
+/* A step of N sums: bt_dot_bf16() of a word and two, of numbers that are no
+ * subnormal ones. None of the results is seldom so small that it needs its
+ * rules, so these are looked at once for all. */
+template <uint32_t N>
+__device__ void add_products(const Words<N> &words, Two two, float *sums)
+{
+    float next[N];
+    bool is_plain = true;
+
+#pragma unroll
+    for (uint32_t i = 0; i < N; i++) {
+        const float high = fmaf(bt_bf16_high(words.w[i]), two.high, sums[i]);
+
+        next[i] = fmaf(bt_bf16_low(words.w[i]), two.low, high);
+        is_plain =
+            is_plain & (fabsf(high) > 0x1p-126f) & (fabsf(next[i]) > 0x1p-126f);
+    }
+    if (!is_plain) {
+#pragma unroll
+        for (uint32_t i = 0; i < N; i++) {
+            next[i] = bt_fma_flushed(
+                bt_bf16_low(words.w[i]), two.low,
+                bt_fma_flushed(bt_bf16_high(words.w[i]), two.high, sums[i]));
+        }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < N; i++) {
+        sums[i] = next[i];
+    }
+}
+
+/* ---- a span ---- */
+
+/* What a thread finds out of its position with the scores, for later. */
+struct Place {
+    size_t values;
+    float value_scale;
+    bool is_seen; /* by some pair, or its neighbour is */
+};
+
+/* Sums of the products of all queries and the key at keys. */
+template <bt_kv_type_t T, uint32_t P>
+__device__ void multiply(const Job &job, const uint8_t *keys, float *s)
+{
+    const uint32_t beside = kBeside<P>;
+    const auto queries = queries_of<P>();
+    const uint32_t n_words = job.dim / 2;
+    const Raw<T> *at = reinterpret_cast<const Raw<T> *>(keys);
+    uint32_t i = 0;
+
+    for (; i + kAhead <= n_words; i += kAhead) {
+        Raw<T> raw[kAhead];
+
+#pragma unroll
+        for (uint32_t k = 0; k < kAhead; k++) {
+            raw[k] = bt_load(at + static_cast<size_t>(i + k) * job.t);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < kAhead; k++) {
+#pragma unroll
+            for (uint32_t g = 0; g < P / beside; g++) {
+                add_products(queries.get((i + k) * (P / beside) + g),
+                             two_of<T>(raw[k]), s + g * beside);
+            }
+        }
+    }
+    for (; i < n_words; i++) {
+        const Two two = two_of<T>(bt_load(at + static_cast<size_t>(i) * job.t));
+
+#pragma unroll
+        for (uint32_t g = 0; g < P / beside; g++) {
+            add_products(queries.get(i * (P / beside) + g), two,
+                         s + g * beside);
+        }
+    }
+}
+
+/* From a product to the score of pair p. */
+template <uint32_t P>
+__device__ float score_of(const Job &job, const Item &item, uint32_t p,
+                          uint32_t position, float s)
+{
+    s = __fmul_rn(s, job.scale);
+    if (job.soft_cap > 0.0f) {
+        s = bt_soft_capped(s, job.soft_cap, job.cap_factor);
+    }
+    if (job.slopes != nullptr) { /* the distance is exact: below 2^24 */
+        const uint32_t head = item.head + (item.first + p) % item.group;
+        const uint32_t last = ends_of<P>().get(p) - 1;
+
+        s = fmaf(
+            bt_load(job.slopes + head),
+            __fadd_rn(static_cast<float>(position), -static_cast<float>(last)),
+            s);
+    }
+    return s;
+}
+
+template <bt_kv_type_t T, uint32_t P>
+__device__ Place score(const Job &job, const Item &item, uint32_t at)
+{
+    const bool has_scales = (T == BT_KV_INT8) || (T == BT_KV_FP8);
+    const auto scores = scores_of<P>();
+    const auto begins = begins_of<P>();
+    const auto ends = ends_of<P>();
+    const uint32_t position = at + threadIdx.x;
+    const uint32_t row = threadIdx.x / kTile * P * kRow + threadIdx.x % kTile;
+    Place place = {0, 1.0f, (position >= item.begin) && (position < item.end)};
+    float s[P] = {};
+
+    if (position / kTile * kTile >= item.end) {
+        return place;
+    }
+    if (place.is_seen) {
+        const uint32_t id = bt_load(
+            item.ids + static_cast<size_t>(position / job.t) * job.n_groups +
+            job.group);
+        const uint32_t slot = position % job.t;
+        const size_t block = id * job.block_bytes;
+        const size_t vectors = static_cast<size_t>(item.kv_head) * job.t;
+        const size_t head = vectors * job.dim * sizeof(Raw<T>) / 2;
+        float key_scale = 1.0f;
+
+        place.values = block + job.values + head +
+                       static_cast<size_t>(slot / 2) * job.dim * sizeof(Raw<T>);
+        if (has_scales) {
+            const float *scale = reinterpret_cast<const float *>(
+                job.base + block + job.key_scales);
+
+            key_scale = bt_load(scale + vectors + slot);
+            scale = reinterpret_cast<const float *>(job.base + block +
+                                                    job.value_scales);
+            place.value_scale = bt_load(scale + vectors + slot);
+        }
+        multiply<T, P>(
+            job, job.base + block + job.keys + head + slot * sizeof(Raw<T>), s);
+#pragma unroll
+        for (uint32_t p = 0; p < P; p++) {
+            s[p] = has_scales ? __fmul_rn(s[p], key_scale) : s[p];
+        }
+    }
+#pragma unroll
+    for (uint32_t p = 0; p < P; p++) {
+        if (p < item.n_pairs) {
+            const bool seen =
+                (position >= begins.get(p)) && (position < ends.get(p));
+
+            scores.set(row + p * kRow,
+                       seen ? score_of<P>(job, item, p, position, s[p])
+                            : -INFINITY);
+        }
+    }
+    return place;
+}
+
+/* For whoever weighs and reads the values. */
+template <bt_kv_type_t T> __device__ void note_place(const Place &place)
+{
+    if (place.is_seen && (threadIdx.x % 2 == 0)) {
+        places_of().set(threadIdx.x / 2, place.values);
+    }
+    if (place.is_seen && ((T == BT_KV_INT8) || (T == BT_KV_FP8))) {
+        value_scales_of().set(threadIdx.x, place.value_scale);
+    }
+}
+
+/* A thread with a tile and a pair; the state is the pair's, as all threads with
+ * it have it. */
+struct Keeper {
+    bool is_one;
+    uint32_t tile, pair;
+    float max, sum; /* the sum: where it has tile 0 */
+};
+
+template <uint32_t P>
+__device__ Keeper keeper_of(const Job &job, const Item &item)
+{
+    Keeper k;
+
+    k.tile = threadIdx.x / P;
+    k.pair = threadIdx.x % P;
+    k.is_one = (k.tile < blockDim.x / kTile) && (k.pair < item.n_pairs);
+    k.max = -INFINITY;
+    k.sum = 0.0f;
+    if (k.is_one && (job.sinks != nullptr)) {
+        k.max =
+            bt_load(job.sinks + item.head + (item.first + k.pair) % item.group);
+        k.sum = 1.0f;
+    }
+    return k;
+}
+
+/* Which tile of the span at a position a thread keeps, if its pair sees it. */
+template <uint32_t P> __device__ bool keeps(const Keeper &k, uint32_t at)
+{
+    return k.is_one && is_seen<P>(k.pair, at + k.tile * kTile);
+}
+
+template <uint32_t P> __device__ void find_maximum(const Keeper &k, uint32_t at)
+{
+    const auto scores = scores_of<P>();
+    const uint32_t row = threadIdx.x * kRow; /* tile and pair */
+    float max = -INFINITY;
+
+    if (keeps<P>(k, at)) {
+#pragma unroll 8
+        for (uint32_t j = 0; j < kTile; j++) {
+            const float s = scores.get(row + j);
+
+            max = (s > max) ? s : max;
+        }
+        maxima_of<P>().set(threadIdx.x, max);
+    }
+}
+
+template <uint32_t P> __device__ void correct(Keeper *k, uint32_t at)
+{
+    const auto maxima = maxima_of<P>();
+
+    for (uint32_t w = 0; k->is_one && (w < blockDim.x / kTile); w++) {
+        if (is_seen<P>(k->pair, at + w * kTile)) {
+            const float before = k->max;
+            const float max = maxima.get(w * P + k->pair);
+
+            k->max = (max > before) ? max : before;
+            if (w == k->tile) {
+                tops_of<P>().set(threadIdx.x, k->max);
+                corrs_of<P>().set(threadIdx.x,
+                                  bt_expf(__fadd_rn(before, -k->max)));
+            }
+        }
+    }
+}
+
+/* Weights of two positions and the pairs that lie side by side. */
+template <bt_kv_type_t T, uint32_t P>
+__device__ void weigh(const Item &item, uint32_t at)
+{
+    const bool has_scales = (T == BT_KV_INT8) || (T == BT_KV_FP8);
+    const uint32_t n_quads = P / kBeside<P>;
+    const auto scores = scores_of<P>();
+    const auto exps = exps_of<P>();
+    const uint32_t tile = threadIdx.x / kTilePairs / n_quads;
+    const uint32_t two = threadIdx.x % kTilePairs;
+    const uint32_t quad = threadIdx.x / kTilePairs % n_quads;
+    const uint32_t tile_at = at + tile * kTile;
+    Words<kBeside<P>> words = {};
+
+    if ((tile >= blockDim.x / kTile) || (tile_at >= item.end)) {
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kBeside<P>; i++) {
+        const uint32_t p = quad * kBeside<P> + i;
+
+        if ((p >= item.n_pairs) || !is_seen<P>(p, tile_at)) {
+            continue;
+        }
+        const float top = tops_of<P>().get(tile * P + p);
+        const uint32_t begin = begins_of<P>().get(p);
+        const uint32_t end = ends_of<P>().get(p);
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++) {
+            const uint32_t j = 2 * two + k;
+            const uint32_t from = (tile * P + p) * kRow + j;
+            const bool seen = (tile_at + j >= begin) && (tile_at + j < end);
+            float e = 0.0f;
+
+            if (seen) {
+                float weight;
+
+                e = bt_expf(__fadd_rn(scores.get(from), -top));
+                weight = e;
+                if (has_scales) {
+                    weight =
+                        __fmul_rn(e, value_scales_of().get(tile * kTile + j));
+                }
+                words.w[i] |=
+                    static_cast<uint32_t>(bt_f32_to_bf16(bt_or_zero(weight)))
+                    << (16 * k);
+            }
+            exps.set(from, e);
+        }
+    }
+    weights_of<P>().set((tile * kTilePairs + two) * n_quads + quad, words);
+}
+
+/* The lane sum of a tile: lane j has positions j and j + 16, then the tree 8,
+ * 4, 2, 1. */
+template <uint32_t P> __device__ void sum_tile(const Keeper &k, uint32_t at)
+{
+    const auto exps = exps_of<P>();
+    const uint32_t row = threadIdx.x * kRow;
+    float lane[kTile / 2];
+
+    if (!keeps<P>(k, at)) {
+        return;
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kTile / 2; j++) {
+        lane[j] = __fadd_rn(exps.get(row + j), exps.get(row + j + kTile / 2));
+    }
+#pragma unroll
+    for (uint32_t level = 0; level < 4; level++) {
+        const uint32_t half = 8u >> level;
+
+        /* Always 8 turns, so that the lanes are registers. */
+#pragma unroll
+        for (uint32_t j = 0; j < 8; j++) {
+            if (j < half) {
+                lane[j] = __fadd_rn(lane[j], lane[j + half]);
+            }
+        }
+    }
+    sums_of<P>().set(threadIdx.x, lane[0]);
+}
+
+/* The sums of the span at a position, behind all before it. */
+template <uint32_t P> __device__ void add_sums(Keeper *k, uint32_t at)
+{
+    if (!k->is_one || (k->tile != 0)) {
+        return;
+    }
+    for (uint32_t w = 0; w < blockDim.x / kTile; w++) {
+        if (is_seen<P>(k->pair, at + w * kTile)) {
+            k->sum = fmaf(k->sum, corrs_of<P>().get(w * P + k->pair),
+                          sums_of<P>().get(w * P + k->pair));
+        }
+    }
+}
+
+/* ---- values ---- */
+
+/* Which values a thread sums: element d of the pairs of quads first, first +
+ * step. Threads that are more than the elements take quads apart, as far as
+ * they go; those left over have none. */
+struct Column {
+    uint32_t d;
+    uint32_t first, step;
+};
+
+template <uint32_t P> __device__ Column column_of(uint32_t dim)
+{
+    const uint32_t width = (dim + kTile - 1) / kTile * kTile;
+    const uint32_t step = blockDim.x / width;
+    const uint32_t first = threadIdx.x / width;
+
+    return Column{threadIdx.x % width, (first < step) ? first : P, step};
+}
+
+/* The pair of a thread's i-th sum. */
+template <uint32_t P>
+__device__ uint32_t pair_of(const Column &column, uint32_t i)
+{
+    const uint32_t quad = column.first + i / kBeside<P> * column.step;
+
+    return quad * kBeside<P> + i % kBeside<P>;
+}
+
+/* The two values as pair p sees them at a position, which is even. */
+template <uint32_t P>
+__device__ Two seen_of(uint32_t p, uint32_t position, Two two)
+{
+    const uint32_t begin = begins_of<P>().get(p);
+    const uint32_t end = ends_of<P>().get(p);
+
+    return Two{(position >= begin) ? two.low : 0.0f,
+               (position + 1 < end) ? two.high : 0.0f};
+}
+
+/* One step at a position that not all pairs see: those that see neither it nor
+ * the next one take none. */
+template <uint32_t P>
+__device__ void add_at_edge(const Item &item, uint32_t quad,
+                            const Words<kBeside<P>> &words, uint32_t position,
+                            Two two, float *acc)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < kBeside<P>; i++) {
+        const uint32_t p = quad * kBeside<P> + i;
+
+        if ((p < item.n_pairs) && (begins_of<P>().get(p) < position + 2) &&
+            (ends_of<P>().get(p) > position)) {
+            add_products(Words<1>{{words.w[i]}}, seen_of<P>(p, position, two),
+                         acc + i);
+        }
+    }
+}
+
+/* Values of one tile at a position, from .. to, on what acc has. */
+template <bt_kv_type_t T, uint32_t P>
+__device__ void add_tile(const Job &job, const Item &item, const Column &column,
+                         uint32_t tile, uint32_t at,
+                         float acc[P / kBeside<P>][kBeside<P>])
+{
+    const uint32_t n_quads = P / kBeside<P>;
+    const auto weights = weights_of<P>();
+    const auto places = places_of();
+    const uint32_t from = (item.begin > at) ? item.begin - at : 0;
+    const uint32_t to = (item.end - at < kTile) ? item.end - at : kTile;
+
+    for (uint32_t j = from; j < to; j += 2 * kAhead) {
+        Raw<T> raw[kAhead] = {};
+
+#pragma unroll
+        for (uint32_t k = 0; k < kAhead; k++) {
+            if (j + 2 * k < to) {
+                raw[k] = bt_load(
+                    reinterpret_cast<const Raw<T> *>(
+                        job.base + places.get(tile * kTilePairs + j / 2 + k)) +
+                    column.d);
+            }
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < kAhead; k++) {
+            const uint32_t two_at = at + j + 2 * k;
+            const Two two = two_of<T>(raw[k]);
+
+            if (j + 2 * k >= to) {
+                break;
+            }
+#pragma unroll
+            for (uint32_t g = 0; g < n_quads; g++) {
+                const uint32_t quad = column.first + g * column.step;
+
+                if (quad >= n_quads) {
+                    break;
+                }
+                const auto words = weights.get(
+                    (tile * kTilePairs + j / 2 + k) * n_quads + quad);
+
+                if ((two_at >= item.inner_begin) &&
+                    (two_at + 2 <= item.inner_end)) {
+                    add_products(words, two, acc[g]);
+                } else {
+                    add_at_edge<P>(item, quad, words, two_at, two, acc[g]);
+                }
+            }
+        }
+    }
+}
+
+template <bt_kv_type_t T, uint32_t P>
+__device__ void add_values(const Job &job, const Item &item,
+                           const Column &column, uint32_t at,
+                           float acc[P / kBeside<P>][kBeside<P>])
+{
+    const auto corrs = corrs_of<P>();
+
+    for (uint32_t tile = 0; tile < blockDim.x / kTile; tile++) {
+        const uint32_t tile_at = at + tile * kTile;
+
+        if ((tile_at >= item.end) || (column.d >= job.dim) ||
+            (column.first * kBeside<P> >= item.n_pairs)) {
+            return;
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < P; i++) {
+            const uint32_t p = pair_of<P>(column, i);
+            float *sum = &acc[i / kBeside<P>][i % kBeside<P>];
+
+            if ((p < item.n_pairs) && is_seen<P>(p, tile_at)) {
+                *sum = bt_or_zero(__fmul_rn(*sum, corrs.get(tile * P + p)));
+            }
+        }
+        add_tile<T, P>(job, item, column, tile, tile_at, acc);
+    }
+}
+
+} // namespace bt_attn
+
+#endif
