@@ -54,7 +54,11 @@ bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
     if (status != BT_OK) {
         return status;
     }
+    /* Zero for all streams: what the copier brings may come first. */
     status = check(cudaMemsetAsync(ptr, 0, bytes, self(be)->stream));
+    if (status == BT_OK) {
+        status = check(cudaStreamSynchronize(self(be)->stream));
+    }
     if (status != BT_OK) {
         (void)cudaFree(ptr);
         return status;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -56,6 +57,12 @@ uint64_t number_of(const char *name, uint64_t otherwise)
 
     return (text == nullptr) ? otherwise : std::strtoull(text, nullptr, 10);
 }
+
+/* Calls come from several threads of the host, and memory is open to all of
+ * them while one is carried out: one at a time. */
+std::recursive_mutex turn;
+
+#define BT_IN_TURN() const std::lock_guard<std::recursive_mutex> mine(turn)
 
 cudaError_t done(cudaError_t error)
 {
@@ -176,6 +183,7 @@ void drain_all()
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
+    BT_IN_TURN();
     if (is_to_fail()) {
         return done(cudaErrorInvalidDevice);
     }
@@ -185,12 +193,14 @@ cudaError_t cudaGetDeviceCount(int *count)
 
 cudaError_t cudaSetDevice(int number)
 {
+    BT_IN_TURN();
     return done((is_to_fail() || (number != 0)) ? cudaErrorInvalidDevice
                                                 : cudaSuccess);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int number)
 {
+    BT_IN_TURN();
     if (is_to_fail() || (number != 0)) {
         return done(cudaErrorInvalidDevice);
     }
@@ -201,6 +211,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int number)
 
 cudaError_t cudaGetLastError()
 {
+    BT_IN_TURN();
     const cudaError_t last = device.last;
 
     device.last = cudaSuccess;
@@ -209,6 +220,7 @@ cudaError_t cudaGetLastError()
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 {
+    BT_IN_TURN();
     if (is_to_fail()) {
         return done(cudaErrorInvalidValue);
     }
@@ -222,6 +234,7 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 /* [pages, of which the last bytes are the piece | a page that nobody has] */
 cudaError_t cudaMalloc(void **ptr, size_t bytes)
 {
+    BT_IN_TURN();
     const size_t whole = (bytes + kAlign - 1) / kAlign * kAlign;
     const size_t pages = (whole + page() - 1) / page() * page();
     Piece piece = {nullptr, pages + page(), bytes};
@@ -244,6 +257,7 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
 
 cudaError_t cudaFree(void *ptr)
 {
+    BT_IN_TURN();
     const auto found = device.pieces.find(reinterpret_cast<uintptr_t>(ptr));
 
     if (ptr == nullptr) {
@@ -261,6 +275,7 @@ cudaError_t cudaFree(void *ptr)
 
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned)
 {
+    BT_IN_TURN();
     void *made = is_to_fail() ? nullptr : std::malloc((bytes == 0) ? 1 : bytes);
 
     if (made == nullptr) {
@@ -273,6 +288,7 @@ cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned)
 
 cudaError_t cudaFreeHost(void *ptr)
 {
+    BT_IN_TURN();
     drain_all();
     device.pinned.erase(reinterpret_cast<uintptr_t>(ptr));
     std::free(ptr);
@@ -283,6 +299,7 @@ cudaError_t cudaFreeHost(void *ptr)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
+    BT_IN_TURN();
     if (is_to_fail()) {
         return done(cudaErrorMemoryAllocation);
     }
@@ -293,6 +310,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    BT_IN_TURN();
     const cudaError_t error = drain(stream, stream->n_queued);
 
     device.streams.erase(stream);
@@ -302,6 +320,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    BT_IN_TURN();
     const cudaError_t error = drain(stream, stream->n_queued);
 
     return is_to_fail() ? done(cudaErrorLaunchFailure) : error;
@@ -309,6 +328,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
+    BT_IN_TURN();
     if (is_to_fail()) {
         return done(cudaErrorMemoryAllocation);
     }
@@ -319,6 +339,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    BT_IN_TURN();
     delete event;
     device.n_events--;
     return cudaSuccess;
@@ -326,6 +347,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    BT_IN_TURN();
     if (is_to_fail()) {
         return done(cudaErrorInvalidResourceHandle);
     }
@@ -337,6 +359,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 /* A little is done each time, so that who only asks comes to an end. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    BT_IN_TURN();
     const cudaStream_t stream = event->stream;
 
     if (is_to_fail()) {
@@ -353,6 +376,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    BT_IN_TURN();
     if (is_to_fail()) {
         return done(cudaErrorLaunchFailure);
     }
@@ -365,6 +389,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
                             cudaMemcpyKind kind, cudaStream_t stream)
 {
+    BT_IN_TURN();
     return cudaMemcpy2DAsync(dst, bytes, src, bytes, bytes, 1, kind, stream);
 }
 
@@ -372,6 +397,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
                               size_t src_pitch, size_t width, size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream)
 {
+    BT_IN_TURN();
     const bool from =
         (kind == cudaMemcpyDeviceToHost) || (kind == cudaMemcpyDeviceToDevice);
     const bool to =
@@ -406,6 +432,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes,
                             cudaStream_t stream)
 {
+    BT_IN_TURN();
     if (is_to_fail() || !is_right(ptr, bytes, true)) {
         return done(cudaErrorInvalidValue);
     }
@@ -419,6 +446,7 @@ cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes,
 void simt::enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
                    unsigned threads, const std::function<void()> &thread)
 {
+    BT_IN_TURN();
     if (is_to_fail()) { /* a launch returns nothing */
         (void)done(cudaErrorLaunchFailure);
         return;

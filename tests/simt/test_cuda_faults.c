@@ -108,19 +108,23 @@ static bt_status_t step(walk_t *w, const float *in)
     return status;
 }
 
+static bt_status_t end_of(walk_t *w, uint32_t ticket)
+{
+    bt_status_t status;
+
+    do {
+        status = w->copier.query(w->copier.user, ticket);
+    } while (status == BT_INPROGRESS);
+    return status;
+}
+
 /* By the copier, on a stream of its own. */
 static bt_status_t bring(walk_t *w)
 {
-    bt_status_t status =
+    const bt_status_t status =
         w->copier.to_host(w->copier.user, w->pinned, w->y, BYTES, 1);
 
-    if (status != BT_OK) {
-        return status;
-    }
-    do {
-        status = w->copier.query(w->copier.user, 1);
-    } while (status == BT_INPROGRESS);
-    return status;
+    return (status == BT_OK) ? end_of(w, 1) : status;
 }
 
 static bt_status_t compute(walk_t *w)
@@ -218,10 +222,37 @@ static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
     }
 }
 
+/* Streams have no order between them: a buffer must be zero before the copier
+ * can write to it, or what came is wiped. */
+static void what_the_copier_brings_into_a_new_buffer_stays(void **state)
+{
+    float out[FLOATS] = {0};
+    void *made = NULL;
+    float *pinned;
+    walk_t w = {0};
+
+    (void)state;
+    fail_at(0);
+    assert_int_equal(open_all(&w), BT_OK);
+    pinned = w.pinned;
+    for (uint32_t i = 0; i < FLOATS; i++) {
+        pinned[i] = (float)i;
+    }
+    assert_int_equal(w.be->ops->buffer_alloc(w.be, BYTES, &made), BT_OK);
+    assert_int_equal(w.copier.to_device(w.copier.user, made, pinned, BYTES, 0),
+                     BT_OK);
+    assert_int_equal(end_of(&w, 0), BT_OK);
+    assert_int_equal(w.be->ops->copy_out(w.be, out, made, BYTES), BT_OK);
+    assert_memory_equal(out, pinned, BYTES);
+    w.be->ops->buffer_free(w.be, made);
+    close_all(&w);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_call_that_fails_is_told_and_leaves_nothing),
+        BT_TEST(what_the_copier_brings_into_a_new_buffer_stays),
     };
     char folder[PATH_MAX];
     void *handle;

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA plugin's own sources on a machine of the tests (tests/simt) run the whole cluster, on either side of a
+transfer or on both: every kernel, copy and table, with the bytes of the CPU. It is slow; nobody serves with it."""
+import os
+import tempfile
+import time
+
+from harness import BUILD, Cluster, Skip, default_model, tiny_model
+
+PAIRS = (("cpu", "cpu"), ("cuda_sim", "cuda_sim"), ("cuda_sim", "cpu"), ("cpu", "cuda_sim"))
+
+
+def plugin():
+    """The environment that shows the plugin to the workers."""
+    folder = os.path.join(BUILD, "tests/simt")
+    if not os.path.exists(os.path.join(folder, "baton_cuda_sim.so")):
+        raise Skip("this build has no baton_cuda_sim.so")
+    return {"BATON_PLUGIN_DIR": folder}
+
+
+def cluster(model, prefill, decode, races):
+    return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode],
+                   worker_args=["--stuck-ms", "600000"], env=dict(plugin(), BATON_SIMT_RACES=str(int(races))))
+
+
+def left_nothing(c):
+    c.wait_idle()
+    assert c.metric("baton_kv_leases", role="prefill") == c.metric("baton_kv_leases", role="decode") == 0
+    used = [v for k, v in c.metrics().items() if k.startswith("baton_kv_blocks{") and
+            ('"used"' in k or '"quarantined"' in k)]
+    assert used and not any(used), used
+    codes = c.stop()
+    assert not any(codes.values()), codes
+
+
+def answers(model, prefill, decode, texts, n, races):
+    with cluster(model, prefill, decode, races) as c:
+        since = time.monotonic()
+        got = [c.complete(text, n, patience=600, temperature=0, ignore_eos=True)["token_ids"] for text in texts]
+        print(f"    {prefill} to {decode}: {len(texts)} x {n} tokens in {time.monotonic() - since:.1f} s")
+        left_nothing(c)
+    return got
+
+
+def test_a_simulated_device_gives_the_bytes_of_the_cpu():
+    """On both ends, and on either: its numbers are those of the CPU, so a mixed cluster has one profile."""
+    texts = ["a b c", "a b c", "a b d", "once upon a time there was a " * 6]
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        got = {pair: answers(model, *pair, texts, 6, races=True) for pair in PAIRS}
+    wrong = [pair for pair in PAIRS if got[pair] != got[PAIRS[0]]]
+    assert not wrong, f"{wrong} differ: {got}"
+
+
+def test_the_default_model_on_a_simulated_device():
+    """A prompt of many rows and one of few. Races are for smaller models to find: to look for them here takes long."""
+    model = default_model()
+    texts = ["The capital of France is", "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve,"]
+    want = answers(model, "cpu", "cpu", texts, 4, races=False)
+    got = answers(model, "cuda_sim", "cuda_sim", texts, 4, races=False)
+    assert got == want, (got, want)
