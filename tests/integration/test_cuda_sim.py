@@ -55,7 +55,7 @@ def test_a_simulated_device_gives_the_bytes_of_the_cpu():
 def test_the_default_model_on_a_simulated_device():
     """A prompt of many rows and one of few. Races are for smaller models to find: to look for them here takes long."""
     model = default_model()
-    texts = ["The capital of France is", "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve,"]
+    texts = ["The capital of France is", "One, two, three, four, five, six,"]
     want = answers(model, "cpu", "cpu", texts, 4, races=False)
     got = answers(model, "cuda_sim", "cuda_sim", texts, 4, races=False)
     assert got == want, (got, want)
