@@ -116,31 +116,30 @@ uint32_t threads_for(const bt_batch_t *batch, uint32_t window, uint32_t dim)
 }
 
 template <bt_kv_type_t T, uint32_t P>
-void launch_pairs(cudaStream_t stream, Job job, uint32_t group,
-                  uint32_t n_threads)
+void launch_pairs(bt_backend_t *be, Job job, uint32_t group, uint32_t n_threads)
 {
     const auto attention_item = attention_kernel<T, P>;
 
     job.items_per_row = (group + P - 1) / P;
     BT_LAUNCH(attention_item, job.n_rows * job.n_kv_heads * job.items_per_row,
-              n_threads, stream, job);
+              n_threads, be, job);
 }
 
 /* As many pairs of an item as a row has of a KV head where all sequences have
  * one row; else rows share what is read. */
 template <bt_kv_type_t T>
-void launch(cudaStream_t stream, const Job &job, const bt_batch_t *batch)
+void launch(bt_backend_t *be, const Job &job, const bt_batch_t *batch)
 {
     const uint32_t group = (job.n_heads + job.n_kv_heads - 1) / job.n_kv_heads;
     const uint32_t most = (batch->n_seqs == batch->n_rows) ? group : kMaxPairs;
     const uint32_t n = threads_for(batch, job.window, job.dim);
 
     if (most == 1) {
-        launch_pairs<T, 1>(stream, job, group, n);
+        launch_pairs<T, 1>(be, job, group, n);
     } else if (most <= 4) {
-        launch_pairs<T, 4>(stream, job, group, n);
+        launch_pairs<T, 4>(be, job, group, n);
     } else {
-        launch_pairs<T, kMaxPairs>(stream, job, group, n);
+        launch_pairs<T, kMaxPairs>(be, job, group, n);
     }
 }
 
@@ -196,16 +195,16 @@ void attention(bt_backend_t *be, const bt_attention_t *attention,
     job.slopes = attention->slopes;
     switch (kv->type) {
     case BT_KV_F16:
-        launch<BT_KV_F16>(bt_stream_of(be), job, batch);
+        launch<BT_KV_F16>(be, job, batch);
         break;
     case BT_KV_BF16:
-        launch<BT_KV_BF16>(bt_stream_of(be), job, batch);
+        launch<BT_KV_BF16>(be, job, batch);
         break;
     case BT_KV_INT8:
-        launch<BT_KV_INT8>(bt_stream_of(be), job, batch);
+        launch<BT_KV_INT8>(be, job, batch);
         break;
     case BT_KV_FP8:
-        launch<BT_KV_FP8>(bt_stream_of(be), job, batch);
+        launch<BT_KV_FP8>(be, job, batch);
         break;
     }
 }

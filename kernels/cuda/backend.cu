@@ -8,6 +8,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/pack/pack.h"
 
 namespace
@@ -18,6 +19,7 @@ struct Backend {
     bt_kernels_caps_t caps;
     char name[64];
     cudaStream_t stream;
+    BtLauncher *launcher;
     int device;
     bt_batch_limits_t limits;
     uint32_t *host_words; /* pinned: batches are packed here */
@@ -46,6 +48,13 @@ bt_status_t check(cudaError_t error)
                                                 : BT_ERR_DEVICE;
 }
 
+/* All operations so far are in it. */
+cudaStream_t stream_of(bt_backend_t *be)
+{
+    bt_launcher_flush(self(be)->launcher);
+    return self(be)->stream;
+}
+
 bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
 {
     void *ptr = nullptr;
@@ -69,21 +78,21 @@ bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
 
 void buffer_free(bt_backend_t *be, void *ptr)
 {
-    (void)be;
+    (void)stream_of(be); /* what uses it is under way, cudaFree() waits */
     (void)cudaFree(ptr);
 }
 
 bt_status_t copy_in(bt_backend_t *be, void *dst, const void *src, size_t bytes)
 {
     return check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice,
-                                 self(be)->stream));
+                                 stream_of(be)));
 }
 
 /* A launch that failed has returned nothing: without the last error, what lay
  * there before would be taken for its result. */
 bt_status_t sync_stream(bt_backend_t *be)
 {
-    const bt_status_t status = check(cudaStreamSynchronize(self(be)->stream));
+    const bt_status_t status = check(cudaStreamSynchronize(stream_of(be)));
 
     return (status == BT_OK) ? check(cudaGetLastError()) : status;
 }
@@ -91,14 +100,14 @@ bt_status_t sync_stream(bt_backend_t *be)
 bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src, size_t bytes)
 {
     const bt_status_t status = check(cudaMemcpyAsync(
-        dst, src, bytes, cudaMemcpyDeviceToHost, self(be)->stream));
+        dst, src, bytes, cudaMemcpyDeviceToHost, stream_of(be)));
 
     return (status == BT_OK) ? sync_stream(be) : status;
 }
 
 void clear(bt_backend_t *be, void *ptr, size_t bytes)
 {
-    (void)cudaMemsetAsync(ptr, 0, bytes, self(be)->stream);
+    (void)cudaMemsetAsync(ptr, 0, bytes, stream_of(be));
 }
 
 bt_status_t memory_left(bt_backend_t *be, uint64_t *bytes_p)
@@ -147,7 +156,8 @@ bt_status_t batch_reserve(bt_backend_t *be, const bt_batch_limits_t *limits)
         batch_free(&taken);
         return status;
     }
-    (void)cudaStreamSynchronize(b->stream); /* who reads the old ones is done */
+    (void)cudaStreamSynchronize(
+        stream_of(be)); /* who reads the old ones is done */
     batch_free(b);
     b->words = taken.words;
     b->host_words = taken.host_words;
@@ -166,6 +176,7 @@ bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
     if ((b->words == nullptr) || !bt_batch_fits(batch, &b->limits)) {
         return BT_ERR_INVALID_PARAM;
     }
+    bt_launcher_flush(b->launcher); /* of the step before, with its tables */
     status = check(cudaEventSynchronize(b->uploaded));
     if (status != BT_OK) {
         return status;
@@ -181,7 +192,8 @@ bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
 
 void close_stream(bt_backend_t *be)
 {
-    (void)cudaStreamSynchronize(self(be)->stream);
+    (void)cudaStreamSynchronize(stream_of(be));
+    bt_launcher_destroy(self(be)->launcher);
     batch_free(self(be));
     (void)cudaFree(self(be)->scratch);
     (void)cudaStreamDestroy(self(be)->stream);
@@ -227,14 +239,29 @@ bt_status_t open_stream(Backend *be, const bt_backend_config_t *config)
     }
     std::snprintf(be->name, sizeof(be->name), "cuda/sm_%d%d", prop.major,
                   prop.minor);
-    return check(cudaStreamCreateWithFlags(&be->stream, cudaStreamNonBlocking));
+    status =
+        check(cudaStreamCreateWithFlags(&be->stream, cudaStreamNonBlocking));
+    if (status != BT_OK) {
+        return status;
+    }
+    be->launcher = bt_launcher_create(be->stream);
+    if (be->launcher == nullptr) {
+        (void)cudaStreamDestroy(be->stream);
+        return BT_ERR_NO_MEMORY;
+    }
+    return BT_OK;
 }
 
 } // namespace
 
 extern "C" void *bt_cuda_stream(bt_backend_t *be)
 {
-    return self(be)->stream;
+    return stream_of(be);
+}
+
+BtLauncher *bt_cuda_launcher(bt_backend_t *be)
+{
+    return self(be)->launcher;
 }
 
 extern "C" const uint32_t *bt_cuda_words(bt_backend_t *be)
@@ -270,7 +297,8 @@ extern "C" bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be, size_t bytes)
     if (status != BT_OK) {
         return status;
     }
-    (void)cudaStreamSynchronize(b->stream); /* who uses the old one is done */
+    (void)cudaStreamSynchronize(
+        stream_of(be)); /* who uses the old one is done */
     (void)cudaFree(b->scratch);
     b->scratch = ptr;
     b->scratch_bytes = bytes;

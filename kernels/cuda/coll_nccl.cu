@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
 
 static_assert(sizeof(ncclUniqueId) == BT_CUDA_UNIQUE_ID_BYTES,
               "the id's size is part of our interface");
@@ -17,7 +17,7 @@ namespace
 struct Collectives {
     bt_collectives_t base; /* first */
     ncclComm_t comm;
-    cudaStream_t stream;
+    bt_backend_t *be;
 };
 
 bt_status_t check(ncclResult_t result)
@@ -29,8 +29,8 @@ bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
 {
     const Collectives *c = static_cast<const Collectives *>(ctx);
 
-    return check(
-        ncclAllReduce(buf, buf, n, ncclFloat32, ncclSum, c->comm, c->stream));
+    return check(ncclAllReduce(buf, buf, n, ncclFloat32, ncclSum, c->comm,
+                               bt_stream_of(c->be)));
 }
 
 bt_status_t all_gather(void *ctx, const void *send, void *recv,
@@ -38,8 +38,8 @@ bt_status_t all_gather(void *ctx, const void *send, void *recv,
 {
     const Collectives *c = static_cast<const Collectives *>(ctx);
 
-    return check(
-        ncclAllGather(send, recv, bytes_each, ncclUint8, c->comm, c->stream));
+    return check(ncclAllGather(send, recv, bytes_each, ncclUint8, c->comm,
+                               bt_stream_of(c->be)));
 }
 
 bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
@@ -47,7 +47,8 @@ bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
     const Collectives *c = static_cast<const Collectives *>(ctx);
 
     return check(ncclBroadcast(buf, buf, bytes, ncclUint8,
-                               static_cast<int>(root), c->comm, c->stream));
+                               static_cast<int>(root), c->comm,
+                               bt_stream_of(c->be)));
 }
 
 bt_status_t send_to(void *ctx, const void *buf, size_t bytes, uint32_t to)
@@ -58,7 +59,7 @@ bt_status_t send_to(void *ctx, const void *buf, size_t bytes, uint32_t to)
         return BT_ERR_INVALID_PARAM;
     }
     return check(ncclSend(buf, bytes, ncclUint8, static_cast<int>(to), c->comm,
-                          c->stream));
+                          bt_stream_of(c->be)));
 }
 
 bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
@@ -69,7 +70,7 @@ bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
         return BT_ERR_INVALID_PARAM;
     }
     return check(ncclRecv(buf, bytes, ncclUint8, static_cast<int>(from),
-                          c->comm, c->stream));
+                          c->comm, bt_stream_of(c->be)));
 }
 
 } // namespace
@@ -105,7 +106,7 @@ bt_cuda_collectives_open(bt_backend_t *be, uint32_t rank, uint32_t size,
         std::free(c);
         return status;
     }
-    c->stream = static_cast<cudaStream_t>(bt_cuda_stream(be));
+    c->be = be;
     c->base.ctx = c;
     c->base.rank = rank;
     c->base.size = size;

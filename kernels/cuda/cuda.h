@@ -52,8 +52,8 @@ bt_status_t bt_cuda_copier_open(bt_backend_t *be, uint32_t n_tickets,
                                 bt_copier_t *copier_p);
 void bt_cuda_copier_close(bt_copier_t *copier);
 
-/** CUDA stream of a back end (cudaStream_t) and its device's ordinal, for the
- *  plugin's own files. */
+/** CUDA stream of a back end (cudaStream_t), to which all operations so far are
+ *  handed over, and its device's ordinal, for the plugin's own files. */
 void *bt_cuda_stream(bt_backend_t *be);
 int bt_cuda_device(bt_backend_t *be);
 /** The tables of the batch begun last, on the device; bt_batch_layout(). */

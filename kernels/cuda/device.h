@@ -21,7 +21,7 @@
  *     BT_SYNC()                            the barrier of the block
  *     bt_half_to_float(bits)               what an f16 is
  *     BT_UNROLL                            before a loop of constant bounds
- *     BT_LAUNCH(kernel, blocks, threads, stream, arguments...)
+ *     BT_LAUNCH(kernel, blocks, threads, be, arguments...)
  */
 #ifndef BT_KERNELS_CUDA_DEVICE_H
 #define BT_KERNELS_CUDA_DEVICE_H
@@ -29,8 +29,9 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.h"
 
-/** The stream of a back end's operations. */
+/** The stream of a back end's operations; all of them so far are in it. */
 static inline cudaStream_t bt_stream_of(bt_backend_t *be)
 {
     return static_cast<cudaStream_t>(bt_cuda_stream(be));
@@ -201,8 +202,6 @@ template <unsigned n> __device__ __forceinline__ void bt_copy_wait()
     const bt_shared<type> name = {name##_words}
 #define BT_SYNC() __syncthreads()
 #define BT_UNROLL _Pragma("unroll")
-#define BT_LAUNCH(kernel, blocks, threads, stream, ...) \
-    kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
 
 #endif
 

@@ -117,18 +117,18 @@ __global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
 }
 
 template <bt_pack_t P>
-void dense(cudaStream_t stream, const BtMatrix &m, const float *x,
-           uint32_t n_rows, float *out)
+void dense(bt_backend_t *be, const BtMatrix &m, const float *x, uint32_t n_rows,
+           float *out)
 {
     const uint32_t r = (n_rows <= kWarps) ? 1 : 4;
     const uint32_t blocks =
         m.n_panels * ((n_rows + r * kWarps - 1) / (r * kWarps));
 
     if (r == 1) {
-        BT_LAUNCH((dense_kernel<P, 1>), blocks, kThreads, stream, m, x, n_rows,
+        BT_LAUNCH((dense_kernel<P, 1>), blocks, kThreads, be, m, x, n_rows,
                   out);
     } else {
-        BT_LAUNCH((dense_kernel<P, 4>), blocks, kThreads, stream, m, x, n_rows,
+        BT_LAUNCH((dense_kernel<P, 4>), blocks, kThreads, be, m, x, n_rows,
                   out);
     }
 }
@@ -139,17 +139,16 @@ void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
                           const float *x, uint32_t n_rows, float *out)
 {
     const BtMatrix m = bt_matrix_of(w);
-    const cudaStream_t stream = bt_stream_of(be);
 
     switch (w->pack) {
     case BT_PACK_F16:
-        dense<BT_PACK_F16>(stream, m, x, n_rows, out);
+        dense<BT_PACK_F16>(be, m, x, n_rows, out);
         break;
     case BT_PACK_BF16:
-        dense<BT_PACK_BF16>(stream, m, x, n_rows, out);
+        dense<BT_PACK_BF16>(be, m, x, n_rows, out);
         break;
     default:
-        dense<BT_PACK_F32>(stream, m, x, n_rows, out);
+        dense<BT_PACK_F32>(be, m, x, n_rows, out);
         break;
     }
 }

@@ -285,21 +285,21 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
 }
 
 template <bt_pack_t P>
-void few_rows(cudaStream_t stream, const BtMatrix &m, const BtQ8Rows &x,
+void few_rows(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
               uint32_t n_rows, float *out)
 {
     const uint32_t r = (n_rows == 1) ? 1 : (n_rows <= 4) ? 4 : 8;
     const uint32_t blocks = m.n_panels * ((n_rows + r - 1) / r);
 
     if (r == 1) {
-        BT_LAUNCH((few_rows_kernel<P, 1>), blocks, kThreads, stream, m, x,
-                  n_rows, out);
+        BT_LAUNCH((few_rows_kernel<P, 1>), blocks, kThreads, be, m, x, n_rows,
+                  out);
     } else if (r == 4) {
-        BT_LAUNCH((few_rows_kernel<P, 4>), blocks, kThreads, stream, m, x,
-                  n_rows, out);
+        BT_LAUNCH((few_rows_kernel<P, 4>), blocks, kThreads, be, m, x, n_rows,
+                  out);
     } else {
-        BT_LAUNCH((few_rows_kernel<P, 8>), blocks, kThreads, stream, m, x,
-                  n_rows, out);
+        BT_LAUNCH((few_rows_kernel<P, 8>), blocks, kThreads, be, m, x, n_rows,
+                  out);
     }
 }
 
@@ -325,15 +325,14 @@ void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w, const float *x,
         static_cast<uint32_t>((n_quads + kThreads - 1) / kThreads);
     const BtQ8Rows rows = {codes, groups};
     const BtMatrix m = bt_matrix_of(w);
-    const cudaStream_t stream = bt_stream_of(be);
 
-    BT_LAUNCH(quantize_kernel, blocks, kThreads, stream, x, n_quads,
-              format.bias, rest, codes, groups);
+    BT_LAUNCH(quantize_kernel, blocks, kThreads, be, x, n_quads, format.bias,
+              rest, codes, groups);
     if (n_rows > kFewRows) {
-        bt_cuda_q8_many(stream, w, rows, n_rows, out);
+        bt_cuda_q8_many(be, w, rows, n_rows, out);
         return;
     }
-#define BT_FEW(P) few_rows<P>(stream, m, rows, n_rows, out)
+#define BT_FEW(P) few_rows<P>(be, m, rows, n_rows, out)
     BT_CUDA_EACH_PACK(w->pack, BT_FEW)
 #undef BT_FEW
 }

@@ -347,28 +347,28 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
 }
 
 template <bt_pack_t P>
-void many_rows(cudaStream_t stream, const BtMatrix &m, const BtQ8Rows &x,
+void many_rows(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
                uint32_t n_rows, float *out)
 {
     const uint32_t n_blocks = (m.n_panels + kWarps - 1) / kWarps;
 
     if (n_rows <= 16) {
-        BT_LAUNCH((many_rows_kernel<P, 2>), n_blocks, kThreads, stream, m, x,
+        BT_LAUNCH((many_rows_kernel<P, 2>), n_blocks, kThreads, be, m, x,
                   n_rows, out);
     } else {
         BT_LAUNCH((many_rows_kernel<P, 8>), n_blocks * ((n_rows + 63) / 64),
-                  kThreads, stream, m, x, n_rows, out);
+                  kThreads, be, m, x, n_rows, out);
     }
 }
 
 } // namespace
 
-void bt_cuda_q8_many(cudaStream_t stream, const bt_weight_t *w,
-                     const BtQ8Rows &x, uint32_t n_rows, float *out)
+void bt_cuda_q8_many(bt_backend_t *be, const bt_weight_t *w, const BtQ8Rows &x,
+                     uint32_t n_rows, float *out)
 {
     const BtMatrix m = bt_matrix_of(w);
 
-#define BT_MANY(P) many_rows<P>(stream, m, x, n_rows, out)
+#define BT_MANY(P) many_rows<P>(be, m, x, n_rows, out)
     BT_CUDA_EACH_PACK(w->pack, BT_MANY)
 #undef BT_MANY
 }

@@ -83,8 +83,8 @@ void rmsnorm(bt_backend_t *be, const float *x, const float *weight, float eps,
              uint32_t n_rows, uint32_t dim, float *out)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(rmsnorm_kernel, n_rows, kThreads, bt_stream_of(be), x, weight,
-                  eps, dim, out);
+        BT_LAUNCH(rmsnorm_kernel, n_rows, kThreads, be, x, weight, eps, dim,
+                  out);
     }
 }
 
@@ -105,9 +105,8 @@ void head_norm(bt_backend_t *be, float *x, const float *weight, float eps,
                uint32_t dim)
 {
     if ((n_rows > 0) && (n_heads > 0)) {
-        BT_LAUNCH(head_norm_kernel, n_rows * n_heads, kThreads,
-                  bt_stream_of(be), x + at, weight, eps, row_floats, n_heads,
-                  dim);
+        BT_LAUNCH(head_norm_kernel, n_rows * n_heads, kThreads, be, x + at,
+                  weight, eps, row_floats, n_heads, dim);
     }
 }
 
@@ -144,8 +143,8 @@ void layer_norm(bt_backend_t *be, const float *x, const float *weight,
                 float *out)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(layer_norm_kernel, n_rows, kThreads, bt_stream_of(be), x,
-                  weight, bias, eps, dim, out);
+        BT_LAUNCH(layer_norm_kernel, n_rows, kThreads, be, x, weight, bias, eps,
+                  dim, out);
     }
 }
 
@@ -173,8 +172,7 @@ __global__ void add_kernel(float *x, const float *y, size_t n)
 void add(bt_backend_t *be, float *x, const float *y, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(add_kernel, blocks_for(n), kThreads, bt_stream_of(be), x, y,
-                  n);
+        BT_LAUNCH(add_kernel, blocks_for(n), kThreads, be, x, y, n);
     }
 }
 
@@ -194,8 +192,8 @@ void add_bias(bt_backend_t *be, float *x, const float *bias, uint32_t n_rows,
     const size_t n = static_cast<size_t>(n_rows) * dim;
 
     if (n > 0) {
-        BT_LAUNCH(add_bias_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
-                  bias, dim, n);
+        BT_LAUNCH(add_bias_kernel, blocks_for(n), kThreads, be, x, bias, dim,
+                  n);
     }
 }
 
@@ -211,8 +209,7 @@ __global__ void scale_kernel(float *x, float factor, size_t n)
 void scale(bt_backend_t *be, float *x, float factor, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(scale_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
-                  factor, n);
+        BT_LAUNCH(scale_kernel, blocks_for(n), kThreads, be, x, factor, n);
     }
 }
 
@@ -230,8 +227,8 @@ void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
     const float factor = 2.0f / cap;
 
     if (n > 0) {
-        BT_LAUNCH(soft_cap_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
-                  cap, factor, n);
+        BT_LAUNCH(soft_cap_kernel, blocks_for(n), kThreads, be, x, cap, factor,
+                  n);
     }
 }
 
@@ -250,8 +247,7 @@ __global__ void clamp_kernel(float *x, float limit, size_t n)
 void clamp(bt_backend_t *be, float *x, float limit, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(clamp_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
-                  limit, n);
+        BT_LAUNCH(clamp_kernel, blocks_for(n), kThreads, be, x, limit, n);
     }
 }
 
@@ -277,8 +273,8 @@ void activate(bt_backend_t *be, bt_activation_t act, bool gated, const float *x,
     const size_t n = static_cast<size_t>(n_rows) * dim;
 
     if (n > 0) {
-        BT_LAUNCH(activate_kernel, blocks_for(n), kThreads, bt_stream_of(be),
-                  act, gated, x, dim, n, out);
+        BT_LAUNCH(activate_kernel, blocks_for(n), kThreads, be, act, gated, x,
+                  dim, n, out);
     }
 }
 
@@ -310,8 +306,8 @@ void scale_positions(bt_backend_t *be, float *x, const float *factors,
         bt_cuda_words(be) + bt_batch_layout(batch).position;
 
     if (batch->n_rows > 0) {
-        BT_LAUNCH(scale_positions_kernel, batch->n_rows, kThreads,
-                  bt_stream_of(be), x, factors, positions, row_floats, dim);
+        BT_LAUNCH(scale_positions_kernel, batch->n_rows, kThreads, be, x,
+                  factors, positions, row_floats, dim);
     }
 }
 
@@ -334,20 +330,29 @@ void gather_rows(bt_backend_t *be, const float *x, const bt_batch_t *batch,
     const uint32_t *rows = bt_cuda_words(be) + bt_batch_layout(batch).logit_row;
 
     if (batch->n_logit_rows > 0) {
-        BT_LAUNCH(gather_rows_kernel, batch->n_logit_rows, kThreads,
-                  bt_stream_of(be), x, rows, dim, out);
+        BT_LAUNCH(gather_rows_kernel, batch->n_logit_rows, kThreads, be, x,
+                  rows, dim, out);
     }
 }
 
-/* What fails shows at the next sync(). */
+/* One block per row. */
+__global__ void copy_columns_kernel(const float *x, uint32_t dim, float *out,
+                                    uint32_t out_dim)
+{
+    const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
+    float *out_row = out + static_cast<size_t>(blockIdx.x) * out_dim;
+
+    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
+        bt_store(out_row + i, bt_load(row + i));
+    }
+}
+
 void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                   uint32_t dim, float *out, uint32_t out_dim, uint32_t at)
 {
     if ((n_rows > 0) && (dim > 0)) {
-        (void)cudaMemcpy2DAsync(out + at, out_dim * sizeof(float), x,
-                                dim * sizeof(float), dim * sizeof(float),
-                                n_rows, cudaMemcpyDeviceToDevice,
-                                bt_stream_of(be));
+        BT_LAUNCH(copy_columns_kernel, n_rows, kThreads, be, x, dim, out + at,
+                  out_dim);
     }
 }
 
@@ -398,8 +403,7 @@ void argmax(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
             uint32_t *ids)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(argmax_kernel, n_rows, kThreads, bt_stream_of(be), x, dim,
-                  ids);
+        BT_LAUNCH(argmax_kernel, n_rows, kThreads, be, x, dim, ids);
     }
 }
 

@@ -179,19 +179,17 @@ void take_rows(bt_backend_t *be, const bt_weight_t *w, const uint32_t *numbers,
                uint32_t n_rows, bool add, float *out)
 {
     const BtMatrix m = bt_matrix_of(w);
-    const cudaStream_t stream = bt_stream_of(be);
 
     if (n_rows == 0) {
         return;
     }
     if (is_dense(w->pack)) {
-        BT_LAUNCH(take_dense_rows_kernel, n_rows, kThreads, stream, m, w->pack,
+        BT_LAUNCH(take_dense_rows_kernel, n_rows, kThreads, be, m, w->pack,
                   numbers, add, out);
         return;
     }
-#define BT_TAKE(P)                                                         \
-    BT_LAUNCH((take_rows_kernel<P>), n_rows, kThreads, stream, m, numbers, \
-              add, out)
+#define BT_TAKE(P) \
+    BT_LAUNCH((take_rows_kernel<P>), n_rows, kThreads, be, m, numbers, add, out)
     BT_CUDA_EACH_PACK(w->pack, BT_TAKE)
 #undef BT_TAKE
 }

@@ -18,9 +18,9 @@ def plugin():
     return {"BATON_PLUGIN_DIR": folder}
 
 
-def cluster(model, prefill, decode, races):
+def cluster(model, prefill, decode, **env):
     return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode],
-                   worker_args=["--stuck-ms", "600000"], env=dict(plugin(), BATON_SIMT_RACES=str(int(races))))
+                   worker_args=["--stuck-ms", "600000"], env=dict(plugin(), **env))
 
 
 def left_nothing(c):
@@ -33,8 +33,8 @@ def left_nothing(c):
     assert not any(codes.values()), codes
 
 
-def answers(model, prefill, decode, texts, n, races):
-    with cluster(model, prefill, decode, races) as c:
+def answers(model, prefill, decode, texts, n, **env):
+    with cluster(model, prefill, decode, **env) as c:
         since = time.monotonic()
         got = [c.complete(text, n, patience=600, temperature=0, ignore_eos=True)["token_ids"] for text in texts]
         print(f"    {prefill} to {decode}: {len(texts)} x {n} tokens in {time.monotonic() - since:.1f} s")
@@ -47,15 +47,30 @@ def test_a_simulated_device_gives_the_bytes_of_the_cpu():
     texts = ["a b c", "a b c", "a b d", "once upon a time there was a " * 6]
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
-        got = {pair: answers(model, *pair, texts, 6, races=True) for pair in PAIRS}
+        got = {pair: answers(model, *pair, texts, 6) for pair in PAIRS}
     wrong = [pair for pair in PAIRS if got[pair] != got[PAIRS[0]]]
     assert not wrong, f"{wrong} differ: {got}"
+
+
+def test_steps_that_decode_are_one_launch_each():
+    """As many sequences make the same calls at each step: from the third on, a graph; and nothing of it is left."""
+    n = 12
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        said = os.path.join(d, "state")
+        want = answers(model, "cpu", "cpu", ["a b c"], n)
+        assert answers(model, "cpu", "cuda_sim", ["a b c"], n, BATON_SIMT_STATE=said) == want
+        with open(said) as file:
+            words = file.read().split()
+    state = dict(zip(words[::2], map(int, words[1::2])))
+    assert state["graph_launches"] >= n - 4, state
+    assert state["bytes_left"] == state["graphs_left"] == 0, state
 
 
 def test_the_default_model_on_a_simulated_device():
     """A prompt of many rows and one of few. Races are for smaller models to find: to look for them here takes long."""
     model = default_model()
     texts = ["The capital of France is", "One, two, three, four, five, six,"]
-    want = answers(model, "cpu", "cpu", texts, 4, races=False)
-    got = answers(model, "cuda_sim", "cuda_sim", texts, 4, races=False)
+    want = answers(model, "cpu", "cpu", texts, 4, BATON_SIMT_RACES="0")
+    got = answers(model, "cuda_sim", "cuda_sim", texts, 4, BATON_SIMT_RACES="0")
     assert got == want, (got, want)

@@ -37,6 +37,8 @@ enum cudaError_t {
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
 };
 
 enum cudaMemcpyKind {
@@ -50,10 +52,15 @@ const unsigned cudaStreamNonBlocking = 1;
 const unsigned cudaEventDisableTiming = 2;
 const unsigned cudaHostAllocDefault = 0;
 
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+
 struct SimtStream;
 struct SimtEvent;
+struct SimtGraph;
 typedef SimtStream *cudaStream_t;
 typedef SimtEvent *cudaEvent_t;
+typedef SimtGraph *cudaGraph_t;
+typedef SimtGraph *cudaGraphExec_t;
 
 struct cudaDeviceProp {
     int major, minor;
@@ -84,6 +91,14 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
                               size_t src_pitch, size_t width, size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
+                                   cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes,
                             cudaStream_t stream);
 
@@ -118,11 +133,7 @@ template <typename T> void bt_store(T *p, T value)
 
 #define BT_SHARED(type, name, n) const simt::Shared<type> name(__COUNTER__, (n))
 #define BT_UNROLL
-#define BT_SYNC() simt::sync_threads(__LINE__)
-#define BT_LAUNCH(kernel, blocks, threads, stream, ...)   \
-    simt::enqueue((stream), #kernel, (blocks), (threads), \
-                  [=] { kernel(__VA_ARGS__); })
-
+#define BT_SYNC()       simt::sync_threads(__LINE__)
 #define __forceinline__ inline
 
 template <typename T> using bt_shared = simt::Shared<T>;
