@@ -7,15 +7,16 @@
  * one KV head, which share what is read of the cache. It walks over the
  * positions by *spans*, a tile of 32 for each of its warps:
  *
- *     score     a thread a position: its scores of all pairs
- *     maxima    a thread a tile and pair: the tile's largest score
- *     corrs     the same: the largest so far, and what that makes of acc
- *     weigh     a thread two positions of some pairs: exp, and weights in bf16
- *     sums      a thread a tile and pair: the tile's sum
- *     values    a thread an element of the values: acc of some pairs
+ *     score         a thread a position: its scores of all pairs
+ *     find_maximum  a thread a tile and pair: the tile's largest score
+ *     correct       the same: the largest so far, and what that makes of acc
+ *     weigh         a thread two positions of some pairs: exp and weights
+ *     sum_tile      a thread a tile and pair: the tile's sum
+ *     add_values    a thread an element of the values: acc of some pairs
  *
- * with a barrier between any two, but none behind a span: the next one's scores
- * write nothing that its sums and values read. */
+ * with a barrier between any two but the last, and none behind a span: the next
+ * one's scores write nothing that sums and values read. How many warps a block
+ * has, and so how long a span is, changes no bit. */
 #include "kernels/cuda/attn_item.h"
 #include "kernels/cuda/attn_steps.h"
 
