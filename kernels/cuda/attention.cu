@@ -7,15 +7,16 @@
  * one KV head, which share what is read of the cache. It walks over the
  * positions by *spans*, a tile of 32 for each of its warps:
  *
- *     score     a thread a position: its scores of all pairs
- *     maxima    a thread a tile and pair: the tile's largest score
- *     corrs     the same: the largest so far, and what that makes of acc
- *     weigh     a thread two positions of some pairs: exp, and weights in bf16
- *     sums      a thread a tile and pair: the tile's sum
- *     values    a thread an element of the values: acc of some pairs
+ *     score         a thread a position: its scores of all pairs
+ *     find_maximum  a thread a tile and pair: the tile's largest score
+ *     correct       the same: the largest so far, and what that makes of acc
+ *     weigh         a thread two positions of some pairs: exp and weights
+ *     sum_tile      a thread a tile and pair: the tile's sum
+ *     add_values    a thread an element of the values: acc of some pairs
  *
- * with a barrier between any two, but none behind a span: the next one's scores
- * write nothing that its sums and values read. */
+ * with a barrier between any two but the last, and none behind a span: the next
+ * one's scores write nothing that sums and values read. How many warps a block
+ * has, and so how long a span is, changes no bit. */
 #include "kernels/cuda/attn_item.h"
 #include "kernels/cuda/attn_steps.h"
 
@@ -26,8 +27,7 @@ namespace
 
 template <uint32_t P>
 __device__ void store_values(const Job &job, const Item &item,
-                             const Column &column,
-                             const float acc[P / kBeside<P>][kBeside<P>])
+                             const Column &column, const float *acc)
 {
     const auto factors = sums_of<P>();
 
@@ -39,9 +39,8 @@ __device__ void store_values(const Job &job, const Item &item,
             const size_t row = item.row + (item.first + p) / item.group;
             const size_t head = item.head + (item.first + p) % item.group;
 
-            bt_store(
-                job.out + (row * job.n_heads + head) * job.dim + column.d,
-                __fmul_rn(acc[i / kBeside<P>][i % kBeside<P>], factors.get(p)));
+            bt_store(job.out + (row * job.n_heads + head) * job.dim + column.d,
+                     __fmul_rn(acc[i], factors.get(p)));
         }
     }
 }
@@ -57,7 +56,7 @@ template <bt_kv_type_t T, uint32_t P> __global__ void attention_kernel(Job job)
     const uint32_t start = item.begin / kTile * kTile;
     const Column column = column_of<P>(job.dim);
     Keeper keeper = keeper_of<P>(job, item);
-    float acc[P / kBeside<P>][kBeside<P>];
+    float acc[P];
 
 #pragma unroll
     for (uint32_t i = 0; i < P; i++) {
@@ -65,7 +64,7 @@ template <bt_kv_type_t T, uint32_t P> __global__ void attention_kernel(Job job)
 
         /* Not 0 of a pair that the item lacks: its weights are 0, and sums of 0
          * have all beside them take the long way (add_products()). */
-        acc[i / kBeside<P>][i % kBeside<P>] = (p < item.n_pairs) ? 0.0f : 1.0f;
+        acc[i] = (p < item.n_pairs) ? 0.0f : 1.0f;
     }
     load_item<P>(job, item);
     BT_SYNC();
