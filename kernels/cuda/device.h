@@ -71,12 +71,19 @@ template <typename T> struct bt_shared {
  * A is 16 rows of 16 k, B 16 k of 8 columns (PTX ISA, "Matrix Fragments for
  * mma.m16n8k16"), the lowest k in a register's lowest bits:
  *
- *     bytes:     a[0]  row g, k 4t .. 4t + 3         a[1]  row g + 8, the same
- * k b     column g, k 4t .. 4t + 3 bfloat16:  a[0]  row g, k 2t, 2t + 1 a[1]
- * row g + 8, the same k a[2]  row g, k 2t + 8, 2t + 9       a[3]  row g + 8,
- * the same k b[0]  column g, k 2t, 2t + 1        b[1]  k 2t + 8, 2t + 9 both:
- * c[0], c[1]  row g, columns 2t, 2t + 1 c[2], c[3]  row g + 8, the same;  d as
- * c, and may be it
+ *     of bytes   a[0]  row g,      k 4t .. 4t + 3
+ *                a[1]  row g + 8,  the same k
+ *                b     column g,   k 4t .. 4t + 3
+ *
+ *     bfloat16   a[0]  row g,      k 2t, 2t + 1
+ *                a[1]  row g + 8,  the same k
+ *                a[2]  row g,      k 2t + 8, 2t + 9
+ *                a[3]  row g + 8,  the same k
+ *                b[0]  column g,   k 2t, 2t + 1
+ *                b[1]  column g,   k 2t + 8, 2t + 9
+ *
+ *     both       c[0], c[1]  row g,      columns 2t, 2t + 1
+ *                c[2], c[3]  row g + 8,  the same; d as c, and may be it
  */
 
 __device__ __forceinline__ void bt_mma_s8(int32_t (&d)[4],
@@ -182,8 +189,8 @@ template <unsigned n> __device__ __forceinline__ void bt_copy_wait()
     asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
 }
 
-#define BT_SHARED(type, name, n)     \
-    __shared__ type name##_words[n]; \
+#define BT_SHARED(type, name, n)                   \
+    __shared__ __align__(16) type name##_words[n]; \
     const bt_shared<type> name = {name##_words}
 #define BT_SYNC() __syncthreads()
 #define BT_LAUNCH(kernel, blocks, threads, stream, ...) \
