@@ -121,14 +121,16 @@ void enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
 #define blockDim  (simt::block_dim())
 #define gridDim   (simt::grid_dim())
 
-template <typename T> T bt_load(const T *p)
+template <typename T>
+T bt_load(const T *p, const simt::Place &place = BT_SIMT_HERE)
 {
-    return simt::load(p);
+    return simt::load(p, place);
 }
 
-template <typename T> void bt_store(T *p, T value)
+template <typename T>
+void bt_store(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 {
-    simt::store(p, value);
+    simt::store(p, value, place);
 }
 
 #define BT_SHARED(type, name, n) const simt::Shared<type> name(__COUNTER__, (n))
@@ -256,17 +258,19 @@ static inline void __syncwarp(unsigned mask = 0xffffffffu,
 
 /* ---- on words that threads share ---- */
 
-template <typename T> T atomicAdd(T *p, T value)
+template <typename T>
+T atomicAdd(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 {
     return simt::atomically(
-        p, [=](T before) { return static_cast<T>(before + value); });
+        p, [=](T before) { return static_cast<T>(before + value); }, place);
 }
 
-template <typename T> T atomicMax(T *p, T value)
+template <typename T>
+T atomicMax(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 {
     static_assert(std::is_integral<T>::value, "there is none for floats");
     return simt::atomically(
-        p, [=](T before) { return (before > value) ? before : value; });
+        p, [=](T before) { return (before > value) ? before : value; }, place);
 }
 
 /* ---- on four bytes ---- */
@@ -333,24 +337,26 @@ static inline void bt_mma_bf16(float (&d)[4], const uint32_t (&a)[4],
 }
 
 template <unsigned n>
-void bt_ldmatrix(uint32_t (&r)[n], const void *row, int line = __builtin_LINE())
+void bt_ldmatrix(uint32_t (&r)[n], const void *row,
+                 const simt::Place &place = BT_SIMT_HERE)
 {
     static_assert((n == 1) || (n == 2) || (n == 4), "as the device has it");
-    simt::load_matrices(r, n, false, row, line);
+    simt::load_matrices(r, n, false, row, place);
 }
 
 template <unsigned n>
 void bt_ldmatrix_trans(uint32_t (&r)[n], const void *row,
-                       int line = __builtin_LINE())
+                       const simt::Place &place = BT_SIMT_HERE)
 {
     static_assert((n == 1) || (n == 2) || (n == 4), "as the device has it");
-    simt::load_matrices(r, n, true, row, line);
+    simt::load_matrices(r, n, true, row, place);
 }
 
 template <unsigned bytes>
-void bt_copy_async(void *shared, const void *global, unsigned valid = bytes)
+void bt_copy_async(void *shared, const void *global, unsigned valid = bytes,
+                   const simt::Place &place = BT_SIMT_HERE)
 {
-    simt::copy_async(shared, global, bytes, valid);
+    simt::copy_async(shared, global, bytes, valid, place);
 }
 
 static inline void bt_copy_commit()

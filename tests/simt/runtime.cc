@@ -563,7 +563,7 @@ void simt::enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
     put(stream, [=] {
         static uint64_t seed = number_of("BATON_SIMT_SEED", 1);
         const std::string fault =
-            simt::run(simt::Grid{blocks, threads, seed++}, thread);
+            simt::run(simt::Grid{blocks, threads, seed++, kernel}, thread);
 
         if (!fault.empty()) {
             std::fprintf(stderr, "simt: %s: %s\n", kernel, fault.c_str());

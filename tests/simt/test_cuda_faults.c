@@ -77,8 +77,9 @@ static bt_status_t open_all(walk_t *w)
     return status;
 }
 
-#define TIMES 3u /* that a step is asked for: the second makes a graph of it \
-                  */
+#define TIMES                                                      \
+    3u /* that a step is asked for: the second makes a graph of it \
+        */
 
 /* A step: tables, kernels with and without them. */
 static bt_status_t step(walk_t *w, const float *in, float factor)
