@@ -5,7 +5,7 @@ import os
 import tempfile
 import time
 
-from harness import BUILD, Cluster, Skip, default_model, tiny_model
+from harness import BUILD, Cluster, Skip, default_model, tiny_model, wait_until
 
 PAIRS = (("cpu", "cpu"), ("cuda_sim", "cuda_sim"), ("cuda_sim", "cpu"), ("cpu", "cuda_sim"))
 
@@ -65,6 +65,16 @@ def test_steps_that_decode_are_one_launch_each():
     state = dict(zip(words[::2], map(int, words[1::2])))
     assert state["graph_launches"] >= n - 4, state
     assert state["bytes_left"] == state["graphs_left"] == 0, state
+
+
+def test_a_worker_says_what_its_host_lacks():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with cluster(model, "cpu", "cpu", BATON_SIMT_HOST="with-old-driver") as c:
+            worker = c.start_worker("decode", 9, ["--backend", "cuda_sim"])
+            wait_until("the worker ended", lambda: not worker.alive())
+            assert "the back end cuda_sim cannot be opened: the NVIDIA driver of this host is for CUDA 11.8, this " \
+                   "build needs one for 13.0" in worker.log(), worker.log()
 
 
 def test_the_default_model_on_a_simulated_device():
