@@ -10,96 +10,14 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/q8.h"
+#include "kernels/cuda/steps.h"
 
 namespace
 {
 
 const uint32_t kWarps = 8;
 const uint32_t kThreads = 32 * kWarps;
-const uint32_t kAllLanes = 0xffffffffu;
 const uint32_t kFewRows = 8; /* up to here, memory is what counts */
-
-/* ---- rows become 8 bits ---- */
-
-__device__ __forceinline__ uint32_t magnitude(float x)
-{
-    return bt_f32_bits(x) & 0x7fffffffu;
-}
-
-__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b)
-{
-    return (a > b) ? a : b;
-}
-
-__device__ __forceinline__ int32_t code_of(float x, float inverse)
-{
-    float v = __fmul_rn(x, inverse);
-
-    v = (v > -127.0f) ? v : -127.0f; /* NaN too */
-    v = (v < 127.0f) ? v : 127.0f;
-    return static_cast<int32_t>(rintf(v));
-}
-
-/* A thread has four values, so a half is four lanes and a group eight. Rows
- * follow each other without a gap: a thread need not know which is its. */
-__global__ void quantize_kernel(const float *x, size_t n_quads, uint32_t bias,
-                                BtQ8Rest rest, uint32_t *codes, uint4 *groups)
-{
-    const size_t quad =
-        static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    const bool mine = quad < n_quads;
-    float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
-    uint32_t most;
-    float max, inverse, scale, other_scale;
-    int32_t c[4], sum, other_sum;
-
-    if (mine) {
-        v = bt_load(reinterpret_cast<const float4 *>(x) + quad);
-    }
-    most = larger(larger(magnitude(v.x), magnitude(v.y)),
-                  larger(magnitude(v.z), magnitude(v.w)));
-    most = larger(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = larger(most, __shfl_xor_sync(kAllLanes, most, 2));
-    max = bt_f32_from_bits(most);
-    inverse = __fdiv_rn(127.0f, max);
-    if (!(max >= 0x1p-100f) || (most >= 0x7f800000u)) {
-        max = bt_f32_from_bits((most >= 0x7f800000u) ? 0x7fc00000u : 0u);
-        inverse = 0.0f;
-    }
-    scale = __fdiv_rn(max, 127.0f);
-    c[0] = code_of(v.x, inverse);
-    c[1] = code_of(v.y, inverse);
-    c[2] = code_of(v.z, inverse);
-    c[3] = code_of(v.w, inverse);
-    sum = c[0] + c[1] + c[2] + c[3];
-    sum += __shfl_xor_sync(kAllLanes, sum, 1);
-    sum += __shfl_xor_sync(kAllLanes, sum, 2);
-    other_sum = __shfl_xor_sync(kAllLanes, sum, 4);
-    other_scale = __shfl_xor_sync(kAllLanes, scale, 4);
-    if (mine) {
-        bt_store(codes + quad, (static_cast<uint32_t>(c[0]) & 0xffu) |
-                                   (static_cast<uint32_t>(c[1]) & 0xffu) << 8 |
-                                   (static_cast<uint32_t>(c[2]) & 0xffu) << 16 |
-                                   static_cast<uint32_t>(c[3]) << 24);
-    }
-    if (mine && (quad % 8 == 0)) {
-        const float low = static_cast<float>(sum);
-        const float high = static_cast<float>(other_sum);
-        uint4 group = {bt_f32_bits(scale), bt_f32_bits(other_scale), 0, 0};
-
-        if (rest == BT_Q8_STARTS) {
-            group.z = 0u - bias * static_cast<uint32_t>(sum);
-            group.w = 0u - bias * static_cast<uint32_t>(other_sum);
-        } else if (rest == BT_Q8_SUM) {
-            group.z =
-                bt_f32_bits(fmaf(other_scale, high, __fmul_rn(scale, low)));
-        } else {
-            group.z = bt_f32_bits(__fmul_rn(scale, low));
-            group.w = bt_f32_bits(__fmul_rn(other_scale, high));
-        }
-        bt_store(groups + quad / 8, group);
-    }
-}
 
 /* ---- few rows ---- */
 
@@ -203,7 +121,7 @@ load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
 /* One block per panel and R rows. */
 template <bt_pack_t P, uint32_t R>
 __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
-                                float *out)
+                                bool add, float *out)
 {
     constexpr bool min = BtPack<P>::format.min;
     constexpr uint32_t chunk = Few<P>::chunk;
@@ -279,60 +197,44 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         BT_SYNC();
     }
     if ((warp < R) && (first + warp < n_rows) && (output < m.n_out)) {
-        bt_store(out + static_cast<size_t>(first + warp) * m.n_out + output,
-                 acc);
+        bt_put_sum(out + static_cast<size_t>(first + warp) * m.n_out + output,
+                   acc, add);
     }
 }
 
 template <bt_pack_t P>
 void few_rows(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
-              uint32_t n_rows, float *out)
+              uint32_t n_rows, bool add, float *out)
 {
     const uint32_t r = (n_rows == 1) ? 1 : (n_rows <= 4) ? 4 : 8;
     const uint32_t blocks = m.n_panels * ((n_rows + r - 1) / r);
 
     if (r == 1) {
         BT_LAUNCH((few_rows_kernel<P, 1>), blocks, kThreads, be, m, x, n_rows,
-                  out);
+                  add, out);
     } else if (r == 4) {
         BT_LAUNCH((few_rows_kernel<P, 4>), blocks, kThreads, be, m, x, n_rows,
-                  out);
+                  add, out);
     } else {
         BT_LAUNCH((few_rows_kernel<P, 8>), blocks, kThreads, be, m, x, n_rows,
-                  out);
+                  add, out);
     }
 }
 
 } // namespace
 
-size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in)
+void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w,
+                       const BtStepRows &from, uint32_t n_rows, bool add,
+                       float *out)
 {
-    return static_cast<size_t>(n_rows) *
-           (n_in + n_in / BT_PACK_GROUP * sizeof(uint4));
-}
-
-void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w, const float *x,
-                       uint32_t n_rows, float *out)
-{
-    const bt_pack_format_t format = bt_pack_format(w->pack);
-    const size_t n_quads = static_cast<size_t>(n_rows) * w->n_in / 4;
-    uint32_t *codes = static_cast<uint32_t *>(bt_cuda_scratch(be));
-    uint4 *groups = reinterpret_cast<uint4 *>(codes + n_quads);
-    const BtQ8Rest rest = !format.min  ? BT_Q8_STARTS
-                          : format.two ? BT_Q8_SUMS
-                                       : BT_Q8_SUM;
-    const uint32_t blocks =
-        static_cast<uint32_t>((n_quads + kThreads - 1) / kThreads);
-    const BtQ8Rows rows = {codes, groups};
+    const BtQ8Rows rows = bt_cuda_quantize(be, w, from, n_rows);
     const BtMatrix m = bt_matrix_of(w);
 
-    BT_LAUNCH(quantize_kernel, blocks, kThreads, be, x, n_quads, format.bias,
-              rest, codes, groups);
     if (n_rows > kFewRows) {
-        bt_cuda_q8_many(be, w, rows, n_rows, out);
+        bt_cuda_q8_many(be, w, rows, n_rows, add, out);
         return;
     }
-#define BT_FEW(P) few_rows<P>(be, m, rows, n_rows, out)
+#define BT_FEW(P) few_rows<P>(be, m, rows, n_rows, add, out)
     BT_CUDA_EACH_PACK(w->pack, BT_FEW)
 #undef BT_FEW
 }
