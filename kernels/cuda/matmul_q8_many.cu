@@ -328,6 +328,7 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         bt_copy_commit(); /* of nothing, in the end */
         bt_copy_wait<1>();
         BT_SYNC();
+        BT_NO_UNROLL
         for (uint32_t i = 0;
              (panel < m.n_panels) && (i < kChunk) && (begin + i < n_groups);
              i++) {

@@ -141,6 +141,7 @@ void bt_store(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 
 #define BT_SHARED(type, name, n) const simt::Shared<type> name(__COUNTER__, (n))
 #define BT_UNROLL
+#define BT_NO_UNROLL
 #define BT_SYNC()       simt::sync_threads(__LINE__)
 #define __forceinline__ inline
 
