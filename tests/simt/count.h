@@ -16,7 +16,8 @@
  *
  * Counted when it is switched on here or, with BATON_SIMT_COUNT=path, from the
  * start; then a table goes to that file when the process ends: a line for each
- * kernel, tabs between, names in the first line.
+ * kernel, tabs between, names in the first line; and, in path.lines, one for
+ * each place of the source in each kernel.
  */
 #ifndef BT_TESTS_SIMT_COUNT_H
 #define BT_TESTS_SIMT_COUNT_H
