@@ -22,13 +22,47 @@ const uint32_t kFewRows = 8; /* up to here, memory is what counts */
 /* ---- few rows ---- */
 
 /* How a block of few rows shares a panel. */
-template <bt_pack_t P> struct Few {
+template <bt_pack_t P, uint32_t R> struct Few {
+    /* Groups of a warp, even so that what a row has of them is whole sectors;
+     * and no more shared memory than a block can have. */
     static constexpr uint32_t own =
-        4 / BtPack<P>::halves; /* groups of a warp */
+        ((R == 8) || (BtPack<P>::halves == 2)) ? 2 : 4;
     static constexpr uint32_t chunk = kWarps * own;
     /* Floats of what a group has once for each lane and scale of it. */
     static constexpr uint32_t group = BT_PANEL * BtPack<P>::halves;
+    /* What a warp has of a row: two words of 16 bytes of the codes of each of
+     * its groups, and then the groups'. */
+    static constexpr uint32_t row = 3 * own;
 };
+
+/* What the lanes of a warp need of the rows, which is the same for all: lanes
+ * side by side ask for it, and it is read out of shared memory. The warp meets
+ * behind it. */
+template <bt_pack_t P, uint32_t R>
+__device__ __forceinline__ void
+load_rows(const BtQ8Rows &x, size_t first_row, uint32_t n_rows, uint32_t first,
+          uint32_t n_groups, const bt_shared<uint4> &to)
+{
+    constexpr uint32_t own = Few<P, R>::own;
+    constexpr uint32_t row = Few<P, R>::row;
+    const uint4 *codes = reinterpret_cast<const uint4 *>(x.codes);
+    const uint32_t at = threadIdx.x / 32 * R * row;
+
+    for (uint32_t i = threadIdx.x % 32; i < R * row; i += 32) {
+        const size_t r = first_row + i / row;
+        const uint32_t word = i % row;
+        const uint32_t group =
+            first + ((word < 2 * own) ? word / 2 : word - 2 * own);
+        const size_t from = r * n_groups + group;
+
+        if ((r < n_rows) && (group < n_groups)) {
+            to.set(at + i,
+                   bt_load((word < 2 * own) ? codes + 2 * from + word % 2
+                                            : x.groups + from));
+        }
+    }
+    __syncwarp();
+}
 
 /* The products of one half of a group, without the scales. */
 template <bt_pack_t P>
@@ -49,41 +83,39 @@ __device__ __forceinline__ float half_sum(const uint32_t quads[8], uint4 x,
 }
 
 /* What is to be multiplied by the weights' scale: of the whole group, or of
- * each half of it. */
+ * each half of it.
+ *  @param low, high  codes of a row */
 template <bt_pack_t P>
-__device__ __forceinline__ void products_of(const uint32_t quads[8],
-                                            const BtQ8Rows &x, size_t group,
+__device__ __forceinline__ void products_of(const uint32_t quads[8], uint4 low,
+                                            uint4 high, uint4 row,
                                             float products[2])
 {
-    const uint4 *codes = reinterpret_cast<const uint4 *>(x.codes) + 2 * group;
-    const uint4 row = bt_load(x.groups + group);
     const bool starts = BtPack<P>::bias != 0;
-    const float low = half_sum<P>(quads, bt_load(codes), starts ? row.z : 0, 0);
-    const float high =
-        half_sum<P>(quads, bt_load(codes + 1), starts ? row.w : 0, 1);
+    const float first = half_sum<P>(quads, low, starts ? row.z : 0, 0);
+    const float second = half_sum<P>(quads, high, starts ? row.w : 0, 1);
 
-    products[0] = __fmul_rn(low, bt_f32_from_bits(row.x));
+    products[0] = __fmul_rn(first, bt_f32_from_bits(row.x));
     if (BtPack<P>::format.two) {
-        products[1] = __fmul_rn(high, bt_f32_from_bits(row.y));
+        products[1] = __fmul_rn(second, bt_f32_from_bits(row.y));
     } else {
-        products[0] = fmaf(high, bt_f32_from_bits(row.y), products[0]);
+        products[0] = fmaf(second, bt_f32_from_bits(row.y), products[0]);
     }
 }
 
 /* What a warp has of its groups of a chunk, all asked for before any is used.
  */
-template <bt_pack_t P> struct Groups {
-    BtCodes<P> codes[Few<P>::own];
-    float scales[Few<P>::own][2];
-    float mins[Few<P>::own][2];
+template <bt_pack_t P, uint32_t own> struct Groups {
+    BtCodes<P> codes[own];
+    float scales[own][2];
+    float mins[own][2];
 };
 
 /* Groups first .. of a panel, those of them that there are: all of one block.
  */
-template <bt_pack_t P>
+template <bt_pack_t P, uint32_t own>
 __device__ __forceinline__ void
 load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
-            uint32_t n_groups, uint32_t lane, Groups<P> &to)
+            uint32_t n_groups, uint32_t lane, Groups<P, own> &to)
 {
     constexpr bt_pack_format_t format = BtPack<P>::format;
     const uint8_t *block =
@@ -93,7 +125,7 @@ load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
         (format.min && (first < n_groups)) ? bt_unit<P>(m, block, 1, lane) : 0;
 
     BT_UNROLL
-    for (uint32_t i = 0; i < Few<P>::own; i++) {
+    for (uint32_t i = 0; i < own; i++) {
         const uint32_t g = first + i;
         const uint8_t *at =
             panel + static_cast<size_t>(g / format.n_groups) * format.bytes;
@@ -123,12 +155,14 @@ template <bt_pack_t P, uint32_t R>
 __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
                                 bool add, float *out)
 {
+    typedef Few<P, R> F;
     constexpr bool min = BtPack<P>::format.min;
-    constexpr uint32_t chunk = Few<P>::chunk;
+    constexpr uint32_t chunk = F::chunk;
     constexpr uint32_t halves = BtPack<P>::halves;
-    BT_SHARED(float, products, R *chunk *Few<P>::group);
-    BT_SHARED(float, scales, chunk *Few<P>::group);
-    BT_SHARED(float, mins, min ? chunk *Few<P>::group : 1);
+    BT_SHARED(float, products, R *chunk *F::group);
+    BT_SHARED(float, scales, chunk *F::group);
+    BT_SHARED(float, mins, min ? chunk *F::group : 1);
+    BT_SHARED(uint4, rows, kWarps * R * F::row);
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t panel = blockIdx.x % m.n_panels;
@@ -138,14 +172,15 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
     float acc = 0.0f;
 
     for (uint32_t begin = 0; begin < n_groups; begin += chunk) {
-        const uint32_t mine = begin + warp * Few<P>::own;
-        Groups<P> groups;
+        const uint32_t mine = begin + warp * F::own;
+        Groups<P, F::own> groups;
 
-        load_groups<P>(m, m.data + panel * m.panel_bytes, mine, n_groups, lane,
-                       groups);
+        load_groups<P, F::own>(m, m.data + panel * m.panel_bytes, mine,
+                               n_groups, lane, groups);
+        load_rows<P, R>(x, first, n_rows, mine, n_groups, rows);
         BT_UNROLL
-        for (uint32_t i = 0; i < Few<P>::own; i++) {
-            const uint32_t to = (mine - begin + i) * Few<P>::group + lane;
+        for (uint32_t i = 0; i < F::own; i++) {
+            const uint32_t to = (mine - begin + i) * F::group + lane;
             uint32_t quads[8];
 
             if (mine + i >= n_groups) {
@@ -163,14 +198,15 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
                 quads[q] = bt_quad<P>(m, groups.codes[i], q);
             }
             for (uint32_t r = 0; (r < R) && (first + r < n_rows); r++) {
+                const uint32_t row = (warp * R + r) * F::row;
                 float sums[2];
 
-                products_of<P>(
-                    quads, x,
-                    static_cast<size_t>(first + r) * n_groups + mine + i, sums);
+                products_of<P>(quads, rows.get(row + 2 * i),
+                               rows.get(row + 2 * i + 1),
+                               rows.get(row + 2 * F::own + i), sums);
                 BT_UNROLL
                 for (uint32_t h = 0; h < halves; h++) {
-                    products.set(r * chunk * Few<P>::group + to + h * BT_PANEL,
+                    products.set(r * chunk * F::group + to + h * BT_PANEL,
                                  sums[h]);
                 }
             }
@@ -179,16 +215,18 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         for (uint32_t i = 0; (warp < R) && (first + warp < n_rows) &&
                              (i < chunk) && (begin + i < n_groups);
              i++) {
-            const uint32_t from = i * Few<P>::group + lane;
-            const uint4 row = bt_load(
-                x.groups + static_cast<size_t>(first + warp) * n_groups +
-                begin + i);
+            const uint32_t from = i * F::group + lane;
+            uint4 row = {0, 0, 0, 0};
             float p[2], s[2], n[2];
 
+            if (min) {
+                row = rows.get((i / F::own * R + warp) * F::row + 2 * F::own +
+                               i % F::own);
+            }
             BT_UNROLL
             for (uint32_t h = 0; h < halves; h++) {
-                p[h] = products.get(warp * chunk * Few<P>::group + from +
-                                    h * BT_PANEL);
+                p[h] =
+                    products.get(warp * chunk * F::group + from + h * BT_PANEL);
                 s[h] = scales.get(from + h * BT_PANEL);
                 n[h] = min ? mins.get(from + h * BT_PANEL) : 0.0f;
             }
