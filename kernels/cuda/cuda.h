@@ -80,6 +80,7 @@ void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
 /** What these files have, into the table. */
 void bt_cuda_weights_ops(bt_kernels_ops_t *ops);
 void bt_cuda_rows_ops(bt_kernels_ops_t *ops);
+void bt_cuda_top_ops(bt_kernels_ops_t *ops);
 void bt_cuda_kv_ops(bt_kernels_ops_t *ops);
 void bt_cuda_attention_ops(bt_kernels_ops_t *ops);
 
