@@ -12,7 +12,7 @@
  *     batch_reserve(limits)      once
  *     a step:  batch_begin(batch)             all tables cross over, in one
  * copy embed, { norm_matmul, rope_store, attention, … } of each layer,
- *              gather_rows, matmul, argmax    read them where they are
+ *              gather_rows, matmul, argmax or top    read them where they are
  *
  * Numeric rules (invariant I1): the value of a row never depends on the other
  * rows of the batch, on how many threads run, or on the tier of instruction
@@ -270,6 +270,8 @@ BT_MUST_CHECK bt_status_t bt_kernels_check_attention(
     const bt_kernels_caps_t *caps, const bt_attention_t *attention, char *why,
     size_t why_bytes);
 
+#define BT_TOP_MAX 512u /**< most that top() finds of a row */
+
 /**
  * Operations. Pointers are back-end memory unless "host" is said. Row-major;
  * x of shape (R, D) has its row r at x + r * D. F32 unless said otherwise.
@@ -478,6 +480,14 @@ typedef struct bt_kernels_ops {
      * dim), ids (R). NULL: not in this back end. */
     void (*argmax)(bt_backend_t *be, const float *x, uint32_t n_rows,
                    uint32_t dim, uint32_t *ids);
+
+    /** ids[r][j] = index of the j-th in the order of x[r]: the largest first,
+     *  of equals (0 and -0 are) the lowest index; values[r][j] = what is there.
+     *  NaN and -infinity are not in it; behind the last of a row are ids
+     *  UINT32_MAX and values -infinity. x (R, dim), dim < UINT32_MAX; ids and
+     *  values (R, k), 1 <= k <= BT_TOP_MAX. NULL: not in this back end. */
+    void (*top)(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
+                uint32_t k, uint32_t *ids, float *values);
 
     /** Steps of a layer: the bits of the operations that they name, one after
      *  the other, without what lies between them. x, a and gate_up must not

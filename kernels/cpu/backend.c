@@ -328,6 +328,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .gather_rows = bt_cpu_gather_rows,
     .copy_columns = bt_cpu_copy_columns,
     .argmax = bt_cpu_argmax,
+    .top = bt_cpu_top,
     .norm_matmul = bt_cpu_norm_matmul,
     .matmul_add = bt_cpu_matmul_add,
     .silu_matmul_add = bt_cpu_silu_matmul_add,

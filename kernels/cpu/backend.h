@@ -101,5 +101,7 @@ void bt_cpu_copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                          uint32_t at);
 void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
                    uint32_t dim, uint32_t *ids);
+void bt_cpu_top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
+                uint32_t k, uint32_t *ids, float *values);
 
 #endif

@@ -72,6 +72,7 @@ void *bt_cuda_scratch(bt_backend_t *be);
 /** What these files have, into the table. */
 void bt_cuda_weights_ops(bt_kernels_ops_t *ops);
 void bt_cuda_rows_ops(bt_kernels_ops_t *ops);
+void bt_cuda_top_ops(bt_kernels_ops_t *ops);
 void bt_cuda_kv_ops(bt_kernels_ops_t *ops);
 void bt_cuda_attention_ops(bt_kernels_ops_t *ops);
 

@@ -318,6 +318,7 @@ int main(int argc, char **argv)
     }
     kc_test_ops();
     kc_test_family();
+    kc_test_top();
     kc_test_matmul();
     kc_test_fused();
     if (name == NULL) {

@@ -431,6 +431,21 @@ static void argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
     back(h, ids, ids_there, n_rows * sizeof(*ids));
 }
 
+static void top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
+                uint32_t k, uint32_t *ids, float *values)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(n_rows, dim));
+    uint32_t *ids_there = there(h, ids, floats(n_rows, k));
+    float *values_there = there(h, values, floats(n_rows, k));
+
+    h->real->ops->top(h->real, x_there, n_rows, dim, k, ids_there,
+                      values_there);
+    back(h, NULL, x_there, floats(n_rows, dim));
+    back(h, ids, ids_there, floats(n_rows, k));
+    back(h, values, values_there, floats(n_rows, k));
+}
+
 static void hosted_close(bt_backend_t *be)
 {
     bt_backend_close(self(be)->real);
@@ -542,6 +557,7 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(gather_rows),
         SAME_IF(copy_columns),
         SAME_IF(argmax),
+        SAME_IF(top),
         SAME_IF(norm_matmul),
         SAME_IF(matmul_add),
         SAME_IF(silu_matmul_add),

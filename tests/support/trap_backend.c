@@ -45,6 +45,8 @@ typedef struct trap {
     bt_ragged_seq_t *seqs; /* its */
     uint64_t n_uploads;
     uint64_t n_batch_operations;
+    uint64_t n_copies_out;
+    uint64_t bytes_out;
     void (*before_matmul)(void *ctx);
     void *hook_ctx;
     uint32_t matmul_ms;    /* that each takes longer */
@@ -125,6 +127,8 @@ static bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src,
     if (bytes > 0) {
         memcpy(dst, reach(trap_of(be), src), bytes);
     }
+    trap_of(be)->n_copies_out++;
+    trap_of(be)->bytes_out += bytes;
     return BT_OK;
 }
 
@@ -515,6 +519,13 @@ static void argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
                             reach(trap_of(be), ids));
 }
 
+static void top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
+                uint32_t k, uint32_t *ids, float *values)
+{
+    cpu_of(be)->ops->top(cpu_of(be), floats(be, x), n_rows, dim, k,
+                         reach(trap_of(be), ids), floats(be, values));
+}
+
 static void trap_close(bt_backend_t *be)
 {
     trap_t *t = trap_of(be);
@@ -558,6 +569,7 @@ static const bt_kernels_ops_t trap_ops = {
     .gather_rows = gather_rows,
     .copy_columns = copy_columns,
     .argmax = argmax,
+    .top = top,
     .close = trap_close,
     .copier_open = copier_open,
     .copier_close = copier_close,
@@ -638,4 +650,14 @@ uint64_t bt_trap_uploads(const bt_backend_t *be)
 uint64_t bt_trap_batch_operations(const bt_backend_t *be)
 {
     return ((const trap_t *)(const void *)be)->n_batch_operations;
+}
+
+uint64_t bt_trap_copies_out(const bt_backend_t *be)
+{
+    return ((const trap_t *)(const void *)be)->n_copies_out;
+}
+
+uint64_t bt_trap_bytes_out(const bt_backend_t *be)
+{
+    return ((const trap_t *)(const void *)be)->bytes_out;
 }

@@ -51,4 +51,9 @@ void bt_trap_before_matmul(bt_backend_t *be, void (*hook)(void *ctx),
 uint64_t bt_trap_uploads(const bt_backend_t *be);
 uint64_t bt_trap_batch_operations(const bt_backend_t *be);
 
+/** Calls of copy_out() so far, and what they brought; the copier's are not
+ *  among them. */
+uint64_t bt_trap_copies_out(const bt_backend_t *be);
+uint64_t bt_trap_bytes_out(const bt_backend_t *be);
+
 #endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first of each row in the order of top() (kernels.h).
+ *
+ * A value and its index are one number, a *rank*: the larger, the earlier in
+ * the order, and no two are equal. A block per row keeps the best ranks in
+ * shared memory, in a list that is longer than what is asked for:
+ *
+ *     │◀── k, falling ──▶│◀── that came behind them ──▶│    room    │
+ *                       ▲ the bar: who is below it is none of the k
+ *
+ * The row is looked at once, a step of values after the other; those above the
+ * bar go into the list, in any order. When a step may not find room the list is
+ * put in order (bitonic: Batcher, "Sorting networks and their applications"),
+ * all behind the first k are forgotten, and the k-th is the new bar. So of
+ * ordinary rows few enter once the bar is there; of one that rises throughout
+ * the list is put in order at each step. The list's order depends on which
+ * thread was first, what is in it and comes out of it does not. */
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
+
+namespace
+{
+
+const uint32_t kThreads = 512;
+const uint32_t kEach = 4;                /* values of a thread in a step */
+const uint32_t kStep = kThreads * kEach; /* those of a block */
+const uint32_t kList = 2 * kStep;        /* a power of two */
+const uint64_t kNone = 0;                /* what cannot be drawn; the last */
+
+static_assert(BT_TOP_MAX <= kList - kStep, "a step finds room behind the k");
+
+/* The bits of a float as a number that grows with it. */
+__device__ uint64_t rank_of(float value, uint32_t id)
+{
+    uint32_t bits;
+
+    if (!(value > -INFINITY)) { /* nor a NaN */
+        return kNone;
+    }
+    value = (value == 0.0f) ? 0.0f : value; /* -0 is as large */
+    memcpy(&bits, &value, sizeof(bits));
+    bits = ((bits >> 31) != 0) ? ~bits : bits | 0x80000000u;
+    return (static_cast<uint64_t>(bits) << 32) | (0xffffffffu - id);
+}
+
+__device__ uint32_t id_of(uint64_t rank)
+{
+    return 0xffffffffu - static_cast<uint32_t>(rank);
+}
+
+/* The first @a n of the list fall. By the block; what was written before a
+ * barrier is in it. */
+__device__ void put_in_order(const bt_shared<uint64_t> &list, uint32_t n)
+{
+    uint32_t size = 2;
+
+    while (size < n) {
+        size *= 2;
+    }
+    for (uint32_t i = n + threadIdx.x; i < size; i += kThreads) {
+        list.set(i, kNone);
+    }
+    BT_SYNC();
+    for (uint32_t run = 2; run <= size; run *= 2) {
+        for (uint32_t far = run / 2; far > 0; far /= 2) {
+            for (uint32_t p = threadIdx.x; p < size / 2; p += kThreads) {
+                const uint32_t i = 2 * p - (p & (far - 1));
+                const uint64_t a = list.get(i);
+                const uint64_t b = list.get(i + far);
+
+                if ((a < b) == ((i & run) == 0)) {
+                    list.set(i, b);
+                    list.set(i + far, a);
+                }
+            }
+            BT_SYNC();
+        }
+    }
+}
+
+/* Values at + 512 j + t of the row, below dim. */
+__device__ void take_step(const float *row, uint32_t dim, uint32_t at,
+                          float (&values)[kEach])
+{
+    BT_UNROLL
+    for (uint32_t j = 0; j < kEach; j++) {
+        const uint32_t left = j * kThreads + threadIdx.x;
+
+        values[j] = (left < dim - at) ? bt_load(row + at + left) : -INFINITY;
+    }
+}
+
+/* The list is full of the row's beginning, or holds all of it. @return how many
+ * are in it */
+__device__ uint32_t begin(const float *row, uint32_t dim,
+                          const bt_shared<uint64_t> &list)
+{
+    const uint32_t n = (dim < kList) ? dim : kList;
+
+    for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
+        list.set(i, rank_of(bt_load(row + i), i));
+    }
+    BT_SYNC();
+    return n;
+}
+
+/* The rest of the row. @return how many are in the list */
+__device__ uint32_t look_on(const float *row, uint32_t dim, uint32_t k,
+                            const bt_shared<uint64_t> &list,
+                            const bt_shared<uint32_t> &count)
+{
+    uint32_t n = kList;
+    uint64_t bar = kNone;
+    float values[kEach];
+
+    take_step(row, dim, kList, values);
+    for (uint32_t at = kList; at < dim;) {
+        const uint32_t from = at;
+
+        if (n > kList - kStep) {
+            put_in_order(list, n);
+            bar = list.get(k - 1);
+            n = k;
+        }
+        if (threadIdx.x == 0) {
+            count.set(0, n);
+        }
+        BT_SYNC(); /* of the bar, too, which may be written over now */
+        BT_UNROLL
+        for (uint32_t j = 0; j < kEach; j++) {
+            const uint64_t rank =
+                rank_of(values[j], from + j * kThreads + threadIdx.x);
+
+            if (rank > bar) {
+                list.set(atomicAdd(count.address(0), 1u), rank);
+            }
+        }
+        at = (dim - at > kStep) ? at + kStep : dim;
+        take_step(row, dim, at, values); /* while the others come here */
+        BT_SYNC();
+        n = count.get(0);
+        BT_SYNC();
+    }
+    return n;
+}
+
+/* One block per row. */
+__global__ void top_kernel(const float *x, uint32_t dim, uint32_t k,
+                           uint32_t *ids, float *values)
+{
+    BT_SHARED(uint64_t, list, kList);
+    BT_SHARED(uint32_t, count, 1);
+    const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
+    const size_t out = static_cast<size_t>(blockIdx.x) * k;
+    uint32_t n = begin(row, dim, list);
+
+    if (dim > kList) {
+        n = look_on(row, dim, k, list, count);
+    }
+    put_in_order(list, n);
+    for (uint32_t j = threadIdx.x; j < k; j += kThreads) {
+        const uint64_t rank = (j < n) ? list.get(j) : kNone;
+        const uint32_t id = id_of(rank);
+
+        bt_store(ids + out + j, id);
+        bt_store(values + out + j,
+                 (rank == kNone) ? -INFINITY : bt_load(row + id));
+    }
+}
+
+void top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
+         uint32_t k, uint32_t *ids, float *values)
+{
+    if (n_rows > 0) {
+        BT_LAUNCH(top_kernel, n_rows, kThreads, be, x, dim, k, ids, values);
+    }
+}
+
+} // namespace
+
+extern "C" void bt_cuda_top_ops(bt_kernels_ops_t *ops)
+{
+    ops->top = top;
+}
