@@ -37,8 +37,16 @@ const float kMagic = 0x1.8p23f;
 /* Rows of a chunk in shared memory; twice, one comes while one is used. */
 template <uint32_t N> struct Stage {
     bt_shared<uint32_t> codes; /* [2][8 N][kRowWords] */
-    bt_shared<uint4> groups;   /* [2][kChunk][8 N] */
+    bt_shared<uint4> groups;   /* [2][8 N][kChunk], see group_at() */
 };
+
+/* Where group @a g of a row is: those of a row side by side, as they come, but
+ * in an order that differs among the four rows whose same group lanes read at a
+ * time. */
+__device__ __forceinline__ uint32_t group_at(uint32_t row, uint32_t g)
+{
+    return row * kChunk + (g ^ (row / 2 % kChunk));
+}
 
 /* Ask for groups begin .. begin + kChunk - 1 of the block's rows; those that
  * there are not are zeros. */
@@ -72,9 +80,8 @@ __device__ __forceinline__ void ask(const Stage<N> &stage, const BtQ8Rows &x,
             is_there ? static_cast<size_t>(first + row) * n_groups + begin + g
                      : 0;
 
-        bt_copy_async<16>(
-            stage.groups.address((half * kChunk + g) * 8 * N + row),
-            x.groups + at, is_there ? 16 : 0);
+        bt_copy_async<16>(stage.groups.address(group_at(half * 8 * N + row, g)),
+                          x.groups + at, is_there ? 16 : 0);
     }
 }
 
@@ -222,18 +229,20 @@ half_sums(const Group<P> &group, uint32_t half, uint32_t pair, uint32_t b,
     }
 }
 
-/* A group of a panel and of the eight rows whose words begin at codes and
- * groups. acc[output][row]: the lane's four outputs and rows 2 t, 2 t + 1. */
+/* A group of a panel, and group @a number of the chunk's of the eight rows from
+ * @a first of the stage on. acc[output][row]: the lane's four outputs and rows
+ * 2 t, 2 t + 1. */
 template <bt_pack_t P>
 __device__ __forceinline__ void
-add_rows(const Group<P> &group, const bt_shared<uint32_t> &xs, uint32_t codes,
-         const bt_shared<uint4> &rows, uint32_t groups, uint32_t g, uint32_t t,
+add_rows(const Group<P> &group, uint32_t number, const bt_shared<uint32_t> &xs,
+         const bt_shared<uint4> &rows, uint32_t first, uint32_t g, uint32_t t,
          float acc[4][2])
 {
-    const uint4 row[2] = {rows.get(groups + 2 * t),
-                          rows.get(groups + 2 * t + 1)};
-    const uint32_t low = xs.get(codes + g * kRowWords + t);
-    const uint32_t high = xs.get(codes + g * kRowWords + 4 + t);
+    const uint32_t codes = (first + g) * kRowWords + 8 * number + t;
+    const uint4 row[2] = {rows.get(group_at(first + 2 * t, number)),
+                          rows.get(group_at(first + 2 * t + 1, number))};
+    const uint32_t low = xs.get(codes);
+    const uint32_t high = xs.get(codes + 4);
 
     BT_UNROLL
     for (uint32_t pair = 0; pair < 2; pair++) {
@@ -337,9 +346,8 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
 
             BT_UNROLL
             for (uint32_t n = 0; n < N; n++) {
-                add_rows<P>(group, codes,
-                            (half * 8 * N + 8 * n) * kRowWords + 8 * i, groups,
-                            (half * kChunk + i) * 8 * N + 8 * n, g, t, acc[n]);
+                add_rows<P>(group, i, codes, groups, 8 * (half * N + n), g, t,
+                            acc[n]);
             }
         }
         BT_SYNC();
