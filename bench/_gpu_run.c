@@ -14,6 +14,9 @@
  *                                     position POS each: {"kv_token_bytes"}, of
  *                                     one layer
  *     attention CALLS SAMPLES         over that, a layer after the other
+ *     step LAYERS SAMPLES             {"seconds": [of a layer in each sample]}:
+ *                                     a norm, a product and an addition of one
+ *                                     row, with the weight, which is square
  *
  * A sample is CALLS calls and then a wait. Without samples it is one call that
  * nobody times: for the machine of the tests, which counts what is accessed. */
@@ -206,6 +209,25 @@ static void run_matmul(run_t *r, const char *const *words)
                  call_matmul, words + 2);
 }
 
+/* What launches cost, where there is little else. */
+static void call_layer(run_t *r)
+{
+    const bt_kernels_ops_t *ops = r->be->ops;
+    float *const row = r->x + r->n_in;
+
+    ops->rmsnorm(r->be, r->x, r->x, 1e-5f, 1, r->n_in, row);
+    ops->matmul(r->be, r->weights[0], row, 1, r->out);
+    ops->add(r->be, row, r->out, r->n_in);
+}
+
+static void run_step(run_t *r, const char *const *words)
+{
+    if ((r->n_copies == 0) || (r->n_out != r->n_in)) {
+        bt_half_die(BT_OK, "a step without a square weight");
+    }
+    with_buffers(r, (size_t)2 * r->n_in, r->n_out, call_layer, words + 1);
+}
+
 /* ---- attention ---- */
 
 static void free_kv(run_t *r)
@@ -363,6 +385,7 @@ int main(int argc, char **argv)
         void (*run)(run_t *r, const char *const *words);
     } commands[] = {{"weight", set_weight},
                     {"matmul", run_matmul},
+                    {"step", run_step},
                     {"kv", set_kv},
                     {"attention", run_attention}};
     const char *words[BT_HALF_MAX_WORDS];

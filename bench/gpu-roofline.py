@@ -30,8 +30,9 @@ Launches, waits and all that is not counted come on top.
 import os
 
 import _gpu
+import _gpu_build
 import _roofline
-from _shared import ROOT, Load, Progress, build, describe, finish, parser
+from _shared import ROOT, Load, Progress, describe, finish, parser
 
 PAGE = os.path.join(ROOT, "docs", "GPU_STATUS.md")
 SERIES = ("few rows", "many rows", "attention")
@@ -78,14 +79,13 @@ def main():
     p.add_argument("--svg", default="")
     p.add_argument("--write", action="store_true")
     p.add_argument("--few", action="store_true")
-    p.add_argument("--no-build", action="store_true", help="use the programs as they are built")
+    p.add_argument("--folder", default=os.path.join(ROOT, "build", "gpu-check"), help="for what the project's build lacks")
     args = p.parse_args()
-    program = build("gpu-run", make=not args.no_build)
-    plugins = os.path.join(os.path.dirname(os.path.dirname(program)), "tests", "simt")
+    _, programs, plugins, _ = _gpu_build.choose(os.path.abspath(args.folder), simt=True)
     work = _gpu.few_row_work() if args.few else _gpu.all_work()
     out, progress, load = describe(args, ("few",)), Progress(len(work), args.json), Load()
     with load.during():
-        out["rows"] = _gpu.count_all(_gpu.Meter(program, plugins), work, progress.step)
+        out["rows"] = _gpu.count_all(_gpu.Meter(programs["gpu-run"], plugins), work, progress.step)
     out.update(load.figures())
     for r in out["rows"]:
         r["estimates"] = {card: _gpu.estimate(card, r) for card in _gpu.CARDS}

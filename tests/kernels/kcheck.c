@@ -292,9 +292,38 @@ static void close_backends(void)
     }
 }
 
+/* @param only    of kernels of that name alone; NULL: all
+ * @param is_own  of the tiers, not of a back end by name
+ * @return false: there are none of that name */
+static bool run_tests(const char *only, bool is_own)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } tests[] = {{"ops", kc_test_ops},
+                 {"family", kc_test_family},
+                 {"top", kc_test_top},
+                 {"matmul", kc_test_matmul},
+                 {"fused", kc_test_fused},
+                 {"kv", kc_test_kv},
+                 {"attention", kc_test_attention}};
+    bool is_known = only == NULL;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(tests); i++) {
+        const bool is_it = (only == NULL) || (strcmp(only, tests[i].name) == 0);
+
+        is_known = is_known || is_it;
+        if (is_it && (is_own || (tests[i].run != kc_test_kv))) {
+            tests[i].run();
+        }
+    }
+    return is_known;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = NULL;
+    const char *only = NULL;
     uint64_t seed = bt_now_ns();
     int code;
 
@@ -303,8 +332,11 @@ int main(int argc, char **argv)
             seed = strtoull(argv[++i], NULL, 0);
         } else if ((strcmp(argv[i], "--backend") == 0) && (i + 1 < argc)) {
             name = argv[++i];
+        } else if ((strcmp(argv[i], "--only") == 0) && (i + 1 < argc)) {
+            only = argv[++i];
         } else {
-            fprintf(stderr, "usage: kcheck [--seed N] [--backend NAME]\n");
+            fprintf(stderr, "usage: kcheck [--seed N] [--backend NAME] "
+                            "[--only TEST]\n");
             return 2;
         }
     }
@@ -316,15 +348,11 @@ int main(int argc, char **argv)
         close_backends();
         return code;
     }
-    kc_test_ops();
-    kc_test_family();
-    kc_test_top();
-    kc_test_matmul();
-    kc_test_fused();
-    if (name == NULL) {
-        kc_test_kv(); /* of the tiers alone */
+    if (!run_tests(only, name == NULL)) {
+        fprintf(stderr, "kcheck: no test is called %s\n", only);
+        close_backends();
+        return 2;
     }
-    kc_test_attention();
     close_backends();
     printf("kcheck: %lu checks, %lu failed\n", n_checks, n_failed);
     return (n_failed == 0) ? 0 : 1;

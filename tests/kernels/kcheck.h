@@ -9,6 +9,8 @@
  *     kcheck [--seed N]                  the tiers
  *     kcheck [--seed N] --backend NAME   that back end instead; exit status 77
  *                                        (skipped) where it is not there
+ *     kcheck ... --only TEST             ops, family, matmul, fused, kv or
+ *                                        attention alone
  *
  * NAME is one of bt_backend_open(), or "trap": tests/support/trap_backend.h.
  * What a back end does not have is skipped, and so is what it computes with
