@@ -140,7 +140,8 @@ def write_between(path, name, text):
 
 # ---- estimates: never measured ----
 
-# Bytes and operations per second, by the data sheets of the A100 SXM 40 GB and of the H100 SXM; dense.
+# Bytes and operations per second, by the data sheets of the A100 SXM 40 GB and of the H100 SXM; dense. The clock is the one
+# that their figures of bfloat16 come of.
 # "dp4a" and "f32": multiply-adds of 64 lanes (H100: f32 of 128) and 8 or 2 operations for each clock of a multiprocessor;
 # that dp4a has the rate of integer multiply-adds is an assumption. "shared": wavefronts; "sectors": bytes from the
 # second cache to the multiprocessors, 64 for each clock, which requested sectors go through as if the first had none.

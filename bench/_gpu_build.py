@@ -198,14 +198,16 @@ class Bare:
 class Own(Bare):
     """The same out of a build folder of the project."""
 
-    def __init__(self, build, folder):
+    def __init__(self, build, folder, changes=True):
         super().__init__(folder)
-        self.build = build
+        self.build, self.changes = build, changes
 
     def __str__(self):
         return f"by the project's own build, in {self.build}"
 
     def make(self, *targets):
+        if not self.changes:
+            return
         if not os.path.exists(os.path.join(self.build, "build.ninja")):
             self.run("meson", "setup", self.build, ROOT, "-Dbuildtype=release")
         self.run("ninja", "-C", self.build, *targets)
@@ -229,8 +231,9 @@ def prepare(builder, simt, sm):
     return programs, builder.simulated() if simt else builder.cuda(sm) if sm else None
 
 
-def choose(folder, bare=False, simt=False, sm=None):
+def choose(folder, bare=False, simt=False, sm=None, changes=True):
     """By the project's own build (BATON_BUILD, if there is one) where that can be, else by compilers alone.
+    changes: whether that is brought up to date; not by its own tests
     @return (builder, programs, folder of the plugin, why it is not the project's own build: "" where it is)"""
     build = os.environ.get("BATON_BUILD", "")
     if not os.path.exists(os.path.join(build, "build.ninja")):
@@ -239,7 +242,7 @@ def choose(folder, bare=False, simt=False, sm=None):
     if not bare:
         if shutil.which("meson") and shutil.which("ninja"):
             try:
-                own = Own(build, folder)
+                own = Own(build, folder, changes)
                 return own, *prepare(own, simt, sm), ""
             except BuildError as error:
                 why = f"the project's own build fails: {' '.join(str(error).split())[-300:]}"

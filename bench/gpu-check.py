@@ -105,7 +105,7 @@ class Check:
 
     def build(self):
         self.builder, self.programs, self.plugins, why = _gpu_build.choose(self.args.folder, self.args.bare, self.args.simt,
-                                                                           self.sm)
+                                                                           self.sm, not self.args.no_build)
         out = {"how": str(self.builder), "not_by_meson": why}
         return out | {"left_out": self.builder.left_out}
 
@@ -277,6 +277,7 @@ def parse():
     p.add_argument("--write", action="store_true")
     p.add_argument("--folder", default=os.path.join(ROOT, "build", "gpu-check"))
     p.add_argument("--out", default="")
+    p.add_argument("--no-build", action="store_true", help="use the project's own build as it is")
     p.add_argument("--limit", type=float, default=520)
     args = p.parse_args()
     args.folder = os.path.abspath(args.folder)

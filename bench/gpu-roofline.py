@@ -79,9 +79,10 @@ def main():
     p.add_argument("--svg", default="")
     p.add_argument("--write", action="store_true")
     p.add_argument("--few", action="store_true")
+    p.add_argument("--no-build", action="store_true", help="use the project's own build as it is")
     p.add_argument("--folder", default=os.path.join(ROOT, "build", "gpu-check"), help="for what the project's build lacks")
     args = p.parse_args()
-    _, programs, plugins, _ = _gpu_build.choose(os.path.abspath(args.folder), simt=True)
+    _, programs, plugins, _ = _gpu_build.choose(os.path.abspath(args.folder), simt=True, changes=not args.no_build)
     work = _gpu.few_row_work() if args.few else _gpu.all_work()
     out, progress, load = describe(args, ("few",)), Progress(len(work), args.json), Load()
     with load.during():

@@ -32,7 +32,8 @@ class GpuTest(unittest.TestCase):
         self.folder = folder.name
 
     def bench(self, name, *options, status=0, env=None):
-        done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, name + ".py"), "--folder", self.folder, *options],
+        done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, name + ".py"), "--no-build", "--folder", self.folder,
+                               *options],
                               capture_output=True, text=True, timeout=240, env=dict(os.environ, **(env or {})))
         self.assertEqual(done.returncode, status, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout if status != 2 else done.stderr
@@ -90,6 +91,18 @@ class GpuTest(unittest.TestCase):
         self.assertIn("-ffp-contract=off", _gpu_build.c_flags())
         self.assertIn("-ffp-contract=off", _gpu_build.simt_flags())
         self.assertIn("--fmad=false", _gpu_build.cuda_flags("90"))
+
+    def test_a_bare_build_leaves_out_what_lacks_a_header_and_stops_at_mistakes(self):
+        builder = _gpu_build.Bare(self.folder)
+        for text, left_out in (('#include "absent/none.h"\n', ["no absent/none.h"]), ("no C\n", None)):
+            path = os.path.join(self.folder, "a.c")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            if left_out:
+                self.assertEqual(builder.compile([(["cc"], path)]), [])
+                self.assertEqual([w.split(": ")[1] for w in builder.left_out], left_out)
+            else:
+                self.assertRaises(_gpu_build.BuildError, builder.compile, [(["cc"], path)])
 
 
 if __name__ == "__main__":
