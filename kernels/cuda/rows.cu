@@ -351,6 +351,17 @@ void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
     }
 }
 
+void cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                 uint32_t x_dim, uint32_t at, uint32_t dim, float *out)
+{
+    if ((n_rows > 0) && (dim > 0)) {
+        (void)cudaMemcpy2DAsync(out, dim * sizeof(float), x + at,
+                                x_dim * sizeof(float), dim * sizeof(float),
+                                n_rows, cudaMemcpyDeviceToDevice,
+                                bt_stream_of(be));
+    }
+}
+
 /* Does (x, i) come before (y, j)? The largest first, of equals the lowest id.
  * kNone: nothing above -infinity was seen. */
 const uint32_t kNone = 0xffffffffu;
@@ -420,5 +431,6 @@ extern "C" void bt_cuda_rows_ops(bt_kernels_ops_t *ops)
     ops->scale_positions = scale_positions;
     ops->gather_rows = gather_rows;
     ops->copy_columns = copy_columns;
+    ops->cut_columns = cut_columns;
     ops->argmax = argmax;
 }
