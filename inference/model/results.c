@@ -69,38 +69,64 @@ static bt_status_t reserve_batch(bt_loader_t *loader)
     return BT_OK;
 }
 
-bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
+/* Where the back end's memory is the host's, or the model is not shared, what a
+ * row becomes is in it; what ranks gather is in the host's alone. */
+static bt_status_t take_own(bt_loader_t *loader, float **logits_p,
+                            float **own_logits_p, float **ids_p)
 {
     const size_t rows = loader->config->max_logit_rows;
-    const size_t n_vocab = loader->hp->n_vocab;
     const bt_shard_t *const shard = &loader->shard;
     const bool is_shared = loader->config->host_coll != NULL;
     const bool on_device = bt_backend_owns_memory(loader->be);
+    bt_status_t status = BT_OK;
+
+    if (bt_shard_is_first(shard) && !(on_device && is_shared)) {
+        status = bt_loader_buffer(loader, rows, loader->hp->n_vocab, logits_p);
+    }
+    if ((status == BT_OK) && bt_shard_is_last(shard) && is_shared) {
+        status =
+            bt_loader_buffer(loader, rows, loader->own.n_vocab, own_logits_p);
+    }
+    if ((status == BT_OK) && on_device && !is_shared) {
+        status = bt_loader_buffer(loader, rows, 1, ids_p);
+    }
+    return status;
+}
+
+/* The host's, beside a back end with memory of its own. */
+static bt_status_t take_host(bt_loader_t *loader, void **logits_p,
+                             void **own_logits_p)
+{
+    const size_t rows = loader->config->max_logit_rows;
+    const bt_shard_t *const shard = &loader->shard;
+    bt_status_t status = BT_OK;
+
+    if (!bt_backend_owns_memory(loader->be)) {
+        return BT_OK;
+    }
+    if (bt_shard_is_first(shard)) {
+        status = host_memory(loader, rows * loader->hp->n_vocab, sizeof(float),
+                             logits_p);
+    }
+    if ((status == BT_OK) && bt_shard_is_last(shard) &&
+        (loader->config->host_coll != NULL)) {
+        status = host_memory(loader, rows * loader->own.n_vocab, sizeof(float),
+                             own_logits_p);
+    }
+    return status;
+}
+
+bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
+{
     float *logits = NULL;
     float *own_logits = NULL;
     float *ids = NULL; /* as wide as an id */
     void *host_logits = NULL;
     void *host_own_logits = NULL;
-    bt_status_t status = BT_OK;
+    bt_status_t status = take_own(loader, &logits, &own_logits, &ids);
 
-    if (bt_shard_is_first(shard) && !(on_device && is_shared)) {
-        status = bt_loader_buffer(loader, rows, n_vocab, &logits);
-    }
-    if ((status == BT_OK) && bt_shard_is_last(shard) && is_shared) {
-        status =
-            bt_loader_buffer(loader, rows, loader->own.n_vocab, &own_logits);
-    }
-    if ((status == BT_OK) && on_device && !is_shared) {
-        status = bt_loader_buffer(loader, rows, 1, &ids);
-    }
-    if ((status == BT_OK) && on_device && bt_shard_is_first(shard)) {
-        status =
-            host_memory(loader, rows * n_vocab, sizeof(float), &host_logits);
-    }
-    if ((status == BT_OK) && on_device && is_shared &&
-        bt_shard_is_last(shard)) {
-        status = host_memory(loader, rows * loader->own.n_vocab, sizeof(float),
-                             &host_own_logits);
+    if (status == BT_OK) {
+        status = take_host(loader, &host_logits, &host_own_logits);
     }
     if (loader->config->host_coll != NULL) {
         loader->host_bytes += bt_ranks_bytes(loader->config->host_coll,
