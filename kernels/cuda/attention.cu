@@ -7,15 +7,16 @@
  * one KV head, which share what is read of the cache. It walks over the
  * positions by *spans*, a tile of 32 for each of its warps:
  *
- *     score     a thread a position: its scores of all pairs
- *     maxima    a thread a tile and pair: the tile's largest score
- *     corrs     the same: the largest so far, and what that makes of acc
- *     weigh     a thread two positions of some pairs: exp, and weights in bf16
- *     sums      a thread a tile and pair: the tile's sum
- *     values    a thread an element of the values: acc of some pairs
+ *     score         a thread a position: its scores of all pairs
+ *     find_maximum  a thread a tile and pair: the tile's largest score
+ *     correct       the same: the largest so far, and what that makes of acc
+ *     weigh         a thread two positions of some pairs: exp and weights
+ *     sum_tile      a thread a tile and pair: the tile's sum
+ *     add_values    a thread an element of the values: acc of some pairs
  *
- * with a barrier between any two, but none behind a span: the next one's scores
- * write nothing that its sums and values read. */
+ * with a barrier between any two but the last, and none behind a span: the next
+ * one's scores write nothing that sums and values read. How many warps a block
+ * has, and so how long a span is, changes no bit. */
 #include "kernels/cuda/attn_item.h"
 #include "kernels/cuda/attn_steps.h"
 
@@ -26,8 +27,7 @@ namespace
 
 template <uint32_t P>
 __device__ void store_values(const Job &job, const Item &item,
-                             const Column &column,
-                             const float acc[P / kBeside<P>][kBeside<P>])
+                             const Column &column, const float *acc)
 {
     const auto factors = sums_of<P>();
 
@@ -39,9 +39,8 @@ __device__ void store_values(const Job &job, const Item &item,
             const size_t row = item.row + (item.first + p) / item.group;
             const size_t head = item.head + (item.first + p) % item.group;
 
-            bt_store(
-                job.out + (row * job.n_heads + head) * job.dim + column.d,
-                __fmul_rn(acc[i / kBeside<P>][i % kBeside<P>], factors.get(p)));
+            bt_store(job.out + (row * job.n_heads + head) * job.dim + column.d,
+                     __fmul_rn(acc[i], factors.get(p)));
         }
     }
 }
@@ -57,7 +56,7 @@ template <bt_kv_type_t T, uint32_t P> __global__ void attention_kernel(Job job)
     const uint32_t start = item.begin / kTile * kTile;
     const Column column = column_of<P>(job.dim);
     Keeper keeper = keeper_of<P>(job, item);
-    float acc[P / kBeside<P>][kBeside<P>];
+    float acc[P];
 
 #pragma unroll
     for (uint32_t i = 0; i < P; i++) {
@@ -65,7 +64,7 @@ template <bt_kv_type_t T, uint32_t P> __global__ void attention_kernel(Job job)
 
         /* Not 0 of a pair that the item lacks: its weights are 0, and sums of 0
          * have all beside them take the long way (add_products()). */
-        acc[i / kBeside<P>][i % kBeside<P>] = (p < item.n_pairs) ? 0.0f : 1.0f;
+        acc[i] = (p < item.n_pairs) ? 0.0f : 1.0f;
     }
     load_item<P>(job, item);
     BT_SYNC();
@@ -116,31 +115,30 @@ uint32_t threads_for(const bt_batch_t *batch, uint32_t window, uint32_t dim)
 }
 
 template <bt_kv_type_t T, uint32_t P>
-void launch_pairs(cudaStream_t stream, Job job, uint32_t group,
-                  uint32_t n_threads)
+void launch_pairs(bt_backend_t *be, Job job, uint32_t group, uint32_t n_threads)
 {
     const auto attention_item = attention_kernel<T, P>;
 
     job.items_per_row = (group + P - 1) / P;
     BT_LAUNCH(attention_item, job.n_rows * job.n_kv_heads * job.items_per_row,
-              n_threads, stream, job);
+              n_threads, be, job);
 }
 
 /* As many pairs of an item as a row has of a KV head where all sequences have
  * one row; else rows share what is read. */
 template <bt_kv_type_t T>
-void launch(cudaStream_t stream, const Job &job, const bt_batch_t *batch)
+void launch(bt_backend_t *be, const Job &job, const bt_batch_t *batch)
 {
     const uint32_t group = (job.n_heads + job.n_kv_heads - 1) / job.n_kv_heads;
     const uint32_t most = (batch->n_seqs == batch->n_rows) ? group : kMaxPairs;
     const uint32_t n = threads_for(batch, job.window, job.dim);
 
     if (most == 1) {
-        launch_pairs<T, 1>(stream, job, group, n);
+        launch_pairs<T, 1>(be, job, group, n);
     } else if (most <= 4) {
-        launch_pairs<T, 4>(stream, job, group, n);
+        launch_pairs<T, 4>(be, job, group, n);
     } else {
-        launch_pairs<T, kMaxPairs>(stream, job, group, n);
+        launch_pairs<T, kMaxPairs>(be, job, group, n);
     }
 }
 
@@ -196,16 +194,16 @@ void attention(bt_backend_t *be, const bt_attention_t *attention,
     job.slopes = attention->slopes;
     switch (kv->type) {
     case BT_KV_F16:
-        launch<BT_KV_F16>(bt_stream_of(be), job, batch);
+        launch<BT_KV_F16>(be, job, batch);
         break;
     case BT_KV_BF16:
-        launch<BT_KV_BF16>(bt_stream_of(be), job, batch);
+        launch<BT_KV_BF16>(be, job, batch);
         break;
     case BT_KV_INT8:
-        launch<BT_KV_INT8>(bt_stream_of(be), job, batch);
+        launch<BT_KV_INT8>(be, job, batch);
         break;
     case BT_KV_FP8:
-        launch<BT_KV_FP8>(bt_stream_of(be), job, batch);
+        launch<BT_KV_FP8>(be, job, batch);
         break;
     }
 }

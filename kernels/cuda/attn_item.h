@@ -19,7 +19,7 @@ const uint32_t kTilePairs = kTile / 2; /* of positions */
 const uint32_t kMaxWarps = 8;
 const uint32_t kMaxDim = 256;
 const uint32_t kMaxPairs = 8; /* of an item */
-const uint32_t kAhead = 4; /* words of the cache that are asked for at once */
+const uint32_t kAhead = 8; /* words of the cache that are asked for at once */
 /* A row of a tile's scores: one more, so that threads which read a row each
  * meet different banks. */
 const uint32_t kRow = kTile + 1;

@@ -27,19 +27,48 @@ struct Two {
     float low, high;
 };
 
+/* Small floats become binary32 by their bits at its place and a power of two,
+ * which is exact, of subnormal ones too. */
+inline __device__ float widened(uint32_t bits, uint32_t shift, float power)
+{
+    return __fmul_rn(bt_f32_from_bits(bits << shift), power);
+}
+
+/* bt_f16_to_f32() made bf16; none is so small that it is a subnormal one. */
+inline __device__ float f16_elem(uint32_t bits)
+{
+    const uint32_t mag = bits & 0x7fffu;
+    const float x = (mag < 0x7c00u) ? widened(mag, 13, 0x1p112f)
+                                    : bt_f32_from_bits(0x7f800000u | mag << 13);
+
+    return bt_bf16_to_f32(bt_f32_to_bf16(
+        bt_f32_from_bits((bits & 0x8000u) << 16 | bt_f32_bits(x))));
+}
+
+/* bt_e4m3_to_bf16() */
+inline __device__ float e4m3_elem(uint32_t bits)
+{
+    const uint32_t mag = bits & 0x7fu;
+    const float x = widened(mag, 20, 0x1p120f);
+
+    return (mag == 0x7fu)
+               ? bt_f32_from_bits(0x7fc00000u)
+               : bt_f32_from_bits((bits & 0x80u) << 24 | bt_f32_bits(x));
+}
+
 template <bt_kv_type_t T> __device__ float elem_of(uint32_t bits)
 {
-    if (T == BT_KV_F16) { /* none is as small as to be subnormal */
-        return bt_bf16_to_f32(
-            bt_f32_to_bf16(bt_f16_to_f32(static_cast<uint16_t>(bits))));
+    switch (T) {
+    case BT_KV_F16:
+        return f16_elem(bits);
+    case BT_KV_BF16:
+        return bt_or_zero(bt_f32_from_bits(bits << 16));
+    case BT_KV_FP8:
+        return e4m3_elem(bits);
+    case BT_KV_INT8:
+    default:
+        return static_cast<float>(static_cast<int8_t>(bits));
     }
-    if (T == BT_KV_BF16) {
-        return bt_or_zero(bt_bf16_to_f32(static_cast<uint16_t>(bits)));
-    }
-    if (T == BT_KV_FP8) {
-        return bt_bf16_to_f32(bt_e4m3_to_bf16(static_cast<uint8_t>(bits)));
-    }
-    return static_cast<float>(static_cast<int8_t>(bits));
 }
 
 template <bt_kv_type_t T> __device__ Two two_of(Raw<T> raw)
@@ -51,35 +80,42 @@ template <bt_kv_type_t T> __device__ Two two_of(Raw<T> raw)
                elem_of<T>(bits >> width)};
 }
 
-/* A step of N sums: bt_dot_bf16() of a word and two, of numbers that are no
- * subnormal ones. None of the results is seldom so small that it needs its
- * rules, so these are looked at once for all. */
-template <uint32_t N>
-__device__ void add_products(const Words<N> &words, Two two, float *sums)
+/* A step of a sum: bt_dot_bf16() of a word and two, of numbers that are no
+ * subnormal ones. */
+inline __device__ float add_exactly(uint32_t word, Two two, float sum)
 {
-    float next[N];
+    sum = bt_fma_flushed(bt_bf16_high(word), two.high, sum);
+    return bt_fma_flushed(bt_bf16_low(word), two.low, sum);
+}
+
+/* The same of N sums at once, by the products alone. That is it but where
+ * something comes out below 2^-126, which is seldom.
+ * @return false: so it did, and the sums are not to be used */
+template <uint32_t N>
+__device__ bool add_products(const Words<N> &words, Two two, float *sums)
+{
     bool is_plain = true;
 
 #pragma unroll
     for (uint32_t i = 0; i < N; i++) {
-        const float high = fmaf(bt_bf16_high(words.w[i]), two.high, sums[i]);
+        const float sum = fmaf(bt_bf16_high(words.w[i]), two.high, sums[i]);
 
-        next[i] = fmaf(bt_bf16_low(words.w[i]), two.low, high);
+        sums[i] = fmaf(bt_bf16_low(words.w[i]), two.low, sum);
         is_plain =
-            is_plain & (fabsf(high) > 0x1p-126f) & (fabsf(next[i]) > 0x1p-126f);
+            is_plain & (fabsf(sum) > 0x1p-126f) & (fabsf(sums[i]) > 0x1p-126f);
     }
-    if (!is_plain) {
+    return is_plain;
+}
+
+/* P sums take over what became of them, if it is good. */
+template <uint32_t P>
+__device__ bool take(bool is_plain, const float *next, float *sums)
+{
 #pragma unroll
-        for (uint32_t i = 0; i < N; i++) {
-            next[i] = bt_fma_flushed(
-                bt_bf16_low(words.w[i]), two.low,
-                bt_fma_flushed(bt_bf16_high(words.w[i]), two.high, sums[i]));
-        }
+    for (uint32_t i = 0; i < P; i++) {
+        sums[i] = is_plain ? next[i] : sums[i];
     }
-#pragma unroll
-    for (uint32_t i = 0; i < N; i++) {
-        sums[i] = next[i];
-    }
+    return is_plain;
 }
 
 /* ---- a span ---- */
@@ -91,39 +127,59 @@ struct Place {
     bool is_seen; /* by some pair, or its neighbour is */
 };
 
-/* Sums of the products of all queries and the key at keys. */
+/* kAhead steps of all pairs' scores at once, from word i on. */
 template <bt_kv_type_t T, uint32_t P>
-__device__ void multiply(const Job &job, const uint8_t *keys, float *s)
+__device__ bool multiply_ahead(const Raw<T> *keys, uint32_t stride, uint32_t i,
+                               float *s)
 {
-    const uint32_t beside = kBeside<P>;
+    const uint32_t n_quads = P / kBeside<P>;
     const auto queries = queries_of<P>();
-    const uint32_t n_words = job.dim / 2;
-    const Raw<T> *at = reinterpret_cast<const Raw<T> *>(keys);
-    uint32_t i = 0;
-
-    for (; i + kAhead <= n_words; i += kAhead) {
-        Raw<T> raw[kAhead];
+    Raw<T> raw[kAhead];
+    float next[P];
+    bool is_plain = take<P>(true, s, next);
 
 #pragma unroll
-        for (uint32_t k = 0; k < kAhead; k++) {
-            raw[k] = bt_load(at + static_cast<size_t>(i + k) * job.t);
-        }
+    for (uint32_t k = 0; k < kAhead; k++) {
+        raw[k] = bt_load(keys + static_cast<size_t>(i + k) * stride);
+    }
 #pragma unroll
-        for (uint32_t k = 0; k < kAhead; k++) {
+    for (uint32_t k = 0; k < kAhead; k++) {
+        const Two two = two_of<T>(raw[k]);
+
 #pragma unroll
-            for (uint32_t g = 0; g < P / beside; g++) {
-                add_products(queries.get((i + k) * (P / beside) + g),
-                             two_of<T>(raw[k]), s + g * beside);
-            }
+        for (uint32_t g = 0; g < n_quads; g++) {
+            is_plain &= add_products(queries.get((i + k) * n_quads + g), two,
+                                     next + g * kBeside<P>);
         }
     }
-    for (; i < n_words; i++) {
-        const Two two = two_of<T>(bt_load(at + static_cast<size_t>(i) * job.t));
+    return take<P>(is_plain, next, s);
+}
+
+/* Sums of the products of all queries and a key, whose words lie stride words
+ * apart. */
+template <bt_kv_type_t T, uint32_t P>
+__device__ void multiply(const Raw<T> *keys, uint32_t stride, uint32_t n_words,
+                         float *s)
+{
+    const uint32_t n_quads = P / kBeside<P>;
+    const auto queries = queries_of<P>();
+
+    for (uint32_t i = 0; i < n_words; i += kAhead) {
+        if ((i + kAhead <= n_words) &&
+            multiply_ahead<T, P>(keys, stride, i, s)) {
+            continue;
+        }
+#pragma unroll 1
+        for (uint32_t k = i; (k < i + kAhead) && (k < n_words); k++) {
+            const Two two =
+                two_of<T>(bt_load(keys + static_cast<size_t>(k) * stride));
 
 #pragma unroll
-        for (uint32_t g = 0; g < P / beside; g++) {
-            add_products(queries.get(i * (P / beside) + g), two,
-                         s + g * beside);
+            for (uint32_t p = 0; p < P; p++) {
+                s[p] = add_exactly(
+                    queries.get(k * n_quads + p / kBeside<P>).w[p % kBeside<P>],
+                    two, s[p]);
+            }
         }
     }
 }
@@ -185,8 +241,10 @@ __device__ Place score(const Job &job, const Item &item, uint32_t at)
                                                     job.value_scales);
             place.value_scale = bt_load(scale + vectors + slot);
         }
-        multiply<T, P>(
-            job, job.base + block + job.keys + head + slot * sizeof(Raw<T>), s);
+        multiply<T, P>(reinterpret_cast<const Raw<T> *>(job.base + block +
+                                                        job.keys + head) +
+                           slot,
+                       job.t, job.dim / 2, s);
 #pragma unroll
         for (uint32_t p = 0; p < P; p++) {
             s[p] = has_scales ? __fmul_rn(s[p], key_scale) : s[p];
@@ -297,6 +355,8 @@ __device__ void weigh(const Item &item, uint32_t at)
     const uint32_t two = threadIdx.x % kTilePairs;
     const uint32_t quad = threadIdx.x / kTilePairs % n_quads;
     const uint32_t tile_at = at + tile * kTile;
+    /* Odd positions first in one half of a warp: its banks are the other's. */
+    const uint32_t swap = (P == 1) ? 0 : threadIdx.x / kTilePairs % 2;
     Words<kBeside<P>> words = {};
 
     if ((tile >= blockDim.x / kTile) || (tile_at >= item.end)) {
@@ -313,7 +373,8 @@ __device__ void weigh(const Item &item, uint32_t at)
         const uint32_t begin = begins_of<P>().get(p);
         const uint32_t end = ends_of<P>().get(p);
 #pragma unroll
-        for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t n = 0; n < 2; n++) {
+            const uint32_t k = n ^ swap;
             const uint32_t j = 2 * two + k;
             const uint32_t from = (tile * P + p) * kRow + j;
             const bool seen = (tile_at + j >= begin) && (tile_at + j < end);
@@ -421,82 +482,99 @@ __device__ Two seen_of(uint32_t p, uint32_t position, Two two)
                (position + 1 < end) ? two.high : 0.0f};
 }
 
-/* One step at a position that not all pairs see: those that see neither it nor
- * the next one take none. */
+/* One step: of pairs that see neither a position, which is even, nor the next
+ * one, none. */
 template <uint32_t P>
-__device__ void add_at_edge(const Item &item, uint32_t quad,
-                            const Words<kBeside<P>> &words, uint32_t position,
-                            Two two, float *acc)
+__device__ void add_seen(const Item &item, const Column &column,
+                         uint32_t weights_at, uint32_t position, Two two,
+                         float *acc)
 {
+    const uint32_t n_quads = P / kBeside<P>;
+    const auto weights = weights_of<P>();
+
 #pragma unroll
-    for (uint32_t i = 0; i < kBeside<P>; i++) {
-        const uint32_t p = quad * kBeside<P> + i;
+    for (uint32_t i = 0; i < P; i++) {
+        const uint32_t p = pair_of<P>(column, i);
 
         if ((p < item.n_pairs) && (begins_of<P>().get(p) < position + 2) &&
             (ends_of<P>().get(p) > position)) {
-            add_products(Words<1>{{words.w[i]}}, seen_of<P>(p, position, two),
-                         acc + i);
+            acc[i] =
+                add_exactly(weights.get(weights_at * n_quads + p / kBeside<P>)
+                                .w[i % kBeside<P>],
+                            seen_of<P>(p, position, two), acc[i]);
         }
     }
 }
 
-/* Values of one tile at a position, from .. to, on what acc has. */
+/* Where a thread's value of two positions is. */
+template <bt_kv_type_t T>
+__device__ const Raw<T> *value_at(const Job &job, const Column &column,
+                                  uint32_t place)
+{
+    return reinterpret_cast<const Raw<T> *>(job.base + places_of().get(place)) +
+           column.d;
+}
+
+/* kAhead steps of a thread's pairs at once, all of which see all of it. */
 template <bt_kv_type_t T, uint32_t P>
-__device__ void add_tile(const Job &job, const Item &item, const Column &column,
-                         uint32_t tile, uint32_t at,
-                         float acc[P / kBeside<P>][kBeside<P>])
+__device__ bool add_ahead(const Job &job, const Column &column, uint32_t place,
+                          float *acc)
 {
     const uint32_t n_quads = P / kBeside<P>;
     const auto weights = weights_of<P>();
-    const auto places = places_of();
+    Raw<T> raw[kAhead];
+    float next[P];
+    bool is_plain = take<P>(true, acc, next);
+
+#pragma unroll
+    for (uint32_t k = 0; k < kAhead; k++) {
+        raw[k] = bt_load(value_at<T>(job, column, place + k));
+    }
+#pragma unroll
+    for (uint32_t g = 0; g < n_quads; g++) {
+        const uint32_t quad = column.first + g * column.step;
+
+        if (quad >= n_quads) {
+            break;
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < kAhead; k++) {
+            is_plain &= add_products(weights.get((place + k) * n_quads + quad),
+                                     two_of<T>(raw[k]), next + g * kBeside<P>);
+        }
+    }
+    return take<P>(is_plain, next, acc);
+}
+
+/* Values of one tile at a position. */
+template <bt_kv_type_t T, uint32_t P>
+__device__ void add_tile(const Job &job, const Item &item, const Column &column,
+                         uint32_t tile, uint32_t at, float *acc)
+{
     const uint32_t from = (item.begin > at) ? item.begin - at : 0;
     const uint32_t to = (item.end - at < kTile) ? item.end - at : kTile;
 
     for (uint32_t j = from; j < to; j += 2 * kAhead) {
-        Raw<T> raw[kAhead] = {};
+        const uint32_t place = tile * kTilePairs + j / 2;
+        const uint32_t end = at + j + 2 * kAhead;
 
-#pragma unroll
-        for (uint32_t k = 0; k < kAhead; k++) {
-            if (j + 2 * k < to) {
-                raw[k] = bt_load(
-                    reinterpret_cast<const Raw<T> *>(
-                        job.base + places.get(tile * kTilePairs + j / 2 + k)) +
-                    column.d);
-            }
+        if ((at + j >= item.inner_begin) && (end <= item.inner_end) &&
+            (j + 2 * kAhead <= kTile) &&
+            add_ahead<T, P>(job, column, place, acc)) {
+            continue;
         }
-#pragma unroll
-        for (uint32_t k = 0; k < kAhead; k++) {
-            const uint32_t two_at = at + j + 2 * k;
-            const Two two = two_of<T>(raw[k]);
-
-            if (j + 2 * k >= to) {
-                break;
-            }
-#pragma unroll
-            for (uint32_t g = 0; g < n_quads; g++) {
-                const uint32_t quad = column.first + g * column.step;
-
-                if (quad >= n_quads) {
-                    break;
-                }
-                const auto words = weights.get(
-                    (tile * kTilePairs + j / 2 + k) * n_quads + quad);
-
-                if ((two_at >= item.inner_begin) &&
-                    (two_at + 2 <= item.inner_end)) {
-                    add_products(words, two, acc[g]);
-                } else {
-                    add_at_edge<P>(item, quad, words, two_at, two, acc[g]);
-                }
-            }
+#pragma unroll 1
+        for (uint32_t k = 0; (k < kAhead) && (j + 2 * k < to); k++) {
+            add_seen<P>(item, column, place + k, at + j + 2 * k,
+                        two_of<T>(bt_load(value_at<T>(job, column, place + k))),
+                        acc);
         }
     }
 }
 
 template <bt_kv_type_t T, uint32_t P>
 __device__ void add_values(const Job &job, const Item &item,
-                           const Column &column, uint32_t at,
-                           float acc[P / kBeside<P>][kBeside<P>])
+                           const Column &column, uint32_t at, float *acc)
 {
     const auto corrs = corrs_of<P>();
 
@@ -510,10 +588,9 @@ __device__ void add_values(const Job &job, const Item &item,
 #pragma unroll
         for (uint32_t i = 0; i < P; i++) {
             const uint32_t p = pair_of<P>(column, i);
-            float *sum = &acc[i / kBeside<P>][i % kBeside<P>];
 
             if ((p < item.n_pairs) && is_seen<P>(p, tile_at)) {
-                *sum = bt_or_zero(__fmul_rn(*sum, corrs.get(tile * P + p)));
+                acc[i] = bt_or_zero(__fmul_rn(acc[i], corrs.get(tile * P + p)));
             }
         }
         add_tile<T, P>(job, item, column, tile, tile_at, acc);

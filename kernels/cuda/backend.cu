@@ -2,12 +2,14 @@
 /* Device, stream, buffers and the tables of a batch. */
 #include <cuda_runtime.h>
 
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/pack/pack.h"
 
 namespace
@@ -18,6 +20,7 @@ struct Backend {
     bt_kernels_caps_t caps;
     char name[64];
     cudaStream_t stream;
+    BtLauncher *launcher;
     int device;
     bt_batch_limits_t limits;
     uint32_t *host_words; /* pinned: batches are packed here */
@@ -46,6 +49,13 @@ bt_status_t check(cudaError_t error)
                                                 : BT_ERR_DEVICE;
 }
 
+/* All operations so far are in it. */
+cudaStream_t stream_of(bt_backend_t *be)
+{
+    bt_launcher_flush(self(be)->launcher);
+    return self(be)->stream;
+}
+
 bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
 {
     void *ptr = nullptr;
@@ -69,21 +79,21 @@ bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
 
 void buffer_free(bt_backend_t *be, void *ptr)
 {
-    (void)be;
+    (void)stream_of(be); /* what uses it is under way, cudaFree() waits */
     (void)cudaFree(ptr);
 }
 
 bt_status_t copy_in(bt_backend_t *be, void *dst, const void *src, size_t bytes)
 {
     return check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice,
-                                 self(be)->stream));
+                                 stream_of(be)));
 }
 
 /* A launch that failed has returned nothing: without the last error, what lay
  * there before would be taken for its result. */
 bt_status_t sync_stream(bt_backend_t *be)
 {
-    const bt_status_t status = check(cudaStreamSynchronize(self(be)->stream));
+    const bt_status_t status = check(cudaStreamSynchronize(stream_of(be)));
 
     return (status == BT_OK) ? check(cudaGetLastError()) : status;
 }
@@ -91,14 +101,14 @@ bt_status_t sync_stream(bt_backend_t *be)
 bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src, size_t bytes)
 {
     const bt_status_t status = check(cudaMemcpyAsync(
-        dst, src, bytes, cudaMemcpyDeviceToHost, self(be)->stream));
+        dst, src, bytes, cudaMemcpyDeviceToHost, stream_of(be)));
 
     return (status == BT_OK) ? sync_stream(be) : status;
 }
 
 void clear(bt_backend_t *be, void *ptr, size_t bytes)
 {
-    (void)cudaMemsetAsync(ptr, 0, bytes, self(be)->stream);
+    (void)cudaMemsetAsync(ptr, 0, bytes, stream_of(be));
 }
 
 bt_status_t memory_left(bt_backend_t *be, uint64_t *bytes_p)
@@ -147,7 +157,8 @@ bt_status_t batch_reserve(bt_backend_t *be, const bt_batch_limits_t *limits)
         batch_free(&taken);
         return status;
     }
-    (void)cudaStreamSynchronize(b->stream); /* who reads the old ones is done */
+    (void)cudaStreamSynchronize(
+        stream_of(be)); /* who reads the old ones is done */
     batch_free(b);
     b->words = taken.words;
     b->host_words = taken.host_words;
@@ -166,6 +177,7 @@ bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
     if ((b->words == nullptr) || !bt_batch_fits(batch, &b->limits)) {
         return BT_ERR_INVALID_PARAM;
     }
+    bt_launcher_flush(b->launcher); /* of the step before, with its tables */
     status = check(cudaEventSynchronize(b->uploaded));
     if (status != BT_OK) {
         return status;
@@ -181,7 +193,8 @@ bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
 
 void close_stream(bt_backend_t *be)
 {
-    (void)cudaStreamSynchronize(self(be)->stream);
+    (void)cudaStreamSynchronize(stream_of(be));
+    bt_launcher_destroy(self(be)->launcher);
     batch_free(self(be));
     (void)cudaFree(self(be)->scratch);
     (void)cudaStreamDestroy(self(be)->stream);
@@ -213,29 +226,123 @@ bt_kernels_ops_t make_ops()
     return ops;
 }
 
-bt_status_t open_stream(Backend *be, const bt_backend_config_t *config)
-{
-    cudaDeviceProp prop;
-    bt_status_t status = check(cudaSetDevice(static_cast<int>(config->device)));
+/* ---- the device ---- */
 
-    if (status != BT_OK) {
-        return BT_ERR_NO_DEVICE;
+const int kLeastMajor = 8; /* sm_80: asynchronous copies, products of bytes */
+
+__attribute__((format(printf, 2, 3))) bt_status_t
+no_device(const bt_backend_config_t *config, const char *format, ...)
+{
+    va_list args;
+
+    (void)cudaGetLastError();
+    if (config->why != nullptr) {
+        va_start(args, format);
+        std::vsnprintf(config->why, config->why_bytes, format, args);
+        va_end(args);
     }
-    status =
-        check(cudaGetDeviceProperties(&prop, static_cast<int>(config->device)));
-    if (status != BT_OK) {
-        return BT_ERR_NO_DEVICE;
+    return BT_ERR_NO_DEVICE;
+}
+
+/* Where the driver cannot be asked. */
+bt_status_t no_driver(const bt_backend_config_t *config)
+{
+    int driver = 0;
+    int runtime = 0;
+
+    (void)cudaDriverGetVersion(&driver); /* 0: there is none */
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        return no_device(config, "this host has no NVIDIA driver");
     }
+    return no_device(config,
+                     "the NVIDIA driver of this host is for CUDA %d.%d, this "
+                     "build needs one for %d.%d",
+                     driver / 1000, driver % 1000 / 10, runtime / 1000,
+                     runtime % 1000 / 10);
+}
+
+bt_status_t check_count(const bt_backend_config_t *config)
+{
+    const char *visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    int n = 0;
+    const cudaError_t error = cudaGetDeviceCount(&n);
+
+    if (error == cudaErrorInsufficientDriver) {
+        return no_driver(config);
+    }
+    if ((error == cudaErrorNoDevice) || ((error == cudaSuccess) && (n == 0))) {
+        return no_device(config, "the NVIDIA driver shows no device%s%s",
+                         (visible == nullptr) ? "" : ": CUDA_VISIBLE_DEVICES=",
+                         (visible == nullptr) ? "" : visible);
+    }
+    if (error != cudaSuccess) {
+        return no_device(config, "%s", cudaGetErrorString(error));
+    }
+    if (config->device >= static_cast<uint32_t>(n)) {
+        return no_device(config, "device %u is not there: %d are",
+                         config->device, n);
+    }
+    return BT_OK;
+}
+
+bt_status_t take_device(Backend *be, const bt_backend_config_t *config)
+{
+    const int device = static_cast<int>(config->device);
+    cudaDeviceProp prop;
+    cudaError_t error = cudaSetDevice(device);
+
+    if (error == cudaSuccess) {
+        error = cudaGetDeviceProperties(&prop, device);
+    }
+    if (error != cudaSuccess) {
+        return no_device(config, "device %u: %s", config->device,
+                         cudaGetErrorString(error));
+    }
+    if (prop.major < kLeastMajor) {
+        return no_device(
+            config, "device %u, %s, is an sm_%d%d; sm_%d0 is the least",
+            config->device, prop.name, prop.major, prop.minor, kLeastMajor);
+    }
+    be->device = device;
     std::snprintf(be->name, sizeof(be->name), "cuda/sm_%d%d", prop.major,
                   prop.minor);
-    return check(cudaStreamCreateWithFlags(&be->stream, cudaStreamNonBlocking));
+    return BT_OK;
+}
+
+bt_status_t open_stream(Backend *be, const bt_backend_config_t *config)
+{
+    bt_status_t status = check_count(config);
+
+    if (status == BT_OK) {
+        status = take_device(be, config);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    status =
+        check(cudaStreamCreateWithFlags(&be->stream, cudaStreamNonBlocking));
+    if (status != BT_OK) {
+        return status;
+    }
+    be->launcher = bt_launcher_create(be->stream);
+    if (be->launcher == nullptr) {
+        (void)cudaStreamDestroy(be->stream);
+        return BT_ERR_NO_MEMORY;
+    }
+    return BT_OK;
 }
 
 } // namespace
 
 extern "C" void *bt_cuda_stream(bt_backend_t *be)
 {
-    return self(be)->stream;
+    return stream_of(be);
+}
+
+BtLauncher *bt_cuda_launcher(bt_backend_t *be)
+{
+    return self(be)->launcher;
 }
 
 extern "C" const uint32_t *bt_cuda_words(bt_backend_t *be)
@@ -271,7 +378,8 @@ extern "C" bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be, size_t bytes)
     if (status != BT_OK) {
         return status;
     }
-    (void)cudaStreamSynchronize(b->stream); /* who uses the old one is done */
+    (void)cudaStreamSynchronize(
+        stream_of(be)); /* who uses the old one is done */
     (void)cudaFree(b->scratch);
     b->scratch = ptr;
     b->scratch_bytes = bytes;
@@ -287,21 +395,13 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
                                             bt_backend_t **be_p)
 {
     static const bt_kernels_ops_t ops = make_ops();
-    int n_devices = 0;
     Backend *be;
     bt_status_t status;
 
-    /* Without a driver this is cudaErrorInsufficientDriver (35). */
-    if ((cudaGetDeviceCount(&n_devices) != cudaSuccess) ||
-        (config->device >= static_cast<uint32_t>(n_devices))) {
-        (void)cudaGetLastError();
-        return BT_ERR_NO_DEVICE;
-    }
     be = static_cast<Backend *>(std::calloc(1, sizeof(*be)));
     if (be == nullptr) {
         return BT_ERR_NO_MEMORY;
     }
-    be->device = static_cast<int>(config->device);
     be->n_threads = (config->n_threads == 0) ? 1 : config->n_threads;
     be->max_rows = config->max_rows;
     status = open_stream(be, config);

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 
 static_assert(sizeof(ncclUniqueId) == BT_COLLECTIVES_ID_BYTES,

@@ -45,8 +45,7 @@ void launch(bt_backend_t *be, const float *parts, uint32_t n_parts,
         static_cast<uint32_t>((n_each + kThreads - 1) / kThreads);
 
     if (n_parts == n) {
-        BT_LAUNCH(sum_kernel<n>, n_blocks, kThreads, bt_stream_of(be), parts,
-                  n_each, out);
+        BT_LAUNCH(sum_kernel<n>, n_blocks, kThreads, be, parts, n_each, out);
         return;
     }
     if constexpr (n > 2) {

@@ -33,8 +33,8 @@ bt_status_t bt_cuda_copier_open(bt_backend_t *be, uint32_t n_tickets,
                                 bt_copier_t *copier_p);
 void bt_cuda_copier_close(bt_copier_t *copier);
 
-/** CUDA stream of a back end (cudaStream_t) and its device's ordinal, for the
- *  plugin's own files. */
+/** CUDA stream of a back end (cudaStream_t), to which all operations so far are
+ *  handed over, and its device's ordinal, for the plugin's own files. */
 void *bt_cuda_stream(bt_backend_t *be);
 int bt_cuda_device(bt_backend_t *be);
 /** The tables of the batch begun last, on the device; bt_batch_layout(). */
@@ -49,14 +49,6 @@ uint32_t bt_cuda_max_rows(bt_backend_t *be);
 BT_MUST_CHECK bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be,
                                                   size_t bytes);
 void *bt_cuda_scratch(bt_backend_t *be);
-
-/** matmul() of weights.cu: of quantized weights, with the scratch that
- *  bt_cuda_q8_bytes() tells, and of those that are not. n_rows > 0. */
-size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in);
-void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w, const float *x,
-                       uint32_t n_rows, float *out);
-void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
-                          const float *x, uint32_t n_rows, float *out);
 
 #define BT_CUDA_MAX_RANKS 16u /**< of an instance */
 

@@ -21,7 +21,9 @@
  *     BT_SYNC()                            the barrier of the block
  *     bt_half_to_float(bits)               what an f16 is
  *     BT_UNROLL                            before a loop of constant bounds
- *     BT_LAUNCH(kernel, blocks, threads, stream, arguments...)
+ *     BT_NO_UNROLL                         before one whose copies would take
+ *                                          registers and give nothing
+ *     BT_LAUNCH(kernel, blocks, threads, be, arguments...)
  */
 #ifndef BT_KERNELS_CUDA_DEVICE_H
 #define BT_KERNELS_CUDA_DEVICE_H
@@ -29,8 +31,9 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.h"
 
-/** The stream of a back end's operations. */
+/** The stream of a back end's operations; all of them so far are in it. */
 static inline cudaStream_t bt_stream_of(bt_backend_t *be)
 {
     return static_cast<cudaStream_t>(bt_cuda_stream(be));
@@ -80,17 +83,21 @@ __device__ __forceinline__ float bt_half_to_float(uint16_t half)
  *
  * Lane i is number g = i / 4 of eight groups, and number t = i % 4 in its own.
  * A is 16 rows of 16 k, B 16 k of 8 columns (PTX ISA, "Matrix Fragments for
- * mma.m16n8k16"), the lowest k in a register's lowest bits.
+ * mma.m16n8k16"), the lowest k in a register's lowest bits:
  *
- * Bytes, a register k 4t .. 4t + 3: a[0] of row g, a[1] of row g + 8, b of
- * column g.
+ *     of bytes   a[0]  row g,      k 4t .. 4t + 3
+ *                a[1]  row g + 8,  the same k
+ *                b     column g,   k 4t .. 4t + 3
  *
- * bfloat16, a register k 2t and 2t + 1, or both 8 further: a[0] of row g, a[1]
- * of row g + 8, a[2] and a[3] the same 8 k further; b[0] of column g, b[1] the
- * same 8 k further.
+ *     bfloat16   a[0]  row g,      k 2t, 2t + 1
+ *                a[1]  row g + 8,  the same k
+ *                a[2]  row g,      k 2t + 8, 2t + 9
+ *                a[3]  row g + 8,  the same k
+ *                b[0]  column g,   k 2t, 2t + 1
+ *                b[1]  column g,   k 2t + 8, 2t + 9
  *
- * Sums: c[0] and c[1] of row g, columns 2t and 2t + 1; c[2] and c[3] of row
- * g + 8. d as c, and it may be c.
+ *     both       c[0], c[1]  row g,      columns 2t, 2t + 1
+ *                c[2], c[3]  row g + 8,  the same; d as c, and may be it
  */
 
 __device__ __forceinline__ void bt_mma_s8(int32_t (&d)[4],
@@ -196,13 +203,12 @@ template <unsigned n> __device__ __forceinline__ void bt_copy_wait()
     asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
 }
 
-#define BT_SHARED(type, name, n)     \
-    __shared__ type name##_words[n]; \
+#define BT_SHARED(type, name, n)                   \
+    __shared__ __align__(16) type name##_words[n]; \
     const bt_shared<type> name = {name##_words}
-#define BT_SYNC() __syncthreads()
-#define BT_UNROLL _Pragma("unroll")
-#define BT_LAUNCH(kernel, blocks, threads, stream, ...) \
-    kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
+#define BT_SYNC()    __syncthreads()
+#define BT_UNROLL    _Pragma("unroll")
+#define BT_NO_UNROLL _Pragma("unroll 1")
 
 #endif
 

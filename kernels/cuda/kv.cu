@@ -27,7 +27,7 @@ struct Rotation {
     uint32_t n_heads; /* queries' and keys' */
     uint32_t head_dim;
     uint32_t dims;
-    bool interleaved;
+    uint32_t interleaved; /* a word, so that nothing lies between members */
 };
 
 /* One block per row, a thread for each pair in turn. */
@@ -276,8 +276,7 @@ void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
         return;
     }
     if (rotation->dims > 0) {
-        BT_LAUNCH(rotate_kernel, batch->n_rows, kThreads, bt_stream_of(be), qkv,
-                  r);
+        BT_LAUNCH(rotate_kernel, batch->n_rows, kThreads, be, qkv, r);
     }
     s.qkv = qkv;
     s.row_floats = row_floats;
@@ -296,8 +295,7 @@ void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
     s.t = kv->tokens_per_block;
     s.n_groups = 1 + kv->n_other_groups;
     s.group = kv->group;
-    BT_LAUNCH(store_kernel, batch->n_rows * kv->n_kv_heads, kThreads,
-              bt_stream_of(be), s);
+    BT_LAUNCH(store_kernel, batch->n_rows * kv->n_kv_heads, kThreads, be, s);
 }
 
 } // namespace

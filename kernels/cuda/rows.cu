@@ -8,61 +8,20 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/sums.h"
 #include "kernels/formula.h"
 
 namespace
 {
 
-const uint32_t kLanes = 16; /* of a lane sum */
 const uint32_t kThreads = 256;
 
 /* ---- norms ---- */
 
-/* A lane sum of values 0 .. dim - 1 (kernels.h): value i goes to lane i % 16,
- * each lane sums in ascending order, then the pairwise tree 8, 4, 2, 1, exactly
- * as the reference. By the block, which is together before and after it.
- * @param next  (i, sum): the sum with value i */
-template <typename Next>
-__device__ float lane_sum(uint32_t dim, const Next &next)
-{
-    BT_SHARED(float, lanes, kLanes);
-    const uint32_t t = threadIdx.x;
-    float sum = 0.0f;
-
-    if (t < kLanes) {
-        for (uint32_t i = t; i < dim; i += kLanes) {
-            sum = next(i, sum);
-        }
-        lanes.set(t, sum);
-    }
-    BT_SYNC();
-    for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
-        if (t < half) {
-            lanes.set(t, __fadd_rn(lanes.get(t), lanes.get(t + half)));
-        }
-        BT_SYNC();
-    }
-    sum = lanes.get(0);
-    BT_SYNC(); /* what was summed may be written, and the lanes again */
-    return sum;
-}
-
-/* 1 / sqrt(sum / dim + eps) */
-__device__ float inverse_root(float sum, uint32_t dim, float eps)
-{
-    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(
-                               __fdiv_rn(sum, static_cast<float>(dim)), eps)));
-}
-
 __device__ void rms_row(const float *x, const float *weight, float eps,
                         uint32_t dim, float *out)
 {
-    const float sum = lane_sum(dim, [=](uint32_t i, float before) {
-        const float value = bt_load(x + i);
-
-        return fmaf(value, value, before);
-    });
-    const float factor = inverse_root(sum, dim, eps);
+    const float factor = bt_rms_factor(x, dim, eps);
 
     for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
         bt_store(out + i, __fmul_rn(__fmul_rn(bt_load(x + i), factor),
@@ -83,8 +42,8 @@ void rmsnorm(bt_backend_t *be, const float *x, const float *weight, float eps,
              uint32_t n_rows, uint32_t dim, float *out)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(rmsnorm_kernel, n_rows, kThreads, bt_stream_of(be), x, weight,
-                  eps, dim, out);
+        BT_LAUNCH(rmsnorm_kernel, n_rows, kThreads, be, x, weight, eps, dim,
+                  out);
     }
 }
 
@@ -105,9 +64,8 @@ void head_norm(bt_backend_t *be, float *x, const float *weight, float eps,
                uint32_t dim)
 {
     if ((n_rows > 0) && (n_heads > 0)) {
-        BT_LAUNCH(head_norm_kernel, n_rows * n_heads, kThreads,
-                  bt_stream_of(be), x + at, weight, eps, row_floats, n_heads,
-                  dim);
+        BT_LAUNCH(head_norm_kernel, n_rows * n_heads, kThreads, be, x + at,
+                  weight, eps, row_floats, n_heads, dim);
     }
 }
 
@@ -117,16 +75,14 @@ __global__ void layer_norm_kernel(const float *x, const float *weight,
 {
     const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
     float *out_row = out + static_cast<size_t>(blockIdx.x) * dim;
-    const float sum = lane_sum(dim, [=](uint32_t i, float before) {
-        return __fadd_rn(before, bt_load(row + i));
-    });
+    const float sum = bt_lane_sum(
+        dim, [=](uint32_t i) { return bt_load(row + i); },
+        [](float value, float before) { return __fadd_rn(before, value); });
     const float mean = __fdiv_rn(sum, static_cast<float>(dim));
-    const float squares = lane_sum(dim, [=](uint32_t i, float before) {
-        const float above = __fadd_rn(bt_load(row + i), -mean);
-
-        return fmaf(above, above, before);
-    });
-    const float factor = inverse_root(squares, dim, eps);
+    const float squares = bt_lane_sum(
+        dim, [=](uint32_t i) { return __fadd_rn(bt_load(row + i), -mean); },
+        [](float above, float before) { return fmaf(above, above, before); });
+    const float factor = bt_inverse_root(squares, dim, eps);
 
     for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
         const float above = __fadd_rn(bt_load(row + i), -mean);
@@ -144,8 +100,8 @@ void layer_norm(bt_backend_t *be, const float *x, const float *weight,
                 float *out)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(layer_norm_kernel, n_rows, kThreads, bt_stream_of(be), x,
-                  weight, bias, eps, dim, out);
+        BT_LAUNCH(layer_norm_kernel, n_rows, kThreads, be, x, weight, bias, eps,
+                  dim, out);
     }
 }
 
@@ -173,8 +129,7 @@ __global__ void add_kernel(float *x, const float *y, size_t n)
 void add(bt_backend_t *be, float *x, const float *y, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(add_kernel, blocks_for(n), kThreads, bt_stream_of(be), x, y,
-                  n);
+        BT_LAUNCH(add_kernel, blocks_for(n), kThreads, be, x, y, n);
     }
 }
 
@@ -194,8 +149,8 @@ void add_bias(bt_backend_t *be, float *x, const float *bias, uint32_t n_rows,
     const size_t n = static_cast<size_t>(n_rows) * dim;
 
     if (n > 0) {
-        BT_LAUNCH(add_bias_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
-                  bias, dim, n);
+        BT_LAUNCH(add_bias_kernel, blocks_for(n), kThreads, be, x, bias, dim,
+                  n);
     }
 }
 
@@ -211,8 +166,7 @@ __global__ void scale_kernel(float *x, float factor, size_t n)
 void scale(bt_backend_t *be, float *x, float factor, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(scale_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
-                  factor, n);
+        BT_LAUNCH(scale_kernel, blocks_for(n), kThreads, be, x, factor, n);
     }
 }
 
@@ -230,8 +184,8 @@ void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
     const float factor = 2.0f / cap;
 
     if (n > 0) {
-        BT_LAUNCH(soft_cap_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
-                  cap, factor, n);
+        BT_LAUNCH(soft_cap_kernel, blocks_for(n), kThreads, be, x, cap, factor,
+                  n);
     }
 }
 
@@ -250,8 +204,7 @@ __global__ void clamp_kernel(float *x, float limit, size_t n)
 void clamp(bt_backend_t *be, float *x, float limit, size_t n)
 {
     if (n > 0) {
-        BT_LAUNCH(clamp_kernel, blocks_for(n), kThreads, bt_stream_of(be), x,
-                  limit, n);
+        BT_LAUNCH(clamp_kernel, blocks_for(n), kThreads, be, x, limit, n);
     }
 }
 
@@ -277,8 +230,8 @@ void activate(bt_backend_t *be, bt_activation_t act, bool gated, const float *x,
     const size_t n = static_cast<size_t>(n_rows) * dim;
 
     if (n > 0) {
-        BT_LAUNCH(activate_kernel, blocks_for(n), kThreads, bt_stream_of(be),
-                  act, gated, x, dim, n, out);
+        BT_LAUNCH(activate_kernel, blocks_for(n), kThreads, be, act, gated, x,
+                  dim, n, out);
     }
 }
 
@@ -310,8 +263,8 @@ void scale_positions(bt_backend_t *be, float *x, const float *factors,
         bt_cuda_words(be) + bt_batch_layout(batch).position;
 
     if (batch->n_rows > 0) {
-        BT_LAUNCH(scale_positions_kernel, batch->n_rows, kThreads,
-                  bt_stream_of(be), x, factors, positions, row_floats, dim);
+        BT_LAUNCH(scale_positions_kernel, batch->n_rows, kThreads, be, x,
+                  factors, positions, row_floats, dim);
     }
 }
 
@@ -334,20 +287,29 @@ void gather_rows(bt_backend_t *be, const float *x, const bt_batch_t *batch,
     const uint32_t *rows = bt_cuda_words(be) + bt_batch_layout(batch).logit_row;
 
     if (batch->n_logit_rows > 0) {
-        BT_LAUNCH(gather_rows_kernel, batch->n_logit_rows, kThreads,
-                  bt_stream_of(be), x, rows, dim, out);
+        BT_LAUNCH(gather_rows_kernel, batch->n_logit_rows, kThreads, be, x,
+                  rows, dim, out);
     }
 }
 
-/* What fails shows at the next sync(). */
+/* One block per row. */
+__global__ void copy_columns_kernel(const float *x, uint32_t x_dim,
+                                    uint32_t dim, float *out, uint32_t out_dim)
+{
+    const float *row = x + static_cast<size_t>(blockIdx.x) * x_dim;
+    float *out_row = out + static_cast<size_t>(blockIdx.x) * out_dim;
+
+    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
+        bt_store(out_row + i, bt_load(row + i));
+    }
+}
+
 void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                   uint32_t dim, float *out, uint32_t out_dim, uint32_t at)
 {
     if ((n_rows > 0) && (dim > 0)) {
-        (void)cudaMemcpy2DAsync(out + at, out_dim * sizeof(float), x,
-                                dim * sizeof(float), dim * sizeof(float),
-                                n_rows, cudaMemcpyDeviceToDevice,
-                                bt_stream_of(be));
+        BT_LAUNCH(copy_columns_kernel, n_rows, kThreads, be, x, dim, dim,
+                  out + at, out_dim);
     }
 }
 
@@ -355,10 +317,8 @@ void cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                  uint32_t x_dim, uint32_t at, uint32_t dim, float *out)
 {
     if ((n_rows > 0) && (dim > 0)) {
-        (void)cudaMemcpy2DAsync(out, dim * sizeof(float), x + at,
-                                x_dim * sizeof(float), dim * sizeof(float),
-                                n_rows, cudaMemcpyDeviceToDevice,
-                                bt_stream_of(be));
+        BT_LAUNCH(copy_columns_kernel, n_rows, kThreads, be, x + at, x_dim, dim,
+                  out, dim);
     }
 }
 
@@ -409,8 +369,7 @@ void argmax(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
             uint32_t *ids)
 {
     if (n_rows > 0) {
-        BT_LAUNCH(argmax_kernel, n_rows, kThreads, bt_stream_of(be), x, dim,
-                  ids);
+        BT_LAUNCH(argmax_kernel, n_rows, kThreads, be, x, dim, ids);
     }
 }
 

@@ -8,6 +8,7 @@ import time
 
 from harness import BUILD, Cluster, Skip, children_of, default_model, is_there, tiny_model, wait_until
 from test_ranks import disturb, n_ranks, split
+from test_same_bytes import ask_all, prompts
 
 PAIRS = (("cpu", "cpu"), ("cuda_sim", "cuda_sim"), ("cuda_sim", "cpu"), ("cpu", "cuda_sim"))
 
@@ -20,9 +21,9 @@ def plugin():
     return {"BATON_PLUGIN_DIR": folder}
 
 
-def cluster(model, prefill, decode, races):
+def cluster(model, prefill, decode, **env):
     return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode],
-                   worker_args=["--stuck-ms", "600000"], env=dict(plugin(), BATON_SIMT_RACES=str(int(races))))
+                   worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64"], env=dict(plugin(), **env))
 
 
 def ranks_cluster(model, backend, prefill, decode, sum_parts, races=True, workers=1, **more):
@@ -43,8 +44,8 @@ def left_nothing(c):
     assert not any(codes.values()), codes
 
 
-def answers(model, prefill, decode, texts, n, races):
-    with cluster(model, prefill, decode, races) as c:
+def answers(model, prefill, decode, texts, n, **env):
+    with cluster(model, prefill, decode, **env) as c:
         since = time.monotonic()
         got = [c.complete(text, n, patience=600, temperature=0, ignore_eos=True)["token_ids"] for text in texts]
         print(f"    {prefill} to {decode}: {len(texts)} x {n} tokens in {time.monotonic() - since:.1f} s")
@@ -57,17 +58,59 @@ def test_a_simulated_device_gives_the_bytes_of_the_cpu():
     texts = ["a b c", "a b c", "a b d", "once upon a time there was a " * 6]
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
-        got = {pair: answers(model, *pair, texts, 6, races=True) for pair in PAIRS}
+        got = {pair: answers(model, *pair, texts, 6) for pair in PAIRS}
     wrong = [pair for pair in PAIRS if got[pair] != got[PAIRS[0]]]
     assert not wrong, f"{wrong} differ: {got}"
+
+
+def test_a_simulated_device_gives_the_same_bytes_in_every_batch():
+    """Prompts that are new and again with what the prefix caches hold, one by one and 8 at a time, in chunks."""
+    texts = sorted(prompts(), key=len)[::6]
+    reference = None
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
+        for backend, together, times in (("cpu", 8, 1), ("cuda_sim", 1, 1), ("cuda_sim", 8, 2)):
+            with cluster(model, backend, backend, BATON_SIMT_RACES="0") as c:
+                for again in range(times):
+                    got = ask_all(c, texts, together, 6)
+                    reference = reference or got
+                    wrong = [i for i, (a, b) in enumerate(zip(reference, got)) if a != b]
+                    assert not wrong, f"{backend}, {together} at a time, time {again}: prompts {wrong} differ"
+                left_nothing(c)
+    assert len({tuple(ids) for ids in reference}) >= len(texts)
+
+
+def test_steps_that_decode_are_one_launch_each():
+    """As many sequences make the same calls at each step: from the third on, a graph; and nothing of it is left."""
+    n = 12
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        said = os.path.join(d, "state")
+        want = answers(model, "cpu", "cpu", ["a b c"], n)
+        assert answers(model, "cpu", "cuda_sim", ["a b c"], n, BATON_SIMT_STATE=said) == want
+        with open(said) as file:
+            words = file.read().split()
+    state = dict(zip(words[::2], map(int, words[1::2])))
+    assert state["graph_launches"] >= n - 4, state
+    assert state["bytes_left"] == state["graphs_left"] == 0, state
+
+
+def test_a_worker_says_what_its_host_lacks():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with cluster(model, "cpu", "cpu", BATON_SIMT_HOST="with-old-driver") as c:
+            worker = c.start_worker("decode", 9, ["--backend", "cuda_sim"])
+            wait_until("the worker ended", lambda: not worker.alive())
+            assert "the back end cuda_sim cannot be opened: the NVIDIA driver of this host is for CUDA 11.8, this " \
+                   "build needs one for 13.0" in worker.log(), worker.log()
 
 
 def test_the_default_model_on_a_simulated_device():
     """A prompt of many rows and one of few. Races are for smaller models to find: to look for them here takes long."""
     model = default_model()
     texts = ["The capital of France is", "One, two, three, four, five, six,"]
-    want = answers(model, "cpu", "cpu", texts, 4, races=False)
-    got = answers(model, "cuda_sim", "cuda_sim", texts, 4, races=False)
+    want = answers(model, "cpu", "cpu", texts, 4, BATON_SIMT_RACES="0")
+    got = answers(model, "cuda_sim", "cuda_sim", texts, 4, BATON_SIMT_RACES="0")
     assert got == want, (got, want)
 
 

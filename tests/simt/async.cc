@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "tests/simt/count.h"
+
 namespace simt
 {
 namespace
@@ -45,7 +47,7 @@ void bring(const Copy &copy)
 } // namespace
 
 void copy_async(void *shared, const void *global, unsigned bytes,
-                unsigned valid)
+                unsigned valid, const Place &place)
 {
     Copy copy = {static_cast<char *>(shared),
                  static_cast<const char *>(global),
@@ -64,11 +66,13 @@ void copy_async(void *shared, const void *global, unsigned bytes,
     if ((room_in_shared(shared) < bytes) || (room_in_shared(global) > 0)) {
         fault("an asynchronous copy that is not from global to shared memory");
     }
+    count_access(shared, bytes, Access::kWrite, Space::kShared, place);
     /* Nobody may be at work on the room, nor anybody come to it. */
     watch(shared, bytes, Access::kWrite, Space::kShared);
     await(shared, bytes, true);
     std::memset(shared, 0xff, bytes);
     if (valid > 0) {
+        count_access(global, bytes, Access::kRead, Space::kGlobal, place);
         watch(global, valid, Access::kRead, Space::kGlobal);
         std::memcpy(copy.before, global, valid);
     }

@@ -5,9 +5,10 @@
  * is asked for gets into a group when it is committed; bytes come when the
  * thread waits for the group, as late as a device may bring them:
  *
- *     copy_async() copy_async() copy_commit() ... copy_wait(0) | sync_threads()
- *     [the room is nobody's, what is to be copied may not change] [the
- * thread's] [everybody's]
+ *     copy_async()  the room is nobody's, and what is to be copied stays
+ *     copy_commit()
+ *     copy_wait(0)  the room is the thread's
+ *     a barrier     it is everybody's
  */
 #ifndef BT_TESTS_SIMT_ASYNC_H
 #define BT_TESTS_SIMT_ASYNC_H
@@ -20,7 +21,7 @@ namespace simt
 /** @param bytes  4, 8 or 16; both begin at a multiple of it
  *  @param valid  so many are copied, zeros behind them */
 void copy_async(void *shared, const void *global, unsigned bytes,
-                unsigned valid);
+                unsigned valid, const Place &place);
 
 /** What the thread has asked for since the last one is a group. */
 void copy_commit();

@@ -33,10 +33,14 @@ enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
 };
 
 enum cudaMemcpyKind {
@@ -50,15 +54,24 @@ const unsigned cudaStreamNonBlocking = 1;
 const unsigned cudaEventDisableTiming = 2;
 const unsigned cudaHostAllocDefault = 0;
 
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+
 struct SimtStream;
 struct SimtEvent;
+struct SimtGraph;
 typedef SimtStream *cudaStream_t;
 typedef SimtEvent *cudaEvent_t;
+typedef SimtGraph *cudaGraph_t;
+typedef SimtGraph *cudaGraphExec_t;
 
 struct cudaDeviceProp {
+    char name[256];
     int major, minor;
 };
 
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device);
@@ -84,6 +97,14 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
                               size_t src_pitch, size_t width, size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
+                                   cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes,
                             cudaStream_t stream);
 
@@ -106,23 +127,22 @@ void enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
 #define blockDim  (simt::block_dim())
 #define gridDim   (simt::grid_dim())
 
-template <typename T> T bt_load(const T *p)
+template <typename T>
+T bt_load(const T *p, const simt::Place &place = BT_SIMT_HERE)
 {
-    return simt::load(p);
+    return simt::load(p, place);
 }
 
-template <typename T> void bt_store(T *p, T value)
+template <typename T>
+void bt_store(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 {
-    simt::store(p, value);
+    simt::store(p, value, place);
 }
 
 #define BT_SHARED(type, name, n) const simt::Shared<type> name(__COUNTER__, (n))
 #define BT_UNROLL
-#define BT_SYNC() simt::sync_threads(__LINE__)
-#define BT_LAUNCH(kernel, blocks, threads, stream, ...)   \
-    simt::enqueue((stream), #kernel, (blocks), (threads), \
-                  [=] { kernel(__VA_ARGS__); })
-
+#define BT_NO_UNROLL
+#define BT_SYNC()       simt::sync_threads(__LINE__)
 #define __forceinline__ inline
 
 template <typename T> using bt_shared = simt::Shared<T>;
@@ -245,17 +265,19 @@ static inline void __syncwarp(unsigned mask = 0xffffffffu,
 
 /* ---- on words that threads share ---- */
 
-template <typename T> T atomicAdd(T *p, T value)
+template <typename T>
+T atomicAdd(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 {
     return simt::atomically(
-        p, [=](T before) { return static_cast<T>(before + value); });
+        p, [=](T before) { return static_cast<T>(before + value); }, place);
 }
 
-template <typename T> T atomicMax(T *p, T value)
+template <typename T>
+T atomicMax(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 {
     static_assert(std::is_integral<T>::value, "there is none for floats");
     return simt::atomically(
-        p, [=](T before) { return (before > value) ? before : value; });
+        p, [=](T before) { return (before > value) ? before : value; }, place);
 }
 
 /* ---- on four bytes ---- */
@@ -322,24 +344,26 @@ static inline void bt_mma_bf16(float (&d)[4], const uint32_t (&a)[4],
 }
 
 template <unsigned n>
-void bt_ldmatrix(uint32_t (&r)[n], const void *row, int line = __builtin_LINE())
+void bt_ldmatrix(uint32_t (&r)[n], const void *row,
+                 const simt::Place &place = BT_SIMT_HERE)
 {
     static_assert((n == 1) || (n == 2) || (n == 4), "as the device has it");
-    simt::load_matrices(r, n, false, row, line);
+    simt::load_matrices(r, n, false, row, place);
 }
 
 template <unsigned n>
 void bt_ldmatrix_trans(uint32_t (&r)[n], const void *row,
-                       int line = __builtin_LINE())
+                       const simt::Place &place = BT_SIMT_HERE)
 {
     static_assert((n == 1) || (n == 2) || (n == 4), "as the device has it");
-    simt::load_matrices(r, n, true, row, line);
+    simt::load_matrices(r, n, true, row, place);
 }
 
 template <unsigned bytes>
-void bt_copy_async(void *shared, const void *global, unsigned valid = bytes)
+void bt_copy_async(void *shared, const void *global, unsigned valid = bytes,
+                   const simt::Place &place = BT_SIMT_HERE)
 {
-    simt::copy_async(shared, global, bytes, valid);
+    simt::copy_async(shared, global, bytes, valid, place);
 }
 
 static inline void bt_copy_commit()

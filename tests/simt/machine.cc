@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/simt/async.h"
+#include "tests/simt/count.h"
 #include "tests/simt/fiber.h"
 #include "tests/simt/races.h"
 
@@ -107,6 +108,7 @@ bool pass_barrier()
         }
     }
     machine.epoch++;
+    count_epoch(true);
     for (unsigned i = 0; i < machine.grid.threads; i++) {
         machine.threads[i].warp_epoch = 0;
         make_ready(i);
@@ -264,6 +266,7 @@ void run_block()
             describe_wait();
         }
     }
+    count_epoch(false);
 }
 
 Moment now()
@@ -313,11 +316,13 @@ void fault_at(const char *what, uint64_t number)
     fault(text);
 }
 
-void touch(const void *p, size_t bytes, Access access, Space space)
+void touch(const void *p, size_t bytes, Access access, Space space,
+           const Place &place)
 {
     if (reinterpret_cast<uintptr_t>(p) % bytes != 0) {
         fault_at("an access that is not aligned, of bytes:", bytes);
     }
+    count_access(p, bytes, access, space, place);
     watch(p, bytes, access, space);
 }
 
@@ -426,6 +431,7 @@ std::string run(const Grid &grid, const std::function<void()> &thread)
     machine.fault.clear();
     machine.epoch = 0;
     races_begin();
+    count_launch(grid);
     if (machine.threads.size() < grid.threads) {
         machine.threads.resize(grid.threads);
     }
@@ -435,6 +441,7 @@ std::string run(const Grid &grid, const std::function<void()> &thread)
         run_block();
     }
     machine.shared.clear();
+    count_launch_end(machine.fault.empty());
     return machine.fault;
 }
 

@@ -23,6 +23,7 @@
  * From the environment, read once: with BATON_SIMT_RACES=0 words are not
  * watched, for runs too long for it (a whole model). Then of the list above the
  * barriers, the shuffles and the ends of arrays are left, and what is aligned.
+ * With BATON_SIMT_COUNT=path accesses are counted (count.h).
  */
 #ifndef BT_TESTS_SIMT_MACHINE_H
 #define BT_TESTS_SIMT_MACHINE_H
@@ -45,9 +46,24 @@ struct Index {
 
 struct Grid {
     unsigned blocks;
-    unsigned threads; /* of each, 1 to kMaxThreads */
-    uint64_t seed;    /* of the order in which threads run */
+    unsigned threads;        /* of each, 1 to kMaxThreads */
+    uint64_t seed;           /* of the order in which threads run */
+    const char *kernel = ""; /* its name, for what is counted (count.h) */
 };
+
+/* Of the source. As an argument that is left out it is where the call is: by a
+ * constructor, as gcc takes braces in a default argument for constant, which is
+ * the line of the function then. */
+struct Place {
+    const char *file;
+    int line;
+
+    Place(const char *in_file, int on_line) : file(in_file), line(on_line)
+    {
+    }
+};
+
+#define BT_SIMT_HERE simt::Place(__builtin_FILE(), __builtin_LINE())
 
 /** Run @a thread in every thread of the grid. After a fault nothing else runs.
  *  @return "": well; else the first fault, with where */
@@ -68,7 +84,8 @@ enum class Space { kGlobal, kShared };
 enum class Access { kRead, kWrite, kAtomic };
 
 /** The running thread reads or writes @a bytes at @a p, a multiple of them. */
-void touch(const void *p, size_t bytes, Access access, Space space);
+void touch(const void *p, size_t bytes, Access access, Space space,
+           const Place &place = BT_SIMT_HERE);
 
 /** The same by an instruction that has looked at its addresses itself. */
 void watch(const void *p, size_t bytes, Access access, Space space);
@@ -109,15 +126,16 @@ void *shared_memory(int number, size_t bytes);
 /** Bytes from @a p to the end of its array; 0: it is in none of the block's. */
 size_t room_in_shared(const void *p);
 
-template <typename T> T load(const T *p)
+template <typename T> T load(const T *p, const Place &place = BT_SIMT_HERE)
 {
-    touch(p, sizeof(T), Access::kRead, Space::kGlobal);
+    touch(p, sizeof(T), Access::kRead, Space::kGlobal, place);
     return *p;
 }
 
-template <typename T> void store(T *p, T value)
+template <typename T>
+void store(T *p, T value, const Place &place = BT_SIMT_HERE)
 {
-    touch(p, sizeof(T), Access::kWrite, Space::kGlobal);
+    touch(p, sizeof(T), Access::kWrite, Space::kGlobal, place);
     *p = value;
 }
 
@@ -129,19 +147,19 @@ template <typename T> class Shared
     {
     }
 
-    T get(size_t i) const
+    T get(size_t i, const Place &place = BT_SIMT_HERE) const
     {
         T *p = address(i);
 
-        touch(p, sizeof(T), Access::kRead, Space::kShared);
+        touch(p, sizeof(T), Access::kRead, Space::kShared, place);
         return *p;
     }
 
-    void set(size_t i, T value) const
+    void set(size_t i, T value, const Place &place = BT_SIMT_HERE) const
     {
         T *p = address(i);
 
-        touch(p, sizeof(T), Access::kWrite, Space::kShared);
+        touch(p, sizeof(T), Access::kWrite, Space::kShared, place);
         *p = value;
     }
 

@@ -16,10 +16,18 @@
 #include "tests/simt/faults.h"
 #include "tests/simt/stream_work.h"
 
+typedef std::function<bool()> Work; /* false: it failed */
+
+struct SimtGraph {
+    std::vector<Work> work;
+    bool broken;
+};
+
 struct SimtStream {
-    std::deque<std::function<bool()>> todo; /* false: it failed */
+    std::deque<Work> todo;
     uint64_t n_queued, n_done;
     bool failed;
+    SimtGraph *captures; /* what it is told goes there; NULL: it is done */
 };
 
 struct SimtEvent {
@@ -46,10 +54,32 @@ struct Device {
     cudaError_t last;
     uint64_t n_calls, fails_at; /* the call of that number fails; 0: none */
     std::set<cudaStream_t> streams;
-    uint32_t n_events;
+    uint32_t n_events, n_graphs;
+    uint64_t n_graph_launches;
 };
 
 Device device;
+
+/* What became of it, for a test that cannot ask a process: a line into the file
+ * that BATON_SIMT_STATE names. */
+struct LastWords {
+    ~LastWords()
+    {
+        const char *path = std::getenv("BATON_SIMT_STATE");
+        FILE *file = (path == nullptr) ? nullptr : std::fopen(path, "a");
+
+        if (file != nullptr) {
+            std::fprintf(
+                file,
+                "calls %llu graph_launches %llu bytes_left %zu "
+                "graphs_left %u\n",
+                static_cast<unsigned long long>(device.n_calls),
+                static_cast<unsigned long long>(device.n_graph_launches),
+                device.used, device.n_graphs);
+            (void)std::fclose(file);
+        }
+    }
+} last_words;
 
 /* From the environment, for the process that loads the plugin. */
 uint64_t number_of(const char *name, uint64_t otherwise)
@@ -77,6 +107,14 @@ cudaError_t done(cudaError_t error)
 bool is_to_fail()
 {
     return ++device.n_calls == device.fails_at;
+}
+
+/* What kind of host this is, as a test says it by BATON_SIMT_HOST. */
+bool is_host(const char *kind)
+{
+    const char *value = std::getenv("BATON_SIMT_HOST");
+
+    return (value != nullptr) && (std::strcmp(value, kind) == 0);
 }
 
 size_t page()
@@ -125,8 +163,12 @@ bool is_right(const void *p, size_t bytes, bool on_device)
     return (bytes == 0) || (is_of_device(p, bytes) == on_device);
 }
 
-void put(cudaStream_t stream, std::function<bool()> what)
+void put(cudaStream_t stream, Work what)
 {
+    if (stream->captures != nullptr) {
+        stream->captures->work.push_back(std::move(what));
+        return;
+    }
     stream->todo.push_back(std::move(what));
     stream->n_queued++;
 }
@@ -158,7 +200,7 @@ cudaError_t drain(cudaStream_t stream, uint64_t until)
         protect(PROT_READ | PROT_WRITE);
     }
     while ((stream->n_done < until) && !stream->todo.empty()) {
-        const std::function<bool()> what = stream->todo.front();
+        const Work what = stream->todo.front();
 
         stream->todo.pop_front();
         stream->n_done++;
@@ -182,11 +224,38 @@ void drain_all()
 
 /* ---- device ---- */
 
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    BT_IN_TURN();
+    *version = is_host("without-driver")    ? 0
+               : is_host("with-old-driver") ? 11080
+                                            : 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return (error == cudaErrorMemoryAllocation) ? "out of memory"
+                                                : "a failure of the tests";
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     BT_IN_TURN();
     if (is_to_fail()) {
         return done(cudaErrorInvalidDevice);
+    }
+    if (is_host("without-driver") || is_host("with-old-driver")) {
+        return done(cudaErrorInsufficientDriver);
+    }
+    if (is_host("without-device")) {
+        return done(cudaErrorNoDevice);
     }
     *count = 1;
     return cudaSuccess;
@@ -205,8 +274,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int number)
     if (is_to_fail() || (number != 0)) {
         return done(cudaErrorInvalidDevice);
     }
-    prop->major = 8; /* the least that Baton's kernels are for */
-    prop->minor = 0;
+    std::snprintf(prop->name, sizeof(prop->name), "a device of the tests");
+    prop->major = is_host("of-turing") ? 7 : 8; /* the least that is taken */
+    prop->minor = is_host("of-turing") ? 5 : 0;
     return cudaSuccess;
 }
 
@@ -322,6 +392,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     BT_IN_TURN();
+    if (stream->captures != nullptr) {
+        return done(cudaErrorStreamCaptureUnsupported);
+    }
     const cudaError_t error = drain(stream, stream->n_queued);
 
     return is_to_fail() ? done(cudaErrorLaunchFailure) : error;
@@ -383,6 +456,75 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     }
     return (event->stream == nullptr) ? cudaSuccess
                                       : drain(event->stream, event->behind);
+}
+
+/* ---- graphs ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+    BT_IN_TURN();
+    if (is_to_fail() || (stream->captures != nullptr)) {
+        return done(cudaErrorStreamCaptureUnsupported);
+    }
+    stream->captures = new SimtGraph();
+    device.n_graphs++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    BT_IN_TURN();
+    SimtGraph *made = stream->captures;
+
+    stream->captures = nullptr;
+    if (made == nullptr) {
+        return done(cudaErrorStreamCaptureUnsupported);
+    }
+    if (is_to_fail() || made->broken) {
+        delete made;
+        device.n_graphs--;
+        return done(cudaErrorStreamCaptureInvalidated);
+    }
+    *graph = made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    BT_IN_TURN();
+    delete graph;
+    device.n_graphs--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long)
+{
+    BT_IN_TURN();
+    if (is_to_fail()) {
+        return done(cudaErrorMemoryAllocation);
+    }
+    *exec = new SimtGraph(*graph);
+    device.n_graphs++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    return cudaGraphDestroy(exec);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    BT_IN_TURN();
+    if (is_to_fail()) {
+        return done(cudaErrorLaunchFailure);
+    }
+    device.n_graph_launches++;
+    for (const Work &what : exec->work) {
+        put(stream, what);
+    }
+    return cudaSuccess;
 }
 
 /* ---- what streams are told ---- */
@@ -449,13 +591,16 @@ void simt::enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
 {
     BT_IN_TURN();
     if (is_to_fail()) { /* a launch returns nothing */
+        if (stream->captures != nullptr) {
+            stream->captures->broken = true;
+        }
         (void)done(cudaErrorLaunchFailure);
         return;
     }
     put(stream, [=] {
         static uint64_t seed = number_of("BATON_SIMT_SEED", 1);
         const std::string fault =
-            simt::run(simt::Grid{blocks, threads, seed++}, thread);
+            simt::run(simt::Grid{blocks, threads, seed++, kernel}, thread);
 
         if (!fault.empty()) {
             std::fprintf(stderr, "simt: %s: %s\n", kernel, fault.c_str());
@@ -501,5 +646,7 @@ bt_simt_state(bt_simt_state_t *state_p)
     state_p->n_pinned = static_cast<uint32_t>(device.pinned.size());
     state_p->n_streams = static_cast<uint32_t>(device.streams.size());
     state_p->n_events = device.n_events;
+    state_p->n_graphs = device.n_graphs;
+    state_p->n_graph_launches = device.n_graph_launches;
     state_p->n_comms = simt::count_comms();
 }

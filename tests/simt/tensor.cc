@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "tests/simt/count.h"
+
 namespace simt
 {
 namespace
@@ -49,6 +51,7 @@ const char *multiply_bytes(const Lane lanes[kWarp])
 {
     int32_t a[kM][kK], b[kK][kN];
 
+    count_product();
     for (unsigned lane = 0; lane < kWarp; lane++) {
         const Bytes *its = static_cast<const Bytes *>(lanes[lane].in);
 
@@ -96,6 +99,7 @@ const char *multiply_halves(const Lane lanes[kWarp])
 {
     float a[kM][kK], b[kK][kN];
 
+    count_product();
     for (unsigned lane = 0; lane < kWarp; lane++) {
         const Halves *its = static_cast<const Halves *>(lanes[lane].in);
 
@@ -168,7 +172,7 @@ void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2],
 
 /* A word is read by the lane that gets it. */
 void load_matrices(uint32_t *r, unsigned n, bool transposed, const void *row,
-                   int line)
+                   const Place &place)
 {
     const unsigned lane = thread_index().x % kWarp;
     const char *mine = static_cast<const char *>(row);
@@ -180,7 +184,10 @@ void load_matrices(uint32_t *r, unsigned n, bool transposed, const void *row,
     if ((lane < 8 * n) && (reinterpret_cast<uintptr_t>(row) % 16 != 0)) {
         fault("ldmatrix: a row that does not begin at a multiple of 16");
     }
-    together(kAllLanes, line, tell_rows, &mine, rows);
+    if (lane < 8 * n) {
+        count_row(row, place);
+    }
+    together(kAllLanes, place.line, tell_rows, &mine, rows);
     for (unsigned i = 0; i < n; i++) {
         const unsigned low = 2 * in_group(lane);
         const char *const *matrix = rows + 8 * i;

@@ -29,7 +29,7 @@ void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2],
 /** ldmatrix of @a n (1, 2, 4) matrices of 8 rows of 8 halves: lane i brings the
  *  address of row i % 8 of matrix i / 8, a multiple of 16. */
 void load_matrices(uint32_t *r, unsigned n, bool transposed, const void *row,
-                   int line);
+                   const Place &place);
 
 } // namespace simt
 

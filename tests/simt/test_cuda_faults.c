@@ -44,6 +44,8 @@ typedef struct walk {
 
 static bt_status_t open_all(walk_t *w)
 {
+    static const bt_batch_limits_t limits = {
+        .max_rows = 8, .max_seqs = 2, .max_logit_rows = 8, .max_blocks = 8};
     bt_status_t status = bt_backend_open("cuda_sim", &config, &w->be);
     uint64_t left;
 
@@ -64,6 +66,9 @@ static bt_status_t open_all(walk_t *w)
                                          &w->weight);
     }
     if (status == BT_OK) {
+        status = w->be->ops->batch_reserve(w->be, &limits);
+    }
+    if (status == BT_OK) {
         status = w->be->ops->copier_open(w->be, 2, &w->copier);
     }
     if (status == BT_OK) {
@@ -72,15 +77,17 @@ static bt_status_t open_all(walk_t *w)
     return status;
 }
 
-/* A step: tables, kernels with and without them, a copy on the device. */
-static bt_status_t step(walk_t *w, const float *in)
+#define TIMES                                                      \
+    3u /* that a step is asked for: the second makes a graph of it \
+        */
+
+/* A step: tables, kernels with and without them. */
+static bt_status_t step(walk_t *w, const float *in, float factor)
 {
     static const uint32_t tokens[ROWS] = {1, 2, 3};
     static const uint32_t blocks[] = {0};
     static const uint32_t logit_rows[] = {2, 0};
     static const bt_ragged_seq_t seq = {.n_rows = ROWS, .blocks = blocks};
-    static const bt_batch_limits_t limits = {
-        .max_rows = 8, .max_seqs = 2, .max_logit_rows = 8, .max_blocks = 8};
     const bt_batch_t batch = {.tokens = tokens,
                               .seqs = &seq,
                               .logit_rows = logit_rows,
@@ -89,17 +96,16 @@ static bt_status_t step(walk_t *w, const float *in)
                               .n_logit_rows = 2,
                               .tokens_per_block = 16};
     const bt_kernels_ops_t *ops = w->be->ops;
-    bt_status_t status = ops->batch_reserve(w->be, &limits);
+    bt_status_t status = ops->copy_in(w->be, w->x, in, BYTES);
 
     if (status == BT_OK) {
         status = ops->batch_begin(w->be, &batch);
     }
     if (status == BT_OK) {
-        status = ops->copy_in(w->be, w->x, in, BYTES);
-    }
-    if (status == BT_OK) {
         ops->clear(w->be, w->y, BYTES);
-        ops->scale(w->be, w->x, 2.0f, FLOATS);
+        for (uint32_t i = 0; i < 4; i++) { /* by the factor in the end */
+            ops->scale(w->be, w->x, (i < 3) ? 0.5f : 8.0f * factor, FLOATS);
+        }
         ops->gather_rows(w->be, w->x, &batch, DIM, w->y);
         ops->copy_columns(w->be, w->x, 1, 2, w->y, DIM, 1);
         ops->matmul(w->be, w->weight, w->x, 1, w->sums);
@@ -137,7 +143,10 @@ static bt_status_t compute(walk_t *w)
     for (uint32_t i = 0; i < FLOATS; i++) {
         in[i] = (float)i;
     }
-    status = step(w, in);
+    status = BT_OK;
+    for (uint32_t i = 0; (status == BT_OK) && (i < TIMES); i++) {
+        status = step(w, in, 2.0f);
+    }
     if (status == BT_OK) {
         status = w->be->ops->copy_out(w->be, out, w->y, BYTES);
     }
@@ -194,32 +203,85 @@ static bt_status_t walk(uint64_t failing, bt_simt_state_t *after)
     close_all(&w);
     state_of(&left);
     if ((left.bytes != 0) || (left.n_pinned != 0) || (left.n_streams != 0) ||
-        (left.n_events != 0)) {
-        fail_msg("call %u failed: %zu bytes, %u pinned, %u streams and %u "
-                 "events are left",
+        (left.n_events != 0) || (left.n_graphs != 0)) {
+        fail_msg("call %u failed: %zu bytes, %u pinned, %u streams, %u events "
+                 "and %u graphs are left",
                  (unsigned)failing, left.bytes, left.n_pinned, left.n_streams,
-                 left.n_events);
+                 left.n_events, left.n_graphs);
     }
     return status;
 }
 
-static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
+/* Where no graph can be made of a step its calls are launched one by one, which
+ * nobody need be told: the beginning and the end of a capture, the launches in
+ * it, and the graph itself. */
+#define UNTOLD 16u
+
+static void every_call_that_fails_is_told_or_no_matter(void **state)
 {
     bt_simt_state_t well, after;
+    uint32_t n_untold = 0;
 
     (void)state;
     assert_int_equal(walk(0, &well), BT_OK);
-    assert_true(well.n_calls >= 40);
+    assert_true(well.n_calls >= 50);
     for (uint64_t n = 1; n <= well.n_calls; n++) {
         const bt_status_t status = walk(n, &after);
 
+        n_untold += (status == BT_OK); /* and the answer is right */
         if ((status != BT_ERR_NO_MEMORY) && (status != BT_ERR_DEVICE) &&
-            (status != BT_ERR_NO_DEVICE)) {
+            (status != BT_ERR_NO_DEVICE) && (status != BT_OK)) {
             fail_msg("call %u of %u failed: \"%s\"", (unsigned)n,
                      (unsigned)well.n_calls, bt_status_str(status));
         }
-        assert_int_equal(walk(0, &after), BT_OK); /* and it is no matter */
+        assert_int_equal(walk(0, &after), BT_OK); /* and it is over */
     }
+    assert_in_range(n_untold, 3, UNTOLD);
+}
+
+static float first_of_step(walk_t *w, float factor)
+{
+    const float in[FLOATS] = {[2 * DIM + 3] = 1.0f};
+    float out[FLOATS];
+
+    assert_int_equal(step(w, in, factor), BT_OK);
+    assert_int_equal(w->be->ops->copy_out(w->be, out, w->y, BYTES), BT_OK);
+    return out[3];
+}
+
+/* The second time that a step is asked for it becomes a graph; another one,
+ * which differs in one number, is not taken for it. */
+static void a_step_that_comes_again_is_one_launch(void **state)
+{
+    bt_simt_state_t before, after;
+    walk_t w = {0};
+
+    (void)state;
+    fail_at(0);
+    assert_int_equal(open_all(&w), BT_OK);
+    state_of(&before);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(first_of_step(&w, 2.0f) == 2.0f);
+        state_of(&after);
+        assert_int_equal(after.n_graph_launches - before.n_graph_launches, i);
+    }
+    assert_true(first_of_step(&w, 3.0f) == 3.0f);
+    state_of(&after);
+    assert_int_equal(after.n_graph_launches - before.n_graph_launches, 4);
+    assert_true(first_of_step(&w, 3.0f) == 3.0f);
+    assert_true(first_of_step(&w, 2.0f) == 2.0f);
+    state_of(&after);
+    assert_int_equal(after.n_graph_launches - before.n_graph_launches, 6);
+    /* More than are kept: those that are asked for again are made again. */
+    for (uint32_t i = 0; i < 2 * 70; i++) {
+        const float factor = 4.0f + (float)(i / 2);
+
+        assert_true(first_of_step(&w, factor) == factor);
+    }
+    assert_true(first_of_step(&w, 2.0f) == 2.0f);
+    state_of(&after);
+    assert_int_equal(after.n_graph_launches - before.n_graph_launches, 77);
+    close_all(&w);
 }
 
 /* Streams have no order between them: a buffer must be zero before the copier
@@ -248,10 +310,58 @@ static void what_the_copier_brings_into_a_new_buffer_stays(void **state)
     close_all(&w);
 }
 
+static void a_host_that_cannot_is_told_why(void **state)
+{
+    static const struct {
+        const char *host, *visible, *why;
+        uint32_t device;
+    } hosts[] = {
+        {"without-driver", NULL, "this host has no NVIDIA driver", 0},
+        {"with-old-driver", NULL,
+         "the NVIDIA driver of this host is for CUDA 11.8, this build needs one "
+         "for 13.0",
+         0},
+        {"without-device", NULL, "the NVIDIA driver shows no device", 0},
+        {"without-device", "7",
+         "the NVIDIA driver shows no device: CUDA_VISIBLE_DEVICES=7", 0},
+        {"of-turing", NULL,
+         "device 0, a device of the tests, is an sm_75; sm_80 is the least", 0},
+        {"", NULL, "device 3 is not there: 1 are", 3},
+    };
+    char why[200];
+
+    (void)state;
+    fail_at(0);
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        const bt_backend_config_t asked = {.n_threads = 1,
+                                           .max_rows = 1,
+                                           .max_dim = 1,
+                                           .device = hosts[i].device,
+                                           .why = why,
+                                           .why_bytes = sizeof(why)};
+        bt_backend_t *be = NULL;
+
+        assert_int_equal(setenv("BATON_SIMT_HOST", hosts[i].host, 1), 0);
+        assert_int_equal(
+            (hosts[i].visible == NULL)
+                ? unsetenv("CUDA_VISIBLE_DEVICES")
+                : setenv("CUDA_VISIBLE_DEVICES", hosts[i].visible, 1),
+            0);
+        assert_int_equal(bt_backend_open("cuda_sim", &asked, &be),
+                         BT_ERR_NO_DEVICE);
+        assert_string_equal(why, hosts[i].why);
+        assert_null(be);
+    }
+    assert_int_equal(unsetenv("BATON_SIMT_HOST"), 0);
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_call_that_fails_is_told_and_leaves_nothing),
+        BT_TEST(every_call_that_fails_is_told_or_no_matter),
+        BT_TEST(a_step_that_comes_again_is_one_launch),
+        BT_TEST(a_host_that_cannot_is_told_why),
         BT_TEST(what_the_copier_brings_into_a_new_buffer_stays),
     };
     char folder[PATH_MAX];

@@ -120,6 +120,39 @@ void what_has_come_is_others_behind_a_barrier_alone(void **)
     }
 }
 
+/* Between the asking and the wait; another thread reads too early, or comes
+ * behind the wait but not behind a barrier after it. */
+void a_barrier_before_the_wait_is_not_enough(void **)
+{
+    std::vector<uint4> in = some_words(1);
+
+    for (unsigned what = 0; what < 2; what++) {
+        for (uint64_t seed = 0; seed < kSeeds; seed++) {
+            const std::string found = simt::run(simt::Grid{1, 2, seed}, [&] {
+                BT_SHARED(uint4, room, 1);
+
+                if (threadIdx.x == 0) {
+                    bt_copy_async<16>(room.address(0), in.data());
+                    bt_copy_commit();
+                }
+                BT_SYNC();
+                if (threadIdx.x == 0) {
+                    bt_copy_wait<0>();
+                } else if (what == 0) {
+                    (void)room.get(0);
+                } else {
+                    bt_store(in.data(),
+                             make_uint4(static_cast<unsigned>(seed), 9, 9, 9));
+                }
+            });
+
+            assert_true((found.find("race: ") != std::string::npos) ||
+                        (found.find(kTooEarly) != std::string::npos) ||
+                        (found.find("changed") != std::string::npos));
+        }
+    }
+}
+
 void what_is_not_committed_does_not_come(void **)
 {
     const std::vector<uint4> in = some_words(32);
@@ -295,6 +328,7 @@ int main()
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_come_one_ahead),
         cmocka_unit_test(what_has_come_is_others_behind_a_barrier_alone),
+        cmocka_unit_test(a_barrier_before_the_wait_is_not_enough),
         cmocka_unit_test(what_is_not_committed_does_not_come),
         cmocka_unit_test(a_thread_waits_for_all_before_it_ends),
         cmocka_unit_test(rooms_that_are_to_be_filled_are_nobodys),

@@ -145,6 +145,12 @@ void plain_accesses_beside_atomics_are_races(void **)
                                   atomicAdd(&word, 1u);
                                   (void)bt_load(&word);
     });
+    expect("race: ", 1, 2, [&] { /* by the one that adds last, or not */
+                                 atomicAdd(&word, 1u);
+                                 if (threadIdx.x == 0) {
+                                     (void)bt_load(&word);
+                                 }
+    });
     expect("race: blocks share", 2, 1, [&] {
         if (blockIdx.x == 0) {
             bt_store(&word, 0u);

@@ -46,10 +46,11 @@ T shuffle_xor(unsigned mask, T value, unsigned lanes, int line)
 
 /** @a next of what is there goes there.
  *  @return what was there */
-template <typename T, typename Next> T atomically(T *p, const Next &next)
+template <typename T, typename Next>
+T atomically(T *p, const Next &next, const Place &place)
 {
     static_assert((sizeof(T) == 4) || (sizeof(T) == 8), "a word or two");
-    touch(p, sizeof(T), Access::kAtomic, space_of(p));
+    touch(p, sizeof(T), Access::kAtomic, space_of(p), place);
 
     const T before = *p;
 

@@ -147,7 +147,8 @@ static void ranks_whose_memory_no_sum_reaches_are_refused_by_name(void **state)
     assert_int_equal(bt_model_load(gguf, be, &config, why, sizeof(why), &model),
                      BT_ERR_UNSUPPORTED);
     assert_null(model);
-    assert_non_null(strstr(why, "ranks of one instance: the test/trap back end"));
+    assert_non_null(
+        strstr(why, "ranks of one instance: the test/trap back end"));
     assert_non_null(strstr(why, "memory of its own, which no sum here "
                                 "reaches"));
     assert_int_equal(
