@@ -283,9 +283,10 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
     }
     config.weight_dir = weight_dir;
     config.n_threads = r->n_threads;
-    config.coll = (r->coll == NULL) ? NULL : bt_coll_shm_collectives(r->coll);
+    config.host_coll =
+        (r->coll == NULL) ? NULL : bt_coll_shm_collectives(r->coll);
     config.n_stages = r->n_stages;
-    config.stage = (r->coll == NULL) ? NULL : bt_coll_shm_group(r->coll);
+    config.host_stage = (r->coll == NULL) ? NULL : bt_coll_shm_group(r->coll);
     if ((r->n_lent > 0) || (r->n_ranks > 1)) {
         for (uint32_t i = 0; i < r->n_threads + r->n_lent; i++) {
             cores[i] = r->rank * r->n_threads + i;

@@ -63,8 +63,13 @@ def c_flags():
     return ["-std=gnu17", "-O2", "-D_GNU_SOURCE", "-pthread", "-ffunction-sections"] + [f for f in wanted if f.startswith("-f")]
 
 
+def plugin_sources():
+    """Their names, without a suffix."""
+    return call("kernels/cuda/meson.build", "cuda_sources = [")
+
+
 def cuda_sources():
-    return [f"kernels/cuda/{n}.cu" for n in call("kernels/cuda/meson.build", "foreach name : [")]
+    return [f"kernels/cuda/{n}.cu" for n in plugin_sources()]
 
 
 def cuda_flags(architecture):
@@ -80,8 +85,8 @@ def cuda_flags(architecture):
 
 
 def simt_sources():
-    own = call("tests/simt/meson.build", "static_library('bt_simt',") + call("tests/simt/meson.build",
-                                                                            "shared_module('baton_cuda_sim',")
+    own = call("tests/simt/meson.build", "static_library('bt_simt',") + call("tests/simt/meson.build", "cuda_sim_sources = [")
+    own += [n + "_sim.cc" for n in plugin_sources()]
     return [f"tests/simt/{n}" for n in with_suffix(own, ".cc")]
 
 

@@ -86,6 +86,8 @@ const bt_kv_type_info_t *bt_kv_type_info(uint32_t type);
 BT_MUST_CHECK bt_status_t bt_kv_type_parse(const char *name,
                                            bt_kv_type_t *type_p);
 
+struct bt_collectives; /* common/coll/coll.h */
+
 typedef struct bt_backend bt_backend_t; /**< one device or thread group */
 typedef struct bt_weight bt_weight_t;   /**< a packed matrix, opaque */
 
@@ -237,6 +239,9 @@ typedef struct bt_lent_stats {
     uint64_t again;    /**< pieces that were done twice: the core was taken back
                             in the middle */
 } bt_lent_stats_t;
+
+/** What names a table of collectives before it is open. */
+#define BT_COLLECTIVES_ID_BYTES 128u
 
 /** The numeric profile of the rules above and beside the operations: back ends
  *  with it give the same bytes, those of the plain C reference. */
@@ -474,6 +479,10 @@ typedef struct bt_kernels_ops {
     void (*copy_columns)(bt_backend_t *be, const float *x, uint32_t n_rows,
                          uint32_t dim, float *out, uint32_t out_dim,
                          uint32_t at);
+    /** out = columns at .. at + dim - 1 of x: x (R, x_dim), out (R, dim),
+     *  at + dim <= x_dim. */
+    void (*cut_columns)(bt_backend_t *be, const float *x, uint32_t n_rows,
+                        uint32_t x_dim, uint32_t at, uint32_t dim, float *out);
 
     /** ids[r] = index of the largest x[r][i], the lowest where several are; NaN
      *  is never the largest; 0 of a row with nothing above -infinity. x (R,
@@ -528,6 +537,23 @@ typedef struct bt_kernels_ops {
                                bt_copier_t *copier_p);
     /** Nothing is under way; memory of host_alloc() was freed. */
     void (*copier_close)(bt_copier_t *copier);
+
+    /** Sums and what else ranks do with each other's buffers, as coll.h has it:
+     *  calls are queued among the operations, in their order, from the same
+     *  thread; what fails later surfaces at sync(). NULL, all three: the memory
+     *  is the host's, whose tables do, or ranks cannot share a model here.
+     *
+     *  One rank makes an id, which its caller brings to the others; then all
+     *  open the table, which is collective, and waits for them.
+     *  @retval BT_ERR_DEVICE  @retval BT_ERR_NO_MEMORY */
+    bt_status_t (*collectives_id)(bt_backend_t *be,
+                                  uint8_t id[BT_COLLECTIVES_ID_BYTES]);
+    bt_status_t (*collectives_open)(bt_backend_t *be, uint32_t rank,
+                                    uint32_t size,
+                                    const uint8_t id[BT_COLLECTIVES_ID_BYTES],
+                                    struct bt_collectives **coll_p);
+    /** NULL is allowed. Waits for no other rank. */
+    void (*collectives_close)(struct bt_collectives *coll);
 } bt_kernels_ops_t;
 
 /** Every back end's object begins with this. */

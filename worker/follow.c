@@ -481,11 +481,11 @@ static void follow_free(follow_t *f)
     bt_free(f);
 }
 
-/* Rank 0 is lost, and the compute thread waits for it: on one host that can be
- * told, in MPI nobody can be called back. */
-static void leave_sums(const bt_start_t *s)
+/* Rank 0 is lost, and the compute thread waits for it: in memory of one host
+ * that can be told; in MPI, or for a device, nobody can be called back. */
+static void leave_sums(const bt_worker_t *w, const bt_start_t *s)
 {
-    if (s->team.shm != NULL) {
+    if ((s->team.shm != NULL) && !bt_backend_owns_memory(w->backend)) {
         bt_coll_shm_break(s->team.shm);
         return;
     }
@@ -512,7 +512,7 @@ static bt_status_t serve(bt_worker_t *w, bt_start_t *s)
             turn(f);
         }
         if (!atomic_load(&f->ended)) { /* nothing is told any more */
-            leave_sums(s);
+            leave_sums(w, s);
         }
         (void)pthread_join(f->compute, NULL);
         status = f->computed;

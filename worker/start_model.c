@@ -211,9 +211,9 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .n_other_groups = w->groups.n - 1,
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,
-        .coll = bt_team_collectives(&s->team),
+        .host_coll = bt_team_collectives(&s->team),
         .n_stages = s->team.size / s->team.tp,
-        .stage = bt_team_stage(&s->team),
+        .host_stage = bt_team_stage(&s->team),
         .sum_parts = w->config->sum_parts,
     };
 

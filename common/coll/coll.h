@@ -29,9 +29,7 @@ typedef struct bt_collectives {
     uint32_t rank;
     uint32_t size; /**< at least 2 */
     /** In place: buf[i] = the sum of all ranks' buf[i], the same bits on every
-     *  rank. The order of the sum depends on the number of ranks and on who
-     *  carries alone: that of coll_tree.h over MPI and shared memory, NCCL's
-     * own over NCCL.
+     *  rank: added in the order of coll_tree.h, whoever carries.
      *  @retval BT_ERR_INTERNAL  MPI failed  @retval BT_ERR_DEVICE  NCCL did */
     bt_status_t (*all_reduce_sum)(void *ctx, float *buf, size_t n);
     /** recv[r * bytes_each ...] = what rank r sent; recv holds size times

@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "inference/model/model_priv.h"
+#include "inference/model/rank_tables.h"
 #include "inference/model/ranks.h"
 
 #define WHAT_BYTES 256u /* of what is wrong with a back end */
@@ -68,7 +69,7 @@ static uint32_t ffn_unit(const bt_loader_t *ld)
 /* What of the model this rank has; all of it where it is alone. */
 static bt_status_t take_share(bt_loader_t *ld)
 {
-    const bt_collectives_t *const coll = ld->config->coll;
+    const bt_collectives_t *const coll = ld->config->host_coll;
     const bt_shard_place_t place = {
         .rank = (coll == NULL) ? 0 : coll->rank,
         .size = (coll == NULL) ? 1 : coll->size,
@@ -77,7 +78,7 @@ static bt_status_t take_share(bt_loader_t *ld)
     const bool is_whole = (coll == NULL) && (ld->config->sum_parts <= 1);
     bt_status_t status;
 
-    if (!is_whole && bt_backend_owns_memory(ld->be)) {
+    if ((coll != NULL) && !bt_rank_tables_can(ld->be)) {
         return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
                               "ranks of one instance: the %s back end has "
                               "memory of its own, which no sum here reaches",
@@ -202,6 +203,24 @@ bt_status_t bt_model_memory(const bt_gguf_t *gguf, const char *backend,
     return status;
 }
 
+static bt_status_t make_ranks(bt_loader_t *ld, bt_model_t *model)
+{
+    const bt_status_t status =
+        bt_ranks_create(ld->be, ld->config, ld->hp, &model->ranks);
+
+    if (status == BT_OK) {
+        return BT_OK;
+    }
+    return (status == BT_ERR_NO_MEMORY)
+               ? bt_loader_fail(ld, status,
+                                "no memory for what ranks say to each other")
+               : bt_loader_fail(ld, status,
+                                "ranks of one instance: no sums over the "
+                                "memory of the %s back end: %s (each rank "
+                                "needs a device of its own)",
+                                ld->be->caps->name, bt_status_str(status));
+}
+
 bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
                           const bt_model_config_t *config, char *why,
                           size_t why_bytes, bt_model_t **model_p)
@@ -241,11 +260,9 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
     model->own = loader.own;
     model->shard = loader.shard;
     model->config = *config;
-    if (config->coll != NULL) {
-        status = bt_ranks_create(config->coll, config, &hp, &model->ranks);
+    if (config->host_coll != NULL) {
+        status = make_ranks(&loader, model);
         if (status != BT_OK) {
-            (void)bt_loader_fail(&loader, status,
-                                 "no memory for what ranks say to each other");
             goto err_model;
         }
     }
@@ -290,6 +307,7 @@ void bt_model_destroy(bt_model_t *model)
     bt_packed_store_close(model->store); /* the weights were freed */
     bt_ranks_destroy(model->ranks);
     bt_free(model->host_logits);
+    bt_free(model->host_own_logits);
     bt_free(model);
 }
 
@@ -514,7 +532,7 @@ void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
 /* Is this the rank that tells others what to do? */
 static bool leads(const bt_model_t *model)
 {
-    return (model->ranks != NULL) && (model->config.coll->rank == 0);
+    return (model->ranks != NULL) && (model->config.host_coll->rank == 0);
 }
 
 bool bt_model_take_late(const bt_model_t *model, bt_forward_t *fwd,
@@ -565,10 +583,28 @@ void bt_model_between_layers(const bt_model_t *model, const bt_forward_t *fwd,
     }
 }
 
+bt_status_t bt_model_begin(bt_model_t *model, const bt_batch_t *batch)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+    bt_batch_t own = *batch;
+    bt_status_t status;
+
+    if (ops->batch_begin == NULL) {
+        return BT_OK;
+    }
+    if (bt_shard_is_first(&model->shard) && (model->shard.size > 1)) {
+        own = bt_ranks_own_words(model->ranks, &model->shard, batch);
+    }
+    status = ops->batch_begin(model->be, &own);
+    if ((status != BT_OK) && (model->ranks != NULL)) {
+        bt_ranks_fail(model->ranks, status); /* the others go on without us */
+    }
+    return status;
+}
+
 bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
                              float **logits_p)
 {
-    const bt_kernels_ops_t *const ops = model->be->ops;
     bt_forward_t whole = *fwd; /* with those that come in late */
     bt_batch_t batch = {
         .tokens = fwd->tokens,
@@ -590,8 +626,8 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
     if (leads(model)) {
         bt_ranks_tell_step(model->ranks, fwd);
     }
-    if (ops->batch_begin != NULL) {
-        status = ops->batch_begin(model->be, &batch);
+    if (model->shard.n_stages == 1) { /* else each micro-batch is one */
+        status = bt_model_begin(model, &batch);
         if (status != BT_OK) {
             return status;
         }

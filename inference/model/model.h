@@ -140,16 +140,18 @@ typedef struct bt_model_config {
     void (*on_weight)(void *ctx, const char *name, const bt_weight_t *weight);
     void *on_weight_ctx;
 
-    /** Of the ranks that compute it together, each a share (shard.h); borrowed.
-     *  NULL: this process alone. */
-    const bt_collectives_t *coll;
+    /** Of the ranks that compute it together, each a share (shard.h), over the
+     *  host's memory; borrowed. A back end with memory of its own opens tables
+     *  over that besides, by these (rank_tables.h). NULL: this process alone.
+     */
+    const bt_collectives_t *host_coll;
     /** Stages of layers, each of as many ranks, one behind the other; 0 is 1.
      *  With more, rows do not come in late and no call is made inside another
      *  (bt_forward_t), and layers count as stored when the call is over. */
     uint32_t n_stages;
     /** Of the ranks of this one's stage, borrowed; NULL: it is alone there. Not
      *  read where there is one stage, whose ranks are all. */
-    const bt_collectives_t *stage;
+    const bt_collectives_t *host_stage;
     /** Rows that a micro-batch has at least (micro.h); 0: BT_MICRO_ROWS. */
     uint32_t micro_rows;
     /** Parts in which products are summed that ranks share (shard.h): models of

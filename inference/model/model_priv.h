@@ -208,6 +208,13 @@ void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
                              float *gate_up, uint32_t n_rows, uint32_t n_in,
                              uint32_t n_out, float *tmp, float *x);
 
+/** Tables of a batch, to a back end that reads them in its own memory; where
+ *  ranks share the words, with tokens as this rank's. With several stages
+ *  forward() calls it for each micro-batch.
+ *  @retval BT_ERR_DEVICE, BT_ERR_INVALID_PARAM */
+BT_MUST_CHECK bt_status_t bt_model_begin(bt_model_t *model,
+                                         const bt_batch_t *batch);
+
 /** After the forward pass: wait for it, then logits and ids are where
  *  bt_model_forward() promises them. @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_model_results(bt_model_t *model,
@@ -267,9 +274,10 @@ struct bt_model {
     /** Of this rank's words (max_logit_rows, own.n_vocab); where it has all,
      *  logits. Of stages the last one has this, the first one logits. */
     float *own_logits;
-    /* Both only where the back end has memory of its own: */
-    uint32_t *best_ids; /**< back end (max_logit_rows) */
-    float *host_logits; /**< logits in host memory */
+    /* Only where the back end has memory of its own: */
+    uint32_t *best_ids; /**< back end (max_logit_rows); NULL: with ranks */
+    float *host_logits; /**< logits in host memory; with ranks there alone */
+    float *host_own_logits; /**< own_logits of a rank, in host memory */
 };
 
 #endif

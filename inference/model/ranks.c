@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "inference/model/rank_tables.h"
 #include "inference/model/sampler.h"
 #include "inference/model/select.h"
 
@@ -40,8 +41,9 @@ typedef struct call {
 } call_t;
 
 struct bt_ranks {
-    const bt_collectives_t *coll;
-    const bt_collectives_t *stage; /* NULL: one rank */
+    bt_rank_tables_t tables;
+    uint32_t rank; /* of the instance */
+    bool may_talk; /* between two layers */
     uint32_t stage_size, n_stages;
     bt_status_t status;
     uint32_t *words; /* of an order */
@@ -70,11 +72,24 @@ bt_status_t bt_ranks_status(const bt_ranks_t *ranks)
     return ranks->status;
 }
 
+void bt_ranks_fail(bt_ranks_t *ranks, bt_status_t status)
+{
+    if (ranks->status == BT_OK) {
+        ranks->status = status;
+    }
+}
+
+static void sum_over(bt_ranks_t *ranks, const bt_collectives_t *coll, float *x,
+                     size_t n)
+{
+    if ((ranks->status == BT_OK) && (coll != NULL)) {
+        ranks->status = coll->all_reduce_sum(coll->ctx, x, n);
+    }
+}
+
 void bt_ranks_sum(bt_ranks_t *ranks, float *x, size_t n)
 {
-    if ((ranks->status == BT_OK) && (ranks->stage != NULL)) {
-        ranks->status = ranks->stage->all_reduce_sum(ranks->stage->ctx, x, n);
-    }
+    sum_over(ranks, ranks->tables.buffers_stage, x, n);
 }
 
 /* ---- from stage to stage ---- */
@@ -89,10 +104,9 @@ bt_micro_t bt_ranks_micro(bt_ranks_t *ranks, const bt_batch_t *batch)
 }
 
 /* The last stage's next one is the first. */
-static void send_on(bt_ranks_t *ranks, const void *data, size_t bytes)
+static void send_on(bt_ranks_t *ranks, const bt_collectives_t *coll,
+                    const void *data, size_t bytes)
 {
-    const bt_collectives_t *const coll = ranks->coll;
-
     if (ranks->status == BT_OK) {
         ranks->status =
             coll->send(coll->ctx, data, bytes,
@@ -100,10 +114,9 @@ static void send_on(bt_ranks_t *ranks, const void *data, size_t bytes)
     }
 }
 
-static void receive(bt_ranks_t *ranks, void *data, size_t bytes)
+static void receive(bt_ranks_t *ranks, const bt_collectives_t *coll, void *data,
+                    size_t bytes)
 {
-    const bt_collectives_t *const coll = ranks->coll;
-
     if (ranks->status == BT_OK) {
         ranks->status = coll->recv(
             coll->ctx, data, bytes,
@@ -113,12 +126,12 @@ static void receive(bt_ranks_t *ranks, void *data, size_t bytes)
 
 void bt_ranks_pass_rows(bt_ranks_t *ranks, const float *x, size_t n)
 {
-    send_on(ranks, x, n * sizeof(*x));
+    send_on(ranks, ranks->tables.buffers, x, n * sizeof(*x));
 }
 
 void bt_ranks_take_rows(bt_ranks_t *ranks, float *x, size_t n)
 {
-    receive(ranks, x, n * sizeof(*x));
+    receive(ranks, ranks->tables.buffers, x, n * sizeof(*x));
 }
 
 /* ---- words ---- */
@@ -141,9 +154,16 @@ bt_batch_t bt_ranks_own_words(bt_ranks_t *ranks, const bt_shard_t *shard,
 void bt_ranks_clear_others(const bt_shard_t *shard, const bt_batch_t *batch,
                            bt_backend_t *be, float *x, uint32_t dim)
 {
-    for (uint32_t i = 0; i < batch->n_rows; i++) {
-        if (batch->tokens[i] - shard->words.first >= shard->words.n) {
-            be->ops->clear(be, x + (size_t)i * dim, dim * sizeof(*x));
+    uint32_t n = 0; /* such rows, one behind the other, up to row i */
+
+    for (uint32_t i = 0; i <= batch->n_rows; i++) {
+        if ((i < batch->n_rows) &&
+            (batch->tokens[i] - shard->words.first >= shard->words.n)) {
+            n++;
+        } else if (n > 0) {
+            be->ops->clear(be, x + (size_t)(i - n) * dim,
+                           (size_t)n * dim * sizeof(*x));
+            n = 0;
         }
     }
 }
@@ -152,16 +172,15 @@ void bt_ranks_clear_others(const bt_shard_t *shard, const bt_batch_t *batch,
 
 static void tell(bt_ranks_t *ranks, const order_t *order)
 {
+    const bt_collectives_t *const host = ranks->tables.host;
     order_t copy = *order;
 
     if (ranks->status == BT_OK) {
-        ranks->status =
-            ranks->coll->broadcast(ranks->coll->ctx, &copy, sizeof(copy), 0);
+        ranks->status = host->broadcast(host->ctx, &copy, sizeof(copy), 0);
     }
     if ((ranks->status == BT_OK) && (order->n_words > 0)) {
-        ranks->status =
-            ranks->coll->broadcast(ranks->coll->ctx, ranks->words,
-                                   order->n_words * sizeof(*ranks->words), 0);
+        ranks->status = host->broadcast(
+            host->ctx, ranks->words, order->n_words * sizeof(*ranks->words), 0);
     }
 }
 
@@ -210,7 +229,7 @@ static void put_logit_rows(bt_ranks_t *ranks, size_t *n,
 
 bool bt_ranks_talks_between(const bt_ranks_t *ranks, const bt_forward_t *fwd)
 {
-    return (ranks->n_stages == 1) && (fwd->first_row == 0) &&
+    return ranks->may_talk && (fwd->first_row == 0) &&
            ((fwd->take_late != NULL) || (fwd->between_layers != NULL));
 }
 
@@ -342,7 +361,9 @@ static void take_row(const bt_ranks_t *ranks, bt_model_t *model,
                      const bt_forward_t *fwd, uint32_t i, parcel_t parcel,
                      const uint8_t *from, size_t bytes_each)
 {
-    float *row = model->logits + (size_t)i * model->hp.n_vocab;
+    float *const logits =
+        (model->host_logits != NULL) ? model->host_logits : model->logits;
+    float *const row = logits + (size_t)i * model->hp.n_vocab;
 
     if (parcel.n == 1) {
         fwd->best_ids[i] = best_of(model, from, bytes_each);
@@ -384,15 +405,17 @@ static void put_row(bt_ranks_t *ranks, const bt_model_t *model,
 static size_t put_results(bt_ranks_t *ranks, const bt_model_t *model,
                           const bt_forward_t *fwd)
 {
+    const float *const logits = (model->host_own_logits != NULL)
+                                    ? model->host_own_logits
+                                    : model->own_logits;
     size_t bytes = 0;
 
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
         const parcel_t parcel = parcel_of(model, fwd, i);
 
         if (bt_shard_is_last(&model->shard)) {
-            put_row(ranks, model,
-                    model->own_logits + (size_t)i * model->own.n_vocab, parcel,
-                    ranks->send + bytes);
+            put_row(ranks, model, logits + (size_t)i * model->own.n_vocab,
+                    parcel, ranks->send + bytes);
         }
         bytes += parcel.bytes;
     }
@@ -409,9 +432,9 @@ static bool bring_back(bt_ranks_t *ranks, const bt_shard_t *shard, size_t bytes)
     /* The room is that of one row's best at least. */
     bytes = (bytes == 0) ? sizeof(uint32_t) : bytes;
     if (bt_shard_is_last(shard)) {
-        send_on(ranks, ranks->send, bytes);
+        send_on(ranks, ranks->tables.host, ranks->send, bytes);
     } else if (bt_shard_is_first(shard)) {
-        receive(ranks, ranks->send, bytes);
+        receive(ranks, ranks->tables.host, ranks->send, bytes);
     }
     return bt_shard_is_first(shard);
 }
@@ -419,6 +442,7 @@ static bool bring_back(bt_ranks_t *ranks, const bt_shard_t *shard, size_t bytes)
 void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
                      const bt_forward_t *fwd)
 {
+    const bt_collectives_t *const stage = ranks->tables.host_stage;
     const size_t bytes = put_results(ranks, model, fwd);
     size_t at = 0;
 
@@ -428,16 +452,16 @@ void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
     if (bytes == 0) { /* all have stored their K and V when this is over */
         float nothing = 0.0f;
 
-        bt_ranks_sum(ranks, &nothing, 1);
+        sum_over(ranks, stage, &nothing, 1);
         return;
     }
-    if (ranks->stage == NULL) {
+    if (stage == NULL) {
         memcpy(ranks->recv, ranks->send, bytes);
     } else if (ranks->status == BT_OK) {
-        ranks->status = ranks->stage->all_gather(ranks->stage->ctx, ranks->send,
-                                                 ranks->recv, bytes);
+        ranks->status =
+            stage->all_gather(stage->ctx, ranks->send, ranks->recv, bytes);
     }
-    for (uint32_t i = 0; (ranks->status == BT_OK) && (ranks->coll->rank == 0) &&
+    for (uint32_t i = 0; (ranks->status == BT_OK) && (ranks->rank == 0) &&
                          (i < fwd->n_logit_rows);
          i++) {
         const parcel_t parcel = parcel_of(model, fwd, i);
@@ -451,22 +475,24 @@ void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
 
 static bool hear(bt_ranks_t *ranks, order_t *order_p)
 {
+    const bt_collectives_t *const host = ranks->tables.host;
+
     if (ranks->next.kind != 0) {
         *order_p = ranks->next;
         ranks->next.kind = 0;
         return true;
     }
     if (ranks->status == BT_OK) {
-        ranks->status = ranks->coll->broadcast(ranks->coll->ctx, order_p,
-                                               sizeof(*order_p), 0);
+        ranks->status =
+            host->broadcast(host->ctx, order_p, sizeof(*order_p), 0);
     }
     if ((ranks->status == BT_OK) && (order_p->n_words > ranks->max_words)) {
         ranks->status = BT_ERR_BAD_MESSAGE; /* another configuration */
     }
     if ((ranks->status == BT_OK) && (order_p->n_words > 0)) {
         ranks->status =
-            ranks->coll->broadcast(ranks->coll->ctx, ranks->words,
-                                   order_p->n_words * sizeof(*ranks->words), 0);
+            host->broadcast(host->ctx, ranks->words,
+                            order_p->n_words * sizeof(*ranks->words), 0);
     }
     return ranks->status == BT_OK;
 }
@@ -551,9 +577,7 @@ static bool take_logit_rows(const bt_ranks_t *ranks, call_t *call, cursor_t *c,
 
 static void fail_order(bt_ranks_t *ranks)
 {
-    if (ranks->status == BT_OK) {
-        ranks->status = BT_ERR_BAD_MESSAGE;
-    }
+    bt_ranks_fail(ranks, BT_ERR_BAD_MESSAGE);
 }
 
 static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
@@ -671,8 +695,8 @@ static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
         return;
     }
     status = bt_model_forward(model, &call->fwd, &logits);
-    if ((status != BT_OK) && (ranks->status == BT_OK)) {
-        ranks->status = status;
+    if (status != BT_OK) {
+        bt_ranks_fail(ranks, status);
     }
 }
 
@@ -694,7 +718,7 @@ bt_status_t bt_model_follow(bt_model_t *model, const bt_kv_view_t *kv,
 
 void bt_model_end_ranks(bt_model_t *model)
 {
-    if ((model->ranks != NULL) && (model->config.coll->rank == 0)) {
+    if ((model->ranks != NULL) && (model->config.host_coll->rank == 0)) {
         tell(model->ranks, &(order_t){.kind = ORDER_END});
     }
 }
@@ -739,9 +763,8 @@ static void settle(bt_ranks_t *ranks, const bt_collectives_t *coll,
     const size_t words = (hp->n_vocab + size - 1) / size;
     const size_t row_bytes = words * sizeof(float);
 
-    ranks->coll = coll;
+    ranks->rank = coll->rank;
     ranks->n_stages = n_stages;
-    ranks->stage = (n_stages == 1) ? coll : c->stage;
     ranks->stage_size = (uint32_t)size;
     ranks->micro_rows = c->micro_rows;
     ranks->max_rows = c->max_rows;
@@ -782,10 +805,10 @@ size_t bt_ranks_bytes(const bt_collectives_t *coll,
                       sizeof(uint32_t));
 }
 
-bt_status_t bt_ranks_create(const bt_collectives_t *coll,
-                            const bt_model_config_t *c, const bt_hparams_t *hp,
-                            bt_ranks_t **ranks_p)
+bt_status_t bt_ranks_create(bt_backend_t *be, const bt_model_config_t *c,
+                            const bt_hparams_t *hp, bt_ranks_t **ranks_p)
 {
+    const bt_collectives_t *const coll = c->host_coll;
     bt_ranks_t *ranks = bt_calloc(1, sizeof(*ranks));
     bt_status_t status;
 
@@ -793,6 +816,7 @@ bt_status_t bt_ranks_create(const bt_collectives_t *coll,
         return BT_ERR_NO_MEMORY;
     }
     settle(ranks, coll, c, hp);
+    ranks->may_talk = (ranks->n_stages == 1) && (be->ops->batch_begin == NULL);
     ranks->words = bt_calloc(ranks->max_words, sizeof(*ranks->words));
     ranks->tokens = bt_calloc(c->max_rows, sizeof(*ranks->tokens));
     ranks->send = bt_calloc(ranks->result_bytes, 1);
@@ -819,6 +843,11 @@ bt_status_t bt_ranks_create(const bt_collectives_t *coll,
          i++) {
         status = call_init(&ranks->calls[i], ranks);
     }
+    if (status == BT_OK) {
+        status = bt_rank_tables_open(
+            be, coll, (ranks->n_stages == 1) ? coll : c->host_stage,
+            &ranks->tables);
+    }
     if (status != BT_OK) {
         bt_ranks_destroy(ranks);
         return status;
@@ -832,6 +861,7 @@ void bt_ranks_destroy(bt_ranks_t *ranks)
     if (ranks == NULL) {
         return;
     }
+    bt_rank_tables_close(&ranks->tables);
     for (uint32_t i = 0; (ranks->calls != NULL) && (i < 2); i++) {
         call_fini(&ranks->calls[i]);
     }

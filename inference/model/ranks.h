@@ -22,6 +22,11 @@
  * A sum that fails leaves the ranks apart: that call and all later ones return
  * what it said, and the instance has to end.
  *
+ * Orders and results are the host's memory, sums and rows the back end's
+ * (rank_tables.h). One that has memory of its own queues them with its
+ * operations: nobody waits for it before the end of the call, and nobody comes
+ * in between two layers.
+ *
  * Threads: as the model's.
  */
 #ifndef BT_INFERENCE_MODEL_RANKS_H
@@ -34,8 +39,9 @@
 /** Host memory that a rank takes for it. */
 size_t bt_ranks_bytes(const bt_collectives_t *coll,
                       const bt_model_config_t *config, const bt_hparams_t *hp);
-/** @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_ranks_create(const bt_collectives_t *coll,
+/** Collective. @retval BT_ERR_NO_MEMORY
+ *  @retval  any of bt_rank_tables_open() */
+BT_MUST_CHECK bt_status_t bt_ranks_create(bt_backend_t *be,
                                           const bt_model_config_t *config,
                                           const bt_hparams_t *hp,
                                           bt_ranks_t **ranks_p);
@@ -43,6 +49,10 @@ void bt_ranks_destroy(bt_ranks_t *ranks); /**< NULL is allowed. */
 
 /** BT_OK, or what failed first. */
 bt_status_t bt_ranks_status(const bt_ranks_t *ranks);
+/** This rank cannot go on: neither can the instance. */
+void bt_ranks_fail(bt_ranks_t *ranks, bt_status_t status);
+
+/* Of x in the back end's memory; queued there, as operations are. */
 
 /** x, n values, = the sum of x of all ranks of the stage. */
 void bt_ranks_sum(bt_ranks_t *ranks, float *x, size_t n);

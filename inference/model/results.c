@@ -69,41 +69,75 @@ static bt_status_t reserve_batch(bt_loader_t *loader)
     return BT_OK;
 }
 
-bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
+/* Where the back end's memory is the host's, or the model is not shared, what a
+ * row becomes is in it; what ranks gather is in the host's alone. */
+static bt_status_t take_own(bt_loader_t *loader, float **logits_p,
+                            float **own_logits_p, float **ids_p)
 {
     const size_t rows = loader->config->max_logit_rows;
-    const size_t n_vocab = loader->hp->n_vocab;
     const bt_shard_t *const shard = &loader->shard;
+    const bool is_shared = loader->config->host_coll != NULL;
+    const bool on_device = bt_backend_owns_memory(loader->be);
+    bt_status_t status = BT_OK;
+
+    if (bt_shard_is_first(shard) && !(on_device && is_shared)) {
+        status = bt_loader_buffer(loader, rows, loader->hp->n_vocab, logits_p);
+    }
+    if ((status == BT_OK) && bt_shard_is_last(shard) && is_shared) {
+        status =
+            bt_loader_buffer(loader, rows, loader->own.n_vocab, own_logits_p);
+    }
+    if ((status == BT_OK) && on_device && !is_shared) {
+        status = bt_loader_buffer(loader, rows, 1, ids_p);
+    }
+    return status;
+}
+
+/* The host's, beside a back end with memory of its own. */
+static bt_status_t take_host(bt_loader_t *loader, void **logits_p,
+                             void **own_logits_p)
+{
+    const size_t rows = loader->config->max_logit_rows;
+    const bt_shard_t *const shard = &loader->shard;
+    bt_status_t status = BT_OK;
+
+    if (!bt_backend_owns_memory(loader->be)) {
+        return BT_OK;
+    }
+    if (bt_shard_is_first(shard)) {
+        status = host_memory(loader, rows * loader->hp->n_vocab, sizeof(float),
+                             logits_p);
+    }
+    if ((status == BT_OK) && bt_shard_is_last(shard) &&
+        (loader->config->host_coll != NULL)) {
+        status = host_memory(loader, rows * loader->own.n_vocab, sizeof(float),
+                             own_logits_p);
+    }
+    return status;
+}
+
+bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
+{
     float *logits = NULL;
     float *own_logits = NULL;
     float *ids = NULL; /* as wide as an id */
     void *host_logits = NULL;
-    bt_status_t status = BT_OK;
+    void *host_own_logits = NULL;
+    bt_status_t status = take_own(loader, &logits, &own_logits, &ids);
 
-    if (bt_shard_is_first(shard)) {
-        status = bt_loader_buffer(loader, rows, n_vocab, &logits);
+    if (status == BT_OK) {
+        status = take_host(loader, &host_logits, &host_own_logits);
     }
-    if ((status == BT_OK) && bt_shard_is_last(shard) &&
-        (shard->size * shard->n_stages > 1)) {
-        status =
-            bt_loader_buffer(loader, rows, loader->own.n_vocab, &own_logits);
-    }
-    if ((status == BT_OK) && bt_backend_owns_memory(loader->be)) {
-        status = bt_loader_buffer(loader, rows, 1, &ids);
-    }
-    if ((status == BT_OK) && bt_backend_owns_memory(loader->be)) {
-        status =
-            host_memory(loader, rows * n_vocab, sizeof(float), &host_logits);
-    }
-    if (loader->config->coll != NULL) {
-        loader->host_bytes +=
-            bt_ranks_bytes(loader->config->coll, loader->config, loader->hp);
+    if (loader->config->host_coll != NULL) {
+        loader->host_bytes += bt_ranks_bytes(loader->config->host_coll,
+                                             loader->config, loader->hp);
     }
     if (model != NULL) {
         model->logits = logits;
         model->own_logits = (own_logits != NULL) ? own_logits : logits;
         model->best_ids = (uint32_t *)(void *)ids;
         model->host_logits = host_logits;
+        model->host_own_logits = host_own_logits;
     }
     return (status == BT_OK) ? reserve_batch(loader) : status;
 }
@@ -172,6 +206,26 @@ static void find_best_here(const bt_model_t *model, const bt_forward_t *fwd)
     }
 }
 
+/* Of ranks: what is queued is done, K and V are stored, and what this one's
+ * words are to the rows is in the host's memory. */
+static void come_to_host(bt_model_t *model, const bt_forward_t *fwd)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+    const size_t n = (size_t)fwd->n_logit_rows * model->own.n_vocab;
+    bt_status_t status = bt_ranks_status(model->ranks);
+
+    if ((status != BT_OK) || !bt_backend_owns_memory(model->be)) {
+        return;
+    }
+    status = ((model->host_own_logits == NULL) || (n == 0))
+                 ? ops->sync(model->be)
+                 : ops->copy_out(model->be, model->host_own_logits,
+                                 model->own_logits, n * sizeof(float));
+    if (status != BT_OK) {
+        bt_ranks_fail(model->ranks, status);
+    }
+}
+
 bt_status_t bt_model_results(bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
@@ -179,6 +233,7 @@ bt_status_t bt_model_results(bt_model_t *model, const bt_forward_t *fwd)
     uint32_t end;
 
     if (model->ranks != NULL) {
+        come_to_host(model, fwd);
         bt_ranks_gather(model->ranks, model, fwd);
         return bt_ranks_status(model->ranks);
     }

@@ -327,6 +327,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .add = bt_cpu_add,
     .gather_rows = bt_cpu_gather_rows,
     .copy_columns = bt_cpu_copy_columns,
+    .cut_columns = bt_cpu_cut_columns,
     .argmax = bt_cpu_argmax,
     .top = bt_cpu_top,
     .norm_matmul = bt_cpu_norm_matmul,

@@ -99,6 +99,8 @@ void bt_cpu_gather_rows(bt_backend_t *be, const float *x,
 void bt_cpu_copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                          uint32_t dim, float *out, uint32_t out_dim,
                          uint32_t at);
+void bt_cpu_cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                        uint32_t x_dim, uint32_t at, uint32_t dim, float *out);
 void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
                    uint32_t dim, uint32_t *ids);
 void bt_cpu_top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,

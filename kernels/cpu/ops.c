@@ -160,6 +160,17 @@ void bt_cpu_copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
     }
 }
 
+void bt_cpu_cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                        uint32_t x_dim, uint32_t at, uint32_t dim, float *out)
+{
+    (void)be;
+    for (size_t r = 0; r < n_rows; r++) {
+        if (dim > 0) {
+            memcpy(out + r * dim, x + r * x_dim + at, dim * sizeof(*out));
+        }
+    }
+}
+
 typedef struct argmax_job {
     const bt_cpu_isa_t *isa;
     const float *x;

@@ -222,6 +222,7 @@ bt_kernels_ops_t make_ops()
     bt_cuda_attention_ops(&ops);
     ops.copier_open = bt_cuda_copier_open;
     ops.copier_close = bt_cuda_copier_close;
+    bt_cuda_coll_ops(&ops);
     ops.close = close_stream;
     return ops;
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives table over NCCL: the only includer of nccl.h. */
+/* The collectives table over NCCL: the only includer of nccl.h.
+ *
+ * A sum is not ncclAllReduce(), whose order NCCL chooses by sizes and machines:
+ * all parts come together, piece by piece, and each rank adds them in the order
+ * of coll_tree.h (coll_sum.cu). So ranks on devices have the bytes of those on
+ * CPUs, whatever lies between them. */
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -8,11 +13,13 @@
 
 #include "kernels/cuda/device.h"
 
-static_assert(sizeof(ncclUniqueId) == BT_CUDA_UNIQUE_ID_BYTES,
+static_assert(sizeof(ncclUniqueId) == BT_COLLECTIVES_ID_BYTES,
               "the id's size is part of our interface");
 
 namespace
 {
+
+const size_t kPieceFloats = size_t(1) << 20; /* of a sum, of each rank */
 
 struct Collectives {
     bt_collectives_t base; /* first */
@@ -28,9 +35,19 @@ bt_status_t check(ncclResult_t result)
 bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
 {
     const Collectives *c = static_cast<const Collectives *>(ctx);
+    float *parts = static_cast<float *>(bt_cuda_scratch(c->be));
+    bt_status_t status = BT_OK;
 
-    return check(ncclAllReduce(buf, buf, n, ncclFloat32, ncclSum, c->comm,
-                               bt_stream_of(c->be)));
+    for (size_t at = 0; (status == BT_OK) && (at < n); at += kPieceFloats) {
+        const size_t piece = (n - at < kPieceFloats) ? n - at : kPieceFloats;
+
+        status = check(ncclAllGather(buf + at, parts, piece * sizeof(float),
+                                     ncclUint8, c->comm, bt_stream_of(c->be)));
+        if (status == BT_OK) {
+            bt_cuda_sum_parts(c->be, parts, c->base.size, piece, buf + at);
+        }
+    }
+    return status;
 }
 
 bt_status_t all_gather(void *ctx, const void *send, void *recv,
@@ -46,6 +63,9 @@ bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
 {
     const Collectives *c = static_cast<const Collectives *>(ctx);
 
+    if (root >= c->base.size) {
+        return BT_ERR_INVALID_PARAM;
+    }
     return check(ncclBroadcast(buf, buf, bytes, ncclUint8,
                                static_cast<int>(root), c->comm,
                                bt_stream_of(c->be)));
@@ -73,29 +93,35 @@ bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
                           c->comm, bt_stream_of(c->be)));
 }
 
-} // namespace
-
-extern "C" bt_status_t
-bt_cuda_collectives_id(uint8_t id[BT_CUDA_UNIQUE_ID_BYTES])
+bt_status_t collectives_id(bt_backend_t *be,
+                           uint8_t id[BT_COLLECTIVES_ID_BYTES])
 {
     ncclUniqueId unique;
     const bt_status_t status = check(ncclGetUniqueId(&unique));
 
+    (void)be;
     if (status == BT_OK) {
         std::memcpy(id, &unique, sizeof(unique));
     }
     return status;
 }
 
-extern "C" bt_status_t
-bt_cuda_collectives_open(bt_backend_t *be, uint32_t rank, uint32_t size,
-                         const uint8_t id[BT_CUDA_UNIQUE_ID_BYTES],
-                         bt_collectives_t **coll_p)
+bt_status_t collectives_open(bt_backend_t *be, uint32_t rank, uint32_t size,
+                             const uint8_t id[BT_COLLECTIVES_ID_BYTES],
+                             bt_collectives_t **coll_p)
 {
     ncclUniqueId unique;
     bt_status_t status;
-    Collectives *c = static_cast<Collectives *>(std::calloc(1, sizeof(*c)));
+    Collectives *c;
 
+    if (size > BT_CUDA_MAX_RANKS) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = bt_cuda_scratch_reserve(be, size * kPieceFloats * sizeof(float));
+    if (status != BT_OK) {
+        return status;
+    }
+    c = static_cast<Collectives *>(std::calloc(1, sizeof(*c)));
     if (c == nullptr) {
         return BT_ERR_NO_MEMORY;
     }
@@ -119,12 +145,22 @@ bt_cuda_collectives_open(bt_backend_t *be, uint32_t rank, uint32_t size,
     return BT_OK;
 }
 
-extern "C" void bt_cuda_collectives_close(bt_collectives_t *coll)
+/* Not ncclCommDestroy(), which would wait for ranks that may be gone. */
+void collectives_close(bt_collectives_t *coll)
 {
     if (coll == nullptr) {
         return;
     }
     Collectives *c = static_cast<Collectives *>(coll->ctx);
-    (void)ncclCommDestroy(c->comm);
+    (void)ncclCommAbort(c->comm);
     std::free(c);
+}
+
+} // namespace
+
+extern "C" void bt_cuda_coll_ops(bt_kernels_ops_t *ops)
+{
+    ops->collectives_id = collectives_id;
+    ops->collectives_open = collectives_open;
+    ops->collectives_close = collectives_close;
 }

@@ -28,25 +28,6 @@ extern "C" {
 BT_CUDA_EXPORT bt_status_t
 bt_cuda_backend_open(const bt_backend_config_t *config, bt_backend_t **be_p);
 
-#define BT_CUDA_UNIQUE_ID_BYTES 128 /**< NCCL's ncclUniqueId */
-
-/** Rank 0 makes the id of a communicator; the caller brings it to the other
- *  ranks. @retval BT_ERR_DEVICE  NCCL failed */
-BT_CUDA_EXPORT bt_status_t
-bt_cuda_collectives_id(uint8_t id[BT_CUDA_UNIQUE_ID_BYTES]);
-
-/**
- * The collectives table over NCCL; buffers are device memory of @a be.
- * Collective: all ranks call it with the same id.
- *
- * @retval BT_ERR_DEVICE     NCCL failed
- * @retval BT_ERR_NO_MEMORY
- */
-BT_CUDA_EXPORT bt_status_t bt_cuda_collectives_open(
-    bt_backend_t *be, uint32_t rank, uint32_t size,
-    const uint8_t id[BT_CUDA_UNIQUE_ID_BYTES], bt_collectives_t **coll_p);
-BT_CUDA_EXPORT void bt_cuda_collectives_close(bt_collectives_t *coll);
-
 /** copier_open and copier_close of the table of operations. */
 bt_status_t bt_cuda_copier_open(bt_backend_t *be, uint32_t n_tickets,
                                 bt_copier_t *copier_p);
@@ -69,12 +50,20 @@ BT_MUST_CHECK bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be,
                                                   size_t bytes);
 void *bt_cuda_scratch(bt_backend_t *be);
 
+#define BT_CUDA_MAX_RANKS 16u /**< of an instance */
+
+/** out[i] = the sum over r of parts[r * n_each + i], in the order of
+ *  coll_tree.h; n_parts from 2 to BT_CUDA_MAX_RANKS, n_each > 0. */
+void bt_cuda_sum_parts(bt_backend_t *be, const float *parts, uint32_t n_parts,
+                       size_t n_each, float *out);
+
 /** What these files have, into the table. */
 void bt_cuda_weights_ops(bt_kernels_ops_t *ops);
 void bt_cuda_rows_ops(bt_kernels_ops_t *ops);
 void bt_cuda_top_ops(bt_kernels_ops_t *ops);
 void bt_cuda_kv_ops(bt_kernels_ops_t *ops);
 void bt_cuda_attention_ops(bt_kernels_ops_t *ops);
+void bt_cuda_coll_ops(bt_kernels_ops_t *ops);
 
 #ifdef __cplusplus
 }

@@ -293,10 +293,10 @@ void gather_rows(bt_backend_t *be, const float *x, const bt_batch_t *batch,
 }
 
 /* One block per row. */
-__global__ void copy_columns_kernel(const float *x, uint32_t dim, float *out,
-                                    uint32_t out_dim)
+__global__ void copy_columns_kernel(const float *x, uint32_t x_dim,
+                                    uint32_t dim, float *out, uint32_t out_dim)
 {
-    const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
+    const float *row = x + static_cast<size_t>(blockIdx.x) * x_dim;
     float *out_row = out + static_cast<size_t>(blockIdx.x) * out_dim;
 
     for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
@@ -308,8 +308,17 @@ void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                   uint32_t dim, float *out, uint32_t out_dim, uint32_t at)
 {
     if ((n_rows > 0) && (dim > 0)) {
-        BT_LAUNCH(copy_columns_kernel, n_rows, kThreads, be, x, dim, out + at,
-                  out_dim);
+        BT_LAUNCH(copy_columns_kernel, n_rows, kThreads, be, x, dim, dim,
+                  out + at, out_dim);
+    }
+}
+
+void cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                 uint32_t x_dim, uint32_t at, uint32_t dim, float *out)
+{
+    if ((n_rows > 0) && (dim > 0)) {
+        BT_LAUNCH(copy_columns_kernel, n_rows, kThreads, be, x + at, x_dim, dim,
+                  out, dim);
     }
 }
 
@@ -381,5 +390,6 @@ extern "C" void bt_cuda_rows_ops(bt_kernels_ops_t *ops)
     ops->scale_positions = scale_positions;
     ops->gather_rows = gather_rows;
     ops->copy_columns = copy_columns;
+    ops->cut_columns = cut_columns;
     ops->argmax = argmax;
 }

@@ -419,6 +419,19 @@ static void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
     back(h, out, out_there, floats(n_rows, out_dim));
 }
 
+static void cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                        uint32_t x_dim, uint32_t at, uint32_t dim, float *out)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(n_rows, x_dim));
+    float *out_there = there(h, out, floats(n_rows, dim));
+
+    h->real->ops->cut_columns(h->real, x_there, n_rows, x_dim, at, dim,
+                              out_there);
+    back(h, NULL, x_there, floats(n_rows, x_dim));
+    back(h, out, out_there, floats(n_rows, dim));
+}
+
 static void argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
                    uint32_t dim, uint32_t *ids)
 {
@@ -556,6 +569,7 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(add),
         SAME_IF(gather_rows),
         SAME_IF(copy_columns),
+        SAME_IF(cut_columns),
         SAME_IF(argmax),
         SAME_IF(top),
         SAME_IF(norm_matmul),

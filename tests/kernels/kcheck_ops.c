@@ -192,6 +192,36 @@ static void check_copy_columns(uint32_t dim)
     kc_free(got);
 }
 
+/* Of three rows columns between others. */
+static void check_cut_columns(uint32_t dim)
+{
+    const uint32_t before = kc_below(40);
+    const uint32_t x_dim = before + dim + kc_below(40);
+    const size_t n_out = (size_t)3 * dim;
+    float *x = kc_alloc((size_t)3 * x_dim);
+    float *want = kc_alloc(n_out);
+    float *got = kc_alloc(n_out);
+
+    kc_fill(x, (size_t)3 * x_dim, true);
+    for (uint32_t r = 0; r < 3; r++) {
+        memcpy(want + (size_t)r * dim, x + (size_t)r * x_dim + before,
+               dim * sizeof(*x));
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+
+        if (kc_skips(b, b->be->ops->cut_columns != NULL, true, "cut_columns")) {
+            continue;
+        }
+        kc_poison(got);
+        b->be->ops->cut_columns(b->be, x, 3, x_dim, before, dim, got);
+        kc_expect_equal(want, got, n_out, "cut_columns", b->name);
+    }
+    kc_free(x);
+    kc_free(want);
+    kc_free(got);
+}
+
 /* By the definition in kernels.h. */
 static uint32_t first_largest(const float *x, uint32_t n)
 {
@@ -260,6 +290,7 @@ void kc_test_ops(void)
         check_add(dims[d], d % 2 == 1);
         check_gather(dims[d]);
         check_copy_columns(dims[d]);
+        check_cut_columns(dims[d]);
     }
     check_add(0, false);
     check_add(123457, true);

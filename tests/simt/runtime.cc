@@ -14,6 +14,7 @@
 
 #include "tests/simt/cuda_runtime.h"
 #include "tests/simt/faults.h"
+#include "tests/simt/stream_work.h"
 
 typedef std::function<bool()> Work; /* false: it failed */
 
@@ -608,6 +609,26 @@ void simt::enqueue(cudaStream_t stream, const char *kernel, unsigned blocks,
     });
 }
 
+/* ---- for nccl.cc ---- */
+
+bool simt::call_fails()
+{
+    BT_IN_TURN();
+    return is_to_fail();
+}
+
+bool simt::is_device_memory(const void *p, size_t bytes)
+{
+    BT_IN_TURN();
+    return is_right(p, bytes, true);
+}
+
+void simt::enqueue_work(cudaStream_t stream, std::function<bool()> what)
+{
+    BT_IN_TURN();
+    put(stream, std::move(what));
+}
+
 /* ---- for tests ---- */
 
 extern "C" __attribute__((visibility("default"))) void
@@ -627,4 +648,5 @@ bt_simt_state(bt_simt_state_t *state_p)
     state_p->n_events = device.n_events;
     state_p->n_graphs = device.n_graphs;
     state_p->n_graph_launches = device.n_graph_launches;
+    state_p->n_comms = simt::count_comms();
 }

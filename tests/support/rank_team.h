@@ -32,8 +32,8 @@ typedef struct bt_rank_team {
  * Load the model on every rank and let those other than 0 follow. Blocks are
  * numbered 0 .. n_blocks - 1 at all.
  *
- * @param [in]  config    Of the model; its coll and stage are set here, and the
- *                        ranks are n_stages of as many each.
+ * @param [in]  config    Of the model; its host_coll and host_stage are set
+ * here, and the ranks are n_stages of as many each.
  * @param [out] why       On failure the reason.
  * @param [out] team      bt_rank_team_close(), also after a failure.
  */

@@ -512,6 +512,13 @@ static void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                                   floats(be, out), out_dim, at);
 }
 
+static void cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                        uint32_t x_dim, uint32_t at, uint32_t dim, float *out)
+{
+    cpu_of(be)->ops->cut_columns(cpu_of(be), floats(be, x), n_rows, x_dim, at,
+                                 dim, floats(be, out));
+}
+
 static void argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
                    uint32_t dim, uint32_t *ids)
 {
@@ -568,6 +575,7 @@ static const bt_kernels_ops_t trap_ops = {
     .add = add,
     .gather_rows = gather_rows,
     .copy_columns = copy_columns,
+    .cut_columns = cut_columns,
     .argmax = argmax,
     .top = top,
     .close = trap_close,

@@ -2,8 +2,6 @@
 /* The forward pass of a dense decoder: family.h. */
 #include "inference/model/arch/decoder.h"
 
-#include <string.h>
-
 #include "common/coll/coll_tree.h"
 #include "inference/model/ranks.h"
 
@@ -89,7 +87,7 @@ static uint32_t width_of(const product_t *p)
 }
 
 static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
-                      uint32_t depth, size_t *at, float *out)
+                      uint32_t depth, uint32_t *at, float *out)
 {
     const bt_kernels_ops_t *const ops = p->model->be->ops;
     const bt_decoder_t *const d = p->model->state;
@@ -103,11 +101,8 @@ static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
         ops->add(p->model->be, out, d->sums[depth], n);
         return;
     }
-    /* In the host's memory, as only such back ends have parts. */
-    for (size_t r = 0; r < p->n_rows; r++) {
-        memcpy(d->cut + r * columns_of(p, begin), p->in + r * width_of(p) + *at,
-               columns_of(p, begin) * sizeof(*d->cut));
-    }
+    ops->cut_columns(p->model->be, p->in, p->n_rows, width_of(p), *at,
+                     columns_of(p, begin), d->cut);
     *at += columns_of(p, begin);
     ops->matmul(p->model->be,
                 (begin == 0) ? p->w->first : p->w->others[begin - 1], d->cut,
@@ -120,7 +115,7 @@ static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
 {
     const product_t product = {
         .model = model, .w = w, .in = in, .n_rows = n_rows};
-    size_t at = 0;
+    uint32_t at = 0;
 
     if (w->n_others == 0) {
         model->be->ops->matmul(model->be, w->first, in, n_rows, out);
@@ -405,6 +400,9 @@ static void forward_stage(bt_model_t *model, const bt_batch_t *batch,
     bt_batch_t part;
 
     while (bt_micro_next(&micro, &part)) {
+        if (bt_model_begin(model, &part) != BT_OK) {
+            return; /* bt_ranks_status() says so */
+        }
         run_stage(model, fwd, &part,
                   d->x_last + (size_t)micro.first_logit * model->own.dim);
     }

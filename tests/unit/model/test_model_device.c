@@ -10,7 +10,8 @@
 #define LAYERS 2 /* of every tiny model here */
 
 /* As make_rig_of(), all in memory that traps. */
-static rig_t make_trap_rig(const bt_tiny_model_t *tiny, bt_kv_type_t type)
+static rig_t make_trap_rig_with(const bt_tiny_model_t *tiny, bt_kv_type_t type,
+                                const bt_model_config_t *model_config)
 {
     const bt_backend_config_t config = {
         .n_threads = 2, .max_rows = MAX_ROWS, .max_dim = 2048};
@@ -20,14 +21,19 @@ static rig_t make_trap_rig(const bt_tiny_model_t *tiny, bt_kv_type_t type)
 
     free_rig(&host);
     assert_int_equal(bt_trap_backend_open(&config, &rig.be), BT_OK);
-    assert_int_equal(bt_model_load(gguf, rig.be, &default_config, why,
-                                   sizeof(why), &rig.model),
-                     BT_OK);
+    assert_int_equal(
+        bt_model_load(gguf, rig.be, model_config, why, sizeof(why), &rig.model),
+        BT_OK);
     bt_gguf_close(gguf);
     assert_int_equal(rig.be->ops->buffer_alloc(
                          rig.be, N_BLOCKS * rig.kv.block_bytes, &rig.kv.base),
                      BT_OK);
     return rig;
+}
+
+static rig_t make_trap_rig(const bt_tiny_model_t *tiny, bt_kv_type_t type)
+{
+    return make_trap_rig_with(tiny, type, &default_config);
 }
 
 static void free_trap_rig(rig_t *rig)
@@ -91,6 +97,65 @@ static void families_give_the_host_s_bits_in_own_memory_too(void **state)
         free_rig(&host);
         free_trap_rig(&trap);
     }
+}
+
+/* Columns of activations are cut out there as well. */
+static void sums_in_parts_give_the_host_s_bits_in_own_memory(void **state)
+{
+    const bt_tiny_model_t tiny = bt_tiny_model_default();
+    rig_t host = make_rig(&tiny, 1);
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    bt_model_config_t config = default_config;
+    uint32_t blocks[N_BLOCKS / 8];
+    logits_of_prompt_t p;
+    rig_t trap;
+
+    (void)state;
+    config.sum_parts = 2;
+    bt_model_destroy(host.model);
+    assert_int_equal(
+        bt_model_load(gguf, host.be, &config, why, sizeof(why), &host.model),
+        BT_OK);
+    bt_gguf_close(gguf);
+    trap = make_trap_rig_with(&tiny, BT_KV_F16, &config);
+    p = run_whole(&host);
+    fill_blocks(blocks, 16);
+    forward_range(&trap, p.tokens, 0, 33, blocks, p.other);
+    forward_range(&trap, p.tokens, 33, N_TOKENS - 33, blocks,
+                  p.other + (size_t)33 * trap.n_vocab);
+    assert_memory_equal(p.other, p.whole, p.bytes);
+    free_logits(&p);
+    free_rig(&host);
+    free_trap_rig(&trap);
+}
+
+static void ranks_whose_memory_no_sum_reaches_are_refused_by_name(void **state)
+{
+    const bt_backend_config_t be_config = {
+        .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_collectives_t coll = {.rank = 1, .size = 2}; /* not called */
+    const bt_tiny_model_t tiny = bt_tiny_model_default();
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    bt_model_config_t config = default_config;
+    bt_model_memory_t memory;
+    bt_model_t *model = NULL;
+    bt_backend_t *be;
+
+    (void)state;
+    config.host_coll = &coll;
+    assert_int_equal(bt_trap_backend_open(&be_config, &be), BT_OK);
+    assert_int_equal(bt_model_load(gguf, be, &config, why, sizeof(why), &model),
+                     BT_ERR_UNSUPPORTED);
+    assert_null(model);
+    assert_non_null(
+        strstr(why, "ranks of one instance: the test/trap back end"));
+    assert_non_null(strstr(why, "memory of its own, which no sum here "
+                                "reaches"));
+    assert_int_equal(
+        bt_model_memory_on(gguf, be, &config, why, sizeof(why), &memory),
+        BT_ERR_UNSUPPORTED);
+    bt_backend_close(be);
+    bt_gguf_close(gguf);
 }
 
 /* Ids of some rows, logits of the others; the same call on any back end. */
@@ -354,6 +419,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(own_memory_and_one_upload_a_step_give_the_host_s_bits),
         BT_TEST(families_give_the_host_s_bits_in_own_memory_too),
+        BT_TEST(sums_in_parts_give_the_host_s_bits_in_own_memory),
+        BT_TEST(ranks_whose_memory_no_sum_reaches_are_refused_by_name),
         BT_TEST(ids_are_those_that_the_sampler_draws_from_the_logits),
         BT_TEST(only_what_leaves_nothing_to_choose_is_the_best),
         BT_TEST(memory_of_a_device_is_told_apart),

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of a sum, which all ranks have, added in the order of coll_tree.h:
+ * every rank gets the same bits, those of the CPU's ranks. */
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
+
+namespace
+{
+
+const uint32_t kThreads = 256;
+
+/* Value i of parts 0 .. n - 1, which lie @a stride apart: halves of the list,
+ * each in the same way, of which the first one is the shorter. */
+template <uint32_t n>
+__device__ __forceinline__ float tree_of(const float *parts, size_t stride)
+{
+    if constexpr (n == 1) {
+        return bt_load(parts);
+    } else {
+        const float first = tree_of<n / 2>(parts, stride);
+
+        return __fadd_rn(first,
+                         tree_of<n - n / 2>(parts + n / 2 * stride, stride));
+    }
+}
+
+template <uint32_t n>
+__global__ void sum_kernel(const float *parts, size_t n_each, float *out)
+{
+    const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+
+    if (i < n_each) {
+        bt_store(out + i, tree_of<n>(parts + i, n_each));
+    }
+}
+
+/* The kernel of so many parts, at most n. */
+template <uint32_t n>
+void launch(bt_backend_t *be, const float *parts, uint32_t n_parts,
+            size_t n_each, float *out)
+{
+    const uint32_t n_blocks =
+        static_cast<uint32_t>((n_each + kThreads - 1) / kThreads);
+
+    if (n_parts == n) {
+        BT_LAUNCH(sum_kernel<n>, n_blocks, kThreads, be, parts, n_each, out);
+        return;
+    }
+    if constexpr (n > 2) {
+        launch<n - 1>(be, parts, n_parts, n_each, out);
+    }
+}
+
+} // namespace
+
+extern "C" void bt_cuda_sum_parts(bt_backend_t *be, const float *parts,
+                                  uint32_t n_parts, size_t n_each, float *out)
+{
+    launch<BT_CUDA_MAX_RANKS>(be, parts, n_parts, n_each, out);
+}
