@@ -267,9 +267,12 @@ struct bt_model {
     /** Of this rank's words (max_logit_rows, own.n_vocab); where it has all,
      *  logits. Of stages the last one has this, the first one logits. */
     float *own_logits;
-    /* Both only where the back end has memory of its own: */
-    uint32_t *best_ids; /**< back end (max_logit_rows) */
-    float *host_logits; /**< logits in host memory */
+    /* All only where the back end has memory of its own: */
+    uint32_t *best_ids;    /**< back end (max_logit_rows) */
+    float *host_logits;    /**< logits in host memory */
+    uint32_t *first_words; /**< back end: ids and, behind them, logits of the
+                                first of each row; NULL: it cannot find them */
+    uint32_t *host_first;  /**< the same in host memory */
 };
 
 #endif
