@@ -85,7 +85,7 @@ def roofs(chart, x, y):
     middle = math.sqrt(start * top / read)
     slope = math.degrees(math.atan2(y.at(2 * read) - y.at(read), x.at(2) - x.at(1)))
     px, py = x.at(middle), y.at(middle * read) - 8
-    out.append(text(px, py, f"read-only stream {read:.1f} GB/s", 12, "middle", ROOFS[0],
+    out.append(text(px, py, f"{chart.get('memory', 'read-only stream')} {read:.1f} GB/s", 12, "middle", ROOFS[0],
                     f' transform="rotate({slope:.1f} {px:.1f} {py:.1f})"'))
     for (name, peak), colour in zip(chart["peaks"], ROOFS):
         out.append(line(x.at(peak / read), y.at(peak), x.b, y.at(peak), colour, 2))
@@ -147,7 +147,8 @@ def draw(chart, top, names):
 
 def svg(title, subtitle, series, charts):
     """series: names, at most four; the third and fourth have hollow marks.
-    charts: {"title", "read" (GB/s), "peaks": [(name, GOPS)], "points": [{"label", "x", "y", "series"}]}"""
+    charts: {"title", "read" (GB/s), "peaks": [(name, GOPS)], "points": [{"label", "x", "y", "series"}],
+    and "memory", what the slope is called, if that is no read-only stream}"""
     height = 50 + HEIGHT * len(charts)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
            f'height="{height}" font-family="system-ui, sans-serif" role="img">',

@@ -2,6 +2,7 @@
 /* Which back end, and on a CPU which instruction tier. */
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +174,18 @@ static bool is_name(const char *name)
     return (n > 0) && (n < MAX_NAME) && (name[n] == '\0');
 }
 
+__attribute__((format(printf, 2, 3))) static void
+explain(const bt_backend_config_t *config, const char *format, ...)
+{
+    va_list args;
+
+    if (config->why != NULL) {
+        va_start(args, format);
+        vsnprintf(config->why, config->why_bytes, format, args);
+        va_end(args);
+    }
+}
+
 static bt_status_t plugin_open(const char *name,
                                const bt_backend_config_t *config,
                                bt_backend_t **be_p)
@@ -183,6 +196,11 @@ static bt_status_t plugin_open(const char *name,
     void *symbol;
 
     if (handle == NULL) {
+        explain(config,
+                "no plugin baton_%s.so could be loaded from "
+                "BATON_PLUGIN_DIR, the program's folder or "
+                "../lib/baton",
+                is_name(name) ? name : "NAME");
         return BT_ERR_NOT_FOUND;
     }
     snprintf(symbol_name, sizeof(symbol_name), "bt_%s_backend_open", name);
@@ -200,6 +218,7 @@ static bt_status_t plugin_open(const char *name,
 bt_status_t bt_backend_open(const char *name, const bt_backend_config_t *config,
                             bt_backend_t **be_p)
 {
+    explain(config, "%s", "");
     if (strcmp(name, "cpu") == 0) {
         return bt_cpu_open(bt_cpu_isa(tier_pick()), config, be_p);
     }

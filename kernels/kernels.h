@@ -223,6 +223,9 @@ typedef struct bt_backend_config {
     uint32_t max_rows;          /**< most rows of one matmul, for scratch */
     uint32_t max_dim; /**< widest row of any operation, for scratch; the
                            CPU goes by the matrices it packs instead */
+    char *why;        /**< what is wrong, where opening fails; NULL: not asked
+                           for */
+    size_t why_bytes; /**< of it */
 } bt_backend_config_t;
 
 /** What threads on lent cores did since the back end was opened. */

@@ -335,6 +335,7 @@ static bt_status_t check_kv(const bt_worker_t *w, const bt_start_t *s)
 bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_model_config_t config = model_config(w, s);
+    char why[WHY_BYTES] = "";
     const bt_backend_config_t be_config = {
         .n_threads = s->n_threads,
         .cores = (s->n_cores > 0) ? s->cores : NULL,
@@ -342,14 +343,15 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
         .n_lent = s->n_lent,
         .max_rows = config.max_rows,
         .max_dim = bt_hparams_max_dim(&s->hp),
+        .why = why,
+        .why_bytes = sizeof(why),
     };
-    char why[WHY_BYTES] = "";
     bt_status_t status;
 
     status = bt_backend_open(w->config->backend, &be_config, &w->backend);
     if (status != BT_OK) {
         BT_LOG_ERROR("back end %s: %s", w->config->backend,
-                     bt_status_str(status));
+                     (why[0] != '\0') ? why : bt_status_str(status));
         return status;
     }
     status = check_kv(w, s);

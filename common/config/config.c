@@ -511,6 +511,17 @@ static bt_status_t check_ports(const bt_config_store_t *store)
     return BT_OK;
 }
 
+/* "auto" becomes the back end for what this host has. A driver that is of no
+ * use to it is an error then, with its reason: nobody is served by the CPU who
+ * asked for what there is. */
+static void find_backend(bt_config_store_t *store)
+{
+    if (strcmp(store->config.backend, "auto") == 0) {
+        store->config.backend =
+            (access(BT_CONFIG_GPU_DRIVER, F_OK) == 0) ? "cuda" : "cpu";
+    }
+}
+
 /* What no single row can say. */
 static bt_status_t check_together(const bt_config_store_t *store)
 {
@@ -597,6 +608,7 @@ bt_status_t bt_config_load(unsigned program, int argc, char **argv,
         status = bt_config_pulled_resolve(store);
     }
     if (status == BT_OK) {
+        find_backend(store);
         status = check_together(store);
     }
     if (status != BT_OK) {

@@ -264,8 +264,9 @@ const bt_option_t bt_config_options[] = {
          "File to append one line of JSON to for each request that ended, with "
          "where its time went (OpenTelemetry's OTLP); empty: none"),
     TEXT("backend", "NAME", "cpu", S | WORKERS, backend,
-         "What computes the model: cpu, cuda, or another NAME whose plugin "
-         "baton_NAME.so is installed"),
+         "What computes the model: cpu, cuda, auto (cuda where the host has an "
+         "NVIDIA driver, else cpu), or another NAME whose plugin baton_NAME.so "
+         "is installed"),
     TEXT("devices", "LIST", "", S | WORKERS, devices,
          "GPUs, with commas, as CUDA_VISIBLE_DEVICES names them (also MIG-...); "
          "serve deals them out, the ranks of a worker share them; empty: those "

@@ -9,6 +9,8 @@
 #include "inference/model/model_priv.h"
 #include "inference/model/ranks.h"
 
+#define WHAT_BYTES 256u /* of what is wrong with a back end */
+
 static bt_status_t check_config(const bt_loader_t *ld)
 {
     const bt_model_config_t *const c = ld->config;
@@ -181,14 +183,18 @@ bt_status_t bt_model_memory(const bt_gguf_t *gguf, const char *backend,
                             const bt_model_config_t *config, char *why,
                             size_t why_bytes, bt_model_memory_t *memory_p)
 {
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = 1, .max_dim = 1};
+    char what[WHAT_BYTES];
+    const bt_backend_config_t be_config = {.n_threads = 1,
+                                           .max_rows = 1,
+                                           .max_dim = 1,
+                                           .why = what,
+                                           .why_bytes = sizeof(what)};
     bt_backend_t *be = NULL;
     bt_status_t status = bt_backend_open(backend, &be_config, &be);
 
     if (status != BT_OK) {
         snprintf(why, why_bytes, "the back end %s cannot be opened: %s",
-                 backend, bt_status_str(status));
+                 backend, (what[0] != '\0') ? what : bt_status_str(status));
         return status;
     }
     status = bt_model_memory_on(gguf, be, config, why, why_bytes, memory_p);

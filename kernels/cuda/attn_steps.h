@@ -355,6 +355,8 @@ __device__ void weigh(const Item &item, uint32_t at)
     const uint32_t two = threadIdx.x % kTilePairs;
     const uint32_t quad = threadIdx.x / kTilePairs % n_quads;
     const uint32_t tile_at = at + tile * kTile;
+    /* Odd positions first in one half of a warp: its banks are the other's. */
+    const uint32_t swap = (P == 1) ? 0 : threadIdx.x / kTilePairs % 2;
     Words<kBeside<P>> words = {};
 
     if ((tile >= blockDim.x / kTile) || (tile_at >= item.end)) {
@@ -371,7 +373,8 @@ __device__ void weigh(const Item &item, uint32_t at)
         const uint32_t begin = begins_of<P>().get(p);
         const uint32_t end = ends_of<P>().get(p);
 #pragma unroll
-        for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t n = 0; n < 2; n++) {
+            const uint32_t k = n ^ swap;
             const uint32_t j = 2 * two + k;
             const uint32_t from = (tile * P + p) * kRow + j;
             const bool seen = (tile_at + j >= begin) && (tile_at + j < end);

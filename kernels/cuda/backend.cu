@@ -2,6 +2,7 @@
 /* Device, stream, buffers and the tables of a batch. */
 #include <cuda_runtime.h>
 
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -225,21 +226,100 @@ bt_kernels_ops_t make_ops()
     return ops;
 }
 
-bt_status_t open_stream(Backend *be, const bt_backend_config_t *config)
-{
-    cudaDeviceProp prop;
-    bt_status_t status = check(cudaSetDevice(static_cast<int>(config->device)));
+/* ---- the device ---- */
 
-    if (status != BT_OK) {
-        return BT_ERR_NO_DEVICE;
+const int kLeastMajor = 8; /* sm_80: asynchronous copies, products of bytes */
+
+__attribute__((format(printf, 2, 3))) bt_status_t
+no_device(const bt_backend_config_t *config, const char *format, ...)
+{
+    va_list args;
+
+    (void)cudaGetLastError();
+    if (config->why != nullptr) {
+        va_start(args, format);
+        std::vsnprintf(config->why, config->why_bytes, format, args);
+        va_end(args);
     }
-    status =
-        check(cudaGetDeviceProperties(&prop, static_cast<int>(config->device)));
-    if (status != BT_OK) {
-        return BT_ERR_NO_DEVICE;
+    return BT_ERR_NO_DEVICE;
+}
+
+/* Where the driver cannot be asked. */
+bt_status_t no_driver(const bt_backend_config_t *config)
+{
+    int driver = 0;
+    int runtime = 0;
+
+    (void)cudaDriverGetVersion(&driver); /* 0: there is none */
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        return no_device(config, "this host has no NVIDIA driver");
     }
+    return no_device(config,
+                     "the NVIDIA driver of this host is for CUDA %d.%d, this "
+                     "build needs one for %d.%d",
+                     driver / 1000, driver % 1000 / 10, runtime / 1000,
+                     runtime % 1000 / 10);
+}
+
+bt_status_t check_count(const bt_backend_config_t *config)
+{
+    const char *visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    int n = 0;
+    const cudaError_t error = cudaGetDeviceCount(&n);
+
+    if (error == cudaErrorInsufficientDriver) {
+        return no_driver(config);
+    }
+    if ((error == cudaErrorNoDevice) || ((error == cudaSuccess) && (n == 0))) {
+        return no_device(config, "the NVIDIA driver shows no device%s%s",
+                         (visible == nullptr) ? "" : ": CUDA_VISIBLE_DEVICES=",
+                         (visible == nullptr) ? "" : visible);
+    }
+    if (error != cudaSuccess) {
+        return no_device(config, "%s", cudaGetErrorString(error));
+    }
+    if (config->device >= static_cast<uint32_t>(n)) {
+        return no_device(config, "device %u is not there: %d are",
+                         config->device, n);
+    }
+    return BT_OK;
+}
+
+bt_status_t take_device(Backend *be, const bt_backend_config_t *config)
+{
+    const int device = static_cast<int>(config->device);
+    cudaDeviceProp prop;
+    cudaError_t error = cudaSetDevice(device);
+
+    if (error == cudaSuccess) {
+        error = cudaGetDeviceProperties(&prop, device);
+    }
+    if (error != cudaSuccess) {
+        return no_device(config, "device %u: %s", config->device,
+                         cudaGetErrorString(error));
+    }
+    if (prop.major < kLeastMajor) {
+        return no_device(
+            config, "device %u, %s, is an sm_%d%d; sm_%d0 is the least",
+            config->device, prop.name, prop.major, prop.minor, kLeastMajor);
+    }
+    be->device = device;
     std::snprintf(be->name, sizeof(be->name), "cuda/sm_%d%d", prop.major,
                   prop.minor);
+    return BT_OK;
+}
+
+bt_status_t open_stream(Backend *be, const bt_backend_config_t *config)
+{
+    bt_status_t status = check_count(config);
+
+    if (status == BT_OK) {
+        status = take_device(be, config);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
     status =
         check(cudaStreamCreateWithFlags(&be->stream, cudaStreamNonBlocking));
     if (status != BT_OK) {
@@ -315,21 +395,13 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
                                             bt_backend_t **be_p)
 {
     static const bt_kernels_ops_t ops = make_ops();
-    int n_devices = 0;
     Backend *be;
     bt_status_t status;
 
-    /* Without a driver this is cudaErrorInsufficientDriver (35). */
-    if ((cudaGetDeviceCount(&n_devices) != cudaSuccess) ||
-        (config->device >= static_cast<uint32_t>(n_devices))) {
-        (void)cudaGetLastError();
-        return BT_ERR_NO_DEVICE;
-    }
     be = static_cast<Backend *>(std::calloc(1, sizeof(*be)));
     if (be == nullptr) {
         return BT_ERR_NO_MEMORY;
     }
-    be->device = static_cast<int>(config->device);
     be->n_threads = (config->n_threads == 0) ? 1 : config->n_threads;
     be->max_rows = config->max_rows;
     status = open_stream(be, config);

@@ -69,14 +69,6 @@ BT_MUST_CHECK bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be,
                                                   size_t bytes);
 void *bt_cuda_scratch(bt_backend_t *be);
 
-/** matmul() of weights.cu: of quantized weights, with the scratch that
- *  bt_cuda_q8_bytes() tells, and of those that are not. n_rows > 0. */
-size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in);
-void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w, const float *x,
-                       uint32_t n_rows, float *out);
-void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
-                          const float *x, uint32_t n_rows, float *out);
-
 /** What these files have, into the table. */
 void bt_cuda_weights_ops(bt_kernels_ops_t *ops);
 void bt_cuda_rows_ops(bt_kernels_ops_t *ops);

@@ -21,6 +21,8 @@
  *     BT_SYNC()                            the barrier of the block
  *     bt_half_to_float(bits)               what an f16 is
  *     BT_UNROLL                            before a loop of constant bounds
+ *     BT_NO_UNROLL                         before one whose copies would take
+ *                                          registers and give nothing
  *     BT_LAUNCH(kernel, blocks, threads, be, arguments...)
  */
 #ifndef BT_KERNELS_CUDA_DEVICE_H
@@ -204,8 +206,9 @@ template <unsigned n> __device__ __forceinline__ void bt_copy_wait()
 #define BT_SHARED(type, name, n)                   \
     __shared__ __align__(16) type name##_words[n]; \
     const bt_shared<type> name = {name##_words}
-#define BT_SYNC() __syncthreads()
-#define BT_UNROLL _Pragma("unroll")
+#define BT_SYNC()    __syncthreads()
+#define BT_UNROLL    _Pragma("unroll")
+#define BT_NO_UNROLL _Pragma("unroll 1")
 
 #endif
 

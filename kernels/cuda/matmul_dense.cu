@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
 #include "kernels/formula.h"
 
@@ -61,7 +62,7 @@ __device__ __forceinline__ float add_step(uint32_t w, uint32_t x, float acc)
 /* One block per panel and kWarps * R rows; warp i has rows i, i + kWarps, …. */
 template <bt_pack_t P, uint32_t R>
 __global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
-                             float *out)
+                             bool add, float *out)
 {
     constexpr uint32_t rows = kWarps * R;
     BT_SHARED(uint32_t, weights, kChunk * BT_PANEL);
@@ -111,24 +112,25 @@ __global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
         const uint32_t row = first + warp + j * kWarps;
 
         if ((row < n_rows) && (output < m.n_out)) {
-            bt_store(out + static_cast<size_t>(row) * m.n_out + output, acc[j]);
+            bt_put_sum(out + static_cast<size_t>(row) * m.n_out + output,
+                       acc[j], add);
         }
     }
 }
 
 template <bt_pack_t P>
 void dense(bt_backend_t *be, const BtMatrix &m, const float *x, uint32_t n_rows,
-           float *out)
+           bool add, float *out)
 {
     const uint32_t r = (n_rows <= kWarps) ? 1 : 4;
     const uint32_t blocks =
         m.n_panels * ((n_rows + r * kWarps - 1) / (r * kWarps));
 
     if (r == 1) {
-        BT_LAUNCH((dense_kernel<P, 1>), blocks, kThreads, be, m, x, n_rows,
+        BT_LAUNCH((dense_kernel<P, 1>), blocks, kThreads, be, m, x, n_rows, add,
                   out);
     } else {
-        BT_LAUNCH((dense_kernel<P, 4>), blocks, kThreads, be, m, x, n_rows,
+        BT_LAUNCH((dense_kernel<P, 4>), blocks, kThreads, be, m, x, n_rows, add,
                   out);
     }
 }
@@ -136,19 +138,28 @@ void dense(bt_backend_t *be, const BtMatrix &m, const float *x, uint32_t n_rows,
 } // namespace
 
 void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
-                          const float *x, uint32_t n_rows, float *out)
+                          const BtStepRows &from, uint32_t n_rows, bool add,
+                          float *out)
 {
     const BtMatrix m = bt_matrix_of(w);
+    float *made = static_cast<float *>(bt_cuda_scratch(be));
+    const float *x = (from.kind == BT_ROWS_PLAIN) ? from.x : made;
 
+    if (from.kind == BT_ROWS_NORM) {
+        be->ops->rmsnorm(be, from.x, from.norm, from.eps, n_rows, w->n_in,
+                         made);
+    } else if (from.kind == BT_ROWS_GATED) {
+        be->ops->silu_mul(be, from.x, n_rows, w->n_in, made);
+    }
     switch (w->pack) {
     case BT_PACK_F16:
-        dense<BT_PACK_F16>(be, m, x, n_rows, out);
+        dense<BT_PACK_F16>(be, m, x, n_rows, add, out);
         break;
     case BT_PACK_BF16:
-        dense<BT_PACK_BF16>(be, m, x, n_rows, out);
+        dense<BT_PACK_BF16>(be, m, x, n_rows, add, out);
         break;
     default:
-        dense<BT_PACK_F32>(be, m, x, n_rows, out);
+        dense<BT_PACK_F32>(be, m, x, n_rows, add, out);
         break;
     }
 }

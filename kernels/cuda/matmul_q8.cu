@@ -10,107 +10,59 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/q8.h"
+#include "kernels/cuda/steps.h"
 
 namespace
 {
 
 const uint32_t kWarps = 8;
 const uint32_t kThreads = 32 * kWarps;
-const uint32_t kAllLanes = 0xffffffffu;
 const uint32_t kFewRows = 8; /* up to here, memory is what counts */
-
-/* ---- rows become 8 bits ---- */
-
-__device__ __forceinline__ uint32_t magnitude(float x)
-{
-    return bt_f32_bits(x) & 0x7fffffffu;
-}
-
-__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b)
-{
-    return (a > b) ? a : b;
-}
-
-__device__ __forceinline__ int32_t code_of(float x, float inverse)
-{
-    float v = __fmul_rn(x, inverse);
-
-    v = (v > -127.0f) ? v : -127.0f; /* NaN too */
-    v = (v < 127.0f) ? v : 127.0f;
-    return static_cast<int32_t>(rintf(v));
-}
-
-/* A thread has four values, so a half is four lanes and a group eight. Rows
- * follow each other without a gap: a thread need not know which is its. */
-__global__ void quantize_kernel(const float *x, size_t n_quads, uint32_t bias,
-                                BtQ8Rest rest, uint32_t *codes, uint4 *groups)
-{
-    const size_t quad =
-        static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    const bool mine = quad < n_quads;
-    float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
-    uint32_t most;
-    float max, inverse, scale, other_scale;
-    int32_t c[4], sum, other_sum;
-
-    if (mine) {
-        v = bt_load(reinterpret_cast<const float4 *>(x) + quad);
-    }
-    most = larger(larger(magnitude(v.x), magnitude(v.y)),
-                  larger(magnitude(v.z), magnitude(v.w)));
-    most = larger(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = larger(most, __shfl_xor_sync(kAllLanes, most, 2));
-    max = bt_f32_from_bits(most);
-    inverse = __fdiv_rn(127.0f, max);
-    if (!(max >= 0x1p-100f) || (most >= 0x7f800000u)) {
-        max = bt_f32_from_bits((most >= 0x7f800000u) ? 0x7fc00000u : 0u);
-        inverse = 0.0f;
-    }
-    scale = __fdiv_rn(max, 127.0f);
-    c[0] = code_of(v.x, inverse);
-    c[1] = code_of(v.y, inverse);
-    c[2] = code_of(v.z, inverse);
-    c[3] = code_of(v.w, inverse);
-    sum = c[0] + c[1] + c[2] + c[3];
-    sum += __shfl_xor_sync(kAllLanes, sum, 1);
-    sum += __shfl_xor_sync(kAllLanes, sum, 2);
-    other_sum = __shfl_xor_sync(kAllLanes, sum, 4);
-    other_scale = __shfl_xor_sync(kAllLanes, scale, 4);
-    if (mine) {
-        bt_store(codes + quad, (static_cast<uint32_t>(c[0]) & 0xffu) |
-                                   (static_cast<uint32_t>(c[1]) & 0xffu) << 8 |
-                                   (static_cast<uint32_t>(c[2]) & 0xffu) << 16 |
-                                   static_cast<uint32_t>(c[3]) << 24);
-    }
-    if (mine && (quad % 8 == 0)) {
-        const float low = static_cast<float>(sum);
-        const float high = static_cast<float>(other_sum);
-        uint4 group = {bt_f32_bits(scale), bt_f32_bits(other_scale), 0, 0};
-
-        if (rest == BT_Q8_STARTS) {
-            group.z = 0u - bias * static_cast<uint32_t>(sum);
-            group.w = 0u - bias * static_cast<uint32_t>(other_sum);
-        } else if (rest == BT_Q8_SUM) {
-            group.z =
-                bt_f32_bits(fmaf(other_scale, high, __fmul_rn(scale, low)));
-        } else {
-            group.z = bt_f32_bits(__fmul_rn(scale, low));
-            group.w = bt_f32_bits(__fmul_rn(other_scale, high));
-        }
-        bt_store(groups + quad / 8, group);
-    }
-}
 
 /* ---- few rows ---- */
 
 /* How a block of few rows shares a panel. */
-template <bt_pack_t P> struct Few {
+template <bt_pack_t P, uint32_t R> struct Few {
+    /* Groups of a warp, even so that what a row has of them is whole sectors;
+     * and no more shared memory than a block can have. */
     static constexpr uint32_t own =
-        4 / BtPack<P>::halves; /* groups of a warp */
+        ((R == 8) || (BtPack<P>::halves == 2)) ? 2 : 4;
     static constexpr uint32_t chunk = kWarps * own;
     /* Floats of what a group has once for each lane and scale of it. */
     static constexpr uint32_t group = BT_PANEL * BtPack<P>::halves;
+    /* What a warp has of a row: two words of 16 bytes of the codes of each of
+     * its groups, and then the groups'. */
+    static constexpr uint32_t row = 3 * own;
 };
+
+/* What the lanes of a warp need of the rows, which is the same for all: lanes
+ * side by side ask for it, and it is read out of shared memory. The warp meets
+ * behind it. */
+template <bt_pack_t P, uint32_t R>
+__device__ __forceinline__ void
+load_rows(const BtQ8Rows &x, size_t first_row, uint32_t n_rows, uint32_t first,
+          uint32_t n_groups, const bt_shared<uint4> &to)
+{
+    constexpr uint32_t own = Few<P, R>::own;
+    constexpr uint32_t row = Few<P, R>::row;
+    const uint4 *codes = reinterpret_cast<const uint4 *>(x.codes);
+    const uint32_t at = threadIdx.x / 32 * R * row;
+
+    for (uint32_t i = threadIdx.x % 32; i < R * row; i += 32) {
+        const size_t r = first_row + i / row;
+        const uint32_t word = i % row;
+        const uint32_t group =
+            first + ((word < 2 * own) ? word / 2 : word - 2 * own);
+        const size_t from = r * n_groups + group;
+
+        if ((r < n_rows) && (group < n_groups)) {
+            to.set(at + i,
+                   bt_load((word < 2 * own) ? codes + 2 * from + word % 2
+                                            : x.groups + from));
+        }
+    }
+    __syncwarp();
+}
 
 /* The products of one half of a group, without the scales. */
 template <bt_pack_t P>
@@ -131,41 +83,39 @@ __device__ __forceinline__ float half_sum(const uint32_t quads[8], uint4 x,
 }
 
 /* What is to be multiplied by the weights' scale: of the whole group, or of
- * each half of it. */
+ * each half of it.
+ *  @param low, high  codes of a row */
 template <bt_pack_t P>
-__device__ __forceinline__ void products_of(const uint32_t quads[8],
-                                            const BtQ8Rows &x, size_t group,
+__device__ __forceinline__ void products_of(const uint32_t quads[8], uint4 low,
+                                            uint4 high, uint4 row,
                                             float products[2])
 {
-    const uint4 *codes = reinterpret_cast<const uint4 *>(x.codes) + 2 * group;
-    const uint4 row = bt_load(x.groups + group);
     const bool starts = BtPack<P>::bias != 0;
-    const float low = half_sum<P>(quads, bt_load(codes), starts ? row.z : 0, 0);
-    const float high =
-        half_sum<P>(quads, bt_load(codes + 1), starts ? row.w : 0, 1);
+    const float first = half_sum<P>(quads, low, starts ? row.z : 0, 0);
+    const float second = half_sum<P>(quads, high, starts ? row.w : 0, 1);
 
-    products[0] = __fmul_rn(low, bt_f32_from_bits(row.x));
+    products[0] = __fmul_rn(first, bt_f32_from_bits(row.x));
     if (BtPack<P>::format.two) {
-        products[1] = __fmul_rn(high, bt_f32_from_bits(row.y));
+        products[1] = __fmul_rn(second, bt_f32_from_bits(row.y));
     } else {
-        products[0] = fmaf(high, bt_f32_from_bits(row.y), products[0]);
+        products[0] = fmaf(second, bt_f32_from_bits(row.y), products[0]);
     }
 }
 
 /* What a warp has of its groups of a chunk, all asked for before any is used.
  */
-template <bt_pack_t P> struct Groups {
-    BtCodes<P> codes[Few<P>::own];
-    float scales[Few<P>::own][2];
-    float mins[Few<P>::own][2];
+template <bt_pack_t P, uint32_t own> struct Groups {
+    BtCodes<P> codes[own];
+    float scales[own][2];
+    float mins[own][2];
 };
 
 /* Groups first .. of a panel, those of them that there are: all of one block.
  */
-template <bt_pack_t P>
+template <bt_pack_t P, uint32_t own>
 __device__ __forceinline__ void
 load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
-            uint32_t n_groups, uint32_t lane, Groups<P> &to)
+            uint32_t n_groups, uint32_t lane, Groups<P, own> &to)
 {
     constexpr bt_pack_format_t format = BtPack<P>::format;
     const uint8_t *block =
@@ -175,7 +125,7 @@ load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
         (format.min && (first < n_groups)) ? bt_unit<P>(m, block, 1, lane) : 0;
 
     BT_UNROLL
-    for (uint32_t i = 0; i < Few<P>::own; i++) {
+    for (uint32_t i = 0; i < own; i++) {
         const uint32_t g = first + i;
         const uint8_t *at =
             panel + static_cast<size_t>(g / format.n_groups) * format.bytes;
@@ -203,14 +153,16 @@ load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
 /* One block per panel and R rows. */
 template <bt_pack_t P, uint32_t R>
 __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
-                                float *out)
+                                bool add, float *out)
 {
+    typedef Few<P, R> F;
     constexpr bool min = BtPack<P>::format.min;
-    constexpr uint32_t chunk = Few<P>::chunk;
+    constexpr uint32_t chunk = F::chunk;
     constexpr uint32_t halves = BtPack<P>::halves;
-    BT_SHARED(float, products, R *chunk *Few<P>::group);
-    BT_SHARED(float, scales, chunk *Few<P>::group);
-    BT_SHARED(float, mins, min ? chunk *Few<P>::group : 1);
+    BT_SHARED(float, products, R *chunk *F::group);
+    BT_SHARED(float, scales, chunk *F::group);
+    BT_SHARED(float, mins, min ? chunk *F::group : 1);
+    BT_SHARED(uint4, rows, kWarps * R * F::row);
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t panel = blockIdx.x % m.n_panels;
@@ -220,14 +172,15 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
     float acc = 0.0f;
 
     for (uint32_t begin = 0; begin < n_groups; begin += chunk) {
-        const uint32_t mine = begin + warp * Few<P>::own;
-        Groups<P> groups;
+        const uint32_t mine = begin + warp * F::own;
+        Groups<P, F::own> groups;
 
-        load_groups<P>(m, m.data + panel * m.panel_bytes, mine, n_groups, lane,
-                       groups);
+        load_groups<P, F::own>(m, m.data + panel * m.panel_bytes, mine,
+                               n_groups, lane, groups);
+        load_rows<P, R>(x, first, n_rows, mine, n_groups, rows);
         BT_UNROLL
-        for (uint32_t i = 0; i < Few<P>::own; i++) {
-            const uint32_t to = (mine - begin + i) * Few<P>::group + lane;
+        for (uint32_t i = 0; i < F::own; i++) {
+            const uint32_t to = (mine - begin + i) * F::group + lane;
             uint32_t quads[8];
 
             if (mine + i >= n_groups) {
@@ -245,14 +198,15 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
                 quads[q] = bt_quad<P>(m, groups.codes[i], q);
             }
             for (uint32_t r = 0; (r < R) && (first + r < n_rows); r++) {
+                const uint32_t row = (warp * R + r) * F::row;
                 float sums[2];
 
-                products_of<P>(
-                    quads, x,
-                    static_cast<size_t>(first + r) * n_groups + mine + i, sums);
+                products_of<P>(quads, rows.get(row + 2 * i),
+                               rows.get(row + 2 * i + 1),
+                               rows.get(row + 2 * F::own + i), sums);
                 BT_UNROLL
                 for (uint32_t h = 0; h < halves; h++) {
-                    products.set(r * chunk * Few<P>::group + to + h * BT_PANEL,
+                    products.set(r * chunk * F::group + to + h * BT_PANEL,
                                  sums[h]);
                 }
             }
@@ -261,16 +215,18 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         for (uint32_t i = 0; (warp < R) && (first + warp < n_rows) &&
                              (i < chunk) && (begin + i < n_groups);
              i++) {
-            const uint32_t from = i * Few<P>::group + lane;
-            const uint4 row = bt_load(
-                x.groups + static_cast<size_t>(first + warp) * n_groups +
-                begin + i);
+            const uint32_t from = i * F::group + lane;
+            uint4 row = {0, 0, 0, 0};
             float p[2], s[2], n[2];
 
+            if (min) {
+                row = rows.get((i / F::own * R + warp) * F::row + 2 * F::own +
+                               i % F::own);
+            }
             BT_UNROLL
             for (uint32_t h = 0; h < halves; h++) {
-                p[h] = products.get(warp * chunk * Few<P>::group + from +
-                                    h * BT_PANEL);
+                p[h] =
+                    products.get(warp * chunk * F::group + from + h * BT_PANEL);
                 s[h] = scales.get(from + h * BT_PANEL);
                 n[h] = min ? mins.get(from + h * BT_PANEL) : 0.0f;
             }
@@ -279,60 +235,44 @@ __global__ void few_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         BT_SYNC();
     }
     if ((warp < R) && (first + warp < n_rows) && (output < m.n_out)) {
-        bt_store(out + static_cast<size_t>(first + warp) * m.n_out + output,
-                 acc);
+        bt_put_sum(out + static_cast<size_t>(first + warp) * m.n_out + output,
+                   acc, add);
     }
 }
 
 template <bt_pack_t P>
 void few_rows(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
-              uint32_t n_rows, float *out)
+              uint32_t n_rows, bool add, float *out)
 {
     const uint32_t r = (n_rows == 1) ? 1 : (n_rows <= 4) ? 4 : 8;
     const uint32_t blocks = m.n_panels * ((n_rows + r - 1) / r);
 
     if (r == 1) {
         BT_LAUNCH((few_rows_kernel<P, 1>), blocks, kThreads, be, m, x, n_rows,
-                  out);
+                  add, out);
     } else if (r == 4) {
         BT_LAUNCH((few_rows_kernel<P, 4>), blocks, kThreads, be, m, x, n_rows,
-                  out);
+                  add, out);
     } else {
         BT_LAUNCH((few_rows_kernel<P, 8>), blocks, kThreads, be, m, x, n_rows,
-                  out);
+                  add, out);
     }
 }
 
 } // namespace
 
-size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in)
+void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w,
+                       const BtStepRows &from, uint32_t n_rows, bool add,
+                       float *out)
 {
-    return static_cast<size_t>(n_rows) *
-           (n_in + n_in / BT_PACK_GROUP * sizeof(uint4));
-}
-
-void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w, const float *x,
-                       uint32_t n_rows, float *out)
-{
-    const bt_pack_format_t format = bt_pack_format(w->pack);
-    const size_t n_quads = static_cast<size_t>(n_rows) * w->n_in / 4;
-    uint32_t *codes = static_cast<uint32_t *>(bt_cuda_scratch(be));
-    uint4 *groups = reinterpret_cast<uint4 *>(codes + n_quads);
-    const BtQ8Rest rest = !format.min  ? BT_Q8_STARTS
-                          : format.two ? BT_Q8_SUMS
-                                       : BT_Q8_SUM;
-    const uint32_t blocks =
-        static_cast<uint32_t>((n_quads + kThreads - 1) / kThreads);
-    const BtQ8Rows rows = {codes, groups};
+    const BtQ8Rows rows = bt_cuda_quantize(be, w, from, n_rows);
     const BtMatrix m = bt_matrix_of(w);
 
-    BT_LAUNCH(quantize_kernel, blocks, kThreads, be, x, n_quads, format.bias,
-              rest, codes, groups);
     if (n_rows > kFewRows) {
-        bt_cuda_q8_many(be, w, rows, n_rows, out);
+        bt_cuda_q8_many(be, w, rows, n_rows, add, out);
         return;
     }
-#define BT_FEW(P) few_rows<P>(be, m, rows, n_rows, out)
+#define BT_FEW(P) few_rows<P>(be, m, rows, n_rows, add, out)
     BT_CUDA_EACH_PACK(w->pack, BT_FEW)
 #undef BT_FEW
 }

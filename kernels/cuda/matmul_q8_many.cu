@@ -18,6 +18,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/q8.h"
+#include "kernels/cuda/steps.h"
 
 namespace
 {
@@ -268,21 +269,30 @@ add_rows(const Group<P> &group, const bt_shared<uint32_t> &xs, uint32_t codes,
 
 /* Four neighbouring outputs of a row. */
 __device__ __forceinline__ void store_four(float *row, uint32_t output,
-                                           uint32_t n_out, float x, float y,
-                                           float z, float w)
+                                           uint32_t n_out, bool add, float x,
+                                           float y, float z, float w)
 {
     const float of[4] = {x, y, z, w};
 
     if ((n_out % 4 == 0) && (output < n_out)) {
-        const float4 four = {x, y, z, w};
+        float4 *at = reinterpret_cast<float4 *>(row + output);
+        float4 four = {x, y, z, w};
 
-        bt_store(reinterpret_cast<float4 *>(row + output), four);
+        if (add) {
+            const float4 before = bt_load(at);
+
+            four.x = __fadd_rn(before.x, x);
+            four.y = __fadd_rn(before.y, y);
+            four.z = __fadd_rn(before.z, z);
+            four.w = __fadd_rn(before.w, w);
+        }
+        bt_store(at, four);
         return;
     }
     BT_UNROLL
     for (uint32_t i = 0; i < 4; i++) {
         if (output + i < n_out) {
-            bt_store(row + output + i, of[i]);
+            bt_put_sum(row + output + i, of[i], add);
         }
     }
 }
@@ -290,7 +300,7 @@ __device__ __forceinline__ void store_four(float *row, uint32_t output,
 /* One block per kWarps panels and 8 N rows. */
 template <bt_pack_t P, uint32_t N>
 __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
-                                 float *out)
+                                 bool add, float *out)
 {
     BT_SHARED(uint32_t, codes, 2 * 8 * N * kRowWords);
     BT_SHARED(uint4, groups, 2 * kChunk * 8 * N);
@@ -318,6 +328,7 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         bt_copy_commit(); /* of nothing, in the end */
         bt_copy_wait<1>();
         BT_SYNC();
+        BT_NO_UNROLL
         for (uint32_t i = 0;
              (panel < m.n_panels) && (i < kChunk) && (begin + i < n_groups);
              i++) {
@@ -340,7 +351,7 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
 
         if ((panel < m.n_panels) && (row < n_rows)) {
             store_four(out + static_cast<size_t>(row) * m.n_out,
-                       panel * BT_PANEL + 4 * g, m.n_out, sums[0][i % 2],
+                       panel * BT_PANEL + 4 * g, m.n_out, add, sums[0][i % 2],
                        sums[1][i % 2], sums[2][i % 2], sums[3][i % 2]);
         }
     }
@@ -348,27 +359,27 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
 
 template <bt_pack_t P>
 void many_rows(bt_backend_t *be, const BtMatrix &m, const BtQ8Rows &x,
-               uint32_t n_rows, float *out)
+               uint32_t n_rows, bool add, float *out)
 {
     const uint32_t n_blocks = (m.n_panels + kWarps - 1) / kWarps;
 
     if (n_rows <= 16) {
         BT_LAUNCH((many_rows_kernel<P, 2>), n_blocks, kThreads, be, m, x,
-                  n_rows, out);
+                  n_rows, add, out);
     } else {
         BT_LAUNCH((many_rows_kernel<P, 8>), n_blocks * ((n_rows + 63) / 64),
-                  kThreads, be, m, x, n_rows, out);
+                  kThreads, be, m, x, n_rows, add, out);
     }
 }
 
 } // namespace
 
 void bt_cuda_q8_many(bt_backend_t *be, const bt_weight_t *w, const BtQ8Rows &x,
-                     uint32_t n_rows, float *out)
+                     uint32_t n_rows, bool add, float *out)
 {
     const BtMatrix m = bt_matrix_of(w);
 
-#define BT_MANY(P) many_rows<P>(be, m, x, n_rows, out)
+#define BT_MANY(P) many_rows<P>(be, m, x, n_rows, add, out)
     BT_CUDA_EACH_PACK(w->pack, BT_MANY)
 #undef BT_MANY
 }

@@ -8,61 +8,20 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/sums.h"
 #include "kernels/formula.h"
 
 namespace
 {
 
-const uint32_t kLanes = 16; /* of a lane sum */
 const uint32_t kThreads = 256;
 
 /* ---- norms ---- */
 
-/* A lane sum of values 0 .. dim - 1 (kernels.h): value i goes to lane i % 16,
- * each lane sums in ascending order, then the pairwise tree 8, 4, 2, 1, exactly
- * as the reference. By the block, which is together before and after it.
- * @param next  (i, sum): the sum with value i */
-template <typename Next>
-__device__ float lane_sum(uint32_t dim, const Next &next)
-{
-    BT_SHARED(float, lanes, kLanes);
-    const uint32_t t = threadIdx.x;
-    float sum = 0.0f;
-
-    if (t < kLanes) {
-        for (uint32_t i = t; i < dim; i += kLanes) {
-            sum = next(i, sum);
-        }
-        lanes.set(t, sum);
-    }
-    BT_SYNC();
-    for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
-        if (t < half) {
-            lanes.set(t, __fadd_rn(lanes.get(t), lanes.get(t + half)));
-        }
-        BT_SYNC();
-    }
-    sum = lanes.get(0);
-    BT_SYNC(); /* what was summed may be written, and the lanes again */
-    return sum;
-}
-
-/* 1 / sqrt(sum / dim + eps) */
-__device__ float inverse_root(float sum, uint32_t dim, float eps)
-{
-    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(
-                               __fdiv_rn(sum, static_cast<float>(dim)), eps)));
-}
-
 __device__ void rms_row(const float *x, const float *weight, float eps,
                         uint32_t dim, float *out)
 {
-    const float sum = lane_sum(dim, [=](uint32_t i, float before) {
-        const float value = bt_load(x + i);
-
-        return fmaf(value, value, before);
-    });
-    const float factor = inverse_root(sum, dim, eps);
+    const float factor = bt_rms_factor(x, dim, eps);
 
     for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
         bt_store(out + i, __fmul_rn(__fmul_rn(bt_load(x + i), factor),
@@ -116,16 +75,14 @@ __global__ void layer_norm_kernel(const float *x, const float *weight,
 {
     const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
     float *out_row = out + static_cast<size_t>(blockIdx.x) * dim;
-    const float sum = lane_sum(dim, [=](uint32_t i, float before) {
-        return __fadd_rn(before, bt_load(row + i));
-    });
+    const float sum = bt_lane_sum(
+        dim, [=](uint32_t i) { return bt_load(row + i); },
+        [](float value, float before) { return __fadd_rn(before, value); });
     const float mean = __fdiv_rn(sum, static_cast<float>(dim));
-    const float squares = lane_sum(dim, [=](uint32_t i, float before) {
-        const float above = __fadd_rn(bt_load(row + i), -mean);
-
-        return fmaf(above, above, before);
-    });
-    const float factor = inverse_root(squares, dim, eps);
+    const float squares = bt_lane_sum(
+        dim, [=](uint32_t i) { return __fadd_rn(bt_load(row + i), -mean); },
+        [](float above, float before) { return fmaf(above, above, before); });
+    const float factor = bt_inverse_root(squares, dim, eps);
 
     for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
         const float above = __fadd_rn(bt_load(row + i), -mean);

@@ -8,6 +8,7 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
 
 namespace
@@ -47,10 +48,12 @@ void fill(bt_backend_t *be, const bt_weight_t *w, const void *data)
 /* Scratch for products with it. */
 bt_status_t reserve(bt_backend_t *be, const bt_weight_t *w)
 {
-    return is_dense(w->pack)
-               ? BT_OK
-               : bt_cuda_scratch_reserve(
-                     be, bt_cuda_q8_bytes(bt_cuda_max_rows(be), w->n_in));
+    const uint32_t n_rows = bt_cuda_max_rows(be);
+
+    return bt_cuda_scratch_reserve(be, is_dense(w->pack)
+                                           ? static_cast<size_t>(n_rows) *
+                                                 w->n_in * sizeof(float)
+                                           : bt_cuda_q8_bytes(n_rows, w->n_in));
 }
 
 void weight_free(bt_backend_t *be, bt_weight_t *w)
@@ -208,17 +211,43 @@ void add_positions(bt_backend_t *be, const bt_weight_t *w,
               batch->n_rows, true, x);
 }
 
-void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
-            uint32_t n_rows, float *out)
+void step(bt_backend_t *be, const bt_weight_t *w, const BtStepRows &from,
+          uint32_t n_rows, bool add, float *out)
 {
     if (n_rows == 0) {
         return;
     }
     if (is_dense(w->pack)) {
-        bt_cuda_matmul_dense(be, w, x, n_rows, out);
+        bt_cuda_matmul_dense(be, w, from, n_rows, add, out);
     } else {
-        bt_cuda_matmul_q8(be, w, x, n_rows, out);
+        bt_cuda_matmul_q8(be, w, from, n_rows, add, out);
     }
+}
+
+void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+            uint32_t n_rows, float *out)
+{
+    step(be, w, BtStepRows{BT_ROWS_PLAIN, x, nullptr, 0.0f}, n_rows, false,
+         out);
+}
+
+void norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                 const float *norm, float eps, uint32_t n_rows, float *out)
+{
+    step(be, w, BtStepRows{BT_ROWS_NORM, x, norm, eps}, n_rows, false, out);
+}
+
+void matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
+                uint32_t n_rows, float *x)
+{
+    step(be, w, BtStepRows{BT_ROWS_PLAIN, a, nullptr, 0.0f}, n_rows, true, x);
+}
+
+void silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
+                     const float *gate_up, uint32_t n_rows, float *x)
+{
+    step(be, w, BtStepRows{BT_ROWS_GATED, gate_up, nullptr, 0.0f}, n_rows, true,
+         x);
 }
 
 } // namespace
@@ -231,4 +260,7 @@ extern "C" void bt_cuda_weights_ops(bt_kernels_ops_t *ops)
     ops->embed = embed;
     ops->add_positions = add_positions;
     ops->matmul = matmul;
+    ops->norm_matmul = norm_matmul;
+    ops->matmul_add = matmul_add;
+    ops->silu_matmul_add = silu_matmul_add;
 }

@@ -5,7 +5,8 @@ import os
 import tempfile
 import time
 
-from harness import BUILD, Cluster, Skip, default_model, tiny_model
+from harness import BUILD, Cluster, Skip, default_model, tiny_model, wait_until
+from test_same_bytes import ask_all, prompts
 
 PAIRS = (("cpu", "cpu"), ("cuda_sim", "cuda_sim"), ("cuda_sim", "cpu"), ("cpu", "cuda_sim"))
 
@@ -20,7 +21,7 @@ def plugin():
 
 def cluster(model, prefill, decode, **env):
     return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode],
-                   worker_args=["--stuck-ms", "600000"], env=dict(plugin(), **env))
+                   worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64"], env=dict(plugin(), **env))
 
 
 def left_nothing(c):
@@ -52,6 +53,23 @@ def test_a_simulated_device_gives_the_bytes_of_the_cpu():
     assert not wrong, f"{wrong} differ: {got}"
 
 
+def test_a_simulated_device_gives_the_same_bytes_in_every_batch():
+    """Prompts that are new and again with what the prefix caches hold, one by one and 8 at a time, in chunks."""
+    texts = sorted(prompts(), key=len)[::6]
+    reference = None
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
+        for backend, together, times in (("cpu", 8, 1), ("cuda_sim", 1, 1), ("cuda_sim", 8, 2)):
+            with cluster(model, backend, backend, BATON_SIMT_RACES="0") as c:
+                for again in range(times):
+                    got = ask_all(c, texts, together, 6)
+                    reference = reference or got
+                    wrong = [i for i, (a, b) in enumerate(zip(reference, got)) if a != b]
+                    assert not wrong, f"{backend}, {together} at a time, time {again}: prompts {wrong} differ"
+                left_nothing(c)
+    assert len({tuple(ids) for ids in reference}) >= len(texts)
+
+
 def test_steps_that_decode_are_one_launch_each():
     """As many sequences make the same calls at each step: from the third on, a graph; and nothing of it is left."""
     n = 12
@@ -65,6 +83,16 @@ def test_steps_that_decode_are_one_launch_each():
     state = dict(zip(words[::2], map(int, words[1::2])))
     assert state["graph_launches"] >= n - 4, state
     assert state["bytes_left"] == state["graphs_left"] == 0, state
+
+
+def test_a_worker_says_what_its_host_lacks():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with cluster(model, "cpu", "cpu", BATON_SIMT_HOST="with-old-driver") as c:
+            worker = c.start_worker("decode", 9, ["--backend", "cuda_sim"])
+            wait_until("the worker ended", lambda: not worker.alive())
+            assert "the back end cuda_sim cannot be opened: the NVIDIA driver of this host is for CUDA 11.8, this " \
+                   "build needs one for 13.0" in worker.log(), worker.log()
 
 
 def test_the_default_model_on_a_simulated_device():

@@ -60,7 +60,7 @@ size_t kc_size(const float *buffer);
 bool kc_skips(const kc_backend_t *b, bool there, bool exact, const char *op);
 
 /** The same back end, whose memory is its own, called with the host's memory.
- *  Owns @a real. Fused steps and hints are not in it. */
+ *  Owns @a real. Hints are not in it. */
 bt_backend_t *kc_hosted(bt_backend_t *real);
 
 /** A result to report: @a ok or not, with what it was. */

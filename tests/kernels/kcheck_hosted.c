@@ -452,6 +452,69 @@ static void hosted_close(bt_backend_t *be)
     bt_free(be);
 }
 
+/* ---- fused steps ---- */
+
+/* x (n_rows, x_dim) there; out there and back. */
+typedef struct step_arrays {
+    float *x, *out;
+    size_t x_bytes, out_bytes;
+} step_arrays_t;
+
+static step_arrays_t bring_step(hosted_t *h, const bt_weight_t *w,
+                                const float *x, uint32_t x_wide,
+                                uint32_t n_rows, const float *out)
+{
+    const shape_t *shape = shape_of(h, w);
+    step_arrays_t a = {
+        .x_bytes = floats(n_rows, (size_t)x_wide * shape->n_in),
+        .out_bytes = floats(n_rows, shape->n_out),
+    };
+
+    a.x = there(h, x, a.x_bytes);
+    a.out = there(h, out, a.out_bytes);
+    return a;
+}
+
+static void end_step(hosted_t *h, const step_arrays_t *a, float *out)
+{
+    back(h, NULL, a->x, a->x_bytes);
+    back(h, out, a->out, a->out_bytes);
+}
+
+static void norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                        const float *norm, float eps, uint32_t n_rows,
+                        float *out)
+{
+    hosted_t *h = self(be);
+    const step_arrays_t a = bring_step(h, w, x, 1, n_rows, out);
+    const size_t norm_bytes = floats(1, shape_of(h, w)->n_in);
+    float *norm_there = there(h, norm, norm_bytes);
+
+    h->real->ops->norm_matmul(h->real, w, a.x, norm_there, eps, n_rows, a.out);
+    back(h, NULL, norm_there, norm_bytes);
+    end_step(h, &a, out);
+}
+
+static void matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                       uint32_t n_rows, float *out)
+{
+    hosted_t *h = self(be);
+    const step_arrays_t a = bring_step(h, w, x, 1, n_rows, out);
+
+    h->real->ops->matmul_add(h->real, w, a.x, n_rows, a.out);
+    end_step(h, &a, out);
+}
+
+static void silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
+                            const float *gate_up, uint32_t n_rows, float *out)
+{
+    hosted_t *h = self(be);
+    const step_arrays_t a = bring_step(h, w, gate_up, 2, n_rows, out);
+
+    h->real->ops->silu_matmul_add(h->real, w, a.x, n_rows, a.out);
+    end_step(h, &a, out);
+}
+
 #define SAME_IF(name) .name = (real->ops->name != NULL) ? name : NULL
 
 bt_backend_t *kc_hosted(bt_backend_t *real)
@@ -495,6 +558,9 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(copy_columns),
         SAME_IF(argmax),
         SAME_IF(top),
+        SAME_IF(norm_matmul),
+        SAME_IF(matmul_add),
+        SAME_IF(silu_matmul_add),
         .close = hosted_close,
     };
     h->base.ops = &h->ops;

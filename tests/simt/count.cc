@@ -60,8 +60,26 @@ struct Site {
 
 typedef std::tuple<unsigned, const char *, int, Access, Space, size_t> SiteKey;
 
+/* What a place of the source has asked for. */
+struct Line {
+    uint64_t requests, sectors, bytes, wavefronts, conflicts, divergent;
+};
+
+const struct {
+    const char *name;
+    uint64_t Line::*member;
+} kLineColumns[] = {
+    {"requests", &Line::requests},   {"sectors", &Line::sectors},
+    {"bytes", &Line::bytes},         {"wavefronts", &Line::wavefronts},
+    {"conflicts", &Line::conflicts}, {"divergent", &Line::divergent},
+};
+
+typedef std::tuple<std::string, int, Access, Space> LineKey;
+typedef std::map<LineKey, Line> Lines;
+
 struct Kernel {
     Counts counts;
+    Lines lines;
     std::map<SiteKey, Site> sites; /* of the block; the warp comes first */
     std::unordered_set<uintptr_t> loaded, stored; /* sectors of the launch */
 };
@@ -69,6 +87,7 @@ struct Kernel {
 /* The table, which is written when the process ends. */
 struct Book {
     std::map<std::string, Counts> kernels;
+    std::map<std::string, Lines> lines; /* by kernels too */
     std::string path;
     Grid grid;
     Kernel now; /* the launch that runs */
@@ -88,6 +107,7 @@ struct Book {
     {
         if (!path.empty()) {
             write();
+            write_lines();
         }
     }
 
@@ -114,6 +134,38 @@ struct Book {
         std::fprintf(file, "\n");
         std::fclose(file);
     }
+
+    void write_lines() const
+    {
+        static const char *const kAccess[] = {"load", "store", "atomic"};
+        static const char *const kSpace[] = {"global", "shared"};
+        std::FILE *file = std::fopen((path + ".lines").c_str(), "w");
+
+        if (file == nullptr) {
+            std::perror(path.c_str());
+            return;
+        }
+        std::fprintf(file, "kernel\tfile\tline\taccess\tspace");
+        for (const auto &column : kLineColumns) {
+            std::fprintf(file, "\t%s", column.name);
+        }
+        for (const auto &kernel : lines) {
+            for (const auto &line : kernel.second) {
+                std::fprintf(file, "\n%s\t%s\t%d\t%s\t%s", kernel.first.c_str(),
+                             std::get<0>(line.first).c_str(),
+                             std::get<1>(line.first),
+                             kAccess[static_cast<int>(std::get<2>(line.first))],
+                             kSpace[static_cast<int>(std::get<3>(line.first))]);
+                for (const auto &column : kLineColumns) {
+                    std::fprintf(file, "\t%llu",
+                                 static_cast<unsigned long long>(
+                                     line.second.*column.member));
+                }
+            }
+        }
+        std::fprintf(file, "\n");
+        std::fclose(file);
+    }
 };
 
 Book &book()
@@ -130,7 +182,7 @@ size_t keep_different(uintptr_t *values, size_t n)
     return static_cast<size_t>(std::unique(values, values + n) - values);
 }
 
-void count_global(const Site &site, const Request &request)
+void count_global(const Site &site, const Request &request, Line *line)
 {
     Kernel &now = book().now;
     const bool loads = site.access == Access::kRead;
@@ -157,6 +209,8 @@ void count_global(const Site &site, const Request &request)
     (loads ? now.counts.load_sectors : now.counts.store_sectors) +=
         sectors.size();
     (loads ? now.counts.load_bytes : now.counts.store_bytes) += n * site.bytes;
+    line->sectors += sectors.size();
+    line->bytes += n * site.bytes;
 }
 
 /* Of @a n lanes from @a first on: words of the bank that most are wanted of. */
@@ -181,11 +235,36 @@ size_t wavefronts_of(const Site &site, const Request &request, unsigned first,
     return most;
 }
 
-void count_shared(const Site &site, const Request &request)
+/* Do all lanes that come want what the one @a beside them wants? */
+bool in_pairs(const Request &request, unsigned beside)
+{
+    for (unsigned lane = 0; lane < kWarp; lane++) {
+        const unsigned other = lane ^ beside;
+
+        if ((((request.lanes >> lane) & (request.lanes >> other) & 1) != 0) &&
+            (request.at[lane] != request.at[other])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* In how many parts a warp is served. Of 16 bytes it is two where lanes go in
+ * pairs (Nvidia's forum, "Unexpected shared memory bank conflict", 77228). */
+unsigned parts_of(const Site &site, const Request &request)
+{
+    if (site.bytes <= 4) {
+        return 1;
+    }
+    return ((site.bytes == 8) || in_pairs(request, 1) || in_pairs(request, 2))
+               ? 2
+               : 4;
+}
+
+void count_shared(const Site &site, const Request &request, Line *line)
 {
     Counts &counts = book().now.counts;
-    const unsigned n_parts =
-        (site.bytes <= 4) ? 1 : static_cast<unsigned>(site.bytes / 4);
+    const unsigned n_parts = parts_of(site, request);
 
     counts.shared_requests++;
     for (unsigned i = 0; i < n_parts; i++) {
@@ -194,6 +273,8 @@ void count_shared(const Site &site, const Request &request)
 
         counts.wavefronts += wavefronts;
         counts.conflicts += (wavefronts > 1) ? wavefronts - 1 : 0;
+        line->wavefronts += wavefronts;
+        line->conflicts += (wavefronts > 1) ? wavefronts - 1 : 0;
     }
 }
 
@@ -204,18 +285,23 @@ uint32_t lanes_of(unsigned warp)
     return static_cast<uint32_t>((uint64_t(1) << n) - 1);
 }
 
-void count_request(unsigned warp, const Site &site, const Request &request)
+void count_request(const SiteKey &key, const Site &site, const Request &request)
 {
     Counts &counts = book().now.counts;
+    Line &line = book().now.lines[LineKey(std::get<1>(key), std::get<2>(key),
+                                          site.access, site.space)];
+    const bool divergent =
+        !site.rows && (request.lanes != lanes_of(std::get<0>(key)));
 
     if (site.space == Space::kGlobal) {
-        count_global(site, request);
+        count_global(site, request, &line);
     } else {
-        count_shared(site, request);
+        count_shared(site, request, &line);
     }
     counts.atomics += (site.access == Access::kAtomic) ? 1 : 0;
-    counts.divergent +=
-        (!site.rows && (request.lanes != lanes_of(warp))) ? 1 : 0;
+    counts.divergent += divergent ? 1 : 0;
+    line.requests++;
+    line.divergent += divergent ? 1 : 0;
 }
 
 void note(const void *p, const SiteKey &key, bool rows)
@@ -238,7 +324,7 @@ void note(const void *p, const SiteKey &key, bool rows)
     /* What is whole need not be kept until the barrier. */
     while (!site.requests.empty() &&
            (site.requests.front().lanes == lanes_of(warp))) {
-        count_request(warp, site, site.requests.front());
+        count_request(key, site, site.requests.front());
         site.requests.pop_front();
         site.n_gone++;
     }
@@ -278,6 +364,12 @@ void count_launch_end(bool well)
         book().kernels[book().grid.kernel].*column.member +=
             now.counts.*column.member;
     }
+    for (const auto &line : now.lines) {
+        for (const auto &column : kLineColumns) {
+            book().lines[book().grid.kernel][line.first].*column.member +=
+                line.second.*column.member;
+        }
+    }
 }
 
 void count_epoch(bool barrier)
@@ -286,7 +378,7 @@ void count_epoch(bool barrier)
 
     for (const auto &entry : now.sites) {
         for (const Request &request : entry.second.requests) {
-            count_request(std::get<0>(entry.first), entry.second, request);
+            count_request(entry.first, entry.second, request);
         }
     }
     now.sites.clear();

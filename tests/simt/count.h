@@ -11,12 +11,14 @@
  *                          come from memory or go there at the least
  *     shared   requests -> wavefronts, of 32 banks of 4 bytes; lanes that want
  *                          the same word share it; of 8 and 16 bytes a half and
- *                          a quarter of the warp at a time
+ *                          a quarter of the warp at a time (of 16 a half,
+ *                          where lanes in pairs want the same)
  *                          conflicts: wavefronts that a better layout spares
  *
  * Counted when it is switched on here or, with BATON_SIMT_COUNT=path, from the
  * start; then a table goes to that file when the process ends: a line for each
- * kernel, tabs between, names in the first line.
+ * kernel, tabs between, names in the first line; and, in path.lines, one for
+ * each place of the source in each kernel.
  */
 #ifndef BT_TESTS_SIMT_COUNT_H
 #define BT_TESTS_SIMT_COUNT_H

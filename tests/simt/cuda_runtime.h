@@ -33,6 +33,8 @@ enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
@@ -63,9 +65,13 @@ typedef SimtGraph *cudaGraph_t;
 typedef SimtGraph *cudaGraphExec_t;
 
 struct cudaDeviceProp {
+    char name[256];
     int major, minor;
 };
 
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device);
@@ -135,6 +141,7 @@ void bt_store(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 
 #define BT_SHARED(type, name, n) const simt::Shared<type> name(__COUNTER__, (n))
 #define BT_UNROLL
+#define BT_NO_UNROLL
 #define BT_SYNC()       simt::sync_threads(__LINE__)
 #define __forceinline__ inline
 

@@ -51,17 +51,19 @@ struct Grid {
     const char *kernel = ""; /* its name, for what is counted (count.h) */
 };
 
-/* Of the source. As an argument that is left out it is where the call is. */
+/* Of the source. As an argument that is left out it is where the call is: by a
+ * constructor, as gcc takes braces in a default argument for constant, which is
+ * the line of the function then. */
 struct Place {
     const char *file;
     int line;
+
+    Place(const char *in_file, int on_line) : file(in_file), line(on_line)
+    {
+    }
 };
 
-#define BT_SIMT_HERE                       \
-    simt::Place                            \
-    {                                      \
-        __builtin_FILE(), __builtin_LINE() \
-    }
+#define BT_SIMT_HERE simt::Place(__builtin_FILE(), __builtin_LINE())
 
 /** Run @a thread in every thread of the grid. After a fault nothing else runs.
  *  @return "": well; else the first fault, with where */

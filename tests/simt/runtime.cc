@@ -108,6 +108,14 @@ bool is_to_fail()
     return ++device.n_calls == device.fails_at;
 }
 
+/* What kind of host this is, as a test says it by BATON_SIMT_HOST. */
+bool is_host(const char *kind)
+{
+    const char *value = std::getenv("BATON_SIMT_HOST");
+
+    return (value != nullptr) && (std::strcmp(value, kind) == 0);
+}
+
 size_t page()
 {
     static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -215,11 +223,38 @@ void drain_all()
 
 /* ---- device ---- */
 
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    BT_IN_TURN();
+    *version = is_host("without-driver")    ? 0
+               : is_host("with-old-driver") ? 11080
+                                            : 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return (error == cudaErrorMemoryAllocation) ? "out of memory"
+                                                : "a failure of the tests";
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     BT_IN_TURN();
     if (is_to_fail()) {
         return done(cudaErrorInvalidDevice);
+    }
+    if (is_host("without-driver") || is_host("with-old-driver")) {
+        return done(cudaErrorInsufficientDriver);
+    }
+    if (is_host("without-device")) {
+        return done(cudaErrorNoDevice);
     }
     *count = 1;
     return cudaSuccess;
@@ -238,8 +273,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int number)
     if (is_to_fail() || (number != 0)) {
         return done(cudaErrorInvalidDevice);
     }
-    prop->major = 8; /* the least that Baton's kernels are for */
-    prop->minor = 0;
+    std::snprintf(prop->name, sizeof(prop->name), "a device of the tests");
+    prop->major = is_host("of-turing") ? 7 : 8; /* the least that is taken */
+    prop->minor = is_host("of-turing") ? 5 : 0;
     return cudaSuccess;
 }
 

@@ -310,11 +310,58 @@ static void what_the_copier_brings_into_a_new_buffer_stays(void **state)
     close_all(&w);
 }
 
+static void a_host_that_cannot_is_told_why(void **state)
+{
+    static const struct {
+        const char *host, *visible, *why;
+        uint32_t device;
+    } hosts[] = {
+        {"without-driver", NULL, "this host has no NVIDIA driver", 0},
+        {"with-old-driver", NULL,
+         "the NVIDIA driver of this host is for CUDA 11.8, this build needs one "
+         "for 13.0",
+         0},
+        {"without-device", NULL, "the NVIDIA driver shows no device", 0},
+        {"without-device", "7",
+         "the NVIDIA driver shows no device: CUDA_VISIBLE_DEVICES=7", 0},
+        {"of-turing", NULL,
+         "device 0, a device of the tests, is an sm_75; sm_80 is the least", 0},
+        {"", NULL, "device 3 is not there: 1 are", 3},
+    };
+    char why[200];
+
+    (void)state;
+    fail_at(0);
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        const bt_backend_config_t asked = {.n_threads = 1,
+                                           .max_rows = 1,
+                                           .max_dim = 1,
+                                           .device = hosts[i].device,
+                                           .why = why,
+                                           .why_bytes = sizeof(why)};
+        bt_backend_t *be = NULL;
+
+        assert_int_equal(setenv("BATON_SIMT_HOST", hosts[i].host, 1), 0);
+        assert_int_equal(
+            (hosts[i].visible == NULL)
+                ? unsetenv("CUDA_VISIBLE_DEVICES")
+                : setenv("CUDA_VISIBLE_DEVICES", hosts[i].visible, 1),
+            0);
+        assert_int_equal(bt_backend_open("cuda_sim", &asked, &be),
+                         BT_ERR_NO_DEVICE);
+        assert_string_equal(why, hosts[i].why);
+        assert_null(be);
+    }
+    assert_int_equal(unsetenv("BATON_SIMT_HOST"), 0);
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_call_that_fails_is_told_or_no_matter),
         BT_TEST(a_step_that_comes_again_is_one_launch),
+        BT_TEST(a_host_that_cannot_is_told_why),
         BT_TEST(what_the_copier_brings_into_a_new_buffer_stays),
     };
     char folder[PATH_MAX];

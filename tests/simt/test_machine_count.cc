@@ -69,6 +69,7 @@ void the_table_is_written_when_the_process_ends(void **)
     assert_non_null(std::fgets(line[1], sizeof(line[1]), file));
     (void)std::fclose(file);
     (void)unlink(path);
+    (void)unlink((std::string(path) + ".lines").c_str());
     assert_string_equal(
         line[0],
         "kernel\tlaunches\tblocks\tthreads\tload_requests\tload_sectors\t"
@@ -228,6 +229,36 @@ void vectors_go_by_parts_of_the_warp(void **)
     assert_int_equal(c.conflicts, 4);
 }
 
+void vectors_that_lanes_share_in_pairs_go_by_halves(void **)
+{
+    const Counts c = counted(1, 32, [] {
+        BT_SHARED(float4, x, 32);
+
+        x.set(threadIdx.x, make_float4(1, 2, 3, 4));
+        BT_SYNC();
+        (void)x.get(0);
+    });
+
+    assert_int_equal(c.shared_requests, 2);
+    assert_int_equal(c.wavefronts, 4 + 2);
+    assert_int_equal(c.conflicts, 0);
+}
+
+void what_lanes_do_elsewhere_is_no_part_of_a_request(void **)
+{
+    /* Half of them have loaded once more when they come to the last line. */
+    const Counts c = counted(1, 32, [] {
+        if (threadIdx.x < 16) {
+            (void)bt_load(&words[1024 + threadIdx.x]);
+        }
+        (void)bt_load(&words[threadIdx.x]);
+    });
+
+    assert_int_equal(c.load_requests, 2);
+    assert_int_equal(c.load_sectors, 2 + 4);
+    assert_int_equal(c.divergent, 1);
+}
+
 void barriers_are_counted_by_blocks(void **)
 {
     const Counts c = counted(3, 64, [] {
@@ -339,6 +370,8 @@ int main()
         cmocka_unit_test(loads_of_one_line_are_kept_apart),
         cmocka_unit_test(words_of_one_bank_wait_for_each_other),
         cmocka_unit_test(vectors_go_by_parts_of_the_warp),
+        cmocka_unit_test(vectors_that_lanes_share_in_pairs_go_by_halves),
+        cmocka_unit_test(what_lanes_do_elsewhere_is_no_part_of_a_request),
         cmocka_unit_test(barriers_are_counted_by_blocks),
         cmocka_unit_test(lanes_that_stay_away_make_requests_divergent),
         cmocka_unit_test(atomics_are_stores_that_are_counted_apart),

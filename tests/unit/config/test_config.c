@@ -722,6 +722,24 @@ static void metrics_of_gpus_are_taken_where_there_is_none(void **state)
     bt_config_destroy(store);
 }
 
+static void auto_is_the_back_end_for_what_the_host_has(void **state)
+{
+    const bool has_driver = access(BT_CONFIG_GPU_DRIVER, F_OK) == 0;
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(
+        load(BT_PROG_SERVE, "--model m --backend auto", &c, &store), BT_OK);
+    assert_string_equal(c->backend, has_driver ? "cuda" : "cpu");
+    bt_config_destroy(store);
+    if (!has_driver) { /* and then devices are asked for in vain */
+        assert_refused(BT_PROG_SERVE, "--backend auto --devices 0",
+                       "baton serve: --devices: the back end cpu has none; "
+                       "--backend cuda has\n");
+    }
+}
+
 static void load_survives_every_failed_allocation(void **state)
 {
     const bt_config_t *c = NULL;
@@ -776,6 +794,7 @@ int main(void)
         BT_TEST(a_model_repository_sets_what_nothing_stronger_does),
         BT_TEST(a_model_repository_is_refused_by_file_line_and_field),
         BT_TEST(metrics_of_gpus_are_taken_where_there_is_none),
+        BT_TEST(auto_is_the_back_end_for_what_the_host_has),
         BT_TEST(load_survives_every_failed_allocation),
     };
 

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file steps.h  Products, and what comes before and after them in a layer. */
+#ifndef BT_KERNELS_CUDA_STEPS_H
+#define BT_KERNELS_CUDA_STEPS_H
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/q8.h"
+#include "kernels/pack/pack.h"
+
+enum BtRowsKind {
+    BT_ROWS_PLAIN,
+    BT_ROWS_NORM,  /**< rmsnorm(x, norm, eps) */
+    BT_ROWS_GATED, /**< silu_mul(x), x (R, 2 n_in) */
+};
+
+/** The rows of a product. */
+struct BtStepRows {
+    BtRowsKind kind;
+    const float *x;
+    const float *norm; /* (n_in) */
+    float eps;
+};
+
+/** A product's sum goes to *p, or is added to what is there. */
+__device__ __forceinline__ void bt_put_sum(float *p, float sum, bool add)
+{
+    bt_store(p, add ? __fadd_rn(bt_load(p), sum) : sum);
+}
+
+/** Bytes of scratch for rows of 8 bits. */
+size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in);
+/** Rows of 8 bits for a product with @a w, in the back end's scratch. */
+BtQ8Rows bt_cuda_quantize(bt_backend_t *be, const bt_weight_t *w,
+                          const BtStepRows &from, uint32_t n_rows);
+
+/** Products with quantized weights, and with others: out (n_rows, n_out), or
+ *  (@a add) added to it. n_rows > 0; scratch was reserved. */
+void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w,
+                       const BtStepRows &from, uint32_t n_rows, bool add,
+                       float *out);
+void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
+                          const BtStepRows &from, uint32_t n_rows, bool add,
+                          float *out);
+
+#endif
