@@ -40,7 +40,8 @@ uint32_t bt_engine_needs(const bt_seq_t *seq, uint32_t position)
         !bt_list_empty(&seq->followers) || bt_engine_wants_row(seq, position);
 
     return all ? 0
-               : bt_sampler_needs(&seq->sampling, position + 1 - seq->n_prompt);
+               : bt_sampler_needs(&seq->sampling, seq->n_prompt,
+                                  position + 1 - seq->n_prompt);
 }
 
 static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
@@ -53,7 +54,8 @@ static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
     return false;
 }
 
-/* The id that comes next, from the row of logits, which is spoiled. */
+/* The id that comes next, from what there is of the row: its best, its first,
+ * or its logits, which are spoiled. */
 static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
 {
     const bt_pass_t *pass = engine->pass;
@@ -62,6 +64,11 @@ static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
 
     if (pass->needs[row] == 1) {
         return pass->best_ids[row];
+    }
+    if (pass->first[row].n > 0) {
+        return bt_sampler_draw_first(engine->sampler, &seq->sampling,
+                                     &pass->first[row], seq->tokens, n,
+                                     seq->n_prompt, n);
     }
     for (uint32_t i = 0; i < seq->n_processors; i++) {
         seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,

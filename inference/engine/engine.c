@@ -77,6 +77,7 @@ static void free_pass(bt_pass_t *pass)
     bt_free(pass->logit_rows);
     bt_free(pass->needs);
     bt_free(pass->best_ids);
+    bt_free(pass->first);
 }
 
 static bt_status_t alloc_pass(bt_pass_t *pass, uint32_t n_seqs, uint32_t rows)
@@ -89,9 +90,11 @@ static bt_status_t alloc_pass(bt_pass_t *pass, uint32_t n_seqs, uint32_t rows)
     pass->logit_rows = bt_calloc(logit_rows, sizeof(*pass->logit_rows));
     pass->needs = bt_calloc(logit_rows, sizeof(*pass->needs));
     pass->best_ids = bt_calloc(logit_rows, sizeof(*pass->best_ids));
+    pass->first = bt_calloc(logit_rows, sizeof(*pass->first));
     return ((pass->plan == NULL) || (pass->seqs == NULL) ||
             (pass->rows_tokens == NULL) || (pass->logit_rows == NULL) ||
-            (pass->needs == NULL) || (pass->best_ids == NULL))
+            (pass->needs == NULL) || (pass->best_ids == NULL) ||
+            (pass->first == NULL))
                ? BT_ERR_NO_MEMORY
                : BT_OK;
 }

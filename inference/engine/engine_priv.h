@@ -29,6 +29,7 @@ typedef struct bt_pass {
     uint32_t *logit_rows;
     uint32_t *needs;    /**< bt_forward_t, of each logit row */
     uint32_t *best_ids; /**< the same */
+    bt_first_t *first;  /**< the same */
     float *logits;      /**< row 0 of what the call left */
     uint64_t start_ns;
 } bt_pass_t;

@@ -444,6 +444,7 @@ static bt_forward_t forward_of(bt_engine_t *engine)
         .n_logit_rows = pass->n_logit_rows,
         .needs = pass->needs,
         .best_ids = pass->best_ids,
+        .first = pass->first,
         .kv = config->kv,
         .groups = config->groups,
         .on_layers = on_layers,

@@ -251,11 +251,16 @@ typedef struct bt_forward {
     /** Of each logit row how much of it is wanted, as bt_sampler_needs() says.
      * 0: all. 1: the id of its best logit alone; then its logits stay in the
      * back end. n: so many of its first candidates; the others may be
-     * -infinity. NULL: all of all. */
+     * -infinity, or see first. NULL: all of all. */
     const uint32_t *needs;
     /** Out (n_logit_rows): these ids, bt_sampler_best() of the logits; those of
      *  other rows are left alone. Not used without needs. */
     uint32_t *best_ids;
+    /** Out (n_logit_rows): of rows that need some candidates those, at least as
+     *  many, until the next call; then there are no logits of them. n = 0: it
+     *  is the row of logits that has them, as of a back end whose memory is the
+     *  host's. NULL: it always is. */
+    struct bt_first *first; /**< sampler.h */
     /** Blocks must exist for all positions that are written or seen. */
     bt_kv_view_t kv;
     /** Of the model's layers, bt_model_check_groups(); then of kv the base, the

@@ -274,10 +274,13 @@ struct bt_model {
     /** Of this rank's words (max_logit_rows, own.n_vocab); where it has all,
      *  logits. Of stages the last one has this, the first one logits. */
     float *own_logits;
-    /* Only where the back end has memory of its own: */
+    /* All only where the back end has memory of its own: */
     uint32_t *best_ids; /**< back end (max_logit_rows); NULL: with ranks */
     float *host_logits; /**< logits in host memory; with ranks there alone */
     float *host_own_logits; /**< own_logits of a rank, in host memory */
+    uint32_t *first_words;  /**< back end: ids and, behind them, logits of the
+                                 first of each row; NULL: it cannot find them */
+    uint32_t *host_first;   /**< the same in host memory */
 };
 
 #endif

@@ -24,7 +24,8 @@ _Static_assert(HEAP_TOP_K <= BT_SAMPLER_MAX_NEEDS, "how many are kept");
 struct bt_sampler {
     uint32_t n_vocab;
     bt_candidate_t *list;    /* n_vocab */
-    bt_candidate_t *ordered; /* HEAP_TOP_K; best first */
+    bt_candidate_t *ordered; /* BT_SAMPLER_MAX_NEEDS; best first */
+    uint32_t n_ordered;      /* of a draw from candidates */
     double *weights;         /* n_vocab, by id: exp((logit - best) / T) */
     uint32_t *counts;        /* n_vocab, all zero between calls */
 };
@@ -42,7 +43,8 @@ bt_status_t bt_sampler_create(uint32_t n_vocab, bt_sampler_t **sampler_p)
     }
     sampler->n_vocab = n_vocab;
     sampler->list = bt_calloc(n_vocab, sizeof(*sampler->list));
-    sampler->ordered = bt_calloc(HEAP_TOP_K, sizeof(*sampler->ordered));
+    sampler->ordered =
+        bt_calloc(BT_SAMPLER_MAX_NEEDS, sizeof(*sampler->ordered));
     sampler->weights = bt_calloc(n_vocab, sizeof(*sampler->weights));
     sampler->counts = bt_calloc(n_vocab, sizeof(*sampler->counts));
     if ((sampler->list == NULL) || (sampler->ordered == NULL) ||
@@ -75,66 +77,95 @@ double bt_sampler_uniform(uint64_t seed, uint64_t position)
     return (double)((((uint64_t)ctr[0] << 32) | ctr[1]) >> 11) * 0x1p-53;
 }
 
-/* Count each token of the history, then visit each distinct one once. */
-static void apply_penalties(bt_sampler_t *sampler, const bt_sampling_t *params,
-                            float *logits, const uint32_t *history,
-                            uint32_t n_history, uint32_t n_prompt)
+static bool penalizes(const bt_sampling_t *params)
+{
+    return (params->repetition_penalty != 1.0f) ||
+           (params->presence_penalty != 0.0f) ||
+           (params->frequency_penalty != 0.0f);
+}
+
+/* The logit of a token of the history, which was generated @a n times. */
+static float penalized(const bt_sampling_t *params, float logit, uint32_t n)
 {
     const float repetition = params->repetition_penalty;
+
+    logit = (logit > 0.0f) ? logit / repetition : logit * repetition;
+    if (n > 0) {
+        logit -=
+            params->presence_penalty + params->frequency_penalty * (float)n;
+    }
+    return logit;
+}
+
+/* counts[id] of each token of the history: 1 and how often it was generated. */
+static void count_history(bt_sampler_t *sampler, const uint32_t *history,
+                          uint32_t n_history, uint32_t n_prompt)
+{
     uint32_t *const counts = sampler->counts;
 
-    if ((repetition == 1.0f) && (params->presence_penalty == 0.0f) &&
-        (params->frequency_penalty == 0.0f)) {
-        return;
-    }
-    for (uint32_t i = n_prompt; i < n_history; i++) {
-        if (history[i] < sampler->n_vocab) {
-            counts[history[i]]++;
-        }
-    }
     for (uint32_t i = 0; i < n_history; i++) {
         const uint32_t id = history[i];
 
-        if ((id >= sampler->n_vocab) || (counts[id] == UINT32_MAX)) {
-            continue;
-        }
-        logits[id] = (logits[id] > 0.0f) ? logits[id] / repetition
-                                         : logits[id] * repetition;
-        if (counts[id] > 0) {
-            logits[id] -= params->presence_penalty +
-                          params->frequency_penalty * (float)counts[id];
-        }
-        counts[id] = UINT32_MAX; /* visited */
-    }
-    for (uint32_t i = 0; i < n_history; i++) {
-        if (history[i] < sampler->n_vocab) {
-            counts[history[i]] = 0;
+        if (id < sampler->n_vocab) {
+            counts[id] += (counts[id] == 0) ? 1 : 0;
+            counts[id] += (i >= n_prompt) ? 1 : 0;
         }
     }
 }
 
-static void ban(const bt_sampler_t *sampler, float *logits, uint32_t id)
+/* Each distinct token of the history once, which clears the counts again. */
+static void apply_penalties(bt_sampler_t *sampler, const bt_sampling_t *params,
+                            float *logits, const uint32_t *history,
+                            uint32_t n_history, uint32_t n_prompt)
+{
+    uint32_t *const counts = sampler->counts;
+
+    if (!penalizes(params)) {
+        return;
+    }
+    count_history(sampler, history, n_history, n_prompt);
+    for (uint32_t i = 0; i < n_history; i++) {
+        const uint32_t id = history[i];
+
+        if ((id < sampler->n_vocab) && (counts[id] > 0)) {
+            logits[id] = penalized(params, logits[id], counts[id] - 1);
+            counts[id] = 0;
+        }
+    }
+}
+
+/* The token that a bad word ends with, where all before it is there; else
+ * UINT32_MAX. */
+static uint32_t banned_by(const bt_bad_word_t *word, const uint32_t *history,
+                          uint32_t n_history)
+{
+    if ((word->n == 0) || (word->n - 1 > n_history)) {
+        return UINT32_MAX;
+    }
+    if ((word->n > 1) && (memcmp(&history[n_history - (word->n - 1)], word->ids,
+                                 (word->n - 1) * sizeof(*history)) != 0)) {
+        return UINT32_MAX;
+    }
+    return word->ids[word->n - 1];
+}
+
+/* Takes a token out of what can be drawn. */
+typedef void (*ban_fn_t)(bt_sampler_t *sampler, float *logits, uint32_t id);
+
+static void ban_logit(bt_sampler_t *sampler, float *logits, uint32_t id)
 {
     if (id < sampler->n_vocab) {
         logits[id] = -INFINITY;
     }
 }
 
-static void apply_bans(const bt_sampler_t *sampler, const bt_sampling_t *params,
-                       float *logits, const uint32_t *history,
+static void apply_bans(bt_sampler_t *sampler, const bt_sampling_t *params,
+                       ban_fn_t ban, float *logits, const uint32_t *history,
                        uint32_t n_history, uint32_t n_prompt)
 {
     for (uint32_t i = 0; i < params->n_bad_words; i++) {
-        const bt_bad_word_t *const word = &params->bad_words[i];
-
-        if ((word->n == 0) || (word->n - 1 > n_history)) {
-            continue;
-        }
-        if ((word->n == 1) ||
-            (memcmp(&history[n_history - (word->n - 1)], word->ids,
-                    (word->n - 1) * sizeof(*history)) == 0)) {
-            ban(sampler, logits, word->ids[word->n - 1]);
-        }
+        ban(sampler, logits,
+            banned_by(&params->bad_words[i], history, n_history));
     }
     if (n_history - n_prompt < params->min_tokens) {
         for (uint32_t i = 0; i < params->n_end_ids; i++) {
@@ -143,27 +174,42 @@ static void apply_bans(const bt_sampler_t *sampler, const bt_sampling_t *params,
     }
 }
 
-uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_drawn)
+/* How many of the first candidates penalties may move, at most; UINT32_MAX: any
+ * that comes later may be raised. */
+static uint32_t may_fall(const bt_sampling_t *params, uint32_t n_prompt,
+                         uint32_t n_drawn)
 {
-    /* Of those that come first so many may be banned. */
-    const uint32_t n_banned =
-        params->n_bad_words +
-        ((n_drawn < params->min_tokens) ? params->n_end_ids : 0);
+    if (!penalizes(params)) {
+        return 0;
+    }
+    if (!(params->repetition_penalty >= 1.0f) ||
+        !(params->presence_penalty >= 0.0f) ||
+        !(params->frequency_penalty >= 0.0f) ||
+        (n_prompt > UINT32_MAX - n_drawn)) {
+        return UINT32_MAX;
+    }
+    return (params->repetition_penalty > 1.0f) ? n_prompt + n_drawn : n_drawn;
+}
+
+uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_prompt,
+                          uint32_t n_drawn)
+{
+    /* Of those that come first so many may be banned, and so many fall behind
+     * others, which all keep their order. */
+    const uint64_t n_gone =
+        (uint64_t)params->n_bad_words +
+        ((n_drawn < params->min_tokens) ? params->n_end_ids : 0) +
+        may_fall(params, n_prompt, n_drawn);
     uint32_t kept = params->top_k;
 
-    if ((params->repetition_penalty != 1.0f) ||
-        (params->presence_penalty != 0.0f) ||
-        (params->frequency_penalty != 0.0f)) {
-        return 0; /* one that comes later may be raised */
-    }
     if (params->temperature == 0.0f) {
         kept = 1;
     }
     if ((kept == 0) || (kept > HEAP_TOP_K) ||
-        (n_banned > BT_SAMPLER_MAX_NEEDS - kept)) {
+        (n_gone > BT_SAMPLER_MAX_NEEDS - kept)) {
         return 0;
     }
-    return kept + n_banned;
+    return kept + (uint32_t)n_gone;
 }
 
 /* Lanes, because a single running maximum waits for itself: 55 us for 50,000
@@ -350,11 +396,10 @@ static uint32_t draw_weighted(bt_sampler_t *sampler,
     return find(sampler, logits, light, limit, goal, &sum).id;
 }
 
-/* The few that are kept, in order. */
+/* Of ordered[0 .. n), the top_k. */
 static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
-                         const float *logits, double u)
+                         uint32_t n, double u)
 {
-    const uint32_t n = order_top_k(sampler, logits, params->top_k);
     const float best = sampler->ordered[0].logit;
     double mass = 0.0;
     uint32_t kept = 0;
@@ -451,7 +496,8 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
     double u;
 
     apply_penalties(sampler, params, logits, history, n_history, n_prompt);
-    apply_bans(sampler, params, logits, history, n_history, n_prompt);
+    apply_bans(sampler, params, ban_logit, logits, history, n_history,
+               n_prompt);
     best = bt_sampler_best(logits, sampler->n_vocab);
     /* An infinite best logit leaves nothing to draw. */
     if ((params->temperature == 0.0f) || (params->top_k == 1) ||
@@ -461,7 +507,84 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
     u = bt_sampler_uniform(params->seed, position);
     if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
         (params->top_k < sampler->n_vocab)) {
-        return draw_few(sampler, params, logits, u);
+        return draw_few(sampler, params,
+                        order_top_k(sampler, logits, params->top_k), u);
     }
     return draw_all(sampler, params, logits, logits[best], u);
+}
+
+/* ---- from candidates alone ---- */
+
+static void ban_candidate(bt_sampler_t *sampler, float *logits, uint32_t id)
+{
+    (void)logits;
+    for (uint32_t i = 0; i < sampler->n_ordered; i++) {
+        if (sampler->ordered[i].id == id) {
+            sampler->ordered[i].logit = -INFINITY;
+        }
+    }
+}
+
+static void penalize_candidates(bt_sampler_t *sampler,
+                                const bt_sampling_t *params,
+                                const uint32_t *history, uint32_t n_history,
+                                uint32_t n_prompt)
+{
+    uint32_t *const counts = sampler->counts;
+
+    if (!penalizes(params)) {
+        return;
+    }
+    count_history(sampler, history, n_history, n_prompt);
+    for (uint32_t i = 0; i < sampler->n_ordered; i++) {
+        bt_candidate_t *const c = &sampler->ordered[i];
+
+        if (counts[c->id] > 0) {
+            c->logit = penalized(params, c->logit, counts[c->id] - 1);
+        }
+    }
+    for (uint32_t i = 0; i < n_history; i++) {
+        if (history[i] < sampler->n_vocab) {
+            counts[history[i]] = 0;
+        }
+    }
+}
+
+static void take_first(bt_sampler_t *sampler, const bt_first_t *first)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; (i < first->n) && (n < BT_SAMPLER_MAX_NEEDS); i++) {
+        if (first->ids[i] < sampler->n_vocab) {
+            sampler->ordered[n++] = (bt_candidate_t){.logit = first->logits[i],
+                                                     .id = first->ids[i]};
+        }
+    }
+    sampler->n_ordered = n;
+}
+
+uint32_t bt_sampler_draw_first(bt_sampler_t *sampler,
+                               const bt_sampling_t *params,
+                               const bt_first_t *first, const uint32_t *history,
+                               uint32_t n_history, uint32_t n_prompt,
+                               uint32_t position)
+{
+    const bt_candidate_t *const ordered = sampler->ordered;
+    uint32_t n;
+
+    take_first(sampler, first);
+    penalize_candidates(sampler, params, history, n_history, n_prompt);
+    apply_bans(sampler, params, ban_candidate, NULL, history, n_history,
+               n_prompt);
+    n = bt_select_order(sampler->ordered, sampler->n_ordered);
+    if (n == 0) {
+        return 0; /* bt_sampler_best() of a row without any */
+    }
+    if ((params->temperature == 0.0f) || (params->top_k == 1) ||
+        !isfinite(ordered[0].logit)) {
+        return ordered[0].id;
+    }
+    n = (n < params->top_k) ? n : params->top_k;
+    return draw_few(sampler, params, n,
+                    bt_sampler_uniform(params->seed, position));
 }

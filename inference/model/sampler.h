@@ -48,11 +48,38 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
 #define BT_SAMPLER_MAX_NEEDS 512
 
 /** How many of the first candidates of the untouched logits are enough for
- *  bt_sampler_draw(), with any others at -infinity: it gives the same token.
- *  0: it looks at all. 1: it gives bt_sampler_best(), so when nothing penalizes
- *  or bans, and nothing is left to chance. At most BT_SAMPLER_MAX_NEEDS.
- *  @param [in] n_drawn  tokens generated so far, for min_tokens */
-uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_drawn);
+ *  bt_sampler_draw(), with any others at -infinity, and for
+ *  bt_sampler_draw_first(): both give the same token. 0: it looks at all. 1: it
+ *  gives bt_sampler_best(), so when nothing penalizes or bans, and nothing is
+ *  left to chance. At most BT_SAMPLER_MAX_NEEDS.
+ *
+ *  Penalties that lower are covered by as many more candidates as tokens may
+ *  have been seen; where one raises, a token of any place may come first.
+ *  @param [in] n_prompt  tokens of the prompt
+ *  @param [in] n_drawn   tokens generated so far */
+uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_prompt,
+                          uint32_t n_drawn);
+
+/** The first candidates of a row: its largest logits, in their order. */
+typedef struct bt_first {
+    const uint32_t *ids; /**< n; UINT32_MAX: none, behind the others */
+    const float *logits;
+    uint32_t n;
+} bt_first_t;
+
+/**
+ * bt_sampler_draw() without the others' logits.
+ *
+ * @param [in] params  bt_sampler_needs() of them is at least 2, and top_k less
+ *                     than the vocabulary
+ * @param [in] first   as many as that, or more
+ * @return the same token. O(n log n + n_history)
+ */
+uint32_t bt_sampler_draw_first(bt_sampler_t *sampler,
+                               const bt_sampling_t *params,
+                               const bt_first_t *first, const uint32_t *history,
+                               uint32_t n_history, uint32_t n_prompt,
+                               uint32_t position);
 
 /** The largest logit's id, the lowest of several; NaN is never the largest; 0
  *  when nothing is above -infinity. argmax() of kernels.h. */

@@ -182,3 +182,36 @@ uint32_t bt_select_first(const float *logits, uint32_t n_logits, uint32_t k,
     }
     return n;
 }
+
+static bool are_ordered(const bt_candidate_t *list, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        if (!bt_candidate_precedes(list[i - 1], list[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t bt_select_order(bt_candidate_t *list, uint32_t n)
+{
+    uint32_t n_left = 0;
+    uint32_t n_kept;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i].logit > -INFINITY) {
+            list[n_left++] = list[i];
+        }
+    }
+    n_kept = n_left;
+    if (are_ordered(list, n_left)) {
+        return n_kept;
+    }
+    heapify(list, n_left);
+    while (n_left > 1) {
+        const bt_candidate_t last = bt_select_pop_last(list, &n_left);
+
+        list[n_left] = last; /* the heap ends before it */
+    }
+    return n_kept;
+}

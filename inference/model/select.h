@@ -65,6 +65,9 @@ bt_candidate_t bt_select(bt_candidate_t *list, uint32_t n,
  */
 uint32_t bt_select_first(const float *logits, uint32_t n, uint32_t k,
                          bt_candidate_t *list);
+/** Put n of them in their order; those at -infinity leave. O(n) where they
+ *  are in it. @return how many are left */
+uint32_t bt_select_order(bt_candidate_t *list, uint32_t n);
 /** Take the root, the last one, from a heap of *n_p, at least 1. */
 bt_candidate_t bt_select_pop_last(bt_candidate_t *heap, uint32_t *n_p);
 

@@ -103,8 +103,7 @@ __device__ uint32_t begin(const float *row, uint32_t dim,
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
         list.set(i, rank_of(bt_load(row + i), i));
     }
-    BT_SYNC();
-    return n;
+    return n; /* what comes next is to put it in order, which waits for all */
 }
 
 /* The rest of the row. @return how many are in the list */

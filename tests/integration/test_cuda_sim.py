@@ -44,10 +44,11 @@ def left_nothing(c):
     assert not any(codes.values()), codes
 
 
-def answers(model, prefill, decode, texts, n, **env):
+def answers(model, prefill, decode, texts, n, sampling=None, **env):
+    sampling = sampling or dict(temperature=0)
     with cluster(model, prefill, decode, **env) as c:
         since = time.monotonic()
-        got = [c.complete(text, n, patience=600, temperature=0, ignore_eos=True)["token_ids"] for text in texts]
+        got = [c.complete(text, n, patience=600, ignore_eos=True, **sampling)["token_ids"] for text in texts]
         print(f"    {prefill} to {decode}: {len(texts)} x {n} tokens in {time.monotonic() - since:.1f} s")
         left_nothing(c)
     return got
@@ -103,6 +104,29 @@ def test_a_worker_says_what_its_host_lacks():
             wait_until("the worker ended", lambda: not worker.alive())
             assert "the back end cuda_sim cannot be opened: the NVIDIA driver of this host is for CUDA 11.8, this " \
                    "build needs one for 13.0" in worker.log(), worker.log()
+
+
+def test_what_is_drawn_on_a_simulated_device_is_what_the_cpu_draws():
+    """Of a few candidates, with penalties, and of all: what each needs is copied, and no more."""
+    few = dict(temperature=0.9, top_k=40, top_p=0.95, seed=11)
+    ways = {"candidates": few, "penalties": dict(few, presence_penalty=0.6, frequency_penalty=0.2),
+            "all": dict(few, top_k=0), "raised": dict(few, presence_penalty=-0.6)}
+    n = 12
+    brought = {}
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        for way, sampling in ways.items():
+            said = os.path.join(d, way)
+            want = answers(model, "cpu", "cpu", ["a b c", "a b d"], n, sampling)
+            got = answers(model, "cpu", "cuda_sim", ["a b c", "a b d"], n, sampling, BATON_SIMT_STATE=said)
+            assert got == want, (way, got, want)
+            assert len(set(want[0])) > 4, want
+            with open(said) as file:
+                words = file.read().split()
+            brought[way] = int(words[words.index("bytes_out") + 1])
+    # 64 candidates of 8 bytes, or 288 logits of 4, of each token but the first
+    assert brought["candidates"] <= brought["penalties"] < brought["all"] == brought["raised"], brought
+    assert brought["all"] - brought["candidates"] == 2 * (n - 1) * (288 * 4 - 64 * 8), brought
 
 
 def test_the_default_model_on_a_simulated_device():

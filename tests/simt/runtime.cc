@@ -56,6 +56,7 @@ struct Device {
     std::set<cudaStream_t> streams;
     uint32_t n_events, n_graphs;
     uint64_t n_graph_launches;
+    uint64_t bytes_out; /* that came to the host */
 };
 
 Device device;
@@ -72,10 +73,11 @@ struct LastWords {
             std::fprintf(
                 file,
                 "calls %llu graph_launches %llu bytes_left %zu "
-                "graphs_left %u\n",
+                "graphs_left %u bytes_out %llu\n",
                 static_cast<unsigned long long>(device.n_calls),
                 static_cast<unsigned long long>(device.n_graph_launches),
-                device.used, device.n_graphs);
+                device.used, device.n_graphs,
+                static_cast<unsigned long long>(device.bytes_out));
             (void)std::fclose(file);
         }
     }
@@ -562,6 +564,9 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
             return true;
         });
         return cudaSuccess;
+    }
+    if (kind == cudaMemcpyDeviceToHost) {
+        device.bytes_out += width * height;
     }
     put(stream, [=] {
         copy_rows(dst, dst_pitch, src, src_pitch, width, height);

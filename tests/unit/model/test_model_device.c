@@ -4,6 +4,7 @@
 #include "tests/unit/model/families.h"
 
 #include "inference/model/sampler.h"
+#include "inference/model/select.h"
 #include "kernels/batch.h"
 #include "tests/support/trap_backend.h"
 
@@ -228,6 +229,147 @@ static void ids_are_those_that_the_sampler_draws_from_the_logits(void **state)
     free_trap_rig(&trap);
 }
 
+/* Rows that need each of these, and the same of any back end. */
+static const uint32_t few_needs[] = {1, 2, 40, 1, 143, 7};
+
+/* Candidates, best ids and the logits of some rows as @a needs says. */
+static void forward_needs(rig_t *rig, const logits_of_prompt_t *p,
+                          const uint32_t *needs, bt_first_t *first,
+                          uint32_t *ids, float **logits_p)
+{
+    uint32_t blocks[N_BLOCKS / 8];
+    const bt_ragged_seq_t seq = {.n_rows = N_TOKENS, .blocks = blocks};
+    uint32_t rows[N_TOKENS];
+    const bt_forward_t fwd = {.seqs = &seq,
+                              .n_seqs = 1,
+                              .tokens = p->tokens,
+                              .n_rows = N_TOKENS,
+                              .logit_rows = rows,
+                              .n_logit_rows = N_TOKENS,
+                              .needs = needs,
+                              .best_ids = ids,
+                              .first = first,
+                              .kv = rig->kv};
+
+    fill_blocks(blocks, 24);
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        rows[i] = i;
+        ids[i] = 12345;
+        first[i].n = 999;
+    }
+    assert_int_equal(bt_model_forward(rig->model, &fwd, logits_p), BT_OK);
+}
+
+/* The order of select.h, and no fewer than were asked for. */
+static void assert_first(const bt_first_t *first, uint32_t needs,
+                         const float *logits, uint32_t n_vocab)
+{
+    bt_candidate_t list[BT_SAMPLER_MAX_NEEDS];
+    uint32_t n;
+
+    assert_in_range(first->n, needs, 2 * needs);
+    n = bt_select_first(logits, n_vocab, first->n, list);
+    assert_int_equal(bt_select_order(list, n), n);
+    assert_in_range(n, 1, first->n);
+    for (uint32_t k = 0; k < n; k++) {
+        assert_int_equal(first->ids[k], list[k].id);
+        assert_memory_equal(&first->logits[k], &list[k].logit, sizeof(float));
+    }
+}
+
+static void candidates_come_in_one_copy_and_logits_stay(void **state)
+{
+    const bt_tiny_model_t tiny = variant(2);
+    rig_t host = make_rig(&tiny, 2);
+    rig_t trap = make_trap_rig(&tiny, BT_KV_F16);
+    logits_of_prompt_t p = run_whole(&host);
+    bt_first_t first[N_TOKENS];
+    uint32_t needs[N_TOKENS], ids[N_TOKENS];
+    uint64_t n_copies = bt_trap_copies_out(trap.be);
+    uint64_t bytes = bt_trap_bytes_out(trap.be);
+    float *logits = NULL;
+
+    (void)state;
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        needs[i] = few_needs[i % BT_ARRAY_LEN(few_needs)];
+    }
+    forward_needs(&trap, &p, needs, first, ids, &logits);
+    /* 143 become 256, of an id and a logit each. */
+    assert_int_equal(bt_trap_copies_out(trap.be) - n_copies, 1);
+    assert_int_equal(bt_trap_bytes_out(trap.be) - bytes,
+                     (uint64_t)N_TOKENS * 256 * 8);
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        const float *want = p.whole + (size_t)i * trap.n_vocab;
+
+        if (needs[i] == 1) {
+            assert_int_equal(ids[i], bt_sampler_best(want, trap.n_vocab));
+            assert_int_equal(first[i].n, 0);
+        } else {
+            assert_int_equal(ids[i], 12345);
+            assert_int_equal(first[i].n, 256);
+            assert_first(&first[i], 128, want, trap.n_vocab);
+        }
+    }
+    free_logits(&p);
+    free_rig(&host);
+    free_trap_rig(&trap);
+}
+
+/* Where one row needs all, where the back end finds none, where it has the
+ * host's memory, and where all are hardly more. */
+static void rows_of_logits_are_where_there_are_no_candidates(void **state)
+{
+    const bt_tiny_model_t tiny = variant(2);
+    rig_t host = make_rig(&tiny, 2);
+    rig_t trap = make_trap_rig(&tiny, BT_KV_F16);
+    const size_t row_bytes = trap.n_vocab * sizeof(float);
+    logits_of_prompt_t p = run_whole(&host);
+    const bt_kernels_ops_t *const ops = trap.be->ops;
+    bt_kernels_ops_t without = *ops;
+
+    (void)state;
+    without.top = NULL;
+    for (uint32_t round = 0; round < 3; round++) {
+        rig_t *const rig = (round == 2) ? &host : &trap;
+        const uint64_t bytes = bt_trap_bytes_out(trap.be);
+        bt_first_t first[N_TOKENS];
+        uint32_t needs[N_TOKENS], ids[N_TOKENS];
+        float *logits = NULL;
+        uint64_t n_rows = 0;
+
+        for (uint32_t i = 0; i < N_TOKENS; i++) {
+            needs[i] = few_needs[i % BT_ARRAY_LEN(few_needs)];
+            needs[i] = (i % 10 == 9) ? 0 : needs[i];
+            needs[i] = (i % 10 == 4) ? trap.n_vocab / 2 : needs[i];
+        }
+        trap.be->ops = (round == 1) ? &without : ops;
+        forward_needs(rig, &p, needs, first, ids, &logits);
+        for (uint32_t i = 0; i < N_TOKENS; i++) {
+            const float *want = p.whole + (size_t)i * trap.n_vocab;
+
+            if (needs[i] == 1) {
+                assert_int_equal(ids[i], bt_sampler_best(want, trap.n_vocab));
+            } else if (first[i].n > 0) {
+                assert_int_equal(round, 0);
+                assert_first(&first[i], 128, want, trap.n_vocab);
+            } else {
+                assert_memory_equal(logits + (size_t)i * trap.n_vocab, want,
+                                    row_bytes);
+                n_rows++;
+            }
+        }
+        if (round == 0) {
+            assert_int_equal(n_rows, N_TOKENS / 10 + (N_TOKENS + 5) / 10);
+            assert_int_equal(bt_trap_bytes_out(trap.be) - bytes,
+                             (uint64_t)N_TOKENS * 256 * 8 + n_rows * row_bytes);
+        }
+    }
+    trap.be->ops = ops;
+    free_logits(&p);
+    free_rig(&host);
+    free_trap_rig(&trap);
+}
+
 static void only_what_leaves_nothing_to_choose_is_the_best(void **state)
 {
     static const uint32_t end_ids[] = {2};
@@ -236,31 +378,31 @@ static void only_what_leaves_nothing_to_choose_is_the_best(void **state)
 
     (void)state;
     s.temperature = 0.0f;
-    assert_int_equal(bt_sampler_needs(&s, 0), 1);
+    assert_int_equal(bt_sampler_needs(&s, 5, 1), 1);
     s.temperature = 0.7f;
-    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
+    assert_int_not_equal(bt_sampler_needs(&s, 5, 1), 1);
     s.top_k = 1;
-    assert_int_equal(bt_sampler_needs(&s, 0), 1);
+    assert_int_equal(bt_sampler_needs(&s, 5, 1), 1);
     s.repetition_penalty = 1.1f;
-    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
+    assert_int_not_equal(bt_sampler_needs(&s, 5, 1), 1);
     s.repetition_penalty = 1.0f;
     s.presence_penalty = 0.1f;
-    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
+    assert_int_not_equal(bt_sampler_needs(&s, 5, 1), 1);
     s.presence_penalty = 0.0f;
     s.frequency_penalty = -0.1f;
-    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
+    assert_int_not_equal(bt_sampler_needs(&s, 5, 1), 1);
     s.frequency_penalty = 0.0f;
     s.bad_words = &word;
     s.n_bad_words = 1;
-    assert_int_not_equal(bt_sampler_needs(&s, 0), 1);
+    assert_int_not_equal(bt_sampler_needs(&s, 5, 1), 1);
     s.n_bad_words = 0;
     s.min_tokens = 3;
-    assert_int_equal(bt_sampler_needs(&s, 0),
+    assert_int_equal(bt_sampler_needs(&s, 5, 1),
                      1); /* nothing that could end it */
     memcpy(s.end_ids, end_ids, sizeof(end_ids));
     s.n_end_ids = 1;
-    assert_int_not_equal(bt_sampler_needs(&s, 2), 1);
-    assert_int_equal(bt_sampler_needs(&s, 3), 1);
+    assert_int_not_equal(bt_sampler_needs(&s, 5, 2), 1);
+    assert_int_equal(bt_sampler_needs(&s, 5, 3), 1);
 }
 
 static void memory_of_a_device_is_told_apart(void **state)
@@ -295,13 +437,15 @@ static void memory_of_a_device_is_told_apart(void **state)
         BT_OK);
     assert_true(device.own_memory);
     assert_int_equal(device.weight_bytes, 0);
-    /* Logits to look at, and the words before they are uploaded. */
-    assert_int_equal(device.private_bytes, MAX_ROWS * 288 * 4 + words);
+    /* Logits to look at, 512 candidates of an id and a logit of each row, and
+     * the words before they are uploaded. */
+    assert_int_equal(device.private_bytes,
+                     MAX_ROWS * 288 * 4 + MAX_ROWS * 512 * 8 + words);
     assert_int_equal(device.device_left_bytes, BT_TRAP_MEMORY_BYTES);
-    /* All that the host had, the words and the ids. */
-    assert_int_equal(device.device_bytes, host.weight_bytes +
-                                              host.private_bytes + words +
-                                              MAX_ROWS * 4);
+    /* All that the host had, the words, the ids and the candidates. */
+    assert_int_equal(device.device_bytes,
+                     host.weight_bytes + host.private_bytes + words +
+                         MAX_ROWS * 4 + MAX_ROWS * 512 * 8);
     /* And so much is taken, but for the weights, which this device leaves with
      * the CPU, and 128 bytes at most about a buffer. */
     assert_int_equal(be->ops->memory_left(be, &before), BT_OK);
@@ -422,6 +566,8 @@ int main(void)
         BT_TEST(sums_in_parts_give_the_host_s_bits_in_own_memory),
         BT_TEST(ranks_whose_memory_no_sum_reaches_are_refused_by_name),
         BT_TEST(ids_are_those_that_the_sampler_draws_from_the_logits),
+        BT_TEST(candidates_come_in_one_copy_and_logits_stay),
+        BT_TEST(rows_of_logits_are_where_there_are_no_candidates),
         BT_TEST(only_what_leaves_nothing_to_choose_is_the_best),
         BT_TEST(memory_of_a_device_is_told_apart),
         BT_TEST(a_back_end_that_is_not_there_is_named),

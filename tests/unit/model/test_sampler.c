@@ -9,9 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "inference/model/philox.h"
-#include "inference/model/sampler.h"
-
-#define N_VOCAB 1000
+#include "tests/unit/model/sampler_rig.h"
 
 /* Source: Random123's kat_vectors, lines "philox4x32 10". */
 static void philox_gives_the_published_vectors(void **state)
@@ -50,14 +48,6 @@ static void uniform_is_the_top_53_bits_of_the_first_two_words(void **state)
     assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(0, 1));
     assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(1, 0));
     assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(1ull << 32, 0));
-}
-
-static bt_sampler_t *make_sampler(uint32_t n_vocab)
-{
-    bt_sampler_t *sampler = NULL;
-
-    assert_int_equal(bt_sampler_create(n_vocab, &sampler), BT_OK);
-    return sampler;
 }
 
 static void greedy_takes_the_best_and_the_lowest_id_of_a_tie(void **state)
@@ -187,22 +177,6 @@ static void end_ids_wait_for_min_tokens(void **state)
 
 /* ---- against a plain implementation with a full sort and libm's exp ---- */
 
-typedef struct entry {
-    float logit;
-    uint32_t id;
-} entry_t;
-
-static int compare_entries(const void *a, const void *b)
-{
-    const entry_t *const x = a;
-    const entry_t *const y = b;
-
-    if (x->logit != y->logit) {
-        return (x->logit < y->logit) ? 1 : -1;
-    }
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 static uint32_t plain_draw(const bt_sampling_t *params, const float *logits,
                            uint32_t n, uint32_t position)
 {
@@ -251,21 +225,6 @@ static uint32_t plain_draw(const bt_sampling_t *params, const float *logits,
     return entries[n_nucleus - 1].id;
 }
 
-static float random_logit(uint32_t i, uint32_t round)
-{
-    /* Coarse steps make ties; every 50th is banned, some are NaN. */
-    const double u = bt_sampler_uniform(round + 1, i + 1);
-
-    if (i % 50 == 7) {
-        return -INFINITY;
-    }
-    if (i % 97 == 11) {
-        return NAN;
-    }
-    return (round % 2 == 0) ? (float)(u * 30.0 - 20.0)
-                            : (float)floor(u * 12.0) * 0.5f;
-}
-
 static void every_setting_draws_what_a_full_sort_draws(void **state)
 {
     static const float temperatures[] = {0.05f, 0.7f, 1.0f, 5.0f, 1000.0f};
@@ -298,73 +257,6 @@ static void every_setting_draws_what_a_full_sort_draws(void **state)
         before = token;
     }
     assert_true(n_distinct > 400); /* the test does not compare a constant */
-    bt_sampler_destroy(sampler);
-}
-
-/* What bt_sampler_needs() says is enough: the first of a full sort, and nothing
- * else of the row. */
-static void keep_first(const float *logits, uint32_t n_kept, float *row)
-{
-    static entry_t entries[N_VOCAB];
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < N_VOCAB; i++) {
-        row[i] = -INFINITY;
-        if (logits[i] > -INFINITY) {
-            entries[n++] = (entry_t){logits[i], i};
-        }
-    }
-    qsort(entries, n, sizeof(*entries), compare_entries);
-    for (uint32_t i = 0; (i < n) && (i < n_kept); i++) {
-        row[entries[i].id] = entries[i].logit;
-    }
-}
-
-static void the_first_candidates_are_enough(void **state)
-{
-    static const uint32_t top_ks[] = {1, 2, 40, 256, 0, 257};
-    static const float temperatures[] = {0.0f, 0.7f, 5.0f};
-    bt_sampler_t *sampler = make_sampler(N_VOCAB);
-    static float logits[N_VOCAB], row[N_VOCAB];
-    uint32_t n_few = 0;
-
-    (void)state;
-    for (uint32_t round = 0; round < 720; round++) {
-        bt_sampling_t params = bt_sampling_default();
-        bt_bad_word_t words[3];
-        uint32_t best, needs, token;
-
-        for (uint32_t i = 0; i < N_VOCAB; i++) {
-            logits[i] = random_logit(i, round);
-        }
-        best = bt_sampler_best(logits, N_VOCAB);
-        params.temperature = temperatures[round % 3];
-        params.top_k = top_ks[(round / 3) % 6];
-        params.top_p = (round % 2 == 0) ? 1.0f : 0.8f;
-        params.seed = round;
-        /* Those that come first may be banned. */
-        for (uint32_t i = 0; i < BT_ARRAY_LEN(words); i++) {
-            words[i] = (bt_bad_word_t){.n = 1, .ids = {(best + i) % N_VOCAB}};
-        }
-        params.bad_words = words;
-        params.n_bad_words = round / 18 % 4;
-        params.min_tokens = round / 72 % 2;
-        params.n_end_ids = 1;
-        params.end_ids[0] = (best + 5) % N_VOCAB;
-        needs = bt_sampler_needs(&params, 0);
-        if ((params.temperature > 0.0f) &&
-            ((params.top_k == 0) || (params.top_k > 256))) {
-            assert_int_equal(needs, 0);
-            continue;
-        }
-        n_few++;
-        assert_in_range(needs, 1, BT_SAMPLER_MAX_NEEDS);
-        keep_first(logits, needs, row);
-        token = bt_sampler_draw(sampler, &params, row, NULL, 0, 0, round);
-        assert_int_equal(token, bt_sampler_draw(sampler, &params, logits, NULL,
-                                                0, 0, round));
-    }
-    assert_int_equal(n_few, 560);
     bt_sampler_destroy(sampler);
 }
 
@@ -498,7 +390,6 @@ int main(void)
         BT_TEST(a_bad_word_bans_only_its_last_token_after_the_others),
         BT_TEST(end_ids_wait_for_min_tokens),
         BT_TEST(every_setting_draws_what_a_full_sort_draws),
-        BT_TEST(the_first_candidates_are_enough),
         BT_TEST(draws_follow_the_softmax),
         BT_TEST(no_parameters_make_a_draw_expensive),
         BT_TEST(everything_banned_still_gives_a_token),
