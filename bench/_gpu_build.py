@@ -192,6 +192,9 @@ class Bare:
                  *objects, os.path.join(self.folder, "libbaton.a"), *nccl)
         return self.folder
 
+    def cluster(self):
+        """Its programs need libraries that compilers alone do not bring. @return None: there is none"""
+
     def peer(self, architecture):
         path = os.path.join(self.folder, "gpu-peer")
         if not os.path.exists(path) or os.path.getmtime(path) < self.changed:
@@ -224,6 +227,12 @@ class Own(Bare):
     def simulated(self):
         self.make("tests/simt/baton_cuda_sim.so")
         return os.path.join(self.build, "tests/simt")
+
+    def cluster(self):
+        """@return the folder of what a cluster of the tests needs"""
+        self.make("router/baton-router", "worker_main/baton-prefill-worker", "worker_main/baton-decode-worker",
+                  "tests/support/baton-tiny-model")
+        return self.build
 
     def cuda(self, architecture):
         self.make("kernels/cuda/baton_cuda.so")

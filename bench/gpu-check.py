@@ -28,7 +28,7 @@ and 77 where there is no GPU. The parts:
   many rows      TFLOP/s of products, and of cuBLASLt's: what sums in the order of
                  the reference cost
   graphs         a layer's launches with and without CUDA graphs
-  end to end     not in here: no cluster is started
+  end to end     a cluster whose workers share the GPU, tokens against the CPU's
 """
 import json
 import os
@@ -231,7 +231,19 @@ class Check:
         return {"rows": rows}
 
     def end_to_end(self):
-        raise Skip("not in this benchmark: baton serve --backend cuda with a model of tests/support/baton-tiny-model is how")
+        """Router, prefill and decode worker, both workers on the one device, with a model of the tests."""
+        if not self.plugins:
+            raise Skip("no GPU")
+        build = self.builder.cluster()
+        if not build:
+            raise Skip("a cluster needs the project's own build")
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "tests/integration/run.py"), "simulated_device_gives_the_bytes",
+                               "drawn_on_a_simulated"], capture_output=True, text=True, timeout=max(1, self.left()),
+                              env=dict(os.environ, BATON_BUILD=build, BATON_TEST_DEVICE=self.backend, BATON_PLUGIN_DIR=self.plugins))
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        if done.returncode != 0 or not last.endswith(" 0 failed, 0 skipped"):
+            raise ValueError((done.stdout + done.stderr)[-2000:])
+        return {"said": last + ": the tokens of the CPU, prefill, decode or both on the device"}
 
     def run(self):
         self.part("machine", self.machine)

@@ -22,7 +22,7 @@ import _gpu_build  # noqa: E402
 
 PARTS = ["machine", "build", "plugin", "kcheck", "peer", "attention", "few rows", "many rows", "graphs", "memcheck", "racecheck",
          "end to end"]
-RUN = {"machine", "build", "kcheck", "attention", "few rows", "many rows", "graphs"}
+RUN = {"machine", "build", "kcheck", "attention", "few rows", "many rows", "graphs", "end to end"}
 
 
 class GpuTest(unittest.TestCase):

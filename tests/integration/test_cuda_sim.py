@@ -10,11 +10,15 @@ from harness import BUILD, Cluster, Skip, children_of, default_model, is_there, 
 from test_ranks import disturb, n_ranks, split
 from test_same_bytes import ask_all, prompts
 
-PAIRS = (("cpu", "cpu"), ("cuda_sim", "cuda_sim"), ("cuda_sim", "cpu"), ("cpu", "cuda_sim"))
+# A real one's back end, for whoever has it; BATON_PLUGIN_DIR is where its plugin is then.
+DEVICE = os.environ.get("BATON_TEST_DEVICE", "cuda_sim")
+PAIRS = (("cpu", "cpu"), (DEVICE, DEVICE), (DEVICE, "cpu"), ("cpu", DEVICE))
 
 
 def plugin():
     """The environment that shows the plugin to the workers."""
+    if DEVICE != "cuda_sim":
+        return {"BATON_PLUGIN_DIR": os.environ["BATON_PLUGIN_DIR"]}
     folder = os.path.join(BUILD, "tests/simt")
     if not os.path.exists(os.path.join(folder, "baton_cuda_sim.so")):
         raise Skip("this build has no baton_cuda_sim.so")
@@ -70,7 +74,7 @@ def test_a_simulated_device_gives_the_same_bytes_in_every_batch():
     reference = None
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
-        for backend, together, times in (("cpu", 8, 1), ("cuda_sim", 1, 1), ("cuda_sim", 8, 2)):
+        for backend, together, times in (("cpu", 8, 1), (DEVICE, 1, 1), (DEVICE, 8, 2)):
             with cluster(model, backend, backend, BATON_SIMT_RACES="0") as c:
                 for again in range(times):
                     got = ask_all(c, texts, together, 6)
@@ -134,7 +138,7 @@ def test_the_default_model_on_a_simulated_device():
     model = default_model()
     texts = ["The capital of France is", "One, two, three, four, five, six,"]
     want = answers(model, "cpu", "cpu", texts, 4, BATON_SIMT_RACES="0")
-    got = answers(model, "cuda_sim", "cuda_sim", texts, 4, BATON_SIMT_RACES="0")
+    got = answers(model, DEVICE, DEVICE, texts, 4, BATON_SIMT_RACES="0")
     assert got == want, (got, want)
 
 
