@@ -222,10 +222,11 @@ static void pack_units(const bt_weight_t *w, const bt_quant_group_t *group,
 {
     const bt_pack_format_t format = bt_pack_format(w->pack);
     const uint16_t unit = bt_f32_to_f16(group->unit / w->unit);
-    const uint16_t min_unit = bt_f32_to_f16(group->min_unit / w->unit);
 
     memcpy(block + (size_t)lane * 2, &unit, sizeof(unit));
-    if (format.min) {
+    if (format.min) { /* else there is none, not even a number */
+        const uint16_t min_unit = bt_f32_to_f16(group->min_unit / w->unit);
+
         memcpy(block + 2 * BT_PANEL + (size_t)lane * 2, &min_unit,
                sizeof(min_unit));
     }
