@@ -93,8 +93,11 @@ bt_status_t copy_in(bt_backend_t *be, void *dst, const void *src, size_t bytes)
  * there before would be taken for its result. */
 bt_status_t sync_stream(bt_backend_t *be)
 {
-    const bt_status_t status = check(cudaStreamSynchronize(stream_of(be)));
+    bt_status_t status = check(cudaStreamSynchronize(stream_of(be)));
+    const bt_status_t of_calls =
+        check(bt_launcher_take_error(self(be)->launcher));
 
+    status = (status == BT_OK) ? of_calls : status;
     return (status == BT_OK) ? check(cudaGetLastError()) : status;
 }
 

@@ -32,31 +32,85 @@ bt_status_t check(ncclResult_t result)
     return (result == ncclSuccess) ? BT_OK : BT_ERR_DEVICE;
 }
 
+/* A call, noted among the launches (launch.h), so that a step of ranks is one
+ * graph as well. What goes wrong with it is told by the next wait. */
+struct Call {
+    ncclComm_t comm;
+    const void *send;
+    void *recv;
+    size_t bytes;
+    size_t peer; /* or root */
+};
+
+cudaError_t told(ncclResult_t result)
+{
+    return (result == ncclSuccess) ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+const Call *call_of(const void *noted)
+{
+    return static_cast<const Call *>(noted);
+}
+
+cudaError_t run_gather(const void *noted, cudaStream_t stream)
+{
+    const Call *c = call_of(noted);
+
+    return told(
+        ncclAllGather(c->send, c->recv, c->bytes, ncclUint8, c->comm, stream));
+}
+
+cudaError_t run_broadcast(const void *noted, cudaStream_t stream)
+{
+    const Call *c = call_of(noted);
+
+    return told(ncclBroadcast(c->send, c->recv, c->bytes, ncclUint8,
+                              static_cast<int>(c->peer), c->comm, stream));
+}
+
+cudaError_t run_send(const void *noted, cudaStream_t stream)
+{
+    const Call *c = call_of(noted);
+
+    return told(ncclSend(c->send, c->bytes, ncclUint8,
+                         static_cast<int>(c->peer), c->comm, stream));
+}
+
+cudaError_t run_recv(const void *noted, cudaStream_t stream)
+{
+    const Call *c = call_of(noted);
+
+    return told(ncclRecv(c->recv, c->bytes, ncclUint8,
+                         static_cast<int>(c->peer), c->comm, stream));
+}
+
+void note(const Collectives *c, BtRunCall run, const void *send, void *recv,
+          size_t bytes, uint32_t peer)
+{
+    new (bt_launcher_room(bt_cuda_launcher(c->be), run, sizeof(Call)))
+        Call{c->comm, send, recv, bytes, peer};
+}
+
 bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
 {
     const Collectives *c = static_cast<const Collectives *>(ctx);
     float *parts = static_cast<float *>(bt_cuda_scratch(c->be));
-    bt_status_t status = BT_OK;
 
-    for (size_t at = 0; (status == BT_OK) && (at < n); at += kPieceFloats) {
+    for (size_t at = 0; at < n; at += kPieceFloats) {
         const size_t piece = (n - at < kPieceFloats) ? n - at : kPieceFloats;
 
-        status = check(ncclAllGather(buf + at, parts, piece * sizeof(float),
-                                     ncclUint8, c->comm, bt_stream_of(c->be)));
-        if (status == BT_OK) {
-            bt_cuda_sum_parts(c->be, parts, c->base.size, piece, buf + at);
-        }
+        note(c, run_gather, buf + at, parts, piece * sizeof(float), 0);
+        bt_cuda_sum_parts(c->be, parts, c->base.size, piece, buf + at);
     }
-    return status;
+    return BT_OK;
 }
 
 bt_status_t all_gather(void *ctx, const void *send, void *recv,
                        size_t bytes_each)
 {
-    const Collectives *c = static_cast<const Collectives *>(ctx);
-
-    return check(ncclAllGather(send, recv, bytes_each, ncclUint8, c->comm,
-                               bt_stream_of(c->be)));
+    note(static_cast<const Collectives *>(ctx), run_gather, send, recv,
+         bytes_each, 0);
+    return BT_OK;
 }
 
 bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
@@ -66,9 +120,8 @@ bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
     if (root >= c->base.size) {
         return BT_ERR_INVALID_PARAM;
     }
-    return check(ncclBroadcast(buf, buf, bytes, ncclUint8,
-                               static_cast<int>(root), c->comm,
-                               bt_stream_of(c->be)));
+    note(c, run_broadcast, buf, buf, bytes, root);
+    return BT_OK;
 }
 
 bt_status_t send_to(void *ctx, const void *buf, size_t bytes, uint32_t to)
@@ -78,8 +131,8 @@ bt_status_t send_to(void *ctx, const void *buf, size_t bytes, uint32_t to)
     if ((to >= c->base.size) || (to == c->base.rank)) {
         return BT_ERR_INVALID_PARAM;
     }
-    return check(ncclSend(buf, bytes, ncclUint8, static_cast<int>(to), c->comm,
-                          bt_stream_of(c->be)));
+    note(c, run_send, buf, nullptr, bytes, to);
+    return BT_OK;
 }
 
 bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
@@ -89,8 +142,8 @@ bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
     if ((from >= c->base.size) || (from == c->base.rank)) {
         return BT_ERR_INVALID_PARAM;
     }
-    return check(ncclRecv(buf, bytes, ncclUint8, static_cast<int>(from),
-                          c->comm, bt_stream_of(c->be)));
+    note(c, run_recv, nullptr, buf, bytes, from);
+    return BT_OK;
 }
 
 bt_status_t collectives_id(bt_backend_t *be,
@@ -152,6 +205,7 @@ void collectives_close(bt_collectives_t *coll)
         return;
     }
     Collectives *c = static_cast<Collectives *>(coll->ctx);
+    bt_launcher_forget(bt_cuda_launcher(c->be)); /* graphs have calls of it */
     (void)ncclCommAbort(c->comm);
     std::free(c);
 }

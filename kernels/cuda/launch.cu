@@ -53,6 +53,7 @@ uint64_t hash_of(const uint64_t *words, size_t n)
 struct BtLauncher {
     cudaStream_t stream;
     bool has_graphs;
+    cudaError_t error; /* the first of a call's */
     uint64_t n_lists;
     uint32_t n_calls;
     size_t n_words;
@@ -64,14 +65,21 @@ struct BtLauncher {
 namespace
 {
 
-void run_all(const BtLauncher *l)
+/* @return the first error */
+cudaError_t run_all(const BtLauncher *l)
 {
+    cudaError_t first = cudaSuccess;
+
     for (size_t at = 0; at < l->n_words;) {
         const Head *head = reinterpret_cast<const Head *>(l->words + at);
 
-        head->run(l->words + at + kHeadWords, l->stream);
+        const cudaError_t error =
+            head->run(l->words + at + kHeadWords, l->stream);
+
+        first = (first == cudaSuccess) ? error : first;
         at += kHeadWords + head->n_words;
     }
+    return first;
 }
 
 void drop(BtGraph *graph)
@@ -131,12 +139,14 @@ cudaGraphExec_t capture(const BtLauncher *l)
     if (error != cudaSuccess) {
         return nullptr;
     }
-    run_all(l);
+    const cudaError_t call_error = run_all(l);
+
     error = cudaStreamEndCapture(l->stream, &graph);
     if (error != cudaSuccess) {
         return nullptr;
     }
-    error = cudaGraphInstantiate(&exec, graph, 0);
+    error = (call_error == cudaSuccess) ? cudaGraphInstantiate(&exec, graph, 0)
+                                        : call_error;
     (void)cudaGraphDestroy(graph);
     return (error == cudaSuccess) ? exec : nullptr;
 }
@@ -223,7 +233,9 @@ void bt_launcher_flush(BtLauncher *l)
     l->n_lists++;
     graph = graph_of(l);
     if (graph == nullptr) {
-        run_all(l);
+        const cudaError_t error = run_all(l);
+
+        l->error = (l->error == cudaSuccess) ? error : l->error;
     } else {
         graph->used = l->n_lists;
         (void)cudaGraphLaunch(graph->exec, l->stream);
@@ -231,6 +243,22 @@ void bt_launcher_flush(BtLauncher *l)
     std::memset(l->words, 0, l->n_words * sizeof(uint64_t));
     l->n_words = 0;
     l->n_calls = 0;
+}
+
+void bt_launcher_forget(BtLauncher *l)
+{
+    bt_launcher_flush(l);
+    for (BtGraph &graph : l->graphs) {
+        drop(&graph);
+    }
+}
+
+cudaError_t bt_launcher_take_error(BtLauncher *l)
+{
+    const cudaError_t error = l->error;
+
+    l->error = cudaSuccess;
+    return error;
 }
 
 void *bt_launcher_room(BtLauncher *l, BtRunCall run, size_t bytes)

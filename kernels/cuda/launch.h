@@ -34,13 +34,20 @@ struct BtLauncher;
 BtLauncher *bt_launcher_create(cudaStream_t stream);
 /** Graphs too; what is noted is forgotten. NULL is allowed. */
 void bt_launcher_destroy(BtLauncher *launcher);
-/** Hand over what was noted. What fails is CUDA's last error. */
+/** Hand over what was noted. What fails is CUDA's last error, or told by
+ *  bt_launcher_take_error(). */
 void bt_launcher_flush(BtLauncher *launcher);
+/** And have no graphs any more: what they are of goes. */
+void bt_launcher_forget(BtLauncher *launcher);
+/** The first error of a call that was handed over, once. */
+cudaError_t bt_launcher_take_error(BtLauncher *launcher);
 
-/** Launches a call, a BtCall of some kind, on a stream. */
-typedef void (*BtRunCall)(const void *call, cudaStream_t stream);
+/** Begins a call on a stream: a BtCall of some kind, or what else can be
+ *  captured. @return what went wrong with it */
+typedef cudaError_t (*BtRunCall)(const void *call, cudaStream_t stream);
 
-/** Zeroed memory for a call of so many bytes, noted as the next one. */
+/** Zeroed memory for a call of so many bytes, noted as the next one: words
+ *  without a destructor. */
 void *bt_launcher_room(BtLauncher *launcher, BtRunCall run, size_t bytes);
 
 /** The back end's. */
@@ -55,21 +62,22 @@ template <typename... Params> struct BtCall {
 };
 
 template <typename... Params>
-void bt_run_call(const void *noted, cudaStream_t stream)
+cudaError_t bt_run_call(const void *noted, cudaStream_t stream)
 {
     BtCall<Params...> call = *static_cast<const BtCall<Params...> *>(noted);
 
 #if defined(BT_SIMT)
     simt::enqueue(stream, call.name, call.blocks, call.threads,
                   [call] { std::apply(call.kernel, call.args); });
+    return cudaSuccess;
 #else
-    std::apply(
+    return std::apply(
         [&](Params &...params) {
             void *args[] = {&params...};
 
-            (void)cudaLaunchKernel(reinterpret_cast<const void *>(call.kernel),
-                                   dim3(call.blocks), dim3(call.threads), args,
-                                   0, stream);
+            return cudaLaunchKernel(reinterpret_cast<const void *>(call.kernel),
+                                    dim3(call.blocks), dim3(call.threads), args,
+                                    0, stream);
         },
         call.args);
 #endif

@@ -30,12 +30,13 @@ def cluster(model, prefill, decode, **env):
                    worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64"], env=dict(plugin(), **env))
 
 
-def ranks_cluster(model, backend, prefill, decode, sum_parts, races=True, workers=1, **more):
+def ranks_cluster(model, backend, prefill, decode, sum_parts, races=True, workers=1, env=None, **more):
     """Ranks "2x3" (2 of each of 3 stages) of either side."""
     sides = {f"{side}_args": ["--backend", backend, "--tp", str(split(text)[0]), "--pp", str(split(text)[1])]
              for side, text in (("prefill", prefill), ("decode", decode))}
     return Cluster(model, worker_args=["--stuck-ms", "600000", "--sum-parts", str(sum_parts), "--chunk-tokens", "64"],
-                   env=dict(plugin(), BATON_SIMT_RACES=str(int(races))), kv_memory="64m", decode=workers, **sides, **more)
+                   env=dict(plugin(), BATON_SIMT_RACES=str(int(races)), **(env or {})), kv_memory="64m", decode=workers,
+                   **sides, **more)
 
 
 def left_nothing(c):
@@ -169,6 +170,22 @@ def check_ranks(layouts, **shape):
 
 def test_ranks_on_simulated_devices_give_the_bytes_of_the_cpu():
     check_ranks(((2, 2), (2, 1), (1, 2)), layers=2)
+
+
+def test_steps_of_ranks_on_simulated_devices_are_one_launch_each():
+    """Sums over NCCL and all: calls of it are in the graph."""
+    n = 12
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        said = os.path.join(d, "state")
+        with ranks_cluster(model, "cuda_sim", 1, 2, 2, env={"BATON_SIMT_STATE": said}) as c:
+            c.complete("a b c", n, patience=600, ignore_eos=True, temperature=0)
+            left_nothing(c)
+        with open(said) as file:
+            lines = [line.split() for line in file]
+    launches = sorted(int(words[words.index("graph_launches") + 1]) for words in lines)
+    assert len(launches) == 3, lines  # the prefill worker and both ranks of the other one
+    assert all(n - 4 <= found <= n for found in launches[1:]), lines
 
 
 def test_stages_on_simulated_devices_give_the_bytes_of_the_cpu():
