@@ -2,8 +2,8 @@
 /* Packed weights on the device, with the layout of the CPU's (pack.h), and what
  * reads single rows of them. */
 #include <cmath>
+#include <exception>
 #include <thread>
-#include <vector>
 
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
@@ -16,6 +16,7 @@ namespace
 
 const uint32_t kThreads = 256;
 const size_t kAloneBytes = 1 << 20; /* no thread is worth less */
+const uint32_t kMostThreads = 64;
 
 bool is_dense(bt_pack_t pack)
 {
@@ -24,24 +25,37 @@ bool is_dense(bt_pack_t pack)
 
 /* ---- there and back ---- */
 
+/* Panels of share @a i of n. */
+void fill_share(const bt_weight_t *w, const void *data, uint32_t i, uint32_t n)
+{
+    const uint64_t n_panels = w->n_panels;
+
+    bt_pack_panels(w, data, static_cast<uint32_t>(n_panels * i / n),
+                   static_cast<uint32_t>(n_panels * (i + 1) / n));
+}
+
+/* By several threads of the host; what cannot have one is done here. */
 void fill(bt_backend_t *be, const bt_weight_t *w, const void *data)
 {
-    const size_t bytes = w->n_panels * w->panel_bytes;
-    const size_t most = 1 + bytes / kAloneBytes;
-    const uint32_t n = (bt_cuda_threads(be) < most)
-                           ? bt_cuda_threads(be)
-                           : static_cast<uint32_t>(most);
-    std::vector<std::thread> threads;
+    const size_t most = 1 + w->n_panels * w->panel_bytes / kAloneBytes;
+    const size_t wanted = bt_cuda_threads(be);
+    std::thread threads[kMostThreads];
+    uint32_t n = kMostThreads;
 
+    n = (wanted < n) ? static_cast<uint32_t>(wanted) : n;
+    n = (most < n) ? static_cast<uint32_t>(most) : n;
     for (uint32_t i = 1; i < n; i++) {
-        threads.emplace_back(
-            bt_pack_panels, w, data,
-            static_cast<uint32_t>(uint64_t(w->n_panels) * i / n),
-            static_cast<uint32_t>(uint64_t(w->n_panels) * (i + 1) / n));
+        try {
+            threads[i] = std::thread(fill_share, w, data, i, n);
+        } catch (const std::exception &) {
+            fill_share(w, data, i, n);
+        }
     }
-    bt_pack_panels(w, data, 0, (n == 0) ? w->n_panels : w->n_panels / n);
+    fill_share(w, data, 0, n);
     for (std::thread &thread : threads) {
-        thread.join();
+        if (thread.joinable()) {
+            thread.join();
+        }
     }
 }
 
