@@ -225,7 +225,7 @@ static void every_call_that_fails_is_told_or_no_matter(void **state)
     (void)state;
     assert_int_equal(walk(0, &well), BT_OK);
     assert_true(well.n_calls >= 50);
-    for (uint64_t n = 1; n <= well.n_calls; n++) {
+    for (uint64_t n = 1; n <= well.n_calls; n += BT_SIMT_EVERY) {
         const bt_status_t status = walk(n, &after);
 
         n_untold += (status == BT_OK); /* and the answer is right */
@@ -236,7 +236,7 @@ static void every_call_that_fails_is_told_or_no_matter(void **state)
         }
         assert_int_equal(walk(0, &after), BT_OK); /* and it is over */
     }
-    assert_in_range(n_untold, 3, UNTOLD);
+    assert_in_range(n_untold, (BT_SIMT_EVERY == 1) ? 3 : 0, UNTOLD);
 }
 
 static float first_of_step(walk_t *w, float factor)
