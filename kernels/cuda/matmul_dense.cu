@@ -18,7 +18,7 @@ const uint32_t kWarps = 8;
 const uint32_t kThreads = 32 * kWarps;
 const uint32_t kChunk = 64; /* steps: k, or pairs of them */
 
-/* Two weights of 16 bits of a panel whose k is one line each. */
+/* Element @a i of a panel of 16 or 32 bits. */
 __device__ __forceinline__ float dense_weight(const uint8_t *panel, bool halves,
                                               size_t i)
 {

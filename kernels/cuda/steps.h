@@ -21,7 +21,7 @@ struct BtStepRows {
     float eps;
 };
 
-/** A product's sum goes to *p, or is added to what is there. */
+/** A value goes to *p, or is added to what is there. */
 __device__ __forceinline__ void bt_put_sum(float *p, float sum, bool add)
 {
     bt_store(p, add ? __fadd_rn(bt_load(p), sum) : sum);

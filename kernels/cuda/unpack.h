@@ -155,9 +155,7 @@ __device__ __forceinline__ float bt_factor_of(uint32_t bits, float unit)
         return bt_half_to_float(static_cast<uint16_t>(bits));
     }
     if (BtPack<P>::format.factor == BT_FACTOR_E8M0) {
-        const uint32_t e = bits & 0xffu;
-
-        return bt_f32_from_bits((e < 2) ? 0x00200000u << e : (e - 1) << 23);
+        return bt_quant_e8m0_half(bits & 0xffu);
     }
     return unit * static_cast<float>(static_cast<int8_t>(bits));
 }

@@ -18,11 +18,6 @@ const uint32_t kThreads = 256;
 const size_t kAloneBytes = 1 << 20; /* no thread is worth less */
 const uint32_t kMostThreads = 64;
 
-bool is_dense(bt_pack_t pack)
-{
-    return bt_pack_format(pack).n_groups == 0;
-}
-
 /* ---- there and back ---- */
 
 /* Panels of share @a i of n. */
@@ -64,7 +59,7 @@ bt_status_t reserve(bt_backend_t *be, const bt_weight_t *w)
 {
     const uint32_t n_rows = bt_cuda_max_rows(be);
 
-    return bt_cuda_scratch_reserve(be, is_dense(w->pack)
+    return bt_cuda_scratch_reserve(be, bt_pack_is_dense(w->pack)
                                            ? static_cast<size_t>(n_rows) *
                                                  w->n_in * sizeof(float)
                                            : bt_cuda_q8_bytes(n_rows, w->n_in));
@@ -172,9 +167,7 @@ __global__ void take_rows_kernel(BtMatrix m, const uint32_t *numbers, bool add,
     float *row = out + static_cast<size_t>(blockIdx.x) * m.n_in;
 
     for (uint32_t k = threadIdx.x; k < m.n_in; k += blockDim.x) {
-        const float value = value_of<P>(m, output, k);
-
-        bt_store(row + k, add ? __fadd_rn(bt_load(row + k), value) : value);
+        bt_put_sum(row + k, value_of<P>(m, output, k), add);
     }
 }
 
@@ -186,9 +179,7 @@ __global__ void take_dense_rows_kernel(BtMatrix m, bt_pack_t pack,
     float *row = out + static_cast<size_t>(blockIdx.x) * m.n_in;
 
     for (uint32_t k = threadIdx.x; k < m.n_in; k += blockDim.x) {
-        const float value = dense_value(m, pack, output, k);
-
-        bt_store(row + k, add ? __fadd_rn(bt_load(row + k), value) : value);
+        bt_put_sum(row + k, dense_value(m, pack, output, k), add);
     }
 }
 
@@ -200,7 +191,7 @@ void take_rows(bt_backend_t *be, const bt_weight_t *w, const uint32_t *numbers,
     if (n_rows == 0) {
         return;
     }
-    if (is_dense(w->pack)) {
+    if (bt_pack_is_dense(w->pack)) {
         BT_LAUNCH(take_dense_rows_kernel, n_rows, kThreads, be, m, w->pack,
                   numbers, add, out);
         return;
@@ -231,7 +222,7 @@ void step(bt_backend_t *be, const bt_weight_t *w, const BtStepRows &from,
     if (n_rows == 0) {
         return;
     }
-    if (is_dense(w->pack)) {
+    if (bt_pack_is_dense(w->pack)) {
         bt_cuda_matmul_dense(be, w, from, n_rows, add, out);
     } else {
         bt_cuda_matmul_q8(be, w, from, n_rows, add, out);

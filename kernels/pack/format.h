@@ -196,6 +196,12 @@ BT_PACK_NUMBER bt_pack_format_t bt_pack_format(bt_pack_t pack)
     }
 }
 
+/** Is an element a number of its own, and no code? */
+BT_PACK_NUMBER bool bt_pack_is_dense(bt_pack_t pack)
+{
+    return bt_pack_format(pack).n_groups == 0;
+}
+
 /** Where the pieces of a group are in its block, in bytes. */
 typedef struct bt_pack_place {
     size_t codes;

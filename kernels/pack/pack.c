@@ -58,17 +58,12 @@ static bt_pack_t pack_of_type(bt_ktype_t type)
     }
 }
 
-static bool is_dense(bt_pack_t pack)
-{
-    return bt_pack_format(pack).n_groups == 0;
-}
-
 static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
 {
     const bt_pack_format_t format = bt_pack_format(pack);
 
     /* A dense row may end inside a group, but inside no pair. */
-    return is_dense(pack)
+    return bt_pack_is_dense(pack)
                ? (n_in + (size_t)(pack == BT_PACK_BF16) * (n_in % 2)) *
                      BT_PANEL * format.bits / 8
                : ((size_t)n_in / BT_QUANT_GROUP + format.n_groups - 1) /
@@ -95,9 +90,10 @@ size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in)
 {
     const bt_pack_t pack = pack_of_type(type);
 
-    return is_dense(pack) ? 0
-                          : (size_t)n_in / BT_QUANT_GROUP *
-                                bt_pack_scratch_at(bt_pack_format(pack)).bytes;
+    return bt_pack_is_dense(pack)
+               ? 0
+               : (size_t)n_in / BT_QUANT_GROUP *
+                     bt_pack_scratch_at(bt_pack_format(pack)).bytes;
 }
 
 /* Which element of a dense panel is k of @a lane. */
@@ -278,7 +274,7 @@ void bt_pack_panels(const bt_weight_t *w, const void *data, uint32_t begin,
             if (o >= w->n_out) {
                 break;
             }
-            if (is_dense(w->pack)) {
+            if (bt_pack_is_dense(w->pack)) {
                 pack_dense_row(w, row, panel, lane);
             } else {
                 pack_quant_row(w, row, panel, lane);
@@ -476,7 +472,7 @@ void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
 {
     const uint8_t *data = w->data + panel * w->panel_bytes;
 
-    if (is_dense(w->pack)) {
+    if (bt_pack_is_dense(w->pack)) {
         uint32_t first = g * BT_QUANT_GROUP;
         uint32_t n = w->n_in - first;
 
@@ -497,7 +493,7 @@ void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out)
     const uint8_t *data = w->data + row / BT_PANEL * w->panel_bytes;
     uint32_t lane = row % BT_PANEL;
 
-    if (is_dense(w->pack)) {
+    if (bt_pack_is_dense(w->pack)) {
         for (size_t k = 0; k < w->n_in; k++) {
             out[k] = read_dense(w->pack, data, k, lane);
         }

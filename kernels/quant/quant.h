@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/half.h"
 #include "kernels/kernels.h"
 
 #define BT_QUANT_GROUP 32u /**< elements of one bt_quant_group_t */
@@ -36,13 +37,9 @@ typedef struct bt_quant_group {
 } bt_quant_group_t;
 
 /** Half of what e8m0 means by @a e, 2^(e - 128): books of FP4 are doubled. */
-static inline float bt_quant_e8m0_half(uint32_t e)
+BT_FORMULA float bt_quant_e8m0_half(uint32_t e)
 {
-    const uint32_t bits = (e < 2) ? 0x00200000u << e : (e - 1) << 23;
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
+    return bt_f32_from_bits((e < 2) ? 0x00200000u << e : (e - 1) << 23);
 }
 
 /** Read group @a index (32 elements) of a row that begins at @a row.
