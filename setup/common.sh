@@ -1,49 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the subcommands of the baton script share. Sourced, never run; `root` is
-# the top of the source tree.
+# What the subcommands of the baton script share in the source tree. Sourced, never
+# run; `root` is the top of the tree.
+
+# shellcheck source=setup/commands.sh
+. "$root/setup/commands.sh"
 
 build="$root/build"
 programs=(launcher/baton-launch router/baton-router orchestrator/baton-orchestrator
           worker_main/baton-prefill-worker worker_main/baton-decode-worker)
-
-say() { printf '%s\n' "$*" >&2; }
-die() { say "baton: $*"; exit 1; }
-
-# nearest WORD CANDIDATE...: print the one that was meant, if one is near enough.
-# The distance is that of common/config/config_options.c: an edit each, and two
-# neighbours that changed places are one.
-nearest() {
-    local word=$1
-    shift
-    printf '%s\n' "$@" | awk -v word="$word" '
-        function least(a, b) { return a < b ? a : b }
-        function distance(a, b,    i, j, d, same, best) {
-            for (i = 0; i <= length(a); i++) d[i, 0] = i
-            for (j = 0; j <= length(b); j++) d[0, j] = j
-            for (i = 1; i <= length(a); i++) for (j = 1; j <= length(b); j++) {
-                same = (substr(a, i, 1) == substr(b, j, 1))
-                best = least(d[i - 1, j - 1] + !same, least(d[i - 1, j], d[i, j - 1]) + 1)
-                if (i > 1 && j > 1 && substr(a, i, 1) == substr(b, j - 1, 1) &&
-                    substr(a, i - 1, 1) == substr(b, j, 1))
-                    best = least(best, d[i - 2, j - 2] + 1)
-                d[i, j] = best
-            }
-            return d[length(a), length(b)]
-        }
-        BEGIN { found = ""; most = -1 }
-        length(word) <= 64 && length($0) <= 64 {
-            n = distance(word, $0)
-            if (n <= int((length($0) + 2) / 3) && (most < 0 || n < most)) { most = n; found = $0 }
-        }
-        END { if (found != "") print found }'
-}
-
-# meant WORD CANDIDATE...: print "; did you mean X?", or nothing.
-meant() {
-    local found
-    found=$(nearest "$@")
-    [ -z "$found" ] || printf '; did you mean %s?' "$found"
-}
 
 # read_packages FILE...: the package names.
 read_packages() { awk '!/^#/ && NF { print $1 }' "$@"; }
@@ -186,18 +150,3 @@ build_release() {
         say "built Baton in $((SECONDS - start)) s"
     fi
 }
-
-# find_python: a python3 that has pip, which knows the package index.
-find_python() {
-    local python
-    for python in python3 /usr/bin/python3; do
-        if "$python" -c 'import pip' 2>/dev/null; then
-            printf '%s\n' "$python"
-            return 0
-        fi
-    done
-    printf 'python3\n'
-}
-
-# fetch_model: print the path of the default model.
-fetch_model() { "$(find_python)" "$root/setup/fetch_model.py"; }

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+# The commands that the baton script of the source tree and the one of an installed
+# Baton (packaging/baton.in) have in common. Sourced, never run. Who sources it sets
+#
+#   root     the folder with cli/ and setup/
+#   self     what a person types: ./baton, or baton
+#   launch   the launcher's path
+#
+# and defines
+#
+#   program_path NAME    where one of the other programs is
+#   prepare NAME...      makes sure that these can run
+#   own_help             the lines of `help` that are its alone
+#   told_version         "VERSION" or "VERSION (COMMIT)", of what is here
+#
+# ends with `run_command "$@"`, and may add to `commands` those of its own.
+
+# A command NAME is the function cmd_NAME, or else an order to the launcher.
+commands=(serve ask status start stop drain undrain restart load unload pull list rm role
+          key convert accuracy version help)
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "baton: $*"; exit 1; }
+
+# nearest WORD CANDIDATE...: print the one that was meant, if one is near enough.
+# The distance is that of common/config/config_options.c: an edit each, and two
+# neighbours that changed places are one.
+nearest() {
+    local word=$1
+    shift
+    printf '%s\n' "$@" | awk -v word="$word" '
+        function least(a, b) { return a < b ? a : b }
+        function distance(a, b,    i, j, d, same, best) {
+            for (i = 0; i <= length(a); i++) d[i, 0] = i
+            for (j = 0; j <= length(b); j++) d[0, j] = j
+            for (i = 1; i <= length(a); i++) for (j = 1; j <= length(b); j++) {
+                same = (substr(a, i, 1) == substr(b, j, 1))
+                best = least(d[i - 1, j - 1] + !same, least(d[i - 1, j], d[i, j - 1]) + 1)
+                if (i > 1 && j > 1 && substr(a, i, 1) == substr(b, j - 1, 1) &&
+                    substr(a, i - 1, 1) == substr(b, j, 1))
+                    best = least(best, d[i - 2, j - 2] + 1)
+                d[i, j] = best
+            }
+            return d[length(a), length(b)]
+        }
+        BEGIN { found = ""; most = -1 }
+        length(word) <= 64 && length($0) <= 64 {
+            n = distance(word, $0)
+            if (n <= int((length($0) + 2) / 3) && (most < 0 || n < most)) { most = n; found = $0 }
+        }
+        END { if (found != "") print found }'
+}
+
+# meant WORD CANDIDATE...: print "; did you mean X?", or nothing.
+meant() {
+    local found
+    found=$(nearest "$@")
+    [ -z "$found" ] || printf '; did you mean %s?' "$found"
+}
+
+# find_python: a python3 that has pip, which knows the package index.
+find_python() {
+    local python
+    for python in python3 /usr/bin/python3; do
+        if "$python" -c 'import pip' 2>/dev/null; then
+            printf '%s\n' "$python"
+            return 0
+        fi
+    done
+    printf 'python3\n'
+}
+
+# fetch_model: print the path of the default model.
+fetch_model() { "$(find_python)" "$root/setup/fetch_model.py"; }
+
+# What a person types, in a text written for the source tree: in one of two columns, too.
+cmd_help() {
+    local as_typed="s#^  \./baton (.*[^ ])(   +)#  $self \1\2$([ "$self" = ./baton ] || echo '  ')#; s#\./baton#$self#g"
+    cat <<'END' |
+Baton serves large language models with prefill and decode on separate workers.
+
+  ./baton serve [MODEL] [OPTION]...    serve; where no model is named, fetch a
+                                       small one. --help lists the options
+  ./baton ask [WORDS]...               ask the running server, stream the answer;
+                                       without words a conversation. --help tells
+                                       its options
+  ./baton status [--json]              what runs: processes, models, addresses
+  ./baton start|stop|drain|restart NAME
+                                       one process of the running server
+  ./baton load MODEL=PATH, unload MODEL
+                                       a model of the running server
+  ./baton pull NAME|OWNER/REPO[:FILE]|URL
+                                       fetch a model: --model NAME is it then
+  ./baton list [--known], rm NAME...   the models that are here, or could be
+  ./baton role NAME prefill|decode|both
+                                       what a worker is given from now on
+  ./baton status|drain|undrain|role ... --url URL
+                                       the same of any cluster, through a router;
+                                       status --url URL --help tells more
+  ./baton load [OPTION]...             without a model: load the server with
+                                       requests and tell how it bore it; --help
+                                       tells its options
+  ./baton key new TENANT               an API key, and its line for --api-keys
+  ./baton convert MODEL NEW --type TYPE
+                                       a model as a GGUF file of another type;
+                                       --help tells the types
+  ./baton accuracy A B [--text FILE]   how far model B is from model A
+  ./baton version                      which one this is, and how it was built
+  ./baton help
+END
+        sed -E "$as_typed"
+    own_help
+}
+
+# serve_model OPTION...: run the launcher, with the default model where the options
+# name none. It knows all the ways to name one, and checks the options before
+# anything large is fetched.
+serve_model() {
+    local model
+    model=$("$launch" --print-model "$@") || exit $?
+    if [ -z "$model" ]; then
+        model=$(fetch_model) || exit 1
+        set -- "$@" --model "$model"
+    fi
+    exec "$launch" "$@"
+}
+
+# Orders to a launcher that runs. Nothing is built for them: what runs has been.
+# With --url (or BATON_URL, unless a launcher is named) to a cluster's router.
+cmd_order() {
+    local argument where=${BATON_URL:+url}
+    [ -z "${BATON_RUN_DIR:-}" ] || where=
+    for argument; do
+        case $argument in
+        --run-dir*) where= ;;
+        --url*) where=url; break ;;
+        esac
+    done
+    [ -z "$where" ] || exec python3 "$root/cli/cluster.py" "$@"
+    [ "$1" != undrain ] ||
+        die "undrain is for a cluster (--url); a launcher's worker is started again: $self start NAME"
+    [ -x "$launch" ] ||
+        die "nothing is built yet, so nothing runs; $self serve does both"
+    exec "$launch" --order "$@"
+}
+
+# Two commands of one name: an order names a model, the load generator has options
+# alone.
+cmd_load() {
+    case ${1:-} in
+    --run-dir* | --no-wait | [!-]*) cmd_order load "$@" ;;
+    *) exec python3 "$root/cli/load.py" "$@" ;;
+    esac
+}
+
+cmd_ask() { exec python3 "$root/cli/ask.py" "$@"; }
+
+cmd_key() { exec python3 "$root/cli/key.py" "$@"; }
+
+cmd_pull() { exec python3 "$root/cli/pull.py" "$@"; }
+
+cmd_list() { exec python3 "$root/cli/models.py" list "$@"; }
+
+cmd_rm() { exec python3 "$root/cli/models.py" rm "$@"; }
+
+# Programs that work on model files.
+run_tool() {
+    local tool=$1
+    shift
+    prepare "$tool"
+    exec "$(program_path "$tool")" "$@"
+}
+
+cmd_convert() { run_tool baton-convert "$@"; }
+
+cmd_accuracy() {
+    local argument has_text=no
+    for argument; do
+        case $argument in --text) has_text=yes ;; esac
+    done
+    [ "$has_text" = yes ] ||
+        set -- "$@" --text "$root/tests/golden/accuracy_text.txt"
+    run_tool baton-accuracy "$@"
+}
+
+# What is here, and how what is built was built; where that is of another commit
+# it says so.
+cmd_version() {
+    local version built
+    version=$(told_version)
+    printf 'baton %s\n' "$version"
+    if [ -x "$launch" ] && built=$("$launch" --version 2>/dev/null); then
+        built=${built#baton serve }
+        [ "$built" = "$version" ] || printf 'built: %s\n' "$built"
+        "$launch" --print-build 2>/dev/null || true # an older one does not know it
+    fi
+}
+
+run_command() {
+    local name=${1:-help} known
+    case $name in
+    --help | -h) name=help ;;
+    --version) name=version ;;
+    esac
+    for known in "${commands[@]}"; do
+        [ "$name" = "$known" ] || continue
+        declare -F "cmd_$name" >/dev/null || cmd_order "$@"
+        [ $# -eq 0 ] || shift
+        "cmd_$name" "$@"
+        return
+    done
+    say "baton: no command '$name'$(meant "$name" "${commands[@]}")"
+    say "See $self help."
+    exit 1
+}
