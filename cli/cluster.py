@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster that no launcher of this machine runs, asked through one of its routers.
 
-  baton status --url URL [--json]        the workers, as that router sees them
+  baton status --url URL [--json]        the workers, as that router sees them; those
+                                         that are missing or were refused, and why
   baton drain ID --url URL               it finishes what it has and takes nothing new
   baton drain ID --and-stop --url URL    the same, and then the process ends
   baton undrain ID --url URL             it takes requests again
@@ -30,6 +31,9 @@ POLL_S = 0.1
 ROLES = ("prefill", "decode", "both")
 COLUMNS = (("WORKER", "name"), ("ID", "id"), ("MODEL", "model"), ("ROLE", "role"), ("STATE", "state"),
            ("REQUESTS", "requests"), ("SEATS", "seats"), ("VERSION", "version"))
+MISSING = (("NOT HERE", "name"), ("MODEL", "model"), ("ROLE", "role"), ("STATE", "state"), ("SINCE", "since"),
+           ("WHY", "why"))
+REFUSED = (("REFUSED", "name"), ("LAST", "last"), ("TIMES", "times"), ("ADDRESS", "address"), ("WHY", "why"))
 MOST_BYTES = 64 << 20
 
 
@@ -93,11 +97,34 @@ class Router:
         self.ask("POST", f"/cluster/workers/{quote(worker, safe='')}", what)
 
 
-def table(rows):
-    cells = [[name for name, _ in COLUMNS]] + [[str(row.get(key, "")) for _, key in COLUMNS] for row in rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(COLUMNS))]
+def shown(value):
+    """What a stranger may have chosen, without what would be more than text to a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in str(value))
+
+
+def table(rows, columns=COLUMNS):
+    cells = [[name for name, _ in columns]] + [[shown(row.get(key, "")) for _, key in columns] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     for row in cells:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+def age(unix_ms, now_s):
+    s = max(0, int(now_s - unix_ms / 1000))
+    return f"{s} s" if s < 120 else f"{s // 60} min" if s < 7200 else f"{s // 3600} h"
+
+
+def print_absent(said, now_s):
+    """Who is meant to be here, and who came and was refused: a router of an older version says neither."""
+    missing = [dict(row, since=age(row["since_ms"], now_s), why=row["why"] or "it has not said why")
+               for row in said.get("missing", [])]
+    refused = [dict(row, name=(row["name"] or "?") + ("" if row["proven"] else " (unproven)"),
+                    address=row["address"] or "-", last=age(row["last_ms"], now_s) + " ago")
+               for row in said.get("refused", [])]
+    for rows, columns in ((missing, MISSING), (refused, REFUSED)):
+        if rows:
+            print()
+            table(rows, columns)
 
 
 def print_status(router, as_json):
@@ -111,6 +138,7 @@ def print_status(router, as_json):
               + ("unloaded" if not model["loaded"] else "ready" if model["ready"] else "not ready")
               + f", {model['requests']} requests here")
     table(said["workers"])
+    print_absent(said, time.time())
 
 
 def identity(router, word):

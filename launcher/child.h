@@ -26,9 +26,10 @@
 #include "launcher/restart.h"
 #include "launcher/watchdog.h"
 
-#define BT_CHILD_READY_FD  3
-#define BT_CHILD_BEAT_FD   4
-#define BT_CHILD_END_BYTES 128
+#define BT_CHILD_READY_FD      3
+#define BT_CHILD_BEAT_FD       4
+#define BT_CHILD_END_BYTES     128
+#define BT_CHILD_TROUBLE_BYTES (BT_LAST_WORDS_BYTES + BT_CHILD_END_BYTES + 16)
 
 typedef struct bt_child {
     bt_plan_process_t *process; /**< borrowed */
@@ -53,6 +54,8 @@ typedef struct bt_child {
     bt_log_file_t log; /**< where its output goes; none: standard error */
     bt_output_t output;
     char end[BT_CHILD_END_BYTES]; /**< how it ended the last time, or "" */
+    /** Why it ended by itself, or could not start, until it is ready; or "" */
+    char trouble[BT_CHILD_TROUBLE_BYTES];
 } bt_child_t;
 
 /** @param [in] log_dir  Borrowed; none: pass output on to standard error.

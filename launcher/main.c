@@ -225,6 +225,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     setenv("BATON_READY_FD", fd_number, 1);
     snprintf(fd_number, sizeof(fd_number), "%d", BT_CHILD_BEAT_FD);
     setenv("BATON_BEAT_FD", fd_number, 1);
+    setenv("BATON_READY_JOINED", "1", 1);
     exit_status = bt_supervise(plan, &options);
 
 out:

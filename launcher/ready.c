@@ -14,6 +14,8 @@ void bt_ready_reset(bt_ready_t *ready)
     ready->len = 0;
     ready->text[0] = '\0';
     ready->role[0] = '\0';
+    ready->why[0] = '\0';
+    ready->n_joined = 0;
 }
 
 /* Start of the line that begins with that word and is complete, or NULL. */
@@ -33,21 +35,51 @@ static const char *find_line(const bt_ready_t *ready, const char *word)
     return NULL;
 }
 
-/* The one line that may come any number of times takes no room. */
-static void take_role(bt_ready_t *ready)
+static void take_out(bt_ready_t *ready, const char *line)
 {
+    const size_t n = strcspn(line, "\n") + 1;
+    char *const at = ready->text + (line - ready->text);
+
+    memmove(at, at + n, ready->len - (size_t)(at - ready->text) - n + 1);
+    ready->len -= n;
+}
+
+/* "1 2 URL: WHY" */
+static void take_joined(bt_ready_t *ready, const char *text)
+{
+    unsigned n_up, n_all;
+    int at = 0;
+
+    ready->n_joined++;
+    ready->why[0] = '\0';
+    if ((sscanf(text, "%9u %9u%n", &n_up, &n_all, &at) == 2) && (at > 0) &&
+        (n_up < n_all)) {
+        text += at;
+        text += strspn(text, " ");
+        snprintf(ready->why, sizeof(ready->why),
+                 "linked with %u of %u routers%s%s", n_up, n_all,
+                 (text[0] != '\0') ? "; " : "", text);
+    }
+}
+
+/* The lines that may come any number of times take no room. */
+static void take_repeated(bt_ready_t *ready)
+{
+    char text[BT_READY_WHY_BYTES];
     const char *line;
 
     while ((line = find_line(ready, "role")) != NULL) {
-        const size_t n = strcspn(line, "\n") + 1;
-        char *const at = ready->text + (line - ready->text);
-
         if (!bt_ready_address(ready, "role", ready->role,
                               sizeof(ready->role))) {
             ready->role[0] = '\0';
         }
-        memmove(at, at + n, ready->len - (size_t)(at - ready->text) - n + 1);
-        ready->len -= n;
+        take_out(ready, line);
+    }
+    while ((line = find_line(ready, "joined")) != NULL) {
+        if (bt_ready_address(ready, "joined", text, sizeof(text))) {
+            take_joined(ready, text);
+        }
+        take_out(ready, line);
     }
 }
 
@@ -59,7 +91,7 @@ void bt_ready_add(bt_ready_t *ready, const char *data, size_t n)
     memcpy(ready->text + ready->len, data, n);
     ready->len += n;
     ready->text[ready->len] = '\0';
-    take_role(ready);
+    take_repeated(ready);
 }
 
 bool bt_ready_is_done(const bt_ready_t *ready)

@@ -7,9 +7,13 @@
  *     router:  http 127.0.0.1:8000 \n (with TLS: http https://127.0.0.1:8000)
  *              metrics 127.0.0.1:8002 \n ... ready \n
  *     worker:  role decode \n ready \n ... role both \n ...
+ *              joined 0 1 ipc:///run/r: it is there but does not answer \n
+ *              joined 1 1 \n ...
  *
  * A worker says its role again whenever it has changed; one of an older build
- * says none, and cannot change it.
+ * says none, and cannot change it. It says how many of its routers it is linked
+ * with, and what keeps the first other one, whenever that has changed, where
+ * BATON_READY_JOINED is set: who does not know that line would keep each.
  */
 #ifndef BT_LAUNCHER_READY_H
 #define BT_LAUNCHER_READY_H
@@ -22,11 +26,15 @@
 
 #define BT_READY_BYTES      2048
 #define BT_READY_ROLE_BYTES 16
+#define BT_READY_WHY_BYTES  900
 
 typedef struct bt_ready {
     char text[BT_READY_BYTES]; /**< what has come so far */
     size_t len;
     char role[BT_READY_ROLE_BYTES]; /**< that it said last, or "" */
+    /** What keeps it from some of its routers, or from all; "": nothing. */
+    char why[BT_READY_WHY_BYTES];
+    uint32_t n_joined; /**< lines of that kind that came */
 } bt_ready_t;
 
 void bt_ready_reset(bt_ready_t *ready);

@@ -128,6 +128,22 @@ static void print_row(const row_t *row, const int *widths, bt_strbuf_t *out)
     bt_strbuf_puts(out, "\n");
 }
 
+/* Who does not serve, or not for all, and why. */
+static void print_troubles(const bt_status_report_t *report, bt_strbuf_t *out)
+{
+    const char *before = "\n";
+
+    for (uint32_t i = 0; i < report->n_processes; i++) {
+        const bt_orders_process_t *const process = &report->processes[i];
+
+        if (process->why[0] != '\0') {
+            bt_strbuf_printf(out, "%s%s: %s\n", before, process->name,
+                             process->why);
+            before = "";
+        }
+    }
+}
+
 void bt_status_report_table(const bt_status_report_t *report, uint64_t now_ms,
                             bt_strbuf_t *out)
 {
@@ -163,6 +179,7 @@ void bt_status_report_table(const bt_status_report_t *report, uint64_t now_ms,
         fill_row(&report->processes[i], now_ms, &row);
         print_row(&row, widths, out);
     }
+    print_troubles(report, out);
 }
 
 static void write_process(const bt_orders_process_t *process, uint64_t now_ms,
@@ -186,6 +203,7 @@ static void write_process(const bt_orders_process_t *process, uint64_t now_ms,
                 (process->http[0] == '\0') ? NULL : process->http);
     bt_json_str(json, "metrics",
                 (process->metrics[0] == '\0') ? NULL : process->metrics);
+    bt_json_str(json, "why", (process->why[0] == '\0') ? NULL : process->why);
     bt_json_end_object(json);
 }
 

@@ -74,6 +74,16 @@ bt_child_t *bt_supervisor_standby_for(const bt_supervisor_t *s,
     return NULL;
 }
 
+/* For whoever asks why it is not there. */
+static void note_trouble(bt_child_t *child)
+{
+    char why[BT_LAST_WORDS_BYTES];
+
+    bt_last_words_cause(&child->words, why);
+    snprintf(child->trouble, sizeof(child->trouble), "ended %s%s%s", child->end,
+             (why[0] != '\0') ? ": " : "", why);
+}
+
 /* It ended by itself while everything runs. */
 static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
 {
@@ -86,6 +96,7 @@ static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
         (bt_child_is_router(child) && !bt_ready_has_line(&child->ready));
     uint32_t pause_ms;
 
+    note_trouble(child);
     if (!bt_restart_exited(&child->restart, now_ms, is_final, &pause_ms)) {
         give_up_after(s, child, wait_status, is_final);
         return;
@@ -106,6 +117,8 @@ void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
     const uint64_t now_ms = bt_now_ms();
     uint32_t pause_ms;
 
+    snprintf(child->trouble, sizeof(child->trouble), "cannot be started: %s",
+             bt_status_str(why));
     if (!bt_restart_exited(&child->restart, now_ms, true, &pause_ms)) {
         bt_supervisor_give_up(s, child, BT_EXIT_FAILURE, bt_status_str(why));
         return;

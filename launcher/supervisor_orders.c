@@ -85,6 +85,42 @@ static void describe_model(const bt_supervisor_t *s, uint32_t i,
     event->u.model.unloaded = model->is_unloaded;
 }
 
+/* What keeps it from serving. One that starts may be at what its last line
+ * says. */
+static void describe_trouble(const bt_child_t *child,
+                             bt_orders_process_t *process)
+{
+    char line[BT_LAST_WORDS_BYTES];
+
+    switch (child->life) {
+    case BT_LIFE_READY:
+        copy(child->ready.why, process->why, sizeof(process->why));
+        break;
+    case BT_LIFE_STARTING:
+        bt_last_words_cause(&child->words, line);
+        if (line[0] != '\0') {
+            snprintf(process->why, sizeof(process->why), "it says: %s%s%s",
+                     line,
+                     (child->trouble[0] != '\0') ? "; before that it " : "",
+                     child->trouble);
+            break;
+        }
+        copy(child->trouble, process->why, sizeof(process->why));
+        break;
+    case BT_LIFE_WAITING:
+        copy(child->trouble, process->why, sizeof(process->why));
+        break;
+    case BT_LIFE_STOPPED: /* by an order, unless it could not start */
+        if (child->has_given_up) {
+            copy(child->trouble, process->why, sizeof(process->why));
+        }
+        break;
+    case BT_LIFE_STOPPING:
+    case BT_LIFE_CHANGING:
+        break;
+    }
+}
+
 static void describe_process(const bt_supervisor_t *s, const bt_child_t *child,
                              bt_orders_event_t *event)
 {
@@ -103,6 +139,7 @@ static void describe_process(const bt_supervisor_t *s, const bt_child_t *child,
     process->pid = (uint64_t)child->pid;
     process->restarts = child->n_restarts;
     process->since_ms = child->since_ms;
+    describe_trouble(child, process);
     if (child->pid == 0) {
         return; /* its addresses are of a process that is gone */
     }

@@ -38,6 +38,13 @@ static bt_orders_process_t *place_of(bt_fleet_t *fleet, const char *name)
     return &fleet->processes[fleet->n_processes++];
 }
 
+/* The list may have moved. */
+static void tell_muster(const bt_fleet_t *fleet)
+{
+    bt_muster_expect(&fleet->front->muster, fleet->processes,
+                     fleet->n_processes);
+}
+
 static void on_process(bt_fleet_t *fleet, const bt_orders_process_t *process)
 {
     bt_orders_process_t *place = place_of(fleet, process->name);
@@ -48,6 +55,7 @@ static void on_process(bt_fleet_t *fleet, const bt_orders_process_t *process)
     }
     *place = *process;
     fleet->changed = true;
+    tell_muster(fleet);
 }
 
 static bool is_worker(const bt_orders_process_t *process)
@@ -217,6 +225,7 @@ static bt_status_t enter(bt_fleet_t *fleet)
     }
     /* What was said before may not be there any more. */
     fleet->n_processes = 0;
+    tell_muster(fleet);
     fleet->was_lost = false;
     return BT_OK;
 }
@@ -256,6 +265,9 @@ void bt_fleet_tick(bt_fleet_t *fleet, uint64_t now_ms)
 void bt_fleet_fini(bt_fleet_t *fleet)
 {
     leave(fleet);
+    if (fleet->front != NULL) {
+        bt_muster_expect(&fleet->front->muster, NULL, 0);
+    }
     bt_free(fleet->processes);
     *fleet = (bt_fleet_t){0};
 }

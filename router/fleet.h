@@ -9,7 +9,8 @@
  *
  *     model line    ─▶ loads: a new model is read, a known one is loaded or
  *                      unloaded
- *     process line  ─▶ metrics: expected workers, restarts
+ *     process line  ─▶ metrics: expected workers, restarts; muster: who they
+ *                      are, and what keeps one of them
  *     lost          ─▶ what was said stays; connected anew after a second
  *
  * Threads: everything on the event loop's thread.

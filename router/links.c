@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/walltime.h"
 
 #define LINK_QUEUE_BYTES (64u << 20)
 /* Requests wait in the router while so much waits for a worker's link: what a
@@ -73,10 +74,33 @@ static void flush(bt_turn_work_t *work)
 
 /* ---- events of a link ---- */
 
-static void refuse_link(bt_rpc_link_t *link, const char *why)
+/* @param [in] name  Of who says hello, "" if that cannot be read. */
+static void refuse_link(const bt_links_t *links, bt_rpc_link_t *link,
+                        const char *name, const char *why)
 {
+    const bt_refused_t who = {
+        .name = name, .address = "", .why = why, .proven = true};
+
     BT_LOG_WARN("worker refused: %s", why);
+    bt_muster_refuse(&links->front->muster, &who, (uint64_t)bt_walltime_ms());
     bt_rpc_link_close(link, why);
+}
+
+/* A worker that never came so far as to say hello. What is left of the calls of
+ * one that is here by now is no news. */
+static void on_refused(void *ctx, const bt_rpc_refused_t *refused)
+{
+    const bt_links_t *links = ctx;
+    const bt_refused_t who = {.name = refused->name,
+                              .address = refused->url,
+                              .why = refused->why,
+                              .proven = refused->proven};
+
+    if (!refused->unreachable ||
+        !bt_registry_has_worker(&links->front->models, refused->name)) {
+        bt_muster_refuse(&links->front->muster, &who,
+                         (uint64_t)bt_walltime_ms());
+    }
 }
 
 /* A worker that lost its link comes back on a new one before we may have
@@ -150,7 +174,7 @@ static void link_up(bt_links_t *links, const bt_rpc_event_t *event)
     if ((bt_wire_decode(links->decoder, event->data, event->bytes, &msg) !=
          BT_OK) ||
         (msg.type != BT_MSG_HELLO)) {
-        refuse_link(event->link, "its hello is malformed");
+        refuse_link(links, event->link, "", "its hello is malformed");
         return;
     }
     /* A file that no model has: the default's core refuses it, for its protocol
@@ -175,9 +199,10 @@ static void link_up(bt_links_t *links, const bt_rpc_event_t *event)
                                    bt_now_us(), why, &worker);
     }
     if (status != BT_OK) {
-        refuse_link(event->link, why);
+        refuse_link(links, event->link, msg.u.hello.name, why);
         return;
     }
+    bt_muster_join(&links->front->muster, worker->hello.name);
     bt_rpc_link_set_user(event->link, worker);
 }
 
@@ -385,6 +410,8 @@ static bt_status_t open_rpc(bt_links_t *links, const uint8_t *key,
         .dead_ms = config->dead_ms,
         .max_queue_bytes = LINK_QUEUE_BYTES,
         .share_memory = strcmp(config->link_transport, "auto") == 0,
+        .on_refused = on_refused,
+        .refused_ctx = links,
     };
     bt_status_t status;
 

@@ -19,6 +19,7 @@
 #include "worker/group.h"
 #include "worker/hangup.h"
 #include "worker/job.h"
+#include "worker/joined.h"
 #include "worker/rows.h"
 #include "worker/senders.h"
 #include "worker/slide.h"
@@ -655,6 +656,7 @@ static void tick(bt_worker_t *w)
         bt_group_expire(w, bt_now_us());
         check_deadlines(w);
         check_routers(w, now_ms);
+        bt_joined_tell(w, now_ms);
     }
     bt_membership_tick(w);
     check_progress(w, now_ms);

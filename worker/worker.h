@@ -52,6 +52,7 @@
 #include "kvtransfer/kvt.h"
 #include "worker/alone.h"
 #include "worker/board.h"
+#include "worker/joined.h"
 #include "worker/membership.h"
 #include "worker/plane.h"
 #include "worker/stuck.h"
@@ -261,6 +262,7 @@ struct bt_worker {
     bool hung;     /**< the compute thread is: stop, and do not join it */
     bt_stuck_t stuck;
     bt_alone_t alone;
+    bt_joined_t joined;
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;

@@ -76,6 +76,7 @@ static const field_t process_fields[] = {
     NUMBER(bt_orders_process_t, since_ms),
     TEXT(bt_orders_process_t, http),
     TEXT(bt_orders_process_t, metrics),
+    TEXT(bt_orders_process_t, why),
 };
 
 static const record_t records[] = {

@@ -18,6 +18,7 @@
  *     model name=a path=/m/a.gguf prefill=1 decode=1 state=loaded
  *     process name=a.decode-0 program=decode role=both model=a state=ready
  *             pid=9 restarts=0 since_ms=1700000000000
+ *             why=0%20of%201%20routers%20...
  *
  * role: the launcher tells its routers, which tell the worker, which goes on
  * serving and says when it is so.
@@ -50,6 +51,7 @@
 #define BT_ORDERS_PATH_BYTES    4096
 #define BT_ORDERS_ADDRESS_BYTES 128
 #define BT_ORDERS_TEXT_BYTES    2048
+#define BT_ORDERS_WHY_BYTES     1280
 #define BT_ORDERS_UNSET         UINT32_MAX /**< a count that was not given */
 
 typedef enum bt_orders_verb {
@@ -116,6 +118,8 @@ typedef struct bt_orders_process {
     /** A router's, when it said them, else ""; http begins with https:// where
      *  it speaks TLS. */
     char http[BT_ORDERS_ADDRESS_BYTES], metrics[BT_ORDERS_ADDRESS_BYTES];
+    /** What keeps it from serving, for a person; "": nothing that is known. */
+    char why[BT_ORDERS_WHY_BYTES];
 } bt_orders_process_t;
 
 typedef struct bt_orders_model {

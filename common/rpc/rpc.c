@@ -72,6 +72,8 @@ static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
     rpc->dead_ms = config->dead_ms;
     rpc->max_queue_bytes = config->max_queue_bytes;
     rpc->share_memory = config->share_memory;
+    rpc->on_refused = config->on_refused;
+    rpc->refused_ctx = config->refused_ctx;
     rpc->hello_bytes = config->hello_bytes;
     rpc->hello = bt_memdup(config->hello, config->hello_bytes);
     rpc->old_hello_bytes =
@@ -493,9 +495,29 @@ static void not_reached(rpc_join_t *join, bool ended)
             BT_LOG_DEBUG("router at %s: dialed again later", join->url);
         }
     }
+    snprintf(join->why, sizeof(join->why), "no router answers there");
     join->next_announce_ms = now + UNREACHABLE_MS;
     join->first_announce_ms = 0;
     join->pause_ms = RPC_ANNOUNCE_MS;
+}
+
+/* It was called, and has not come. */
+static void wait_for_answer(rpc_join_t *join, uint64_t waited_ms)
+{
+    const bt_rpc_t *rpc = join->rpc;
+
+    if (waited_ms < RPC_OPEN_MS) {
+        return;
+    }
+    snprintf(join->why, sizeof(join->why),
+             "it is there but does not answer; do both sides have the same "
+             "cluster key, and can it reach %s?",
+             join->link->url);
+    if (!join->complained &&
+        (waited_ms >= (uint64_t)HINT_AFTER_DEATHS * rpc->dead_ms)) {
+        join->complained = true;
+        BT_LOG_WARN("router at %s: %s", join->url, join->why);
+    }
 }
 
 static void tick_join(rpc_join_t *join)
@@ -535,13 +557,34 @@ static void tick_join(rpc_join_t *join)
         join->next_old_ms = now + RPC_OLD_EVERY_MS;
         join->link->old_announced = true;
     }
-    if (!join->complained && (now - join->first_announce_ms >=
-                              (uint64_t)HINT_AFTER_DEATHS * rpc->dead_ms)) {
-        join->complained = true;
-        BT_LOG_WARN("router at %s is there but does not answer; do both sides "
-                    "have the same cluster key, and can it reach %s?",
-                    join->url, join->link->url);
+    wait_for_answer(join, now - join->first_announce_ms);
+}
+
+static bool is_up(const rpc_join_t *join)
+{
+    const bt_rpc_link_t *link = join->link;
+
+    return (link != NULL) && (link->state == LINK_UP) &&
+           (join->rpc->now_ms - link->up_ms >= RPC_PROVEN_MS);
+}
+
+uint32_t bt_rpc_routers(const bt_rpc_t *rpc, bt_rpc_router_t *list,
+                        uint32_t most)
+{
+    uint32_t n = 0;
+
+    for (bt_list_t *pos = rpc->joins.next; pos != &rpc->joins;
+         pos = pos->next) {
+        const rpc_join_t *join = BT_CONTAINER_OF(pos, rpc_join_t, in_all);
+
+        if (n < most) {
+            list[n].url = join->url;
+            list[n].is_up = is_up(join);
+            list[n].why = list[n].is_up ? "" : join->why;
+        }
+        n++;
     }
+    return n;
 }
 
 void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)

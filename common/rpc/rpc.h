@@ -50,6 +50,17 @@
 typedef struct bt_rpc bt_rpc_t;
 typedef struct bt_rpc_link bt_rpc_link_t;
 
+/** A peer that gets no link, for whoever tells people of it. Texts are borrowed
+ *  for the call, and what a stranger says is in them as it came. */
+typedef struct bt_rpc_refused {
+    const char *name; /**< as it calls itself; "": it said none */
+    const char *url;  /**< where it waits; "": unknown */
+    const char *why;
+    bool proven;      /**< it knows the cluster key */
+    bool unreachable; /**< it was not refused: nobody answers at its url, which
+                           may be that of a link that was */
+} bt_rpc_refused_t;
+
 typedef struct bt_rpc_config {
     const uint8_t *key; /**< cluster key, copied */
     size_t key_bytes;   /**< at least 16 */
@@ -68,6 +79,10 @@ typedef struct bt_rpc_config {
     /** Where both ends are on one host and want it, messages go through memory
      *  that they share (WIRE.md, "Shared memory"). */
     bool share_memory;
+    /** Router: each time that a worker gets no link, on the owner's thread;
+     *  NULL: nobody asks. It must not call anything here. */
+    void (*on_refused)(void *ctx, const bt_rpc_refused_t *refused);
+    void *refused_ctx;
 } bt_rpc_config_t;
 
 BT_MUST_CHECK bt_status_t bt_rpc_open(const bt_rpc_config_t *config,
@@ -95,6 +110,19 @@ BT_MUST_CHECK bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url);
  * and then so does this: ask again when it is down. One that never was asked
  * for counts as left. @return whether it is left */
 bool bt_rpc_leave(bt_rpc_t *rpc, const char *url);
+
+/** How it stands between a worker and one of its routers. */
+typedef struct bt_rpc_router {
+    const char *url; /**< valid as long as it is joined */
+    bool is_up;      /**< a link that lasts, for a refused one lasts a moment */
+    const char *why; /**< not: as far as that is known, else ""; until the next
+                          call of anything here */
+} bt_rpc_router_t;
+
+/** Worker: how it stands with the routers that it was given.
+ *  @return how many there are; the first @a most of them are written */
+uint32_t bt_rpc_routers(const bt_rpc_t *rpc, bt_rpc_router_t *list,
+                        uint32_t most);
 
 typedef enum bt_rpc_event_type {
     BT_RPC_LINK_UP,      /**< data = the peer's hello payload */

@@ -110,8 +110,15 @@ static bool is_enough(bt_rpc_t *rpc, const char *url)
     return n_unproven >= RPC_UNPROVEN;
 }
 
-static void say_foreign(bt_rpc_t *rpc, uint64_t incarnation)
+static void say_foreign(bt_rpc_t *rpc, uint64_t incarnation, const char *name,
+                        const char *url)
 {
+    const bt_rpc_refused_t refused = {
+        .name = name,
+        .url = url,
+        .why = "it has another cluster key: both sides need the same key file"};
+
+    bt_rpc_tell_refused(rpc, &refused);
     if (bt_rpc_say_once(rpc, incarnation)) {
         BT_LOG_WARN("a worker announced itself with another cluster key and is "
                     "refused; both sides need the same key file");
@@ -120,6 +127,13 @@ static void say_foreign(bt_rpc_t *rpc, uint64_t incarnation)
 
 static void say_nonsense(bt_rpc_t *rpc)
 {
+    const bt_rpc_refused_t refused = {
+        .name = "",
+        .url = "",
+        .why = "something that is not a worker of ours talks to the control "
+               "port"};
+
+    bt_rpc_tell_refused(rpc, &refused);
     if (bt_rpc_say_once(rpc, 0)) {
         BT_LOG_WARN("something that is not a worker of ours talks to the "
                     "control port");
@@ -155,7 +169,7 @@ static void on_announcement(bt_rpc_t *rpc, const void *data, size_t bytes)
     case BT_OK:
         break;
     case BT_ERR_UNAUTHORIZED:
-        say_foreign(rpc, intro.incarnation);
+        say_foreign(rpc, intro.incarnation, intro.name, intro.url);
         return;
     default:
         say_nonsense(rpc);
@@ -199,7 +213,7 @@ static void on_old_announcement(bt_rpc_t *rpc, const void *data, size_t bytes)
     case BT_OK:
         break;
     case BT_ERR_UNAUTHORIZED:
-        say_foreign(rpc, incarnation);
+        say_foreign(rpc, incarnation, "", url);
         return;
     default:
         say_nonsense(rpc);

@@ -48,6 +48,7 @@
 #define RPC_OLD_EVERY_MS   60000 /* a peer of it is told so often */
 #define RPC_CLOSE_MS       200   /* a last message gets so long to get out */
 #define RPC_BURY_MS        2000  /* how long bt_rpc_close() waits for pipes */
+#define RPC_MAX_WHY        512   /* a reason, with a url in it */
 
 typedef enum link_state {
     LINK_WAITING,   /* its pipe is not open */
@@ -145,8 +146,9 @@ struct rpc_join {
     uint64_t next_announce_ms;
     uint64_t first_announce_ms; /* since the last link; 0 = none got out */
     uint64_t pause_ms;
-    bool complained;      /* said once until a link is up */
-    uint64_t next_old_ms; /* not before: an announcement of protocol 2 */
+    bool complained;       /* said once until a link is up */
+    char why[RPC_MAX_WHY]; /* there is no link, as far as that is known */
+    uint64_t next_old_ms;  /* not before: an announcement of protocol 2 */
 };
 
 /* A process that announced itself to this router. */
@@ -212,6 +214,8 @@ struct bt_rpc {
     uint64_t said_ms;
 
     bool share_memory;
+    void (*on_refused)(void *ctx, const bt_rpc_refused_t *refused);
+    void *refused_ctx;
     int fd; /* epoll: of event_fd and of links' sockets and bells */
     int event_fd;
     pthread_mutex_t mutex;
@@ -307,6 +311,8 @@ void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason);
 void bt_rpc_link_refuse(bt_rpc_link_t *link, const char *reason);
 /** One line for a peer that gets no link. */
 void bt_rpc_complain(bt_rpc_link_t *link, const char *what);
+/** Tell the router's owner, if it wants to know. */
+void bt_rpc_tell_refused(const bt_rpc_t *rpc, const bt_rpc_refused_t *refused);
 /** Keep the peer's hello for UP. @return false: no memory, the link is over */
 bool bt_rpc_link_keep(bt_rpc_link_t *link, const void *hello, size_t bytes);
 /** Both have proven the key, and the hello is kept. */

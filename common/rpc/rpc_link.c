@@ -22,11 +22,26 @@ bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer)
     return true;
 }
 
+void bt_rpc_tell_refused(const bt_rpc_t *rpc, const bt_rpc_refused_t *refused)
+{
+    if (rpc->on_refused != NULL) {
+        rpc->on_refused(rpc->refused_ctx, refused);
+    }
+}
+
 void bt_rpc_complain(bt_rpc_link_t *link, const char *what)
 {
+    const bt_rpc_refused_t refused = {.name = link->name,
+                                      .url = link->url,
+                                      .why = what,
+                                      .proven = link->proven};
     rpc_join_t *join = link->join;
 
+    if (join == NULL) {
+        bt_rpc_tell_refused(link->rpc, &refused);
+    }
     if (join != NULL) {
+        snprintf(join->why, sizeof(join->why), "%s", what);
         if (!join->complained) {
             join->complained = true;
             BT_LOG_WARN("router at %s: %s", join->url, what);
@@ -65,6 +80,22 @@ static void leave_join(bt_rpc_link_t *link)
     join->next_announce_ms = 0;
     if (link->proven) {
         join->first_announce_ms = 0;
+        snprintf(join->why, sizeof(join->why), "%s", link->reason);
+    }
+}
+
+/* Nobody came to the router's call. What was refused was told. */
+static void tell_unreachable(const bt_rpc_link_t *link)
+{
+    const bt_rpc_refused_t refused = {
+        .name = link->name,
+        .url = link->url,
+        .why = "this router cannot reach it at the address that it gave; is "
+               "its --listen-host one that this host sees?",
+        .unreachable = true};
+
+    if (link->state == LINK_WAITING) {
+        bt_rpc_tell_refused(link->rpc, &refused);
     }
 }
 
@@ -90,6 +121,7 @@ void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason)
     if (link->state != LINK_CLOSING) {
         set_reason(link, reason, strlen(reason));
         if ((link->join == NULL) && !link->proven) {
+            tell_unreachable(link);
             bt_rpc_dial_failed(link);
         }
         leave_join(link);

@@ -24,6 +24,7 @@
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
 #include "router/frontend/turn.h"
+#include "router/muster/muster.h"
 #include "router/observe/access_log.h"
 #include "router/observe/ids.h"
 #include "router/observe/metrics.h"
@@ -37,6 +38,7 @@ typedef struct bt_frontend {
     bt_registry_t models;
     bt_tenants_t tenants; /**< who asks */
     bt_loads_t loads;     /**< models that come later */
+    bt_muster_t muster;   /**< workers that are not here, and why */
     bt_turn_t turn;       /**< of the event loop */
     bt_router_metrics_t *metrics;
     bt_names_t names;        /**< what is counted for Triton's names */

@@ -514,6 +514,24 @@ bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
     return NULL;
 }
 
+bool bt_registry_has_worker(const bt_registry_t *registry, const char *name)
+{
+    BT_REGISTRY_FOR_EACH(served, registry)
+    {
+        const bt_list_t *head = &bt_core_table(served->core)->workers;
+
+        for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+            const bt_instance_t *worker =
+                BT_CONTAINER_OF(pos, bt_instance_t, link);
+
+            if (strcmp(worker->hello.name, name) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 void bt_registry_refuse(const bt_registry_t *registry, const char *name,
                         bt_api_error_t *error)
 {

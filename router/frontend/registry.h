@@ -126,6 +126,8 @@ bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name);
 /** The model that a worker with this file computes, or NULL. */
 bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
                                  bt_hash128_t identity);
+/** Is a worker of that name here, of whichever model? */
+bool bt_registry_has_worker(const bt_registry_t *registry, const char *name);
 /** The answer to a client who means a model that is not here: 404, naming those
  *  that are. @param [in] name  as the client wrote it */
 void bt_registry_refuse(const bt_registry_t *registry, const char *name,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/json.h"
+#include "common/base/walltime.h"
 #include "router/http/routes_priv.h"
 #include "router/triton/order.h"
 
@@ -85,6 +86,13 @@ static void write_models(const bt_frontend_t *front, bt_json_t *json)
     bt_json_end_array(json);
 }
 
+static bool is_here(void *ctx, const char *name)
+{
+    const bt_frontend_t *front = ctx;
+
+    return bt_registry_has_worker(&front->models, name);
+}
+
 void bt_route_cluster(const bt_request_t *r)
 {
     const bt_frontend_t *front = r->door->front;
@@ -110,6 +118,8 @@ void bt_route_cluster(const bt_request_t *r)
         }
     }
     bt_json_end_array(&json);
+    bt_muster_write(&front->muster, (uint64_t)bt_walltime_ms(), is_here,
+                    r->door->front, &json);
     bt_json_end_object(&json);
     bt_request_respond_json(r);
 }

@@ -104,6 +104,16 @@ class Launch:
         finally:
             conn.close()
 
+    def ask(self, address, path):
+        """@return the status and the JSON of the answer"""
+        conn = http.client.HTTPConnection(address, timeout=60)
+        try:
+            conn.request("GET", path)
+            answer = conn.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            conn.close()
+
     def complete(self, address, prompt, max_tokens=16, **more):
         body = dict(prompt=prompt, max_tokens=max_tokens, **DRAWN, **more)
         status, answer = self.post(address, "/v1/completions", body)

@@ -617,7 +617,8 @@ class LaunchTest(LauncherTest):
                      if line.startswith("BATON_")]
         self.assertEqual(variables, ["BATON_BEAT_FD=4",
                                      f"BATON_LIBEXEC={self.folder}",
-                                     "BATON_READY_FD=3"])
+                                     "BATON_READY_FD=3",
+                                     "BATON_READY_JOINED=1"])
         self.assertEqual(launched.stop(), 0)
 
     def test_a_missing_model_is_said_before_anything_starts(self):

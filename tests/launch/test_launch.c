@@ -302,6 +302,34 @@ static void ready_is_a_line_of_its_own(void **state)
     assert_string_equal(address, "[::1]:2");
 }
 
+/* As often as it likes, in pieces. */
+static void
+what_keeps_a_worker_from_its_routers_is_kept_and_takes_no_room(void **state)
+{
+    static const char whole[] = "ready\njoined 0 2 ipc:///r: no router answers "
+                                "there\njoined 1 2 tcp://h:1: not yet\n";
+    bt_ready_t ready;
+
+    (void)state;
+    bt_ready_reset(&ready);
+    for (size_t i = 0; i < sizeof(whole) - 1; i++) {
+        bt_ready_add(&ready, &whole[i], 1);
+    }
+    assert_string_equal(ready.why,
+                        "linked with 1 of 2 routers; tcp://h:1: not yet");
+    assert_int_equal(ready.n_joined, 2);
+    assert_true(bt_ready_is_done(&ready));
+    for (int i = 0; i < 1000; i++) {
+        bt_ready_add(&ready, "joined 0 1\n", 11);
+    }
+    assert_string_equal(ready.why, "linked with 0 of 1 routers");
+    bt_ready_add(&ready, "joined nonsense\n", 16);
+    assert_string_equal(ready.why, "");
+    bt_ready_add(&ready, "joined 0 1 u: x\njoined 1 1\n", 27);
+    assert_string_equal(ready.why, "");
+    assert_string_equal(ready.text, "ready\n");
+}
+
 /* The role may be said any number of times, in pieces, before and after. */
 static void the_role_said_last_counts_and_takes_no_room(void **state)
 {
@@ -584,6 +612,7 @@ static void run_directories_are_found_where_they_are_made(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BT_TEST(what_keeps_a_worker_from_its_routers_is_kept_and_takes_no_room),
         BT_TEST(pauses_double_from_half_a_second_to_thirty),
         BT_TEST(a_minute_of_health_makes_pauses_short_again),
         BT_TEST(the_fifth_early_end_is_the_last),

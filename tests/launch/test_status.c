@@ -82,6 +82,26 @@ static void the_table_is_for_people(void **state)
     bt_status_report_fini(&report);
 }
 
+static void who_does_not_serve_is_named_with_the_reason(void **state)
+{
+    bt_status_report_t report;
+    bt_strbuf_t out;
+
+    (void)state;
+    fill(&report);
+    strncpy(report.processes[1].why, "linked with 0 of 1 routers", 27);
+    strncpy(report.processes[3].why, "ended by signal 9 (Killed)", 27);
+    bt_strbuf_init(&out, OUT_BYTES);
+    bt_status_report_table(&report, NOW_MS, &out);
+    assert_int_equal(bt_strbuf_status(&out), BT_OK);
+    assert_non_null(strstr(out.data, "  0\n"
+                                     "\n"
+                                     "prefill-0: linked with 0 of 1 routers\n"
+                                     "decode-0: ended by signal 9 (Killed)\n"));
+    bt_strbuf_fini(&out);
+    bt_status_report_fini(&report);
+}
+
 static void an_address_with_tls_is_shown_as_the_router_said_it(void **state)
 {
     bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_PROCESS,
@@ -117,6 +137,7 @@ static void the_json_is_for_programs(void **state)
     report.launcher.stopping = 1;
     report.models[0].unloaded = 1;
     report.processes[1].since_ms = NOW_MS + 5; /* the clock was set back */
+    strncpy(report.processes[1].why, "ended, \"so\"", 13);
     bt_strbuf_init(&out, OUT_BYTES);
     bt_status_report_json(&report, NOW_MS, &out);
     assert_int_equal(bt_strbuf_status(&out), BT_OK);
@@ -128,10 +149,10 @@ static void the_json_is_for_programs(void **state)
         "\"both\":1,\"state\":\"unloaded\"}],\"processes\":[{\"name\":\"router\","
         "\"program\":\"router\",\"role\":null,\"model\":null,\"state\":\"ready\",\"pid\":"
         "4711,\"restarts\":0,\"since_ms\":1699906216000,\"age_ms\":93784000,"
-        "\"http\":\"[::1]:8000\",\"metrics\":\"127.0.0.1:8002\"},{\"name\":"
+        "\"http\":\"[::1]:8000\",\"metrics\":\"127.0.0.1:8002\",\"why\":null},{\"name\":"
         "\"prefill-0\",\"program\":\"prefill\",\"role\":\"prefill\",\"model\":\"tiny\",\"state\":"
         "\"ready\",\"pid\":4711,\"restarts\":0,\"since_ms\":1700000000005,"
-        "\"age_ms\":0,\"http\":null,\"metrics\":null}]}\n");
+        "\"age_ms\":0,\"http\":null,\"metrics\":null,\"why\":\"ended, \\\"so\\\"\"}]}\n");
     bt_strbuf_fini(&out);
     bt_status_report_fini(&report);
 }
@@ -140,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(the_table_is_for_people),
+        BT_TEST(who_does_not_serve_is_named_with_the_reason),
         BT_TEST(an_address_with_tls_is_shown_as_the_router_said_it),
         BT_TEST(the_json_is_for_programs),
     };
