@@ -110,6 +110,9 @@ typedef struct bt_config {
     uint32_t log_keep;         /* files beside the one that is written */
     const char *access_log;    /* "" = none, "-" = standard output */
     const char *trace;         /* file of the requests' ledgers, "" = none */
+    const char *otlp;          /* URL of a collector for them, "" = none */
+    const char *otlp_headers;  /* file of headers for it, "" = none */
+    uint64_t otlp_queue_bytes;
     /* what the processes take (serve passes them on) */
     const char *model_name; /* of an only model without a name of its own */
     const char *launcher;   /* router: the launcher's socket, "" = none */

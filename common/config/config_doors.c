@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What options of the clients' doors say together: certificates, keys, and who
- * may be reached by whom. */
+/* What options of the clients' doors say together: certificates, keys, who may
+ * be reached by whom, and where what was done is told. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/config/config_options.h"
+#include "common/config/otlp_url.h"
 
 #define MAX_HEADER_BYTES 64
 
@@ -102,12 +103,36 @@ static bt_status_t check_tenants(const bt_config_store_t *store)
     return BT_OK;
 }
 
+static bt_status_t check_otlp(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    bt_otlp_url_t url;
+    const char *why;
+
+    if (c->otlp[0] == '\0') {
+        if (c->otlp_headers[0] != '\0') {
+            bt_config_complain(store->program, "--otlp-headers needs --otlp");
+            return BT_ERR_INVALID_PARAM;
+        }
+        return BT_OK;
+    }
+    /* Not shown: a password may be in it. */
+    if (bt_otlp_url_read(c->otlp, &url, &why) != BT_OK) {
+        bt_config_complain(store->program, "--otlp: %s", why);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_config_check_doors(const bt_config_store_t *store)
 {
     bt_status_t status = check_tls(store);
 
     if (status == BT_OK) {
         status = check_tenants(store);
+    }
+    if (status == BT_OK) {
+        status = check_otlp(store);
     }
     return (status == BT_OK) ? check_reach(store) : status;
 }

@@ -82,10 +82,19 @@ static const char *const requests[] = {"max-queue",
                                        NULL};
 static const char *const devices[] = {
     "backend", "devices", "transport", "net-device", "link-transport", NULL};
-static const char *const logs[] = {
-    "log-level",          "log-format", "log-dir", "log-max-bytes",
-    "log-keep",           "access-log", "trace",   "enable-cpu-metrics",
-    "enable-gpu-metrics", NULL};
+static const char *const logs[] = {"log-level",
+                                   "log-format",
+                                   "log-dir",
+                                   "log-max-bytes",
+                                   "log-keep",
+                                   "access-log",
+                                   "trace",
+                                   "otlp",
+                                   "otlp-headers",
+                                   "otlp-queue",
+                                   "enable-cpu-metrics",
+                                   "enable-gpu-metrics",
+                                   NULL};
 static const char *const failures[] = {
     "heartbeat-ms", "suspect-ms", "dead-ms",    "stuck-ms", "watchdog-ms",
     "lame-duck-ms", "drain-ms",   "core-dumps", NULL};

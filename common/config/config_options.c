@@ -263,6 +263,17 @@ const bt_option_t bt_config_options[] = {
     TEXT("trace", "FILE", "", S | R, trace,
          "File to append one line of JSON to for each request that ended, with "
          "where its time went (OpenTelemetry's OTLP); empty: none"),
+    TEXT("otlp", "URL", "", S | R, otlp,
+         "OpenTelemetry collector that gets the same while the server runs, by "
+         "OTLP over HTTP as JSON, such as http://127.0.0.1:4318; /v1/traces is "
+         "added where the URL does not end so; empty: none"),
+    TEXT("otlp-headers", "FILE", "", S | R, otlp_headers,
+         "Headers for --otlp, such as Authorization: a file that only its "
+         "owner may read, with a line `Name: value` for each; read anew at "
+         "SIGHUP"),
+    SIZE("otlp-queue", "8m", 65536, GIGA, S | R, otlp_queue_bytes,
+         "Memory for what waits for --otlp; what finds no room there is "
+         "dropped and counted"),
     TEXT("backend", "NAME", "cpu", S | WORKERS, backend,
          "What computes the model: cpu, cuda, auto (cuda where the host has an "
          "NVIDIA driver, else cpu), or another NAME whose plugin baton_NAME.so "

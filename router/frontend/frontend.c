@@ -67,6 +67,20 @@ static uint64_t max_held_bytes(const bt_config_t *config)
                                                : least;
 }
 
+static bt_status_t open_trace(bt_frontend_t *front)
+{
+    const bt_config_t *config = front->config;
+    const bt_trace_options_t options = {
+        .path = config->trace,
+        .url = config->otlp,
+        .headers = config->otlp_headers,
+        .otlp_queue_bytes = config->otlp_queue_bytes,
+        .instance = config->name,
+    };
+
+    return bt_trace_open(&options, &front->trace);
+}
+
 bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
                              bt_send_t send, void *send_ctx)
 {
@@ -108,8 +122,9 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     if ((status == BT_OK) && (strcmp(config->shared_memory, "on") == 0)) {
         status = bt_regions_create(max_held_bytes(config), &front->regions);
     }
-    if ((status == BT_OK) && (config->trace[0] != '\0')) {
-        status = bt_trace_open(config->trace, config->name, &front->trace);
+    if ((status == BT_OK) &&
+        ((config->trace[0] != '\0') || (config->otlp[0] != '\0'))) {
+        status = open_trace(front);
     }
     if ((status == BT_OK) && (config->access_log[0] != '\0')) {
         status = bt_access_log_open(config->access_log,
@@ -159,6 +174,8 @@ int bt_frontend_fd(const bt_frontend_t *front)
 
 void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
 {
+    bt_otlp_counts_t sent;
+
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         bt_core_tick(served->core, now_us);
@@ -167,6 +184,8 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     if (front->trace != NULL) {
         bt_router_metrics_trace_lost(
             front->metrics, bt_trace_flush(front->trace, now_us / 1000));
+        bt_trace_otlp_counts(front->trace, &sent);
+        bt_router_metrics_otlp(front->metrics, &sent);
     }
     if (front->access != NULL) {
         bt_router_metrics_access_lost(

@@ -436,6 +436,16 @@ void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines)
     m->cells[BT_PC_TRACE_LOST] += (double)n_lines;
 }
 
+void bt_router_metrics_otlp(bt_router_metrics_t *m,
+                            const bt_otlp_counts_t *counts)
+{
+    m->cells[BT_PC_OTLP_SENT] = (double)counts->n_sent;
+    m->cells[BT_PC_OTLP_REJECTED] = (double)counts->n_rejected;
+    m->cells[BT_PC_OTLP_DROPPED] = (double)counts->n_dropped;
+    m->cells[BT_PC_OTLP_FAILED_TRIES] = (double)counts->n_failed_tries;
+    m->cells[BT_PC_OTLP_QUEUED] = (double)counts->queued_bytes;
+}
+
 void bt_router_metrics_access_lost(bt_router_metrics_t *m, uint64_t n_lines)
 {
     m->cells[BT_PC_ACCESS_LOST] += (double)n_lines;

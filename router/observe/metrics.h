@@ -56,6 +56,7 @@
 #include "common/base/strbuf.h"
 #include "common/sched/sched_place.h"
 #include "router/observe/record.h"
+#include "router/otlp/otlp.h"
 
 typedef struct bt_router_metrics bt_router_metrics_t; /**< owns the page */
 typedef struct bt_model_metrics bt_model_metrics_t;   /**< of one model */
@@ -161,6 +162,9 @@ void bt_router_metrics_tick(bt_router_metrics_t *m, uint64_t late_us);
  *  finding it took since the one before. */
 void bt_router_metrics_turn(bt_router_metrics_t *m);
 /** Trace lines that could not be kept. */
+/** What became of spans for a collector, since the start. */
+void bt_router_metrics_otlp(bt_router_metrics_t *m,
+                            const bt_otlp_counts_t *counts);
 void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
 /** Lines of the access log that could not be kept. */
 void bt_router_metrics_access_lost(bt_router_metrics_t *m, uint64_t n_lines);

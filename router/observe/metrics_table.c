@@ -482,6 +482,18 @@ const bt_family_def_t bt_metrics_families[] = {
      "finding it took", SERIES({BT_SCOPE_LOOP, "", BT_LH_TURN})},
     {COUNTER, "baton_trace_lines_lost_total",
      "Lines that the trace file did not take", SERIES(PROCESS(TRACE_LOST))},
+    {COUNTER, "baton_otlp_spans_total",
+     "Spans for the collector of --otlp: it has them (sent), it would not have "
+     "them (rejected), or they are lost: the queue was full, it took none for "
+     "too long, or the router stopped (dropped)",
+     SERIES({BT_SCOPE_PROCESS, "result=\"sent\"", BT_PC_OTLP_SENT},
+            {BT_SCOPE_PROCESS, "result=\"rejected\"", BT_PC_OTLP_REJECTED},
+            {BT_SCOPE_PROCESS, "result=\"dropped\"", BT_PC_OTLP_DROPPED})},
+    {COUNTER, "baton_otlp_failed_tries_total",
+     "Requests to that collector that failed and that are, or would be, tried "
+     "again", SERIES(PROCESS(OTLP_FAILED_TRIES))},
+    {GAUGE, "baton_otlp_queue_bytes",
+     "Spans that wait for that collector", SERIES(PROCESS(OTLP_QUEUED))},
     {COUNTER, "baton_access_log_lines_lost_total",
      "Lines that the access log did not take", SERIES(PROCESS(ACCESS_LOST))},
     {COUNTER, "baton_log_lines_dropped_total",

@@ -16,10 +16,14 @@
 #define SPAN_BYTES  8u
 #define KIND_SERVER 2 /* SPAN_KIND_SERVER */
 #define KIND_INNER  1 /* SPAN_KIND_INTERNAL */
+#define CLOSE_MS    2000u
+/* Behind the spans of a line, or of a request to a collector. */
+#define BEHIND "]}]}]}"
 
 struct bt_trace {
-    bt_line_file_t *file;
-    char *resource; /* owned: JSON of the resource's attributes */
+    bt_line_file_t *file; /* NULL: none */
+    bt_otlp_t *otlp;      /* the same */
+    char *before;         /* owned: the JSON that spans stand behind */
     bt_ids_t ids;
     bt_strbuf_t line; /* scratch */
 };
@@ -329,9 +333,9 @@ static void put_root(bt_strbuf_t *out, const char *model, const span_t *span,
     bt_strbuf_puts(out, "}");
 }
 
-/* The parts of the critical path, one after the other. */
-static void put_parts(bt_strbuf_t *out, bt_trace_t *trace, const span_t *span,
-                      const bt_ledger_t *l)
+/* The parts of the critical path, one after the other. @return how many */
+static uint32_t put_parts(bt_strbuf_t *out, bt_trace_t *trace,
+                          const span_t *span, const bt_ledger_t *l)
 {
     const struct {
         const char *name;
@@ -348,6 +352,7 @@ static void put_parts(bt_strbuf_t *out, bt_trace_t *trace, const span_t *span,
     };
     uint64_t at_us = span->start_us;
     uint8_t id[SPAN_BYTES];
+    uint32_t n = 0;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(parts); i++) {
         if (parts[i].us == 0) {
@@ -364,6 +369,28 @@ static void put_parts(bt_strbuf_t *out, bt_trace_t *trace, const span_t *span,
         at_us += parts[i].us;
         put_time(out, span, "endTimeUnixNano", at_us);
         bt_strbuf_puts(out, "\"status\":{}}");
+        n++;
+    }
+    return n;
+}
+
+/* Where it goes. @param n_before  bytes before the spans */
+static void hand_on(bt_trace_t *trace, size_t n_before, uint32_t n_spans)
+{
+    bt_strbuf_t *out = &trace->line;
+    const size_t n = out->len - n_before;
+
+    if ((bt_strbuf_status(out) == BT_OK) && (trace->otlp != NULL)) {
+        bt_otlp_add(trace->otlp, out->data + n_before, n, n_spans);
+    }
+    if (trace->file == NULL) {
+        return;
+    }
+    bt_strbuf_puts(out, BEHIND "\n");
+    if (bt_strbuf_status(out) == BT_OK) {
+        bt_line_file_add(trace->file, out->data, out->len);
+    } else {
+        bt_line_file_lose(trace->file);
     }
 }
 
@@ -373,6 +400,8 @@ void bt_trace_add(bt_trace_t *trace, const char *model,
     const bt_ledger_t *l = record->ledger;
     bt_strbuf_t *out = &trace->line;
     span_t span = {.unix_minus_core_ns = unix_minus_core_ns};
+    uint32_t n_spans;
+    size_t n_before;
 
     span.start_us = record->arrived_us - l->parse_us - l->tokenize_us;
     memcpy(span.trace_id, record->origin->trace_id, TRACE_BYTES);
@@ -382,39 +411,35 @@ void bt_trace_add(bt_trace_t *trace, const char *model,
     bt_ids_next8(&trace->ids, span.root_id);
 
     bt_strbuf_reset(out);
-    bt_strbuf_printf(out,
-                     "{\"resourceSpans\":[{\"resource\":{\"attributes\":[%s]},"
-                     "\"scopeSpans\":[{\"scope\":{\"name\":\"baton-router\"},"
-                     "\"spans\":[",
-                     trace->resource);
+    bt_strbuf_puts(out, trace->before);
+    n_before = out->len;
     put_root(out, model, &span, record);
-    put_parts(out, trace, &span, l);
-    bt_strbuf_puts(out, "]}]}]}\n");
-    if (bt_strbuf_status(out) == BT_OK) {
-        bt_line_file_add(trace->file, out->data, out->len);
-    } else {
-        bt_line_file_lose(trace->file);
-    }
+    n_spans = 1 + put_parts(out, trace, &span, l);
+    hand_on(trace, n_before, n_spans);
 }
 
-/* ---- the file ---- */
+/* ---- the file and the collector ---- */
 
-static bt_status_t make_resource(bt_trace_t *trace, const char *instance)
+static bt_status_t make_before(bt_trace_t *trace, const char *instance)
 {
     bt_strbuf_t text;
     bt_status_t status;
 
     bt_strbuf_init(&text, LINE_BYTES);
+    bt_strbuf_puts(&text,
+                   "{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
     put_text(&text, "service.name", "baton-router");
     put_text(&text, "service.version", bt_config_version());
     if (instance[0] != '\0') {
         put_text(&text, "service.instance.id", instance);
     }
+    close_list(&text);
+    bt_strbuf_puts(&text, "},\"scopeSpans\":[{\"scope\":{\"name\":"
+                          "\"baton-router\"},\"spans\":[");
     status = bt_strbuf_status(&text);
     if (status == BT_OK) {
-        text.data[text.len - 1] = '\0'; /* the last comma */
-        trace->resource = bt_strdup(text.data);
-        status = (trace->resource != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+        trace->before = bt_strdup(text.data);
+        status = (trace->before != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
     }
     bt_strbuf_fini(&text);
     return status;
@@ -423,11 +448,25 @@ static bt_status_t make_resource(bt_trace_t *trace, const char *instance)
 static void trace_free(bt_trace_t *trace)
 {
     bt_strbuf_fini(&trace->line);
-    bt_free(trace->resource);
+    bt_free(trace->before);
     bt_free(trace);
 }
 
-bt_status_t bt_trace_open(const char *path, const char *instance,
+static bt_status_t open_otlp(bt_trace_t *trace,
+                             const bt_trace_options_t *options)
+{
+    bt_otlp_options_t otlp;
+
+    bt_otlp_options_init(&otlp);
+    otlp.url = options->url;
+    otlp.headers = options->headers;
+    otlp.before = trace->before;
+    otlp.behind = BEHIND;
+    otlp.queue_bytes = options->otlp_queue_bytes;
+    return bt_otlp_open(&otlp, &trace->otlp);
+}
+
+bt_status_t bt_trace_open(const bt_trace_options_t *options,
                           bt_trace_t **trace_p)
 {
     bt_trace_t *trace = bt_calloc(1, sizeof(*trace));
@@ -437,14 +476,19 @@ bt_status_t bt_trace_open(const char *path, const char *instance,
         return status;
     }
     bt_strbuf_init(&trace->line, LINE_BYTES);
-    status = make_resource(trace, instance);
+    status = make_before(trace, options->instance);
     if (status == BT_OK) {
         status = bt_ids_init(&trace->ids);
     }
-    if (status == BT_OK) {
-        status = bt_line_file_open(path, "trace", "--trace", &trace->file);
+    if ((status == BT_OK) && (options->path[0] != '\0')) {
+        status =
+            bt_line_file_open(options->path, "trace", "--trace", &trace->file);
+    }
+    if ((status == BT_OK) && (options->url[0] != '\0')) {
+        status = open_otlp(trace, options);
     }
     if (status != BT_OK) {
+        bt_line_file_close(trace->file);
         trace_free(trace);
         return status;
     }
@@ -454,12 +498,25 @@ bt_status_t bt_trace_open(const char *path, const char *instance,
 
 uint64_t bt_trace_flush(bt_trace_t *trace, uint64_t now_ms)
 {
-    return bt_line_file_flush(trace->file, now_ms);
+    return (trace->file != NULL) ? bt_line_file_flush(trace->file, now_ms) : 0;
+}
+
+void bt_trace_otlp_counts(bt_trace_t *trace, bt_otlp_counts_t *counts)
+{
+    *counts = (bt_otlp_counts_t){0};
+    if (trace->otlp != NULL) {
+        bt_otlp_counts(trace->otlp, counts);
+    }
 }
 
 void bt_trace_reopen(bt_trace_t *trace)
 {
-    bt_line_file_reopen(trace->file);
+    if (trace->file != NULL) {
+        bt_line_file_reopen(trace->file);
+    }
+    if (trace->otlp != NULL) {
+        bt_otlp_reload(trace->otlp);
+    }
 }
 
 void bt_trace_close(bt_trace_t *trace)
@@ -467,6 +524,7 @@ void bt_trace_close(bt_trace_t *trace)
     if (trace == NULL) {
         return;
     }
+    bt_otlp_close(trace->otlp, CLOSE_MS, NULL);
     bt_line_file_close(trace->file);
     trace_free(trace);
 }

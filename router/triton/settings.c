@@ -243,7 +243,8 @@ static bt_status_t take_level(const bt_frontend_t *front,
     }
     if (front->trace == NULL) {
         return refuse(error_p, "trace_level",
-                      "the server was started without a file for it: --trace");
+                      "the server was started without a place for it: --trace "
+                      "or --otlp");
     }
     *off = false;
     return BT_OK;

@@ -296,6 +296,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.model_name = "";
     w->config.chat_template = template_option;
     w->config.trace = "";
+    w->config.otlp = "";
     w->config.access_log = access_path;
     w->config.log_format = "text";
     w->config.log_level = "info";

@@ -42,6 +42,15 @@ static int remove_dir(void **state)
     return rmdir(dir);
 }
 
+static bt_status_t open_trace(const char *file, const char *instance,
+                              bt_trace_t **trace_p)
+{
+    const bt_trace_options_t options = {
+        .path = file, .url = "", .headers = "", .instance = instance};
+
+    return bt_trace_open(&options, trace_p);
+}
+
 static unsigned count_lines(const char *text)
 {
     unsigned n = 0;
@@ -253,7 +262,7 @@ static void a_line_is_this_text(void **state)
 
     (void)state;
     assert_true(bt_trace_parse_parent(PARENT, &origin));
-    assert_int_equal(bt_trace_open(path, "r0", &trace), BT_OK);
+    assert_int_equal(open_trace(path, "r0", &trace), BT_OK);
     bt_trace_add(trace, "a \"b\"", &record, UNIX_MINUS_CORE_NS);
     assert_int_equal(bt_trace_flush(trace, 1), 0);
     await_file(line, sizeof(line), 1);
@@ -275,7 +284,7 @@ what_is_left_is_written_at_the_end_behind_what_was_there(void **state)
     for (unsigned life = 1; life <= 2; life++) {
         bt_trace_t *trace = NULL;
 
-        assert_int_equal(bt_trace_open(path, "", &trace), BT_OK);
+        assert_int_equal(open_trace(path, "", &trace), BT_OK);
         record.finish = BT_FINISH_CANCELED;
         record.trouble = "";
         bt_trace_add(trace, "m", &record, 0);
@@ -297,7 +306,7 @@ static void ids_differ_and_are_never_zero(void **state)
     uint8_t ids[100][16];
 
     (void)state;
-    assert_int_equal(bt_trace_open(path, "", &trace), BT_OK);
+    assert_int_equal(open_trace(path, "", &trace), BT_OK);
     for (unsigned i = 0; i < 100; i++) {
         bt_trace_new_id(trace, ids[i]);
         assert_memory_not_equal(ids[i], zero, 16);
@@ -373,7 +382,7 @@ lines_wait_while_nothing_is_taken_and_are_lost_past_a_limit(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     fd = open(path, O_RDONLY | O_NONBLOCK);
     assert_true(fd >= 0);
-    assert_int_equal(bt_trace_open(path, "", &trace), BT_OK);
+    assert_int_equal(open_trace(path, "", &trace), BT_OK);
     for (unsigned i = 0; i < N; i++) {
         bt_trace_add(trace, "m", &record, 0);
     }
@@ -410,10 +419,10 @@ static void a_path_that_cannot_be_written_is_an_error(void **state)
 
     (void)state;
     bt_test_expect_log_lines(3);
-    assert_int_equal(bt_trace_open(dir, "", &trace), BT_ERR_IO);
-    assert_int_equal(bt_trace_open("/nowhere/at/all", "", &trace), BT_ERR_IO);
+    assert_int_equal(open_trace(dir, "", &trace), BT_ERR_IO);
+    assert_int_equal(open_trace("/nowhere/at/all", "", &trace), BT_ERR_IO);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_int_equal(bt_trace_open(path, "", &trace), BT_ERR_IO);
+    assert_int_equal(open_trace(path, "", &trace), BT_ERR_IO);
     assert_null(trace);
 }
 
@@ -428,7 +437,7 @@ static void a_failed_allocation_opens_nothing_and_loses_a_line(void **state)
     (void)state;
     for (;; n++) {
         bt_alloc_fail_at(n);
-        if (bt_trace_open(path, "r", &trace) == BT_OK) {
+        if (open_trace(path, "r", &trace) == BT_OK) {
             break;
         }
         assert_null(trace);

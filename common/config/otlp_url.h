@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file otlp_url.h  What --otlp says: where traces are posted to. */
+#ifndef BT_COMMON_CONFIG_OTLP_URL_H
+#define BT_COMMON_CONFIG_OTLP_URL_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_OTLP_HOST_BYTES 256u
+#define BT_OTLP_PATH_BYTES 512u
+
+typedef struct bt_otlp_url {
+    char host[BT_OTLP_HOST_BYTES]; /**< a name or an address, without [ ] */
+    char port[8];
+    char authority[BT_OTLP_HOST_BYTES + 16]; /**< for the header Host */
+    char path[BT_OTLP_PATH_BYTES];           /**< ends with /v1/traces */
+} bt_otlp_url_t;
+
+/**
+ * Take `http://HOST[:PORT][/PATH]` apart. To a PATH that does not end with
+ * /v1/traces that is added, as OTLP's specification has it for a base URL.
+ *
+ * @param [out] url_p  only on BT_OK
+ * @param [out] why_p  otherwise the reason, static: "it …"
+ * @retval BT_ERR_UNSUPPORTED    https://, which is not spoken
+ * @retval BT_ERR_INVALID_PARAM
+ */
+BT_MUST_CHECK bt_status_t bt_otlp_url_read(const char *text,
+                                           bt_otlp_url_t *url_p,
+                                           const char **why_p);
+
+#endif

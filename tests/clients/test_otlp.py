@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Traces that go live to a collector (--otlp), read by OpenTelemetry's own messages.
+
+Usage: test_otlp.py [NAME ...]
+
+Needs BATON_BUILD, BATON_TEST_MODEL and opentelemetry-proto. The collector is the test's: it does what it is told, and
+what it takes it reads with protobuf's JSON into ExportTraceServiceRequest. The file of --trace says what must come.
+"""
+import base64
+import gzip
+import http.server
+import importlib.util
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import client_tests  # noqa: E402
+import harness  # noqa: E402
+from harness import Cluster, small_model, wait_until  # noqa: E402
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"  # the example of W3C Trace Context
+QUEUE = 65536
+SPANS = "baton_otlp_spans_total"
+
+
+def parsed(text, kind):
+    """OTLP's JSON has ids as hexadecimal digits, where protobuf's has base64: put right. @return the message"""
+    from google.protobuf import json_format
+    message = json_format.Parse(text, kind())
+    for span in spans_of(message):
+        for name in ("trace_id", "span_id", "parent_span_id"):
+            setattr(span, name, bytes.fromhex(base64.b64encode(getattr(span, name)).decode()))
+    return message
+
+
+def spans_of(message):
+    return [s for r in message.resource_spans for scope in r.scope_spans for s in scope.spans]
+
+
+class Collector:
+    """Listens at one port; .mode says what it does with what comes."""
+
+    def __init__(self):
+        self.port = harness.free_port()
+        self.messages, self.headers, self.times = [], [], []
+        self.mode, self.extra = "take", {}
+        self.released = threading.Event()
+        self.server, self.connections = None, []
+
+    def listen(self):
+        collector = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                super().setup()
+                collector.connections.append(self.connection)
+
+            def do_POST(self):  # pylint: disable=invalid-name
+                collector.take(self)
+
+            def log_message(self, *_):  # pylint: disable=arguments-differ
+                pass
+
+        http.server.ThreadingHTTPServer.allow_reuse_address = True
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def close(self):
+        self.release()
+        self.server.shutdown()
+        self.server.server_close()
+        for connection in self.connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it ended before
+        self.connections = []
+
+    def release(self):
+        """Who hangs goes on, and ends its connection."""
+        self.released.set()
+
+    def become(self, mode, **extra):
+        self.release()
+        self.released = threading.Event()
+        self.mode, self.extra = mode, extra
+
+    def take(self, handler):
+        mode, released = self.mode, self.released
+        self.times.append((mode, time.monotonic()))
+        if mode == "hang":
+            released.wait(300)
+            handler.close_connection = True
+        elif mode == "garbage":
+            handler.wfile.write(b"220 mail.example ESMTP\r\n")
+            handler.close_connection = True
+        elif mode == "cut":
+            handler.rfile.read(10)
+            handler.connection.shutdown(socket.SHUT_RDWR)
+            handler.close_connection = True
+        elif mode == "busy":
+            self.body_of(handler)
+            self.answer(handler, 503, b"", {"Retry-After": "1"})
+        else:
+            self.keep(handler)
+
+    @staticmethod
+    def body_of(handler):
+        return handler.rfile.read(int(handler.headers["Content-Length"]))
+
+    @staticmethod
+    def answer(handler, status, body, headers=None):
+        handler.send_response(status)
+        for name, value in dict(headers or {}, **{"Content-Type": "application/json",
+                                                  "Content-Length": str(len(body))}).items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    def keep(self, handler):
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+        assert handler.path == "/v1/traces" and handler.headers["Content-Type"] == "application/json"
+        assert handler.headers["Content-Encoding"] == "gzip"
+        text = gzip.decompress(self.body_of(handler))
+        self.headers.append(handler.headers)
+        self.messages.append(parsed(text, ExportTraceServiceRequest))
+        self.answer(handler, 200, self.extra.get("body", b"{}"))
+
+    def spans(self):
+        return [s for m in list(self.messages) for s in spans_of(m)]
+
+
+COLLECTOR = Collector()
+FOLDER = tempfile.TemporaryDirectory(prefix="baton-test-")
+TRACE, HEADERS = (os.path.join(FOLDER.name, name) for name in ("trace.jsonl", "headers"))
+
+
+def write_headers(text, mode=0o600):
+    with open(HEADERS, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.chmod(HEADERS, mode)
+
+
+def in_file(path=TRACE):
+    """@return the spans that the file of --trace has"""
+    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+    with open(path, encoding="utf-8") as f:
+        return [s for line in f.read().split("\n")[:-1] for s in spans_of(parsed(line, TracesData))]
+
+
+def same(a, b):
+    def key(spans):
+        return sorted(s.SerializeToString(deterministic=True) for s in spans)
+    return key(a) == key(b)
+
+
+def settle(c, n_lines):
+    """Until so many requests are in the file, and each of their spans was sent, rejected or dropped. @return counts"""
+    def settled():
+        with open(TRACE, encoding="utf-8") as f:
+            if f.read().count("\n") < n_lines:
+                return None
+        counts = {how: int(c.metric(SPANS, result=how)) for how in ("sent", "rejected", "dropped")}
+        return counts if sum(counts.values()) == len(in_file()) else None
+    return wait_until("all spans have come to their end", settled)
+
+
+def lines_so_far():
+    with open(TRACE, encoding="utf-8") as f:
+        return f.read().count("\n")
+
+
+def ask(c, n, **more):
+    for i in range(n):
+        c.complete(f"Number {i} is", 2, temperature=0, ignore_eos=True, **more)
+
+
+def test_every_span_of_every_request_arrives_as_the_file_has_it(c):
+    COLLECTOR.become("take")
+    before = lines_so_far()
+    ask(c, 8)
+    body = {"prompt": "child", "max_tokens": 3, "n": 2, "ignore_eos": True}
+    assert c.request("POST", "/v1/completions", body, headers={"traceparent": PARENT})[0] == 200
+    assert c.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2,
+                                           "model": "ensemble"})[0] == 200
+    assert c.post("/v1/completions", {"prompt": "x", "max_tokens": -1})[0] == 400  # no request began
+    assert settle(c, before + 11) == {"sent": len(in_file()), "rejected": 0, "dropped": 0}
+    assert same(COLLECTOR.spans(), in_file())
+    spans = COLLECTOR.spans()
+    roots = [s for s in spans if s.kind == s.SPAN_KIND_SERVER]
+    assert len(roots) == 11 and {len(s.trace_id) for s in spans} == {16} and {len(s.span_id) for s in spans} == {8}
+    assert len({s.span_id for s in spans}) == len(spans)
+    ours = [s for s in roots if s.parent_span_id]
+    assert len(ours) == 2 and all((s.trace_id.hex(), s.parent_span_id.hex()) == (PARENT[3:35], PARENT[36:52])
+                                  for s in ours), ours
+    known = {s.span_id: s for s in roots}
+    for span in spans:
+        if span.kind != span.SPAN_KIND_SERVER:
+            parent = known[span.parent_span_id]
+            assert parent.trace_id == span.trace_id, span
+            assert parent.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
+            assert span.end_time_unix_nano <= parent.end_time_unix_nano
+    resource, = {m.resource_spans[0].resource.SerializeToString(deterministic=True) for m in COLLECTOR.messages}
+    assert b"baton-router" in resource and all(len(m.resource_spans) == 1 for m in COLLECTOR.messages)
+
+
+def test_a_secret_comes_by_file_and_is_read_anew(c):
+    COLLECTOR.become("take")
+    ask(c, 1)
+    settle(c, lines_so_far())
+    assert {h["Authorization"] for h in COLLECTOR.headers} == {"Bearer first"}
+    write_headers("Authorization: Bearer second\n")
+    c.router.kill(signal.SIGHUP)
+    wait_until("the router read it", lambda: "opened anew" in c.router.log())
+
+    def second():
+        ask(c, 1)
+        return COLLECTOR.headers[-1]["Authorization"] == "Bearer second"
+    wait_until("the second key is used", second)
+    settle(c, lines_so_far())
+    assert "Bearer" not in c.router.log()
+
+
+def test_a_collector_that_hangs_slows_nobody_and_costs_its_queue(c):
+    COLLECTOR.become("hang")
+    before = c.metric(SPANS, result="dropped")
+    n_asked = 0
+    while c.metric(SPANS, result="dropped") == before:
+        ask(c, 4)
+        n_asked += 4
+        assert c.metric("baton_otlp_queue_bytes") <= QUEUE
+        assert n_asked < 400
+    ask(c, 4)  # with a full queue
+    n_lines = lines_so_far()
+    COLLECTOR.become("take")
+    counts = settle(c, n_lines)
+    assert counts["dropped"] > before and c.metric("baton_otlp_queue_bytes") == 0
+    assert len(COLLECTOR.spans()) == counts["sent"]
+    assert "spans are lost" in c.router.log()
+
+
+def test_a_collector_that_is_busy_is_asked_again_when_it_said(c):
+    COLLECTOR.become("busy")
+    before = settle(c, lines_so_far())
+    ask(c, 2)
+    wait_until("it said that it is busy", lambda: COLLECTOR.times[-1][0] == "busy")
+    COLLECTOR.become("take")
+    counts = settle(c, lines_so_far())
+    assert counts["dropped"] == before["dropped"] and counts["sent"] > before["sent"]
+    said = max(t for mode, t in COLLECTOR.times if mode == "busy")
+    asked = min(t for _, t in COLLECTOR.times if t > said)
+    assert asked - said >= 1.0, asked - said
+
+
+def test_what_fails_is_kept_until_it_is_taken(c):
+    for mode in ("garbage", "cut", "absent"):
+        before = settle(c, lines_so_far())
+        failed = c.metric("baton_otlp_failed_tries_total")
+        if mode == "absent":
+            COLLECTOR.close()
+        else:
+            COLLECTOR.become(mode)
+        ask(c, 2)
+        wait_until(f"{mode}: a try failed", lambda: c.metric("baton_otlp_failed_tries_total") > failed)
+        ask(c, 1)
+        COLLECTOR.become("take")
+        if mode == "absent":
+            COLLECTOR.listen()
+        counts = settle(c, lines_so_far())
+        assert counts["dropped"] == before["dropped"] and counts["sent"] > before["sent"], (mode, counts)
+    assert "speaks no HTTP/1.1" in c.router.log() and "Connection refused" in c.router.log()
+
+
+def test_what_a_collector_rejects_is_counted_and_said_once(c):
+    COLLECTOR.become("take", body=b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too old"}}')
+    for n in (1, 2):
+        ask(c, 1)
+        wait_until("it was counted", lambda: c.metric(SPANS, result="rejected") >= n)
+    settle(c, lines_so_far())
+    assert len(re.findall("were rejected: too old", c.router.log())) == 1
+
+
+def test_the_rest_is_sent_when_the_server_stops(_):
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
+        path = os.path.join(d, "trace.jsonl")
+        for mode in ("take", "hang"):
+            COLLECTOR.become(mode)
+            before = len(COLLECTOR.spans())
+            with Cluster(small_model(d), router_args=["--otlp", f"http://127.0.0.1:{COLLECTOR.port}",
+                                                      "--trace", path]) as c:
+                ask(c, 3)
+                c.wait_idle()
+                assert set(c.stop().values()) == {0}, c.logs()
+                if mode == "take":
+                    assert same(COLLECTOR.spans()[before:], in_file(path))
+                else:
+                    assert "spans are lost at the end" in c.router.log()
+                    assert len(COLLECTOR.spans()) == before
+    COLLECTOR.become("take")
+
+
+def test_what_cannot_be_is_said_at_the_start(_):
+    write_headers("Authorization: Bearer third\n", 0o644)
+    for arguments, word in ((["--otlp", "https://c.example"], "https is not spoken"),
+                            (["--otlp", "localhost:4318"], "http://"),
+                            (["--otlp", "http://me:secret@c.example"], "--otlp-headers"),
+                            (["--otlp-headers", HEADERS], "needs --otlp"),
+                            (["--otlp", "http://c.example", "--otlp-headers", HEADERS], "0644")):
+        run = subprocess.run([os.path.join(harness.BUILD, harness.PROGRAMS["router"]), "--model", harness.default_model(),
+                              *(x for name in ("http", "grpc", "metrics") for x in ("--" + name, "127.0.0.1:0")),
+                              *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                             check=False)
+        assert run.returncode != 0 and word in run.stderr, (arguments, run.stderr)
+        assert "secret" not in run.stderr and "third" not in run.stderr, run.stderr
+
+
+if __name__ == "__main__":
+    absent = importlib.util.find_spec("opentelemetry") is None
+    write_headers("# of the test\nAuthorization: Bearer first\n")
+    COLLECTOR.listen()
+    sys.exit(client_tests.main(
+        globals(), absent and "opentelemetry-proto of PyPI is not installed",
+        router_args=["--trace", TRACE, "--otlp", f"http://127.0.0.1:{COLLECTOR.port}", "--otlp-headers", HEADERS,
+                     "--otlp-queue", str(QUEUE)]))
