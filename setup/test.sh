@@ -23,7 +23,7 @@ names=()
 wanted=()
 
 # Suites with threads of their own or of a library: what TSan is for.
-threaded_tests=(base engine engine_windows http infer_shared kernels kvt_warmer lent model packed_file packed_store
+threaded_tests=(base engine engine_windows http infer_shared kernels kvt_warmer lent model otlp packed_file packed_store
                 rpc rpc_lane tokenizer_cost)
 
 # valgrind 3.19 does not know pidfd_open, which transfers on one host need;
