@@ -18,6 +18,8 @@ import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Of an installed tree this file is in share/baton/examples.
+INSTALLED = os.path.join(os.path.dirname(os.path.dirname(ROOT)), "bin/baton")
 SERVICES = (("grpc", "GRPCInferenceService"), ("http", "HTTPService"), ("metrics", "Metrics Service"))
 OWN_PROCESSES = "the server starts its processes itself"
 WITHOUT = {
@@ -26,11 +28,16 @@ WITHOUT = {
 }
 
 
+def own_program():
+    tree = os.path.join(ROOT, "baton")
+    return INSTALLED if os.access(INSTALLED, os.X_OK) and not os.path.exists(tree) else tree
+
+
 def options_of(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--world_size", type=int, default=int(os.environ.get("SLURM_NTASKS", "1")),
                         help="workers: half of them prefill, the rest decode, at least one of each (%(default)s)")
-    parser.add_argument("--tritonserver", default=os.path.join(ROOT, "baton"),
+    parser.add_argument("--tritonserver", default=own_program(),
                         help="the program: `baton` or `baton-launch` (%(default)s)")
     parser.add_argument("--model_repo", help="the model repository; without it --model behind `--`, or the default model")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")

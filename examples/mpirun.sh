@@ -11,11 +11,20 @@ fail() {
 }
 model=${1:-}
 build=${BATON_BUILD:-$(dirname "$0")/../build}
+router=$build/router/baton-router
+prefill_worker=$build/worker_main/baton-prefill-worker
+decode_worker=$build/worker_main/baton-decode-worker
+installed=$(dirname "$0")/../../../libexec/baton
+if [ -z "${BATON_BUILD:-}" ] && [ ! -x "$router" ] && [ -x "$installed/baton-router" ]; then
+    router=$installed/baton-router
+    prefill_worker=$installed/baton-prefill-worker
+    decode_worker=$installed/baton-decode-worker
+fi
 prefill_tp=${PREFILL_TP:-1} decode_tp=${DECODE_TP:-1}
 prefill_pp=${PREFILL_PP:-1} decode_pp=${DECODE_PP:-1}
 [ -n "$model" ] || fail "which model? examples/mpirun.sh MODEL [N_PREFILL [N_DECODE]]"
 [ -e "$model" ] || fail "there is no model $model"
-[ -x "$build/router/baton-router" ] || fail "nothing is built in $build: ./baton serve builds, or set BATON_BUILD"
+[ -x "$router" ] || fail "nothing is built in $build: ./baton serve builds, or set BATON_BUILD"
 command -v mpirun > /dev/null || fail "there is no mpirun here (package openmpi-bin)"
 if [ "$(id -u)" = 0 ] && [ -z "${OMPI_ALLOW_RUN_AS_ROOT:-}" ]; then
     fail "mpirun does not run as root, unless OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 are set"
@@ -24,8 +33,8 @@ fi
 parts=$((prefill_tp > decode_tp ? prefill_tp : decode_tp))
 export OMPI_MCA_mpi_yield_when_idle=1
 exec mpirun --oversubscribe --bind-to none \
-    -np 1 "$build/router/baton-router" --model "$model" --listen tcp://127.0.0.1:0 : \
-    -np $((${2:-1} * prefill_tp * prefill_pp)) "$build/worker_main/baton-prefill-worker" --model "$model" \
+    -np 1 "$router" --model "$model" --listen tcp://127.0.0.1:0 : \
+    -np $((${2:-1} * prefill_tp * prefill_pp)) "$prefill_worker" --model "$model" \
     --listen-host 127.0.0.1 --tp "$prefill_tp" --pp "$prefill_pp" --sum-parts "$parts" : \
-    -np $((${3:-1} * decode_tp * decode_pp)) "$build/worker_main/baton-decode-worker" --model "$model" \
+    -np $((${3:-1} * decode_tp * decode_pp)) "$decode_worker" --model "$model" \
     --listen-host 127.0.0.1 --tp "$decode_tp" --pp "$decode_pp" --sum-parts "$parts"

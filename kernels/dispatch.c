@@ -139,10 +139,8 @@ static void *plugin_find(const char *name)
     static const struct {
         const char *dir;
         bool own_folder;
-    } places[] = {{"", false},
-                  {"/../lib/baton", false},
-                  {"/../kernels/", true},
-                  {"/../../kernels/", true}};
+    } places[] = {
+        {"", false}, {"/../kernels/", true}, {"/../../kernels/", true}};
     const char *env = getenv("BATON_PLUGIN_DIR");
     char program[PATH_MAX];
     void *handle = NULL;
@@ -198,8 +196,7 @@ static bt_status_t plugin_open(const char *name,
     if (handle == NULL) {
         explain(config,
                 "no plugin baton_%s.so could be loaded from "
-                "BATON_PLUGIN_DIR, the program's folder or "
-                "../lib/baton",
+                "BATON_PLUGIN_DIR or the program's folder",
                 is_name(name) ? name : "NAME");
         return BT_ERR_NOT_FOUND;
     }

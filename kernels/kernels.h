@@ -577,10 +577,10 @@ typedef bt_status_t (*bt_backend_open_fn)(const bt_backend_config_t *config,
  *
  * @param [in]  name  "cpu", or that of a plugin, of letters, digits and "_":
  *                    baton_NAME.so in the folder that the environment variable
- *                    BATON_PLUGIN_DIR names, beside the program, in
- *                    ../lib/baton, or where a build tree has it, is opened at
- *                    run time and has bt_NAME_backend_open(), a
- *                    bt_backend_open_fn. "cuda" is one.
+ *                    BATON_PLUGIN_DIR names, beside the program, or
+ *                    where a build tree has it, is opened at run time and has
+ *                    bt_NAME_backend_open(), a bt_backend_open_fn. "cuda" is
+ * one.
  * @retval BT_OK
  * @retval BT_ERR_NOT_FOUND    Unknown name, or the plugin is not installed.
  * @retval BT_ERR_NO_DEVICE    The plugin found no device or no driver.

@@ -19,6 +19,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
+#include "launcher/build_info.h"
 #include "launcher/child.h"
 #include "launcher/model_file.h"
 #include "launcher/orchestrate.h"
@@ -42,21 +43,25 @@ static const struct {
     {"baton.conf.5", 0},
 };
 
+/* Print what was made of it. @return the exit status */
+static int print_made(bt_strbuf_t *out)
+{
+    const bool done = (bt_strbuf_status(out) == BT_OK) &&
+                      (fputs(out->data, stdout) >= 0) && (fflush(stdout) == 0);
+
+    bt_strbuf_fini(out);
+    return done ? 0 : 1;
+}
+
 static int print_man(const char *page)
 {
     bt_strbuf_t out;
-    int exit_status = 1;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(pages); i++) {
         if (strcmp(pages[i].page, page) == 0) {
             bt_strbuf_init(&out, MAN_BYTES);
             bt_config_print_man(pages[i].program, &out);
-            if ((bt_strbuf_status(&out) == BT_OK) &&
-                (fputs(out.data, stdout) >= 0) && (fflush(stdout) == 0)) {
-                exit_status = 0;
-            }
-            bt_strbuf_fini(&out);
-            return exit_status;
+            return print_made(&out);
         }
     }
     fprintf(stderr, "baton-launch: no page %s; there are:", page);
@@ -65,6 +70,33 @@ static int print_man(const char *page)
     }
     fprintf(stderr, "\n");
     return 1;
+}
+
+/* `--print-completion SHELL COMMAND...` */
+static int print_completion(int argc, char **argv)
+{
+    bt_strbuf_t out;
+
+    bt_strbuf_init(&out, MAN_BYTES);
+    if (bt_config_print_completion(argv[2], (const char *const *)(argv + 3),
+                                   (size_t)argc - 3, &out) != BT_OK) {
+        bt_strbuf_fini(&out);
+        fprintf(stderr,
+                "baton-launch: no completion for %s; there are: bash "
+                "zsh\n",
+                argv[2]);
+        return 1;
+    }
+    return print_made(&out);
+}
+
+static int print_build(void)
+{
+    bt_strbuf_t out;
+
+    bt_strbuf_init(&out, MAN_BYTES);
+    bt_build_info_print(&out);
+    return print_made(&out);
 }
 
 /* What every child would fail on is said once, and before any is started. */
@@ -171,9 +203,11 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
                                   .max_bytes = config->log_max_bytes,
                                   .n_keep = config->log_keep};
     bt_log_file_t log;
+    bt_notify_t notify;
     const bt_supervisor_options_t options = {
         .log_dir = &log_dir,
         .log = &log,
+        .notify = &notify,
         .libexec = getenv("BATON_LIBEXEC"),
         .drain_ms = config->lame_duck_ms + config->drain_ms,
         .watchdog_ms = config->watchdog_ms,
@@ -192,12 +226,17 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         return BT_EXIT_CONFIG;
     }
     bt_run_dir_remove_dead();
+    status = bt_notify_open(&notify);
+    if (status != BT_OK) {
+        exit_status = bt_exit_of_start(status);
+        goto out_log;
+    }
     if ((status = check_watchdog(config)) != BT_OK ||
         (status = check_models(config)) != BT_OK ||
         (status = bt_shared_port_check(config)) != BT_OK ||
         (status = bt_run_dir_create(&run_dir)) != BT_OK) {
         exit_status = bt_exit_of_start(status);
-        goto out_log;
+        goto out_notify;
     }
     find_cores(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
@@ -232,6 +271,8 @@ out:
     bt_plan_destroy(plan);
     bt_devices_fini(&devices);
     bt_run_dir_remove(&run_dir);
+out_notify:
+    bt_notify_close(&notify);
 out_log:
     bt_log_copy_to(NULL, NULL);
     bt_log_file_close(&log);
@@ -266,6 +307,12 @@ int main(int argc, char **argv)
 
     if ((argc == 3) && (strcmp(argv[1], "--print-man") == 0)) {
         return print_man(argv[2]);
+    }
+    if ((argc >= 3) && (strcmp(argv[1], "--print-completion") == 0)) {
+        return print_completion(argc, argv);
+    }
+    if ((argc == 2) && (strcmp(argv[1], "--print-build") == 0)) {
+        return print_build();
     }
     if ((argc >= 2) && (strcmp(argv[1], "--print-model") == 0)) {
         return print_model(argc, argv);

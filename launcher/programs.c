@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/programs.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/config/config.h"
+#include "launcher/build.h"
 
 static const char *build_folder(unsigned program)
 {
@@ -23,6 +25,8 @@ bt_status_t bt_program_path(const char *libexec, unsigned program, char *out,
 bt_status_t bt_program_path_named(const char *libexec, const char *name,
                                   const char *folder, char *out, size_t bytes)
 {
+    static const char installed[] = BT_BUILD_LIBEXEC;
+    const bool is_absolute = (installed[0] == '/');
     char own[BT_PROGRAM_PATH_BYTES];
     ssize_t n;
     char *slash;
@@ -47,7 +51,13 @@ bt_status_t bt_program_path_named(const char *libexec, const char *name,
     *slash = '\0';
     wrote = snprintf(out, bytes, "%s/%s", own, name);
     if (((size_t)wrote < bytes) && (access(out, X_OK) == 0)) {
-        return BT_OK; /* installed: all programs in one directory */
+        return BT_OK;
+    }
+    wrote = is_absolute
+                ? snprintf(out, bytes, "%s/%s", installed, name)
+                : snprintf(out, bytes, "%s/%s/%s", own, installed, name);
+    if (((size_t)wrote < bytes) && (access(out, X_OK) == 0)) {
+        return BT_OK;
     }
     wrote = snprintf(out, bytes, "%s/../%s/%s", own, folder, name);
     return ((size_t)wrote < bytes) ? BT_OK : BT_ERR_TOO_LARGE;

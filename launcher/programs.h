@@ -10,8 +10,10 @@
 #define BT_PROGRAM_PATH_BYTES 4096
 
 /**
- * @param [in] libexec  Their directory; NULL: beside this executable, or else
- *                      in the build tree that this executable is in.
+ * @param [in] libexec  Their directory; NULL: beside this executable, or where
+ *                      an installed one has them as seen from it
+ *                      (libexec/baton), or else in the build tree that this
+ *                      executable is in.
  * @param [in] program  A BT_PROG_ bit other than BT_PROG_SERVE.
  * @retval BT_ERR_IO         This executable's own place is unknown; logged.
  * @retval BT_ERR_TOO_LARGE  The path does not fit.

@@ -17,12 +17,8 @@
 #include "launcher/supervisor_priv.h"
 #include "launcher/terminal.h"
 
-/* Beyond a process's own drain, before it counts as stuck. */
-#define DRAIN_GRACE_MS 2000
 /* Before a standby starts again: who took a place comes first. */
 #define STANDBY_PAUSE_MS 1000u
-/* For the workers, which have nothing left to do once the routers are gone. */
-#define WORKER_GRACE_MS 5000
 /* How often to look at all, where nobody can wait for what comes. */
 #define LOOK_MS 50
 /* How often to say which processes are still awaited. */
@@ -82,7 +78,7 @@ void bt_supervisor_stop(bt_supervisor_t *s, int exit_status)
     }
     if (s->phase == BT_SUPERVISOR_RUNNING) {
         move_phase(s, BT_SUPERVISOR_DRAIN,
-                   s->options->drain_ms + DRAIN_GRACE_MS);
+                   s->options->drain_ms + BT_SUPERVISOR_DRAIN_GRACE_MS);
     }
 }
 
@@ -150,7 +146,8 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
     case BT_LIFE_CHANGING:
         child->restart.is_ready = false;
         if (!was_told) {
-            child->due_ms = bt_now_ms() + s->options->drain_ms + DRAIN_GRACE_MS;
+            child->due_ms = bt_now_ms() + s->options->drain_ms +
+                            BT_SUPERVISOR_DRAIN_GRACE_MS;
             bt_child_signal(child, SIGTERM);
         }
         break;
@@ -386,7 +383,7 @@ static void on_time(bt_supervisor_t *s)
         return;
     }
     if ((s->phase == BT_SUPERVISOR_DRAIN) && !any_router_runs(s)) {
-        move_phase(s, BT_SUPERVISOR_STOP, WORKER_GRACE_MS);
+        move_phase(s, BT_SUPERVISOR_STOP, BT_SUPERVISOR_WORKER_GRACE_MS);
     }
     if ((s->phase != BT_SUPERVISOR_KILL) && (s->deadline_ms <= now_ms)) {
         for (uint32_t i = 0; i < s->n_children; i++) {
@@ -407,7 +404,7 @@ static void on_time(bt_supervisor_t *s)
 static int next_timeout_ms(const bt_supervisor_t *s)
 {
     const uint64_t now_ms = bt_now_ms();
-    uint64_t due_ms = UINT64_MAX;
+    uint64_t due_ms = bt_notify_due_ms(s->options->notify);
 
     if (s->phase == BT_SUPERVISOR_RUNNING) {
         for (uint32_t i = 0; i < s->n_children; i++) {
@@ -429,7 +426,7 @@ static int next_timeout_ms(const bt_supervisor_t *s)
         if ((s->look_ms != 0) && (s->look_ms < due_ms)) {
             due_ms = s->look_ms;
         }
-    } else if (s->phase != BT_SUPERVISOR_KILL) {
+    } else if ((s->phase != BT_SUPERVISOR_KILL) && (s->deadline_ms < due_ms)) {
         due_ms = s->deadline_ms;
     }
     if (due_ms == UINT64_MAX) {
@@ -496,6 +493,7 @@ static void run_once(bt_supervisor_t *s)
     start_held(s);
     bt_desk_run(s->desk);
     bt_supervisor_answer_pending(s);
+    bt_supervisor_notify(s);
 }
 
 static bt_status_t block_signals(bt_supervisor_t *s)
@@ -613,6 +611,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
                             bt_child_is_router(s.children[i]) ? BT_LIFE_START
                                                               : BT_LIFE_HOLD);
     }
+    bt_supervisor_notify(&s);
     while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {
         run_once(&s);
     }

@@ -24,12 +24,14 @@
 #define BT_LAUNCHER_SUPERVISOR_H
 
 #include "launcher/log_file.h"
+#include "launcher/notify.h"
 #include "launcher/plan.h"
 
 typedef struct bt_supervisor_options {
     const bt_log_dir_t *log_dir;
     bt_log_file_t *log; /**< the launcher's own beside standard error; borrowed;
                              perhaps without a file */
+    bt_notify_t *notify;  /**< borrowed */
     const char *libexec;  /**< directory of the programs, or NULL: found from
                                this program's own place */
     uint32_t drain_ms;    /**< the longest drain of a process */

@@ -5,6 +5,7 @@
  *
  *     supervisor.c         the loop, the phases, starts
  *     supervisor_ends.c    ends of processes, and what follows: again, or not
+ *     supervisor_notify.c  what a service manager is told
  *     supervisor_orders.c  orders, and who is told what has come of them
  */
 #ifndef BT_LAUNCHER_SUPERVISOR_PRIV_H
@@ -25,6 +26,11 @@ typedef enum bt_supervisor_phase {
     BT_SUPERVISOR_KILL,
 } bt_supervisor_phase_t;
 #define BT_SUPERVISOR_PHASES 4
+
+/** Beyond a process's own drain, before it counts as stuck. */
+#define BT_SUPERVISOR_DRAIN_GRACE_MS 2000
+/** For the workers, which have nothing left to do once the routers are gone. */
+#define BT_SUPERVISOR_WORKER_GRACE_MS 5000
 
 #define BT_SUPERVISOR_CAUSE_BYTES (BT_LAST_WORDS_BYTES + 256)
 
@@ -102,6 +108,9 @@ void bt_supervisor_order(void *s, uint64_t client,
 
 /** Answer the orders that have come true, or cannot any more. */
 void bt_supervisor_answer_pending(bt_supervisor_t *s);
+
+/** Tell the service manager what is new. */
+void bt_supervisor_notify(bt_supervisor_t *s);
 
 /** Tell who watches how it stands with the launcher, a model or a process. */
 void bt_supervisor_tell_launcher(bt_supervisor_t *s);

@@ -5,6 +5,7 @@
 #   root     the folder with cli/ and setup/
 #   self     what a person types: ./baton, or baton
 #   launch   the launcher's path
+#   text     what accuracy compares over without --text
 #
 # and defines
 #
@@ -17,7 +18,7 @@
 
 # A command NAME is the function cmd_NAME, or else an order to the launcher.
 commands=(serve ask status start stop drain undrain restart load unload pull list rm role
-          key convert accuracy version help)
+          key convert accuracy completion version help)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "baton: $*"; exit 1; }
@@ -105,6 +106,7 @@ Baton serves large language models with prefill and decode on separate workers.
                                        a model as a GGUF file of another type;
                                        --help tells the types
   ./baton accuracy A B [--text FILE]   how far model B is from model A
+  ./baton completion bash|zsh          what such a shell reads to complete words
   ./baton version                      which one this is, and how it was built
   ./baton help
 END
@@ -179,8 +181,18 @@ cmd_accuracy() {
         case $argument in --text) has_text=yes ;; esac
     done
     [ "$has_text" = yes ] ||
-        set -- "$@" --text "$root/tests/golden/accuracy_text.txt"
+        set -- "$@" --text "$text"
     run_tool baton-accuracy "$@"
+}
+
+# For a shell's start: source <(baton completion bash).
+cmd_completion() {
+    case ${1:-} in
+    bash | zsh) ;;
+    *) die "completion for which shell? $self completion bash|zsh" ;;
+    esac
+    [ -x "$launch" ] || die "nothing is built yet; $self serve builds"
+    exec "$launch" --print-completion "$1" "${commands[@]}"
 }
 
 # What is here, and how what is built was built; where that is of another commit

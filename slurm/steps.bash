@@ -4,6 +4,29 @@
 # Instances as job steps: where they are placed, started, started again and ended.
 # For baton.sbatch, which has the variables, command_of() and say().
 
+# ---- programs ----
+
+# Sets router_program, prefill_program and decode_program. BUILD is a folder that
+# Baton was built in, or that has the installed programs.
+find_programs() {
+    local folder places=("$SLURM_SUBMIT_DIR/build" "$(dirname "${BASH_SOURCE[0]}")/../../../libexec/baton")
+    [ -z "${BUILD:-}" ] || places=("$BUILD")
+    for folder in "${places[@]}"; do
+        router_program=$folder/router/baton-router
+        prefill_program=$folder/worker_main/baton-prefill-worker
+        decode_program=$folder/worker_main/baton-decode-worker
+        if [ ! -x "$router_program" ]; then
+            router_program=$folder/baton-router
+            prefill_program=$folder/baton-prefill-worker
+            decode_program=$folder/baton-decode-worker
+        fi
+        if [ -x "$router_program" ] && [ -x "$prefill_program" ] && [ -x "$decode_program" ]; then
+            return 0
+        fi
+    done
+    die "no baton-router, baton-prefill-worker and baton-decode-worker in ${places[*]}: set BUILD to the build folder"
+}
+
 # ---- on each node ----
 
 # Prints "DEVICE ADDRESS": NET_DEVICE, or the interface that leads to the first of

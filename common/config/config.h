@@ -264,6 +264,15 @@ BT_MUST_CHECK bt_status_t bt_config_args_for(const bt_config_store_t *store,
  *  configuration file page for program 0. */
 void bt_config_print_man(unsigned program, bt_strbuf_t *out);
 
+/** What a shell reads to complete the words after `baton`: the options of serve
+ *  from the table, and the names of the commands. Those know their own options,
+ *  and are asked when it comes to that.
+ *
+ * @param [in] shell  "bash" or "zsh"
+ * @retval BT_ERR_NOT_FOUND  Another shell. */
+BT_MUST_CHECK bt_status_t bt_config_print_completion(
+    const char *shell, const char *const *commands, size_t n, bt_strbuf_t *out);
+
 /** The program's name in messages and in `ps`, such as "baton-router"; never
  *  NULL. */
 const char *bt_config_program_name(unsigned program);
