@@ -134,7 +134,7 @@ static bool is_alive(bt_notify_t *notify, const bt_notify_state_t *state,
     return now_ms - notify->unserved_ms < BT_NOTIFY_UNSERVED_MS;
 }
 
-/* @return whether the manager has it, or will never want it. */
+/* @return whether the manager has it. */
 static bool send_text(bt_notify_t *notify, const bt_strbuf_t *text)
 {
     if (sendto(notify->fd, text->data, text->len, MSG_DONTWAIT | MSG_NOSIGNAL,
@@ -150,49 +150,75 @@ static bool send_text(bt_notify_t *notify, const bt_strbuf_t *text)
     return false;
 }
 
-void bt_notify_tell(bt_notify_t *notify, const bt_notify_state_t *state,
-                    uint64_t now_ms)
+/* What there is to say. */
+typedef struct news {
+    bool ready, stopping, status, beat;
+} news_t;
+
+static bool look(bt_notify_t *notify, const bt_notify_state_t *state,
+                 uint64_t now_ms, news_t *news)
 {
-    const bool alive = is_alive(notify, state, now_ms);
-    const bool says_ready = state->is_ready && !notify->said_ready;
-    const bool says_stopping = state->is_stopping && !notify->said_stopping;
-    const bool says_status = strncmp(state->status, notify->said_status,
-                                     BT_NOTIFY_STATUS_BYTES - 1) != 0;
     const bool is_due =
         (notify->beat_every_ms != 0) && (now_ms >= notify->beat_ms);
-    bt_strbuf_t text;
+    const bool alive = is_alive(notify, state, now_ms);
 
     if (is_due && !alive) {
         notify->beat_ms = now_ms + notify->beat_every_ms;
     }
+    news->ready = state->is_ready && !notify->said_ready;
+    news->stopping = state->is_stopping && !notify->said_stopping;
+    news->status = strncmp(state->status, notify->said_status,
+                           BT_NOTIFY_STATUS_BYTES - 1) != 0;
+    news->beat = is_due && alive;
+    return news->ready || news->stopping || news->status || news->beat;
+}
+
+static void write_news(const news_t *news, const bt_notify_state_t *state,
+                       bt_strbuf_t *text)
+{
+    if (news->ready) {
+        bt_strbuf_puts(text, "READY=1\n");
+    }
+    if (news->stopping) {
+        bt_strbuf_printf(text, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\n",
+                         UINT64_C(1000) * state->stop_ms);
+    }
+    if (news->status) {
+        bt_strbuf_printf(text, "STATUS=%.*s\n", BT_NOTIFY_STATUS_BYTES - 1,
+                         state->status);
+    }
+    if (news->beat) {
+        bt_strbuf_puts(text, "WATCHDOG=1\n");
+    }
+}
+
+static void was_said(bt_notify_t *notify, const news_t *news,
+                     const bt_notify_state_t *state, uint64_t now_ms)
+{
+    notify->again_ms = 0;
+    notify->said_ready |= news->ready;
+    notify->said_stopping |= news->stopping;
+    snprintf(notify->said_status, sizeof(notify->said_status), "%s",
+             state->status);
+    if (news->beat) {
+        notify->beat_ms = now_ms + notify->beat_every_ms;
+    }
+}
+
+void bt_notify_tell(bt_notify_t *notify, const bt_notify_state_t *state,
+                    uint64_t now_ms)
+{
+    bt_strbuf_t text;
+    news_t news;
+
     if ((notify->fd < 0) || (now_ms < notify->again_ms) ||
-        (!says_ready && !says_stopping && !says_status && !(is_due && alive))) {
+        !look(notify, state, now_ms, &news)) {
         return;
     }
     bt_strbuf_init(&text, MESSAGE_BYTES);
-    if (says_ready) {
-        bt_strbuf_puts(&text, "READY=1\n");
-    }
-    if (says_stopping) {
-        bt_strbuf_printf(&text, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\n",
-                         UINT64_C(1000) * state->stop_ms);
-    }
-    if (says_status) {
-        bt_strbuf_printf(&text, "STATUS=%.*s\n", BT_NOTIFY_STATUS_BYTES - 1,
-                         state->status);
-    }
-    if (is_due && alive) {
-        bt_strbuf_puts(&text, "WATCHDOG=1\n");
-    }
+    write_news(&news, state, &text);
     if ((bt_strbuf_status(&text) == BT_OK) && send_text(notify, &text)) {
-        notify->again_ms = 0;
-        notify->said_ready = state->is_ready || notify->said_ready;
-        notify->said_stopping = state->is_stopping || notify->said_stopping;
-        snprintf(notify->said_status, sizeof(notify->said_status), "%s",
-                 state->status);
-        if (is_due) {
-            notify->beat_ms = now_ms + notify->beat_every_ms;
-        }
+        was_said(notify, &news, state, now_ms);
     } else {
         notify->again_ms = now_ms + AGAIN_MS;
     }
