@@ -29,8 +29,9 @@
 #include "launcher/shared_port.h"
 #include "launcher/supervisor.h"
 
-#define MAN_BYTES  (1u << 20)
-#define PATH_BYTES 4096
+#define MAN_BYTES    (1u << 20)
+#define PATH_BYTES   4096
+#define OPTIONS_PAGE "OPTIONS.md" /* for people who have no man */
 
 static const struct {
     const char *page;
@@ -41,6 +42,7 @@ static const struct {
     {"baton-prefill-worker.1", BT_PROG_PREFILL},
     {"baton-decode-worker.1", BT_PROG_DECODE},
     {"baton.conf.5", 0},
+    {OPTIONS_PAGE, 0},
 };
 
 /* Print what was made of it. @return the exit status */
@@ -53,15 +55,24 @@ static int print_made(bt_strbuf_t *out)
     return done ? 0 : 1;
 }
 
-static int print_man(const char *page)
+static int print_page(const char *page, unsigned program)
 {
     bt_strbuf_t out;
 
+    bt_strbuf_init(&out, MAN_BYTES);
+    if (strcmp(page, OPTIONS_PAGE) == 0) {
+        bt_config_print_doc(&out);
+    } else {
+        bt_config_print_man(program, &out);
+    }
+    return print_made(&out);
+}
+
+static int print_man(const char *page)
+{
     for (size_t i = 0; i < BT_ARRAY_LEN(pages); i++) {
         if (strcmp(pages[i].page, page) == 0) {
-            bt_strbuf_init(&out, MAN_BYTES);
-            bt_config_print_man(pages[i].program, &out);
-            return print_made(&out);
+            return print_page(page, pages[i].program);
         }
     }
     fprintf(stderr, "baton-launch: no page %s; there are:", page);

@@ -263,6 +263,8 @@ BT_MUST_CHECK bt_status_t bt_config_args_for(const bt_config_store_t *store,
 /** Manual page sources from the table: groff man for program, or the
  *  configuration file page for program 0. */
 void bt_config_print_man(unsigned program, bt_strbuf_t *out);
+/** docs/OPTIONS.md, all of it, from the same table. */
+void bt_config_print_doc(bt_strbuf_t *out);
 
 /** What a shell reads to complete the words after `baton`: the options of serve
  *  from the table, and the names of the commands. Those know their own options,
