@@ -1,8 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/cores.h"
 
+#include <unistd.h>
+
 #include <stdbool.h>
 #include <stdlib.h>
+
+void bt_cores_allowed(cpu_set_t *allowed)
+{
+    CPU_ZERO(allowed);
+    if (sched_getaffinity(0, sizeof(*allowed), allowed) != 0) {
+        /* The kernel knows more cores than the set holds: count on those that
+         * it does. */
+        const long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+        for (size_t i = 0; (i < CPU_SETSIZE) && ((long)i < online); i++) {
+            CPU_SET(i, allowed);
+        }
+    }
+}
 
 uint32_t bt_cores_count(const bt_cores_t *cores)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file cores.h  Cores that nobody has yet, so that workers get disjoint ones.
- *  Pure. */
+ *  Pure, but for bt_cores_allowed(). */
 #ifndef BT_LAUNCHER_CORES_H
 #define BT_LAUNCHER_CORES_H
 
@@ -14,6 +14,9 @@ typedef struct bt_cores {
     cpu_set_t free;
     bt_topology_t topology;
 } bt_cores_t;
+
+/** Those that this process may use. */
+void bt_cores_allowed(cpu_set_t *allowed);
 
 /** How many are left. */
 uint32_t bt_cores_count(const bt_cores_t *cores);

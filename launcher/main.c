@@ -4,7 +4,6 @@
  * aborts in a forked child. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +12,13 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
-#include "common/base/beat.h"
 #include "common/base/core_dump.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
 #include "launcher/build_info.h"
+#include "launcher/check.h"
 #include "launcher/child.h"
 #include "launcher/model_file.h"
 #include "launcher/orchestrate.h"
@@ -28,6 +27,7 @@
 #include "launcher/run_dir.h"
 #include "launcher/shared_port.h"
 #include "launcher/supervisor.h"
+#include "launcher/watchdog.h"
 
 #define MAN_BYTES    (1u << 20)
 #define PATH_BYTES   4096
@@ -172,20 +172,6 @@ static bt_status_t open_log(const bt_log_dir_t *dir, bt_log_file_t *log)
     return status;
 }
 
-static void find_cores(cpu_set_t *allowed)
-{
-    CPU_ZERO(allowed);
-    if (sched_getaffinity(0, sizeof(*allowed), allowed) != 0) {
-        /* The kernel knows more cores than the set holds: count on those that
-         * it does. */
-        const long online = sysconf(_SC_NPROCESSORS_ONLN);
-
-        for (size_t i = 0; (i < CPU_SETSIZE) && ((long)i < online); i++) {
-            CPU_SET(i, allowed);
-        }
-    }
-}
-
 /* The CPU needs none. */
 static bt_status_t find_devices(const bt_config_t *config, bt_devices_t *out)
 {
@@ -196,16 +182,14 @@ static bt_status_t find_devices(const bt_config_t *config, bt_devices_t *out)
                            BT_DEVICES_DIR, out);
 }
 
-/* Programs have a heartbeat every BT_BEAT_EVERY_MS. */
 static bt_status_t check_watchdog(const bt_config_t *config)
 {
-    if ((config->watchdog_ms > 0) &&
-        (config->watchdog_ms < 5 * BT_BEAT_EVERY_MS)) {
-        BT_LOG_ERROR("watchdog-ms %u is too short: 0 for never, or at least %u",
-                     config->watchdog_ms, 5 * BT_BEAT_EVERY_MS);
-        return BT_ERR_INVALID_PARAM;
+    if (bt_watchdog_is_long_enough(config->watchdog_ms)) {
+        return BT_OK;
     }
-    return BT_OK;
+    BT_LOG_ERROR("watchdog-ms %u is too short: 0 for never, or at least %u",
+                 config->watchdog_ms, BT_WATCHDOG_LEAST_MS);
+    return BT_ERR_INVALID_PARAM;
 }
 
 static int serve(const bt_config_store_t *store, const bt_config_t *config)
@@ -249,7 +233,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         exit_status = bt_exit_of_start(status);
         goto out_notify;
     }
-    find_cores(&allowed);
+    bt_cores_allowed(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
     status = find_devices(config, &devices);
     if (status != BT_OK) {
@@ -327,6 +311,9 @@ int main(int argc, char **argv)
     }
     if ((argc >= 2) && (strcmp(argv[1], "--print-model") == 0)) {
         return print_model(argc, argv);
+    }
+    if ((argc >= 2) && (strcmp(argv[1], "--check") == 0)) {
+        return bt_check_main(argc - 1, argv + 1);
     }
     if ((argc >= 2) && (strcmp(argv[1], "--order") == 0)) {
         return bt_order_main(argc - 2, argv + 2);

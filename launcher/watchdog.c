@@ -4,6 +4,11 @@
 #define SHORTEST_MS 20u
 #define LONGEST_MS  1000u
 
+bool bt_watchdog_is_long_enough(uint32_t limit_ms)
+{
+    return (limit_ms == 0) || (limit_ms >= BT_WATCHDOG_LEAST_MS);
+}
+
 void bt_watchdog_init(bt_watchdog_t *watchdog, uint64_t now_ms)
 {
     *watchdog = (bt_watchdog_t){.looked_ms = now_ms};

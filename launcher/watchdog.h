@@ -18,11 +18,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/beat.h"
+
+/** Of --watchdog-ms, where it is not 0: programs have a heartbeat every
+ *  BT_BEAT_EVERY_MS. */
+#define BT_WATCHDOG_LEAST_MS (5u * BT_BEAT_EVERY_MS)
+
 typedef struct bt_watchdog {
     uint64_t looked_ms;
     uint64_t silent_ms;
     bool is_watched;
 } bt_watchdog_t;
+
+/** May --watchdog-ms be that? */
+bool bt_watchdog_is_long_enough(uint32_t limit_ms);
 
 /** A process started. */
 void bt_watchdog_init(bt_watchdog_t *watchdog, uint64_t now_ms);

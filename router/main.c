@@ -14,6 +14,7 @@
 #include "common/config/config.h"
 #include "common/crypt/key.h"
 #include "common/wire/wire.h"
+#include "router/check.h"
 #include "router/loop.h"
 #include "router/observe/metrics.h"
 
@@ -158,6 +159,9 @@ int main(int argc, char **argv)
         return print_metrics_doc();
     }
     bt_log_init(NAME, level);
+    if ((argc >= 2) && (strcmp(argv[1], "--check") == 0)) {
+        return bt_router_check(argc - 1, argv + 1);
+    }
     bt_thread_works_briefly();
     /* Bodies of requests are mappings of their own, which grow without being
      * copied and are the system's again when they end. By default the first

@@ -17,7 +17,7 @@
 # ends with `run_command "$@"`, and may add to `commands` those of its own.
 
 # A command NAME is the function cmd_NAME, or else an order to the launcher.
-commands=(serve ask status start stop drain undrain restart load unload pull list rm role
+commands=(serve ask check status start stop drain undrain restart load unload pull list rm role
           key convert accuracy completion version help)
 
 say() { printf '%s\n' "$*" >&2; }
@@ -82,6 +82,8 @@ Baton serves large language models with prefill and decode on separate workers.
 
   ./baton serve [MODEL] [OPTION]...    serve; where no model is named, fetch a
                                        small one. --help lists the options
+  ./baton check [OPTION]... [--json]   what these options of serve come to, where
+                                       each was said, and all that is wrong
   ./baton ask [WORDS]...               ask the running server, stream the answer;
                                        without words a conversation. --help tells
                                        its options
@@ -125,6 +127,13 @@ serve_model() {
         set -- "$@" --model "$model"
     fi
     exec "$launch" "$@"
+}
+
+# The options of serve, and nothing is started. What is built knows them.
+cmd_check() {
+    [ -x "$launch" ] ||
+        die "nothing is built yet, and what is built knows the options; $self serve --help builds nothing, $self doctor tells what a build needs"
+    exec "$launch" --check "$@"
 }
 
 # Orders to a launcher that runs. Nothing is built for them: what runs has been.

@@ -19,6 +19,7 @@
 #include "common/base/thread.h"
 #include "common/base/topology.h"
 #include "inference/model/shard.h"
+#include "worker/check.h"
 #include "worker/devices.h"
 #include "worker/follow.h"
 #include "worker/hangup.h"
@@ -325,6 +326,12 @@ int bt_worker_main(bt_role_t role,
     bt_status_t status;
 
     bt_log_init(bt_role_name(role), BT_LOG_LEVEL_INFO);
+    if ((argc >= 2) && (strcmp(argv[1], "--check") == 0)) {
+        bt_free(start);
+        code = bt_worker_check(w, program, argc - 1, argv + 1);
+        bt_free(w);
+        return code;
+    }
     if ((start == NULL) || (w == NULL)) {
         BT_LOG_ERROR("out of memory");
         goto end;

@@ -50,6 +50,9 @@ typedef struct bt_start {
     char url[BT_START_URL_BYTES];
     uint32_t memory_node;      /**< of its cores; 0 also where it has none */
     char weight_dir[PATH_MAX]; /**< "": none */
+    bt_model_memory_t
+        memory; /**< of bt_start_memory_look(), as the two below */
+    uint64_t available_bytes, pool_bytes;
     uint8_t export[BT_KVT_MAX_EXPORT];
 } bt_start_t;
 
@@ -66,6 +69,9 @@ BT_MUST_CHECK bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s);
  *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_INVALID_PARAM  fewer than 2 blocks
  *  @retval  any of bt_packed_dir(), bt_model_memory() */
 BT_MUST_CHECK bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s);
+/** The same by itself, without the other ranks: of what this one would take.
+ *  What it found is in @a s also after BT_ERR_NO_MEMORY. */
+BT_MUST_CHECK bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s);
 /** The pool as this rank's kernels see it. */
 bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s);
 /** Open the back end and load the weights into it. n_threads is set.

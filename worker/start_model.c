@@ -76,18 +76,14 @@ static bt_status_t find_part(const bt_worker_t *w, const bt_start_t *s,
 }
 
 /* From what its layers see to groups. */
-static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
+static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s,
+                               const bt_kv_part_t *part)
 {
     uint32_t *windows = bt_calloc(s->hp.n_layers, sizeof(*windows));
-    bt_kv_part_t part;
-    bt_status_t status = find_part(w, s, &part);
+    bt_status_t status;
 
-    if ((status == BT_OK) && (windows == NULL)) {
-        status = BT_ERR_NO_MEMORY;
-    }
-    if (status != BT_OK) {
-        bt_free(windows);
-        return status;
+    if (windows == NULL) {
+        return BT_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < s->hp.n_layers; i++) {
         windows[i] = bt_hparams_attention(&s->hp, i).window;
@@ -95,8 +91,9 @@ static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s)
     status =
         bt_kv_groups_plan(&s->shape, windows, w->context_tokens, &w->groups);
     if (status == BT_OK) {
-        status = bt_kv_groups_share(&w->groups, part.first_layer, part.n_layers,
-                                    part.n_heads, &w->own_groups);
+        status =
+            bt_kv_groups_share(&w->groups, part->first_layer, part->n_layers,
+                               part->n_heads, &w->own_groups);
     }
     bt_free(windows);
     if (status != BT_OK) {
@@ -116,6 +113,7 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
 {
     const bt_config_t *config = w->config;
     const bt_kv_type_info_t *info;
+    bt_kv_part_t part;
     bt_status_t status;
 
     if (bt_kv_type_parse(config->kv_type, &s->kv_type) != BT_OK) {
@@ -149,7 +147,11 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     w->split =
         (bt_kv_split_t){.tp = s->team.tp, .pp = s->team.size / s->team.tp};
     w->n_layers = s->shape.n_layers;
-    status = plan_groups(w, s);
+    status = find_part(w, s, &part);
+    if (status != BT_OK) {
+        return status; /* said there */
+    }
+    status = plan_groups(w, s, &part);
     if (status != BT_OK) {
         BT_LOG_ERROR("model %s: no KV blocks of %u tokens: %s", config->model,
                      config->tokens_per_block, bt_status_str(status));
@@ -249,7 +251,7 @@ static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
     return BT_OK;
 }
 
-bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
+bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
 {
     bt_model_config_t config;
     bt_model_memory_t memory;
@@ -268,6 +270,7 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
         BT_LOG_ERROR("model %s: %s", w->config->model, why);
         return status;
     }
+    s->memory = memory;
     w->model_bytes = bt_model_memory_host(&memory);
     room = (bt_memory_room_t){
         .available_bytes = bt_memory_available(),
@@ -296,12 +299,20 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
                      2 * w->groups.n);
         return BT_ERR_INVALID_PARAM;
     }
+    s->available_bytes = room.available_bytes;
+    s->pool_bytes = pool;
     status = bt_memory_check(&room, pool, why, sizeof(why));
     if (status != BT_OK) {
         BT_LOG_ERROR("%s", why);
-        return status;
     }
-    return agree_on_blocks(w, s);
+    return status;
+}
+
+bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
+{
+    const bt_status_t status = bt_start_memory_look(w, s);
+
+    return (status == BT_OK) ? agree_on_blocks(w, s) : status;
 }
 
 bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)

@@ -55,15 +55,17 @@ const char *bt_config_version(void)
     return BT_VERSION;
 }
 
-void bt_config_complain(unsigned program, const char *fmt, ...)
+/* What is said of an option last counts. @return false for want of memory */
+static bool keep_where(bt_config_store_t *store, size_t i, const char *where)
 {
-    char text[2 * REASON_BYTES];
-    va_list args;
+    char *const copy = bt_strdup(where);
 
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    fprintf(stderr, "%s: %s\n", bt_config_program_name(program), text);
+    if (copy == NULL) {
+        return false;
+    }
+    bt_free(store->wheres[i]);
+    store->wheres[i] = copy;
+    return true;
 }
 
 static void *field_of(bt_config_t *config, const bt_option_t *option)
@@ -130,12 +132,15 @@ bt_status_t bt_config_store_set(bt_config_store_t *store,
 
     if (bt_config_value_parse(option, text, &value, reason, sizeof(reason)) !=
         BT_OK) {
-        bt_config_complain(store->program, "%s: %s", where, reason);
+        bt_config_complain(store, "%s: %s", where, reason);
         return BT_ERR_INVALID_PARAM;
     }
     if (((option->programs & store->program) == 0) ||
         (source < store->sources[i])) {
         return BT_OK;
+    }
+    if (!keep_where(store, i, where)) {
+        return BT_ERR_NO_MEMORY;
     }
     if (option->type == BT_OPTION_MODELS) {
         const bt_status_t status =
@@ -179,8 +184,10 @@ static void set_defaults(bt_config_store_t *store)
 }
 
 /* @a name: what stood between "--" and "=". */
-static void complain_unknown(unsigned program, const char *name, size_t n)
+static void complain_unknown(const bt_config_store_t *store, const char *name,
+                             size_t n)
 {
+    const unsigned program = store->program;
     const bt_option_t *const other = bt_config_option_find(name, n);
     const char *const near = bt_config_word_closest(name, n, program);
     const int shown = (n > NAME_BYTES) ? NAME_BYTES : (int)n;
@@ -188,8 +195,7 @@ static void complain_unknown(unsigned program, const char *name, size_t n)
     if (other != NULL) {
         for (unsigned bit = 1; bit <= BT_PROG_DECODE; bit <<= 1) {
             if ((other->programs & bit) != 0) {
-                bt_config_complain(program,
-                                   "--%s is an option of %s, not of %s",
+                bt_config_complain(store, "--%s is an option of %s, not of %s",
                                    other->name, bt_config_program_name(bit),
                                    bt_config_program_name(program));
                 return;
@@ -197,11 +203,11 @@ static void complain_unknown(unsigned program, const char *name, size_t n)
         }
     }
     if (near != NULL) {
-        bt_config_complain(program, "unknown option --%.*s; did you mean --%s?",
+        bt_config_complain(store, "unknown option --%.*s; did you mean --%s?",
                            shown, name, near);
     } else {
-        bt_config_complain(program, "unknown option --%.*s; see %s --help",
-                           shown, name, bt_config_program_name(program));
+        bt_config_complain(store, "unknown option --%.*s; see %s --help", shown,
+                           name, bt_config_program_name(program));
     }
 }
 
@@ -276,7 +282,7 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
     *used_p = false;
     if (!is_file &&
         ((option == NULL) || ((option->programs & store->program) == 0))) {
-        complain_unknown(store->program, name, n);
+        complain_unknown(store, name, n);
         return BT_ERR_INVALID_PARAM;
     }
     snprintf(where, sizeof(where), "--%.*s", (int)n, name);
@@ -289,8 +295,8 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
     }
     if (value == NULL) {
         if ((next == NULL) || (strncmp(next, "--", 2) == 0)) {
-            bt_config_complain(store->program, "%s needs a value: %s %s", where,
-                               where, is_file ? "FILE" : option->metavar);
+            bt_config_complain(store, "%s needs a value: %s %s", where, where,
+                               is_file ? "FILE" : option->metavar);
             return BT_ERR_INVALID_PARAM;
         }
         value = next;
@@ -321,15 +327,23 @@ static bt_status_t take_word(bt_config_store_t *store, const char *word)
                 store, bt_config_option_find(model, sizeof(model) - 1), word,
                 BT_CONFIG_COMMAND_LINE, "MODEL");
         }
-        bt_config_complain(store->program,
+        bt_config_complain(store,
                            "unexpected argument '%s': there is no such model "
                            "file, and options start with --",
                            word);
         return BT_ERR_INVALID_PARAM;
     }
-    bt_config_complain(store->program,
-                       "unexpected argument '%s'; options start with --", word);
+    bt_config_complain(store, "unexpected argument '%s'; options start with --",
+                       word);
     return BT_ERR_INVALID_PARAM;
+}
+
+/* Of an option that is none it is not known whether it would have a value: what
+ * follows is one, unless it is an option or a file. */
+static bool is_lost_value(const char *arg, const char *next)
+{
+    return (strncmp(arg, "--", 2) == 0) && (strchr(arg, '=') == NULL) &&
+           (strncmp(next, "--", 2) != 0) && (access(next, F_OK) != 0);
 }
 
 static bt_status_t read_arguments(bt_config_store_t *store, int argc,
@@ -353,6 +367,10 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
             status = take_argument(store, arg,
                                    (i + 1 < argc) ? argv[i + 1] : NULL, &used);
         }
+        if ((status == BT_ERR_INVALID_PARAM) && !used && (i + 1 < argc)) {
+            used = is_lost_value(arg, argv[i + 1]);
+        }
+        status = bt_config_go_on(store, status);
         if (status != BT_OK) {
             return status;
         }
@@ -363,7 +381,7 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
 
 /* Other variables of ours (BATON_TEST_MODEL ...) share the prefix, so one that
  * only looks like a misspelt option is said, not refused. */
-static void note_misspelt_variables(unsigned program)
+static void note_misspelt_variables(const bt_config_store_t *store)
 {
     static const char prefix[] = "BATON_";
 
@@ -390,10 +408,10 @@ static void note_misspelt_variables(unsigned program)
         near = bt_config_option_closest(name, n, ~0u);
         if (near != NULL) {
             bt_config_option_env(near, name, sizeof(name));
-            bt_config_complain(program,
-                               "note: BATON_%.*s is no option and has no "
-                               "effect; did you mean %s?",
-                               (int)n, rest, name);
+            bt_config_note(store,
+                           "BATON_%.*s is no option and has no effect; did "
+                           "you mean %s?",
+                           (int)n, rest, name);
         }
     }
 }
@@ -437,15 +455,15 @@ static bt_status_t read_environment(bt_config_store_t *store)
         bt_config_option_env(&bt_config_options[i], name, sizeof(name));
         text = getenv(name);
         if ((text != NULL) && (text[0] != '\0')) {
-            const bt_status_t status =
-                take_variable(store, &bt_config_options[i], text, name);
+            const bt_status_t status = bt_config_go_on(
+                store, take_variable(store, &bt_config_options[i], text, name));
 
             if (status != BT_OK) {
                 return status;
             }
         }
     }
-    note_misspelt_variables(store->program);
+    note_misspelt_variables(store);
     if ((file != NULL) && (file[0] != '\0') && (store->file == NULL)) {
         return set_file(store, file);
     }
@@ -467,6 +485,7 @@ static bt_status_t put_port(bt_config_store_t *store)
     const char *const address = store->config.http;
     const char *const colon = strrchr(address, ':');
     char whole[REASON_BYTES];
+    bt_status_t status;
 
     if ((store->sources[port] == BT_CONFIG_DEFAULT) ||
         (store->sources[port] < store->sources[http]) || (colon == NULL)) {
@@ -475,40 +494,12 @@ static bt_status_t put_port(bt_config_store_t *store)
     /* What is too long for this is no address, and is refused as such. */
     snprintf(whole, sizeof(whole), "%.*s:%u", (int)(colon - address), address,
              store->config.port);
-    return bt_config_store_set(store, &bt_config_options[http], whole,
-                               store->sources[port], "--port");
-}
-
-/* The ports of the last router of --routers exist. */
-static bt_status_t check_ports(const bt_config_store_t *store)
-{
-    const bt_config_t *const c = &store->config;
-    const char *const addresses[] = {c->http, c->grpc, c->metrics};
-    static const char *const names[] = {"http", "grpc", "metrics"};
-    const uint32_t most =
-        UINT16_MAX - (c->routers - 1) * BT_CONFIG_ROUTER_PORT_STEP;
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
-        const char *const colon = strrchr(addresses[i], ':');
-
-        if ((i == 0) && c->share_http && (c->routers > 1)) {
-            if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) == 0)) {
-                bt_config_complain(store->program,
-                                   "--share-http needs a port in --http %s",
-                                   c->http);
-                return BT_ERR_INVALID_PARAM;
-            }
-            continue; /* it is that of all of them */
-        }
-        if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) > most)) {
-            bt_config_complain(store->program,
-                               "--routers %u: the ports from --%s %s on would "
-                               "pass 65535",
-                               c->routers, names[i], addresses[i]);
-            return BT_ERR_INVALID_PARAM;
-        }
+    status = bt_config_store_set(store, &bt_config_options[http], whole,
+                                 store->sources[port], "--port");
+    if ((status == BT_OK) && !keep_where(store, http, store->wheres[port])) {
+        status = BT_ERR_NO_MEMORY;
     }
-    return BT_OK;
+    return status;
 }
 
 /* "auto" becomes the back end for what this host has. A driver that is of no
@@ -522,65 +513,36 @@ static void find_backend(bt_config_store_t *store)
     }
 }
 
-/* What no single row can say. */
-static bt_status_t check_together(const bt_config_store_t *store)
+static bt_status_t load(bt_config_store_t *store, int argc, char **argv)
 {
-    const bt_config_t *const c = &store->config;
+    bt_status_t status = read_arguments(store, argc, argv);
 
-    if ((c->suspect_ms <= c->heartbeat_ms) || (c->dead_ms <= c->suspect_ms)) {
-        bt_config_complain(store->program,
-                           "--heartbeat-ms %u, --suspect-ms %u and --dead-ms "
-                           "%u must rise in this order",
-                           c->heartbeat_ms, c->suspect_ms, c->dead_ms);
-        return BT_ERR_INVALID_PARAM;
+    if (status == BT_OK) {
+        status = read_environment(store);
     }
-    if (c->tokens_per_block % 2 != 0) { /* values lie by pairs of tokens */
-        bt_config_complain(store->program,
-                           "--tokens-per-block %u must be an even number",
-                           c->tokens_per_block);
-        return BT_ERR_INVALID_PARAM;
+    if ((status == BT_OK) && (store->file != NULL)) {
+        status =
+            bt_config_go_on(store, bt_config_file_read(store, store->file));
     }
-    if ((c->chunk_tokens != 0) && (c->chunk_tokens < c->tokens_per_block)) {
-        bt_config_complain(store->program,
-                           "--chunk-tokens %u is less than one block: "
-                           "--tokens-per-block %u",
-                           c->chunk_tokens, c->tokens_per_block);
-        return BT_ERR_INVALID_PARAM;
+    if (status == BT_OK) {
+        status = bt_config_go_on(store, put_port(store));
     }
-    if ((c->devices[0] != '\0') && (strcmp(c->backend, "cpu") == 0)) {
-        bt_config_complain(store->program,
-                           "--devices: the back end cpu has none; --backend "
-                           "cuda has");
-        return BT_ERR_INVALID_PARAM;
+    if (status == BT_OK) {
+        status = bt_config_go_on(store, bt_config_repository_read(store));
     }
-    /* Where there is no GPU there is nothing that nv_gpu_* could say. */
-    if (c->gpu_metrics && (access(BT_CONFIG_GPU_DRIVER, F_OK) == 0)) {
-        bt_config_complain(store->program,
-                           "--enable-gpu-metrics: nv_gpu_* is not measured by "
-                           "this version; nv_trt_llm_runtime_memory_metrics "
-                           "has the memory that workers take of a device");
-        return BT_ERR_INVALID_PARAM;
+    if (status == BT_OK) {
+        status = bt_config_pulled_resolve(store);
     }
-    if ((store->program == BT_PROG_SERVE) && (c->prefill == 0) &&
-        (strcmp(c->local_prefill, "on") != 0)) {
-        bt_config_complain(store->program,
-                           "--prefill 0 leaves nobody to run the context "
-                           "phase; add --local-prefill on or a prefill worker");
-        return BT_ERR_INVALID_PARAM;
+    if (status == BT_OK) {
+        find_backend(store);
+        status = bt_config_check_together(store);
     }
-    if (((store->program & (BT_PROG_SERVE | BT_PROG_ROUTER)) != 0) &&
-        (bt_config_check_doors(store) != BT_OK)) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    if ((store->program == BT_PROG_SERVE) && (check_ports(store) != BT_OK)) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    return bt_config_models_check(store);
+    return status;
 }
 
-bt_status_t bt_config_load(unsigned program, int argc, char **argv,
-                           const bt_config_t **config_p,
-                           bt_config_store_t **store_p)
+static bt_status_t load_new(unsigned program, bool finds_all, int argc,
+                            char **argv, const bt_config_t **config_p,
+                            bt_config_store_t **store_p)
 {
     bt_config_store_t *store = bt_calloc(1, sizeof(*store));
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -590,31 +552,16 @@ bt_status_t bt_config_load(unsigned program, int argc, char **argv,
     }
     store->program = program;
     set_defaults(store);
-
-    status = read_arguments(store, argc, argv);
-    if (status == BT_OK) {
-        status = read_environment(store);
+    if (finds_all) {
+        store->findings = bt_calloc(1, sizeof(*store->findings));
+        if (store->findings == NULL) {
+            goto err_store;
+        }
     }
-    if ((status == BT_OK) && (store->file != NULL)) {
-        status = bt_config_file_read(store, store->file);
-    }
-    if (status == BT_OK) {
-        status = put_port(store);
-    }
-    if (status == BT_OK) {
-        status = bt_config_repository_read(store);
-    }
-    if (status == BT_OK) {
-        status = bt_config_pulled_resolve(store);
-    }
-    if (status == BT_OK) {
-        find_backend(store);
-        status = check_together(store);
-    }
+    status = load(store, argc, argv);
     if (status != BT_OK) {
         goto err_store;
     }
-
     *config_p = &store->config;
     *store_p = store;
     return BT_OK;
@@ -623,9 +570,23 @@ err_store:
     bt_config_destroy(store);
 err:
     if (status == BT_ERR_NO_MEMORY) {
-        bt_config_complain(program, "out of memory");
+        fprintf(stderr, "%s: out of memory\n", bt_config_program_name(program));
     }
     return status;
+}
+
+bt_status_t bt_config_load(unsigned program, int argc, char **argv,
+                           const bt_config_t **config_p,
+                           bt_config_store_t **store_p)
+{
+    return load_new(program, false, argc, argv, config_p, store_p);
+}
+
+bt_status_t bt_config_load_all(unsigned program, int argc, char **argv,
+                               const bt_config_t **config_p,
+                               bt_config_store_t **store_p)
+{
+    return load_new(program, true, argc, argv, config_p, store_p);
 }
 
 void bt_config_destroy(bt_config_store_t *store)
@@ -635,9 +596,12 @@ void bt_config_destroy(bt_config_store_t *store)
     }
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         bt_free(store->texts[i]);
+        bt_free(store->wheres[i]);
     }
+    bt_config_findings_destroy(store->findings);
     for (size_t i = 0; i < BT_CONFIG_MAX_MODELS; i++) {
         bt_free(store->models[i]);
+        bt_free(store->model_wheres[i]);
         bt_free(store->pulled[i]);
     }
     bt_repository_destroy(store->repository);
@@ -684,6 +648,17 @@ bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
         }
     }
     return bt_strbuf_status(out);
+}
+
+void bt_config_option_print(const bt_config_t *config,
+                            const bt_option_t *option, bt_strbuf_t *out)
+{
+    if (is_text(option)) {
+        bt_strbuf_puts(out,
+                       *(const char *const *)field_of_const(config, option));
+    } else {
+        bt_config_value_print(option, number_of(config, option), out);
+    }
 }
 
 void bt_config_unset_environment(void)

@@ -202,6 +202,48 @@ BT_MUST_CHECK bt_status_t bt_config_load(unsigned program, int argc,
                                          bt_config_store_t **store_p);
 void bt_config_destroy(bt_config_store_t *store);
 
+/** One thing that is wrong, or is to be known. */
+typedef struct bt_config_finding {
+    bool is_error; /**< else a note */
+    char *text;    /**< one sentence, with the place that it is about */
+} bt_config_finding_t;
+
+/**
+ * The same where all that is wrong is wanted, not the first thing: a value that
+ * is wrong is passed over, and the option is what it is without it.
+ *
+ * @retval BT_OK  Also where something is wrong; ask bt_config_finding().
+ * @retval  others as of bt_config_load()
+ */
+BT_MUST_CHECK bt_status_t bt_config_load_all(unsigned program, int argc,
+                                             char **argv,
+                                             const bt_config_t **config_p,
+                                             bt_config_store_t **store_p);
+
+/** @return what stands there, in the order in which it was found; NULL behind
+ *  the last. Of bt_config_load_all(). */
+const bt_config_finding_t *bt_config_finding(const bt_config_store_t *store,
+                                             uint32_t i);
+
+/** One option as it is in force. */
+typedef struct bt_config_effect {
+    const char *name;   /**< without the dashes */
+    const char *source; /**< "default", "model repository", "file",
+                             "environment" or "command line" */
+    bt_strbuf_t value;  /**< as one would write it, "" too */
+    bt_strbuf_t where;  /**< "/etc/baton.conf:3", "BATON_PREFILL",
+                             "--prefill"; "" of a default */
+} bt_config_effect_t;
+
+/** Walk over the options that the store's program has, in the order of --help,
+ *  each model by itself.
+ *
+ *  @param [in,out] at_io     0 at first.
+ *  @param [out]    effect_p  Its buffers are the caller's to fini().
+ *  @return false: there is none any more. */
+bool bt_config_next_effect(const bt_config_store_t *store, uint32_t *at_io,
+                           bt_config_effect_t *effect_p);
+
 /**
  * The name under which a model is shown everywhere: to clients, in logs and as
  * a label of metrics. Pure.

@@ -16,13 +16,13 @@ static bt_status_t check_tls(const bt_config_store_t *store)
     const bool has_cert = (c->tls_cert[0] != '\0');
 
     if (has_cert != (c->tls_key[0] != '\0')) {
-        bt_config_complain(store->program, "--tls-%s needs --tls-%s, too",
+        bt_config_complain(store, "--tls-%s needs --tls-%s, too",
                            has_cert ? "cert" : "key",
                            has_cert ? "key" : "cert");
         return BT_ERR_INVALID_PARAM;
     }
     if (!has_cert && (c->tls_client_ca[0] != '\0')) {
-        bt_config_complain(store->program,
+        bt_config_complain(store,
                            "--tls-client-ca needs --tls-cert and --tls-key");
         return BT_ERR_INVALID_PARAM;
     }
@@ -38,11 +38,12 @@ static bt_status_t check_reach(const bt_config_store_t *store)
     const char *const addresses[] = {c->http, c->grpc, c->metrics};
     static const char *const names[] = {"http", "grpc", "metrics"};
     const bool has_certs = (c->tls_client_ca[0] != '\0');
+    bt_status_t status = BT_OK;
 
     if (c->insecure || (c->api_keys[0] != '\0')) {
         return BT_OK;
     }
-    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+    for (size_t i = 0; (i < BT_ARRAY_LEN(names)) && (status == BT_OK); i++) {
         char host[256];
         uint16_t port;
 
@@ -53,15 +54,15 @@ static bt_status_t check_reach(const bt_config_store_t *store)
             (has_certs && (strcmp(names[i], "metrics") != 0))) {
             continue;
         }
-        bt_config_complain(store->program,
+        bt_config_complain(store,
                            "--%s %s is beyond loopback, where nobody would "
                            "need a key: add --api-keys FILE (./baton key new "
                            "TENANT makes a key), or --insecure if whoever "
                            "reaches it may use it",
                            names[i], addresses[i]);
-        return BT_ERR_INVALID_PARAM;
+        status = bt_config_go_on(store, BT_ERR_INVALID_PARAM);
     }
-    return BT_OK;
+    return status;
 }
 
 /* A name of a header (RFC 9110, 5.1), and none that says something else. */
@@ -79,7 +80,7 @@ static bt_status_t check_tenants(const bt_config_store_t *store)
     const bt_config_t *const c = &store->config;
 
     if (!is_header(c->tenant_header)) {
-        bt_config_complain(store->program,
+        bt_config_complain(store,
                            "--tenant-header: '%.80s' is no name of a header, "
                            "such as X-Baton-Tenant",
                            c->tenant_header);
@@ -89,13 +90,13 @@ static bt_status_t check_tenants(const bt_config_store_t *store)
         return BT_OK;
     }
     if (c->tenant_header[0] != '\0') {
-        bt_config_complain(store->program,
+        bt_config_complain(store,
                            "--tenant-header and --api-keys: with keys the key "
                            "says whose request it is");
         return BT_ERR_INVALID_PARAM;
     }
     if (strcmp(c->shared_memory, "on") == 0) {
-        bt_config_complain(store->program,
+        bt_config_complain(store,
                            "--shared-memory on and --api-keys: regions of "
                            "shared memory are not kept apart by tenant");
         return BT_ERR_INVALID_PARAM;
@@ -126,10 +127,10 @@ static bt_status_t check_otlp(const bt_config_store_t *store)
 
 bt_status_t bt_config_check_doors(const bt_config_store_t *store)
 {
-    bt_status_t status = check_tls(store);
+    bt_status_t status = bt_config_go_on(store, check_tls(store));
 
     if (status == BT_OK) {
-        status = check_tenants(store);
+        status = bt_config_go_on(store, check_tenants(store));
     }
     if (status == BT_OK) {
         status = check_otlp(store);

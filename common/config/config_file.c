@@ -22,7 +22,7 @@ static bt_status_t read_whole(bt_config_store_t *store, const char *path,
     size_t n = 0;
 
     if (fd < 0) {
-        bt_config_complain(store->program, "cannot open %s: %m", path);
+        bt_config_complain(store, "cannot open %s: %m", path);
         return BT_ERR_INVALID_PARAM;
     }
     text = bt_calloc(FILE_MAX_BYTES + 1, 1);
@@ -36,13 +36,13 @@ static bt_status_t read_whole(bt_config_store_t *store, const char *path,
             continue;
         }
         if (got < 0) {
-            bt_config_complain(store->program, "cannot read %s: %m", path);
+            bt_config_complain(store, "cannot read %s: %m", path);
             goto err_text;
         }
         n += (size_t)got;
         if (n > FILE_MAX_BYTES) {
-            bt_config_complain(store->program, "%s is longer than %u bytes",
-                               path, FILE_MAX_BYTES);
+            bt_config_complain(store, "%s is longer than %u bytes", path,
+                               FILE_MAX_BYTES);
             goto err_text;
         }
         if (got == 0) {
@@ -50,7 +50,7 @@ static bt_status_t read_whole(bt_config_store_t *store, const char *path,
         }
     }
     if (memchr(text, '\0', n) != NULL) {
-        bt_config_complain(store->program, "%s is not a text file", path);
+        bt_config_complain(store, "%s is not a text file", path);
         goto err_text;
     }
     *text_p = text;
@@ -94,8 +94,7 @@ static bt_status_t take_line(bt_config_store_t *store, const char *place,
     char where[WHERE_BYTES + 64];
 
     if (equals == NULL) {
-        bt_config_complain(store->program, "%s: '%s' is not `key = value`",
-                           place, line);
+        bt_config_complain(store, "%s: '%s' is not `key = value`", place, line);
         return BT_ERR_INVALID_PARAM;
     }
     *equals = '\0';
@@ -105,16 +104,15 @@ static bt_status_t take_line(bt_config_store_t *store, const char *place,
         const bt_option_t *const near =
             bt_config_option_closest(key, strlen(key), ~0u);
 
-        bt_config_complain(store->program, "%s: unknown key '%s'%s%s", place,
-                           key, (near == NULL) ? "" : "; did you mean ",
+        bt_config_complain(store, "%s: unknown key '%s'%s%s", place, key,
+                           (near == NULL) ? "" : "; did you mean ",
                            (near == NULL) ? "" : near->name);
         return BT_ERR_INVALID_PARAM;
     }
     i = (size_t)(option - bt_config_options);
     if ((first_lines[i] != 0) && (option->type != BT_OPTION_MODELS)) {
-        bt_config_complain(store->program,
-                           "%s: '%s' was given already in line %u", place, key,
-                           first_lines[i]);
+        bt_config_complain(store, "%s: '%s' was given already in line %u",
+                           place, key, first_lines[i]);
         return BT_ERR_INVALID_PARAM;
     }
     first_lines[i] = line_number;
@@ -137,7 +135,8 @@ bt_status_t bt_config_file_read(bt_config_store_t *store, const char *path)
         line = trim(line);
         if (line[0] != '\0') {
             snprintf(place, sizeof(place), "%s:%u", path, number);
-            status = take_line(store, place, line, first_lines, number);
+            status = bt_config_go_on(
+                store, take_line(store, place, line, first_lines, number));
         }
     }
     return status;

@@ -107,13 +107,19 @@ bt_status_t bt_config_models_add(bt_config_store_t *store, const char *text,
         return BT_OK;
     }
     if (n >= most) {
-        bt_config_complain(store->program,
-                           "%s: '%s' is one model too many: %s takes %u", where,
-                           text, bt_config_program_name(store->program), most);
+        bt_config_complain(store, "%s: '%s' is one model too many: %s takes %u",
+                           where, text, bt_config_program_name(store->program),
+                           most);
         return BT_ERR_INVALID_PARAM;
     }
     copy = bt_strdup(text);
     if (copy == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_free(store->model_wheres[n]);
+    store->model_wheres[n] = bt_strdup(where);
+    if (store->model_wheres[n] == NULL) {
+        bt_free(copy);
         return BT_ERR_NO_MEMORY;
     }
     store->models[n] = copy;
@@ -135,7 +141,7 @@ bt_status_t bt_config_models_check(const bt_config_store_t *store)
 
     if ((c->model_name[0] != '\0') &&
         !bt_config_is_model_name(c->model_name, strlen(c->model_name))) {
-        bt_config_complain(store->program,
+        bt_config_complain(store,
                            "--model-name: '%s' is no name: printable ASCII "
                            "without space, / \" \\ , = and at most %d bytes",
                            c->model_name, BT_CONFIG_MODEL_NAME_BYTES - 1);
@@ -143,7 +149,7 @@ bt_status_t bt_config_models_check(const bt_config_store_t *store)
     }
     if ((c->model_name[0] != '\0') && (c->n_models > 0) &&
         (c->models[0].name[0] != '\0')) {
-        bt_config_complain(store->program,
+        bt_config_complain(store,
                            "--model-name %s: --model names it %s already",
                            c->model_name, c->models[0].name);
         return BT_ERR_INVALID_PARAM;
@@ -153,7 +159,7 @@ bt_status_t bt_config_models_check(const bt_config_store_t *store)
                              names[i]);
         for (uint32_t k = 0; k < i; k++) {
             if (strcmp(names[i], names[k]) == 0) {
-                bt_config_complain(store->program,
+                bt_config_complain(store,
                                    "two models have the name %s: %s and %s; "
                                    "--model NAME=PATH gives them others",
                                    names[i], c->models[k].path,

@@ -113,12 +113,24 @@ typedef enum bt_config_source {
     BT_CONFIG_COMMAND_LINE,
 } bt_config_source_t;
 
+/** What is wrong, where all of it is wanted. */
+typedef struct bt_config_findings {
+    bt_config_finding_t *list; /**< owned, with its texts */
+    uint32_t n;
+    bool are_cut; /**< there was no memory for one more */
+} bt_config_findings_t;
+
 struct bt_config_store {
     unsigned program;
     bt_config_t config;
     char *file; /**< owned path of --config, or NULL */
     bt_config_source_t sources[BT_CONFIG_N_OPTIONS];
-    char *texts[BT_CONFIG_N_OPTIONS];   /**< owned; NULL for numbers */
+    char *texts[BT_CONFIG_N_OPTIONS];  /**< owned; NULL for numbers */
+    char *wheres[BT_CONFIG_N_OPTIONS]; /**< owned; how it was named where the
+                                            value came from; NULL: default */
+    char *model_wheres[BT_CONFIG_MAX_MODELS]; /**< owned; of each model */
+    bt_config_findings_t *findings; /**< owned; NULL: the first thing that is
+                                         wrong is said, and ends the reading */
     char *models[BT_CONFIG_MAX_MODELS]; /**< owned text of config.models */
     char *pulled[BT_CONFIG_MAX_MODELS]; /**< owned paths of pulled models */
     char pulled_names[BT_CONFIG_MAX_MODELS][BT_CONFIG_MODEL_NAME_BYTES];
@@ -197,14 +209,33 @@ BT_MUST_CHECK bt_status_t bt_config_repository_read(bt_config_store_t *store);
  *  @retval BT_ERR_INVALID_PARAM  No; said. */
 BT_MUST_CHECK bt_status_t bt_config_check_doors(const bt_config_store_t *store);
 
+/** What no single row can say. @retval BT_ERR_INVALID_PARAM  No; said. */
+BT_MUST_CHECK bt_status_t
+bt_config_check_together(const bt_config_store_t *store);
+
 /** The text of --help for one program. */
 void bt_config_help_print(unsigned program, bt_strbuf_t *out);
 
 /** One line that says what the program is. */
 const char *bt_config_program_title(unsigned program);
 
-/** Print `PROGRAM: text` on standard error. */
-void bt_config_complain(unsigned program, const char *fmt, ...)
+/** Something is wrong: print `PROGRAM: text` on standard error, or keep it
+ * where all of it is wanted. The caller then returns BT_ERR_INVALID_PARAM. */
+void bt_config_complain(const bt_config_store_t *store, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/** The same of what is no error: `PROGRAM: note: text`. */
+void bt_config_note(const bt_config_store_t *store, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** @return BT_OK for what was said with bt_config_complain() and is no reason
+ *  to stop, where all that is wrong is wanted; else @a status. */
+BT_MUST_CHECK bt_status_t bt_config_go_on(const bt_config_store_t *store,
+                                          bt_status_t status);
+
+void bt_config_findings_destroy(bt_config_findings_t *findings);
+
+/** Append the value as it would be given; nothing where it is "". */
+void bt_config_option_print(const bt_config_t *config,
+                            const bt_option_t *option, bt_strbuf_t *out);
 
 #endif

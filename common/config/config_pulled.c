@@ -326,11 +326,14 @@ bt_status_t bt_config_pulled_resolve(bt_config_store_t *store)
                 snprintf(hint, sizeof(hint), "; ./baton pull %s fetches it",
                          model->path);
             }
-            bt_config_complain(store->program,
+            bt_config_complain(store,
                                "unexpected argument '%s': there is no such "
                                "model file, and options start with --%s",
                                model->path, hint);
-            return BT_ERR_INVALID_PARAM;
+            status = bt_config_go_on(store, BT_ERR_INVALID_PARAM);
+            if (status != BT_OK) {
+                return status;
+            }
         }
     }
     c->model = (c->n_models > 0) ? c->models[0].path : "";

@@ -37,7 +37,7 @@ bt_status_t bt_config_repository_read(bt_config_store_t *store)
     }
     status = bt_repository_read(dir, &store->repository, why);
     if (status != BT_OK) {
-        bt_config_complain(store->program, "--model-repository: %s", why);
+        bt_config_complain(store, "--model-repository: %s", why);
         return (status == BT_ERR_NO_MEMORY) ? status : BT_ERR_INVALID_PARAM;
     }
     store->config.repository = store->repository;

@@ -763,15 +763,58 @@ static void load_survives_every_failed_allocation(void **state)
         }
     } while (status != BT_OK);
     bt_alloc_fail_at(0);
-    assert_int_equal(nth, 7);
+    assert_int_equal(nth, 11); /* 4 of them: where each was said */
     bt_config_destroy(store);
     unlink(path);
+}
+
+/* Each mistake of every kind is kept; what is wrong is as if it were not there,
+ * and what is right counts. */
+static void all_mistakes_are_found_where_all_are_wanted(void **state)
+{
+    static const char *const wanted[] = {
+        "--max-batch: '0' is not a whole number from 1 to 4096 seats",
+        "unknown option --prefil; did you mean --prefill?",
+        "BATON_DECODE: 'x' is not a whole number from 1 to 256 workers",
+        "--tokens-per-block 7 must be an even number",
+        "--chunk-tokens 3 is less than one block: --tokens-per-block 7",
+    };
+    char program[] = "serve";
+    char *args[] = {program,
+                    (char[]){"--max-batch=0"},
+                    (char[]){"--prefil"},
+                    (char[]){"9"},
+                    (char[]){"--tokens-per-block"},
+                    (char[]){"7"},
+                    (char[]){"--chunk-tokens=3"},
+                    (char[]){"--prefill=2"}};
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    setenv("BATON_DECODE", "x", 1);
+    assert_int_equal(bt_config_load_all(BT_PROG_SERVE,
+                                        (int)(sizeof(args) / sizeof(args[0])),
+                                        args, &c, &store),
+                     BT_OK);
+    unsetenv("BATON_DECODE");
+    for (uint32_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        assert_non_null(bt_config_finding(store, i));
+        assert_true(bt_config_finding(store, i)->is_error);
+        assert_string_equal(bt_config_finding(store, i)->text, wanted[i]);
+    }
+    assert_null(bt_config_finding(store, sizeof(wanted) / sizeof(wanted[0])));
+    assert_int_equal(c->max_batch, 64);
+    assert_int_equal(c->decode, 1);
+    assert_int_equal(c->prefill, 2);
+    bt_config_destroy(store);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(defaults_are_those_of_the_manual),
+        BT_TEST(all_mistakes_are_found_where_all_are_wanted),
         BT_TEST(both_spellings_of_an_option_work),
         BT_TEST(a_switch_needs_no_value_and_takes_only_its_own),
         BT_TEST(sizes_are_powers_of_1024),

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/findings.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+
+static const char *const names[] = {
+    [BT_FINDING_NOTE] = "note",
+    [BT_FINDING_WARNING] = "warning",
+    [BT_FINDING_PROBLEM] = "problem",
+};
+
+static void free_texts(const bt_finding_t *finding)
+{
+    bt_free(finding->about);
+    bt_free(finding->text);
+    bt_free(finding->mend);
+}
+
+void bt_findings_add(bt_findings_t *findings, bt_finding_level_t level,
+                     const char *about, const char *text, const char *mend)
+{
+    bt_finding_t finding;
+    bt_finding_t *list;
+
+    for (uint32_t i = 0; i < findings->n; i++) {
+        if (strcmp(findings->list[i].text, text) == 0) {
+            return;
+        }
+    }
+    list = bt_realloc_array(findings->list, (size_t)findings->n + 1,
+                            sizeof(*list));
+    if (list == NULL) {
+        findings->status = BT_ERR_NO_MEMORY;
+        return;
+    }
+    findings->list = list;
+    finding = (bt_finding_t){.level = level,
+                             .about = bt_strdup(about),
+                             .text = bt_strdup(text),
+                             .mend = bt_strdup(mend)};
+    if ((finding.about == NULL) || (finding.text == NULL) ||
+        (finding.mend == NULL)) {
+        free_texts(&finding);
+        findings->status = BT_ERR_NO_MEMORY;
+        return;
+    }
+    list[findings->n++] = finding;
+}
+
+void bt_findings_fini(bt_findings_t *findings)
+{
+    for (uint32_t i = 0; i < findings->n; i++) {
+        free_texts(&findings->list[i]);
+    }
+    bt_free(findings->list);
+    *findings = (bt_findings_t){0};
+}
+
+uint32_t bt_findings_count(const bt_findings_t *findings,
+                           bt_finding_level_t level)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < findings->n; i++) {
+        n += (findings->list[i].level == level) ? 1 : 0;
+    }
+    return n;
+}
+
+void bt_findings_print(const bt_findings_t *findings, bt_strbuf_t *out)
+{
+    const uint32_t n_problems = bt_findings_count(findings, BT_FINDING_PROBLEM);
+    const uint32_t n_warnings = bt_findings_count(findings, BT_FINDING_WARNING);
+
+    for (uint32_t i = 0; i < findings->n; i++) {
+        const bt_finding_t *const finding = &findings->list[i];
+
+        bt_strbuf_printf(out, "%-8s %s: %s\n", names[finding->level],
+                         finding->about, finding->text);
+        if (finding->mend[0] != '\0') {
+            bt_strbuf_printf(out, "%-8s mend: %s\n", "", finding->mend);
+        }
+    }
+    bt_strbuf_printf(out, "%u problem%s, %u warning%s\n", n_problems,
+                     (n_problems == 1) ? "" : "s", n_warnings,
+                     (n_warnings == 1) ? "" : "s");
+}
+
+void bt_findings_json(const bt_findings_t *findings, bt_json_t *json)
+{
+    bt_json_array(json, "findings");
+    for (uint32_t i = 0; i < findings->n; i++) {
+        const bt_finding_t *const finding = &findings->list[i];
+
+        bt_json_object(json, NULL);
+        bt_json_str(json, "level", names[finding->level]);
+        bt_json_str(json, "about", finding->about);
+        bt_json_str(json, "text", finding->text);
+        bt_json_str(json, "mend",
+                    (finding->mend[0] != '\0') ? finding->mend : NULL);
+        bt_json_end_object(json);
+    }
+    bt_json_end_array(json);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file needs.h
+ *
+ * What all workers of a launch would take of this machine's memory, together.
+ * Each looks for itself when it starts, so what two that fit by themselves lack
+ * together shows when the second one starts, or here. Pure.
+ */
+#ifndef BT_LAUNCHER_NEEDS_H
+#define BT_LAUNCHER_NEEDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launcher/findings.h"
+
+/** Workers that are alike; what they say of themselves (worker/check.h). */
+typedef struct bt_need {
+    uint32_t model;        /**< index: those of one share its packed weights */
+    uint32_t n, n_standby; /**< instances; a standby has no pool */
+    uint32_t ranks;        /**< of each; the bytes are of one */
+    uint64_t weight_bytes, own_bytes, pool_bytes;
+    bool weights_shared; /**< in a file that all on the host map */
+} bt_need_t;
+
+typedef struct bt_needs_room {
+    uint64_t available_bytes; /**< that can be taken */
+    uint64_t shm_bytes;       /**< left in /dev/shm */
+    bool pools_given;         /**< --kv-memory says their size; else each takes
+                                   a quarter of what is left when it starts */
+    bool uses_shm;            /**< not --transport network */
+    bool needs_shm;           /**< --transport shm */
+} bt_needs_room_t;
+
+/** Add a finding for what is not there. */
+void bt_needs_check(const bt_need_t *needs, uint32_t n,
+                    const bt_needs_room_t *room, bt_findings_t *findings);
+
+#endif

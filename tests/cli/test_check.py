@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""./baton check: options with their sources, and all that is wrong with them, without a start."""
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from serving import ROOT
+
+BUILD = os.environ.get("BATON_BUILD", os.path.join(ROOT, "build"))
+LAUNCH = os.path.join(BUILD, "launcher/baton-launch")
+
+
+class Check(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="baton-test-")
+        cls.model = cls.path("tiny.gguf")
+        subprocess.run([os.path.join(BUILD, "tests/support/baton-tiny-model"), cls.model, "--layers", "2", "--dim", "64",
+                        "--heads", "4", "--kv-heads", "2", "--ffn", "128", "--context", "256"], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name, text=None, mode=0o600):
+        path = os.path.join(cls.folder.name, name)
+        if text is not None:
+            with open(path, "w", encoding="ascii") as f:
+                f.write(text)
+            os.chmod(path, mode)
+        return path
+
+    def run_check(self, *args, code, environment=None, before=None):
+        where = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
+        where.update(environment or {}, XDG_CACHE_HOME=self.folder.name, XDG_RUNTIME_DIR=self.folder.name)
+        done = subprocess.run([LAUNCH, "--check", *args], capture_output=True, text=True, timeout=120, env=where, check=False,
+                              preexec_fn=before)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual([n for n in os.listdir(self.folder.name) if n.startswith("baton-")], [])  # no run directory is left
+        return done.stdout
+
+    def check(self, *args, code, **more):
+        """@return the options by name, and the findings"""
+        said = json.loads(self.run_check(*args, "--json", code=code, **more))
+        return {o["name"]: o for o in said["options"]}, said["findings"]
+
+    def texts(self, *args, code=1, level="problem", **more):
+        return [f["text"] for f in self.check(*args, code=code, **more)[1] if f["level"] == level]
+
+    def assert_one(self, part, texts):
+        self.assertEqual(len([t for t in texts if part in t]), 1, (part, texts))
+
+    def test_every_option_is_told_with_where_it_came_from(self):
+        conf = self.path("ok.conf", "# a comment\n\nmax-batch = 8\nkv-memory = 64m\nport = 9000\n")
+        options, findings = self.check("--config", conf, "--prefill=2", "--model", "m=" + self.model, code=0,
+                                       environment={"BATON_DECODE": "3", "BATON_MAX_BATCH": "16"})
+        self.assertEqual([f for f in findings if f["level"] == "problem"], [])
+        for name, value, source, where in (
+                ("model", "m=" + self.model, "command line", "--model"), ("prefill", "2", "command line", "--prefill"),
+                ("decode", "3", "environment", "BATON_DECODE"), ("max-batch", "16", "environment", "BATON_MAX_BATCH"),
+                ("kv-memory", "64m", "file", conf + ":4"), ("http", "127.0.0.1:9000", "file", conf + ":5"),
+                ("kv-type", "bf16", "default", None), ("log-dir", "", "default", None)):
+            self.assertEqual(options[name], {"name": name, "value": value, "source": source, "where": where})
+        # Those of --help are all there.
+        named = subprocess.run([LAUNCH, "--help"], capture_output=True, text=True, check=True).stdout
+        helped = {line.split()[0][2:].rstrip(",") for line in named.splitlines() if line.startswith("  --")} - {"config", "help", "version"}
+        self.assertEqual(helped - set(options), set())
+
+    def test_all_errors_are_told_and_not_the_first_alone(self):
+        conf = self.path("bad.conf", "kv-memory = 2x\nprefil = 3\nmax-batch = 9999\nmax-batch = 1\nno line\n")
+        texts = self.texts("--config", conf, "--bogus", "5", "--heartbeat-ms", "2000", "--tokens-per-block", "15",
+                           "--http", "nowhere", "--tls-cert", "x", "--model", self.model, environment={"BATON_DECODE": "none"})
+        for part in (f"{conf}:1: kv-memory: '2x' is not a size", f"{conf}:2: unknown key 'prefil'; did you mean prefill",
+                     f"{conf}:3: max-batch: '9999' is not a whole number from 1 to 4096",
+                     f"{conf}:4: 'max-batch' was given already in line 3", f"{conf}:5: 'no line' is not `key = value`",
+                     "unknown option --bogus", "must rise in this order", "--tokens-per-block 15 must be an even number",
+                     "--http: 'nowhere' is not ADDR:PORT", "--tls-cert needs --tls-key, too", "BATON_DECODE: 'none' is not"):
+            self.assert_one(part, texts)
+        self.assertEqual(len(texts), 11, texts)
+
+    def test_what_a_start_would_find_in_files_is_told(self):
+        with open(self.model, "rb") as f, open(self.path("cut.gguf"), "wb") as cut:
+            cut.write(f.read(600))
+        key = self.path("tls.key", "no key")
+        cert = self.path("tls.pem", "no certificate", 0o644)
+        keys = self.path("api-keys", "key nobody rubbish\n")
+        texts = self.texts("--model", "a=" + self.path("cut.gguf"), "--model", "b=" + self.path("not.gguf"), "--model",
+                           "c=" + self.model, "--tls-key", key, "--tls-cert", cert, "--api-keys", keys,
+                           "--trace", "/nowhere/trace", "--log-dir", "/nowhere/logs", "--cors-origins", "x",
+                           "--net-device", "eth-none")
+        for part in ("cannot open the model " + self.path("not.gguf"), "model " + self.path("cut.gguf") + ": ",
+                     "TLS certificate " + cert, "--api-keys " + keys, "--trace /nowhere/trace cannot be written: No such file",
+                     "--log-dir /nowhere/logs cannot be written", "--cors-origins: \"x\" is no origin",
+                     "--net-device eth-none: there is no such interface"):
+            self.assert_one(part, texts)
+        self.assertEqual(len(texts), 8, texts)
+
+    def test_a_key_of_tls_that_others_may_read_is_told_with_its_mode(self):
+        key, cert = self.path("open.key"), self.path("open.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x", "-keyout",
+                        key, "-out", cert], check=True, capture_output=True)
+        args = ["--model", self.model, "--tls-key", key, "--tls-cert", cert]
+        os.chmod(key, 0o600)
+        self.assertEqual(self.texts(*args, code=0), [])
+        os.chmod(key, 0o644)
+        self.assert_one("its mode is 0644, which lets others at it: chmod 600", self.texts(*args))
+        os.chmod(key, 0o600)
+        if os.geteuid() == 0:  # root may read it all the same, and is told whose it is
+            os.chown(key, 12345, 12345)
+            self.assert_one("it belongs to user 12345, and this is user 0", self.texts(*args))
+        other = self.path("other.key")
+        subprocess.run(["openssl", "genrsa", "-out", other, "2048"], check=True, capture_output=True)
+        os.chmod(other, 0o600)
+        texts = self.texts("--model", self.model, "--tls-key", other, "--tls-cert", cert)
+        self.assertEqual(len(texts), 1, texts)
+        self.assertIn(other, texts[0])
+
+    def test_ranks_are_held_against_the_model(self):
+        self.assertEqual(self.texts("--model", self.model, "--decode-tp", "2", code=0), [])
+        texts = self.texts("--model", self.model, "--decode-tp", "4", "--prefill-pp", "3")
+        self.assert_one("tensor parallelism over 4 ranks: the model has 2 KV heads, and each rank needs one", texts)
+        self.assert_one("pipeline parallelism over 3 stages: the model has 2 layers", texts)
+
+    def test_memory_that_is_not_there_is_told_with_pools_that_would_fit(self):
+        options = ["--model", self.model, "--transport", "network"]
+        _, findings = self.check(*options, "--kv-memory", "30t", code=1)
+        wrong = [f for f in findings if f["about"] == "memory"]
+        self.assertEqual(len(wrong), 1, findings)
+        self.assertRegex(wrong[0]["text"], r"KV pools \d+\), and \d+ MiB are available: \d+ MiB are missing")
+        word, size = wrong[0]["mend"].split()
+        self.assertEqual(word, "--kv-memory")
+        # A little less, for others take memory meanwhile.
+        self.assertEqual(self.texts(*options, "--kv-memory", f"{int(size[:-1]) // 2}m", code=0), [])
+
+    def test_a_port_that_is_taken_is_no_matter_of_the_options(self):
+        """What runs may be this very server; ./baton doctor says who has it."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            self.assertEqual(self.texts("--model", self.model, "--http", f"127.0.0.1:{taken.getsockname()[1]}", code=0), [])
+
+    def test_without_a_model_and_without_descriptors(self):
+        out = self.run_check(code=0)
+        self.assertIn("note     model: no model is named", out)
+        self.assertTrue(out.endswith("\n0 problems, 0 warnings\n"), out[-200:])
+        few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5))  # pylint: disable=unnecessary-lambda-assignment
+        done = subprocess.run([LAUNCH, "--check", "--model", self.model], capture_output=True, text=True, timeout=120,
+                              preexec_fn=few, check=False)
+        self.assertIn(done.returncode, (1, 2), done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the workers of a launch take together. The sums are worked by hand. */
+#include "tests/support/testsupport.h"
+
+#include <string.h>
+
+#include "launcher/needs.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static bt_findings_t findings;
+/* 1 + 1 workers, 100 MiB of weights in one file, 10 MiB and a pool of 50 each:
+ * 220 MiB, of which 100 in /dev/shm. */
+static const bt_need_t two[] = {
+    {.n = 1,
+     .ranks = 1,
+     .weight_bytes = 100 * MIB,
+     .own_bytes = 10 * MIB,
+     .pool_bytes = 50 * MIB,
+     .weights_shared = true},
+    {.n = 1,
+     .ranks = 1,
+     .weight_bytes = 100 * MIB,
+     .own_bytes = 10 * MIB,
+     .pool_bytes = 50 * MIB,
+     .weights_shared = true},
+};
+
+static int begin(void **state)
+{
+    findings = (bt_findings_t){0};
+    return bt_test_setup(state);
+}
+
+static int end(void **state)
+{
+    bt_findings_fini(&findings);
+    return bt_test_teardown(state);
+}
+
+static bt_needs_room_t room_of(uint64_t available_mib, uint64_t shm_mib)
+{
+    return (bt_needs_room_t){.available_bytes = available_mib * MIB,
+                             .shm_bytes = shm_mib * MIB,
+                             .pools_given = true,
+                             .uses_shm = true};
+}
+
+static void what_fits_is_no_finding(void **state)
+{
+    const bt_needs_room_t room = room_of(220, 100);
+
+    (void)state;
+    bt_needs_check(two, 2, &room, &findings);
+    assert_int_equal(findings.n, 0);
+}
+
+static void what_is_missing_is_said_with_the_pools_that_would_fit(void **state)
+{
+    const bt_needs_room_t room = room_of(219, 100);
+
+    (void)state;
+    bt_needs_check(two, 2, &room, &findings);
+    assert_int_equal(findings.n, 1);
+    assert_int_equal(findings.list[0].level, BT_FINDING_PROBLEM);
+    assert_string_equal(findings.list[0].text,
+                        "the workers take 220 MiB together (weights 100, their "
+                        "own 20, KV pools 100), and 219 MiB are available: 1 "
+                        "MiB are missing");
+    assert_string_equal(findings.list[0].mend, "--kv-memory 49m");
+}
+
+static void pools_of_no_given_size_take_a_quarter_of_what_is_left(void **state)
+{
+    bt_needs_room_t room = room_of(130, 1000);
+
+    (void)state;
+    room.pools_given = false;
+    bt_needs_check(two, 2, &room, &findings); /* 10 left: 2.5, then 1.9 */
+    assert_int_equal(findings.n, 0);
+    room.available_bytes = 119 * MIB;
+    bt_needs_check(two, 2, &room, &findings);
+    assert_int_equal(findings.n, 1);
+    assert_non_null(strstr(findings.list[0].mend, "fewer workers"));
+}
+
+static void a_file_of_weights_is_counted_once_for_each_shape(void **state)
+{
+    bt_need_t needs[] = {two[0], two[1]};
+    bt_needs_room_t room;
+
+    (void)state;
+    /* 2 ranks with a file each: 200 more, and 10 and 50 more. */
+    needs[1].ranks = 2;
+    room = room_of(100 + 200 + 30 + 150, 150);
+    bt_needs_check(needs, 2, &room, &findings);
+    assert_int_equal(findings.n, 0);
+    room.available_bytes--;
+    bt_needs_check(needs, 2, &room, &findings);
+    assert_int_equal(findings.n, 1);
+}
+
+static void weights_of_their_own_are_counted_for_each(void **state)
+{
+    bt_need_t needs[] = {two[0], two[1]};
+    bt_needs_room_t room = room_of(320, 100);
+
+    (void)state;
+    needs[0].weights_shared = needs[1].weights_shared = false;
+    bt_needs_check(needs, 2, &room, &findings);
+    assert_int_equal(findings.n, 0);
+    needs[0].n_standby = 1; /* 110 more, and no pool */
+    bt_needs_check(needs, 2, &room, &findings);
+    assert_non_null(strstr(findings.list[0].text, " 110 MiB are missing"));
+}
+
+static void a_small_dev_shm_is_a_warning_unless_it_is_needed(void **state)
+{
+    bt_needs_room_t room = room_of(1000, 64);
+
+    (void)state;
+    bt_needs_check(two, 2, &room, &findings);
+    assert_int_equal(findings.n, 1);
+    assert_int_equal(findings.list[0].level, BT_FINDING_WARNING);
+    assert_non_null(strstr(findings.list[0].text,
+                           "take 100 MiB of /dev/shm, which has 64 MiB left"));
+    assert_non_null(
+        strstr(findings.list[0].mend, "mount -o remount,size=164m /dev/shm"));
+    bt_findings_fini(&findings);
+    room.needs_shm = true;
+    bt_needs_check(two, 2, &room, &findings);
+    assert_int_equal(findings.list[0].level, BT_FINDING_PROBLEM);
+    bt_findings_fini(&findings);
+    room.uses_shm = false;
+    bt_needs_check(two, 2, &room, &findings);
+    assert_int_equal(findings.n, 0);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_fits_is_no_finding),
+        TEST(what_is_missing_is_said_with_the_pools_that_would_fit),
+        TEST(pools_of_no_given_size_take_a_quarter_of_what_is_left),
+        TEST(a_file_of_weights_is_counted_once_for_each_shape),
+        TEST(weights_of_their_own_are_counted_for_each),
+        TEST(a_small_dev_shm_is_a_warning_unless_it_is_needed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
