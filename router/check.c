@@ -17,6 +17,7 @@
 #include "router/http/cors.h"
 #include "router/net/hosts.h"
 #include "router/net/tls.h"
+#include "router/otlp/headers.h"
 #include "router/tenants/tenants.h"
 
 static bt_status_t check_key(const bt_config_t *config)
@@ -106,6 +107,25 @@ static bt_status_t check_tenants(const bt_config_t *config)
     return status;
 }
 
+static bt_status_t check_otlp(const bt_config_t *config)
+{
+    char why[BT_OTLP_HEADERS_WHY_BYTES];
+    bt_status_t status = BT_OK;
+    bt_strbuf_t headers;
+
+    if (config->otlp_headers[0] == '\0') {
+        return BT_OK;
+    }
+    bt_strbuf_init(&headers, 2 * BT_OTLP_HEADERS_BYTES);
+    status = bt_otlp_headers_read(config->otlp_headers, &headers, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("--otlp-headers %s: %s", config->otlp_headers, why);
+    }
+    bt_key_wipe(headers.data, headers.cap);
+    bt_strbuf_fini(&headers);
+    return status;
+}
+
 static bt_status_t check_names(const bt_config_t *config)
 {
     char origin[BT_CORS_ORIGIN_BYTES];
@@ -152,7 +172,8 @@ static bt_status_t check_log(const char *option, const char *path)
 int bt_router_check(int argc, char **argv)
 {
     static bt_status_t (*const checks[])(const bt_config_t *config) = {
-        check_key, check_models, check_tls, check_tenants, check_names};
+        check_key,     check_models, check_tls,
+        check_tenants, check_otlp,   check_names};
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
     const bt_config_finding_t *finding;

@@ -132,6 +132,25 @@ static void print_where(const char *where, bt_strbuf_t *out)
     }
 }
 
+/* Who mistook a place for a name and a password need not show them to all who
+ * are shown the options. */
+static void hide_user(bt_strbuf_t *value)
+{
+    char *const scheme = (value->len > 0) ? strstr(value->data, "://") : NULL;
+    char *at;
+    size_t n;
+
+    if (scheme == NULL) {
+        return;
+    }
+    at = memchr(scheme + 3, '@', strcspn(scheme + 3, "/?#"));
+    if (at == NULL) {
+        return;
+    }
+    n = (size_t)(at - (scheme + 3));
+    memset(scheme + 3, '*', n);
+}
+
 bool bt_config_next_effect(const bt_config_store_t *store, uint32_t *at_io,
                            bt_config_effect_t *effect_p)
 {
@@ -164,6 +183,7 @@ bool bt_config_next_effect(const bt_config_store_t *store, uint32_t *at_io,
         where = store->model_wheres[i];
     } else {
         bt_config_option_print(c, option, &effect_p->value);
+        hide_user(&effect_p->value);
         where = store->wheres[option - bt_config_options];
     }
     print_where(where, &effect_p->where);

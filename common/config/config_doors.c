@@ -112,14 +112,14 @@ static bt_status_t check_otlp(const bt_config_store_t *store)
 
     if (c->otlp[0] == '\0') {
         if (c->otlp_headers[0] != '\0') {
-            bt_config_complain(store->program, "--otlp-headers needs --otlp");
+            bt_config_complain(store, "--otlp-headers needs --otlp");
             return BT_ERR_INVALID_PARAM;
         }
         return BT_OK;
     }
     /* Not shown: a password may be in it. */
     if (bt_otlp_url_read(c->otlp, &url, &why) != BT_OK) {
-        bt_config_complain(store->program, "--otlp: %s", why);
+        bt_config_complain(store, "--otlp: %s", why);
         return BT_ERR_INVALID_PARAM;
     }
     return BT_OK;
@@ -133,7 +133,7 @@ bt_status_t bt_config_check_doors(const bt_config_store_t *store)
         status = bt_config_go_on(store, check_tenants(store));
     }
     if (status == BT_OK) {
-        status = check_otlp(store);
+        status = bt_config_go_on(store, check_otlp(store));
     }
     return (status == BT_OK) ? check_reach(store) : status;
 }

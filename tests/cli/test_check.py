@@ -92,16 +92,17 @@ class Check(unittest.TestCase):
         key = self.path("tls.key", "no key")
         cert = self.path("tls.pem", "no certificate", 0o644)
         keys = self.path("api-keys", "key nobody rubbish\n")
+        headers = self.path("headers", "no header\n")
         texts = self.texts("--model", "a=" + self.path("cut.gguf"), "--model", "b=" + self.path("not.gguf"), "--model",
                            "c=" + self.model, "--tls-key", key, "--tls-cert", cert, "--api-keys", keys,
                            "--trace", "/nowhere/trace", "--log-dir", "/nowhere/logs", "--cors-origins", "x",
-                           "--net-device", "eth-none")
+                           "--net-device", "eth-none", "--otlp", "http://127.0.0.1:1", "--otlp-headers", headers)
         for part in ("cannot open the model " + self.path("not.gguf"), "model " + self.path("cut.gguf") + ": ",
-                     "TLS certificate " + cert, "--api-keys " + keys, "--trace /nowhere/trace cannot be written: No such file",
+                     "TLS certificate " + cert, "--api-keys " + keys, "--otlp-headers " + headers, "--trace /nowhere/trace cannot be written: No such file",
                      "--log-dir /nowhere/logs cannot be written", "--cors-origins: \"x\" is no origin",
                      "--net-device eth-none: there is no such interface"):
             self.assert_one(part, texts)
-        self.assertEqual(len(texts), 8, texts)
+        self.assertEqual(len(texts), 9, texts)
 
     def test_a_key_of_tls_that_others_may_read_is_told_with_its_mode(self):
         key, cert = self.path("open.key"), self.path("open.pem")
@@ -139,6 +140,12 @@ class Check(unittest.TestCase):
         self.assertEqual(word, "--kv-memory")
         # A little less, for others take memory meanwhile.
         self.assertEqual(self.texts(*options, "--kv-memory", f"{int(size[:-1]) // 2}m", code=0), [])
+
+    def test_a_password_is_not_shown(self):
+        out = self.run_check("--otlp", "http://me:secret@host:4318/x", "--model", self.model, code=1)
+        self.assertIn("it has a name or password", out)
+        self.assertNotIn("secret", out)
+        self.assertRegex(out, r"--otlp +http://\*+@host:4318/x +command line")
 
     def test_a_port_that_is_taken_is_no_matter_of_the_options(self):
         """What runs may be this very server; ./baton doctor says who has it."""
