@@ -101,7 +101,8 @@ static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
     char *at = buf;
     bt_status_t status = BT_OK;
 
-    if ((from >= coll->table.size) || (from == coll->table.rank)) {
+    if ((from >= coll->table.size) || (from == coll->table.rank) ||
+        (coll->n_begun > 0)) {
         return BT_ERR_INVALID_PARAM;
     }
     while ((status == BT_OK) && (bytes > 0)) {
@@ -115,6 +116,55 @@ static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
         bytes -= part;
     }
     return status;
+}
+
+/* All its parts, as send_to() cuts them. */
+static bt_status_t recv_begin(void *ctx, void *buf, size_t bytes, uint32_t from)
+{
+    bt_coll_mpi_t *coll = ctx;
+    bt_coll_mpi_begun_t *begun =
+        &coll->begun[(coll->first_begun + coll->n_begun) % BT_COLL_MAX_BEGUN];
+    char *at = buf;
+    bt_status_t status = BT_OK;
+
+    if ((from >= coll->table.size) || (from == coll->table.rank)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (bytes > (size_t)BT_COLL_MPI_MAX_PARTS * CHUNK_BYTES) {
+        return BT_ERR_TOO_LARGE;
+    }
+    if (coll->n_begun == BT_COLL_MAX_BEGUN) {
+        return BT_ERR_BUSY;
+    }
+    begun->n = 0;
+    while ((status == BT_OK) && (bytes > 0)) {
+        const size_t part = (bytes < CHUNK_BYTES) ? bytes : CHUNK_BYTES;
+
+        status = bt_cluster_check(MPI_Irecv(at, (int)part, MPI_BYTE, (int)from,
+                                            ROWS_TAG, coll->comm,
+                                            &begun->parts[begun->n]),
+                                  "begin of a receive");
+        begun->n += (status == BT_OK);
+        at += part;
+        bytes -= part;
+    }
+    coll->n_begun++;
+    return status;
+}
+
+static bt_status_t recv_end(void *ctx)
+{
+    bt_coll_mpi_t *coll = ctx;
+    bt_coll_mpi_begun_t *begun = &coll->begun[coll->first_begun];
+
+    if (coll->n_begun == 0) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    coll->first_begun = (coll->first_begun + 1) % BT_COLL_MAX_BEGUN;
+    coll->n_begun--;
+    return bt_cluster_check(
+        MPI_Waitall((int)begun->n, begun->parts, MPI_STATUSES_IGNORE),
+        "end of a receive");
 }
 
 void bt_coll_mpi_init(bt_coll_mpi_t *coll)
@@ -153,7 +203,9 @@ bt_status_t bt_coll_mpi_open(MPI_Comm comm, uint32_t color, bt_coll_mpi_t *coll)
                                      .all_gather = all_gather,
                                      .broadcast = broadcast,
                                      .send = send_to,
-                                     .recv = recv_from};
+                                     .recv = recv_from,
+                                     .recv_begin = recv_begin,
+                                     .recv_end = recv_end};
     return BT_OK;
 }
 

@@ -13,11 +13,21 @@
 
 #include "common/coll/coll.h"
 
+/** Parts of 64 MiB of one message that is received in two calls. */
+#define BT_COLL_MPI_MAX_PARTS 32u
+
+typedef struct bt_coll_mpi_begun {
+    MPI_Request parts[BT_COLL_MPI_MAX_PARTS];
+    uint32_t n;
+} bt_coll_mpi_begun_t;
+
 typedef struct bt_coll_mpi {
     MPI_Comm comm; /**< owned; MPI_COMM_NULL: not open */
     bt_collectives_t table;
     float *gathered;     /**< of each rank a piece of a sum */
     const float **parts; /**< of them */
+    bt_coll_mpi_begun_t begun[BT_COLL_MAX_BEGUN]; /**< a ring */
+    uint32_t first_begun, n_begun;
 } bt_coll_mpi_t;
 
 /** Not open. */

@@ -6,12 +6,12 @@
  * fills one over MPI, the CUDA plugin one over NCCL; an instance of one process
  * has none (NULL).
  *
- * Every call but send() and recv() is collective: all ranks make the same calls
- * in the same order with the same sizes, each from the thread that opened what
- * filled the table.
- * A call returns when the result is there (MPI) or queued on the back end's
- * stream (NCCL). Buffers are memory of the one who carries: the host's for MPI,
- * the device's for NCCL; they are borrowed until then and do not overlap.
+ * Every call but send() and those that receive is collective: all ranks make
+ * the same calls in the same order with the same sizes, each from the thread
+ * that opened what filled the table. A call returns when the result is there
+ * (MPI) or queued on the back end's stream (NCCL). Buffers are memory of the
+ * one who carries: the host's for MPI, the device's for NCCL; they are borrowed
+ * until then and do not overlap.
  *
  * After a failed call the ranks no longer agree on where they are: the instance
  * has to end.
@@ -23,6 +23,8 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+
+#define BT_COLL_MAX_BEGUN 16u
 
 typedef struct bt_collectives {
     void *ctx; /**< first argument of every call */
@@ -47,6 +49,19 @@ typedef struct bt_collectives {
      *  @retval BT_ERR_INVALID_PARAM  not between these. Otherwise as above. */
     bt_status_t (*send)(void *ctx, const void *buf, size_t bytes, uint32_t to);
     bt_status_t (*recv)(void *ctx, void *buf, size_t bytes, uint32_t from);
+    /** A recv() in two parts. Between them this rank may make all calls but
+     *  recv(), and while it waits in one of them what has come is taken: so two
+     *  that send to each other do not wait for each other. @a buf is borrowed
+     *  until recv_end(), which is for the oldest that was begun;
+     *  BT_COLL_MAX_BEGUN of them at a time. NULL: who carries has no such calls
+     *  (NCCL).
+     *  @retval BT_ERR_BUSY  so many are begun
+     *  @retval BT_ERR_TOO_LARGE  above 2 GiB, over MPI
+     *  @retval BT_ERR_INVALID_PARAM  not between these; recv_end(): none was
+     *  begun. Otherwise as recv(). */
+    bt_status_t (*recv_begin)(void *ctx, void *buf, size_t bytes,
+                              uint32_t from);
+    bt_status_t (*recv_end)(void *ctx);
 } bt_collectives_t;
 
 #endif

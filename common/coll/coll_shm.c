@@ -22,6 +22,7 @@
 #define SPIN_NS     20000u   /**< a layer's skew between ranks */
 #define YIELD_NS    200000u  /**< then somebody else has the core */
 #define SLEEP_NS    50000000 /**< a wake that was lost costs so much at most */
+#define BEGUN_NS    1000000  /**< nobody wakes it for what it has begun */
 
 /* In the segment. */
 typedef struct head {
@@ -38,8 +39,16 @@ typedef struct channel {
     head_t taken;
 } channel_t;
 
+/* What recv_begin() was told. */
+typedef struct begun {
+    uint8_t *buf;
+    size_t bytes;
+    size_t taken; /* of them */
+} begun_t;
+
 struct bt_coll_shm {
     bt_collectives_t base;
+    bt_coll_shm_t *all; /* itself, or whose group it is */
     head_t *heads;
     head_t *first; /* of all ranks, where is_broken is */
     uint8_t *slots;
@@ -48,7 +57,9 @@ struct bt_coll_shm {
     /* Of all ranks alone: */
     bt_coll_shm_t *group; /* owned; NULL: there is one, or it has one rank */
     uint32_t group_size;
-    channel_t *out, *in; /* NULL: there is one group */
+    channel_t *out, *in;              /* NULL: there is one group */
+    begun_t begun[BT_COLL_MAX_BEGUN]; /* a ring, the oldest at first_begun */
+    uint32_t first_begun, n_begun;
 };
 
 _Static_assert(sizeof(head_t) == LINE, "ranks write to lines of their own");
@@ -134,15 +145,17 @@ static bool is_broken(const bt_coll_shm_t *shm)
            0;
 }
 
-static void sleep_on(head_t *head, uint32_t round)
+static void sleep_on(head_t *head, uint32_t round, long most_ns)
 {
-    const struct timespec most = {.tv_sec = 0, .tv_nsec = SLEEP_NS};
+    const struct timespec most = {.tv_sec = 0, .tv_nsec = most_ns};
     const uint32_t seen = atomic_load(&head->round);
 
     if ((int32_t)(seen - round) < 0) {
         syscall(SYS_futex, &head->round, FUTEX_WAIT, seen, &most, NULL, 0);
     }
 }
+
+static bool take_begun(bt_coll_shm_t *all);
 
 static bt_status_t wait_for(const bt_coll_shm_t *shm, head_t *head,
                             uint32_t round)
@@ -151,13 +164,15 @@ static bt_status_t wait_for(const bt_coll_shm_t *shm, head_t *head,
     uint64_t waited_ns = 0;
 
     for (uint32_t i = 0; !has_come(head, round); i++) {
+        const bool is_due = take_begun(shm->all);
+
         if (waited_ns < SPIN_NS) {
             bt_cpu_relax();
         } else if (waited_ns < YIELD_NS) {
             sched_yield();
         } else {
             atomic_fetch_add(&head->n_asleep, 1);
-            sleep_on(head, round);
+            sleep_on(head, round, is_due ? BEGUN_NS : SLEEP_NS);
             atomic_fetch_sub(&head->n_asleep, 1);
         }
         /* What was said before it broke has been said. */
@@ -364,6 +379,13 @@ static bt_status_t send_to(void *ctx, const void *buf, size_t bytes,
     return status;
 }
 
+/* Does its channel end here? */
+static bool is_behind(const bt_coll_shm_t *shm, uint32_t from)
+{
+    return (shm->in != NULL) &&
+           ((from + shm->group_size) % shm->base.size == shm->base.rank);
+}
+
 static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
 {
     bt_coll_shm_t *shm = ctx;
@@ -371,8 +393,7 @@ static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
     uint8_t *at = buf;
     bt_status_t status = BT_OK;
 
-    if ((in == NULL) ||
-        ((from + shm->group_size) % shm->base.size != shm->base.rank)) {
+    if (!is_behind(shm, from) || (shm->n_begun > 0)) {
         return BT_ERR_INVALID_PARAM;
     }
     while ((status == BT_OK) && (bytes > 0)) {
@@ -391,6 +412,80 @@ static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
     return status;
 }
 
+/* ---- receiving in two parts ---- */
+
+static begun_t *begun_at(bt_coll_shm_t *shm, uint32_t i)
+{
+    return &shm->begun[(shm->first_begun + i) % BT_COLL_MAX_BEGUN];
+}
+
+/* A slot into it. */
+static void take_slot(const bt_coll_shm_t *all, begun_t *begun, uint32_t n)
+{
+    const size_t left = begun->bytes - begun->taken;
+    const size_t m = (left < all->slot_bytes) ? left : all->slot_bytes;
+
+    memcpy(begun->buf + begun->taken, channel_slot(all, all->in, n), m);
+    begun->taken += m;
+    say_round(&all->in->taken, n + 1);
+}
+
+/* What has come of what was begun, oldest first.
+ * @return whether there is more to come */
+static bool take_begun(bt_coll_shm_t *all)
+{
+    for (uint32_t i = 0; i < all->n_begun; i++) {
+        begun_t *begun = begun_at(all, i);
+
+        while (begun->taken < begun->bytes) {
+            const uint32_t n = atomic_load_explicit(&all->in->taken.round,
+                                                    memory_order_relaxed);
+
+            if (!has_come(&all->in->filled, n + 1)) {
+                return true;
+            }
+            take_slot(all, begun, n);
+        }
+    }
+    return false;
+}
+
+static bt_status_t recv_begin(void *ctx, void *buf, size_t bytes, uint32_t from)
+{
+    bt_coll_shm_t *shm = ctx;
+
+    if (!is_behind(shm, from)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (shm->n_begun == BT_COLL_MAX_BEGUN) {
+        return BT_ERR_BUSY;
+    }
+    *begun_at(shm, shm->n_begun) = (begun_t){.buf = buf, .bytes = bytes};
+    shm->n_begun++;
+    return BT_OK;
+}
+
+static bt_status_t recv_end(void *ctx)
+{
+    bt_coll_shm_t *shm = ctx;
+    const begun_t *first = begun_at(shm, 0);
+    bt_status_t status = BT_OK;
+
+    if (shm->n_begun == 0) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    while ((status == BT_OK) && (first->taken < first->bytes)) {
+        const uint32_t n =
+            atomic_load_explicit(&shm->in->taken.round, memory_order_relaxed);
+
+        status = wait_for(shm, &shm->in->filled, n + 1);
+        (void)take_begun(shm);
+    }
+    shm->first_begun = (shm->first_begun + 1) % BT_COLL_MAX_BEGUN;
+    shm->n_begun--;
+    return status;
+}
+
 /* ---- life ---- */
 
 /* Those that make rounds together, at this place of the segment. */
@@ -400,6 +495,7 @@ static void open_rounds(bt_coll_shm_t *shm, uint8_t *at, uint32_t rank,
     shm->heads = (head_t *)(void *)at;
     shm->slots = at + round_up(size * LINE, ALIGN_SLOT);
     shm->slot_bytes = round_up(slot_bytes, ALIGN_SLOT);
+    shm->all = shm;
     shm->base = (bt_collectives_t){.ctx = shm,
                                    .rank = rank,
                                    .size = size,
@@ -425,6 +521,7 @@ static bt_status_t open_groups(bt_coll_shm_t *shm, uint8_t *at,
         }
         open_rounds(shm->group, at + rank / n * bytes, rank % n, n, slot_bytes);
         shm->group->first = shm->first;
+        shm->group->all = shm;
     }
     shm->out =
         (channel_t *)(void *)(channels + rank * channel_bytes(slot_bytes));
@@ -453,6 +550,8 @@ bt_status_t bt_coll_shm_open(void *segment, size_t bytes, uint32_t rank,
     shm->group_size = group_size;
     shm->base.send = send_to;
     shm->base.recv = recv_from;
+    shm->base.recv_begin = recv_begin;
+    shm->base.recv_end = recv_end;
     if ((group_size < size) &&
         (open_groups(shm, (uint8_t *)segment + rounds_bytes(size, slot_bytes),
                      slot_bytes) != BT_OK)) {

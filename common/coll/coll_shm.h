@@ -37,7 +37,7 @@
 #include "common/coll/coll.h"
 
 #define BT_COLL_SHM_MAX_RANKS     64u
-#define BT_COLL_SHM_CHANNEL_SLOTS 4u
+#define BT_COLL_SHM_CHANNEL_SLOTS 8u
 
 typedef struct bt_coll_shm bt_coll_shm_t;
 

@@ -604,10 +604,10 @@ bt_status_t bt_model_begin(bt_model_t *model, const bt_batch_t *batch)
     return status;
 }
 
-bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
-                             float **logits_p)
+/* The layers of this rank. @a whole: with those that came in late */
+static bt_status_t run_layers(bt_model_t *model, const bt_forward_t *fwd,
+                              bt_forward_t *whole)
 {
-    bt_forward_t whole = *fwd; /* with those that come in late */
     bt_batch_t batch = {
         .tokens = fwd->tokens,
         .seqs = fwd->seqs,
@@ -622,6 +622,7 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
     };
     bt_status_t status = BT_OK;
 
+    *whole = *fwd;
     if (!fits(model, fwd)) {
         return BT_ERR_INVALID_PARAM;
     }
@@ -634,18 +635,93 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
             return status;
         }
     }
-    model->arch->forward(model, &batch, &whole);
-    status = bt_model_results(model, &whole);
-    if (status != BT_OK) {
-        return status;
-    }
+    model->arch->forward(model, &batch, whole);
+    return BT_OK;
+}
+
+/* Results are here. */
+static float *done(const bt_model_t *model, const bt_forward_t *fwd,
+                   uint32_t n_logit_rows)
+{
     if ((model->ranks != NULL) && (fwd->on_layers != NULL)) {
         fwd->on_layers(fwd->on_layers_ctx, model->hp.n_layers);
     }
-    *logits_p = (whole.n_logit_rows == 0)      ? NULL
-                : (model->host_logits != NULL) ? model->host_logits
-                                               : model->logits;
-    return BT_OK;
+    return (n_logit_rows == 0)            ? NULL
+           : (model->host_logits != NULL) ? model->host_logits
+                                          : model->logits;
+}
+
+bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
+                             float **logits_p)
+{
+    bt_forward_t whole;
+    bt_status_t status;
+
+    if (bt_model_takes_results(model)) {
+        if (bt_ranks_n_started(model->ranks) > 0) {
+            return BT_ERR_INVALID_PARAM;
+        }
+        status = bt_model_start(model, fwd);
+        return (status == BT_OK) ? bt_model_finish(model, fwd, logits_p)
+                                 : status;
+    }
+    status = run_layers(model, fwd, &whole);
+    if (status == BT_OK) {
+        status = bt_model_results(model, &whole);
+    }
+    if (status == BT_OK) {
+        *logits_p = done(model, fwd, whole.n_logit_rows);
+    }
+    return status;
+}
+
+/* ---- calls that follow each other through the stages ---- */
+
+bool bt_model_takes_results(const bt_model_t *model)
+{
+    return (model->ranks != NULL) && (bt_ranks_max_started(model->ranks) > 0);
+}
+
+uint32_t bt_model_max_started(const bt_model_t *model)
+{
+    /* A back end that takes its tables at the beginning has one set of them. */
+    return (bt_model_takes_results(model) &&
+            (model->be->ops->batch_begin == NULL))
+               ? bt_ranks_max_started(model->ranks)
+               : 1;
+}
+
+bt_status_t bt_model_start(bt_model_t *model, const bt_forward_t *fwd)
+{
+    bt_forward_t whole;
+    bt_status_t status;
+
+    if (!bt_model_takes_results(model) ||
+        (bt_ranks_n_started(model->ranks) == bt_model_max_started(model))) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = run_layers(model, fwd, &whole);
+    if (status == BT_OK) {
+        bt_ranks_expect(model->ranks, model, fwd);
+        status = bt_ranks_status(model->ranks);
+    }
+    return status;
+}
+
+bt_status_t bt_model_finish(bt_model_t *model, const bt_forward_t *fwd,
+                            float **logits_p)
+{
+    bt_status_t status;
+
+    if (!bt_model_takes_results(model) ||
+        (bt_ranks_n_started(model->ranks) == 0)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = bt_model_collect(model, fwd);
+    if (status == BT_OK) {
+        *logits_p = done(model, fwd, fwd->n_logit_rows);
+    }
+    return status;
 }
 
 void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,

@@ -317,6 +317,32 @@ BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
                                            float **logits_p);
 
 /**
+ * Calls that follow each other through the stages of a model. bt_model_start()
+ * computes the layers of this rank's stage and returns while the others are
+ * still at theirs; bt_model_finish() waits for the results of the oldest call
+ * that was started, which are as bt_model_forward() leaves them. So stages work
+ * at several calls at a time. In between blocks may be copied and cleared, in
+ * the order of the calls; no bt_model_forward().
+ *
+ * Where there is one stage, and on a back end that takes its tables at the
+ * beginning of a call, bt_model_max_started() is 1: use bt_model_forward().
+ */
+uint32_t bt_model_max_started(const bt_model_t *model);
+/** @param [in] fwd  Its arrays are borrowed until bt_model_finish(). No two
+ *                   calls have a sequence in common.
+ *  @retval BT_ERR_INVALID_PARAM  so many are started, or as
+ *                                bt_model_forward()
+ *  @retval any of bt_model_forward() */
+BT_MUST_CHECK bt_status_t bt_model_start(bt_model_t *model,
+                                         const bt_forward_t *fwd);
+/** @param [in] fwd  Of the oldest call. After a failure of either all that were
+ *                   started are over, and the instance has to end.
+ *  @retval BT_ERR_INVALID_PARAM  none is started */
+BT_MUST_CHECK bt_status_t bt_model_finish(bt_model_t *model,
+                                          const bt_forward_t *fwd,
+                                          float **logits_p);
+
+/**
  * A rank other than 0: do what rank 0 asks of its model, in the cache of this
  * rank's heads, whose blocks have the same ids, until bt_model_end_ranks().
  *

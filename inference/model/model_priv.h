@@ -219,6 +219,11 @@ BT_MUST_CHECK bt_status_t bt_model_begin(bt_model_t *model,
  *  bt_model_forward() promises them. @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_model_results(bt_model_t *model,
                                            const bt_forward_t *fwd);
+/** Of the first of several stages: of the oldest call that was started. */
+BT_MUST_CHECK bt_status_t bt_model_collect(bt_model_t *model,
+                                           const bt_forward_t *fwd);
+/** Is this rank in the first of several stages, to which results come? */
+bool bt_model_takes_results(const bt_model_t *model);
 
 /** Rows that came in between two layers, as a batch of their own: what they
  *  have missed is computed on it. */

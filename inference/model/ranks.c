@@ -15,6 +15,7 @@ typedef enum kind {
     ORDER_STEP = 1,
     ORDER_LATE,
     ORDER_GO_ON,
+    ORDER_RESULTS, /* of the oldest step; to the first of several stages */
     ORDER_COPY,
     ORDER_CLEAR,
     ORDER_END,
@@ -45,6 +46,7 @@ struct bt_ranks {
     uint32_t rank; /* of the instance */
     bool may_talk; /* between two layers */
     uint32_t stage_size, n_stages;
+    uint32_t stage;
     bt_status_t status;
     uint32_t *words; /* of an order */
     size_t max_words;
@@ -58,6 +60,11 @@ struct bt_ranks {
     uint32_t *tokens;    /* rows of the embedding */
     uint8_t *send;       /* results of a call */
     uint8_t *recv;
+    /* Of the first of several stages, what comes of the calls that were
+     * started: a ring of max_started, each of result_bytes. */
+    uint8_t *arrivals;
+    size_t *arrival_bytes;
+    uint32_t first_started, n_started, max_started;
     bt_candidate_t *candidates; /* BT_SAMPLER_MAX_NEEDS */
     order_t next;               /* kind 0: not known yet */
     /* Of who follows; the second one is made inside the first. */
@@ -114,13 +121,17 @@ static void send_on(bt_ranks_t *ranks, const bt_collectives_t *coll,
     }
 }
 
+/* Who sends to this one; to the first stage the last one. */
+static uint32_t before(const bt_ranks_t *ranks, const bt_collectives_t *coll)
+{
+    return (coll->rank + coll->size - ranks->stage_size) % coll->size;
+}
+
 static void receive(bt_ranks_t *ranks, const bt_collectives_t *coll, void *data,
                     size_t bytes)
 {
     if (ranks->status == BT_OK) {
-        ranks->status = coll->recv(
-            coll->ctx, data, bytes,
-            (coll->rank + coll->size - ranks->stage_size) % coll->size);
+        ranks->status = coll->recv(coll->ctx, data, bytes, before(ranks, coll));
     }
 }
 
@@ -170,17 +181,35 @@ void bt_ranks_clear_others(const bt_shard_t *shard, const bt_batch_t *batch,
 
 /* ---- orders ---- */
 
-static void tell(bt_ranks_t *ranks, const order_t *order)
+static void tell_over(bt_ranks_t *ranks, const bt_collectives_t *coll,
+                      void *data, size_t bytes)
+{
+    if ((ranks->status == BT_OK) && (coll != NULL) && (bytes > 0)) {
+        ranks->status = coll->broadcast(coll->ctx, data, bytes, 0);
+    }
+}
+
+/* To the next stage, ahead of the rows that it is for. */
+static void pass_order(bt_ranks_t *ranks, order_t *order)
 {
     const bt_collectives_t *const host = ranks->tables.host;
+
+    send_on(ranks, host, order, sizeof(*order));
+    send_on(ranks, host, ranks->words, order->n_words * sizeof(*ranks->words));
+}
+
+/* In one stage to all at once. With several an order goes from stage to stage,
+ * as rows do, so that nobody waits for a stage that is still at work. */
+static void tell(bt_ranks_t *ranks, const order_t *order)
+{
+    const bt_collectives_t *const stage = ranks->tables.host_stage;
     order_t copy = *order;
 
-    if (ranks->status == BT_OK) {
-        ranks->status = host->broadcast(host->ctx, &copy, sizeof(copy), 0);
-    }
-    if ((ranks->status == BT_OK) && (order->n_words > 0)) {
-        ranks->status = host->broadcast(
-            host->ctx, ranks->words, order->n_words * sizeof(*ranks->words), 0);
+    tell_over(ranks, stage, &copy, sizeof(copy));
+    tell_over(ranks, stage, ranks->words,
+              order->n_words * sizeof(*ranks->words));
+    if ((ranks->n_stages > 1) && (order->kind != ORDER_RESULTS)) {
+        pass_order(ranks, &copy);
     }
 }
 
@@ -401,9 +430,27 @@ static void put_row(bt_ranks_t *ranks, const bt_model_t *model,
     memcpy(to + sizeof(n), ranks->candidates, n * sizeof(*ranks->candidates));
 }
 
-/* What this rank has to say of the rows. @return bytes, the same at all */
-static size_t put_results(bt_ranks_t *ranks, const bt_model_t *model,
-                          const bt_forward_t *fwd)
+/* What every rank says of the rows. */
+static size_t results_bytes(const bt_model_t *model, const bt_forward_t *fwd)
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        bytes += parcel_of(model, fwd, i).bytes;
+    }
+    return bytes;
+}
+
+/* From the last stage to the first something always comes: then all before it
+ * have stored their K and V. The room is that of one row's best at least. */
+static size_t message_bytes(size_t bytes)
+{
+    return (bytes == 0) ? sizeof(uint32_t) : bytes;
+}
+
+/* What this rank has to say of the rows. */
+static void put_results(bt_ranks_t *ranks, const bt_model_t *model,
+                        const bt_forward_t *fwd)
 {
     const float *const logits = (model->host_own_logits != NULL)
                                     ? model->host_own_logits
@@ -413,42 +460,20 @@ static size_t put_results(bt_ranks_t *ranks, const bt_model_t *model,
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
         const parcel_t parcel = parcel_of(model, fwd, i);
 
-        if (bt_shard_is_last(&model->shard)) {
-            put_row(ranks, model, logits + (size_t)i * model->own.n_vocab,
-                    parcel, ranks->send + bytes);
-        }
+        put_row(ranks, model, logits + (size_t)i * model->own.n_vocab, parcel,
+                ranks->send + bytes);
         bytes += parcel.bytes;
     }
-    return bytes;
 }
 
-/* From the last stage to the first. Where its results come, all before it have
- * stored their K and V. @return false: nothing of it is for this rank */
-static bool bring_back(bt_ranks_t *ranks, const bt_shard_t *shard, size_t bytes)
-{
-    if (ranks->n_stages == 1) {
-        return true;
-    }
-    /* The room is that of one row's best at least. */
-    bytes = (bytes == 0) ? sizeof(uint32_t) : bytes;
-    if (bt_shard_is_last(shard)) {
-        send_on(ranks, ranks->tables.host, ranks->send, bytes);
-    } else if (bt_shard_is_first(shard)) {
-        receive(ranks, ranks->tables.host, ranks->send, bytes);
-    }
-    return bt_shard_is_first(shard);
-}
-
-void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
-                     const bt_forward_t *fwd)
+/* What the ranks of a stage have of the rows, put together at rank 0. */
+static void share_results(bt_ranks_t *ranks, bt_model_t *model,
+                          const bt_forward_t *fwd, const uint8_t *own,
+                          size_t bytes)
 {
     const bt_collectives_t *const stage = ranks->tables.host_stage;
-    const size_t bytes = put_results(ranks, model, fwd);
     size_t at = 0;
 
-    if (!bring_back(ranks, &model->shard, bytes)) {
-        return;
-    }
     if (bytes == 0) { /* all have stored their K and V when this is over */
         float nothing = 0.0f;
 
@@ -456,10 +481,9 @@ void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
         return;
     }
     if (stage == NULL) {
-        memcpy(ranks->recv, ranks->send, bytes);
+        memcpy(ranks->recv, own, bytes);
     } else if (ranks->status == BT_OK) {
-        ranks->status =
-            stage->all_gather(stage->ctx, ranks->send, ranks->recv, bytes);
+        ranks->status = stage->all_gather(stage->ctx, own, ranks->recv, bytes);
     }
     for (uint32_t i = 0; (ranks->status == BT_OK) && (ranks->rank == 0) &&
                          (i < fwd->n_logit_rows);
@@ -471,28 +495,104 @@ void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
     }
 }
 
+void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
+                     const bt_forward_t *fwd)
+{
+    const size_t bytes = results_bytes(model, fwd);
+
+    if (bt_shard_is_last(&model->shard)) {
+        put_results(ranks, model, fwd);
+    }
+    if (ranks->n_stages == 1) {
+        share_results(ranks, model, fwd, ranks->send, bytes);
+    } else if (bt_shard_is_last(&model->shard)) {
+        send_on(ranks, ranks->tables.host, ranks->send, message_bytes(bytes));
+    }
+}
+
+/* ---- results of several stages ---- */
+
+static uint8_t *arrival_at(const bt_ranks_t *ranks, uint32_t k)
+{
+    return ranks->arrivals + k * ranks->result_bytes;
+}
+
+uint32_t bt_ranks_max_started(const bt_ranks_t *ranks)
+{
+    return ranks->max_started;
+}
+
+uint32_t bt_ranks_n_started(const bt_ranks_t *ranks)
+{
+    return ranks->n_started;
+}
+
+void bt_ranks_expect(bt_ranks_t *ranks, const bt_model_t *model,
+                     const bt_forward_t *fwd)
+{
+    const bt_collectives_t *const host = ranks->tables.host;
+    const uint32_t k =
+        (ranks->first_started + ranks->n_started) % ranks->max_started;
+
+    BT_ASSERT_ALWAYS(ranks->n_started < ranks->max_started);
+    ranks->n_started++;
+    ranks->arrival_bytes[k] = results_bytes(model, fwd);
+    if (ranks->status == BT_OK) {
+        ranks->status = host->recv_begin(host->ctx, arrival_at(ranks, k),
+                                         message_bytes(ranks->arrival_bytes[k]),
+                                         before(ranks, host));
+    }
+}
+
+void bt_ranks_collect(bt_ranks_t *ranks, bt_model_t *model,
+                      const bt_forward_t *fwd)
+{
+    const bt_collectives_t *const host = ranks->tables.host;
+    const uint32_t k = ranks->first_started;
+
+    BT_ASSERT_ALWAYS(ranks->n_started > 0);
+    if (ranks->rank == 0) {
+        tell(ranks, &(order_t){.kind = ORDER_RESULTS});
+    }
+    ranks->first_started = (k + 1) % ranks->max_started;
+    ranks->n_started--;
+    if (ranks->status == BT_OK) {
+        ranks->status = host->recv_end(host->ctx);
+    }
+    share_results(ranks, model, fwd, arrival_at(ranks, k),
+                  ranks->arrival_bytes[k]);
+}
+
 /* ---- following ---- */
+
+/* From rank 0 of this stage, or from the stage before. */
+static void hear_part(bt_ranks_t *ranks, void *data, size_t bytes)
+{
+    if (ranks->stage == 0) {
+        tell_over(ranks, ranks->tables.host_stage, data, bytes);
+    } else {
+        receive(ranks, ranks->tables.host, data, bytes);
+    }
+}
 
 static bool hear(bt_ranks_t *ranks, order_t *order_p)
 {
-    const bt_collectives_t *const host = ranks->tables.host;
-
     if (ranks->next.kind != 0) {
         *order_p = ranks->next;
         ranks->next.kind = 0;
         return true;
     }
-    if (ranks->status == BT_OK) {
-        ranks->status =
-            host->broadcast(host->ctx, order_p, sizeof(*order_p), 0);
-    }
+    hear_part(ranks, order_p, sizeof(*order_p));
     if ((ranks->status == BT_OK) && (order_p->n_words > ranks->max_words)) {
         ranks->status = BT_ERR_BAD_MESSAGE; /* another configuration */
     }
-    if ((ranks->status == BT_OK) && (order_p->n_words > 0)) {
-        ranks->status =
-            host->broadcast(host->ctx, ranks->words,
-                            order_p->n_words * sizeof(*ranks->words), 0);
+    if (ranks->status == BT_OK) {
+        hear_part(ranks, ranks->words,
+                  order_p->n_words * sizeof(*ranks->words));
+    }
+    if ((ranks->stage + 1 < ranks->n_stages) &&
+        (order_p->kind != ORDER_RESULTS)) {
+        pass_order(ranks, order_p);
     }
     return ranks->status == BT_OK;
 }
@@ -694,9 +794,23 @@ static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
         fail_order(ranks);
         return;
     }
-    status = bt_model_forward(model, &call->fwd, &logits);
+    status = bt_model_takes_results(model)
+                 ? bt_model_start(model, &call->fwd)
+                 : bt_model_forward(model, &call->fwd, &logits);
     if (status != BT_OK) {
         bt_ranks_fail(ranks, status);
+    }
+}
+
+/* Of a step of which the last stage has told. */
+static void follow_results(bt_model_t *model)
+{
+    float *logits;
+    const bt_status_t status =
+        bt_model_finish(model, &model->ranks->calls[0].fwd, &logits);
+
+    if (status != BT_OK) {
+        bt_ranks_fail(model->ranks, status);
     }
 }
 
@@ -709,6 +823,8 @@ bt_status_t bt_model_follow(bt_model_t *model, const bt_kv_view_t *kv,
     while (hear(ranks, &order) && (order.kind != ORDER_END)) {
         if (order.kind == ORDER_STEP) {
             follow_step(model, kv, groups, order.n_words);
+        } else if (order.kind == ORDER_RESULTS) {
+            follow_results(model);
         } else if (!follow_block(model, kv, &order)) {
             ranks->status = BT_ERR_BAD_MESSAGE;
         }
@@ -766,6 +882,11 @@ static void settle(bt_ranks_t *ranks, const bt_collectives_t *coll,
     ranks->rank = coll->rank;
     ranks->n_stages = n_stages;
     ranks->stage_size = (uint32_t)size;
+    ranks->stage = coll->rank / ranks->stage_size;
+    if ((n_stages > 1) && (ranks->stage == 0)) {
+        ranks->max_started =
+            (n_stages < BT_COLL_MAX_BEGUN) ? n_stages : BT_COLL_MAX_BEGUN;
+    }
     ranks->micro_rows = c->micro_rows;
     ranks->max_rows = c->max_rows;
     ranks->max_seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows;
@@ -796,7 +917,8 @@ size_t bt_ranks_bytes(const bt_collectives_t *coll,
 
     settle(&ranks, coll, config, hp);
     return (ranks.max_words + ranks.max_rows) * sizeof(uint32_t) +
-           ranks.result_bytes * (1 + (size_t)ranks.stage_size) +
+           ranks.result_bytes *
+               (1 + (size_t)ranks.stage_size + ranks.max_started) +
            BT_SAMPLER_MAX_NEEDS * sizeof(*ranks.candidates) +
            micro_bytes(&ranks) +
            ((coll->rank == 0)
@@ -839,6 +961,14 @@ bt_status_t bt_ranks_create(bt_backend_t *be, const bt_model_config_t *c,
                 ? BT_ERR_NO_MEMORY
                 : BT_OK;
     }
+    if ((status == BT_OK) && (ranks->max_started > 0)) {
+        ranks->arrivals = bt_calloc(ranks->result_bytes, ranks->max_started);
+        ranks->arrival_bytes =
+            bt_calloc(ranks->max_started, sizeof(*ranks->arrival_bytes));
+        status = ((ranks->arrivals == NULL) || (ranks->arrival_bytes == NULL))
+                     ? BT_ERR_NO_MEMORY
+                     : BT_OK;
+    }
     for (uint32_t i = 0; (status == BT_OK) && (coll->rank != 0) && (i < 2);
          i++) {
         status = call_init(&ranks->calls[i], ranks);
@@ -872,6 +1002,8 @@ void bt_ranks_destroy(bt_ranks_t *ranks)
     bt_free(ranks->tokens);
     bt_free(ranks->send);
     bt_free(ranks->recv);
+    bt_free(ranks->arrivals);
+    bt_free(ranks->arrival_bytes);
     bt_free(ranks->candidates);
     bt_free(ranks);
 }

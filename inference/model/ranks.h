@@ -12,8 +12,14 @@
  * several stages, rows go from each rank to the same one of the next stage, in
  * micro-batches (micro.h), and results from the last stage to the first:
  *
- *     stage 0   STEP ─▶│ m0 │ m1 │ m2 │                  │ results
- *     stage 1   STEP ─▶│    ▼ m0 ▼ m1 ▼ m2 │ logits ────▶│ follow
+ *     stage 0   STEP │ m0 │ m1 │ m2 │                     │ results
+ *     stage 1          ▼ STEP ▼ m0 ▼ m1 ▼ m2 │ logits ──▶│ follow
+ *
+ * Orders go the way of the rows, ahead of those that they are for, so a stage
+ * may be told of further calls while the one behind it is at an earlier one:
+ * rank 0 starts as many as there are stages before it wants the results of the
+ * first. Those it began to receive when it started the call, so that the first
+ * and the last stage never wait for each other, whatever they send.
  *
  * In one stage there is more: between two layers rank 0 may
  * let rows come in, or make another call; where a call allows that, each layer
@@ -83,10 +89,25 @@ void bt_ranks_tell_go_on(bt_ranks_t *ranks);
 /** Does this call have such messages? */
 bool bt_ranks_talks_between(const bt_ranks_t *ranks, const bt_forward_t *fwd);
 
-/** After a call: what comes after it finds K and V stored at all ranks.
- *  Of this rank's words what each row needs (bt_forward_t.needs: logits, the
- *  first candidates, the best one) to (n_logit_rows, n_vocab) at rank 0. */
+/** After a call: of this rank's words what each row needs (bt_forward_t.needs:
+ *  logits, the first candidates, the best one). In one stage that is at rank 0
+ *  then, as (n_logit_rows, n_vocab), and what comes after it finds K and V
+ *  stored at all ranks; of several the last one sends it to the first. */
 void bt_ranks_gather(bt_ranks_t *ranks, bt_model_t *model,
                      const bt_forward_t *fwd);
+
+/* Of the first of several stages. */
+
+/** Calls that may be under way at a time; 0: there is one stage, or this rank
+ *  is in a later one. */
+uint32_t bt_ranks_max_started(const bt_ranks_t *ranks);
+uint32_t bt_ranks_n_started(const bt_ranks_t *ranks);
+/** Behind the rows of a call: its results will come. */
+void bt_ranks_expect(bt_ranks_t *ranks, const bt_model_t *model,
+                     const bt_forward_t *fwd);
+/** Those of the oldest call have come, to rank 0 as bt_ranks_gather() says.
+ *  @param [in] fwd  That call; looked at by rank 0 alone. */
+void bt_ranks_collect(bt_ranks_t *ranks, bt_model_t *model,
+                      const bt_forward_t *fwd);
 
 #endif

@@ -375,3 +375,13 @@ bt_status_t bt_model_results(bt_model_t *model, const bt_forward_t *fwd)
     }
     return status;
 }
+
+bt_status_t bt_model_collect(bt_model_t *model, const bt_forward_t *fwd)
+{
+    for (uint32_t i = 0; (fwd->first != NULL) && (i < fwd->n_logit_rows); i++) {
+        fwd->first[i] = (bt_first_t){0};
+    }
+    come_to_host(model, fwd);
+    bt_ranks_collect(model->ranks, model, fwd);
+    return bt_ranks_status(model->ranks);
+}

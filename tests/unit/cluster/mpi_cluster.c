@@ -114,6 +114,36 @@ static void run_sums(void)
     bt_cluster_close(cl);
 }
 
+/* Two calls of one's own are under way before anybody receives: each sends to
+ * the next one what MPI does not send without being asked. */
+static void send_round(const bt_collectives_t *c, uint32_t tp, size_t n)
+{
+    const uint32_t from = (c->rank + c->size - tp) % c->size;
+    const uint32_t to = (c->rank + tp) % c->size;
+    uint32_t *out = bt_calloc(n, sizeof(*out));
+    uint32_t *in = bt_calloc(2 * n, sizeof(*in));
+
+    for (uint32_t k = 0; k < 2; k++) {
+        CHECK(c->recv_begin(c->ctx, in + k * n, n * sizeof(*in), from) ==
+              BT_OK);
+    }
+    CHECK(c->recv(c->ctx, out, 4, from) == BT_ERR_INVALID_PARAM);
+    for (uint32_t k = 0; k < 2; k++) {
+        out[0] = out[n - 1] = 100 * c->rank + k;
+        CHECK(c->send(c->ctx, out, n * sizeof(*out), to) == BT_OK);
+    }
+    for (uint32_t k = 0; k < 2; k++) {
+        CHECK(c->recv_end(c->ctx) == BT_OK);
+        CHECK((in[k * n] == 100 * from + k) &&
+              (in[k * n + n - 1] == 100 * from + k));
+    }
+    CHECK(c->recv_end(c->ctx) == BT_ERR_INVALID_PARAM);
+    CHECK(c->recv_begin(c->ctx, in, 4, c->rank) == BT_ERR_INVALID_PARAM);
+    CHECK(c->recv_begin(c->ctx, in, (size_t)1 << 32, from) == BT_ERR_TOO_LARGE);
+    bt_free(out);
+    bt_free(in);
+}
+
 /* Stages of one rank each, and of two where that divides them: rows go round
  * from each to the next one. */
 static void run_stages(void)
@@ -155,6 +185,9 @@ static void run_stages(void)
     }
     CHECK(c->send(c->ctx, data, 1, size) == BT_ERR_INVALID_PARAM);
     CHECK(c->recv(c->ctx, data, 1, c->rank) == BT_ERR_INVALID_PARAM);
+    if (size > tp) {
+        send_round(c, tp, n);
+    }
     bt_free(data);
     bt_cluster_close(cl);
 }

@@ -177,12 +177,12 @@ static void *sum_in_groups(void *arg)
 static void *pass_on(void *arg)
 {
     static const size_t lengths[] = {1, SLOT_BYTES, SLOT_BYTES + 1,
-                                     9 * SLOT_BYTES + 3, 64};
+                                     20 * SLOT_BYTES + 3, 64};
     member_t *m = arg;
     const bt_collectives_t *c = m->coll;
     const uint32_t next = (c->rank + 2) % c->size;
     const uint32_t before = (c->rank + c->size - 2) % c->size;
-    uint8_t *data = bt_calloc(16, SLOT_BYTES);
+    uint8_t *data = bt_calloc(24, SLOT_BYTES);
 
     for (uint32_t i = 0; i < 40; i++) {
         const size_t n = lengths[i % BT_ARRAY_LEN(lengths)];
@@ -206,7 +206,7 @@ static void *pass_on(void *arg)
     return NULL;
 }
 
-/* Four messages of a slot wait in a channel before anybody takes one. */
+/* Messages of a slot wait in a channel before anybody takes one. */
 static void *run_ahead(void *arg)
 {
     member_t *m = arg;
@@ -225,6 +225,63 @@ static void *run_ahead(void *arg)
     }
     m->wrong += bt_coll_shm_group(m->shm) != NULL; /* of one */
     return NULL;
+}
+
+/* Each sends more to the other than a channel holds before it receives: what
+ * was begun is taken meanwhile, in a send, and in a sum of the group. */
+static void *send_to_each_other(void *arg)
+{
+    member_t *m = arg;
+    const bt_collectives_t *c = m->coll;
+    const bt_collectives_t *group = bt_coll_shm_group(m->shm);
+    const size_t n = 20 * SLOT_BYTES + 7;
+    const uint32_t over = (c->rank + 2) % 4;
+    uint8_t *out = bt_calloc(n, 1);
+    uint8_t *in = bt_calloc(n, 3);
+    uint8_t word = 0;
+    float x = 1.0f;
+
+    for (uint32_t k = 0; k < 3; k++) {
+        m->wrong += c->recv_begin(c->ctx, in + k * n, n, over) != BT_OK;
+    }
+    m->wrong += c->recv(c->ctx, &word, 1, over) != BT_ERR_INVALID_PARAM;
+    for (uint32_t k = 0; k < 3; k++) {
+        memset(out, (int)(10 * c->rank + k), n);
+        if (c->rank == 1) { /* the other of the group waits in its sum */
+            m->wrong += c->send(c->ctx, out, n, over) != BT_OK;
+        }
+        m->wrong += group->all_reduce_sum(group->ctx, &x, 1) != BT_OK;
+        if (c->rank != 1) {
+            m->wrong += c->send(c->ctx, out, n, over) != BT_OK;
+        }
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+        m->wrong += c->recv_end(c->ctx) != BT_OK;
+        m->wrong += (in[k * n] != 10 * over + k) ||
+                    (in[k * n + n - 1] != 10 * over + k);
+    }
+    m->wrong += c->recv_end(c->ctx) != BT_ERR_INVALID_PARAM;
+    m->wrong += c->recv_begin(c->ctx, in, 1, c->rank) != BT_ERR_INVALID_PARAM;
+    for (uint32_t k = 0; k < BT_COLL_MAX_BEGUN; k++) { /* of nothing */
+        m->wrong += c->recv_begin(c->ctx, in, 0, over) != BT_OK;
+    }
+    m->wrong += c->recv_begin(c->ctx, in, 0, over) != BT_ERR_BUSY;
+    for (uint32_t k = 0; k < BT_COLL_MAX_BEGUN; k++) {
+        m->wrong += c->recv_end(c->ctx) != BT_OK;
+    }
+    bt_free(out);
+    bt_free(in);
+    return NULL;
+}
+
+static void who_began_to_receive_may_send_as_much(void **state)
+{
+    member_t members[8];
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        run_groups(4, 2, send_to_each_other, members);
+    }
 }
 
 static void groups_sum_by_themselves(void **state)
@@ -265,6 +322,8 @@ static void *break_elsewhere(void *arg)
         }
         m->wrong += status != BT_ERR_PEER_LOST;
     } else {
+        m->wrong += c->recv_begin(c->ctx, &x, sizeof(x), 1) != BT_OK;
+        m->wrong += c->recv_end(c->ctx) != BT_ERR_PEER_LOST;
         m->wrong += c->recv(c->ctx, &x, sizeof(x), 1) != BT_ERR_PEER_LOST;
     }
     return NULL;
@@ -358,6 +417,7 @@ int main(void)
         BT_TEST(gathers_and_broadcasts_go_in_pieces),
         BT_TEST(groups_sum_by_themselves),
         BT_TEST(channels_carry_what_was_sent_in_order),
+        BT_TEST(who_began_to_receive_may_send_as_much),
         BT_TEST(who_waits_in_a_group_or_at_a_channel_is_told),
         BT_TEST(who_waits_for_a_lost_rank_is_told),
         BT_TEST(what_was_said_before_it_broke_is_heard),

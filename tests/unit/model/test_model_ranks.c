@@ -237,6 +237,120 @@ static void stages_give_the_bits_of_one_rank(void **state)
     }
 }
 
+/* ---- calls that follow each other ---- */
+
+static const uint32_t walk_chunks[] = {16, 1, 7, 33, 18};
+
+/* A sequence on its way through its chunks. */
+typedef struct walker {
+    uint32_t blocks[N_BLOCKS / 8];
+    uint32_t at, chunk;
+    bt_ragged_seq_t seq;
+    uint32_t rows[N_TOKENS];
+    bt_forward_t fwd;
+} walker_t;
+
+static void walker_start(walker_t *w, const rig_t *rig, const uint32_t *tokens)
+{
+    const uint32_t n = walk_chunks[w->chunk];
+
+    for (uint32_t i = 0; i < n; i++) {
+        w->rows[i] = i;
+    }
+    w->seq = (bt_ragged_seq_t){.n_rows = n, .pos = w->at, .blocks = w->blocks};
+    w->fwd = (bt_forward_t){.seqs = &w->seq,
+                            .n_seqs = 1,
+                            .tokens = tokens + w->at,
+                            .n_rows = n,
+                            .logit_rows = w->rows,
+                            .n_logit_rows = n,
+                            .kv = rig->kv};
+    assert_int_equal(bt_model_start(rig->model, &w->fwd), BT_OK);
+}
+
+static void walker_finish(walker_t *w, const rig_t *rig,
+                          const logits_of_prompt_t *p)
+{
+    const size_t row = rig->n_vocab;
+    float *logits = NULL;
+
+    assert_int_equal(bt_model_finish(rig->model, &w->fwd, &logits), BT_OK);
+    assert_memory_equal(logits, p->whole + w->at * row,
+                        w->seq.n_rows * row * sizeof(*logits));
+    w->at += w->seq.n_rows;
+    w->chunk++;
+}
+
+/* As many sequences as calls may be under way, each a chunk behind. */
+static void walk_all(rig_t *rig, const logits_of_prompt_t *p)
+{
+    const uint32_t depth = bt_model_max_started(rig->model);
+    const uint32_t n_steps = depth * BT_ARRAY_LEN(walk_chunks);
+    walker_t walkers[3] = {0};
+    uint32_t started = 0;
+    float *logits = NULL;
+
+    for (uint32_t i = 0; i < depth; i++) {
+        fill_blocks(walkers[i].blocks, 16 + 8 * i);
+    }
+    for (uint32_t finished = 0; finished < n_steps; finished++) {
+        while ((started < finished + depth) && (started < n_steps)) {
+            walker_start(&walkers[started % depth], rig, p->tokens);
+            started++;
+        }
+        if (started == finished + depth) { /* no more, and nothing beside */
+            assert_int_equal(bt_model_start(rig->model, &walkers[0].fwd),
+                             BT_ERR_INVALID_PARAM);
+        }
+        assert_int_equal(bt_model_forward(rig->model, &walkers[0].fwd, &logits),
+                         BT_ERR_INVALID_PARAM);
+        walker_finish(&walkers[finished % depth], rig, p);
+    }
+    assert_int_equal(bt_model_finish(rig->model, &walkers[0].fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+}
+
+/* A stage is at a later call than the one behind it: the bits of calls that
+ * are made one at a time. */
+static void calls_that_follow_each_other_give_the_same_bits(void **state)
+{
+    static const stages_t list[] = {
+        {1, 2, 1}, {1, 3, 16}, {2, 2, 7}, {2, 3, 4}};
+    bt_tiny_model_t tiny = variant(0);
+
+    (void)state;
+    tiny.dim = 128;
+    tiny.n_heads = 8;
+    tiny.n_kv_heads = 4;
+    tiny.n_layers = 4;
+    for (size_t k = 0; k < BT_ARRAY_LEN(list); k++) {
+        logits_of_prompt_t p;
+        ranks_t ranks;
+
+        assert_int_equal(make_stages(&tiny, &list[k], &ranks), BT_OK);
+        assert_int_equal(bt_model_max_started(ranks.rig.model), list[k].pp);
+        p = run_whole(&ranks.rig);
+        walk_all(&ranks.rig, &p);
+        free_logits(&p);
+        assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+    }
+}
+
+static void one_stage_starts_no_calls(void **state)
+{
+    const bt_tiny_model_t tiny = variant(0);
+    rig_t rig = make_rig(&tiny, 1);
+    const bt_forward_t none = {.n_rows = 0};
+    float *logits;
+
+    (void)state;
+    assert_int_equal(bt_model_max_started(rig.model), 1);
+    assert_int_equal(bt_model_start(rig.model, &none), BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_model_finish(rig.model, &none, &logits),
+                     BT_ERR_INVALID_PARAM);
+    free_rig(&rig);
+}
+
 /* Each family's own: positions, norms before and behind, biases, windows. */
 static void families_in_stages_give_the_bits_of_one_rank(void **state)
 {
@@ -450,6 +564,8 @@ int main(void)
         BT_TEST(sums_in_parts_are_the_same_bits_on_any_number_of_ranks),
         BT_TEST(stages_give_the_bits_of_one_rank),
         BT_TEST(families_in_stages_give_the_bits_of_one_rank),
+        BT_TEST(calls_that_follow_each_other_give_the_same_bits),
+        BT_TEST(one_stage_starts_no_calls),
         BT_TEST(ranks_send_what_a_row_needs),
         BT_TEST(stages_that_cannot_be_are_refused_by_name),
         BT_TEST(orders_that_do_not_fit_end_who_follows),
