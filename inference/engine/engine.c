@@ -54,22 +54,25 @@ static void *compute_main(void *arg)
         set_busy(engine, true);
         bt_engine_take_changes(engine, report);
         bt_engine_want_cores(engine);
-        while (!bt_engine_has_work(engine) && (report->n_items == 0) &&
-               !atomic_load(&engine->stop)) {
+        while (!bt_engine_has_work(engine) && (engine->n_flights == 0) &&
+               (report->n_items == 0) && !atomic_load(&engine->stop)) {
             set_busy(engine, false);
             bt_ring_wait(engine->inbox, 100);
             set_busy(engine, true);
             bt_engine_take_changes(engine, report);
         }
-        if (bt_engine_has_work(engine)) {
+        if (engine->max_flights > 1) {
+            bt_engine_fly(engine, report);
+        } else if (bt_engine_has_work(engine)) {
             bt_engine_iterate(engine, report);
         }
         bt_engine_push_report(engine, report);
     }
+    bt_engine_ground(engine);
     return NULL;
 }
 
-static void free_pass(bt_pass_t *pass)
+void bt_engine_free_pass(bt_pass_t *pass)
 {
     bt_free(pass->plan);
     bt_free(pass->seqs);
@@ -80,7 +83,8 @@ static void free_pass(bt_pass_t *pass)
     bt_free(pass->first);
 }
 
-static bt_status_t alloc_pass(bt_pass_t *pass, uint32_t n_seqs, uint32_t rows)
+bt_status_t bt_engine_alloc_pass(bt_pass_t *pass, uint32_t n_seqs,
+                                 uint32_t rows)
 {
     const uint32_t logit_rows = bt_engine_max_logit_rows(n_seqs);
 
@@ -104,8 +108,9 @@ static void free_arrays(bt_engine_t *engine)
     for (uint32_t i = 0; i < BT_ENGINE_N_REPORTS; i++) {
         bt_free(engine->report_store[i].items);
     }
-    free_pass(&engine->whole);
-    free_pass(&engine->inside);
+    bt_engine_free_pass(&engine->whole);
+    bt_engine_free_pass(&engine->inside);
+    bt_engine_free_flights(engine);
     bt_free(engine->row);
 }
 
@@ -115,10 +120,13 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
     const uint32_t n = config->max_seqs;
     const uint32_t rows = bt_engine_max_rows(n, config->token_budget,
                                              config->kv.tokens_per_block);
-    bt_status_t status = alloc_pass(&engine->whole, n, rows);
+    bt_status_t status = bt_engine_alloc_pass(&engine->whole, n, rows);
 
     if (status == BT_OK) {
-        status = alloc_pass(&engine->inside, 1, rows);
+        status = bt_engine_alloc_pass(&engine->inside, 1, rows);
+    }
+    if (status == BT_OK) {
+        status = bt_engine_alloc_flights(engine);
     }
     if (status != BT_OK) {
         return status;

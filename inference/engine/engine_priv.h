@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
- *  (what it does in an iteration), draw.c (tokens from logits), late.c (who
+ *  (what it does in an iteration), flight.c (iterations that follow each other
+ *  through the stages of a model), draw.c (tokens from logits), late.c (who
  *  comes into one), inside.c (who is computed while one waits), rehearse.c
  *  (how long it is to take), yield.c (whose cores they are) and rows.c only.
  */
@@ -32,7 +33,16 @@ typedef struct bt_pass {
     bt_first_t *first;  /**< the same */
     float *logits;      /**< row 0 of what the call left */
     uint64_t start_ns;
+    uint64_t lent_ns; /**< bt_model_lent_ns() at its start */
 } bt_pass_t;
+
+/** A pass that is under way while others begin. */
+typedef struct bt_flight {
+    bt_pass_t pass;
+    bt_forward_t fwd;
+    bt_list_t seqs; /**< of it; they are not in engine->running meanwhile */
+    uint32_t n_context_tokens;
+} bt_flight_t;
 
 struct bt_engine {
     bt_engine_config_t config;
@@ -57,6 +67,10 @@ struct bt_engine {
     bt_pass_t whole;  /* an iteration's */
     bt_pass_t inside; /* one sequence's, for which that one waits */
     bt_pass_t *pass;  /* the one that is computed */
+    /* Of a model in stages: a ring, the oldest at first_flight. max_flights 1:
+     * there are none, passes are made one at a time. */
+    bt_flight_t *flights;
+    uint32_t first_flight, n_flights, max_flights;
     /* Of the iteration under way: all that was computed inside it. */
     uint64_t inside_ns, inside_lent_ns;
     bt_status_t inside_status;
@@ -131,6 +145,11 @@ bool bt_engine_has_work(bt_engine_t *engine);
 
 /** Put what came out of the inbox among those that run. */
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq);
+/** Room for so many sequences and rows. Free it, also after a failure.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_engine_alloc_pass(bt_pass_t *pass, uint32_t n_seqs,
+                                               uint32_t rows);
+void bt_engine_free_pass(bt_pass_t *pass);
 /** Item i of the plan: its rows go behind those that are there. */
 void bt_engine_lay_item(bt_engine_t *engine, uint32_t i);
 
@@ -138,6 +157,30 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i);
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
 /** What is planned in engine->pass: forward, sample. */
 void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report);
+/* Its parts. */
+/** Plan the next pass. @return items of pass->plan */
+uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
+                        uint32_t *n_context_p);
+/** From the plan of engine->pass to the arrays of one forward call. */
+void bt_engine_lay_rows(bt_engine_t *engine);
+bt_forward_t bt_engine_forward_of(bt_engine_t *engine);
+/** What the call of engine->pass came to: tokens are drawn, or it is said that
+ *  it failed. */
+void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
+                      bt_status_t status, float *logits);
+/** All that run leave. */
+void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report);
+
+/* flight.c */
+
+/** @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_engine_alloc_flights(bt_engine_t *engine);
+void bt_engine_free_flights(bt_engine_t *engine);
+/** Begin passes while another stage has nothing to do, and end the oldest that
+ *  is under way, if there is one. */
+void bt_engine_fly(bt_engine_t *engine, bt_report_t *report);
+/** The others may be at a pass still: wait for all, and look at none. */
+void bt_engine_ground(bt_engine_t *engine);
 
 /* draw.c */
 

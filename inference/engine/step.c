@@ -263,7 +263,8 @@ static bt_sched_step_t work_of(const bt_pass_t *pass)
     return step;
 }
 
-static uint32_t make_plan(bt_engine_t *engine, uint32_t *n_context_p)
+uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
+                        uint32_t *n_context_p)
 {
     const bt_engine_config_t *config = &engine->config;
     uint32_t room = BT_ENGINE_MAX_DRAFTS;
@@ -279,10 +280,10 @@ static uint32_t make_plan(bt_engine_t *engine, uint32_t *n_context_p)
     }
     n_items = bt_sched_plan(&engine->running, budget_of(engine),
                             config->kv.tokens_per_block, config->max_seqs,
-                            engine->whole.plan, n_context_p);
+                            pass->plan, n_context_p);
     return bt_sched_limit_rows(
-        engine->whole.plan, n_items,
-        BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS + room, n_context_p);
+        pass->plan, n_items, BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS + room,
+        n_context_p);
 }
 
 void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
@@ -315,7 +316,7 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 }
 
 /* From the plan to the arrays of one forward call. */
-static void lay_rows(bt_engine_t *engine)
+void bt_engine_lay_rows(bt_engine_t *engine)
 {
     engine->pass->n_rows = engine->pass->n_logit_rows = 0;
     for (uint32_t i = 0; i < engine->pass->n_planned; i++) {
@@ -383,7 +384,7 @@ static void advance(bt_engine_t *engine, bt_report_t *report,
 }
 
 /* A device that failed serves nobody: every sequence leaves. */
-static void fail_all(bt_engine_t *engine, bt_report_t *report)
+void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
@@ -428,7 +429,7 @@ static void on_layers(void *ctx, uint32_t n_layers)
     }
 }
 
-static bt_forward_t forward_of(bt_engine_t *engine)
+bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
 {
     const bt_engine_config_t *config = &engine->config;
     const bt_pass_t *pass = engine->pass;
@@ -468,32 +469,26 @@ static void learn(bt_engine_t *engine, bt_report_t *report)
     bt_sched_cost_learn(&engine->cost, &report->work, report->work_ns);
 }
 
-void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report)
+void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
+                      bt_status_t status, float *logits)
 {
-    bt_model_t *model = engine->config.model;
     bt_pass_t *pass = engine->pass;
-    const uint64_t lent_ns = bt_model_lent_ns(model);
-    float *logits = NULL;
-    bt_forward_t fwd;
+    const uint64_t lent_ns = bt_model_lent_ns(engine->config.model);
 
-    lay_rows(engine);
-    fwd = forward_of(engine);
-    report->start_ns = pass->start_ns = bt_now_ns();
-    bt_engine_mark(engine);
-    report->status = bt_model_forward(model, &fwd, &logits);
-    bt_engine_rehearse(engine, engine->n_layers);
+    report->status = status;
+    report->start_ns = pass->start_ns;
     report->end_ns = bt_now_ns();
     report->iteration = ++engine->iteration;
     report->n_seqs = pass->n_planned;
-    if (report->status != BT_OK) {
+    if (status != BT_OK) {
         BT_LOG_ERROR("forward pass of %u rows failed: %s", pass->n_rows,
-                     bt_status_str(report->status));
+                     bt_status_str(status));
         return;
     }
 
     pass->logits = logits;
     report->work = work_of(pass);
-    report->work.lent_ns = bt_model_lent_ns(model) - lent_ns;
+    report->work.lent_ns = lent_ns - pass->lent_ns;
     if (pass == &engine->whole) {
         report->inside_ns = engine->inside_ns;
         report->work.lent_ns -= engine->inside_lent_ns;
@@ -509,9 +504,29 @@ void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report)
     learn(engine, report);
 }
 
+void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report)
+{
+    bt_model_t *model = engine->config.model;
+    bt_pass_t *pass = engine->pass;
+    float *logits = NULL;
+    bt_forward_t fwd;
+    bt_status_t status;
+
+    pass->lent_ns = bt_model_lent_ns(model);
+    bt_engine_lay_rows(engine);
+    fwd = bt_engine_forward_of(engine);
+    pass->start_ns = bt_now_ns();
+    bt_engine_mark(engine);
+    status = bt_model_forward(model, &fwd, &logits);
+    bt_engine_rehearse(engine, engine->n_layers);
+    bt_engine_settle(engine, report, status, logits);
+}
+
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
 {
-    engine->whole.n_planned = make_plan(engine, &report->n_context_tokens);
+    bt_pass_t *whole = &engine->whole;
+
+    whole->n_planned = bt_engine_plan(engine, whole, &report->n_context_tokens);
     engine->inside_ns = engine->inside_lent_ns = 0;
     engine->inside_status = BT_OK;
     bt_sched_late_step(&engine->late);
@@ -520,6 +535,6 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
         report->status = engine->inside_status;
     }
     if (report->status != BT_OK) {
-        fail_all(engine, report);
+        bt_engine_fail_all(engine, report);
     }
 }

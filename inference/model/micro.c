@@ -5,7 +5,7 @@
 
 uint32_t bt_micro_count(uint32_t n_rows, uint32_t n_stages, uint32_t min_rows)
 {
-    const uint32_t least = (min_rows != 0) ? min_rows : BT_MICRO_ROWS;
+    const uint32_t least = bt_micro_least(min_rows);
     const uint32_t n = n_rows / least;
     const uint32_t most = (n_stages > 1) ? PER_STAGE * n_stages : 1;
 

@@ -26,6 +26,12 @@
  *  more: up to some 16 rows it is their bytes that a product waits for. */
 #define BT_MICRO_ROWS 16u
 
+/** What 0 stands for. */
+static inline uint32_t bt_micro_least(uint32_t min_rows)
+{
+    return (min_rows != 0) ? min_rows : BT_MICRO_ROWS;
+}
+
 typedef struct bt_micro {
     const bt_batch_t *whole; /**< borrowed; logit_rows ascend */
     uint32_t n;              /**< micro-batches */

@@ -691,6 +691,11 @@ uint32_t bt_model_max_started(const bt_model_t *model)
                : 1;
 }
 
+uint32_t bt_model_least_rows(const bt_model_t *model)
+{
+    return bt_micro_least(model->config.micro_rows);
+}
+
 bt_status_t bt_model_start(bt_model_t *model, const bt_forward_t *fwd)
 {
     bt_forward_t whole;

@@ -328,6 +328,9 @@ BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
  * beginning of a call, bt_model_max_started() is 1: use bt_model_forward().
  */
 uint32_t bt_model_max_started(const bt_model_t *model);
+/** Rows below which a call costs the reading of its weights, whatever they are:
+ *  of fewer none is cut in two. */
+uint32_t bt_model_least_rows(const bt_model_t *model);
 /** @param [in] fwd  Its arrays are borrowed until bt_model_finish(). No two
  *                   calls have a sequence in common.
  *  @retval BT_ERR_INVALID_PARAM  so many are started, or as
