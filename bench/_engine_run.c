@@ -37,6 +37,7 @@
 #include "common/base/log.h"
 #include "common/coll/coll_shm.h"
 #include "common/kv/kv_layout.h"
+#include "common/sched/sched_lots.h"
 #include "inference/model/model.h"
 #include "inference/model/shard.h"
 #include "inference/packed/packed_store.h"
@@ -123,8 +124,85 @@ static double prefill(run_t *r, const uint32_t *ids, uint32_t n)
     return (double)(bt_now_ns() - start) * 1e-9;
 }
 
+/* ---- decode ---- */
+
+/* Sequences that go through the stages together: all, where there is one. */
+typedef struct lot {
+    bt_forward_t fwd;
+    uint32_t first; /* of them */
+    uint32_t step;  /* that is next */
+} lot_t;
+
+/* The next step of a lot; logits of all rows, as one call would have them. */
+static void lay_lot(run_t *r, lot_t *lot, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t s = lot->first + i;
+
+        r->tokens[s] = bt_half_random(&r->random, r->hp.n_vocab);
+        r->seqs[s] =
+            (bt_ragged_seq_t){.row = i,
+                              .n_rows = 1,
+                              .pos = r->after + lot->step,
+                              .blocks = r->seq_ids + (size_t)s * r->seq_blocks};
+    }
+    lot->fwd = (bt_forward_t){.seqs = r->seqs + lot->first,
+                              .n_seqs = n,
+                              .tokens = r->tokens + lot->first,
+                              .n_rows = n,
+                              .logit_rows = r->rows,
+                              .n_logit_rows = n,
+                              .kv = r->kv};
+    lot->step++;
+}
+
+static void expect_ok(bt_status_t status, uint32_t n_rows)
+{
+    if (status != BT_OK) {
+        bt_half_die(status, "forward pass of %u rows", n_rows);
+    }
+}
+
+/* As an engine does it: a lot's next step begins when its last one is over. */
+static void decode_in_lots(run_t *r, uint32_t batch, uint32_t n_lots)
+{
+    const uint32_t n_calls = n_lots * r->steps;
+    lot_t lots[MAX_RANKS] = {0};
+    uint32_t started = 0;
+    float *logits = NULL;
+
+    for (uint32_t k = 0; k < n_lots; k++) {
+        lots[k].first = batch * k / n_lots;
+    }
+    for (uint32_t done = 0; done < n_calls; done++) {
+        for (; (started < done + n_lots) && (started < n_calls); started++) {
+            const uint32_t k = started % n_lots;
+            const uint32_t n = batch * (k + 1) / n_lots - lots[k].first;
+
+            lay_lot(r, &lots[k], n);
+            expect_ok(bt_model_start(r->model, &lots[k].fwd), n);
+        }
+        expect_ok(bt_model_finish(r->model, &lots[done % n_lots].fwd, &logits),
+                  batch);
+    }
+}
+
+static void decode_at_once(run_t *r, uint32_t batch)
+{
+    lot_t all = {0};
+    float *logits = NULL;
+
+    while (all.step < r->steps) {
+        lay_lot(r, &all, batch);
+        expect_ok(bt_model_forward(r->model, &all.fwd, &logits), batch);
+    }
+}
+
 static double decode(run_t *r, uint32_t batch)
 {
+    const bt_sched_ready_t ready = {batch, batch};
+    const bt_sched_lots_t lots = bt_sched_lots(
+        &ready, bt_model_max_started(r->model), bt_model_least_rows(r->model));
     uint64_t start;
 
     if (!r->filled) {
@@ -134,15 +212,10 @@ static double decode(run_t *r, uint32_t batch)
         r->filled = true;
     }
     start = bt_now_ns();
-    for (uint32_t step = 0; step < r->steps; step++) {
-        for (uint32_t s = 0; s < batch; s++) {
-            r->seqs[s] = (bt_ragged_seq_t){.row = s,
-                                           .n_rows = 1,
-                                           .pos = r->after + step,
-                                           .blocks = r->seq_ids +
-                                                     (size_t)s * r->seq_blocks};
-        }
-        forward(r, batch, batch, r->rows, batch);
+    if (lots.n > 1) {
+        decode_in_lots(r, batch, lots.n);
+    } else {
+        decode_at_once(r, batch);
     }
     return (double)(bt_now_ns() - start) * 1e-9;
 }

@@ -7,7 +7,7 @@ Usage: ./baton bench ranks [options]
   --type TYPE        of the model's matrices: Q4_0, Q8_0 (default Q4_0)
   --layers N         default 16: with it some 1.1 billion weights, the shape of Llama 3.2 1B
   --prefill N        prompt tokens (default 512)
-  --batch LIST       sequences that decode together (default 1,8)
+  --batch LIST       sequences that decode together (default 1,8,32): of stages 32 go in lots, one behind the other
   --steps N          tokens of each (default 16)
   --rounds N         times that everything is measured, in turns (default 5)
   --prompt N         prompt tokens whose KV is handed over (default 2048)
@@ -140,7 +140,7 @@ def main():
     p.add_argument("--type", choices=("Q4_0", "Q8_0"), default="Q4_0")
     p.add_argument("--layers", type=int, default=16)
     p.add_argument("--prefill", type=int, default=512)
-    p.add_argument("--batch", type=number_list, default=[1, 8])
+    p.add_argument("--batch", type=number_list, default=[1, 8, 32])
     p.add_argument("--steps", type=int, default=16)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--prompt", type=int, default=2048)

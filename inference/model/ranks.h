@@ -105,6 +105,9 @@ uint32_t bt_ranks_n_started(const bt_ranks_t *ranks);
 /** Behind the rows of a call: its results will come. */
 void bt_ranks_expect(bt_ranks_t *ranks, const bt_model_t *model,
                      const bt_forward_t *fwd);
+/** Rank 0, before anything that waits for the oldest call: its stage collects
+ *  the results now. */
+void bt_ranks_tell_results(bt_ranks_t *ranks);
 /** Those of the oldest call have come, to rank 0 as bt_ranks_gather() says.
  *  @param [in] fwd  That call; looked at by rank 0 alone. */
 void bt_ranks_collect(bt_ranks_t *ranks, bt_model_t *model,

@@ -381,6 +381,10 @@ bt_status_t bt_model_collect(bt_model_t *model, const bt_forward_t *fwd)
     for (uint32_t i = 0; (fwd->first != NULL) && (i < fwd->n_logit_rows); i++) {
         fwd->first[i] = (bt_first_t){0};
     }
+    if (model->config.host_coll->rank == 0) {
+        /* Of a back end that runs ahead the others' share waits for it. */
+        bt_ranks_tell_results(model->ranks);
+    }
     come_to_host(model, fwd);
     bt_ranks_collect(model->ranks, model, fwd);
     return bt_ranks_status(model->ranks);

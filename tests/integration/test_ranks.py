@@ -160,6 +160,44 @@ def test_a_rank_of_a_stage_that_stops_takes_its_instance_and_no_answer():
     check_loss(signal.SIGSTOP, "2x2")
 
 
+def many(prefill, decode, way="shm"):
+    """So many seats that an instance's sequences go through its stages in lots, of 16 and more."""
+    more = layout(prefill, decode, way, 64, "off", ["--sum-parts", "2"])
+    more["decode_args"] += ["--max-batch", "64"]
+    return more
+
+
+def test_many_sequences_go_through_stages_in_lots_with_the_same_bytes():
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d)
+        want = None
+        for prefill, decode, way in (("1x1", "1x1", "shm"), ("1x2", "1x2", "shm"), ("1x1", "2x2", "tcp"), ("1x1", "1x3", "local")):
+            with Cluster(model, kv_memory="64m", **many(prefill, decode, way)) as c:
+                got = ask_all(c, prompts(), 64, 40)
+                want = want or got
+                wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
+                assert not wrong, f"{prefill} to {decode}, {way}: {wrong} differ"
+                c.wait_idle()
+
+
+def test_a_stage_that_dies_with_lots_under_way_takes_no_answer():
+    with tempfile.TemporaryDirectory() as d, \
+            Cluster(slow_model(d), decode=2, kv_memory="256m", silence=(1500, 3000), **many(1, "1x2")) as c:
+        texts = [text[:60] for text in prompts()]
+        want = ask_all(c, texts, 64, 24)
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(ask_all(c, texts, 64, 24)))
+        before = c.total("baton_generation_tokens_total")
+        client.start()
+        wait_until("they generate", lambda: c.total("baton_generation_tokens_total") > before + 300, 60)
+        pid = children_of(c.decodes[0].pid)[-1]
+        os.kill(pid, signal.SIGKILL)
+        wait_until("its instance ends", lambda: not c.decodes[0].alive(), 30)
+        client.join()
+        assert answers[0] == want
+        c.wait_idle()
+
+
 def test_a_model_that_cannot_be_shared_is_refused_by_name():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
