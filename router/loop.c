@@ -137,6 +137,7 @@ static void tick(bt_loop_t *loop)
     bt_frontend_tick(&loop->front, now_us);
     bt_links_tick(&loop->links, now_ms);
     bt_fleet_tick(&loop->fleet, now_ms);
+    bt_door_tick(&loop->door, now_us);
     bt_gdoor_tick(&loop->gdoor);
     say_ready_once(loop);
     if (loop->front.draining) {

@@ -164,6 +164,7 @@ typedef struct bt_config {
     uint64_t http_memory_bytes;      /* requests of all clients, 0 = auto */
     uint32_t max_connections;        /* of clients, 0 = auto */
     uint32_t max_client_connections; /* from one address, 4096; 0 = no limit */
+    uint32_t max_watchers;           /* of live views, 16; 0 = none */
     uint32_t worker_wait_ms;         /* 503 when no worker came, 30000 */
     uint32_t lame_duck_ms;           /* not ready, still serving, 2000 */
     bool core_dumps;                 /* a crash may write one */

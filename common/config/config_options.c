@@ -417,6 +417,8 @@ const bt_option_t bt_config_options[] = {
           max_client_connections,
           "Connections from one address at a time; a reverse proxy or NAT is "
           "one address with all of its clients; 0: no limit"),
+    COUNT("max-watchers", "16", 0, 1000, "readers", S | R, max_watchers,
+          "Readers of GET /v2/cluster/events at a time; 0: none may"),
     TIME("worker-wait-ms", "30000", 0, HOUR_MS, S | R, worker_wait_ms,
          "How long a request waits for a worker before it is answered with "
          "503"),

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
@@ -230,12 +231,59 @@ static void send_request(bt_core_t *core, const party_t *party,
     core->ops.send(core->ops.send_ctx, leg->worker, &msg);
 }
 
+static uint32_t narrow(uint64_t value)
+{
+    return (value < UINT32_MAX) ? (uint32_t)value : UINT32_MAX;
+}
+
+static uint32_t larger(uint64_t a, uint64_t b)
+{
+    return narrow((a > b) ? a : b);
+}
+
+/* As placement saw them: before the attempt is counted there. It has looked at
+ * each worker just so. */
+static bt_gen_knew_t what_is_known(const bt_core_t *core, const bt_pick_t *pick,
+                                   const bt_core_held_t *held)
+{
+    const bt_list_t *head = &core->table.candidates;
+    bt_gen_knew_t knew = {.prefill_held_tokens = held->prefill,
+                          .decode_held_tokens = held->decode};
+
+    for (bt_list_t *at = head->next; at != head; at = at->next) {
+        const bt_sched_worker_t *w =
+            BT_CONTAINER_OF(at, bt_sched_worker_t, link);
+        const bool takes = w->health == BT_SCHED_UP;
+
+        knew.n_prefill += (takes && (w->roles & BT_SCHED_PREFILL)) ? 1 : 0;
+        knew.n_decode += (takes && (w->roles & BT_SCHED_DECODE)) ? 1 : 0;
+    }
+    if (pick->prefill != NULL) {
+        const bt_sched_worker_t *p = &pick->prefill->sched;
+
+        knew.ahead_requests = p->seats;
+        knew.ahead_tokens = narrow(p->prefill_tokens);
+        knew.ahead_us = p->prefill_us;
+    }
+    if (pick->decode != NULL) {
+        const bt_sched_worker_t *d = &pick->decode->sched;
+
+        knew.seats = d->max_seats;
+        knew.seats_used = larger(d->seats, d->reported_seats);
+        knew.blocks = d->n_blocks;
+        knew.blocks_used = larger(d->blocks, d->reported_blocks);
+    }
+    return knew;
+}
+
 static void note_attempt(const bt_core_t *core, bt_gen_t *gen,
-                         const bt_pick_t *pick, uint64_t now_us)
+                         const bt_pick_t *pick, const bt_gen_knew_t *knew,
+                         uint64_t now_us)
 {
     bt_gen_attempt_t *a = &gen->attempts[gen->attempt.number - 1];
 
     a->at_us = now_us;
+    a->knew = *knew;
     a->cause = bt_sched_cause_name(pick->placement.cause);
     if (pick->decode != NULL) {
         memcpy(a->decode, pick->decode->hello.name, sizeof(a->decode));
@@ -362,6 +410,7 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     const bt_sched_request_t request = request_of(gen);
     bt_pick_t pick;
     party_t party = {.n = 0};
+    bt_gen_knew_t knew;
     uint32_t level;
 
     if ((now_us >= gen->deadline_us) ||
@@ -386,12 +435,13 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
                           (pick.prefill != NULL) ? pick.prefill : pick.decode);
     *n_tokens_p +=
         (uint64_t)n_with_prompt(&party, &pick) * bt_gen_n_tokens(gen);
+    knew = what_is_known(core, &pick, &party.held);
     for (uint32_t i = 0; i < party.n; i++) {
         bt_flow_charge(core, party.gens[i], i == 0);
         party.gens[i]->level = level;
         bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
         send_attempt(core, &party, party.gens[i], &pick, now_us);
-        note_attempt(core, party.gens[i], &pick, now_us);
+        note_attempt(core, party.gens[i], &pick, &knew, now_us);
     }
     return true;
 }
@@ -521,6 +571,13 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
                   uint64_t now_us)
 {
+    if (gen->attempt.number > 0) { /* for want of memory it has no reason */
+        char **ended_p = &gen->attempts[gen->attempt.number - 1].ended;
+
+        bt_free(*ended_p);
+        *ended_p = bt_strdup(gen->trouble);
+    }
+    bt_gen_handover(core, gen, BT_HANDOVER_GIVEN_UP, NULL);
     if (gen->attempt.number >= BT_CORE_MAX_ATTEMPTS) {
         bt_gen_fail(core, gen, 503, now_us, "%s, and this was attempt %u of %u",
                     gen->trouble, gen->attempt.number, BT_CORE_MAX_ATTEMPTS);
@@ -530,5 +587,8 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
     BT_LOG_INFO("request %" PRIu64 " attempt %u given up: %s; runs again "
                 "after %u tokens",
                 gen->id, gen->attempt.number, gen->trouble, gen->n_output);
+    if (core->ops.on_rerun != NULL) {
+        core->ops.on_rerun(core->ops.ctx, &gen->origin, gen->trouble);
+    }
     bt_gen_move(core, gen, BT_GEN_ON_LOST, now_us);
 }

@@ -87,6 +87,11 @@ uint32_t bt_core_n_in_flight(const bt_core_t *core)
     return core->n_live;
 }
 
+uint32_t bt_core_n_waiting(const bt_core_t *core)
+{
+    return core->n_waiting;
+}
+
 uint32_t bt_core_n_legs(const bt_core_t *core)
 {
     return core->n_legs;

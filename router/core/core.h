@@ -119,6 +119,18 @@ typedef struct bt_gen_end {
     const bt_gen_attempt_t *attempt;
 } bt_gen_end_t;
 
+/** What may be new of a worker. */
+typedef enum bt_worker_news {
+    BT_WORKER_JOINED,
+    BT_WORKER_LOST,     /**< its link ended, for whatever reason */
+    BT_WORKER_SILENT,   /**< nothing comes from it, or its work does not move */
+    BT_WORKER_BACK,     /**< neither any more */
+    BT_WORKER_DRAINING, /**< it takes nothing new */
+    BT_WORKER_DRAINED,  /**< ...and has nothing left */
+    BT_WORKER_ON,       /**< it takes requests again */
+    BT_WORKER_ROLE,     /**< it has another one */
+} bt_worker_news_t;
+
 typedef struct bt_core_ops {
     /** Post to a worker; @a ctx is send_ctx. Failure shows as a lost worker
      *  later. */
@@ -144,6 +156,18 @@ typedef struct bt_core_ops {
     void (*on_sent)(void *ctx, bt_sched_cause_t cause);
     /** An attempt failed, whatever comes of its generation. May be NULL. */
     void (*on_loss)(void *ctx, bt_gen_loss_t loss);
+    /** Its attempt was given up, and it runs again. May be NULL. */
+    void (*on_rerun)(void *ctx, const bt_gen_origin_t *origin, const char *why);
+    /** Between the workers of an attempt. May be NULL.
+     *  @param joined  of one that ENDED, else NULL */
+    void (*on_handover)(void *ctx, const bt_gen_origin_t *origin,
+                        const bt_gen_attempt_t *attempt,
+                        bt_handover_phase_t phase,
+                        const bt_msg_joined_t *joined);
+    /** Something is new of a worker. May be NULL.
+     *  @param text  a few words: why, or what it is now */
+    void (*on_worker)(void *ctx, const bt_instance_t *worker,
+                      bt_worker_news_t news, const char *text);
     /** bt_detok_init(), …_push() and …_finish(), or a test's. */
     void (*detok_init)(bt_detok_t *detok, const bt_tokenizer_t *tok);
     void (*detok_push)(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out);
@@ -232,6 +256,7 @@ void bt_core_record_rest(bt_core_t *core);
 void bt_core_tick(bt_core_t *core, uint64_t now_us);
 
 uint32_t bt_core_n_in_flight(const bt_core_t *core); /**< clients wait */
+uint32_t bt_core_n_waiting(const bt_core_t *core);   /**< for workers */
 uint32_t bt_core_n_legs(const bt_core_t *core); /**< workers owe an ENDED */
 
 /* ---- workers ---- */

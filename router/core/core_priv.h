@@ -137,6 +137,7 @@ struct bt_gen {
     bt_avoid_t avoid;       /**< at fault for the ends of earlier attempts */
     uint64_t lost;          /**< instance that its peer reports lost */
     uint64_t hold_until_us; /**< until then that one is not tried again */
+    bool hands_over;        /**< KV is on its way, as far as is known here */
     bt_gen_attempt_t attempts[BT_CORE_MAX_ATTEMPTS];
     bt_gen_origin_t origin;
     bt_finish_t finish; /**< once ENDED */
@@ -202,6 +203,12 @@ void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us);
 void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** The parts of the ledger that follow from others. */
 void bt_gen_close_ledger(bt_gen_t *gen);
+/** What comes of its hand-over: once for one that has BEGUN. */
+void bt_gen_handover(const bt_core_t *core, bt_gen_t *gen,
+                     bt_handover_phase_t phase, const bt_msg_joined_t *joined);
+/** on_worker(). */
+void bt_core_worker_news(const bt_core_t *core, const bt_instance_t *worker,
+                         bt_worker_news_t news, const char *text);
 /** on_record(). */
 void bt_gen_record(bt_core_t *core, bt_gen_t *gen);
 /** Of a generation that has ended: report the ledger when everything is known,
@@ -281,6 +288,8 @@ void bt_core_count_others(bt_instance_t *worker);
 /** What computing so many tokens takes. @param worker  NULL: at any */
 uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                            uint32_t n_tokens);
+/** It takes nothing new. */
+void bt_core_worker_drains(const bt_core_t *core, bt_instance_t *worker);
 /** What it reports; a role that it has now is used at once. */
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us);

@@ -34,6 +34,9 @@ static void on_grant(bt_core_t *core, const bt_instance_t *worker,
     leg->granted = true;
     bt_core_held_was(leg, msg->u.grant.n_cached);
     gen = leg->gen;
+    if (bt_leg_is_current(leg)) {
+        bt_gen_handover(core, leg->gen, BT_HANDOVER_BEGUN, NULL);
+    }
     for (uint32_t i = 0; i < gen->n_legs; i++) {
         const bt_leg_t *sender = &gen->legs[i];
 
@@ -204,6 +207,9 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
         l->transfer_pieces += m->n_descriptors;
         l->kv_handover_us += m->handover_us;
         core->ops.on_transfer(core->ops.ctx, m, l->n_transfers == 1);
+        if (bt_leg_is_current(leg)) {
+            bt_gen_handover(core, gen, BT_HANDOVER_ENDED, m);
+        }
     }
     if (bt_leg_is_current(leg)) {
         (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_JOINED);
@@ -385,7 +391,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
-        worker->sched.health = BT_SCHED_DRAINING;
+        bt_core_worker_drains(core, worker);
         return BT_OK;
     case BT_MSG_HELLO:
     case BT_MSG_REQUEST:

@@ -19,6 +19,30 @@ void bt_gen_loss(const bt_core_t *core, bt_gen_loss_t loss)
     }
 }
 
+void bt_gen_handover(const bt_core_t *core, bt_gen_t *gen,
+                     bt_handover_phase_t phase, const bt_msg_joined_t *joined)
+{
+    const bool begins = phase == BT_HANDOVER_BEGUN;
+
+    if ((gen->hands_over == begins) || (gen->attempt.number == 0)) {
+        return;
+    }
+    gen->hands_over = begins;
+    if (core->ops.on_handover != NULL) {
+        core->ops.on_handover(core->ops.ctx, &gen->origin,
+                              &gen->attempts[gen->attempt.number - 1], phase,
+                              joined);
+    }
+}
+
+void bt_core_worker_news(const bt_core_t *core, const bt_instance_t *worker,
+                         bt_worker_news_t news, const char *text)
+{
+    if (core->ops.on_worker != NULL) {
+        core->ops.on_worker(core->ops.ctx, worker, news, text);
+    }
+}
+
 /* Does a lease stand there whose KV has not come? */
 static bool lease_waits(const bt_gen_t *gen)
 {

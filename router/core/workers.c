@@ -118,6 +118,8 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
                 ((worker->sched.roles & BT_SCHED_LOCAL) != 0)
                     ? ", prefills itself where needed"
                     : "");
+    bt_core_worker_news(core, worker, BT_WORKER_JOINED,
+                        bt_role_name(worker->roles));
     introduce(core, worker);
     bt_gen_dispatch_waiting(core, now_us);
     *worker_p = worker;
@@ -165,9 +167,11 @@ static void settle_health(bt_core_t *core, bt_instance_t *worker,
     if (health == BT_SCHED_SUSPECT) {
         BT_LOG_WARN("worker %s %s; new requests avoid it", worker->hello.name,
                     why);
+        bt_core_worker_news(core, worker, BT_WORKER_SILENT, why);
         return;
     }
     BT_LOG_INFO("worker %s %s again", worker->hello.name, why);
+    bt_core_worker_news(core, worker, BT_WORKER_BACK, why);
     bt_gen_dispatch_waiting(core, now_us);
 }
 
@@ -184,18 +188,35 @@ static void look_whether_it_moves(bt_core_t *core, bt_instance_t *worker,
     }
 }
 
+void bt_core_worker_drains(const bt_core_t *core, bt_instance_t *worker)
+{
+    if (worker->sched.health != BT_SCHED_DRAINING) {
+        worker->sched.health = BT_SCHED_DRAINING;
+        bt_core_worker_news(core, worker, BT_WORKER_DRAINING,
+                            "takes nothing new");
+    }
+}
+
+static bool is_drained(const bt_instance_t *worker)
+{
+    return (worker->sched.health == BT_SCHED_DRAINING) && worker->has_stats &&
+           (worker->stats.active_requests == 0);
+}
+
 /* Whoever ordered it, of whichever router. @return true: it is back */
-static bool heed_duty(bt_instance_t *worker, uint32_t duty)
+static bool heed_duty(const bt_core_t *core, bt_instance_t *worker,
+                      uint32_t duty)
 {
     const bool drains = worker->sched.health == BT_SCHED_DRAINING;
 
     if ((duty == BT_DUTY_ON) && drains) {
         BT_LOG_INFO("worker %s is on duty again", worker->hello.name);
         worker->sched.health = health_of(worker);
+        bt_core_worker_news(core, worker, BT_WORKER_ON, "takes requests again");
         return true;
     }
-    if ((duty > BT_DUTY_ON) && !drains) {
-        worker->sched.health = BT_SCHED_DRAINING;
+    if (duty > BT_DUTY_ON) {
+        bt_core_worker_drains(core, worker);
     }
     return false;
 }
@@ -204,6 +225,7 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us)
 {
     const uint32_t before = worker->roles;
+    const bool was_drained = is_drained(worker);
     bool changed;
 
     if (bt_sched_rates_prompt_us(&stats->rates, 1, 1) > 0) {
@@ -214,12 +236,18 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
     look_whether_it_moves(core, worker, now_us);
     bt_core_limit_seats(core, worker);
     bt_core_count_others(worker);
-    if (heed_duty(worker, stats->duty) && !changed) {
+    if (heed_duty(core, worker, stats->duty) && !changed) {
         bt_gen_dispatch_waiting(core, now_us);
+    }
+    if (!was_drained && is_drained(worker)) {
+        bt_core_worker_news(core, worker, BT_WORKER_DRAINED,
+                            "has nothing left");
     }
     if (changed) {
         BT_LOG_INFO("worker %s is %s now, was %s", worker->hello.name,
                     bt_role_name(worker->roles), bt_role_name(before));
+        bt_core_worker_news(core, worker, BT_WORKER_ROLE,
+                            bt_role_name(worker->roles));
         introduce(core, worker);
         bt_gen_dispatch_waiting(core, now_us);
     }
@@ -286,6 +314,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         BT_LOG_WARN("worker %s lost with %u requests: %s", worker->hello.name,
                     worker->sched.seats, reason);
     }
+    bt_core_worker_news(core, worker, BT_WORKER_LOST, reason);
     worker->sched.health = BT_SCHED_DRAINING; /* never picked again */
     while (!bt_list_empty(&worker->legs)) {
         bt_leg_t *leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);

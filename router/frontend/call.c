@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "router/frontend/call_priv.h"
 #include "router/frontend/limits.h"
+#include "router/frontend/watching.h"
 
 #define MAX_OPENING_BYTES 4096
 
@@ -625,9 +626,7 @@ static void refuse(bt_call_t *call, const bt_intake_t *in,
                          bt_name_of(call->front, in->model),
                          error->http_status);
     }
-    bt_router_metrics_refused(call->front->metrics,
-                              (served != NULL) ? served->metrics : NULL,
-                              error->http_status);
+    bt_watching_refused(call->front, served, error->http_status);
     if ((in != NULL) && bt_call_hold_refusal(call, in->tenant, error)) {
         return;
     }
@@ -647,7 +646,6 @@ static void refuse_for_memory(bt_call_t *call, const bt_intake_t *in)
 
 static void start(bt_call_t *call, const bt_intake_t *in)
 {
-    bt_router_metrics_t *metrics = call->front->metrics;
     bt_api_error_t error = {0};
     bt_status_t status;
 
@@ -662,10 +660,10 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     call->pinned = true;
     status = bt_call_submit_all(call, in);
     if (status == BT_ERR_INVALID_PARAM) {
-        bt_router_metrics_refused(metrics, in->served->metrics, 400);
+        bt_watching_refused(call->front, in->served, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status == BT_ERR_TIMED_OUT) {
-        bt_router_metrics_refused(metrics, in->served->metrics, 429);
+        bt_watching_refused(call->front, in->served, 429);
         bt_router_metrics_late(in->served->metrics,
                                bt_core_late(in->served->core)->first,
                                call->n_choices);
@@ -673,13 +671,13 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         call->tally->failed = true;
         fail_late(call);
     } else if (status == BT_ERR_TOO_LARGE) {
-        bt_router_metrics_refused(metrics, in->served->metrics, 503);
+        bt_watching_refused(call->front, in->served, 503);
         call->tally->failed = true;
         fail(call, 503,
              "the logits of requests in flight leave no room for "
              "those of this one (max-logits-bytes), try again later");
     } else if (status != BT_OK) {
-        bt_router_metrics_refused(metrics, in->served->metrics, 503);
+        bt_watching_refused(call->front, in->served, 503);
         bt_names_refused(&call->front->names, call->name, 503);
         bt_tenant_metrics_refused(call->tenant->metrics,
                                   BT_TENANT_REFUSED_SERVER);
@@ -790,7 +788,7 @@ static void begin(bt_frontend_t *front, bt_reply_t *reply,
         }
         bt_api_request_fini(source->request);
         source->body_freed(source->ctx, source->body_bytes);
-        bt_router_metrics_refused(front->metrics, NULL, error.http_status);
+        bt_watching_refused(front, NULL, error.http_status);
         reply->ops->error(reply, &error);
         return;
     }

@@ -167,18 +167,18 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
     return true;
 }
 
-/* Where the spans of this call belong: under the client's, if it named one. */
+/* Whose it is, and where its spans belong: under the client's, if it named
+ * one. */
 static void fill_origin(const bt_call_t *call, const char *traceparent,
                         bt_gen_origin_t *origin)
 {
     bt_trace_t *trace = call->front->trace;
 
-    if (trace == NULL) {
-        return;
-    }
-    if ((traceparent == NULL) || !bt_trace_parse_parent(traceparent, origin)) {
+    if ((trace != NULL) && ((traceparent == NULL) ||
+                            !bt_trace_parse_parent(traceparent, origin))) {
         bt_trace_new_id(trace, origin->trace_id);
     }
+    snprintf(origin->tenant, sizeof(origin->tenant), "%s", call->tenant->name);
     origin->chat = (call->answer.dialect == BT_API_CHAT) ||
                    (call->answer.dialect == BT_API_RESPONSES);
     origin->stream = call->stream;
@@ -259,6 +259,7 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
     for (uint32_t i = 0; i < n; i++) {
         batch->specs[i] = spec_of(in, origin, first + i, call->tally->n);
         batch->specs[i].held_us = held_us;
+        batch->specs[i].origin.number = ++call->front->n_generations;
         batch->users[i] = &call->choices[first + i];
         call->choices[first + i].n_prompt = batch->specs[i].prompt->n;
     }
@@ -278,6 +279,7 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
                                  batch->specs[i].prompt->n);
         bt_router_metrics_prompt(in->served->metrics,
                                  batch->specs[i].prompt->n);
+        bt_series_begun(in->served->series, batch->specs[i].prompt->n);
     }
     return BT_OK;
 }

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "router/frontend/call.h"
+#include "router/frontend/watching.h"
 
 static bt_status_t open_models(bt_frontend_t *front)
 {
@@ -110,6 +111,10 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     }
     bt_router_metrics_v1(front->metrics,
                          strcmp(config->batching_strategy, "V1") == 0);
+    status = bt_watching_open(front);
+    if (status != BT_OK) {
+        return status;
+    }
     status =
         bt_tenants_open(&front->tenants, config->api_keys,
                         config->tenant_header, front->metrics, bt_now_us());
@@ -152,6 +157,7 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_pool_destroy(front->pool);
     bt_tenants_close(&front->tenants);
     bt_router_metrics_destroy(front->metrics);
+    bt_watch_destroy(front->watch);
     bt_regions_destroy(front->regions);
     *front = (bt_frontend_t){0};
 }
@@ -181,6 +187,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
         bt_core_tick(served->core, now_us);
     }
     bt_call_tell_refused(front, now_us);
+    bt_watching_tick(front, now_us);
     if (front->trace != NULL) {
         bt_router_metrics_trace_lost(
             front->metrics, bt_trace_flush(front->trace, now_us / 1000));

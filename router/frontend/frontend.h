@@ -30,6 +30,7 @@
 #include "router/observe/metrics.h"
 #include "router/observe/trace.h"
 #include "router/tenants/tenants.h"
+#include "router/watch/watch.h"
 
 #define BT_ANSWER_LIMIT (64u << 20) /**< bytes of one answer */
 
@@ -41,12 +42,16 @@ typedef struct bt_frontend {
     bt_muster_t muster;   /**< workers that are not here, and why */
     bt_turn_t turn;       /**< of the event loop */
     bt_router_metrics_t *metrics;
-    bt_names_t names;        /**< what is counted for Triton's names */
-    bt_trace_t *trace;       /**< NULL: not asked for */
-    bool trace_is_off;       /**< by a client's order */
-    bt_access_log_t *access; /**< the same */
-    bt_ids_t ids;            /**< of requests */
-    bt_regions_t *regions;   /**< of clients; NULL: --shared-memory off */
+    bt_watch_t *watch;           /**< what live views read; owned */
+    uint64_t look_us;            /**< when it looks again (watching.h) */
+    bool was_ready, was_leaving; /**< at the last look */
+    uint64_t n_generations;      /**< that were begun */
+    bt_names_t names;            /**< what is counted for Triton's names */
+    bt_trace_t *trace;           /**< NULL: not asked for */
+    bool trace_is_off;           /**< by a client's order */
+    bt_access_log_t *access;     /**< the same */
+    bt_ids_t ids;                /**< of requests */
+    bt_regions_t *regions;       /**< of clients; NULL: --shared-memory off */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool leaving;                          /**< not ready any more */
     bool draining;                         /**< no new requests */

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/pool.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/watching.h"
 
 typedef struct load {
     bt_pool_job_t job;
@@ -66,6 +67,7 @@ static void set_unloaded(bt_served_t *served, bool unloaded)
         served->unloaded = unloaded;
         BT_LOG_INFO("model %s is %s", served->name,
                     unloaded ? "unloaded" : "loaded again");
+        bt_watching_loaded(served);
     }
 }
 
@@ -87,6 +89,7 @@ static void model_read(bt_pool_job_t *job)
         return;
     }
     BT_LOG_INFO("model %s was loaded", load->served->name);
+    bt_watching_loaded(load->served);
     set_unloaded(load->served, load->unloaded);
     load_free(load);
 }

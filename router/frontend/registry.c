@@ -13,6 +13,7 @@
 #include "inference/modelfile/modelfile.h"
 #include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/watching.h"
 
 #define WHY_BYTES           512
 #define NAMES_BYTES         1024 /* of models, in an error's text */
@@ -279,6 +280,7 @@ static void on_ledger(void *ctx, const bt_ledger_t *ledger)
     const bt_served_t *served = ctx;
 
     bt_router_metrics_ledger(served->metrics, ledger);
+    bt_series_ledger(served->series, ledger);
 }
 
 static void on_transfer(void *ctx, const bt_msg_joined_t *joined, bool first)
@@ -293,6 +295,11 @@ static void on_time(void *ctx, bt_gen_time_kind_t which, uint64_t us)
     const bt_served_t *served = ctx;
 
     bt_router_metrics_time(served->metrics, which, us);
+    if (which == BT_TIME_NEXT_TOKEN) {
+        bt_series_next_token(served->series, us);
+    } else if (which == BT_TIME_FIRST_TOKEN) {
+        bt_series_first_token(served->series, us);
+    }
 }
 
 static void on_sent(void *ctx, bt_sched_cause_t cause)
@@ -311,8 +318,9 @@ static void on_loss(void *ctx, bt_gen_loss_t loss)
 
 static void on_record(void *ctx, const bt_gen_record_t *record)
 {
-    const bt_served_t *served = ctx;
+    bt_served_t *served = ctx;
 
+    bt_watching_record(served, record);
     bt_names_ledger(&served->front->names, (bt_name_t)record->origin->name,
                     record->ledger);
     if ((served->front->trace != NULL) && !served->front->trace_is_off) {
@@ -348,6 +356,9 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .on_time = on_time,
         .on_sent = on_sent,
         .on_loss = on_loss,
+        .on_rerun = bt_watching_rerun,
+        .on_handover = bt_watching_handover,
+        .on_worker = bt_watching_worker,
         .detok_init = bt_detok_init,
         .detok_push = bt_detok_push,
         .detok_finish = bt_detok_finish,
@@ -450,6 +461,10 @@ bt_status_t bt_registry_add(bt_registry_t *registry, bt_served_t *served,
     served->front = registry->front;
     status = bt_router_metrics_model(registry->front->metrics, served->name,
                                      &served->metrics);
+    if (status == BT_OK) {
+        status = bt_history_series(registry->front->watch->history,
+                                   served->name, &served->series);
+    }
     if (status == BT_OK) {
         status = make_core(served, registry->send, registry->send_ctx);
     }

@@ -38,6 +38,7 @@
 #include "router/observe/metrics.h"
 #include "router/text/reason.h"
 #include "router/text/tools.h"
+#include "router/watch/history.h"
 
 #define BT_SERVED_VERSION   "1"
 #define BT_SERVED_WHY_BYTES 400
@@ -66,6 +67,8 @@ typedef struct bt_served {
     int64_t created; /**< seconds since 1970, of the file */
     bt_core_t *core;
     bt_model_metrics_t *metrics; /**< owned by the page */
+    bt_series_t *series;         /**< owned by front->watch */
+    bool was_ready;              /**< when it was looked at last */
     bool unloaded;               /**< by order: new calls are refused */
 } bt_served_t;
 

@@ -3,61 +3,30 @@
  * stand beside no launcher. A worker is the authority of what it is and tells
  * all routers, so an order may come through any of them; where a launcher runs
  * the worker, that one's word counts and the order is given on to it. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/json.h"
 #include "common/base/walltime.h"
+#include "router/http/cluster_state.h"
 #include "router/http/routes_priv.h"
 #include "router/triton/order.h"
 
-#define ID_BYTES 17 /* of a worker's life: 16 hexadecimal digits */
-
 /* ---- what is here ---- */
-
-static void print_id(const bt_instance_t *worker, char id[ID_BYTES])
-{
-    snprintf(id, ID_BYTES, "%016" PRIx64, worker->hello.instance);
-}
-
-static const char *health_of(const bt_instance_t *worker)
-{
-    switch (worker->sched.health) {
-    case BT_SCHED_UP:
-        return "up";
-    case BT_SCHED_SUSPECT:
-        return "silent";
-    default:
-        return "draining";
-    }
-}
-
-/* What it does, in a word: as it says, or as an older build lets us know. */
-static const char *state_of(const bt_instance_t *worker)
-{
-    if (worker->sched.health != BT_SCHED_DRAINING) {
-        return health_of(worker);
-    }
-    if (worker->stats.duty == BT_DUTY_END) {
-        return "ending";
-    }
-    return (worker->stats.active_requests > 0) ? "draining" : "drained";
-}
 
 static void write_worker(const bt_served_t *served, const bt_instance_t *worker,
                          bt_json_t *json)
 {
     const bt_msg_stats_t *stats = &worker->stats;
-    char id[ID_BYTES];
+    char id[BT_CLUSTER_ID_BYTES];
 
-    print_id(worker, id);
+    bt_cluster_print_id(worker, id);
     bt_json_object(json, NULL);
     bt_json_str(json, "name", worker->hello.name);
     bt_json_str(json, "id", id);
     bt_json_str(json, "model", served->name);
     bt_json_str(json, "role", bt_role_name(worker->roles));
-    bt_json_str(json, "state", state_of(worker));
+    bt_json_str(json, "state", bt_cluster_worker_state(worker));
     bt_json_str(json, "duty", bt_duty_name(stats->duty));
     bt_json_u64(json, "requests", stats->active_requests);
     bt_json_u64(json, "waiting", stats->waiting_requests);
@@ -86,25 +55,16 @@ static void write_models(const bt_frontend_t *front, bt_json_t *json)
     bt_json_end_array(json);
 }
 
-static bool is_here(void *ctx, const char *name)
-{
-    const bt_frontend_t *front = ctx;
-
-    return bt_registry_has_worker(&front->models, name);
-}
-
 void bt_route_cluster(const bt_request_t *r)
 {
     const bt_frontend_t *front = r->door->front;
-    const bt_config_t *config = front->config;
     bt_list_t *pos, *tmp;
     bt_json_t json;
 
     bt_strbuf_reset(&r->door->out);
     bt_json_init(&json, &r->door->out);
     bt_json_object(&json, NULL);
-    bt_json_str(&json, "router",
-                (config->name[0] != '\0') ? config->name : "router");
+    bt_json_str(&json, "router", bt_cluster_router_name(front));
     bt_json_str(&json, "version", bt_config_version());
     bt_json_bool(&json, "ready", bt_frontend_ready(front));
     write_models(front, &json);
@@ -118,8 +78,8 @@ void bt_route_cluster(const bt_request_t *r)
         }
     }
     bt_json_end_array(&json);
-    bt_muster_write(&front->muster, (uint64_t)bt_walltime_ms(), is_here,
-                    r->door->front, &json);
+    bt_muster_write(&front->muster, (uint64_t)bt_walltime_ms(),
+                    bt_cluster_is_here, r->door->front, &json);
     bt_json_end_object(&json);
     bt_request_respond_json(r);
 }
@@ -195,9 +155,9 @@ static bool read_order(const bt_request_t *r, order_t *order_p)
 
 static bool is_it(const bt_instance_t *worker, const char *word)
 {
-    char id[ID_BYTES];
+    char id[BT_CLUSTER_ID_BYTES];
 
-    print_id(worker, id);
+    bt_cluster_print_id(worker, id);
     return (strcmp(worker->hello.name, word) == 0) || (strcmp(id, word) == 0);
 }
 

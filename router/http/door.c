@@ -299,6 +299,8 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
     bt_turn_work_init(&door->flush, flush);
     bt_scrape_init(&door->scrape, door);
+    bt_cluster_page_init(&door->cluster, door);
+    bt_watchers_init(&door->watchers, door);
     status = find_names(door);
     if (status == BT_OK) {
         status = find_vertex(door);
@@ -321,6 +323,11 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
                            front->config->metrics, door->metrics_at);
     }
     return status;
+}
+
+void bt_door_tick(bt_door_t *door, uint64_t now_us)
+{
+    bt_watchers_tick(&door->watchers, now_us);
 }
 
 void bt_door_stop_listening(bt_door_t *door)
@@ -374,6 +381,8 @@ void bt_door_close(bt_door_t *door)
     }
     bt_http_destroy(door->metrics_http);
     bt_scrape_fini(&door->scrape);
+    bt_cluster_page_fini(&door->cluster);
+    bt_watchers_fini(&door->watchers);
     bt_strbuf_fini(&door->out);
     *door = (bt_door_t){0};
 }

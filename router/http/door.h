@@ -13,9 +13,11 @@
 #define BT_ROUTER_HTTP_DOOR_H
 
 #include "router/frontend/frontend.h"
+#include "router/http/cluster_state.h"
 #include "router/http/door_limits.h"
 #include "router/http/http.h"
 #include "router/http/scrape.h"
+#include "router/http/watchers.h"
 #include "router/net/hosts.h"
 
 #define BT_DOOR_ADDRESS_BYTES 96
@@ -32,8 +34,10 @@ struct bt_door {
     struct event_base *base;
     bt_turn_work_t flush; /**< of streams, at the end of the turn */
     bt_scrape_t scrape;
-    bool secure;         /**< the main port speaks TLS */
-    size_t inline_bytes; /**< longer answers are the pool's to write */
+    bt_cluster_page_t cluster;
+    bt_watchers_t watchers; /**< of the cluster's events */
+    bool secure;            /**< the main port speaks TLS */
+    size_t inline_bytes;    /**< longer answers are the pool's to write */
     /** Paths of Vertex AI's; "" = none. */
     char vertex_health[BT_DOOR_PATH_BYTES], vertex_predict[BT_DOOR_PATH_BYTES];
     /** Where it listens, "127.0.0.1:8000". */
@@ -51,6 +55,8 @@ BT_MUST_CHECK bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
  * stopped. Also of a zeroed one. */
 void bt_door_close(bt_door_t *door);
 
+/** Readers of events; call every 50 ms or so. */
+void bt_door_tick(bt_door_t *door, uint64_t now_us);
 /** No new connections; open exchanges go on. */
 void bt_door_stop_listening(bt_door_t *door);
 uint32_t bt_door_n_connections(const bt_door_t *door);

@@ -42,7 +42,8 @@ struct bt_visit {
     bool began;          /**< the head of a stream went out */
     uint32_t sequence;   /**< of the next event of a response */
     uint64_t start_us;
-    bt_list_t waits;            /**< in bt_scrape_t, or by itself */
+    bt_list_t waits;            /**< in bt_page_t, or by itself */
+    bt_watcher_t *watcher;      /**< it reads the cluster's events; or NULL */
     bt_answer_t *writing;       /**< its answer, at the pool; or NULL */
     bt_unpack_t *unpacking;     /**< its body, at the pool; or NULL */
     bt_infer_answer_t *packing; /**< its answer of tensors; the same */
@@ -65,6 +66,10 @@ void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
 void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error);
 /** Answer that it cannot be put into bytes. The visit is over. */
 void bt_visit_fail_for_memory(bt_visit_t *visit);
+/** The head of a stream of events goes out. */
+void bt_visit_begin_stream(bt_visit_t *visit);
+/** The last of one. The visit is over. */
+void bt_visit_end_stream(bt_visit_t *visit, const bt_strbuf_t *last);
 /** Begin a call from the exchange's body; the visit is its reply.
  *  @param [in] model  from the path, or NULL */
 void bt_visit_call(bt_visit_t *visit, const char *model, bool stream);

@@ -178,6 +178,18 @@ void bt_door_format_error(void *ctx, const char *path, int status,
     bt_api_write_error(bt_door_dialect_of(path), &error, out);
 }
 
+void bt_visit_begin_stream(bt_visit_t *visit)
+{
+    visit->began = true;
+    bt_exchange_add_header(visit->ex, "Cache-Control", "no-store");
+    bt_exchange_stream_begin(visit->ex, EVENT_STREAM);
+}
+
+void bt_visit_end_stream(bt_visit_t *visit, const bt_strbuf_t *last)
+{
+    bt_exchange_stream_end(leave(visit, 200), last->data, last->len);
+}
+
 /* ---- the reply of a call ---- */
 
 /* Before the head goes out. */
@@ -402,6 +414,9 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     }
     if (visit->reply.call != NULL) {
         bt_call_gone(visit->reply.call);
+    }
+    if (visit->watcher != NULL) {
+        bt_watcher_leave(visit->watcher);
     }
     if (visit->unpacking != NULL) {
         bt_unpack_leave(visit->unpacking);

@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/zip/zip.h"
+#include "router/frontend/watching.h"
 #include "router/http/door_priv.h"
 
 #define NAME_BYTES  1024 /* as long as a path may be */
@@ -46,7 +47,7 @@ static void fail(bt_visit_t *visit, int status, const char *why)
 {
     bt_api_error_t error = {0};
 
-    bt_router_metrics_refused(visit->door->front->metrics, NULL, status);
+    bt_watching_refused(visit->door->front, NULL, status);
     bt_api_error_set(&error, status,
                      (status >= 500) ? "server_error" : "invalid_request_error",
                      NULL, "%s", why);

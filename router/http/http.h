@@ -151,6 +151,7 @@ void bt_http_use(const bt_http_t *http, bt_net_use_t *use);
 
 bt_http_method_t bt_exchange_method(const bt_exchange_t *ex);
 const char *bt_exchange_path(const bt_exchange_t *ex); /**< decoded, no query */
+const char *bt_exchange_query(const bt_exchange_t *ex); /**< as sent, or "" */
 /** Numeric address of the client, without the port; "" when it is not known. */
 void bt_exchange_client(const bt_exchange_t *ex,
                         char out[BT_HTTP_CLIENT_BYTES]);
@@ -186,6 +187,14 @@ void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type);
  *  connection broke: @return false, the exchange is gone. */
 bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data,
                               size_t bytes);
+/** The same, however much is unsent: for who asks bt_exchange_unsent() first,
+ * and adds nothing to what a slow reader has left. */
+bool bt_exchange_stream_append(bt_exchange_t *ex, const void *data,
+                               size_t bytes);
+/** Bytes of the answer that the client has not taken. */
+size_t bt_exchange_unsent(const bt_exchange_t *ex);
+/** The client is dropped, as one that leaves too much unread: on_gone(). */
+void bt_exchange_cut_off(bt_exchange_t *ex);
 /** A last chunk (may be empty) together with the terminating chunk in one
  *  write; ends the exchange. */
 void bt_exchange_stream_end(bt_exchange_t *ex, const void *data, size_t bytes);

@@ -77,13 +77,19 @@ static char *skip_authority(char *target)
 }
 
 static bt_status_t decode_path(char *target, const char **path_p,
-                               bt_http1_fault_t *fault_p)
+                               const char **query_p, bt_http1_fault_t *fault_p)
 {
     char *const start = skip_authority(target);
     char *out = start;
+    char *query;
 
     target[strcspn(target, "#")] = '\0';
-    start[strcspn(start, "?")] = '\0';
+    query = start + strcspn(start, "?");
+    *query_p = "";
+    if (*query != '\0') {
+        *query = '\0';
+        *query_p = query + 1;
+    }
     if (*start == '\0') {
         *path_p = "/";
         return (start == target)
@@ -145,7 +151,7 @@ static bt_status_t parse_request_line(char *line, bt_http1_head_t *head,
     }
     head->minor = version[7] - '0';
     head->method = line;
-    return decode_path(target, &head->path, fault_p);
+    return decode_path(target, &head->path, &head->query, fault_p);
 }
 
 static bt_status_t parse_header_line(char *line, bt_http1_head_t *head,

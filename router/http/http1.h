@@ -35,8 +35,9 @@ typedef struct bt_http1_header {
 /** Everything points into the text that was parsed. */
 typedef struct bt_http1_head {
     const char *method;
-    const char *path; /**< percent-decoded, without query; starts with '/' */
-    int minor;        /**< HTTP/1.minor */
+    const char *path;  /**< percent-decoded, without query; starts with '/' */
+    const char *query; /**< what stands behind '?', as it is, or "" */
+    int minor;         /**< HTTP/1.minor */
     bt_http1_header_t headers[BT_HTTP1_MAX_HEADERS];
     uint32_t n_headers;
     bool chunked;

@@ -168,6 +168,11 @@ const char *bt_exchange_path(const bt_exchange_t *ex)
     return ex->head.path;
 }
 
+const char *bt_exchange_query(const bt_exchange_t *ex)
+{
+    return ex->head.query;
+}
+
 void bt_exchange_client(const bt_exchange_t *ex, char out[BT_HTTP_CLIENT_BYTES])
 {
     out[0] = '\0';
@@ -309,13 +314,9 @@ static void append_chunk(bt_exchange_t *ex, const void *data, size_t bytes)
     bt_strbuf_append(out, "\r\n", 2);
 }
 
-static bool is_behind(const bt_conn_t *conn)
-{
-    return bt_stream_unsent(conn->stream) >
-           conn->http->config.client_buffer_bytes;
-}
-
-bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
+/* @param most  unsent bytes that it may leave */
+static bool write_piece(bt_exchange_t *ex, const void *data, size_t bytes,
+                        size_t most)
 {
     bt_conn_t *conn = ex->conn;
 
@@ -324,17 +325,41 @@ bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
     }
     BT_ASSERT(ex->streaming);
     append_chunk(ex, data, bytes);
-    if ((conn->http->handlers.on_gather != NULL) && !is_behind(conn)) {
+    if ((conn->http->handlers.on_gather != NULL) &&
+        (bt_stream_unsent(conn->stream) <= most)) {
         bt_stream_flush_later(conn->stream);
         return true;
     }
     /* Pieces are short; what is left of them counts against the client. */
     if ((bt_stream_flush(conn->stream, SIZE_MAX) == BT_ERR_PEER_LOST) ||
-        is_behind(conn)) {
+        (bt_stream_unsent(conn->stream) > most)) {
         bt_conn_close(conn);
         return false;
     }
     return true;
+}
+
+bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
+{
+    return write_piece(ex, data, bytes, ex->http->config.client_buffer_bytes);
+}
+
+bool bt_exchange_stream_append(bt_exchange_t *ex, const void *data,
+                               size_t bytes)
+{
+    return write_piece(ex, data, bytes, SIZE_MAX);
+}
+
+size_t bt_exchange_unsent(const bt_exchange_t *ex)
+{
+    return (ex->conn != NULL) ? bt_stream_unsent(ex->conn->stream) : 0;
+}
+
+void bt_exchange_cut_off(bt_exchange_t *ex)
+{
+    if (ex->conn != NULL) {
+        bt_conn_close(ex->conn);
+    }
 }
 
 void bt_exchange_stream_end(bt_exchange_t *ex, const void *data, size_t bytes)

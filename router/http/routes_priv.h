@@ -56,6 +56,13 @@ bool bt_request_read(const bt_request_t *r, const char *under,
 void bt_route_cluster(const bt_request_t *r);
 void bt_route_worker(const bt_request_t *r);
 
+/* ---- watch_routes.c: what live views read ---- */
+
+void bt_route_watch(const bt_request_t *r);
+void bt_route_watch_events(const bt_request_t *r);
+void bt_route_watch_requests(const bt_request_t *r);
+void bt_route_watch_request(const bt_request_t *r);
+
 /* ---- memory_routes.c: regions of shared memory ---- */
 
 void bt_route_memory_status(const bt_request_t *r);

@@ -1,83 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/http/scrape.h"
 
-#include "common/base/clock.h"
 #include "router/http/door_priv.h"
 
-#define PAGE_TYPE  "text/plain; version=0.0.4; charset=utf-8"
-#define ANSWERS_US 500 /* for readers, before others have a turn */
-
-static void begin(bt_scrape_t *scrape);
-
-static bt_visit_t *take(bt_list_t *list)
+static bt_scrape_t *scrape_of(bt_page_t *page)
 {
-    bt_visit_t *visit = BT_CONTAINER_OF(list->next, bt_visit_t, waits);
-
-    bt_list_remove(&visit->waits);
-    return visit;
+    return BT_CONTAINER_OF(page, bt_scrape_t, page);
 }
 
-static void fail_all(bt_list_t *list, const char *why)
+static void write_page(bt_page_t *page, bt_strbuf_t *out)
 {
-    while (!bt_list_empty(list)) {
-        bt_api_error_t error = {0};
-
-        bt_api_error_set(&error, 503, "server_error", NULL, "%s", why);
-        bt_visit_fail(take(list), &error);
-    }
-}
-
-/* ---- the pool ---- */
-
-static void write_page(bt_pool_job_t *job)
-{
-    bt_scrape_t *scrape = BT_CONTAINER_OF(job, bt_scrape_t, job);
+    bt_scrape_t *scrape = scrape_of(page);
 
     bt_metrics_process_read(&scrape->process);
-    bt_metrics_snapshot_render(scrape->snapshot, &scrape->process,
-                               &scrape->page);
+    bt_metrics_snapshot_render(scrape->snapshot, &scrape->process, out);
 }
 
-static void do_nothing(bt_pool_job_t *job)
+static void drop(bt_page_t *page)
 {
-    (void)job;
-}
-
-/* ---- the event loop ---- */
-
-static void end(bt_scrape_t *scrape)
-{
-    bt_strbuf_fini(&scrape->page);
-    scrape->is_under_way = false;
-    if (!bt_list_empty(&scrape->asked)) {
-        begin(scrape);
-    }
-}
-
-static void answer(bt_pool_job_t *job)
-{
-    bt_scrape_t *scrape = BT_CONTAINER_OF(job, bt_scrape_t, job);
-    uint64_t end_us;
+    bt_scrape_t *scrape = scrape_of(page);
 
     bt_metrics_snapshot_destroy(scrape->snapshot);
     scrape->snapshot = NULL;
-    if (!job->ran) {
-        fail_all(&scrape->readers, "the server is stopping");
-    } else if (bt_strbuf_status(&scrape->page) != BT_OK) {
-        fail_all(&scrape->readers, "out of memory for this answer");
-    }
-    end_us = bt_now_us() + ANSWERS_US;
-    while (!bt_list_empty(&scrape->readers)) {
-        bt_visit_respond(take(&scrape->readers), 200, PAGE_TYPE,
-                         scrape->page.data, scrape->page.len);
-        if ((bt_now_us() >= end_us) && !bt_list_empty(&scrape->readers)) {
-            /* One a turn at least, however slow the machine. */
-            job->run = do_nothing;
-            bt_pool_post(scrape->door->front->pool, job, BT_POOL_FIRST);
-            return;
-        }
-    }
-    end(scrape);
 }
 
 /* A view of each model; n_p is how many were made, also on failure. */
@@ -100,9 +44,10 @@ static bt_status_t view_models(const bt_registry_t *models,
     return BT_OK;
 }
 
-static bt_status_t take_snapshot(bt_scrape_t *scrape)
+static bt_status_t take_snapshot(bt_page_t *page)
 {
-    const bt_frontend_t *front = scrape->door->front;
+    bt_scrape_t *scrape = scrape_of(page);
+    const bt_frontend_t *front = page->door->front;
     bt_metrics_view_t views[BT_DOOR_MAX_MODELS];
     uint32_t n = 0;
     bt_status_t status = view_models(&front->models, views, &n);
@@ -117,46 +62,30 @@ static bt_status_t take_snapshot(bt_scrape_t *scrape)
     scrape->process = (bt_metrics_process_t){
         .cpu = front->config->cpu_metrics ? &scrape->cpu : NULL,
     };
-    bt_door_read_use(scrape->door, &scrape->process);
+    bt_door_read_use(page->door, &scrape->process);
     return status;
-}
-
-static void begin(bt_scrape_t *scrape)
-{
-    if (take_snapshot(scrape) != BT_OK) {
-        fail_all(&scrape->asked, "out of memory for this answer");
-        return;
-    }
-    while (!bt_list_empty(&scrape->asked)) {
-        bt_list_push_back(&scrape->readers, &take(&scrape->asked)->waits);
-    }
-    scrape->is_under_way = true;
-    scrape->job.run = write_page;
-    scrape->job.done = answer;
-    bt_strbuf_init(&scrape->page, BT_ANSWER_LIMIT);
-    /* It is one at a time: nobody waits long behind it, and it does not wait
-     * behind a crowd of bodies. */
-    bt_pool_post(scrape->door->front->pool, &scrape->job, BT_POOL_FIRST);
-}
-
-void bt_scrape_ask(bt_scrape_t *scrape, bt_visit_t *visit)
-{
-    bt_list_push_back(&scrape->asked, &visit->waits);
-    if (!scrape->is_under_way) {
-        begin(scrape);
-    }
 }
 
 void bt_scrape_init(bt_scrape_t *scrape, bt_door_t *door)
 {
-    *scrape = (bt_scrape_t){.door = door};
-    bt_list_init(&scrape->asked);
-    bt_list_init(&scrape->readers);
+    static const bt_page_ops_t ops = {
+        .type = "text/plain; version=0.0.4; charset=utf-8",
+        .take = take_snapshot,
+        .write = write_page,
+        .drop = drop,
+    };
+
+    *scrape = (bt_scrape_t){0};
+    bt_page_init(&scrape->page, &ops, door);
+}
+
+void bt_scrape_ask(bt_scrape_t *scrape, bt_visit_t *visit)
+{
+    bt_page_ask(&scrape->page, visit);
 }
 
 void bt_scrape_fini(bt_scrape_t *scrape)
 {
-    bt_metrics_snapshot_destroy(scrape->snapshot);
-    bt_strbuf_fini(&scrape->page);
+    bt_page_fini(&scrape->page);
     *scrape = (bt_scrape_t){0};
 }

@@ -89,25 +89,39 @@ void bt_muster_expect(bt_muster_t *muster, const bt_orders_process_t *processes,
     muster->n_expected = n;
 }
 
-/* Meant to be here. One that an order stopped is not, and neither is a
- * router. One that could not start says why. */
-static bool is_expected(const bt_orders_process_t *process)
+const bt_orders_process_t *bt_muster_process(const bt_muster_t *muster,
+                                             const char *name)
+{
+    for (uint32_t i = 0; i < muster->n_expected; i++) {
+        if (strcmp(muster->expected[i].name, name) == 0) {
+            return &muster->expected[i];
+        }
+    }
+    return NULL;
+}
+
+/* One that an order stopped is not, and neither is a router. One that could not
+ * start says why. */
+bool bt_muster_expects(const bt_orders_process_t *process)
 {
     return ((process->program == BT_ORDERS_PREFILL) ||
             (process->program == BT_ORDERS_DECODE)) &&
            ((process->state != BT_ORDERS_STOPPED) || (process->why[0] != '\0'));
 }
 
+uint32_t bt_muster_role(const bt_orders_process_t *process)
+{
+    return (process->role != BT_ORDERS_NO_ROLE)
+               ? process->role
+               : process->program; /* an older launcher's */
+}
+
 static void write_missing(const bt_orders_process_t *process, bt_json_t *json)
 {
-    const uint32_t role = (process->role != BT_ORDERS_NO_ROLE)
-                              ? process->role
-                              : process->program; /* an older launcher's */
-
     bt_json_object(json, NULL);
     bt_json_str(json, "name", process->name);
     bt_json_str(json, "model", process->model);
-    bt_json_str(json, "role", bt_orders_role_name(role));
+    bt_json_str(json, "role", bt_orders_role_name(bt_muster_role(process)));
     bt_json_str(json, "state", bt_orders_state_name(process->state));
     bt_json_u64(json, "since_ms", process->since_ms);
     bt_json_str(json, "why", (process->why[0] != '\0') ? process->why : NULL);
@@ -136,7 +150,7 @@ void bt_muster_write(const bt_muster_t *muster, uint64_t now_ms,
 
     bt_json_array(json, "missing");
     for (uint32_t i = 0; i < muster->n_expected; i++) {
-        if (is_expected(&muster->expected[i]) &&
+        if (bt_muster_expects(&muster->expected[i]) &&
             !is_here(ctx, muster->expected[i].name)) {
             write_missing(&muster->expected[i], json);
         }

@@ -67,6 +67,14 @@ void bt_muster_join(bt_muster_t *muster, const char *name);
 void bt_muster_expect(bt_muster_t *muster, const bt_orders_process_t *processes,
                       uint32_t n);
 
+/** What the launcher says of the one of this name; NULL: nothing. */
+const bt_orders_process_t *bt_muster_process(const bt_muster_t *muster,
+                                             const char *name);
+/** Is it a worker that is meant to be here? */
+bool bt_muster_expects(const bt_orders_process_t *process);
+/** What it is meant to be: bt_orders_role_t. */
+uint32_t bt_muster_role(const bt_orders_process_t *process);
+
 /**
  * Two fields of an object: "missing", workers that a launcher means to run and
  * that are not here, and "refused", the last one first.

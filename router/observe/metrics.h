@@ -199,6 +199,11 @@ void bt_tenant_metrics_prompt(bt_tenant_metrics_t *tm, uint32_t n_tokens);
 void bt_tenant_metrics_output(bt_tenant_metrics_t *tm, uint32_t n_tokens);
 void bt_tenant_metrics_refused(bt_tenant_metrics_t *tm,
                                bt_tenant_refusal_t cause);
+/** What was counted so far; of NULL nothing. */
+typedef struct bt_tenant_totals {
+    uint64_t prompt_tokens, output_tokens, refused;
+} bt_tenant_totals_t;
+bt_tenant_totals_t bt_tenant_metrics_totals(const bt_tenant_metrics_t *tm);
 /** So many more, or fewer, are under way. */
 void bt_tenant_metrics_running(bt_tenant_metrics_t *tm, int32_t change);
 

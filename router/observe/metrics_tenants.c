@@ -60,6 +60,20 @@ void bt_tenant_metrics_refused(bt_tenant_metrics_t *tm,
     add(tm, BT_TC_REFUSED + (uint32_t)cause, 1);
 }
 
+bt_tenant_totals_t bt_tenant_metrics_totals(const bt_tenant_metrics_t *tm)
+{
+    bt_tenant_totals_t totals = {0};
+
+    if (tm != NULL) {
+        totals.prompt_tokens = (uint64_t)tm->cells[BT_TC_PROMPT_TOKENS];
+        totals.output_tokens = (uint64_t)tm->cells[BT_TC_GENERATION_TOKENS];
+        for (uint32_t i = 0; i < BT_TENANT_N_REFUSALS; i++) {
+            totals.refused += (uint64_t)tm->cells[BT_TC_REFUSED + i];
+        }
+    }
+    return totals;
+}
+
 void bt_tenant_metrics_running(bt_tenant_metrics_t *tm, int32_t change)
 {
     add(tm, BT_TC_RUNNING, change);

@@ -23,7 +23,22 @@ typedef struct bt_gen_origin {
     uint8_t name;       /**< by which it was called: bt_name_t */
     uint32_t choice;    /**< of its call */
     char answer_id[64]; /**< "" = none */
+    uint64_t number;    /**< of this router's generations, from 1 on; 0: none */
+    char tenant[64];    /**< its name, or "" */
 } bt_gen_origin_t;
+
+/** What placement went by when it chose. Of a part that is not there, 0. */
+typedef struct bt_gen_knew {
+    uint32_t n_prefill, n_decode; /**< workers of the role that take requests */
+    /* Of the prefill worker. */
+    uint32_t ahead_requests; /**< that it has */
+    uint32_t ahead_tokens;   /**< of prompts that it has to compute */
+    uint64_t ahead_us;       /**< which take there so long, it is thought */
+    uint32_t prefill_held_tokens; /**< of the prompt: thought to be there */
+    /* Of the decode worker. */
+    uint32_t decode_held_tokens;
+    uint32_t seats_used, seats, blocks_used, blocks;
+} bt_gen_knew_t;
 
 /** One attempt. */
 typedef struct bt_gen_attempt {
@@ -33,7 +48,16 @@ typedef struct bt_gen_attempt {
     /** Why this way and these workers, static text; NULL of one that is not
      *  there. */
     const char *cause, *prefill_why, *decode_why;
+    bt_gen_knew_t knew;
+    char *ended; /**< why it was given up, or NULL; the generation's */
 } bt_gen_attempt_t;
+
+/** Of KV that goes from one worker to another. */
+typedef enum bt_handover_phase {
+    BT_HANDOVER_BEGUN,    /**< the decode worker gave its lease */
+    BT_HANDOVER_ENDED,    /**< it has proven the KV */
+    BT_HANDOVER_GIVEN_UP, /**< neither; nobody waits for it any more */
+} bt_handover_phase_t;
 
 /** Everything about a generation that is over, for the trace. Borrowed. */
 typedef struct bt_gen_record {

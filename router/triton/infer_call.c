@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "router/frontend/call.h"
+#include "router/frontend/watching.h"
 #include "router/triton/describe.h"
 #include "router/triton/process.h"
 
@@ -662,7 +663,7 @@ static void out_of_memory(bt_frontend_t *front, bt_infer_reply_t *reply)
 
     bt_api_error_set(&error, 503, "server_error", NULL,
                      "out of memory for this request, try again later");
-    bt_router_metrics_refused(front->metrics, NULL, error.http_status);
+    bt_watching_refused(front, NULL, error.http_status);
     reply->call = NULL;
     reply->ops->error(reply, &error);
 }

@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "router/frontend/call.h"
+#include "router/frontend/watching.h"
 
 /* Bytes of logits in one response, beside all else that is in it. */
 #define MAX_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
@@ -86,10 +87,7 @@ void bt_infer_call_fail_for_memory(bt_infer_call_t *call)
 /* Refused before it ran: that is counted here. */
 void bt_infer_call_refuse(bt_infer_call_t *call)
 {
-    bt_router_metrics_refused(call->front->metrics,
-                              (call->served != NULL) ? call->served->metrics
-                                                     : NULL,
-                              call->error.http_status);
+    bt_watching_refused(call->front, call->served, call->error.http_status);
     if (call->served != NULL) {
         bt_names_refused(&call->front->names,
                          bt_name_of(call->front, call->request.model),

@@ -40,6 +40,8 @@ struct bt_exchange {
     int status;
     unsigned n_ends, n_writes;
     bool streams, breaks; /* breaks: the next write finds the client gone */
+    const char *query, *last_event_id;
+    size_t unsent; /* that it has not taken */
     char type[64];
     char headers[512];
     char out[65536];
@@ -65,6 +67,9 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
     if (strcmp(name, "Accept-Encoding") == 0) {
         return ex->accepted;
     }
+    if (strcmp(name, "Last-Event-ID") == 0) {
+        return ex->last_event_id;
+    }
     if (strcmp(name, "Accept") == 0) {
         return ex->accept;
     }
@@ -78,6 +83,22 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
         return ex->json_bytes;
     }
     return (strcmp(name, "X-Request-Id") == 0) ? ex->request_id : NULL;
+}
+
+const char *bt_exchange_query(const bt_exchange_t *ex)
+{
+    return (ex->query != NULL) ? ex->query : "";
+}
+
+size_t bt_exchange_unsent(const bt_exchange_t *ex)
+{
+    return ex->unsent;
+}
+
+void bt_exchange_cut_off(bt_exchange_t *ex)
+{
+    ex->n_ends++;
+    bt_door_gone(ex->door, ex);
 }
 
 void bt_exchange_client(const bt_exchange_t *ex, char out[BT_HTTP_CLIENT_BYTES])
@@ -181,6 +202,12 @@ bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
     return true;
 }
 
+bool bt_exchange_stream_append(bt_exchange_t *ex, const void *data,
+                               size_t bytes)
+{
+    return bt_exchange_stream_write(ex, data, bytes);
+}
+
 void bt_exchange_stream_end(bt_exchange_t *ex, const void *data, size_t bytes)
 {
     assert_true(ex->streams);
@@ -192,6 +219,12 @@ void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
 {
     (void)door;
     process->n_connections = 3;
+}
+
+uint32_t bt_door_n_connections(const bt_door_t *door)
+{
+    (void)door;
+    return 3;
 }
 
 /* ---- the workers ---- */
@@ -322,10 +355,13 @@ static inline void start(world_t *w, bool with_workers)
     w->config.worker_wait_ms = 1000;
     w->config.request_timeout_ms = 60000;
     w->config.max_body_bytes = 1u << 20;
+    w->config.max_watchers = 2;
     assert_int_equal(bt_frontend_open(&w->front, &w->config, w_send, w), BT_OK);
     w->door.front = &w->front;
     bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);
     bt_scrape_init(&w->door.scrape, &w->door);
+    bt_cluster_page_init(&w->door.cluster, &w->door);
+    bt_watchers_init(&w->door.watchers, &w->door);
     w->door.inline_bytes = BT_ANSWER_INLINE_BYTES;
     w->served = bt_registry_find(&w->front.models, NULL);
     w->core = w->served->core;
@@ -340,6 +376,8 @@ static inline void stop(world_t *w)
 {
     bt_pool_stop(w->front.pool);
     bt_scrape_fini(&w->door.scrape);
+    bt_cluster_page_fini(&w->door.cluster);
+    bt_watchers_fini(&w->door.watchers);
     bt_strbuf_fini(&w->door.out);
     bt_frontend_close(&w->front);
     assert_int_equal(lent_bytes, 0);

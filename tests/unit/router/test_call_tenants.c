@@ -83,6 +83,28 @@ static void a_route_is_locked_unless_its_line_says_otherwise(void **state)
     stop(w);
 }
 
+static void how_the_cluster_stands_is_for_those_who_run_it(void **state)
+{
+    static const char *const paths[] = {"/v2/cluster", "/v2/cluster/events",
+                                        "/v2/cluster/requests",
+                                        "/v2/cluster/requests/1", "/cluster"};
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    open_with(w, "");
+    for (size_t i = 0; i < BT_ARRAY_LEN(paths); i++) {
+        get(w, &ex, paths[i]);
+        assert_int_equal(ex.status, 401);
+        ask(w, &ex, "first-key", paths[i], "");
+        assert_int_equal(ex.status, 403);
+    }
+    ask(w, &ex, "second-key", "/v2/cluster/requests", "");
+    assert_int_equal(ex.status, 405); /* it may read, not post */
+    assert_int_equal(w->door.watchers.n, 0);
+    stop(w);
+}
+
 static uint32_t priority_of(world_t *w, unsigned i)
 {
     const bt_gen_t *gen = bt_gen_find(w->core, request(w, i)->key.id);
@@ -301,6 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_route_is_locked_unless_its_line_says_otherwise),
+        BT_TEST(how_the_cluster_stands_is_for_those_who_run_it),
         BT_TEST(tenants_have_spaces_and_priorities_of_their_own),
         BT_TEST(one_that_floods_leaves_places_to_others),
         BT_TEST(a_call_costs_what_it_took),

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/watching.h"
+
+#include <stdio.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/walltime.h"
+
+#define LOOK_US 500000u
+
+static uint64_t unix_ms(void)
+{
+    return (uint64_t)bt_walltime_ms();
+}
+
+bt_status_t bt_watching_open(bt_frontend_t *front)
+{
+    const bt_status_t status =
+        bt_watch_create((uint32_t)(front->id_start >> 32), bt_now_us(),
+                        unix_ms(), &front->watch);
+
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot make what live views read: %s",
+                     bt_status_str(status));
+    }
+    return status;
+}
+
+static void tell(bt_frontend_t *front, bt_event_kind_t kind, const char *model,
+                 const char *text)
+{
+    bt_event_t event = {.kind = kind, .unix_ms = unix_ms()};
+
+    snprintf(event.model, sizeof(event.model), "%s", model);
+    snprintf(event.text, sizeof(event.text), "%s", text);
+    bt_events_add(&front->watch->events, &event);
+}
+
+/* ---- what a core tells ---- */
+
+void bt_watching_record(bt_served_t *served, const bt_gen_record_t *record)
+{
+    bt_past_add(&served->front->watch->past, served->name, record,
+                bt_unix_minus_monotonic_ns());
+}
+
+void bt_watching_rerun(void *ctx, const bt_gen_origin_t *origin,
+                       const char *why)
+{
+    const bt_served_t *served = ctx;
+    bt_event_t event = {.kind = BT_EVENT_REQUEST_RERUN,
+                        .unix_ms = unix_ms(),
+                        .request = origin->number};
+
+    bt_series_rerun(served->series);
+    snprintf(event.model, sizeof(event.model), "%s", served->name);
+    snprintf(event.text, sizeof(event.text), "runs again: %.200s", why);
+    bt_events_add(&served->front->watch->events, &event);
+}
+
+void bt_watching_handover(void *ctx, const bt_gen_origin_t *origin,
+                          const bt_gen_attempt_t *attempt,
+                          bt_handover_phase_t phase,
+                          const bt_msg_joined_t *joined)
+{
+    const bt_served_t *served = ctx;
+    bt_handover_t one = {
+        .phase = phase, .unix_ms = unix_ms(), .request = origin->number};
+
+    snprintf(one.model, sizeof(one.model), "%s", served->name);
+    snprintf(one.from, sizeof(one.from), "%s", attempt->prefill);
+    snprintf(one.to, sizeof(one.to), "%s", attempt->decode);
+    if (joined != NULL) {
+        one.bytes = joined->transfer_bytes;
+        one.length_us = joined->transfer_us;
+    }
+    bt_handovers_add(&served->front->watch->handovers, &one);
+}
+
+void bt_watching_worker(void *ctx, const bt_instance_t *worker,
+                        bt_worker_news_t news, const char *text)
+{
+    static const struct {
+        bt_event_kind_t kind;
+        const char *words;
+    } what[] = {
+        [BT_WORKER_JOINED] = {BT_EVENT_WORKER_JOINED, "joined, "},
+        [BT_WORKER_LOST] = {BT_EVENT_WORKER_LOST, "is gone: "},
+        [BT_WORKER_SILENT] = {BT_EVENT_WORKER_SILENT, ""},
+        [BT_WORKER_BACK] = {BT_EVENT_WORKER_BACK, "is back: "},
+        [BT_WORKER_DRAINING] = {BT_EVENT_WORKER_DRAINING, ""},
+        [BT_WORKER_DRAINED] = {BT_EVENT_WORKER_DRAINED, ""},
+        [BT_WORKER_ON] = {BT_EVENT_WORKER_ON, ""},
+        [BT_WORKER_ROLE] = {BT_EVENT_WORKER_ROLE, "is now "},
+    };
+    const bt_served_t *served = ctx;
+    bt_event_t event = {.kind = what[news].kind, .unix_ms = unix_ms()};
+
+    snprintf(event.model, sizeof(event.model), "%s", served->name);
+    snprintf(event.worker, sizeof(event.worker), "%s", worker->hello.name);
+    snprintf(event.text, sizeof(event.text), "worker %.63s %s%.150s",
+             worker->hello.name, what[news].words, text);
+    bt_events_add(&served->front->watch->events, &event);
+}
+
+/* ---- what others tell ---- */
+
+void bt_watching_refused(bt_frontend_t *front, bt_served_t *served,
+                         int http_status)
+{
+    bt_router_metrics_refused(
+        front->metrics, (served != NULL) ? served->metrics : NULL, http_status);
+    bt_series_refused((served != NULL) ? served->series
+                                       : &front->watch->history->all);
+}
+
+void bt_watching_loaded(bt_served_t *served)
+{
+    char text[BT_EVENT_TEXT];
+
+    snprintf(text, sizeof(text), "model %.63s is %s", served->name,
+             served->unloaded ? "unloaded" : "loaded");
+    tell(served->front,
+         served->unloaded ? BT_EVENT_MODEL_UNLOADED : BT_EVENT_MODEL_LOADED,
+         served->name, text);
+}
+
+/* ---- what only looking tells ---- */
+
+static void look_at_model(bt_served_t *served)
+{
+    const bool ready = bt_served_ready(served);
+    char text[BT_EVENT_TEXT];
+
+    if (ready != served->was_ready) {
+        served->was_ready = ready;
+        snprintf(text, sizeof(text), "model %.63s is %s", served->name,
+                 ready ? "ready" : "not ready");
+        tell(served->front,
+             ready ? BT_EVENT_MODEL_READY : BT_EVENT_MODEL_NOT_READY,
+             served->name, text);
+    }
+}
+
+static void look_at_router(bt_frontend_t *front)
+{
+    const bool ready = bt_frontend_ready(front);
+
+    if (front->leaving && !front->was_leaving) {
+        front->was_leaving = true;
+        tell(front, BT_EVENT_ROUTER_LEAVING, "", "the router is stopping");
+    }
+    if (ready != front->was_ready) {
+        front->was_ready = ready;
+        tell(front, ready ? BT_EVENT_ROUTER_READY : BT_EVENT_ROUTER_NOT_READY,
+             "", ready ? "the router is ready" : "the router is not ready");
+    }
+}
+
+static void look_at_levels(bt_frontend_t *front)
+{
+    uint32_t waiting = 0, running = 0;
+
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        const uint32_t n_waiting = bt_core_n_waiting(served->core);
+        const uint32_t n_running = bt_core_n_in_flight(served->core);
+
+        bt_series_levels(served->series, n_waiting, n_running);
+        waiting += n_waiting;
+        running += n_running;
+    }
+    bt_series_levels(&front->watch->history->all, waiting, running);
+}
+
+void bt_watching_tick(bt_frontend_t *front, uint64_t now_us)
+{
+    if ((now_us >= front->look_us) || (front->leaving && !front->was_leaving)) {
+        front->look_us = now_us + LOOK_US;
+        BT_REGISTRY_FOR_EACH(served, &front->models)
+        {
+            look_at_model(served);
+        }
+        look_at_router(front);
+        look_at_levels(front);
+    }
+    bt_history_tick(front->watch->history, now_us, unix_ms());
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file cluster_state.h
+ *
+ * The cluster as this router sees it now, as JSON: what GET /v2/cluster and its
+ * events say (docs/CLUSTER_API.md), and what GET /cluster says alike.
+ *
+ * Threads: the event loop's.
+ */
+#ifndef BT_ROUTER_HTTP_CLUSTER_STATE_H
+#define BT_ROUTER_HTTP_CLUSTER_STATE_H
+
+#include "common/base/json.h"
+#include "router/frontend/frontend.h"
+#include "router/http/page.h"
+
+#define BT_CLUSTER_ID_BYTES                           \
+    17 /**< of a worker's life: 16 hexadecimal digits \
+        */
+
+/** Append the fields: now, router, queue, models, workers, tenants. */
+void bt_cluster_write_state(const bt_door_t *door, bt_json_t *json);
+
+const char *bt_cluster_router_name(const bt_frontend_t *front);
+void bt_cluster_print_id(const bt_instance_t *worker,
+                         char id[BT_CLUSTER_ID_BYTES]);
+/** "up", "silent", "draining", "drained", "ending": as it says, or as an older
+ *  build lets us know. */
+const char *bt_cluster_worker_state(const bt_instance_t *worker);
+
+/** Has a worker of this name joined? @a front is a bt_frontend_t. */
+bool bt_cluster_is_here(void *front, const char *name);
+
+/** GET /v2/cluster: a page of how things stand, and a copy of what was. */
+typedef struct bt_cluster_page {
+    bt_page_t page;
+    bt_strbuf_t state;     /**< written on the loop: short */
+    bt_history_t *history; /**< owned copies, or NULL */
+    bt_events_t *events;
+} bt_cluster_page_t;
+
+void bt_cluster_page_init(bt_cluster_page_t *page, bt_door_t *door);
+void bt_cluster_page_fini(bt_cluster_page_t *page); /**< see bt_page_fini() */
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/http/page.h"
+
+#include "common/base/clock.h"
+#include "router/http/door_priv.h"
+
+#define ANSWERS_US 500 /* for readers, before others have a turn */
+
+static void begin(bt_page_t *page);
+
+static bt_visit_t *take(bt_list_t *list)
+{
+    bt_visit_t *visit = BT_CONTAINER_OF(list->next, bt_visit_t, waits);
+
+    bt_list_remove(&visit->waits);
+    return visit;
+}
+
+static void fail_all(bt_list_t *list, const char *why)
+{
+    while (!bt_list_empty(list)) {
+        bt_api_error_t error = {0};
+
+        bt_api_error_set(&error, 503, "server_error", NULL, "%s", why);
+        bt_visit_fail(take(list), &error);
+    }
+}
+
+/* ---- the pool ---- */
+
+static void write_page(bt_pool_job_t *job)
+{
+    bt_page_t *page = BT_CONTAINER_OF(job, bt_page_t, job);
+
+    page->ops->write(page, &page->text);
+}
+
+static void do_nothing(bt_pool_job_t *job)
+{
+    (void)job;
+}
+
+/* ---- the event loop ---- */
+
+static void end(bt_page_t *page)
+{
+    bt_strbuf_fini(&page->text);
+    page->is_under_way = false;
+    if (!bt_list_empty(&page->asked)) {
+        begin(page);
+    }
+}
+
+static void answer(bt_pool_job_t *job)
+{
+    bt_page_t *page = BT_CONTAINER_OF(job, bt_page_t, job);
+    uint64_t end_us;
+
+    page->ops->drop(page);
+    if (!job->ran) {
+        fail_all(&page->readers, "the server is stopping");
+    } else if (bt_strbuf_status(&page->text) != BT_OK) {
+        fail_all(&page->readers, "out of memory for this answer");
+    }
+    end_us = bt_now_us() + ANSWERS_US;
+    while (!bt_list_empty(&page->readers)) {
+        bt_visit_respond(take(&page->readers), 200, page->ops->type,
+                         page->text.data, page->text.len);
+        if ((bt_now_us() >= end_us) && !bt_list_empty(&page->readers)) {
+            /* One a turn at least, however slow the machine. */
+            job->run = do_nothing;
+            bt_pool_post(page->door->front->pool, job, BT_POOL_FIRST);
+            return;
+        }
+    }
+    end(page);
+}
+
+static void begin(bt_page_t *page)
+{
+    if (page->ops->take(page) != BT_OK) {
+        page->ops->drop(page);
+        fail_all(&page->asked, "out of memory for this answer");
+        return;
+    }
+    while (!bt_list_empty(&page->asked)) {
+        bt_list_push_back(&page->readers, &take(&page->asked)->waits);
+    }
+    page->is_under_way = true;
+    page->job.run = write_page;
+    page->job.done = answer;
+    bt_strbuf_init(&page->text, BT_ANSWER_LIMIT);
+    /* It is one at a time: nobody waits long behind it, and it does not wait
+     * behind a crowd of bodies. */
+    bt_pool_post(page->door->front->pool, &page->job, BT_POOL_FIRST);
+}
+
+void bt_page_ask(bt_page_t *page, bt_visit_t *visit)
+{
+    bt_list_push_back(&page->asked, &visit->waits);
+    if (!page->is_under_way) {
+        begin(page);
+    }
+}
+
+void bt_page_init(bt_page_t *page, const bt_page_ops_t *ops, bt_door_t *door)
+{
+    *page = (bt_page_t){.door = door, .ops = ops};
+    bt_list_init(&page->asked);
+    bt_list_init(&page->readers);
+}
+
+void bt_page_fini(bt_page_t *page)
+{
+    if (page->ops != NULL) {
+        page->ops->drop(page);
+        bt_strbuf_fini(&page->text);
+    }
+    *page = (bt_page_t){0};
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file events.h
+ *
+ * What happened to the cluster, a line each: the latest 256, with numbers that
+ * rise. An id names the router's life, too, so that a reader who comes back to
+ * another one is told all of it.
+ *
+ *     id  5f0c6d0b-17      life 5f0c6d0b, number 17
+ *
+ * Pure. Threads: one owns it.
+ */
+#ifndef BT_ROUTER_WATCH_EVENTS_H
+#define BT_ROUTER_WATCH_EVENTS_H
+
+#include <stdint.h>
+
+#include "common/base/json.h"
+#include "common/config/config.h"
+#include "common/wire/wire.h"
+
+#define BT_EVENTS_KEPT    256u
+#define BT_EVENT_TEXT     256u
+#define BT_EVENT_ID_BYTES 32u
+
+typedef enum bt_event_kind {
+    BT_EVENT_WORKER_JOINED,
+    BT_EVENT_WORKER_LOST,
+    BT_EVENT_WORKER_SILENT,
+    BT_EVENT_WORKER_BACK,
+    BT_EVENT_WORKER_DRAINING,
+    BT_EVENT_WORKER_DRAINED,
+    BT_EVENT_WORKER_ON,
+    BT_EVENT_WORKER_ROLE,
+    BT_EVENT_REQUEST_RERUN,
+    BT_EVENT_MODEL_LOADED,
+    BT_EVENT_MODEL_UNLOADED,
+    BT_EVENT_MODEL_READY,
+    BT_EVENT_MODEL_NOT_READY,
+    BT_EVENT_ROUTER_READY,
+    BT_EVENT_ROUTER_NOT_READY,
+    BT_EVENT_ROUTER_LEAVING,
+    BT_EVENT_N_KINDS,
+} bt_event_kind_t;
+
+/** "worker_joined" … */
+const char *bt_event_kind_name(bt_event_kind_t kind);
+
+typedef struct bt_event {
+    uint64_t n; /**< from 1 on */
+    uint64_t unix_ms;
+    bt_event_kind_t kind;
+    char model[BT_CONFIG_MODEL_NAME_BYTES]; /**< "": none */
+    char worker[BT_WIRE_MAX_NAME];          /**< the same */
+    uint64_t request;                       /**< 0: none */
+    char text[BT_EVENT_TEXT];
+} bt_event_t;
+
+typedef struct bt_events {
+    uint32_t life;
+    uint64_t n_ever;
+    bt_event_t ring[BT_EVENTS_KEPT];
+} bt_events_t;
+
+/** Copied; its n is given. */
+void bt_events_add(bt_events_t *events, const bt_event_t *event);
+/** The number of the oldest that is kept; n_ever + 1: there is none. */
+uint64_t bt_events_oldest(const bt_events_t *events);
+/** @param n  from bt_events_oldest() to n_ever */
+const bt_event_t *bt_events_at(const bt_events_t *events, uint64_t n);
+/** Where a reader goes on who has seen this id: the number of the next. What is
+ *  no id of this life counts as seen nothing. */
+uint64_t bt_events_after(const bt_events_t *events, const char *id);
+void bt_events_print_id(const bt_events_t *events, uint64_t n,
+                        char id[BT_EVENT_ID_BYTES]);
+/** One as an object. */
+void bt_events_write_one(const bt_events_t *events, const bt_event_t *event,
+                         bt_json_t *json);
+/** All that are kept, as an array. */
+void bt_events_write(const bt_events_t *events, bt_json_t *json);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file handovers.h
+ *
+ * KV on its way between workers: the latest 64 beginnings and ends, for whoever
+ * looks on. Those that were written over before a reader came are counted.
+ *
+ * Pure. Threads: one owns it.
+ */
+#ifndef BT_ROUTER_WATCH_HANDOVERS_H
+#define BT_ROUTER_WATCH_HANDOVERS_H
+
+#include <stdint.h>
+
+#include "common/base/json.h"
+#include "common/config/config.h"
+#include "common/wire/wire.h"
+#include "router/observe/record.h"
+
+#define BT_HANDOVERS_KEPT 64u
+
+typedef struct bt_handover {
+    bt_handover_phase_t phase;
+    uint64_t unix_ms;
+    uint64_t request;
+    char model[BT_CONFIG_MODEL_NAME_BYTES];
+    char from[BT_WIRE_MAX_NAME], to[BT_WIRE_MAX_NAME];
+    uint64_t bytes, length_us; /**< of one that ENDED */
+} bt_handover_t;
+
+typedef struct bt_handovers {
+    uint64_t n_ever;
+    bt_handover_t ring[BT_HANDOVERS_KEPT];
+} bt_handovers_t;
+
+/** Copied. */
+void bt_handovers_add(bt_handovers_t *handovers, const bt_handover_t *one);
+/** Those behind the first n_seen, as fields: left_out and list. */
+void bt_handovers_write(const bt_handovers_t *handovers, uint64_t n_seen,
+                        bt_json_t *json);
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/watch/past.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+bt_status_t bt_past_init(bt_past_t *past)
+{
+    bt_past_one_t *ring = bt_calloc(BT_PAST_KEPT, sizeof(*ring));
+
+    if (ring == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    *past = (bt_past_t){.ring = ring};
+    return BT_OK;
+}
+
+void bt_past_fini(bt_past_t *past)
+{
+    bt_free(past->ring);
+    *past = (bt_past_t){0};
+}
+
+void bt_past_add(bt_past_t *past, const char *model,
+                 const bt_gen_record_t *record, int64_t unix_minus_core_ns)
+{
+    bt_past_one_t *one = &past->ring[past->n_ever++ % BT_PAST_KEPT];
+    const bt_ledger_t *l = record->ledger;
+    const uint64_t begin_us = record->arrived_us - l->parse_us - l->tokenize_us;
+    const uint32_t n = (record->n_attempts < BT_PAST_TRIES) ? record->n_attempts
+                                                            : BT_PAST_TRIES;
+
+    snprintf(one->model, sizeof(one->model), "%s", model);
+    one->begin_us = begin_us;
+    one->begin_unix_ms =
+        (uint64_t)(unix_minus_core_ns / 1000 + (int64_t)begin_us) / 1000;
+    one->ledger = *l;
+    one->origin = *record->origin;
+    one->finish = record->finish;
+    one->http_status = record->http_status;
+    snprintf(one->trouble, sizeof(one->trouble), "%s", record->trouble);
+    one->n_tries = n;
+    for (uint32_t i = 0; i < n; i++) {
+        const char *ended = record->attempts[i].ended;
+
+        one->tries[i] = record->attempts[i];
+        one->tries[i].ended = NULL; /* which is gone soon */
+        snprintf(one->ended[i], sizeof(one->ended[i]), "%s",
+                 (ended != NULL) ? ended : "");
+    }
+}
+
+/* The i-th of those that are kept, the latest first. */
+static const bt_past_one_t *nth(const bt_past_t *past, uint64_t i)
+{
+    return &past->ring[(past->n_ever - 1 - i) % BT_PAST_KEPT];
+}
+
+static uint64_t n_kept(const bt_past_t *past)
+{
+    return (past->n_ever < BT_PAST_KEPT) ? past->n_ever : BT_PAST_KEPT;
+}
+
+static bool has_id(const bt_past_one_t *one, const char *id)
+{
+    char number[24];
+
+    snprintf(number, sizeof(number), "%" PRIu64, one->origin.number);
+    return (strcmp(number, id) == 0) ||
+           ((one->origin.choice == 0) && (id[0] != '\0') &&
+            (strcmp(one->origin.answer_id, id) == 0));
+}
+
+const bt_past_one_t *bt_past_find(const bt_past_t *past, const char *id)
+{
+    for (uint64_t i = 0; i < n_kept(past); i++) {
+        if (has_id(nth(past, i), id)) {
+            return nth(past, i);
+        }
+    }
+    return NULL;
+}
+
+static bool passes(const bt_past_one_t *one, const bt_past_filter_t *filter)
+{
+    return ((filter->model == NULL) ||
+            (strcmp(filter->model, one->model) == 0)) &&
+           (one->ledger.total_us >= filter->slow_us) &&
+           (!filter->missed || bt_past_missed(one)) &&
+           (!filter->failed || (one->finish == BT_FINISH_ERROR));
+}
+
+void bt_past_write(const bt_past_t *past, const bt_past_filter_t *filter,
+                   bt_json_t *json)
+{
+    bool is_behind = filter->before == 0;
+    uint32_t n = 0;
+
+    bt_json_u64(json, "kept", n_kept(past));
+    bt_json_array(json, "requests");
+    for (uint64_t i = 0; i < n_kept(past); i++) {
+        const bt_past_one_t *one = nth(past, i);
+
+        if ((filter->limit > 0) && (n == filter->limit)) {
+            break;
+        }
+        if (is_behind && passes(one, filter)) {
+            bt_json_object(json, NULL);
+            bt_past_write_fields(one, json);
+            bt_json_end_object(json);
+            n++;
+        }
+        is_behind = is_behind || (one->origin.number == filter->before);
+    }
+    bt_json_end_array(json);
+}

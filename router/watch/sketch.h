@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sketch.h
+ *
+ * How long things took, for percentiles: counts in cells whose width is a
+ * sixteenth of a power of two, so a value is known to 3.2 %. Below 16 us a
+ * cell is a microsecond.
+ *
+ *     us     0 … 15 | 16 17 … 31 | 32 34 … 62 | 64 68 … | … | 9.5 h and more
+ *     cell   0 … 15 | 16  …   31 | 32  …   47 | 48   …  | … | 511
+ *
+ * Threads: one owns a sketch.
+ */
+#ifndef BT_ROUTER_WATCH_SKETCH_H
+#define BT_ROUTER_WATCH_SKETCH_H
+
+#include <stdint.h>
+
+#define BT_SKETCH_CELLS 512u
+
+typedef struct bt_sketch {
+    uint64_t n;
+    uint32_t cells[BT_SKETCH_CELLS];
+} bt_sketch_t;
+
+/** O(1): once for each token. */
+static inline void bt_sketch_add(bt_sketch_t *sketch, uint64_t us)
+{
+    uint32_t cell = (uint32_t)us;
+
+    if (us >= 16) {
+        const uint32_t power = 63 - (uint32_t)__builtin_clzll(us);
+
+        cell = (power - 3) * 16 + ((uint32_t)(us >> (power - 4)) & 15u);
+        cell = (cell < BT_SKETCH_CELLS) ? cell : BT_SKETCH_CELLS - 1;
+    }
+    sketch->cells[cell]++;
+    sketch->n++;
+}
+
+void bt_sketch_clear(bt_sketch_t *sketch);
+void bt_sketch_merge(bt_sketch_t *into, const bt_sketch_t *from);
+/** The value at a rank: the middle of its cell.
+ *  @param percent  above 0, at most 100
+ *  @return 0 of an empty one */
+uint64_t bt_sketch_percentile(const bt_sketch_t *sketch, uint32_t percent);
+
+#endif

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readers of the cluster's events: what each is sent, and that one which takes
+ * nothing costs nobody else anything. The clock is the test's. */
+#include "router/frontend/watching.h"
+#include "tests/unit/router/call_fixture.h"
+
+#define SECOND UINT64_C(1000000)
+
+static uint64_t now_us;
+
+static int begin(void **state)
+{
+    (void)state;
+    start(&world, true);
+    now_us = bt_now_us();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    stop(&world);
+    return 0;
+}
+
+static void watch(bt_exchange_t *ex, const char *last_event_id)
+{
+    memset(ex, 0, sizeof(*ex));
+    ex->method = BT_HTTP_GET;
+    ex->path = "/v2/cluster/events";
+    ex->door = &world.door;
+    ex->last_event_id = last_event_id;
+    bt_door_request(&world.door, ex);
+}
+
+static void pass(uint64_t us)
+{
+    now_us += us;
+    bt_watchers_tick(&world.door.watchers, now_us);
+}
+
+/* What it was sent since the last look is forgotten. */
+static void forget(bt_exchange_t *ex)
+{
+    ex->out_bytes = 0;
+    ex->out[0] = '\0';
+    ex->n_writes = 0;
+}
+
+static void leave(bt_exchange_t *ex)
+{
+    ex->n_ends++;
+    bt_door_gone(&world.door, ex);
+}
+
+static unsigned n_of(const bt_exchange_t *ex, const char *part)
+{
+    unsigned n = 0;
+
+    for (const char *at = strstr(ex->out, part); at != NULL;
+         at = strstr(at + 1, part)) {
+        n++;
+    }
+    return n;
+}
+
+static void lose_decode_worker(void)
+{
+    bt_core_worker_down(world.core, world.d, "it was killed", bt_now_us());
+    world.d = NULL;
+}
+
+static void a_reader_gets_the_state_at_once_and_each_second(void **state)
+{
+    static bt_exchange_t ex;
+
+    (void)state;
+    watch(&ex, NULL);
+    assert_int_equal(ex.status, 200);
+    assert_string_equal(ex.type, "text/event-stream; charset=utf-8");
+    assert_non_null(strstr(ex.headers, "Cache-Control: no-store\n"));
+    assert_int_equal(strncmp(ex.out, "retry: 2000\n\n", 13), 0);
+    assert_int_equal(n_of(&ex, "event: state\ndata: {\"now_unix_ms\":"), 1);
+    has(&ex, "\"name\":\"prefill-0\"");
+    has(&ex, "\"watchers\":1,\"max_watchers\":2}");
+    has(&ex, "\"name\":\"default\",\"weight\":1");
+    assert_null(strstr(ex.out, "event: event\n")); /* none of the past */
+    pass(0);
+    forget(&ex);
+    pass(SECOND - 1);
+    assert_int_equal(ex.n_writes, 0);
+    pass(1);
+    assert_int_equal(n_of(&ex, "event: state\n"), 1);
+    leave(&ex);
+    assert_int_equal(world.door.watchers.n, 0);
+}
+
+static void an_event_comes_with_its_id_in_the_next_turn(void **state)
+{
+    static bt_exchange_t ex;
+    char line[64];
+
+    (void)state;
+    watch(&ex, NULL);
+    pass(0);
+    forget(&ex);
+    lose_decode_worker();
+    pass(1000);
+    snprintf(line, sizeof(line), "event: event\nid: %08x-3\ndata: {\"id\":\"",
+             world.front.watch->events.life);
+    assert_int_equal(strncmp(ex.out, line, strlen(line)), 0);
+    has(&ex, "\"kind\":\"worker_lost\",\"model\":\"tiny\","
+             "\"worker\":\"decode-0\",\"request\":null,"
+             "\"text\":\"worker decode-0 is gone: it was killed\"}\n\n");
+    forget(&ex);
+    pass(1000);
+    assert_int_equal(ex.n_writes, 0);
+    leave(&ex);
+}
+
+static void who_comes_back_gets_what_came_meanwhile(void **state)
+{
+    static bt_exchange_t ex;
+    char id[32];
+
+    (void)state;
+    lose_decode_worker();
+    snprintf(id, sizeof(id), "%08x-2", world.front.watch->events.life);
+    watch(&ex, id);
+    assert_int_equal(n_of(&ex, "event: event\n"), 1);
+    has(&ex, "\"kind\":\"worker_lost\"");
+    leave(&ex);
+    watch(&ex, "another router's");
+    assert_int_equal(n_of(&ex, "event: event\n"), 3);
+    leave(&ex);
+}
+
+static void one_that_is_behind_is_sent_nothing_but_misses_no_event(void **state)
+{
+    static bt_exchange_t slow, quick;
+
+    (void)state;
+    watch(&slow, NULL);
+    watch(&quick, NULL);
+    pass(0);
+    forget(&slow);
+    forget(&quick);
+    slow.unsent = 100;
+    lose_decode_worker();
+    for (int i = 0; i < 5; i++) {
+        pass(SECOND);
+    }
+    assert_int_equal(slow.n_writes, 0);
+    assert_int_equal(n_of(&quick, "event: state\n"), 5);
+    assert_int_equal(n_of(&quick, "worker_lost"), 1);
+    slow.unsent = 0; /* it has taken all of it */
+    pass(SECOND);
+    assert_int_equal(n_of(&slow, "event: state\n"), 1);
+    assert_int_equal(n_of(&slow, "worker_lost"), 1);
+    leave(&slow);
+    leave(&quick);
+}
+
+static void one_that_takes_nothing_for_ten_seconds_is_cut_off(void **state)
+{
+    static bt_exchange_t stopped, drips, quick;
+
+    (void)state;
+    world.config.max_watchers = 3;
+    watch(&stopped, NULL);
+    watch(&drips, NULL);
+    watch(&quick, NULL);
+    pass(0);
+    stopped.unsent = 100;
+    drips.unsent = 100;
+    for (int i = 0; i < 11; i++) {
+        drips.unsent--;
+        pass(SECOND - 1);
+    }
+    assert_int_equal(stopped.n_ends, 1);
+    assert_int_equal(drips.n_ends, 0);
+    assert_int_equal(quick.n_ends, 0);
+    assert_int_equal(world.door.watchers.n, 2);
+    leave(&drips);
+    leave(&quick);
+}
+
+static void no_more_may_read_than_the_option_says(void **state)
+{
+    static bt_exchange_t ex[3];
+
+    (void)state;
+    watch(&ex[0], NULL);
+    watch(&ex[1], NULL);
+    watch(&ex[2], NULL);
+    assert_int_equal(ex[2].status, 503);
+    assert_non_null(strstr(ex[2].headers, "Retry-After: 1\n"));
+    has(&ex[2], "2 read these events already");
+    leave(&ex[0]);
+    watch(&ex[2], NULL);
+    assert_int_equal(ex[2].status, 200);
+    leave(&ex[1]);
+    leave(&ex[2]);
+    world.config.max_watchers = 0;
+    watch(&ex[0], NULL);
+    assert_int_equal(ex[0].status, 403);
+    has(&ex[0], "--max-watchers 0");
+}
+
+static void one_that_goes_in_the_middle_leaves_the_others(void **state)
+{
+    static bt_exchange_t breaks, other;
+
+    (void)state;
+    watch(&breaks, NULL);
+    watch(&other, NULL);
+    pass(0);
+    breaks.breaks = true;
+    pass(SECOND);
+    assert_int_equal(breaks.n_ends, 1);
+    assert_int_equal(world.door.watchers.n, 1);
+    forget(&other);
+    pass(SECOND);
+    assert_int_equal(n_of(&other, "event: state\n"), 1);
+    leave(&other);
+    /* At its first word already. */
+    watch(&breaks, NULL);
+    breaks.breaks = true;
+    pass(SECOND);
+    assert_int_equal(world.door.watchers.n, 0);
+}
+
+static void streams_end_when_the_router_drains(void **state)
+{
+    static bt_exchange_t ex, late;
+
+    (void)state;
+    watch(&ex, NULL);
+    pass(0);
+    forget(&ex);
+    world.front.leaving = true;
+    bt_watching_tick(&world.front, now_us + SECOND);
+    pass(1000);
+    has(&ex, "router_leaving");
+    world.front.draining = true;
+    pass(1000);
+    assert_int_equal(ex.n_ends, 1);
+    assert_int_equal(world.door.watchers.n, 0);
+    watch(&late, NULL);
+    assert_int_equal(late.status, 503);
+    has(&late, "stopping");
+}
+
+static void a_step_of_the_history_is_told_when_it_is_whole(void **state)
+{
+    static bt_exchange_t ex;
+
+    (void)state;
+    watch(&ex, NULL);
+    pass(0);
+    bt_series_begun(world.served->series, 42);
+    bt_history_tick(world.front.watch->history,
+                    world.front.watch->history->end_us, 1700000000000);
+    pass(1000);
+    assert_int_equal(n_of(&ex, "event: point\ndata: {\"step_ms\":5000,"
+                               "\"unix_ms\":[1700000000000],\"series\":["),
+                     1);
+    assert_int_equal(n_of(&ex, "\"in_tokens\":[42]"), 2);
+    forget(&ex);
+    pass(1000);
+    assert_null(strstr(ex.out, "event: point"));
+    leave(&ex);
+}
+
+static void a_hand_over_is_told_when_it_begins_and_when_it_ends(void **state)
+{
+    static bt_exchange_t ex, client;
+    bt_msg_t grant = {.type = BT_MSG_GRANT};
+    bt_msg_t joined = {
+        .type = BT_MSG_JOINED,
+        .u.joined = {.transfer_us = 1500,
+                     .transfer_bytes = 4096,
+                     .n_descriptors = 1},
+    };
+
+    (void)state;
+    watch(&ex, NULL);
+    post(&world, &client, "/v1/completions",
+         "{\"prompt\":\"abc\",\"max_tokens\":3}");
+    grant.u.grant.key = request(&world, 0)->key;
+    joined.u.joined.key = grant.u.grant.key;
+    assert_int_equal(bt_core_message(world.core, world.d, &grant, bt_now_us()),
+                     BT_OK);
+    pass(SECOND);
+    has(&ex, "event: handover\ndata: {\"left_out\":0,\"list\":[{\"unix_ms\":");
+    has(&ex, "\"phase\":\"begun\",\"request\":\"1\",\"model\":\"tiny\","
+             "\"from\":\"prefill-0\",\"to\":\"decode-0\",\"bytes\":null,");
+    forget(&ex);
+    assert_int_equal(bt_core_message(world.core, world.d, &joined, bt_now_us()),
+                     BT_OK);
+    pass(SECOND);
+    has(&ex, "\"phase\":\"ended\",\"request\":\"1\"");
+    has(&ex, "\"bytes\":4096,\"length_ms\":1.5}]}\n\n");
+    forget(&ex);
+    answer(&world, 0, "xyz", BT_FINISH_LENGTH);
+    pass(SECOND);
+    assert_null(strstr(ex.out, "handover\ndata")); /* it ended already */
+    leave(&ex);
+}
+
+static void a_hand_over_that_nobody_waits_for_any_more_has_failed(void **state)
+{
+    static bt_exchange_t ex, client;
+    bt_msg_t grant = {.type = BT_MSG_GRANT};
+
+    (void)state;
+    watch(&ex, NULL);
+    post(&world, &client, "/v1/completions",
+         "{\"prompt\":\"abc\",\"max_tokens\":3}");
+    grant.u.grant.key = request(&world, 0)->key;
+    assert_int_equal(bt_core_message(world.core, world.d, &grant, bt_now_us()),
+                     BT_OK);
+    leave(&client);
+    pass(SECOND);
+    has(&ex, "\"phase\":\"begun\"");
+    has(&ex, "\"phase\":\"failed\"");
+    leave(&ex);
+}
+
+static void a_request_for_the_head_alone_gets_no_stream(void **state)
+{
+    static bt_exchange_t ex;
+
+    (void)state;
+    send_to(&world, &ex, BT_HTTP_HEAD, "/v2/cluster/events", "");
+    assert_int_equal(ex.status, 200);
+    assert_int_equal(ex.n_ends, 1);
+    assert_int_equal(world.door.watchers.n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+        TEST(a_reader_gets_the_state_at_once_and_each_second),
+        TEST(an_event_comes_with_its_id_in_the_next_turn),
+        TEST(who_comes_back_gets_what_came_meanwhile),
+        TEST(one_that_is_behind_is_sent_nothing_but_misses_no_event),
+        TEST(one_that_takes_nothing_for_ten_seconds_is_cut_off),
+        TEST(no_more_may_read_than_the_option_says),
+        TEST(one_that_goes_in_the_middle_leaves_the_others),
+        TEST(streams_end_when_the_router_drains),
+        TEST(a_step_of_the_history_is_told_when_it_is_whole),
+        TEST(a_hand_over_is_told_when_it_begins_and_when_it_ends),
+        TEST(a_hand_over_that_nobody_waits_for_any_more_has_failed),
+        TEST(a_request_for_the_head_alone_gets_no_stream),
+    };
+
+    return cmocka_run_group_tests(tests, make_models, remove_models);
+}
