@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Commands of README and docs: run as they stand, or accounted for by name.
+
+Usage: test_pages.py [NAME ...]
+
+Needs BATON_BUILD, BATON_TEST_MODEL (which is the default model, so nothing is fetched), curl, jq, openssl, and promtool
+(setup/fetch_prometheus.py).
+"""
+import json
+import os
+import re
+import shutil
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "setup"))
+import client_tests  # noqa: E402
+import fetch_clients  # noqa: E402
+import fetch_model  # noqa: E402
+import fetch_prometheus  # noqa: E402
+import harness  # noqa: E402
+import pages  # noqa: E402
+from harness import wait_until  # noqa: E402
+
+GUIDE = "docs/GUIDE.md"
+DAY, WEEK, OUTAGE = "The first day", "The first week", "The first outage"
+GOES_ON = "does not end"
+NETWORK = "fetches from a server of others"
+CLUSTER = "wants several hosts"
+LARGE = "takes too long, or hardware that is not everywhere"
+SHORTHAND = "has ... or placeholders that a reader fills in"
+# (page, how its commands begin, who runs them or the same with names of its own: a file of tests; or the reason why
+# nobody does). The first that fits counts.
+ACCOUNT = (
+    (GUIDE, "", "tests/clients/test_pages.py"),
+    ("README.md", "./baton serve", "tests/clients/test_pages.py"),
+    ("README.md", "./baton test", GOES_ON + ": it is what runs this"),
+    ("README.md", "./baton ask", "tests/clients/test_pages.py"),
+    ("README.md", "curl", "tests/clients/test_pages.py"),
+    ("docs/CLIENTS.md", "curl -s http://127.0.0.1:8000/tokenize", "tests/clients/test_pages.py"),
+    ("docs/CLIENTS.md", "curl", "tests/clients/test_examples.py"),
+    ("docs/CLIENTS.md", "BATON_HTTP=127.0.0.1:8000 ./baton load", "tests/clients/test_examples.py"),
+    ("docs/CLIENTS.md", "pip install", NETWORK),
+    ("docs/CLIENTS.md", "lm_eval run", "tests/clients/test_evaluation.py"),
+    ("docs/CLIENTS.md", "cd examples", "tests/clients/test_examples.py"),
+    ("docs/CLIENTS.md", "python3 ", "tests/clients/test_examples.py"),
+    ("docs/CLIENTS.md", "./baton test clients", GOES_ON + ": it is what runs this"),
+    ("docs/CLIENTS.md", "clients/bin/pip", NETWORK),
+    ("docs/CLIENTS.md", "BATON_BUILD=", GOES_ON + ": it is what runs this"),
+    ("docs/CONVERT.md", "./baton", "tests/cli/test_model_tools.py"),
+    ("docs/GPU_STATUS.md", "", SHORTHAND),
+    ("docs/OPERATIONS.md", "./baton serve --model tiny.gguf --prefill 3", "tests/integration/test_cluster_orders.py"),
+    ("docs/OPERATIONS.md", "./baton list", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "./baton pull", "tests/cli/test_pull.py"),
+    ("docs/OPERATIONS.md", "./baton rm", "tests/cli/test_pull.py"),
+    ("docs/OPERATIONS.md", "./baton ask why", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "./baton ask --system", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "./baton ask", "tests/cli/test_ask.py"),
+    ("docs/OPERATIONS.md", "cat report.txt |", "tests/integration/test_commands.py"),
+    ("docs/OPERATIONS.md", "./baton load", "tests/cli/test_load.py"),
+    ("docs/OPERATIONS.md", "printf 'status", "tests/launch/run_orders.py"),
+    ("docs/OPERATIONS.md", "head -c 32", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "build/", CLUSTER),
+    ("docs/OPERATIONS.md", "(umask 022", "tests/integration/test_munge.py"),
+    ("docs/OPERATIONS.md", "baton-router --key-file", "tests/integration/test_munge.py"),
+    ("docs/OPERATIONS.md", "docker", "tests/packaging/test_dockerfile.py"),
+    ("docs/OPERATIONS.md", "jq -r", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "jq -s", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "awk", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "install -m 600", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "./baton serve --otlp", "tests/clients/test_otlp.py"),
+    ("docs/OPERATIONS.md", "./baton serve --tls", "tests/integration/test_tls.py"),
+    ("docs/OPERATIONS.md", "./baton serve --http 0.0.0.0:8000 --tls", "tests/integration/test_tenants.py"),
+    ("docs/OPERATIONS.md", "./baton serve --model smollm2", "tests/cli/test_pull.py"),
+    ("docs/OPERATIONS.md", "BATON_HTTP=https://gpu1", "tests/cli/test_ask.py"),
+    ("docs/OPERATIONS.md", "./baton key new", "tests/cli/test_key.py"),
+    ("docs/PERFORMANCE.md", "./baton bench", LARGE),
+    ("docs/SLURM.md", "", "tests/slurm/test_slurm.sh"),
+)
+
+
+def commands_of(page):
+    return [c for language, code in pages.blocks(pages.text_of(page)) if language in pages.SHELLS
+            for c in pages.commands(code)]
+
+
+def row_of(page, command):
+    return next((row for row in ACCOUNT if row[0] == page and command.startswith(row[1])), None)
+
+
+def test_commands_are_told_from_their_comments(_):
+    code = "# what\n./baton serve        # installs\na \\\n    b  # c\n\ncat <<END\n# kept\nEND\nx 'one\n# two' y\nz\n"
+    assert pages.commands(code) == ["./baton serve", "a \\\n    b  # c", "cat <<END\n# kept\nEND", "x 'one\n# two' y", "z"]
+
+
+def test_every_command_of_a_page_is_run_or_has_a_reason(_):
+    used = set()
+    for page in pages.PAGES:
+        for command in commands_of(page):
+            row = row_of(page, command)
+            assert row, f"{page}: nobody runs `{command}`, and no reason is given: ACCOUNT of {__file__}"
+            used.add(row)
+        for language, code in pages.blocks(pages.text_of(page)):
+            for line in code.split("\n") if language == "" else ():
+                assert not pages.PROGRAMS.match(line), f"{page}: a block with `{line}` is one of sh"
+    assert set(ACCOUNT) == used, f"no command begins so any more: {set(ACCOUNT) - used}"
+    for _, _, who in ACCOUNT:
+        assert not who.startswith("tests/") or os.path.exists(os.path.join(harness.ROOT, who)), who
+
+
+def blocks_of(title):
+    return [code for language, code in pages.blocks(pages.section(GUIDE, title)) if language == "sh"]
+
+
+def programs():
+    return [fetch_prometheus.ensure(fetch_model.default_cache())]
+
+
+def run_in_order(desk, title):
+    """@return {its first words: what it printed} of the blocks"""
+    return {pages.commands(code)[0][:40]: desk.run(code) for code in blocks_of(title)}
+
+
+def test_the_guide_runs_from_the_first_day_to_the_first_outage(_):
+    with pages.Desk(programs()) as desk:
+        said = run_in_order(desk, DAY)
+        first = next(text for start, text in said.items() if start.startswith("./baton ask \"Name three"))
+        assert '"finish_reason"' in first and re.search(r"^decode-0 +decode +\S+ +ready", first, re.M), first
+        assert re.search(r"^baton_generation_tokens_total\S* [1-9]", "".join(said.values()), re.M), said
+        assert "status=200" in said["./baton ask \"Name one more\" --max-tokens"], said
+
+        said = run_in_order(desk, WEEK)
+        assert any("SUCCESS" in text for text in said.values()), said
+        assert os.path.getsize(os.path.join(desk.dir, "load.svg")) > 1000
+        assert len(re.findall(r"^\S+-0 +\S+ +\S+ +ready", said["./baton restart decode-0"], re.M)) == 2, said
+
+        said = run_in_order(desk, OUTAGE)
+        up = next(text for start, text in said.items() if start.startswith("curl -s -o /dev/null"))
+        assert up.startswith("200\n"), up
+        with open(os.path.join(desk.dir, "evidence", "status.json"), encoding="utf-8") as f:
+            assert {p["state"] for p in json.load(f)["processes"]} == {"ready"}
+        parts = json.loads(next(text for start, text in said.items() if start.startswith("jq -s")))
+        assert {"baton.prefill.compute", "baton.decode"} <= set(parts) and all(ms > 0 for ms in parts.values()), parts
+
+
+def test_commands_of_other_pages_run_as_they_stand(_):
+    with pages.Desk() as desk:
+        desk.run("./baton serve --access-log access.log --trace trace.jsonl")
+        for page in pages.PAGES:
+            if page != GUIDE:
+                for command in commands_of(page):
+                    if row_of(page, command)[2] == "tests/clients/test_pages.py" and " serve" not in command:
+                        check_command(desk, page, command)
+        desk.stop()
+        desk.run("./baton serve --access-log access.json --log-format json")
+        desk.run("./baton ask hello --max-tokens 4")
+        for command in commands_of("docs/OPERATIONS.md"):
+            if "access.json" in command:  # a thread writes it, when it likes
+                wait_until("the request is in the access log", lambda: [x["n"] for x in json.loads(
+                    desk.run(command))] == [1])  # pylint: disable=cell-var-from-loop
+
+
+def check_command(desk, page, command):
+    if "access.json" in command:
+        return
+    said = desk.run(re.sub(r"^(\./baton ask (?:why|\"Why).*)$", r"\1 --max-tokens 20", command))
+    if command.startswith(("curl", "./baton ask", "./baton list", "jq")):
+        assert said.strip(), (page, command)
+
+
+def missing():
+    absent = [name for name in ("curl", "jq", "openssl") if shutil.which(name) is None]
+    if absent:
+        return f"not installed: {' '.join(absent)}"
+    try:
+        programs()
+    except fetch_clients.CannotInstall as why:
+        return str(why)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(client_tests.main(globals(), missing()))
