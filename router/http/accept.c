@@ -67,6 +67,26 @@ uint32_t bt_accept_weight(const char *accept, const char *type)
     return 0;
 }
 
+bool bt_accept_has_coding(const char *accept_encoding, const char *coding)
+{
+    const size_t n = strlen(coding);
+    const char *list = accept_encoding;
+
+    while (list != NULL) {
+        const char *q;
+
+        list += strspn(list, SPACE ",");
+        if ((strncasecmp(list, coding, n) == 0) &&
+            (strchr(SPACE ",;", list[n]) != NULL)) { /* the end, too */
+            q = list + n + strspn(list + n, SPACE ";");
+            return !((strncasecmp(q, "q=0", 3) == 0) &&
+                     (strspn(q + 3, ".0") == strcspn(q + 3, SPACE ",")));
+        }
+        list = strchr(list, ',');
+    }
+    return false;
+}
+
 bool bt_accept_wants_html(const char *accept)
 {
     const uint32_t html = bt_accept_weight(accept, "text/html");

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/zip/zip.h"
+#include "router/http/accept.h"
 #include "router/http/door_priv.h"
 #include "router/triton/infer_json.h"
 
@@ -42,34 +43,14 @@ struct bt_infer_answer {
     bt_status_t status;
 };
 
-/* Is this coding among those that the client takes? */
-static bool accepts(const char *list, const char *coding)
-{
-    const size_t n = strlen(coding);
-
-    while (list != NULL) {
-        const char *q;
-
-        list += strspn(list, " \t,");
-        if ((strncasecmp(list, coding, n) == 0) &&
-            (strchr(" \t,;", list[n]) != NULL)) { /* the end, too */
-            q = list + n + strspn(list + n, " \t;");
-            return !((strncasecmp(q, "q=0", 3) == 0) &&
-                     (strspn(q + 3, ".0") == strcspn(q + 3, " \t,")));
-        }
-        list = strchr(list, ',');
-    }
-    return false;
-}
-
 static void find_format(bt_infer_answer_t *a, const bt_exchange_t *ex)
 {
     const char *list = bt_exchange_header(ex, "Accept-Encoding");
 
     a->zips = true;
-    if (accepts(list, "gzip")) {
+    if (bt_accept_has_coding(list, "gzip")) {
         a->format = BT_ZIP_GZIP;
-    } else if (accepts(list, "deflate")) {
+    } else if (bt_accept_has_coding(list, "deflate")) {
         a->format = BT_ZIP_DEFLATE;
     } else {
         a->zips = false;

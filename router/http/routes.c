@@ -237,7 +237,8 @@ static void invocations(const request_t *r)
     }
 
 static const route_t main_routes[] = {
-    {"/", READ, bt_route_welcome, BY_KEY},
+    {"/", READ, bt_route_welcome, ANYBODY}, /* what it tells has a key */
+    {"/page/{name}", READ, bt_route_page, ANYBODY},
     {"/v2", READ, bt_route_server, BY_KEY},
     {"/v2/health/live", READ, server_live, ANYBODY},
     {"/v2/health/ready", READ, server_ready, ANYBODY},

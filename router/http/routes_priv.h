@@ -4,6 +4,7 @@
 #define BT_ROUTER_HTTP_ROUTES_PRIV_H
 
 #include "router/http/door_priv.h"
+#include "router/page/page.h"
 #include "router/triton/describe.h"
 
 /** What a route's handler gets. */
@@ -29,6 +30,15 @@ void bt_request_respond_json(const bt_request_t *r);
 /* ---- welcome.c ---- */
 
 void bt_route_welcome(const bt_request_t *r);
+
+/* ---- page_routes.c: the page's files ---- */
+
+/** Answer with a file, packed where the client takes it, or with 304 where it
+ *  has it. The visit is over.
+ *  @param [in] vary  names of headers on which the answer depends */
+void bt_request_respond_page(const bt_request_t *r, const bt_page_file_t *file,
+                             const char *vary);
+void bt_route_page(const bt_request_t *r);
 
 /* ---- describe_routes.c: what describes models and server ---- */
 
