@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """People at a terminal and pages in a browser: ./baton ask, ./baton load, the path / and CORS, with real programs."""
+import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,10 +35,21 @@ def check_root(c):
     assert found["ready"] and [m["ready"] for m in found["models"]] == [True], found
     status, answer, data = c.request("GET", "/", headers={"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"})
     assert status == 200 and answer["Content-Type"] == "text/html; charset=utf-8", (status, answer)
-    assert b"http://%s:%d/v1</code>" % (c.http[0].encode(), c.http[1]) in data, data
-    assert b"<b>%s</b>" % found["models"][0]["id"].encode() in data, data
+    assert b'src="page/page.js"' in data and "unsafe" not in answer["Content-Security-Policy"], (answer, data)
+    check_files(c, data)
     assert c.request("HEAD", "/")[2] == b""
     assert c.request("GET", "/", headers={"Host": "evil.example"})[0] == 403
+
+
+def check_files(c, page):
+    """What the page names is there, of its type, and not sent twice."""
+    for name in re.findall(rb'"(page/[^"]+)"', page):
+        status, answer, data = c.request("GET", "/" + name.decode())
+        assert status == 200 and answer["X-Content-Type-Options"] == "nosniff" and data, (name, status, answer)
+        packed = c.request("GET", "/" + name.decode(), headers={"Accept-Encoding": "gzip"})
+        assert gzip.decompress(packed[2]) == data and packed[1]["ETag"] != answer["ETag"], packed[1]
+        again = c.request("GET", "/" + name.decode(), headers={"If-None-Match": answer["ETag"]})
+        assert (again[0], again[2]) == (304, b"") and "Content-Type" not in again[1], again
 
 
 def check_pages(c):

@@ -95,6 +95,10 @@ def test_a_key_opens_everything_but_orders():
     with served(acme="", ops="admin") as (c, keys):
         for path in ("/v2/health/live", "/v2/health/ready", "/health", "/ping"):
             assert c.request("GET", path)[0] == 200, path
+        # The page is the same for everybody: a browser asks for it without a key, and it asks for one itself.
+        for path, accept in (("/", "text/html"), ("/page/page.js", "*/*")):
+            status, headers, data = c.request("GET", path, headers={"Accept": accept})
+            assert status == 200 and "Content-Security-Policy" in headers and b"acme" not in data, (path, status, headers)
         for method, path in (("GET", "/v1/models"), ("GET", "/v2"), ("GET", "/"), ("GET", "/metrics"), ("GET", "/version"),
                              ("GET", "/v2/models/ensemble"), ("GET", "/v2/models/ensemble/ready"),
                              ("POST", "/v2/repository/index"), ("GET", "/v2/logging"), ("POST", "/tokenize"),

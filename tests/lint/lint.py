@@ -65,7 +65,7 @@ def product():
 
 def check_spdx():
     bad = []
-    for path in tracked(".c", ".h", ".cu", ".cc", ".py", ".sh", "meson.build"):
+    for path in tracked(".c", ".h", ".cu", ".cc", ".py", ".sh", ".js", ".css", ".html", "meson.build"):
         head = read(path)[:200]
         if path.endswith("meson.build") and len(read(path).split("\n")) < 15:
             continue

@@ -31,11 +31,11 @@
 struct bt_exchange {
     bt_http_method_t method;
     const char *path, *body, *request_id;
-    size_t body_bytes;             /* 0: the body is text */
-    const char *coding, *accepted; /* Content-Encoding, Accept-Encoding */
-    const char *accept, *host;
-    const char *api_key;    /* x-api-key */
-    const char *json_bytes; /* Inference-Header-Content-Length */
+    size_t body_bytes;                 /* 0: the body is text */
+    const char *coding, *accepted;     /* Content-Encoding, Accept-Encoding */
+    const char *accept, *host, *known; /* known: If-None-Match */
+    const char *api_key;               /* x-api-key */
+    const char *json_bytes;            /* Inference-Header-Content-Length */
     void *user;
     int status;
     unsigned n_ends, n_writes;
@@ -43,7 +43,7 @@ struct bt_exchange {
     const char *query, *last_event_id;
     size_t unsent; /* that it has not taken */
     char type[64];
-    char headers[512];
+    char headers[1024];
     char out[65536];
     size_t out_bytes;
     bt_door_t *door;
@@ -78,6 +78,9 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
     }
     if (strcmp(name, "Host") == 0) {
         return ex->host;
+    }
+    if (strcmp(name, "If-None-Match") == 0) {
+        return ex->known;
     }
     if (strcmp(name, "Inference-Header-Content-Length") == 0) {
         return ex->json_bytes;

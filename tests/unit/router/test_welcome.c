@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The path / : a page for people, JSON for programs. */
+/* The path / : the page for people, JSON for programs; and the page's files. */
 #include "common/base/assert.h"
+#include "router/page/page.h"
 #include "tests/unit/router/call_fixture.h"
 
 static void visit(world_t *w, bt_exchange_t *ex, const char *accept,
@@ -40,8 +41,17 @@ static void programs_get_json(void **state)
     stop(w);
 }
 
-static void people_get_a_page_that_nobody_writes_into(void **state)
+static const bt_page_file_t *file_of(const char *name)
 {
+    const bt_page_file_t *const file = bt_page_find(name);
+
+    BT_ASSERT_ALWAYS(file != NULL);
+    return file;
+}
+
+static void people_get_the_page_and_nobody_writes_into_it(void **state)
+{
+    const bt_page_file_t *const index = file_of(BT_PAGE_INDEX);
     world_t *w = &world;
     bt_exchange_t ex;
 
@@ -50,17 +60,128 @@ static void people_get_a_page_that_nobody_writes_into(void **state)
     visit(w, &ex, "text/html,application/xhtml+xml,*/*;q=0.8", "a.test:8000");
     assert_int_equal(ex.status, 200);
     assert_string_equal(ex.type, "text/html; charset=utf-8");
-    assert_non_null(strstr(ex.headers, "Vary: Accept\n"));
+    assert_non_null(strstr(ex.headers, "Vary: Accept, Accept-Encoding\n"));
+    assert_non_null(strstr(ex.headers, "Cache-Control: no-cache\n"));
     assert_non_null(strstr(ex.headers, "X-Content-Type-Options: nosniff\n"));
-    assert_non_null(strstr(ex.headers, "Content-Security-Policy: default-src "
-                                       "'none';"));
-    has(&ex, "<li><b>tiny</b>\n");
-    has(&ex, "<code>http://a.test:8000/v1</code>");
-    has(&ex, "\"model\": \"tiny\"");
+    assert_non_null(strstr(ex.headers, "Referrer-Policy: no-referrer\n"));
+    assert_int_equal(ex.out_bytes, index->plain_bytes);
+    assert_memory_equal(ex.out, index->plain, index->plain_bytes);
+    /* Whatever they say of themselves, it is the same. */
     visit(w, &ex, "text/html", "<script>alert('1')</script>&\"");
-    assert_null(strstr(ex.out, "<script"));
-    has(&ex, "http://&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;"
-             "&quot;/v1");
+    assert_int_equal(ex.out_bytes, index->plain_bytes);
+    assert_memory_equal(ex.out, index->plain, index->plain_bytes);
+    stop(w);
+}
+
+/* Nothing in HTML runs, and nothing comes from or goes to anybody else. */
+static void the_policy_of_the_page_allows_its_own_files_alone(void **state)
+{
+    static const char *const says[] = {"default-src 'none'",
+                                       "script-src 'self'",
+                                       "style-src 'self'",
+                                       "img-src 'self'",
+                                       "connect-src 'self'",
+                                       "base-uri 'none'",
+                                       "form-action 'none'",
+                                       "frame-ancestors 'none'",
+                                       "require-trusted-types-for 'script'",
+                                       "trusted-types 'none'"};
+    world_t *w = &world;
+    bt_exchange_t ex;
+    const char *policy;
+
+    (void)state;
+    start(w, true);
+    visit(w, &ex, "text/html", "h");
+    policy = strstr(ex.headers, "Content-Security-Policy: ");
+    assert_non_null(policy);
+    for (size_t i = 0; i < BT_ARRAY_LEN(says); i++) {
+        assert_non_null(strstr(policy, says[i]));
+    }
+    assert_null(strstr(policy, "unsafe"));
+    assert_null(strstr(policy, "*"));
+    assert_null(strstr(policy, "http"));
+    assert_null(strstr(policy, "data:"));
+    stop(w);
+}
+
+static void ask_file(world_t *w, bt_exchange_t *ex, const char *path,
+                     const char *accepted, const char *known)
+{
+    memset(ex, 0, sizeof(*ex));
+    ex->method = BT_HTTP_GET;
+    ex->path = path;
+    ex->body = "";
+    ex->accepted = accepted;
+    ex->known = known;
+    ex->door = &w->door;
+    bt_door_request(&w->door, ex);
+    assert_int_equal(ex->n_ends, 1);
+}
+
+static void its_files_are_packed_where_the_client_takes_that(void **state)
+{
+    const bt_page_file_t *const file = file_of("page.js");
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    ask_file(w, &ex, "/page/page.js", NULL, NULL);
+    assert_int_equal(ex.status, 200);
+    assert_string_equal(ex.type, "text/javascript; charset=utf-8");
+    assert_null(strstr(ex.headers, "Content-Encoding"));
+    assert_non_null(strstr(ex.headers, file->tag));
+    assert_non_null(strstr(ex.headers, "Vary: Accept-Encoding\n"));
+    assert_memory_equal(ex.out, file->plain, file->plain_bytes);
+    ask_file(w, &ex, "/page/page.js", "deflate, gzip;q=0.5", NULL);
+    assert_non_null(strstr(ex.headers, "Content-Encoding: gzip\n"));
+    assert_non_null(strstr(ex.headers, file->tag_packed));
+    assert_int_equal(ex.out_bytes, file->packed_bytes);
+    assert_memory_equal(ex.out, file->packed, file->packed_bytes);
+    ask_file(w, &ex, "/page/page.js", "gzip;q=0, br", NULL);
+    assert_int_equal(ex.out_bytes, file->plain_bytes);
+    stop(w);
+}
+
+static void who_has_a_file_gets_no_second_one(void **state)
+{
+    const bt_page_file_t *const file = file_of("page.js");
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    ask_file(w, &ex, "/page/page.js", "gzip", file->tag_packed);
+    assert_int_equal(ex.status, 304);
+    assert_int_equal(ex.out_bytes, 0);
+    assert_non_null(strstr(ex.headers, file->tag_packed));
+    /* Unpacked it is another one. */
+    ask_file(w, &ex, "/page/page.js", NULL, file->tag_packed);
+    assert_int_equal(ex.status, 200);
+    ask_file(w, &ex, "/page/page.js", NULL, file->tag);
+    assert_int_equal(ex.status, 304);
+    stop(w);
+}
+
+static void there_are_no_files_but_those_of_the_page(void **state)
+{
+    static const char *const others[] = {
+        "/page/nothing.js", "/page/",           "/page",
+        "/page/index.html", "/page/../page.js", "/page/sub/page.js",
+        "/page/PAGE.JS"};
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    for (size_t i = 0; i < BT_ARRAY_LEN(others); i++) {
+        ask_file(w, &ex, others[i], NULL, NULL);
+        assert_int_equal(ex.status, 404);
+        assert_string_equal(ex.type, "application/json");
+    }
+    send_to(w, &ex, BT_HTTP_POST, "/page/page.js", "{}");
+    assert_int_equal(ex.status, 405);
     stop(w);
 }
 
@@ -71,13 +192,8 @@ static void a_model_without_workers_is_told_as_such(void **state)
 
     (void)state;
     start(w, false);
-    w->door.secure = true;
-    snprintf(w->door.http_at, sizeof(w->door.http_at), "127.0.0.1:1");
     visit(w, &ex, "*/*", NULL);
     has(&ex, "\"ready\":false,\"models\":[{\"id\":\"tiny\",\"ready\":false}]");
-    visit(w, &ex, "text/html", NULL);
-    has(&ex, "<b>tiny</b> (waits for its workers)\n");
-    has(&ex, "<code>https://127.0.0.1:1/v1</code>");
     stop(w);
 }
 
@@ -128,7 +244,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(programs_get_json),
-        BT_TEST(people_get_a_page_that_nobody_writes_into),
+        BT_TEST(people_get_the_page_and_nobody_writes_into_it),
+        BT_TEST(the_policy_of_the_page_allows_its_own_files_alone),
+        BT_TEST(its_files_are_packed_where_the_client_takes_that),
+        BT_TEST(who_has_a_file_gets_no_second_one),
+        BT_TEST(there_are_no_files_but_those_of_the_page),
         BT_TEST(a_model_without_workers_is_told_as_such),
         BT_TEST(only_the_root_is_the_root),
         BT_TEST(a_failed_allocation_is_an_answer_and_leaks_nothing),
