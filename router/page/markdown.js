@@ -14,7 +14,8 @@ import { count } from './format.js';
 
 const MOST_OPEN = 6000;     /* characters of a section that is drawn again */
 const CODE_PART = 8000;     /* characters of one element of code */
-const MOST_SECTIONS = 300;  /* that are shown; then the first of them fold */
+const MOST_SECTIONS = 300;  /* that are shown; then the first of them fold, */
+const MOST_SHOWN = 200000;  /* and where they have so many characters */
 const MOST_DEEP = 6;        /* of lists in lists, quotes in quotes, emphasis in emphasis */
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/;
@@ -245,9 +246,9 @@ function takeSpecial(lines, at, deep) {
   }
   const heading = HEADING.exec(line);
   if (heading !== null) {
-    /* The page has a heading of its own: those of a text stand below it. */
-    const level = Math.min(6, heading[1].length + 2);
-    return { at: at + 1, node: h(`h${level}`, {}, inline(heading[2].replace(/\s+#+\s*$/, ''))) };
+    /* Each message has a heading of its own: those of its text stand right below it, for
+     * a text may begin with any level. */
+    return { at: at + 1, node: h('h3', { class: `level-${heading[1].length}` }, inline(heading[2].replace(/\s+#+\s*$/, ''))) };
   }
   if (RULE.test(line)) {
     return { at: at + 1, node: h('hr') };
@@ -336,6 +337,8 @@ export class MarkdownView {
     this.size = 0;      /* characters of them */
     this.section = null;
     this.code = null;   /* {view, fence, isWithin}: the open section is code; a part of the line is drawn */
+    this.sections = []; /* that are shown: {element, size} */
+    this.shown = 0;     /* characters of them */
     this.folded = 0;    /* sections */
     this.note = null;
   }
@@ -376,6 +379,7 @@ export class MarkdownView {
         this.close();
       } else {
         this.code.view.append(isCut ? line : `${line}\n`);
+        this.grow(line.length + 1);
       }
       return;
     }
@@ -392,6 +396,8 @@ export class MarkdownView {
     if (line.trim() !== '' || this.lines.length > 0) {
       this.lines.push(line);
       this.size += line.length + 1;
+      this.open();
+      this.grow(line.length + 1);
     }
     if (this.size > MOST_OPEN) {
       this.close();
@@ -415,11 +421,17 @@ export class MarkdownView {
 
   open() {
     if (this.section === null) {
-      this.section = h('div', { class: 'section' });
-      this.element.append(this.section);
+      this.section = { element: h('div', { class: 'section' }), size: 0 };
+      this.sections.push(this.section);
+      this.element.append(this.section.element);
       this.fold();
     }
-    return this.section;
+    return this.section.element;
+  }
+
+  grow(n) {
+    this.section.size += n;
+    this.shown += n;
   }
 
   draw() {
@@ -448,15 +460,15 @@ export class MarkdownView {
   }
 
   fold() {
-    const shown = this.element.children.length - (this.note === null ? 0 : 1);
-    if (shown <= this.most) {
+    const n = this.sections.length;
+    if (n <= this.most && (this.shown <= MOST_SHOWN || this.most === Infinity || n < 3)) {
       return;
     }
-    const go = Math.floor(this.most / 3);
-    for (let i = 0; i < go; i++) {
-      (this.note === null ? this.element.firstChild : this.note.nextSibling).remove();
+    for (const { element, size } of this.sections.splice(0, Math.max(1, Math.floor(n / 3)))) {
+      element.remove();
+      this.shown -= size;
+      this.folded += 1;
     }
-    this.folded += go;
     if (this.note === null) {
       this.note = h('p', { class: 'folded' }, h('span'), ' ',
         h('button', { type: 'button', class: 'link', onclick: () => this.unfold() }, 'Show all of it'));

@@ -57,8 +57,9 @@ export class Talk {
       h('div', { class: 'talk-main' }, this.blank, this.thread,
         h('div', { class: 'dock' }, this.down, this.composer)),
       this.sheet);
-    this.root.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape' && this.under !== null && !event.defaultPrevented) {
+    document.addEventListener('keydown', (event) => {
+      const isElsewhere = this.root.hidden || event.defaultPrevented || document.querySelector('dialog:modal') !== null;
+      if (event.key === 'Escape' && this.under !== null && !isElsewhere) {
         event.preventDefault();
         this.stop();
       }
@@ -287,6 +288,7 @@ export class Talk {
     if (node.role === 'assistant' && node.content === '' && node.children.length === 0) {
       this.talk.remove(node.id);
       this.views.delete(node.id);
+      this.input.focus({ preventScroll: true }); /* what had the focus is gone */
     }
     this.generate(from);
   }
@@ -369,7 +371,9 @@ export class Talk {
       if (about.error.param) {
         this.settings.point(about.error.param);
       }
-      this.page.models.refresh();
+    }
+    if (about.error !== null || this.page.models.error !== null) {
+      this.page.models.refresh(); /* it has gone, or come back */
     }
   }
 

@@ -146,7 +146,7 @@ class Browser:
 class Page:
     def __init__(self, browser, session, context):
         self.browser, self.session, self.context = browser, session, context
-        self.requests = []  # addresses, in their order
+        self.asked = {}  # numbers of requests: their addresses
         self.answered = []  # (address, status, headers, where it came from)
         self.complaints = []  # of the console, of scripts, of the policy
         self.loaded = 0
@@ -169,7 +169,9 @@ class Page:
 
     def take(self, method, told):
         if method == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.asked[told["requestId"]] = told["request"]["url"]
+        elif method == "Network.loadingFailed" and told.get("blockedReason") == "csp":
+            self.asked.pop(told["requestId"], None)  # it never left, and is complained of
         elif method == "Network.responseReceived":
             answer = told["response"]
             self.answered.append((answer["url"], answer["status"], answer["headers"], answer.get("fromDiskCache", False)))
@@ -185,6 +187,10 @@ class Page:
             self.complaints.append(f"{entry['source']}: {entry['text']} {entry.get('url', '')}")
         elif method == "Audits.issueAdded" and told["issue"]["code"] == "ContentSecurityPolicyIssue":
             self.complaints.append("policy: " + json.dumps(told["issue"]["details"]))
+
+    @property
+    def requests(self):
+        return list(self.asked.values())
 
     def check(self, *expected):
         """Nothing was complained of but lines with one of these words, and nothing was asked of anybody else."""
@@ -226,7 +232,8 @@ class Page:
     def run(self, script, world=None):
         """@return the value of an expression, awaited"""
         more = {"contextId": world} if world else {}
-        told = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True, **more)
+        told = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True,
+                         allowUnsafeEvalBlockedByCSP=False, **more)
         if "exceptionDetails" in told:
             details = told["exceptionDetails"]
             raise AssertionError(f"{script[:300]}: " + details.get("exception", {}).get("description", details["text"]))

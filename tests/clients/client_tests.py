@@ -9,9 +9,9 @@ import harness
 from harness import Skip
 
 
-def main(members, missing=None, **options):
+def main(members, missing=None, model_of=harness.default_model, **options):
     """Run the functions test_* among `members`, or those that the command line names. missing: why none can run;
-    options: of the cluster."""
+    model_of: gives the model's path; options: of the cluster."""
     other = os.environ.get("BATON_CLIENTS_PYTHON", "")
     if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
         os.execv(other, [other] + sys.argv)
@@ -23,9 +23,9 @@ def main(members, missing=None, **options):
         return 0
     passed = failed = skipped = 0
     try:
-        model = harness.default_model()
         if missing:
             raise Skip(missing)
+        model = model_of()
     except Skip as why:
         print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
         return 77

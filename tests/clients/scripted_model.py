@@ -44,14 +44,14 @@ def string(text):
     return struct.pack("<Q", len(data)) + data
 
 
-def pairs_of(tokens, types):
+def pairs_of(tokens, types, context):
     def number(kind, code, value):
         return struct.pack("<I" + code, kind, value)
 
     def array(kind, items):
         return struct.pack("<IIQ", ARRAY, kind, len(items)) + b"".join(items)
 
-    sizes = {"block_count": 1, "context_length": CONTEXT, "embedding_length": DIM, "feed_forward_length": FFN,
+    sizes = {"block_count": 1, "context_length": context, "embedding_length": DIM, "feed_forward_length": FFN,
              "attention.head_count": HEADS, "attention.head_count_kv": HEADS, "rope.dimension_count": DIM // HEADS,
              "vocab_size": len(tokens)}
     pairs = {"general.architecture": struct.pack("<I", STRING) + string("llama"),
@@ -69,24 +69,30 @@ def pairs_of(tokens, types):
     return pairs
 
 
-def write(path, scripts, specials=()):
-    """scripts: a prompt's last character -> what is said then. specials: texts in them that are special tokens."""
+def write(path, scripts, specials=(), endless="", context=CONTEXT):
+    """scripts: a prompt's last character -> what is said then. specials: texts in them that are special tokens.
+    endless: of which last characters it is said again and again."""
     letters = alphabet()
     tokens = ["<unk>", "<s>", "</s>", *letters.values(), "\u0120t"]
     types = [CONTROL] * 3 + [NORMAL] * 257
     ids = {b: 3 + i for i, b in enumerate(letters)}
     follows = {i: 2 for i in range(len(tokens))}
+    again = {}  # last piece of a script without an end: who leads to its first
     rng = np.random.default_rng(1)
     for last, text in scripts.items():
-        before = ids[ord(last)]
+        before, first = ids[ord(last)], len(tokens)
         for piece in pieces_of(text, specials):
             name = piece if isinstance(piece, str) else "".join(letters[b] for b in piece)
             tokens.append(name)
             types.append(CONTROL if isinstance(piece, str) else NORMAL)
             follows[before] = before = len(tokens) - 1
-        follows[before] = 2
+        follows[before] = first if last in endless else 2
+        if last in endless:
+            again[before] = ids[ord(last)]
     embedding = rng.standard_normal((len(tokens), DIM)).astype(np.float32)
     output = np.zeros_like(embedding)
+    for i, other in again.items():
+        embedding[i] = embedding[other]  # as below
     for i, successor in follows.items():
         if successor == 2:
             embedding[i] = embedding[2]  # one vector: the sum of many would be like any other's
@@ -97,7 +103,7 @@ def write(path, scripts, specials=()):
                         ("attn_output", (DIM, DIM)), ("ffn_gate", (FFN, DIM)), ("ffn_up", (FFN, DIM)),
                         ("ffn_down", (DIM, FFN))):
         tensors[f"blk.0.{name}.weight"] = np.zeros(shape, np.float32)
-    pairs = pairs_of(tokens, types)
+    pairs = pairs_of(tokens, types, context)
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
     head += b"".join(string(k) + v for k, v in pairs.items())
     offset, data = 0, b""
