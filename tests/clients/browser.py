@@ -271,13 +271,22 @@ class Page:
         self.call("Input.insertText", text=text)
 
     def place(self, selector):
-        """Where the middle of an element is that can be seen."""
-        return self.wait(f"""(() => {{
+        """Where the middle of an element is, once it stays there and nothing lies above it."""
+        return self.wait(f"""(async () => {{
             const element = document.querySelector({json.dumps(selector)});
-            element?.scrollIntoView({{ block: 'center', behavior: 'instant' }});
-            const box = element?.getBoundingClientRect();
-            return box && box.width > 0 && [box.x + box.width / 2, box.y + box.height / 2];
-        }})()""", f"{selector} can be seen")
+            let last = '';
+            for (let tries = 0; element !== null && tries < 30; tries++) {{
+                element.scrollIntoView({{ block: 'center', behavior: 'instant' }});
+                await new Promise(requestAnimationFrame);
+                const box = element.getBoundingClientRect();
+                const at = [box.x + box.width / 2, box.y + box.height / 2];
+                if (box.width > 0 && at.join() === last && element.contains(document.elementFromPoint(...at))) {{
+                    return at;
+                }}
+                last = at.join();
+            }}
+            return null;
+        }})()""", f"{selector} can be clicked")
 
     def click(self, selector):
         x, y = self.place(selector)

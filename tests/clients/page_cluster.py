@@ -79,8 +79,8 @@ def say(page, text):
 
 
 def answers(page):
-    """@return texts of the answers that are shown"""
-    return page.run("[...document.querySelectorAll('.message.assistant .said')].map((x) => x.innerText.trim())")
+    """@return texts of the answers on the page. What is out of sight is not laid out, so innerText has none of it."""
+    return page.run("[...document.querySelectorAll('.message.assistant .said')].map((x) => x.textContent.trim())")
 
 
 def wait_done(page, n):
