@@ -144,6 +144,7 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     if (!rdma) {
         snprintf(interface, sizeof(interface), "%s", device);
     }
+    snprintf(ucx->interface, sizeof(ucx->interface), "%s", interface);
     if (if_nametoindex(interface) == 0) {
         BT_LOG_ERROR("kv transfer: no network device %s: %m", device);
         return BT_ERR_UNSUPPORTED;

@@ -11,6 +11,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "kvtransfer/kvt_route.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define CLOSE_LIMIT_MS   20u
@@ -78,6 +79,21 @@ bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx, ucp_ep_params_t *params,
     return BT_OK;
 }
 
+/* UCX makes no connection over another interface than its own, and does not
+ * say why. */
+static void check_way(const ucx_t *ucx, const struct sockaddr *addr,
+                      socklen_t bytes)
+{
+    char name[IF_NAMESIZE];
+
+    if ((bt_kvt_route_to(addr, bytes, name) == BT_OK) &&
+        (strcmp(name, ucx->interface) != 0) && (strcmp(name, "lo") != 0)) {
+        BT_LOG_WARN("kv transfer: this process is on interface %s, and the way "
+                    "to its peer is over %s: see --net-device",
+                    ucx->interface, name);
+    }
+}
+
 bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
                                const bt_kvt_export_info_t *info)
 {
@@ -109,6 +125,7 @@ bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
     } else {
         return BT_ERR_BAD_MESSAGE;
     }
+    check_way(ucx, params.sockaddr.addr, params.sockaddr.addrlen);
     status = bt_kvt_ucx_connection_create(ucx, &params, true, &ul);
     if (status != BT_OK) {
         return status;

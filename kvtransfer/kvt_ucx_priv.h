@@ -19,6 +19,7 @@
 #ifndef BT_KVTRANSFER_KVT_UCX_PRIV_H
 #define BT_KVTRANSFER_KVT_UCX_PRIV_H
 
+#include <net/if.h>
 #include <sys/socket.h>
 
 #include <ucp/api/ucp.h>
@@ -64,6 +65,7 @@ typedef struct ucx {
                              thinks best */
     ucp_listener_h listener;
     struct sockaddr_storage net_addr; /* where it listens */
+    char interface[IF_NAMESIZE];      /* and on which interface */
     ucp_address_t *shm_addr;
     size_t shm_addr_bytes;
     void *rkey;

@@ -10,6 +10,7 @@
 #include "common/base/exit_code.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "worker/interfaces.h"
 #include "worker/start.h"
 
 #define PLAN_BYTES 4096
@@ -77,13 +78,12 @@ static void print_plan(const bt_worker_t *w, const bt_start_t *s)
     bt_strbuf_fini(&out);
 }
 
-static bt_status_t check_device(const bt_config_t *config)
+static bt_status_t check_interface(const char *interface)
 {
     char name[IF_NAMESIZE];
 
     /* An RDMA device is called otherwise, DEVICE:PORT; UCX knows it. */
-    if ((strchr(config->net_device, ':') != NULL) ||
-        (if_nametoindex(config->net_device) != 0)) {
+    if ((strchr(interface, ':') != NULL) || (if_nametoindex(interface) != 0)) {
         return BT_OK;
     }
     snprintf(name, sizeof(name), "%s", "");
@@ -94,10 +94,29 @@ static bt_status_t check_device(const bt_config_t *config)
             snprintf(name, sizeof(name), "%s", other);
         }
     }
-    BT_LOG_ERROR("--net-device %s: there is no such interface%s%s",
-                 config->net_device, (name[0] != '\0') ? "; there is " : "",
-                 name);
+    BT_LOG_ERROR("--net-device %s: there is no such interface%s%s", interface,
+                 (name[0] != '\0') ? "; there is " : "", name);
     return BT_ERR_INVALID_PARAM;
+}
+
+/* Each of the list, whether a rank takes it or not. */
+static bt_status_t check_device(const bt_config_t *config)
+{
+    char interface[BT_INTERFACE_BYTES];
+    bt_status_t status = BT_OK;
+    uint32_t n = 1;
+
+    for (uint32_t i = 0; i < n; i++) {
+        bt_status_t step =
+            bt_interface_of(config->net_device, i, interface, &n);
+
+        if (step != BT_OK) {
+            return step;
+        }
+        step = check_interface(interface);
+        status = (status == BT_OK) ? step : status;
+    }
+    return status;
 }
 
 static bt_status_t check_key(const bt_config_t *config)

@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/base/stop.h"
+#include "worker/interfaces.h"
 #include "worker/loop.h"
 #include "worker/start.h"
 
@@ -22,15 +23,14 @@ static bt_kvt_path_t path_of(const char *transport)
 
 /* A worker may be started again while the cable that killed it is still out.
  * @return false when it is to stop instead */
-static bool wait_for_link(const bt_worker_t *w, bool *said_p)
+static bool wait_for_link(const char *interface, bool *said_p)
 {
     const struct timespec pause = {.tv_nsec = LINK_WAIT_MS * 1000000L};
     sigset_t set;
 
     if (!*said_p) {
         *said_p = true;
-        BT_LOG_WARN("interface %s has no link: waiting for it",
-                    w->config->net_device);
+        BT_LOG_WARN("interface %s has no link: waiting for it", interface);
     }
     bt_stop_signals(&set);
     return sigtimedwait(&set, NULL, &pause) < 0;
@@ -98,10 +98,11 @@ static bt_status_t open_plane(bt_worker_t *w, const bt_start_t *s)
 
 bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
 {
+    char interface[BT_INTERFACE_BYTES];
     bt_kvt_config_t config = {
         .transport = &bt_kvt_transport_ucx,
         .path = path_of(w->config->transport),
-        .net_device = w->config->net_device,
+        .net_device = interface,
         .pool_bytes = (size_t)w->n_blocks * w->block_bytes,
         .instance = w->instance,
         .keepalive_ms = w->config->heartbeat_ms,
@@ -109,15 +110,19 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         .quarantine_ms = w->config->quarantine_ms,
     };
     bool said = false;
-    bt_status_t status = choose_memory(w, &config);
+    bt_status_t status =
+        bt_interface_of(w->config->net_device, s->team.rank, interface, NULL);
 
+    if (status == BT_OK) {
+        status = choose_memory(w, &config);
+    }
     if (status != BT_OK) {
         return status;
     }
     bt_kvt_plane_key(s->key, config.key);
     do {
         status = bt_kvt_open(&config, &w->kvt);
-        if ((status == BT_ERR_BUSY) && !wait_for_link(w, &said)) {
+        if ((status == BT_ERR_BUSY) && !wait_for_link(interface, &said)) {
             BT_LOG_INFO("told to stop while waiting for a link");
             bt_key_wipe(config.key, sizeof(config.key));
             return BT_ERR_CANCELED;
@@ -125,8 +130,8 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
     } while (status == BT_ERR_BUSY);
     bt_key_wipe(config.key, sizeof(config.key));
     if (status != BT_OK) {
-        BT_LOG_ERROR("KV transfer cannot start on interface %s: %s",
-                     w->config->net_device, bt_status_str(status));
+        BT_LOG_ERROR("KV transfer cannot start on interface %s: %s", interface,
+                     bt_status_str(status));
         return status;
     }
     w->kv_base = bt_kvt_pool(w->kvt);

@@ -285,9 +285,10 @@ const bt_option_t bt_config_options[] = {
     CHOICE("transport", "auto", "auto, shm, network", S | WORKERS, transport,
            "How KV blocks travel; auto: shared memory on one host, the "
            "network between hosts"),
-    TEXT("net-device", "NAME", "lo", S | WORKERS, net_device,
+    TEXT("net-device", "LIST", "lo", S | WORKERS, net_device,
          "Network interface that carries KV blocks; must be a private "
-         "network"),
+         "network. Of several, with commas, the ranks of a worker take one "
+         "each, in turn; each must reach all of the other workers'"),
     CHOICE("kv-type", "bf16", "bf16, f16, int8, fp8", S | WORKERS, kv_type,
            "Number format of the KV cache, the same for all workers; int8 and fp8 "
            "have a scale per token and head and take about half the memory and "

@@ -189,9 +189,10 @@ class Cluster:
     PATIENT = (15000, 20000)
 
     def __init__(self, model, prefill=1, decode=1, worker_args=(), prefill_args=(), decode_args=(), router_args=(),
-                 build=None, env=None, kv_memory="64m", hosts=(), silence=PATIENT):
+                 build=None, env=None, kv_memory="64m", hosts=(), decode_hosts=(), silence=PATIENT):
         self.model, self.build, self.env = model, build, env
         self.hosts = list(hosts)  # router on the first, workers in turn
+        self.decode_hosts = list(decode_hosts) or self.hosts
         self.n_prefill, self.n_decode = prefill, decode
         times = ["--suspect-ms", str(silence[0]), "--dead-ms", str(silence[1])] if silence else []
         self.worker_args = ["--kv-memory", kv_memory, "--threads", "1"] + times + list(worker_args)
@@ -216,7 +217,8 @@ class Cluster:
         return router
 
     def start_worker(self, role, index, extra=()):
-        host = self.hosts[index % len(self.hosts)] if self.hosts else None
+        hosts = self.decode_hosts if role == "decode" else self.hosts
+        host = hosts[index % len(hosts)] if hosts else None
         args = ["--model", self.model, "--join", self.url, "--key-file", self.key,
                 "--name", f"{role}-{index}"] + self.worker_args
         args += ["--listen-host", host.address, "--net-device", "eth0"] if host else ["--run-dir", self.dir]

@@ -105,8 +105,9 @@ class Host:
 class Network:
     """with Network("a", "b") as net: net.hosts, net.cut(host), net.heal(host)"""
 
-    def __init__(self, *names):
-        self.names = names
+    def __init__(self, *names, interfaces=1):
+        """Each host has eth0 and as many more, each on a switch of its own; the switches are one router."""
+        self.names, self.n_interfaces = names, interfaces
         self.hosts = []
         self.switch = None
 
@@ -118,21 +119,35 @@ class Network:
             raise Skip(f"no {missing[0]} program")
         try:
             self.switch = Host("switch")
-            self.switch.run("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0")
-            self.switch.run("ip", "link", "set", "br0", "up")
-            for i, name in enumerate(self.names):
-                host = Host(name, f"10.78.0.{i + 1}")
-                self.hosts.append(host)
-                # The other end is born on the host; its first process is named as we number it.
-                subprocess.run(["nsenter", "-t", str(self.switch.pid), "-n", "ip", "link", "add", "v-" + name, "type",
-                                "veth", "peer", "name", "eth0", "netns", str(host.pid)], check=True)
-                self.switch.run("ip", "link", "set", "v-" + name, "master", "br0", "up")
-                host.run("ip", "addr", "add", host.address + "/24", "dev", "eth0")
-                host.run("ip", "link", "set", "eth0", "up")
+            self.hosts = [Host(name, f"10.78.0.{i + 1}") for i, name in enumerate(self.names)]
+            for k in range(self.n_interfaces):
+                self.add_interface(k)
+            if self.n_interfaces > 1:
+                self.switch.run("sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
+
+    def add_interface(self, k):
+        """eth<k> of every host, 10.<78 + k>.0.1 and on."""
+        bridge = f"br{k}"
+        self.switch.run("ip", "link", "add", bridge, "type", "bridge", "forward_delay", "0")
+        self.switch.run("ip", "link", "set", bridge, "up")
+        if self.n_interfaces > 1:
+            self.switch.run("ip", "addr", "add", f"10.{78 + k}.0.254/24", "dev", bridge)
+        for i, (host, name) in enumerate(zip(self.hosts, self.names)):
+            port = ("v-" if k == 0 else f"v{k}-") + name
+            # The other end is born on the host; its first process is named as we number it.
+            subprocess.run(["nsenter", "-t", str(self.switch.pid), "-n", "ip", "link", "add", port, "type",
+                            "veth", "peer", "name", f"eth{k}", "netns", str(host.pid)], check=True)
+            self.switch.run("ip", "link", "set", port, "master", bridge, "up")
+            host.run("ip", "addr", "add", f"10.{78 + k}.0.{i + 1}/24", "dev", f"eth{k}")
+            host.run("ip", "link", "set", f"eth{k}", "up")
+
+    @staticmethod
+    def received_bytes(host, interface):
+        return int(host.run("cat", f"/sys/class/net/{interface}/statistics/rx_bytes"))
 
     def __exit__(self, kind, value, trace):
         for host in self.hosts + ([self.switch] if self.switch else []):

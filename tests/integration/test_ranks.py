@@ -6,6 +6,7 @@ import signal
 import tempfile
 import threading
 
+from hosts import Network
 from harness import Cluster, Skip, children_of, is_there, slow_model, tiny_model, wait_until
 from test_same_bytes import ask_all, options, prompts, reused
 
@@ -87,6 +88,39 @@ def test_ranks_hand_over_blocks_with_scales():
                 wrong = [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
                 assert not wrong, f"tp {prefill} to {decode}, {way}: {wrong} differ"
                 c.wait_idle()
+
+
+def over_two_interfaces(net, model, decode, check):
+    """Two ranks on host a hand over to `decode` of them on host b, where all have eth0 and eth1 in turn."""
+    more = layout(2, decode, "tcp", 512, "off", ["--sum-parts", "2"])
+    for side in ("prefill_args", "decode_args"):
+        more[side] += ["--net-device", "eth0,eth1"]
+    with Cluster(model, kv_memory="256m", hosts=net.hosts[:1], decode_hosts=net.hosts[1:], **more) as c:
+        check(c)
+
+
+def test_ranks_hand_over_on_an_interface_each():
+    """KV of two ranks to two crosses both interfaces at a time, half of it each. One rank has one interface, which the
+    second of two does not reach: that is said, by name."""
+    prompt = [3 + k % 250 for k in range(4000)]
+
+    def halves(c):
+        before = [net.received_bytes(net.hosts[1], f"eth{k}") for k in range(2)]
+        c.complete(prompt, 4, temperature=0, ignore_eos=True)
+        got = [net.received_bytes(net.hosts[1], f"eth{k}") - before[k] for k in range(2)]
+        kv = c.total("baton_kv_transfer_bytes_total")
+        assert sum(got) > kv > 8e6, (got, kv)
+        assert 0.4 < got[0] / sum(got) < 0.6, got
+
+    def refused(c):
+        status, answer = c.post("/v1/completions", {"prompt": prompt, "max_tokens": 4})
+        assert status == 503 and "transfer" in answer["error"]["message"], (status, answer)
+        assert "this process is on interface eth1, and the way to its peer is over eth0: see --net-device" in c.prefills[0].log()
+
+    with tempfile.TemporaryDirectory() as d, Network("a", "b", interfaces=2) as net:
+        model = tiny_model(d, layers=4, dim=64, heads=8, kv_heads=8, head_dim=64, ffn=64, context=4096, seed=5)
+        over_two_interfaces(net, model, 2, halves)
+        over_two_interfaces(net, model, 1, refused)
 
 
 def test_every_pair_of_layouts_with_long():
