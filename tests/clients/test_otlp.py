@@ -106,10 +106,6 @@ class Collector:
         elif mode == "garbage":
             handler.wfile.write(b"220 mail.example ESMTP\r\n")
             handler.close_connection = True
-        elif mode == "cut":
-            handler.rfile.read(10)
-            handler.connection.shutdown(socket.SHUT_RDWR)
-            handler.close_connection = True
         elif mode == "busy":
             self.body_of(handler)
             self.answer(handler, 503, b"", {"Retry-After": "1"})
@@ -233,6 +229,19 @@ def test_a_secret_comes_by_file_and_is_read_anew(c):
     assert "Bearer" not in c.router.log()
 
 
+def test_a_client_turns_it_off_and_on(c):
+    COLLECTOR.become("take")
+    before = settle(c, lines_so_far())
+    for level, n in (("OFF", 0), ("TIMESTAMPS", 1)):
+        status, answer = c.post("/v2/trace/setting", {"trace_level": [level]})
+        assert status == 200 and answer["trace_level"] == [level], answer
+        n_lines = lines_so_far()
+        ask(c, 1)
+        c.wait_idle()
+        counts = settle(c, n_lines + n)
+        assert lines_so_far() == n_lines + n and (counts["sent"] > before["sent"]) == bool(n), (level, counts)
+
+
 def test_a_collector_that_hangs_slows_nobody_and_costs_its_queue(c):
     COLLECTOR.become("hang")
     before = c.metric(SPANS, result="dropped")
@@ -265,7 +274,7 @@ def test_a_collector_that_is_busy_is_asked_again_when_it_said(c):
 
 
 def test_what_fails_is_kept_until_it_is_taken(c):
-    for mode in ("garbage", "cut", "absent"):
+    for mode in ("garbage", "absent"):  # others are in tests/unit/otlp
         before = settle(c, lines_so_far())
         failed = c.metric("baton_otlp_failed_tries_total")
         if mode == "absent":

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
@@ -25,6 +26,8 @@ import pages  # noqa: E402
 from harness import wait_until  # noqa: E402
 
 GUIDE = "docs/GUIDE.md"
+FOLDER = tempfile.TemporaryDirectory(prefix="baton-test-")
+ACCESS = os.path.join(FOLDER.name, "access.json")
 DAY, WEEK, OUTAGE = "The first day", "The first week", "The first outage"
 GOES_ON = "does not end"
 NETWORK = "fetches from a server of others"
@@ -123,13 +126,14 @@ def run_in_order(desk, title):
     return {pages.commands(code)[0][:40]: desk.run(code) for code in blocks_of(title)}
 
 
-def test_the_guide_runs_from_the_first_day_to_the_first_outage(_):
+def test_the_guide_runs_from_the_first_day_to_the_first_outage_and_what_else_wants_a_server(_):
     with pages.Desk(programs()) as desk:
         said = run_in_order(desk, DAY)
         first = next(text for start, text in said.items() if start.startswith("./baton ask \"Name three"))
         assert '"finish_reason"' in first and re.search(r"^decode-0 +decode +\S+ +ready", first, re.M), first
         assert re.search(r"^baton_generation_tokens_total\S* [1-9]", "".join(said.values()), re.M), said
         assert "status=200" in said["./baton ask \"Name one more\" --max-tokens"], said
+        run_commands_of_other_pages(desk)  # with its access log and trace
 
         said = run_in_order(desk, WEEK)
         assert any("SUCCESS" in text for text in said.values()), said
@@ -141,30 +145,47 @@ def test_the_guide_runs_from_the_first_day_to_the_first_outage(_):
         assert up.startswith("200\n"), up
         with open(os.path.join(desk.dir, "evidence", "status.json"), encoding="utf-8") as f:
             assert {p["state"] for p in json.load(f)["processes"]} == {"ready"}
+        check_expected_workers(os.path.join(desk.dir, "evidence", "metrics.txt"))
         parts = json.loads(next(text for start, text in said.items() if start.startswith("jq -s")))
         assert {"baton.prefill.compute", "baton.decode"} <= set(parts) and all(ms > 0 for ms in parts.values()), parts
 
 
-def test_commands_of_other_pages_run_as_they_stand(_):
+def text_of(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def check_expected_workers(path):
+    """What the alert BatonWorkersMissing compares is there, with the same labels, and equal."""
+    text = text_of(path)
+    expected = dict(re.findall(r"^baton_expected_workers{(.*)} (\d+)$", text, re.M))
+    up = re.findall(r'^baton_workers{(.*),state="up"} (\d+)$', text, re.M)
+    up = {",".join(sorted(labels.split(","))): n for labels, n in up}
+    assert len(expected) == 2, text
+    for labels, n in expected.items():
+        assert up[",".join(sorted(labels.split(",")))] == n == "1", (expected, up)
+
+
+def run_commands_of_other_pages(desk):
+    for page in pages.PAGES:
+        if page != GUIDE:
+            for command in commands_of(page):
+                if row_of(page, command)[2] == "tests/clients/test_pages.py" and " serve" not in command and (
+                        "access.json" not in command):
+                    check_command(desk, page, command)
+
+
+def test_the_page_reads_an_access_log_of_json(c):
+    c.complete("hello", 4)
     with pages.Desk() as desk:
-        desk.run("./baton serve --access-log access.log --trace trace.jsonl")
-        for page in pages.PAGES:
-            if page != GUIDE:
-                for command in commands_of(page):
-                    if row_of(page, command)[2] == "tests/clients/test_pages.py" and " serve" not in command:
-                        check_command(desk, page, command)
-        desk.stop()
-        desk.run("./baton serve --access-log access.json --log-format json")
-        desk.run("./baton ask hello --max-tokens 4")
-        for command in commands_of("docs/OPERATIONS.md"):
-            if "access.json" in command:  # a thread writes it, when it likes
-                wait_until("the request is in the access log", lambda: [x["n"] for x in json.loads(
-                    desk.run(command))] == [1])  # pylint: disable=cell-var-from-loop
+        os.symlink(ACCESS, os.path.join(desk.dir, "access.json"))
+        command, = (x for x in commands_of("docs/OPERATIONS.md") if "access.json" in x)
+        # A thread writes it, when it likes.
+        wait_until("the request is in the access log", lambda: "/v1/completions" in text_of(ACCESS))
+        assert json.loads(desk.run(command)) == [{"decode": "decode-0", "n": 1}]
 
 
 def check_command(desk, page, command):
-    if "access.json" in command:
-        return
     said = desk.run(re.sub(r"^(\./baton ask (?:why|\"Why).*)$", r"\1 --max-tokens 20", command))
     if command.startswith(("curl", "./baton ask", "./baton list", "jq")):
         assert said.strip(), (page, command)
@@ -182,4 +203,4 @@ def missing():
 
 
 if __name__ == "__main__":
-    sys.exit(client_tests.main(globals(), missing()))
+    sys.exit(client_tests.main(globals(), missing(), router_args=["--access-log", ACCESS, "--log-format", "json"]))
