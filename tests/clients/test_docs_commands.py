@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of README and docs: run as they stand, or accounted for by name.
 
-Usage: test_pages.py [NAME ...]
+Usage: test_docs_commands.py [NAME ...]
 
 Needs BATON_BUILD, BATON_TEST_MODEL (which is the default model, so nothing is fetched), curl, jq, openssl, and promtool
 (setup/fetch_prometheus.py).
@@ -22,7 +22,7 @@ import fetch_clients  # noqa: E402
 import fetch_model  # noqa: E402
 import fetch_prometheus  # noqa: E402
 import harness  # noqa: E402
-import pages  # noqa: E402
+import docs_commands  # noqa: E402
 from harness import wait_until  # noqa: E402
 
 GUIDE = "docs/GUIDE.md"
@@ -37,12 +37,12 @@ SHORTHAND = "has ... or placeholders that a reader fills in"
 # (page, how its commands begin, who runs them or the same with names of its own: a file of tests; or the reason why
 # nobody does). The first that fits counts.
 ACCOUNT = (
-    (GUIDE, "", "tests/clients/test_pages.py"),
-    ("README.md", "./baton serve", "tests/clients/test_pages.py"),
+    (GUIDE, "", "tests/clients/test_docs_commands.py"),
+    ("README.md", "./baton serve", "tests/clients/test_docs_commands.py"),
     ("README.md", "./baton test", GOES_ON + ": it is what runs this"),
-    ("README.md", "./baton ask", "tests/clients/test_pages.py"),
-    ("README.md", "curl", "tests/clients/test_pages.py"),
-    ("docs/CLIENTS.md", "curl -s http://127.0.0.1:8000/tokenize", "tests/clients/test_pages.py"),
+    ("README.md", "./baton ask", "tests/clients/test_docs_commands.py"),
+    ("README.md", "curl", "tests/clients/test_docs_commands.py"),
+    ("docs/CLIENTS.md", "curl -s http://127.0.0.1:8000/tokenize", "tests/clients/test_docs_commands.py"),
     ("docs/CLIENTS.md", "curl", "tests/clients/test_examples.py"),
     ("docs/CLIENTS.md", "BATON_HTTP=127.0.0.1:8000 ./baton load", "tests/clients/test_examples.py"),
     ("docs/CLIENTS.md", "pip install", NETWORK),
@@ -55,24 +55,24 @@ ACCOUNT = (
     ("docs/CONVERT.md", "./baton", "tests/cli/test_model_tools.py"),
     ("docs/GPU_STATUS.md", "", SHORTHAND),
     ("docs/OPERATIONS.md", "./baton serve --model tiny.gguf --prefill 3", "tests/integration/test_cluster_orders.py"),
-    ("docs/OPERATIONS.md", "./baton list", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "./baton list", "tests/clients/test_docs_commands.py"),
     ("docs/OPERATIONS.md", "./baton pull", "tests/cli/test_pull.py"),
     ("docs/OPERATIONS.md", "./baton rm", "tests/cli/test_pull.py"),
-    ("docs/OPERATIONS.md", "./baton ask why", "tests/clients/test_pages.py"),
-    ("docs/OPERATIONS.md", "./baton ask --system", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "./baton ask why", "tests/clients/test_docs_commands.py"),
+    ("docs/OPERATIONS.md", "./baton ask --system", "tests/clients/test_docs_commands.py"),
     ("docs/OPERATIONS.md", "./baton ask", "tests/cli/test_ask.py"),
     ("docs/OPERATIONS.md", "cat report.txt |", "tests/integration/test_commands.py"),
     ("docs/OPERATIONS.md", "./baton load", "tests/cli/test_load.py"),
     ("docs/OPERATIONS.md", "printf 'status", "tests/launch/run_orders.py"),
-    ("docs/OPERATIONS.md", "head -c 32", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "head -c 32", "tests/clients/test_docs_commands.py"),
     ("docs/OPERATIONS.md", "build/", CLUSTER),
     ("docs/OPERATIONS.md", "(umask 022", "tests/integration/test_munge.py"),
     ("docs/OPERATIONS.md", "baton-router --key-file", "tests/integration/test_munge.py"),
     ("docs/OPERATIONS.md", "docker", "tests/packaging/test_dockerfile.py"),
-    ("docs/OPERATIONS.md", "jq -r", "tests/clients/test_pages.py"),
-    ("docs/OPERATIONS.md", "jq -s", "tests/clients/test_pages.py"),
-    ("docs/OPERATIONS.md", "awk", "tests/clients/test_pages.py"),
-    ("docs/OPERATIONS.md", "install -m 600", "tests/clients/test_pages.py"),
+    ("docs/OPERATIONS.md", "jq -r", "tests/clients/test_docs_commands.py"),
+    ("docs/OPERATIONS.md", "jq -s", "tests/clients/test_docs_commands.py"),
+    ("docs/OPERATIONS.md", "awk", "tests/clients/test_docs_commands.py"),
+    ("docs/OPERATIONS.md", "install -m 600", "tests/clients/test_docs_commands.py"),
     ("docs/OPERATIONS.md", "./baton serve --otlp", "tests/clients/test_otlp.py"),
     ("docs/OPERATIONS.md", "./baton serve --tls", "tests/integration/test_tls.py"),
     ("docs/OPERATIONS.md", "./baton serve --http 0.0.0.0:8000 --tls", "tests/integration/test_tenants.py"),
@@ -85,8 +85,8 @@ ACCOUNT = (
 
 
 def commands_of(page):
-    return [c for language, code in pages.blocks(pages.text_of(page)) if language in pages.SHELLS
-            for c in pages.commands(code)]
+    return [c for language, code in docs_commands.blocks(docs_commands.text_of(page)) if language in docs_commands.SHELLS
+            for c in docs_commands.commands(code)]
 
 
 def row_of(page, command):
@@ -95,26 +95,26 @@ def row_of(page, command):
 
 def test_commands_are_told_from_their_comments(_):
     code = "# what\n./baton serve        # installs\na \\\n    b  # c\n\ncat <<END\n# kept\nEND\nx 'one\n# two' y\nz\n"
-    assert pages.commands(code) == ["./baton serve", "a \\\n    b  # c", "cat <<END\n# kept\nEND", "x 'one\n# two' y", "z"]
+    assert docs_commands.commands(code) == ["./baton serve", "a \\\n    b  # c", "cat <<END\n# kept\nEND", "x 'one\n# two' y", "z"]
 
 
 def test_every_command_of_a_page_is_run_or_has_a_reason(_):
     used = set()
-    for page in pages.PAGES:
+    for page in docs_commands.PAGES:
         for command in commands_of(page):
             row = row_of(page, command)
             assert row, f"{page}: nobody runs `{command}`, and no reason is given: ACCOUNT of {__file__}"
             used.add(row)
-        for language, code in pages.blocks(pages.text_of(page)):
+        for language, code in docs_commands.blocks(docs_commands.text_of(page)):
             for line in code.split("\n") if language == "" else ():
-                assert not pages.PROGRAMS.match(line), f"{page}: a block with `{line}` is one of sh"
+                assert not docs_commands.PROGRAMS.match(line), f"{page}: a block with `{line}` is one of sh"
     assert set(ACCOUNT) == used, f"no command begins so any more: {set(ACCOUNT) - used}"
     for _, _, who in ACCOUNT:
         assert not who.startswith("tests/") or os.path.exists(os.path.join(harness.ROOT, who)), who
 
 
 def blocks_of(title):
-    return [code for language, code in pages.blocks(pages.section(GUIDE, title)) if language == "sh"]
+    return [code for language, code in docs_commands.blocks(docs_commands.section(GUIDE, title)) if language == "sh"]
 
 
 def programs():
@@ -123,11 +123,11 @@ def programs():
 
 def run_in_order(desk, title):
     """@return {its first words: what it printed} of the blocks"""
-    return {pages.commands(code)[0][:40]: desk.run(code) for code in blocks_of(title)}
+    return {docs_commands.commands(code)[0][:40]: desk.run(code) for code in blocks_of(title)}
 
 
 def test_the_guide_runs_from_the_first_day_to_the_first_outage_and_what_else_wants_a_server(_):
-    with pages.Desk(programs()) as desk:
+    with docs_commands.Desk(programs()) as desk:
         said = run_in_order(desk, DAY)
         first = next(text for start, text in said.items() if start.startswith("./baton ask \"Name three"))
         assert '"finish_reason"' in first and re.search(r"^decode-0 +decode +\S+ +ready", first, re.M), first
@@ -167,17 +167,17 @@ def check_expected_workers(path):
 
 
 def run_commands_of_other_pages(desk):
-    for page in pages.PAGES:
+    for page in docs_commands.PAGES:
         if page != GUIDE:
             for command in commands_of(page):
-                if row_of(page, command)[2] == "tests/clients/test_pages.py" and " serve" not in command and (
+                if row_of(page, command)[2] == "tests/clients/test_docs_commands.py" and " serve" not in command and (
                         "access.json" not in command):
                     check_command(desk, page, command)
 
 
 def test_the_page_reads_an_access_log_of_json(c):
     c.complete("hello", 4)
-    with pages.Desk() as desk:
+    with docs_commands.Desk() as desk:
         os.symlink(ACCESS, os.path.join(desk.dir, "access.json"))
         command, = (x for x in commands_of("docs/OPERATIONS.md") if "access.json" in x)
         # A thread writes it, when it likes.
