@@ -130,6 +130,18 @@ configure() {
     }
 }
 
+# run_ninja DIR LABEL TARGET...: without a target all that there is.
+run_ninja() {
+    local dir=$1 label=$2
+    shift 2
+    mkdir -p "$build/logs"
+    ninja -j "$(nproc)" -C "$dir" "$@" 2>&1 |
+        tee "$build/logs/build.log" | show_steps "$label" || {
+        show_log "$build/logs/build.log"
+        die "the build failed"
+    }
+}
+
 # build_release ARGUMENT...: the programs of `baton serve`, only what changed.
 # The CUDA plugin takes a while and is a target only where the toolkit is
 # installed; it is built where there is a device or the arguments ask for it.
@@ -140,12 +152,7 @@ build_release() {
         grep -q '^build kernels/cuda/baton_cuda.so:' "$build/build.ninja"; then
         targets+=(kernels/cuda/baton_cuda.so)
     fi
-    mkdir -p "$build/logs"
-    ninja -j "$(nproc)" -C "$build" "${targets[@]}" 2>&1 |
-        tee "$build/logs/build.log" | show_steps "building Baton" || {
-        show_log "$build/logs/build.log"
-        die "the build failed"
-    }
+    run_ninja "$build" "building Baton" "${targets[@]}"
     if grep -E "$work" "$build/logs/build.log" | grep -qv "$no_work"; then
         say "built Baton in $((SECONDS - start)) s"
     fi

@@ -136,7 +136,7 @@ stage_lint() {
 
 # Whose programs the stages behind it run, too.
 set_up_gcc() {
-    CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized "$lines_only" -Dtests=enabled
+    CC=gcc set_up gcc --prefix=/usr --werror -Dbuildtype=debugoptimized "$lines_only" -Dtests=enabled
 }
 
 stage_gcc() {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An installed Baton, and a server of it, for the tests of this folder."""
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,12 @@ sys.path.insert(0, os.path.join(ROOT, "tests/integration"))
 from harness import BUILD, free_port, small_model, tiny_model, wait_until  # noqa: E402, F401
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-PREFIX = "usr/local"
+
+
+def prefix():
+    """That the build was configured for."""
+    done = subprocess.run(["meson", "introspect", "--buildoptions", BUILD], stdout=subprocess.PIPE, check=True)
+    return next(option["value"] for option in json.loads(done.stdout) if option["name"] == "prefix")
 
 
 def install(directory):
@@ -24,7 +30,7 @@ def install(directory):
                    stdout=subprocess.DEVNULL)
     moved = os.path.join(directory, "moved")
     os.rename(first, moved)
-    return os.path.join(moved, PREFIX)
+    return moved + prefix()
 
 
 def can_hide():

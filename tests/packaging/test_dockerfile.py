@@ -17,6 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "tests/integration"))
 
 from harness import BUILD, free_port, small_model, wait_until  # noqa: E402
+from installed import prefix  # noqa: E402
 
 
 def instructions():
@@ -48,7 +49,7 @@ def install(directory):
     """The build's install folder, as the second stage has it."""
     subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", directory], check=True,
                    stdout=subprocess.DEVNULL)
-    return os.path.join(directory, "usr/local")
+    return directory + prefix()
 
 
 class Dockerfile(unittest.TestCase):
@@ -110,10 +111,10 @@ class Dockerfile(unittest.TestCase):
         for package in runtime:
             self.assertIn(package, depends, "this machine has it, since Baton was built here")
         with tempfile.TemporaryDirectory() as d:
-            prefix = install(d)
-            programs = [os.path.join(prefix, "bin/baton-launch"),
-                        *glob.glob(os.path.join(prefix, "libexec/baton/baton-*[!h]"))]
-            self.assertIn(os.path.join(prefix, "libexec/baton/baton-router"), programs)
+            place = install(d)
+            programs = [os.path.join(place, "bin/baton-launch"),
+                        *glob.glob(os.path.join(place, "libexec/baton/baton-*[!h]"))]
+            self.assertIn(os.path.join(place, "libexec/baton/baton-router"), programs)
             needed = subprocess.run(["readelf", "-d", *programs],
                                     stdout=subprocess.PIPE, text=True, check=True).stdout
             needed = sorted(set(re.findall(r"\(NEEDED\).*\[(.*)\]", needed)))
@@ -132,13 +133,13 @@ class Dockerfile(unittest.TestCase):
         ports = {name: free_port() for name in environment}
         here = dict(os.environ, BATON_LAME_DUCK_MS="0", **{name: f"127.0.0.1:{port}" for name, port in ports.items()})
         with tempfile.TemporaryDirectory() as d:
-            prefix = install(d)
+            place = install(d)
             self.assertTrue(entry[0].startswith("/usr/local/"))
-            health = [health[0].replace("/usr/local", prefix, 1)]
+            health = [health[0].replace("/usr/local", place, 1)]
             self.assertNotEqual(subprocess.run(health, env=here, stderr=subprocess.DEVNULL, check=False).returncode, 0)
             with open(os.path.join(d, "log"), "wb") as log:
                 server = subprocess.Popen(
-                    [entry[0].replace("/usr/local", prefix, 1), "--model", small_model(d), "--kv-memory", "16m", "--insecure",
+                    [entry[0].replace("/usr/local", place, 1), "--model", small_model(d), "--kv-memory", "16m", "--insecure",
                      "--weight-cache", d], env=here, stdout=log, stderr=log)
             try:
                 wait_until("it is healthy", lambda: server.poll() is not None or subprocess.run(

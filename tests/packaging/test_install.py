@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 from confined import settings
-from installed import BUILD, ROOT, Home, Server, hidden, install, small_model, tiny_model
+from installed import BUILD, ROOT, Home, Server, hidden, install, prefix, small_model, tiny_model
 
 PYTHON = ["ask", "key", "load", "pull", "list", "rm"]
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,6 +31,8 @@ class Installed(unittest.TestCase):
         cls.dir = tempfile.mkdtemp(prefix="bt-install-")
         cls.addClassCleanup(shutil.rmtree, cls.dir)
         cls.prefix = install(cls.dir)
+        cls.configured = prefix()
+        cls.sysconf = "/etc" if cls.configured == "/usr" else cls.configured + "/etc"
         cls.baton = os.path.join(cls.prefix, "bin/baton")
         cls.unit = os.path.join(cls.prefix, "lib/systemd/system/baton.service")
         cls.model = small_model(cls.dir)
@@ -95,10 +97,10 @@ class Installed(unittest.TestCase):
         # It needs no compiler, package manager or git for that: none of them is asked for.
         self.assertNotRegex(said, "apt-get|git|gcc|built")
 
-    def test_commands_are_those_of_the_source_tree_without_tests_and_benchmarks(self):
+    def test_commands_are_those_of_the_source_tree_without_its_own(self):
         tree = subprocess.run([os.path.join(ROOT, "baton"), "help"], stdout=subprocess.PIPE, text=True, check=True).stdout
         here = self.run_baton("help")
-        self.assertEqual(commands_of(tree) - commands_of(here), {"test", "bench"})
+        self.assertEqual(commands_of(tree) - commands_of(here), {"test", "bench", "package"})
         self.assertNotIn("./baton", here)
         self.assertEqual(self.run_baton("sreve", status=1),
                          "baton: no command 'sreve'; did you mean serve?\nSee baton help.\n")
@@ -221,9 +223,10 @@ class Installed(unittest.TestCase):
         unit = os.path.join(self.home.dir, "baton.service")
         with open(self.unit, encoding="utf-8") as f:
             text = f.read()
-        self.assertIn("\nExecStart=/usr/local/bin/baton serve --config /usr/local/etc/baton/baton.conf\n", text)
+        start = f"ExecStart={self.configured}/bin/baton serve --config {self.sysconf}/baton/baton.conf"
+        self.assertIn(f"\n{start}\n", text)
         with open(unit, "w", encoding="utf-8") as f:
-            f.write(text.replace("/usr/local/", self.prefix + "/").replace("/bin/kill", shutil.which("true")))
+            f.write(text.replace(start, f"ExecStart={self.baton} serve").replace("/bin/kill", shutil.which("true")))
         done = subprocess.run(["systemd-analyze", "--man=no", "verify", unit], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
         # A machine without systemd's own units cannot say more.
@@ -245,7 +248,7 @@ class Installed(unittest.TestCase):
         self.assertGreater(int(unit["WatchdogSec"][0]), int(defaults["watchdog-ms"]) / 1000)
         self.assertEqual(unit["RestartPreventExitStatus"], ["2 78"])  # BT_EXIT_USAGE, BT_EXIT_CONFIG
         self.home.run(os.path.join(self.prefix, "bin/baton-launch"), "--print-model", "--config",
-                      os.path.join(self.prefix, "etc/baton/baton.conf"))
+                      self.prefix.removesuffix(self.configured) + self.sysconf + "/baton/baton.conf")
 
 
 if __name__ == "__main__":

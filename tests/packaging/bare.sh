@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The package's life on a machine that has nothing: bare.sh DEB MODEL CACHE
+#
+# Debian is put into memory, as debootstrap's smallest, the package with what it
+# depends on as apt finds it; a server answers and stops; then the package is purged
+# and nothing of it is left. All that happens in namespaces of its own, and CACHE keeps
+# what was downloaded. Exit status 77: this cannot be tried here, the last line says why.
+set -euo pipefail
+
+cannot() { echo "$*"; exit 77; }
+say() { printf '%s s: %s\n' "$SECONDS" "$*"; }
+
+if [ "${1:-}" != inside ]; then
+    [ "$(id -u)" = 0 ] || cannot "only root may"
+    command -v debootstrap >/dev/null || cannot "there is no debootstrap"
+    unshare -m -p true 2>/dev/null || cannot "no namespaces here"
+    exec unshare -m -p -f --mount-proc bash "$0" inside "$@"
+fi
+deb=$2 model=$3 cache=$4
+mkdir -p "$cache"
+bare=$(mktemp -d)
+mount -t tmpfs -o mode=755 none "$bare"
+
+# As this machine gets its packages: mirror, proxy, credentials, trusted keys.
+mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' | awk '$1 == "bookworm" { print $2; exit }')
+[ -n "$mirror" ] || cannot "this is no Debian 12 with package lists"
+debootstrap --variant=minbase --cache-dir="$cache" bookworm "$bare" "$mirror" >"$bare.log" 2>&1 || {
+    tail -n 5 "$bare.log"
+    cannot "debootstrap did not get so far"
+}
+say "a bare Debian"
+rm -rf "$bare/etc/apt"
+cp -r /etc/apt "$bare/etc/apt"
+cp /etc/resolv.conf /etc/hosts "$bare/etc/"
+cp -r /usr/share/keyrings "$bare/usr/share/" 2>/dev/null || true
+rm -f "$bare/etc/apt/apt.conf.d/docker-clean" # would empty the cache
+echo force-unsafe-io >"$bare/etc/dpkg/dpkg.cfg.d/quick"
+printf '#!/bin/sh\nexit 101\n' >"$bare/usr/sbin/policy-rc.d" # nothing is started
+chmod 755 "$bare/usr/sbin/policy-rc.d"
+mount --bind "$cache" "$bare/var/cache/apt/archives"
+mkdir -p "$cache/partial" "$bare/root/try"
+mount -t proc proc "$bare/proc"
+mount -t tmpfs none "$bare/dev/shm"
+cp "$deb" "$bare/root/try/baton.deb"
+cp "$model" "$bare/root/try/model.gguf"
+
+# apt's own downloads go to a file that fails the test only when the package could
+# not be installed for a reason of its own.
+apt() { chroot "$bare" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get -q -o APT::Sandbox::User=root "$@" >>"$bare.log" 2>&1; }
+apt update || cannot "apt-get update failed: $(tail -n 1 "$bare.log")"
+say "its package lists"
+apt install -y --no-install-recommends /root/try/baton.deb || { tail -n 20 "$bare.log"; exit 1; }
+say "the package and $(chroot "$bare" dpkg-query -W -f '.\n' | wc -l) others"
+
+# From here on without a network but its own loopback.
+exec unshare -n bash "$(dirname "$0")/bare_life.sh" "$bare"
