@@ -19,6 +19,7 @@
 #include "common/base/alloc.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "inference/modelfile/modelfile.h"
 #include "inference/reader/reader.h"
 
@@ -50,8 +51,8 @@ static int usage(const char *what, const char *word)
 {
     fprintf(stderr,
             "baton accuracy: %s%s\n"
-            "See ./baton accuracy --help.\n",
-            word, what);
+            "See %s accuracy --help.\n",
+            word, what, bt_process_command());
     return BT_EXIT_USAGE;
 }
 

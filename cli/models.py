@@ -16,7 +16,7 @@ import model_store
 from model_source import known
 from model_store import add_folder_option, folder_of, shown
 from progress import size_text
-from words import Parser, Trouble
+from words import COMMAND, Parser, Trouble
 
 
 def table(head, rows):
@@ -47,16 +47,16 @@ def print_models(folder, as_json):
         table(("NAME", "SIZE", "KIND", "FROM"),
               [(m.name, size_text(m.n_bytes()), m.kind(), shown(m.source() or "-")) for m in models])
     elif not stopped:
-        print(f"no models in {folder}; ./baton pull NAME fetches one, ./baton list --known has names", file=sys.stderr)
+        print(f"no models in {folder}; {COMMAND} pull NAME fetches one, {COMMAND} list --known has names", file=sys.stderr)
     for name, again, have, total in stopped:
         print(f"{name}: {size_text(have)}{' of ' + size_text(total) if total else ''} are here; "
-              f"./baton pull {shown(again)} goes on", file=sys.stderr)
+              f"{COMMAND} pull {shown(again)} goes on", file=sys.stderr)
 
 
 def main_list(argv):
     parser = Parser(prog="baton list", description=__doc__)
     parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("--known", action="store_true", help="the names that ./baton pull knows")
+    parser.add_argument("--known", action="store_true", help=f"the names that {COMMAND} pull knows")
     add_folder_option(parser)
     options = parser.read(argv)
     (print_known if options.known else print_models)(folder_of(options.models_dir), options.json)

@@ -30,7 +30,7 @@ from model_fetch import Fetch
 from model_source import plan_for
 from model_store import add_folder_option, find, folder_of, shown
 from progress import size_text
-from words import Parser, Trouble
+from words import COMMAND, Parser, Trouble
 
 
 def sha256(text):
@@ -61,7 +61,7 @@ def pull(options):
     print(f"{model.name} {'is here' if is_new else 'was here already'}: {size_text(model.n_bytes())}, {model.kind()}, {model.path}")
     if is_new:
         folder_words = f" --models-dir {folder}" if options.models_dir else ""
-        print(f"./baton serve --model {model.name}{folder_words} serves it")
+        print(f"{COMMAND} serve --model {model.name}{folder_words} serves it")
 
 
 def main():

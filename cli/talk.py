@@ -7,7 +7,7 @@ import ssl
 import time
 
 from endpoint import MOST_LINE_BYTES, error_text, headers, tls_trouble
-from words import Trouble, near
+from words import COMMAND, Trouble, near
 
 
 # What a server, or what is between it and us, can cause.
@@ -125,7 +125,7 @@ def other_models(endpoint, status, name):
 
 def nobody(endpoint, error):
     """What to say where there is no connection, or None: it is something else."""
-    start = "; start a server with ./baton serve, or name the one that runs in BATON_HTTP"
+    start = f"; start a server with {COMMAND} serve, or name the one that runs in BATON_HTTP"
     if isinstance(error, ConnectionRefusedError):
         return f"nobody answers at {endpoint.netloc}{start}"
     if isinstance(error, socket.gaierror):

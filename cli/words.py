@@ -3,10 +3,22 @@
 import argparse
 import difflib
 import math
+import os
+
+# What a person types: in the source tree the script beside this folder.
+COMMAND = "./baton" if os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../baton")) else "baton"
+
+
+def typed(text):
+    """A text that is written for the source tree."""
+    return text.replace("./baton", COMMAND)
 
 
 class Trouble(Exception):
     """Something a person should read; the command ends with status 1."""
+
+    def __str__(self):
+        return typed(super().__str__())
 
 
 def near(word, known):
@@ -56,8 +68,8 @@ for kind, name in ((finite, "number"), (at_least_0, "number from 0"), (above_0, 
 class Parser(argparse.ArgumentParser):
     """Options in any order, between unquoted words too; a near miss is named."""
 
-    def __init__(self, **more):
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **more)
+    def __init__(self, description="", **more):
+        super().__init__(description=typed(description), formatter_class=argparse.RawDescriptionHelpFormatter, **more)
 
     def read(self, argv):
         # What stands behind -- is text; intermixed parsing would read it as options.

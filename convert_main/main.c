@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/exit_code.h"
+#include "common/base/process.h"
 #include "common/base/shown.h"
 #include "convert/convert.h"
 #include "convert_main/options.h"
@@ -231,8 +232,8 @@ int main(int argc, char **argv)
 
     if (bt_convert_args_parse(argc, (const char *const *)argv, stderr, why,
                               sizeof(why), &args) != BT_OK) {
-        fprintf(stderr, "baton convert: %s\nSee ./baton convert --help.\n",
-                why);
+        fprintf(stderr, "baton convert: %s\nSee %s convert --help.\n", why,
+                bt_process_command());
         return BT_EXIT_USAGE;
     }
     if (args.help) {

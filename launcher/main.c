@@ -118,7 +118,8 @@ static bt_status_t check_models(const bt_config_t *config)
 
     if (config->n_models == 0) {
         BT_LOG_ERROR("no model: name one with --model PATH, or --model NAME "
-                     "after ./baton pull NAME");
+                     "after %s pull NAME",
+                     bt_process_command());
         return BT_ERR_INVALID_PARAM;
     }
     for (uint32_t i = 0; i < config->n_models; i++) {

@@ -12,6 +12,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/near.h"
+#include "common/base/process.h"
 #include "common/config/config.h"
 #include "common/orders/client.h"
 #include "launcher/run_dir.h"
@@ -219,7 +220,8 @@ static const char *find_launcher(found_t *found)
         return found->paths[0];
     }
     if (found->n == 0) {
-        complain("no launcher of this user runs; ./baton serve starts one");
+        complain("no launcher of this user runs; %s serve starts one",
+                 bt_process_command());
         return NULL;
     }
     complain("several launchers run; name one with --run-dir:");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/process.h"
 #include "common/config/config.h"
 
 #define ADDRESS_BYTES 256
@@ -202,8 +203,8 @@ static void print_ask(const char *address, bt_strbuf_t *out)
         bt_strbuf_printf(out, "BATON_HTTP=%s ", client.data);
     }
     bt_strbuf_fini(&client);
-    bt_strbuf_printf(out, "./baton ask %s\"Why is the sky blue?\"\n",
-                     tls ? "--cacert FILE " : "");
+    bt_strbuf_printf(out, "%s ask %s\"Why is the sky blue?\"\n",
+                     bt_process_command(), tls ? "--cacert FILE " : "");
 }
 
 void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,

@@ -22,4 +22,8 @@ bt_process_use_t bt_process_use(void);
 /** Did a launcher of MPI (mpirun, srun --mpi=pmix) start this process? */
 bool bt_process_is_of_mpi(void);
 
+/** @return what a person types to give one of Baton's commands: "./baton" where
+ *  this program lies in a build tree, otherwise "baton" */
+const char *bt_process_command(void);
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/process.h"
 #include "common/config/config_options.h"
 #include "common/config/otlp_url.h"
 
@@ -56,10 +57,10 @@ static bt_status_t check_reach(const bt_config_store_t *store)
         }
         bt_config_complain(store,
                            "--%s %s is beyond loopback, where nobody would "
-                           "need a key: add --api-keys FILE (./baton key new "
+                           "need a key: add --api-keys FILE (%s key new "
                            "TENANT makes a key), or --insecure if whoever "
                            "reaches it may use it",
-                           names[i], addresses[i]);
+                           names[i], addresses[i], bt_process_command());
         status = bt_config_go_on(store, BT_ERR_INVALID_PARAM);
     }
     return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "common/base/process.h"
 #include "common/config/config_options.h"
 
 #define HELP_COLUMN 6
@@ -12,8 +13,14 @@ static void print_wrapped(const char *text, bt_strbuf_t *out)
     size_t column = 0;
 
     while (*text != '\0') {
-        const size_t n = strcspn(text, " ");
+        size_t n;
 
+        /* Help is written for the source tree. */
+        if ((strncmp(text, "./baton", 7) == 0) &&
+            (bt_process_command()[0] != '.')) {
+            text += 2;
+        }
+        n = strcspn(text, " ");
         if (column == 0) {
             bt_strbuf_printf(out, "%*s", HELP_COLUMN, "");
             column = HELP_COLUMN;

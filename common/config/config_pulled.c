@@ -17,6 +17,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/json_doc.h"
 #include "common/base/near.h"
+#include "common/base/process.h"
 #include "common/base/read_whole.h"
 #include "common/config/config_options.h"
 #include "common/config/model_hint.h"
@@ -293,8 +294,9 @@ void bt_config_pulled_hint(const char *models_dir_option, const char *word,
         out[0] = '\0'; /* see bt_model_hint() */
     } else if (!is_path && (out[0] == '\0')) {
         snprintf(out, out_bytes,
-                 "; ./baton list shows the models that are here, ./baton pull "
-                 "fetches others");
+                 "; %s list shows the models that are here, %s pull "
+                 "fetches others",
+                 bt_process_command(), bt_process_command());
     }
 }
 
@@ -323,8 +325,8 @@ bt_status_t bt_config_pulled_resolve(bt_config_store_t *store)
         } else if (store->words[i]) {
             near_text(c->models_dir, model->path, hint, sizeof(hint), &is_path);
             if (!is_path && bt_model_is_hub_name(model->path, &n_repository)) {
-                snprintf(hint, sizeof(hint), "; ./baton pull %s fetches it",
-                         model->path);
+                snprintf(hint, sizeof(hint), "; %s pull %s fetches it",
+                         bt_process_command(), model->path);
             }
             bt_config_complain(store,
                                "unexpected argument '%s': there is no such "

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "common/base/near.h"
+#include "common/base/process.h"
 
 #define NAME_BYTES 256
 
@@ -161,7 +162,8 @@ void bt_model_hint(const char *path, char *hint, size_t hint_bytes)
                  "that model was fetched before: use --model %s", found);
     } else if (is_hub_name) {
         snprintf(hint, hint_bytes,
-                 "models of a hub are fetched first: ./baton pull %s", path);
+                 "models of a hub are fetched first: %s pull %s",
+                 bt_process_command(), path);
     } else {
         snprintf(hint, hint_bytes,
                  "a model is a GGUF file, or a folder with config.json, "

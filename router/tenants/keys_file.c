@@ -333,7 +333,7 @@ static bt_status_t take_key(parse_t *p, char *rest)
         !read_hash(word + strlen(kinds[kind]), key.hash)) {
         return complain(p, p->line,
                         "behind the tenant's name stands blake2b: or sha256: "
-                        "and 64 hexadecimal digits, as ./baton key new prints "
+                        "and 64 hexadecimal digits, as baton key new prints "
                         "them");
     }
     key.kind = (bt_key_hash_kind_t)kind;

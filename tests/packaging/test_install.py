@@ -59,8 +59,9 @@ class Installed(unittest.TestCase):
             self.home.run(health, server.metrics, "decode-1", status=1)
             self.assertEqual(server.stop(), 0)
             self.assertNotIn(" warn ", server.log())
+            self.assertIn(f'\n  BATON_HTTP={server.http} baton ask "', server.log())
             self.assertIn("KV goes to decode-0 by shm", server.log())
-        self.run_baton("status", status=1)
+        self.assertEqual(self.run_baton("status", status=1), "baton: no launcher of this user runs; baton serve starts one\n")
 
     def test_a_server_bears_what_the_service_forbids(self):
         """As systemd starts it: with its filters of system calls, and told when it is ready."""
@@ -106,7 +107,14 @@ class Installed(unittest.TestCase):
                          "baton: no command 'sreve'; did you mean serve?\nSee baton help.\n")
         self.assertIn("no command 'bench'", self.run_baton("bench", status=1))
         for command in (*PYTHON, "serve", "status", "drain", "convert", "accuracy"):
-            self.assertIn("--", self.run_baton(command, "--help"), command)
+            text = self.run_baton(command, "--help")
+            self.assertIn("--", text, command)
+            self.assertNotIn("./baton", text, command)
+        for words in (("serve", "none/none"), ("ask",), ("list",), ("pull", "none"), ("serve", "--http", "0.0.0.0:0")):
+            done = subprocess.run([self.baton, *words], env=self.home.environment, cwd=self.home.dir, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertRegex(done.stdout, "baton (pull|ask|list|key|serve)|nobody answers", words)
+            self.assertNotIn("./baton", done.stdout, words)
         self.assertIn("undrain is for a cluster", self.run_baton("undrain", "x", status=1))
 
     def test_tools_work_on_model_files(self):

@@ -147,10 +147,10 @@ static void an_error_names_line_and_cause(void **state)
                "line 3: tenant a is in line 1 already");
     assert_bad("key a md5:00\n",
                "line 1: behind the tenant's name stands blake2b: or sha256: "
-               "and 64 hexadecimal digits, as ./baton key new prints them");
+               "and 64 hexadecimal digits, as baton key new prints them");
     assert_bad("key a blake2b:00\n",
                "line 1: behind the tenant's name stands blake2b: or sha256: "
-               "and 64 hexadecimal digits, as ./baton key new prints them");
+               "and 64 hexadecimal digits, as baton key new prints them");
     assert_bad("tenant a\nkey b blake2b:" HASH_OF_FIRST "\n",
                "line 2: no line says `tenant b`, whose key this is");
     assert_bad("tenant a\ntenant b\nkey a blake2b:" HASH_OF_FIRST
