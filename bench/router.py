@@ -3,7 +3,7 @@
 """What does the router cost, with nothing behind it?
 
 Usage: ./baton bench router [options]
-  --only NAME,...    parts (default: all but count): mock, paced, many, idle, tls, grpc, whole, count
+  --only NAME,...    parts (default: all but count): mock, paced, many, idle, tls, grpc, watch, whole, count
   --sizes N,...      bytes of prompts (default 1024,16384,65536,225280)
   --clients N        at a time, under load (default 32)
   --seconds S        of each figure (default 2)
@@ -22,6 +22,8 @@ streams among which requests go on; and how many a core could place there, alone
 in turns: with tokens as fast as they can come, and with 2 ms between two; and of a handshake (RSA-2048), and the memory
 of a connection with TLS.
 `grpc`: the same of a stream of 64 tokens over gRPC (ModelStreamInfer) against HTTP's generate_stream.
+`watch`: CPU time of the router for readers of GET /v2/cluster/events, one and eight, in turns with none, before 8 and before
+64 workers, without requests and under 1,000 a second.
 `whole`: real workers. `count`: instructions and calls of the allocator for each request of the first
 size, counted by callgrind (valgrind). An answer that is not 200 with every token ends the benchmark.
 """
@@ -29,19 +31,25 @@ import contextlib
 import json
 import os
 import random
+import select
+import socket
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 
 from _cluster import BUILD, PROGRAMS, Cluster, wait_until
-from _shared import Half, Load, Progress, build, describe, finish, number_list, parser, show_machine
+from _shared import Half, Load, Progress, build, describe, finish, median, number_list, parser, show_machine
 
-PARTS = ("mock", "paced", "many", "idle", "tls", "grpc", "whole", "count")
+PARTS = ("mock", "paced", "many", "idle", "tls", "grpc", "watch", "whole", "count")
 TOKENS = {"whole": 1, "stream": 64}
 CONTEXT = 262144
 IDLE = 10000
 PACED_ROUNDS = 5
+WATCH_ROUNDS = 5
+WATCH_RATES = (0, 1000)
+WATCHERS = (0, 1, 8)
 OPEN = 10000
 TLS_IDLE = 1000
 TLS_ROUNDS = 5
@@ -227,6 +235,58 @@ def paced(cluster, bodies, args):
             "added_p99_us": middle["router"]["p99_us"] - middle["nothing"]["p99_us"]}
 
 
+class Watching:
+    """with Watching(cluster, n): so many read the cluster's events; what they read is dropped."""
+
+    def __init__(self, cluster, n):
+        self.readers, self.over = [], False
+        for _ in range(n):
+            reader = socket.create_connection(cluster.http, 20)
+            reader.sendall(b"GET /v2/cluster/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            reader.settimeout(0.2)
+            if not reader.recv(65536).startswith(b"HTTP/1.1 200"):
+                raise SystemExit("the router takes no readers of its events")
+            self.readers.append(reader)
+        self.thread = threading.Thread(target=self._read)
+
+    def _read(self):
+        while not self.over:
+            for reader in select.select(self.readers, [], [], 0.2)[0]:
+                if not reader.recv(1 << 20):
+                    raise SystemExit("the router ended the stream of its events")
+
+    def __enter__(self):
+        if self.readers:
+            self.thread.start()
+
+    def __exit__(self, *_):
+        self.over = True
+        if self.readers:
+            self.thread.join()
+        for reader in self.readers:
+            reader.close()
+
+
+def watched(cluster, bodies, args, rate):
+    """@return percent of a core that the router takes with so many readers, and what they add."""
+    path = bodies.path(args.sizes[0], "ids", "whole")
+    percent = {n: [] for n in WATCHERS}
+    with Client(cluster) as client:
+        for _ in range(WATCH_ROUNDS):
+            for n in WATCHERS:
+                with Watching(cluster, n):
+                    begin, before = time.monotonic(), cpu_s(cluster.router.pid)
+                    if rate:
+                        client.run(cluster, ["paced", 64, 2 * args.seconds, 1, path, rate])
+                    else:
+                        time.sleep(2 * args.seconds)
+                    percent[n].append(100 * (cpu_s(cluster.router.pid) - before) / (time.monotonic() - begin))
+    added = {n: sorted(p - none for p, none in zip(percent[n], percent[0])) for n in WATCHERS[1:]}
+    return {"rate": rate, "workers": cluster.mock_args[0] + cluster.mock_args[1],
+            "percent": {n: median(p) for n, p in percent.items()},
+            "added_percent": {n: {"median": median(a), "least": a[0], "most": a[-1]} for n, a in added.items()}}
+
+
 def many(cluster, bodies, args):
     """Streams that stay open, and beside them requests of one token."""
     slow, fast = bodies.path(args.sizes[0], "ids", "stream"), bodies.path(args.sizes[0], "ids", "whole")
@@ -406,6 +466,12 @@ def parts(args, folder, router_args, bodies, model, step):
                 out["tls"]["streams"][name] = with_tls(plain, secure, bodies, args)
                 out["tls"].update(idle_tls(secure))
         step()
+    if "watch" in args.only:
+        out["watch"] = []
+        for n in (4, 32):
+            with Mocked(model, folder, router_args, n=(n, n), transport=transport) as c:
+                out["watch"] += [watched(c, bodies, args, rate) for rate in WATCH_RATES]
+        step()
     if "grpc" in args.only:
         out["grpc"] = {}
         for name, step_us in TLS_STEPS_US.items():
@@ -453,6 +519,10 @@ def show(out):
                       f"{t['tls_cpu_us']:.0f} us with it: x {t['ratio']:.2f} ({t['ratios'][0]:.2f} to {t['ratios'][-1]:.2f})")
             print(f"{name}: TLS: a handshake {got['tls']['handshake_cpu_us']:.0f} us of CPU, an idle connection "
                   f"{got['tls']['idle_bytes'] / 1024:.1f} KiB")
+        for w in got.get("watch", ()):
+            print(f"{name}: {w['workers']} workers, {w['rate']} requests/s: the router takes {w['percent'][0]:.2f} % of a core; "
+                  + ", ".join(f"{n} reading its events add {a['median']:.2f} % ({a['least']:.2f} to {a['most']:.2f})"
+                              for n, a in w["added_percent"].items()))
         for pace, g in got.get("grpc", {}).items():
             print(f"{name}: a stream of 64 tokens, {pace}: router CPU {g['triton_cpu_us']:.0f} us over HTTP, "
                   f"{g['grpc_cpu_us']:.0f} us over gRPC: x {g['ratio']:.2f} ({g['ratios'][0]:.2f} to {g['ratios'][-1]:.2f})")

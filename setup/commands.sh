@@ -17,7 +17,7 @@
 # ends with `run_command "$@"`, and may add to `commands` those of its own.
 
 # A command NAME is the function cmd_NAME, or else an order to the launcher.
-commands=(serve ask check status start stop drain undrain restart load unload pull list rm role
+commands=(serve ask check status top start stop drain undrain restart load unload pull list rm role
           key convert accuracy completion version help)
 
 say() { printf '%s\n' "$*" >&2; }
@@ -88,6 +88,8 @@ Baton serves large language models with prefill and decode on separate workers.
                                        without words a conversation. --help tells
                                        its options
   ./baton status [--json]              what runs: processes, models, addresses
+  ./baton top [--url URL] [--once]     how the cluster stands, live, in a terminal;
+                                       --help tells its options
   ./baton start|stop|drain|restart NAME
                                        one process of the running server
   ./baton load MODEL=PATH, unload MODEL
@@ -163,6 +165,8 @@ cmd_load() {
     *) exec python3 "$root/cli/load.py" "$@" ;;
     esac
 }
+
+cmd_top() { exec python3 "$root/cli/top.py" "$@"; }
 
 cmd_ask() { exec python3 "$root/cli/ask.py" "$@"; }
 

@@ -27,12 +27,14 @@ void bt_watchers_init(bt_watchers_t *watchers, bt_door_t *door)
     *watchers = (bt_watchers_t){.door = door};
     bt_list_init(&watchers->all);
     bt_strbuf_init(&watchers->state, BT_ANSWER_LIMIT);
+    bt_strbuf_init(&watchers->handovers, BT_ANSWER_LIMIT);
     bt_strbuf_init(&watchers->out, BT_ANSWER_LIMIT);
 }
 
 void bt_watchers_fini(bt_watchers_t *watchers)
 {
     bt_strbuf_fini(&watchers->state);
+    bt_strbuf_fini(&watchers->handovers);
     bt_strbuf_fini(&watchers->out);
     *watchers = (bt_watchers_t){0};
 }
@@ -57,6 +59,15 @@ static void end_data(bt_strbuf_t *out, bt_json_t *json)
 {
     bt_json_end_object(json);
     bt_strbuf_puts(out, "\n\n");
+}
+
+/* For all: what there is no memory for they miss. */
+static void check_shared(bt_strbuf_t *out)
+{
+    if (bt_strbuf_status(out) != BT_OK) {
+        BT_LOG_WARN("out of memory for readers of the cluster's events");
+        bt_strbuf_reset(out);
+    }
 }
 
 static void put_state(const bt_door_t *door, bt_strbuf_t *out)
@@ -98,17 +109,31 @@ static void put_points(bt_watcher_t *w, const bt_history_t *history,
     }
 }
 
-static void put_handovers(bt_watcher_t *w, const bt_handovers_t *handovers,
+static void put_handovers(const bt_handovers_t *handovers, uint64_t n_seen,
                           bt_strbuf_t *out)
 {
     bt_json_t json;
 
-    if (w->n_handovers < handovers->n_ever) {
+    if (n_seen < handovers->n_ever) {
         begin_data(out, "handover", &json);
-        bt_handovers_write(handovers, w->n_handovers, &json);
+        bt_handovers_write(handovers, n_seen, &json);
         end_data(out, &json);
-        w->n_handovers = handovers->n_ever;
     }
+}
+
+/* Written once for those who were told the last ones, too: nearly all. */
+static void add_handovers(bt_watcher_t *w, const bt_handovers_t *handovers,
+                          bt_strbuf_t *out)
+{
+    const bt_watchers_t *watchers = w->watchers;
+
+    if (w->n_handovers == watchers->n_handovers) {
+        bt_strbuf_append(out, watchers->handovers.data,
+                         watchers->handovers.len);
+    } else {
+        put_handovers(handovers, w->n_handovers, out);
+    }
+    w->n_handovers = handovers->n_ever;
 }
 
 /* ---- one of them ---- */
@@ -156,7 +181,7 @@ static void tell(bt_watcher_t *w, uint64_t now_us, bool with_handovers)
     put_events(w, &watch->events, out);
     put_points(w, watch->history, out);
     if (with_handovers) {
-        put_handovers(w, &watch->handovers, out);
+        add_handovers(w, &watch->handovers, out);
     }
     bt_strbuf_append(out, watchers->state.data, watchers->state.len);
     if (send_out(w, out)) {
@@ -240,6 +265,7 @@ static void end_all(bt_watchers_t *watchers)
 
 void bt_watchers_tick(bt_watchers_t *watchers, uint64_t now_us)
 {
+    const bt_handovers_t *handovers = &watchers->door->front->watch->handovers;
     const uint32_t n = watchers->n;
     bool with_handovers = false;
 
@@ -254,10 +280,14 @@ void bt_watchers_tick(bt_watchers_t *watchers, uint64_t now_us)
     if (now_us >= watchers->state_us) {
         watchers->state_us = now_us + STATE_US;
         put_state(watchers->door, &watchers->state);
+        check_shared(&watchers->state);
     }
     if (now_us >= watchers->handovers_us) {
         watchers->handovers_us = now_us + HANDOVERS_US;
         with_handovers = true;
+        bt_strbuf_reset(&watchers->handovers);
+        put_handovers(handovers, watchers->n_handovers, &watchers->handovers);
+        check_shared(&watchers->handovers);
     }
     /* What is sent to one may take others with it: each from the front. */
     for (uint32_t i = 0; (i < n) && !bt_list_empty(&watchers->all); i++) {
@@ -268,4 +298,6 @@ void bt_watchers_tick(bt_watchers_t *watchers, uint64_t now_us)
         bt_list_push_back(&watchers->all, &w->link);
         tell(w, now_us, with_handovers);
     }
+    watchers->n_handovers =
+        with_handovers ? handovers->n_ever : watchers->n_handovers;
 }

@@ -30,7 +30,8 @@ typedef struct bt_watchers {
     bt_list_t all;
     uint32_t n;
     uint64_t state_us, handovers_us; /**< when the next are due */
-    bt_strbuf_t state;               /**< scratch: for all */
+    uint64_t n_handovers;            /**< when they were told last */
+    bt_strbuf_t state, handovers;    /**< scratch: for all */
     bt_strbuf_t out;                 /**< scratch: for one */
 } bt_watchers_t;
 

@@ -327,6 +327,24 @@ static void a_hand_over_that_nobody_waits_for_any_more_has_failed(void **state)
     leave(&ex);
 }
 
+static void without_memory_for_a_state_its_readers_get_the_next(void **state)
+{
+    static bt_exchange_t ex;
+
+    (void)state;
+    watch(&ex, NULL);
+    forget(&ex);
+    bt_test_expect_log_lines(1);
+    bt_alloc_fail_at(1);
+    pass(0); /* the first that is written for all */
+    bt_alloc_fail_at(0);
+    assert_int_equal(ex.n_writes, 0);
+    pass(SECOND);
+    assert_int_equal(n_of(&ex, "event: state\ndata: {"), 1);
+    has(&ex, "\"refused\":0}]}\n\n");
+    leave(&ex);
+}
+
 static void a_request_for_the_head_alone_gets_no_stream(void **state)
 {
     static bt_exchange_t ex;
@@ -353,6 +371,7 @@ int main(void)
         TEST(a_step_of_the_history_is_told_when_it_is_whole),
         TEST(a_hand_over_is_told_when_it_begins_and_when_it_ends),
         TEST(a_hand_over_that_nobody_waits_for_any_more_has_failed),
+        TEST(without_memory_for_a_state_its_readers_get_the_next),
         TEST(a_request_for_the_head_alone_gets_no_stream),
     };
 
