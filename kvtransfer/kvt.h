@@ -128,6 +128,9 @@ typedef struct bt_kvt_config {
 /** UCX: shared memory, TCP, RDMA. */
 extern const bt_kvt_transport_t bt_kvt_transport_ucx;
 
+/** Of the library that is loaded, such as "1.13.1". */
+const char *bt_kvt_ucx_version(void);
+
 typedef struct bt_kvt_extent {
     uint64_t offset; /**< in the pool, bytes */
     uint64_t bytes;

@@ -39,6 +39,11 @@ static const struct {
  * this process alone, and nobody would be told. */
 static const char shared_only[] = "md:posix,md:sysv";
 
+const char *bt_kvt_ucx_version(void)
+{
+    return ucp_get_version_string();
+}
+
 bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
                                     const char *device, uint64_t features,
                                     ucp_context_h *context_p)

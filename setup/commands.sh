@@ -17,7 +17,7 @@
 # ends with `run_command "$@"`, and may add to `commands` those of its own.
 
 # A command NAME is the function cmd_NAME, or else an order to the launcher.
-commands=(serve ask check status top start stop drain undrain restart load unload pull list rm role
+commands=(serve ask check doctor status top start stop drain undrain restart load unload pull list rm role
           key convert accuracy completion version help)
 
 say() { printf '%s\n' "$*" >&2; }
@@ -84,6 +84,8 @@ Baton serves large language models with prefill and decode on separate workers.
                                        small one. --help lists the options
   ./baton check [OPTION]... [--json]   what these options of serve come to, where
                                        each was said, and all that is wrong
+  ./baton doctor [--json] [OPTION]...  what this machine can do, what stands in the
+                                       way of serve, and the lines that mend it
   ./baton ask [WORDS]...               ask the running server, stream the answer;
                                        without words a conversation. --help tells
                                        its options
@@ -136,6 +138,11 @@ cmd_check() {
     [ -x "$launch" ] ||
         die "nothing is built yet, and what is built knows the options; $self serve --help builds nothing, $self doctor tells what a build needs"
     exec "$launch" --check "$@"
+}
+
+# Works before anything is built, and asks what is.
+cmd_doctor() {
+    BATON_DOCTOR_LAUNCH=$launch BATON_DOCTOR_LIBEXEC=${libexec:-} exec python3 "$root/cli/doctor.py" "$@"
 }
 
 # Orders to a launcher that runs. Nothing is built for them: what runs has been.

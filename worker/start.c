@@ -26,6 +26,7 @@
 #include "worker/job.h"
 #include "worker/loop.h"
 #include "worker/pause.h"
+#include "worker/probe.h"
 #include "worker/senders.h"
 #include "worker/standby.h"
 
@@ -313,6 +314,21 @@ static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
     return (s->team.rank > 0) ? bt_follow_run(w, s) : run(w, s, signal_fd);
 }
 
+/* Questions, which start nothing. @return false: it was asked none */
+static bool answers(bt_worker_t *w, unsigned program, int argc, char **argv,
+                    int *code_p)
+{
+    if ((argc >= 2) && (strcmp(argv[1], "--check") == 0)) {
+        *code_p = bt_worker_check(w, program, argc - 1, argv + 1);
+        return true;
+    }
+    if ((argc >= 2) && (strcmp(argv[1], "--probe") == 0)) {
+        *code_p = bt_worker_probe((argc > 2) ? argv[2] : "lo");
+        return true;
+    }
+    return false;
+}
+
 int bt_worker_main(bt_role_t role,
                    const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS],
                    int argc, char **argv)
@@ -326,9 +342,8 @@ int bt_worker_main(bt_role_t role,
     bt_status_t status;
 
     bt_log_init(bt_role_name(role), BT_LOG_LEVEL_INFO);
-    if ((argc >= 2) && (strcmp(argv[1], "--check") == 0)) {
+    if (answers(w, program, argc, argv, &code)) {
         bt_free(start);
-        code = bt_worker_check(w, program, argc - 1, argv + 1);
         bt_free(w);
         return code;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/cluster/cluster.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -412,4 +413,15 @@ end:
     bt_free(url);
     bt_free(cards);
     return status;
+}
+
+void bt_cluster_library(char *out, size_t bytes)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int n = 0;
+
+    if (MPI_Get_library_version(text, &n) != MPI_SUCCESS) {
+        text[0] = '\0';
+    }
+    snprintf(out, bytes, "%.*s", (int)strcspn(text, ",\n"), text);
 }

@@ -88,4 +88,8 @@ BT_MUST_CHECK bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t tp,
                                           uint32_t pp,
                                           bt_cluster_team_t *team_p);
 
+/** What MPI calls itself, its first words: "Open MPI v4.1.4". No world is
+ *  needed. */
+void bt_cluster_library(char *out, size_t bytes);
+
 #endif
