@@ -88,8 +88,12 @@ def ports(machine, findings):
         findings.ok("ports", ", ".join(free) + (" are free" if len(free) > 1 else " is free"))
 
 
-def interfaces(machine, findings):
-    device = machine.options.get("net-device", "lo")
+def devices(machine):
+    """Those of --net-device, which ranks take in turn"""
+    return [name.strip() for name in machine.options.get("net-device", "lo").split(",")]
+
+
+def interface(machine, findings, device):
     rdma = device.partition(":")[0] in machine.list("/sys/class/infiniband")
     all_names = machine.list("/sys/class/net")
     name = (machine.list(f"/sys/class/infiniband/{device.partition(':')[0]}/device/net") or [device])[0] if rdma else device
@@ -137,5 +141,6 @@ def ucx(machine, findings):
 
 def examine(machine, findings):
     ports(machine, findings)
-    interfaces(machine, findings)
+    for device in devices(machine):
+        interface(machine, findings, device)
     ucx(machine, findings)

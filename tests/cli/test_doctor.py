@@ -223,6 +223,7 @@ class Doctor(unittest.TestCase):
         self.changed("problem", "interface", "eth0 has no link (down)", "ip -s link show eth0", "--net-device=eth0",
                      **dict(down, **{"/sys/class/net/eth0/flags": "0x1003\n"}))
         self.changed("problem", "interface", "--net-device eth9: there is no such interface", "of: lo, eth0", "--net-device", "eth9", **down)
+        self.changed("problem", "interface", "eth0 is down", "ip link set eth0 up", "--net-device", "lo,eth0", **down)
 
     def test_ports_of_a_machine_of_files(self):
         tcp = good_machine()["/proc/net/tcp"]
@@ -350,7 +351,7 @@ class Doctor(unittest.TestCase):
 
     @unittest.skipUnless(os.access(LAUNCH, os.X_OK), "nothing is built")
     def test_what_is_built_is_asked(self):
-        found = self.findings("--net-device", "lo", "--http=127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+        found = self.findings("--net-device", "lo,lo", "--http=127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
                               launch=LAUNCH)
         said = {f["about"]: f for f in found}
         self.assertIn("(so the worker's program says)", said["cpu"]["text"])
