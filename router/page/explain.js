@@ -4,7 +4,7 @@
 
 import { askJson } from './api.js';
 import { h, icon, setAttribute } from './dom.js';
-import { clock, count, ms } from './format.js';
+import { clock, count, ms, sentence } from './format.js';
 import { explain } from './waterfall.js';
 
 const PAGE = 50;
@@ -102,12 +102,12 @@ export class Explain {
   showTrouble(where, error, again) {
     where.hidden = false;
     if (error.status === 401 || error.status === 403) {
-      where.replaceChildren(h('div', { class: 'trouble' }, h('p', {}, h('strong', {}, error.status === 401 ? 'An API key is wanted. ' : 'This key may not look. '), error.message),
+      where.replaceChildren(h('div', { class: 'trouble' }, h('p', {}, h('strong', {}, error.status === 401 ? 'An API key is wanted. ' : 'This key may not look. '), sentence(error.message)),
         h('button', { type: 'button', class: 'main', onclick: () => this.wantKey(error.message) }, 'Enter a key'),
         h('button', { type: 'button', class: 'quiet', onclick: again }, icon('retry'), 'Try again')));
       return;
     }
-    where.replaceChildren(h('div', { class: 'trouble' }, h('p', {}, error.message), h('button', { type: 'button', onclick: again }, icon('retry'), 'Try again')));
+    where.replaceChildren(h('div', { class: 'trouble' }, h('p', {}, sentence(error.message)), h('button', { type: 'button', onclick: again }, icon('retry'), 'Try again')));
   }
 
   /* ---- one of them ---- */

@@ -76,14 +76,14 @@ export class Floor {
   }
 
   buildRouter() {
-    const name = h('h4', { class: 'worker-name' });
+    const name = h('h3', { class: 'worker-name' });
     const state = h('span', { class: 'state' });
     const facts = Object.fromEntries([['running', 'Running'], ['waiting', 'Waiting'], ['arriving', 'Arriving'], ['connections', 'Connections']]
       .map(([key, label]) => [key, { value: h('b'), label }]));
     const note = h('p', { class: 'worker-note' });
     const card = h('article', { class: 'worker router' }, h('div', { class: 'worker-head' }, name, state),
       h('div', { class: 'facts' }, Object.values(facts).map(({ value, label }) => h('div', { class: 'fact' }, h('span', { class: 'fact-label' }, label), value))), note);
-    const element = h('div', { class: 'zone router' }, h('div', { class: 'zone-head' }, h('h3', {}, 'Router'), h('span', { class: 'note' }, 'this one; others tell of themselves')), card);
+    const element = h('div', { class: 'zone router' }, h('div', { class: 'zone-head' }, h('h2', {}, 'Router'), h('span', { class: 'note' }, 'this one; others tell of themselves')), card);
     return { element, card, name, state, facts, note };
   }
 
@@ -91,7 +91,7 @@ export class Floor {
     const grid = h('div', { class: 'cards' });
     const number = h('span', { class: 'zone-count' });
     const none = h('p', { class: 'zone-none' }, role === 'both' ? '' : `No ${role} worker`);
-    const element = h('div', { class: `zone ${role}` }, h('div', { class: 'zone-head' }, h('h3', {}, title), number, h('span', { class: 'note' }, note)), grid, none);
+    const element = h('div', { class: `zone ${role}` }, h('div', { class: 'zone-head' }, h('h2', {}, title), number, h('span', { class: 'note' }, note)), grid, none);
     return { element, grid, number, none };
   }
 

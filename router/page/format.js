@@ -95,6 +95,12 @@ export function clock(unixMs) {
   return known(unixMs) ? hands.format(unixMs) : NONE;
 }
 
+/** What the server says, as a sentence of its own. */
+export function sentence(text) {
+  const words = String(text).trim();
+  return words === '' ? '' : words[0].toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? '' : '.');
+}
+
 export function plural(n, one, many = `${one}s`) {
   return `${count(n)} ${n === 1 ? one : many}`;
 }

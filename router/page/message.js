@@ -3,7 +3,7 @@
  * it took. It knows how to show; what happens is the talk's (talk.js). */
 
 import { copyText, h, icon, iconButton } from './dom.js';
-import { count, ms, plural, rate } from './format.js';
+import { count, ms, plural, rate, sentence } from './format.js';
 import { drawMarkdown, MarkdownView } from './markdown.js';
 
 const ENDS = {
@@ -83,7 +83,7 @@ export class MessageView {
     this.trouble.hidden = error === null;
     if (error !== null) {
       this.trouble.replaceChildren(
-        h('p', {}, h('strong', {}, about.finish === 'broken' ? 'The answer broke off. ' : 'No answer. '), error.message),
+        h('p', {}, h('strong', {}, about.finish === 'broken' ? 'The answer broke off. ' : 'No answer. '), sentence(error.message)),
         h('p', { class: 'note' }, this.adviceOf(error)),
         h('button', { type: 'button', onclick: () => this.acts.retry(this.node) }, icon('retry'), 'Try again'));
     }

@@ -2,6 +2,7 @@
 /* The page: which view is shown, the theme, the key, how the server stands. */
 
 import { h, icon, setText } from './dom.js';
+import { sentence } from './format.js';
 import { apiKey, keepTheme, setApiKey } from './kept.js';
 import { Models } from './models.js';
 import { Explain } from './explain.js';
@@ -45,7 +46,7 @@ function wantKey(why) {
   if (keyDialog.open) {
     return;
   }
-  setText(byId('key-why'), why ?? 'Sent with each request from this page.');
+  setText(byId('key-why'), why !== undefined ? sentence(why) : 'Sent with each request from this page.');
   byId('key-input').value = apiKey();
   byId('key-forget').hidden = apiKey() === '';
   keyDialog.showModal();

@@ -14,7 +14,7 @@ const FIELDS = [
   { name: 'top_p', label: 'Top p', low: 0, high: 1, note: 'the likeliest tokens of this much together' },
   { name: 'top_k', label: 'Top k', whole: true, low: -1, note: 'so many tokens at most; 0: all' },
   { name: 'min_p', label: 'Min p', low: 0, high: 1, note: 'of the likeliest one' },
-  { name: 'max_tokens', label: 'Max tokens', whole: true, low: 1, note: 'of an answer', free: 'as many as fit' },
+  { name: 'max_tokens', label: 'Max tokens', whole: true, low: 1, note: 'of an answer', free: 'at most 1,024' },
   { name: 'seed', label: 'Seed', whole: true, low: 0, high: Number.MAX_SAFE_INTEGER, note: 'the same seed gives the same answer', free: 'a new one' },
 ];
 const PENALTIES = [

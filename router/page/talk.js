@@ -9,7 +9,7 @@ import { address } from './api.js';
 import { answer, bodyOf, curlOf, speed } from './answer.js';
 import { Conversation } from './conversation.js';
 import { announce, copyText, h, icon, iconButton, setText } from './dom.js';
-import { plural } from './format.js';
+import { plural, sentence } from './format.js';
 import { apiKey, keep, readKept } from './kept.js';
 import { MessageView } from './message.js';
 import { Settings } from './settings.js';
@@ -183,10 +183,10 @@ export class Talk {
 
   trouble(error) {
     if (error.status === 401 || error.status === 403) {
-      return h('div', { class: 'trouble' }, h('p', {}, h('strong', {}, 'This server wants an API key. '), error.message),
+      return h('div', { class: 'trouble' }, h('p', {}, h('strong', {}, 'This server wants an API key. '), sentence(error.message)),
         h('button', { type: 'button', class: 'main', onclick: () => this.page.wantKey(error.message) }, 'Enter a key'));
     }
-    return h('div', { class: 'trouble' }, h('p', {}, h('strong', {}, error.message)),
+    return h('div', { class: 'trouble' }, h('p', {}, h('strong', {}, sentence(error.message))),
       h('p', { class: 'note' }, error.status === 0 ? 'It may have stopped, or the way to it is closed.' : `HTTP status ${error.status}.`),
       h('button', { type: 'button', onclick: () => this.page.models.refresh() }, icon('retry'), 'Try again'));
   }

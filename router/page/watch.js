@@ -5,7 +5,7 @@
 import { Chart } from './chart.js';
 import { h, icon, setAttribute, setText } from './dom.js';
 import { Floor } from './floor.js';
-import { clock, count, ms, percent, plural, rate, short } from './format.js';
+import { clock, count, ms, percent, plural, rate, sentence, short } from './format.js';
 
 const ALL = null;
 
@@ -121,7 +121,7 @@ export class Watch {
     if (status === 'denied') {
       this.notice.replaceChildren(...this.denied(error));
     } else if (status === 'waiting') {
-      this.notice.replaceChildren(h('p', {}, h('strong', {}, snapshot === null ? 'The cluster cannot be seen. ' : 'The view has stopped. '), error.message,
+      this.notice.replaceChildren(h('p', {}, h('strong', {}, snapshot === null ? 'The cluster cannot be seen. ' : 'The view has stopped. '), sentence(error.message),
         snapshot === null ? '' : ' What is shown below is the last that came.'),
       h('button', { type: 'button', onclick: () => this.feed.restart() }, icon('retry'), 'Try now'));
     } else {
@@ -133,8 +133,7 @@ export class Watch {
     if (error.status === 404) {
       return [h('p', {}, h('strong', {}, 'This server does not tell. '), 'It has no live view, or one that is older than this page.')];
     }
-    return [h('p', {}, h('strong', {}, error.status === 401 ? 'An API key is wanted. ' : 'This key may not look. '), error.message),
-      h('p', { class: 'note' }, 'The cluster is shown to tenants that are admin.'),
+    return [h('p', {}, h('strong', {}, error.status === 401 ? 'An API key is wanted. ' : 'This key may not look. '), sentence(error.message)),
       h('button', { type: 'button', class: 'main', onclick: () => this.wantKey(error.message) }, 'Enter a key')];
   }
 

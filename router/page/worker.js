@@ -65,7 +65,7 @@ function fact(label) {
 
 export class WorkerCard {
   constructor(worker) {
-    this.name = h('h4', { class: 'worker-name' }, worker.name);
+    this.name = h('h3', { class: 'worker-name' }, worker.name);
     this.state = h('span', { class: 'state' });
     this.seats = new Seats();
     this.blocks = new Meter('Blocks');

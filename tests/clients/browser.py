@@ -147,6 +147,7 @@ class Page:
     def __init__(self, browser, session, context):
         self.browser, self.session, self.context = browser, session, context
         self.asked = {}  # numbers of requests: their addresses
+        self.headers = []  # (address, headers of the request)
         self.answered = []  # (address, status, headers, where it came from)
         self.complaints = []  # of the console, of scripts, of the policy
         self.loaded = 0
@@ -170,6 +171,7 @@ class Page:
     def take(self, method, told):
         if method == "Network.requestWillBeSent":
             self.asked[told["requestId"]] = told["request"]["url"]
+            self.headers.append((told["request"]["url"], told["request"]["headers"]))
         elif method == "Network.loadingFailed" and told.get("blockedReason") == "csp":
             self.asked.pop(told["requestId"], None)  # it never left, and is complained of
         elif method == "Network.responseReceived":

@@ -27,6 +27,14 @@ TEMPLATE = ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 CONTEXT = 65536
 WORKERS = ["--kv-memory", "128m"]
 
+DESK, PHONE = dict(width=1280, height=800), dict(width=390, height=844, phone=True)
+LOOKS = [dict(size, theme=theme) for size in (DESK, PHONE) for theme in ("light", "dark")]
+# What axe finds: [rule, what it is, the first elements].
+CHECK = """(async () => {
+    const told = await axe.run(document, { resultTypes: ['violations'] });
+    return told.violations.map((x) => [x.id, x.help, x.nodes.slice(0, 3).map((n) => [n.target.join(' '), n.any.concat(n.all, n.none).map((y) => y.message).join('; ')])]);
+})()"""
+
 
 def write_model(folder):
     """@return (the model's path, options of a router that serves it)"""

@@ -20,12 +20,10 @@ import client_tests  # noqa: E402
 import harness  # noqa: E402
 from browser import Browser, SHIFT  # noqa: E402
 from harness import wait_until  # noqa: E402
-from page_cluster import (HOSTILE, NAME, WORKERS, address, answers, axe, let_go_on, missing, say, wait_done,  # noqa: E402
+from page_cluster import (CHECK, DESK, HOSTILE, LOOKS, NAME, WORKERS, address, answers, axe, let_go_on, missing, say, wait_done,  # noqa: E402
                           write_model)
 from test_tenants import Keys  # noqa: E402
 
-PHONE = dict(width=390, height=844, phone=True)
-DESK = dict(width=1280, height=800)
 TITLE = "document.querySelector('#talk .title')"
 browser = None  # of all tests
 
@@ -372,15 +370,9 @@ def test_the_keyboard_is_enough(c):
     c.wait_idle()
 
 
-CHECK = """(async () => {
-    const told = await axe.run(document, { resultTypes: ['violations'] });
-    return told.violations.map((x) => [x.id, x.help, x.nodes.slice(0, 3).map((n) => [n.target.join(' '), n.any.concat(n.all, n.none).map((y) => y.message).join('; ')])]);
-})()"""
-
-
 def test_the_accessibility_checker_finds_nothing_in_talk(c):
     script = axe()
-    for look in (dict(DESK, theme="light"), dict(DESK, theme="dark"), dict(PHONE, theme="light"), dict(PHONE, theme="dark")):
+    for look in LOOKS:
         with opened(c, **look) as page:
             page.wait(TITLE)
             world = page.isolated()
@@ -444,6 +436,16 @@ def test_a_server_that_dies_within_an_answer_and_comes_back(_):
                 page.check("ERR_")  # of connections, which the browser itself notes
 
 
+def enter_key(page, key):
+    page.wait("document.querySelector('#key:not([hidden])')")
+    page.click("#key")
+    page.wait("document.activeElement.matches('#key-input')")
+    page.run("document.activeElement.select()")
+    page.type(key)
+    page.key("Enter")
+    page.wait("!document.querySelector('#key-dialog').open")
+
+
 def test_a_key_is_asked_for_and_kept_in_this_tab(_):
     with tempfile.TemporaryDirectory() as folder:
         path, options = write_model(folder)
@@ -453,15 +455,10 @@ def test_a_key_is_asked_for_and_kept_in_this_tab(_):
                 page.wait("document.querySelector('#talk .trouble')")
                 assert "wants an API key" in page.text("#talk"), page.text("#talk")
                 assert page.text("#standing") == "key wanted"
-                for key, good in (("baton-wrong", False), (keys.keys["acme"], True)):
-                    page.wait("document.querySelector('#key:not([hidden])')")
-                    page.click("#key")
-                    page.wait("document.activeElement.matches('#key-input')")
-                    page.run("document.activeElement.select()")
-                    page.type(key)
-                    page.key("Enter")
-                    page.wait("!document.querySelector('#key-dialog').open")
-                    page.wait(TITLE if good else "document.querySelector('#talk .trouble')")
+                enter_key(page, "baton-wrong")
+                page.wait("document.querySelector('#talk .trouble')")
+                enter_key(page, keys.keys["acme"])
+                page.wait(TITLE)
                 say(page, "Where is it.")
                 wait_done(page, 1)
                 assert answers(page) == ["The baton is here."]
@@ -471,6 +468,16 @@ def test_a_key_is_asked_for_and_kept_in_this_tab(_):
                 assert "$BATON_API_KEY" in page.wait("window.copied") and keys.keys["acme"] not in page.run("window.copied")
                 assert keys.keys["acme"] not in page.run("document.documentElement.outerHTML + location.href + JSON.stringify({ ...localStorage })")
                 assert not any(keys.keys["acme"] in x for x in page.requests)
+                # To look at the cluster takes a tenant that is admin; its key opens the view at once.
+                for place in ("watch", "explain"):
+                    page.run(f"location.hash = '#/{place}'")
+                    page.wait(f"document.querySelector('#{place}').innerText.includes('This key may not look')")
+                page.run("location.hash = '#/watch'")
+                enter_key(page, keys.keys["ops"])
+                page.wait("document.querySelectorAll('.tenants tbody tr').length === 2 && document.querySelector('.worker.router')")
+                rows = page.run("[...document.querySelectorAll('.tenants tbody tr')].map((x) => x.innerText.split(/\\s+/)[0])")
+                assert sorted(rows) == ["acme", "ops"], rows
+                page.run("location.hash = '#/talk'")
                 page.reload()
                 page.wait("document.querySelector('.message.assistant')")
                 page.click("#key")
@@ -480,7 +487,7 @@ def test_a_key_is_asked_for_and_kept_in_this_tab(_):
                 with opened(own) as other:
                     other.wait("document.querySelector('#talk .trouble')")
                     other.check("status of 401")
-                page.check("status of 401")
+                page.check("status of 401", "status of 403")
 
 
 def main():

@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The page at / in a real browser: watching the cluster, and explaining requests. As test_page.py.
+
+Usage: test_page_watch.py [NAME ...]
+"""
+import json
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import client_tests  # noqa: E402
+import harness  # noqa: E402
+from browser import Browser  # noqa: E402
+from harness import wait_until  # noqa: E402
+from page_cluster import CHECK, DESK, LOOKS, NAME, WORKERS, address, axe, let_go_on, missing, say, wait_done, write_model  # noqa: E402
+
+browser = None  # of all tests
+CARD = "[...document.querySelectorAll('.worker:not(.router)')].find((x) => x.querySelector('.worker-name').textContent === '%s')"
+OPEN = "document.querySelector('#watch .notice').hidden && document.querySelector('#watch .worker.router')"
+SEEN_MS = 2000  # from when the router noticed to when it is on the page
+
+
+def opened(c, place="watch", **look):
+    return browser.page(f"{address(c)}/#/{place}", **dict(DESK, **look))
+
+
+def ask(c, text="Where is it.", **more):
+    status, answer = c.post("/v1/chat/completions", dict(messages=[{"role": "user", "content": text}], **more))
+    assert status == 200, answer
+    return answer
+
+
+def cluster(c, path=""):
+    status, _, data = c.request("GET", "/v2/cluster" + path)
+    assert status == 200, data
+    return json.loads(data)
+
+
+def order(c, worker, **what):
+    status, _, data = c.request("POST", "/cluster/workers/" + worker, json.dumps(what), {"Content-Type": "application/json"})
+    assert status in (200, 202), (status, data)
+
+
+# --- watch
+
+def test_workers_are_drawn_as_they_say(c):
+    with opened(c) as page:
+        page.wait(OPEN)
+        page.wait("document.querySelectorAll('.worker:not(.router)').length === 3")
+        for worker in cluster(c)["workers"]:
+            told = page.run(f"""(() => {{
+                const card = {CARD % worker['name']};
+                return [card.closest('.zone').className, card.dataset.state, card.querySelector('.facts').innerText];
+            }})()""")
+            assert told[0] == f"zone {worker['role']}" and told[1] == worker["state"], told
+            assert f"of {worker['seats']}" in told[2] and f"of {worker['blocks']:,}" in told[2], (worker, told)
+        assert "version " in page.text(".worker.router") and page.text("#standing") == "ready"
+        # While it works its seats are taken.
+        with opened(c, "talk") as other:
+            other.wait("document.querySelector('#talk .title')")
+            let_go_on(other)
+            say(other, "How long?")
+            page.wait("[...document.querySelectorAll('.zone.decode .seats i.taken, .zone.decode .meter i')].some((x) => x.classList.contains('taken') || "
+                      "parseFloat(x.style.inlineSize) > 0)")
+            other.key("Escape")
+            other.wait("!document.querySelector('#talk.busy')")
+    c.wait_idle()
+
+
+COUNT = """new Promise((done) => {
+    window.moved = 0;
+    new MutationObserver((list) => { window.moved += list.reduce((n, x) => n + x.addedNodes.length, 0); })
+        .observe(document.querySelector('.flights'), { childList: true });
+    done(true);
+})"""
+
+
+def test_hand_overs_move_unless_motion_is_not_wanted(c):
+    with opened(c) as page, opened(c, motion=False) as calm:
+        for one in (page, calm):
+            one.wait(OPEN)
+            one.wait("document.querySelectorAll('.worker:not(.router)').length === 3")
+            one.run(COUNT)
+        for i in range(3):
+            ask(c, f"{i} where is it.")
+        for one in (page, calm):
+            one.wait("/^[1-9]\\d* hand-overs? in the last 10 s\\. The last: prefill-0 to decode-[01], .*iB in /.test("
+                     "document.querySelector('.handover-line').innerText)")
+        page.wait("window.moved > 0")
+        assert calm.run("window.moved") == 0
+        # What has arrived is gone from the drawing.
+        page.wait("document.querySelectorAll('.flights > *').length === 0")
+    c.wait_idle()
+
+
+WATCHED = """(() => {
+    window.seen = {};
+    const note = () => {
+        for (const item of document.querySelectorAll('.events li')) {
+            window.seen[item.dataset.id] ??= Date.now();
+        }
+        const card = %s;
+        const state = card?.dataset.state ?? 'none';
+        if (state !== window.state) {
+            window.state = state;
+            (window.states ??= []).push(state);
+        }
+    };
+    note();
+    new MutationObserver(note).observe(document.querySelector('#watch'), { childList: true, subtree: true, attributes: true });
+    return true;
+})()""" % (CARD % "decode-1")
+
+
+def happened(c, kind, worker):
+    """@return events of a worker, as the router has them"""
+    return [e for e in cluster(c)["events"] if e["kind"] == kind and e["worker"] == worker]
+
+
+def hold(c, page, kind, worker, before):
+    """One more event than before: on the page as well, and not long after the router had it."""
+    wait_until(f"{kind} {worker}", lambda: len(happened(c, kind, worker)) > before)
+    event = happened(c, kind, worker)[-1]
+    late = page.wait(f"window.seen[{json.dumps(event['id'])}]") - event["unix_ms"]
+    assert late < SEEN_MS, f"{kind}: {late} ms later"
+
+
+def test_a_worker_that_is_lost_and_comes_back_is_seen(c):
+    with opened(c) as page:
+        page.wait(OPEN)
+        page.wait(f"({CARD % 'decode-1'})?.dataset.state === 'up'")
+        page.run(WATCHED)
+        lost = c.decodes[1]
+        os.kill(lost.pid, 9)
+        hold(c, page, "worker_lost", "decode-1", 0)
+        page.wait("window.state === 'gone'")
+        lost.popen.wait()
+        c.processes.remove(lost)
+        lost.close()
+        c.decodes[1] = c.start_worker("decode", 1)
+        hold(c, page, "worker_joined", "decode-1", 1)
+        page.wait("window.state === 'up'")
+        states = page.run("window.states")
+        assert [s for s in states if s in ("up", "gone")] == ["up", "gone", "up"], states
+    wait_until("all is as before", c.all_joined)
+
+
+def test_a_role_that_changes_moves_the_worker(c):
+    with opened(c) as page:
+        page.wait(OPEN)
+        page.wait(f"({CARD % 'prefill-0'})?.closest('.zone').matches('.prefill')")
+        order(c, "prefill-0", role="both")
+        page.wait(f"({CARD % 'prefill-0'})?.closest('.zone').matches('.both')")
+        page.wait("document.querySelector('.events li[data-kind=worker_role]')")
+        order(c, "prefill-0", role="prefill")
+        page.wait(f"({CARD % 'prefill-0'})?.closest('.zone').matches('.prefill')")
+        assert page.run("document.querySelector('.zone.both').hidden")
+
+
+def test_charts_say_what_the_history_has(c):
+    with opened(c) as page:
+        page.wait(OPEN)
+        for _ in range(4):
+            ask(c, ttft_target_ms=60000, itl_target_ms=60000)
+        page.wait("[...document.querySelectorAll('.chart')].find((x) => x.innerText.startsWith('Targets met') && x.getBoundingClientRect().width > 0)",
+                  "a step of the history is whole")
+        assert page.text("[data-stat=met]").split() == ["Targets", "met", "100", "%"], page.text("[data-stat=met]")
+        labels = page.run("[...document.querySelectorAll('.plot')].filter((x) => x.getBoundingClientRect().width > 0).map((x) => x.getAttribute('aria-label'))")
+        assert len(labels) == 6 and labels[0].startswith("Time to first token, the last ") and "p99: now" in labels[0], labels
+        # The points are the router's, one for each step.
+        history = cluster(c)["history"]
+        marks = page.run("document.querySelector('.plot-line').getAttribute('d')")
+        known = [x for x in history["series"][0]["ttft_p50_ms"] if x is not None]
+        assert len(marks.replace("L", "M").split("M")) - 1 in (len(known), len(known) - 1), (marks, known)
+        # Arrow keys go along it.
+        page.run("document.querySelector('.plot').focus()")
+        page.key("ArrowLeft")
+        page.key("End")
+        page.wait("/^\\d\\d:\\d\\d:\\d\\d$/.test(document.querySelector('.chart .when').innerText)")
+        page.key("Home")
+        page.wait("document.querySelector('.plot-cross').getAttribute('x1') > 0")
+    c.wait_idle()
+
+
+def test_the_stream_is_found_again_and_nothing_is_told_twice(c):
+    with opened(c) as page:
+        page.wait(OPEN)
+        page.wait("document.querySelectorAll('.events li').length > 0")
+        page.run("location.hash = '#/talk'")
+        wait_until("its place is free", lambda: cluster(c)["router"]["watchers"] == 0)
+        for duty in ("off", "on"):
+            order(c, "decode-1", duty=duty)
+        wait_until("it is told", lambda: cluster(c)["events"][-1]["kind"] == "worker_on")
+        page.run("location.hash = '#/watch'")
+        page.wait("document.querySelector('.events li')?.dataset.kind === 'worker_on'")
+        ids = page.run("[...document.querySelectorAll('.events li')].map((x) => x.dataset.id)")
+        assert ids[::-1] == [e["id"] for e in cluster(c)["events"]], ids
+        asked = [x for url, x in page.headers if url.endswith("/v2/cluster/events")]
+        assert len(asked) == 2 and asked[1].get("Last-Event-ID") == ids[0], asked
+
+
+def test_who_finds_no_place_waits_for_one(c):
+    with opened(c) as first, opened(c) as second:
+        for page in (first, second):
+            page.wait(OPEN)
+        with opened(c) as third:
+            third.wait("document.querySelector('#watch .notice')?.innerText.includes('Try now')")
+            assert third.run("document.querySelector('#watch .watch-content').classList.contains('stale')"), "what came once is shown"
+            second.run("location.hash = '#/talk'")
+            third.wait(OPEN)  # by itself
+            third.check("status of 503")
+
+
+def test_a_router_that_dies_and_comes_back_is_watched_on(_):
+    with tempfile.TemporaryDirectory() as folder:
+        path, options = write_model(folder)
+        port = harness.free_port()
+        with harness.Cluster(path, worker_args=WORKERS, router_args=options + ["--http", f"127.0.0.1:{port}"]) as own:
+            with opened(own) as page:
+                page.wait(OPEN)
+                own.router.kill()
+                page.wait("document.querySelector('#watch .notice')?.innerText.includes('The view has stopped')")
+                assert page.run("document.querySelectorAll('.worker:not(.router)').length") == 2, "the last that came is there"
+                own.router.popen.wait()
+                own.processes.remove(own.router)
+                own.router.close()
+                own.router = own.start_router()
+                wait_until("it is ready again", lambda: own.router.is_ready())
+                own.read_addresses()
+                page.wait(OPEN)
+                page.wait(f"({CARD % 'decode-0'})?.dataset.state === 'up'")
+                page.check("ERR_")
+
+
+# --- explain
+
+def test_where_the_time_of_an_answer_went(c):
+    with opened(c, "talk") as page:
+        page.wait("document.querySelector('#talk .title')")
+        say(page, "Where is it.")
+        wait_done(page, 1)
+        page.click(".message.assistant .acts a")
+        page.wait("document.querySelector('.waterfall tbody tr')")
+        answer = page.run("decodeURIComponent(location.hash.split('/')[2])")
+        told = cluster(c, "/requests/" + answer)
+        shown = page.run("[...document.querySelectorAll('.waterfall tbody tr')].map((x) => [x.dataset.station, Number(x.querySelector('[data-ms]').dataset.ms)])")
+        assert shown == [[s["name"], s["length_ms"]] for s in told["stations"]], (shown, told)
+        # It adds up: to the microsecond, the sum that the page shows is how long it took.
+        assert abs(float(page.run("document.querySelector('[data-sum]').dataset.sum")) - told["duration_ms"]) < 0.01, told
+        assert abs(sum(length for _, length in shown) - told["duration_ms"]) < 0.01
+        text = page.text("#explain .detail")
+        for word in (f"Request {told['id']}", NAME, told["prefill"], told["decode"], "Why there", told["tries"][0]["cause"], told["answer_id"]):
+            assert word in text, (word, text)
+        # The same prompt again: its KV is there, and that is said.
+        page.run("location.hash = '#/talk'")
+        page.click(".message.user [aria-label='Ask this again']")
+        page.wait("document.querySelector('.message.assistant .pager')?.innerText.includes('2 / 2')")
+        wait_done(page, 1)
+        page.click(".message.assistant .acts a")
+        page.wait("/Of \\d+ prompt tokens \\d+ were in the cache/.test(document.querySelector('.detail-says')?.innerText)")
+        # A part of the time alone.
+        page.click(".segments button:nth-child(2)")
+        assert page.run("document.querySelector('.segments button:nth-child(2)').getAttribute('aria-pressed')") == "true"
+        assert page.run("[...document.querySelectorAll('.waterfall tbody tr')].every((x) => x.dataset.station !== 'generation')")
+    c.wait_idle()
+
+
+def test_requests_are_listed_and_chosen_among(c):
+    for i in range(3):
+        ask(c, f"{i} and so on.")
+    c.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "Late."}], "ttft_target_ms": 0, "max_tokens": 1}))
+    with opened(c, "explain") as page:
+        page.wait("document.querySelectorAll('.requests tbody tr').length >= 3")
+        ids = page.run("[...document.querySelectorAll('.requests tbody tr')].map((x) => x.dataset.id)")
+        assert ids == [r["id"] for r in cluster(c, "/requests?limit=50")["requests"]], ids
+        page.wait("document.querySelector('.detail-title')?.innerText === 'Request " + ids[0] + "'")
+        page.click(f"tr[data-id='{ids[1]}'] a")
+        page.wait("document.querySelector('.detail-title')?.innerText === 'Request " + ids[1] + "'")
+        page.run("(() => { const s = document.querySelector('#explain select'); s.value = 'failed'; s.dispatchEvent(new Event('change')); })()")
+        page.wait("document.querySelector('#explain .none').innerText.includes('None of those that are kept')")
+        page.run("location.hash = '#/explain/999999999'")
+        page.wait("document.querySelector('.detail-part').innerText.includes('not among those that are kept')")
+        page.check("status of 404")
+    c.wait_idle()
+
+
+def test_the_accessibility_checker_finds_nothing(c):
+    script = axe()
+    for i in range(2):
+        ask(c, f"{i} for axe.")
+    for look in LOOKS:
+        with opened(c, **look) as page:
+            page.wait(OPEN)
+            page.wait("document.querySelectorAll('.events li').length > 0 && document.querySelectorAll('.worker:not(.router)').length === 3")
+            world = page.isolated()
+            page.run(script + "; 0", world)
+            found = {"watch": page.run(CHECK, world)}
+            assert page.run("document.documentElement.scrollWidth <= innerWidth"), look
+            page.run("location.hash = '#/explain'")
+            page.wait("document.querySelector('.requests tbody tr a')")
+            found["list"] = page.run(CHECK, world)
+            page.click(".requests tbody tr a")
+            page.wait("document.querySelector('.waterfall')")
+            found["request"] = page.run(CHECK, world)
+            assert not any(found.values()), (look, json.dumps(found, indent=1))
+            assert page.run("document.documentElement.scrollWidth <= innerWidth"), look
+
+
+def main():
+    global browser  # pylint: disable=global-statement
+    why = missing()
+    if why or not os.environ.get("BATON_CLIENTS_PYTHON", ""):
+        return client_tests.main(globals(), why)
+    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
+        path, options = write_model(folder)
+        return client_tests.main(globals(), None, lambda: path, decode=2, worker_args=WORKERS,
+                                 router_args=options + ["--max-watchers", "2"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
