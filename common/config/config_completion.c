@@ -147,7 +147,7 @@ static void print_bash(const char *const *commands, size_t n, bt_strbuf_t *out)
              "        before=${COMP_WORDS[COMP_CWORD - 2]}\n"
              "    fi\n"
              "    case $command in\n"
-             "        serve)\n"
+             "        serve | check)\n"
              "            _baton_value \"$before\" && return\n"
              "            case $cur in\n"
              "                -*) _baton_words \"--config --help --version");
@@ -274,7 +274,7 @@ static void print_zsh(const char *const *commands, size_t n, bt_strbuf_t *out)
         "    )\n"
         "    local command=$words[2]\n"
         "    case $command in\n"
-        "        serve)\n"
+        "        serve|check)\n"
         "            shift words\n"
         "            ((CURRENT--))\n"
         "            _baton_serve\n"

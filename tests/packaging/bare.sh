@@ -15,15 +15,18 @@ if [ "${1:-}" != inside ]; then
     [ "$(id -u)" = 0 ] || cannot "only root may"
     command -v debootstrap >/dev/null || cannot "there is no debootstrap"
     unshare -m -p true 2>/dev/null || cannot "no namespaces here"
-    exec unshare -m -p -f --mount-proc bash "$0" inside "$@"
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    status=0
+    unshare -m -p -f --mount-proc bash "$0" inside "$work/bare" "$@" || status=$?
+    exit "$status"
 fi
-deb=$2 model=$3 cache=$4
-mkdir -p "$cache"
-bare=$(mktemp -d)
+bare=$2 deb=$3 model=$4 cache=$5
+mkdir -p "$cache" "$bare"
 mount -t tmpfs -o mode=755 none "$bare"
 
 # As this machine gets its packages: mirror, proxy, credentials, trusted keys.
-mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' | awk '$1 == "bookworm" { print $2; exit }')
+mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' | awk '$1 == "bookworm" && !n++ { print $2 }')
 [ -n "$mirror" ] || cannot "this is no Debian 12 with package lists"
 debootstrap --variant=minbase --cache-dir="$cache" bookworm "$bare" "$mirror" >"$bare.log" 2>&1 || {
     tail -n 5 "$bare.log"

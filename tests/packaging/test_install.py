@@ -192,6 +192,7 @@ class Installed(unittest.TestCase):
         self.assertEqual({word for word in complete("baton", "") if not re.search(rf"\b{word}\b", text)}, set())
         listed = options_of(self.run_baton("serve", "--help"))
         self.assertEqual(complete("baton", "serve", "--"), listed | {"--help", "--version"})
+        self.assertEqual(complete("baton", "check", "--"), complete("baton", "serve", "--"))
         self.assertEqual(complete("baton", "serve", "--kv"), {option for option in listed if option.startswith("--kv")})
         for words in (("--kv-type", ""), ("--kv-type", "=", ""), ("--kv-type", "=")):
             self.assertEqual(complete(self.baton, "serve", *words), {"bf16", "f16", "int8", "fp8"})
