@@ -165,6 +165,7 @@ typedef struct bt_config {
     uint32_t max_connections;        /* of clients, 0 = auto */
     uint32_t max_client_connections; /* from one address, 4096; 0 = no limit */
     uint32_t max_watchers;           /* of live views, 16; 0 = none */
+    bool request_texts;              /* they may read prompts and answers */
     uint32_t worker_wait_ms;         /* 503 when no worker came, 30000 */
     uint32_t lame_duck_ms;           /* not ready, still serving, 2000 */
     bool core_dumps;                 /* a crash may write one */

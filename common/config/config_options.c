@@ -420,6 +420,10 @@ const bt_option_t bt_config_options[] = {
           "one address with all of its clients; 0: no limit"),
     COUNT("max-watchers", "16", 0, 1000, "readers", S | R, max_watchers,
           "Readers of GET /v2/cluster/events at a time; 0: none may"),
+    FLAG("request-texts", S | R, request_texts,
+         "GET /v2/cluster/requests/{id} tells the beginnings of prompt and "
+         "answer, too, 2 KiB of each: who may read that reads what clients "
+         "write"),
     TIME("worker-wait-ms", "30000", 0, HOUR_MS, S | R, worker_wait_ms,
          "How long a request waits for a worker before it is answered with "
          "503"),

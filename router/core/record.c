@@ -153,6 +153,8 @@ void bt_gen_record(bt_core_t *core, bt_gen_t *gen)
         .trouble = gen->trouble,
         .n_attempts = gen->attempt.number,
         .attempts = gen->attempts,
+        .prompt = gen->prompt->tokens,
+        .output = gen->output,
     };
 
     if (core->ops.on_record != NULL) {

@@ -3,11 +3,14 @@
 
 #include <stdio.h>
 
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/walltime.h"
 
-#define LOOK_US 500000u
+#define LOOK_US       500000u
+#define TEXT_BYTES    2048u /* of a prompt or an answer, and the last token */
+#define LONGEST_TOKEN (1u << 20)
 
 static uint64_t unix_ms(void)
 {
@@ -39,10 +42,41 @@ static void tell(bt_frontend_t *front, bt_event_kind_t kind, const char *model,
 
 /* ---- what a core tells ---- */
 
+/* What so many tokens begin with, as they are spelled. Without memory none. */
+static char *beginning_of(const bt_tokenizer_t *tok, const uint32_t *ids,
+                          uint32_t n)
+{
+    bt_detok_t detok;
+    bt_strbuf_t text;
+    char *copy = NULL;
+
+    bt_strbuf_init(&text, TEXT_BYTES + LONGEST_TOKEN);
+    bt_detok_init(&detok, tok);
+    detok.shows_special = true;
+    for (uint32_t i = 0; (i < n) && (i < TEXT_BYTES) && (text.len < TEXT_BYTES);
+         i++) {
+        bt_detok_push(&detok, ids[i], &text);
+    }
+    bt_detok_finish(&detok, &text);
+    if (bt_strbuf_status(&text) == BT_OK) {
+        copy = bt_strdup((text.len > 0) ? text.data : "");
+    }
+    bt_strbuf_fini(&text);
+    return copy;
+}
+
 void bt_watching_record(bt_served_t *served, const bt_gen_record_t *record)
 {
+    bt_past_texts_t texts = {0};
+
+    if (served->front->config->request_texts) {
+        texts.prompt =
+            beginning_of(served->tok, record->prompt, record->ledger->n_prompt);
+        texts.answer =
+            beginning_of(served->tok, record->output, record->ledger->n_output);
+    }
     bt_past_add(&served->front->watch->past, served->name, record,
-                bt_unix_minus_monotonic_ns());
+                bt_unix_minus_monotonic_ns(), texts);
 }
 
 void bt_watching_rerun(void *ctx, const bt_gen_origin_t *origin,

@@ -72,6 +72,8 @@ typedef struct bt_gen_record {
                               attempt before was given up, or "" */
     uint32_t n_attempts;
     const bt_gen_attempt_t *attempts;
+    /** Token ids: ledger->n_prompt and n_output of them. */
+    const uint32_t *prompt, *output;
 } bt_gen_record_t;
 
 /** Times that are known at a moment, for histograms. */

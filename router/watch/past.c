@@ -20,12 +20,17 @@ bt_status_t bt_past_init(bt_past_t *past)
 
 void bt_past_fini(bt_past_t *past)
 {
+    for (uint32_t i = 0; (past->ring != NULL) && (i < BT_PAST_KEPT); i++) {
+        bt_free(past->ring[i].prompt);
+        bt_free(past->ring[i].answer);
+    }
     bt_free(past->ring);
     *past = (bt_past_t){0};
 }
 
 void bt_past_add(bt_past_t *past, const char *model,
-                 const bt_gen_record_t *record, int64_t unix_minus_core_ns)
+                 const bt_gen_record_t *record, int64_t unix_minus_core_ns,
+                 bt_past_texts_t texts)
 {
     bt_past_one_t *one = &past->ring[past->n_ever++ % BT_PAST_KEPT];
     const bt_ledger_t *l = record->ledger;
@@ -33,6 +38,10 @@ void bt_past_add(bt_past_t *past, const char *model,
     const uint32_t n = (record->n_attempts < BT_PAST_TRIES) ? record->n_attempts
                                                             : BT_PAST_TRIES;
 
+    bt_free(one->prompt);
+    bt_free(one->answer);
+    one->prompt = texts.prompt;
+    one->answer = texts.answer;
     snprintf(one->model, sizeof(one->model), "%s", model);
     one->begin_us = begin_us;
     one->begin_unix_ms =

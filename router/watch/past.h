@@ -3,7 +3,8 @@
  *
  * The generations that ended lately: their ledgers and where they were placed,
  * for people who ask why one was slow. The latest 1,024, in memory that is
- * taken once (1.6 MB, used as they come). No text of prompt or answer.
+ * taken once (1.6 MB, used as they come). Texts of prompt and answer are here
+ * only where the operator says so (--request-texts): their beginnings.
  *
  * Pure. Threads: one owns it.
  */
@@ -35,6 +36,7 @@ typedef struct bt_past_one {
     uint32_t n_tries;
     bt_gen_attempt_t tries[BT_PAST_TRIES]; /**< without `ended` */
     char ended[BT_PAST_TRIES][BT_PAST_ENDED];
+    char *prompt, *answer; /**< owned: how they begin; NULL: not kept */
 } bt_past_one_t;
 
 typedef struct bt_past {
@@ -45,9 +47,16 @@ typedef struct bt_past {
 BT_MUST_CHECK bt_status_t bt_past_init(bt_past_t *past);
 void bt_past_fini(bt_past_t *past); /**< also of a zeroed one */
 
-/** @param unix_minus_core_ns  turns the core's clock into the time of day */
+/** How prompt and answer begin; NULL: that is not kept. */
+typedef struct bt_past_texts {
+    char *prompt, *answer; /**< owned */
+} bt_past_texts_t;
+
+/** @param unix_minus_core_ns  turns the core's clock into the time of day
+ *  @param texts               taken over */
 void bt_past_add(bt_past_t *past, const char *model,
-                 const bt_gen_record_t *record, int64_t unix_minus_core_ns);
+                 const bt_gen_record_t *record, int64_t unix_minus_core_ns,
+                 bt_past_texts_t texts);
 
 /** What is asked for; all zero: all. */
 typedef struct bt_past_filter {

@@ -187,6 +187,8 @@ void bt_past_write_one(const bt_past_one_t *one, bt_json_t *json)
 {
     bt_json_object(json, NULL);
     bt_past_write_fields(one, json);
+    bt_json_str(json, "prompt_text", one->prompt);
+    bt_json_str(json, "answer_text", one->answer);
     write_stations(one, json);
     write_beside(&one->ledger, json);
     bt_json_array(json, "tries");

@@ -96,6 +96,23 @@ static void one_that_ended_is_listed_and_its_stations_add_up(void **state)
     assert_null(strstr(one.out, "xyz"));
 }
 
+static void texts_are_told_where_the_operator_says_so(void **state)
+{
+    static bt_exchange_t one;
+
+    (void)state;
+    complete(0, "abc");
+    ask(&one, "/v2/cluster/requests/1", "");
+    has(&one, "\"prompt_text\":null,\"answer_text\":null,");
+    world.config.request_texts = true;
+    complete(1, "abc");
+    ask(&one, "/v2/cluster/requests/2", "");
+    has(&one, "\"prompt_text\":\"zqzqzq\",\"answer_text\":\"abc\",");
+    /* The list stays without them. */
+    ask(&one, "/v2/cluster/requests", "");
+    assert_null(strstr(one.out, "zqz"));
+}
+
 static void filters_that_are_none_are_refused_by_name(void **state)
 {
     static const struct {
@@ -286,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
         TEST(one_that_ended_is_listed_and_its_stations_add_up),
+        TEST(texts_are_told_where_the_operator_says_so),
         TEST(filters_that_are_none_are_refused_by_name),
         TEST(filters_reach_the_list),
         TEST(one_that_is_not_kept_is_not_found),

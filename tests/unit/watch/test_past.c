@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/strbuf.h"
 #include "router/watch/past.h"
 
@@ -55,7 +56,7 @@ static void add(uint64_t number, const char *model, uint64_t total_us,
              number);
     ledger.total_us = total_us;
     record.finish = finish;
-    bt_past_add(&past, model, &record, DAY_NS);
+    bt_past_add(&past, model, &record, DAY_NS, (bt_past_texts_t){0});
 }
 
 /* The ids that are listed, as "3 2 1 ". */
@@ -191,6 +192,34 @@ static void one_says_why_it_was_placed_so_and_why_a_try_ended(void **state)
         "\"cause\":\"costs less\",\"decode\":{\"worker\":\"d-1\","));
 }
 
+static void texts_are_told_of_one_and_freed_with_it(void **state)
+{
+    bt_past_texts_t texts = {.prompt = bt_strdup("a\"b"),
+                             .answer = bt_strdup("")};
+    bt_json_t json;
+
+    (void)state;
+    bt_past_add(&past, "a", &record, DAY_NS, texts);
+    assert_string_equal(ids(&(bt_past_filter_t){0}), "1 ");
+    assert_null(strstr(out.data, "a\\\"b")); /* not in the list */
+    bt_strbuf_reset(&out);
+    bt_json_init(&json, &out);
+    bt_past_write_one(bt_past_find(&past, "1"), &json);
+    assert_non_null(strstr(out.data, "\"prompt_text\":\"a\\\"b\","
+                                     "\"answer_text\":\"\","));
+    for (uint64_t i = 0; i < BT_PAST_KEPT; i++) { /* it is written over */
+        add(2 + i, "a", 1000, BT_FINISH_STOP);
+    }
+    bt_strbuf_reset(&out);
+    bt_json_init(&json, &out);
+    bt_past_write_one(bt_past_find(&past, "2"), &json);
+    assert_non_null(
+        strstr(out.data, "\"prompt_text\":null,\"answer_text\":null,"));
+    texts.prompt = bt_strdup("left");
+    texts.answer = NULL;
+    bt_past_add(&past, "a", &record, DAY_NS, texts); /* freed at the end */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +228,7 @@ int main(void)
         TEST(the_oldest_are_written_over),
         TEST(one_is_found_by_its_number_or_by_its_answer),
         TEST(one_says_why_it_was_placed_so_and_why_a_try_ended),
+        TEST(texts_are_told_of_one_and_freed_with_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
