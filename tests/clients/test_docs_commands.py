@@ -32,6 +32,7 @@ DAY, WEEK, OUTAGE = "The first day", "The first week", "The first outage"
 GOES_ON = "does not end"
 NETWORK = "fetches from a server of others"
 CLUSTER = "wants several hosts"
+DAEMON = "wants systemd or Docker's daemon; tests/packaging has what they read"
 LARGE = "takes too long, or hardware that is not everywhere"
 SHORTHAND = "has ... or placeholders that a reader fills in"
 # (page, how its commands begin, who runs them or the same with names of its own: a file of tests; or the reason why
@@ -42,6 +43,9 @@ ACCOUNT = (
     ("README.md", "./baton test", GOES_ON + ": it is what runs this"),
     ("README.md", "./baton ask", "tests/clients/test_docs_commands.py"),
     ("README.md", "curl", "tests/clients/test_docs_commands.py"),
+    ("README.md", "./baton package deb", "tests/packaging/test_deb.py"),
+    ("README.md", "apt-get install", "tests/packaging/test_deb.py"),
+    ("README.md", "baton serve", "tests/packaging/test_install.py"),
     ("docs/CLIENTS.md", "curl -s http://127.0.0.1:8000/tokenize", "tests/clients/test_docs_commands.py"),
     ("docs/CLIENTS.md", "curl", "tests/clients/test_examples.py"),
     ("docs/CLIENTS.md", "BATON_HTTP=127.0.0.1:8000 ./baton load", "tests/clients/test_examples.py"),
@@ -69,6 +73,10 @@ ACCOUNT = (
     ("docs/OPERATIONS.md", "(umask 022", "tests/integration/test_munge.py"),
     ("docs/OPERATIONS.md", "baton-router --key-file", "tests/integration/test_munge.py"),
     ("docs/OPERATIONS.md", "docker", "tests/packaging/test_dockerfile.py"),
+    ("docs/OPERATIONS.md", "MODELS=/srv/models MODEL=model.gguf docker", "tests/packaging/test_compose.py"),
+    ("docs/OPERATIONS.md", "editor /etc/baton", "is a person's work"),
+    ("docs/OPERATIONS.md", "systemctl", DAEMON),
+    ("docs/OPERATIONS.md", "journalctl", DAEMON),
     ("docs/OPERATIONS.md", "jq -r", "tests/clients/test_docs_commands.py"),
     ("docs/OPERATIONS.md", "jq -s", "tests/clients/test_docs_commands.py"),
     ("docs/OPERATIONS.md", "awk", "tests/clients/test_docs_commands.py"),
