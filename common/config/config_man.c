@@ -93,7 +93,7 @@ static void print_options(unsigned program, bt_strbuf_t *out)
 }
 
 /* The page of `baton serve` is the page of the whole script. */
-static void print_serve_head(bt_strbuf_t *out)
+static void print_serve_synopsis(bt_strbuf_t *out)
 {
     bt_strbuf_puts(
         out,
@@ -128,7 +128,14 @@ static void print_serve_head(bt_strbuf_t *out)
         "\\fBbaton bench\\fR \\fINAME\\fR [\\fB\\-\\-json\\fR]\n"
         "\\fBbaton package deb\\fR [\\fIDIR\\fR]\n"
         "\\fBbaton version\\fR\n"
-        ".fi\n"
+        ".fi\n");
+}
+
+static void print_serve_head(bt_strbuf_t *out)
+{
+    print_serve_synopsis(out);
+    bt_strbuf_puts(
+        out,
         ".SH DESCRIPTION\n"
         ".B baton serve\n"
         "fetches and checks the default model where no other was named, and\n"
