@@ -69,6 +69,8 @@ def by_hand(machine, words):
             config = value
         elif name in KNOWN + ("port",):
             given[name] = value or "yes"
+        elif name:
+            machine.unknown.append("--" + name)
     said = {}
     if config:
         try:
@@ -124,7 +126,7 @@ def tree_version(machine):
 def look(words, environment):
     """@param words  options of serve  @return findings, or None: it was said what is wrong with the words"""
     machine, findings = Machine(environment), Findings()
-    machine.wrong = []
+    machine.wrong, machine.unknown = [], []
     # The baton script says where its programs are.
     launch = environment.get("BATON_DOCTOR_LAUNCH") or os.path.join(ROOT, "build/launcher/baton-launch")
     if os.access(launch, os.X_OK):
@@ -136,6 +138,8 @@ def look(words, environment):
         probe(machine)
     for wrong in machine.wrong:
         findings.problem("options", wrong["text"], "./baton check, with the same options")
+    if machine.unknown:
+        findings.note("options", f"not looked at before something is built: {', '.join(machine.unknown)}", "./baton serve builds")
     for room in ROOMS:
         room.examine(machine, findings)
     return findings
