@@ -171,13 +171,14 @@ static void print_addresses(const bt_ready_t *const *routers, uint32_t n,
     }
 }
 
-/* Where clients of OpenAI's API find the first router. */
-static void print_openai(const char *address, bt_strbuf_t *out)
+/* Where clients of OpenAI's API, and people, find the first router. */
+static void print_place(const char *title, const char *address,
+                        const char *path, bt_strbuf_t *out)
 {
-    bt_strbuf_printf(out, "  %-8s %s", "OpenAI",
+    bt_strbuf_printf(out, "  %-8s %s", title,
                      (strstr(address, "://") != NULL) ? "" : "http://");
     print_client_address(address, out);
-    bt_strbuf_puts(out, "/v1\n");
+    bt_strbuf_printf(out, "%s\n", path);
 }
 
 static void print_models(const char *const *models, uint32_t n,
@@ -218,7 +219,8 @@ void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,
     bt_strbuf_puts(out, "\nBaton is ready.\n");
     print_addresses(routers, n, "http", "HTTP", "http://", "", out);
     if (has_http) {
-        print_openai(address, out);
+        print_place("OpenAI", address, "/v1", out);
+        print_place("page", address, "/", out);
     }
     print_addresses(routers, n, "grpc", "gRPC", "", "", out);
     print_addresses(routers, n, "metrics", "metrics", "http://", "/metrics",

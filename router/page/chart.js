@@ -78,8 +78,9 @@ export class Chart {
       this.width = Math.floor(entry.contentRect.width);
       this.draw();
     }).observe(this.svg);
-    this.svg.addEventListener('pointermove', (event) => this.look(event.offsetX));
-    this.svg.addEventListener('pointerdown', (event) => this.look(event.offsetX));
+    for (const kind of ['pointermove', 'pointerdown']) {
+      this.svg.addEventListener(kind, (event) => this.look(event.clientX - this.svg.getBoundingClientRect().left));
+    }
     this.svg.addEventListener('pointerleave', () => this.lookAt(null));
     this.svg.addEventListener('blur', () => this.lookAt(null));
     this.svg.addEventListener('keydown', (event) => {

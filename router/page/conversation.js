@@ -83,11 +83,12 @@ export class Conversation {
   /** @return a conversation; an empty one where this is none */
   static fromJson(kept) {
     const made = new Conversation();
-    if (!Array.isArray(kept?.nodes) || !Number.isInteger(kept.nextId)) {
+    const isNode = (node) => Number.isInteger(node?.id) && (node.role === 'root' || typeof node.content === 'string');
+    if (!Array.isArray(kept?.nodes) || !Number.isInteger(kept.nextId) || !kept.nodes.every(isNode)) {
       return made;
     }
     made.nodes = new Map(kept.nodes.map((node) => [node.id, node]));
-    made.nextId = kept.nextId;
+    made.nextId = Math.max(kept.nextId, ...made.nodes.keys()) + 1;
     made.root = made.nodes.get(0);
     for (const node of made.nodes.values()) {
       const isSound = Array.isArray(node.children) && node.chosen < node.children.length &&

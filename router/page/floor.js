@@ -14,6 +14,7 @@ import { WorkerCard } from './worker.js';
 
 const GONE_MS = 15000;  /* so long a worker that went is still shown as such */
 const FLIGHT_MS = 900;
+const GAP_MS = 60;
 const AROUND = 22;      /* pixels */
 const MOST_FLIGHTS = 40;
 const MOST_OPEN = 200;
@@ -66,7 +67,9 @@ export class Floor {
     this.frame = 0;
     this.routerCard = this.buildRouter();
     this.zones = new Map(ZONES.map((zone) => [zone.role, this.buildZone(zone)]));
-    this.overlay = s('svg', { class: 'flights', 'aria-hidden': 'true' });
+    this.lines = s('g');
+    this.dots = s('g');
+    this.overlay = s('svg', { class: 'flights', 'aria-hidden': 'true' }, this.lines, this.dots);
     this.said = h('p', { class: 'handover-line' });
     this.stage = h('div', { class: 'stage' }, this.routerCard.element, [...this.zones.values()].map((zone) => zone.element), this.overlay);
     this.element = h('section', { class: 'floor', 'aria-label': 'Routers and workers' }, this.stage, this.said);
@@ -209,7 +212,7 @@ export class Floor {
     const points = this.placesOf(one);
     const line = points === null ? null : s('path', { class: 'lease', d: pathOf(points) });
     if (line !== null) {
-      this.overlay.append(line);
+      this.lines.append(line);
     }
     this.open.set(key, { line, one });
   }
@@ -229,13 +232,17 @@ export class Floor {
     if (points === null) {
       return;
     }
+    /* Those that are told of together leave one after the other. */
+    const now = performance.now();
+    const after = [...this.flights].reduce((last, flight) => Math.max(last, flight.begin + GAP_MS), now);
     const size = Math.min(7, 3 + Math.log10(Math.max(1, (one.bytes ?? 1) / 65536)));
     const flight = {
-      points, begin: performance.now(), isLost: one.phase === 'failed',
-      line: s('path', { class: 'flight-line', d: pathOf(points) }),
-      dot: s('circle', { class: `flight${one.phase === 'failed' ? ' lost' : ''}`, r: size.toFixed(1) }),
+      points, begin: after, isLost: one.phase === 'failed',
+      line: s('path', { class: 'flight-line', d: pathOf(points), opacity: 0 }),
+      dot: s('circle', { class: `flight${one.phase === 'failed' ? ' lost' : ''}`, r: size.toFixed(1), cx: points[0][0].toFixed(1), cy: points[0][1].toFixed(1) }),
     };
-    this.overlay.append(flight.line, flight.dot);
+    this.lines.append(flight.line);
+    this.dots.append(flight.dot);
     this.flights.add(flight);
     if (this.frame === 0) {
       this.frame = requestAnimationFrame((now) => this.move(now));
@@ -253,11 +260,14 @@ export class Floor {
         this.flights.delete(flight);
         continue;
       }
+      if (t < 0) {
+        continue;
+      }
       const eased = t < 0.5 ? 2 * t * t : 1 - 2 * (1 - t) * (1 - t);
-      const [x, y] = at(flight.points, Math.max(0, eased));
+      const [x, y] = at(flight.points, eased);
       setAttribute(flight.dot, 'cx', x.toFixed(1));
       setAttribute(flight.dot, 'cy', y.toFixed(1));
-      flight.line.style.opacity = String(Math.min(1, 2 * (1 - t)));
+      setAttribute(flight.line, 'opacity', Math.min(1, 2 * (1 - t)).toFixed(2));
     }
     if (this.flights.size > 0) {
       this.frame = requestAnimationFrame((next) => this.move(next));
@@ -270,7 +280,8 @@ export class Floor {
     this.frame = 0;
     this.flights.clear();
     this.open.clear();
-    this.overlay.replaceChildren();
+    this.lines.replaceChildren();
+    this.dots.replaceChildren();
   }
 
   sayHandovers() {

@@ -73,7 +73,7 @@ def test_workers_are_drawn_as_they_say(c):
 COUNT = """new Promise((done) => {
     window.moved = 0;
     new MutationObserver((list) => { window.moved += list.reduce((n, x) => n + x.addedNodes.length, 0); })
-        .observe(document.querySelector('.flights'), { childList: true });
+        .observe(document.querySelector('.flights'), { childList: true, subtree: true });
     done(true);
 })"""
 
@@ -92,7 +92,7 @@ def test_hand_overs_move_unless_motion_is_not_wanted(c):
         page.wait("window.moved > 0")
         assert calm.run("window.moved") == 0
         # What has arrived is gone from the drawing.
-        page.wait("document.querySelectorAll('.flights > *').length === 0")
+        page.wait("document.querySelectorAll('.flights :is(path, circle)').length === 0")
     c.wait_idle()
 
 
@@ -133,19 +133,50 @@ def test_a_worker_that_is_lost_and_comes_back_is_seen(c):
         page.wait(OPEN)
         page.wait(f"({CARD % 'decode-1'})?.dataset.state === 'up'")
         page.run(WATCHED)
+        n_lost, n_joined = (len(happened(c, kind, "decode-1")) for kind in ("worker_lost", "worker_joined"))
         lost = c.decodes[1]
         os.kill(lost.pid, 9)
-        hold(c, page, "worker_lost", "decode-1", 0)
+        hold(c, page, "worker_lost", "decode-1", n_lost)
         page.wait("window.state === 'gone'")
         lost.popen.wait()
         c.processes.remove(lost)
         lost.close()
         c.decodes[1] = c.start_worker("decode", 1)
-        hold(c, page, "worker_joined", "decode-1", 1)
+        hold(c, page, "worker_joined", "decode-1", n_joined)
         page.wait("window.state === 'up'")
         states = page.run("window.states")
         assert [s for s in states if s in ("up", "gone")] == ["up", "gone", "up"], states
     wait_until("all is as before", c.all_joined)
+
+
+def test_a_request_that_ran_again_says_so(c):
+    with opened(c) as page, opened(c, "talk") as talk:
+        page.wait(OPEN)
+        talk.wait("document.querySelector('#talk .title')")
+        let_go_on(talk)
+        say(talk, "How long?")
+        busy = wait_until("it is generated", lambda: [
+            w["name"] for w in cluster(c)["workers"] if w["role"] == "decode" and w["batch_generation"] > 0])
+        index = int(busy[0].rpartition("-")[2])
+        lost = c.decodes[index]
+        os.kill(lost.pid, 9)
+        page.wait("document.querySelector('.events li[data-kind=request_rerun] a')")
+        length = talk.run("document.querySelector('.message.assistant .said').textContent.length")
+        talk.wait(f"document.querySelector('.message.assistant .said').textContent.length > {length}", "the other one goes on with it")
+        talk.key("Escape")
+        talk.wait("!document.querySelector('#talk.busy')")
+        lost.popen.wait()
+        c.processes.remove(lost)
+        lost.close()
+        page.click(".events li[data-kind=request_rerun] a")
+        page.wait("document.querySelector('.detail-says')?.innerText.includes('It took 2 attempts')")
+        text = page.text("#explain .detail")
+        for word in ("Attempt 1", "Given up", "Attempt 2", busy[0], "was given up by its client"):
+            assert word in text, (word, text)
+        c.decodes[index] = c.start_worker("decode", index)
+        wait_until("all is as before", c.all_joined)
+        page.check("status of 404")  # it was asked for before it had ended
+    c.wait_idle()
 
 
 def test_a_role_that_changes_moves_the_worker(c):
@@ -235,6 +266,37 @@ def test_a_router_that_dies_and_comes_back_is_watched_on(_):
                 page.check("ERR_")
 
 
+def test_a_server_that_is_away_is_asked_less_and_less(c):
+    """The waits double up to half a minute, each a quarter more or less, and what the server asks for counts."""
+    with opened(c, "talk") as page:
+        page.wait("document.querySelector('#talk .title')")
+        told = page.run("""(async () => {
+            const { Feed } = await import('./page/feed.js');
+            const [fetch, timer] = [window.fetch, window.setTimeout];
+            const waits = [];
+            let after = null;
+            window.fetch = async () => { if (after === null) { throw new TypeError('away'); } return new Response('{}', { status: 503, headers: { 'Retry-After': after } }); };
+            const feed = new Feed();
+            let next = null;
+            window.setTimeout = (work, ms) => { if (ms !== 30000) { waits.push(ms); next = work; } return 0; };
+            feed.start();
+            for (let i = 0; i < 9; i++) {
+                while (next === null) { await new Promise((wake) => timer(wake, 0)); }
+                const work = next;
+                next = null;
+                after = i === 7 ? '40' : null;
+                work();
+            }
+            while (next === null) { await new Promise((wake) => timer(wake, 0)); }
+            feed.stop();
+            window.fetch = fetch;
+            window.setTimeout = timer;
+            return waits;
+        })()""")
+        due = [1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 40000, 30000]
+        assert len(told) == len(due) and all(0.75 * d <= t <= 1.25 * d for t, d in zip(told, due)), told
+
+
 # --- explain
 
 def test_where_the_time_of_an_answer_went(c):
@@ -291,22 +353,26 @@ def test_the_accessibility_checker_finds_nothing(c):
     script = axe()
     for i in range(2):
         ask(c, f"{i} for axe.")
-    for look in LOOKS:
-        with opened(c, **look) as page:
-            page.wait(OPEN)
-            page.wait("document.querySelectorAll('.events li').length > 0 && document.querySelectorAll('.worker:not(.router)').length === 3")
-            world = page.isolated()
-            page.run(script + "; 0", world)
-            found = {"watch": page.run(CHECK, world)}
-            assert page.run("document.documentElement.scrollWidth <= innerWidth"), look
-            page.run("location.hash = '#/explain'")
-            page.wait("document.querySelector('.requests tbody tr a')")
-            found["list"] = page.run(CHECK, world)
-            page.click(".requests tbody tr a")
-            page.wait("document.querySelector('.waterfall')")
-            found["request"] = page.run(CHECK, world)
-            assert not any(found.values()), (look, json.dumps(found, indent=1))
-            assert page.run("document.documentElement.scrollWidth <= innerWidth"), look
+    with opened(c) as page:
+        page.wait(OPEN)
+        page.wait("document.querySelectorAll('.events li').length > 0 && document.querySelectorAll('.worker:not(.router)').length === 3")
+        world = page.isolated()
+        page.run(script + "; 0", world)
+
+        def find(what):
+            for look in LOOKS:
+                page.look(**look)
+                found = page.run(CHECK, world)
+                assert not found, (what, look, json.dumps(found, indent=1))
+                assert page.run("document.documentElement.scrollWidth <= innerWidth"), (what, look)
+
+        find("watch")
+        page.run("location.hash = '#/explain'")
+        page.wait("document.querySelector('.requests tbody tr a')")
+        find("list")
+        page.click(".requests tbody tr a")
+        page.wait("document.querySelector('.waterfall')")
+        find("request")
 
 
 def main():

@@ -388,6 +388,7 @@ static void the_announcement_has_addresses_and_a_line_to_paste(void **state)
         "\nBaton is ready.\n"
         "  HTTP     http://0.0.0.0:8000\n"
         "  OpenAI   http://127.0.0.1:8000/v1\n"
+        "  page     http://127.0.0.1:8000/\n"
         "  gRPC     [::1]:8001\n"
         "  metrics  http://127.0.0.1:8002/metrics\n"
         "  model    SmolLM2\n"
@@ -416,6 +417,7 @@ static void an_address_with_tls_is_announced_as_such(void **state)
     assert_non_null(strstr(out.data,
                            "\n  HTTP     https://0.0.0.0:8000\n"
                            "  OpenAI   https://127.0.0.1:8000/v1\n"
+                           "  page     https://127.0.0.1:8000/\n"
                            "  metrics  http://127.0.0.1:8002/metrics\n"
                            "\nTry it:\n"
                            "  BATON_HTTP=https://127.0.0.1:8000 ./baton ask "
@@ -447,6 +449,7 @@ static void several_routers_are_announced_with_all_their_addresses(void **state)
                            "\n  HTTP     http://127.0.0.1:8003\n"
                            "           http://127.0.0.1:8010\n"
                            "  OpenAI   http://127.0.0.1:8003/v1\n"
+                           "  page     http://127.0.0.1:8003/\n"
                            "  metrics  http://127.0.0.1:8002/metrics\n"
                            "           http://127.0.0.1:8012/metrics\n"
                            "  models   a\n"
