@@ -69,6 +69,9 @@ void bt_supervisor_notify(bt_supervisor_t *s)
         .status = status,
     };
 
+    if (s->options->notify->fd < 0) {
+        return; /* nobody is to be told */
+    }
     count(s, &counts);
     state.n_routers = counts.n_routers;
     state.n_serving = counts.n_serving;

@@ -591,6 +591,14 @@ class BatonTest(unittest.TestCase):
             self.assertEqual(self.logged()[1], self.install_line() + packages)
             os.unlink(self.log)
 
+    def test_a_package_is_made_with_what_that_needs(self):
+        for words in (("package",), ("package", "rpm"), ("package", "deb", "out", "more")):
+            self.assertEqual(self.baton(*words), (1, "", "baton: what package? ./baton package deb [DIR]\n"))
+        self.assertEqual(self.logged(), [])
+        self.assertEqual(self.baton("package", "deb")[0], 1)  # by the fake meson
+        self.assertEqual(self.logged()[1], self.install_line() + " debhelper dpkg-dev")
+        self.assertRegex(self.logged()[2], r"\Ameson setup \S+/build/deb \S+ --prefix=/usr -Dbuildtype=release ")
+
     def test_orders_are_handed_over_and_build_nothing(self):
         self.assertEqual(self.baton("status", "--json"), (
             1, "", "baton: nothing is built yet, so nothing runs; ./baton "
