@@ -94,6 +94,11 @@ class Server:
             self.popen.wait()
             raise
 
+    def run_dir(self):
+        """Of the launcher, where this server's home is its XDG_RUNTIME_DIR."""
+        name, = (name for name in os.listdir(self.home.dir) if name.startswith("baton-"))
+        return os.path.join(self.home.dir, name)
+
     def stop(self):
         """@return its status; nothing that it started is left"""
         self.popen.send_signal(signal.SIGTERM)

@@ -159,7 +159,7 @@ class Running(unittest.TestCase):
         self.assertFalse(self.is_healthy("decode-0"))
         self.start("router")
         for name in ("router", *WORKERS):
-            wait_until(f"{name} is healthy", lambda name=name: self.is_healthy(name) or self.processes[name].poll() is not None)
+            wait_until(f"{name} is healthy", lambda name=name: self.is_healthy(name) or self.processes[name].poll() is not None, 120)
             self.assertIsNone(self.processes[name].poll(), self.log(name))
         self.assertTrue(self.ask())
         for name in ("prefill-0", "prefill-1"):
