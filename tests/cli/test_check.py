@@ -124,6 +124,34 @@ class Check(unittest.TestCase):
         self.assertEqual(len(texts), 1, texts)
         self.assertIn(other, texts[0])
 
+    def test_programs_without_a_launcher_are_asked_in_the_same_way(self):
+        key = self.path("cluster-key", "0123456789abcdef0123456789abcdef\n")
+
+        def ask(program, *args):
+            done = subprocess.run([os.path.join(BUILD, program), "--check", "--key-file", key, *args], capture_output=True, text=True,
+                                  timeout=60, check=False, env={"PATH": os.environ["PATH"], "HOME": self.folder.name})
+            return done.returncode, [json.loads(line)["message"] for line in done.stderr.splitlines()], done.stdout
+
+        router = ("router/baton-router", "--model", self.model)
+        worker = ("worker_main/baton-decode-worker", "--model", self.model)
+        self.assertEqual(ask(*router), (0, [], ""))
+        code, words, out = ask(*worker, "--kv-memory", "64m")
+        self.assertEqual((code, words, json.loads(out)["pool_bytes"], json.loads(out)["ranks"]), (0, [], 64 << 20, 1))
+        os.chmod(key, 0o640)
+        for program in (router, worker):
+            code, words, _ = ask(*program)
+            self.assertEqual(code, 78)
+            self.assert_one(f"cluster key {key}: its mode is 0640, which lets others at it: chmod 600", words)
+        os.chmod(key, 0o600)
+        if os.geteuid() == 0:
+            os.chown(key, 12345, 12345)
+            for program in (router, worker):
+                self.assert_one(f"cluster key {key}: it belongs to user 12345, and this is user 0", ask(*program)[1])
+            os.chown(key, 0, 0)
+        code, words, _ = ask(*worker, "--model-name", "a/b", "--max-batch", "x")
+        self.assertEqual(code, 2)
+        self.assertEqual(len(words), 2, words)
+
     def test_ranks_are_held_against_the_model(self):
         self.assertEqual(self.texts("--model", self.model, "--decode-tp", "2", code=0), [])
         texts = self.texts("--model", self.model, "--decode-tp", "4", "--prefill-pp", "3")
