@@ -72,7 +72,8 @@ WEIGHTS = tempfile.TemporaryDirectory(prefix="baton-test-")  # packed once for a
 
 
 class Desk:
-    """A folder with ./baton, as somebody has it who follows a page."""
+    """A folder with ./baton, as somebody has it who follows a page. The first server has the default model, where none is
+    named; others a small one, which starts and answers at once."""
 
     def __init__(self, programs=()):
         self.dir = tempfile.mkdtemp(prefix="baton-test-")
@@ -124,6 +125,9 @@ class Desk:
             self.server = subprocess.Popen(["bash", "-ec", command], cwd=self.dir, env=self.env, stdin=subprocess.DEVNULL,
                                            stdout=log, stderr=log)
         wait_until("the server is ready", self.is_ready, 180)
+        if "BATON_MODEL" not in self.env:
+            self.env["BATON_MODEL"] = harness.tiny_model(self.dir, layers=2, dim=64, heads=4, kv_heads=2, ffn=128,
+                                                         context=2048, seed=1)
 
     def is_ready(self):
         assert self.server.poll() is None, f"the server ended with {self.server.returncode}"

@@ -195,7 +195,7 @@ def test_the_page_reads_an_access_log_of_json(c):
 
 def check_command(desk, page, command):
     said = desk.run(re.sub(r"^(\./baton ask (?:why|\"Why).*)$", r"\1 --max-tokens 20", command))
-    if command.startswith(("curl", "./baton ask", "./baton list", "jq")):
+    if command.startswith(("curl", "./baton list", "jq")):  # what a small model with random weights says may be blank
         assert said.strip(), (page, command)
 
 
