@@ -153,7 +153,8 @@ class Installed(unittest.TestCase):
                     ("router", "prefill-worker", "decode-worker", "orchestrator", "convert", "accuracy", "health")}
         self.assertEqual({path for path in found if path.startswith("libexec/")} - {"libexec/baton/baton_cuda.so"}, programs)
         for source, target in (("cli/*.py", "share/baton/cli"), ("cli/*.txt", "share/baton/cli"), ("slurm/*", "share/baton/slurm"),
-                               ("examples/*.*", "share/baton/examples"), ("docs/*.md", "share/doc/baton/docs"),
+                               ("examples/*.*", "share/baton/examples"),
+                               ("observability/*.yml", "share/baton/observability"), ("docs/*.md", "share/doc/baton/docs"),
                                ("docs/man/*.1", "share/man/man1"), ("docs/man/*.5", "share/man/man5"),
                                ("LICENSE", "share/doc/baton"), ("README.md", "share/doc/baton")):
             for path in glob.glob(os.path.join(ROOT, source)):
