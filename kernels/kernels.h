@@ -215,6 +215,14 @@ typedef enum bt_attention_part {
     BT_ATTENTION_SLOPES = 1u << 4,
 } bt_attention_part_t;
 
+/** Whose numbers a back end computes. */
+typedef enum bt_numerics {
+    BT_NUMERICS_EXACT, /**< the reference's bits: BT_PROFILE_EXACT */
+    /** Products with F16 and BF16 weights and attention by tensor cores, whose
+     *  sums are a device's own; all else exact: BT_PROFILE_TENSOR. */
+    BT_NUMERICS_TENSOR,
+} bt_numerics_t;
+
 typedef struct bt_backend_config {
     uint32_t n_threads;    /**< CPU: threads, the caller's own counted in */
     const uint32_t *cores; /**< CPU: n_threads core ids to pin to, or NULL */
@@ -225,6 +233,8 @@ typedef struct bt_backend_config {
     uint32_t max_rows;          /**< most rows of one matmul, for scratch */
     uint32_t max_dim; /**< widest row of any operation, for scratch; the
                            CPU goes by the matrices it packs instead */
+    bt_numerics_t numerics; /**< another one than a back end has:
+                                 BT_ERR_UNSUPPORTED */
     char *why;        /**< what is wrong, where opening fails; NULL: not asked
                            for */
     size_t why_bytes; /**< of it */
@@ -246,6 +256,8 @@ typedef struct bt_lent_stats {
 /** The numeric profile of the rules above and beside the operations: back ends
  *  with it give the same bytes, those of the plain C reference. */
 #define BT_PROFILE_EXACT "q8-bf16"
+/** The one of BT_NUMERICS_TENSOR (docs/adr/0019-tensor-profile.md). */
+#define BT_PROFILE_TENSOR "q8-bf16-tensor"
 
 /** What a back end can do; unsupported combinations are found here, never by
  *  an abort. */
@@ -584,6 +596,7 @@ typedef bt_status_t (*bt_backend_open_fn)(const bt_backend_config_t *config,
  * @retval BT_OK
  * @retval BT_ERR_NOT_FOUND    Unknown name, or the plugin is not installed.
  * @retval BT_ERR_NO_DEVICE    The plugin found no device or no driver.
+ * @retval BT_ERR_UNSUPPORTED  It does not have these numerics.
  * @retval BT_ERR_INVALID_PARAM  n_threads or max_rows is 0.
  * @retval BT_ERR_NO_MEMORY
  */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "kernels/cpu/backend.h"
 
 #include <string.h>
@@ -385,6 +387,14 @@ bt_status_t bt_cpu_open(const bt_cpu_isa_t *isa,
 
     if ((config->n_threads == 0) || (config->max_rows == 0)) {
         return BT_ERR_INVALID_PARAM;
+    }
+    if (config->numerics != BT_NUMERICS_EXACT) {
+        if (config->why != NULL) {
+            snprintf(config->why, config->why_bytes,
+                     "the CPU has exact numerics only, no tensor cores "
+                     "(--numerics)");
+        }
+        return BT_ERR_UNSUPPORTED;
     }
     cpu = bt_calloc(1, sizeof(*cpu));
     if (cpu == NULL) {

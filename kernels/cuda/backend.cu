@@ -30,6 +30,7 @@ struct Backend {
     size_t scratch_bytes;
     uint32_t n_threads;
     uint32_t max_rows;
+    bt_numerics_t numerics;
 };
 
 Backend *self(bt_backend_t *be)
@@ -364,6 +365,11 @@ extern "C" uint32_t bt_cuda_max_rows(bt_backend_t *be)
     return self(be)->max_rows;
 }
 
+extern "C" bt_numerics_t bt_cuda_numerics(bt_backend_t *be)
+{
+    return self(be)->numerics;
+}
+
 extern "C" void *bt_cuda_scratch(bt_backend_t *be)
 {
     return self(be)->scratch;
@@ -408,13 +414,16 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
     }
     be->n_threads = (config->n_threads == 0) ? 1 : config->n_threads;
     be->max_rows = config->max_rows;
+    be->numerics = config->numerics;
     status = open_stream(be, config);
     if (status != BT_OK) {
         std::free(be);
         return status;
     }
     be->caps.name = be->name;
-    be->caps.profile = BT_PROFILE_EXACT;
+    be->caps.profile = (be->numerics == BT_NUMERICS_TENSOR)
+                           ? BT_PROFILE_TENSOR
+                           : BT_PROFILE_EXACT;
     be->caps.weight_types = BT_PACK_TYPES;
     be->caps.kv_types =
         1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8;

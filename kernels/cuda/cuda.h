@@ -6,7 +6,8 @@
  * the plugin links the CUDA run-time library statically and the driver not at
  * all. On a host without driver or device it answers BT_ERR_NO_DEVICE.
  *
- * Every operation has the bits of the CPU's reference (docs/GPU_STATUS.md).
+ * Every operation has the bits of the CPU's reference (docs/GPU_STATUS.md), but
+ * for what BT_NUMERICS_TENSOR has of its own.
  */
 #ifndef BT_KERNELS_CUDA_CUDA_H
 #define BT_KERNELS_CUDA_CUDA_H
@@ -43,6 +44,7 @@ const uint32_t *bt_cuda_words(bt_backend_t *be);
  *  and most rows of a product. */
 uint32_t bt_cuda_threads(bt_backend_t *be);
 uint32_t bt_cuda_max_rows(bt_backend_t *be);
+bt_numerics_t bt_cuda_numerics(bt_backend_t *be);
 /** Memory of the device for an operation's own use, until its end: at least as
  *  much as was reserved. Growing waits for all that is queued.
  *  @retval BT_ERR_NO_MEMORY  what there was stays */

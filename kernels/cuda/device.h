@@ -11,7 +11,7 @@
  *                                          sums.set(i, value), and
  *                                          sums.address(i) for what takes one
  *     atomicAdd(p, value), atomicMax(...)  both, by several threads at once
- *     bt_mma_s8(d, a, b, c), bt_mma_bf16(d, a, b, c)
+ *     bt_mma_s8(d, a, b, c), bt_mma_bf16(d, a, b, c), bt_mma_f16(...)
  *                                          d = a b + c by a warp
  *     bt_ldmatrix(r, row), bt_ldmatrix_trans(r, row)
  *                                          what those take, out of shared
@@ -23,6 +23,9 @@
  *     BT_UNROLL                            before a loop of constant bounds
  *     BT_NO_UNROLL                         before one whose copies would take
  *                                          registers and give nothing
+ *     BT_BOUNDS(threads, blocks)           of a kernel: at most as many threads,
+ *                                          and registers for so many blocks of
+ *                                          a multiprocessor
  *     BT_LAUNCH(kernel, blocks, threads, be, arguments...)
  */
 #ifndef BT_KERNELS_CUDA_DEVICE_H
@@ -89,7 +92,7 @@ __device__ __forceinline__ float bt_half_to_float(uint16_t half)
  *                a[1]  row g + 8,  the same k
  *                b     column g,   k 4t .. 4t + 3
  *
- *     bfloat16   a[0]  row g,      k 2t, 2t + 1
+ *     halves     a[0]  row g,      k 2t, 2t + 1 (bfloat16, binary16)
  *                a[1]  row g + 8,  the same k
  *                a[2]  row g,      k 2t + 8, 2t + 9
  *                a[3]  row g + 8,  the same k
@@ -112,18 +115,22 @@ __device__ __forceinline__ void bt_mma_s8(int32_t (&d)[4],
 }
 
 /** Order and rounding of the sums are the device's own. */
-__device__ __forceinline__ void bt_mma_bf16(float (&d)[4],
-                                            const uint32_t (&a)[4],
-                                            const uint32_t (&b)[2],
-                                            const float (&c)[4])
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%10, %11, %12, %13};"
-                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]),
-                   "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-}
+#define BT_MMA_HALVES(name, type)                                             \
+    __device__ __forceinline__ void name(                                     \
+        float(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2],           \
+        const float(&c)[4])                                                   \
+    {                                                                         \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type   \
+                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "    \
+                     "{%10, %11, %12, %13};"                                  \
+                     : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])         \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), \
+                       "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3])); \
+    }
+
+BT_MMA_HALVES(bt_mma_bf16, "bf16")
+BT_MMA_HALVES(bt_mma_f16, "f16")
+#undef BT_MMA_HALVES
 
 __device__ __forceinline__ unsigned bt_shared_address(const void *p)
 {
@@ -207,6 +214,7 @@ template <unsigned n> __device__ __forceinline__ void bt_copy_wait()
     __shared__ __align__(16) type name##_words[n]; \
     const bt_shared<type> name = {name##_words}
 #define BT_SYNC()    __syncthreads()
+#define BT_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #define BT_UNROLL    _Pragma("unroll")
 #define BT_NO_UNROLL _Pragma("unroll 1")
 

@@ -71,10 +71,11 @@ def readable(names):
     if not names:
         return []
     known = {"bt_pack": enumerators("../pack/format.h", "BT_PACK_"),
-             "bt_kv_type": enumerators("../kernels.h", "BT_KV_")}
+             "bt_kv_type": enumerators("../kernels.h", "BT_KV_"),
+             "BtRowsKind": enumerators("steps.h", "BT_ROWS_")}
     said = subprocess.run(["c++filt", *names], capture_output=True, text=True, check=True).stdout.splitlines()
     plain = [re.sub(r"\(anonymous namespace\)::|^void ", "", name) for name in said]
-    plain = [re.sub(r"\((bt_\w+)\)(\d+)", lambda found: known[found[1]][int(found[2])], name) for name in plain]
+    plain = [re.sub(r"\((\w+)\)(\d+)", lambda found: known[found[1]][int(found[2])], name) for name in plain]
     return [re.sub(r"u(?=[,>])", "", name.split("(")[0]) for name in plain]
 
 

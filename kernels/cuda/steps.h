@@ -33,11 +33,15 @@ size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in);
 BtQ8Rows bt_cuda_quantize(bt_backend_t *be, const bt_weight_t *w,
                           const BtStepRows &from, uint32_t n_rows);
 
-/** Products with quantized weights, and with others: out (n_rows, n_out), or
+/** Products with quantized weights, with F16 and BF16 weights of the tensor
+ *  profile, and with others: out (n_rows, n_out), or
  *  (@a add) added to it. n_rows > 0; scratch was reserved. */
 void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w,
                        const BtStepRows &from, uint32_t n_rows, bool add,
                        float *out);
+void bt_cuda_matmul_tensor(bt_backend_t *be, const bt_weight_t *w,
+                           const BtStepRows &from, uint32_t n_rows, bool add,
+                           float *out);
 void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
                           const BtStepRows &from, uint32_t n_rows, bool add,
                           float *out);

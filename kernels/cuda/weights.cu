@@ -8,6 +8,7 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/halves.h"
 #include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
 
@@ -54,15 +55,25 @@ void fill(bt_backend_t *be, const bt_weight_t *w, const void *data)
     }
 }
 
+/* Are products with it the tensor profile's own? */
+bool goes_by_tensor(bt_backend_t *be, const bt_weight_t *w)
+{
+    return (bt_cuda_numerics(be) == BT_NUMERICS_TENSOR) &&
+           ((w->pack == BT_PACK_F16) || (w->pack == BT_PACK_BF16));
+}
+
 /* Scratch for products with it. */
 bt_status_t reserve(bt_backend_t *be, const bt_weight_t *w)
 {
     const uint32_t n_rows = bt_cuda_max_rows(be);
+    size_t bytes = bt_cuda_q8_bytes(n_rows, w->n_in);
 
-    return bt_cuda_scratch_reserve(be, bt_pack_is_dense(w->pack)
-                                           ? static_cast<size_t>(n_rows) *
-                                                 w->n_in * sizeof(float)
-                                           : bt_cuda_q8_bytes(n_rows, w->n_in));
+    if (goes_by_tensor(be, w)) {
+        bytes = bt_cuda_halves_bytes(n_rows, w->n_in);
+    } else if (bt_pack_is_dense(w->pack)) {
+        bytes = static_cast<size_t>(n_rows) * w->n_in * sizeof(float);
+    }
+    return bt_cuda_scratch_reserve(be, bytes);
 }
 
 void weight_free(bt_backend_t *be, bt_weight_t *w)
@@ -222,7 +233,9 @@ void step(bt_backend_t *be, const bt_weight_t *w, const BtStepRows &from,
     if (n_rows == 0) {
         return;
     }
-    if (bt_pack_is_dense(w->pack)) {
+    if (goes_by_tensor(be, w)) {
+        bt_cuda_matmul_tensor(be, w, from, n_rows, add, out);
+    } else if (bt_pack_is_dense(w->pack)) {
         bt_cuda_matmul_dense(be, w, from, n_rows, add, out);
     } else {
         bt_cuda_matmul_q8(be, w, from, n_rows, add, out);

@@ -143,11 +143,23 @@ bool kc_skips(const kc_backend_t *b, bool there, bool exact, const char *op)
         note_skipped(b, op, "not there");
         return true;
     }
-    if (!exact && (strcmp(b->be->caps->profile, profile) != 0)) {
+    if (!exact && !kc_is_tensor(b) &&
+        (strcmp(b->be->caps->profile, profile) != 0)) {
         note_skipped(b, op, "numbers of its own");
         return true;
     }
     return false;
+}
+
+bool kc_is_tensor(const kc_backend_t *b)
+{
+    return strcmp(b->be->caps->profile, BT_PROFILE_TENSOR) == 0;
+}
+
+bool kc_type_is_tensor(const kc_backend_t *b, bt_ktype_t type)
+{
+    return kc_is_tensor(b) &&
+           ((type == BT_KTYPE_F16) || (type == BT_KTYPE_BF16));
 }
 
 void kc_expect(bool ok, const char *fmt, ...)
@@ -238,10 +250,12 @@ static bool open_tiers(void)
 }
 
 /* Behind the reference. */
-static bt_status_t open_named(const char *name)
+static bt_status_t open_named(const char *name, bt_numerics_t numerics)
 {
-    const bt_backend_config_t config = {
-        .n_threads = 2, .max_rows = KC_MAX_ROWS, .max_dim = KC_MAX_DIM};
+    const bt_backend_config_t config = {.n_threads = 2,
+                                        .max_rows = KC_MAX_MANY,
+                                        .max_dim = KC_MAX_DIM,
+                                        .numerics = numerics};
     kc_backend_t *b = &kc_backends[kc_n_backends];
     const bt_status_t status = bt_backend_open(name, &config, &b->be);
 
@@ -262,7 +276,7 @@ static bool is_not_there(bt_status_t status)
 }
 
 /* @return the exit status, -1: all is open */
-static int open_backends(const char *name)
+static int open_backends(const char *name, bt_numerics_t numerics)
 {
     bt_status_t status = BT_OK;
 
@@ -271,7 +285,7 @@ static int open_backends(const char *name)
             return -1;
         }
     } else if (open_tier(BT_CPU_PLAIN, 1, 0)) {
-        status = open_named(name);
+        status = open_named(name, numerics);
         if (status == BT_OK) {
             return -1;
         }
@@ -306,7 +320,9 @@ static bool run_tests(const char *only, bool is_own)
                  {"matmul", kc_test_matmul},
                  {"fused", kc_test_fused},
                  {"kv", kc_test_kv},
-                 {"attention", kc_test_attention}};
+                 {"attention", kc_test_attention},
+                 {"tensor", kc_test_tensor},
+                 {"tensor attention", kc_test_tensor_attention}};
     bool is_known = only == NULL;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(tests); i++) {
@@ -324,6 +340,7 @@ int main(int argc, char **argv)
 {
     const char *name = NULL;
     const char *only = NULL;
+    bt_numerics_t numerics = BT_NUMERICS_EXACT;
     uint64_t seed = bt_now_ns();
     int code;
 
@@ -332,18 +349,22 @@ int main(int argc, char **argv)
             seed = strtoull(argv[++i], NULL, 0);
         } else if ((strcmp(argv[i], "--backend") == 0) && (i + 1 < argc)) {
             name = argv[++i];
+        } else if ((strcmp(argv[i], "--numerics") == 0) && (i + 1 < argc) &&
+                   (strcmp(argv[i + 1], "tensor") == 0)) {
+            numerics = BT_NUMERICS_TENSOR;
+            i++;
         } else if ((strcmp(argv[i], "--only") == 0) && (i + 1 < argc)) {
             only = argv[++i];
         } else {
             fprintf(stderr, "usage: kcheck [--seed N] [--backend NAME] "
-                            "[--only TEST]\n");
+                            "[--numerics tensor] [--only TEST]\n");
             return 2;
         }
     }
     bt_log_init("kcheck", BT_LOG_LEVEL_WARN);
     printf("kcheck: seed %llu\n", (unsigned long long)seed);
     random_state = seed;
-    code = open_backends(name);
+    code = open_backends(name, numerics);
     if (code >= 0) {
         close_backends();
         return code;

@@ -9,13 +9,17 @@
  *     kcheck [--seed N]                  the tiers
  *     kcheck [--seed N] --backend NAME   that back end instead; exit status 77
  *                                        (skipped) where it is not there
- *     kcheck ... --only TEST             ops, family, matmul, fused, kv or
- *                                        attention alone
+ *     kcheck ... --numerics tensor       that back end with the numbers of
+ *                                        BT_NUMERICS_TENSOR: what these are of
+ *                                        (kc_test_tensor) within a tolerance,
+ *                                        all else equal bits
+ *     kcheck ... --only TEST             ops, family, matmul, fused, kv,
+ *                                        attention or tensor alone
  *
  * NAME is one of bt_backend_open(), or "trap": tests/support/trap_backend.h.
  * What a back end does not have is skipped, and so is what it computes with
  * numbers of its own (another profile) in matmul() and whatever follows from
- * it.
+ * it; what is known of BT_NUMERICS_TENSOR has tests of its own.
  */
 #ifndef BT_TESTS_KERNELS_KCHECK_H
 #define BT_TESTS_KERNELS_KCHECK_H
@@ -23,6 +27,7 @@
 #include "kernels/kernels.h"
 
 #define KC_MAX_ROWS     64u
+#define KC_MAX_MANY     200u /* of a product, on a back end by name */
 #define KC_MAX_DIM      2048u
 #define KC_MAX_SEQ_ROWS 256u /* of a batch of sequences */
 
@@ -92,6 +97,14 @@ bt_weight_t *kc_pack(const kc_backend_t *b, const kc_type_t *type,
                      uint32_t n_out, uint32_t n_in, const uint8_t *data,
                      const char *what);
 
+/** Are products with this type of weights, and is attention, computed with the
+ *  numbers of BT_NUMERICS_TENSOR? */
+bool kc_is_tensor(const kc_backend_t *b);
+bool kc_type_is_tensor(const kc_backend_t *b, bt_ktype_t type);
+
+/** Back ends of BT_NUMERICS_TENSOR alone: products and attention. */
+void kc_test_tensor(void);
+void kc_test_tensor_attention(void);
 void kc_test_matmul(void);
 void kc_test_fused(void);
 void kc_test_ops(void);

@@ -303,7 +303,8 @@ static void run_case(const kc_type_t *type, uint32_t n_out, uint32_t n_rows,
         float *out = (i == 0) ? c.want : c.got;
         bt_weight_t *w;
 
-        if (kc_skips(b, b->be->ops->matmul != NULL, false, "matmul")) {
+        if (kc_skips(b, b->be->ops->matmul != NULL, false, "matmul") ||
+            kc_type_is_tensor(b, type->type)) {
             continue;
         }
         w = kc_pack(b, type, c.n_out, c.n_in, c.data, c.what);

@@ -142,6 +142,7 @@ void bt_store(T *p, T value, const simt::Place &place = BT_SIMT_HERE)
 #define BT_SHARED(type, name, n) const simt::Shared<type> name(__COUNTER__, (n))
 #define BT_UNROLL
 #define BT_NO_UNROLL
+#define BT_BOUNDS(threads, blocks)
 #define BT_SYNC()       simt::sync_threads(__LINE__)
 #define __forceinline__ inline
 
@@ -341,6 +342,13 @@ static inline void bt_mma_bf16(float (&d)[4], const uint32_t (&a)[4],
                                int line = __builtin_LINE())
 {
     simt::mma_bf16(d, a, b, c, line);
+}
+
+static inline void bt_mma_f16(float (&d)[4], const uint32_t (&a)[4],
+                              const uint32_t (&b)[2], const float (&c)[4],
+                              int line = __builtin_LINE())
+{
+    simt::mma_f16(d, a, b, c, line);
 }
 
 template <unsigned n>

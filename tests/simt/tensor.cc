@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/half.h"
 #include "tests/simt/count.h"
 
 namespace simt
@@ -79,22 +80,20 @@ const char *multiply_bytes(const Lane lanes[kWarp])
     return nullptr;
 }
 
-/* ---- bfloat16 ---- */
+/* ---- bfloat16 and binary16 ---- */
 
 struct Halves {
     uint32_t a[4], b[2];
     float c[4];
 };
 
-float half_of(uint32_t word, unsigned i)
+/* Number i of a word, by one of half.h. */
+template <float Value(uint16_t)> float half_of(uint32_t word, unsigned i)
 {
-    const uint32_t bits = ((word >> (16 * i)) & 0xffff) << 16;
-    float value;
-
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
+    return Value(static_cast<uint16_t>(word >> (16 * i)));
 }
 
+template <float Value(uint16_t)>
 const char *multiply_halves(const Lane lanes[kWarp])
 {
     float a[kM][kK], b[kK][kN];
@@ -106,12 +105,12 @@ const char *multiply_halves(const Lane lanes[kWarp])
         for (unsigned i = 0; i < 2; i++) {
             const unsigned k = 2 * in_group(lane) + i;
 
-            a[group(lane)][k] = half_of(its->a[0], i);
-            a[group(lane) + 8][k] = half_of(its->a[1], i);
-            a[group(lane)][k + 8] = half_of(its->a[2], i);
-            a[group(lane) + 8][k + 8] = half_of(its->a[3], i);
-            b[k][group(lane)] = half_of(its->b[0], i);
-            b[k + 8][group(lane)] = half_of(its->b[1], i);
+            a[group(lane)][k] = half_of<Value>(its->a[0], i);
+            a[group(lane) + 8][k] = half_of<Value>(its->a[1], i);
+            a[group(lane)][k + 8] = half_of<Value>(its->a[2], i);
+            a[group(lane) + 8][k + 8] = half_of<Value>(its->a[3], i);
+            b[k][group(lane)] = half_of<Value>(its->b[0], i);
+            b[k + 8][group(lane)] = half_of<Value>(its->b[1], i);
         }
     }
     for (unsigned lane = 0; lane < kWarp; lane++) {
@@ -167,7 +166,16 @@ void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2],
     const Halves in = {
         {a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {c[0], c[1], c[2], c[3]}};
 
-    together(kAllLanes, line, multiply_halves, &in, d);
+    together(kAllLanes, line, multiply_halves<bt_bf16_to_f32>, &in, d);
+}
+
+void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2],
+             const float c[4], int line)
+{
+    const Halves in = {
+        {a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {c[0], c[1], c[2], c[3]}};
+
+    together(kAllLanes, line, multiply_halves<bt_f16_to_f32>, &in, d);
 }
 
 /* A word is read by the lane that gets it. */

@@ -26,6 +26,10 @@ void mma_s8(int32_t d[4], const uint32_t a[2], uint32_t b, const int32_t c[4],
 void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2],
               const float c[4], int line);
 
+/** The same of binary16: mma.m16n8k16.row.col.f32.f16.f16.f32. */
+void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2],
+             const float c[4], int line);
+
 /** ldmatrix of @a n (1, 2, 4) matrices of 8 rows of 8 halves: lane i brings the
  *  address of row i % 8 of matrix i / 8, a multiple of 16. */
 void load_matrices(uint32_t *r, unsigned n, bool transposed, const void *row,

@@ -24,14 +24,15 @@ enum Mistake {
 };
 
 /* a[16][16], b[16][8], c[16][8]: integers of -96 to 96, so that every sum is
- * exact, in any order, and every value is a bfloat16. */
+ * exact, in any order, and every value is a bfloat16 and a binary16. */
 struct Problem {
     int a[16][16], b[16][8], c[16][8], want[16][8];
+    bool is_f16; /* as what halves are handed over */
 };
 
 Problem make_problem(uint64_t seed)
 {
-    Problem p;
+    Problem p = {};
     uint64_t state = seed * 2654435761u + 1;
     const auto draw = [&state] {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -60,11 +61,14 @@ Problem make_problem(uint64_t seed)
     return p;
 }
 
-uint32_t half_of(int value)
+uint32_t half_of(int value, bool is_f16 = false)
 {
     const float real = static_cast<float>(value);
     uint32_t bits;
 
+    if (is_f16) {
+        return bt_f32_to_f16(real);
+    }
     std::memcpy(&bits, &real, sizeof(bits));
     assert_int_equal(bits & 0xffff, 0);
     return bits >> 16;
@@ -91,7 +95,8 @@ uint32_t a_word(const Problem &p, unsigned row, unsigned k, unsigned n,
         const int value = p.a[row][k + at];
 
         word |=
-            ((n == 4) ? static_cast<uint32_t>(value) & 0xff : half_of(value))
+            ((n == 4) ? static_cast<uint32_t>(value) & 0xff
+                      : half_of(value, p.is_f16))
             << (32 / n * i);
     }
     return word;
@@ -107,7 +112,8 @@ uint32_t b_word(const Problem &p, unsigned k, unsigned column, unsigned n,
                                                     : p.b[k + i][column];
 
         word |=
-            ((n == 4) ? static_cast<uint32_t>(value) & 0xff : half_of(value))
+            ((n == 4) ? static_cast<uint32_t>(value) & 0xff
+                      : half_of(value, p.is_f16))
             << (32 / n * i);
     }
     return word;
@@ -164,8 +170,20 @@ void multiply_halves(const Problem &p, Mistake mistake, float *out)
     float c[4], d[4];
 
     take_sums(p, lane, c);
-    bt_mma_bf16(d, a, b, c);
+    if (p.is_f16) {
+        bt_mma_f16(d, a, b, c);
+    } else {
+        bt_mma_bf16(d, a, b, c);
+    }
     put_sums(d, lane, mistake, out);
+}
+
+void multiply_f16(const Problem &p, Mistake mistake, float *out)
+{
+    Problem halves = p;
+
+    halves.is_f16 = true;
+    multiply_halves(halves, mistake, out);
 }
 
 /* Of two warps, each with its own product. */
@@ -209,6 +227,30 @@ void products_of_bfloat16_are_those_of_plain_loops(void **)
     for (int mistake = kNone; mistake < kMistakes; mistake++) {
         check_product<float>(static_cast<Mistake>(mistake), multiply_halves);
     }
+}
+
+void products_of_binary16_are_those_of_plain_loops(void **)
+{
+    for (int mistake = kNone; mistake < kMistakes; mistake++) {
+        check_product<float>(static_cast<Mistake>(mistake), multiply_f16);
+    }
+}
+
+/* What only a binary16 is: subnormal ones, 2^-24, and its largest. */
+void binary16_has_its_own_numbers(void **)
+{
+    std::vector<float> out(32);
+
+    expect(nullptr, 1, 32, [&] {
+        const uint32_t a[4] = {0x00010001u, 0, 0, 0};
+        const uint32_t b[2] = {0x7bff7bffu, 0};
+        const float c[4] = {1.0f, 0.0f, 0.0f, 0.0f};
+        float d[4];
+
+        bt_mma_f16(d, a, b, c);
+        bt_store(&out[threadIdx.x], d[0]);
+    });
+    assert_true(out[0] == 1.0f + 8 * 0x1p-24f * 65504.0f);
 }
 
 /* -128 · -128 · 16 on top of the largest: the sum comes in from below. */
@@ -410,6 +452,8 @@ int main()
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_bytes_are_those_of_plain_loops),
         cmocka_unit_test(products_of_bfloat16_are_those_of_plain_loops),
+        cmocka_unit_test(products_of_binary16_are_those_of_plain_loops),
+        cmocka_unit_test(binary16_has_its_own_numbers),
         cmocka_unit_test(sums_of_bytes_have_no_end),
         cmocka_unit_test(tiles_come_out_of_shared_memory_as_products_want_them),
         cmocka_unit_test(a_lane_gets_the_word_of_its_row),

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* BF16 and F16 weights times rows by tensor cores: of the tensor profile
+ * (docs/adr/0019-tensor-profile.md). Rows become numbers of 16 bits first; then
+ * each output is one chain of products of 16 k, k ascending, from 0 on: which
+ * outputs and rows stand beside it in a block changes nothing of it, so forms
+ * for few rows and for many have the same bits.
+ *
+ * Weights are A and rows are B. Chunks of both come to shared memory several
+ * ahead, a ring of them, one barrier each:
+ *
+ *     wait for chunk i | barrier | ask for chunk i + stages - 1 | use chunk i
+ *
+ * BF16 weights lie there as in memory, pairs of k of 32 outputs: a lane's piece
+ * of A is words of neighbouring outputs, and which output is which row of A is
+ * ours to choose. F16 weights have k by k: ldmatrix turns them. 16 bytes are
+ * put where lanes that read at a time find them in different banks. */
+#include <cmath>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/halves.h"
+#include "kernels/cuda/steps.h"
+#include "kernels/cuda/unpack.h"
+
+namespace
+{
+
+/* A block has so many panels of 32 outputs and RowWarps times 8 N rows; a warp
+ * 16 M outputs of a panel. K of a chunk, how many chunks there is room for. */
+template <uint32_t Panels, uint32_t RowWarps, uint32_t M, uint32_t N,
+          uint32_t K, uint32_t Stages>
+struct Form {
+    static constexpr uint32_t panels = Panels, m = M, n = N, k = K;
+    static constexpr uint32_t stages = Stages;
+    static constexpr uint32_t parts = 2 / M; /* of a panel, by warps */
+    static constexpr uint32_t rows = RowWarps * 8 * N;
+    static constexpr uint32_t threads = 32 * Panels * parts * RowWarps;
+    static constexpr uint32_t wide = 2 * M; /* outputs of a lane side by side */
+    static constexpr uint32_t panel_words = K * BT_PANEL / 2;
+    static constexpr uint32_t row_fours = K / 8; /* 16 bytes of a row */
+};
+
+struct Few : Form<1, 1, 1, 1, 64, 6> { /* 8 rows */
+};
+struct Some : Form<1, 2, 1, 4, 64, 3> { /* 64 */
+};
+struct Many : Form<4, 2, 2, 8, 32, 3> { /* 128 */
+};
+const uint32_t kThreads = 256; /* at most */
+
+template <uint32_t N> struct alignas(N * sizeof(uint32_t)) Words {
+    uint32_t w[N];
+};
+
+/* What a block keeps in shared memory. */
+template <typename F> struct Ring {
+    bt_shared<Words<F::wide>> weights; /* [stage][panel][k, outputs] */
+    bt_shared<uint4> rows;             /* [stage][row][k] */
+};
+
+/* ---- where 16 bytes lie ---- */
+
+/* 16 bytes number @a four of line @a line of a panel: a line is a pair of k
+ * (BF16) of 8 times 16 bytes, or one k (F16) of 4. In words. */
+template <bt_pack_t P>
+__device__ __forceinline__ uint32_t weights_at(uint32_t line, uint32_t four)
+{
+    return (P == BT_PACK_BF16) ? line * 32 + (four ^ (2 * (line % 4))) * 4
+                               : line * 16 + (four ^ (line / 2 % 4)) * 4;
+}
+
+/* 16 bytes number @a four of a row of the block. */
+template <typename F>
+__device__ __forceinline__ uint32_t rows_at(uint32_t row, uint32_t four)
+{
+    return row * F::row_fours +
+           (four ^ (row / (8 / F::row_fours) % F::row_fours));
+}
+
+/* ---- from memory ---- */
+
+template <bt_pack_t P, typename F>
+__device__ __forceinline__ void ask_weights(const Ring<F> &ring,
+                                            const BtMatrix &m,
+                                            uint32_t first_panel,
+                                            uint32_t begin, uint32_t stage)
+{
+    constexpr uint32_t line_fours = (P == BT_PACK_BF16) ? 8 : 4;
+    constexpr uint32_t line_k = (P == BT_PACK_BF16) ? 2 : 1;
+    constexpr uint32_t fours = F::panel_words / 4;
+
+    for (uint32_t i = threadIdx.x; i < F::panels * fours; i += F::threads) {
+        const uint32_t panel = first_panel + i / fours;
+        const uint32_t line = i % fours / line_fours;
+        const uint32_t four = i % line_fours;
+        const bool is_there =
+            (panel < m.n_panels) && (begin + line * line_k < m.n_in);
+        const size_t at =
+            is_there ? panel * m.panel_bytes +
+                           (static_cast<size_t>(begin / line_k + line) *
+                                line_fours +
+                            four) *
+                               16
+                     : 0;
+
+        bt_copy_async<16>(
+            ring.weights.address(((stage * F::panels + i / fours) *
+                                      F::panel_words +
+                                  weights_at<P>(line, four)) /
+                                 F::wide),
+            m.data + at, is_there ? 16 : 0);
+    }
+}
+
+template <typename F>
+__device__ __forceinline__ void ask_rows(const Ring<F> &ring,
+                                         const BtHalves &x, uint32_t first,
+                                         uint32_t n_rows, uint32_t begin,
+                                         uint32_t stage)
+{
+    for (uint32_t i = threadIdx.x; i < F::rows * F::row_fours;
+         i += F::threads) {
+        const uint32_t row = i / F::row_fours;
+        const uint32_t four = i % F::row_fours;
+        const bool is_there =
+            (first + row < n_rows) && (begin + four * 8 < x.row_halves);
+        const size_t at =
+            is_there ? static_cast<size_t>(first + row) * x.row_halves + begin +
+                           four * 8
+                     : 0;
+
+        bt_copy_async<16>(ring.rows.address(stage * F::rows * F::row_fours +
+                                            rows_at<F>(row, four)),
+                          x.halves + at, is_there ? 16 : 0);
+    }
+}
+
+/* ---- pieces of A and B ---- */
+
+/* Where a warp is in its block, and a lane in its warp. */
+struct Who {
+    uint32_t panel, part, row; /* of the block; the part of a panel */
+    uint32_t lane, g, t;
+};
+
+template <typename F> __device__ __forceinline__ Who who_of()
+{
+    const uint32_t warp = threadIdx.x / 32;
+    Who who;
+
+    who.part = warp % F::parts;
+    who.panel = warp / F::parts % F::panels;
+    who.row = warp / F::parts / F::panels * 8 * F::n;
+    who.lane = threadIdx.x % 32;
+    who.g = who.lane / 4;
+    who.t = who.lane % 4;
+    return who;
+}
+
+/* The output of the panel that row g (half 0) or g + 8 (1) of the warp's m-th
+ * product is. */
+template <bt_pack_t P, typename F>
+__device__ __forceinline__ uint32_t output_of(const Who &who, uint32_t m,
+                                              uint32_t half)
+{
+    return (P == BT_PACK_BF16)
+               ? 16 * who.part + F::wide * who.g + 2 * m + half
+               : 16 * (who.part + m) + 8 * half + who.g;
+}
+
+template <bt_pack_t P, typename F>
+__device__ __forceinline__ void load_a(const Ring<F> &ring, const Who &who,
+                                       uint32_t stage, uint32_t step,
+                                       uint32_t (&a)[F::m][4])
+{
+    const uint32_t base =
+        (stage * F::panels + who.panel) * F::panel_words / F::wide;
+
+    if constexpr (P == BT_PACK_BF16) {
+        const uint32_t output = output_of<P, F>(who, 0, 0);
+        const uint32_t line = 8 * step + who.t;
+        const uint32_t at = base + (weights_at<P>(line, output / 4) +
+                                    output % 4) /
+                                       F::wide;
+        /* Four lines on: the same turn of the 16 bytes. */
+        const Words<F::wide> low = ring.weights.get(at);
+        const Words<F::wide> high = ring.weights.get(at + 4 * 32 / F::wide);
+
+        BT_UNROLL
+        for (uint32_t m = 0; m < F::m; m++) {
+            a[m][0] = low.w[2 * m];
+            a[m][1] = low.w[2 * m + 1];
+            a[m][2] = high.w[2 * m];
+            a[m][3] = high.w[2 * m + 1];
+        }
+    } else {
+        const uint32_t line = 16 * step + who.lane / 16 * 8 + who.lane % 8;
+
+        BT_UNROLL
+        for (uint32_t m = 0; m < F::m; m++) {
+            const uint32_t four = 2 * (who.part + m) + who.lane / 8 % 2;
+
+            bt_ldmatrix_trans(a[m], ring.weights.address(
+                                        base + weights_at<P>(line, four) /
+                                                   F::wide));
+        }
+    }
+}
+
+template <typename F>
+__device__ __forceinline__ void load_b(const Ring<F> &ring, const Who &who,
+                                       uint32_t stage, uint32_t step,
+                                       uint32_t (&b)[F::n][2])
+{
+    const uint32_t base = stage * F::rows * F::row_fours;
+    const uint32_t four = 2 * step + who.lane / 8 % 2;
+
+    if constexpr (F::n == 1) { /* half of the lanes bring where rows are */
+        bt_ldmatrix(b[0], ring.rows.address(
+                              base + rows_at<F>(who.row + who.lane % 8, four)));
+    } else {
+        BT_UNROLL
+        for (uint32_t n = 0; n < F::n; n += 2) {
+            const uint32_t row =
+                who.row + 8 * n + who.lane / 16 * 8 + who.lane % 8;
+            uint32_t two[4];
+
+            bt_ldmatrix(two, ring.rows.address(base + rows_at<F>(row, four)));
+            b[n][0] = two[0];
+            b[n][1] = two[1];
+            b[n + 1][0] = two[2];
+            b[n + 1][1] = two[3];
+        }
+    }
+}
+
+template <bt_pack_t P, typename F>
+__device__ __forceinline__ void use(const Ring<F> &ring, const Who &who,
+                                    uint32_t stage,
+                                    float (&acc)[F::m][F::n][4])
+{
+    BT_UNROLL
+    for (uint32_t step = 0; step < F::k / 16; step++) {
+        uint32_t a[F::m][4], b[F::n][2];
+
+        load_a<P, F>(ring, who, stage, step, a);
+        load_b<F>(ring, who, stage, step, b);
+        BT_UNROLL
+        for (uint32_t i = 0; i < F::m * F::n; i++) {
+            float(&sums)[4] = acc[i / F::n][i % F::n];
+
+            if constexpr (P == BT_PACK_BF16) {
+                bt_mma_bf16(sums, a[i / F::n], b[i % F::n], sums);
+            } else {
+                bt_mma_f16(sums, a[i / F::n], b[i % F::n], sums);
+            }
+        }
+    }
+}
+
+/* ---- what comes out ---- */
+
+/* Neighbouring outputs of a row, as one access where they lie for it. */
+template <uint32_t N>
+__device__ __forceinline__ void put_beside(float *row, uint32_t output,
+                                           uint32_t n_out, bool add,
+                                           const float (&sums)[N])
+{
+    typedef Words<N> Beside;
+
+    if ((n_out % N == 0) && (output < n_out)) {
+        Beside *at = reinterpret_cast<Beside *>(row + output);
+        Beside made;
+
+        if (add) {
+            made = bt_load(at);
+        }
+        BT_UNROLL
+        for (uint32_t i = 0; i < N; i++) {
+            made.w[i] = bt_f32_bits(
+                add ? __fadd_rn(bt_f32_from_bits(made.w[i]), sums[i])
+                    : sums[i]);
+        }
+        bt_store(at, made);
+        return;
+    }
+    BT_UNROLL
+    for (uint32_t i = 0; i < N; i++) {
+        if (output + i < n_out) {
+            bt_put_sum(row + output + i, sums[i], add);
+        }
+    }
+}
+
+template <bt_pack_t P, typename F>
+__device__ __forceinline__ void
+put_row(const Who &who, const BtMatrix &m, uint32_t panel, uint32_t row,
+        const BtHalves &x, bool add, float *out, uint32_t j,
+        const float (&acc)[F::m][F::n][4], uint32_t n)
+{
+    float *at = out + static_cast<size_t>(row) * m.n_out;
+
+    if constexpr (P == BT_PACK_BF16) {
+        float sums[F::wide];
+
+        BT_UNROLL
+        for (uint32_t i = 0; i < F::wide; i++) {
+            sums[i] = acc[i / 2][n][i % 2 * 2 + j];
+        }
+        put_beside(at, panel * BT_PANEL + output_of<P, F>(who, 0, 0), m.n_out,
+                   add, sums);
+    } else {
+        const float factor = bt_load(x.factors + row);
+
+        BT_UNROLL
+        for (uint32_t i = 0; i < F::wide; i++) {
+            const uint32_t output =
+                panel * BT_PANEL + output_of<P, F>(who, i / 2, i % 2);
+
+            if (output < m.n_out) {
+                bt_put_sum(at + output,
+                           __fmul_rn(acc[i / 2][n][i % 2 * 2 + j], factor),
+                           add);
+            }
+        }
+    }
+}
+
+/* ---- a block ---- */
+
+template <bt_pack_t P, typename F>
+__global__ void BT_BOUNDS(F::threads, 2)
+    tensor_kernel(BtMatrix m, BtHalves x, uint32_t n_rows, bool add, float *out)
+{
+    typedef Words<F::wide> Wide;
+    BT_SHARED(Wide, weights,
+              F::stages * F::panels * F::panel_words / F::wide);
+    BT_SHARED(uint4, rows, F::stages * F::rows * F::row_fours);
+    const Ring<F> ring = {weights, rows};
+    /* Blocks of the same weights follow each other: these come once. */
+    const uint32_t n_row_blocks = (n_rows + F::rows - 1) / F::rows;
+    const uint32_t first = blockIdx.x % n_row_blocks * F::rows;
+    const uint32_t first_panel = blockIdx.x / n_row_blocks * F::panels;
+    const uint32_t n_chunks = (m.n_in + F::k - 1) / F::k;
+    const Who who = who_of<F>();
+    float acc[F::m][F::n][4];
+
+    BT_UNROLL
+    for (uint32_t i = 0; i < F::m * F::n * 4; i++) {
+        acc[i / 4 / F::n][i / 4 % F::n][i % 4] = 0.0f;
+    }
+    for (uint32_t i = 0; i < F::stages - 1; i++) {
+        if (i < n_chunks) {
+            ask_weights<P>(ring, m, first_panel, i * F::k, i);
+            ask_rows(ring, x, first, n_rows, i * F::k, i);
+        }
+        bt_copy_commit();
+    }
+    for (uint32_t i = 0; i < n_chunks; i++) {
+        const uint32_t next = i + F::stages - 1;
+
+        bt_copy_wait<F::stages - 2>();
+        BT_SYNC(); /* and chunk i - 1 is done with, whose room is the next's */
+        if (next < n_chunks) {
+            ask_weights<P>(ring, m, first_panel, next * F::k,
+                           next % F::stages);
+            ask_rows(ring, x, first, n_rows, next * F::k, next % F::stages);
+        }
+        bt_copy_commit(); /* of nothing, in the end */
+        use<P, F>(ring, who, i % F::stages, acc);
+    }
+    BT_UNROLL
+    for (uint32_t i = 0; i < 2 * F::n; i++) {
+        const uint32_t row = first + who.row + i / 2 * 8 + 2 * who.t + i % 2;
+
+        if ((row < n_rows) && (first_panel + who.panel < m.n_panels)) {
+            put_row<P, F>(who, m, first_panel + who.panel, row, x, add, out,
+                          i % 2, acc, i / 2);
+        }
+    }
+}
+
+template <bt_pack_t P, typename F>
+void launch(bt_backend_t *be, const BtMatrix &m, const BtHalves &x,
+            uint32_t n_rows, bool add, float *out)
+{
+    const uint32_t n_row_blocks = (n_rows + F::rows - 1) / F::rows;
+    const uint32_t n_blocks =
+        (m.n_panels + F::panels - 1) / F::panels * n_row_blocks;
+
+    static_assert(F::threads <= kThreads, "of the table of resources");
+    BT_LAUNCH((tensor_kernel<P, F>), n_blocks, F::threads, be, m, x, n_rows,
+              add, out);
+}
+
+template <bt_pack_t P>
+void multiply(bt_backend_t *be, const BtMatrix &m, const BtHalves &x,
+              uint32_t n_rows, bool add, float *out)
+{
+    if (n_rows <= Few::rows) {
+        launch<P, Few>(be, m, x, n_rows, add, out);
+    } else if (n_rows <= Some::rows) {
+        launch<P, Some>(be, m, x, n_rows, add, out);
+    } else {
+        launch<P, Many>(be, m, x, n_rows, add, out);
+    }
+}
+
+} // namespace
+
+void bt_cuda_matmul_tensor(bt_backend_t *be, const bt_weight_t *w,
+                           const BtStepRows &from, uint32_t n_rows, bool add,
+                           float *out)
+{
+    const BtMatrix m = bt_matrix_of(w);
+    const BtHalves x = bt_cuda_halves(be, w, from, n_rows);
+
+    if (w->pack == BT_PACK_BF16) {
+        multiply<BT_PACK_BF16>(be, m, x, n_rows, add, out);
+    } else {
+        multiply<BT_PACK_F16>(be, m, x, n_rows, add, out);
+    }
+}
