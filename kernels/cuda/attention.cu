@@ -17,6 +17,7 @@
  * with a barrier between any two but the last, and none behind a span: the next
  * one's scores write nothing that sums and values read. How many warps a block
  * has, and so how long a span is, changes no bit. */
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/attn_item.h"
 #include "kernels/cuda/attn_steps.h"
 
@@ -192,6 +193,10 @@ void attention(bt_backend_t *be, const bt_attention_t *attention,
     job.cap_factor = (job.soft_cap > 0.0f) ? 2.0f / attention->soft_cap : 0.0f;
     job.sinks = attention->sinks;
     job.slopes = attention->slopes;
+    if (bt_cuda_numerics(be) == BT_NUMERICS_TENSOR) {
+        bt_cuda_attention_tensor(be, job, kv->type, batch);
+        return;
+    }
     switch (kv->type) {
     case BT_KV_F16:
         launch<BT_KV_F16>(be, job, batch);

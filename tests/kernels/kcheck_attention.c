@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rope_store() and attention(): every back end against the reference, and that
- * of ordinary numbers against double. */
+ * of ordinary numbers against double. Attention of BT_NUMERICS_TENSOR: against
+ * double within the same bound, each row the same alone and in a batch. */
 #include <math.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 
 #define N_ORDINARY 160u
 #define N_EXTREME  40u
+#define N_LONG     24u
 
 /* Results of one back end. */
 typedef struct at_result {
@@ -146,7 +148,7 @@ static void check_other_blocks(kc_at_case_t *c, const kc_backend_t *b,
     bt_kv_view_t kv;
 
     other.block_tokens = c->block_tokens + 6;
-    other.blocks_per_seq = KC_AT_MAX_POSITION / other.block_tokens + 1;
+    other.blocks_per_seq = c->max_position / other.block_tokens + 1;
     kc_at_deal_blocks(&other);
     kc_at_set_view(&other);
     other.cache = kc_alloc(other.cache_floats);
@@ -191,15 +193,31 @@ static double to_bf16(double x)
     return nearbyint(x / unit) * unit;
 }
 
-/* Codes are multiplied exactly, their scales come behind. */
-static double as_multiplied(const kc_at_case_t *c, double stored)
+/* Codes are multiplied exactly, their scales come behind. Tensor cores take f16
+ * as they are. */
+static double as_multiplied(const kc_at_case_t *c, double stored, bool tensor)
 {
-    return kc_at_has_scales(c) ? stored : to_bf16(stored);
+    return kc_at_has_scales(c) || (tensor && (c->kv.type == BT_KV_F16))
+               ? stored
+               : to_bf16(stored);
+}
+
+/* Such a query is f16 of itself times a power of two: 11 bits. What is smaller
+ * than 2^-28 of its largest element is not in it, and not in the bound. */
+static double query_as_multiplied(const kc_at_case_t *c, double q, bool tensor)
+{
+    double unit;
+
+    if (!tensor || (c->kv.type != BT_KV_F16) || (q == 0)) {
+        return to_bf16(q);
+    }
+    unit = ldexp(1, ilogb(q) - 10);
+    return nearbyint(q / unit) * unit;
 }
 
 /* One head of one row in double, from the cache as stored and made bf16. */
 static void check_head(const kc_at_case_t *c, const at_result_t *r, uint32_t s,
-                       uint32_t row, uint32_t head)
+                       uint32_t row, uint32_t head, bool tensor)
 {
     const bt_ragged_seq_t *seq = &c->seqs[s];
     const uint32_t n = seq->pos + row + 1;
@@ -225,7 +243,8 @@ static void check_head(const kc_at_case_t *c, const at_result_t *r, uint32_t s,
 
         read_slot(c, r->cache, seq, 0, h, pos, stored);
         for (uint32_t d = 0; d < c->dim; d++) {
-            dot += to_bf16((double)q[d]) * as_multiplied(c, stored[d]);
+            dot += query_as_multiplied(c, (double)q[d], tensor) *
+                   as_multiplied(c, stored[d], tensor);
         }
         scores[pos] = dot * (double)c->attention.scale;
         scores[pos] = (cap > 0) ? cap * tanh(scores[pos] / cap) : scores[pos];
@@ -242,12 +261,15 @@ static void check_head(const kc_at_case_t *c, const at_result_t *r, uint32_t s,
     for (uint32_t pos = first; pos < n; pos++) {
         read_slot(c, r->cache, seq, 1, h, pos, stored);
         for (uint32_t d = 0; d < c->dim; d++) {
-            want[d] += scores[pos] / sum * as_multiplied(c, stored[d]);
+            want[d] +=
+                scores[pos] / sum * as_multiplied(c, stored[d], tensor);
             size[d] += scores[pos] / sum * fabs(stored[d]);
         }
     }
     /* |v| <= 2, |score| below 100: its float error, some 1e-5, is the
-     * relative error of the weights; and they are rounded to 8 bits. */
+     * relative error of the weights; and they are rounded to 8 bits. (By tensor
+     * cores: 3 * 256 * 2^-24 of the sum of the magnitudes of a score's
+     * products, and of the values': docs/adr/0019.) */
     for (uint32_t d = 0; d < c->dim; d++) {
         double error = fabs(want[d] - (double)out[d]) - size[d] * 0x1p-8;
 
@@ -352,10 +374,65 @@ static void check_with_double(const kc_at_case_t *c, const at_result_t *r)
         for (uint32_t row = 0; row < c->seqs[s].n_rows; row++) {
             check_stored(c, r, s, row);
             for (uint32_t h = 0; h < c->n_heads; h++) {
-                check_head(c, r, s, row, h);
+                check_head(c, r, s, row, h, false);
             }
         }
     }
+}
+
+/* A NaN that a row sees is in what comes of it: in all of it, if it is in a key,
+ * a query or a scale; else in that dimension. */
+static void check_nan(const kc_at_case_t *c, const at_result_t *r, uint32_t s,
+                      uint32_t row, uint32_t head)
+{
+    const bt_ragged_seq_t *seq = &c->seqs[s];
+    const uint32_t n = seq->pos + row + 1;
+    const uint32_t h = head * c->n_kv / c->n_heads;
+    const uint32_t window = c->attention.window;
+    const float *q =
+        r->qkv + (seq->row + row) * c->row_floats + (size_t)head * c->dim;
+    const float *out =
+        r->out + ((size_t)(seq->row + row) * c->n_heads + head) * c->dim;
+    bool is_nan[KC_AT_MAX_DIM] = {false};
+    bool all = false;
+    bool ok = true;
+    double stored[KC_AT_MAX_DIM];
+
+    for (uint32_t pos = ((window != 0) && (n > window)) ? n - window : 0;
+         pos < n; pos++) {
+        read_slot(c, r->cache, seq, 0, h, pos, stored);
+        for (uint32_t d = 0; d < c->dim; d++) {
+            all = all || isnan(stored[d]) || isnan(q[d]);
+        }
+        read_slot(c, r->cache, seq, 1, h, pos, stored);
+        for (uint32_t d = 0; d < c->dim; d++) {
+            is_nan[d] = is_nan[d] || isnan(stored[d]);
+        }
+    }
+    for (uint32_t d = 0; d < c->dim; d++) {
+        ok = ok && (isnan(out[d]) || !(all || is_nan[d]));
+    }
+    kc_expect(ok, "attention %s: row %u head %u has lost a NaN", c->what, row,
+              head);
+}
+
+/* Of BT_NUMERICS_TENSOR. */
+static void check_tensor(kc_at_case_t *c, const kc_backend_t *b,
+                         const at_result_t *got)
+{
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        for (uint32_t row = 0; row < c->seqs[s].n_rows; row++) {
+            for (uint32_t h = 0; h < c->n_heads; h++) {
+                if (c->kind == KC_AT_ORDINARY) {
+                    check_head(c, got, s, row, h, true);
+                } else {
+                    check_nan(c, got, s, row, h);
+                }
+            }
+        }
+    }
+    check_alone(c, b, got);
+    check_other_blocks(c, b, got);
 }
 
 /* One back end against the reference's results. */
@@ -373,8 +450,10 @@ static void check_backend(kc_at_case_t *c, const kc_backend_t *b,
               "rope_store, %s: cache differs, %s", b->name, c->what);
     kc_expect_equal(want->qkv, got.qkv, c->n_rows * c->row_floats, "rope_store",
                     b->name);
-    if (!kc_skips(b, b->be->ops->attention != NULL, false, "attention") &&
-        !kc_is_tensor(b)) {
+    if (kc_is_tensor(b)) {
+        check_tensor(c, b, &got);
+    } else if (!kc_skips(b, b->be->ops->attention != NULL, false,
+                         "attention")) {
         kc_expect_equal(want->out, got.out,
                         (size_t)c->n_rows * c->n_heads * c->dim, c->what,
                         b->name);
@@ -384,12 +463,12 @@ static void check_backend(kc_at_case_t *c, const kc_backend_t *b,
     free_result(&got);
 }
 
-static void check_case(bt_kv_type_t type, kc_at_kind_t kind)
+static void check_case(bt_kv_type_t type, kc_at_kind_t kind, uint32_t max_pos)
 {
     kc_at_case_t c;
     at_result_t want;
 
-    kc_at_make(&c, type, kind);
+    kc_at_make(&c, type, kind, max_pos);
     want = run_backend(&c, &kc_backends[0]);
     if (kind == KC_AT_ORDINARY) {
         check_with_double(&c, &want);
@@ -404,11 +483,27 @@ static void check_case(bt_kv_type_t type, kc_at_kind_t kind)
 void kc_test_attention(void)
 {
     for (uint32_t round = 0; round < N_ORDINARY; round++) {
-        check_case((bt_kv_type_t)(round % 4), KC_AT_ORDINARY);
+        check_case((bt_kv_type_t)(round % 4), KC_AT_ORDINARY, KC_AT_MAX_POS);
     }
     for (uint32_t round = 0; round < N_EXTREME; round++) {
         const uint32_t kind = 1 + round / 4 % (KC_AT_N_KINDS - 1);
 
-        check_case((bt_kv_type_t)(round % 4), (kc_at_kind_t)kind);
+        check_case((bt_kv_type_t)(round % 4), (kc_at_kind_t)kind,
+                   KC_AT_MAX_POS);
+    }
+}
+
+void kc_test_tensor_attention(void)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        any = any || kc_is_tensor(&kc_backends[i]);
+    }
+    /* Of several parts (kernels/cuda/attention_tensor.cu). */
+    for (uint32_t round = 0; any && (round < N_LONG); round++) {
+        check_case((bt_kv_type_t)(round % 4),
+                   (round % 3 == 2) ? KC_AT_BITS : KC_AT_ORDINARY,
+                   KC_AT_LONG_POS);
     }
 }

@@ -290,7 +290,8 @@ static void fill_rows(const kc_at_case_t *c)
     }
 }
 
-void kc_at_make(kc_at_case_t *c, bt_kv_type_t type, kc_at_kind_t kind)
+void kc_at_make(kc_at_case_t *c, bt_kv_type_t type, kc_at_kind_t kind,
+                uint32_t max_pos)
 {
     static const uint32_t all_dims[] = {2, 6, 16, 40, 48, 64, 80, 128, 256};
     static const uint32_t all_blocks[] = {2, 6, 16, 24, 32, 64};
@@ -299,6 +300,7 @@ void kc_at_make(kc_at_case_t *c, bt_kv_type_t type, kc_at_kind_t kind)
     memset(c, 0, sizeof(*c));
     c->kv.type = type;
     c->kind = kind;
+    c->max_position = max_pos + 64;
     c->dim = all_dims[kc_below(BT_ARRAY_LEN(all_dims))];
     c->block_tokens = all_blocks[kc_below(BT_ARRAY_LEN(all_blocks))];
     c->n_kv = 1 + kc_below(3);
@@ -313,7 +315,7 @@ void kc_at_make(kc_at_case_t *c, bt_kv_type_t type, kc_at_kind_t kind)
     only_rows = kc_below(3) == 0;
     c->n_seqs = only_rows ? 1 + kc_below(KC_AT_MAX_SEQS) : kc_below(5);
     c->row_floats = (size_t)(c->n_heads + 2 * c->n_kv) * c->dim;
-    c->blocks_per_seq = KC_AT_MAX_POSITION / c->block_tokens + 1;
+    c->blocks_per_seq = c->max_position / c->block_tokens + 1;
     kc_at_deal_blocks(c);
     for (uint32_t s = 0; s < c->n_seqs; s++) {
         c->seqs[s].row = c->n_rows;
@@ -321,7 +323,7 @@ void kc_at_make(kc_at_case_t *c, bt_kv_type_t type, kc_at_kind_t kind)
         if (!only_rows && (kc_below(2) == 0)) {
             c->seqs[s].n_rows += kc_below(16);
         }
-        c->seqs[s].pos = (kc_below(3) == 0) ? 0 : kc_below(KC_AT_MAX_POS);
+        c->seqs[s].pos = (kc_below(3) == 0) ? 0 : kc_below(max_pos);
         c->n_rows += c->seqs[s].n_rows;
     }
     kc_at_set_view(c);
@@ -330,8 +332,8 @@ void kc_at_make(kc_at_case_t *c, bt_kv_type_t type, kc_at_kind_t kind)
     forget_unseen(c);
     c->qkv = kc_alloc(c->n_rows * c->row_floats);
     fill_rows(c);
-    c->cos_sin = kc_alloc((size_t)KC_AT_MAX_POSITION * c->dim);
-    for (uint32_t i = 0; i < KC_AT_MAX_POSITION * c->dim / 2; i++) {
+    c->cos_sin = kc_alloc((size_t)c->max_position * c->dim);
+    for (uint32_t i = 0; i < c->max_position * c->dim / 2; i++) {
         float angle = kc_uniform(-3.14f, 3.14f);
 
         c->cos_sin[2 * i] = cosf(angle);

@@ -9,9 +9,10 @@
 
 #define KC_AT_MAX_SEQS     14u
 #define KC_AT_MAX_POS      150u /* before the new rows */
+#define KC_AT_LONG_POS     800u /* where it is to be long */
 #define KC_AT_LAYER        1u
 #define KC_AT_MAX_DIM      256u
-#define KC_AT_MAX_POSITION (KC_AT_MAX_POS + 64u)
+#define KC_AT_MAX_POSITION (KC_AT_LONG_POS + 64u)
 
 /** What numbers it is of. The others are for the rules of infinities, NaN and
  *  numbers below 2^-126: what is read, and what products and sums become. */
@@ -29,6 +30,7 @@ typedef struct kc_at_case {
     uint32_t n_kv;
     uint32_t dim;
     uint32_t block_tokens;
+    uint32_t max_position; /* with the new rows */
     bt_attention_t attention;
     float *sinks;  /* NULL: none */
     float *slopes; /* NULL: none */
@@ -62,7 +64,9 @@ float *kc_at_scale(const kc_at_case_t *c, float *cache,
                    const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
                    uint32_t pos);
 
-void kc_at_make(kc_at_case_t *c, bt_kv_type_t type, kc_at_kind_t kind);
+/** @param max_pos  KC_AT_MAX_POS or KC_AT_LONG_POS */
+void kc_at_make(kc_at_case_t *c, bt_kv_type_t type, kc_at_kind_t kind,
+                uint32_t max_pos);
 void kc_at_free(kc_at_case_t *c);
 /** Of its parts, for one that is made of another: block ids, and what follows
  *  from the size of blocks. */
