@@ -354,6 +354,9 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
         .n_lent = s->n_lent,
         .max_rows = config.max_rows,
         .max_dim = bt_hparams_max_dim(&s->hp),
+        .numerics = (strcmp(w->config->numerics, "tensor") == 0)
+                        ? BT_NUMERICS_TENSOR
+                        : BT_NUMERICS_EXACT,
         .why = why,
         .why_bytes = sizeof(why),
     };

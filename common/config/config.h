@@ -131,6 +131,8 @@ typedef struct bt_config {
     const char *net_device;     /* KV network interface, lo */
     const char *transport;      /* auto, shm, network */
     const char *backend;        /* cpu, or a plugin's name: cuda */
+    const char *numerics;       /* exact, tensor */
+    bool mixed_profiles;        /* router: takes workers of several */
     const char *cores;          /* cpu list to pin to, "" = no pinning */
     const char *role;           /* worker: auto, prefill, decode, both */
     const char *lend_cores;     /* on, idle, off */

@@ -83,7 +83,8 @@ static const char *const requests[] = {"max-queue",
                                        "unknown-fields",
                                        NULL};
 static const char *const devices[] = {
-    "backend", "devices", "transport", "net-device", "link-transport", NULL};
+    "backend",   "numerics",   "mixed-profiles", "devices",
+    "transport", "net-device", "link-transport", NULL};
 static const char *const logs[] = {"log-level",
                                    "log-format",
                                    "log-dir",

@@ -278,6 +278,14 @@ const bt_option_t bt_config_options[] = {
          "What computes the model: cpu, cuda, auto (cuda where the host has an "
          "NVIDIA driver, else cpu), or another NAME whose plugin baton_NAME.so "
          "is installed"),
+    CHOICE("numerics", "exact", "exact, tensor", S | WORKERS, numerics,
+           "Whose numbers a back end computes: exact: the bits of the CPU, on "
+           "every device; tensor: products with F16 and BF16 weights and "
+           "attention by a GPU's tensor cores, whose sums are its own"),
+    FLAG("mixed-profiles", S | R, mixed_profiles,
+         "Take workers of several numeric profiles: a prompt may be computed "
+         "by one and go on at another; a request that runs again may get other "
+         "tokens"),
     TEXT("devices", "LIST", "", S | WORKERS, devices,
          "GPUs, with commas, as CUDA_VISIBLE_DEVICES names them (also MIG-...); "
          "serve deals them out, the ranks of a worker share them; empty: those "

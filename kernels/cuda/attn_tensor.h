@@ -255,14 +255,14 @@ __device__ void load_queries(const Job &job, const Item &item, uint32_t first,
             }
         }
         for (uint32_t i = rows->lane; i < D / 2; i += 32) {
-            float low = 0.0f;
-            float high = 0.0f;
+            float2 two = {0.0f, 0.0f};
 
             if (2 * i < job.dim) {
-                low = __fmul_rn(bt_load(q + 2 * i), power);
-                high = __fmul_rn(bt_load(q + 2 * i + 1), power);
+                two = bt_load(reinterpret_cast<const float2 *>(q) + i);
             }
-            queries.set(base + query_at<D>(p, i), word_of<T>(low, high));
+            queries.set(base + query_at<D>(p, i),
+                        word_of<T>(__fmul_rn(two.x, power),
+                                   __fmul_rn(two.y, power)));
         }
     }
     __syncwarp();

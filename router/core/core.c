@@ -34,6 +34,7 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     core->ops = *ops;
     core->next_id = 1;
     bt_table_init(&core->table, config->model);
+    core->table.mixes_profiles = config->mixes_profiles;
     bt_sched_cost_init(&core->cost);
     bt_sched_price_init(&core->price);
     bt_list_init(&core->live);

@@ -189,6 +189,7 @@ typedef struct bt_core_config {
     bt_sched_target_t target; /**< of those that have none of their own */
     /** There are several: none may have much ahead of others at the workers. */
     bool has_tenants;
+    bool mixes_profiles; /**< see bt_table_t */
 } bt_core_config_t;
 
 BT_MUST_CHECK bt_status_t bt_core_create(const bt_core_config_t *config,

@@ -80,14 +80,15 @@ static void note(bt_rivals_t *rivals, const bt_msg_hello_t *hello,
     place->seen_us = now_us;
 }
 
-static int worth_of_kind(const bt_rivals_t *rivals, const bt_msg_hello_t *hello)
+static int worth_of_kind(const bt_rivals_t *rivals, const bt_table_t *table,
+                         const bt_msg_hello_t *hello)
 {
     force_t force = {0};
 
     for (uint32_t i = 0; i < rivals->n; i++) {
         const bt_msg_hello_t *other = &rivals->list[i].hello;
 
-        if (bt_table_is_same_kind(other, hello)) {
+        if (bt_table_is_same_kind(table, other, hello)) {
             add(&force, other->role, other->flags);
         }
     }
@@ -105,7 +106,7 @@ static bool is_rival(const bt_table_t *table, const bt_msg_hello_t *hello)
     return !bt_list_empty(&table->workers) &&
            (bt_table_check(&empty, hello, why) == BT_OK) &&
            !bt_table_is_same_kind(
-               &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)
+               table, &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)
                     ->hello,
                hello);
 }
@@ -121,7 +122,7 @@ bool bt_rivals_come(bt_rivals_t *rivals, const bt_table_t *table,
     if (worth_of_table(table) == BOTH_ROLES) {
         rivals->better_since_us = 0;
     }
-    if (worth_of_kind(rivals, hello) <= worth_of_table(table)) {
+    if (worth_of_kind(rivals, table, hello) <= worth_of_table(table)) {
         return false;
     }
     if (rivals->better_since_us == 0) {

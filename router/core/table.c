@@ -28,15 +28,27 @@ void bt_table_fini(bt_table_t *table)
     }
 }
 
+/* Are they numbers of the same model? What makes it another one stands behind a
+ * blank. */
+static bool profiles_may_mix(const char *a, const char *b)
+{
+    return strcmp(a + strcspn(a, " "), b + strcspn(b, " ")) == 0;
+}
+
 /* All workers here passed the same check, so any of them is the measure. */
-static bt_status_t check_against(const bt_msg_hello_t *mine,
+static bt_status_t check_against(const bt_table_t *table,
+                                 const bt_msg_hello_t *mine,
                                  const bt_msg_hello_t *hello,
                                  char why[BT_TABLE_WHY_BYTES])
 {
-    if (strcmp(hello->profile, mine->profile) != 0) {
+    const bool may_mix = profiles_may_mix(hello->profile, mine->profile);
+
+    if ((strcmp(hello->profile, mine->profile) != 0) &&
+        !(table->mixes_profiles && may_mix)) {
         snprintf(why, BT_TABLE_WHY_BYTES,
-                 "%s has numeric profile %s, but %s has %s", hello->name,
-                 hello->profile, mine->name, mine->profile);
+                 "%s has numeric profile %s, but %s has %s%s", hello->name,
+                 hello->profile, mine->name, mine->profile,
+                 may_mix ? " (--mixed-profiles)" : "");
         return BT_ERR_MISMATCH;
     }
     if (hello->kv_type != mine->kv_type) {
@@ -63,11 +75,12 @@ static bt_status_t check_against(const bt_msg_hello_t *mine,
     return BT_OK;
 }
 
-bool bt_table_is_same_kind(const bt_msg_hello_t *a, const bt_msg_hello_t *b)
+bool bt_table_is_same_kind(const bt_table_t *table, const bt_msg_hello_t *a,
+                           const bt_msg_hello_t *b)
 {
     char why[BT_TABLE_WHY_BYTES];
 
-    return check_against(a, b, why) == BT_OK;
+    return check_against(table, a, b, why) == BT_OK;
 }
 
 /* May the two meet in a transfer? */
@@ -137,7 +150,7 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
         return BT_OK;
     }
     status = check_against(
-        &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)->hello,
+        table, &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)->hello,
         hello, why);
     return (status == BT_OK) ? check_ranks(table, hello, why) : status;
 }

@@ -52,6 +52,9 @@ typedef struct bt_table {
     bt_list_t candidates; /**< the same ones, of bt_sched_worker_t */
     bt_hash128_t model;   /**< of our own model file */
     uint64_t n_taken;     /**< placements */
+    /** Workers of several numeric profiles may serve together, if these are of
+     *  the same model: what stands behind a blank of theirs is the same. */
+    bool mixes_profiles;
 } bt_table_t;
 
 /** The workers for one request. */
@@ -85,9 +88,10 @@ BT_MUST_CHECK bt_status_t bt_table_check(const bt_table_t *table,
                                          const bt_msg_hello_t *hello,
                                          char why[BT_TABLE_WHY_BYTES]);
 
-/** Could the two serve together: the same numeric profile, KV type, block size
- *  and layout? */
-bool bt_table_is_same_kind(const bt_msg_hello_t *a, const bt_msg_hello_t *b);
+/** Could the two serve together: the same numeric profile (unless they mix
+ *  here), KV type, block size and layout? */
+bool bt_table_is_same_kind(const bt_table_t *table, const bt_msg_hello_t *a,
+                           const bt_msg_hello_t *b);
 
 /** Add a worker that was checked; copies @a hello. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_table_add(bt_table_t *table,

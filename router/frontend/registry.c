@@ -344,6 +344,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .request_timeout_ms = config->request_timeout_ms,
         .still_ms = config->dead_ms,
         .has_tenants = bt_tenants_are_many(&served->front->tenants),
+        .mixes_profiles = config->mixed_profiles,
     };
     const bt_core_ops_t ops = {
         .send = send,

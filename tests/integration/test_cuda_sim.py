@@ -7,6 +7,7 @@ import tempfile
 import time
 
 from harness import BUILD, Cluster, Skip, children_of, default_model, is_there, tiny_model, wait_until
+from test_failures import expect_refusal
 from test_ranks import disturb, n_ranks, split
 from test_same_bytes import ask_all, prompts
 
@@ -84,6 +85,60 @@ def test_a_simulated_device_gives_the_same_bytes_in_every_batch():
                     assert not wrong, f"{backend}, {together} at a time, time {again}: prompts {wrong} differ"
                 left_nothing(c)
     assert len({tuple(ids) for ids in reference}) >= len(texts)
+
+
+def tensor_cluster(model, prefill="tensor", decode="tensor", kv_type="bf16", **more):
+    """The profile of tensor cores, on either side or on both; "cpu" is the CPU's."""
+    sides = {f"{side}_args": ["--backend", "cpu"] if what == "cpu" else ["--backend", DEVICE, "--numerics", what]
+             for side, what in (("prefill", prefill), ("decode", decode))}
+    return Cluster(model, worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64", "--kv-type", kv_type], env=plugin(),
+                   **sides, **more)
+
+
+def sure_tokens(choice, least):
+    """Tokens of a greedy answer before the first whose lead over the second, in log-probability, is below that."""
+    ids = choice["token_ids"]
+    for i, top in enumerate(choice["logprobs"]["top_logprobs"]):
+        first, second = sorted(top.values(), reverse=True)[:2]
+        if first - second < least:
+            return ids[:i]
+    return ids
+
+
+def test_the_tensor_profile_says_what_the_cpu_says_where_that_is_sure():
+    """Both kinds of its products, and a cache of 16 and of 8 bits; a token is compared as long as none before it was a
+    matter of rounding. And what it says is the same alone and among others (I1)."""
+    texts = ["a b c", "a b d", "once upon a time there was a " * 3]
+    n, least = 6, 0.02
+    compared = 0
+    for kind, kv_type in (("bf16", "bf16"), ("f16", "int8")):
+        with tempfile.TemporaryDirectory() as d:
+            model = tiny_model(d, type=kind, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+            greedy = dict(temperature=0, ignore_eos=True, logprobs=2)
+            with tensor_cluster(model, "cpu", "cpu", kv_type) as c:
+                want = [sure_tokens(c.complete(text, n, **greedy), least) for text in texts]
+            with tensor_cluster(model, kv_type=kv_type) as c:
+                got = [c.complete(text, n, patience=600, **greedy)["token_ids"] for text in texts]
+                assert ask_all(c, texts, len(texts), n)[::2] == got
+                left_nothing(c)
+        wrong = [(kind, text, a, b) for text, a, b in zip(texts, want, got) if b[:len(a)] != a]
+        assert not wrong, wrong
+        compared += sum(map(len, want))
+    assert compared >= len(texts) * n, "too few tokens are sure"
+
+
+def test_two_profiles_meet_where_the_operator_wants_it():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=1, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        with tensor_cluster(model, "cpu", "cpu") as c:
+            worker = c.start_worker("decode", 9, ["--backend", DEVICE, "--numerics", "tensor"])
+            expect_refusal(c, worker, "decode-9 has numeric profile q8-bf16-tensor, but ")
+            worker = c.start_worker("decode", 8, ["--numerics", "tensor"])
+            wait_until("the worker ended", lambda: not worker.alive())
+            assert "back end cpu: the CPU has exact numerics only, no tensor cores (--numerics)" in worker.log()
+        with tensor_cluster(model, "cpu", "tensor", router_args=["--mixed-profiles"]) as c:
+            assert len(c.complete("a b c", 4, patience=600, ignore_eos=True)["token_ids"]) == 4
+            left_nothing(c)
 
 
 def test_steps_that_decode_are_one_launch_each():

@@ -64,6 +64,23 @@ static void a_configuration_of_zeros_is_refused(void **state)
     assert_null(be);
 }
 
+static void the_cpu_has_no_tensor_cores(void **state)
+{
+    bt_backend_config_t config = two_threads;
+    bt_backend_t *be = NULL;
+    char why[128] = "";
+
+    (void)state;
+    config.numerics = BT_NUMERICS_TENSOR;
+    assert_int_equal(bt_backend_open("cpu", &config, &be), BT_ERR_UNSUPPORTED);
+    config.why = why;
+    config.why_bytes = sizeof(why);
+    assert_int_equal(bt_backend_open("cpu", &config, &be), BT_ERR_UNSUPPORTED);
+    assert_string_equal(why, "the CPU has exact numerics only, no tensor cores "
+                             "(--numerics)");
+    assert_null(be);
+}
+
 static const char *name_of_opened(void)
 {
     bt_backend_t *be = NULL;
@@ -452,6 +469,7 @@ int main(void)
         BT_TEST(a_back_end_of_an_unknown_name_is_not_found),
         BT_TEST(cuda_answers_no_device_or_no_plugin),
         BT_TEST(a_configuration_of_zeros_is_refused),
+        BT_TEST(the_cpu_has_no_tensor_cores),
         BT_TEST(the_environment_caps_the_tier),
         BT_TEST(capabilities_name_what_is_there),
         BT_TEST(kv_types_have_names_and_sizes),

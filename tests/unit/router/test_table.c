@@ -174,7 +174,8 @@ static void a_worker_that_differs_is_refused_by_name(void **state)
     hello = hello_of("decode-1", BT_ROLE_DECODE);
     snprintf(hello.profile, sizeof(hello.profile), "cpu-tp2");
     refused(&table, &hello,
-            "numeric profile cpu-tp2, but prefill-0 has cpu-tp1");
+            "numeric profile cpu-tp2, but prefill-0 has cpu-tp1 "
+            "(--mixed-profiles)");
     hello = hello_of("decode-1", BT_ROLE_DECODE);
     hello.kv_type = 2;
     refused(&table, &hello, "--kv-type");
@@ -184,6 +185,39 @@ static void a_worker_that_differs_is_refused_by_name(void **state)
     hello = hello_of("decode-1", BT_ROLE_DECODE);
     hello.layout.lo++;
     refused(&table, &hello, "KV block layout");
+    bt_table_fini(&table);
+}
+
+/* But for what makes another model of it. */
+static void workers_of_several_profiles_meet_where_they_may(void **state)
+{
+    bt_table_t table;
+    bt_msg_hello_t hello;
+
+    (void)state;
+    bt_table_init(&table, our_model);
+    table.mixes_profiles = true;
+    (void)join_new(&table, "prefill-0", BT_ROLE_PREFILL);
+    hello = hello_of("decode-1", BT_ROLE_DECODE);
+    snprintf(hello.profile, sizeof(hello.profile), "gpu-tensor/sum2");
+    (void)join(&table, &hello);
+    hello = hello_of("decode-2", BT_ROLE_DECODE);
+    snprintf(hello.profile, sizeof(hello.profile), "cpu-tp1 for long ones");
+    refused(&table, &hello,
+            "numeric profile cpu-tp1 for long ones, but prefill-0 has cpu-tp1");
+    hello = hello_of("decode-2", BT_ROLE_DECODE);
+    hello.kv_type = 2;
+    refused(&table, &hello, "--kv-type");
+    bt_table_fini(&table);
+
+    bt_table_init(&table, our_model);
+    table.mixes_profiles = true;
+    hello = hello_of("prefill-0", BT_ROLE_PREFILL);
+    snprintf(hello.profile, sizeof(hello.profile), "cpu-tp1 for long ones");
+    (void)join(&table, &hello);
+    hello = hello_of("decode-1", BT_ROLE_DECODE);
+    snprintf(hello.profile, sizeof(hello.profile), "gpu-tensor for long ones");
+    (void)join(&table, &hello);
     bt_table_fini(&table);
 }
 
@@ -300,6 +334,7 @@ int main(void)
         BT_TEST(a_hello_says_what_a_worker_may_be_asked_for),
         BT_TEST(what_a_worker_reports_counts),
         BT_TEST(a_worker_that_differs_is_refused_by_name),
+        BT_TEST(workers_of_several_profiles_meet_where_they_may),
         BT_TEST(an_instance_of_several_ranks_meets_who_can_exchange_with_it),
         BT_TEST(a_newer_worker_that_speaks_our_protocol_too_may_join),
         BT_TEST(the_smallest_context_of_the_workers_counts),
