@@ -18,7 +18,9 @@ FEW_ROWS, MANY_ROWS = (1, 4, 8), (512,)
 FEW_PANELS, MANY_PANELS = 1, 8  # of a block
 MATRICES = (("attention out", DIM, DIM), ("down", DIM, FFN_DIM))  # name, outputs, inputs
 CONTEXT = 1024
-# Of loads of global memory, and of shared memory, those places of a kernel are its hot loops that have this share.
+PRODUCT_OPS = 2 * 16 * 8 * 16  # of one product of matrices by a warp
+# Of loads of global memory, and of shared memory, those places of a kernel are its hot loops that have this share, and
+# of kernels those count that have it of all sectors.
 HOT = 0.05
 COLUMNS = ("load_sectors", "load_sectors_once", "store_sectors", "store_sectors_once", "wavefronts", "conflicts", "products",
            "blocks")
@@ -30,13 +32,13 @@ class Meter:
     def __init__(self, program, plugins):
         self.program, self.plugins = program, plugins
 
-    def count(self, *commands):
+    def count(self, *commands, numerics=()):
         """@return (answers, counts by kernels, places of their sources)"""
         with tempfile.NamedTemporaryFile(prefix="bt-count-") as table:
             env = dict(os.environ, BATON_PLUGIN_DIR=self.plugins, BATON_SIMT_RACES="0", BATON_SIMT_COUNT=table.name)
             words = "".join(" ".join(str(w) for w in c) + "\n" for c in commands)
             try:
-                done = subprocess.run([self.program, "cuda_sim", "1024"], input=words, capture_output=True, text=True, env=env)
+                done = subprocess.run([self.program, "cuda_sim", "1024", *numerics], input=words, capture_output=True, text=True, env=env)
                 if done.returncode != 0:
                     raise SystemExit(f"{' '.join(map(str, commands[-1]))}: {done.stderr.strip()}")
                 return ([json.loads(line) for line in done.stdout.splitlines()], rows_of(table.name),
@@ -56,8 +58,11 @@ def hot_places(lines):
     """@return (used, conflicts): of hot loads the share of their sectors' bytes that is used, the least of all places;
     of hot accesses to shared memory, conflicts"""
     used, conflicts = 1.0, 0
+    every = sum(r["sectors"] for r in lines)
     for kernel in {r["kernel"] for r in lines}:
         mine = [r for r in lines if r["kernel"] == kernel]
+        if sum(r["sectors"] for r in mine) < HOT * every:
+            continue
         loads = [r for r in mine if r["space"] == "global" and r["access"] == "load"]
         shared = [r for r in mine if r["space"] == "shared"]
         sectors, waves = sum(r["sectors"] for r in loads), sum(r["wavefronts"] for r in shared)
@@ -67,9 +72,9 @@ def hot_places(lines):
 
 
 def totals(kernels):
-    """Of all kernels of an operation, but of the one that makes rows 8 bits no blocks."""
+    """Of all kernels of an operation, but of the one that makes rows 8 or 16 bits no blocks."""
     out = {c: sum(k[c] for k in kernels) for c in COLUMNS}
-    out["blocks"] = max(k["blocks"] for k in kernels if k["kernel"] != "quantize_kernel")
+    out["blocks"] = max(k["blocks"] for k in kernels if "quantize" not in k["kernel"] and "halves" not in k["kernel"])
     return out
 
 
@@ -104,6 +109,52 @@ def count_attention(meter, kind, seqs):
                   4 * seqs * HEADS * HEAD_DIM * CONTEXT, "f32")
 
 
+def count_tensor_matmul(meter, kind, name, n_out, n_in, rows):
+    """The same by tensor cores: all that a block has of outputs, and twice of it. What they multiply counts, also where
+    there is no row."""
+    per = 1 if rows <= 64 else 4
+    runs = [meter.count(("weight", kind, PANEL * per * n, n_in, 1), ("matmul", rows, 1, 0), numerics=("tensor",)) for n in (1, 2)]
+    (_, one, _), (answers, two, lines) = runs
+    one, two = totals(one), totals(two)
+    n = n_out // (PANEL * per)
+    counts = {c: one[c] + (n - 1) * (two[c] - one[c]) for c in COLUMNS}
+    packed = answers[1]["packed_bytes"] * (n_out // (2 * PANEL * per))
+    return finish({"op": "tensor matmul", "name": name, "type": kind, "rows": rows, "file_bytes": packed}, counts, lines,
+                  packed + 4 * rows * (n_in + n_out), PRODUCT_OPS * counts["products"], "bf16")
+
+
+def count_tensor_attention(meter, kind, rows, seqs):
+    """A chunk of a prompt's rows or one that decodes, up to CONTEXT positions: of one head of keys, and of 64 rows at
+    most, as many times as there are."""
+    group, some = HEADS // KV_HEADS, min(rows, 64)
+    answers, kernels, lines = meter.count(("kv", kind, group, 1, HEAD_DIM, some, CONTEXT - some, 1, 1), ("attention", 1, 0),
+                                          numerics=("tensor",))
+    times = KV_HEADS * seqs
+    counts = {c: v * times * (rows // some) for c, v in totals(kernels).items()}
+    must = times * (CONTEXT * answers[1]["kv_token_bytes"] + rows * 8 * group * HEAD_DIM)
+    # What others of the same sequence have read comes from a cache.
+    own = times * (rows // some - 1) * CONTEXT * answers[1]["kv_token_bytes"] // SECTOR
+    counts["load_sectors_once"] -= own
+    name = f"decode at {CONTEXT}" if rows == 1 else f"{rows} rows up to {CONTEXT}"
+    return finish({"op": "tensor attention", "name": name, "type": kind, "rows": seqs}, counts, lines, must,
+                  PRODUCT_OPS * counts["products"], "bf16")
+
+
+COUNTS = {"attention": count_attention, "matmul": count_matmul, "tensor attention": count_tensor_attention,
+          "tensor matmul": count_tensor_matmul}
+
+
+def few_tensor_work():
+    return ([("tensor attention", kind, 1, 1) for kind in KV_TYPES] +
+            [("tensor matmul", kind, *MATRICES[0], rows) for kind in ("BF16", "F16") for rows in FEW_ROWS])
+
+
+def tensor_work():
+    return (few_tensor_work() + [("tensor attention", kind, 1, 32) for kind in ("bf16", "int8")] +
+            [("tensor attention", kind, 512, 1) for kind in ("bf16", "int8")] +
+            [("tensor matmul", kind, *MATRICES[0], rows) for kind in ("BF16", "F16") for rows in (32, *MANY_ROWS)])
+
+
 def few_row_work():
     return ([("attention", kind, 1) for kind in KV_TYPES] +
             [("matmul", kind, *MATRICES[0], rows) for kind in TYPES for rows in FEW_ROWS] +
@@ -112,13 +163,13 @@ def few_row_work():
 
 def all_work():
     return (few_row_work() + [("attention", kind, seqs) for kind in KV_TYPES for seqs in (32,)] +
-            [("matmul", kind, *MATRICES[0], rows) for kind in ("Q4_K", "Q8_0") for rows in MANY_ROWS])
+            [("matmul", kind, *MATRICES[0], rows) for kind in ("Q4_K", "Q8_0") for rows in MANY_ROWS] + tensor_work())
 
 
 def count_all(meter, work, step=lambda: None):
     def one(item):
         op, *rest = item
-        row = (count_attention if op == "attention" else count_matmul)(meter, *rest)
+        row = COUNTS[op](meter, *rest)
         step()
         return row
 
@@ -156,7 +207,8 @@ def estimate(card, row):
     block do nothing: that is most of them where there are few sequences."""
     c = CARDS[card]
     clocks = min(c["sms"], row["blocks"]) * c["clock"]
-    peak = {"int8": c["int8"] * min(1.0, row["blocks"] / c["sms"]), "dp4a": clocks * 64 * 8,
+    busy = min(1.0, row["blocks"] / c["sms"])
+    peak = {"int8": c["int8"] * busy, "bf16": c["bf16"] * busy, "dp4a": clocks * 64 * 8,
             "f32": clocks * 2 * c["f32_lanes"]}[row["pipe"]]
     parts = {"memory": row["bytes"] / c["memory"], row["pipe"]: row["ops"] / peak, "shared": row["wavefronts"] / clocks,
              "sectors": row["requested_bytes"] / (64 * clocks)}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Single operations of a back end with memory of its own, for bench/_gpu.py.
  *
- *     gpu-run BACKEND MAX_ROWS
+ *     gpu-run BACKEND MAX_ROWS [tensor]   the numerics, if not exact
  *
  * Prints a line of JSON about the back end, then answers commands:
  *
@@ -394,7 +394,9 @@ int main(int argc, char **argv)
     bt_status_t status;
 
     bt_log_init("gpu-run", BT_LOG_LEVEL_WARN);
-    if (argc != 3) {
+    if ((argc == 4) && (strcmp(argv[3], "tensor") == 0)) {
+        config.numerics = BT_NUMERICS_TENSOR;
+    } else if (argc != 3) {
         bt_half_die(BT_OK, "it is run by bench/_gpu.py");
     }
     r.max_rows = config.max_rows = bt_half_number(argv[2], 1, 65536);

@@ -20,6 +20,7 @@ and 77 where there is no GPU. The parts:
   machine        the GPU, the driver, the toolkit
   build          programs and plugin
   kcheck         every operation, bit for bit the plain C reference
+  tensor kcheck  the same of --numerics tensor: its own within their tolerance
   memcheck, racecheck
                  compute-sanitizer over a short kcheck
   peer           copies on the device, and products of bfloat16 by cuBLASLt
@@ -27,6 +28,9 @@ and 77 where there is no GPU. The parts:
   few rows       the same of products with 1, 4 and 8 rows
   many rows      TFLOP/s of products, and of cuBLASLt's: what sums in the order of
                  the reference cost
+  tensor attention, tensor few rows, tensor many rows
+                 the same of --numerics tensor, and a chunk of a prompt; beside
+                 what the exact ones took
   graphs         a layer's launches with and without CUDA graphs
   end to end     a cluster whose workers share the GPU, tokens against the CPU's
 """
@@ -44,6 +48,7 @@ from _shared import ROOT, Half, describe, median, parser
 PAGE = os.path.join(ROOT, "docs", "GPU_STATUS.md")
 SKIPPED = 77
 SEED = 1
+TENSOR_TYPES, CHUNK = ("BF16", "F16"), {"real": 512, "tiny": 16}
 FEW_TYPES, MANY_TYPES = ("Q4_0", "Q4_K", "Q6_K", "Q8_0"), ("Q4_K", "Q8_0", "BF16")
 PEER_ROWS = (512, 2048)
 # heads, heads of keys, their size, position, layers; sequences; outputs, inputs, copies; rows; calls and samples
@@ -138,6 +143,10 @@ class Check:
             raise ValueError(f"status {done.returncode}: {said[-1500:]}")
         return said
 
+    def tensor_kcheck(self):
+        said = self.checked(self.kcheck_command("--numerics", "tensor", *(("--only", "ops") if self.args.simt else ())), 200)
+        return {"said": said.splitlines()[-1]}
+
     def kcheck(self):
         said = self.checked(self.kcheck_command(*(("--only", "ops") if self.args.simt else ())), 200)
         return {"said": said.splitlines()[-1]}
@@ -166,9 +175,9 @@ class Check:
         self.peer = json.loads(done.stdout)
         return self.peer
 
-    def half(self, **env):
+    def half(self, *numerics, **env):
         self.needs_device()
-        half = Half([self.programs["gpu-run"], self.backend, max(*self.size["many"], 64)], self.env(**env))
+        half = Half([self.programs["gpu-run"], self.backend, max(*self.size["many"], 64), *numerics], self.env(**env))
         half.read(60)
         return half
 
@@ -220,6 +229,47 @@ class Check:
         half.close()
         return {"rows": rows}
 
+    # ---- the tensor profile, each figure beside the exact one's ----
+
+    def both(self, row, setup, *command):
+        """By both numerics."""
+        for numerics in ((), ("tensor",)):
+            half = self.half(*numerics)
+            half.ask(*setup)
+            done = self.timed(half, dict(row), *command)
+            half.close()
+            if not numerics and "us" in done:
+                row["exact_us"] = done["us"]
+        return done
+
+    def tensor_attention(self):
+        s, rows = self.size, []
+        heads, kv_heads, dim = s["heads"]
+        chunk = CHUNK["tiny" if self.args.simt else "real"]
+        for kind in _gpu.KV_TYPES:
+            for n, seqs in [(1, seqs) for seqs in s["seqs"]] + [(chunk, 1)]:
+                rows.append(self.both({"type": f"{kind}, chunk" if n > 1 else kind, "rows": n * seqs,
+                                       "ops": 4 * n * seqs * heads * dim * (s["pos"] + 1 - n // 2)},
+                                      ("kv", kind, heads, kv_heads, dim, n, s["pos"] + 1 - n, seqs, s["layers"]),
+                                      "attention", *s["times"]))
+        return {"rows": rows}
+
+    def tensor_few_rows(self):
+        n_out, n_in = self.size["matrix"]
+        return {"rows": [self.both({"type": kind, "rows": n, "bytes": 2 * n_in * n_out + 4 * n * (n_in + n_out)},
+                                   ("weight", kind, n_out, n_in, self.size["copies"]), "matmul", n, *self.size["times"])
+                         for kind in TENSOR_TYPES for n in self.size["few"]]}
+
+    def tensor_many_rows(self):
+        n_out, n_in = self.size["matrix"]
+        rows = [self.both({"type": kind, "rows": n, "ops": 2 * n * n_in * n_out}, ("weight", kind, n_out, n_in, 2), "matmul", n,
+                          *self.size["times"]) for kind in TENSOR_TYPES for n in self.size["many"]]
+        for row in rows:
+            peers = [p["tflops"] for p in (self.peer or {}).get("products", []) if p["rows"] == row["rows"]]
+            if peers and "tflops" in row:
+                row["of_peer"] = row["tflops"] / peers[0]
+        return {"rows": rows}
+
     def graphs(self):
         dim, layers, samples = self.size["step"]
         rows = []
@@ -251,8 +301,9 @@ class Check:
         if self.args.simt:
             self.part("plugin", self.plugin)
         self.part("kcheck", self.kcheck)
+        self.part("tensor kcheck", self.tensor_kcheck)
         self.part("peer", self.measure_peer)
-        for name in ("attention", "few_rows", "many_rows", "graphs"):
+        for name in ("attention", "few_rows", "many_rows", "tensor_attention", "tensor_few_rows", "tensor_many_rows", "graphs"):
             self.part(name.replace("_", " "), getattr(self, name))
         # Last, as they may take what time there is.
         for tool in ("memcheck", "racecheck"):
@@ -263,7 +314,7 @@ class Check:
 def figures(row):
     parts = [f"{row['us']:.1f} us"] if "us" in row else ["ran"]
     for name, words, factor in (("gb_per_s", "GB/s", 1), ("of_copy", "% of the copy", 100), ("tflops", "TFLOP/s", 1),
-                                ("of_peer", "% of cuBLASLt", 100)):
+                                ("of_peer", "% of cuBLASLt", 100), ("exact_us", "us exact", 1)):
         if name in row:
             parts.append(f"{factor * row[name]:.4g} {words}")
     return ", ".join(parts)

@@ -35,10 +35,12 @@ import _roofline
 from _shared import ROOT, Load, Progress, describe, finish, parser
 
 PAGE = os.path.join(ROOT, "docs", "GPU_STATUS.md")
-SERIES = ("few rows", "many rows", "attention")
+SERIES = ("few rows", "many rows", "attention", "tensor profile")
 
 
 def series(row):
+    if row["op"].startswith("tensor"):
+        return "tensor profile"
     return "attention" if row["op"] == "attention" else "few rows" if row["rows"] <= max(_gpu.FEW_ROWS) else "many rows"
 
 

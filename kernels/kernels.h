@@ -231,8 +231,8 @@ typedef struct bt_backend_config {
     uint32_t n_lent;            /**< 0: none */
     uint32_t device;            /**< CUDA: ordinal */
     uint32_t max_rows;          /**< most rows of one matmul, for scratch */
-    uint32_t max_dim; /**< widest row of any operation, for scratch; the
-                           CPU goes by the matrices it packs instead */
+    uint32_t max_dim;       /**< widest row of any operation, for scratch; the
+                                 CPU goes by the matrices it packs instead */
     bt_numerics_t numerics; /**< another one than a back end has:
                                  BT_ERR_UNSUPPORTED */
     char *why;        /**< what is wrong, where opening fails; NULL: not asked

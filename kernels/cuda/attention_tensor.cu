@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over the paged cache by tensor cores: of the tensor profile
- * (docs/adr/0019-tensor-profile.md). Positions are cut into parts of 256, at
+ * (docs/adr/0019-tensor-profile.md). Positions are cut into parts of 128, at
  * multiples of it, whoever asks: each part of a row and head has a softmax of
  * its own, tile by tile of 32, and these are added in order. So what a result
  * is follows from its sequence alone, and there are two ways to it:
@@ -29,13 +29,12 @@ template <uint32_t D> constexpr uint32_t kTeams = kWarpsOf<D> / kSlices<D>;
 
 /* Parts of rows that are split: (sequence, KV head, pair, part). */
 struct Parts {
-    float *at;      /* NULL: none is split */
-    uint32_t n;     /* of a sequence, at most */
-    uint32_t pairs; /* the same */
-    uint32_t floats; /* of a part: largest score, sum, two unused, values */
+    float *values;   /* [part][floats]; NULL: none is split */
+    float2 *heads;   /* [part]: the largest score, and the sum */
+    uint32_t n;      /* of a sequence, at most */
+    uint32_t pairs;  /* the same */
+    uint32_t floats; /* of a part's values */
 };
-
-const uint32_t kPartHead = 4;
 
 /* ---- parts ---- */
 
@@ -43,10 +42,10 @@ const uint32_t kPartHead = 4;
 __device__ __forceinline__ bool is_split(const Job &job, const Parts &parts,
                                          uint32_t seq)
 {
-    const uint32_t n_rows = bt_load(
-        job.seqs + static_cast<size_t>(seq) * BT_BATCH_SEQ_WORDS + 1);
+    const uint32_t n_rows =
+        bt_load(job.seqs + static_cast<size_t>(seq) * BT_BATCH_SEQ_WORDS + 1);
 
-    return (parts.at != nullptr) &&
+    return (parts.values != nullptr) &&
            (n_rows * ((job.n_heads + job.n_kv_heads - 1) / job.n_kv_heads) <=
             kPairs);
 }
@@ -79,8 +78,7 @@ run_part(const Job &job, const Item &item, const Rows &rows, uint32_t first,
 {
     const uint32_t begin = part * kPart;
     const uint32_t from = rows.begin / kTile * kTile;
-    const uint32_t end =
-        (rows.end < begin + kPart) ? rows.end : begin + kPart;
+    const uint32_t end = (rows.end < begin + kPart) ? rows.end : begin + kPart;
 
     BT_UNROLL
     for (uint32_t r = 0; r < 2; r++) {
@@ -259,8 +257,8 @@ __global__ void BT_BOUNDS(32 * kWarpsOf<D>, 1)
     whole_kernel(Job job, Parts parts)
 {
     constexpr uint32_t n_warps = kWarpsOf<D>, width = kWidth<D>;
-    BT_SHARED(uint32_t, queries, n_warps *kPairs *D / 2);
-    BT_SHARED(float4, sums, n_warps *width / 8 * 32);
+    BT_SHARED(uint32_t, queries, n_warps * kPairs * D / 2);
+    BT_SHARED(float4, sums, n_warps * width / 8 * 32);
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t team = warp / kSlices<D>;
     const uint32_t query_base = warp * kPairs * D / 2;
@@ -301,31 +299,28 @@ __global__ void BT_BOUNDS(32 * kWarpsOf<D>, 1)
 
 /* ---- split ---- */
 
-/* Where a part of a pair of a sequence is. */
-__device__ __forceinline__ float *part_at(const Job &job, const Parts &parts,
-                                          uint32_t seq, uint32_t kv_head,
-                                          uint32_t pair, uint32_t part)
+/* The number of the first part of a pair of a sequence. */
+__device__ __forceinline__ size_t first_part(const Job &job, const Parts &parts,
+                                             uint32_t seq, uint32_t kv_head,
+                                             uint32_t pair)
 {
     const size_t of_head = static_cast<size_t>(seq) * job.n_kv_heads + kv_head;
 
-    return parts.at +
-           ((of_head * parts.pairs + pair) * parts.n + part) * parts.floats;
+    return (of_head * parts.pairs + pair) * parts.n;
 }
 
-/* A warp has one part of an item. A block has parts of one. */
+/* A block has one part of an item: one warp's work, so that few sequences are
+ * on many multiprocessors. */
 template <bt_kv_type_t T, uint32_t D>
-__global__ void BT_BOUNDS(32 * kWarpsOf<D>, 1)
-    split_kernel(Job job, Parts parts)
+__global__ void BT_BOUNDS(32 * kSlices<D>, 1) split_kernel(Job job, Parts parts)
 {
-    constexpr uint32_t n_warps = kWarpsOf<D>, width = kWidth<D>;
-    BT_SHARED(uint32_t, queries, n_warps *kPairs *D / 2);
+    constexpr uint32_t width = kWidth<D>;
+    BT_SHARED(uint32_t, queries, kSlices<D> * kPairs * D / 2);
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t query_base = warp * kPairs * D / 2;
-    const uint32_t blocks = (parts.n + kTeams<D> - 1) / kTeams<D>;
-    const uint32_t number =
-        blockIdx.x % blocks * kTeams<D> + warp / kSlices<D>;
-    const uint32_t kv_head = blockIdx.x / blocks % job.n_kv_heads;
-    const uint32_t seq = blockIdx.x / blocks / job.n_kv_heads;
+    const uint32_t number = blockIdx.x % parts.n;
+    const uint32_t kv_head = blockIdx.x / parts.n % job.n_kv_heads;
+    const uint32_t seq = blockIdx.x / parts.n / job.n_kv_heads;
     const Item item = item_of(job, seq, kv_head);
     const uint32_t part = item.begin / kPart + number;
     const uint32_t last = item.n_pairs - 1;
@@ -336,21 +331,21 @@ __global__ void BT_BOUNDS(32 * kWarpsOf<D>, 1)
         (part * kPart >= item.end)) {
         return;
     }
-    rows = rows_of(job, item, 0, last, warp % kSlices<D> * width);
+    rows = rows_of(job, item, 0, last, warp * width);
     load_queries<T, D>(job, item, 0, last, &rows, queries, query_base);
     run_part<T, D>(job, item, rows, 0, last, part, queries, query_base, &state);
     BT_UNROLL
     for (uint32_t r = 0; r < 2; r++) {
-        float *at;
+        size_t at;
 
         if (rows.pair[r] != rows.g + 8 * r) {
             continue;
         }
-        at = part_at(job, parts, seq, kv_head, rows.pair[r], number);
+        at = first_part(job, parts, seq, kv_head, rows.pair[r]) + number;
         if ((rows.t == 0) && (rows.d == 0)) {
             const float2 head = {state.max[r], state.sum[r]};
 
-            bt_store(reinterpret_cast<float2 *>(at), head);
+            bt_store(parts.heads + at, head);
         }
         BT_UNROLL
         for (uint32_t d = 0; d < width; d += 32) {
@@ -364,13 +359,14 @@ __global__ void BT_BOUNDS(32 * kWarpsOf<D>, 1)
                 acc[i] = {of[0], of[1], of[2], of[3]};
             }
             in_order(acc, r, 1.0f, values);
-            put_eight(at + kPartHead, rows.d + d + 8 * rows.t, job.dim,
-                      values);
+            put_eight(parts.values + at * parts.floats, rows.d + d + 8 * rows.t,
+                      job.dim, values);
         }
     }
 }
 
-/* A block has a pair of a sequence and KV head, a thread dimensions of it. */
+/* A block has a pair of a sequence and KV head, a thread dimensions of it; a
+ * warp reads the heads of 32 parts at once. */
 __global__ void combine_kernel(Job job, Parts parts)
 {
     const uint32_t pair = blockIdx.x % parts.pairs;
@@ -378,6 +374,7 @@ __global__ void combine_kernel(Job job, Parts parts)
     const uint32_t seq = blockIdx.x / parts.pairs / job.n_kv_heads;
     const Item item = item_of(job, seq, kv_head);
     uint32_t position, from, to, first;
+    size_t at;
 
     if (!is_split(job, parts, seq) || (pair >= item.n_pairs)) {
         return;
@@ -386,20 +383,32 @@ __global__ void combine_kernel(Job job, Parts parts)
     from = first_seen(job.window, position);
     to = position + 1;
     first = item.begin / kPart;
-    for (uint32_t d = threadIdx.x; d < job.dim; d += blockDim.x) {
+    at = first_part(job, parts, seq, kv_head, pair);
+    for (uint32_t d = threadIdx.x; d / 32 * 32 < job.dim; d += blockDim.x) {
         Total total = total_of(job, item.head + pair % item.group);
+        float2 heads = {0.0f, 0.0f};
         float sum = 0.0f;
 
         for (uint32_t part = from / kPart; part * kPart < to; part++) {
-            const float *at = part_at(job, parts, seq, kv_head, pair,
-                                      part - first);
-            const float2 head = bt_load(reinterpret_cast<const float2 *>(at));
-            const Factors factors = add_part(&total, head.x, head.y);
+            const uint32_t i = part - from / kPart;
+            Factors factors;
 
-            sum = add_value(sum, bt_load(at + kPartHead + d), factors);
+            if ((i % 32 == 0) && ((part + d % 32) * kPart < to)) {
+                heads = bt_load(parts.heads + at + part - first + d % 32);
+            }
+            factors = add_part(&total, __shfl_sync(kAll, heads.x, i % 32),
+                               __shfl_sync(kAll, heads.y, i % 32));
+            if (d < job.dim) {
+                sum = add_value(sum,
+                                bt_load(parts.values +
+                                        (at + part - first) * parts.floats + d),
+                                factors);
+            }
         }
-        bt_store(out_of(job, item, pair) + d,
-                 __fmul_rn(sum, __fdiv_rn(1.0f, total.sum)));
+        if (d < job.dim) {
+            bt_store(out_of(job, item, pair) + d,
+                     __fmul_rn(sum, __fdiv_rn(1.0f, total.sum)));
+        }
     }
 }
 
@@ -415,7 +424,7 @@ uint32_t round_up(uint32_t n, uint32_t unit)
 Parts parts_of(const Job &job, const bt_batch_t *batch)
 {
     const uint32_t group = (job.n_heads + job.n_kv_heads - 1) / job.n_kv_heads;
-    Parts parts = {nullptr, 1, 0, round_up(job.dim, 4) + kPartHead};
+    Parts parts = {nullptr, nullptr, 1, 0, round_up(job.dim, 4)};
     uint32_t most = 0;
 
     for (uint32_t s = 0; s < batch->n_seqs; s++) {
@@ -443,12 +452,14 @@ Parts parts_of(const Job &job, const bt_batch_t *batch)
 void take_memory(bt_backend_t *be, const Job &job, uint32_t n_seqs,
                  Parts *parts)
 {
-    const size_t bytes = static_cast<size_t>(n_seqs) * job.n_kv_heads *
-                         parts->pairs * parts->n * parts->floats *
-                         sizeof(float);
+    const size_t n =
+        static_cast<size_t>(n_seqs) * job.n_kv_heads * parts->pairs * parts->n;
+    const size_t bytes = n * (parts->floats * sizeof(float) + sizeof(float2));
 
     if ((parts->n > 1) && (bt_cuda_scratch_reserve(be, bytes) == BT_OK)) {
-        parts->at = static_cast<float *>(bt_cuda_scratch(be));
+        parts->values = static_cast<float *>(bt_cuda_scratch(be));
+        parts->heads =
+            reinterpret_cast<float2 *>(parts->values + n * parts->floats);
     }
 }
 
@@ -460,15 +471,13 @@ void launch_dim(bt_backend_t *be, Job job, const Parts &parts, uint32_t n_seqs)
     const uint32_t n_heads = n_seqs * job.n_kv_heads;
 
     static_assert(32 * n_warps <= kThreads, "of the table of resources");
-    job.items_per_row =
-        (group + kTeams<D> * kPairs - 1) / (kTeams<D> * kPairs);
+    job.items_per_row = (group + kTeams<D> * kPairs - 1) / (kTeams<D> * kPairs);
     BT_LAUNCH((whole_kernel<T, D>),
               job.n_rows * job.n_kv_heads * job.items_per_row, 32 * n_warps, be,
               job, parts);
-    if (parts.at != nullptr) {
-        BT_LAUNCH((split_kernel<T, D>),
-                  n_heads * ((parts.n + kTeams<D> - 1) / kTeams<D>), 32 * n_warps,
-                  be, job, parts);
+    if (parts.values != nullptr) {
+        BT_LAUNCH((split_kernel<T, D>), n_heads * parts.n, 32 * kSlices<D>, be,
+                  job, parts);
         BT_LAUNCH(combine_kernel, n_heads * parts.pairs, kThreads, be, job,
                   parts);
     }

@@ -31,7 +31,7 @@ namespace bt_attn
 {
 
 const uint32_t kPairs = 16; /* of a warp */
-const uint32_t kPart = 256; /* positions that are one sum */
+const uint32_t kPart = 128; /* positions that are one sum */
 const uint32_t kAll = 0xffffffffu;
 
 /** Dimensions of values that a warp has: long ones are two warps' work, as
@@ -56,7 +56,7 @@ template <bt_kv_type_t T> struct alignas(2 * sizeof(Elems<T>)) Pair {
 /** A warp's part of an item, as one lane sees it. */
 struct Rows {
     uint32_t lane, g, t;
-    uint32_t d; /* the first dimension of its values */
+    uint32_t d;          /* the first dimension of its values */
     uint32_t begin, end; /* positions that some pair sees; begin is even */
     uint32_t inner_begin, inner_end; /* that all see */
     uint32_t pair[2];                /* g and g + 8, of the item */
@@ -67,7 +67,7 @@ struct Rows {
 /** Softmax of a part so far; V dimensions of its values. */
 template <uint32_t V> struct State {
     float max[2];
-    float sum[2];       /* of the lane's positions */
+    float sum[2];        /* of the lane's positions */
     float acc[V / 8][4]; /* by products of 8 dimensions */
 };
 
@@ -107,11 +107,11 @@ template <bt_kv_type_t T> __device__ uint32_t word_of(Elems<T> elems)
 template <bt_kv_type_t T> __device__ uint32_t word_of(float low, float high)
 {
     if (T == BT_KV_F16) {
-        return bt_f32_to_f16(low) |
-               static_cast<uint32_t>(bt_f32_to_f16(high)) << 16;
+        return bt_f32_to_f16(low) | static_cast<uint32_t>(bt_f32_to_f16(high))
+                                        << 16;
     }
-    return bt_f32_to_bf16(low) |
-           static_cast<uint32_t>(bt_f32_to_bf16(high)) << 16;
+    return bt_f32_to_bf16(low) | static_cast<uint32_t>(bt_f32_to_bf16(high))
+                                     << 16;
 }
 
 /** Is one of them infinite, or no number? */
@@ -137,27 +137,43 @@ __device__ __forceinline__ void multiply_halves(float (&sums)[4],
 
 /* ---- the cache ---- */
 
-/** Where a pair of positions is. */
+/** Where a position is. */
 struct Spot {
-    const uint8_t *block; /* NULL: no pair of the warp sees any of it */
-    uint32_t slot;
+    uint32_t id, slot; /* kNowhere: no pair of the warp sees it */
 };
 
-inline __device__ Spot spot_of(const Job &job, const Item &item,
-                               const Rows &rows, uint32_t position)
+const uint32_t kNowhere = 0xffffffffu;
+
+/** Position @a at + the lane. */
+inline __device__ Spot find_spot(const Job &job, const Item &item,
+                                 const Rows &rows, uint32_t at)
 {
-    Spot spot = {nullptr, 0};
+    const uint32_t position = at + rows.lane;
+    Spot spot = {kNowhere, 0};
 
-    if ((position + 1 >= rows.begin) && (position < rows.end)) {
+    if ((position >= rows.begin) && (position < rows.end)) {
         const uint32_t number = position / job.t;
-        const uint32_t id =
-            bt_load(item.ids + static_cast<size_t>(number) * job.n_groups +
-                    job.group);
 
-        spot.block = job.base + id * job.block_bytes;
+        spot.id = bt_load(
+            item.ids + static_cast<size_t>(number) * job.n_groups + job.group);
         spot.slot = position - number * job.t;
     }
     return spot;
+}
+
+/** What lane @a from found. An even position stands for the next one, too. */
+inline __device__ Spot spot_of(const Spot &mine, uint32_t from)
+{
+    Spot spot;
+
+    spot.id = __shfl_sync(kAll, mine.id, static_cast<int>(from));
+    spot.slot = __shfl_sync(kAll, mine.slot, static_cast<int>(from));
+    return spot;
+}
+
+inline __device__ const uint8_t *block_of(const Job &job, const Spot &spot)
+{
+    return job.base + spot.id * job.block_bytes;
 }
 
 /** Four neighbouring words, of which two may lie elsewhere: read as one where
@@ -235,8 +251,8 @@ inline __device__ const float *query_of(const Job &job, const Item &item,
     return job.q + row * job.row_floats + head * job.dim;
 }
 
-/** By the warp, @a first its first pair; pairs that it lacks are the last one
- *  again: numbers like any others, and nobody asks for what becomes of them. */
+/** By the warp, @a first its first pair; pairs that it lacks have zeros, and
+ *  nobody asks for what becomes of them. */
 template <bt_kv_type_t T, uint32_t D>
 __device__ void load_queries(const Job &job, const Item &item, uint32_t first,
                              uint32_t last, Rows *rows,
@@ -244,11 +260,11 @@ __device__ void load_queries(const Job &job, const Item &item, uint32_t first,
 {
     rows->power[0] = rows->power[1] = 1.0f;
     for (uint32_t p = 0; p < kPairs; p++) {
-        const float *q =
-            query_of(job, item, (first + p < last) ? first + p : last);
+        const bool is_there = first + p <= last;
+        const float *q = query_of(job, item, is_there ? first + p : last);
         float power = 1.0f;
 
-        if (T == BT_KV_F16) {
+        if ((T == BT_KV_F16) && is_there) {
             power = power_for(magnitude_of(q, job.dim, rows->lane));
             if (p % 8 == rows->g) {
                 rows->power[p / 8] = __fdiv_rn(1.0f, power);
@@ -257,12 +273,12 @@ __device__ void load_queries(const Job &job, const Item &item, uint32_t first,
         for (uint32_t i = rows->lane; i < D / 2; i += 32) {
             float2 two = {0.0f, 0.0f};
 
-            if (2 * i < job.dim) {
+            if (is_there && (2 * i < job.dim)) {
                 two = bt_load(reinterpret_cast<const float2 *>(q) + i);
             }
-            queries.set(base + query_at<D>(p, i),
-                        word_of<T>(__fmul_rn(two.x, power),
-                                   __fmul_rn(two.y, power)));
+            queries.set(
+                base + query_at<D>(p, i),
+                word_of<T>(__fmul_rn(two.x, power), __fmul_rn(two.y, power)));
         }
     }
     __syncwarp();
@@ -292,8 +308,7 @@ inline __device__ Rows rows_of(const Job &job, const Item &item, uint32_t first,
                 ? 0.0f
                 : bt_load(job.slopes + item.head + rows.pair[r] % item.group);
     }
-    rows.begin =
-        first_seen(job.window, item.pos + first / item.group) / 2 * 2;
+    rows.begin = first_seen(job.window, item.pos + first / item.group) / 2 * 2;
     rows.end = item.pos + last / item.group + 1;
     rows.inner_begin = first_seen(job.window, rows.end - 1);
     rows.inner_end = item.pos + first / item.group + 1;
@@ -306,20 +321,25 @@ inline __device__ Rows rows_of(const Job &job, const Item &item, uint32_t first,
  *  4 c + i. */
 template <bt_kv_type_t T, uint32_t D>
 __device__ __forceinline__ void
-multiply_keys(const Job &job, const Item &item, const Rows &rows, uint32_t at,
-              const bt_shared<uint32_t> &queries, uint32_t base,
-              float (&sums)[4][4])
+multiply_keys(const Job &job, const Item &item, const Rows &rows,
+              const Spot &mine, const bt_shared<uint32_t> &queries,
+              uint32_t base, float (&sums)[4][4])
 {
     const bool beside = job.t % 4 == 0;
-    const uint32_t position = at + 4 * rows.g;
-    const Spot low = spot_of(job, item, rows, position);
-    const Spot high = spot_of(job, item, rows, position + 2);
-    const Spot first = (low.block != nullptr) ? low : high;
+    const Spot low = spot_of(mine, 4 * rows.g);
+    const Spot high = spot_of(mine, 4 * rows.g + 2);
     const size_t head = job.keys + static_cast<size_t>(item.kv_head) * job.t *
                                        job.dim * sizeof(Elems<T>) / 2;
     const uint32_t line = (rows.lane / 8 % 2) * 8 + rows.lane % 8;
     /* Of four side by side the first two may be unseen. */
-    const uint32_t back = ((low.block == nullptr) && beside) ? 2 : 0;
+    const bool is_low = low.id != kNowhere;
+    const bool is_high = high.id != kNowhere;
+    const bool by_high = beside && !is_low;
+    const uint8_t *low_keys =
+        block_of(job, by_high ? high : low) + head +
+        (by_high ? high.slot - 2 : low.slot) * sizeof(Elems<T>);
+    const uint8_t *high_keys =
+        block_of(job, high) + head + high.slot * sizeof(Elems<T>);
 
     BT_UNROLL
     for (uint32_t i = 0; i < 16; i++) {
@@ -333,24 +353,18 @@ multiply_keys(const Job &job, const Item &item, const Rows &rows, uint32_t at,
         BT_UNROLL
         for (uint32_t h = 0; h < 2; h++) {
             const uint32_t two = 8 * step + rows.t + 4 * h;
-            const size_t from = head + (static_cast<size_t>(two) * job.t) *
-                                           sizeof(Elems<T>);
+            const size_t from =
+                static_cast<size_t>(two) * job.t * sizeof(Elems<T>);
             const bool is_there = 2 * two < job.dim;
 
             keys[h] = load_four<T>(
-                (is_there && ((beside ? first : low).block != nullptr))
-                    ? (beside ? first : low).block + from +
-                          ((beside ? first : low).slot - back) *
-                              sizeof(Elems<T>)
-                    : nullptr,
-                (is_there && (high.block != nullptr))
-                    ? high.block + from + high.slot * sizeof(Elems<T>)
-                    : nullptr,
-                beside);
+                (is_there && (is_low || (by_high && is_high))) ? low_keys + from
+                                                               : nullptr,
+                (is_there && is_high) ? high_keys + from : nullptr, beside);
         }
-        bt_ldmatrix(a, queries.address(
-                           base + query_at<D>(line, 4 * (2 * step +
-                                                         rows.lane / 16))));
+        bt_ldmatrix(
+            a, queries.address(
+                   base + query_at<D>(line, 4 * (2 * step + rows.lane / 16))));
         BT_UNROLL
         for (uint32_t i = 0; i < 4; i++) {
             const uint32_t b[2] = {word_of<T>(keys[0].of[i]),
@@ -386,21 +400,23 @@ inline __device__ float score_of(const Job &job, const Rows &rows, uint32_t r,
 /** Scales of the lane's positions, those of keys or of values. */
 template <bt_kv_type_t T>
 __device__ __forceinline__ void load_scales(const Job &job, const Item &item,
-                                            const Spot (&spots)[4],
+                                            const Rows &rows, const Spot &mine,
                                             size_t scales, float (&of)[8])
 {
-    BT_UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-        float2 two = {0.0f, 0.0f};
+    float scale = 0.0f;
 
-        if (kHasScales<T> && (spots[i].block != nullptr)) {
-            two = bt_load(reinterpret_cast<const float2 *>(
-                spots[i].block + scales +
-                (static_cast<size_t>(item.kv_head) * job.t + spots[i].slot) *
-                    sizeof(float)));
-        }
-        of[2 * i] = two.x;
-        of[2 * i + 1] = two.y;
+    if (!kHasScales<T>) {
+        return;
+    }
+    if (mine.id != kNowhere) {
+        scale = bt_load(reinterpret_cast<const float *>(
+            block_of(job, mine) + scales +
+            (static_cast<size_t>(item.kv_head) * job.t + mine.slot) *
+                sizeof(float)));
+    }
+    BT_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        of[i] = __shfl_sync(kAll, scale, static_cast<int>(8 * rows.t + i));
     }
 }
 
@@ -409,12 +425,12 @@ __device__ __forceinline__ void load_scales(const Job &job, const Item &item,
 template <bt_kv_type_t T, uint32_t V>
 __device__ __forceinline__ void
 weigh(const Job &job, const Item &item, const Rows &rows, uint32_t at,
-      bool inner, const Spot (&spots)[4], float (&sums)[4][4], State<V> *state)
+      bool inner, const Spot &mine, float (&sums)[4][4], State<V> *state)
 {
-    float scales[8];
+    float scales[8] = {};
     float corr[2];
 
-    load_scales<T>(job, item, spots, job.key_scales, scales);
+    load_scales<T>(job, item, rows, mine, job.key_scales, scales);
     BT_UNROLL
     for (uint32_t r = 0; r < 2; r++) {
         float max = state->max[r];
@@ -428,8 +444,7 @@ weigh(const Job &job, const Item &item, const Rows &rows, uint32_t at,
             s = (T == BT_KV_F16) ? __fmul_rn(s, rows.power[r]) : s;
             s = kHasScales<T> ? __fmul_rn(s, scales[j % 8]) : s;
             s = score_of(job, rows, r, at + j, s);
-            if (!inner &&
-                ((at + j < rows.from[r]) || (at + j >= rows.to[r]))) {
+            if (!inner && ((at + j < rows.from[r]) || (at + j >= rows.to[r]))) {
                 s = -INFINITY;
             }
             max = (s > max) ? s : max;
@@ -458,7 +473,7 @@ weigh(const Job &job, const Item &item, const Rows &rows, uint32_t at,
 
         sum = __fmul_rn(sum, corr[i % 4 / 2]);
     }
-    load_scales<T>(job, item, spots, job.value_scales, scales);
+    load_scales<T>(job, item, rows, mine, job.value_scales, scales);
     BT_UNROLL
     for (uint32_t i = 0; kHasScales<T> && (i < 16); i++) {
         const uint32_t j = position_at(rows, i / 4, i % 4);
@@ -525,12 +540,12 @@ add_odd_values(const Item &item, const Rows &rows, uint32_t window,
 }
 
 /** The lane's words of 32 dimensions from @a d on: of positions 8 t + 2 i,
- *  + 1. */
+ *  + 1. What of them no pair sees may be anything: its weight is 0, and
+ *  add_odd_values() has the rest. */
 template <bt_kv_type_t T>
 __device__ __forceinline__ void
-load_values(const Job &job, const Item &item, const Rows &rows, uint32_t at,
-            bool inner, const Spot (&spots)[4], uint32_t d,
-            uint32_t (&words)[4][4])
+load_values(const Job &job, const Item &item, const Rows &rows,
+            const Spot (&spots)[4], uint32_t d, uint32_t (&words)[4][4])
 {
     const size_t head = job.values + static_cast<size_t>(item.kv_head) * job.t *
                                          job.dim * sizeof(Elems<T>) / 2;
@@ -540,10 +555,10 @@ load_values(const Job &job, const Item &item, const Rows &rows, uint32_t at,
     BT_UNROLL
     for (uint32_t i = 0; i < 4; i++) {
         const uint8_t *from =
-            spots[i].block + head +
+            block_of(job, spots[i]) + head +
             (static_cast<size_t>(spots[i].slot / 2) * job.dim + first) *
                 sizeof(Elems<T>);
-        const bool is_there = spots[i].block != nullptr;
+        const bool is_there = spots[i].id != kNowhere;
 
         fours[i] = load_four<T>(
             (is_there && (first < job.dim)) ? from : nullptr,
@@ -553,13 +568,7 @@ load_values(const Job &job, const Item &item, const Rows &rows, uint32_t at,
     }
     BT_UNROLL
     for (uint32_t i = 0; i < 16; i++) {
-        uint32_t &word = words[i / 4][i % 4];
-
-        word = word_of<T>(fours[i / 4].of[i % 4]);
-        if (!inner) {
-            word = seen_of(word, at + 8 * rows.t + 2 * (i / 4), rows.begin,
-                           rows.end);
-        }
+        words[i / 4][i % 4] = word_of<T>(fours[i / 4].of[i % 4]);
     }
 }
 
@@ -576,8 +585,8 @@ add_values(const Job &job, const Item &item, const Rows &rows, uint32_t first,
     for (uint32_t i = 0; i < 8; i++) {
         const uint32_t j = i % 4 / 2 + i % 2 * 2; /* 0, 2, 1, 3 */
 
-        weights[i / 4][i % 4] = word_of<T>(sums[i / 4 * 2][j],
-                                           sums[i / 4 * 2 + 1][j]);
+        weights[i / 4][i % 4] =
+            word_of<T>(sums[i / 4 * 2][j], sums[i / 4 * 2 + 1][j]);
     }
     BT_UNROLL
     for (uint32_t d = 0; d < V; d += 32) {
@@ -587,7 +596,7 @@ add_values(const Job &job, const Item &item, const Rows &rows, uint32_t first,
         if (rows.d + d >= job.dim) {
             break;
         }
-        load_values<T>(job, item, rows, at, inner, spots, rows.d + d, words);
+        load_values<T>(job, item, rows, spots, rows.d + d, words);
         BT_UNROLL
         for (uint32_t i = 0; !inner && (T != BT_KV_INT8) && (i < 16); i++) {
             odd = odd || is_odd<T>(words[i / 4][i % 4]);
@@ -616,17 +625,17 @@ add_tile(const Job &job, const Item &item, const Rows &rows, uint32_t first,
 {
     const bool inner =
         (at >= rows.inner_begin) && (at + kTile <= rows.inner_end);
+    const Spot mine = find_spot(job, item, rows, at);
     float sums[4][4];
     Spot spots[4];
 
-    multiply_keys<T, D>(job, item, rows, at, queries, base, sums);
+    multiply_keys<T, D>(job, item, rows, mine, queries, base, sums);
+    weigh<T>(job, item, rows, at, inner, mine, sums, state);
     BT_UNROLL
     for (uint32_t i = 0; i < 4; i++) {
-        spots[i] = spot_of(job, item, rows, at + 8 * rows.t + 2 * i);
+        spots[i] = spot_of(mine, 8 * rows.t + 2 * i);
     }
-    weigh<T>(job, item, rows, at, inner, spots, sums, state);
-    add_values<T>(job, item, rows, first, last, at, inner, spots, sums,
-                     state);
+    add_values<T>(job, item, rows, first, last, at, inner, spots, sums, state);
 }
 
 } // namespace bt_attn

@@ -421,9 +421,8 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
         return status;
     }
     be->caps.name = be->name;
-    be->caps.profile = (be->numerics == BT_NUMERICS_TENSOR)
-                           ? BT_PROFILE_TENSOR
-                           : BT_PROFILE_EXACT;
+    be->caps.profile = (be->numerics == BT_NUMERICS_TENSOR) ? BT_PROFILE_TENSOR
+                                                            : BT_PROFILE_EXACT;
     be->caps.weight_types = BT_PACK_TYPES;
     be->caps.kv_types =
         1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8;

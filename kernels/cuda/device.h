@@ -23,9 +23,8 @@
  *     BT_UNROLL                            before a loop of constant bounds
  *     BT_NO_UNROLL                         before one whose copies would take
  *                                          registers and give nothing
- *     BT_BOUNDS(threads, blocks)           of a kernel: at most as many threads,
- *                                          and registers for so many blocks of
- *                                          a multiprocessor
+ *     BT_BOUNDS(threads, blocks)           of a kernel: at most as many
+ * threads, and registers for so many blocks of a multiprocessor
  *     BT_LAUNCH(kernel, blocks, threads, be, arguments...)
  */
 #ifndef BT_KERNELS_CUDA_DEVICE_H
@@ -115,16 +114,16 @@ __device__ __forceinline__ void bt_mma_s8(int32_t (&d)[4],
 }
 
 /** Order and rounding of the sums are the device's own. */
-#define BT_MMA_HALVES(name, type)                                             \
-    __device__ __forceinline__ void name(                                     \
-        float(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2],           \
-        const float(&c)[4])                                                   \
-    {                                                                         \
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type   \
-                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "    \
-                     "{%10, %11, %12, %13};"                                  \
-                     : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])         \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), \
+#define BT_MMA_HALVES(name, type)                                              \
+    __device__ __forceinline__ void name(float(&d)[4], const uint32_t(&a)[4],  \
+                                         const uint32_t(&b)[2],                \
+                                         const float(&c)[4])                   \
+    {                                                                          \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type    \
+                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "     \
+                     "{%10, %11, %12, %13};"                                   \
+                     : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])          \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]),  \
                        "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3])); \
     }
 
@@ -213,10 +212,10 @@ template <unsigned n> __device__ __forceinline__ void bt_copy_wait()
 #define BT_SHARED(type, name, n)                   \
     __shared__ __align__(16) type name##_words[n]; \
     const bt_shared<type> name = {name##_words}
-#define BT_SYNC()    __syncthreads()
+#define BT_SYNC()                  __syncthreads()
 #define BT_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
-#define BT_UNROLL    _Pragma("unroll")
-#define BT_NO_UNROLL _Pragma("unroll 1")
+#define BT_UNROLL                  _Pragma("unroll")
+#define BT_NO_UNROLL               _Pragma("unroll 1")
 
 #endif
 

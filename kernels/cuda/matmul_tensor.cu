@@ -80,10 +80,9 @@ __device__ __forceinline__ uint32_t rows_at(uint32_t row, uint32_t four)
 /* ---- from memory ---- */
 
 template <bt_pack_t P, typename F>
-__device__ __forceinline__ void ask_weights(const Ring<F> &ring,
-                                            const BtMatrix &m,
-                                            uint32_t first_panel,
-                                            uint32_t begin, uint32_t stage)
+__device__ __forceinline__ void
+ask_weights(const Ring<F> &ring, const BtMatrix &m, uint32_t first_panel,
+            uint32_t begin, uint32_t stage)
 {
     constexpr uint32_t line_fours = (P == BT_PACK_BF16) ? 8 : 4;
     constexpr uint32_t line_k = (P == BT_PACK_BF16) ? 2 : 1;
@@ -96,27 +95,26 @@ __device__ __forceinline__ void ask_weights(const Ring<F> &ring,
         const bool is_there =
             (panel < m.n_panels) && (begin + line * line_k < m.n_in);
         const size_t at =
-            is_there ? panel * m.panel_bytes +
-                           (static_cast<size_t>(begin / line_k + line) *
-                                line_fours +
-                            four) *
-                               16
-                     : 0;
+            is_there
+                ? panel * m.panel_bytes +
+                      (static_cast<size_t>(begin / line_k + line) * line_fours +
+                       four) *
+                          16
+                : 0;
 
         bt_copy_async<16>(
-            ring.weights.address(((stage * F::panels + i / fours) *
-                                      F::panel_words +
-                                  weights_at<P>(line, four)) /
-                                 F::wide),
+            ring.weights.address(
+                ((stage * F::panels + i / fours) * F::panel_words +
+                 weights_at<P>(line, four)) /
+                F::wide),
             m.data + at, is_there ? 16 : 0);
     }
 }
 
 template <typename F>
-__device__ __forceinline__ void ask_rows(const Ring<F> &ring,
-                                         const BtHalves &x, uint32_t first,
-                                         uint32_t n_rows, uint32_t begin,
-                                         uint32_t stage)
+__device__ __forceinline__ void ask_rows(const Ring<F> &ring, const BtHalves &x,
+                                         uint32_t first, uint32_t n_rows,
+                                         uint32_t begin, uint32_t stage)
 {
     for (uint32_t i = threadIdx.x; i < F::rows * F::row_fours;
          i += F::threads) {
@@ -163,9 +161,8 @@ template <bt_pack_t P, typename F>
 __device__ __forceinline__ uint32_t output_of(const Who &who, uint32_t m,
                                               uint32_t half)
 {
-    return (P == BT_PACK_BF16)
-               ? 16 * who.part + F::wide * who.g + 2 * m + half
-               : 16 * (who.part + m) + 8 * half + who.g;
+    return (P == BT_PACK_BF16) ? 16 * who.part + F::wide * who.g + 2 * m + half
+                               : 16 * (who.part + m) + 8 * half + who.g;
 }
 
 template <bt_pack_t P, typename F>
@@ -179,9 +176,8 @@ __device__ __forceinline__ void load_a(const Ring<F> &ring, const Who &who,
     if constexpr (P == BT_PACK_BF16) {
         const uint32_t output = output_of<P, F>(who, 0, 0);
         const uint32_t line = 8 * step + who.t;
-        const uint32_t at = base + (weights_at<P>(line, output / 4) +
-                                    output % 4) /
-                                       F::wide;
+        const uint32_t at =
+            base + (weights_at<P>(line, output / 4) + output % 4) / F::wide;
         /* Four lines on: the same turn of the 16 bytes. */
         const Words<F::wide> low = ring.weights.get(at);
         const Words<F::wide> high = ring.weights.get(at + 4 * 32 / F::wide);
@@ -200,9 +196,9 @@ __device__ __forceinline__ void load_a(const Ring<F> &ring, const Who &who,
         for (uint32_t m = 0; m < F::m; m++) {
             const uint32_t four = 2 * (who.part + m) + who.lane / 8 % 2;
 
-            bt_ldmatrix_trans(a[m], ring.weights.address(
-                                        base + weights_at<P>(line, four) /
-                                                   F::wide));
+            bt_ldmatrix_trans(a[m],
+                              ring.weights.address(
+                                  base + weights_at<P>(line, four) / F::wide));
         }
     }
 }
@@ -236,8 +232,7 @@ __device__ __forceinline__ void load_b(const Ring<F> &ring, const Who &who,
 
 template <bt_pack_t P, typename F>
 __device__ __forceinline__ void use(const Ring<F> &ring, const Who &who,
-                                    uint32_t stage,
-                                    float (&acc)[F::m][F::n][4])
+                                    uint32_t stage, float (&acc)[F::m][F::n][4])
 {
     BT_UNROLL
     for (uint32_t step = 0; step < F::k / 16; step++) {
@@ -333,8 +328,7 @@ __global__ void BT_BOUNDS(F::threads, 2)
     tensor_kernel(BtMatrix m, BtHalves x, uint32_t n_rows, bool add, float *out)
 {
     typedef Words<F::wide> Wide;
-    BT_SHARED(Wide, weights,
-              F::stages * F::panels * F::panel_words / F::wide);
+    BT_SHARED(Wide, weights, F::stages * F::panels * F::panel_words / F::wide);
     BT_SHARED(uint4, rows, F::stages * F::rows * F::row_fours);
     const Ring<F> ring = {weights, rows};
     /* Blocks of the same weights follow each other: these come once. */
@@ -362,8 +356,7 @@ __global__ void BT_BOUNDS(F::threads, 2)
         bt_copy_wait<F::stages - 2>();
         BT_SYNC(); /* and chunk i - 1 is done with, whose room is the next's */
         if (next < n_chunks) {
-            ask_weights<P>(ring, m, first_panel, next * F::k,
-                           next % F::stages);
+            ask_weights<P>(ring, m, first_panel, next * F::k, next % F::stages);
             ask_rows(ring, x, first, n_rows, next * F::k, next % F::stages);
         }
         bt_copy_commit(); /* of nothing, in the end */

@@ -106,7 +106,8 @@ static bool is_rival(const bt_table_t *table, const bt_msg_hello_t *hello)
     return !bt_list_empty(&table->workers) &&
            (bt_table_check(&empty, hello, why) == BT_OK) &&
            !bt_table_is_same_kind(
-               table, &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)
+               table,
+               &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)
                     ->hello,
                hello);
 }

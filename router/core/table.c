@@ -150,7 +150,8 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
         return BT_OK;
     }
     status = check_against(
-        table, &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)->hello,
+        table,
+        &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)->hello,
         hello, why);
     return (status == BT_OK) ? check_ranks(table, hello, why) : status;
 }

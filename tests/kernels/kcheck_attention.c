@@ -11,7 +11,8 @@
 
 #define N_ORDINARY 160u
 #define N_EXTREME  40u
-#define N_LONG     24u
+#define N_SHORT    64u
+#define N_LONG     12u
 
 /* Results of one back end. */
 typedef struct at_result {
@@ -261,8 +262,7 @@ static void check_head(const kc_at_case_t *c, const at_result_t *r, uint32_t s,
     for (uint32_t pos = first; pos < n; pos++) {
         read_slot(c, r->cache, seq, 1, h, pos, stored);
         for (uint32_t d = 0; d < c->dim; d++) {
-            want[d] +=
-                scores[pos] / sum * as_multiplied(c, stored[d], tensor);
+            want[d] += scores[pos] / sum * as_multiplied(c, stored[d], tensor);
             size[d] += scores[pos] / sum * fabs(stored[d]);
         }
     }
@@ -380,8 +380,8 @@ static void check_with_double(const kc_at_case_t *c, const at_result_t *r)
     }
 }
 
-/* A NaN that a row sees is in what comes of it: in all of it, if it is in a key,
- * a query or a scale; else in that dimension. */
+/* A NaN that a row sees is in what comes of it: in all of it, if it is in a
+ * key, a query or a scale; else in that dimension. */
 static void check_nan(const kc_at_case_t *c, const at_result_t *r, uint32_t s,
                       uint32_t row, uint32_t head)
 {
@@ -500,10 +500,12 @@ void kc_test_tensor_attention(void)
     for (uint32_t i = 0; i < kc_n_backends; i++) {
         any = any || kc_is_tensor(&kc_backends[i]);
     }
-    /* Of several parts (kernels/cuda/attention_tensor.cu). */
-    for (uint32_t round = 0; any && (round < N_LONG); round++) {
-        check_case((bt_kv_type_t)(round % 4),
-                   (round % 3 == 2) ? KC_AT_BITS : KC_AT_ORDINARY,
-                   KC_AT_LONG_POS);
+    for (uint32_t round = 0; any && (round < N_SHORT + N_LONG); round++) {
+        const uint32_t kind =
+            (round / 4 % 3 == 0) ? 1 + round / 12 % (KC_AT_N_KINDS - 1) : 0;
+
+        /* The long ones are of several parts (attention_tensor.cu). */
+        check_case((bt_kv_type_t)(round % 4), (kc_at_kind_t)kind,
+                   (round < N_SHORT) ? KC_AT_MAX_POS : KC_AT_LONG_POS);
     }
 }

@@ -42,8 +42,8 @@ static double rounded(double x, int bits, int least, double most)
     if ((x == 0) || !isfinite(x)) {
         return x;
     }
-    unit = ldexp(1, (ilogb(x) + 1 - bits > least) ? ilogb(x) + 1 - bits
-                                                  : least);
+    unit =
+        ldexp(1, (ilogb(x) + 1 - bits > least) ? ilogb(x) + 1 - bits : least);
     y = nearbyint(x / unit) * unit;
     return (fabs(y) > most) ? copysign(INFINITY, x) : y;
 }
@@ -214,9 +214,9 @@ static void run_case(const kc_backend_t *b, const kc_type_t *type,
             const uint32_t n =
                 (n_rows - r < KC_MAX_ROWS) ? n_rows - r : KC_MAX_ROWS;
 
-            reference->be->ops->matmul(
-                reference->be, theirs, c.x + (size_t)r * n_in, n,
-                c.want + (size_t)r * n_out);
+            reference->be->ops->matmul(reference->be, theirs,
+                                       c.x + (size_t)r * n_in, n,
+                                       c.want + (size_t)r * n_out);
         }
         b->be->ops->matmul(b->be, w, c.x, n_rows, c.got);
         kc_check_canaries(c.got, c.what);

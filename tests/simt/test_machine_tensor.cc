@@ -94,10 +94,9 @@ uint32_t a_word(const Problem &p, unsigned row, unsigned k, unsigned n,
         const unsigned at = (mistake == kReversedInWord) ? n - 1 - i : i;
         const int value = p.a[row][k + at];
 
-        word |=
-            ((n == 4) ? static_cast<uint32_t>(value) & 0xff
-                      : half_of(value, p.is_f16))
-            << (32 / n * i);
+        word |= ((n == 4) ? static_cast<uint32_t>(value) & 0xff
+                          : half_of(value, p.is_f16))
+                << (32 / n * i);
     }
     return word;
 }
@@ -111,10 +110,9 @@ uint32_t b_word(const Problem &p, unsigned k, unsigned column, unsigned n,
         const int value = (mistake == kTransposedB) ? p.b[column][(k + i) % 8]
                                                     : p.b[k + i][column];
 
-        word |=
-            ((n == 4) ? static_cast<uint32_t>(value) & 0xff
-                      : half_of(value, p.is_f16))
-            << (32 / n * i);
+        word |= ((n == 4) ? static_cast<uint32_t>(value) & 0xff
+                          : half_of(value, p.is_f16))
+                << (32 / n * i);
     }
     return word;
 }
