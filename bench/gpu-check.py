@@ -288,12 +288,12 @@ class Check:
         if not build:
             raise Skip("a cluster needs the project's own build")
         done = subprocess.run([sys.executable, os.path.join(ROOT, "tests/integration/run.py"), "simulated_device_gives_the_bytes",
-                               "drawn_on_a_simulated"], capture_output=True, text=True, timeout=max(1, self.left()),
+                               "drawn_on_a_simulated", "tensor_profile"], capture_output=True, text=True, timeout=max(1, self.left()),
                               env=dict(os.environ, BATON_BUILD=build, BATON_TEST_DEVICE=self.backend, BATON_PLUGIN_DIR=self.plugins))
         last = (done.stdout.strip().splitlines() or [""])[-1]
         if done.returncode != 0 or not last.endswith(" 0 failed, 0 skipped"):
             raise ValueError((done.stdout + done.stderr)[-2000:])
-        return {"said": last + ": the tokens of the CPU, prefill, decode or both on the device"}
+        return {"said": last + ": the tokens of the CPU, prefill, decode or both on the device, of --numerics tensor where they are sure"}
 
     def run(self):
         self.part("machine", self.machine)

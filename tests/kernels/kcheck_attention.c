@@ -11,8 +11,8 @@
 
 #define N_ORDINARY 160u
 #define N_EXTREME  40u
-#define N_SHORT    64u
-#define N_LONG     12u
+#define N_SHORT    40u
+#define N_LONG     8u
 
 /* Results of one back end. */
 typedef struct at_result {

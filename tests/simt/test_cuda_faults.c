@@ -310,6 +310,106 @@ static void what_the_copier_brings_into_a_new_buffer_stays(void **state)
     close_all(&w);
 }
 
+/* One row at a position of the third part of a sequence, by tensor cores. */
+#define PART_POS    300u
+#define PART_DIM    16u
+#define PART_BLOCKS 20u
+
+static bt_ragged_seq_t one_long_sequence(uint32_t ids[PART_BLOCKS])
+{
+    for (uint32_t i = 0; i < PART_BLOCKS; i++) {
+        ids[i] = PART_BLOCKS - 1 - i;
+    }
+    return (bt_ragged_seq_t){.n_rows = 1, .pos = PART_POS, .blocks = ids};
+}
+
+/* A cache of one layer and head, of ordinary numbers. */
+static bt_kv_view_t long_cache(bt_backend_t *be)
+{
+    uint16_t words[PART_BLOCKS * 2 * 16 * PART_DIM];
+    bt_kv_view_t kv = {.block_bytes = sizeof(words) / PART_BLOCKS,
+                       .type = BT_KV_BF16,
+                       .n_layers = 1,
+                       .n_kv_heads = 1,
+                       .head_dim = PART_DIM,
+                       .tokens_per_block = 16};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        words[i] = (uint16_t)(0x3f00u | (i * 2654435761u >> 7 & 0x80ffu));
+    }
+    assert_int_equal(be->ops->buffer_alloc(be, sizeof(words), &kv.base), BT_OK);
+    assert_int_equal(be->ops->copy_in(be, kv.base, words, sizeof(words)),
+                     BT_OK);
+    return kv;
+}
+
+/* @param failing  a call of the run time from attention() on; 0: none
+ * @return bytes of the device that are taken in the end */
+static size_t attend(uint64_t failing, float out[PART_DIM])
+{
+    static const bt_backend_config_t tensor = {.n_threads = 1,
+                                               .max_rows = 1,
+                                               .max_dim = 64,
+                                               .numerics = BT_NUMERICS_TENSOR};
+    static const bt_batch_limits_t limits = {.max_rows = 1,
+                                             .max_seqs = 1,
+                                             .max_logit_rows = 1,
+                                             .max_blocks = PART_BLOCKS};
+    static const uint32_t tokens[1];
+    static const bt_attention_t attention = {.n_heads = 1,
+                                             .key_dim = PART_DIM,
+                                             .value_dim = PART_DIM,
+                                             .scale = 0.25f};
+    uint32_t ids[PART_BLOCKS];
+    const bt_ragged_seq_t seq = one_long_sequence(ids);
+    const bt_batch_t batch = {.tokens = tokens,
+                              .seqs = &seq,
+                              .n_seqs = 1,
+                              .n_rows = 1,
+                              .tokens_per_block = 16};
+    float qkv[3 * PART_DIM];
+    bt_simt_state_t left;
+    bt_backend_t *be = NULL;
+    bt_kv_view_t kv;
+    void *q, *made;
+
+    for (uint32_t i = 0; i < 3 * PART_DIM; i++) {
+        qkv[i] = 0.3f - 0.05f * (float)i;
+    }
+    fail_at(0);
+    assert_int_equal(bt_backend_open("cuda_sim", &tensor, &be), BT_OK);
+    assert_int_equal(be->ops->batch_reserve(be, &limits), BT_OK);
+    kv = long_cache(be);
+    assert_int_equal(be->ops->buffer_alloc(be, sizeof(qkv), &q), BT_OK);
+    assert_int_equal(be->ops->buffer_alloc(be, PART_DIM * sizeof(*out), &made),
+                     BT_OK);
+    assert_int_equal(be->ops->copy_in(be, q, qkv, sizeof(qkv)), BT_OK);
+    assert_int_equal(be->ops->batch_begin(be, &batch), BT_OK);
+    fail_at(failing);
+    be->ops->attention(be, &attention, q, &batch, &kv, 0, made);
+    fail_at(0);
+    assert_int_equal(be->ops->copy_out(be, out, made, PART_DIM * sizeof(*out)),
+                     BT_OK);
+    state_of(&left);
+    be->ops->buffer_free(be, kv.base);
+    be->ops->buffer_free(be, q);
+    be->ops->buffer_free(be, made);
+    bt_backend_close(be);
+    return left.bytes;
+}
+
+static void without_memory_for_parts_attention_is_the_same(void **state)
+{
+    float split[PART_DIM], whole[PART_DIM];
+    size_t bytes;
+
+    (void)state;
+    bytes = attend(0, split);
+    assert_true(attend(1, whole) < bytes);
+    assert_memory_equal(split, whole, sizeof(split));
+    assert_true(split[0] != split[1]);
+}
+
 static void a_host_that_cannot_is_told_why(void **state)
 {
     static const struct {
@@ -361,6 +461,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_call_that_fails_is_told_or_no_matter),
         BT_TEST(a_step_that_comes_again_is_one_launch),
+        BT_TEST(without_memory_for_parts_attention_is_the_same),
         BT_TEST(a_host_that_cannot_is_told_why),
         BT_TEST(what_the_copier_brings_into_a_new_buffer_stays),
     };
