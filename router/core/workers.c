@@ -314,8 +314,8 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         BT_LOG_WARN("worker %s lost with %u requests: %s", worker->hello.name,
                     worker->sched.seats, reason);
     }
-    bt_core_worker_news(core, worker, BT_WORKER_LOST, reason);
     worker->sched.health = BT_SCHED_DRAINING; /* never picked again */
+    bt_core_worker_news(core, worker, BT_WORKER_LOST, reason);
     while (!bt_list_empty(&worker->legs)) {
         bt_leg_t *leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);
         bt_gen_t *gen = leg->gen;

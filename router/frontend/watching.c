@@ -40,6 +40,38 @@ static void tell(bt_frontend_t *front, bt_event_kind_t kind, const char *model,
     bt_events_add(&front->watch->events, &event);
 }
 
+/* ---- who is ready ---- */
+
+static void look_at_model(bt_served_t *served)
+{
+    const bool ready = bt_served_ready(served);
+    char text[BT_EVENT_TEXT];
+
+    if (ready != served->was_ready) {
+        served->was_ready = ready;
+        snprintf(text, sizeof(text), "model %.63s is %s", served->name,
+                 ready ? "ready" : "not ready");
+        tell(served->front,
+             ready ? BT_EVENT_MODEL_READY : BT_EVENT_MODEL_NOT_READY,
+             served->name, text);
+    }
+}
+
+static void look_at_router(bt_frontend_t *front)
+{
+    const bool ready = bt_frontend_ready(front);
+
+    if (front->leaving && !front->was_leaving) {
+        front->was_leaving = true;
+        tell(front, BT_EVENT_ROUTER_LEAVING, "", "the router is stopping");
+    }
+    if (ready != front->was_ready) {
+        front->was_ready = ready;
+        tell(front, ready ? BT_EVENT_ROUTER_READY : BT_EVENT_ROUTER_NOT_READY,
+             "", ready ? "the router is ready" : "the router is not ready");
+    }
+}
+
 /* ---- what a core tells ---- */
 
 /* What so many tokens begin with, as they are spelled. Without memory none. */
@@ -112,6 +144,7 @@ void bt_watching_handover(void *ctx, const bt_gen_origin_t *origin,
     bt_handovers_add(&served->front->watch->handovers, &one);
 }
 
+/* Who is ready may be another at once: of one that comes back quickly, too. */
 void bt_watching_worker(void *ctx, const bt_instance_t *worker,
                         bt_worker_news_t news, const char *text)
 {
@@ -128,7 +161,7 @@ void bt_watching_worker(void *ctx, const bt_instance_t *worker,
         [BT_WORKER_ON] = {BT_EVENT_WORKER_ON, ""},
         [BT_WORKER_ROLE] = {BT_EVENT_WORKER_ROLE, "is now "},
     };
-    const bt_served_t *served = ctx;
+    bt_served_t *served = ctx;
     bt_event_t event = {.kind = what[news].kind, .unix_ms = unix_ms()};
 
     snprintf(event.model, sizeof(event.model), "%s", served->name);
@@ -136,6 +169,8 @@ void bt_watching_worker(void *ctx, const bt_instance_t *worker,
     snprintf(event.text, sizeof(event.text), "worker %.63s %s%.150s",
              worker->hello.name, what[news].words, text);
     bt_events_add(&served->front->watch->events, &event);
+    look_at_model(served);
+    look_at_router(served->front);
 }
 
 /* ---- what others tell ---- */
@@ -161,36 +196,6 @@ void bt_watching_loaded(bt_served_t *served)
 }
 
 /* ---- what only looking tells ---- */
-
-static void look_at_model(bt_served_t *served)
-{
-    const bool ready = bt_served_ready(served);
-    char text[BT_EVENT_TEXT];
-
-    if (ready != served->was_ready) {
-        served->was_ready = ready;
-        snprintf(text, sizeof(text), "model %.63s is %s", served->name,
-                 ready ? "ready" : "not ready");
-        tell(served->front,
-             ready ? BT_EVENT_MODEL_READY : BT_EVENT_MODEL_NOT_READY,
-             served->name, text);
-    }
-}
-
-static void look_at_router(bt_frontend_t *front)
-{
-    const bool ready = bt_frontend_ready(front);
-
-    if (front->leaving && !front->was_leaving) {
-        front->was_leaving = true;
-        tell(front, BT_EVENT_ROUTER_LEAVING, "", "the router is stopping");
-    }
-    if (ready != front->was_ready) {
-        front->was_ready = ready;
-        tell(front, ready ? BT_EVENT_ROUTER_READY : BT_EVENT_ROUTER_NOT_READY,
-             "", ready ? "the router is ready" : "the router is not ready");
-    }
-}
 
 static void look_at_levels(bt_frontend_t *front)
 {

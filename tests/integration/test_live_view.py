@@ -130,7 +130,9 @@ def test_a_requests_waterfall_adds_up_and_says_where_it_was():
         assert len(listed) == 1, listed
         one = get(cluster.http, f"/v2/cluster/requests/{listed[0]['id']}")
         assert one == get(cluster.http, f"/v2/cluster/requests/{answer['id']}")
-        assert {k: v for k, v in one.items() if k not in ("stations", "beside", "tries")} == listed[0]
+        more = {"stations", "beside", "tries", "prompt_text", "answer_text"}
+        assert {k: v for k, v in one.items() if k not in more} == listed[0] and more <= one.keys(), one
+        assert one["prompt_text"] is None and one["answer_text"] is None, one
         check_waterfall(one)
         assert 0 < one["first_token_ms"] < one["duration_ms"] <= elapsed_ms, (one, elapsed_ms)
         assert (one["prompt_tokens"], one["output_tokens"], one["finish"]) == (n_prompt, n_output, "length"), one

@@ -106,7 +106,7 @@ static void an_event_comes_with_its_id_in_the_next_turn(void **state)
     forget(&ex);
     lose_decode_worker();
     pass(1000);
-    snprintf(line, sizeof(line), "event: event\nid: %08x-3\ndata: {\"id\":\"",
+    snprintf(line, sizeof(line), "event: event\nid: %08x-5\ndata: {\"id\":\"",
              world.front.watch->events.life);
     assert_int_equal(strncmp(ex.out, line, strlen(line)), 0);
     has(&ex, "\"kind\":\"worker_lost\",\"model\":\"tiny\","
@@ -125,13 +125,32 @@ static void who_comes_back_gets_what_came_meanwhile(void **state)
 
     (void)state;
     lose_decode_worker();
-    snprintf(id, sizeof(id), "%08x-2", world.front.watch->events.life);
+    /* Two joined, so model and router are ready: those it has seen. */
+    snprintf(id, sizeof(id), "%08x-4", world.front.watch->events.life);
     watch(&ex, id);
-    assert_int_equal(n_of(&ex, "event: event\n"), 1);
+    assert_int_equal(n_of(&ex, "event: event\n"), 3);
     has(&ex, "\"kind\":\"worker_lost\"");
+    has(&ex, "\"kind\":\"model_not_ready\"");
+    has(&ex, "\"kind\":\"router_not_ready\"");
     leave(&ex);
     watch(&ex, "another router's");
-    assert_int_equal(n_of(&ex, "event: event\n"), 3);
+    assert_int_equal(n_of(&ex, "event: event\n"), 7);
+    leave(&ex);
+}
+
+static void a_worker_that_is_back_at_once_was_missed_all_the_same(void **state)
+{
+    static bt_exchange_t ex;
+
+    (void)state;
+    watch(&ex, NULL);
+    forget(&ex);
+    lose_decode_worker();
+    w_join(&world, "decode-0", BT_ROLE_DECODE, &world.d);
+    pass(1000);
+    assert_int_equal(n_of(&ex, "\"kind\":\"model_not_ready\""), 1);
+    assert_int_equal(n_of(&ex, "\"kind\":\"model_ready\""), 1);
+    assert_int_equal(n_of(&ex, "\"kind\":\"router_ready\""), 1);
     leave(&ex);
 }
 
@@ -363,6 +382,7 @@ int main(void)
         TEST(a_reader_gets_the_state_at_once_and_each_second),
         TEST(an_event_comes_with_its_id_in_the_next_turn),
         TEST(who_comes_back_gets_what_came_meanwhile),
+        TEST(a_worker_that_is_back_at_once_was_missed_all_the_same),
         TEST(one_that_is_behind_is_sent_nothing_but_misses_no_event),
         TEST(one_that_takes_nothing_for_ten_seconds_is_cut_off),
         TEST(no_more_may_read_than_the_option_says),
