@@ -8,7 +8,8 @@
  *                     denied: a key is wanted, until restart()
  *
  * Connected only while somebody looks, for places are few. Tells 'state', 'history',
- * 'events' (detail: the new ones), 'handovers' (detail: the list) and 'status'. */
+ * 'events' (detail: the new ones), 'happened' (detail: one, this moment), 'handovers'
+ * (detail: the list) and 'status'. */
 
 import { ask, askJson, eventsOf, ServerError } from './api.js';
 import { Events, History } from './history.js';
@@ -182,6 +183,7 @@ export class Feed extends EventTarget {
       case 'event':
         if (this.events.add({ ...told, id: told.id ?? event.id })) {
           this.tell('events', [told]);
+          this.tell('happened', told);
         }
         break;
       default: /* there will be more kinds */

@@ -157,6 +157,16 @@ export class Floor {
     }
   }
 
+  /** A worker is lost this moment. States come each second: one that is back sooner was
+   *  in none of them. @param event  its name and model */
+  lost({ model, worker }) {
+    const key = `${model ?? ''}/${worker}`;
+    const card = this.cards.get(key);
+    if (card !== undefined && card.worker.state !== 'missing') {
+      card.update({ ...card.worker, state: 'gone' }, null);
+    }
+  }
+
   showZones() {
     for (const [role, zone] of this.zones) {
       const n = zone.grid.children.length;

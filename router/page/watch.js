@@ -49,6 +49,7 @@ export class Watch {
     feed.addEventListener('state', () => this.showState());
     feed.addEventListener('history', () => this.showHistory());
     feed.addEventListener('events', ({ detail }) => this.showEvents(detail));
+    feed.addEventListener('happened', ({ detail }) => detail.kind === 'worker_lost' && this.floor.lost(detail));
     feed.addEventListener('handovers', ({ detail }) => this.floor.handovers(detail));
     this.showStatus();
   }

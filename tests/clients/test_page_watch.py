@@ -15,6 +15,7 @@ import client_tests  # noqa: E402
 import harness  # noqa: E402
 from browser import Browser  # noqa: E402
 from harness import wait_until  # noqa: E402
+from launch import Launch  # noqa: E402
 from page_cluster import CHECK, DESK, LOOKS, NAME, WORKERS, address, axe, let_go_on, missing, say, wait_done, write_model  # noqa: E402
 
 browser = None  # of all tests
@@ -147,6 +148,26 @@ def test_a_worker_that_is_lost_and_comes_back_is_seen(c):
         states = page.run("window.states")
         assert [s for s in states if s in ("up", "gone")] == ["up", "gone", "up"], states
     wait_until("all is as before", c.all_joined)
+
+
+def test_what_a_launcher_starts_again_is_missing_meanwhile(_):
+    with tempfile.TemporaryDirectory() as folder:
+        path, options = write_model(folder)
+        with Launch("--model", path, *options) as launch:
+            at = "http://" + launch.process("router")["http"].removeprefix("http://")
+            name = next(n for n in launch.processes() if "decode" in n)
+            with browser.page(at + "/#/watch", **DESK) as page:
+                page.wait(OPEN)
+                page.wait(f"({CARD % name})?.dataset.state === 'up'")
+                page.run(WATCHED.replace("decode-1", name))
+                os.kill(int(launch.process(name)["pid"]), 9)
+                page.wait("['missing', 'gone'].includes(window.state)")
+                page.wait("window.state === 'up'", "the launcher has started it again")
+                # It is one card, whatever became of it, and the loss and the return are told.
+                assert page.run(f"[...document.querySelectorAll('.worker-name')].filter((x) => x.textContent === '{name}').length") == 1
+                kinds = page.run("[...document.querySelectorAll('.events li')].map((x) => x.dataset.kind)")
+                assert kinds.index("worker_joined") < kinds.index("worker_lost"), kinds
+                page.wait(f"({CARD % name}).querySelector('.worker-note').innerText.includes('started again 1 time')")
 
 
 def test_a_request_that_ran_again_says_so(c):
