@@ -52,6 +52,7 @@ class Installed(unittest.TestCase):
             self.run_baton("restart", "decode-0", *here)
             self.assertRegex(self.run_baton("status", *here), r"(?m)^decode-0 +decode +\S+ +ready ")
             self.assertIn("decode-0", self.run_baton("status", "--url", f"http://{server.http}"))
+            self.assertIn("decode-0", self.run_baton("top", "--once", "--url", f"http://{server.http}"))
             self.assertIn("4 answered, 0 refused", self.run_baton("load", "--requests", "4", "--concurrency", "2", "--output-tokens", "4",
                                                     "--prompt-tokens", "8", "--url", f"http://{server.http}/v1"))
             health = os.path.join(self.prefix, "libexec/baton/baton-health")
@@ -107,7 +108,7 @@ class Installed(unittest.TestCase):
         self.assertEqual(self.run_baton("sreve", status=1),
                          "baton: no command 'sreve'; did you mean serve?\nSee baton help.\n")
         self.assertIn("no command 'bench'", self.run_baton("bench", status=1))
-        for command in (*PYTHON, "serve", "status", "drain", "convert", "accuracy"):
+        for command in (*PYTHON, "serve", "check", "doctor", "top", "status", "drain", "convert", "accuracy"):
             text = self.run_baton(command, "--help")
             self.assertIn("--", text, command)
             self.assertNotIn("./baton", text, command)
