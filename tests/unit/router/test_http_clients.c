@@ -121,6 +121,34 @@ static void a_stalled_reader_is_dropped_at_the_cap(void **state)
     stop(&f);
 }
 
+/* For who looks at what is unsent, and adds nothing to it: the cap is not his.
+ */
+static void
+a_piece_over_the_cap_may_be_appended_and_a_reader_be_cut_off(void **state)
+{
+    static char piece[8 * 1024 * 1024]; /* more than cap and socket take */
+    fixture_t f;
+    client_t c;
+
+    (void)state;
+    start(&f, &normal);
+    client_open(&f, &c);
+    client_puts(&f, &c, HOLD);
+    WAIT_FOR(&f, f.n_open == 1);
+    bt_exchange_stream_begin(f.open[0], "text/plain");
+    assert_true(bt_exchange_stream_append(f.open[0], piece, 100));
+    WAIT_FOR(&f, bt_exchange_unsent(f.open[0]) == 0);
+    assert_true(bt_exchange_stream_append(f.open[0], piece, sizeof(piece)));
+    event_base_loop(f.base, EVLOOP_NONBLOCK);
+    assert_true(bt_exchange_unsent(f.open[0]) > normal.client_buffer_bytes);
+    assert_int_equal(f.n_gone, 0);
+    bt_exchange_cut_off(f.open[0]);
+    assert_int_equal(f.n_gone, 1);
+    assert_int_equal(f.n_open, 0);
+    client_close(&c);
+    stop(&f);
+}
+
 static void clients_may_vanish_at_any_byte(void **state)
 {
     static const char text[] =
@@ -390,6 +418,7 @@ int main(void)
         BT_TEST(a_client_that_leaves_is_noticed_once),
         BT_TEST(a_client_that_leaves_behind_many_requests_is_noticed),
         BT_TEST(a_stalled_reader_is_dropped_at_the_cap),
+        BT_TEST(a_piece_over_the_cap_may_be_appended_and_a_reader_be_cut_off),
         BT_TEST(clients_may_vanish_at_any_byte),
         BT_TEST(five_hundred_connections_are_served_at_once),
         BT_TEST(over_the_limit_the_longest_idle_gives_way),
