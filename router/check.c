@@ -151,13 +151,19 @@ static bt_status_t check_names(const bt_config_t *config)
 /* Can lines be appended to it, and could it be made? */
 static bt_status_t check_log(const char *option, const char *path)
 {
+    const size_t n = strlen(path);
     char folder[PATH_MAX];
     struct stat info;
 
-    if ((path[0] == '\0') || (strcmp(path, "-") == 0)) {
+    if ((n == 0) || (strcmp(path, "-") == 0)) {
         return BT_OK;
     }
-    snprintf(folder, sizeof(folder), "%s", path);
+    if (n >= sizeof(folder)) {
+        BT_LOG_ERROR("--%s cannot be written: its name has %zu bytes", option,
+                     n);
+        return BT_ERR_IO;
+    }
+    memcpy(folder, path, n + 1);
     if ((stat(path, &info) == 0)
             ? (S_ISDIR(info.st_mode) ? (errno = EISDIR, false)
                                      : access(path, W_OK) == 0)
