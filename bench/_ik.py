@@ -14,6 +14,10 @@ SOURCE = f"ik_llama_cpp_python-{VERSION}"
 PEER = os.path.join(HERE, "_ik_peer.py")
 
 
+def is_here():
+    return os.path.exists(os.path.join(cache(), f"{PACKAGE}-{VERSION}", "complete"))
+
+
 def install():
     """@return the folder of the package, whose library is build/src/libllama.so
 

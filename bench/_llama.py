@@ -22,10 +22,19 @@ def is_installed(python):
     return os.path.exists(python) and subprocess.run([python, "-c", check], capture_output=True).returncode == 0
 
 
+def place():
+    """@return the folder, and the python of the virtual environment in it"""
+    folder = os.path.join(cache(), f"{PACKAGE}-{VERSION}")
+    return folder, os.path.join(folder, "bin", "python")
+
+
+def is_here():
+    return is_installed(place()[1])
+
+
 def install():
     """@return the python of a virtual environment that has llama-cpp-python, built for this machine"""
-    folder = os.path.join(cache(), f"{PACKAGE}-{VERSION}")
-    python = os.path.join(folder, "bin", "python")
+    folder, python = place()
     with lock():
         if is_installed(python):
             return python

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from _shared import missing
+
 
 def cache():
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -36,4 +38,4 @@ def pip_python():
         with contextlib.suppress(OSError):
             if subprocess.run([python, "-c", "import pip"], capture_output=True).returncode == 0:
                 return python
-    raise SystemExit("no Python has pip (Debian package python3-pip)")
+    missing("no Python has pip (Debian package python3-pip)")

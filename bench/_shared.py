@@ -12,6 +12,10 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
+sys.path.append(os.path.join(ROOT, "cli"))
+import charts  # noqa: E402
+
+MISSING = 77  # exit status where something outside is not there, as of tests that are skipped
 LIMITS = ("read", "int8", "bf16", "f32")
 # Other programs' share of the cores above which a figure is marked.
 BUSY_PERCENT = 5.0
@@ -40,6 +44,25 @@ def number_list(text):
 
 
 number_list.__name__ = "list of numbers"
+
+
+def new_file(path):
+    """argparse type: a file to write in the end, which had better be found out before hours of measuring"""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not path or os.path.isdir(path) or not os.path.isdir(folder) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise argparse.ArgumentTypeError(f"cannot write {path!r}")
+    return path
+
+
+def missing(what):
+    """Ends the benchmark: something outside that it needs is not there."""
+    print(f"baton: {what}", file=sys.stderr)
+    raise SystemExit(MISSING)
+
+
+def ranged(values):
+    """@return a bar: the median of the values, and their range"""
+    return (median(values), min(values), max(values)) if values else None
 
 
 def cpu_model():
@@ -157,14 +180,16 @@ class Progress:
         self.total, self.done = total, 0  # total may change meanwhile
         self.show = not quiet and sys.stderr.isatty()
 
+    @staticmethod
+    def drawn(done, total, width=40):
+        filled = width * done // total
+        return f"[{'#' * filled}{'.' * (width - filled)}]"
+
     def step(self):
         self.done += 1
         if self.show:
-            width = 40
-            filled = width * self.done // self.total
             end = "\n" if self.done == self.total else ""
-            print(f"\r[{'#' * filled}{'.' * (width - filled)}] {self.done}/{self.total}", end=end, file=sys.stderr,
-                  flush=True)
+            print(f"\r{self.drawn(self.done, self.total)} {self.done}/{self.total}", end=end, file=sys.stderr, flush=True)
 
 
 class Limits:
@@ -244,6 +269,9 @@ def parser(name, doc):
     p = argparse.ArgumentParser(prog=f"baton bench {name}", description=doc,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--json", action="store_true")
+    p.add_argument("--svg", type=new_file, metavar="FILE")
+    p.add_argument("--out", type=new_file, metavar="FILE")
+    p.set_defaults(bench=name, question=doc.strip().splitlines()[0])
     return p
 
 
@@ -260,28 +288,51 @@ def add_limit_options(p, limit_ms):
     """Of the benchmarks that measure the machine's limits too, each with as many threads."""
     cores = len(os.sched_getaffinity(0))
     p.add_argument("--threads", type=number_list, default=[n for n in (1, 2) if n <= cores])
-    p.add_argument("--svg", default="")
     p.add_argument("--no-build", action="store_true", help="use the programs as they are built")
     p.add_argument("--limit-mib", type=int, default=512, help="size of the read-only stream")
     p.add_argument("--limit-ms", type=int, default=limit_ms, help="time for each limit, each time")
 
 
-def finish(args, out, show):
+def figure(args, out, panels, columns=1, title=""):
+    """@return the text of the SVG file with these panels"""
+    load = f"load {out['load_average_before']:.2f} before" if "load_average_before" in out else ""
+    if "cpu_others_percent" in out:
+        load += f"; other programs {out['cpu_others_percent']:.0f} % of the cores"
+    busy = "Other programs were running: not to be quoted." if out.get("busy") else ""
+    told = [f"{out['machine']}; commit {out['commit']}{'; ' + load if load else ''}. {busy}",
+            f"baton bench {args.bench} {out['options']}"]
+    return charts.figure(title or args.question, told, panels, columns)
+
+
+def finish(args, out, show, panels, columns=1, title=""):
+    """Tells what was measured. panels(out): of its figure; columns: that they stand in; title: of it, the question if not told"""
     if args.json:
         print(json.dumps(out))
     else:
         show(out)
+    sys.stdout.flush()
+    if args.out:
+        write(args.out, json.dumps(out) + "\n")
+    drawn = panels(json.loads(json.dumps(out))) if args.svg else []  # as who reads the file has it
+    if drawn:
+        write(args.svg, figure(args, out, drawn, columns, title))
+    elif args.svg:
+        print("baton: there is nothing to draw", file=sys.stderr)
 
 
-def finish_limits(args, out, whole, show, diagram):
+def write(path, text):
+    try:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+    except OSError as error:
+        raise SystemExit(f"baton: cannot write {path}: {error.strerror}") from None
+
+
+def finish_limits(args, out, whole, show, panels):
     """out["threads"]: what was measured with each number of threads; whole: the Load of it all"""
     out.update(whole.figures())
     out["busy"] = out["cpu_others_percent"] > BUSY_PERCENT or any(r["busy"] for t in out["threads"] for r in t["rows"])
-    if args.svg:
-        busy = "; other programs were running" if out["busy"] else ""
-        with open(args.svg, "w", encoding="utf-8") as f:
-            f.write(diagram(out, f"commit {out['commit']}, load {out['load_average_before']:.2f} before{busy}"))
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 def threads_title(t):

@@ -10,6 +10,8 @@ Usage: ./baton bench ablation [options]
   --every SECONDS     a long prompt comes so often (default 8)
   --model PATH        another model
   --seed N            of the prompts (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Two loads, each at a cluster that was started for it: 8 streams (128 tokens in, 200
@@ -35,7 +37,8 @@ import json
 import os
 import types
 
-from _shared import Load, add_model_option, check_model, describe, finish, median, parser, show_machine
+from _shared import Load, add_model_option, check_model, describe, finish, median, parser, ranged, show_machine
+from charts import Bars
 from table import ANSWER, CROWD, CROWD_IN, CROWD_OUT, SHORT, STREAMS, Named, baton, descendants, get, one_client
 
 
@@ -91,6 +94,17 @@ def show(out):
               f"{f['crowd_per_s']:14.2f}{f['crowd_percent']:7.0f}%{f['crowd_tokens_per_s']:12.0f}")
 
 
+def panels(out):
+    names, out = list(out["variants"]), out["variants"]
+
+    def bars(title, unit, keys):
+        return Bars(title, unit, names, [(label, [ranged([row[key] for row in out[name]]) for name in names]) for label, key in keys])
+
+    return [bars("Answers a second that keep their targets", "answers/s",
+                 (("8 streams beside long prompts", "streams_per_s"), ("32 clients", "crowd_per_s"))),
+            bars("Tokens a second", "tokens/s", (("8 streams beside long prompts", "streams_tokens_per_s"), ("32 clients", "crowd_tokens_per_s")))]
+
+
 def parse():
     p = parser("ablation", __doc__)
     p.add_argument("--variants", default=",".join(VARIANTS))
@@ -120,7 +134,7 @@ def main():
             found[name].append(measure(name, mixed, args.seed + i, load))
     out["variants"] = found
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ Usage: ./baton bench attack [options]
   --hosts             the cluster is on a host of its own, made of namespaces (needs root), and
                       strangers come from another one
   --seed N            of the prompts (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 One attacker at a time, beside the same clients: 20 that send bodies of 8 MiB, 20 that never
@@ -31,6 +33,7 @@ import random
 from _cluster import Attacker, Cluster, LogReader, NAMES, Network, Stream, free_port, pids_of, warm_up, worker_cores, worker_threads
 from _shared import (Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
                      show_machine)
+from charts import Bars
 
 PATIENCE_S = 20  # of a well-behaved client
 
@@ -80,6 +83,15 @@ def measure(name, cluster, rng, reader, args, step):
         out[f"attacked_p{p}_ms"] = 1e3 * percentile(times, p)
     out["p99_ratio"] = out["attacked_p99_ms"] / out["quiet_p99_ms"]
     return out
+
+
+def panels(out):
+    rows = out["rows"]
+    return [Bars("Time to the first token of well-behaved clients: p50, up to p99", "ms", [r["attacker"] for r in rows],
+                 [(label, [(r[f"{key}_p50_ms"], r[f"{key}_p50_ms"], r[f"{key}_p99_ms"]) for r in rows])
+                  for label, key in (("without the attacker", "quiet"), ("beside it", "attacked"))]),
+            Bars("Their requests that failed beside it", "requests", [r["attacker"] for r in rows],
+                 [("failed", [r["failed"] for r in rows])])]
 
 
 def parse():
@@ -140,4 +152,4 @@ def show(out):
 
 if __name__ == "__main__":
     ARGS = parse()
-    finish(ARGS, run(ARGS), show)
+    finish(ARGS, run(ARGS), show, panels)

@@ -15,6 +15,8 @@ Usage: ./baton bench chunks [options]
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of prompts and arrivals (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Goodput: requests that keep both targets, of all that were offered, per second. They
@@ -30,6 +32,7 @@ import time
 
 from _cluster import Client, Cluster, no_collector, pids_of, warm_up, worker_cores, worker_threads
 from _shared import Load, add_model_option, check_model, describe, finish, number_list, parser, percentile, show_machine
+from charts import Bars
 
 OUTPUT = 64
 SHORT, LONG, LONG_EACH = 256, 2048, 8
@@ -126,6 +129,19 @@ def show(out):
                   f"{r['ttft_ms']:10.0f} / {r['ttft_p99_ms']:<7.0f}{r['itl_ms']:10.1f} / {r['itl_p99_ms']:<7.1f}")
 
 
+def panels(out):
+    names = list(dict.fromkeys(int(r["chunk"]) for mix in out["mixes"] for r in mix["rows"]))
+    rows = [(mix["mix"], {int(r["chunk"]): r for r in mix["rows"]}) for mix in out["mixes"]]
+
+    def bars(title, unit, value):
+        return Bars(title, unit, [f"{n} tokens" if n else "tuned" for n in names],
+                    [(mix, [value(by[n]) if n in by else None for n in names]) for mix, by in rows])
+
+    return [bars("Goodput by the size of chunks", "requests/s", lambda r: r["goodput"]),
+            bars("Time to the first token: p50, up to p99", "ms", lambda r: (r["ttft_ms"], r["ttft_ms"], r["ttft_p99_ms"])),
+            bars("Mean time between tokens of an answer: p50, up to p99", "ms", lambda r: (r["itl_ms"], r["itl_ms"], r["itl_p99_ms"]))]
+
+
 def parse():
     p = parser("chunks", __doc__)
     p.add_argument("--mixes", default=",".join(MIXES))
@@ -155,7 +171,7 @@ def main():
     load = Load()
     out["mixes"] = [measure(mix, args, load) for mix in args.mixes.split(",")]
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ Usage: ./baton bench engine [options]
   --peer llama.cpp   the same work by llama.cpp in the same run, in turns
   --peer-files LIST  types of the files that it runs (default own,Q4_0,Q4_K_M,
                      BF16; own is the file itself, others are made from it)
-  --svg FILE         write a roofline diagram
+  --svg FILE         draw it, as SVG
+  --out FILE         write all of it as JSON too
   --json             one JSON object instead of the tables
 
 The forward pass runs in one process, with a paged KV cache, without sampling:
@@ -47,9 +48,10 @@ opposite order in every second round.
 import os
 
 import _llama
-import _roofline
+from _roofline import Roofline
 from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, add_limit_options, add_model_option, build, check_model,
                      describe, finish_limits, median, number_list, parser, roof, show_machine, threads_title, timed)
+from charts import Bars
 
 
 def work_of(model, row, args):
@@ -206,9 +208,10 @@ def show(out):
         show_threads(t, out["peer"] and out["peer"].split()[0])
 
 
-def diagram(out, subtitle):
-    charts = []
+def panels(out):
+    found = []
     theirs = f"{out['peer'].split()[0]}, best file" if out["peer"] else ""
+    names = ["Baton prefill", "Baton decode"] + ([theirs] if theirs else [])
     for t in out["threads"]:
         points = []
         for r in t["rows"]:
@@ -217,11 +220,14 @@ def diagram(out, subtitle):
             if r["peers"]:
                 points.append({"label": "", "x": r["ops_per_byte"], "y": r["best"]["gops"] / r["ratio_of_bests"],
                                "series": theirs})
-        charts.append({"title": threads_title(t),
-                       "read": t["limits"]["read"]["best"], "points": points,
-                       "peaks": [(n, t["limits"][n]["best"]) for n in dict.fromkeys((t["compute_limit"], "f32"))]})
-    return _roofline.svg(f"{out['model']} on {out['machine']}", subtitle,
-                         ["Baton prefill", "Baton decode"] + ([theirs] if theirs else []), charts)
+        found.append(Roofline(threads_title(t), points, t["limits"]["read"]["best"],
+                              [(n, t["limits"][n]["best"]) for n in dict.fromkeys((t["compute_limit"], "f32"))], names))
+    for t in out["threads"]:
+        rates = [("Baton", [(r["tokens_per_s"], None, r["best_tokens_per_s"]) for r in t["rows"]])]
+        rates += [(f"{out['peer'].split()[0]} {name}", [(r["peers"][name]["tokens_per_s"], None, r["peers"][name]["best_tokens_per_s"])
+                                                         for r in t["rows"]]) for name in t["rows"][0]["peers"]]
+        found.append(Bars(f"{threads_title(t)}: median, up to the best", "tokens/s", [f"{r['kind']} {r['n']}" for r in t["rows"]], rates))
+    return found
 
 
 def parse():
@@ -274,7 +280,7 @@ def main():
             out["threads"].append(measure_threads(args, threads, program, peers, progress))
     for _, half in peers:
         half.close()
-    finish_limits(args, out, whole, show, diagram)
+    finish_limits(args, out, whole, show, panels)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ Usage: ./baton bench gpu-check [options]
                  begin later is left out
   --simt         the rehearsal, without a GPU: the same on the machine of the tests
                  (tests/simt) with tiny sizes. It tells no times
+  --svg FILE     draw it, as SVG
   --json         print the JSON instead of the table
 
 Every part that does not run says so, with why. The status is 1 where one failed,
@@ -43,10 +44,11 @@ import time
 
 import _gpu
 import _gpu_build
-from _shared import ROOT, Half, describe, median, parser
+from _shared import MISSING, ROOT, Half, describe, finish, median, parser, write
+from charts import Bars
 
 PAGE = os.path.join(ROOT, "docs", "GPU_STATUS.md")
-SKIPPED = 77
+SKIPPED = MISSING
 SEED = 1
 TENSOR_TYPES, CHUNK = ("BF16", "F16"), {"real": 512, "tiny": 16}
 FEW_TYPES, MANY_TYPES = ("Q4_0", "Q4_K", "Q6_K", "Q8_0"), ("Q4_K", "Q8_0", "BF16")
@@ -333,13 +335,24 @@ def table(out):
     return f"Commit {out['commit']}; {out['took_s']:.0f} s.\n\n" + "\n".join(lines)
 
 
+def panels(out):
+    """Of parts that have times; a rehearsal has none."""
+    found = []
+    for part in out["parts"]:
+        for key, unit in (("gb_per_s", "GB/s"), ("tflops", "TFLOP/s"), ("us", "us")):
+            rows = [r for r in part.get("rows", []) if key in r]
+            if rows:
+                found.append(Bars(part["part"], unit, [f"{r['type']}, {r['rows']} rows" for r in rows], [(key, [r[key] for r in rows])]))
+                break
+    return found
+
+
 def parse():
     p = parser("gpu-check", __doc__)
     p.add_argument("--simt", action="store_true")
     p.add_argument("--bare", action="store_true")
     p.add_argument("--write", action="store_true")
     p.add_argument("--folder", default=os.path.join(ROOT, "build", "gpu-check"))
-    p.add_argument("--out", default="")
     p.add_argument("--no-build", action="store_true", help="use the project's own build as it is")
     p.add_argument("--limit", type=float, default=520)
     args = p.parse_args()
@@ -357,12 +370,9 @@ def main():
     out.update(rehearsal=args.simt, took_s=time.monotonic() - check.begin, parts=check.parts)
     path = args.out or os.path.join(args.folder, "gpu-check.json")
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(out, f, indent=1)
-    if args.json:
-        print(json.dumps(out))
-    else:
-        print(f"\n{table(out)}\n\nall of it: {path}")
+    write(path, json.dumps(out, indent=1))
+    args.out = ""  # written as it is read, by people
+    finish(args, out, lambda out: print(f"\n{table(out)}\n\nall of it: {path}"), panels)
     has_device = args.simt or check.parts[0]["status"] == "ok"
     if args.write and has_device:
         _gpu.write_between(PAGE, "figures of a GPU", table(out))

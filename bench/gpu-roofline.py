@@ -3,9 +3,10 @@
 """What must operations of the CUDA back end move, what do they move, and how long could that take? No GPU is needed.
 
 Usage: ./baton bench gpu-roofline [options]
-  --svg FILE     write a roofline diagram
   --write        put the table into docs/GPU_STATUS.md
   --few          few rows and decode of one sequence alone
+  --svg FILE     draw it, as SVG
+  --out FILE     write all of it as JSON too
   --json         one JSON object instead of the table
 
 The operations run on the machine of the tests (tests/simt), which counts accesses.
@@ -31,7 +32,7 @@ import os
 
 import _gpu
 import _gpu_build
-import _roofline
+from _roofline import Roofline
 from _shared import ROOT, Load, Progress, describe, finish, parser
 
 PAGE = os.path.join(ROOT, "docs", "GPU_STATUS.md")
@@ -57,8 +58,8 @@ def table(rows):
     return "\n".join(out)
 
 
-def diagram(out):
-    charts = []
+def panels(out):
+    found = []
     for name, card in _gpu.CARDS.items():
         dp4a = 64 * 8 * card["sms"] * card["clock"]
         points = []
@@ -66,10 +67,9 @@ def diagram(out):
             seconds = 1e-6 * r["estimates"][name]["us"]
             label = f"{r['type']} x {r['rows']}" if r["type"] in ("Q4_K", "f16") and r["name"] != "down" else ""
             points.append({"label": label, "x": r["ops"] / r["bytes"], "y": r["ops"] / seconds / 1e9, "series": series(r)})
-        charts.append({"title": f"{name}: an estimate", "points": points, "read": card["memory"] / 1e9, "memory": "memory",
-                       "peaks": [("int8", card["int8"] / 1e9), ("bf16", card["bf16"] / 1e9), ("dp4a", dp4a / 1e9)]})
-    return _roofline.svg("Estimates, not measured: operations of the CUDA back end by what they are counted to move",
-                         f"commit {out['commit']}; data sheets of the cards", SERIES, charts)
+        found.append(Roofline(f"{name}: an estimate", points, card["memory"] / 1e9,
+                              [("int8", card["int8"] / 1e9), ("bf16", card["bf16"] / 1e9), ("dp4a", dp4a / 1e9)], SERIES, "memory"))
+    return found
 
 
 def show(out):
@@ -78,7 +78,6 @@ def show(out):
 
 def main():
     p = parser("gpu-roofline", __doc__)
-    p.add_argument("--svg", default="")
     p.add_argument("--write", action="store_true")
     p.add_argument("--few", action="store_true")
     p.add_argument("--no-build", action="store_true", help="use the project's own build as it is")
@@ -92,12 +91,10 @@ def main():
     out.update(load.figures())
     for r in out["rows"]:
         r["estimates"] = {card: _gpu.estimate(card, r) for card in _gpu.CARDS}
-    if args.svg:
-        with open(args.svg, "w", encoding="utf-8") as f:
-            f.write(diagram(out))
     if args.write:
         _gpu.write_between(PAGE, "estimates", table(out["rows"]))
-    finish(args, out, show)
+    finish(args, out, show, panels,
+           title="Estimates, not measured: operations of the CUDA back end by what they are counted to move, data sheets of the cards")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ Usage: ./baton bench handover [options]
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of prompts and arrivals (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Starts clusters of one prefill and one decode worker. Requests arrive at random
@@ -36,6 +38,7 @@ import tempfile
 
 from _cluster import Client, Cluster, brief, pids_of, wait_until, warm_up, worker_cores, worker_threads
 from _shared import Load, add_model_option, build, check_model, describe, finish, parser, percentile, show_machine
+from charts import Bars
 from trace_lines import read
 
 
@@ -160,6 +163,20 @@ def show(out):
           f"overlap: {out['tail_percent']:.1f} %")
 
 
+def panels(out):
+    parts = (("handover_ms", "hand-over"), ("join_wait_ms", "join wait"), ("tail_ms", "tail of the transfer"),
+             ("grant_wait_ms", "wait for the grant"), ("data_ms", "whole transfer"), ("first_gap_ms", "token #1 to #2"),
+             ("itl_ms", "ITL after that"))
+
+    def value(f):
+        return f["p50"], f["p50"], f["p99"]
+
+    return [Bars("Parts of a request: p50, up to p99", "ms", [label for _, label in parts],
+                 [(f"{out[name]['prompt_tokens']} tokens in", [value(out[name][key]) for key, _ in parts]) for name in ("short", "long")]),
+            Bars("Left of the transfer when the prompt is computed, one at a time: p50, up to p99", "ms",
+                 ["--kv-overlap layers", "--kv-overlap none"], [("tail", [value(out["tail_ms"][name]) for name in ("layers", "none")])])]
+
+
 def main():
     p = parser("handover", __doc__)
     p.add_argument("--short", type=int, default=256)
@@ -178,7 +195,7 @@ def main():
     check_model(p, args)
     args.long_requests = max(args.requests // 5, 3)
     args.alone = min(args.long_requests, 12)
-    finish(args, run(args), show)
+    finish(args, run(args), show, panels)
 
 
 if __name__ == "__main__":

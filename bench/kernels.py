@@ -13,7 +13,8 @@ Usage: ./baton bench kernels [options]
                      default all
   --tier NAME        plain, avx2 or avx512 at most (default: the best there is)
   --ms N             time for each figure (default 150)
-  --svg FILE         write a roofline diagram
+  --svg FILE         draw it, as SVG
+  --out FILE         write all of it as JSON too
   --json             one JSON object instead of the tables
 
 A matmul goes round copies of its matrix that are larger together than the caches,
@@ -37,9 +38,10 @@ The limits are measured again between all of it.
 import argparse
 import os
 
-import _roofline
+from _roofline import Roofline
 from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, add_limit_options, build, describe, finish_limits, median,
                      number_list, parser, roof, show_machine, threads_title)
+from charts import Lines
 
 TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
          "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0",
@@ -203,22 +205,27 @@ def show(out):
         show_threads(t)
 
 
-def diagram(out, subtitle):
-    charts = []
-    names = []
+def panels(out):
+    found = []
+    names = list(dict.fromkeys(series(r) for t in out["threads"] for r in t["rows"] if series(r)))
     for t in out["threads"]:
-        points = []
-        for r in t["rows"]:
-            if r["op"] not in ("matmul", "attention"):
-                continue
-            series = f"matmul {r['shape']}" if r["op"] == "matmul" else "attention"
-            label = f"{r['type']} x {r['rows']}" if r["op"] == "matmul" and r["name"] == "down" and r["count"] else ""
-            points.append({"label": label, "x": r["ops_per_byte"], "y": r["best"]["gops"], "series": series})
-            if series not in names:
-                names.append(series)
-        charts.append({"title": threads_title(t), "points": points,
-                       "read": t["limits"]["read"]["best"], "peaks": [(n, t["limits"][n]["best"]) for n in ("int8", "f32")]})
-    return _roofline.svg(f"Operations of {out['threads'][0]['backend']} on {out['machine']}", subtitle, names, charts)
+        points = [{"label": f"{r['type']} x {r['rows']}" if r["op"] == "matmul" and r["name"] == "down" and r["count"] else "",
+                   "x": r["ops_per_byte"], "y": r["best"]["gops"], "series": series(r)} for r in t["rows"] if series(r)]
+        if points:
+            found.append(Roofline(threads_title(t), points, t["limits"]["read"]["best"],
+                                  [(n, t["limits"][n]["best"]) for n in ("int8", "f32")], names))
+    rates = {}
+    for t in out["threads"]:
+        for p in t["passes"]:
+            rates.setdefault(f"{p['shape']}, {threads_title(t)}", []).append((p["rows"], p["tokens_per_s"]))
+    if rates:
+        found.append(Lines("All matmuls of a pass", "rows of a pass", "rows/s", list(rates.items()), log_x=True, log_y=True))
+    return found
+
+
+def series(row):
+    """@return what a row is drawn as, or None"""
+    return f"matmul {row['shape']}" if row["op"] == "matmul" else "attention" if row["op"] == "attention" else None
 
 
 def name_list(known):
@@ -258,7 +265,7 @@ def main():
     with whole.during():
         for threads in args.threads:
             out["threads"].append(Bench(args, threads, program).run(work, progress))
-    finish_limits(args, out, whole, show, diagram)
+    finish_limits(args, out, whole, show, panels)
 
 
 if __name__ == "__main__":

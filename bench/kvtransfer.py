@@ -8,6 +8,8 @@ Usage: ./baton bench kvtransfer [options]
                         8b (32 layers, 8 KV heads of 128) or both (default)
   --mib N               KV of one transfer (default 64)
   --rounds N            alternations with ucx_perftest (default 7)
+  --svg FILE            draw it, as SVG
+  --out FILE            write all of it as JSON too
   --json                one JSON object instead of the table
 
 A transfer is --mib of f16 KV in 16-token blocks that lie scattered in the pools
@@ -38,7 +40,8 @@ import socket
 import subprocess
 import time
 
-from _shared import Half, Load, Progress, build, describe, finish, median, parser, show_machine
+from _shared import Half, Load, Progress, build, describe, finish, median, missing, parser, show_machine
+from charts import Bars
 
 BLOCK_TOKENS = 16
 # layers x (K, V) x KV heads x tokens x dimension x f16
@@ -170,6 +173,20 @@ def show(out):
                     f"{100 * x['ratio_to_ucx']:7.0f} % |" for x in (r, rows[shape, pieces, False])))
 
 
+def panels(out):
+    found = []
+    for p in out["paths"]:
+        rows = {(r["shape"], r["pieces"], r["checksums"]): r for r in p["rows"]}
+        keys = list(dict.fromkeys((shape, pieces) for shape, pieces, _ in rows))
+        ucx = max(u["gb_per_s"] for u in p["ucx_perftest"])
+        found.append(Bars(f"{p['path']}: KV of one transfer by its pieces: median, up to the best", "GB/s",
+                          [f"{shape}, {pieces}" for shape, pieces in keys],
+                          [(label, [(rows[key + (sums,)]["gb_per_s"], None, rows[key + (sums,)]["best_gb_per_s"]) for key in keys])
+                           for label, sums in (("with checksums", True), ("bytes only", False))],
+                          mark=(ucx, f"ucx_perftest {ucx:.1f}")))
+    return found
+
+
 def parse():
     p = parser("kvtransfer", __doc__)
     p.add_argument("--path", choices=("shm", "tcp", "both"), default="both")
@@ -185,10 +202,10 @@ def parse():
 def main():
     args = parse()
     if shutil.which("ucx_perftest") is None:
-        raise SystemExit("ucx_perftest is not installed (Debian package ucx-utils)")
+        missing("ucx_perftest is not installed (Debian package ucx-utils)")
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
-        raise SystemExit("two cores are needed, one for each process")
+        missing("two cores are needed, one for each process")
     program = build("kvtransfer-pair")
     paths = ("shm", "tcp") if args.path == "both" else (args.path,)
     progress = Progress(len(paths) * args.rounds * 2 * (2 if args.shape == "both" else 1), args.json)
@@ -198,7 +215,7 @@ def main():
         for path in paths:
             out["paths"].append(measure_path(path, args, program, cores, progress))
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

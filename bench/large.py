@@ -11,6 +11,8 @@ Usage: ./baton bench large [options]
   --batch LIST       sequences that decode together (default 1,8)
   --steps N          tokens of an answer (default 32)
   --repeat N         of each figure (default 3)
+  --svg FILE         draw it, as SVG
+  --out FILE         write all of it as JSON too
   --json             one JSON object instead of the table
 
 The file is made once, row by row, in the cache. `baton serve` is started with it and no
@@ -33,6 +35,7 @@ import _llama
 import _peers
 from _cluster import no_collector
 from _shared import Half, Load, build, describe, finish, median, number_list, parser, percentile, show_machine
+from charts import Bars
 from table import Named, baton, descendants, get
 
 TYPES = {"Q4_0": ("Q4_0", "Q4_0", "Q6_K"), "Q4_K": ("Q4_K", "Q6_K", "Q6_K"), "Q6_K": ("Q6_K",) * 3, "Q8_0": ("Q8_0",) * 3}
@@ -107,6 +110,17 @@ def show(out):
         print(f"{name:16}" + "".join(f"{figures[r]:13.2f}" for r in rows) + f"{out['loaded'][name]:10.1f}")
 
 
+def panels(out):
+    kinds, engines = list(out["served"]), list(out["engines"])
+    rows = list(out["engines"]["Baton"])
+
+    def served(title, unit, key, by=1.0):
+        return Bars(title, unit, [f"weights {kind}" for kind in kinds], [(key, [out["served"][kind][key] / by for kind in kinds])])
+
+    return [served("From the start to a ready server", "s", "ready"), served("Memory of all processes together (PSS)", "GB", "pss", 1e9),
+            Bars("The forward pass", "tokens/s", rows, [(name, [out["engines"][name][row] for row in rows]) for name in engines])]
+
+
 def parse():
     p = parser("large", __doc__)
     p.add_argument("--type", choices=TYPES, default="Q4_K")
@@ -156,7 +170,7 @@ def main():
     finally:
         shutil.rmtree(cache)
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

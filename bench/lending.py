@@ -9,6 +9,8 @@ Usage: ./baton bench lending [options]
   --hand-back-ms N    how long the hand-back is measured (default 20000; 0: not)
   --model PATH        another model
   --seed N            of the prompts (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 One client, one request at a time, at clusters of one prefill and one decode
@@ -33,8 +35,9 @@ import contextlib
 import os
 
 from _cluster import Client, Cluster, brief, no_collector, pids_of, warm_up
-from _shared import (Half, Load, Progress, add_model_option, build, check_model, describe, finish, median, number_list,
+from _shared import (Half, Load, Progress, add_model_option, build, check_model, describe, finish, median, missing, number_list,
                      parser, show_machine)
+from charts import Bars
 
 CLUSTERS = ("lent", "own", "oversubscribed")
 NAMES = CLUSTERS + ("engine", "engine-lent")
@@ -114,6 +117,18 @@ def show(out):
                   f"at most {f['max_us']:.0f}, of {f['wakes']}")
 
 
+def panels(out):
+    prompts = list(dict.fromkeys(r["prompt_tokens"] for r in out["rows"]))
+    rows = {(r["name"], r["prompt_tokens"]): r for r in out["rows"]}
+    found = [Bars(title, "ms", NAMES, [(f"{n} tokens in", [rows[name, n][key] for name in NAMES]) for n in prompts])
+             for title, key in (("Time to the first token", "ttft_ms"), ("Time between tokens behind the prompt", "itl_ms"))]
+    if "hand_back" in out:
+        names = {"idle": "core idle", "lent": "core lent", "in_way": "lent thread in the way"}
+        found.append(Bars("A core is handed back: p50, up to p99", "us", names.values(), [("hand-back", [
+            (out["hand_back"][name]["p50_us"], None, out["hand_back"][name]["p99_us"]) for name in names])]))
+    return found
+
+
 def parse():
     p = parser("lending", __doc__)
     p.add_argument("--prompts", type=number_list, default=[512, 2048])
@@ -126,7 +141,7 @@ def parse():
     if min(args.output_tokens - 1, args.rounds) < 1:
         p.error("--output-tokens is at least 2, --rounds at least 1")
     if len(os.sched_getaffinity(0)) < 2:
-        p.error("there is one core: nobody has another to lend")
+        missing("there is one core: nobody has another to lend")
     check_model(p, args)
     return args
 
@@ -156,7 +171,7 @@ def main():
         half.close()
     out.update(load.figures())
     del out["cpu_others_percent"]  # the engine would be among them
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ Usage: ./baton bench orders [options]
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of prompts (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Starts a cluster of one prefill and one decode worker for each order. First one long
@@ -34,6 +36,7 @@ import time
 
 from _cluster import Client, Cluster, no_collector, pids_of, warm_up, worker_cores, worker_threads
 from _shared import Load, add_model_option, check_model, describe, finish, parser, percentile, show_machine
+from charts import Bars
 
 DEADLINES_MS = {"short": 60000, "long": 120000}
 WARM_S = 2  # of each phase, not counted
@@ -152,6 +155,21 @@ def show(out):
             f"a kilopair + {1e3 * x['kiloread_seconds']:.4f} a kiloread ms, off by {100 * x['error_ratio']:.0f} %" for work, x in row["learned"].items()))
 
 
+def panels(out):
+    names = [row["order"] for row in out["orders"]]
+
+    def bars(title, unit, value):
+        return Bars(title, unit, names, [(label, [value(row[key]) for row in out["orders"]])
+                                         for label, key in (("streams alone", "undisturbed"), ("beside long prompts", "disturbed"))])
+
+    return [bars("Time to the first token of short prompts: p50, up to p99", "ms",
+                 lambda f: (f["short_ttft_ms"]["p50"], None, f["short_ttft_ms"]["p99"])),
+            Bars("Time to the first token of long prompts: p50, up to p99", "ms", names,
+                 [("measured", [(x["p50"], None, x["p99"]) for x in (row["disturbed"]["long_ttft_ms"] for row in out["orders"])]),
+                  ("bound", [row["long_bound_ms"] for row in out["orders"]])]),
+            bars("Tokens a second", "tokens/s", lambda f: f["tokens_per_s"])]
+
+
 def parse():
     p = parser("orders", __doc__)
     p.add_argument("--orders", default="fcfs,srpt,deadline")
@@ -181,7 +199,7 @@ def main():
     load = Load()
     out["orders"] = [measure(order, args, load) for _ in range(args.turns) for order in args.orders.split(",")]
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

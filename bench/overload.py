@@ -15,6 +15,8 @@ Usage: ./baton bench overload [options]
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of arrivals and prompts (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Starts a cluster of one prefill and one decode worker without targets, which a closed loop
@@ -32,6 +34,7 @@ import sys
 
 from _cluster import Cluster, pids_of, warm_up, worker_cores, worker_threads
 from _shared import ROOT, Load, add_model_option, check_model, describe, finish, parser, show_machine
+from charts import Bars
 
 SUSTAINED = 0.99  # of all that were offered keep both targets
 
@@ -117,6 +120,20 @@ def numbers(text):
     return [float(x) for x in text.split(",")]
 
 
+def panels(out):
+    rows = out["runs"]
+    names = [row["run"] for row in rows]
+    targets = {"ttft_ms": None, "tpot_ms": None}
+    return [Bars("Tokens a second", "tokens/s", names, [("tokens", [row["tokens_per_s"] for row in rows])],
+                 mark=(out["peak_tokens_per_s"], "the peak")),
+            Bars("Requests that keep both targets", "%", names,
+                 [("of all that were offered", [100 * row["good_of_offered"] for row in rows]),
+                  ("of those that were accepted", [100 * row["good_of_answered"] for row in rows])])] + [
+            Bars(f"{label} of accepted requests: p50, up to p99", "ms", names,
+                 [(label, [(row[key]["p50"], None, row[key]["p99"]) if row[key] else None for row in rows])])
+            for key, label in zip(targets, ("Time to the first token", "Mean time between tokens"))]
+
+
 def parse():
     p = parser("overload", __doc__)
     for name, default in (("ttft-ms", 2000), ("itl-ms", 40), ("prompt", 256), ("output-tokens", 64), ("clients", 24)):
@@ -141,7 +158,7 @@ def main():
     load = Load()
     out.update(measure(args, load))
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

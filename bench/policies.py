@@ -17,6 +17,8 @@ Usage: ./baton bench policies [options]
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of prompts and lengths (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Starts a cluster of one prefill and one decode worker for each policy. A client reads its
@@ -29,7 +31,8 @@ import random
 import time
 
 from _cluster import Cluster, Stream, no_collector, pids_of, warm_up, worker_cores, worker_threads
-from _shared import Load, add_model_option, check_model, describe, finish, parser, percentile, show_machine
+from _shared import Load, add_model_option, check_model, describe, finish, parser, percentile, ranged, show_machine
+from charts import Bars
 
 WARM_S = 3  # not counted
 
@@ -96,6 +99,22 @@ def show(out):
               f"{row['longest_gap_ms']:13.0f}{row['pauses']:8.0f}{again:>16}")
 
 
+def panels(out):
+    rows = out["policies"]
+    names = list(dict.fromkeys(row["policy"] for row in rows))
+
+    def bars(title, unit, value):
+        return Bars(title, unit, names, [(title, [ranged([value(row) for row in rows if row["policy"] == name]) for name in names])])
+
+    def pairs(title, key):
+        last = {row["policy"]: row[key] for row in rows}
+        return Bars(title + ": p50, up to p99", "ms", names, [(title, [(last[n]["p50"], None, last[n]["p99"]) for n in names])])
+
+    return [bars("Whole answers a second", "answers/s", lambda row: row["answers_per_s"]),
+            bars("Tokens a second", "tokens/s", lambda row: row["tokens_per_s"]),
+            pairs("Time to the first token", "ttft_ms"), pairs("Time between tokens", "itl_ms")]
+
+
 def parse():
     p = parser("policies", __doc__)
     p.add_argument("--policies", default="guaranteed_no_evict,max_utilization,V1")
@@ -122,7 +141,7 @@ def main():
     load = Load()
     out["policies"] = [measure(policy, args, load) for _ in range(args.turns) for policy in args.policies.split(",")]
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

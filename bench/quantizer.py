@@ -14,6 +14,8 @@ Usage: ./baton bench quantizer [options]
   --no-peer            ours alone
   --folder DIR         for the files (default: a temporary one); what is there is used
   --threads N          (default: as many as there are cores)
+  --svg FILE           draw it, as SVG
+  --out FILE           write all of it as JSON too
   --json               one JSON object instead of the table
 
 The model as F32 is what all are compared with. llama.cpp (llama-cpp-python, compiled into
@@ -36,6 +38,7 @@ import tempfile
 
 import _llama
 from _shared import ROOT, Load, Progress, add_model_option, check_model, describe, finish, parser, show_machine
+from charts import Bars
 
 TYPES = ("Q4_0", "Q4_1", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "MXFP4")
 FIGURES = {"perplexity": r"perplexity B +(\S+)", "lost": r"B lost +(\S+)", "lost_error": r"B lost .*\+- (\S+)",
@@ -132,6 +135,19 @@ def type_list(text):
 type_list.__name__ = "list of types"
 
 
+def panels(out):
+    rows = {(r["type"], r["who"] + (", importance matrix" if r["imatrix"] else "")): r for r in out["rows"]}
+    types, whose = (list(dict.fromkeys(key[i] for key in rows)) for i in (0, 1))
+
+    def bars(title, unit, value):
+        return Bars(title, unit, types, [(who, [value(rows[t, who]) if (t, who) in rows else None for t in types]) for who in whose])
+
+    return [bars("Mean KL divergence from F32, and its standard error", "nats",
+                 lambda r: (r["kl"], r["kl"] - r["kl_error"], r["kl"] + r["kl_error"])),
+            bars("Size of the file", "MB", lambda r: r["bytes"] / 1e6),
+            bars("Positions with the same likeliest token", "%", lambda r: r["top"])]
+
+
 def parse():
     p = parser("quantizer", __doc__)
     add_model_option(p)
@@ -164,7 +180,7 @@ def main():
                 out["rows"].append(bench.measure(*step))
                 progress.step()
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ Usage: ./baton bench quants [options]
   --steps N          tokens that each then gets (default 16)
   --rounds N         times that everything of a file is measured (default 3)
   --sample-ms N      a figure is repeated for so long per round (default 100)
+  --svg FILE         draw it, as SVG
+  --out FILE         write all of it as JSON too
   --json             one JSON object instead of the tables
 
 All have the same file: of the model by ./baton convert, IQ4_XS by llama.cpp's quantizer;
@@ -33,6 +35,7 @@ import _llama
 import _peers
 from _shared import (BUSY_PERCENT, Half, Load, Progress, add_model_option, build, check_model, describe, finish, median,
                      number_list, parser, show_machine, timed)
+from charts import Bars
 
 # Types of ./baton convert, by their names in files' names.
 CONVERTED = {"Q4_0": "q4_0", "Q4_K_M": "q4_k", "Q6_K": "q6_k", "Q8_0": "q8_0", "MXFP4": "mxfp4", "BF16": "bf16"}
@@ -136,6 +139,17 @@ def words(known):
     return parse
 
 
+def panels(out):
+    found = []
+    for shape in dict.fromkeys(f["shape"] for f in out["files"]):
+        files = [f for f in out["files"] if f["shape"] == shape]
+        for i, row in enumerate(files[0]["rows"]):
+            rates = [("Baton", [f["rows"][i]["tokens_per_s"] for f in files])]
+            rates += [(peer, [f["rows"][i]["peers"][peer]["tokens_per_s"] for f in files]) for peer in out["peers"]]
+            found.append(Bars(f"{shape}, {row['kind']} {row['n']}", "tokens/s", [f["type"] for f in files], rates))
+    return found
+
+
 def parse():
     p = parser("quants", __doc__)
     add_model_option(p)
@@ -179,7 +193,7 @@ def main():
                 out["files"].append(measure(args, shape, name, program, installed, progress))
     out.update(whole.figures())
     out["busy"] = out["cpu_others_percent"] > BUSY_PERCENT or any(r["busy"] for f in out["files"] for r in f["rows"])
-    finish(args, out, show)
+    finish(args, out, show, panels, 2)
 
 
 if __name__ == "__main__":

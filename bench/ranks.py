@@ -12,6 +12,8 @@ Usage: ./baton bench ranks [options]
   --rounds N         times that everything is measured, in turns (default 5)
   --prompt N         prompt tokens whose KV is handed over (default 2048)
   --handovers N      of each pair of layouts (default 24)
+  --svg FILE         draw it, as SVG
+  --out FILE         write all of it as JSON too
   --json             one JSON object instead of the tables
 
 The file is made once, of random weights, in the cache. First the forward pass alone: one
@@ -32,6 +34,7 @@ import tempfile
 import _peers
 from _cluster import Client, Cluster, brief, warm_up
 from _shared import Half, Load, build, describe, finish, median, number_list, parser, show_machine
+from charts import Bars
 from handover import lines_of
 from trace_lines import read
 
@@ -134,6 +137,17 @@ def show(out):
                   f"{figures['ratio']:8.2f}")
 
 
+def panels(out):
+    rows, hand = out["compute"], out["handover"]
+    tp = out["tp"]
+    names = [f"{what}, --kv-overlap {h['overlap']}" for h in hand for what in ("hand-over", "tail")]
+    parts = [part for h in hand for part in (h, h["tail"])]
+    return [Bars("The forward pass", "tokens/s", [f"{r['kind']} {r['n']}" for r in rows],
+                 [(f"{tp} {name}", [r[name] for r in rows]) for name in ("threads", "ranks", "stages")]),
+            Bars(f"KV of {out['prompt']} tokens is handed over", "ms", names,
+                 [("1 to 1", [part["from_1_ms"] for part in parts]), (f"{tp} to 1", [part["from_tp_ms"] for part in parts])])]
+
+
 def main():
     p = parser("ranks", __doc__)
     p.add_argument("--tp", type=int, default=2)
@@ -160,7 +174,7 @@ def main():
         out["compute"] = compute(args, program)
     out["handover"] = [hand_overs(args, overlap) for overlap in ("none", "layers")]
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ Usage: ./baton bench router [options]
   --workers N        of `many` (default 1000)
   --before BUILD     a build folder of another version: its router takes turns with ours
   --link-transport NAME  of ours: auto, nng (default auto)
+  --svg FILE         draw it, as SVG
+  --out FILE         write all of it as JSON too
   --json             one JSON object instead of the tables
 
 The real router, with a model of one layer. In `mock` its workers are one process that speaks
@@ -41,6 +43,7 @@ import time
 
 from _cluster import BUILD, PROGRAMS, Cluster, wait_until
 from _shared import Half, Load, Progress, build, describe, finish, median, number_list, parser, show_machine
+from charts import Bars
 
 PARTS = ("mock", "paced", "many", "idle", "tls", "grpc", "watch", "whole", "count")
 TOKENS = {"whole": 1, "stream": 64}
@@ -533,6 +536,36 @@ def show(out):
                   f"{r['allocations']:.1f} calls of the allocator a request, of {r['requests']}")
 
 
+def panels(out):
+    builds, found = out["builds"], []
+
+    def kinds(part, bars):
+        """bars: (title, unit, value of a row) of each panel with all builds"""
+        having = {name: got[part] for name, got in builds.items() if part in got}
+        for title, unit, value in bars if having else ():
+            rows = next(iter(having.values()))
+            found.append(Bars(title, unit, [f"{r['bytes'] / 1024:.0f} KB {r['prompt']}, {r['answer']}" for r in rows],
+                              [(name, [value(r) for r in rows]) for name, rows in having.items()]))
+
+    kinds("mock", (("CPU time of the router for a request", "us", lambda r: r["load"]["cpu_us"]["router"]),
+                   (f"Requests a second, {out['clients']} clients", "requests/s", lambda r: r["load"]["per_s"]),
+                   ("Time of a request, one client: p50, up to p99", "us", lambda r: (r["one"]["p50_us"], None, r["one"]["p99_us"]))))
+    kinds("whole", (("Requests a second with real workers", "requests/s", lambda r: r["load"]["per_s"]),))
+    kinds("count", (("Instructions for a request", "instructions", lambda r: r["instructions"]),))
+    for name, got in builds.items():
+        if "paced" in got:
+            p = got["paced"]
+            found.append(Bars(f"{name}: {p['rate']} requests/s, evenly spaced: p50, up to p99", "us", ["router and workers", "a server that does nothing"],
+                              [("time", [(p["p50_us"], None, p["p99_us"]), (p["nothing_p50_us"], None, p["nothing_p99_us"])])]))
+        for part, title, keys in (("tls", "over TLS", ("plain_cpu_us", "tls_cpu_us")), ("grpc", "over gRPC", ("triton_cpu_us", "grpc_cpu_us"))):
+            if part in got:
+                paces = got[part]["streams"] if part == "tls" else got[part]
+                found.append(Bars(f"{name}: CPU time of the router for a stream of 64 tokens, {title}", "us", list(paces),
+                                  [("without" if part == "tls" else "over HTTP", [p[keys[0]] for p in paces.values()]),
+                                   ("with" if part == "tls" else title, [p[keys[1]] for p in paces.values()])]))
+    return found
+
+
 def main():
     p = parser("router", __doc__)
     p.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS[:-1]))
@@ -563,7 +596,7 @@ def main():
             for name, (folder, router_args) in builds.items():
                 out["builds"][name] = parts(args, folder, router_args, bodies, model, progress.step)
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

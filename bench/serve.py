@@ -19,6 +19,8 @@ Usage: ./baton bench serve [options]
   --engine            measure the engine alone too, before and after, with all cores:
                       what serving would reach if nothing but the model's passes
                       took time, and the cores were always shared as they should be
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Prints time to first token (TTFT), inter-token latency (ITL) and tokens per
@@ -33,6 +35,7 @@ import statistics
 from _cluster import Client, Cluster, pids_of, warm_up, worker_cores, worker_threads
 from _shared import (Half, Load, Progress, add_model_option, build, check_model, describe, finish, parser, percentile,
                      show_machine, timed)
+from charts import Bars
 
 ENGINE_AFTER = 128  # tokens that a sequence of the engine's decode holds, as in bench/engine.py
 ENGINE_STEPS = 32
@@ -113,6 +116,22 @@ def engine_figures(samples, args, served):
     bound = args.output_tokens / (args.prompt_tokens * prefill + args.output_tokens * decode)
     return {"prefill_tokens_per_s": 1 / prefill, "decode_tokens_per_s": 1 / decode,
             "bound_tokens_per_s": bound, "served_percent": 100 * served / bound}
+
+
+def panels(out):
+    def value(f):
+        return f["p50"], None, f["p99"]
+
+    if "choices" in out:
+        parts = (("ttft_ms", "first token"), ("ttft_all_ms", "all begun"), ("request_ms", "whole request"))
+        return [Bars("Times of a request: p50, up to p99", "ms", [label for _, label in parts],
+                     [(f"n = {n}", [value(out[f"n{n}_{name}"]) for name, _ in parts]) for n in (1, out["choices"])])]
+    rates = [("output", out["output_tokens_per_s"]), ("prompt", out["prompt_tokens_per_s"])]
+    if "engine" in out:
+        rates.append(("output, of the engine's bound", out["engine"]["bound_tokens_per_s"]))
+    parts = (("ttft_ms", "first token"), ("itl_ms", "between tokens"), ("request_ms", "whole request"))
+    return [Bars("Times of a request: p50, up to p99", "ms", [label for _, label in parts], [("time", [value(out[name]) for name, _ in parts])]),
+            Bars("Tokens a second", "tokens/s", [name for name, _ in rates], [("rate", [rate for _, rate in rates])])]
 
 
 def parse():
@@ -212,7 +231,7 @@ def main():
         if args.engine:
             samples.append(engine_times(args))
             out["engine"] = engine_figures(samples, args, out["output_tokens_per_s"])
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

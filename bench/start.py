@@ -9,6 +9,8 @@ Usage: ./baton bench start [options]
   --decode N          decode workers (default 1)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Kinds: *off*, every worker packs the weights for itself; *build*, the folder of
@@ -25,7 +27,8 @@ import tempfile
 import time
 
 from _cluster import Cluster, pids_of, wait_until, worker_threads
-from _shared import Load, add_model_option, check_model, describe, finish, parser, percentile, show_machine
+from _shared import Load, add_model_option, check_model, describe, finish, parser, percentile, ranged, show_machine
+from charts import Bars
 from test_weight_cache import private_bytes, regions
 
 KINDS = ("off", "build", "found", "disk")
@@ -86,6 +89,17 @@ def show(out):
               f"{max(r['shared'] for r in runs) / 2**20:11.1f}")
 
 
+def panels(out):
+    kinds = list(out["runs"])
+
+    def bars(title, unit, keys, by):
+        return Bars(title, unit, [f"weights: {kind}" for kind in kinds],
+                    [(label, [ranged([by * r[key] for r in out["runs"][kind]]) for kind in kinds]) for label, key in keys])
+
+    return [bars("From the start: median and range", "ms", (("ready", "ready"), ("first token", "token")), 1e3),
+            bars("Memory of the largest worker beside its KV pool", "MiB", (("private", "private"), ("shared", "shared")), 1 / 2**20)]
+
+
 def main():
     p = parser("start", __doc__)
     p.add_argument("--runs", type=int, default=5)
@@ -107,7 +121,7 @@ def main():
             for kind in KINDS:
                 out["runs"][kind].append(one(kind, os.path.join(cache, "weights"), args, load))
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

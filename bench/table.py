@@ -14,6 +14,8 @@ Usage: ./baton bench table [options]
                       idle while it is not asked; measured in turn
   --model PATH        another model
   --seed N            of the prompts (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Starts what `./baton serve` starts, with no option but the model and ports, and
@@ -38,7 +40,9 @@ import time
 import types
 
 from _cluster import BUILD, no_collector, ticks_within, wait_until
-from _shared import Half, Load, add_model_option, build, check_model, describe, finish, parser, percentile, show_machine, timed
+from _shared import (Half, Load, add_model_option, build, check_model, describe, finish, parser, percentile, ranged,
+                     show_machine, timed)
+from charts import Bars
 from orders import Mixed, figures
 
 SINGLE = (128, 512, 2048)
@@ -214,6 +218,23 @@ def show(out):
             print(f"  {row['what']:58}{row['figure']:6.2f}  {row['asked']:8}{'' if row['met'] else 'not met'}")
 
 
+def panels(out):
+    names = {name: label for name, label in (("baton", "Baton"), ("peer", "the peer")) if out["turns_done"][0][name]}
+
+    def bars(title, unit, parts):
+        """parts: (label, figure of what a server got in a turn)"""
+        return Bars(title, unit, [label for label, _ in parts],
+                    [(label, [ranged([value(turn[name]) for turn in out["turns_done"]]) for _, value in parts]) for name, label in names.items()])
+
+    return [bars("One client: time to the first token", "ms", [(f"{n} tokens in", lambda f, n=n: f["one"][str(n)]["ttft_ms"]) for n in SINGLE]),
+            bars("Tokens a second", "tokens/s", [("32 clients", lambda f: f["crowd"]["tokens_per_s"]),
+                                                 ("8 streams", lambda f: f["undisturbed"]["tokens_per_s"]),
+                                                 ("8 streams beside long prompts", lambda f: f["disturbed"]["tokens_per_s"])]),
+            bars("Time to the first token at the 99th percentile", "ms",
+                 [("32 clients", lambda f: f["crowd"]["ttft_ms"]["99"]), ("8 streams", lambda f: f["undisturbed"]["short_ttft_ms"]["p99"]),
+                  ("8 streams beside long prompts", lambda f: f["disturbed"]["short_ttft_ms"]["p99"])])]
+
+
 def parse():
     p = parser("table", __doc__)
     p.add_argument("--turns", type=int, default=1)
@@ -250,7 +271,7 @@ def main():
         turns.append({"baton": own, "peer": peer, "engine": engine, "ratios": ratios(own, peer, engine, args)})
     out["turns_done"] = turns
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ Usage: ./baton bench tenants [options]
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of prompts and arrivals (default 1)
+  --svg FILE          draw it, as SVG
+  --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
 
 Starts a cluster of one prefill and one decode worker, with keys of two tenants of the same
@@ -42,7 +44,8 @@ import tempfile
 import time
 
 from _cluster import Cluster, no_collector, pids_of, warm_up, worker_cores, worker_threads
-from _shared import ROOT, Load, add_model_option, check_model, describe, finish, parser, percentile, show_machine
+from _shared import ROOT, Load, add_model_option, check_model, describe, finish, parser, percentile, ranged, show_machine
+from charts import Bars
 
 WARM_S = 3          # of each phase, not counted
 CLOSED_CLIENTS = 96
@@ -203,6 +206,18 @@ def show(out):
                   f"{q['tokens_per_s']:16.0f} / {o['tokens_per_s']:<6.0f}{q['refused']:15d} / {o['refused']:<6d}{q['failed'] + o['failed']:8d}")
 
 
+def panels(out):
+    names = [name for name in out["turns"][0] if name != "capacity"]
+
+    def bars(title, unit, series):
+        return Bars(title, unit, [f"the other one: {name}" for name in names],
+                    [(label, [ranged([value(turn[name]) for turn in out["turns"]]) for name in names]) for label, value in series])
+
+    return [bars("Time to the first token of the quiet tenant", "ms",
+                 [(p, lambda row, p=p: row["quiet"]["ttft_ms"][p]) for p in ("p50", "p99")]),
+            bars("Tokens a second", "tokens/s", [(f"the {who} one", lambda row, who=who: row[who]["tokens_per_s"]) for who in TENANTS])]
+
+
 def parse():
     p = parser("tenants", __doc__)
     p.add_argument("--floods", default="open,closed")
@@ -229,7 +244,7 @@ def main():
     load = Load()
     out["turns"] = [measure(args, load) for _ in range(args.turns)]
     out.update(load.figures())
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ Usage: ./baton bench tokenizer [options]
   --against DIR     alternate with the program of another build directory
   --peer [PYTHON]   alternate with the Hugging Face tokenizers library in this
                     Python (default: the one that runs this); byte-level BPE only
+  --svg FILE        draw it, as SVG
+  --out FILE        write all of it as JSON too
   --json            one JSON object instead of the table
 
 Ordinary English and code are this repository's own documents, comments and
@@ -40,6 +42,7 @@ import tempfile
 import _tokenizer_texts
 from _shared import (HERE, ROOT, Half, Load, add_model_option, build, check_model, describe, finish, median, parser,
                      show_machine)
+from charts import Bars
 
 PARSE_SPECIAL = 2
 NO_PEER = """the Hugging Face tokenizers library cannot be used with {python}:
@@ -129,6 +132,13 @@ def show(out):
               + "".join(f"{r[x]['mib_per_s']:12.1f}{r[x]['ratio']:8.2f}" for x in out["others"]))
 
 
+def panels(out):
+    series = [("median", [(r["this"]["mib_per_s"], None, r["this"]["best_mib_per_s"]) for r in out["rows"]]),
+              ("cold", [r["cold"]["mib_per_s"] for r in out["rows"]])]
+    series += [(f"the {name}", [r[name]["mib_per_s"] for r in out["rows"]]) for name in out["others"]]
+    return [Bars("Text turned into token ids by one thread; the range is up to the best pass", "MiB/s", [r["text"] for r in out["rows"]], series)]
+
+
 def parse():
     p = parser("tokenizer", __doc__)
     add_model_option(p)
@@ -180,7 +190,7 @@ def main():
         for r in raters:
             r.half.close()
     out.update(load.figures(), rows=[figures(name, row) for name, row in rows.items()])
-    finish(args, out, show)
+    finish(args, out, show, panels)
 
 
 if __name__ == "__main__":

@@ -11,21 +11,21 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import xml.etree.ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BENCH = os.path.join(ROOT, "bench")
-sys.path.insert(0, BENCH)
+sys.path[:0] = [BENCH, os.path.dirname(os.path.abspath(__file__))]
 sys.dont_write_bytecode = True
 import _gpu  # noqa: E402
 import _gpu_build  # noqa: E402
+from test_charts import Figures  # noqa: E402
 
 PARTS = ["machine", "build", "plugin", "kcheck", "peer", "attention", "few rows", "many rows", "graphs", "memcheck", "racecheck",
          "end to end"]
 RUN = {"machine", "build", "kcheck", "attention", "few rows", "many rows", "graphs", "end to end"}
 
 
-class GpuTest(unittest.TestCase):
+class GpuTest(Figures):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="bt-gpu-")
         self.addCleanup(folder.cleanup)
@@ -74,7 +74,7 @@ class GpuTest(unittest.TestCase):
                 self.assertAlmostEqual(estimate["us"], max(estimate["parts_us"].values()))
         with open(svg, encoding="utf-8") as f:
             text = f.read()
-        xml.etree.ElementTree.fromstring(text)
+        self.parse(text)
         self.assertIn("Estimates, not measured", text)
         self.assertIn("H100: an estimate", text)
 
