@@ -49,7 +49,7 @@ SETTINGS = {
     "serve": Setting(("--prompt-tokens", "64", "--output-tokens", "16", "--concurrency", "2", "--requests", "8"), (120, 6),
                      full=("--concurrency", "32", "--requests", "256", "--engine")),
     "table": Setting(("--repeat", "1", "--requests", "16", *SHORT_MIX), (180, 50)),
-    "ablation": Setting(("--variants", "default,own", *SHORT_MIX), (700, 40), full=("--seconds", "12")),
+    "ablation": Setting(("--variants", "default,own", "--crowd", "8", *SHORT_MIX), (700, 40), full=("--seconds", "12")),
     "orders": Setting(("--orders", "srpt", "--clients", "2", "--output-tokens", "16", *SHORT_MIX), (300, 15)),
     "chunks": Setting(("--mixes", "chat", "--chunks", "0,128", "--seconds", "2", "--rate", "2"), (900, 16)),
     "overload": Setting(("--seconds", "2", "--times", "2", "--rates", "0.4", "--prompt", "64", "--output-tokens", "16", "--clients", "4"),

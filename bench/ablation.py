@@ -8,6 +8,7 @@ Usage: ./baton bench ablation [options]
   --seconds N         of each measurement (default 24)
   --long N            prompt tokens of the long prompts (default 4096)
   --every SECONDS     a long prompt comes so often (default 8)
+  --crowd N           requests of the 32 clients (default 128)
   --model PATH        another model
   --seed N            of the prompts (default 1)
   --svg FILE          draw it, as SVG
@@ -73,7 +74,7 @@ def measure(variant, args, seed, load):
             client.output_tokens = ANSWER
             answers, longs, begin, end = client.mixed(args.seconds, True)
             client.output_tokens = CROWD_OUT
-            crowd, seconds = client.closed(CROWD_IN, 4 * CROWD, CROWD)
+            crowd, seconds = client.closed(CROWD_IN, args.crowd, min(CROWD, args.crowd))
     streams = [a for a in answers if a.started >= begin]
     return {"streams_per_s": sum(keeps(a, "stream") for a in streams) / (end - begin), "streams_offered": len(streams),
             "streams_percent": 100 * sum(keeps(a, "stream") for a in streams) / max(1, len(streams)),
@@ -112,11 +113,12 @@ def parse():
     p.add_argument("--seconds", type=float, default=24)
     p.add_argument("--long", type=int, default=4096)
     p.add_argument("--every", type=float, default=8)
+    p.add_argument("--crowd", type=int, default=4 * CROWD)
     add_model_option(p)
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
     args.variants = args.variants.split(",")
-    if min(args.turns, args.seconds, args.long, args.every) <= 0:
+    if min(args.turns, args.seconds, args.long, args.every, args.crowd) <= 0:
         p.error("counts and times must be above 0")
     if not set(args.variants) <= set(VARIANTS):
         p.error("variants are " + ", ".join(VARIANTS))
@@ -127,7 +129,7 @@ def parse():
 def main():
     args = parse()
     mixed = types.SimpleNamespace(**vars(args), output_tokens=ANSWER, short=SHORT, clients=STREAMS)
-    out = describe(args, ("turns", "seconds", "long", "every", "seed"))
+    out = describe(args, ("turns", "seconds", "long", "every", "crowd", "seed"))
     load, found = Load(), {name: [] for name in args.variants}
     for i in range(args.turns):
         for name in args.variants:
