@@ -61,8 +61,9 @@ class Roofline(charts.Plot):
             out.append(charts.line(x.at(peak / self.read), y.at(peak), x.b, y.at(peak), kind, 2))
             words = f"{name} multiply-add {charts.number(peak)} GOPS"
             at = y.at(peak) - 6
-            if at - 12 < below:  # the roof above is so near that its words would be met
-                at = y.at(peak) + 14
+            # Below it, where the slope would run through its words or those of the roofs above would be met.
+            if at - 12 < below or x.b - 4 - charts.width(words) < x.at(peak / self.read):
+                at = max(y.at(peak) + 14, below + 13)
             below = at + 4
             out.append(charts.text(x.b - 4, at, words, kind, anchor="end"))
             taken.append((x.at(peak / self.read), y.at(peak) - 1, x.b, y.at(peak) + 1))

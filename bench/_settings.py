@@ -64,7 +64,7 @@ SETTINGS = {
     "attack": Setting(("--only", "drips,idle", "--clients", "2", "--requests", "6"), (200, 25)),
     "router": Setting(("--only", "mock,paced", "--sizes", "1024", "--clients", "4", "--seconds", "0.2"), (420, 8),
                       (Peer("valgrind", lambda: shutil.which("valgrind") is not None,
-                            ("--only", "mock,paced,many,idle,tls,grpc,whole,count"), (), "./baton bench router --only count installs it"),)),
+                            ("--only", "mock,paced,many,idle,tls,grpc,watch,whole,count"), (), "./baton bench router --only count installs it"),)),
     "kvtransfer": Setting(("--path", "shm", "--shape", "135m", "--mib", "8", "--rounds", "1"), (150, 8)),
     "tokenizer": Setting(("--seconds", "0.02", "--rounds", "1"), (60, 6),
                          (Peer("tokenizers", has_tokenizers, ("--peer",), (), "pip install tokenizers, see ./baton bench tokenizer --peer"),)),

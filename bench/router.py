@@ -553,6 +553,11 @@ def panels(out):
     kinds("whole", (("Requests a second with real workers", "requests/s", lambda r: r["load"]["per_s"]),))
     kinds("count", (("Instructions for a request", "instructions", lambda r: r["instructions"]),))
     for name, got in builds.items():
+        if "watch" in got:
+            found.append(Bars(f"{name}: what readers of its events add to the router: median and range", "% of a core",
+                              [f"{w['rate']} requests/s" for w in got["watch"]],
+                              [(f"{n} reading", [(w["added_percent"][n]["median"], w["added_percent"][n]["least"], w["added_percent"][n]["most"])
+                                                 for w in got["watch"]]) for n in got["watch"][0]["added_percent"]]))
         if "paced" in got:
             p = got["paced"]
             found.append(Bars(f"{name}: {p['rate']} requests/s, evenly spaced: p50, up to p99", "us", ["router and workers", "a server that does nothing"],
