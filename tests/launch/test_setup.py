@@ -581,8 +581,9 @@ class BatonTest(unittest.TestCase):
             self.assertEqual((status, shown), (1, "") if "FAILED" in steps else (0, "serves m.gguf --port 9\n"))
 
     def test_a_benchmark_installs_what_it_needs_itself(self):
-        self.write_benches("engine.py", "kvtransfer.py", "large.py", "quants.py", "tokenizer.py")
-        more = {("engine",): "", ("engine", "--peer", "llama.cpp"): " g++ cmake",
+        self.write_benches("all.py", "engine.py", "kvtransfer.py", "large.py", "quants.py", "tokenizer.py")
+        # All of them install nothing for one of them: what is not there the report names.
+        more = {("all",): "", ("all", "--only", "kvtransfer,quants", "--quick"): "", ("engine",): "", ("engine", "--peer", "llama.cpp"): " g++ cmake",
                 ("quants",): " g++ cmake", ("large",): "", ("large", "--peer", "llama.cpp"): " g++ cmake",
                 ("kvtransfer",): " ucx-utils", ("kvtransfer", "--json"):
                 " ucx-utils", ("tokenizer", "--peer"): ""}
@@ -598,6 +599,11 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(self.baton("package", "deb")[0], 1)  # by the fake meson
         self.assertEqual(self.logged()[1], self.install_line() + " debhelper dpkg-dev")
         self.assertRegex(self.logged()[2], r"\Ameson setup \S+/build/deb \S+ --prefix=/usr -Dbuildtype=release ")
+
+    def test_a_page_is_filled_without_a_build(self):
+        self.write_benches("all.py")
+        self.assertEqual(self.baton("bench", "all", "--report", "a b", "--write", "page.md"), (0, "", ""))
+        self.assertEqual(self.logged(), [])
 
     def test_orders_are_handed_over_and_build_nothing(self):
         self.assertEqual(self.baton("status", "--json"), (
