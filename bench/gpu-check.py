@@ -377,6 +377,8 @@ def main():
     if args.write and has_device:
         _gpu.write_between(PAGE, "figures of a GPU", table(out))
     failed = any(part["status"] == "failed" for part in check.parts)
+    if not has_device:
+        print(f"baton: {check.parts[0].get('why', 'no GPU')}", file=sys.stderr)
     return 1 if failed else 0 if has_device else SKIPPED
 
 
