@@ -23,10 +23,12 @@ a benchmark failed.
 """
 import contextlib
 import datetime
+import fcntl
 import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,7 +103,7 @@ class Board:
         if self.terminal:
             text = (f"{Progress.drawn(len(self.took), self.n, 24)} {len(self.took)}/{self.n} {name} {time_text(since)}; "
                     f"{time_text(time.monotonic() - self.begun)} so far, about {time_text(self.left(name, since))} left")
-            self.stream.write("\r\033[K" + text)
+            self.stream.write("\r\033[K" + text[:shutil.get_terminal_size().columns - 1])
             self.stream.flush()
 
     def end(self, name, entry, kept=False):
@@ -209,7 +211,6 @@ def is_kept(old, sources, options, folder):
 
 def run_all(args, settings, folder):
     """@return the exit status"""
-    os.makedirs(args.report, exist_ok=True)
     sources, before = _machine.sources(), read_report(args.report)
     old = {e["name"]: e for e in before["benches"]} if before else {}
     names = [n for n in settings if (not args.only or n in args.only) and n not in args.skip]
@@ -247,6 +248,22 @@ def run_all(args, settings, folder):
     counts = {s: sum(e["status"] == s for e in done.values()) for s in ("ok", "failed", "skipped", "interrupted")}
     board.say(", ".join(f"{n} {s}" for s, n in counts.items() if n) + f": {os.path.join(args.report, 'index.html')}")
     return 130 if interrupted else 1 if counts["failed"] else 0
+
+
+@contextlib.contextmanager
+def place(folder):
+    """The report's folder, ours alone meanwhile."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        lock = open(os.path.join(folder, "lock"), "wb")
+    except OSError as error:
+        raise SystemExit(f"baton: cannot write {folder}: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"baton: another run writes to {folder}") from None
+        yield
 
 
 def write(args):
@@ -312,7 +329,8 @@ def main(argv=None, settings=None, folder=HERE):
         return write(args)
     signal.signal(signal.SIGTERM, interrupt)
     signal.signal(signal.SIGINT, interrupt)  # also where a shell started us in the background
-    return run_all(args, settings, folder)
+    with place(args.report):
+        return run_all(args, settings, folder)
 
 
 if __name__ == "__main__":

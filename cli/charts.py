@@ -159,8 +159,9 @@ def span(values, log, zero=True):
 
 
 def is_wide(values):
-    """Whether they span more than a linear axis shows."""
-    return bool(values) and min(values) > 0 and max(values) / min(values) > 60
+    """Whether they span more than a linear axis shows. Zeros are told beside a logarithmic one, which has no place for them."""
+    above = [v for v in values if v > 0]
+    return bool(above) and min(values) >= 0 and max(above) / min(above) > 60
 
 
 # ---- what panels share ----
@@ -236,8 +237,8 @@ class Bars(Panel):
         self.values = [[spread(v) for v in values] for _, values in series]
         self.series = [name for name, _ in series]
         known = [x for values in self.values for v in values if v for x in v] + ([mark[0]] if mark else [])
-        self.log = is_wide(known) if log is None else log and bool(known) and min(known) > 0
-        self.known = known
+        self.log = is_wide(known) if log is None else log and any(x > 0 for x in known) and min(known) >= 0
+        self.known = [x for x in known if x > 0] if self.log else known
 
     def group_height(self):
         return self.BAR * len(self.series) + self.BETWEEN
@@ -251,7 +252,13 @@ class Bars(Panel):
         return self.head_height(wide) + self.mark_height() + self.group_height() * len(self.groups) + self.TAIL
 
     def label(self, value):
-        return number(value[0]) if value else "none"
+        """The figure and its range."""
+        if value is None:
+            return "none"
+        figure, low, high = map(number, value)
+        if low == figure == high:
+            return figure
+        return f"{figure} to {high}" if low == figure else f"{figure} ({low} to {high})"
 
     def draw(self, x, y, wide):
         out = self.head(x, y, wide)
@@ -273,7 +280,7 @@ class Bars(Panel):
                 out += self.bar(axis, s, values[g], at + self.BAR * s, f"{name}, {self.series[s]}")
         out.append(line(axis.at(axis.low), top, axis.at(axis.low), bottom, "soft"))
         if self.reference:
-            at = axis.at(self.reference[0])
+            at = axis.at(max(self.reference[0], axis.low) if self.log else self.reference[0])
             out.append(line(at, top, at, bottom, "ink", 1.5, ' stroke-dasharray="4 3"'))
             words = fit(self.reference[1], wide)
             half = width(words, SMALL) / 2
@@ -281,19 +288,22 @@ class Bars(Panel):
         return out
 
     def bar(self, axis, s, value, y, what):
+        def place(x):
+            return axis.at(max(x, axis.low) if self.log else x)
+
         zero = axis.at(axis.low if self.log else 0.0)
         if value is None:
             return [text(zero + 5, y + 11, self.label(value), "soft", SMALL)]
         figure, low, high = value
-        at = axis.at(figure)
+        at = place(figure)
         hint = f"{what}: {figure:.6g}" + (f", {low:.6g} to {high:.6g}" if low < high else "")
         out = [f'<g><title>{html.escape(hint)}</title>'
                + rect(min(zero, at), y + 1.5, abs(at - zero), self.BAR - 3, f"c{s % N_COLOURS}") + "</g>"]
         if low < high:
             middle = y + self.BAR / 2
-            out.append(line(axis.at(low), middle, axis.at(high), middle, "ink", 1.5))
-            out += [line(axis.at(end), middle - 3.5, axis.at(end), middle + 3.5, "ink", 1.5) for end in (low, high)]
-        out.append(text(max(axis.at(high), zero) + 6, y + 11.5, self.label(value), size=SMALL))
+            out.append(line(place(low), middle, place(high), middle, "ink", 1.5))
+            out += [line(place(end), middle - 3.5, place(end), middle + 3.5, "ink", 1.5) for end in (low, high)]
+        out.append(text(max(place(high), zero) + 6, y + 11.5, self.label(value), size=SMALL))
         return out
 
 

@@ -109,7 +109,7 @@ class Kinds(Figures):
             self.assertAlmostEqual(got[name][0], 0, delta=0.3)
             self.assertAlmostEqual(got[name][1], value, delta=0.3)
         words = [t[0] for t in texts(root)]
-        for word in ("Rates", "ours", "theirs", "tokens/s", "120", "30.5", "90", "none"):
+        for word in ("Rates", "ours", "theirs", "tokens/s", "120", "30.5", "90 (80 to 150)", "none"):
             self.assertIn(word, words)
         # The whisker of the range.
         ends = sorted({round(at(float(e.get("x1")))) for e in root.iter(NS + "line")
@@ -123,6 +123,16 @@ class Kinds(Figures):
         for (_, _, end), value in zip(self.bars(root), values):
             self.assertAlmostEqual(at(end) / value, 1, delta=0.01)
         self.assertIn("us (logarithmic)", [t[0] for t in texts(root)])
+
+    def test_a_zero_has_no_bar_on_a_logarithmic_axis_and_is_told(self):
+        root = self.draw(charts.Bars("Times", "us", ["x", "y", "z"], [("one", [0.0, 5.0, (300.0, 300.0, 900.0)])]))
+        at = self.scale(root, log=True)
+        (_, a0, a1), (_, _, b1), (_, _, c1) = self.bars(root)
+        self.assertEqual(a0, a1)
+        self.assertAlmostEqual(at(b1) / 5, 1, delta=0.01)
+        self.assertAlmostEqual(at(c1) / 300, 1, delta=0.01)
+        words = [t[0] for t in texts(root)]
+        self.assertTrue({"0", "5", "300 to 900"} <= set(words), words)
 
     def test_negative_values_go_to_the_other_side_of_zero(self):
         root = self.draw(charts.Bars("Lost", "nats", ["x", "y"], [("one", [-2.0, 4.0])]))
@@ -229,7 +239,7 @@ class Benches(Figures):
                         for values in panel.values:
                             self.assertEqual(len(values), len(panel.groups))
                             for v in filter(None, values):
-                                self.assertIn(charts.number(v[0]), words)
+                                self.assertIn(panel.label(v), words)
 
     def test_every_benchmark_says_that_it_draws(self):
         for name in self.samples:

@@ -5,11 +5,14 @@
 Needs BATON_BUILD and BATON_TINY_MODEL for the real one.
 """
 import base64
+import contextlib
+import fcntl
 import hashlib
 import html.parser
 import importlib
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -253,10 +256,36 @@ class Report(unittest.TestCase):
         self.run_all("slow,good", "--limit", "1", status=1)
         self.assertEqual([(e["name"], e["why"]) for e in self.report()["benches"]], [("slow", "not done in 1 s"), ("good", "")])
 
+    def test_on_a_terminal_a_bar_moves_below_the_lines(self):
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        process = subprocess.Popen(self.command("good,bad"), stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # the other side is closed
+            while piece := os.read(ours, 4096):
+                said += piece
+        self.assertEqual(process.wait(60), 1)
+        said = said.decode()
+        self.assertRegex(said, r"\r\x1b\[K\[\.{24}\] 0/2 good 0:00; \d:\d\d so far, about \d:\d\d left\r")
+        self.assertRegex(said, r"\[#{12}\.{12}\] 1/2 bad 0:00; ")
+        self.assertRegex(said, r"\r\x1b\[K 1 of 2  good +ok +\d+ s\r\n")
+        self.assertNotIn("begins", said)
+
     def test_mistakes_are_named_before_anything_runs(self):
         for options, words in ((("--only", "nobody"), "no benchmark 'nobody'; there are good, bad"), (("--limit", "0"), "--limit is above 0"),
                                (("--even-so",), "--even-so goes with --write"), (("--model", "/nowhere"), "no model /nowhere")):
             self.assertIn(words, self.run_all("good,bad", *options, status=2))
+        self.assertEqual(self.runs(), [])
+
+    def test_a_place_that_cannot_be_written_or_is_in_use_is_named(self):
+        self.run_all("good")
+        self.runs()
+        with open(os.path.join(self.out, "lock"), "wb") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            self.assertEqual(self.run_all("good", "--again", status=1), f"baton: another run writes to {self.out}\n")
+        self.out = os.path.join(self.out, "good.json")
+        self.assertEqual(self.run_all("good", status=1), f"baton: cannot write {self.out}: File exists\n")
         self.assertEqual(self.runs(), [])
 
     def test_a_report_that_cannot_be_read_is_begun_anew(self):
