@@ -162,12 +162,14 @@ def same(a, b):
     return key(a) == key(b)
 
 
-def settle(c, n_lines):
-    """Until so many requests are in the file, and each of their spans was sent, rejected or dropped. @return counts"""
+EXPECTED = {"lines": 0}  # of all requests so far that are traced; the file gets them a little later
+
+
+def settle(c):
+    """Until all requests are in the file, and each of their spans was sent, rejected or dropped. @return counts"""
     def settled():
-        with open(TRACE, encoding="utf-8") as f:
-            if f.read().count("\n") < n_lines:
-                return None
+        if lines_so_far() < EXPECTED["lines"]:
+            return None
         counts = {how: int(c.metric(SPANS, result=how)) for how in ("sent", "rejected", "dropped")}
         return counts if sum(counts.values()) == len(in_file()) else None
     return wait_until("all spans have come to their end", settled)
@@ -178,21 +180,24 @@ def lines_so_far():
         return f.read().count("\n")
 
 
-def ask(c, n, **more):
+def ask(c, n, traced=True, **more):
+    EXPECTED["lines"] += n if traced else 0
     for i in range(n):
         c.complete(f"Number {i} is", 2, temperature=0, ignore_eos=True, **more)
 
 
 def test_every_span_of_every_request_arrives_as_the_file_has_it(c):
     COLLECTOR.become("take")
-    before = lines_so_far()
+    before = EXPECTED["lines"]
     ask(c, 8)
     body = {"prompt": "child", "max_tokens": 3, "n": 2, "ignore_eos": True}
     assert c.request("POST", "/v1/completions", body, headers={"traceparent": PARENT})[0] == 200
     assert c.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2,
                                            "model": "ensemble"})[0] == 200
     assert c.post("/v1/completions", {"prompt": "x", "max_tokens": -1})[0] == 400  # no request began
-    assert settle(c, before + 11) == {"sent": len(in_file()), "rejected": 0, "dropped": 0}
+    EXPECTED["lines"] += 3
+    assert settle(c) == {"sent": len(in_file()), "rejected": 0, "dropped": 0}
+    assert lines_so_far() == before + 11
     assert same(COLLECTOR.spans(), in_file())
     spans = COLLECTOR.spans()
     roots = [s for s in spans if s.kind == s.SPAN_KIND_SERVER]
@@ -215,7 +220,7 @@ def test_every_span_of_every_request_arrives_as_the_file_has_it(c):
 def test_a_secret_comes_by_file_and_is_read_anew(c):
     COLLECTOR.become("take")
     ask(c, 1)
-    settle(c, lines_so_far())
+    settle(c)
     assert {h["Authorization"] for h in COLLECTOR.headers} == {"Bearer first"}
     write_headers("Authorization: Bearer second\n")
     c.router.kill(signal.SIGHUP)
@@ -225,21 +230,23 @@ def test_a_secret_comes_by_file_and_is_read_anew(c):
         ask(c, 1)
         return COLLECTOR.headers[-1]["Authorization"] == "Bearer second"
     wait_until("the second key is used", second)
-    settle(c, lines_so_far())
+    settle(c)
     assert "Bearer" not in c.router.log()
 
 
 def test_a_client_turns_it_off_and_on(c):
     COLLECTOR.become("take")
-    before = settle(c, lines_so_far())
-    for level, n in (("OFF", 0), ("TIMESTAMPS", 1)):
-        status, answer = c.post("/v2/trace/setting", {"trace_level": [level]})
-        assert status == 200 and answer["trace_level"] == [level], answer
-        n_lines = lines_so_far()
-        ask(c, 1)
-        c.wait_idle()
-        counts = settle(c, n_lines + n)
-        assert lines_so_far() == n_lines + n and (counts["sent"] > before["sent"]) == bool(n), (level, counts)
+    before, n_lines = settle(c), lines_so_far()
+    try:
+        for level in ("OFF", "TIMESTAMPS"):
+            status, answer = c.post("/v2/trace/setting", {"trace_level": [level]})
+            assert status == 200 and answer["trace_level"] == [level], answer
+            ask(c, 1, traced=level != "OFF")
+            c.wait_idle()
+    finally:
+        c.post("/v2/trace/setting", {"trace_level": ["TIMESTAMPS"]})
+    counts = settle(c)
+    assert lines_so_far() == n_lines + 1 and counts["sent"] > before["sent"], counts
 
 
 def test_a_collector_that_hangs_slows_nobody_and_costs_its_queue(c):
@@ -252,9 +259,8 @@ def test_a_collector_that_hangs_slows_nobody_and_costs_its_queue(c):
         assert c.metric("baton_otlp_queue_bytes") <= QUEUE
         assert n_asked < 400
     ask(c, 4)  # with a full queue
-    n_lines = lines_so_far()
     COLLECTOR.become("take")
-    counts = settle(c, n_lines)
+    counts = settle(c)
     assert counts["dropped"] > before and c.metric("baton_otlp_queue_bytes") == 0
     assert len(COLLECTOR.spans()) == counts["sent"]
     assert "spans are lost" in c.router.log()
@@ -262,11 +268,11 @@ def test_a_collector_that_hangs_slows_nobody_and_costs_its_queue(c):
 
 def test_a_collector_that_is_busy_is_asked_again_when_it_said(c):
     COLLECTOR.become("busy")
-    before = settle(c, lines_so_far())
+    before = settle(c)
     ask(c, 2)
     wait_until("it said that it is busy", lambda: COLLECTOR.times[-1][0] == "busy")
     COLLECTOR.become("take")
-    counts = settle(c, lines_so_far())
+    counts = settle(c)
     assert counts["dropped"] == before["dropped"] and counts["sent"] > before["sent"]
     said = max(t for mode, t in COLLECTOR.times if mode == "busy")
     asked = min(t for _, t in COLLECTOR.times if t > said)
@@ -275,7 +281,7 @@ def test_a_collector_that_is_busy_is_asked_again_when_it_said(c):
 
 def test_what_fails_is_kept_until_it_is_taken(c):
     for mode in ("garbage", "absent"):  # others are in tests/unit/otlp
-        before = settle(c, lines_so_far())
+        before = settle(c)
         failed = c.metric("baton_otlp_failed_tries_total")
         if mode == "absent":
             COLLECTOR.close()
@@ -287,7 +293,7 @@ def test_what_fails_is_kept_until_it_is_taken(c):
         COLLECTOR.become("take")
         if mode == "absent":
             COLLECTOR.listen()
-        counts = settle(c, lines_so_far())
+        counts = settle(c)
         assert counts["dropped"] == before["dropped"] and counts["sent"] > before["sent"], (mode, counts)
     assert "speaks no HTTP/1.1" in c.router.log() and "Connection refused" in c.router.log()
 
@@ -297,7 +303,7 @@ def test_what_a_collector_rejects_is_counted_and_said_once(c):
     for n in (1, 2):
         ask(c, 1)
         wait_until("it was counted", lambda: c.metric(SPANS, result="rejected") >= n)
-    settle(c, lines_so_far())
+    settle(c)
     assert len(re.findall("were rejected: too old", c.router.log())) == 1
 
 
@@ -309,7 +315,7 @@ def test_the_rest_is_sent_when_the_server_stops(_):
             before = len(COLLECTOR.spans())
             with Cluster(small_model(d), router_args=["--otlp", f"http://127.0.0.1:{COLLECTOR.port}",
                                                       "--trace", path]) as c:
-                ask(c, 3)
+                ask(c, 3, traced=False)  # not in the file of the others
                 c.wait_idle()
                 assert set(c.stop().values()) == {0}, c.logs()
                 if mode == "take":
