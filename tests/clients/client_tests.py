@@ -9,12 +9,17 @@ import harness
 from harness import Skip
 
 
-def main(members, missing=None, model_of=harness.default_model, **options):
-    """Run the functions test_* among `members`, or those that the command line names. missing: why none can run;
-    model_of: gives the model's path; options: of the cluster."""
+def use_clients_python():
+    """Begin again in the Python that has the clients' packages, where another one is named."""
     other = os.environ.get("BATON_CLIENTS_PYTHON", "")
     if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
         os.execv(other, [other] + sys.argv)
+
+
+def main(members, missing=None, model_of=harness.default_model, **options):
+    """Run the functions test_* among `members`, or those that the command line names. missing: why none can run;
+    model_of: gives the model's path; options: of the cluster."""
+    use_clients_python()
     wanted = sys.argv[1:]
     tests = [(n, t) for n, t in members.items() if n.startswith("test_") and (
         not wanted or any(w in n for w in wanted))]

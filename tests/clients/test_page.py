@@ -532,8 +532,9 @@ def test_a_key_is_asked_for_and_kept_in_this_tab(_):
 
 def main():
     global browser  # pylint: disable=global-statement
+    client_tests.use_clients_python()  # before a browser is started
     why = missing()
-    if why or not os.environ.get("BATON_CLIENTS_PYTHON", ""):
+    if why:
         return client_tests.main(globals(), why)
     with tempfile.TemporaryDirectory() as folder, Browser() as browser:
         path, options = write_model(folder)
