@@ -60,7 +60,9 @@ class Installed(unittest.TestCase):
             self.home.run(health, server.metrics, "decode-0")
             self.home.run(health, server.metrics, "decode-1", status=1)
             self.assertEqual(server.stop(), 0)
-            self.assertNotIn(" warn ", server.log())
+            # Who restarts it may be heard of before its router's word, or after.
+            warnings = [line for line in server.log().splitlines() if " warn " in line and "the KV path to decode-0 is lost" not in line]
+            self.assertEqual(warnings, [])
             self.assertIn(f'\n  BATON_HTTP={server.http} baton ask "', server.log())
             self.assertIn("KV goes to decode-0 by shm", server.log())
         self.run_baton("status", *here, status=1)
