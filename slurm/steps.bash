@@ -259,10 +259,11 @@ leave_node() { # NODE [PATTERN-OF-NAMES]
 }
 
 # slurmd was started anew, alone or with its node: whose processes are not there?
+# @return 1: it does not say yet
 look_into() { # NODE
     local i there
     there=$(timeout 10 srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
-        ps -eo args) || return 0
+        ps -eo args) || return 1
     for i in "${!names[@]}"; do
         grep -q -- "^[^ ]*/baton-.* --name=$NAME_PREFIX${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
     done
@@ -279,8 +280,9 @@ look_at_nodes() {
             leave_node "$node"
             ;;
         *)
-            [ "${up_since[$node]:=$since}" = "$since" ] || look_into "$node"
-            up_since[$node]=$since
+            if [ "${up_since[$node]:=$since}" = "$since" ] || look_into "$node"; then
+                up_since[$node]=$since
+            fi
             ;;
         esac
     done < <(sed -n 's/^NodeName=\([^ ]*\).* State=\([^ ]*\).* SlurmdStartTime=\([^ ]*\).*/\1 \2 \3/p' <<<"$list")
@@ -383,6 +385,7 @@ look_after_all() {
     worst=0 ready='' stopping=''
     trap 'stopping=told' TERM
     trap 'stopping=gently' USR1 INT
+    look_at_nodes || true # since when they are up: one that starts anew before the next look is seen, too
     for i in "${!names[@]}"; do start "$i"; done
     while [ -z "$stopping" ]; do
         pause 0.5
