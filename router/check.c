@@ -43,14 +43,8 @@ static bt_status_t check_models(const bt_config_t *config)
 
     for (uint32_t i = 0; i < config->n_models; i++) {
         char name[BT_CONFIG_MODEL_NAME_BYTES];
-        const bt_served_options_t options = {
-            .name = name,
-            .path = config->models[i].path,
-            .chat_template = config->chat_template,
-            .reasoning = config->reasoning,
-            .tool_format = config->tool_format,
-            .context_tokens = config->context_tokens,
-        };
+        const bt_served_options_t options =
+            bt_served_options_of(config, name, config->models[i].path);
         bt_served_t *served = NULL;
         bt_status_t status;
 

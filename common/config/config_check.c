@@ -35,36 +35,38 @@ static void keep(bt_config_findings_t *findings, bool is_error,
     findings->n++;
 }
 
-void bt_config_complain(const bt_config_store_t *store, const char *fmt, ...)
+/* Kept, where all of them are looked for; else said. */
+__attribute__((format(printf, 3, 0))) static void
+tell(const bt_config_store_t *store, bool is_error, const char *fmt,
+     va_list args)
 {
     char text[TEXT_BYTES];
+
+    vsnprintf(text, sizeof(text), fmt, args);
+    if (store->findings != NULL) {
+        keep(store->findings, is_error, text);
+    } else {
+        fprintf(stderr, "%s: %s%s\n", bt_config_program_name(store->program),
+                is_error ? "" : "note: ", text);
+    }
+}
+
+void bt_config_complain(const bt_config_store_t *store, const char *fmt, ...)
+{
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    tell(store, true, fmt, args);
     va_end(args);
-    if (store->findings != NULL) {
-        keep(store->findings, true, text);
-    } else {
-        fprintf(stderr, "%s: %s\n", bt_config_program_name(store->program),
-                text);
-    }
 }
 
 void bt_config_note(const bt_config_store_t *store, const char *fmt, ...)
 {
-    char text[TEXT_BYTES];
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    tell(store, false, fmt, args);
     va_end(args);
-    if (store->findings != NULL) {
-        keep(store->findings, false, text);
-    } else {
-        fprintf(stderr, "%s: note: %s\n",
-                bt_config_program_name(store->program), text);
-    }
 }
 
 bt_status_t bt_config_go_on(const bt_config_store_t *store, bt_status_t status)

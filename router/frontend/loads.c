@@ -32,14 +32,8 @@ static void read_model(bt_pool_job_t *job)
 {
     load_t *load = BT_CONTAINER_OF(job, load_t, job);
     const bt_config_t *config = load->front->config;
-    const bt_served_options_t options = {
-        .name = load->name,
-        .path = load->path,
-        .chat_template = config->chat_template,
-        .reasoning = config->reasoning,
-        .tool_format = config->tool_format,
-        .context_tokens = config->context_tokens,
-    };
+    const bt_served_options_t options =
+        bt_served_options_of(config, load->name, load->path);
 
     if (bt_served_read(&options, &load->served) != BT_OK) {
         load->served = NULL;

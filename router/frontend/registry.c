@@ -431,6 +431,19 @@ static bt_status_t check_new(const bt_registry_t *registry,
     return BT_OK;
 }
 
+bt_served_options_t bt_served_options_of(const bt_config_t *config,
+                                         const char *name, const char *path)
+{
+    return (bt_served_options_t){
+        .name = name,
+        .path = path,
+        .chat_template = config->chat_template,
+        .reasoning = config->reasoning,
+        .tool_format = config->tool_format,
+        .context_tokens = config->context_tokens,
+    };
+}
+
 bt_status_t bt_served_read(const bt_served_options_t *options,
                            bt_served_t **served_p)
 {

@@ -106,6 +106,9 @@ void bt_registry_fini(bt_registry_t *registry);
  */
 BT_MUST_CHECK bt_status_t bt_served_read(const bt_served_options_t *options,
                                          bt_served_t **served_p);
+/** What the router's options say of a model of this name and path; borrowed. */
+bt_served_options_t bt_served_options_of(const bt_config_t *config,
+                                         const char *name, const char *path);
 /** One that is in no registry; on any thread. NULL is allowed. */
 void bt_served_free(bt_served_t *served);
 

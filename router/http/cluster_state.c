@@ -317,12 +317,12 @@ void bt_cluster_write_state(const bt_door_t *door, bt_json_t *json)
 
 /* ---- the page ---- */
 
-static bt_cluster_page_t *page_of(bt_page_t *page)
+static bt_cluster_page_t *page_of(bt_pooled_page_t *page)
 {
     return BT_CONTAINER_OF(page, bt_cluster_page_t, page);
 }
 
-static bt_status_t take(bt_page_t *page)
+static bt_status_t take(bt_pooled_page_t *page)
 {
     bt_cluster_page_t *cluster = page_of(page);
     const bt_watch_t *watch = page->door->front->watch;
@@ -343,7 +343,7 @@ static bt_status_t take(bt_page_t *page)
     return bt_strbuf_status(&cluster->state);
 }
 
-static void write_page(bt_page_t *page, bt_strbuf_t *out)
+static void write_page(bt_pooled_page_t *page, bt_strbuf_t *out)
 {
     const bt_cluster_page_t *cluster = page_of(page);
     bt_json_t json;
@@ -358,7 +358,7 @@ static void write_page(bt_page_t *page, bt_strbuf_t *out)
     bt_json_end_object(&json);
 }
 
-static void drop(bt_page_t *page)
+static void drop(bt_pooled_page_t *page)
 {
     bt_cluster_page_t *cluster = page_of(page);
 
@@ -371,7 +371,7 @@ static void drop(bt_page_t *page)
 
 void bt_cluster_page_init(bt_cluster_page_t *page, bt_door_t *door)
 {
-    static const bt_page_ops_t ops = {
+    static const bt_pooled_page_ops_t ops = {
         .type = BT_JSON_TYPE,
         .take = take,
         .write = write_page,
@@ -379,11 +379,11 @@ void bt_cluster_page_init(bt_cluster_page_t *page, bt_door_t *door)
     };
 
     *page = (bt_cluster_page_t){0};
-    bt_page_init(&page->page, &ops, door);
+    bt_pooled_page_init(&page->page, &ops, door);
 }
 
 void bt_cluster_page_fini(bt_cluster_page_t *page)
 {
-    bt_page_fini(&page->page);
+    bt_pooled_page_fini(&page->page);
     *page = (bt_cluster_page_t){0};
 }

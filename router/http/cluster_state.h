@@ -11,7 +11,7 @@
 
 #include "common/base/json.h"
 #include "router/frontend/frontend.h"
-#include "router/http/page.h"
+#include "router/http/pooled_page.h"
 
 #define BT_CLUSTER_ID_BYTES                           \
     17 /**< of a worker's life: 16 hexadecimal digits \
@@ -32,13 +32,14 @@ bool bt_cluster_is_here(void *front, const char *name);
 
 /** GET /v2/cluster: a page of how things stand, and a copy of what was. */
 typedef struct bt_cluster_page {
-    bt_page_t page;
+    bt_pooled_page_t page;
     bt_strbuf_t state;     /**< written on the loop: short */
     bt_history_t *history; /**< owned copies, or NULL */
     bt_events_t *events;
 } bt_cluster_page_t;
 
 void bt_cluster_page_init(bt_cluster_page_t *page, bt_door_t *door);
-void bt_cluster_page_fini(bt_cluster_page_t *page); /**< see bt_page_fini() */
+void bt_cluster_page_fini(
+    bt_cluster_page_t *page); /**< see bt_pooled_page_fini() */
 
 #endif

@@ -42,7 +42,7 @@ struct bt_visit {
     bool began;          /**< the head of a stream went out */
     uint32_t sequence;   /**< of the next event of a response */
     uint64_t start_us;
-    bt_list_t waits;            /**< in bt_page_t, or by itself */
+    bt_list_t waits;            /**< in bt_pooled_page_t, or by itself */
     bt_watcher_t *watcher;      /**< it reads the cluster's events; or NULL */
     bt_answer_t *writing;       /**< its answer, at the pool; or NULL */
     bt_unpack_t *unpacking;     /**< its body, at the pool; or NULL */

@@ -3,12 +3,12 @@
 
 #include "router/http/door_priv.h"
 
-static bt_scrape_t *scrape_of(bt_page_t *page)
+static bt_scrape_t *scrape_of(bt_pooled_page_t *page)
 {
     return BT_CONTAINER_OF(page, bt_scrape_t, page);
 }
 
-static void write_page(bt_page_t *page, bt_strbuf_t *out)
+static void write_page(bt_pooled_page_t *page, bt_strbuf_t *out)
 {
     bt_scrape_t *scrape = scrape_of(page);
 
@@ -16,7 +16,7 @@ static void write_page(bt_page_t *page, bt_strbuf_t *out)
     bt_metrics_snapshot_render(scrape->snapshot, &scrape->process, out);
 }
 
-static void drop(bt_page_t *page)
+static void drop(bt_pooled_page_t *page)
 {
     bt_scrape_t *scrape = scrape_of(page);
 
@@ -44,7 +44,7 @@ static bt_status_t view_models(const bt_registry_t *models,
     return BT_OK;
 }
 
-static bt_status_t take_snapshot(bt_page_t *page)
+static bt_status_t take_snapshot(bt_pooled_page_t *page)
 {
     bt_scrape_t *scrape = scrape_of(page);
     const bt_frontend_t *front = page->door->front;
@@ -68,7 +68,7 @@ static bt_status_t take_snapshot(bt_page_t *page)
 
 void bt_scrape_init(bt_scrape_t *scrape, bt_door_t *door)
 {
-    static const bt_page_ops_t ops = {
+    static const bt_pooled_page_ops_t ops = {
         .type = "text/plain; version=0.0.4; charset=utf-8",
         .take = take_snapshot,
         .write = write_page,
@@ -76,16 +76,16 @@ void bt_scrape_init(bt_scrape_t *scrape, bt_door_t *door)
     };
 
     *scrape = (bt_scrape_t){0};
-    bt_page_init(&scrape->page, &ops, door);
+    bt_pooled_page_init(&scrape->page, &ops, door);
 }
 
 void bt_scrape_ask(bt_scrape_t *scrape, bt_visit_t *visit)
 {
-    bt_page_ask(&scrape->page, visit);
+    bt_pooled_page_ask(&scrape->page, visit);
 }
 
 void bt_scrape_fini(bt_scrape_t *scrape)
 {
-    bt_page_fini(&scrape->page);
+    bt_pooled_page_fini(&scrape->page);
     *scrape = (bt_scrape_t){0};
 }

@@ -10,10 +10,10 @@
 #define BT_ROUTER_HTTP_SCRAPE_H
 
 #include "router/frontend/frontend.h"
-#include "router/http/page.h"
+#include "router/http/pooled_page.h"
 
 typedef struct bt_scrape {
-    bt_page_t page;
+    bt_pooled_page_t page;
     bt_metrics_snapshot_t *snapshot; /**< owned; NULL: it is written */
     bt_metrics_process_t process;
     bt_metrics_cpu_t cpu; /**< as the page before had it */
@@ -21,9 +21,9 @@ typedef struct bt_scrape {
 
 /** @param [in] door  borrowed */
 void bt_scrape_init(bt_scrape_t *scrape, bt_door_t *door);
-/** See bt_page_ask(). */
+/** See bt_pooled_page_ask(). */
 void bt_scrape_ask(bt_scrape_t *scrape, bt_visit_t *visit);
-/** See bt_page_fini(). */
+/** See bt_pooled_page_fini(). */
 void bt_scrape_fini(bt_scrape_t *scrape);
 
 #endif

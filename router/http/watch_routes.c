@@ -13,7 +13,7 @@
 
 void bt_route_watch(const bt_request_t *r)
 {
-    bt_page_ask(&r->door->cluster.page, r->visit);
+    bt_pooled_page_ask(&r->door->cluster.page, r->visit);
 }
 
 void bt_route_watch_events(const bt_request_t *r)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/http/page.h"
+#include "router/http/pooled_page.h"
 
 #include "common/base/clock.h"
 #include "router/http/door_priv.h"
 
 #define ANSWERS_US 500 /* for readers, before others have a turn */
 
-static void begin(bt_page_t *page);
+static void begin(bt_pooled_page_t *page);
 
 static bt_visit_t *take(bt_list_t *list)
 {
@@ -30,7 +30,7 @@ static void fail_all(bt_list_t *list, const char *why)
 
 static void write_page(bt_pool_job_t *job)
 {
-    bt_page_t *page = BT_CONTAINER_OF(job, bt_page_t, job);
+    bt_pooled_page_t *page = BT_CONTAINER_OF(job, bt_pooled_page_t, job);
 
     page->ops->write(page, &page->text);
 }
@@ -42,7 +42,7 @@ static void do_nothing(bt_pool_job_t *job)
 
 /* ---- the event loop ---- */
 
-static void end(bt_page_t *page)
+static void end(bt_pooled_page_t *page)
 {
     bt_strbuf_fini(&page->text);
     page->is_under_way = false;
@@ -53,7 +53,7 @@ static void end(bt_page_t *page)
 
 static void answer(bt_pool_job_t *job)
 {
-    bt_page_t *page = BT_CONTAINER_OF(job, bt_page_t, job);
+    bt_pooled_page_t *page = BT_CONTAINER_OF(job, bt_pooled_page_t, job);
     uint64_t end_us;
 
     page->ops->drop(page);
@@ -76,7 +76,7 @@ static void answer(bt_pool_job_t *job)
     end(page);
 }
 
-static void begin(bt_page_t *page)
+static void begin(bt_pooled_page_t *page)
 {
     if (page->ops->take(page) != BT_OK) {
         page->ops->drop(page);
@@ -95,7 +95,7 @@ static void begin(bt_page_t *page)
     bt_pool_post(page->door->front->pool, &page->job, BT_POOL_FIRST);
 }
 
-void bt_page_ask(bt_page_t *page, bt_visit_t *visit)
+void bt_pooled_page_ask(bt_pooled_page_t *page, bt_visit_t *visit)
 {
     bt_list_push_back(&page->asked, &visit->waits);
     if (!page->is_under_way) {
@@ -103,18 +103,19 @@ void bt_page_ask(bt_page_t *page, bt_visit_t *visit)
     }
 }
 
-void bt_page_init(bt_page_t *page, const bt_page_ops_t *ops, bt_door_t *door)
+void bt_pooled_page_init(bt_pooled_page_t *page,
+                         const bt_pooled_page_ops_t *ops, bt_door_t *door)
 {
-    *page = (bt_page_t){.door = door, .ops = ops};
+    *page = (bt_pooled_page_t){.door = door, .ops = ops};
     bt_list_init(&page->asked);
     bt_list_init(&page->readers);
 }
 
-void bt_page_fini(bt_page_t *page)
+void bt_pooled_page_fini(bt_pooled_page_t *page)
 {
     if (page->ops != NULL) {
         page->ops->drop(page);
         bt_strbuf_fini(&page->text);
     }
-    *page = (bt_page_t){0};
+    *page = (bt_pooled_page_t){0};
 }
