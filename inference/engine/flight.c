@@ -5,6 +5,7 @@
  * are is common/sched/sched_lots.h. */
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/sched/sched_lots.h"
 #include "inference/engine/engine_priv.h"
 
@@ -131,6 +132,10 @@ static bool begin(bt_engine_t *engine, bt_status_t *status_p)
     flight->pass.start_ns = bt_now_ns();
     bt_engine_mark(engine);
     *status_p = bt_model_start(engine->config.model, &flight->fwd);
+    if (*status_p != BT_OK) {
+        BT_LOG_ERROR("forward pass of %u rows failed: %s", flight->pass.n_rows,
+                     bt_status_str(*status_p));
+    }
     engine->pass = &engine->whole;
     engine->n_flights++;
     return true;
