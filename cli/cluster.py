@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import command
 import endpoint as endpoints
-from words import Parser, Trouble, above_0, near
+from words import Parser, Trouble, above_0, near, shown
 
 POLL_S = 0.1
 ROLES = ("prefill", "decode", "both")
@@ -95,11 +95,6 @@ class Router:
 
     def order(self, worker, **what):
         self.ask("POST", f"/cluster/workers/{quote(worker, safe='')}", what)
-
-
-def shown(value):
-    """What a stranger may have chosen, without what would be more than text to a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in str(value))
 
 
 def table(rows, columns=COLUMNS):

@@ -19,6 +19,7 @@ import shutil
 import stat
 import struct
 
+import words
 from words import Trouble, suggestion
 
 MANIFEST = ".baton.json"
@@ -72,7 +73,7 @@ def name_of_file(path):
 
 def shown(text):
     """Nothing that a server says can steer a terminal."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(text))[:300]
+    return words.shown(text, "\ufffd")[:300]
 
 
 class Model:

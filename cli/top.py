@@ -20,7 +20,6 @@ of a tenant that is `admin` is in BATON_API_KEY or behind --api-key. NO_COLOR, o
 Exit status: 0, 1 after an error, 2 for a mistake in the options, 130 after Ctrl-C.
 """
 import curses
-import http.client
 import json
 import locale
 import os

@@ -3,14 +3,14 @@
 
 A frame is a list of lines, a line a list of (text, style). Styles are names; who draws knows what they look like.
 """
-import re
 import time
+
+from words import shown
 
 PLAIN, DIM, BOLD, GOOD, WARN, BAD = "plain", "dim", "bold", "good", "warn", "bad"
 STATES = {"up": GOOD, "silent": WARN, "draining": WARN, "drained": DIM, "ending": WARN, "missing": BAD}
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*%#"
-STEERING = re.compile("[\x00-\x1f\x7f-\x9f]")
 FEWEST_EVENTS = 3
 KINDS = {"worker_joined": GOOD, "worker_back": GOOD, "worker_on": GOOD, "model_ready": GOOD, "router_ready": GOOD,
          "model_loaded": GOOD, "worker_lost": BAD, "worker_silent": WARN, "request_rerun": WARN, "model_not_ready": BAD,
@@ -253,7 +253,7 @@ def cut(line, width):
     """...and nothing that a name or a reason says can steer the terminal."""
     out = []
     for text, style in line:
-        out.append((STEERING.sub("?", text[:width]), style))
+        out.append((shown(text[:width]), style))
         width -= len(text)
         if width <= 0:
             break

@@ -21,6 +21,11 @@ class Trouble(Exception):
         return typed(super().__str__())
 
 
+def shown(value, mark="?"):
+    """What a stranger may have chosen, without what would be more than text to a terminal."""
+    return "".join(c if c.isprintable() else mark for c in str(value))
+
+
 def near(word, known):
     """@return the one of `known` that was meant, or None"""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

@@ -35,7 +35,9 @@ static bt_status_t owner_of(const struct sockaddr *own, char name[IF_NAMESIZE])
     for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
         if ((status != BT_OK) && (i->ifa_addr != NULL) &&
             same_host(i->ifa_addr, own)) {
-            snprintf(name, IF_NAMESIZE, "%s", i->ifa_name);
+            /* Of an address with a label it is "eth0:1". */
+            snprintf(name, IF_NAMESIZE, "%.*s", (int)strcspn(i->ifa_name, ":"),
+                     i->ifa_name);
             status = BT_OK;
         }
     }

@@ -195,7 +195,6 @@ static void write_news(const news_t *news, const bt_notify_state_t *state,
 static void was_said(bt_notify_t *notify, const news_t *news,
                      const bt_notify_state_t *state, uint64_t now_ms)
 {
-    notify->again_ms = 0;
     notify->said_ready |= news->ready;
     notify->said_stopping |= news->stopping;
     snprintf(notify->said_status, sizeof(notify->said_status), "%s",
@@ -211,8 +210,11 @@ void bt_notify_tell(bt_notify_t *notify, const bt_notify_state_t *state,
     bt_strbuf_t text;
     news_t news;
 
-    if ((notify->fd < 0) || (now_ms < notify->again_ms) ||
-        !look(notify, state, now_ms, &news)) {
+    if ((notify->fd < 0) || (now_ms < notify->again_ms)) {
+        return;
+    }
+    notify->again_ms = 0; /* whether or not there is still something to say */
+    if (!look(notify, state, now_ms, &news)) {
         return;
     }
     bt_strbuf_init(&text, MESSAGE_BYTES);

@@ -110,12 +110,14 @@ static bt_status_t check_otlp(const bt_config_t *config)
     if (config->otlp_headers[0] == '\0') {
         return BT_OK;
     }
-    bt_strbuf_init(&headers, 2 * BT_OTLP_HEADERS_BYTES);
+    bt_strbuf_init(&headers, BT_OTLP_HEADERS_TEXT_BYTES);
     status = bt_otlp_headers_read(config->otlp_headers, &headers, why);
     if (status != BT_OK) {
         BT_LOG_ERROR("--otlp-headers %s: %s", config->otlp_headers, why);
     }
-    bt_key_wipe(headers.data, headers.cap);
+    if (headers.data != NULL) {
+        bt_key_wipe(headers.data, headers.cap);
+    }
     bt_strbuf_fini(&headers);
     return status;
 }
@@ -176,7 +178,6 @@ int bt_router_check(int argc, char **argv)
         check_tenants, check_otlp,   check_names};
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
-    const bt_config_finding_t *finding;
     bt_status_t first, status;
 
     first = bt_config_load_all(BT_PROG_ROUTER, argc, argv, &config, &store);
@@ -184,12 +185,7 @@ int bt_router_check(int argc, char **argv)
     if (first != BT_OK) {
         return (first == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
     }
-    for (uint32_t i = 0; (finding = bt_config_finding(store, i)) != NULL; i++) {
-        if (finding->is_error) {
-            BT_LOG_ERROR("%s", finding->text);
-            first = BT_ERR_INVALID_PARAM;
-        }
-    }
+    first = bt_config_log_findings(store);
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
         status = checks[i](config);
         first = (first == BT_OK) ? status : first;

@@ -156,6 +156,7 @@ make_keys() {
 
 names=() ranks_of=() where=() pids=() started=() starts=() failures=() again_at=()
 declare -A up_since=() # of slurmd
+declare -A ask_again=() # a node that did not say what runs there: not before
 declare -A at_node=() # of an array of nodes: which is next
 
 place() { # NAME RANKS NODES ARRAY
@@ -263,7 +264,7 @@ leave_node() { # NODE [PATTERN-OF-NAMES]
 look_into() { # NODE
     local i there
     there=$(timeout 10 srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
-        ps -eo args) || return 1
+        ps -eo args </dev/null) || return 1
     for i in "${!names[@]}"; do
         grep -q -- "^[^ ]*/baton-.* --name=$NAME_PREFIX${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
     done
@@ -280,8 +281,13 @@ look_at_nodes() {
             leave_node "$node"
             ;;
         *)
-            if [ "${up_since[$node]:=$since}" = "$since" ] || look_into "$node"; then
+            # Who waits here looks after nobody: a node that does not say is not asked at each look.
+            if [ "${up_since[$node]:=$since}" = "$since" ] || ((SECONDS < ${ask_again[$node]:-0})); then
+                continue
+            elif look_into "$node"; then
                 up_since[$node]=$since
+            else
+                ask_again[$node]=$((SECONDS + 30))
             fi
             ;;
         esac

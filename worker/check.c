@@ -80,22 +80,26 @@ static void print_plan(const bt_worker_t *w, const bt_start_t *s)
 
 static bt_status_t check_interface(const char *interface)
 {
-    char name[IF_NAMESIZE];
+    struct if_nameindex *all;
+    bt_strbuf_t others;
 
     /* An RDMA device is called otherwise, DEVICE:PORT; UCX knows it. */
     if ((strchr(interface, ':') != NULL) || (if_nametoindex(interface) != 0)) {
         return BT_OK;
     }
-    snprintf(name, sizeof(name), "%s", "");
-    for (unsigned i = 1; (i < 256) && (name[0] == '\0'); i++) {
-        char other[IF_NAMESIZE];
-
-        if ((if_indextoname(i, other) != NULL) && (strcmp(other, "lo") != 0)) {
-            snprintf(name, sizeof(name), "%s", other);
+    bt_strbuf_init(&others, PLAN_BYTES);
+    all = if_nameindex();
+    for (size_t i = 0; (all != NULL) && (all[i].if_index != 0); i++) {
+        if (strcmp(all[i].if_name, "lo") != 0) {
+            bt_strbuf_printf(&others, "%s%s",
+                             (others.len == 0) ? "; there is " : ", ",
+                             all[i].if_name);
         }
     }
-    BT_LOG_ERROR("--net-device %s: there is no such interface%s%s", interface,
-                 (name[0] != '\0') ? "; there is " : "", name);
+    if_freenameindex(all);
+    BT_LOG_ERROR("--net-device %s: there is no such interface%s", interface,
+                 (others.data != NULL) ? others.data : "");
+    bt_strbuf_fini(&others);
     return BT_ERR_INVALID_PARAM;
 }
 
@@ -152,20 +156,6 @@ static bt_status_t check_model(bt_worker_t *w, bt_start_t *s)
     return status;
 }
 
-static bt_status_t say_findings(const bt_config_store_t *store)
-{
-    const bt_config_finding_t *finding;
-    bt_status_t status = BT_OK;
-
-    for (uint32_t i = 0; (finding = bt_config_finding(store, i)) != NULL; i++) {
-        if (finding->is_error) {
-            BT_LOG_ERROR("%s", finding->text);
-            status = BT_ERR_INVALID_PARAM;
-        }
-    }
-    return status;
-}
-
 int bt_worker_check(bt_worker_t *w, unsigned program, int argc, char **argv)
 {
     bt_start_t *s = bt_calloc(1, sizeof(*s));
@@ -187,7 +177,7 @@ int bt_worker_check(bt_worker_t *w, unsigned program, int argc, char **argv)
         bt_free(s);
         return (status == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
     }
-    status = say_findings(s->store);
+    status = bt_config_log_findings(s->store);
     s->team.tp = w->config->tp;
     s->team.size = w->config->tp * w->config->pp;
     if (s->team.size > 1) {

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "common/base/ready_fd.h"
+#include "common/rendezvous/rendezvous.h"
 #include "worker/worker.h"
 
-#define MOST_ROUTERS                                        \
-    32 /* that are looked at; a worker has links to no more \
-        */
+/* That are looked at: those of a shared directory, and as many of --join. */
+#define MOST_ROUTERS (2 * BT_RENDEZVOUS_MAX)
 
 /* "joined 1 2 URL: WHY\n" of the first that is not. */
 static void print_line(const bt_rpc_t *rpc, char line[BT_JOINED_LINE_BYTES])

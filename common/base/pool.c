@@ -2,7 +2,6 @@
 #include "common/base/pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -234,24 +233,16 @@ static void assign(bt_pool_t *pool, worker_t *worker, uint32_t i, uint32_t n)
 /* And one for files. */
 static bt_status_t start_threads(bt_pool_t *pool, uint32_t n)
 {
-    bt_status_t status = BT_OK;
-    sigset_t all, before;
-
-    /* Signals are the owner's. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (uint32_t i = 0; (i <= n) && (status == BT_OK); i++) {
+    for (uint32_t i = 0; i <= n; i++) {
         worker_t *worker = &pool->workers[i];
 
         assign(pool, worker, i, n);
-        if (pthread_create(&worker->thread, NULL, work, worker) != 0) {
-            status = BT_ERR_IO;
-        } else {
-            pool->n_workers++;
+        if (bt_thread_start(&worker->thread, work, worker) != 0) {
+            return BT_ERR_IO;
         }
+        pool->n_workers++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
+    return BT_OK;
 }
 
 bt_status_t bt_pool_create(uint32_t n_threads, bt_pool_t **pool_p)

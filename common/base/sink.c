@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/sink.h"
+#include "common/base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -430,17 +431,6 @@ static void *run(void *arg)
 
 /* ---- birth and end ---- */
 
-static void deadline_after(uint32_t timeout_ms, struct timespec *when)
-{
-    clock_gettime(CLOCK_MONOTONIC, when);
-    when->tv_sec += timeout_ms / 1000;
-    when->tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (when->tv_nsec >= 1000000000) {
-        when->tv_sec++;
-        when->tv_nsec -= 1000000000;
-    }
-}
-
 static bool is_quiet(const bt_sink_t *sink)
 {
     return !sink->busy && !sink->starting;
@@ -457,7 +447,7 @@ static bool wait_until(bt_sink_t *sink, bool (*holds)(const bt_sink_t *),
 {
     struct timespec when;
 
-    deadline_after(timeout_ms, &when);
+    bt_thread_deadline(timeout_ms, &when);
     while (!holds(sink) &&
            (pthread_cond_timedwait(&sink->quiet, &sink->lock, &when) == 0)) {
     }
@@ -504,15 +494,7 @@ void bt_sink_close(bt_sink_t *sink, uint32_t timeout_ms)
 
 static bt_status_t start_thread(bt_sink_t *sink)
 {
-    sigset_t all, before;
-    int error;
-
-    /* Signals are for the other threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&sink->thread, NULL, run, sink);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return (error == 0) ? BT_OK : BT_ERR_IO;
+    return (bt_thread_start(&sink->thread, run, sink) == 0) ? BT_OK : BT_ERR_IO;
 }
 
 bt_status_t bt_sink_open(const bt_sink_options_t *options, bt_sink_t **sink_p)

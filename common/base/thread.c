@@ -2,6 +2,7 @@
 #include "common/base/thread.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -65,4 +66,31 @@ void bt_thread_works_when_idle(void)
     if (sched_setscheduler(0, SCHED_IDLE, &none) != 0) {
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
     }
+}
+
+int bt_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg)
+{
+    sigset_t all;
+    sigset_t old;
+    int err;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    err = pthread_create(id_p, NULL, main, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return err;
+}
+
+void bt_thread_deadline(uint64_t timeout_ms, struct timespec *when_p)
+{
+    struct timespec when;
+
+    clock_gettime(CLOCK_MONOTONIC, &when);
+    when.tv_sec += (time_t)(timeout_ms / 1000);
+    when.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (when.tv_nsec >= 1000000000) {
+        when.tv_sec++;
+        when.tv_nsec -= 1000000000;
+    }
+    *when_p = when;
 }

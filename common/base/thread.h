@@ -12,7 +12,10 @@
 #ifndef BT_COMMON_BASE_THREAD_H
 #define BT_COMMON_BASE_THREAD_H
 
+#include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
 
 /** This thread, and those it makes from now on, wait much and work briefly:
  *  when there is something for them they want a core at once, also where
@@ -35,5 +38,12 @@ void bt_thread_works_long(bool alone);
  *  refused, the least weight that there is (nice 19). For good: back needs
  *  privilege. */
 void bt_thread_works_when_idle(void);
+
+/** A thread that takes no signals: those belong to the program's own.
+ *  @return errno */
+int bt_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg);
+
+/** So long from now, by CLOCK_MONOTONIC, for who waits for a thread. */
+void bt_thread_deadline(uint64_t timeout_ms, struct timespec *when_p);
 
 #endif

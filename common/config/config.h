@@ -228,6 +228,9 @@ BT_MUST_CHECK bt_status_t bt_config_load_all(unsigned program, int argc,
  *  the last. Of bt_config_load_all(). */
 const bt_config_finding_t *bt_config_finding(const bt_config_store_t *store,
                                              uint32_t i);
+/** Log all that are errors. @retval BT_ERR_INVALID_PARAM  there are some */
+BT_MUST_CHECK bt_status_t
+bt_config_log_findings(const bt_config_store_t *store);
 
 /** One option as it is in force. */
 typedef struct bt_config_effect {

@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/log.h"
 #include "common/config/config_options.h"
 
 #define TEXT_BYTES  1024
@@ -67,6 +68,20 @@ void bt_config_note(const bt_config_store_t *store, const char *fmt, ...)
     va_start(args, fmt);
     tell(store, false, fmt, args);
     va_end(args);
+}
+
+bt_status_t bt_config_log_findings(const bt_config_store_t *store)
+{
+    const bt_config_finding_t *finding;
+    bt_status_t status = BT_OK;
+
+    for (uint32_t i = 0; (finding = bt_config_finding(store, i)) != NULL; i++) {
+        if (finding->is_error) {
+            BT_LOG_ERROR("%s", finding->text);
+            status = BT_ERR_INVALID_PARAM;
+        }
+    }
+    return status;
 }
 
 bt_status_t bt_config_go_on(const bt_config_store_t *store, bt_status_t status)

@@ -26,6 +26,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/rpc/rpc_inner.h"
 
 #define BACKLOG         128
@@ -356,19 +357,6 @@ static bt_status_t open_sockets(rpc_listener_t *listener, const char *url,
 }
 
 /* The program's signals are not for this thread. */
-static bt_status_t start_thread(rpc_listener_t *listener)
-{
-    sigset_t all;
-    sigset_t before;
-    int rv;
-
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = pthread_create(&listener->thread, NULL, ear, listener);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return (rv == 0) ? BT_OK : BT_ERR_NO_MEMORY;
-}
-
 static void free_parts(rpc_listener_t *listener)
 {
     while (listener->n_callers > 0) {
@@ -409,7 +397,9 @@ bt_status_t bt_rpc_listener_create(bt_rpc_t *rpc, const char *url, char *bound,
     }
     status = open_sockets(listener, url, bound, bound_bytes);
     if (status == BT_OK) {
-        status = start_thread(listener);
+        status = (bt_thread_start(&listener->thread, ear, listener) == 0)
+                     ? BT_OK
+                     : BT_ERR_NO_MEMORY;
     }
     if (status != BT_OK) {
         goto err_listener;

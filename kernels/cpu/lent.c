@@ -428,7 +428,7 @@ bt_status_t bt_cpu_pool_lend(bt_cpu_pool_t *pool, const uint32_t *cores,
 
         lent->pool = pool;
         lent->index = i;
-        err = bt_cpu_thread_start(&lent->id, lent_main, lent);
+        err = bt_thread_start(&lent->id, lent_main, lent);
         if (err != 0) {
             errno = err;
             BT_LOG_ERROR("cannot start a thread for lent core %u of %u: %m", i,

@@ -4,7 +4,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -311,19 +310,6 @@ void bt_cpu_pin(pthread_t thread, uint32_t core)
     }
 }
 
-int bt_cpu_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg)
-{
-    sigset_t all;
-    sigset_t old;
-    int err;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    err = pthread_create(id_p, NULL, main, arg);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return err;
-}
-
 bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
                                bt_cpu_pool_t **pool_p)
 {
@@ -351,7 +337,7 @@ bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
 
         helper->pool = pool;
         helper->index = i;
-        err = bt_cpu_thread_start(&helper->id, helper_main, helper);
+        err = bt_thread_start(&helper->id, helper_main, helper);
         if (err != 0) {
             errno = err;
             BT_LOG_ERROR("cannot start compute thread %u of %u: %m", i,

@@ -132,9 +132,6 @@ bool bt_cpu_take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t n, bool last,
 void bt_cpu_look_ahead(const bt_cpu_pool_t *pool, uint32_t share,
                        cursor_t *ahead);
 void bt_cpu_pin(pthread_t thread, uint32_t core);
-/** A thread that takes no signals: those belong to the program's own.
- *  @return errno */
-int bt_cpu_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg);
 
 static inline uint64_t bt_cpu_share_word(uint32_t tag, uint32_t begin,
                                          uint32_t end)

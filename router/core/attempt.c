@@ -578,9 +578,9 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
         *ended_p = bt_strdup(gen->trouble);
     }
     bt_gen_handover(core, gen, BT_HANDOVER_GIVEN_UP, NULL);
-    if (gen->attempt.number >= BT_CORE_MAX_ATTEMPTS) {
+    if (gen->attempt.number >= BT_GEN_MAX_ATTEMPTS) {
         bt_gen_fail(core, gen, 503, now_us, "%s, and this was attempt %u of %u",
-                    gen->trouble, gen->attempt.number, BT_CORE_MAX_ATTEMPTS);
+                    gen->trouble, gen->attempt.number, BT_GEN_MAX_ATTEMPTS);
         return;
     }
     bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);

@@ -57,7 +57,6 @@
 #include "router/observe/metrics.h"
 #include "router/observe/record.h"
 
-#define BT_CORE_MAX_ATTEMPTS 3 /**< the first and two re-runs */
 /** One worker finds another's death before we do: so long a re-run does not go
  *  to that one, which would waste an attempt. */
 #define BT_CORE_HOLD_MS 250

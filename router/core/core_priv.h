@@ -132,13 +132,13 @@ struct bt_gen {
     bt_detok_t detok;
     bt_stops_t stops;
 
-    bt_leg_t legs[2 * BT_CORE_MAX_ATTEMPTS];
+    bt_leg_t legs[2 * BT_GEN_MAX_ATTEMPTS];
     uint32_t n_legs, n_open_legs;
     bt_avoid_t avoid;       /**< at fault for the ends of earlier attempts */
     uint64_t lost;          /**< instance that its peer reports lost */
     uint64_t hold_until_us; /**< until then that one is not tried again */
     bool hands_over;        /**< KV is on its way, as far as is known here */
-    bt_gen_attempt_t attempts[BT_CORE_MAX_ATTEMPTS];
+    bt_gen_attempt_t attempts[BT_GEN_MAX_ATTEMPTS];
     bt_gen_origin_t origin;
     bt_finish_t finish; /**< once ENDED */
     int http_status;

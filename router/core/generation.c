@@ -16,7 +16,7 @@ void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
     core->logits_bytes -= gen->logits_bytes;
     bt_gen_rows_unref(gen->rows);
     bt_stops_fini(&gen->stops);
-    for (uint32_t i = 0; i < BT_CORE_MAX_ATTEMPTS; i++) {
+    for (uint32_t i = 0; i < BT_GEN_MAX_ATTEMPTS; i++) {
         bt_free(gen->attempts[i].ended);
     }
     bt_free(gen->early);

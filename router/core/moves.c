@@ -112,7 +112,7 @@ static void attempt_enter(bt_gen_t *gen)
     case BT_ATTEMPT_IS_SENT:
     case BT_ATTEMPT_IS_LOCAL:
     case BT_ATTEMPT_IS_ONE_TOKEN:
-        BT_ASSERT(gen->attempt.number < BT_CORE_MAX_ATTEMPTS);
+        BT_ASSERT(gen->attempt.number < BT_GEN_MAX_ATTEMPTS);
         gen->attempt.number++;
         gen->attempt.from = gen->n_output;
         break;

@@ -47,7 +47,7 @@ static bool is_token_char(char c)
     return (c != '\0') && (strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
-static int hex_value(char c)
+int bt_http1_hex(char c)
 {
     if ((c >= '0') && (c <= '9')) {
         return c - '0';
@@ -104,8 +104,8 @@ static bt_status_t decode_path(char *target, const char **path_p,
             *out++ = *in;
             continue;
         }
-        const int high = hex_value(in[1]);
-        const int low = (high < 0) ? -1 : hex_value(in[2]);
+        const int high = bt_http1_hex(in[1]);
+        const int low = (high < 0) ? -1 : bt_http1_hex(in[2]);
 
         if ((low < 0) || ((high == 0) && (low == 0))) {
             return fail(fault_p, 400,
@@ -410,7 +410,7 @@ enum chunked_state {
 /* A byte of a line that holds a chunk's size. */
 static bt_status_t size_byte(bt_http1_chunked_t *d, char c)
 {
-    const int digit = hex_value(c);
+    const int digit = bt_http1_hex(c);
 
     if (digit >= 0) {
         if (__builtin_mul_overflow(d->left, (uint64_t)16, &d->left)) {

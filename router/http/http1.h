@@ -98,4 +98,7 @@ BT_MUST_CHECK bt_status_t bt_http1_chunked_feed(
     bt_http1_chunked_t *decoder, const char *data, size_t bytes, size_t *used_p,
     const char **body_p, size_t *body_bytes_p, bool *done_p);
 
+/** Of an escape. @return -1: it is no hexadecimal digit */
+int bt_http1_hex(char c);
+
 #endif

@@ -3,18 +3,11 @@
 
 #include <string.h>
 
+#include "router/http/http1.h"
+
 void bt_query_init(bt_query_t *query, const char *text)
 {
     *query = (bt_query_t){.at = text};
-}
-
-static int digit(char c)
-{
-    if ((c >= '0') && (c <= '9')) {
-        return c - '0';
-    }
-    c = (char)(c | 0x20);
-    return ((c >= 'a') && (c <= 'f')) ? c - 'a' + 10 : -1;
 }
 
 static bt_status_t decode(const char *from, const char *end,
@@ -28,8 +21,8 @@ static bt_status_t decode(const char *from, const char *end,
         if (c == '+') {
             c = ' ';
         } else if (c == '%') {
-            const int high = (end - from >= 2) ? digit(from[0]) : -1;
-            const int low = (high >= 0) ? digit(from[1]) : -1;
+            const int high = (end - from >= 2) ? bt_http1_hex(from[0]) : -1;
+            const int low = (high >= 0) ? bt_http1_hex(from[1]) : -1;
 
             if ((low < 0) || ((high | low) == 0)) {
                 return BT_ERR_INVALID_PARAM;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cells of the page, and the events that move them. */
 #include "router/observe/metrics.h"
+#include "router/observe/attainment.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -253,22 +254,13 @@ void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us)
 
 static void count_targets(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
 {
-    const uint64_t between_us = ledger->handover_us + ledger->decode_us;
-    const bool first = ledger->ok && (ledger->first_token_us > 0) &&
-                       (ledger->first_token_us <= ledger->ttft_target_us);
-    const bool between =
-        ledger->ok && ((ledger->n_output < 2) ||
-                       (between_us <= (uint64_t)(ledger->n_output - 1) *
-                                          ledger->itl_target_us));
+    const bt_attainment_t a = bt_attainment_of(ledger);
 
-    if (ledger->canceled) {
-        return;
+    if (a.has_ttft) {
+        add(mm, a.met_ttft ? BT_MC_TTFT_MET : BT_MC_TTFT_MISSED, 1);
     }
-    if (ledger->ttft_target_us > 0) {
-        add(mm, first ? BT_MC_TTFT_MET : BT_MC_TTFT_MISSED, 1);
-    }
-    if (ledger->itl_target_us > 0) {
-        add(mm, between ? BT_MC_ITL_MET : BT_MC_ITL_MISSED, 1);
+    if (a.has_itl) {
+        add(mm, a.met_itl ? BT_MC_ITL_MET : BT_MC_ITL_MISSED, 1);
     }
 }
 

@@ -13,6 +13,11 @@
 #include "common/wire/wire.h"
 #include "router/observe/ledger.h"
 
+#define BT_GEN_MAX_ATTEMPTS 3u /**< the first and two re-runs */
+
+/** "stop", "length" …; for traces and pages. */
+const char *bt_finish_name(bt_finish_t finish);
+
 /** What a generation carries from its call to its record; the core does not
  * look at it. */
 typedef struct bt_gen_origin {

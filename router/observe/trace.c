@@ -158,17 +158,6 @@ typedef struct span {
     uint64_t start_us; /* on the core's clock */
 } span_t;
 
-static const char *finish_name(bt_finish_t finish)
-{
-    static const char *const names[] = {
-        [BT_FINISH_NONE] = "none",     [BT_FINISH_STOP] = "stop",
-        [BT_FINISH_LENGTH] = "length", [BT_FINISH_CANCELED] = "canceled",
-        [BT_FINISH_ERROR] = "error",
-    };
-
-    return names[finish];
-}
-
 static void put_time(bt_strbuf_t *out, const span_t *span, const char *name,
                      uint64_t core_us)
 {
@@ -201,7 +190,7 @@ static void put_request(bt_strbuf_t *out, const char *model,
                      "{\"key\":\"gen_ai.response.finish_reasons\",\"value\":"
                      "{\"arrayValue\":{\"values\":[{\"stringValue\":\"%s\"}]}}"
                      "},",
-                     finish_name(r->finish));
+                     bt_finish_name(r->finish));
     if (r->ledger->first_token_us > 0) {
         put_double(out, "gen_ai.server.time_to_first_token",
                    (double)r->ledger->first_token_us / 1e6);

@@ -19,8 +19,10 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 
-#define BT_OTLP_HEADERS_BYTES     ((size_t)16 << 10) /**< of a file */
-#define BT_OTLP_HEADERS_WHY_BYTES 256
+#define BT_OTLP_HEADERS_BYTES ((size_t)16 << 10) /**< of a file */
+/** Of its headers as they are sent, at most: an end for each line. */
+#define BT_OTLP_HEADERS_TEXT_BYTES (2 * BT_OTLP_HEADERS_BYTES)
+#define BT_OTLP_HEADERS_WHY_BYTES  256
 
 /**
  * @param [in,out] out  the headers as a request has them, each with its CRLF,

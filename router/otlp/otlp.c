@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/otlp/otlp.h"
+#include "common/base/thread.h"
 
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@
 
 #define JOIN_MS       200u /* for a thread that was told to end */
 #define SAY_EVERY_MS  10000u
-#define HEAD_BYTES    (BT_OTLP_HEADERS_BYTES * 2 + 2048)
+#define HEAD_BYTES    (BT_OTLP_HEADERS_TEXT_BYTES + 2048)
 #define LARGEST_BYTES ((size_t)64 << 20) /* of a batch: an item is smaller */
 
 /* What the log said last of the receiver. */
@@ -463,7 +463,7 @@ void bt_otlp_reload(bt_otlp_t *otlp)
     if (otlp->headers_path[0] == '\0') {
         return;
     }
-    bt_strbuf_init(&headers, HEAD_BYTES);
+    bt_strbuf_init(&headers, BT_OTLP_HEADERS_TEXT_BYTES);
     if (read_headers(otlp->headers_path, &headers,
                      "; what was read before stays") != BT_OK) {
         bt_strbuf_fini(&headers);
@@ -481,14 +481,8 @@ void bt_otlp_reload(bt_otlp_t *otlp)
 
 static bt_status_t start_thread(bt_otlp_t *otlp)
 {
-    sigset_t all, before;
-    int error;
+    const int error = bt_thread_start(&otlp->thread, run, otlp);
 
-    /* Signals are for the other threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&otlp->thread, NULL, run, otlp);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         BT_LOG_ERROR("otlp: no thread could be made: %s", strerror(error));
         return BT_ERR_IO;
@@ -541,7 +535,7 @@ bt_status_t bt_otlp_open(const bt_otlp_options_t *options, bt_otlp_t **otlp_p)
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&otlp->over, &attr);
     pthread_condattr_destroy(&attr);
-    bt_strbuf_init(&otlp->headers, HEAD_BYTES);
+    bt_strbuf_init(&otlp->headers, BT_OTLP_HEADERS_TEXT_BYTES);
     bt_strbuf_init(&otlp->head, HEAD_BYTES);
     bt_strbuf_init(&otlp->body, LARGEST_BYTES);
     bt_strbuf_init(&otlp->packed, LARGEST_BYTES);
@@ -564,13 +558,7 @@ static bool wait_until_ended(bt_otlp_t *otlp, uint64_t timeout_ms)
 {
     struct timespec when;
 
-    clock_gettime(CLOCK_MONOTONIC, &when);
-    when.tv_sec += (time_t)(timeout_ms / 1000);
-    when.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (when.tv_nsec >= 1000000000) {
-        when.tv_sec++;
-        when.tv_nsec -= 1000000000;
-    }
+    bt_thread_deadline(timeout_ms, &when);
     while (!otlp->ended &&
            (pthread_cond_timedwait(&otlp->over, &otlp->lock, &when) == 0)) {
     }

@@ -98,7 +98,6 @@ void bt_events_write_one(const bt_events_t *events, const bt_event_t *event,
                          bt_json_t *json)
 {
     char id[BT_EVENT_ID_BYTES];
-    char request[24];
 
     bt_events_print_id(events, event->n, id);
     bt_json_object(json, NULL);
@@ -107,12 +106,7 @@ void bt_events_write_one(const bt_events_t *events, const bt_event_t *event,
     bt_json_str(json, "kind", bt_event_kind_name(event->kind));
     bt_write_some_text(json, "model", event->model);
     bt_write_some_text(json, "worker", event->worker);
-    if (event->request != 0) {
-        snprintf(request, sizeof(request), "%" PRIu64, event->request);
-        bt_json_str(json, "request", request);
-    } else {
-        bt_json_null(json, "request");
-    }
+    bt_write_id(json, "request", event->request);
     bt_json_str(json, "text", event->text);
     bt_json_end_object(json);
 }

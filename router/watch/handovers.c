@@ -18,13 +18,11 @@ static void write_one(const bt_handover_t *one, bt_json_t *json)
         [BT_HANDOVER_ENDED] = "ended",
         [BT_HANDOVER_GIVEN_UP] = "failed",
     };
-    char request[24];
 
-    snprintf(request, sizeof(request), "%" PRIu64, one->request);
     bt_json_object(json, NULL);
     bt_json_u64(json, "unix_ms", one->unix_ms);
     bt_json_str(json, "phase", phases[one->phase]);
-    bt_json_str(json, "request", request);
+    bt_write_id(json, "request", one->request);
     bt_json_str(json, "model", one->model);
     bt_json_str(json, "from", one->from);
     bt_json_str(json, "to", one->to);

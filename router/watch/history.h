@@ -108,10 +108,4 @@ static inline void bt_series_refused(bt_series_t *series)
 /** As it is now; of all it is the sum. */
 void bt_series_levels(bt_series_t *series, uint32_t waiting, uint32_t running);
 
-/** How its targets went: as baton_target_sequences_total counts them. */
-typedef struct bt_attainment {
-    bool has_ttft, met_ttft, has_itl, met_itl;
-} bt_attainment_t;
-bt_attainment_t bt_attainment_of(const bt_ledger_t *ledger);
-
 #endif

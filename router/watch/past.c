@@ -35,8 +35,9 @@ void bt_past_add(bt_past_t *past, const char *model,
     bt_past_one_t *one = &past->ring[past->n_ever++ % BT_PAST_KEPT];
     const bt_ledger_t *l = record->ledger;
     const uint64_t begin_us = record->arrived_us - l->parse_us - l->tokenize_us;
-    const uint32_t n = (record->n_attempts < BT_PAST_TRIES) ? record->n_attempts
-                                                            : BT_PAST_TRIES;
+    const uint32_t n = (record->n_attempts < BT_GEN_MAX_ATTEMPTS)
+                           ? record->n_attempts
+                           : BT_GEN_MAX_ATTEMPTS;
 
     bt_free(one->prompt);
     bt_free(one->answer);
@@ -73,21 +74,35 @@ static uint64_t n_kept(const bt_past_t *past)
     return (past->n_ever < BT_PAST_KEPT) ? past->n_ever : BT_PAST_KEPT;
 }
 
-static bool has_id(const bt_past_one_t *one, const char *id)
+/* As it is written: digits alone, and no 0 before them. @return 0: it is none
+ */
+static uint64_t number_of(const char *id)
 {
-    char number[24];
+    uint64_t number = 0;
 
-    snprintf(number, sizeof(number), "%" PRIu64, one->origin.number);
-    return (strcmp(number, id) == 0) ||
-           ((one->origin.choice == 0) && (id[0] != '\0') &&
-            (strcmp(one->origin.answer_id, id) == 0));
+    if ((id[0] == '0') || (strlen(id) > 19)) {
+        return 0;
+    }
+    for (; *id != '\0'; id++) {
+        if ((*id < '0') || (*id > '9')) {
+            return 0;
+        }
+        number = number * 10 + (uint64_t)(*id - '0');
+    }
+    return number;
 }
 
 const bt_past_one_t *bt_past_find(const bt_past_t *past, const char *id)
 {
-    for (uint64_t i = 0; i < n_kept(past); i++) {
-        if (has_id(nth(past, i), id)) {
-            return nth(past, i);
+    const uint64_t number = number_of(id);
+
+    for (uint64_t i = 0; (id[0] != '\0') && (i < n_kept(past)); i++) {
+        const bt_past_one_t *one = nth(past, i);
+        const bt_gen_origin_t *o = &one->origin;
+
+        if (((number != 0) && (o->number == number)) ||
+            ((o->choice == 0) && (strcmp(o->answer_id, id) == 0))) {
+            return one;
         }
     }
     return NULL;

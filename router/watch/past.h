@@ -20,7 +20,6 @@
 #include "router/observe/record.h"
 
 #define BT_PAST_KEPT    1024u
-#define BT_PAST_TRIES   3u
 #define BT_PAST_ENDED   160u
 #define BT_PAST_TROUBLE 256u
 
@@ -34,8 +33,8 @@ typedef struct bt_past_one {
     int http_status;
     char trouble[BT_PAST_TROUBLE];
     uint32_t n_tries;
-    bt_gen_attempt_t tries[BT_PAST_TRIES]; /**< without `ended` */
-    char ended[BT_PAST_TRIES][BT_PAST_ENDED];
+    bt_gen_attempt_t tries[BT_GEN_MAX_ATTEMPTS]; /**< without `ended` */
+    char ended[BT_GEN_MAX_ATTEMPTS][BT_PAST_ENDED];
     char *prompt, *answer; /**< owned: how they begin; NULL: not kept */
 } bt_past_one_t;
 

@@ -4,21 +4,11 @@
 #include <stdio.h>
 
 #include "common/base/assert.h"
+#include "router/observe/attainment.h"
 #include "router/watch/history.h"
 #include "router/watch/past.h"
 #include "router/watch/waterfall.h"
 #include "router/watch/write.h"
-
-static const char *finish_name(bt_finish_t finish)
-{
-    static const char *const names[] = {
-        [BT_FINISH_NONE] = "none",     [BT_FINISH_STOP] = "stop",
-        [BT_FINISH_LENGTH] = "length", [BT_FINISH_CANCELED] = "canceled",
-        [BT_FINISH_ERROR] = "error",
-    };
-
-    return names[finish];
-}
 
 bool bt_past_missed(const bt_past_one_t *one)
 {
@@ -49,10 +39,8 @@ void bt_past_write_fields(const bt_past_one_t *one, bt_json_t *json)
 {
     const bt_gen_attempt_t *last = last_try(one);
     const bt_gen_origin_t *o = &one->origin;
-    char id[24];
 
-    snprintf(id, sizeof(id), "%" PRIu64, o->number);
-    bt_json_str(json, "id", id);
+    bt_write_id(json, "id", o->number);
     bt_write_some_text(json, "answer_id", o->answer_id);
     bt_json_u64(json, "choice", o->choice);
     bt_json_str(json, "model", one->model);
@@ -65,7 +53,7 @@ void bt_past_write_fields(const bt_past_one_t *one, bt_json_t *json)
     bt_json_u64(json, "prompt_tokens", one->ledger.n_prompt);
     bt_json_u64(json, "reused_tokens", one->ledger.n_cached);
     bt_json_u64(json, "output_tokens", one->ledger.n_output);
-    bt_json_str(json, "finish", finish_name(one->finish));
+    bt_json_str(json, "finish", bt_finish_name(one->finish));
     if (one->http_status != 0) {
         bt_json_i64(json, "http_status", one->http_status);
     } else {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/watch/write.h"
 
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* "1234.5" of 1234500: no printf, there are thousands on a page. */
 void bt_write_ms(bt_json_t *json, const char *key, uint64_t us)
@@ -38,6 +40,14 @@ void bt_write_some_ms(bt_json_t *json, const char *key, uint64_t us)
     } else {
         bt_write_ms(json, key, us);
     }
+}
+
+void bt_write_id(bt_json_t *json, const char *key, uint64_t number)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%" PRIu64, number);
+    bt_json_str(json, key, (number != 0) ? text : NULL);
 }
 
 void bt_write_some_text(bt_json_t *json, const char *key, const char *text)

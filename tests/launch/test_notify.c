@@ -230,6 +230,29 @@ static void what_there_was_no_room_for_is_said_later(void **test_state)
     teardown(&m);
 }
 
+/* Else the launcher would look again and again, without a pause. */
+static void what_is_as_it_was_said_is_not_due(void **test_state)
+{
+    bt_notify_state_t state = serving();
+    char status[32];
+    uint32_t n = 0;
+    manager_t m;
+
+    (void)test_state;
+    setup(&m);
+    assert_int_equal(bt_notify_open(&m.notify), BT_OK);
+    state.status = status;
+    while (bt_notify_due_ms(&m.notify) == UINT64_MAX) {
+        snprintf(status, sizeof(status), "line %u", n++);
+        assert_true(n < 100000);
+        bt_notify_tell(&m.notify, &state, T0_MS);
+    }
+    snprintf(status, sizeof(status), "line %u", n - 2); /* the last that went */
+    bt_notify_tell(&m.notify, &state, bt_notify_due_ms(&m.notify));
+    assert_true(bt_notify_due_ms(&m.notify) == UINT64_MAX);
+    teardown(&m);
+}
+
 static void a_manager_that_is_gone_is_said_once(void **test_state)
 {
     bt_notify_state_t state = serving();
@@ -317,6 +340,7 @@ int main(void)
         BT_TEST(heartbeats_come_three_times_in_the_time),
         BT_TEST(heartbeats_end_where_nobody_can_be_served),
         BT_TEST(what_there_was_no_room_for_is_said_later),
+        BT_TEST(what_is_as_it_was_said_is_not_due),
         BT_TEST(a_manager_that_is_gone_is_said_once),
         BT_TEST(without_a_manager_nothing_is_due),
         BT_TEST(a_watchdog_of_somebody_else_is_not_ours),

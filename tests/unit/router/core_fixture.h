@@ -54,7 +54,7 @@ typedef struct world {
     bt_gen_record_t record; /* its pointers are stale */
     bt_ledger_t final;
     bt_gen_origin_t origin;
-    bt_gen_attempt_t attempts[BT_CORE_MAX_ATTEMPTS];
+    bt_gen_attempt_t attempts[BT_GEN_MAX_ATTEMPTS];
     char trouble[512];
     uint64_t recorded_transfer_us;
     unsigned n_times[BT_N_TIMES];

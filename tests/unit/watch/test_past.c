@@ -16,7 +16,7 @@ static bt_past_t past;
 static bt_strbuf_t out;
 static bt_ledger_t ledger;
 static bt_gen_origin_t origin;
-static bt_gen_attempt_t attempts[BT_PAST_TRIES];
+static bt_gen_attempt_t attempts[BT_GEN_MAX_ATTEMPTS];
 static bt_gen_record_t record;
 
 static int begin(void **state)
