@@ -127,11 +127,11 @@ void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
 
 bt_seq_t *bt_engine_pop(bt_engine_t *engine)
 {
-    void *item = bt_ring_pop(engine->inbox);
+    void *item;
 
-    if (item == engine) {
+    /* Once this is cleared the owner may put the next one into the ring. */
+    while ((item = bt_ring_pop(engine->inbox)) == engine) {
         (void)atomic_exchange(&engine->woken, false);
-        item = bt_ring_pop(engine->inbox);
     }
     return item;
 }

@@ -3,6 +3,7 @@
  * until they have more, and may leave and come back. The bytes of single runs
  * with all blocks are the expected ones; what lies behind a sequence's room in
  * its table is a block that nobody may write to. */
+#include "inference/engine/engine_priv.h"
 #include "tests/unit/engine/bench.h"
 
 #define GUARD (N_BLOCKS - 1u)
@@ -250,6 +251,29 @@ static void any_number_of_wakes_is_one(void **state)
     close_bench(&b);
 }
 
+/* The owner wakes again when the first one is out of the ring, and before the
+ * compute thread has looked behind it. */
+static void a_wake_behind_a_wake_is_no_sequence(void **state)
+{
+    bt_engine_t *engine = bt_calloc(1, sizeof(*engine));
+    bt_seq_t seq = {.n_prompt = 1};
+
+    (void)state;
+    assert_int_equal(bt_ring_create(4, &engine->inbox), BT_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(bt_ring_push(engine->inbox, engine), BT_OK);
+    }
+    assert_null(bt_engine_pop(engine));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(bt_ring_push(engine->inbox, engine), BT_OK);
+    }
+    assert_int_equal(bt_ring_push(engine->inbox, &seq), BT_OK);
+    assert_ptr_equal(bt_engine_pop(engine), &seq);
+    assert_null(bt_engine_pop(engine));
+    bt_ring_destroy(engine->inbox);
+    bt_free(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +282,7 @@ int main(void)
         BT_TEST(one_that_left_goes_on_where_it_was),
         BT_TEST(drafts_end_with_the_room),
         BT_TEST(any_number_of_wakes_is_one),
+        BT_TEST(a_wake_behind_a_wake_is_no_sequence),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);
