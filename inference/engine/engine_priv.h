@@ -33,7 +33,9 @@ typedef struct bt_pass {
     bt_first_t *first;  /**< the same */
     float *logits;      /**< row 0 of what the call left */
     uint64_t start_ns;
-    uint64_t lent_ns; /**< bt_model_lent_ns() at its start */
+    /** What bt_model_lent_ns() rose by in its own call: others may begin before
+     *  it ends. */
+    uint64_t lent_ns;
 } bt_pass_t;
 
 /** A pass that is under way while others begin. */

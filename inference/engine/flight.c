@@ -126,12 +126,14 @@ static bool begin(bt_engine_t *engine, bt_status_t *status_p)
         return false;
     }
     engine->pass = &flight->pass;
-    flight->pass.lent_ns = bt_model_lent_ns(engine->config.model);
     bt_engine_lay_rows(engine);
     flight->fwd = bt_engine_forward_of(engine);
     flight->pass.start_ns = bt_now_ns();
     bt_engine_mark(engine);
+    flight->pass.lent_ns = bt_model_lent_ns(engine->config.model);
     *status_p = bt_model_start(engine->config.model, &flight->fwd);
+    flight->pass.lent_ns =
+        bt_model_lent_ns(engine->config.model) - flight->pass.lent_ns;
     if (*status_p != BT_OK) {
         BT_LOG_ERROR("forward pass of %u rows failed: %s", flight->pass.n_rows,
                      bt_status_str(*status_p));

@@ -473,7 +473,6 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
                       bt_status_t status, float *logits)
 {
     bt_pass_t *pass = engine->pass;
-    const uint64_t lent_ns = bt_model_lent_ns(engine->config.model);
 
     report->status = status;
     report->start_ns = pass->start_ns;
@@ -488,7 +487,7 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
 
     pass->logits = logits;
     report->work = work_of(pass);
-    report->work.lent_ns = lent_ns - pass->lent_ns;
+    report->work.lent_ns = pass->lent_ns;
     if (pass == &engine->whole) {
         report->inside_ns = engine->inside_ns;
         report->work.lent_ns -= engine->inside_lent_ns;
@@ -512,12 +511,13 @@ void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report)
     bt_forward_t fwd;
     bt_status_t status;
 
-    pass->lent_ns = bt_model_lent_ns(model);
     bt_engine_lay_rows(engine);
     fwd = bt_engine_forward_of(engine);
     pass->start_ns = bt_now_ns();
     bt_engine_mark(engine);
+    pass->lent_ns = bt_model_lent_ns(model);
     status = bt_model_forward(model, &fwd, &logits);
+    pass->lent_ns = bt_model_lent_ns(model) - pass->lent_ns;
     bt_engine_rehearse(engine, engine->n_layers);
     bt_engine_settle(engine, report, status, logits);
 }
