@@ -22,19 +22,7 @@
 
 static bt_status_t check_key(const bt_config_t *config)
 {
-    uint8_t key[BT_KEY_BYTES];
-    char why[BT_KEY_WHY_BYTES];
-    bt_status_t status;
-
-    if (config->key_file[0] == '\0') {
-        return BT_OK; /* it may come by MPI */
-    }
-    status = bt_key_read(config->key_file, config->munge_socket, key, why);
-    bt_key_wipe(key, sizeof(key));
-    if (status != BT_OK) {
-        BT_LOG_ERROR("cluster key %s: %s", config->key_file, why);
-    }
-    return status;
+    return bt_key_check(config->key_file, config->munge_socket);
 }
 
 static bt_status_t check_models(const bt_config_t *config)
@@ -103,22 +91,12 @@ static bt_status_t check_tenants(const bt_config_t *config)
 
 static bt_status_t check_otlp(const bt_config_t *config)
 {
-    char why[BT_OTLP_HEADERS_WHY_BYTES];
-    bt_status_t status = BT_OK;
+    bt_status_t status;
     bt_strbuf_t headers;
 
-    if (config->otlp_headers[0] == '\0') {
-        return BT_OK;
-    }
     bt_strbuf_init(&headers, BT_OTLP_HEADERS_TEXT_BYTES);
-    status = bt_otlp_headers_read(config->otlp_headers, &headers, why);
-    if (status != BT_OK) {
-        BT_LOG_ERROR("--otlp-headers %s: %s", config->otlp_headers, why);
-    }
-    if (headers.data != NULL) {
-        bt_key_wipe(headers.data, headers.cap);
-    }
-    bt_strbuf_fini(&headers);
+    status = bt_otlp_headers_load(config->otlp_headers, "", &headers);
+    bt_otlp_headers_fini(&headers);
     return status;
 }
 

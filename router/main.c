@@ -82,14 +82,12 @@ static bt_status_t find_key_and_url(start_t *s)
 {
     const bool world = bt_cluster_world_size(s->cluster) > 1;
     const char *url = s->config->listen;
-    char why[BT_KEY_WHY_BYTES];
     bt_status_t status;
 
     if (s->config->key_file[0] != '\0') {
-        status = bt_key_read(s->config->key_file, s->config->munge_socket,
-                             s->key, why);
+        status =
+            bt_key_load(s->config->key_file, s->config->munge_socket, s->key);
         if (status != BT_OK) {
-            BT_LOG_ERROR("cluster key %s: %s", s->config->key_file, why);
             return status;
         }
     } else if (world) {

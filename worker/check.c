@@ -123,22 +123,6 @@ static bt_status_t check_device(const bt_config_t *config)
     return status;
 }
 
-static bt_status_t check_key(const bt_config_t *config)
-{
-    uint8_t key[BT_KEY_BYTES];
-    char why[BT_KEY_WHY_BYTES];
-    bt_status_t status = BT_OK;
-
-    if (config->key_file[0] != '\0') {
-        status = bt_key_read(config->key_file, config->munge_socket, key, why);
-        bt_key_wipe(key, sizeof(key));
-    }
-    if (status != BT_OK) {
-        BT_LOG_ERROR("cluster key %s: %s", config->key_file, why);
-    }
-    return status;
-}
-
 /* The steps of a start that take nothing. */
 static bt_status_t check_model(bt_worker_t *w, bt_start_t *s)
 {
@@ -187,7 +171,7 @@ int bt_worker_check(bt_worker_t *w, unsigned program, int argc, char **argv)
     snprintf(w->name, sizeof(w->name), "%s",
              (w->config->name[0] != '\0') ? w->config->name
                                           : bt_role_name(w->program_role));
-    step = check_key(w->config);
+    step = bt_key_check(w->config->key_file, w->config->munge_socket);
     status = (status == BT_OK) ? step : status;
     step = check_device(w->config);
     status = (status == BT_OK) ? step : status;

@@ -10,25 +10,11 @@
 
 #define RPC_QUEUE_BYTES (64u << 20)
 
-static bt_status_t read_key(const bt_worker_t *w, bt_start_t *s)
-{
-    char why[BT_KEY_WHY_BYTES];
-    bt_status_t status = BT_OK;
-
-    if (w->config->key_file[0] != '\0') {
-        status = bt_key_read(w->config->key_file, w->config->munge_socket,
-                             s->key, why);
-        if (status != BT_OK) {
-            BT_LOG_ERROR("cluster key %s: %s", w->config->key_file, why);
-        }
-    }
-    return status;
-}
-
 bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
 {
     const char *join = w->config->join;
-    bt_status_t status = read_key(w, s);
+    bt_status_t status =
+        bt_key_load(w->config->key_file, w->config->munge_socket, s->key);
 
     if (status != BT_OK) {
         return status;

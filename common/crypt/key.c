@@ -12,6 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
+#include "common/base/log.h"
 #include "common/base/read_whole.h"
 #include "common/crypt/munge.h"
 
@@ -120,6 +121,31 @@ bt_status_t bt_key_read(const char *path, const char *munge_socket,
 
 out:
     sodium_memzero(data, sizeof(data));
+    return status;
+}
+
+bt_status_t bt_key_load(const char *path, const char *munge_socket,
+                        uint8_t key[BT_KEY_BYTES])
+{
+    char why[BT_KEY_WHY_BYTES];
+    bt_status_t status;
+
+    if (path[0] == '\0') {
+        return BT_OK;
+    }
+    status = bt_key_read(path, munge_socket, key, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cluster key %s: %s", path, why);
+    }
+    return status;
+}
+
+bt_status_t bt_key_check(const char *path, const char *munge_socket)
+{
+    uint8_t key[BT_KEY_BYTES];
+    const bt_status_t status = bt_key_load(path, munge_socket, key);
+
+    sodium_memzero(key, sizeof(key));
     return status;
 }
 

@@ -41,6 +41,16 @@ BT_MUST_CHECK bt_status_t bt_key_read(const char *path,
                                       uint8_t key[BT_KEY_BYTES],
                                       char why[BT_KEY_WHY_BYTES]);
 
+/** The same at a start: what it fails on is logged.
+ *  @param [in]  path  "": there is none, which is no error
+ *  @param [out] key   not written where there is none */
+BT_MUST_CHECK bt_status_t bt_key_load(const char *path,
+                                      const char *munge_socket,
+                                      uint8_t key[BT_KEY_BYTES]);
+/** Would bt_key_load() find one, or none? It is logged why not. */
+BT_MUST_CHECK bt_status_t bt_key_check(const char *path,
+                                       const char *munge_socket);
+
 /** May what is in this file be a secret? Refused when others can read or write
  *  it or own it. @param [out] why  after a failure: the cause, a phrase
  *  @retval BT_ERR_IO, BT_ERR_UNAUTHORIZED */

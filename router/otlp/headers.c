@@ -11,6 +11,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/log.h"
 #include "common/base/read_whole.h"
 #include "common/crypt/key.h"
 
@@ -172,4 +173,27 @@ bt_status_t bt_otlp_headers_read(const char *path, bt_strbuf_t *out,
     status = read_open_file(fd, out, why);
     close(fd);
     return status;
+}
+
+bt_status_t bt_otlp_headers_load(const char *path, const char *then,
+                                 bt_strbuf_t *out)
+{
+    char why[BT_OTLP_HEADERS_WHY_BYTES];
+    bt_status_t status = BT_OK;
+
+    if (path[0] != '\0') {
+        status = bt_otlp_headers_read(path, out, why);
+        if (status != BT_OK) {
+            BT_LOG_ERROR("--otlp-headers %s: %s%s", path, why, then);
+        }
+    }
+    return status;
+}
+
+void bt_otlp_headers_fini(bt_strbuf_t *headers)
+{
+    if (headers->data != NULL) {
+        bt_key_wipe(headers->data, headers->cap);
+    }
+    bt_strbuf_fini(headers);
 }

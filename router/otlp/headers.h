@@ -38,5 +38,13 @@ bt_otlp_headers_parse(const char *text, size_t bytes, bt_strbuf_t *out,
  *          BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_otlp_headers_read(
     const char *path, bt_strbuf_t *out, char why[BT_OTLP_HEADERS_WHY_BYTES]);
+/** The same of an option: what it fails on is logged.
+ *  @param [in] path  "": there are none, which is no error
+ *  @param [in] then  a phrase behind the cause: what becomes of it; or "" */
+BT_MUST_CHECK bt_status_t bt_otlp_headers_load(const char *path,
+                                               const char *then,
+                                               bt_strbuf_t *out);
+/** They are overwritten, for a key may be among them, and freed. */
+void bt_otlp_headers_fini(bt_strbuf_t *headers);
 
 #endif

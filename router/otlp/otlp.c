@@ -389,13 +389,10 @@ static void otlp_free(bt_otlp_t *otlp)
 {
     bt_otlp_link_close(&otlp->link);
     bt_otlp_queue_fini(&otlp->queue);
-    if (otlp->headers.data != NULL) {
-        bt_key_wipe(otlp->headers.data, otlp->headers.cap);
-    }
     if (otlp->head.data != NULL) {
         bt_key_wipe(otlp->head.data, otlp->head.cap);
     }
-    bt_strbuf_fini(&otlp->headers);
+    bt_otlp_headers_fini(&otlp->headers);
     bt_strbuf_fini(&otlp->head);
     bt_strbuf_fini(&otlp->body);
     bt_strbuf_fini(&otlp->packed);
@@ -441,21 +438,6 @@ static void *run(void *arg)
 
 /* ---- birth and end ---- */
 
-static bt_status_t read_headers(const char *path, bt_strbuf_t *headers,
-                                const char *then)
-{
-    char why[BT_OTLP_HEADERS_WHY_BYTES];
-    bt_status_t status = BT_OK;
-
-    if (path[0] != '\0') {
-        status = bt_otlp_headers_read(path, headers, why);
-        if (status != BT_OK) {
-            BT_LOG_ERROR("--otlp-headers %s: %s%s", path, why, then);
-        }
-    }
-    return status;
-}
-
 void bt_otlp_reload(bt_otlp_t *otlp)
 {
     bt_strbuf_t headers, old;
@@ -464,19 +446,16 @@ void bt_otlp_reload(bt_otlp_t *otlp)
         return;
     }
     bt_strbuf_init(&headers, BT_OTLP_HEADERS_TEXT_BYTES);
-    if (read_headers(otlp->headers_path, &headers,
-                     "; what was read before stays") != BT_OK) {
-        bt_strbuf_fini(&headers);
+    if (bt_otlp_headers_load(otlp->headers_path, "; what was read before stays",
+                             &headers) != BT_OK) {
+        bt_otlp_headers_fini(&headers);
         return;
     }
     pthread_mutex_lock(&otlp->lock);
     old = otlp->headers;
     otlp->headers = headers;
     pthread_mutex_unlock(&otlp->lock);
-    if (old.data != NULL) {
-        bt_key_wipe(old.data, old.cap);
-    }
-    bt_strbuf_fini(&old);
+    bt_otlp_headers_fini(&old);
 }
 
 static bt_status_t start_thread(bt_otlp_t *otlp)
@@ -503,7 +482,7 @@ static bt_status_t make_parts(bt_otlp_t *otlp, const bt_otlp_options_t *options)
     }
     status = bt_otlp_queue_init(&otlp->queue, options->queue_bytes);
     if (status == BT_OK) {
-        status = read_headers(options->headers, &otlp->headers, "");
+        status = bt_otlp_headers_load(options->headers, "", &otlp->headers);
     }
     if (status == BT_OK) {
         otlp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

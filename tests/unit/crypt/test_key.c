@@ -210,6 +210,26 @@ static void a_clients_key_is_hashed_as_other_tools_do(void **state)
     }
 }
 
+static void what_a_start_cannot_read_is_logged(void **state)
+{
+    uint8_t key[BT_KEY_BYTES], read[BT_KEY_BYTES];
+    const char *path = file_with("a key of a cluster", 18, 0600);
+
+    (void)state;
+    memset(key, 7, sizeof(key));
+    assert_int_equal(bt_key_load("", NULL, key), BT_OK);
+    assert_int_equal(key[0], 7);
+    assert_int_equal(bt_key_check("", NULL), BT_OK);
+    assert_int_equal(bt_key_read(path, NULL, read, why), BT_OK);
+    assert_int_equal(bt_key_load(path, NULL, key), BT_OK);
+    assert_memory_equal(key, read, sizeof(key));
+    assert_int_equal(bt_key_check(path, NULL), BT_OK);
+    bt_test_expect_log_lines(2);
+    path = file_with("short", 5, 0600);
+    assert_int_equal(bt_key_load(path, NULL, key), BT_ERR_BAD_FILE);
+    assert_int_equal(bt_key_check(path, NULL), BT_ERR_BAD_FILE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +241,7 @@ int main(void)
         BT_TEST(a_proof_is_keyed_blake2b),
         BT_TEST(keys_and_tags_are_told_apart_by_domain_and_length),
         BT_TEST(random_numbers_differ),
+        BT_TEST(what_a_start_cannot_read_is_logged),
     };
     char path[64];
     int failed;
