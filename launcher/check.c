@@ -331,19 +331,11 @@ static bt_status_t ask_programs(check_t *c)
     }
     bt_cores_allowed(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
-    if (strcmp(c->config->backend, "cpu") != 0) {
-        status =
-            bt_devices_find(c->config->devices, getenv("CUDA_VISIBLE_DEVICES"),
-                            BT_DEVICES_DIR, &devices);
-        if (status != BT_OK) {
-            bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "devices",
-                            "the GPUs cannot be dealt out: the line of the log "
-                            "above says why",
-                            "");
-        }
+    status = bt_plan_find_devices(c->config, &devices);
+    if (status == BT_OK) {
+        status = bt_plan_create(c->store, c->config, &run_dir, &allowed,
+                                &topology, &devices, true, &plan);
     }
-    status = bt_plan_create(c->store, c->config, &run_dir, &allowed, &topology,
-                            &devices, true, &plan);
     for (uint32_t i = 0; (status == BT_OK) && (i < plan->n_processes); i++) {
         const uint32_t model = plan->processes[i]->model;
 

@@ -173,16 +173,6 @@ static bt_status_t open_log(const bt_log_dir_t *dir, bt_log_file_t *log)
     return status;
 }
 
-/* The CPU needs none. */
-static bt_status_t find_devices(const bt_config_t *config, bt_devices_t *out)
-{
-    if (strcmp(config->backend, "cpu") == 0) {
-        return BT_OK;
-    }
-    return bt_devices_find(config->devices, getenv("CUDA_VISIBLE_DEVICES"),
-                           BT_DEVICES_DIR, out);
-}
-
 static bt_status_t check_watchdog(const bt_config_t *config)
 {
     if (bt_watchdog_is_long_enough(config->watchdog_ms)) {
@@ -236,7 +226,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     }
     bt_cores_allowed(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
-    status = find_devices(config, &devices);
+    status = bt_plan_find_devices(config, &devices);
     if (status != BT_OK) {
         exit_status = bt_exit_of_start(status);
         goto out;

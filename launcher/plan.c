@@ -2,6 +2,7 @@
 #include "launcher/plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -580,6 +581,17 @@ static bt_status_t plan_all(bt_plan_t *plan)
         status = bt_plan_renew_args(plan, plan->processes[i]);
     }
     return status;
+}
+
+bt_status_t bt_plan_find_devices(const bt_config_t *config,
+                                 bt_devices_t *devices_p)
+{
+    if (strcmp(config->backend, "cpu") == 0) {
+        *devices_p = (bt_devices_t){0};
+        return BT_OK;
+    }
+    return bt_devices_find(config->devices, getenv("CUDA_VISIBLE_DEVICES"),
+                           BT_DEVICES_DIR, devices_p);
 }
 
 bt_status_t

@@ -4,7 +4,7 @@
  * What there is to run: the models and processes of one serving cluster on this
  * machine, with their arguments and cores. Grows by models that are added later
  * and never shrinks, so that a process keeps its name, log, cores and number.
- * Pure.
+ * Pure, but for bt_plan_find_devices().
  *
  *     processes   router, or router-0 router-1 ...    all models, all workers
  *                 prefill-0 ... decode-0 ...          of an only model
@@ -69,6 +69,11 @@ typedef struct bt_plan {
     uint32_t threads_prefill, threads_decode; /**< of each worker */
     bool has_desk; /**< the launcher takes orders, and routers ask it */
 } bt_plan_t;
+
+/** The GPUs for bt_plan_create(): of the options, CUDA_VISIBLE_DEVICES or this
+ *  machine; none for the CPU. @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_plan_find_devices(const bt_config_t *config,
+                                               bt_devices_t *devices_p);
 
 /**
  * The routers and the workers of all models that @a config names.
