@@ -16,7 +16,7 @@ void bt_ready_reset(bt_ready_t *ready)
     ready->text[0] = '\0';
     ready->role[0] = '\0';
     ready->why[0] = '\0';
-    ready->n_joined = 0;
+    ready->said_joined = false;
 }
 
 /* Start of the line that begins with that word and is complete, or NULL. */
@@ -51,7 +51,7 @@ static void take_joined(bt_ready_t *ready, const char *text)
     unsigned n_up, n_all;
     int at = 0;
 
-    ready->n_joined++;
+    ready->said_joined = true;
     ready->why[0] = '\0';
     if ((sscanf(text, "%9u %9u%n", &n_up, &n_all, &at) == 2) && (at > 0) &&
         (n_up < n_all)) {

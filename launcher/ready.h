@@ -34,7 +34,7 @@ typedef struct bt_ready {
     char role[BT_READY_ROLE_BYTES]; /**< that it said last, or "" */
     /** What keeps it from some of its routers, or from all; "": nothing. */
     char why[BT_READY_WHY_BYTES];
-    uint32_t n_joined; /**< lines of that kind that came */
+    bool said_joined; /**< a line of that kind has come */
 } bt_ready_t;
 
 void bt_ready_reset(bt_ready_t *ready);

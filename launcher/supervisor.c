@@ -233,7 +233,7 @@ static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
         BT_LOG_DEBUG("%s is ready", child->process->name);
         child->trouble[0] = '\0';
         bt_supervisor_apply(s, child, BT_LIFE_SAID_READY);
-    } else if (child->ready.n_joined > 0) {
+    } else if (child->ready.said_joined) {
         bt_supervisor_tell_process(s, child); /* what keeps it */
     }
     if ((s->phase == BT_SUPERVISOR_RUNNING) && !s->was_announced &&

@@ -485,7 +485,6 @@ static bt_status_t put_port(bt_config_store_t *store)
     const char *const address = store->config.http;
     const char *const colon = strrchr(address, ':');
     char whole[REASON_BYTES];
-    bt_status_t status;
 
     if ((store->sources[port] == BT_CONFIG_DEFAULT) ||
         (store->sources[port] < store->sources[http]) || (colon == NULL)) {
@@ -494,12 +493,8 @@ static bt_status_t put_port(bt_config_store_t *store)
     /* What is too long for this is no address, and is refused as such. */
     snprintf(whole, sizeof(whole), "%.*s:%u", (int)(colon - address), address,
              store->config.port);
-    status = bt_config_store_set(store, &bt_config_options[http], whole,
-                                 store->sources[port], "--port");
-    if ((status == BT_OK) && !keep_where(store, http, store->wheres[port])) {
-        status = BT_ERR_NO_MEMORY;
-    }
-    return status;
+    return bt_config_store_set(store, &bt_config_options[http], whole,
+                               store->sources[port], store->wheres[port]);
 }
 
 /* "auto" becomes the back end for what this host has. A driver that is of no
