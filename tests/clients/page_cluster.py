@@ -4,10 +4,12 @@ it. What is said hangs on the last character of the message."""
 import importlib.util
 import os
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
 import browser  # noqa: E402
+import client_tests  # noqa: E402
 import harness  # noqa: E402
 
 # As bad as a name may be: it is text wherever it stands.
@@ -55,6 +57,17 @@ def missing():
     except harness.Skip as why:
         return str(why)
     return None
+
+
+def main(members, router_args=(), **options):
+    """client_tests.main() with such a cluster and with a browser, which is `browser` among the members."""
+    client_tests.use_clients_python()  # before a browser is started
+    why = missing()
+    if why:
+        return client_tests.main(members, why)
+    with tempfile.TemporaryDirectory() as folder, browser.Browser() as members["browser"]:
+        path, own = write_model(folder)
+        return client_tests.main(members, None, lambda: path, worker_args=WORKERS, router_args=own + list(router_args), **options)
 
 
 def address(c):

@@ -16,16 +16,16 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
-import client_tests  # noqa: E402
 import harness  # noqa: E402
-from browser import Browser, SHIFT  # noqa: E402
+from browser import SHIFT  # noqa: E402
 from harness import wait_until  # noqa: E402
-from page_cluster import (CHECK, DESK, HOSTILE, LOOKS, NAME, WORKERS, address, answers, axe, let_go_on, missing, say, wait_done,  # noqa: E402
+import page_cluster  # noqa: E402
+from page_cluster import (CHECK, DESK, HOSTILE, LOOKS, NAME, WORKERS, address, answers, axe, let_go_on, say, wait_done,  # noqa: E402
                           write_model)
 from test_tenants import Keys  # noqa: E402
 
 TITLE = "document.querySelector('#talk .title')"
-browser = None  # of all tests
+browser = None  # of all tests: page_cluster.main()
 
 
 def opened(c, place="talk", **look):
@@ -530,16 +530,5 @@ def test_a_key_is_asked_for_and_kept_in_this_tab(_):
                 page.check("status of 401", "status of 403")
 
 
-def main():
-    global browser  # pylint: disable=global-statement
-    client_tests.use_clients_python()  # before a browser is started
-    why = missing()
-    if why:
-        return client_tests.main(globals(), why)
-    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
-        path, options = write_model(folder)
-        return client_tests.main(globals(), None, lambda: path, worker_args=WORKERS, router_args=options)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(page_cluster.main(globals()))

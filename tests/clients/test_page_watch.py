@@ -11,14 +11,13 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
-import client_tests  # noqa: E402
 import harness  # noqa: E402
-from browser import Browser  # noqa: E402
 from harness import wait_until  # noqa: E402
 from launch import Launch  # noqa: E402
-from page_cluster import CHECK, DESK, LOOKS, NAME, WORKERS, address, axe, let_go_on, missing, say, wait_done, write_model  # noqa: E402
+import page_cluster  # noqa: E402
+from page_cluster import CHECK, DESK, LOOKS, NAME, WORKERS, address, axe, let_go_on, say, wait_done, write_model  # noqa: E402
 
-browser = None  # of all tests
+browser = None  # of all tests: page_cluster.main()
 CARD = "[...document.querySelectorAll('.worker:not(.router)')].find((x) => x.querySelector('.worker-name').textContent === '%s')"
 OPEN = "document.querySelector('#watch .notice').hidden && document.querySelector('#watch .worker.router')"
 SEEN_MS = 2000  # from when the router noticed to when it is on the page
@@ -396,17 +395,5 @@ def test_the_accessibility_checker_finds_nothing(c):
         find("request")
 
 
-def main():
-    global browser  # pylint: disable=global-statement
-    client_tests.use_clients_python()  # before a browser is started
-    why = missing()
-    if why:
-        return client_tests.main(globals(), why)
-    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
-        path, options = write_model(folder)
-        return client_tests.main(globals(), None, lambda: path, decode=2, worker_args=WORKERS,
-                                 router_args=options + ["--max-watchers", "2"])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(page_cluster.main(globals(), ["--max-watchers", "2"], decode=2))
