@@ -12,6 +12,7 @@
  *                         the row is slot position % T
  *     row_seq[n_rows]     which sequence a row belongs to
  *     logit_row[n_logit_rows]
+ *     from_id[n_rows]     where the batch has from_ids
  *     seq[n_seqs][4]      row, n_rows, pos, where its ids begin in ids[]
  *     id[...][n_groups]   block ids of all sequences, one after the other
  *
@@ -37,6 +38,7 @@ typedef struct bt_batch_layout {
     size_t block;
     size_t row_seq;
     size_t logit_row;
+    size_t from_id;
     size_t seq;
     size_t id;
     size_t n_words; /**< of all together */
@@ -52,8 +54,8 @@ static inline size_t bt_batch_blocks(const bt_ragged_seq_t *seq,
 }
 
 static inline bt_batch_layout_t
-bt_batch_layout_of(size_t n_rows, size_t n_logit_rows, size_t n_seqs,
-                   size_t n_groups, size_t n_ids)
+bt_batch_layout_of(size_t n_rows, size_t n_logit_rows, size_t n_from_ids,
+                   size_t n_seqs, size_t n_groups, size_t n_ids)
 {
     bt_batch_layout_t at;
 
@@ -62,7 +64,8 @@ bt_batch_layout_of(size_t n_rows, size_t n_logit_rows, size_t n_seqs,
     at.block = 2 * n_rows;
     at.row_seq = (2 + n_groups) * n_rows;
     at.logit_row = (3 + n_groups) * n_rows;
-    at.seq = at.logit_row + n_logit_rows;
+    at.from_id = at.logit_row + n_logit_rows;
+    at.seq = at.from_id + n_from_ids;
     at.id = at.seq + BT_BATCH_SEQ_WORDS * n_seqs;
     at.n_words = at.id + n_ids;
     return at;
@@ -71,9 +74,10 @@ bt_batch_layout_of(size_t n_rows, size_t n_logit_rows, size_t n_seqs,
 /** Words of the largest batch. */
 static inline size_t bt_batch_max_words(const bt_batch_limits_t *limits)
 {
-    return bt_batch_layout_of(
-               limits->max_rows, limits->max_logit_rows, limits->max_seqs,
-               (size_t)limits->max_other_groups + 1, limits->max_blocks)
+    return bt_batch_layout_of(limits->max_rows, limits->max_logit_rows,
+                              limits->max_rows, limits->max_seqs,
+                              (size_t)limits->max_other_groups + 1,
+                              limits->max_blocks)
         .n_words;
 }
 
@@ -86,8 +90,9 @@ static inline bt_batch_layout_t bt_batch_layout(const bt_batch_t *batch)
     for (uint32_t s = 0; s < batch->n_seqs; s++) {
         n_blocks += bt_batch_blocks(&batch->seqs[s], batch->tokens_per_block);
     }
-    return bt_batch_layout_of(batch->n_rows, batch->n_logit_rows, batch->n_seqs,
-                              n_groups, n_groups * n_blocks);
+    return bt_batch_layout_of(batch->n_rows, batch->n_logit_rows,
+                              (batch->from_ids == NULL) ? 0 : batch->n_rows,
+                              batch->n_seqs, n_groups, n_groups * n_blocks);
 }
 
 /** Does it keep to the limits? Then bt_batch_layout().n_words is at most
@@ -118,6 +123,10 @@ static inline void bt_batch_pack(const bt_batch_t *batch, uint32_t *words)
     if (batch->n_logit_rows > 0) {
         memcpy(words + at.logit_row, batch->logit_rows,
                batch->n_logit_rows * sizeof(*words));
+    }
+    if (batch->from_ids != NULL) {
+        memcpy(words + at.from_id, batch->from_ids,
+               batch->n_rows * sizeof(*words));
     }
     for (uint32_t s = 0; s < batch->n_seqs; s++) {
         const bt_ragged_seq_t *const seq = &batch->seqs[s];

@@ -33,6 +33,7 @@
 
 #include "common/base/status.h"
 #include "kernels/copier.h"
+#include "kernels/returns.h"
 
 /** Tensor types as GGUF numbers them (ggml_type). */
 typedef enum bt_ktype {
@@ -118,6 +119,9 @@ typedef struct bt_batch {
     uint32_t tokens_per_block; /**< T, which tells how many blocks of a sequence
                                     are read */
     uint32_t n_other_groups;   /**< of layers, besides one: as in the views */
+    /** (n_rows) of each row which of take_tokens()'s ids is its token;
+     *  UINT32_MAX: tokens has it. NULL: tokens has all. */
+    const uint32_t *from_ids;
 } bt_batch_t;
 
 /** The most that a batch has. */
@@ -320,6 +324,12 @@ typedef struct bt_kernels_ops {
      *  device. @retval BT_ERR_INVALID_PARAM  beyond the limits
      *  @retval BT_ERR_DEVICE */
     bt_status_t (*batch_begin)(bt_backend_t *be, const bt_batch_t *batch);
+
+    /** Rows of the batch whose token is one of @a ids, as from_ids says, get
+     *  it: before any operation that reads tokens. ids: what argmax() left of
+     *  an earlier step. NULL: not in this back end. */
+    void (*take_tokens)(bt_backend_t *be, const bt_batch_t *batch,
+                        const uint32_t *ids);
 
     /** Pack a matrix of @a n_out rows of @a n_in elements in GGUF layout at
      *  host memory @a data (borrowed for the call only). The value of every
@@ -549,6 +559,15 @@ typedef struct bt_kernels_ops {
                                bt_copier_t *copier_p);
     /** Nothing is under way; memory of host_alloc() was freed. */
     void (*copier_close)(bt_copier_t *copier);
+
+    /** Words that come to the host behind the operations (returns.h), in slots
+     *  of so many bytes. NULL: operations return when they are done.
+     *  @param [out] returns_p  End it with returns_close(), before the back end
+     *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_DEVICE */
+    bt_status_t (*returns_open)(bt_backend_t *be, uint32_t n_slots,
+                                size_t bytes, bt_returns_t *returns_p);
+    /** Waits for what is on its way. All zeros are allowed. */
+    void (*returns_close)(bt_returns_t *returns);
 
     /** Sums and what else ranks do with each other's buffers, as coll.h has it:
      *  calls are queued among the operations, in their order, from the same

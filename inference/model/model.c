@@ -275,6 +275,9 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
     if (status == BT_OK) {
         status = bt_loader_results(&loader, model);
     }
+    if (status == BT_OK) {
+        status = bt_ahead_open(model);
+    }
     if (status != BT_OK) {
         goto err_model;
     }
@@ -296,6 +299,7 @@ void bt_model_destroy(bt_model_t *model)
     if (model == NULL) {
         return;
     }
+    bt_ahead_close(model);
     if (model->arch != NULL) {
         model->arch->free_state(model->be, model->state);
         if (model->own_logits != model->logits) {
@@ -517,7 +521,7 @@ static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
             return false;
         }
     }
-    return seqs_fit(model, fwd);
+    return bt_ahead_fits(model, fwd) && seqs_fit(model, fwd);
 }
 
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
@@ -598,15 +602,17 @@ bt_status_t bt_model_begin(bt_model_t *model, const bt_batch_t *batch)
         own = bt_ranks_own_words(model->ranks, &model->shard, batch);
     }
     status = ops->batch_begin(model->be, &own);
+    if ((status == BT_OK) && (batch->from_ids != NULL)) {
+        ops->take_tokens(model->be, batch, model->best_ids);
+    }
     if ((status != BT_OK) && (model->ranks != NULL)) {
         bt_ranks_fail(model->ranks, status); /* the others go on without us */
     }
     return status;
 }
 
-/* The layers of this rank. @a whole: with those that came in late */
-static bt_status_t run_layers(bt_model_t *model, const bt_forward_t *fwd,
-                              bt_forward_t *whole)
+bt_status_t bt_model_run_layers(bt_model_t *model, const bt_forward_t *fwd,
+                                bt_forward_t *whole)
 {
     bt_batch_t batch = {
         .tokens = fwd->tokens,
@@ -619,6 +625,7 @@ static bt_status_t run_layers(bt_model_t *model, const bt_forward_t *fwd,
                                 ? fwd->kv.tokens_per_block
                                 : fwd->groups->tokens_per_block,
         .n_other_groups = (fwd->groups == NULL) ? 0 : fwd->groups->n - 1,
+        .from_ids = fwd->from_ids,
     };
     bt_status_t status = BT_OK;
 
@@ -665,7 +672,10 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
         return (status == BT_OK) ? bt_model_finish(model, fwd, logits_p)
                                  : status;
     }
-    status = run_layers(model, fwd, &whole);
+    if (model->ahead.n > 0) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = bt_model_run_layers(model, fwd, &whole);
     if (status == BT_OK) {
         status = bt_model_results(model, &whole);
     }
@@ -675,7 +685,7 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
     return status;
 }
 
-/* ---- calls that follow each other through the stages ---- */
+/* ---- calls that follow each other ---- */
 
 bool bt_model_takes_results(const bt_model_t *model)
 {
@@ -685,8 +695,9 @@ bool bt_model_takes_results(const bt_model_t *model)
 uint32_t bt_model_max_started(const bt_model_t *model)
 {
     /* A back end that takes its tables at the beginning has one set of them. */
-    return (bt_model_takes_results(model) &&
-            (model->be->ops->batch_begin == NULL))
+    return bt_model_chains(model) ? BT_AHEAD_MAX
+           : (bt_model_takes_results(model) &&
+              (model->be->ops->batch_begin == NULL))
                ? bt_ranks_max_started(model->ranks)
                : 1;
 }
@@ -701,11 +712,14 @@ bt_status_t bt_model_start(bt_model_t *model, const bt_forward_t *fwd)
     bt_forward_t whole;
     bt_status_t status;
 
+    if (bt_model_chains(model)) {
+        return bt_ahead_start(model, fwd);
+    }
     if (!bt_model_takes_results(model) ||
         (bt_ranks_n_started(model->ranks) == bt_model_max_started(model))) {
         return BT_ERR_INVALID_PARAM;
     }
-    status = run_layers(model, fwd, &whole);
+    status = bt_model_run_layers(model, fwd, &whole);
     if (status == BT_OK) {
         bt_ranks_expect(model->ranks, model, fwd);
         status = bt_ranks_status(model->ranks);
@@ -718,11 +732,12 @@ bt_status_t bt_model_finish(bt_model_t *model, const bt_forward_t *fwd,
 {
     bt_status_t status;
 
-    if (!bt_model_takes_results(model) ||
-        (bt_ranks_n_started(model->ranks) == 0)) {
+    if ((model->ahead.n == 0) && (!bt_model_takes_results(model) ||
+                                  (bt_ranks_n_started(model->ranks) == 0))) {
         return BT_ERR_INVALID_PARAM;
     }
-    status = bt_model_collect(model, fwd);
+    status = (model->ahead.n > 0) ? bt_ahead_finish(model, fwd)
+                                  : bt_model_collect(model, fwd);
     if (status == BT_OK) {
         *logits_p = done(model, fwd, fwd->n_logit_rows);
     }

@@ -242,6 +242,10 @@ typedef struct bt_forward {
     uint32_t n_seqs;
     const uint32_t *tokens; /**< n_rows token ids, each < n_vocab */
     uint32_t n_rows;        /**< <= max_rows - first_row */
+    /** Of each row which logit row of the call started before this one has its
+     *  token, as that row's best id: bt_model_chains() says where. UINT32_MAX:
+     *  tokens has it. NULL: tokens has all. */
+    const uint32_t *from_ids;
     /** Activations of rows before it are another call's, inside which this one
      *  is made (between_layers). 0 elsewhere. */
     uint32_t first_row;
@@ -317,24 +321,31 @@ BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
                                            float **logits_p);
 
 /**
- * Calls that follow each other through the stages of a model. bt_model_start()
+ * Calls that follow each other.
+ *
+ * *Through the stages of a model.* bt_model_start()
  * computes the layers of this rank's stage and returns while the others are
  * still at theirs; bt_model_finish() waits for the results of the oldest call
  * that was started, which are as bt_model_forward() leaves them. So stages work
  * at several calls at a time. In between blocks may be copied and cleared, in
- * the order of the calls; no bt_model_forward().
+ * the order of the calls; no bt_model_forward(). No two calls have a sequence
+ * in common.
  *
- * Where there is one stage, and on a back end that takes its tables at the
- * beginning of a call, bt_model_max_started() is 1: use bt_model_forward().
+ * *On a device, one behind the other* (bt_model_chains()). bt_model_start()
+ * queues the call, two at most, and the second one's rows may be the next
+ * positions of the first one's sequences, whose tokens nobody knows yet:
+ * from_ids. The first has to want nothing but best ids (needs of 1).
+ *
+ * Elsewhere bt_model_max_started() is 1: use bt_model_forward().
  */
 uint32_t bt_model_max_started(const bt_model_t *model);
+bool bt_model_chains(const bt_model_t *model);
 /** Rows below which a call costs the reading of its weights, whatever they are:
  *  of fewer none is cut in two. */
 uint32_t bt_model_least_rows(const bt_model_t *model);
-/** @param [in] fwd  Its arrays are borrowed until bt_model_finish(). No two
- *                   calls have a sequence in common.
- *  @retval BT_ERR_INVALID_PARAM  so many are started, or as
- *                                bt_model_forward()
+/** @param [in] fwd  Its arrays are borrowed until bt_model_finish().
+ *  @retval BT_ERR_INVALID_PARAM  so many are started, or one of which more than
+ *                                ids is wanted, or as bt_model_forward()
  *  @retval any of bt_model_forward() */
 BT_MUST_CHECK bt_status_t bt_model_start(bt_model_t *model,
                                          const bt_forward_t *fwd);

@@ -8,6 +8,7 @@
 #ifndef BT_INFERENCE_MODEL_MODEL_PRIV_H
 #define BT_INFERENCE_MODEL_MODEL_PRIV_H
 
+#include "inference/model/ahead.h"
 #include "inference/model/model.h"
 #include "inference/model/shard.h"
 #include "inference/packed/packed_store.h"
@@ -215,6 +216,13 @@ void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
 BT_MUST_CHECK bt_status_t bt_model_begin(bt_model_t *model,
                                          const bt_batch_t *batch);
 
+/** The layers of this rank, queued or computed. @param [out] whole  the call
+ *  with those that came in late
+ *  @retval BT_ERR_DEVICE, BT_ERR_INVALID_PARAM */
+BT_MUST_CHECK bt_status_t bt_model_run_layers(bt_model_t *model,
+                                              const bt_forward_t *fwd,
+                                              bt_forward_t *whole);
+
 /** After the forward pass: wait for it, then logits and ids are where
  *  bt_model_forward() promises them. @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_model_results(bt_model_t *model,
@@ -286,6 +294,7 @@ struct bt_model {
     uint32_t *first_words;  /**< back end: ids and, behind them, logits of the
                                  first of each row; NULL: it cannot find them */
     uint32_t *host_first;   /**< the same in host memory */
+    bt_ahead_t ahead;
 };
 
 #endif

@@ -90,16 +90,12 @@ bt_status_t copy_in(bt_backend_t *be, void *dst, const void *src, size_t bytes)
                                  stream_of(be)));
 }
 
-/* A launch that failed has returned nothing: without the last error, what lay
- * there before would be taken for its result. */
 bt_status_t sync_stream(bt_backend_t *be)
 {
-    bt_status_t status = check(cudaStreamSynchronize(stream_of(be)));
-    const bt_status_t of_calls =
-        check(bt_launcher_take_error(self(be)->launcher));
+    const bt_status_t status = check(cudaStreamSynchronize(stream_of(be)));
+    const bt_status_t of_calls = bt_cuda_take_error(be);
 
-    status = (status == BT_OK) ? of_calls : status;
-    return (status == BT_OK) ? check(cudaGetLastError()) : status;
+    return (status == BT_OK) ? of_calls : status;
 }
 
 bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src, size_t bytes)
@@ -226,6 +222,8 @@ bt_kernels_ops_t make_ops()
     bt_cuda_attention_ops(&ops);
     ops.copier_open = bt_cuda_copier_open;
     ops.copier_close = bt_cuda_copier_close;
+    ops.returns_open = bt_cuda_returns_open;
+    ops.returns_close = bt_cuda_returns_close;
     bt_cuda_coll_ops(&ops);
     ops.close = close_stream;
     return ops;
@@ -350,7 +348,17 @@ BtLauncher *bt_cuda_launcher(bt_backend_t *be)
     return self(be)->launcher;
 }
 
-extern "C" const uint32_t *bt_cuda_words(bt_backend_t *be)
+/* A launch that failed has returned nothing: without the last error, what lay
+ * there before would be taken for its result. */
+extern "C" bt_status_t bt_cuda_take_error(bt_backend_t *be)
+{
+    const bt_status_t of_calls =
+        check(bt_launcher_take_error(self(be)->launcher));
+
+    return (of_calls == BT_OK) ? check(cudaGetLastError()) : of_calls;
+}
+
+extern "C" uint32_t *bt_cuda_words(bt_backend_t *be)
 {
     return self(be)->words;
 }

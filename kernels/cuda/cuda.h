@@ -34,12 +34,19 @@ bt_status_t bt_cuda_copier_open(bt_backend_t *be, uint32_t n_tickets,
                                 bt_copier_t *copier_p);
 void bt_cuda_copier_close(bt_copier_t *copier);
 
+/** returns_open and returns_close of the same. */
+bt_status_t bt_cuda_returns_open(bt_backend_t *be, uint32_t n_slots,
+                                 size_t bytes, bt_returns_t *returns_p);
+void bt_cuda_returns_close(bt_returns_t *returns);
+
 /** CUDA stream of a back end (cudaStream_t), to which all operations so far are
  *  handed over, and its device's ordinal, for the plugin's own files. */
 void *bt_cuda_stream(bt_backend_t *be);
 int bt_cuda_device(bt_backend_t *be);
+/** The first error of what was queued so far, once. @retval BT_ERR_DEVICE */
+BT_MUST_CHECK bt_status_t bt_cuda_take_error(bt_backend_t *be);
 /** The tables of the batch begun last, on the device; bt_batch_layout(). */
-const uint32_t *bt_cuda_words(bt_backend_t *be);
+uint32_t *bt_cuda_words(bt_backend_t *be);
 /** Of the configuration: threads of the host for what it computes, at least 1,
  *  and most rows of a product. */
 uint32_t bt_cuda_threads(bt_backend_t *be);

@@ -373,6 +373,30 @@ void argmax(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
     }
 }
 
+/* A thread per row. What the upload brought is written over, in the tables. */
+__global__ void take_tokens_kernel(const uint32_t *from, const uint32_t *ids,
+                                   uint32_t n_rows, uint32_t *tokens)
+{
+    const uint32_t r = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t i = (r < n_rows) ? bt_load(from + r) : kNone;
+
+    if (i != kNone) {
+        bt_store(tokens + r, bt_load(ids + i));
+    }
+}
+
+void take_tokens(bt_backend_t *be, const bt_batch_t *batch, const uint32_t *ids)
+{
+    const bt_batch_layout_t at = bt_batch_layout(batch);
+    uint32_t *const words = bt_cuda_words(be);
+
+    if ((batch->from_ids != nullptr) && (batch->n_rows > 0)) {
+        BT_LAUNCH(take_tokens_kernel, (batch->n_rows + kThreads - 1) / kThreads,
+                  kThreads, be, words + at.from_id, ids, batch->n_rows,
+                  words + at.token);
+    }
+}
+
 } // namespace
 
 extern "C" void bt_cuda_rows_ops(bt_kernels_ops_t *ops)
@@ -392,4 +416,5 @@ extern "C" void bt_cuda_rows_ops(bt_kernels_ops_t *ops)
     ops->copy_columns = copy_columns;
     ops->cut_columns = cut_columns;
     ops->argmax = argmax;
+    ops->take_tokens = take_tokens;
 }

@@ -24,6 +24,7 @@ typedef struct hosted {
     bt_kernels_caps_t caps;
     bt_backend_t *real;
     shape_t shapes[MAX_WEIGHTS];
+    bool is_begun; /* the batch of the next operation */
 } hosted_t;
 
 static hosted_t *self(bt_backend_t *be)
@@ -100,11 +101,12 @@ static size_t floats(size_t rows, size_t dim)
     return rows * dim * sizeof(float);
 }
 
-static void begin(const hosted_t *h, const bt_batch_t *batch)
+static void begin(hosted_t *h, const bt_batch_t *batch)
 {
-    if (h->real->ops->batch_begin != NULL) {
+    if ((h->real->ops->batch_begin != NULL) && !h->is_begun) {
         must(h->real->ops->batch_begin(h->real, batch), "batch_begin");
     }
+    h->is_begun = false;
 }
 
 /* ---- weights: their shapes are remembered ---- */
@@ -158,6 +160,20 @@ static void embed(bt_backend_t *be, const bt_weight_t *w,
     back(h, out, out_there, bytes);
 }
 
+/* ids: one for each row. The next operation is given the same batch. */
+static void take_tokens(bt_backend_t *be, const bt_batch_t *batch,
+                        const uint32_t *ids)
+{
+    hosted_t *h = self(be);
+    const size_t bytes = batch->n_rows * sizeof(*ids);
+    uint32_t *ids_there = there(h, ids, bytes);
+
+    begin(h, batch);
+    h->real->ops->take_tokens(h->real, batch, ids_there);
+    back(h, NULL, ids_there, bytes);
+    h->is_begun = true;
+}
+
 static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out)
 {
@@ -201,7 +217,7 @@ static void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const bt_rotation_t *rotation, const bt_batch_t *batch,
                        const bt_kv_view_t *kv, uint32_t layer)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     const size_t row = (n_heads + 2 * (size_t)kv->n_kv_heads) * kv->head_dim;
     const size_t qkv_bytes = floats(batch->n_rows, row);
     const size_t table_bytes =
@@ -227,7 +243,7 @@ static void attention(bt_backend_t *be, const bt_attention_t *a,
                       const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     const size_t row = (a->n_heads + 2 * (size_t)kv->n_kv_heads) * kv->head_dim;
     const size_t qkv_bytes = floats(batch->n_rows, row);
     const size_t out_bytes =
@@ -254,7 +270,7 @@ static void attention(bt_backend_t *be, const bt_attention_t *a,
 static void silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
                      uint32_t dim, float *out)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     float *x_there = there(h, gate_up, floats(n_rows, 2 * (size_t)dim));
     float *out_there = there(h, out, floats(n_rows, dim));
 
@@ -267,7 +283,7 @@ static void layer_norm(bt_backend_t *be, const float *x, const float *weight,
                        const float *bias, float eps, uint32_t n_rows,
                        uint32_t dim, float *out)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     const size_t bytes = floats(n_rows, dim);
     float *x_there = there(h, x, bytes);
     float *weight_there = there(h, weight, floats(1, dim));
@@ -286,7 +302,7 @@ static void head_norm(bt_backend_t *be, float *x, const float *weight,
                       float eps, uint32_t n_rows, size_t row_floats, size_t at,
                       uint32_t n_heads, uint32_t dim)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     const size_t bytes = floats(n_rows, row_floats);
     float *x_there = there(h, x, bytes);
     float *weight_there = there(h, weight, floats(1, dim));
@@ -312,7 +328,7 @@ static void add_positions(bt_backend_t *be, const bt_weight_t *w,
 static void activate(bt_backend_t *be, bt_activation_t act, bool gated,
                      const float *x, uint32_t n_rows, uint32_t dim, float *out)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     const size_t x_bytes = floats(n_rows, (gated ? 2 : 1) * (size_t)dim);
     float *x_there = there(h, x, x_bytes);
     float *out_there = there(h, out, floats(n_rows, dim));
@@ -326,7 +342,7 @@ static void activate(bt_backend_t *be, bt_activation_t act, bool gated,
 static void add_bias(bt_backend_t *be, float *x, const float *bias,
                      uint32_t n_rows, uint32_t dim)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     float *x_there = there(h, x, floats(n_rows, dim));
     float *bias_there = there(h, bias, floats(1, dim));
 
@@ -337,7 +353,7 @@ static void add_bias(bt_backend_t *be, float *x, const float *bias,
 
 static void scale(bt_backend_t *be, float *x, float factor, size_t n)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     float *x_there = there(h, x, floats(1, n));
 
     h->real->ops->scale(h->real, x_there, factor, n);
@@ -346,7 +362,7 @@ static void scale(bt_backend_t *be, float *x, float factor, size_t n)
 
 static void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     float *x_there = there(h, x, floats(1, n));
 
     h->real->ops->soft_cap(h->real, x_there, cap, n);
@@ -355,7 +371,7 @@ static void soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
 
 static void clamp(bt_backend_t *be, float *x, float limit, size_t n)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     float *x_there = there(h, x, floats(1, n));
 
     h->real->ops->clamp(h->real, x_there, limit, n);
@@ -366,7 +382,7 @@ static void scale_positions(bt_backend_t *be, float *x, const float *factors,
                             const bt_batch_t *batch, size_t row_floats,
                             uint32_t dim)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     const size_t x_bytes = floats(batch->n_rows, row_floats);
     const size_t factor_bytes = kc_size(factors) * sizeof(float);
     float *x_there = there(h, x, x_bytes);
@@ -381,7 +397,7 @@ static void scale_positions(bt_backend_t *be, float *x, const float *factors,
 
 static void add(bt_backend_t *be, float *x, const float *y, size_t n)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     float *x_there = there(h, x, floats(1, n));
     float *y_there = there(h, y, floats(1, n));
 
@@ -393,7 +409,7 @@ static void add(bt_backend_t *be, float *x, const float *y, size_t n)
 static void gather_rows(bt_backend_t *be, const float *x,
                         const bt_batch_t *batch, uint32_t dim, float *out)
 {
-    const hosted_t *h = self(be);
+    hosted_t *h = self(be);
     const size_t x_bytes = floats(batch->n_rows, dim);
     const size_t out_bytes = floats(batch->n_logit_rows, dim);
     float *x_there = there(h, x, x_bytes);
@@ -552,6 +568,7 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(weight_free),
         .weight_bytes = real->ops->weight_bytes,
         SAME_IF(embed),
+        SAME_IF(take_tokens),
         SAME_IF(matmul),
         SAME_IF(rmsnorm),
         SAME_IF(layer_norm),

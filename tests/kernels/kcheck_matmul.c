@@ -258,13 +258,22 @@ static void compare_quantized(const mm_case_t *c)
     bt_free(scales);
 }
 
+/* @a taken: the tokens of two rows are ids of an earlier step. */
 static void check_embed(const mm_case_t *c, const kc_backend_t *b,
-                        const bt_weight_t *w)
+                        const bt_weight_t *w, bool taken)
 {
+    static const uint32_t from_ids[3] = {2, UINT32_MAX, 1};
     const uint32_t tokens[3] = {c->n_out - 1, 0, c->n_out / 2};
-    const bt_batch_t batch = {.tokens = tokens, .n_rows = 3};
+    const uint32_t ids[3] = {c->n_out, c->n_out / 2, c->n_out - 1};
+    const uint32_t given[3] = {c->n_out, 0, c->n_out}; /* beyond the last */
+    const bt_batch_t batch = {.tokens = taken ? given : tokens,
+                              .from_ids = taken ? from_ids : NULL,
+                              .n_rows = 3};
     float *got = kc_alloc((size_t)3 * c->n_in);
 
+    if (taken) {
+        b->be->ops->take_tokens(b->be, &batch, ids);
+    }
     b->be->ops->embed(b->be, w, &batch, got);
     for (uint32_t i = 0; i < 3; i++) {
         size_t at = kc_first_difference(c->values + (size_t)tokens[i] * c->n_in,
@@ -316,7 +325,10 @@ static void run_case(const kc_type_t *type, uint32_t n_out, uint32_t n_rows,
         kc_expect_equal(c.want, out, (size_t)c.n_rows * c.n_out, c.what,
                         b->name);
         check_alone(&c, b, w);
-        check_embed(&c, b, w);
+        check_embed(&c, b, w, false);
+        if (b->be->ops->take_tokens != NULL) {
+            check_embed(&c, b, w, true);
+        }
         b->be->ops->weight_free(b->be, w);
     }
     if ((numbers == ORDINARY) && is_dense(type->type)) {

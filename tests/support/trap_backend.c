@@ -47,6 +47,10 @@ typedef struct trap {
     uint64_t n_batch_operations;
     uint64_t n_copies_out;
     uint64_t bytes_out;
+    uint8_t *sent; /* of each slot, until it is waited for; NULL: none */
+    uint8_t *slots;
+    size_t slot_bytes;
+    uint32_t n_under_way, most_under_way; /* slots that were sent */
     void (*before_matmul)(void *ctx);
     void *hook_ctx;
     uint32_t matmul_ms;    /* that each takes longer */
@@ -204,6 +208,7 @@ static bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
         .n_logit_rows = batch->n_logit_rows,
         .tokens_per_block = batch->tokens_per_block,
         .n_other_groups = batch->n_other_groups,
+        .from_ids = (batch->from_ids == NULL) ? NULL : words + at.from_id,
     };
     for (uint32_t s = 0; s < batch->n_seqs; s++) {
         const uint32_t *seq = words + at.seq + (size_t)BT_BATCH_SEQ_WORDS * s;
@@ -224,6 +229,79 @@ static const bt_batch_t *uploaded(bt_backend_t *be)
     BT_ASSERT_ALWAYS(t->n_uploads > 0);
     t->n_batch_operations++;
     return &t->batch;
+}
+
+static void take_tokens(bt_backend_t *be, const bt_batch_t *batch,
+                        const uint32_t *ids)
+{
+    const uint32_t *from = uploaded(be)->from_ids;
+    uint32_t *tokens = (uint32_t *)reach(trap_of(be), trap_of(be)->words) +
+                       bt_batch_layout(batch).token;
+
+    for (uint32_t r = 0; (from != NULL) && (r < batch->n_rows); r++) {
+        if (from[r] != UINT32_MAX) {
+            tokens[r] = *(const uint32_t *)reach(trap_of(be), ids + from[r]);
+        }
+    }
+}
+
+/* ---- words that come back ---- */
+
+static void send(void *user, uint32_t slot, const void *src, size_t bytes)
+{
+    trap_t *t = user;
+
+    BT_ASSERT_ALWAYS(bytes <= t->slot_bytes);
+    if (bytes > 0) {
+        memcpy(t->sent + slot * t->slot_bytes, reach(t, src), bytes);
+    }
+    memset(t->slots + slot * t->slot_bytes, 0xee, t->slot_bytes);
+    t->n_under_way++;
+    if (t->n_under_way > t->most_under_way) {
+        t->most_under_way = t->n_under_way;
+    }
+}
+
+static bt_status_t wait_for(void *user, uint32_t slot, const void **host_p)
+{
+    trap_t *t = user;
+
+    BT_ASSERT_ALWAYS(t->n_under_way > 0);
+    t->n_under_way--;
+    memcpy(t->slots + slot * t->slot_bytes, t->sent + slot * t->slot_bytes,
+           t->slot_bytes);
+    *host_p = t->slots + slot * t->slot_bytes;
+    return BT_OK;
+}
+
+static bt_status_t returns_open(bt_backend_t *be, uint32_t n_slots,
+                                size_t bytes, bt_returns_t *returns_p)
+{
+    trap_t *t = trap_of(be);
+
+    t->sent = bt_calloc(n_slots, bytes);
+    t->slots = bt_calloc(n_slots, bytes);
+    if ((t->sent == NULL) || (t->slots == NULL)) {
+        bt_free(t->sent);
+        bt_free(t->slots);
+        return BT_ERR_NO_MEMORY;
+    }
+    t->slot_bytes = bytes;
+    *returns_p = (bt_returns_t){
+        .user = t, .n_slots = n_slots, .send = send, .wait = wait_for};
+    return BT_OK;
+}
+
+static void returns_close(bt_returns_t *returns)
+{
+    trap_t *t = returns->user;
+
+    if (t != NULL) {
+        bt_free(t->sent);
+        bt_free(t->slots);
+        t->sent = t->slots = NULL;
+        returns->user = NULL;
+    }
 }
 
 /* ---- copier ---- */
@@ -538,7 +616,8 @@ static void trap_close(bt_backend_t *be)
     trap_t *t = trap_of(be);
 
     batch_free(t);
-    BT_ASSERT_ALWAYS((t->n_buffers == 0) && (t->copies == NULL));
+    BT_ASSERT_ALWAYS((t->n_buffers == 0) && (t->copies == NULL) &&
+                     (t->slots == NULL));
     bt_backend_close(t->cpu);
     munmap(t->address, BT_TRAP_MEMORY_BYTES);
     munmap(t->bytes, BT_TRAP_MEMORY_BYTES);
@@ -555,6 +634,7 @@ static const bt_kernels_ops_t trap_ops = {
     .memory_left = memory_left,
     .batch_reserve = batch_reserve,
     .batch_begin = batch_begin,
+    .take_tokens = take_tokens,
     .weight_pack = weight_pack,
     .weight_free = weight_free,
     .embed = embed,
@@ -581,6 +661,8 @@ static const bt_kernels_ops_t trap_ops = {
     .close = trap_close,
     .copier_open = copier_open,
     .copier_close = copier_close,
+    .returns_open = returns_open,
+    .returns_close = returns_close,
 };
 
 static bt_status_t map_twice(trap_t *t)
@@ -668,4 +750,9 @@ uint64_t bt_trap_copies_out(const bt_backend_t *be)
 uint64_t bt_trap_bytes_out(const bt_backend_t *be)
 {
     return ((const trap_t *)(const void *)be)->bytes_out;
+}
+
+uint32_t bt_trap_most_under_way(const bt_backend_t *be)
+{
+    return ((const trap_t *)(const void *)be)->most_under_way;
 }

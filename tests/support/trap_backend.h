@@ -56,4 +56,7 @@ uint64_t bt_trap_batch_operations(const bt_backend_t *be);
 uint64_t bt_trap_copies_out(const bt_backend_t *be);
 uint64_t bt_trap_bytes_out(const bt_backend_t *be);
 
+/** Slots of returns.h that were on their way at a time, at most. */
+uint32_t bt_trap_most_under_way(const bt_backend_t *be);
+
 #endif

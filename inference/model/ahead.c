@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/model/ahead.h"
+
+#include <string.h>
+
+#include "inference/model/model_priv.h"
+#include "inference/model/sampler.h"
+
+static bool only_ids(const bt_forward_t *fwd)
+{
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        if ((fwd->needs == NULL) || (fwd->needs[i] != 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+size_t bt_ahead_bytes(const bt_model_config_t *config)
+{
+    return (size_t)BT_AHEAD_MAX * config->max_logit_rows * sizeof(uint32_t);
+}
+
+/* Ranks have words of their own, and send them to each other. */
+static bool can(const bt_model_t *model)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+
+    return (model->ranks == NULL) && (ops->returns_open != NULL) &&
+           (ops->take_tokens != NULL) && (ops->argmax != NULL) &&
+           (model->best_ids != NULL);
+}
+
+bt_status_t bt_ahead_open(bt_model_t *model)
+{
+    return !can(model) ? BT_OK
+                       : model->be->ops->returns_open(
+                             model->be, BT_AHEAD_MAX,
+                             model->config.max_logit_rows * sizeof(uint32_t),
+                             &model->ahead.returns);
+}
+
+void bt_ahead_close(bt_model_t *model)
+{
+    if (model->ahead.returns.user != NULL) {
+        model->be->ops->returns_close(&model->ahead.returns);
+    }
+}
+
+bool bt_model_chains(const bt_model_t *model)
+{
+    return model->ahead.returns.user != NULL;
+}
+
+bool bt_ahead_fits(const bt_model_t *model, const bt_forward_t *fwd)
+{
+    const bt_ahead_t *const a = &model->ahead;
+    const uint32_t last = (a->first + a->n + BT_AHEAD_MAX - 1) % BT_AHEAD_MAX;
+
+    if (a->n == 0) {
+        return fwd->from_ids == NULL;
+    }
+    if ((a->n == BT_AHEAD_MAX) || !a->only_ids[last]) {
+        return false;
+    }
+    for (uint32_t r = 0; (fwd->from_ids != NULL) && (r < fwd->n_rows); r++) {
+        if ((fwd->from_ids[r] != UINT32_MAX) &&
+            (fwd->from_ids[r] >= a->n_logit_rows[last])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bt_status_t bt_ahead_start(bt_model_t *model, const bt_forward_t *fwd)
+{
+    bt_ahead_t *const a = &model->ahead;
+    const uint32_t slot = (a->first + a->n) % BT_AHEAD_MAX;
+    const uint32_t n = fwd->n_logit_rows;
+    bt_forward_t whole;
+    bt_status_t status = bt_model_run_layers(model, fwd, &whole);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    a->only_ids[slot] = only_ids(fwd);
+    a->n_logit_rows[slot] = n;
+    a->n++;
+    if (!a->only_ids[slot]) {
+        return BT_OK; /* bt_ahead_finish() asks for what is wanted */
+    }
+    if (n > 0) {
+        model->be->ops->argmax(model->be, model->logits, n, model->hp.n_vocab,
+                               model->best_ids);
+    }
+    a->returns.send(a->returns.user, slot, model->best_ids,
+                    n * sizeof(*model->best_ids));
+    return BT_OK;
+}
+
+bt_status_t bt_ahead_finish(bt_model_t *model, const bt_forward_t *fwd)
+{
+    bt_ahead_t *const a = &model->ahead;
+    const uint32_t slot = a->first;
+    const void *ids = NULL;
+    bt_status_t status;
+
+    a->first = (a->first + 1) % BT_AHEAD_MAX;
+    a->n--;
+    if (!a->only_ids[slot]) {
+        return bt_model_results(model, fwd);
+    }
+    status = a->returns.wait(a->returns.user, slot, &ids);
+    if ((status == BT_OK) && (fwd->n_logit_rows > 0)) {
+        memcpy(fwd->best_ids, ids, fwd->n_logit_rows * sizeof(*fwd->best_ids));
+    }
+    for (uint32_t i = 0; (fwd->first != NULL) && (i < fwd->n_logit_rows); i++) {
+        fwd->first[i] = (bt_first_t){0};
+    }
+    return status;
+}
