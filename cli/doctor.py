@@ -40,7 +40,7 @@ def as_json(text):
 
 
 def from_launcher(machine, words):
-    """The options in force, and what is wrong with them. @return whether it told"""
+    """The options in force, what is wrong with them, and what its workers would take. @return whether it told"""
     status, out, _ = machine.run(machine.build.launch, "--check", "--json", *words, seconds=ASK_S)
     said = as_json(out) if status in (0, 1) else None
     if said is None:
@@ -48,6 +48,7 @@ def from_launcher(machine, words):
     machine.options = {o["name"]: o["value"] for o in said["options"] if o["name"] != "model"}
     machine.options["models"] = [o["value"].partition("=")[2] if "=" in o["value"] else o["value"]
                                  for o in said["options"] if o["name"] == "model" and o["value"]]
+    machine.shm_bytes = said["shm_bytes"]
     machine.wrong = [f for f in said["findings"] if f["level"] == "problem" and f["about"] == "configuration"]
     return True
 

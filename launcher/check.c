@@ -37,7 +37,8 @@ typedef struct check {
     bt_findings_t findings;
     bt_need_t needs[MAX_NEEDS];
     uint32_t n_needs;
-    bool needs_whole; /**< all workers said what they take */
+    bool needs_whole;   /**< all workers said what they take... */
+    uint64_t shm_bytes; /**< ...of /dev/shm, where any did */
     bool cannot_open[BT_CONFIG_MAX_MODELS]; /**< said; nobody is asked of it */
 } check_t;
 
@@ -308,7 +309,8 @@ static void check_needs(check_t *c)
                          ? (uint64_t)fs.f_bavail * fs.f_frsize
                          : 0;
     if (c->needs_whole && (c->n_needs > 0)) {
-        bt_needs_check(c->needs, c->n_needs, &room, &c->findings);
+        c->shm_bytes =
+            bt_needs_check(c->needs, c->n_needs, &room, &c->findings);
     }
 }
 
@@ -404,6 +406,11 @@ static bool print(const check_t *c, bool as_json)
         bt_json_object(&json, NULL);
         json_options(c, &json);
         bt_findings_json(&c->findings, &json);
+        if (c->needs_whole && (c->n_needs > 0)) {
+            bt_json_u64(&json, "shm_bytes", c->shm_bytes);
+        } else {
+            bt_json_str(&json, "shm_bytes", NULL); /* nobody knows */
+        }
         bt_json_end_object(&json);
         bt_strbuf_puts(&out, "\n");
     } else {

@@ -130,11 +130,12 @@ static void check_shm(const sums_t *sums, const bt_needs_room_t *room,
                     "/dev/shm", text, mend);
 }
 
-void bt_needs_check(const bt_need_t *needs, uint32_t n,
-                    const bt_needs_room_t *room, bt_findings_t *findings)
+uint64_t bt_needs_check(const bt_need_t *needs, uint32_t n,
+                        const bt_needs_room_t *room, bt_findings_t *findings)
 {
     const sums_t sums = sum_up(needs, n, room);
 
     check_memory(&sums, room, findings);
     check_shm(&sums, room, findings);
+    return sums.shm;
 }

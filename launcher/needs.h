@@ -31,8 +31,9 @@ typedef struct bt_needs_room {
     bool needs_shm;           /**< --transport shm */
 } bt_needs_room_t;
 
-/** Add a finding for what is not there. */
-void bt_needs_check(const bt_need_t *needs, uint32_t n,
-                    const bt_needs_room_t *room, bt_findings_t *findings);
+/** Add a finding for what is not there.
+ *  @return what the pools would take of /dev/shm, where they are in it */
+uint64_t bt_needs_check(const bt_need_t *needs, uint32_t n,
+                        const bt_needs_room_t *room, bt_findings_t *findings);
 
 #endif

@@ -54,7 +54,7 @@ static bt_status_t no_send(void *ctx, const void *buf, size_t bytes,
     return BT_ERR_UNSUPPORTED;
 }
 
-static void print_plan(const bt_worker_t *w, const bt_start_t *s)
+static void print_plan(const bt_start_t *s)
 {
     const bt_model_memory_t *const memory = &s->memory;
     bt_strbuf_t out;
@@ -68,9 +68,7 @@ static void print_plan(const bt_worker_t *w, const bt_start_t *s)
                  (s->weight_dir[0] != '\0') && !memory->own_memory);
     bt_json_u64(&json, "own_bytes", memory->private_bytes + memory->load_bytes);
     bt_json_u64(&json, "pool_bytes", memory->own_memory ? 0 : s->pool_bytes);
-    bt_json_u64(&json, "available_bytes", s->available_bytes);
     bt_json_u64(&json, "ranks", s->team.size);
-    bt_json_str(&json, "transport", w->config->transport);
     bt_json_end_object(&json);
     if (bt_strbuf_status(&out) == BT_OK) {
         puts(out.data);
@@ -135,7 +133,7 @@ static bt_status_t check_model(bt_worker_t *w, bt_start_t *s)
     }
     status = bt_start_memory_look(w, s);
     if ((status == BT_OK) || (s->pool_bytes > 0)) {
-        print_plan(w, s);
+        print_plan(s);
     }
     return status;
 }

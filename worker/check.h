@@ -7,7 +7,7 @@
  * output, if it came so far, one object has what it would take:
  *
  *     {"weight_bytes":…,"weights_shared":true,"own_bytes":…,"pool_bytes":…,
- *       "available_bytes":…,"ranks":1,"transport":"auto"}
+ *       "ranks":1}
  *
  * Bytes are of one rank. Nothing is taken: no port, no pool, no weights.
  */

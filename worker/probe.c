@@ -5,13 +5,11 @@
 #include <string.h>
 
 #include "common/base/exit_code.h"
-#include "common/base/free_memory.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/cluster/cluster.h"
 #include "kernels/kernels.h"
 #include "kvtransfer/kvt.h"
-#include "worker/cores.h"
 
 #define OUT_BYTES  4096
 #define POOL_BYTES ((size_t)1 << 20)
@@ -78,8 +76,6 @@ int bt_worker_probe(const char *net_device)
     bt_json_object(&json, NULL);
     find_backend(name);
     bt_json_str(&json, "cpu", (name[0] != '\0') ? name : NULL);
-    bt_json_u64(&json, "threads", bt_cores_threads(0, 0));
-    bt_json_u64(&json, "available_bytes", bt_memory_available());
     bt_cluster_library(library, sizeof(library));
     bt_json_str(&json, "mpi", library);
     bt_json_str(&json, "ucx", bt_kvt_ucx_version());

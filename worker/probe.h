@@ -6,12 +6,12 @@
  * object on standard output; what UCX or a limit has against it is a line of
  * the log in JSON on standard error.
  *
- *     {"cpu":"cpu/avx2","threads":2,"available_bytes":…,"mpi":"Open MPI
- * v4.1.4", "ucx":"1.13.1","net_device":"lo","kv_network":true,"kv_shm":true}
+ *     {"cpu":"cpu/avx2","mpi":"Open MPI v4.1.4","ucx":"1.13.1",
+ *       "net_device":"lo","kv_network":true,"kv_shm":true}
  *
- * cpu is the back end that computes here, threads what a worker would compute
- * with that is told nothing, kv_network and kv_shm whether KV can go either
- * way: a pool of a megabyte is opened for that, and closed.
+ * cpu is the back end that computes here, mpi and ucx the libraries that it is
+ * linked with, kv_network and kv_shm whether KV can go either way: a pool of a
+ * megabyte is opened for that, and closed.
  */
 #ifndef BT_WORKER_PROBE_H
 #define BT_WORKER_PROBE_H

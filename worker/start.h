@@ -50,9 +50,8 @@ typedef struct bt_start {
     char url[BT_START_URL_BYTES];
     uint32_t memory_node;      /**< of its cores; 0 also where it has none */
     char weight_dir[PATH_MAX]; /**< "": none */
-    bt_model_memory_t
-        memory; /**< of bt_start_memory_look(), as the two below */
-    uint64_t available_bytes, pool_bytes;
+    bt_model_memory_t memory;  /**< of bt_start_memory_look(), as pool_bytes */
+    uint64_t pool_bytes;
     uint8_t export[BT_KVT_MAX_EXPORT];
 } bt_start_t;
 

@@ -299,7 +299,6 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
                      2 * w->groups.n);
         return BT_ERR_INVALID_PARAM;
     }
-    s->available_bytes = room.available_bytes;
     s->pool_bytes = pool;
     status = bt_memory_check(&room, pool, why, sizeof(why));
     if (status != BT_OK) {

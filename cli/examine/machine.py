@@ -36,6 +36,7 @@ class Machine:
         self.tree = None              # the version of the source tree, as the programs would say theirs
         self.probe = {}               # what the worker's program says of the machine...
         self.probe_words = ""         # ...and what it had against it
+        self.shm_bytes = None         # what KV pools take of /dev/shm, where the workers could be asked
 
     def path(self, path):
         return self.root + path

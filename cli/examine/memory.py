@@ -132,16 +132,12 @@ def can_write(directory):
 
 
 def pools(machine):
-    """What the pools of a launch take: those of --kv-memory, or as worker/memory.c chooses, one after the other."""
+    """(bytes, a word) that the pools of a launch take of /dev/shm: as its workers say, or before any can be asked at most."""
+    if machine.shm_bytes is not None:
+        return machine.shm_bytes, "take"
     n = int(machine.options.get("prefill", 1)) + int(machine.options.get("decode", 1))
     asked = size_of(machine.options.get("kv-memory", "0"))
-    if asked:
-        return n * (asked + UCX_SHM_BYTES)
-    left, sum_of = max(0, (available(machine) or 0) - LEAST_BYTES), 0
-    for _ in range(n):
-        pool = min(POOL_MOST, left // 4)
-        left, sum_of = left - pool, sum_of + pool + UCX_SHM_BYTES
-    return sum_of
+    return n * ((asked or min(POOL_MOST, (available(machine) or 0) // 4)) + UCX_SHM_BYTES), "take" if asked else "take at most"
 
 
 def size_of(text):
@@ -153,7 +149,7 @@ def size_of(text):
 def shared(machine, findings):
     if machine.options.get("transport") == "network":
         return
-    room, needs = shm_room(machine), pools(machine)
+    room, (needs, take) = shm_room(machine), pools(machine)
     strict = machine.options.get("transport") == "shm"
     add = findings.problem if strict else findings.warning
     without = "with --transport shm no worker starts" if strict else "KV goes over the loopback network"
@@ -167,11 +163,11 @@ def shared(machine, findings):
         add("/dev/shm", f"it cannot be written ({why or 'it is mounted read-only'}): {without}",
             "mount -o remount,rw,mode=1777 /dev/shm")
     elif free < needs:
-        add("/dev/shm", f"{mib(free)} of {mib(size)} are free, and the KV pools of a launch take {mib(needs)}: where there is no room, "
+        add("/dev/shm", f"{mib(free)} of {mib(size)} are free, and the KV pools of a launch {take} {mib(needs)}: where there is no room, "
             f"{without}", f"mount -o remount,size={-(-needs // MIB) + (size - free) // MIB + 64}m /dev/shm (a container: --shm-size "
             f"{-(-needs // MIB) + 64}m), or --kv-memory {max(1, free // MIB // 4)}m")
     else:
-        findings.ok("/dev/shm", f"{kind or 'there'}, {mib(free)} of {mib(size)} are free; the KV pools of a launch take {mib(needs)}"
+        findings.ok("/dev/shm", f"{kind or 'there'}, {mib(free)} of {mib(size)} are free; the KV pools of a launch {take} {mib(needs)}"
                     + ("; noexec, which does no harm" if "noexec" in options.split(",") else ""))
 
 

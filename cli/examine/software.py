@@ -108,9 +108,13 @@ def mpi(machine, findings):
         return
     said = machine.command("mpirun", "--version") or ""
     version = re.search(r"\(Open MPI\) (\S+)", said)
+    library = re.search(r"Open MPI v?(\S+)", machine.probe.get("mpi", ""))  # of what is built
     text = f"{program}, Open MPI {version[1]}" if version else f"{program}, which is no Open MPI"
     if not version:
         findings.warning("mpi", text + ": Baton is built for that one", "apt-get install -y --no-install-recommends openmpi-bin")
+    elif library and library[1] != version[1]:
+        findings.warning("mpi", f"{text}; what is built is linked with Open MPI {library[1]}: ranks that this mpirun starts may not find "
+                         "each other", f"PATH with the mpirun of {library[1]}, or build again with the library of {version[1]}")
     elif machine.uid() == 0 and machine.environment.get("OMPI_ALLOW_RUN_AS_ROOT") != "1":
         findings.note("mpi", f"{text}; it refuses to run as root", "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
     else:

@@ -179,11 +179,14 @@ class Doctor(unittest.TestCase):
     def test_a_small_dev_shm(self):
         """Two pools of 1 GiB and 5 MiB each for UCX: 2,058 MiB, of a machine with 14 GiB available."""
         small = {"/dev/shm.room": f"{64 << 20} {63 << 20}\n"}
-        self.changed("warning", "/dev/shm", "63 MiB of 64 MiB are free, and the KV pools of a launch take 2,058 MiB",
+        self.changed("warning", "/dev/shm", "63 MiB of 64 MiB are free, and the KV pools of a launch take at most 2,058 MiB",
                      "mount -o remount,size=2123m /dev/shm", **small)
         self.changed("problem", "/dev/shm", "no worker starts", "--shm-size", "--transport", "shm", **small)
         self.changed("warning", "/dev/shm", "take 522 MiB", "--kv-memory 15m", "--kv-memory=256m", **small)
         self.assertEqual(self.of("/dev/shm", "--transport=network", root=self.machine(**small)), [])
+        self.fake("baton-launch", """[ "$1" != --check ] || echo '{"options":[],"findings":[],"shm_bytes":73400320}'""")
+        self.assert_found("warning", "/dev/shm", "the KV pools of a launch take 70 MiB", "remount", root=self.machine(**small),
+                          launch=os.path.join(self.bin, "baton-launch"))
         mounts = good_machine()["/proc/self/mounts"]
         self.changed("warning", "/dev/shm", "cannot be written (it is mounted read-only)", "remount,rw",
                      **{"/proc/self/mounts": mounts.replace("shm tmpfs rw", "shm tmpfs ro")})
@@ -359,6 +362,9 @@ class Doctor(unittest.TestCase):
         said = {f["about"]: f for f in found}
         self.assertIn("(so the worker's program says)", said["cpu"]["text"])
         self.assertRegex(said["ucx"]["text"], r"UCX \d+\.\d+")
+        self.fake("mpirun", "echo 'mpirun (Open MPI) 1.2.3'")
+        self.assert_found("warning", "mpi", "Open MPI 1.2.3; what is built is linked with Open MPI ", "PATH with the mpirun of ", launch=LAUNCH,
+                          environment={"PATH": self.bin + ":" + os.environ["PATH"]})
         if said["cpu"]["text"].find("tier avx512") >= 0:
             self.assert_found("warning", "cpu", "because of BATON_CPU_TIER=avx2; it could be avx512", "unset BATON_CPU_TIER", launch=LAUNCH,
                               environment={"BATON_CPU_TIER": "avx2"})

@@ -51,7 +51,7 @@ static void what_fits_is_no_finding(void **state)
     const bt_needs_room_t room = room_of(220, 110);
 
     (void)state;
-    bt_needs_check(two, 2, &room, &findings);
+    assert_int_equal(bt_needs_check(two, 2, &room, &findings), 110 * MIB);
     assert_int_equal(findings.n, 0);
 }
 
