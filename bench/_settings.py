@@ -62,7 +62,7 @@ SETTINGS = {
                       "--handovers", "2"), (240, 25)),
     "tenants": Setting(("--floods", "open", "--prompt", "32", "--flood-prompt", "32", "--output-tokens", "8", "--seconds", "2"), (110, 26)),
     "attack": Setting(("--only", "drips,idle", "--clients", "2", "--requests", "6"), (200, 25)),
-    "router": Setting(("--only", "mock,paced", "--sizes", "1024", "--clients", "4", "--seconds", "0.2"), (420, 8),
+    "router": Setting(("--only", "mock,paced", "--sizes", "1024", "--clients", "4", "--seconds", "0.2"), (280, 8),
                       (Peer("valgrind", lambda: shutil.which("valgrind") is not None,
                             ("--only", "mock,paced,many,idle,tls,grpc,watch,whole,count"), (), "./baton bench router --only count installs it"),)),
     "kvtransfer": Setting(("--path", "shm", "--shape", "135m", "--mib", "8", "--rounds", "1"), (150, 8)),

@@ -174,11 +174,15 @@ def build(target, folder=None, make=True):
 
 
 class Progress:
-    """A bar on a terminal."""
+    """A bar on a terminal; elsewhere a line now and then."""
 
-    def __init__(self, total, quiet):
+    LINE_S = 20
+
+    def __init__(self, total, quiet, clock=time.monotonic):
         self.total, self.done = total, 0  # total may change meanwhile
         self.show = not quiet and sys.stderr.isatty()
+        self.quiet, self.clock, self.said = quiet, clock, clock()
+        self.draw()
 
     @staticmethod
     def drawn(done, total, width=40):
@@ -187,9 +191,15 @@ class Progress:
 
     def step(self):
         self.done += 1
+        self.draw()
+
+    def draw(self):
         if self.show:
             end = "\n" if self.done == self.total else ""
             print(f"\r{self.drawn(self.done, self.total)} {self.done}/{self.total}", end=end, file=sys.stderr, flush=True)
+        elif not self.quiet and self.clock() - self.said >= self.LINE_S:
+            self.said = self.clock()
+            print(f"{self.done} of {self.total} figures are measured", file=sys.stderr, flush=True)
 
 
 class Limits:

@@ -50,7 +50,9 @@ TOKENS = {"whole": 1, "stream": 64}
 CONTEXT = 262144
 IDLE = 10000
 PACED_ROUNDS = 5
-WATCH_ROUNDS = 5
+WATCH_ROUNDS = 3
+WATCH_LONGER = 1.25  # than other figures: what is sent each second should be in it twice at least
+WATCH_WORKERS = (4, 32)  # of each role
 WATCH_RATES = (0, 1000)
 WATCHERS = (0, 1, 8)
 OPEN = 10000
@@ -270,7 +272,7 @@ class Watching:
             reader.close()
 
 
-def watched(cluster, bodies, args, rate):
+def watched(cluster, bodies, args, rate, step):
     """@return percent of a core that the router takes with so many readers, and what they add."""
     path = bodies.path(args.sizes[0], "ids", "whole")
     percent = {n: [] for n in WATCHERS}
@@ -280,10 +282,11 @@ def watched(cluster, bodies, args, rate):
                 with Watching(cluster, n):
                     begin, before = time.monotonic(), cpu_s(cluster.router.pid)
                     if rate:
-                        client.run(cluster, ["paced", 64, 2 * args.seconds, 1, path, rate])
+                        client.run(cluster, ["paced", 64, WATCH_LONGER * args.seconds, 1, path, rate])
                     else:
-                        time.sleep(2 * args.seconds)
+                        time.sleep(WATCH_LONGER * args.seconds)
                     percent[n].append(100 * (cpu_s(cluster.router.pid) - before) / (time.monotonic() - begin))
+                step()
     added = {n: sorted(p - none for p, none in zip(percent[n], percent[0])) for n in WATCHERS[1:]}
     return {"rate": rate, "workers": cluster.mock_args[0] + cluster.mock_args[1],
             "percent": {n: median(p) for n, p in percent.items()},
@@ -471,10 +474,9 @@ def parts(args, folder, router_args, bodies, model, step):
         step()
     if "watch" in args.only:
         out["watch"] = []
-        for n in (4, 32):
+        for n in WATCH_WORKERS:
             with Mocked(model, folder, router_args, n=(n, n), transport=transport) as c:
-                out["watch"] += [watched(c, bodies, args, rate) for rate in WATCH_RATES]
-        step()
+                out["watch"] += [watched(c, bodies, args, rate, step) for rate in WATCH_RATES]
     if "grpc" in args.only:
         out["grpc"] = {}
         for name, step_us in TLS_STEPS_US.items():
@@ -589,7 +591,9 @@ def main():
     if args.before:
         builds = {"before": (args.before, []), **builds}
     n_rows = 4 * (len(args.sizes) * ("mock" in args.only) + ("whole" in args.only) + ("count" in args.only))
-    progress = Progress(len(builds) * (n_rows + len(set(args.only) - {"mock", "whole", "count"})), args.json)
+    n_watched = len(WATCH_WORKERS) * len(WATCH_RATES) * WATCH_ROUNDS * len(WATCHERS) * ("watch" in args.only)
+    n_others = len(set(args.only) - {"mock", "whole", "count", "watch"})
+    progress = Progress(len(builds) * (n_rows + n_watched + n_others), args.json)
     load = Load()
     out = {**describe(args, ["sizes", "clients", "seconds"]), "clients": args.clients, "builds": {}}
     with tempfile.TemporaryDirectory(prefix="baton-bench-") as d:

@@ -7,6 +7,8 @@ Needs BATON_BUILD (a build with the benchmarks' C halves) and BATON_TINY_MODEL (
 program that writes the model).
 """
 import argparse
+import contextlib
+import io
 import json
 import math
 import os
@@ -187,6 +189,16 @@ class BenchTest(Figures):
         self.assertAlmostEqual(got["decode_tokens_per_s"], 500.0)
         self.assertAlmostEqual(got["bound_tokens_per_s"], 1000 / 6)
         self.assertAlmostEqual(got["served_percent"], 90.0)
+
+    def test_who_has_no_terminal_is_told_now_and_then_how_far_it_is(self):
+        now, said = [100.0], io.StringIO()
+        with contextlib.redirect_stderr(said):
+            progress = _shared.Progress(3, False, lambda: now[0])
+            for seconds in (19, 2, 1):
+                now[0] += seconds
+                progress.step()
+            _shared.Progress(1, True, lambda: now[0] + 99).step()
+        self.assertEqual(said.getvalue(), "2 of 3 figures are measured\n")
 
     def test_prompts_that_are_left_out_do_not_keep_the_progress_bar_open(self):
         progress = _shared.Progress(2 * 3, True)
