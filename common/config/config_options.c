@@ -265,8 +265,9 @@ const bt_option_t bt_config_options[] = {
          "where its time went (OpenTelemetry's OTLP); empty: none"),
     TEXT("otlp", "URL", "", S | R, otlp,
          "OpenTelemetry collector that gets the same while the server runs, by "
-         "OTLP over HTTP as JSON, such as http://127.0.0.1:4318; /v1/traces is "
-         "added where the URL does not end so; empty: none"),
+         "OTLP over HTTP as JSON, such as http://127.0.0.1:4318, or https:// "
+         "by the certificates that this system trusts; /v1/traces is added "
+         "where the URL does not end so; empty: none"),
     TEXT("otlp-headers", "FILE", "", S | R, otlp_headers,
          "Headers for --otlp, such as Authorization: a file that only its "
          "owner may read, with a line `Name: value` for each; read anew at "

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define SCHEME "http://"
 #define SIGNAL "/v1/traces"
 
 static bt_status_t refuse(const char **why_p, const char *why)
@@ -72,7 +71,7 @@ static bt_status_t read_authority(const char *text, size_t n,
     url->authority[n] = '\0';
     stop += bracketed ? 1 : 0;
     if (stop == end) {
-        snprintf(url->port, sizeof(url->port), "80");
+        snprintf(url->port, sizeof(url->port), url->is_tls ? "443" : "80");
         return BT_OK;
     }
     if (*stop != ':') {
@@ -109,20 +108,14 @@ static bt_status_t read_path(const char *text, bt_otlp_url_t *url,
 bt_status_t bt_otlp_url_read(const char *text, bt_otlp_url_t *url_p,
                              const char **why_p)
 {
-    const size_t n_scheme = strlen(SCHEME);
-    bt_otlp_url_t url = {0};
+    bt_otlp_url_t url = {.is_tls = strncasecmp(text, "https://", 8) == 0};
     bt_status_t status;
     size_t n;
 
-    if (strncasecmp(text, "https://", 8) == 0) {
-        *why_p = "https is not spoken by the router: give it the http:// "
-                 "address of a collector on this host, which passes them on";
-        return BT_ERR_UNSUPPORTED;
+    if (!url.is_tls && (strncasecmp(text, "http://", 7) != 0)) {
+        return refuse(why_p, "it does not begin with http:// or https://");
     }
-    if (strncasecmp(text, SCHEME, n_scheme) != 0) {
-        return refuse(why_p, "it does not begin with http://");
-    }
-    text += n_scheme;
+    text += url.is_tls ? 8 : 7;
     n = strcspn(text, "/?#");
     if (n >= BT_OTLP_HOST_BYTES) {
         return refuse(why_p, "it has no host, or one that cannot be");

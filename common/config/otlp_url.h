@@ -3,6 +3,7 @@
 #ifndef BT_COMMON_CONFIG_OTLP_URL_H
 #define BT_COMMON_CONFIG_OTLP_URL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
@@ -11,6 +12,7 @@
 #define BT_OTLP_PATH_BYTES 512u
 
 typedef struct bt_otlp_url {
+    bool is_tls;                   /**< https:// */
     char host[BT_OTLP_HOST_BYTES]; /**< a name or an address, without [ ] */
     char port[8];
     char authority[BT_OTLP_HOST_BYTES + 16]; /**< for the header Host */
@@ -18,12 +20,11 @@ typedef struct bt_otlp_url {
 } bt_otlp_url_t;
 
 /**
- * Take `http://HOST[:PORT][/PATH]` apart. To a PATH that does not end with
+ * Take `http[s]://HOST[:PORT][/PATH]` apart. To a PATH that does not end with
  * /v1/traces that is added, as OTLP's specification has it for a base URL.
  *
  * @param [out] url_p  only on BT_OK
  * @param [out] why_p  otherwise the reason, static: "it …"
- * @retval BT_ERR_UNSUPPORTED    https://, which is not spoken
  * @retval BT_ERR_INVALID_PARAM
  */
 BT_MUST_CHECK bt_status_t bt_otlp_url_read(const char *text,

@@ -6,6 +6,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,7 @@
 #define MAX_CHAIN_BYTES      (64L * 1024)
 #define TICKETS              1 /* a session of 1.3 gets two by default */
 #define SESSIONS_OF_BATON    "baton"
+#define MAX_NAME_BYTES       256 /* of a server: RFC 1035, and its zero */
 
 struct bt_tls {
     bt_tls_files_t files;
@@ -186,7 +188,6 @@ static bt_status_t load_client_ca(SSL_CTX *ctx, const char *path,
     SSL_CTX_set_client_CA_list(ctx, names); /* takes them over */
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                        NULL);
-    SSL_CTX_set_verify_depth(ctx, MAX_CHAIN);
     return BT_OK;
 }
 
@@ -280,23 +281,21 @@ static int choose_protocol(SSL *ssl, const unsigned char **out_p,
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-static SSL_CTX *make_ctx(void)
+/* Of both sides. */
+static SSL_CTX *make_ctx(const SSL_METHOD *method)
 {
-    static const unsigned char id[] = SESSIONS_OF_BATON;
-    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    SSL_CTX *ctx = SSL_CTX_new(method);
 
     if (ctx == NULL) {
         return NULL;
     }
-    if ((SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1) ||
-        (SSL_CTX_set_session_id_context(ctx, id, sizeof(id) - 1) != 1)) {
+    if (SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1) {
         SSL_CTX_free(ctx);
         return NULL;
     }
     /* An end without close_notify is a FIN to us: bodies know their length. */
     (void)SSL_CTX_set_options(ctx, SSL_OP_NO_COMPRESSION |
                                        SSL_OP_NO_RENEGOTIATION |
-                                       SSL_OP_CIPHER_SERVER_PREFERENCE |
                                        SSL_OP_IGNORE_UNEXPECTED_EOF);
     (void)SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS |
                                     SSL_MODE_ENABLE_PARTIAL_WRITE |
@@ -305,11 +304,45 @@ static SSL_CTX *make_ctx(void)
     (void)SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
     /* Clients keep their sessions as tickets; we keep nothing of them. */
     (void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-    (void)SSL_CTX_set_num_tickets(ctx, TICKETS);
     SSL_CTX_set_max_cert_list(ctx, MAX_CHAIN_BYTES);
+    SSL_CTX_set_verify_depth(ctx, MAX_CHAIN);
     /* A record's head and body with one system call. */
     SSL_CTX_set_read_ahead(ctx, 1);
+    return ctx;
+}
+
+static SSL_CTX *make_server_ctx(void)
+{
+    static const unsigned char id[] = SESSIONS_OF_BATON;
+    SSL_CTX *ctx = make_ctx(TLS_server_method());
+
+    if (ctx == NULL) {
+        return NULL;
+    }
+    if (SSL_CTX_set_session_id_context(ctx, id, sizeof(id) - 1) != 1) {
+        SSL_CTX_free(ctx);
+        return NULL;
+    }
+    (void)SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE);
+    (void)SSL_CTX_set_num_tickets(ctx, TICKETS);
     SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);
+    return ctx;
+}
+
+static SSL_CTX *make_client_ctx(void)
+{
+    static const unsigned char protocols[] = "\x08http/1.1";
+    SSL_CTX *ctx = make_ctx(TLS_client_method());
+
+    if (ctx == NULL) {
+        return NULL;
+    }
+    if ((SSL_CTX_set_default_verify_paths(ctx) != 1) ||
+        (SSL_CTX_set_alpn_protos(ctx, protocols, sizeof(protocols) - 1) != 0)) {
+        SSL_CTX_free(ctx);
+        return NULL;
+    }
+    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     return ctx;
 }
 
@@ -341,7 +374,7 @@ static void summarize(bt_tls_t *tls)
 
 static bt_status_t load(bt_tls_t *tls, char why[BT_TLS_WHY_BYTES])
 {
-    SSL_CTX *ctx = make_ctx();
+    SSL_CTX *ctx = make_server_ctx();
     bt_status_t status;
 
     if (ctx == NULL) {
@@ -393,6 +426,23 @@ bt_status_t bt_tls_create(const bt_tls_files_t *files, bt_tls_t **tls_p,
     return BT_OK;
 }
 
+bt_tls_t *bt_tls_create_client(void)
+{
+    bt_tls_t *tls = bt_calloc(1, sizeof(*tls));
+
+    if (tls == NULL) {
+        return NULL;
+    }
+    tls->ctx = make_client_ctx();
+    tls->socket = make_socket();
+    ERR_clear_error(); /* also of files that are not there: nobody is trusted */
+    if ((tls->ctx == NULL) || (tls->socket == NULL)) {
+        bt_tls_destroy(tls);
+        return NULL;
+    }
+    return tls;
+}
+
 bt_status_t bt_tls_reload(bt_tls_t *tls, char why[BT_TLS_WHY_BYTES])
 {
     return load(tls, why);
@@ -434,14 +484,13 @@ static bool put_on_socket(bt_tls_session_t *session, const BIO_METHOD *method)
     return true;
 }
 
-bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
+static bt_tls_session_t *begin(bt_tls_t *tls, int fd)
 {
     bt_tls_session_t *session = bt_calloc(1, sizeof(*session));
 
     if (session == NULL) {
         return NULL;
     }
-    session->protocol = protocol;
     session->fd = fd;
     session->ssl = SSL_new(tls->ctx);
     if ((session->ssl == NULL) || !put_on_socket(session, tls->socket) ||
@@ -450,8 +499,75 @@ bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
         bt_tls_end(session);
         return NULL;
     }
-    SSL_set_accept_state(session->ssl);
     return session;
+}
+
+bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
+{
+    bt_tls_session_t *session = begin(tls, fd);
+
+    if (session != NULL) {
+        session->protocol = protocol;
+        SSL_set_accept_state(session->ssl);
+    }
+    return session;
+}
+
+/* Whom the certificate must be of, and whom the server is told that we want. */
+static bool expect(SSL *ssl, const char *host)
+{
+    X509_VERIFY_PARAM *const param = SSL_get0_param(ssl);
+    char name[MAX_NAME_BYTES]; /* what OpenSSL takes is not const */
+
+    if (X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1) {
+        return true; /* an address is no name of a server */
+    }
+    X509_VERIFY_PARAM_set_hostflags(param,
+                                    X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    snprintf(name, sizeof(name), "%s", host);
+    return (X509_VERIFY_PARAM_set1_host(param, host, 0) == 1) &&
+           (SSL_set_tlsext_host_name(ssl, name) == 1);
+}
+
+bt_tls_session_t *bt_tls_begin_client(bt_tls_t *tls, int fd, const char *host)
+{
+    bt_tls_session_t *session = begin(tls, fd);
+
+    if ((session != NULL) && !expect(session->ssl, host)) {
+        bt_tls_end(session);
+        session = NULL;
+    }
+    ERR_clear_error();
+    if (session != NULL) {
+        SSL_set_connect_state(session->ssl);
+    }
+    return session;
+}
+
+/* What the first error of a call means to us. */
+static bt_tls_step_t step_of_error(bt_tls_session_t *session)
+{
+    const unsigned long error = ERR_peek_error();
+    const bool is_client = SSL_is_server(session->ssl) == 0;
+
+    session->trouble = ERR_reason_error_string(error);
+    switch (ERR_GET_REASON(error)) {
+    case SSL_R_HTTP_REQUEST:
+        return BT_TLS_IS_HTTP;
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+        if (is_client) {
+            session->trouble = X509_verify_cert_error_string(
+                SSL_get_verify_result(session->ssl));
+        }
+        return BT_TLS_FAILED;
+    case SSL_R_WRONG_VERSION_NUMBER:
+        if (is_client) {
+            session->trouble = "what answers speaks no TLS";
+        }
+        return BT_TLS_FAILED;
+    default:
+        return BT_TLS_FAILED;
+    }
 }
 
 /* What @a rc of a call on it means; one of another session may have left an
@@ -468,10 +584,7 @@ static bt_tls_step_t step_of(bt_tls_session_t *session, int rc)
     case SSL_ERROR_WANT_WRITE:
         return BT_TLS_WANTS_WRITE;
     case SSL_ERROR_SSL:
-        session->trouble = ERR_reason_error_string(ERR_peek_error());
-        if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST) {
-            step = BT_TLS_IS_HTTP;
-        }
+        step = step_of_error(session);
         break;
     default:
         break;

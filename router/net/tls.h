@@ -6,12 +6,13 @@
  *
  *     files ─▶ bt_tls_t (certificate, key, CA) ◀── SIGHUP: bt_tls_reload()
  *                 └─▶ session of each stream, which keeps what it began with
+ *     authorities that this system trusts ─▶ bt_tls_t of a client ─▶ sessions
  *
  * A session works on the stream's own socket, not on libevent's: sockets,
  * their events and all limits are the net's, with TLS and without.
  *
- * Threads: all on the event loop's thread.
- * Source: RFC 8446, RFC 5246, RFC 7301 (ALPN).
+ * Threads: a bt_tls_t and its sessions are of one.
+ * Source: RFC 8446, RFC 5246, RFC 7301 (ALPN), RFC 6066 (names of servers).
  */
 #ifndef BT_ROUTER_NET_TLS_H
 #define BT_ROUTER_NET_TLS_H
@@ -53,6 +54,12 @@ const char *bt_tls_summary(const bt_tls_t *tls);
 /** Is the certificate's time over? */
 bool bt_tls_has_expired(const bt_tls_t *tls);
 
+/** For connections that we begin: who answers is held against the authorities
+ *  that OpenSSL finds on this system, or in the file that SSL_CERT_FILE names
+ *  and the folder of SSL_CERT_DIR. They are read here.
+ *  @return NULL: no memory */
+bt_tls_t *bt_tls_create_client(void);
+
 /* ---- one stream ---- */
 
 /** Memory of a session while it shakes hands, and after, with nothing under
@@ -75,6 +82,13 @@ typedef enum bt_tls_step {
  *                        that names none (no ALPN) is taken.
  *  @return NULL: no memory */
 bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol);
+/** The client's side of HTTP/1.1. The handshake fails, before anything is sent
+ *  or read, where the certificate is not of @a host, not of an authority that
+ *  is trusted, or its time is not now; bt_tls_trouble() says which.
+ *  @param [in] tls   of bt_tls_create_client()
+ *  @param [in] host  a name or an address, without [ ]
+ *  @return NULL: no memory */
+bt_tls_session_t *bt_tls_begin_client(bt_tls_t *tls, int fd, const char *host);
 bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session);
 /** Why the last step failed: a phrase, static. */
 const char *bt_tls_trouble(const bt_tls_session_t *session);

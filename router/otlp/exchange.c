@@ -19,6 +19,7 @@
 #define GARBAGE                                                   \
     "what answers speaks no HTTP/1.1 (OTLP over HTTP has mostly " \
     "port 4318, over gRPC 4317)"
+#define LATE "no answer in time"
 
 static bt_status_t fail(bt_otlp_link_t *link, const char *what, const char *why)
 {
@@ -29,6 +30,11 @@ static bt_status_t fail(bt_otlp_link_t *link, const char *what, const char *why)
 
 static void hang_up(bt_otlp_link_t *link)
 {
+    if (link->session != NULL) {
+        (void)bt_tls_shutdown(link->session);
+        bt_tls_end(link->session);
+        link->session = NULL;
+    }
     if (link->fd >= 0) {
         close(link->fd);
     }
@@ -58,6 +64,11 @@ static int left_ms(const bt_otlp_until_t *until)
         return 0;
     }
     return (end_ms - now_ms < INT_MAX) ? (int)(end_ms - now_ms) : INT_MAX;
+}
+
+static short events_of(bt_tls_step_t step)
+{
+    return (step == BT_TLS_WANTS_WRITE) ? POLLOUT : POLLIN;
 }
 
 /* @return what of @a events is so, or 0: time is over */
@@ -117,6 +128,32 @@ static bt_status_t connect_to(bt_otlp_link_t *link, const struct addrinfo *to,
     return BT_OK;
 }
 
+static bt_status_t shake_hands(bt_otlp_link_t *link, const char *host,
+                               const bt_otlp_until_t *until)
+{
+    bt_tls_step_t step;
+
+    link->session = bt_tls_begin_client(link->tls, link->fd, host);
+    if (link->session == NULL) {
+        hang_up(link);
+        return fail(link, "out of memory", "");
+    }
+    while ((step = bt_tls_handshake(link->session)) != BT_TLS_DONE) {
+        const char *why = "no handshake in time";
+
+        if ((step == BT_TLS_WANTS_READ) || (step == BT_TLS_WANTS_WRITE)) {
+            if (wait_for(link->fd, events_of(step), until) != 0) {
+                continue;
+            }
+        } else {
+            why = bt_tls_trouble(link->session); /* static */
+        }
+        hang_up(link);
+        return fail(link, "TLS", why);
+    }
+    return BT_OK;
+}
+
 static bt_status_t dial(bt_otlp_link_t *link, const bt_otlp_url_t *url,
                         const bt_otlp_until_t *until)
 {
@@ -133,91 +170,160 @@ static bt_status_t dial(bt_otlp_link_t *link, const bt_otlp_url_t *url,
     for (const struct addrinfo *to = found; (to != NULL) && (status != BT_OK);
          to = to->ai_next) {
         status = connect_to(link, to, until);
+        if ((status == BT_OK) && (link->tls != NULL)) {
+            status = shake_hands(link, url->host, until);
+        }
     }
     freeaddrinfo(found);
     return status;
 }
 
+/* ---- bytes, with TLS and without ---- */
+
+static bt_tls_step_t put(bt_otlp_link_t *link, const char *data, size_t n,
+                         int flags, size_t *done_p)
+{
+    ssize_t done;
+
+    if (link->session != NULL) {
+        return bt_tls_write(link->session, data, n, done_p);
+    }
+    done = send(link->fd, data, n, flags | MSG_NOSIGNAL);
+    if (done < 0) {
+        return ((errno == EAGAIN) || (errno == EINTR)) ? BT_TLS_WANTS_WRITE
+                                                       : BT_TLS_FAILED;
+    }
+    *done_p = (size_t)done;
+    return BT_TLS_DONE;
+}
+
+/* More of the answer, for which there is room. @param [out] got_p  0 with
+ * BT_TLS_DONE: the receiver has ended it */
+static bt_tls_step_t take(bt_otlp_link_t *link, size_t *got_p)
+{
+    char *const to = link->data + link->n;
+    const size_t most = BT_OTLP_ANSWER_BYTES - link->n;
+    bt_tls_step_t step = BT_TLS_DONE;
+    ssize_t got;
+
+    *got_p = 0;
+    if (link->session != NULL) {
+        step = bt_tls_read(link->session, to, most, got_p);
+    } else {
+        got = recv(link->fd, to, most, 0);
+        if (got >= 0) {
+            *got_p = (size_t)got;
+        } else {
+            step = ((errno == EAGAIN) || (errno == EINTR)) ? BT_TLS_WANTS_READ
+                                                           : BT_TLS_FAILED;
+        }
+    }
+    link->n += (step == BT_TLS_DONE) ? *got_p : 0;
+    return step;
+}
+
 /* ---- one try ---- */
 
-/* Stops where the receiver answers, or ends, before it has all.
- * @return false: it did, or time is over */
+/* Until more can be sent. @return false: the receiver answers, or ends, before
+ * it has all, or time is over */
+static bool await_room(bt_otlp_link_t *link, bt_tls_step_t step,
+                       const bt_otlp_until_t *until)
+{
+    const short events =
+        wait_for(link->fd, (short)(events_of(step) | POLLIN), until);
+    size_t got;
+
+    if ((link->session == NULL) || ((events & POLLIN) == 0)) {
+        return (events & POLLOUT) != 0;
+    }
+    /* What came may be TLS's own, such as a ticket, and no answer. */
+    step = take(link, &got);
+    return (step == BT_TLS_WANTS_READ) || (step == BT_TLS_WANTS_WRITE);
+}
+
 static bool send_all(bt_otlp_link_t *link, const char *data, size_t n,
                      int flags, const bt_otlp_until_t *until)
 {
     while (n > 0) {
-        const ssize_t done = send(link->fd, data, n, flags | MSG_NOSIGNAL);
+        size_t done = 0;
+        const bt_tls_step_t step = put(link, data, n, flags, &done);
 
-        if (done > 0) {
+        if (step == BT_TLS_DONE) {
             data += done;
-            n -= (size_t)done;
-            continue;
-        }
-        if ((done < 0) && (errno != EAGAIN) && (errno != EINTR)) {
-            return false;
-        }
-        if ((wait_for(link->fd, POLLOUT | POLLIN, until) & POLLOUT) == 0) {
+            n -= done;
+        } else if (((step != BT_TLS_WANTS_READ) &&
+                    (step != BT_TLS_WANTS_WRITE)) ||
+                   !await_room(link, step, until)) {
             return false;
         }
     }
     return true;
 }
 
-/* @param [out] n_p  bytes that came */
-static bt_status_t receive(bt_otlp_link_t *link, const bt_otlp_until_t *until,
-                           bt_otlp_answer_t *answer, size_t *n_p)
+/* Until more of the answer is there. @return false: no more comes, or none that
+ * is wanted; *why_p is the cause where that is a fault */
+static bool await_more(bt_otlp_link_t *link, const bt_otlp_until_t *until,
+                       const char **why_p)
 {
-    size_t n = 0;
+    while (link->n < BT_OTLP_ANSWER_BYTES) {
+        size_t got;
+        const bt_tls_step_t step = take(link, &got);
 
-    *n_p = 0;
-    for (;;) {
-        const bool full = n == BT_OTLP_ANSWER_BYTES;
-        bt_otlp_reading_t reading;
-        ssize_t got = 0;
-        bool late = false;
-
-        if (!full) {
-            late = wait_for(link->fd, POLLIN, until) == 0;
-            got = late ? 0
-                       : recv(link->fd, link->data + n,
-                              BT_OTLP_ANSWER_BYTES - n, 0);
-            if ((got < 0) && ((errno == EAGAIN) || (errno == EINTR))) {
-                continue;
-            }
+        if (step == BT_TLS_DONE) {
+            return got > 0;
         }
-        n += (got > 0) ? (size_t)got : 0;
-        *n_p = n;
-        reading = bt_otlp_answer_read(link->data, n, got <= 0, answer);
-        if (reading == BT_OTLP_GARBAGE) {
-            return fail(link, GARBAGE, "");
+        if ((step != BT_TLS_WANTS_READ) && (step != BT_TLS_WANTS_WRITE)) {
+            *why_p = (link->session != NULL) ? bt_tls_trouble(link->session)
+                                             : strerror(errno);
+            return false;
         }
-        if (reading == BT_OTLP_WHOLE) {
-            return BT_OK;
+        if (wait_for(link->fd, events_of(step), until) == 0) {
+            *why_p = LATE;
+            return false;
         }
-        if (got > 0) {
-            continue;
-        }
-        /* No more comes, or none that is wanted. */
-        answer->keeps = false;
-        if (answer->http_status != 0) {
-            return BT_OK; /* it has said what it did with the spans */
-        }
-        return fail(link,
-                    late ? "no answer in time"
-                         : "the connection ended without an answer",
-                    (got < 0) ? strerror(errno) : "");
     }
+    return false;
+}
+
+static bt_status_t receive(bt_otlp_link_t *link, const bt_otlp_until_t *until,
+                           bt_otlp_answer_t *answer)
+{
+    const char *why = "";
+    bool ended = false;
+
+    for (;;) {
+        switch (bt_otlp_answer_read(link->data, link->n, ended, answer)) {
+        case BT_OTLP_GARBAGE:
+            return fail(link, GARBAGE, "");
+        case BT_OTLP_WHOLE:
+            return BT_OK;
+        default:
+            break;
+        }
+        if (ended) {
+            break;
+        }
+        ended = !await_more(link, until, &why);
+    }
+    answer->keeps = false;
+    if (answer->http_status != 0) {
+        return BT_OK; /* it has said what it did with the spans */
+    }
+    return (strcmp(why, LATE) == 0)
+               ? fail(link, LATE, "")
+               : fail(link, "the connection ended without an answer", why);
 }
 
 static bt_status_t ask(bt_otlp_link_t *link, const bt_otlp_request_t *request,
-                       const bt_otlp_until_t *until, bt_otlp_answer_t *answer,
-                       size_t *n_p)
+                       const bt_otlp_until_t *until, bt_otlp_answer_t *answer)
 {
-    const bool all =
-        send_all(link, request->head, request->head_bytes, MSG_MORE, until) &&
-        send_all(link, request->body, request->body_bytes, 0, until);
-    bt_status_t status = receive(link, until, answer, n_p);
+    bt_status_t status;
+    bool all;
 
+    link->n = 0;
+    all = send_all(link, request->head, request->head_bytes, MSG_MORE, until) &&
+          send_all(link, request->body, request->body_bytes, 0, until);
+    status = receive(link, until, answer);
     if ((status == BT_OK) && !all) {
         answer->keeps = false;
     }
@@ -241,7 +347,6 @@ bt_status_t bt_otlp_exchange(bt_otlp_link_t *link, const bt_otlp_url_t *url,
                              bt_otlp_answer_t *answer)
 {
     bt_status_t status;
-    size_t n = 0;
 
     if (link->data == NULL) {
         link->data = bt_calloc(BT_OTLP_ANSWER_BYTES, 1);
@@ -250,12 +355,12 @@ bt_status_t bt_otlp_exchange(bt_otlp_link_t *link, const bt_otlp_url_t *url,
         }
     }
     if ((link->fd >= 0) && is_quiet(link)) {
-        status = ask(link, request, until, answer, &n);
-        if ((status == BT_OK) || (n > 0) || (left_ms(until) == 0)) {
+        status = ask(link, request, until, answer);
+        if ((status == BT_OK) || (link->n > 0) || (left_ms(until) == 0)) {
             return status;
         }
     }
     hang_up(link);
     status = dial(link, url, until);
-    return (status == BT_OK) ? ask(link, request, until, answer, &n) : status;
+    return (status == BT_OK) ? ask(link, request, until, answer) : status;
 }

@@ -2,7 +2,8 @@
 /** @file exchange.h
  *
  * One request to an OTLP receiver and its answer, within a deadline. The
- * connection is kept for the next one where the receiver keeps it.
+ * connection is kept for the next one where the receiver keeps it, and over TLS
+ * where the link has it.
  *
  * Threads: one, which may wait here; names are asked for here, too.
  */
@@ -15,6 +16,7 @@
 
 #include "common/base/status.h"
 #include "common/config/otlp_url.h"
+#include "router/net/tls.h"
 #include "router/otlp/answer.h"
 
 #define BT_OTLP_TROUBLE_BYTES 160
@@ -28,8 +30,11 @@ typedef struct bt_otlp_until {
 
 /** A connection; zero-initialise with fd -1. */
 typedef struct bt_otlp_link {
+    bt_tls_t *tls; /**< borrowed, of a client; NULL: HTTP without it */
+    bt_tls_session_t *session; /**< owned; NULL without TLS */
     int fd;
-    char *data; /**< owned: BT_OTLP_ANSWER_BYTES for answers */
+    char *data; /**< owned: BT_OTLP_ANSWER_BYTES for answers... */
+    size_t n;   /**< ...and how much has come of one */
     char trouble[BT_OTLP_TROUBLE_BYTES]; /**< why there was no answer */
 } bt_otlp_link_t;
 

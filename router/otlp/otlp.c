@@ -40,6 +40,7 @@ typedef enum mood {
 struct bt_otlp {
     bt_otlp_options_t options;
     bt_otlp_url_t url;
+    bt_tls_t *tls;      /* owned; NULL: without */
     char *headers_path; /* owned */
     char *before, *behind;
     int wake_fd; /* readable: the thread looks what is new */
@@ -388,6 +389,7 @@ static bool deliver(bt_otlp_t *otlp)
 static void otlp_free(bt_otlp_t *otlp)
 {
     bt_otlp_link_close(&otlp->link);
+    bt_tls_destroy(otlp->tls);
     bt_otlp_queue_fini(&otlp->queue);
     if (otlp->head.data != NULL) {
         bt_key_wipe(otlp->head.data, otlp->head.cap);
@@ -479,6 +481,12 @@ static bt_status_t make_parts(bt_otlp_t *otlp, const bt_otlp_options_t *options)
     if ((otlp->headers_path == NULL) || (otlp->before == NULL) ||
         (otlp->behind == NULL)) {
         return status;
+    }
+    if (otlp->url.is_tls) {
+        otlp->tls = otlp->link.tls = bt_tls_create_client();
+        if (otlp->tls == NULL) {
+            return status;
+        }
     }
     status = bt_otlp_queue_init(&otlp->queue, options->queue_bytes);
     if (status == BT_OK) {

@@ -56,9 +56,9 @@ void bt_otlp_options_init(bt_otlp_options_t *options);
 
 /**
  * @param [in] options  Copied, all of it.
- * @retval BT_ERR_INVALID_PARAM, BT_ERR_UNSUPPORTED  the URL; logged, as all
+ * @retval BT_ERR_INVALID_PARAM  the URL; logged, as all
  * @retval BT_ERR_NOT_FOUND, BT_ERR_IO, BT_ERR_UNAUTHORIZED, BT_ERR_BAD_FILE
- *                                                   the file of headers
+ *                               the file of headers
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_otlp_open(const bt_otlp_options_t *options,

@@ -82,6 +82,7 @@ ACCOUNT = (
     ("docs/OPERATIONS.md", "awk", "tests/clients/test_docs_commands.py"),
     ("docs/OPERATIONS.md", "install -m 600", "tests/clients/test_docs_commands.py"),
     ("docs/OPERATIONS.md", "./baton serve --otlp", "tests/clients/test_otlp.py"),
+    ("docs/OPERATIONS.md", "SSL_CERT_FILE=/etc/ssl/internal-ca.pem ./baton serve --otlp", "tests/clients/test_otlp.py"),
     ("docs/OPERATIONS.md", "./baton serve --tls", "tests/integration/test_tls.py"),
     ("docs/OPERATIONS.md", "./baton serve --http 0.0.0.0:8000 --tls", "tests/integration/test_tenants.py"),
     ("docs/OPERATIONS.md", "./baton serve --model smollm2", "tests/cli/test_pull.py"),

@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
 import client_tests  # noqa: E402
 import harness  # noqa: E402
 from harness import Cluster, small_model, wait_until  # noqa: E402
+from test_tls import make_identity  # noqa: E402
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"  # the example of W3C Trace Context
 QUEUE = 65536
@@ -49,8 +51,9 @@ def spans_of(message):
 class Collector:
     """Listens at one port; .mode says what it does with what comes."""
 
-    def __init__(self):
-        self.port = harness.free_port()
+    def __init__(self, identity=None):
+        """identity: (certificate, key), to speak TLS"""
+        self.port, self.identity = harness.free_port(), identity
         self.messages, self.headers, self.times = [], [], []
         self.mode, self.extra = "take", {}
         self.released = threading.Event()
@@ -75,6 +78,12 @@ class Collector:
         http.server.ThreadingHTTPServer.allow_reuse_address = True
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self.server.daemon_threads = True
+        if self.identity:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self.identity)
+            # Hands are shaken by the thread of the connection; one that is not trusted ends in a traceback, which nobody needs.
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+            self.server.handle_error = lambda *_: None
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def close(self):
@@ -326,10 +335,49 @@ def test_the_rest_is_sent_when_the_server_stops(_):
     COLLECTOR.become("take")
 
 
+def expired_identity(directory, authority):
+    """As make_identity(), until yesterday."""
+    request, cert, key, names = (os.path.join(directory, "late." + kind) for kind in ("csr", "cert", "key", "names"))
+    with open(names, "w", encoding="ascii") as f:
+        f.write("subjectAltName=IP:127.0.0.1\n")
+    for command in (["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=late", "-out",
+                     request, "-keyout", key],
+                    ["x509", "-req", "-in", request, "-CA", authority[0], "-CAkey", authority[1], "-days", "-1", "-extfile", names,
+                     "-out", cert]):
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+    return cert, key
+
+
+def test_over_tls_a_collector_is_trusted_that_this_system_trusts(_):
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
+        authority, stranger = (make_identity(d, name) for name in ("authority", "stranger"))
+        trusted = make_identity(d, "trusted", authority)
+        path = os.path.join(d, "trace.jsonl")
+        for identity, host, words in ((trusted, "127.0.0.1", None), (trusted, "localhost", "TLS: hostname mismatch"),
+                                      (stranger, "127.0.0.1", "TLS: self-signed certificate"),
+                                      (expired_identity(d, authority), "127.0.0.1", "TLS: certificate has expired")):
+            collector = Collector(identity)
+            collector.listen()
+            with Cluster(small_model(d), router_args=["--otlp", f"https://{host}:{collector.port}", "--trace", path],
+                         env={"SSL_CERT_FILE": authority[0], "SSL_CERT_DIR": d}) as c:
+                ask(c, 3, traced=False)  # not in the file of the others
+                if words is None:
+                    spans = wait_until("all are there", lambda: len(in_file(path)) == len(collector.spans()) > 3 and collector.spans())
+                    assert same(spans, in_file(path))
+                else:
+                    wait_until("a try failed", lambda: c.metric("baton_otlp_failed_tries_total") > 0)
+                    ask(c, 1, traced=False)  # nobody waits for it
+                    wait_until("it is said", lambda: f"otlp {host}:{collector.port}: {words}; spans are kept" in c.router.log())
+                    wait_until("its spans wait", lambda: c.metric("baton_otlp_queue_bytes") > 0)
+                    assert not collector.messages
+                assert set(c.stop().values()) == {0}, c.logs()
+                assert ("spans are lost at the end" in c.router.log()) == (words is not None), c.router.log()
+            collector.close()
+
+
 def test_what_cannot_be_is_said_at_the_start(_):
     write_headers("Authorization: Bearer third\n", 0o644)
-    for arguments, word in ((["--otlp", "https://c.example"], "https is not spoken"),
-                            (["--otlp", "localhost:4318"], "http://"),
+    for arguments, word in ((["--otlp", "localhost:4318"], "http://"),
                             (["--otlp", "http://me:secret@c.example"], "--otlp-headers"),
                             (["--otlp-headers", HEADERS], "needs --otlp"),
                             (["--otlp", "http://c.example", "--otlp-headers", HEADERS], "0644")):

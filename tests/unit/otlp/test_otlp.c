@@ -594,8 +594,8 @@ static void a_url_that_is_none_is_an_error_at_the_start(void **state)
     options.headers = "";
     options.before = BEFORE;
     options.behind = BEHIND;
-    options.url = "https://c.example";
-    assert_int_equal(bt_otlp_open(&options, &otlp), BT_ERR_UNSUPPORTED);
+    options.url = "ftp://c.example";
+    assert_int_equal(bt_otlp_open(&options, &otlp), BT_ERR_INVALID_PARAM);
     options.url = "http://c.example";
     options.headers = "/nowhere/at/all";
     assert_int_equal(bt_otlp_open(&options, &otlp), BT_ERR_NOT_FOUND);

@@ -3,6 +3,7 @@
  * are worked by hand from OTLP 1.x and RFC 9110 and 9112. */
 #include "tests/support/testsupport.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,6 +37,8 @@ static void a_url_is_taken_apart_and_v1_traces_is_added_to_a_base(void **state)
         {"http://c:1/a/v1/traces/", "c", "1", "c:1", "/a/v1/traces"},
         {"http://[::1]:4318/x", "::1", "4318", "[::1]:4318", "/x/v1/traces"},
         {"http://[fd00::7]", "fd00::7", "80", "[fd00::7]", "/v1/traces"},
+        {"https://c.example", "c.example", "443", "c.example", "/v1/traces"},
+        {"HTTPS://c:4318/x", "c", "4318", "c:4318", "/x/v1/traces"},
     };
 
     (void)state;
@@ -44,6 +47,7 @@ static void a_url_is_taken_apart_and_v1_traces_is_added_to_a_base(void **state)
         const char *why = "";
 
         assert_int_equal(bt_otlp_url_read(cases[i].url, &url, &why), BT_OK);
+        assert_int_equal(url.is_tls, tolower(cases[i].url[4]) == 's');
         assert_string_equal(url.host, cases[i].host);
         assert_string_equal(url.port, cases[i].port);
         assert_string_equal(url.authority, cases[i].authority);
@@ -56,8 +60,8 @@ static void what_is_no_such_url_is_refused_with_a_reason(void **state)
     static const struct {
         const char *url, *word;
     } cases[] = {
-        {"https://c.example", "https is not spoken"},
-        {"HTTPS://c.example", "https is not spoken"},
+        {"ftp://c.example", "does not begin with http:// or https://"},
+        {"https:c.example", "does not begin with"},
         {"", "http://"},
         {"localhost:4318", "http://"},
         {"grpc://localhost:4317", "http://"},

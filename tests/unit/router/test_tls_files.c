@@ -60,10 +60,10 @@ static void files_that_are_refused_are_told_by_name_and_cause(void **state)
     assert_int_equal(unlink(key_path), 0);
     assert_int_equal(refusal(&tls_files, why), BT_ERR_NOT_FOUND);
     assert_non_null(strstr(why, "/key: No such file"));
-    write_key(&mallory, NULL);
+    write_key(key_path, &mallory, NULL);
     assert_int_equal(refusal(&tls_files, why), BT_ERR_MISMATCH);
     assert_non_null(strstr(why, "/key: key values mismatch"));
-    write_key(&alice, "secret");
+    write_key(key_path, &alice, "secret");
     assert_int_equal(refusal(&tls_files, why), BT_ERR_BAD_FILE);
     assert_non_null(strstr(why, "it has a passphrase"));
     file = open_new(key_path, 0600);
@@ -74,7 +74,7 @@ static void files_that_are_refused_are_told_by_name_and_cause(void **state)
     assert_int_equal(refusal(&tls_files, why), BT_ERR_BAD_FILE);
     assert_non_null(strstr(why, "it is over 65536 bytes"));
 
-    write_key(&alice, NULL);
+    write_key(key_path, &alice, NULL);
     (void)unlink(ca_path);
     assert_int_equal(refusal(&with_ca, why), BT_ERR_NOT_FOUND);
     assert_non_null(strstr(why, "client CA /tmp/baton-tls-"));
@@ -166,7 +166,7 @@ a_new_pair_is_for_new_sessions_and_a_broken_one_for_none(void **state)
     assert_string_equal(shown_to(&after), "alice");
     tls_close(&after);
 
-    write_key(&mallory, NULL);
+    write_key(key_path, &mallory, NULL);
     assert_int_equal(bt_tls_reload(tls, why), BT_OK);
     assert_non_null(strstr(bt_tls_summary(tls), "mallory"));
     tls_open(&f, &after);
