@@ -14,6 +14,8 @@ KV_TYPES = ("f16", "bf16", "int8", "fp8")
 # A type for each quantized pack of kernels/pack/format.h.
 TYPES = ("Q4_0", "Q4_K", "Q6_K", "Q8_0", "TQ2_0", "Q2_K", "Q4_1", "Q5_0", "Q5_1", "Q5_K", "IQ4_NL", "MXFP4", "NVFP4",
          "IQ4_XS", "Q3_K")
+# By tensor cores; E4M3_BF16 is the same bytes and the same kernels.
+TENSOR_TYPES = ("BF16", "F16", "E4M3")
 FEW_ROWS, MANY_ROWS = (1, 4, 8), (512,)
 FEW_PANELS, MANY_PANELS = 1, 8  # of a block
 MATRICES = (("attention out", DIM, DIM), ("down", DIM, FFN_DIM))  # name, outputs, inputs
@@ -146,13 +148,13 @@ COUNTS = {"attention": count_attention, "matmul": count_matmul, "tensor attentio
 
 def few_tensor_work():
     return ([("tensor attention", kind, 1, 1) for kind in KV_TYPES] +
-            [("tensor matmul", kind, *MATRICES[0], rows) for kind in ("BF16", "F16") for rows in FEW_ROWS])
+            [("tensor matmul", kind, *MATRICES[0], rows) for kind in TENSOR_TYPES for rows in FEW_ROWS])
 
 
 def tensor_work():
     return (few_tensor_work() + [("tensor attention", kind, 1, 32) for kind in ("bf16", "int8")] +
             [("tensor attention", kind, 512, 1) for kind in ("bf16", "int8")] +
-            [("tensor matmul", kind, *MATRICES[0], rows) for kind in ("BF16", "F16") for rows in (32, *MANY_ROWS)])
+            [("tensor matmul", kind, *MATRICES[0], rows) for kind in TENSOR_TYPES for rows in (32, *MANY_ROWS)])
 
 
 def few_row_work():

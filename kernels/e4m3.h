@@ -12,6 +12,8 @@
 
 #include "kernels/half.h"
 
+#define BT_E4M3_BLOCK 64u /* weights that share a scale */
+
 #define E4M3_MAX    448.0f
 #define E4M3_NORMAL 0x1p-6f /* the smallest number that is not subnormal */
 
@@ -56,6 +58,15 @@ BT_FORMULA uint16_t bt_e4m3_to_bf16(uint8_t code)
     }
     return (uint16_t)(sign | ((mag << 4) + E4M3_BIAS_BF16 +
                               ((mag == 0x7fu) ? E4M3_NAN_BF16 : 0)));
+}
+
+/** Of a weight (BT_KTYPE_E4M3), exact: what would be NaN is 480, or -480, so
+ *  that nobody has to look for it. */
+BT_FORMULA float bt_e4m3_weight(uint32_t code)
+{
+    const float mag = bt_f32_from_bits((code & 0x7fu) << 20) * 0x1p120f;
+
+    return bt_f32_from_bits((code & 0x80u) << 24 | bt_f32_bits(mag));
 }
 
 #endif

@@ -35,7 +35,11 @@
 #include "kernels/copier.h"
 #include "kernels/returns.h"
 
-/** Tensor types as GGUF numbers them (ggml_type). */
+/** Tensor types as GGUF numbers them (ggml_type), and two that it has not: a
+ *  block of E4M3 is a scale (f32) and 64 codes of kernels/e4m3.h, where 0x7f is
+ *  480 and no NaN; a value is a code times its scale, in f32. They differ in
+ *  how products are computed: as with F32 weights, or as with BF16 ones, whose
+ *  values are exact as bf16. */
 typedef enum bt_ktype {
     BT_KTYPE_F32 = 0,
     BT_KTYPE_F16 = 1,
@@ -63,6 +67,8 @@ typedef enum bt_ktype {
     BT_KTYPE_TQ2_0 = 35,
     BT_KTYPE_MXFP4 = 39,
     BT_KTYPE_NVFP4 = 40,
+    BT_KTYPE_E4M3 = 60,
+    BT_KTYPE_E4M3_BF16 = 61,
 } bt_ktype_t;
 
 /** Element types of the KV cache. */
@@ -222,8 +228,8 @@ typedef enum bt_attention_part {
 /** Whose numbers a back end computes. */
 typedef enum bt_numerics {
     BT_NUMERICS_EXACT, /**< the reference's bits: BT_PROFILE_EXACT */
-    /** Products with F16 and BF16 weights and attention by tensor cores, whose
-     *  sums are a device's own; all else exact: BT_PROFILE_TENSOR. */
+    /** Products with F16, BF16 and E4M3 weights and attention by tensor cores,
+     *  whose sums are a device's own; all else exact: BT_PROFILE_TENSOR. */
     BT_NUMERICS_TENSOR,
 } bt_numerics_t;
 
@@ -277,7 +283,10 @@ typedef struct bt_kernels_caps {
     uint32_t kv_align_bytes;   /**< of a pool's begin and of a block's size */
     uint32_t kv_block_tokens;  /**< tokens_per_block is a multiple of it */
     uint32_t max_block_tokens; /**< and at most this; 0: any */
-    bool runs_ahead; /**< operations return before they are done: sync() */
+    bool runs_ahead;  /**< operations return before they are done: sync() */
+    bool takes_codes; /**< BT_KTYPE_E4M3 and its like are worth it: read from
+                           memory as codes. Else they cost time, and a model has
+                           the type that they stand for. */
 } bt_kernels_caps_t;
 
 /** Can it work on this cache? @a kv may have no base yet.
@@ -374,6 +383,8 @@ typedef struct bt_kernels_ops {
      *  accumulator, pairs k, k + 1 ascending, first k + 1 (0 at an odd end),
      *  then k: acc = fmaf(w, x, acc), where numbers below 2^-126, read or
      *  computed, are zeros.
+     *
+     *  E4M3 weights: of their values as with F32 ones, or BF16 ones.
      *
      *  Quantized weights: the row too becomes 8 bits, in halves h = 0, 1 of
      *  groups g of 32: with m the largest magnitude of the 16 values, code[k] =

@@ -81,6 +81,9 @@ typedef struct bt_gguf_tensor {
     size_t bytes;         /**< of the data, made or not */
     bt_gguf_make_fn make; /**< when data is NULL */
     const void *recipe;   /**< what make() is given */
+    /** The same values as codes of a type that GGUF lacks (BT_KTYPE_E4M3), for
+     *  back ends that read those from memory. NULL: there are none */
+    const struct bt_gguf_tensor *codes;
 } bt_gguf_tensor_t;
 
 /**

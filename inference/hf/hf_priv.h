@@ -46,6 +46,8 @@ typedef struct bt_hf_store {
     bt_gguf_tensor_t *tensors;
     char (*names)[BT_HF_NAME_BYTES];
     bt_recipe_t *recipes;
+    bt_gguf_tensor_t *codes; /**< of tensors, where they have some */
+    bt_recipe_t *code_recipes;
     uint64_t n_tensors;
     uint64_t cap_tensors;
     bt_gguf_span_t *spans;

@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "inference/hf/hf_priv.h"
+#include "inference/hf/quant_rows.h"
 
 #define MAX_OUTPUTS 3   /* tensors that are made of one stored */
 #define NAME_BYTES  512 /* of a stored tensor's name */
@@ -288,6 +289,24 @@ static bool is_stored_so(const item_t *item)
            (item->recipe.order.n_segments == 0);
 }
 
+/* They are fewer bytes than the tensor, whose number of them is no more than
+ * there can be. */
+static void add_codes(bt_hf_store_t *store, uint64_t i)
+{
+    bt_gguf_tensor_t *const codes = &store->codes[i];
+    bt_recipe_t *const r = &store->code_recipes[i];
+    uint32_t type = 0;
+
+    if (bt_quant_codes(&store->recipes[i], &type, r)) {
+        *codes = store->tensors[i];
+        codes->type = type;
+        codes->data = NULL;
+        codes->bytes = (size_t)r->n_out * r->row_bytes;
+        codes->recipe = r;
+        store->tensors[i].codes = codes;
+    }
+}
+
 static bt_status_t add(bt_hf_t *hf, const item_t *item, const uint32_t *layer,
                        const char *name, size_t name_len, const char *tail)
 {
@@ -319,6 +338,7 @@ static bt_status_t add(bt_hf_t *hf, const item_t *item, const uint32_t *layer,
         .make = bt_recipe_make,
         .recipe = r,
     };
+    add_codes(store, i);
     store->n_tensors++;
     return BT_OK;
 }
@@ -510,10 +530,13 @@ bt_status_t bt_hf_name_tensors(bt_hf_t *hf)
     store->tensors = bt_calloc(cap, sizeof(*store->tensors));
     store->names = bt_calloc(cap, sizeof(*store->names));
     store->recipes = bt_calloc(cap, sizeof(*store->recipes));
+    store->codes = bt_calloc(cap, sizeof(*store->codes));
+    store->code_recipes = bt_calloc(cap, sizeof(*store->code_recipes));
     store->spans =
         bt_calloc((size_t)store->n_stored + EXTRA, sizeof(*store->spans));
     if ((store->tensors == NULL) || (store->names == NULL) ||
-        (store->recipes == NULL) || (store->spans == NULL)) {
+        (store->recipes == NULL) || (store->codes == NULL) ||
+        (store->code_recipes == NULL) || (store->spans == NULL)) {
         return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory for tensors");
     }
     for (uint64_t i = 0; (status == BT_OK) && (i < store->n_stored); i++) {

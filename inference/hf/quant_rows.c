@@ -7,6 +7,12 @@
 
 #define BLOCK 32u /* numbers of a block of Q4_0, Q5_0 and Q8_0 */
 
+/* Of one of BT_KTYPE_E4M3, kernels.h. */
+#define TYPE_E4M3      60u
+#define TYPE_E4M3_BF16 61u
+#define CODES          64u
+#define CODES_BYTES    68u
+
 static uint32_t word_at(const bt_st_tensor_t *tensor, uint64_t i)
 {
     uint32_t word;
@@ -240,6 +246,40 @@ void bt_quant_row_fp8_bf16(const bt_recipe_t *r, uint64_t row, uint8_t *out)
         half = (uint16_t)(bits >> 16); /* the rest is zeros */
         memcpy(out + 2 * i, &half, sizeof(half));
     }
+}
+
+void bt_quant_row_e4m3(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    const uint8_t *const bytes = r->data->data + row * r->n_in;
+
+    for (uint64_t at = 0; at < r->n_in; at += CODES) {
+        float scale = block_scale(r, row, at);
+
+        for (uint32_t i = 0; i < CODES; i++) {
+            if ((bytes[at + i] & 0x7F) == 0x7F) {
+                scale = bt_read_e4m3(0x7F);
+            }
+        }
+        memcpy(out, &scale, sizeof(scale));
+        memcpy(out + sizeof(scale), bytes + at, CODES);
+        out += CODES_BYTES;
+    }
+}
+
+bool bt_quant_codes(const bt_recipe_t *r, uint32_t *type_p,
+                    bt_recipe_t *codes_p)
+{
+    const bool is_bf16 = r->row == bt_quant_row_fp8_bf16;
+
+    if ((!is_bf16 && (r->row != bt_quant_row_fp8)) || (r->n_in % CODES != 0) ||
+        (r->block[1] % CODES != 0)) {
+        return false;
+    }
+    *type_p = is_bf16 ? TYPE_E4M3_BF16 : TYPE_E4M3;
+    *codes_p = *r;
+    codes_p->row = bt_quant_row_e4m3;
+    codes_p->row_bytes = r->n_in / CODES * CODES_BYTES;
+    return true;
 }
 
 void bt_quant_row_int8_q8_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)

@@ -47,8 +47,17 @@ void bt_quant_row_q8_0(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 /** Of INT8 ones: the same. */
 void bt_quant_row_int8_q8_0(const bt_recipe_t *recipe, uint64_t row,
                             uint8_t *out);
+/** Blocks of BT_KTYPE_E4M3; one with a NaN has the scale NaN. */
+void bt_quant_row_e4m3(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 /** Of FP8 ones whose products with their scales are exact as bf16. */
 void bt_quant_row_fp8_bf16(const bt_recipe_t *recipe, uint64_t row,
                            uint8_t *out);
+
+/** How the same matrix is made as codes, where it is FP8 and each block of
+ * codes has one scale.
+ *  @param [out] type_p  BT_KTYPE_E4M3, or BT_KTYPE_E4M3_BF16 where it is BF16
+ *  @return false: it is not so */
+bool bt_quant_codes(const bt_recipe_t *recipe, uint32_t *type_p,
+                    bt_recipe_t *codes_p);
 
 #endif

@@ -310,6 +310,8 @@ void bt_hf_store_free(void *ptr)
     bt_free(store->rope_factors[1]);
     bt_free(store->spans);
     bt_free(store->recipes);
+    bt_free(store->codes);
+    bt_free(store->code_recipes);
     bt_free(store->names);
     bt_free(store->tensors);
     bt_free(store->stored);

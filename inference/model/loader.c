@@ -167,8 +167,8 @@ static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
         return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
                               "the %s back end cannot take tensor %s (%s, %u "
                               "x %u)",
-                              loader->be->caps->name, name,
-                              bt_gguf_type_name(type), n_in, n_out);
+                              loader->be->caps->name, name, bt_ktype_name(type),
+                              n_in, n_out);
     }
     loader->max_weight =
         (bytes > loader->max_weight) ? bytes : loader->max_weight;
@@ -214,6 +214,23 @@ static bool column_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut,
     *at_p = (size_t)cut->columns.first / elems * bytes;
     *bytes_p = (size_t)cut->columns.n / elems * bytes;
     return true;
+}
+
+/* The tensor, or the codes of it where the back end reads those and columns can
+ * be cut so. */
+static const bt_gguf_tensor_t *form_of(const bt_loader_t *loader,
+                                       const bt_gguf_tensor_t *t,
+                                       const bt_cut_t *cut)
+{
+    const bt_kernels_caps_t *const caps = loader->be->caps;
+    size_t at;
+    size_t bytes;
+
+    return ((t->codes != NULL) && caps->takes_codes &&
+            ((caps->weight_types >> t->codes->type & 1u) != 0) &&
+            column_bytes(t->codes, cut, &at, &bytes))
+               ? t->codes
+               : t;
 }
 
 /* All bytes of the tensor, from the file or made in scratch that the caller
@@ -308,9 +325,10 @@ static size_t cut_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 
 /* One matrix of a part of a tensor. */
 static bt_status_t pack_cut(bt_loader_t *loader, const char *name,
-                            const bt_gguf_tensor_t *t, const bt_cut_t *cut,
+                            const bt_gguf_tensor_t *stored, const bt_cut_t *cut,
                             bt_weight_t **w_p)
 {
+    const bt_gguf_tensor_t *const t = form_of(loader, stored, cut);
     const size_t bytes = cut_bytes(t, cut);
     const void *data = NULL;
     uint8_t *scratch = NULL;
@@ -320,7 +338,7 @@ static bt_status_t pack_cut(bt_loader_t *loader, const char *name,
         return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
                               "tensor %s (%s) cannot be cut into %u of its %u "
                               "columns, inside a block",
-                              name, bt_gguf_type_name(t->type), cut->columns.n,
+                              name, bt_ktype_name(t->type), cut->columns.n,
                               (uint32_t)t->dims[0]);
     }
     if (!in_place(t, cut) &&
@@ -565,12 +583,15 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
     bt_status_t status;
 
     for (uint32_t i = 0; i < n_pieces; i++) {
+        const bt_cut_t cut = {.rows = pieces[i].rows, .columns = {0, n_in}};
+
         snprintf(name[i], NAME_BYTES, "blk.%u.%s.weight", layer,
                  pieces[i].name);
         status = find(loader, name[i], n_in, pieces[i].n_out, &tensors[i]);
         if (status != BT_OK) {
             return status;
         }
+        tensors[i] = form_of(loader, tensors[i], &cut);
         same_type = same_type && (tensors[i]->type == tensors[0]->type);
     }
     if (same_type && (n_pieces > 1)) {

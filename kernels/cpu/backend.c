@@ -193,8 +193,10 @@ static bt_status_t reserve(cpu_backend_t *cpu, bt_ktype_t type, uint32_t n_in)
     switch (type) {
     case BT_KTYPE_F32:
     case BT_KTYPE_F16:
+    case BT_KTYPE_E4M3:
         return dense_reserve(cpu, n_in);
     case BT_KTYPE_BF16:
+    case BT_KTYPE_E4M3_BF16:
         return bf16_reserve(cpu, n_in);
     default:
         return q8_reserve(cpu, n_in);

@@ -35,6 +35,19 @@ typedef struct step {
     bool own; /* each thread prepares all rows for itself */
 } step_t;
 
+/* By which pack's rule products with it are computed. */
+static bt_pack_t rule_of(const bt_weight_t *w)
+{
+    switch (w->pack) {
+    case BT_PACK_E4M3:
+        return BT_PACK_F32;
+    case BT_PACK_E4M3_BF16:
+        return BT_PACK_BF16;
+    default:
+        return w->pack;
+    }
+}
+
 /* Where a thread puts the rows that it prepares, from row 0 on. */
 typedef struct place {
     float *tiles;
@@ -155,7 +168,7 @@ static void prepare(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     const place_t place = place_of(step, thread);
     float *line = step->cpu->lines + thread * step->cpu->line_floats;
 
-    switch (step->job.w->pack) {
+    switch (rule_of(step->job.w)) {
     case BT_PACK_F32:
     case BT_PACK_F16:
         prepare_dense(step, begin, end, line, place.tiles);
@@ -171,7 +184,7 @@ static void prepare(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 
 static bool is_dense(const bt_weight_t *w)
 {
-    return (w->pack == BT_PACK_F32) || (w->pack == BT_PACK_F16);
+    return (rule_of(w) == BT_PACK_F32) || (w->pack == BT_PACK_F16);
 }
 
 /* The kernels for F32 and F16 weights take rows as they are where they read
@@ -196,6 +209,31 @@ static void prepare_own(void *ctx, uint32_t thread)
     prepare(ctx, thread, 0, n_pieces(ctx));
 }
 
+/* Panels of codes, each as one of what they stand for. A panel of no bytes lies
+ * where the first does. */
+static void run_decoded(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
+                        uint32_t begin, uint32_t end, uint32_t thread)
+{
+    uint8_t *scratch = cpu->wide + thread * cpu->wide_bytes;
+    bt_weight_t w = *job->w;
+    bt_matmul_job_t one = *job;
+
+    w.pack = rule_of(job->w);
+    w.type = (w.pack == BT_PACK_F32) ? BT_KTYPE_F32 : BT_KTYPE_BF16;
+    w.data = scratch;
+    w.panel_bytes = 0;
+    one.w = &w;
+    for (uint32_t p = begin; p < end; p++) {
+        bt_pack_decode(job->w, p, scratch);
+        if (w.pack == BT_PACK_F32) {
+            cpu->isa->matmul(&one, p, p + 1,
+                             cpu->panels + thread * cpu->panel_floats);
+        } else {
+            cpu->isa->matmul_bf16(&one, p, p + 1);
+        }
+    }
+}
+
 static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const step_t *step = ctx;
@@ -207,6 +245,10 @@ static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     job.q = place.q8;
     job.x = is_prepared(step) ? step->x : place.tiles;
     job.tiles = job.x;
+    if (bt_pack_is_e4m3(job.w->pack)) {
+        run_decoded(cpu, &job, begin, end, thread);
+        return;
+    }
     switch (job.w->pack) {
     case BT_PACK_F32:
     case BT_PACK_F16:
@@ -262,9 +304,9 @@ static void run_step(bt_backend_t *be, step_t *step)
     /* Past these, rows of other tenants would be overwritten. */
     BT_ASSERT_ALWAYS((n_rows <= cpu->max_rows) &&
                      (w->n_in <= cpu->line_floats));
-    BT_ASSERT_ALWAYS(w->n_in <= (is_dense(w)               ? cpu->dense_n_in
-                                 : w->pack == BT_PACK_BF16 ? cpu->bf16_n_in
-                                                           : cpu->q8_n_in));
+    BT_ASSERT_ALWAYS(w->n_in <= (is_dense(w)                  ? cpu->dense_n_in
+                                 : rule_of(w) == BT_PACK_BF16 ? cpu->bf16_n_in
+                                                              : cpu->q8_n_in));
     BT_ASSERT_ALWAYS(bt_pack_scratch_bytes(w->type, w->n_in) <=
                      cpu->wide_bytes);
     step->cpu = cpu;

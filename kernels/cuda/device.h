@@ -13,6 +13,7 @@
  *     atomicAdd(p, value), atomicMax(...)  both, by several threads at once
  *     bt_mma_s8(d, a, b, c), bt_mma_bf16(d, a, b, c), bt_mma_f16(...)
  *                                          d = a b + c by a warp
+ *     bt_mul_bf16(a, b)                    two products of bfloat16 at a time
  *     bt_ldmatrix(r, row), bt_ldmatrix_trans(r, row)
  *                                          what those take, out of shared
  *                                          memory
@@ -79,6 +80,17 @@ __device__ __forceinline__ float bt_half_to_float(uint16_t half)
 
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
     return value;
+}
+
+/** Two products of bfloat16, to nearest even; subnormal numbers are numbers. */
+__device__ __forceinline__ uint32_t bt_mul_bf16(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+        : "=r"(d)
+        : "r"(a), "r"(b), "r"(0x80008000u)); /* -0, which changes nothing */
+    return d;
 }
 
 /* ---- products of matrices, by all lanes of a warp (sm_80) ----

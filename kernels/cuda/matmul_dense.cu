@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights that are numbers of 16 or 32 bits times rows, each sum in the order
- * of the reference: k ascending, one accumulator. A block has one panel and
- * some rows; a chunk of both comes to shared memory, all threads loading, then
- * each warp goes through it for its rows, a lane for each output. */
+/* Weights that are numbers of 8, 16 or 32 bits times rows, each sum in the
+ * order of the reference: k ascending, one accumulator. A block has one panel
+ * and some rows; a chunk of both comes to shared memory, all threads loading,
+ * then each warp goes through it for its rows, a lane for each output. */
 #include <cmath>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
+#include "kernels/e4m3.h"
 #include "kernels/formula.h"
 
 namespace
@@ -27,13 +28,17 @@ __device__ __forceinline__ float dense_weight(const uint8_t *panel, bool halves,
                   : bt_load(reinterpret_cast<const float *>(panel) + i);
 }
 
+/* By the rule of BF16, in pairs of k? */
+template <bt_pack_t P>
+constexpr bool kPairs = (P == BT_PACK_BF16) || (P == BT_PACK_E4M3_BF16);
+
 /* Step @a k of a row: the bits of a float, or a pair of bf16, of which the last
  * may have no partner. */
 template <bt_pack_t P>
 __device__ __forceinline__ uint32_t row_step(const float *row, uint32_t n_in,
                                              uint32_t k)
 {
-    if (P != BT_PACK_BF16) {
+    if (!kPairs<P>) {
         return bt_f32_bits(bt_load(row + k));
     }
     return bt_f32_to_bf16(bt_load(row + 2 * k)) |
@@ -54,9 +59,85 @@ __device__ __forceinline__ uint32_t weight_step(const uint8_t *panel, size_t i)
 template <bt_pack_t P>
 __device__ __forceinline__ float add_step(uint32_t w, uint32_t x, float acc)
 {
-    return (P == BT_PACK_BF16)
-               ? bt_dot_bf16(w, x, acc)
-               : fmaf(bt_f32_from_bits(w), bt_f32_from_bits(x), acc);
+    return kPairs<P> ? bt_dot_bf16(w, x, acc)
+                     : fmaf(bt_f32_from_bits(w), bt_f32_from_bits(x), acc);
+}
+
+/* Code @a i of a word, times the scale. */
+__device__ __forceinline__ uint32_t coded_weight(uint32_t word, uint32_t i,
+                                                 float scale)
+{
+    return bt_f32_bits(
+        __fmul_rn(bt_e4m3_weight(word >> (8 * i) & 0xffu), scale));
+}
+
+/* The upper halves of two floats, which the lower ones are zeros of. */
+__device__ __forceinline__ uint32_t upper_halves(uint32_t low, uint32_t high)
+{
+    return __byte_perm(low, high, 0x7632);
+}
+
+/* Weights of steps @a begin .. + n - 1, which are whole blocks of codes: a word
+ * at a time, which has k, k + 8, k + 1, k + 9. */
+template <bt_pack_t P>
+__device__ __forceinline__ void bring_codes(const uint8_t *panel,
+                                            uint32_t begin, uint32_t n,
+                                            const bt_shared<uint32_t> &weights)
+{
+    constexpr uint32_t per_step = kPairs<P> ? 2 : 1;
+    constexpr uint32_t lines = BT_E4M3_LINES - 1;
+    const uint32_t n_words = n * per_step / 4 * BT_PANEL;
+    const uint32_t lane = threadIdx.x % BT_PANEL;
+
+    for (uint32_t i = threadIdx.x; i < n_words; i += kThreads) {
+        const uint32_t line = i / BT_PANEL % lines;
+        const uint8_t *block =
+            panel + static_cast<size_t>(begin * per_step / BT_E4M3_BLOCK +
+                                        i / BT_PANEL / lines) *
+                        BT_E4M3_BYTES;
+        const float scale =
+            bt_load(reinterpret_cast<const float *>(block) + lane);
+        const uint32_t word =
+            bt_load(reinterpret_cast<const uint32_t *>(block) +
+                    (1 + line) * BT_PANEL + lane);
+        /* Of the first of its codes. */
+        const uint32_t k =
+            i / BT_PANEL / lines * BT_E4M3_BLOCK + line / 4 * 16 + line % 4 * 2;
+        uint32_t value[4];
+
+        BT_UNROLL
+        for (uint32_t j = 0; j < 4; j++) {
+            value[j] = coded_weight(word, j, scale);
+        }
+        if constexpr (kPairs<P>) {
+            weights.set(k / 2 * BT_PANEL + lane,
+                        upper_halves(value[0], value[2]));
+            weights.set((k / 2 + 4) * BT_PANEL + lane,
+                        upper_halves(value[1], value[3]));
+        } else {
+            BT_UNROLL
+            for (uint32_t j = 0; j < 4; j++) {
+                weights.set((k + j / 2 + j % 2 * 8) * BT_PANEL + lane,
+                            value[j]);
+            }
+        }
+    }
+}
+
+template <bt_pack_t P>
+__device__ __forceinline__ void bring(const uint8_t *panel, uint32_t begin,
+                                      uint32_t n,
+                                      const bt_shared<uint32_t> &weights)
+{
+    if constexpr (bt_pack_is_e4m3(P)) {
+        bring_codes<P>(panel, begin, n, weights);
+    } else {
+        const size_t first = static_cast<size_t>(begin) * BT_PANEL;
+
+        for (uint32_t i = threadIdx.x; i < n * BT_PANEL; i += kThreads) {
+            weights.set(i, weight_step<P>(panel, first + i));
+        }
+    }
 }
 
 /* One block per panel and kWarps * R rows; warp i has rows i, i + kWarps, …. */
@@ -71,7 +152,7 @@ __global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t panel = blockIdx.x % m.n_panels;
     const uint32_t first = blockIdx.x / m.n_panels * rows;
-    const uint32_t n_steps = (P == BT_PACK_BF16) ? (m.n_in + 1) / 2 : m.n_in;
+    const uint32_t n_steps = kPairs<P> ? (m.n_in + 1) / 2 : m.n_in;
     const uint32_t output = panel * BT_PANEL + lane;
     const uint8_t *data = m.data + panel * m.panel_bytes;
     float acc[R];
@@ -83,11 +164,7 @@ __global__ void dense_kernel(BtMatrix m, const float *x, uint32_t n_rows,
         const uint32_t n =
             (n_steps - begin < kChunk) ? n_steps - begin : kChunk;
 
-        for (uint32_t i = threadIdx.x; i < n * BT_PANEL; i += kThreads) {
-            weights.set(
-                i, weight_step<P>(data,
-                                  static_cast<size_t>(begin) * BT_PANEL + i));
-        }
+        bring<P>(data, begin, n, weights);
         for (uint32_t i = threadIdx.x; i < rows * kChunk; i += kThreads) {
             const uint32_t row = first + i / kChunk;
             const uint32_t k = i % kChunk;
@@ -157,6 +234,12 @@ void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
         break;
     case BT_PACK_BF16:
         dense<BT_PACK_BF16>(be, m, x, n_rows, add, out);
+        break;
+    case BT_PACK_E4M3:
+        dense<BT_PACK_E4M3>(be, m, x, n_rows, add, out);
+        break;
+    case BT_PACK_E4M3_BF16:
+        dense<BT_PACK_E4M3_BF16>(be, m, x, n_rows, add, out);
         break;
     default:
         dense<BT_PACK_F32>(be, m, x, n_rows, add, out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BF16 and F16 weights times rows by tensor cores: of the tensor profile
+/* BF16, F16 and E4M3 weights times rows by tensor cores: of the tensor profile
  * (docs/adr/0019-tensor-profile.md). Rows become numbers of 16 bits first; then
  * each output is one chain of products of 16 k, k ascending, from 0 on: which
  * outputs and rows stand beside it in a block changes nothing of it, so forms
@@ -12,8 +12,11 @@
  *
  * BF16 weights lie there as in memory, pairs of k of 32 outputs: a lane's piece
  * of A is words of neighbouring outputs, and which output is which row of A is
- * ours to choose. F16 weights have k by k: ldmatrix turns them. 16 bytes are
- * put where lanes that read at a time find them in different banks. */
+ * ours to choose. F16 weights have k by k: ldmatrix turns them. E4M3 codes lie
+ * as in memory, too, and become bf16 in registers; each block of 64 k is a
+ * chain of its own, whose sum is multiplied by its scale and added to the
+ * total, in order. 16 bytes are put where lanes that read at a time find them
+ * in different banks. */
 #include <cmath>
 
 #include "kernels/cuda/cuda.h"
@@ -21,6 +24,7 @@
 #include "kernels/cuda/halves.h"
 #include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
+#include "kernels/e4m3.h"
 
 namespace
 {
@@ -36,7 +40,6 @@ struct Form {
     static constexpr uint32_t rows = RowWarps * 8 * N;
     static constexpr uint32_t threads = 32 * Panels * parts * RowWarps;
     static constexpr uint32_t wide = 2 * M; /* outputs of a lane side by side */
-    static constexpr uint32_t panel_words = K * BT_PANEL / 2;
     static constexpr uint32_t row_fours = K / 8; /* 16 bytes of a row */
 };
 
@@ -46,7 +49,20 @@ struct Some : Form<1, 2, 1, 4, 64, 3> { /* 64 */
 };
 struct Many : Form<4, 2, 2, 8, 32, 3> { /* 128 */
 };
+/* Of codes: half the bytes, so more chunks ahead; sums are kept twice, so fewer
+ * of them. */
+struct FewCodes : Form<1, 1, 1, 1, 64, 10> { /* 8 rows */
+};
+struct SomeCodes : Form<1, 2, 1, 4, 64, 3> { /* 64 */
+};
+struct ManyCodes : Form<4, 2, 2, 4, 32, 4> { /* 64, of 128 outputs */
+};
 const uint32_t kThreads = 256; /* at most */
+
+/* Words of a chunk of a panel; of codes there is a line of scales before. */
+template <bt_pack_t P, typename F>
+constexpr uint32_t kPanelWords = (P == BT_PACK_E4M3) ? (1 + F::k / 4) * BT_PANEL
+                                                     : F::k *BT_PANEL / 2;
 
 template <uint32_t N> struct alignas(N * sizeof(uint32_t)) Words {
     uint32_t w[N];
@@ -61,12 +77,12 @@ template <typename F> struct Ring {
 /* ---- where 16 bytes lie ---- */
 
 /* 16 bytes number @a four of line @a line of a panel: a line is a pair of k
- * (BF16) of 8 times 16 bytes, or one k (F16) of 4. In words. */
+ * (BF16) or four (E4M3) of 8 times 16 bytes, or one k (F16) of 4. In words. */
 template <bt_pack_t P>
 __device__ __forceinline__ uint32_t weights_at(uint32_t line, uint32_t four)
 {
-    return (P == BT_PACK_BF16) ? line * 32 + (four ^ (2 * (line % 4))) * 4
-                               : line * 16 + (four ^ (line / 2 % 4)) * 4;
+    return (P == BT_PACK_F16) ? line * 16 + (four ^ (line / 2 % 4)) * 4
+                              : line * 32 + (four ^ (2 * (line % 4))) * 4;
 }
 
 /* 16 bytes number @a four of a row of the block. */
@@ -79,14 +95,53 @@ __device__ __forceinline__ uint32_t rows_at(uint32_t row, uint32_t four)
 
 /* ---- from memory ---- */
 
+/* Line @a line of the codes from k @a begin on: where it is in its panel, or
+ * that it is not asked for. Scales are, where their block ends. */
+template <typename F>
+__device__ __forceinline__ bool find_codes(const BtMatrix &m, uint32_t begin,
+                                           uint32_t line, size_t *at)
+{
+    const size_t block =
+        static_cast<size_t>(begin / BT_E4M3_BLOCK) * BT_E4M3_BYTES;
+
+    *at = block + ((line == 0) ? 0 : begin % BT_E4M3_BLOCK / 4 + line) * 128;
+    return (begin < m.n_in) &&
+           ((line > 0) || ((begin + F::k) % BT_E4M3_BLOCK == 0));
+}
+
+template <typename F>
+__device__ __forceinline__ void
+ask_codes(const Ring<F> &ring, const BtMatrix &m, uint32_t first_panel,
+          uint32_t begin, uint32_t stage)
+{
+    constexpr uint32_t words = kPanelWords<BT_PACK_E4M3, F>;
+    constexpr uint32_t fours = words / 4;
+
+    for (uint32_t i = threadIdx.x; i < F::panels * fours; i += F::threads) {
+        const uint32_t panel = first_panel + i / fours;
+        const uint32_t line = i % fours / 8;
+        const uint32_t four = i % 8;
+        size_t at = 0;
+        const bool is_there =
+            find_codes<F>(m, begin, line, &at) && (panel < m.n_panels);
+
+        bt_copy_async<16>(
+            ring.weights.address(((stage * F::panels + i / fours) * words +
+                                  weights_at<BT_PACK_E4M3>(line, four)) /
+                                 F::wide),
+            m.data + (is_there ? panel * m.panel_bytes + at + four * 16 : 0),
+            is_there ? 16 : 0);
+    }
+}
+
 template <bt_pack_t P, typename F>
 __device__ __forceinline__ void
-ask_weights(const Ring<F> &ring, const BtMatrix &m, uint32_t first_panel,
+ask_numbers(const Ring<F> &ring, const BtMatrix &m, uint32_t first_panel,
             uint32_t begin, uint32_t stage)
 {
     constexpr uint32_t line_fours = (P == BT_PACK_BF16) ? 8 : 4;
     constexpr uint32_t line_k = (P == BT_PACK_BF16) ? 2 : 1;
-    constexpr uint32_t fours = F::panel_words / 4;
+    constexpr uint32_t fours = kPanelWords<P, F> / 4;
 
     for (uint32_t i = threadIdx.x; i < F::panels * fours; i += F::threads) {
         const uint32_t panel = first_panel + i / fours;
@@ -104,10 +159,22 @@ ask_weights(const Ring<F> &ring, const BtMatrix &m, uint32_t first_panel,
 
         bt_copy_async<16>(
             ring.weights.address(
-                ((stage * F::panels + i / fours) * F::panel_words +
+                ((stage * F::panels + i / fours) * kPanelWords<P, F> +
                  weights_at<P>(line, four)) /
                 F::wide),
             m.data + at, is_there ? 16 : 0);
+    }
+}
+
+template <bt_pack_t P, typename F>
+__device__ __forceinline__ void
+ask_weights(const Ring<F> &ring, const BtMatrix &m, uint32_t first_panel,
+            uint32_t begin, uint32_t stage)
+{
+    if constexpr (P == BT_PACK_E4M3) {
+        ask_codes(ring, m, first_panel, begin, stage);
+    } else {
+        ask_numbers<P>(ring, m, first_panel, begin, stage);
     }
 }
 
@@ -161,8 +228,37 @@ template <bt_pack_t P, typename F>
 __device__ __forceinline__ uint32_t output_of(const Who &who, uint32_t m,
                                               uint32_t half)
 {
-    return (P == BT_PACK_BF16) ? 16 * who.part + F::wide * who.g + 2 * m + half
-                               : 16 * (who.part + m) + 8 * half + who.g;
+    return (P == BT_PACK_F16) ? 16 * (who.part + m) + 8 * half + who.g
+                              : 16 * who.part + F::wide * who.g + 2 * m + half;
+}
+
+/* Codes 0 and 2 of a word, and 1 and 3: two bf16 each. Their exponents have
+ * another bias; a product makes up for it, which is exact. */
+struct Decoded {
+    uint32_t even, odd;
+};
+
+__device__ __forceinline__ Decoded decode(uint32_t word)
+{
+    const uint32_t magnitudes = 0x07f007f0u, signs = 0x80008000u;
+    const uint32_t power = 0x7b807b80u; /* 2^120 */
+
+    return {bt_mul_bf16((word << 4 & magnitudes) | (word << 8 & signs), power),
+            bt_mul_bf16((word >> 4 & magnitudes) | (word & signs), power)};
+}
+
+/* Words of the outputs of a lane, of a line of E4M3 of a warp's panel. */
+template <typename F>
+__device__ __forceinline__ Words<F::wide>
+line_of(const Ring<F> &ring, const Who &who, uint32_t stage, uint32_t line)
+{
+    constexpr uint32_t words = kPanelWords<BT_PACK_E4M3, F>;
+    const uint32_t output = output_of<BT_PACK_E4M3, F>(who, 0, 0);
+
+    return ring.weights.get(((stage * F::panels + who.panel) * words +
+                             weights_at<BT_PACK_E4M3>(line, output / 4) +
+                             output % 4) /
+                            F::wide);
 }
 
 template <bt_pack_t P, typename F>
@@ -171,9 +267,23 @@ __device__ __forceinline__ void load_a(const Ring<F> &ring, const Who &who,
                                        uint32_t (&a)[F::m][4])
 {
     const uint32_t base =
-        (stage * F::panels + who.panel) * F::panel_words / F::wide;
+        (stage * F::panels + who.panel) * kPanelWords<P, F> / F::wide;
 
-    if constexpr (P == BT_PACK_BF16) {
+    if constexpr (P == BT_PACK_E4M3) {
+        const Words<F::wide> codes =
+            line_of(ring, who, stage, 1 + 4 * step + who.t);
+
+        BT_UNROLL
+        for (uint32_t m = 0; m < F::m; m++) {
+            const Decoded first = decode(codes.w[2 * m]);
+            const Decoded second = decode(codes.w[2 * m + 1]);
+
+            a[m][0] = first.even;
+            a[m][1] = second.even;
+            a[m][2] = first.odd;
+            a[m][3] = second.odd;
+        }
+    } else if constexpr (P == BT_PACK_BF16) {
         const uint32_t output = output_of<P, F>(who, 0, 0);
         const uint32_t line = 8 * step + who.t;
         const uint32_t at =
@@ -244,12 +354,31 @@ __device__ __forceinline__ void use(const Ring<F> &ring, const Who &who,
         for (uint32_t i = 0; i < F::m * F::n; i++) {
             float(&sums)[4] = acc[i / F::n][i % F::n];
 
-            if constexpr (P == BT_PACK_BF16) {
+            if constexpr (P != BT_PACK_F16) {
                 bt_mma_bf16(sums, a[i / F::n], b[i % F::n], sums);
             } else {
                 bt_mma_f16(sums, a[i / F::n], b[i % F::n], sums);
             }
         }
+    }
+}
+
+/* A block of codes is done: its sums times their scales, to the totals. */
+template <typename F>
+__device__ __forceinline__ void
+add_block(const Ring<F> &ring, const Who &who, uint32_t stage,
+          float (&acc)[F::m][F::n][4], float (&total)[F::m][F::n][4])
+{
+    const Words<F::wide> scales = line_of(ring, who, stage, 0);
+
+    BT_UNROLL
+    for (uint32_t i = 0; i < F::m * F::n * 4; i++) {
+        const uint32_t m = i / 4 / F::n;
+        float &sum = acc[m][i / 4 % F::n][i % 4];
+        float &all = total[m][i / 4 % F::n][i % 4];
+
+        all = fmaf(sum, bt_f32_from_bits(scales.w[2 * m + i % 4 / 2]), all);
+        sum = 0.0f;
     }
 }
 
@@ -295,7 +424,7 @@ put_row(const Who &who, const BtMatrix &m, uint32_t panel, uint32_t row,
 {
     float *at = out + static_cast<size_t>(row) * m.n_out;
 
-    if constexpr (P == BT_PACK_BF16) {
+    if constexpr (P != BT_PACK_F16) {
         float sums[F::wide];
 
         BT_UNROLL
@@ -327,8 +456,10 @@ template <bt_pack_t P, typename F>
 __global__ void BT_BOUNDS(F::threads, 2)
     tensor_kernel(BtMatrix m, BtHalves x, uint32_t n_rows, bool add, float *out)
 {
+    constexpr bool is_codes = P == BT_PACK_E4M3;
     typedef Words<F::wide> Wide;
-    BT_SHARED(Wide, weights, F::stages * F::panels * F::panel_words / F::wide);
+    constexpr uint32_t panel_words = kPanelWords<P, F>;
+    BT_SHARED(Wide, weights, F::stages * F::panels * panel_words / F::wide);
     BT_SHARED(uint4, rows, F::stages * F::rows * F::row_fours);
     const Ring<F> ring = {weights, rows};
     /* Blocks of the same weights follow each other: these come once. */
@@ -337,11 +468,12 @@ __global__ void BT_BOUNDS(F::threads, 2)
     const uint32_t first_panel = blockIdx.x / n_row_blocks * F::panels;
     const uint32_t n_chunks = (m.n_in + F::k - 1) / F::k;
     const Who who = who_of<F>();
-    float acc[F::m][F::n][4];
+    float acc[F::m][F::n][4], total[F::m][F::n][4]; /* of codes alone */
 
     BT_UNROLL
     for (uint32_t i = 0; i < F::m * F::n * 4; i++) {
         acc[i / 4 / F::n][i / 4 % F::n][i % 4] = 0.0f;
+        total[i / 4 / F::n][i / 4 % F::n][i % 4] = 0.0f;
     }
     for (uint32_t i = 0; i < F::stages - 1; i++) {
         if (i < n_chunks) {
@@ -361,6 +493,9 @@ __global__ void BT_BOUNDS(F::threads, 2)
         }
         bt_copy_commit(); /* of nothing, in the end */
         use<P, F>(ring, who, i % F::stages, acc);
+        if (is_codes && ((i + 1) * F::k % BT_E4M3_BLOCK == 0)) {
+            add_block(ring, who, i % F::stages, acc, total);
+        }
     }
     BT_UNROLL
     for (uint32_t i = 0; i < 2 * F::n; i++) {
@@ -368,7 +503,7 @@ __global__ void BT_BOUNDS(F::threads, 2)
 
         if ((row < n_rows) && (first_panel + who.panel < m.n_panels)) {
             put_row<P, F>(who, m, first_panel + who.panel, row, x, add, out,
-                          i % 2, acc, i / 2);
+                          i % 2, is_codes ? total : acc, i / 2);
         }
     }
 }
@@ -386,16 +521,16 @@ void launch(bt_backend_t *be, const BtMatrix &m, const BtHalves &x,
               add, out);
 }
 
-template <bt_pack_t P>
+template <bt_pack_t P, typename OfFew, typename OfSome, typename OfMany>
 void multiply(bt_backend_t *be, const BtMatrix &m, const BtHalves &x,
               uint32_t n_rows, bool add, float *out)
 {
-    if (n_rows <= Few::rows) {
-        launch<P, Few>(be, m, x, n_rows, add, out);
-    } else if (n_rows <= Some::rows) {
-        launch<P, Some>(be, m, x, n_rows, add, out);
+    if (n_rows <= OfFew::rows) {
+        launch<P, OfFew>(be, m, x, n_rows, add, out);
+    } else if (n_rows <= OfSome::rows) {
+        launch<P, OfSome>(be, m, x, n_rows, add, out);
     } else {
-        launch<P, Many>(be, m, x, n_rows, add, out);
+        launch<P, OfMany>(be, m, x, n_rows, add, out);
     }
 }
 
@@ -408,9 +543,12 @@ void bt_cuda_matmul_tensor(bt_backend_t *be, const bt_weight_t *w,
     const BtMatrix m = bt_matrix_of(w);
     const BtHalves x = bt_cuda_halves(be, w, from, n_rows);
 
-    if (w->pack == BT_PACK_BF16) {
-        multiply<BT_PACK_BF16>(be, m, x, n_rows, add, out);
+    if (bt_pack_is_e4m3(w->pack)) {
+        multiply<BT_PACK_E4M3, FewCodes, SomeCodes, ManyCodes>(be, m, x, n_rows,
+                                                               add, out);
+    } else if (w->pack == BT_PACK_BF16) {
+        multiply<BT_PACK_BF16, Few, Some, Many>(be, m, x, n_rows, add, out);
     } else {
-        multiply<BT_PACK_F16>(be, m, x, n_rows, add, out);
+        multiply<BT_PACK_F16, Few, Some, Many>(be, m, x, n_rows, add, out);
     }
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/halves.h"
 #include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
+#include "kernels/e4m3.h"
 
 namespace
 {
@@ -59,7 +60,8 @@ void fill(bt_backend_t *be, const bt_weight_t *w, const void *data)
 bool goes_by_tensor(bt_backend_t *be, const bt_weight_t *w)
 {
     return (bt_cuda_numerics(be) == BT_NUMERICS_TENSOR) &&
-           ((w->pack == BT_PACK_F16) || (w->pack == BT_PACK_BF16));
+           ((w->pack == BT_PACK_F16) || (w->pack == BT_PACK_BF16) ||
+            bt_pack_is_e4m3(w->pack));
 }
 
 /* Scratch for products with it. */
@@ -148,6 +150,16 @@ __device__ float value_of(const BtMatrix &m, uint32_t output, uint32_t k)
     return __fadd_rn(__fmul_rn(scale, static_cast<float>(code)), min);
 }
 
+__device__ float e4m3_value(const uint8_t *panel, uint32_t lane, uint32_t k)
+{
+    const uint8_t *block =
+        panel + static_cast<size_t>(k / BT_E4M3_BLOCK) * BT_E4M3_BYTES;
+
+    return __fmul_rn(
+        bt_e4m3_weight(bt_load(block + bt_e4m3_at(k % BT_E4M3_BLOCK, lane))),
+        bt_load(reinterpret_cast<const float *>(block) + lane));
+}
+
 __device__ float dense_value(const BtMatrix &m, bt_pack_t pack, uint32_t output,
                              uint32_t k)
 {
@@ -156,6 +168,9 @@ __device__ float dense_value(const BtMatrix &m, bt_pack_t pack, uint32_t output,
     const size_t i = static_cast<size_t>(k) * BT_PANEL + lane;
 
     switch (pack) {
+    case BT_PACK_E4M3:
+    case BT_PACK_E4M3_BF16:
+        return e4m3_value(panel, lane, k);
     case BT_PACK_F16:
         return bt_half_to_float(
             bt_load(reinterpret_cast<const uint16_t *>(panel) + i));

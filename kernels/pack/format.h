@@ -26,7 +26,9 @@ typedef enum bt_pack {
     BT_PACK_F32,
     BT_PACK_F16,
     BT_PACK_BF16,
-    BT_PACK_TERNARY, /**< TQ1_0, TQ2_0 */
+    BT_PACK_E4M3,      /**< computed as F32 */
+    BT_PACK_E4M3_BF16, /**< the same bytes, computed as BF16 */
+    BT_PACK_TERNARY,   /**< TQ1_0, TQ2_0 */
     BT_PACK_Q2_K,
     BT_PACK_Q4_0,
     BT_PACK_Q4_1,
@@ -160,6 +162,9 @@ BT_PACK_NUMBER bt_pack_format_t bt_pack_format(bt_pack_t pack)
     case BT_PACK_F16:
     case BT_PACK_BF16:
         return bt_pack_dense_of(16);
+    case BT_PACK_E4M3:
+    case BT_PACK_E4M3_BF16:
+        return bt_pack_dense_of(8);
     case BT_PACK_TERNARY:
         return bt_pack_codes_of(2, 1, BT_FACTOR_F16, false, false);
     case BT_PACK_Q2_K:
@@ -200,6 +205,25 @@ BT_PACK_NUMBER bt_pack_format_t bt_pack_format(bt_pack_t pack)
 BT_PACK_NUMBER bool bt_pack_is_dense(bt_pack_t pack)
 {
     return bt_pack_format(pack).n_groups == 0;
+}
+
+/** Is it codes of E4M3 with a scale to each block of an output? */
+BT_PACK_NUMBER bool bt_pack_is_e4m3(bt_pack_t pack)
+{
+    return (pack == BT_PACK_E4M3) || (pack == BT_PACK_E4M3_BF16);
+}
+
+/** Lines of 32 words of a block: scales, then 16 of codes. */
+#define BT_E4M3_LINES 17u
+#define BT_E4M3_BYTES (BT_E4M3_LINES * BT_PANEL * 4u)
+
+/** Where k of a lane is in the codes of its block, in bytes from the block's
+ *  begin. A word has k, k + 1, k + 8 and k + 9, what a lane brings to a product
+ *  of 16 k, in an order in which bytes 0 and 2, 1 and 3 are pairs. */
+BT_PACK_NUMBER uint32_t bt_e4m3_at(uint32_t k, uint32_t lane)
+{
+    return ((1u + k / 16u * 4u + k % 8u / 2u) * BT_PANEL + lane) * 4u +
+           k % 2u * 2u + k / 8u % 2u;
 }
 
 /** Where the pieces of a group are in its block, in bytes. */

@@ -3,6 +3,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "kernels/e4m3.h"
 #include "kernels/half.h"
 #include "kernels/pack/pack.h"
 #include "kernels/quant/quant.h"
@@ -14,6 +15,10 @@ static bt_pack_t pack_of_type(bt_ktype_t type)
         return BT_PACK_F16;
     case BT_KTYPE_BF16:
         return BT_PACK_BF16;
+    case BT_KTYPE_E4M3:
+        return BT_PACK_E4M3;
+    case BT_KTYPE_E4M3_BF16:
+        return BT_PACK_E4M3_BF16;
     case BT_KTYPE_TQ1_0:
     case BT_KTYPE_TQ2_0:
         return BT_PACK_TERNARY;
@@ -62,6 +67,9 @@ static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
 {
     const bt_pack_format_t format = bt_pack_format(pack);
 
+    if (bt_pack_is_e4m3(pack)) {
+        return (size_t)n_in / BT_E4M3_BLOCK * BT_E4M3_BYTES;
+    }
     /* A dense row may end inside a group, but inside no pair. */
     return bt_pack_is_dense(pack)
                ? (n_in + (size_t)(pack == BT_PACK_BF16) * (n_in % 2)) *
@@ -90,6 +98,9 @@ size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in)
 {
     const bt_pack_t pack = pack_of_type(type);
 
+    if (bt_pack_is_e4m3(pack)) {
+        return (size_t)n_in * BT_PANEL * ((pack == BT_PACK_E4M3) ? 4 : 2);
+    }
     return bt_pack_is_dense(pack)
                ? 0
                : (size_t)n_in / BT_QUANT_GROUP *
@@ -112,6 +123,20 @@ static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
     for (size_t k = 0; k < w->n_in; k++) {
         memcpy(panel + dense_index(w->pack, k, lane) * size, row + k * size,
                size);
+    }
+}
+
+/* Lane @a lane of a panel from one row of blocks. */
+static void pack_e4m3_row(const bt_weight_t *w, const uint8_t *row,
+                          uint8_t *panel, uint32_t lane)
+{
+    for (uint32_t k = 0; k < w->n_in; k += BT_E4M3_BLOCK) {
+        memcpy(panel + (size_t)lane * 4, row, 4);
+        row += 4;
+        for (uint32_t i = 0; i < BT_E4M3_BLOCK; i++) {
+            panel[bt_e4m3_at(i, lane)] = *row++;
+        }
+        panel += BT_E4M3_BYTES;
     }
 }
 
@@ -274,7 +299,9 @@ void bt_pack_panels(const bt_weight_t *w, const void *data, uint32_t begin,
             if (o >= w->n_out) {
                 break;
             }
-            if (bt_pack_is_dense(w->pack)) {
+            if (bt_pack_is_e4m3(w->pack)) {
+                pack_e4m3_row(w, row, panel, lane);
+            } else if (bt_pack_is_dense(w->pack)) {
                 pack_dense_row(w, row, panel, lane);
             } else {
                 pack_quant_row(w, row, panel, lane);
@@ -393,6 +420,15 @@ static uint16_t load_u16(const uint8_t *p, uint32_t index)
     return value;
 }
 
+static float read_e4m3(const uint8_t *panel, size_t k, uint32_t lane)
+{
+    const uint8_t *block = panel + k / BT_E4M3_BLOCK * BT_E4M3_BYTES;
+    float scale;
+
+    memcpy(&scale, block + (size_t)lane * 4, sizeof(scale));
+    return bt_e4m3_weight(block[bt_e4m3_at(k % BT_E4M3_BLOCK, lane)]) * scale;
+}
+
 static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
                         uint32_t lane)
 {
@@ -400,6 +436,9 @@ static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
     uint16_t half;
     float value;
 
+    if (bt_pack_is_e4m3(pack)) {
+        return read_e4m3(panel, k, lane);
+    }
     if (pack == BT_PACK_F32) {
         memcpy(&value, panel + index * 4, sizeof(value));
         return value;
@@ -502,5 +541,24 @@ void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out)
     for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
         read_quant_lane(w, row / BT_PANEL, g, lane,
                         out + (size_t)g * BT_QUANT_GROUP, 1);
+    }
+}
+
+void bt_pack_decode(const bt_weight_t *w, uint32_t panel, void *out)
+{
+    const uint8_t *data = w->data + panel * w->panel_bytes;
+    uint8_t *at = out;
+
+    for (size_t k = 0; k < w->n_in; k++) {
+        for (uint32_t lane = 0; lane < BT_PANEL; lane++) {
+            const float value = read_e4m3(data, k, lane);
+            const uint16_t half = (uint16_t)(bt_f32_bits(value) >> 16);
+
+            if (w->pack == BT_PACK_E4M3) {
+                memcpy(at + dense_index(BT_PACK_F32, k, lane) * 4, &value, 4);
+            } else { /* exact: what is cut off are zeros */
+                memcpy(at + dense_index(BT_PACK_BF16, k, lane) * 2, &half, 2);
+            }
+        }
     }
 }

@@ -11,6 +11,8 @@
  *     F32, F16                elem[k][32]
  *     BF16    pairs of k      elem[k / 2][32][k % 2], a last k without a
  *                             partner has 0
+ *     E4M3    blocks of 64 k  f32 scale[32], u8 code[4][4][32][4]: of 16 k at a
+ *                             time, bt_e4m3_at()
  *     quantized               blocks of 1, 2 or 8 groups of 32 k: see
  *                             bt_pack_format_t
  *
@@ -56,7 +58,8 @@ extern "C" {
      BT_PACK_TYPE(IQ2_XXS) | BT_PACK_TYPE(IQ2_XS) | BT_PACK_TYPE(IQ2_S) | \
      BT_PACK_TYPE(IQ3_XXS) | BT_PACK_TYPE(IQ3_S) | BT_PACK_TYPE(IQ4_NL) | \
      BT_PACK_TYPE(IQ4_XS) | BT_PACK_TYPE(TQ1_0) | BT_PACK_TYPE(TQ2_0) |   \
-     BT_PACK_TYPE(MXFP4) | BT_PACK_TYPE(NVFP4))
+     BT_PACK_TYPE(MXFP4) | BT_PACK_TYPE(NVFP4) | BT_PACK_TYPE(E4M3) |     \
+     BT_PACK_TYPE(E4M3_BF16))
 
 /** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
  *  it with every change of a byte of it, or old files are taken for new ones
@@ -148,6 +151,10 @@ void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
 /** Values k of output @a row: out (n_in). */
 void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out);
 
+/** A panel of E4M3 codes as one of the type that they stand for: out
+ *  (bt_pack_scratch_bytes()). */
+void bt_pack_decode(const bt_weight_t *w, uint32_t panel, void *out);
+
 /** Memory of its own for a weight, to be filled by bt_pack_panels().
  *  @retval BT_ERR_UNSUPPORTED  type or shape
  *  @retval BT_ERR_NO_MEMORY */
@@ -165,7 +172,8 @@ void bt_pack_destroy(bt_weight_t *weight); /**< NULL is allowed. */
 /** @return 0: no such type or shape */
 size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
 
-/** Bytes that a panel of the type takes when it is widened, 0 where none is. */
+/** Bytes that a panel of the type takes when it is widened, 0 where none is; of
+ *  E4M3 as a panel of F32 or BF16 (bt_pack_decode()). */
 size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in);
 
 /** A weight over the bytes of one that bt_pack_create() made of the same type

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "kernels/e4m3.h"
 #include "kernels/quant/blocks.h"
 
 typedef struct ktype_info {
@@ -44,6 +45,8 @@ static const ktype_info_t ktypes[] = {
     {K(TQ2_0), 256, 66, "TQ2_0", bt_read_tq2_0, NULL},
     {K(MXFP4), 32, 17, "MXFP4", bt_read_mxfp4, bt_book_fp4},
     {K(NVFP4), 64, 36, "NVFP4", bt_read_nvfp4, bt_book_fp4},
+    {K(E4M3), BT_E4M3_BLOCK, BT_E4M3_BLOCK + 4, "E4M3", NULL, NULL},
+    {K(E4M3_BF16), BT_E4M3_BLOCK, BT_E4M3_BLOCK + 4, "E4M3_BF16", NULL, NULL},
 };
 
 #undef K
@@ -110,6 +113,16 @@ static void dequantize_dense(bt_ktype_t type, const uint8_t *data, size_t n,
     case BT_KTYPE_BF16:
         for (size_t i = 0; i < n; i++) {
             out[i] = bt_bf16_to_f32(bt_read_u16(data + 2 * i));
+        }
+        break;
+    case BT_KTYPE_E4M3:
+    case BT_KTYPE_E4M3_BF16:
+        for (size_t i = 0; i < n; i++) {
+            const uint8_t *block =
+                data + i / BT_E4M3_BLOCK * (BT_E4M3_BLOCK + 4);
+
+            out[i] = bt_e4m3_weight(block[4 + i % BT_E4M3_BLOCK]) *
+                     bt_f32_from_bits(bt_read_u32(block));
         }
         break;
     default: /* F32 */

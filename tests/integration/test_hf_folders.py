@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder in the layout of the Hugging Face Hub answers as the GGUF file of the same model does."""
+import bisect
 import json
+import math
 import os
 import struct
 import subprocess
@@ -66,6 +68,53 @@ def in_halves(data, rows, heads):
     row, dim = len(data) // rows, rows // heads
     order = [h * dim + i for h in range(heads) for i in [*range(0, dim, 2), *range(1, dim, 2)]]
     return b"".join(data[r * row:(r + 1) * row] for r in order)
+
+
+E4M3 = [(1 + m / 8) * 2.0 ** (e - 7) if e else m * 2.0 ** -9 for e in range(16) for m in range(8)][:127]
+
+
+def codes_of(values, scale):
+    """The E4M3 codes nearest to values / scale."""
+    out = bytearray()
+    for value in values:
+        size = abs(value) / scale
+        i = min(bisect.bisect_left(E4M3, size), len(E4M3) - 1)
+        i -= i > 0 and size - E4M3[i - 1] < E4M3[i] - size
+        out.append(i | (value < 0) << 7)
+    return bytes(out)
+
+
+def in_e4m3(name, shape, data, block, short):
+    """A matrix of F32 as codes and scales of blocks of so many inputs and rows; short: those are powers of two."""
+    (rows, columns), (high, wide) = shape, block
+    values = struct.unpack(f"<{rows * columns}f", data)
+    grid = [[0.0] * -(-columns // wide) for _ in range(-(-rows // high))]
+    for i, value in enumerate(values):
+        r, c = i // columns // high, i % columns // wide
+        grid[r][c] = max(grid[r][c], abs(value) / 448)
+    if short:
+        grid = [[2.0 ** math.ceil(math.log2(s)) for s in line] for line in grid]
+    grid = [struct.unpack(f"<{len(line)}f", struct.pack(f"<{len(line)}f", *line)) for line in grid]
+    codes = b"".join(codes_of(values[r * columns + c:r * columns + min(c + wide, columns)], grid[r // high][c // wide])
+                     for r in range(rows) for c in range(0, columns, wide))
+    yield name, ("F8_E4M3", shape, codes)
+    yield name + "_scale_inv", ("F32", [len(grid), len(grid[0])], b"".join(struct.pack(f"<{len(g)}f", *g) for g in grid))
+
+
+def fp8_folder(path, folder, block, short):
+    """The model of a GGUF file of F32 as a folder whose layers' matrices are FP8."""
+    folder_of(path, folder, 1)
+    tensors = []
+    for name, (kind, shape, data) in stored(Gguf(path)):
+        is_matrix = name.startswith("model.layers.") and len(shape) == 2
+        tensors += in_e4m3(name, shape, data, block, short) if is_matrix else [(name, (kind, shape, data))]
+    write_shard(os.path.join(folder, "model.safetensors"), tensors)
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    config["quantization_config"] = dict(quant_method="fp8", fmt="e4m3", weight_block_size=list(block))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return folder
 
 
 def stored(gguf):

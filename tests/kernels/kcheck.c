@@ -159,7 +159,8 @@ bool kc_is_tensor(const kc_backend_t *b)
 bool kc_type_is_tensor(const kc_backend_t *b, bt_ktype_t type)
 {
     return kc_is_tensor(b) &&
-           ((type == BT_KTYPE_F16) || (type == BT_KTYPE_BF16));
+           ((type == BT_KTYPE_F16) || (type == BT_KTYPE_BF16) ||
+            (type == BT_KTYPE_E4M3) || (type == BT_KTYPE_E4M3_BF16));
 }
 
 void kc_expect(bool ok, const char *fmt, ...)

@@ -86,7 +86,7 @@ typedef struct kc_type {
     uint8_t half_at[2];
 } kc_type_t;
 
-#define KC_N_TYPES 26u
+#define KC_N_TYPES 28u
 extern const kc_type_t kc_types[KC_N_TYPES];
 
 /** Random blocks whose scales are finite. */

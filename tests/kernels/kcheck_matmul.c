@@ -24,6 +24,7 @@ const kc_type_t kc_types[KC_N_TYPES] = {
     {BT_KTYPE_IQ4_NL, {0, 255}},  {BT_KTYPE_IQ4_XS, {0, 255}},
     {BT_KTYPE_TQ1_0, {52, 255}},  {BT_KTYPE_TQ2_0, {64, 255}},
     {BT_KTYPE_MXFP4, {255, 255}}, {BT_KTYPE_NVFP4, {255, 255}},
+    {BT_KTYPE_E4M3, {255, 255}},  {BT_KTYPE_E4M3_BF16, {255, 255}},
 };
 
 typedef enum numbers {
@@ -48,7 +49,25 @@ typedef struct mm_case {
 static bool is_dense(bt_ktype_t type)
 {
     return (type == BT_KTYPE_F32) || (type == BT_KTYPE_F16) ||
-           (type == BT_KTYPE_BF16);
+           (type == BT_KTYPE_BF16) || (type == BT_KTYPE_E4M3) ||
+           (type == BT_KTYPE_E4M3_BF16);
+}
+
+/* Becomes a row bf16? */
+static bool is_by_bf16(bt_ktype_t type)
+{
+    return (type == BT_KTYPE_BF16) || (type == BT_KTYPE_E4M3_BF16);
+}
+
+/* Of E4M3: one whose products with any code are exact as bf16, or one of any
+ * fraction; of any size where products stay finite. */
+static float scale_of_codes(bt_ktype_t type)
+{
+    const float scale = (type == BT_KTYPE_E4M3)
+                            ? kc_uniform(0.5f, 1.0f)
+                            : 0.0625f * (float)(8 + kc_below(8));
+
+    return ldexpf((kc_below(2) == 0) ? scale : -scale, (int)kc_below(40) - 30);
 }
 
 /* Products of two of these are 2^-126 and about what is lost beside it: a sum
@@ -73,6 +92,10 @@ void kc_fill_weights(const kc_type_t *type, uint8_t *data, size_t n_blocks,
             block[i] = (uint8_t)kc_random();
         }
         if (type->type == BT_KTYPE_F32) {
+            memcpy(block, &value, 4);
+        } else if ((type->type == BT_KTYPE_E4M3) ||
+                   (type->type == BT_KTYPE_E4M3_BF16)) {
+            value = scale_of_codes(type->type);
             memcpy(block, &value, 4);
         } else if (type->type == BT_KTYPE_BF16) {
             block[1] &= 0xbf; /* below 2: no infinity */
@@ -152,7 +175,7 @@ static double counted(const mm_case_t *c, float x)
 {
     int exponent;
 
-    if ((c->type->type != BT_KTYPE_BF16) || (x == 0.0f)) {
+    if (!is_by_bf16(c->type->type) || (x == 0.0f)) {
         return (double)x;
     }
     frexpf(x, &exponent); /* 8 bits of fraction, the hidden one too */

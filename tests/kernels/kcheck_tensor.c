@@ -6,7 +6,9 @@
  * are exact in 24 bits. A tensor core adds some j >= 4 of them and the sum so
  * far at a time, aligned to the largest and cut off to 24 bits, and cuts the
  * result: at most j + 2 times 2^-23 of the sum of magnitudes S. So k of them
- * are within k (1 + 2 / j) 2^-23 S, at most 3 k 2^-24 S. */
+ * are within k (1 + 2 / j) 2^-23 S, at most 3 k 2^-24 S. Of E4M3 blocks of 64
+ * are sums of their own, each times its scale: 3 * 64 2^-24 S, and 2^-24 S for
+ * each block that is added and for each value that the dequantizer rounds. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,6 +33,12 @@ typedef struct tensor_case {
     float *got;
     char what[96];
 } tensor_case_t;
+
+static bool is_coded(const tensor_case_t *c)
+{
+    return (c->type->type == BT_KTYPE_E4M3) ||
+           (c->type->type == BT_KTYPE_E4M3_BF16);
+}
 
 /* To nearest, ties to even, with so many bits of fraction, the hidden one too,
  * and no smaller unit than 2^least; above @a most it is infinite. */
@@ -58,7 +66,7 @@ static void halve(const tensor_case_t *c, const float *x, double *halves)
         halves[k] = rounded((double)x[k], 8, -133, (double)FLT_MAX);
         most = isfinite(x[k]) ? fmax(most, fabs((double)x[k])) : most;
     }
-    if (c->type->type == BT_KTYPE_BF16) {
+    if (c->type->type != BT_KTYPE_F16) {
         return;
     }
     exponent = (most == 0) ? 0 : 14 - ilogb(most);
@@ -71,18 +79,26 @@ static void halve(const tensor_case_t *c, const float *x, double *halves)
 
 static void make_case(tensor_case_t *c, uint32_t n_in, bool extreme)
 {
-    const uint32_t n_bytes = 2;
+    uint32_t n_elems = 1;
+    uint32_t n_bytes = 2;
     const size_t n = (size_t)c->n_out * n_in;
     const size_t n_x = (size_t)c->n_rows * n_in;
 
+    (void)!bt_ktype_block(c->type->type, &n_elems, &n_bytes);
     c->n_in = n_in;
-    c->data = (uint8_t *)kc_alloc(n * n_bytes / 4 + 1);
+    c->data = (uint8_t *)kc_alloc(n / n_elems * n_bytes / 4 + 1);
     c->values = kc_alloc(n);
     c->halves = (double *)(void *)kc_alloc(2 * n_x);
     c->x = kc_alloc(n_x);
     c->want = kc_alloc((size_t)c->n_rows * c->n_out);
     c->got = kc_alloc((size_t)c->n_rows * c->n_out);
-    kc_fill_weights(c->type, c->data, n, n_bytes);
+    kc_fill_weights(c->type, c->data, n / n_elems, n_bytes);
+    if (extreme && is_coded(c)) { /* what a NaN in the file becomes */
+        const float nan = NAN;
+
+        memcpy(c->data + (size_t)kc_below((uint32_t)(n / n_elems)) * n_bytes,
+               &nan, sizeof(nan));
+    }
     kc_fill(c->x, n_x, extreme);
     for (uint32_t r = kc_below(3); extreme && (r < c->n_rows); r += 3) {
         for (uint32_t k = 0; k < n_in; k++) { /* rows that stay finite */
@@ -114,11 +130,29 @@ static void free_case(tensor_case_t *c)
     kc_free(c->got);
 }
 
+/* What products of weight k of an output are times after they were added. */
+static double scale_of(const tensor_case_t *c, uint32_t o, uint32_t k)
+{
+    float scale = 1;
+
+    if (is_coded(c)) {
+        memcpy(&scale, c->data + ((size_t)o * c->n_in + k) / 64 * 68, 4);
+    }
+    return (double)scale;
+}
+
 /* What numbers below 2^-126 may be, as they are or zeros. */
 static double lost(double w, double x)
 {
     return ((fabs(w) < 0x1p-126) || (fabs(x) < 0x1p-126)) ? fabs(w * x)
                                                           : 0x1p-126;
+}
+
+/* In units of 2^-24 of the sum of magnitudes. */
+static double units(const tensor_case_t *c)
+{
+    return is_coded(c) ? 3 * 64 + (double)c->n_in / 64 + 1
+                       : 3 * (double)c->n_in;
 }
 
 /* One output. @return as a part of the tolerance; NaN: not a number, or not
@@ -131,29 +165,36 @@ static double error_of(const tensor_case_t *c, uint32_t r, uint32_t o)
     double size = 0;
     double own = 0; /* of the reference, which has other rows for F16 */
     double slack = 0;
+    double most = 0; /* of a sum before it is scaled, as far as it is finite */
     double bound;
 
     for (uint32_t k = 0; k < c->n_in; k++) {
         const double w = (double)c->values[(size_t)o * c->n_in + k];
         const double x = c->halves[(size_t)r * c->n_in + k];
+        const double scale = scale_of(c, o, k);
 
         sum += w * x;
         size += fabs(w * x);
-        slack += lost(w, x);
-        if (c->type->type == BT_KTYPE_F16) {
+        most += isfinite(w / scale * x) ? fabs(w / scale * x) : 0;
+        slack += lost(w / scale, x) * fabs(scale);
+        if ((c->type->type == BT_KTYPE_F16) ||
+            (c->type->type == BT_KTYPE_E4M3)) {
             own += fabs(w * (x - (double)c->x[(size_t)r * c->n_in + k]));
         }
     }
     if (isnan(sum)) {
         return isnan(got) ? 0 : NAN;
     }
+    if (most > (double)FLT_MAX / 2) {
+        return 0; /* sums so far may be infinite */
+    }
     if (isinf(sum)) {
         return ((double)got == sum) ? 0 : NAN;
     }
     if (size > (double)FLT_MAX / 2) {
-        return 0; /* sums so far may be infinite */
+        return 0;
     }
-    bound = 3 * c->n_in * 0x1p-24 * size + slack;
+    bound = units(c) * 0x1p-24 * size + slack;
     own = isfinite(want) ? fabs((double)got - (double)want) /
                                (bound + c->n_in * 0x1p-24 * size + own)
                          : 0;
@@ -198,6 +239,7 @@ static void check_company(const tensor_case_t *c, const kc_backend_t *b,
     kc_free(got);
 }
 
+/* @param n_in  rounded up to whole blocks of the type */
 static void run_case(const kc_backend_t *b, const kc_type_t *type,
                      uint32_t n_out, uint32_t n_in, uint32_t n_rows,
                      const uint32_t companies[2], bool extreme)
@@ -206,6 +248,9 @@ static void run_case(const kc_backend_t *b, const kc_type_t *type,
     tensor_case_t c = {.type = type, .n_out = n_out, .n_rows = n_rows};
     bt_weight_t *theirs, *w;
 
+    if (is_coded(&c)) {
+        n_in = (n_in + 63) / 64 * 64;
+    }
     make_case(&c, n_in, extreme);
     theirs = kc_pack(reference, type, n_out, n_in, c.data, c.what);
     w = kc_pack(b, type, n_out, n_in, c.data, c.what);
@@ -276,10 +321,13 @@ static void run_fused(const kc_backend_t *b, const kc_type_t *type,
 {
     const size_t n = (size_t)n_rows * n_out;
     fused_case_t c = {.n_in = n_in, .n_out = n_out, .n_rows = n_rows};
+    uint32_t n_elems = 1;
+    uint32_t n_bytes = 2;
     uint8_t *data = (uint8_t *)kc_alloc((size_t)n_out * n_in / 2 + 1);
     bt_weight_t *w;
 
-    kc_fill_weights(type, data, (size_t)n_out * n_in, 2);
+    (void)!bt_ktype_block(type->type, &n_elems, &n_bytes);
+    kc_fill_weights(type, data, (size_t)n_out * n_in / n_elems, n_bytes);
     c.x = kc_alloc((size_t)2 * n_rows * n_in);
     c.norm = kc_alloc(n_in);
     c.made = kc_alloc((size_t)n_rows * n_in);
@@ -308,7 +356,9 @@ static void run_fused(const kc_backend_t *b, const kc_type_t *type,
 void kc_test_tensor(void)
 {
     static const kc_type_t types[] = {{BT_KTYPE_F16, {0, 255}},
-                                      {BT_KTYPE_BF16, {255, 255}}};
+                                      {BT_KTYPE_BF16, {255, 255}},
+                                      {BT_KTYPE_E4M3, {255, 255}},
+                                      {BT_KTYPE_E4M3_BF16, {255, 255}}};
     static const struct {
         uint32_t n_out, n_in, n_rows;
         uint32_t companies[2]; /* of all forms: up to 8, 64, more */
@@ -326,15 +376,17 @@ void kc_test_tensor(void)
         const kc_backend_t *b = &kc_backends[i];
 
         for (size_t t = 0; kc_is_tensor(b) && (t < BT_ARRAY_LEN(types)); t++) {
+            const bool coded = t >= 2;
+
             for (size_t s = 0; s < BT_ARRAY_LEN(shapes); s++) {
                 run_case(b, &types[t], shapes[s].n_out, shapes[s].n_in,
                          shapes[s].n_rows, shapes[s].companies, s % 2 == 1);
                 run_case(b, &types[t], 1 + kc_below(40), 1 + kc_below(150),
                          1 + kc_below(12), shapes[s].companies, false);
             }
-            run_fused(b, &types[t], 33, 70, 3);
+            run_fused(b, &types[t], 33, coded ? 128 : 70, 3);
             run_fused(b, &types[t], 64, 64, 70);
-            run_fused(b, &types[t], 5, 31, 10);
+            run_fused(b, &types[t], 5, coded ? 192 : 31, 10);
         }
     }
 }

@@ -328,6 +328,17 @@ static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
     return out;
 }
 
+/* Products of two bfloat16 are exact as floats. */
+static inline uint32_t bt_mul_bf16(uint32_t a, uint32_t b)
+{
+    const auto half = [](uint32_t x, uint32_t y) {
+        return bt_f32_to_bf16(bt_bf16_to_f32(static_cast<uint16_t>(x)) *
+                              bt_bf16_to_f32(static_cast<uint16_t>(y)));
+    };
+
+    return half(a, b) | static_cast<uint32_t>(half(a >> 16, b >> 16)) << 16;
+}
+
 /* ---- matrices, and copies behind a thread's back (device.h) ---- */
 
 static inline void bt_mma_s8(int32_t (&d)[4], const uint32_t (&a)[2],

@@ -56,6 +56,7 @@ struct Device {
     std::set<cudaStream_t> streams;
     uint32_t n_events, n_graphs;
     uint64_t n_graph_launches;
+    uint64_t bytes_in;  /* that came from the host */
     uint64_t bytes_out; /* that came to the host */
 };
 
@@ -73,10 +74,11 @@ struct LastWords {
             std::fprintf(
                 file,
                 "calls %llu graph_launches %llu bytes_left %zu "
-                "graphs_left %u bytes_out %llu\n",
+                "graphs_left %u bytes_in %llu bytes_out %llu\n",
                 static_cast<unsigned long long>(device.n_calls),
                 static_cast<unsigned long long>(device.n_graph_launches),
                 device.used, device.n_graphs,
+                static_cast<unsigned long long>(device.bytes_in),
                 static_cast<unsigned long long>(device.bytes_out));
             (void)std::fclose(file);
         }
@@ -553,6 +555,9 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
         !is_right(dst, rest * dst_pitch + width, to) ||
         !is_right(src, rest * src_pitch + width, from)) {
         return done(cudaErrorInvalidValue);
+    }
+    if (kind == cudaMemcpyHostToDevice) {
+        device.bytes_in += width * height;
     }
     /* Of memory that is not pinned the bytes are taken before the call returns,
      * and brought before it does. */

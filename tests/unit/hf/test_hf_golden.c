@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "inference/hf/floats.h"
 #include "inference/hf/hf.h"
+#include "inference/hf/quant_rows.h"
 #include "kernels/kernels.h"
 #include "tests/support/hf_folder.h"
 
@@ -183,6 +185,9 @@ static void check_tensor(const bt_gguf_t *gguf, char *line)
     if (hash_of(t) != strtoull(word, NULL, 16)) {
         fail_msg("the numbers of %s differ", name);
     }
+    if ((t->codes != NULL) && (hash_of(t->codes) != strtoull(word, NULL, 16))) {
+        fail_msg("the codes of %s are of other numbers", name);
+    }
 }
 
 static void check_all(const bt_gguf_t *gguf, const char *golden)
@@ -209,9 +214,11 @@ static void check_all(const bt_gguf_t *gguf, const char *golden)
     assert_int_equal(bt_gguf_n_tensors(gguf), n_tensors);
 }
 
-/* @param [in] type  Of blk.0.attn_q.weight and the other projections. */
-static void check_case(const char *golden, uint32_t type)
+/* @param [in] type   Of blk.0.attn_q.weight and the other projections.
+ *  @param [in] codes  Of the first's codes; 0: it has none */
+static void check_case(const char *golden, uint32_t type, uint32_t codes)
 {
+    const bt_gguf_tensor_t *query;
     const char *const dir = bt_hf_folder_make();
     bt_gguf_t *gguf = NULL;
 
@@ -222,6 +229,9 @@ static void check_case(const char *golden, uint32_t type)
     }
     print_message("%s\n", golden);
     check_all(gguf, golden);
+    query = bt_gguf_tensor(gguf, "blk.0.attn_q.weight");
+    assert_true((codes != 0) == ((query != NULL) && (query->codes != NULL)));
+    assert_true((codes == 0) || (query->codes->type == codes));
     if (type != TYPE_F32) {
         assert_int_equal(bt_gguf_tensor(gguf, "blk.0.attn_q.weight")->type,
                          type);
@@ -249,7 +259,7 @@ static void every_family_is_read_as_the_converter_writes_it(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        check_case(cases[i], TYPE_F32);
+        check_case(cases[i], TYPE_F32, 0);
     }
 }
 
@@ -257,19 +267,114 @@ static void quantized_matrices_have_the_converters_numbers(void **state)
 {
     static const struct {
         const char *golden;
-        uint32_t type; /* what has these numbers exactly */
+        uint32_t type;  /* what has these numbers exactly */
+        uint32_t codes; /* blocks of 64 have one scale */
     } cases[] = {
-        {"hf_gptq_q4.txt", TYPE_Q4_0},   {"hf_gptq_q8.txt", TYPE_Q8_0},
-        {"hf_gptq_act.txt", TYPE_F32},   {"hf_awq.txt", TYPE_Q5_0},
-        {"hf_fp8_block.txt", TYPE_F32},  {"hf_ct_fp8.txt", TYPE_F32},
-        {"hf_fp8_short.txt", TYPE_BF16}, {"hf_ct_int8.txt", TYPE_Q8_0},
-        {"hf_ct_w4.txt", TYPE_Q4_0},     {"hf_ct_w4_zero.txt", TYPE_Q5_0},
+        {"hf_gptq_q4.txt", TYPE_Q4_0, 0},
+        {"hf_gptq_q8.txt", TYPE_Q8_0, 0},
+        {"hf_gptq_act.txt", TYPE_F32, 0},
+        {"hf_awq.txt", TYPE_Q5_0, 0},
+        {"hf_fp8_block.txt", TYPE_F32, 0},
+        {"hf_ct_fp8.txt", TYPE_F32, BT_KTYPE_E4M3},
+        {"hf_fp8_short.txt", TYPE_BF16, 0},
+        {"hf_ct_int8.txt", TYPE_Q8_0, 0},
+        {"hf_ct_w4.txt", TYPE_Q4_0, 0},
+        {"hf_ct_w4_zero.txt", TYPE_Q5_0, 0},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        check_case(cases[i].golden, cases[i].type);
+        check_case(cases[i].golden, cases[i].type, cases[i].codes);
     }
+}
+
+/* A matrix of 2 x 128 and its scales, one to each row and 64 columns. */
+typedef struct codes_case {
+    uint8_t bytes[2 * 128];
+    float scales[4];
+    bt_st_tensor_t data;
+    bt_st_tensor_t scale;
+    bt_recipe_t recipe;
+} codes_case_t;
+
+static void make_codes(codes_case_t *c, bt_recipe_row_fn row)
+{
+    for (size_t i = 0; i < sizeof(c->bytes); i++) {
+        c->bytes[i] = (uint8_t)(i * 7 % 0x7f) | (uint8_t)(i % 2 << 7);
+    }
+    c->data = (bt_st_tensor_t){.dtype = BT_ST_F8_E4M3, .data = c->bytes};
+    c->scale = (bt_st_tensor_t){.dtype = BT_ST_F32,
+                                .data = (const uint8_t *)c->scales};
+    c->recipe = (bt_recipe_t){.row = row,
+                              .n_in = 128,
+                              .n_out = 2,
+                              .data = &c->data,
+                              .scale = &c->scale,
+                              .block = {1, 64}};
+}
+
+static void read_codes(const codes_case_t *c, uint32_t want, float *values)
+{
+    uint8_t made[2 * 2 * 68];
+    bt_recipe_t codes;
+    uint32_t type = 0;
+
+    assert_true(bt_quant_codes(&c->recipe, &type, &codes));
+    assert_int_equal(type, want);
+    assert_int_equal(codes.row_bytes, 2 * 68);
+    assert_int_equal(bt_recipe_make(&codes, made), BT_OK);
+    assert_int_equal(bt_dequantize((bt_ktype_t)type, made, 2 * 128, values),
+                     BT_OK);
+}
+
+static void codes_are_the_numbers_of_their_matrix(void **state)
+{
+    codes_case_t c = {.scales = {0.5f, -1.5f, 0x1p-20f, 3.0f}};
+    float values[2 * 128];
+    uint16_t want[2 * 128];
+
+    (void)state;
+    make_codes(&c, bt_quant_row_fp8_bf16);
+    read_codes(&c, BT_KTYPE_E4M3_BF16, values);
+    for (uint64_t i = 0; i < 2; i++) {
+        bt_quant_row_fp8_bf16(&c.recipe, i, (uint8_t *)(want + 128 * i));
+    }
+    for (size_t i = 0; i < 2 * 128; i++) {
+        assert_true(values[i] == bt_read_bf16((const uint8_t *)(want + i)));
+    }
+}
+
+static void a_code_that_is_no_number_makes_its_block_none(void **state)
+{
+    codes_case_t c = {.scales = {0.3f, 0.3f, 0.3f, 0.3f}};
+    float values[2 * 128];
+
+    (void)state;
+    make_codes(&c, bt_quant_row_fp8);
+    c.bytes[70] = 0xff;
+    c.bytes[130] = 0x7f;
+    read_codes(&c, BT_KTYPE_E4M3, values);
+    for (size_t i = 0; i < 2 * 128; i++) {
+        assert_int_equal(values[i] != values[i], (i >= 64) && (i < 192));
+    }
+}
+
+static void blocks_of_several_scales_have_no_codes(void **state)
+{
+    codes_case_t c = {0};
+    bt_recipe_t codes;
+    uint32_t type = 0;
+
+    (void)state;
+    make_codes(&c, bt_quant_row_fp8);
+    c.recipe.block[1] = 96;
+    assert_false(bt_quant_codes(&c.recipe, &type, &codes));
+    c.recipe.block[1] = 64;
+    c.recipe.n_in = 96;
+    assert_false(bt_quant_codes(&c.recipe, &type, &codes));
+    c.recipe.n_in = 128;
+    c.recipe.row = bt_quant_row_int8;
+    assert_false(bt_quant_codes(&c.recipe, &type, &codes));
 }
 
 int main(void)
@@ -277,6 +382,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_family_is_read_as_the_converter_writes_it),
         BT_TEST(quantized_matrices_have_the_converters_numbers),
+        BT_TEST(codes_are_the_numbers_of_their_matrix),
+        BT_TEST(a_code_that_is_no_number_makes_its_block_none),
+        BT_TEST(blocks_of_several_scales_have_no_codes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
