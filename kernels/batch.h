@@ -14,7 +14,14 @@
  *     logit_row[n_logit_rows]
  *     from_id[n_rows]     where the batch has from_ids
  *     seq[n_seqs][4]      row, n_rows, pos, where its ids begin in ids[]
+ *     draw[n_draws][13]   bt_draw_t; first_edit is which of all words
+ *     scoring[n_scorings][3]
+ *                         bt_scoring_t
  *     id[...][n_groups]   block ids of all sequences, one after the other
+ *     edit[n_edits][4]    bt_draw_edit_t
+ *
+ * What there is more of at each step is behind the rest: the others' places
+ * hang on how many rows, sequences and draws there are.
  *
  * C and C++ alike: a plugin cannot link the library, so this is all of it.
  *
@@ -29,7 +36,10 @@
 
 #include "kernels/kernels.h"
 
-#define BT_BATCH_SEQ_WORDS 4u /**< of seq[] */
+#define BT_BATCH_SEQ_WORDS     4u /**< of seq[] */
+#define BT_BATCH_DRAW_WORDS    (sizeof(bt_draw_t) / sizeof(uint32_t))
+#define BT_BATCH_EDIT_WORDS    (sizeof(bt_draw_edit_t) / sizeof(uint32_t))
+#define BT_BATCH_SCORING_WORDS (sizeof(bt_scoring_t) / sizeof(uint32_t))
 
 /** Where each table begins, in words from the first. */
 typedef struct bt_batch_layout {
@@ -40,7 +50,10 @@ typedef struct bt_batch_layout {
     size_t logit_row;
     size_t from_id;
     size_t seq;
+    size_t draw;
+    size_t scoring;
     size_t id;
+    size_t edit;
     size_t n_words; /**< of all together */
 } bt_batch_layout_t;
 
@@ -53,10 +66,11 @@ static inline size_t bt_batch_blocks(const bt_ragged_seq_t *seq,
            tokens_per_block;
 }
 
-static inline bt_batch_layout_t
-bt_batch_layout_of(size_t n_rows, size_t n_logit_rows, size_t n_from_ids,
-                   size_t n_seqs, size_t n_groups, size_t n_ids)
+static inline bt_batch_layout_t bt_batch_layout_of(const bt_batch_limits_t *n,
+                                                   size_t n_from_ids)
 {
+    const size_t n_groups = (size_t)n->max_other_groups + 1;
+    const size_t n_rows = n->max_rows;
     bt_batch_layout_t at;
 
     at.token = 0;
@@ -64,35 +78,42 @@ bt_batch_layout_of(size_t n_rows, size_t n_logit_rows, size_t n_from_ids,
     at.block = 2 * n_rows;
     at.row_seq = (2 + n_groups) * n_rows;
     at.logit_row = (3 + n_groups) * n_rows;
-    at.from_id = at.logit_row + n_logit_rows;
+    at.from_id = at.logit_row + n->max_logit_rows;
     at.seq = at.from_id + n_from_ids;
-    at.id = at.seq + BT_BATCH_SEQ_WORDS * n_seqs;
-    at.n_words = at.id + n_ids;
+    at.draw = at.seq + (size_t)BT_BATCH_SEQ_WORDS * n->max_seqs;
+    at.scoring = at.draw + BT_BATCH_DRAW_WORDS * n->max_draws;
+    at.id = at.scoring + BT_BATCH_SCORING_WORDS * n->max_scorings;
+    at.edit = at.id + n->max_blocks;
+    at.n_words = at.edit + BT_BATCH_EDIT_WORDS * n->max_edits;
     return at;
 }
 
 /** Words of the largest batch. */
 static inline size_t bt_batch_max_words(const bt_batch_limits_t *limits)
 {
-    return bt_batch_layout_of(limits->max_rows, limits->max_logit_rows,
-                              limits->max_rows, limits->max_seqs,
-                              (size_t)limits->max_other_groups + 1,
-                              limits->max_blocks)
-        .n_words;
+    return bt_batch_layout_of(limits, limits->max_rows).n_words;
 }
 
 /** Where the tables of @a batch lie. */
 static inline bt_batch_layout_t bt_batch_layout(const bt_batch_t *batch)
 {
     const size_t n_groups = (size_t)batch->n_other_groups + 1;
+    bt_batch_limits_t n;
     size_t n_blocks = 0;
 
     for (uint32_t s = 0; s < batch->n_seqs; s++) {
         n_blocks += bt_batch_blocks(&batch->seqs[s], batch->tokens_per_block);
     }
-    return bt_batch_layout_of(batch->n_rows, batch->n_logit_rows,
-                              (batch->from_ids == NULL) ? 0 : batch->n_rows,
-                              batch->n_seqs, n_groups, n_groups * n_blocks);
+    n.max_rows = batch->n_rows;
+    n.max_seqs = batch->n_seqs;
+    n.max_logit_rows = batch->n_logit_rows;
+    n.max_draws = batch->n_draws;
+    n.max_edits = batch->n_edits;
+    n.max_scorings = batch->n_scorings;
+    n.max_other_groups = batch->n_other_groups;
+    n.max_blocks = n_groups * n_blocks;
+    return bt_batch_layout_of(&n,
+                              (batch->from_ids == NULL) ? 0 : batch->n_rows);
 }
 
 /** Does it keep to the limits? Then bt_batch_layout().n_words is at most
@@ -105,8 +126,32 @@ static inline bool bt_batch_fits(const bt_batch_t *batch,
     return (batch->n_rows <= limits->max_rows) &&
            (batch->n_seqs <= limits->max_seqs) &&
            (batch->n_logit_rows <= limits->max_logit_rows) &&
+           (batch->n_draws <= limits->max_draws) &&
+           (batch->n_edits <= limits->max_edits) &&
+           (batch->n_scorings <= limits->max_scorings) &&
            (batch->n_other_groups <= limits->max_other_groups) &&
-           (at.n_words - at.id <= limits->max_blocks);
+           (at.edit - at.id <= limits->max_blocks);
+}
+
+static inline void bt_batch_pack_draws(const bt_batch_t *batch,
+                                       const bt_batch_layout_t *at,
+                                       uint32_t *words)
+{
+    for (uint32_t i = 0; i < batch->n_draws; i++) {
+        bt_draw_t draw = batch->draws[i];
+
+        draw.first_edit =
+            (uint32_t)(at->edit + BT_BATCH_EDIT_WORDS * draw.first_edit);
+        memcpy(words + at->draw + BT_BATCH_DRAW_WORDS * i, &draw, sizeof(draw));
+    }
+    if (batch->n_scorings > 0) {
+        memcpy(words + at->scoring, batch->scorings,
+               batch->n_scorings * sizeof(*batch->scorings));
+    }
+    if (batch->n_edits > 0) {
+        memcpy(words + at->edit, batch->edits,
+               batch->n_edits * sizeof(*batch->edits));
+    }
 }
 
 /** Write all tables. @param [out] words  bt_batch_layout().n_words of them */
@@ -128,6 +173,7 @@ static inline void bt_batch_pack(const bt_batch_t *batch, uint32_t *words)
         memcpy(words + at.from_id, batch->from_ids,
                batch->n_rows * sizeof(*words));
     }
+    bt_batch_pack_draws(batch, &at, words);
     for (uint32_t s = 0; s < batch->n_seqs; s++) {
         const bt_ragged_seq_t *const seq = &batch->seqs[s];
         const size_t n_ids = n_groups * bt_batch_blocks(seq, t);

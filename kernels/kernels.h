@@ -12,7 +12,7 @@
  *     batch_reserve(limits)      once
  *     a step:  batch_begin(batch)             all tables cross over, in one
  * copy embed, { norm_matmul, rope_store, attention, … } of each layer,
- *              gather_rows, matmul, argmax or top    read them where they are
+ *              gather_rows, matmul, draw, score, …   read them where they are
  *
  * Numeric rules (invariant I1): the value of a row never depends on the other
  * rows of the batch, on how many threads run, or on the tier of instruction
@@ -33,6 +33,7 @@
 
 #include "common/base/status.h"
 #include "kernels/copier.h"
+#include "kernels/draw.h"
 #include "kernels/returns.h"
 
 /** Tensor types as GGUF numbers them (ggml_type), and two that it has not: a
@@ -115,13 +116,19 @@ typedef struct bt_ragged_seq {
  *  they are until the step's last operation returned. kernels/batch.h lays them
  *  out for an upload. */
 typedef struct bt_batch {
-    const uint32_t *tokens;      /**< (n_rows) token of each row */
-    const bt_ragged_seq_t *seqs; /**< (n_seqs) rows contiguous from 0 on */
-    const uint32_t *logit_rows;  /**< (n_logit_rows) rows that go on to the
-                                      output */
+    const uint32_t *tokens;       /**< (n_rows) token of each row */
+    const bt_ragged_seq_t *seqs;  /**< (n_seqs) rows contiguous from 0 on */
+    const uint32_t *logit_rows;   /**< (n_logit_rows) rows that go on to the
+                                       output */
+    const bt_draw_t *draws;       /**< (n_draws) those of a row together */
+    bt_draw_edit_t *edits;        /**< (n_edits) of all draws */
+    const bt_scoring_t *scorings; /**< (n_scorings) */
     uint32_t n_rows;
     uint32_t n_seqs;
     uint32_t n_logit_rows;
+    uint32_t n_draws;
+    uint32_t n_edits;
+    uint32_t n_scorings;
     uint32_t tokens_per_block; /**< T, which tells how many blocks of a sequence
                                     are read */
     uint32_t n_other_groups;   /**< of layers, besides one: as in the views */
@@ -135,6 +142,9 @@ typedef struct bt_batch_limits {
     uint32_t max_rows;
     uint32_t max_seqs;
     uint32_t max_logit_rows;
+    uint32_t max_draws;    /**< 0: nothing is drawn */
+    uint32_t max_edits;    /**< of all of them */
+    uint32_t max_scorings; /**< 0: nothing is scored */
     uint32_t max_other_groups;
     size_t max_blocks; /**< ids of all sequences and groups together */
 } bt_batch_limits_t;
@@ -530,6 +540,21 @@ typedef struct bt_kernels_ops {
      *  values (R, k), 1 <= k <= BT_TOP_MAX. NULL: not in this back end. */
     void (*top)(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
                 uint32_t k, uint32_t *ids, float *values);
+
+    /** ids[i] = the token that the batch's draw i draws (draw.h). logits
+     *  (n_logit_rows, dim) are as they were when it is done; ids (n_draws).
+     *  NULL, as score(): not in this back end. */
+    void (*draw)(bt_backend_t *be, float *logits, const bt_batch_t *batch,
+                 uint32_t dim, uint32_t *ids);
+    /** out[i] = what the batch's scoring i takes; @a ids are what draw() of the
+     *  same batch left. The sum: exp(x[k] - best) + 0 * (x[k] - best) in float
+     *  (kernels/exp_negative.h) goes to lane k % 16; a lane sums 16 of its own,
+     *  of 256 values of the row, in float from 0 on, and such sums in double;
+     *  the last dim % 16 values are sums by themselves; then lane by lane. A
+     *  NaN where a value is not finite. out (n_scorings). */
+    void (*score)(bt_backend_t *be, const float *logits,
+                  const bt_batch_t *batch, uint32_t dim, const uint32_t *ids,
+                  bt_scored_t *out);
 
     /** Steps of a layer: the bits of the operations that they name, one after
      *  the other, without what lies between them. x, a and gate_up must not

@@ -54,21 +54,27 @@ static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
     return false;
 }
 
-/* The id that comes next, from what there is of the row: its best, its first,
- * or its logits, which are spoiled. */
-static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
+/* Which logit row of the pass it is. */
+static uint32_t row_of(const bt_engine_t *engine, const float *logits)
+{
+    return (uint32_t)((size_t)(logits - engine->pass->logits) /
+                      engine->n_vocab);
+}
+
+/* The id that comes next, from what there is of the row: what was drawn from
+ * it, k draws before this one; its best; or its logits, which are spoiled. */
+static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
+                       float *logits)
 {
     const bt_pass_t *pass = engine->pass;
-    const size_t row = (size_t)(logits - pass->logits) / engine->n_vocab;
+    const uint32_t row = row_of(engine, logits);
     const uint32_t n = seq->sched.n_tokens;
 
+    if (bt_engine_is_told(pass, row)) {
+        return bt_engine_told_id(pass, row, k);
+    }
     if (pass->needs[row] == 1) {
         return pass->best_ids[row];
-    }
-    if (pass->first[row].n > 0) {
-        return bt_sampler_draw_first(engine->sampler, &seq->sampling,
-                                     &pass->first[row], seq->tokens, n,
-                                     seq->n_prompt, n);
     }
     for (uint32_t i = 0; i < seq->n_processors; i++) {
         seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
@@ -78,24 +84,36 @@ static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
                            n, seq->n_prompt, n);
 }
 
-/* Draw the next token of a sequence whose known tokens are all computed. */
-static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                 float *logits)
+/* Choose it, and tell what the owner wants of its row. */
+static uint32_t choose_and_store(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
+                                 float *logits)
 {
     const uint32_t n = seq->sched.n_tokens;
+    const uint32_t row = row_of(engine, logits);
     const bool wants_row = bt_engine_wants_row(seq, n - 1);
-    bt_finish_t finish = BT_FINISH_NONE;
-    uint32_t id;
+    const bool is_told = bt_engine_is_told(engine->pass, row);
 
-    if (wants_row) {
+    if (wants_row && !is_told) {
         memcpy(engine->row, logits, engine->n_vocab * sizeof(*logits));
     }
-    id = choose(engine, seq, logits);
-    seq->tokens[n] = id;
-    if (wants_row) {
+    seq->tokens[n] = choose(engine, seq, k, logits);
+    if (wants_row && is_told) {
+        bt_engine_store_told(engine->pass, row, k, seq, n - 1, engine->n_vocab);
+    } else if (wants_row) {
         bt_engine_store_row(seq, n - 1, engine->row, engine->n_vocab);
     }
-    seq->sched.n_tokens = n + 1;
+    return seq->tokens[n];
+}
+
+/* Draw the next token of a sequence whose known tokens are all computed.
+ * @param [in] k  others that have drawn from the row */
+static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                 uint32_t k, float *logits)
+{
+    const uint32_t id = choose_and_store(engine, seq, k, logits);
+    bt_finish_t finish = BT_FINISH_NONE;
+
+    seq->sched.n_tokens++;
     seq->n_drawn++;
     bt_engine_pace(seq);
     if (is_end_id(&seq->sampling, id)) {
@@ -138,19 +156,23 @@ static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
                      float *logits)
 {
     const uint32_t n_tokens = seq->sched.n_tokens;
+    const bool copies =
+        !bt_engine_is_told(engine->pass, row_of(engine, logits));
     const size_t bytes = engine->n_vocab * sizeof(*logits);
 
-    if (!bt_list_empty(&seq->followers)) {
+    if (copies && !bt_list_empty(&seq->followers)) {
         memcpy(engine->row, logits, bytes);
     }
-    draw(engine, report, seq, logits);
-    while (!bt_list_empty(&seq->followers)) {
+    draw(engine, report, seq, 0, logits);
+    for (uint32_t k = 1; !bt_list_empty(&seq->followers); k++) {
         bt_seq_t *follower = bt_engine_seq_at(seq->followers.next);
 
         bt_list_remove(&follower->sched.turn.link);
         bt_sched_queue_insert(&engine->running, &follower->sched.turn);
-        memcpy(logits, engine->row, bytes);
-        draw(engine, report, follower, logits);
+        if (copies) {
+            memcpy(logits, engine->row, bytes);
+        }
+        draw(engine, report, follower, k, logits);
         copy_partial(engine, seq, follower, n_tokens);
     }
 }
@@ -169,10 +191,24 @@ static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     for (uint32_t i = 0; (i <= n_drafts) && right && goes_on(seq); i++) {
         const uint32_t draft = seq->tokens[n_known + i];
 
-        draw(engine, report, seq, logits + (size_t)i * engine->n_vocab);
+        draw(engine, report, seq, 0, logits + (size_t)i * engine->n_vocab);
         right = seq->tokens[n_known + i] == draft;
     }
     seq->sched.n_computed = seq->sched.n_tokens - 1;
+}
+
+/* What its owner wants of a row whose next token was known. */
+static void store_known(const bt_engine_t *engine, const bt_seq_t *seq,
+                        uint32_t position, const float *logits)
+{
+    const uint32_t row = row_of(engine, logits);
+
+    if (bt_engine_is_told(engine->pass, row)) {
+        bt_engine_store_told(engine->pass, row, 0, seq, position,
+                             engine->n_vocab);
+    } else {
+        bt_engine_store_row(seq, position, logits, engine->n_vocab);
+    }
 }
 
 float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
@@ -185,7 +221,7 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
 
     for (uint32_t position = first; position < end; position++) {
         if (bt_engine_wants_row(seq, position)) {
-            bt_engine_store_row(seq, position, logits, engine->n_vocab);
+            store_known(engine, seq, position, logits);
             logits += engine->n_vocab;
         }
     }

@@ -80,11 +80,13 @@ void bt_engine_free_pass(bt_pass_t *pass)
     bt_free(pass->logit_rows);
     bt_free(pass->needs);
     bt_free(pass->best_ids);
-    bt_free(pass->first);
+    bt_free(pass->draw_of);
+    bt_free(pass->score_of);
+    bt_drawing_destroy(pass->drawing);
 }
 
-bt_status_t bt_engine_alloc_pass(bt_pass_t *pass, uint32_t n_seqs,
-                                 uint32_t rows)
+bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
+                                 uint32_t n_seqs, uint32_t rows)
 {
     const uint32_t logit_rows = bt_engine_max_logit_rows(n_seqs);
 
@@ -94,12 +96,17 @@ bt_status_t bt_engine_alloc_pass(bt_pass_t *pass, uint32_t n_seqs,
     pass->logit_rows = bt_calloc(logit_rows, sizeof(*pass->logit_rows));
     pass->needs = bt_calloc(logit_rows, sizeof(*pass->needs));
     pass->best_ids = bt_calloc(logit_rows, sizeof(*pass->best_ids));
-    pass->first = bt_calloc(logit_rows, sizeof(*pass->first));
-    return ((pass->plan == NULL) || (pass->seqs == NULL) ||
-            (pass->rows_tokens == NULL) || (pass->logit_rows == NULL) ||
-            (pass->needs == NULL) || (pass->best_ids == NULL) ||
-            (pass->first == NULL))
-               ? BT_ERR_NO_MEMORY
+    pass->draw_of = bt_calloc(logit_rows, sizeof(*pass->draw_of));
+    pass->score_of = bt_calloc(logit_rows, sizeof(*pass->score_of));
+    if ((pass->plan == NULL) || (pass->seqs == NULL) ||
+        (pass->rows_tokens == NULL) || (pass->logit_rows == NULL) ||
+        (pass->needs == NULL) || (pass->best_ids == NULL) ||
+        (pass->draw_of == NULL) || (pass->score_of == NULL)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    return bt_model_draws(model)
+               ? bt_drawing_create(bt_model_hparams(model)->n_vocab, logit_rows,
+                                   &pass->drawing)
                : BT_OK;
 }
 
@@ -120,10 +127,11 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
     const uint32_t n = config->max_seqs;
     const uint32_t rows = bt_engine_max_rows(n, config->token_budget,
                                              config->kv.tokens_per_block);
-    bt_status_t status = bt_engine_alloc_pass(&engine->whole, n, rows);
+    bt_status_t status =
+        bt_engine_alloc_pass(config->model, &engine->whole, n, rows);
 
     if (status == BT_OK) {
-        status = bt_engine_alloc_pass(&engine->inside, 1, rows);
+        status = bt_engine_alloc_pass(config->model, &engine->inside, 1, rows);
     }
     if (status == BT_OK) {
         status = bt_engine_alloc_flights(engine);

@@ -3,7 +3,8 @@
  *  (what it does in an iteration), flight.c (iterations that follow each other
  *  through the stages of a model), draw.c (tokens from logits), late.c (who
  *  comes into one), inside.c (who is computed while one waits), rehearse.c
- *  (how long it is to take), yield.c (whose cores they are) and rows.c only.
+ *  (how long it is to take), yield.c (whose cores they are), tell.c (what a
+ * back end draws) and rows.c only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -15,6 +16,7 @@
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_late.h"
 #include "inference/engine/engine.h"
+#include "inference/model/drawing.h"
 #include "inference/model/sampler.h"
 
 #define BT_ENGINE_N_REPORTS 16 /**< the compute thread's lead at most */
@@ -28,10 +30,12 @@ typedef struct bt_pass {
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
     uint32_t *logit_rows;
-    uint32_t *needs;    /**< bt_forward_t, of each logit row */
-    uint32_t *best_ids; /**< the same */
-    bt_first_t *first;  /**< the same */
-    float *logits;      /**< row 0 of what the call left */
+    uint32_t *needs;       /**< bt_forward_t, of each logit row */
+    uint32_t *best_ids;    /**< the same */
+    bt_drawing_t *drawing; /**< the same; NULL: the host draws */
+    uint32_t *draw_of;     /**< the first of each logit row, where it is told */
+    uint32_t *score_of;    /**< likewise */
+    float *logits;         /**< row 0 of what the call left */
     uint64_t start_ns;
     /** What bt_model_lent_ns() rose by in its own call: others may begin before
      *  it ends. */
@@ -149,7 +153,8 @@ bool bt_engine_has_work(bt_engine_t *engine);
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq);
 /** Room for so many sequences and rows. Free it, also after a failure.
  *  @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_engine_alloc_pass(bt_pass_t *pass, uint32_t n_seqs,
+BT_MUST_CHECK bt_status_t bt_engine_alloc_pass(const bt_model_t *model,
+                                               bt_pass_t *pass, uint32_t n_seqs,
                                                uint32_t rows);
 void bt_engine_free_pass(bt_pass_t *pass);
 /** Item i of the plan: its rows go behind those that are there. */
@@ -204,6 +209,21 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
                             const bt_sched_item_t *item, uint32_t first,
                             float *logits);
 
+/* tell.c */
+
+/** Have the back end draw what is drawn from the next logit row, for all who do
+ *  (@a draws), or score it, where its owner wants that.
+ *  @return false: the host has to */
+bool bt_engine_tell(bt_pass_t *pass, bt_seq_t *seq, uint32_t position,
+                    bool draws);
+bool bt_engine_is_told(const bt_pass_t *pass, uint32_t row);
+/** Draw k from this row. */
+uint32_t bt_engine_told_id(const bt_pass_t *pass, uint32_t row, uint32_t k);
+/** bt_engine_store_row() of a row that is told, of draw k or a known token. */
+void bt_engine_store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
+                          const bt_seq_t *seq, uint32_t position,
+                          uint32_t n_vocab);
+
 /* late.c */
 
 /** bt_forward_t.take_late; @a engine is a bt_engine_t. */
@@ -235,6 +255,9 @@ void bt_engine_pace(bt_seq_t *seq);
 
 /** Does the owner want the row of logits of this position? */
 bool bt_engine_wants_row(const bt_seq_t *seq, uint32_t position);
+/** The same by what a back end said of it. */
+void bt_engine_store_scored(const bt_seq_t *seq, uint32_t position,
+                            const bt_scored_t *scored, const bt_first_t *top);
 /** Fill what the owner wants of it. The token behind it is known, or drawn. */
 void bt_engine_store_row(const bt_seq_t *seq, uint32_t position,
                          const float *logits, uint32_t n_vocab);

@@ -202,7 +202,10 @@ bt_status_t bt_engine_alloc_flights(bt_engine_t *engine)
         config->max_seqs, config->token_budget, config->kv.tokens_per_block);
     bt_status_t status = BT_OK;
 
-    engine->max_flights = bt_model_max_started(config->model);
+    /* Of calls that chain no two are of different sequences here. */
+    engine->max_flights = bt_model_chains(config->model)
+                              ? 1
+                              : bt_model_max_started(config->model);
     if (engine->max_flights == 1) {
         return BT_OK;
     }
@@ -213,7 +216,8 @@ bt_status_t bt_engine_alloc_flights(bt_engine_t *engine)
     for (uint32_t i = 0; i < engine->max_flights; i++) {
         bt_list_init(&engine->flights[i].seqs);
         if (status == BT_OK) {
-            status = bt_engine_alloc_pass(&engine->flights[i].pass,
+            status = bt_engine_alloc_pass(engine->config.model,
+                                          &engine->flights[i].pass,
                                           config->max_seqs, rows);
         }
     }

@@ -39,3 +39,23 @@ void bt_engine_store_row(const bt_seq_t *seq, uint32_t position,
         rows->top_logprobs[i * rows->n_top + k] = (double)logits[ids[k]] - sum;
     }
 }
+
+void bt_engine_store_scored(const bt_seq_t *seq, uint32_t position,
+                            const bt_scored_t *scored, const bt_first_t *top)
+{
+    const bt_seq_rows_t *rows = seq->rows;
+    const size_t i = position - rows->from;
+
+    if (rows->logprobs != NULL) {
+        rows->logprobs[i] = bt_logprob_of(scored);
+    }
+    for (uint32_t k = 0; (rows->top_ids != NULL) && (k < rows->n_top); k++) {
+        const size_t at = i * rows->n_top + k;
+
+        rows->top_ids[at] = top->ids[k];
+        if ((rows->logprobs != NULL) && (rows->top_logprobs != NULL)) {
+            rows->top_logprobs[at] =
+                bt_logprob_of_logit(scored, top->logits[k]);
+        }
+    }
+}

@@ -308,7 +308,9 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 
         if (draws || bt_engine_wants_row(seq, position)) {
             pass->needs[pass->n_logit_rows] =
-                draws ? bt_engine_needs(seq, position) : 0;
+                bt_engine_tell(pass, seq, position, draws) ? BT_NEEDS_NOTHING
+                : draws ? bt_engine_needs(seq, position)
+                        : 0;
             pass->logit_rows[pass->n_logit_rows++] = row + k;
         }
     }
@@ -319,6 +321,9 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 void bt_engine_lay_rows(bt_engine_t *engine)
 {
     engine->pass->n_rows = engine->pass->n_logit_rows = 0;
+    if (engine->pass->drawing != NULL) {
+        bt_drawing_clear(engine->pass->drawing);
+    }
     for (uint32_t i = 0; i < engine->pass->n_planned; i++) {
         bt_engine_lay_item(engine, i);
     }
@@ -445,7 +450,7 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
         .n_logit_rows = pass->n_logit_rows,
         .needs = pass->needs,
         .best_ids = pass->best_ids,
-        .first = pass->first,
+        .drawing = pass->drawing,
         .kv = config->kv,
         .groups = config->groups,
         .on_layers = on_layers,

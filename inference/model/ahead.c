@@ -3,17 +3,27 @@
 
 #include <string.h>
 
+#include "inference/model/drawing.h"
 #include "inference/model/model_priv.h"
 #include "inference/model/sampler.h"
 
+static bool draws(const bt_forward_t *fwd)
+{
+    return (fwd->drawing != NULL) && (fwd->drawing->n_draws > 0);
+}
+
+/* What is drawn, or the best of each row; scores would have the host look at a
+ * row again. */
 static bool only_ids(const bt_forward_t *fwd)
 {
+    const uint32_t need = draws(fwd) ? BT_NEEDS_NOTHING : 1;
+
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
-        if ((fwd->needs == NULL) || (fwd->needs[i] != 1)) {
+        if ((fwd->needs == NULL) || (fwd->needs[i] != need)) {
             return false;
         }
     }
-    return true;
+    return (fwd->drawing == NULL) || (fwd->drawing->n_scorings == 0);
 }
 
 size_t bt_ahead_bytes(const bt_model_config_t *config)
@@ -65,7 +75,7 @@ bool bt_ahead_fits(const bt_model_t *model, const bt_forward_t *fwd)
     }
     for (uint32_t r = 0; (fwd->from_ids != NULL) && (r < fwd->n_rows); r++) {
         if ((fwd->from_ids[r] != UINT32_MAX) &&
-            (fwd->from_ids[r] >= a->n_logit_rows[last])) {
+            (fwd->from_ids[r] >= a->n_ids[last])) {
             return false;
         }
     }
@@ -84,17 +94,20 @@ bt_status_t bt_ahead_start(bt_model_t *model, const bt_forward_t *fwd)
         return status;
     }
     a->only_ids[slot] = only_ids(fwd);
-    a->n_logit_rows[slot] = n;
+    a->n_ids[slot] = draws(fwd) ? fwd->drawing->n_draws : n;
     a->n++;
     if (!a->only_ids[slot]) {
         return BT_OK; /* bt_ahead_finish() asks for what is wanted */
     }
-    if (n > 0) {
+    a->ids = draws(fwd) ? model->drawn : model->best_ids;
+    if (draws(fwd)) {
+        bt_drawn_ask(model, fwd);
+    } else if (n > 0) {
         model->be->ops->argmax(model->be, model->logits, n, model->hp.n_vocab,
                                model->best_ids);
     }
-    a->returns.send(a->returns.user, slot, model->best_ids,
-                    n * sizeof(*model->best_ids));
+    a->returns.send(a->returns.user, slot, a->ids,
+                    a->n_ids[slot] * sizeof(*a->ids));
     return BT_OK;
 }
 
@@ -111,11 +124,9 @@ bt_status_t bt_ahead_finish(bt_model_t *model, const bt_forward_t *fwd)
         return bt_model_results(model, fwd);
     }
     status = a->returns.wait(a->returns.user, slot, &ids);
-    if ((status == BT_OK) && (fwd->n_logit_rows > 0)) {
-        memcpy(fwd->best_ids, ids, fwd->n_logit_rows * sizeof(*fwd->best_ids));
-    }
-    for (uint32_t i = 0; (fwd->first != NULL) && (i < fwd->n_logit_rows); i++) {
-        fwd->first[i] = (bt_first_t){0};
+    if ((status == BT_OK) && (a->n_ids[slot] > 0)) {
+        memcpy(draws(fwd) ? fwd->drawing->ids : fwd->best_ids, ids,
+               a->n_ids[slot] * sizeof(uint32_t));
     }
     return status;
 }

@@ -7,9 +7,10 @@
  *                       │ ids ──▶ B's tokens, where B wants them
  *                       └ ids ──▶ the host (returns.h)
  *
- * Of a call of which only the best ids are wanted nothing else has to cross,
- * and the next one can begin behind it. One whose logits are wanted has to be
- * finished first: they lie where the next one's will.
+ * Of a call of which only ids are wanted, drawn or the best of each row,
+ * nothing else has to cross, and the next one can begin behind it. One whose
+ * logits or scores are wanted has to be finished first: they lie where the next
+ * one's will.
  */
 #ifndef BT_INFERENCE_MODEL_AHEAD_H
 #define BT_INFERENCE_MODEL_AHEAD_H
@@ -22,7 +23,8 @@ typedef struct bt_ahead {
     bt_returns_t returns; /**< a slot for each; user NULL: calls end at once */
     uint32_t first, n;    /**< started, from the oldest on */
     bool only_ids[BT_AHEAD_MAX];
-    uint32_t n_logit_rows[BT_AHEAD_MAX];
+    uint32_t n_ids[BT_AHEAD_MAX];
+    const uint32_t *ids; /**< back end: of the call that was started last */
 } bt_ahead_t;
 
 /** Host memory that bt_ahead_open() takes. */

@@ -136,6 +136,16 @@ double bt_logprob_sum(const float *logits, uint32_t n)
     return sum_of(logits, n);
 }
 
+double bt_logprob_of_logit(const bt_scored_t *scored, float logit)
+{
+    return (double)logit - ((double)scored->best + log(scored->sum));
+}
+
+double bt_logprob_of(const bt_scored_t *scored)
+{
+    return bt_logprob_of_logit(scored, scored->logit);
+}
+
 void bt_logprob_top(const float *logits, uint32_t n, uint32_t k, uint32_t *ids)
 {
     uint32_t kept = 0;

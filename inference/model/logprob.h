@@ -11,12 +11,19 @@
 
 #include <stdint.h>
 
+#include "kernels/draw.h"
+
 /** log of the sum of exp(logits[i]), the largest taken out first: exp() in
  *  float, within 3 units in the last place, summed in lanes of i % 16, in float
  *  for 256 logits at a time and then in double, lane by lane. Within 1e-6 of
  *  the true value, far nearer than the logits are to theirs. NaN where one is
  *  NaN or infinite. The same bits on every machine. */
 double bt_logprob_sum(const float *logits, uint32_t n);
+
+/** log p of a token that a back end has scored: the bits of the above. */
+double bt_logprob_of(const bt_scored_t *scored);
+/** That of another token of the same row. */
+double bt_logprob_of_logit(const bt_scored_t *scored, float logit);
 
 /** The k best ids, best first, of equal ones the lowest first. O(n + hits * k).
  *  @param [in]  k    at most n

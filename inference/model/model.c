@@ -307,13 +307,13 @@ void bt_model_destroy(bt_model_t *model)
         }
         bt_model_buffer_free(model->be, model->logits);
         bt_model_buffer_free(model->be, model->best_ids);
-        bt_model_buffer_free(model->be, model->first_words);
+        bt_model_buffer_free(model->be, model->drawn);
     }
     bt_packed_store_close(model->store); /* the weights were freed */
     bt_ranks_destroy(model->ranks);
     bt_free(model->host_logits);
     bt_free(model->host_own_logits);
-    bt_free(model->host_first);
+    bt_free(model->host_drawn);
     bt_free(model);
 }
 
@@ -521,7 +521,8 @@ static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
             return false;
         }
     }
-    return bt_ahead_fits(model, fwd) && seqs_fit(model, fwd);
+    return bt_ahead_fits(model, fwd) && seqs_fit(model, fwd) &&
+           bt_drawn_fits(model, fwd);
 }
 
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
@@ -603,7 +604,7 @@ bt_status_t bt_model_begin(bt_model_t *model, const bt_batch_t *batch)
     }
     status = ops->batch_begin(model->be, &own);
     if ((status == BT_OK) && (batch->from_ids != NULL)) {
-        ops->take_tokens(model->be, batch, model->best_ids);
+        ops->take_tokens(model->be, batch, model->ahead.ids);
     }
     if ((status != BT_OK) && (model->ranks != NULL)) {
         bt_ranks_fail(model->ranks, status); /* the others go on without us */
@@ -614,19 +615,7 @@ bt_status_t bt_model_begin(bt_model_t *model, const bt_batch_t *batch)
 bt_status_t bt_model_run_layers(bt_model_t *model, const bt_forward_t *fwd,
                                 bt_forward_t *whole)
 {
-    bt_batch_t batch = {
-        .tokens = fwd->tokens,
-        .seqs = fwd->seqs,
-        .logit_rows = fwd->logit_rows,
-        .n_rows = fwd->n_rows,
-        .n_seqs = fwd->n_seqs,
-        .n_logit_rows = fwd->n_logit_rows,
-        .tokens_per_block = (fwd->groups == NULL)
-                                ? fwd->kv.tokens_per_block
-                                : fwd->groups->tokens_per_block,
-        .n_other_groups = (fwd->groups == NULL) ? 0 : fwd->groups->n - 1,
-        .from_ids = fwd->from_ids,
-    };
+    bt_batch_t batch = bt_model_batch(fwd);
     bt_status_t status = BT_OK;
 
     *whole = *fwd;

@@ -233,6 +233,13 @@ bt_weight_source_t bt_model_weight_source(const bt_model_t *model);
 /** bt_lent_stats_t.saved_ns of its back end; 0 where nothing is ever lent. */
 uint64_t bt_model_lent_ns(const bt_model_t *model);
 
+/** bt_forward_t.needs */
+#define BT_NEEDS_NOTHING UINT32_MAX
+
+/** Can its back end draw and score (bt_forward_t.drawing)? So where it has
+ *  memory of its own and the model is not shared. */
+bool bt_model_draws(const bt_model_t *model);
+
 /** Sequences that come in together between two layers, at most. */
 #define BT_MODEL_MAX_LATE 8
 
@@ -243,8 +250,9 @@ typedef struct bt_forward {
     const uint32_t *tokens; /**< n_rows token ids, each < n_vocab */
     uint32_t n_rows;        /**< <= max_rows - first_row */
     /** Of each row which logit row of the call started before this one has its
-     *  token, as that row's best id: bt_model_chains() says where. UINT32_MAX:
-     *  tokens has it. NULL: tokens has all. */
+     *  token, as that row's best id, or which draw of that call, where it has
+     *  draws: bt_model_chains() says where. UINT32_MAX: tokens has it. NULL:
+     *  tokens has all. */
     const uint32_t *from_ids;
     /** Activations of rows before it are another call's, inside which this one
      *  is made (between_layers). 0 elsewhere. */
@@ -253,18 +261,19 @@ typedef struct bt_forward {
                                      where the model has several stages */
     uint32_t n_logit_rows;      /**< <= max_logit_rows; 0 is allowed */
     /** Of each logit row how much of it is wanted, as bt_sampler_needs() says.
-     * 0: all. 1: the id of its best logit alone; then its logits stay in the
-     * back end. n: so many of its first candidates; the others may be
-     * -infinity, or see first. NULL: all of all. */
+     *  0: all. 1: the id of its best logit alone; then its logits stay in the
+     *  back end. n: so many of its first candidates; the others may be
+     *  -infinity. BT_NEEDS_NOTHING: what is drawn and scored. NULL: all of
+     *  all. */
     const uint32_t *needs;
     /** Out (n_logit_rows): these ids, bt_sampler_best() of the logits; those of
      *  other rows are left alone. Not used without needs. */
     uint32_t *best_ids;
-    /** Out (n_logit_rows): of rows that need some candidates those, at least as
-     *  many, until the next call; then there are no logits of them. n = 0: it
-     *  is the row of logits that has them, as of a back end whose memory is the
-     *  host's. NULL: it always is. */
-    struct bt_first *first; /**< sampler.h */
+    /** In and out: what is drawn from the rows and scored, where
+     *  bt_model_draws(). Where a sum is no number the row's logits are there,
+     *  whatever it needs: a value in them is none, or infinite. NULL: nothing.
+     */
+    struct bt_drawing *drawing; /**< drawing.h */
     /** Blocks must exist for all positions that are written or seen. */
     bt_kv_view_t kv;
     /** Of the model's layers, bt_model_check_groups(); then of kv the base, the
@@ -334,7 +343,8 @@ BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
  * *On a device, one behind the other* (bt_model_chains()). bt_model_start()
  * queues the call, two at most, and the second one's rows may be the next
  * positions of the first one's sequences, whose tokens nobody knows yet:
- * from_ids. The first has to want nothing but best ids (needs of 1).
+ * from_ids. The first has to want nothing but ids: best ones (needs of 1) or
+ * what is drawn (BT_NEEDS_NOTHING, and no scores).
  *
  * Elsewhere bt_model_max_started() is 1: use bt_model_forward().
  */

@@ -223,6 +223,26 @@ BT_MUST_CHECK bt_status_t bt_model_run_layers(bt_model_t *model,
                                               const bt_forward_t *fwd,
                                               bt_forward_t *whole);
 
+/** Logits of rows i .. i + n - 1, where they are not the host's. */
+BT_MUST_CHECK bt_status_t bt_model_fetch_logits(bt_model_t *model, uint32_t i,
+                                                uint32_t n);
+
+/* drawn.c */
+
+/** The batch that a call is. */
+bt_batch_t bt_model_batch(const bt_forward_t *fwd);
+/** bt_model_draws(), of a model that is shared by ranks or not. */
+bool bt_drawn_by(const bt_backend_t *be, bool is_shared);
+/** Words of what so many rows are drawn from and scored. */
+size_t bt_drawn_words(size_t rows);
+/** Is the call's drawing one that this model can do? */
+bool bt_drawn_fits(const bt_model_t *model, const bt_forward_t *fwd);
+/** Queue what the call draws and scores; ids of draws go to model->drawn. */
+void bt_drawn_ask(bt_model_t *model, const bt_forward_t *fwd);
+/** Draw, score and bring what comes of it. @retval BT_ERR_DEVICE */
+BT_MUST_CHECK bt_status_t bt_drawn_results(bt_model_t *model,
+                                           const bt_forward_t *fwd);
+
 /** After the forward pass: wait for it, then logits and ids are where
  *  bt_model_forward() promises them. @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_model_results(bt_model_t *model,
@@ -291,9 +311,10 @@ struct bt_model {
     uint32_t *best_ids; /**< back end (max_logit_rows); NULL: with ranks */
     float *host_logits; /**< logits in host memory; with ranks there alone */
     float *host_own_logits; /**< own_logits of a rank, in host memory */
-    uint32_t *first_words;  /**< back end: ids and, behind them, logits of the
-                                 first of each row; NULL: it cannot find them */
-    uint32_t *host_first;   /**< the same in host memory */
+    uint32_t *drawn;        /**< back end: ids of draws, from the first one on,
+                                 and what was scored (drawn.c); NULL: it cannot
+                                 draw */
+    uint32_t *host_drawn;   /**< the same in host memory */
     bt_ahead_t ahead;
 };
 

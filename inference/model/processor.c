@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/model/processor.h"
 
+#include <stddef.h>
+
 static void add_biases(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
                        float *logits, uint32_t n_vocab)
 {
@@ -20,4 +22,9 @@ static void add_biases(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
 bt_logits_processor_t bt_logit_bias_processor(bt_sampling_t *sampling)
 {
     return (bt_logits_processor_t){.apply = add_biases, .ctx = sampling};
+}
+
+const bt_sampling_t *bt_logit_biases_of(const bt_logits_processor_t *processor)
+{
+    return (processor->apply == add_biases) ? processor->ctx : NULL;
 }

@@ -28,5 +28,7 @@ typedef struct bt_logits_processor {
 /** Adds the logit biases of a request; those of ids that the model does not
  * have do nothing. @param [in] sampling  Outlives the processor. */
 bt_logits_processor_t bt_logit_bias_processor(bt_sampling_t *sampling);
+/** The request whose biases it adds. @return NULL: it is of another kind */
+const bt_sampling_t *bt_logit_biases_of(const bt_logits_processor_t *processor);
 
 #endif

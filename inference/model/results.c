@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a forward call is for: logits in the host's memory, or the best of them
- * alone, or the ids of those.
+ * alone, or what is drawn from them.
  *
- * A row of logits of a large vocabulary is half a megabyte, its candidates are
- * two kilobytes. Of a back end with top() and memory of its own those of all
- * rows come in one copy, of each as many as the one needs that needs the most.
- * A row's logits are copied where somebody looks at all of them: where they or
- * log-probs are asked for, without top_k, with a processor, with penalties that
- * raise or that are of too many tokens, where several sequences draw from one
- * row (bt_sampler_needs(), bt_engine_needs()). */
+ * A row of logits of a large vocabulary is half a megabyte, its token is four
+ * bytes. A back end with memory of its own that can draw does so: ids of all
+ * draws, and what log-probs take, come in one copy. A row's logits are copied
+ * where somebody looks at all of them: where they are asked for, or where a
+ * processor changes them that cannot be told (drawing.h). */
 #include "common/base/alloc.h"
+#include "inference/model/drawing.h"
 #include "inference/model/model_priv.h"
 #include "inference/model/ranks.h"
 #include "inference/model/sampler.h"
 #include "kernels/batch.h"
-
-_Static_assert(BT_SAMPLER_MAX_NEEDS == BT_TOP_MAX,
-               "what a draw may need can be found");
 
 /* Host memory beside the back end's; counted, and when not dry taken. */
 static bt_status_t host_memory(bt_loader_t *loader, size_t n, size_t size,
@@ -48,6 +44,7 @@ static bt_status_t reserve_batch(bt_loader_t *loader)
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
     const bt_model_config_t *const c = loader->config;
+    const bool draws = bt_drawn_by(loader->be, c->host_coll != NULL);
     const uint32_t n_seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows;
     const uint32_t t = (c->tokens_per_block != 0)
                            ? c->tokens_per_block
@@ -60,6 +57,9 @@ static bt_status_t reserve_batch(bt_loader_t *loader)
                       (((size_t)c->context_tokens + t - 1) / t) *
                       (1 + (size_t)c->n_other_groups),
         .max_other_groups = c->n_other_groups,
+        .max_draws = draws ? c->max_logit_rows : 0,
+        .max_edits = draws ? BT_DRAWING_EDITS : 0,
+        .max_scorings = draws ? c->max_logit_rows : 0,
     };
     bt_status_t status;
 
@@ -85,19 +85,11 @@ typedef struct buffers {
     float *logits;
     float *own_logits;
     float *ids;   /* as wide as an id */
-    float *first; /* ids and logits, likewise */
+    float *drawn; /* likewise */
     void *host_logits;
     void *host_own_logits;
-    void *host_first;
+    void *host_drawn;
 } buffers_t;
-
-/* Ranks find the candidates of their words themselves. */
-static bool finds_first(const bt_loader_t *loader)
-{
-    return bt_backend_owns_memory(loader->be) &&
-           (loader->be->ops->top != NULL) &&
-           (loader->config->host_coll == NULL);
-}
 
 /* Where the back end's memory is the host's, or the model is not shared, what a
  * row becomes is in it; what ranks gather is in the host's alone. */
@@ -120,9 +112,8 @@ static bt_status_t take_own(bt_loader_t *loader, buffers_t *b)
     if ((status == BT_OK) && on_device && !is_shared) {
         status = bt_loader_buffer(loader, rows, 1, &b->ids);
     }
-    if ((status == BT_OK) && finds_first(loader)) {
-        status =
-            bt_loader_buffer(loader, rows, (size_t)2 * BT_TOP_MAX, &b->first);
+    if ((status == BT_OK) && bt_drawn_by(loader->be, is_shared)) {
+        status = bt_loader_buffer(loader, 1, bt_drawn_words(rows), &b->drawn);
     }
     return status;
 }
@@ -146,9 +137,10 @@ static bt_status_t take_host(bt_loader_t *loader, buffers_t *b)
         status = host_memory(loader, rows * loader->own.n_vocab, sizeof(float),
                              &b->host_own_logits);
     }
-    if ((status == BT_OK) && finds_first(loader)) {
-        status = host_memory(loader, rows * 2 * BT_TOP_MAX, sizeof(uint32_t),
-                             &b->host_first);
+    if ((status == BT_OK) &&
+        bt_drawn_by(loader->be, loader->config->host_coll != NULL)) {
+        status = host_memory(loader, bt_drawn_words(rows), sizeof(uint32_t),
+                             &b->host_drawn);
     }
     return status;
 }
@@ -172,10 +164,10 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
         model->logits = b.logits;
         model->own_logits = (b.own_logits != NULL) ? b.own_logits : b.logits;
         model->best_ids = (uint32_t *)(void *)b.ids;
-        model->first_words = (uint32_t *)(void *)b.first;
+        model->drawn = (uint32_t *)(void *)b.drawn;
         model->host_logits = b.host_logits;
         model->host_own_logits = b.host_own_logits;
-        model->host_first = b.host_first;
+        model->host_drawn = b.host_drawn;
     }
     return (status == BT_OK) ? reserve_batch(loader) : status;
 }
@@ -186,39 +178,31 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
 typedef enum way {
     WAY_LOGITS,
     WAY_BEST,
-    WAY_FIRST,
+    WAY_NONE,
 } way_t;
 
-static way_t way_of(const bt_model_t *model, const bt_forward_t *fwd,
-                    uint32_t i)
+static way_t way_of(const bt_forward_t *fwd, uint32_t i)
 {
     const uint32_t n = (fwd->needs == NULL) ? 0 : fwd->needs[i];
 
-    if (n == 1) {
-        return WAY_BEST;
-    }
-    /* An id and a logit each: else all of them are less. */
-    if ((n > 1) && (fwd->first != NULL) && (model->first_words != NULL) &&
-        (model->be->ops->top != NULL) && (2 * n < model->hp.n_vocab)) {
-        return WAY_FIRST;
-    }
-    return WAY_LOGITS;
+    return (n == 1)                  ? WAY_BEST
+           : (n == BT_NEEDS_NOTHING) ? WAY_NONE
+                                     : WAY_LOGITS;
 }
 
 /* Rows i .. end - 1 that come the same way. @return end */
-static uint32_t run_end(const bt_model_t *model, const bt_forward_t *fwd,
-                        uint32_t i)
+static uint32_t run_end(const bt_forward_t *fwd, uint32_t i)
 {
-    const way_t way = way_of(model, fwd, i);
+    const way_t way = way_of(fwd, i);
     uint32_t end = i + 1;
 
-    while ((end < fwd->n_logit_rows) && (way_of(model, fwd, end) == way)) {
+    while ((end < fwd->n_logit_rows) && (way_of(fwd, end) == way)) {
         end++;
     }
     return end;
 }
 
-static bt_status_t fetch_logits(bt_model_t *model, uint32_t i, uint32_t n)
+bt_status_t bt_model_fetch_logits(bt_model_t *model, uint32_t i, uint32_t n)
 {
     const size_t n_vocab = model->hp.n_vocab;
 
@@ -255,7 +239,7 @@ static void find_best_here(const bt_model_t *model, const bt_forward_t *fwd)
         (model->host_logits != NULL) ? model->host_logits : model->logits;
 
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
-        if (way_of(model, fwd, i) == WAY_BEST) {
+        if (way_of(fwd, i) == WAY_BEST) {
             fwd->best_ids[i] =
                 bt_sampler_best(logits + (size_t)i * n_vocab, n_vocab);
         }
@@ -282,98 +266,41 @@ static void come_to_host(bt_model_t *model, const bt_forward_t *fwd)
     }
 }
 
-/* How many are found of each row; 0: no row comes that way. Powers of two, so
- * that steps that need nearly the same are the same calls, and what a back end
- * has learned of them holds. */
-static uint32_t n_first(const bt_model_t *model, const bt_forward_t *fwd)
-{
-    uint32_t most = 0;
-    uint32_t k = 1;
-
-    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
-        if ((way_of(model, fwd, i) == WAY_FIRST) && (fwd->needs[i] > most)) {
-            most = fwd->needs[i];
-        }
-    }
-    while (k < most) {
-        k *= 2;
-    }
-    return (most == 0) ? 0 : k;
-}
-
-/* The first k of every row, in one copy; the best one's id is among them. */
-static bt_status_t find_first(bt_model_t *model, const bt_forward_t *fwd,
-                              uint32_t k)
-{
-    const bt_kernels_ops_t *const ops = model->be->ops;
-    const size_t n = (size_t)fwd->n_logit_rows * k;
-    const uint32_t *const ids = model->host_first;
-    const float *const logits = (const float *)(const void *)(ids + n);
-    bt_status_t status;
-
-    ops->top(model->be, model->logits, fwd->n_logit_rows, model->hp.n_vocab, k,
-             model->first_words, (float *)(void *)(model->first_words + n));
-    status = ops->copy_out(model->be, model->host_first, model->first_words,
-                           2 * n * sizeof(*model->host_first));
-    if (status != BT_OK) {
-        return status;
-    }
-    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
-        const uint32_t *const row = ids + (size_t)i * k;
-        const way_t way = way_of(model, fwd, i);
-
-        if (way == WAY_BEST) { /* as argmax() says it of a row without any */
-            fwd->best_ids[i] = (row[0] == UINT32_MAX) ? 0 : row[0];
-        } else if (way == WAY_FIRST) {
-            fwd->first[i] = (bt_first_t){
-                .ids = row, .logits = logits + (size_t)i * k, .n = k};
-        }
-    }
-    return BT_OK;
-}
-
-/* Rows i .. i + n - 1, which come the same way, unless they are there. */
+/* Rows i .. i + n - 1, which come the same way. */
 static bt_status_t fetch(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
-                         uint32_t n, bool has_first)
+                         uint32_t n)
 {
-    const way_t way = way_of(model, fwd, i);
+    const way_t way = way_of(fwd, i);
 
-    if ((way == WAY_FIRST) || ((way == WAY_BEST) && has_first)) {
+    if (way == WAY_NONE) {
         return BT_OK;
     }
     return ((way == WAY_BEST) && (model->be->ops->argmax != NULL))
                ? find_best(model, fwd, i, n)
-               : fetch_logits(model, i, n);
+               : bt_model_fetch_logits(model, i, n);
 }
 
 bt_status_t bt_model_results(bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    bt_status_t status = BT_OK;
+    bt_status_t status;
     uint32_t end;
-    uint32_t k;
 
-    for (uint32_t i = 0; (fwd->first != NULL) && (i < fwd->n_logit_rows); i++) {
-        fwd->first[i] = (bt_first_t){0};
-    }
     if (model->ranks != NULL) {
         come_to_host(model, fwd);
         bt_ranks_gather(model->ranks, model, fwd);
         return bt_ranks_status(model->ranks);
     }
-    k = n_first(model, fwd);
-    if (k > 0) {
-        status = find_first(model, fwd, k);
-    }
+    status = bt_drawn_results(model, fwd);
     for (uint32_t i = 0; (status == BT_OK) && (i < fwd->n_logit_rows);
          i = end) {
-        end = run_end(model, fwd, i);
-        status = fetch(model, fwd, i, end - i, k > 0);
+        end = run_end(fwd, i);
+        status = fetch(model, fwd, i, end - i);
     }
     if (status == BT_OK) {
         status = ops->sync(model->be);
     }
-    if ((status == BT_OK) && (ops->argmax == NULL) && (k == 0)) {
+    if ((status == BT_OK) && (ops->argmax == NULL)) {
         find_best_here(model, fwd);
     }
     return status;
@@ -381,9 +308,6 @@ bt_status_t bt_model_results(bt_model_t *model, const bt_forward_t *fwd)
 
 bt_status_t bt_model_collect(bt_model_t *model, const bt_forward_t *fwd)
 {
-    for (uint32_t i = 0; (fwd->first != NULL) && (i < fwd->n_logit_rows); i++) {
-        fwd->first[i] = (bt_first_t){0};
-    }
     if (model->config.host_coll->rank == 0) {
         /* Of a back end that runs ahead the others' share waits for it. */
         bt_ranks_tell_results(model->ranks);

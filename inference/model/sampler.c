@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "inference/model/exp_negative.h"
-#include "inference/model/philox.h"
+#include "inference/model/sampler_steps.h"
 #include "inference/model/select.h"
+#include "kernels/draw_formula.h"
 
 /* Candidates so many nats below the best are only looked at when the others did
  * not decide: an ordinary distribution has a few hundred above and tens of
@@ -19,14 +19,13 @@
 #define HEAP_TOP_K 256
 _Static_assert(HEAP_TOP_K <= BT_SAMPLER_MAX_NEEDS, "how many are kept");
 
-#define LANES 8 /* of the sum over all weights, and of the best logit */
+#define LANES 8 /* of the best logit */
 
 struct bt_sampler {
     uint32_t n_vocab;
     bt_candidate_t *list;    /* n_vocab */
-    bt_candidate_t *ordered; /* BT_SAMPLER_MAX_NEEDS; best first */
-    uint32_t n_ordered;      /* of a draw from candidates */
-    double *weights;         /* n_vocab, by id: exp((logit - best) / T) */
+    bt_candidate_t *ordered; /* HEAP_TOP_K; best first */
+    uint64_t *weights;       /* n_vocab, by id (draw.h) */
     uint32_t *counts;        /* n_vocab, all zero between calls */
 };
 
@@ -43,8 +42,7 @@ bt_status_t bt_sampler_create(uint32_t n_vocab, bt_sampler_t **sampler_p)
     }
     sampler->n_vocab = n_vocab;
     sampler->list = bt_calloc(n_vocab, sizeof(*sampler->list));
-    sampler->ordered =
-        bt_calloc(BT_SAMPLER_MAX_NEEDS, sizeof(*sampler->ordered));
+    sampler->ordered = bt_calloc(HEAP_TOP_K, sizeof(*sampler->ordered));
     sampler->weights = bt_calloc(n_vocab, sizeof(*sampler->weights));
     sampler->counts = bt_calloc(n_vocab, sizeof(*sampler->counts));
     if ((sampler->list == NULL) || (sampler->ordered == NULL) ||
@@ -70,31 +68,7 @@ void bt_sampler_destroy(bt_sampler_t *sampler)
 
 double bt_sampler_uniform(uint64_t seed, uint64_t position)
 {
-    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t ctr[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
-
-    bt_philox4x32_10(key, ctr);
-    return (double)((((uint64_t)ctr[0] << 32) | ctr[1]) >> 11) * 0x1p-53;
-}
-
-static bool penalizes(const bt_sampling_t *params)
-{
-    return (params->repetition_penalty != 1.0f) ||
-           (params->presence_penalty != 0.0f) ||
-           (params->frequency_penalty != 0.0f);
-}
-
-/* The logit of a token of the history, which was generated @a n times. */
-static float penalized(const bt_sampling_t *params, float logit, uint32_t n)
-{
-    const float repetition = params->repetition_penalty;
-
-    logit = (logit > 0.0f) ? logit / repetition : logit * repetition;
-    if (n > 0) {
-        logit -=
-            params->presence_penalty + params->frequency_penalty * (float)n;
-    }
-    return logit;
+    return (double)bt_draw_bits(seed, position) * 0x1p-64;
 }
 
 /* counts[id] of each token of the history: 1 and how often it was generated. */
@@ -120,7 +94,7 @@ static void apply_penalties(bt_sampler_t *sampler, const bt_sampling_t *params,
 {
     uint32_t *const counts = sampler->counts;
 
-    if (!penalizes(params)) {
+    if (!bt_sampler_penalizes(params)) {
         return;
     }
     count_history(sampler, history, n_history, n_prompt);
@@ -128,50 +102,17 @@ static void apply_penalties(bt_sampler_t *sampler, const bt_sampling_t *params,
         const uint32_t id = history[i];
 
         if ((id < sampler->n_vocab) && (counts[id] > 0)) {
-            logits[id] = penalized(params, logits[id], counts[id] - 1);
+            logits[id] = bt_draw_penalized(
+                logits[id], counts[id] - 1, params->repetition_penalty,
+                params->presence_penalty, params->frequency_penalty);
             counts[id] = 0;
         }
     }
 }
 
-/* The token that a bad word ends with, where all before it is there; else
- * UINT32_MAX. */
-static uint32_t banned_by(const bt_bad_word_t *word, const uint32_t *history,
-                          uint32_t n_history)
+static void ban(void *logits, uint32_t id)
 {
-    if ((word->n == 0) || (word->n - 1 > n_history)) {
-        return UINT32_MAX;
-    }
-    if ((word->n > 1) && (memcmp(&history[n_history - (word->n - 1)], word->ids,
-                                 (word->n - 1) * sizeof(*history)) != 0)) {
-        return UINT32_MAX;
-    }
-    return word->ids[word->n - 1];
-}
-
-/* Takes a token out of what can be drawn. */
-typedef void (*ban_fn_t)(bt_sampler_t *sampler, float *logits, uint32_t id);
-
-static void ban_logit(bt_sampler_t *sampler, float *logits, uint32_t id)
-{
-    if (id < sampler->n_vocab) {
-        logits[id] = -INFINITY;
-    }
-}
-
-static void apply_bans(bt_sampler_t *sampler, const bt_sampling_t *params,
-                       ban_fn_t ban, float *logits, const uint32_t *history,
-                       uint32_t n_history, uint32_t n_prompt)
-{
-    for (uint32_t i = 0; i < params->n_bad_words; i++) {
-        ban(sampler, logits,
-            banned_by(&params->bad_words[i], history, n_history));
-    }
-    if (n_history - n_prompt < params->min_tokens) {
-        for (uint32_t i = 0; i < params->n_end_ids; i++) {
-            ban(sampler, logits, params->end_ids[i]);
-        }
-    }
+    ((float *)logits)[id] = -INFINITY;
 }
 
 /* How many of the first candidates penalties may move, at most; UINT32_MAX: any
@@ -179,7 +120,7 @@ static void apply_bans(bt_sampler_t *sampler, const bt_sampling_t *params,
 static uint32_t may_fall(const bt_sampling_t *params, uint32_t n_prompt,
                          uint32_t n_drawn)
 {
-    if (!penalizes(params)) {
+    if (!bt_sampler_penalizes(params)) {
         return 0;
     }
     if (!(params->repetition_penalty >= 1.0f) ||
@@ -258,233 +199,170 @@ static uint32_t order_top_k(bt_sampler_t *sampler, const float *logits,
     return n_kept;
 }
 
-static double weigh(float logit, float best, double temperature)
+static uint64_t weigh(float logit, float best, const bt_sampling_t *params)
 {
-    return bt_exp_negative(((double)logit - (double)best) / temperature);
+    return bt_draw_weight(logit, best, (double)params->temperature);
 }
 
-/* Weights by id and their sum, in lanes of i % LANES, then lane by lane. */
-static double weigh_all(bt_sampler_t *sampler, const float *logits, float best,
-                        double temperature)
+/* Weights by id, those below @a least none. @return their sum */
+static uint64_t weigh_all(bt_sampler_t *sampler, const float *logits,
+                          float best, const bt_sampling_t *params)
 {
+    const uint64_t least = bt_draw_least(params->min_p);
+    const double temperature = (double)params->temperature;
     const uint32_t n = sampler->n_vocab;
-    double *const weights = sampler->weights;
-    double lanes[LANES] = {0.0};
-    double sum = 0.0;
+    uint64_t *const weights = sampler->weights;
+    uint64_t sum = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        weights[i] = weigh(logits[i], best, temperature);
+        weights[i] = bt_draw_weight(logits[i], best, temperature);
     }
     for (uint32_t i = 0; i < n; i++) {
-        lanes[i % LANES] += weights[i];
-    }
-    for (uint32_t i = 0; i < LANES; i++) {
-        sum += lanes[i];
+        weights[i] = (weights[i] >= least) ? weights[i] : 0;
+        sum += weights[i];
     }
     return sum;
 }
 
-/* The first of ordered[0 .. n) at which the running sum passes u times the
- * mass of all of them. */
-static uint32_t draw_ordered(const bt_sampler_t *sampler, uint32_t n,
-                             double mass, double u)
-{
-    const bt_candidate_t *const ordered = sampler->ordered;
-    double sum = 0.0;
-
-    for (uint32_t i = 0; i + 1 < n; i++) {
-        sum += sampler->weights[ordered[i].id];
-        if (sum > u * mass) {
-            return ordered[i].id;
-        }
-    }
-    return ordered[n - 1].id;
-}
-
-/* How many of ordered[0 .. n) hold the mass @a need; *mass_p is theirs. */
-static uint32_t prefix_with_mass(const bt_sampler_t *sampler, uint32_t n,
-                                 double need, double *mass_p)
-{
-    double sum = 0.0;
-    uint32_t kept = 0;
-
-    while (kept < n) {
-        sum += sampler->weights[sampler->ordered[kept++].id];
-        if (sum >= need) {
-            break;
-        }
-    }
-    *mass_p = sum;
-    return kept;
-}
-
-/* Those that can be drawn and do not come behind *limit: the heavy ones, or the
- * others.
+/* The heavy ones, or the others, of those that have a weight.
+ * @param [in]     light  logits from here on are heavy
  * @param [in,out] sum_p  grows by their weights
  * @return how many are in the list */
 static uint32_t collect(bt_sampler_t *sampler, const float *logits,
-                        double light, bool heavy, const bt_candidate_t *limit,
-                        double *sum_p)
+                        double light, bool heavy, uint64_t *sum_p)
 {
-    const bt_candidate_t last =
-        (limit != NULL)
-            ? *limit
-            : (bt_candidate_t){.logit = -INFINITY, .id = UINT32_MAX};
-    double sum = *sum_p;
+    uint64_t sum = *sum_p;
     uint32_t n = 0;
 
     for (uint32_t id = 0; id < sampler->n_vocab; id++) {
         const bt_candidate_t c = {.logit = logits[id], .id = id};
-
-        const double weight = sampler->weights[id];
-        const bool counts = (weight > 0.0) &
-                            (((double)c.logit >= light) == heavy) &
-                            !bt_candidate_precedes(last, c);
+        const uint64_t weight = sampler->weights[id];
+        const bool counts =
+            (weight > 0) & (((double)c.logit >= light) == heavy);
 
         sampler->list[n] = c; /* no branch: it would be guessed wrong */
         n += counts;
-        sum += counts ? weight : 0.0;
+        sum += counts ? weight : 0;
     }
     *sum_p = sum;
     return n;
 }
 
-/* The candidate at which the running sum of all weights passes the goal.
- * @param [in]  light  logits from here on are heavy
- * @param [out] sum_p  the sum with it */
+/* The candidate at which the running sum of all weights reaches @a need. */
 static bt_candidate_t find(bt_sampler_t *sampler, const float *logits,
-                           double light, const bt_candidate_t *limit,
-                           bt_select_goal_t goal, double *sum_p)
+                           double light, uint64_t need)
 {
-    double before = 0.0;
-    double sum = 0.0;
-    uint32_t n = collect(sampler, logits, light, true, limit, &sum);
+    uint64_t before = 0;
+    uint64_t sum = 0;
+    uint32_t n = collect(sampler, logits, light, true, &sum);
 
-    if (!bt_select_passes(goal, sum)) {
-        const double heavy = sum;
-        const uint32_t n_light =
-            collect(sampler, logits, light, false, limit, &sum);
-
-        if (n_light > 0) {
-            n = n_light;
-            before = heavy;
-        } else { /* rounding: it is the last of the heavy ones */
-            n = collect(sampler, logits, light, true, limit, &sum);
-        }
+    if (sum < need) {
+        before = sum;
+        n = collect(sampler, logits, light, false, &sum);
     }
-    return bt_select(sampler->list, n, sampler->weights, before, goal, sum_p);
+    return bt_select(sampler->list, n, sampler->weights, need - before);
 }
 
-/* Draw from all whose weight is above 0; their sum is @a mass. */
-static uint32_t draw_weighted(bt_sampler_t *sampler,
-                              const bt_sampling_t *params, const float *logits,
-                              float best, double mass, double u)
+/* Take the weight from all behind @a last. @return what is left */
+static uint64_t keep_until(bt_sampler_t *sampler, const float *logits,
+                           bt_candidate_t last)
+{
+    uint64_t *const weights = sampler->weights;
+    uint64_t sum = 0;
+
+    for (uint32_t id = 0; id < sampler->n_vocab; id++) {
+        const bt_candidate_t c = {.logit = logits[id], .id = id};
+
+        weights[id] = bt_candidate_precedes(last, c) ? 0 : weights[id];
+        sum += weights[id];
+    }
+    return sum;
+}
+
+/* The k-th of those that have a weight is the last. @return what is left */
+static uint64_t keep_top_k(bt_sampler_t *sampler, const float *logits,
+                           uint32_t k, uint64_t mass)
+{
+    uint32_t n = 0;
+
+    for (uint32_t id = 0; id < sampler->n_vocab; id++) {
+        sampler->list[n] = (bt_candidate_t){.logit = logits[id], .id = id};
+        n += (sampler->weights[id] > 0);
+    }
+    return (n <= k) ? mass
+                    : keep_until(sampler, logits,
+                                 bt_select(sampler->list, n, NULL, k));
+}
+
+static uint32_t draw_all(bt_sampler_t *sampler, const bt_sampling_t *params,
+                         const float *logits, float best, uint64_t bits)
 {
     const double light =
         (double)best - LIGHT_NATS * (double)params->temperature;
-    bt_select_goal_t goal = {.need = (double)params->top_p * mass,
-                             .reach = true};
-    const bt_candidate_t *limit = NULL;
-    bt_candidate_t last;
-    double sum;
+    uint64_t mass = weigh_all(sampler, logits, best, params);
+    uint64_t sum = 0;
+    uint64_t goal;
+    uint32_t id = 0;
 
-    if (params->top_p < 1.0f) {
-        last = find(sampler, logits, light, NULL, goal, &mass);
-        limit = &last;
+    if ((params->top_k > 0) && (params->top_k < sampler->n_vocab)) {
+        mass = keep_top_k(sampler, logits, params->top_k, mass);
     }
-    goal = (bt_select_goal_t){.need = u * mass};
-    return find(sampler, logits, light, limit, goal, &sum).id;
+    if (params->top_p < 1.0f) {
+        mass = keep_until(
+            sampler, logits,
+            find(sampler, logits, light, bt_draw_need(params->top_p, mass)));
+    }
+    goal = bt_draw_goal(bits, mass);
+    while ((sum += sampler->weights[id]) <= goal) {
+        id++;
+    }
+    return id;
+}
+
+/* Few come by ascending id. */
+static void order_by_id(bt_candidate_t *list, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        const bt_candidate_t c = list[i];
+        uint32_t at = i;
+
+        for (; (at > 0) && (c.id < list[at - 1].id); at--) {
+            list[at] = list[at - 1];
+        }
+        list[at] = c;
+    }
 }
 
 /* Of ordered[0 .. n), the top_k. */
 static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
-                         uint32_t n, double u)
+                         uint32_t n, uint64_t bits)
 {
-    const float best = sampler->ordered[0].logit;
-    double mass = 0.0;
-    uint32_t kept = 0;
+    bt_candidate_t *const ordered = sampler->ordered;
+    const uint64_t least = bt_draw_least(params->min_p);
+    uint64_t mass = 0;
+    uint64_t sum = 0;
+    uint64_t goal;
+    uint32_t i;
 
-    /* min_p and top_k keep the first ones each: whichever is applied first. */
-    for (; kept < n; kept++) {
-        const bt_candidate_t c = sampler->ordered[kept];
-        const double weight = weigh(c.logit, best, (double)params->temperature);
+    for (i = 0; i < n; i++) {
+        const uint64_t weight =
+            weigh(ordered[i].logit, ordered[0].logit, params);
 
-        if (weight < (double)params->min_p) {
-            break;
-        }
-        sampler->weights[c.id] = weight;
-        mass += weight;
+        sampler->weights[ordered[i].id] = (weight >= least) ? weight : 0;
+        mass += sampler->weights[ordered[i].id];
     }
     if (params->top_p < 1.0f) {
-        kept = prefix_with_mass(sampler, kept, (double)params->top_p * mass,
-                                &mass);
-    }
-    return draw_ordered(sampler, kept, mass, u);
-}
+        const uint64_t need = bt_draw_need(params->top_p, mass);
 
-/* Take the weight from all that have less than the best one's, which is 1,
- * times min_p. @return what is left, in the lanes of weigh_all() */
-static double drop_light(bt_sampler_t *sampler, double min_p)
-{
-    const uint32_t n = sampler->n_vocab;
-    double *const weights = sampler->weights;
-    double lanes[LANES] = {0.0};
-    double sum = 0.0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        weights[i] = (weights[i] >= min_p) ? weights[i] : 0.0;
-        lanes[i % LANES] += weights[i];
-    }
-    for (uint32_t i = 0; i < LANES; i++) {
-        sum += lanes[i];
-    }
-    return sum;
-}
-
-/* Take the weight from all behind the k-th candidate. @return what is left */
-static double weigh_top_k(bt_sampler_t *sampler, const float *logits,
-                          uint32_t k, double mass)
-{
-    const bt_select_goal_t goal = {.need = (double)k, .reach = true};
-    const uint32_t n_vocab = sampler->n_vocab;
-    bt_candidate_t last;
-    uint32_t n = 0;
-    double sum;
-
-    for (uint32_t id = 0; id < n_vocab; id++) {
-        if (sampler->weights[id] > 0.0) {
-            sampler->list[n++] =
-                (bt_candidate_t){.logit = logits[id], .id = id};
+        for (mass = 0, n = 0; mass < need; n++) {
+            mass += sampler->weights[ordered[n].id];
         }
     }
-    if (n <= k) {
-        return mass;
+    order_by_id(ordered, n);
+    goal = bt_draw_goal(bits, mass);
+    for (i = 0; (sum += sampler->weights[ordered[i].id]) <= goal; i++) {
     }
-    last = bt_select(sampler->list, n, NULL, 0.0, goal, &sum);
-    sum = 0.0;
-    for (uint32_t id = 0; id < n_vocab; id++) {
-        const bt_candidate_t c = {.logit = logits[id], .id = id};
-
-        if (bt_candidate_precedes(last, c)) {
-            sampler->weights[id] = 0.0;
-        }
-        sum += sampler->weights[id];
-    }
-    return sum;
-}
-
-static uint32_t draw_all(bt_sampler_t *sampler, const bt_sampling_t *params,
-                         const float *logits, float best, double u)
-{
-    double mass = weigh_all(sampler, logits, best, (double)params->temperature);
-
-    if (params->min_p > 0.0f) {
-        mass = drop_light(sampler, (double)params->min_p);
-    }
-    if ((params->top_k > 0) && (params->top_k < sampler->n_vocab)) {
-        mass = weigh_top_k(sampler, logits, params->top_k, mass);
-    }
-    return draw_weighted(sampler, params, logits, best, mass, u);
+    return ordered[i].id;
 }
 
 uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
@@ -493,98 +371,22 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
                          uint32_t position)
 {
     uint32_t best;
-    double u;
+    uint64_t bits;
 
     apply_penalties(sampler, params, logits, history, n_history, n_prompt);
-    apply_bans(sampler, params, ban_logit, logits, history, n_history,
-               n_prompt);
+    bt_sampler_bans(params, sampler->n_vocab, history, n_history, n_prompt, ban,
+                    logits);
     best = bt_sampler_best(logits, sampler->n_vocab);
     /* An infinite best logit leaves nothing to draw. */
     if ((params->temperature == 0.0f) || (params->top_k == 1) ||
         !isfinite(logits[best])) {
         return best;
     }
-    u = bt_sampler_uniform(params->seed, position);
+    bits = bt_draw_bits(params->seed, position);
     if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
         (params->top_k < sampler->n_vocab)) {
         return draw_few(sampler, params,
-                        order_top_k(sampler, logits, params->top_k), u);
+                        order_top_k(sampler, logits, params->top_k), bits);
     }
-    return draw_all(sampler, params, logits, logits[best], u);
-}
-
-/* ---- from candidates alone ---- */
-
-static void ban_candidate(bt_sampler_t *sampler, float *logits, uint32_t id)
-{
-    (void)logits;
-    for (uint32_t i = 0; i < sampler->n_ordered; i++) {
-        if (sampler->ordered[i].id == id) {
-            sampler->ordered[i].logit = -INFINITY;
-        }
-    }
-}
-
-static void penalize_candidates(bt_sampler_t *sampler,
-                                const bt_sampling_t *params,
-                                const uint32_t *history, uint32_t n_history,
-                                uint32_t n_prompt)
-{
-    uint32_t *const counts = sampler->counts;
-
-    if (!penalizes(params)) {
-        return;
-    }
-    count_history(sampler, history, n_history, n_prompt);
-    for (uint32_t i = 0; i < sampler->n_ordered; i++) {
-        bt_candidate_t *const c = &sampler->ordered[i];
-
-        if (counts[c->id] > 0) {
-            c->logit = penalized(params, c->logit, counts[c->id] - 1);
-        }
-    }
-    for (uint32_t i = 0; i < n_history; i++) {
-        if (history[i] < sampler->n_vocab) {
-            counts[history[i]] = 0;
-        }
-    }
-}
-
-static void take_first(bt_sampler_t *sampler, const bt_first_t *first)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; (i < first->n) && (n < BT_SAMPLER_MAX_NEEDS); i++) {
-        if (first->ids[i] < sampler->n_vocab) {
-            sampler->ordered[n++] = (bt_candidate_t){.logit = first->logits[i],
-                                                     .id = first->ids[i]};
-        }
-    }
-    sampler->n_ordered = n;
-}
-
-uint32_t bt_sampler_draw_first(bt_sampler_t *sampler,
-                               const bt_sampling_t *params,
-                               const bt_first_t *first, const uint32_t *history,
-                               uint32_t n_history, uint32_t n_prompt,
-                               uint32_t position)
-{
-    const bt_candidate_t *const ordered = sampler->ordered;
-    uint32_t n;
-
-    take_first(sampler, first);
-    penalize_candidates(sampler, params, history, n_history, n_prompt);
-    apply_bans(sampler, params, ban_candidate, NULL, history, n_history,
-               n_prompt);
-    n = bt_select_order(sampler->ordered, sampler->n_ordered);
-    if (n == 0) {
-        return 0; /* bt_sampler_best() of a row without any */
-    }
-    if ((params->temperature == 0.0f) || (params->top_k == 1) ||
-        !isfinite(ordered[0].logit)) {
-        return ordered[0].id;
-    }
-    n = (n < params->top_k) ? n : params->top_k;
-    return draw_few(sampler, params, n,
-                    bt_sampler_uniform(params->seed, position));
+    return draw_all(sampler, params, logits, logits[best], bits);
 }

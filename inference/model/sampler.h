@@ -7,10 +7,11 @@
  *
  * Order of the steps: repetition / presence / frequency penalty, bad words,
  * min_tokens (end tokens banned), then greedy if temperature == 0 or
- * top_k == 1 (lowest id wins a tie), else divide by temperature, keep top_k,
- * softmax in double over the kept, keep the smallest prefix with mass
- * >= top_p (at least one), draw. Candidates are ordered by (logit descending,
- * id ascending), so equal logits give equal results everywhere.
+ * top_k == 1 (lowest id wins a tie), else min_p and top_k, the smallest prefix
+ * with mass >= top_p (at least one), draw: by the specification that
+ * kernels/draw.h has for all back ends. Weights are whole numbers, so a token
+ * does not depend on the order in which somebody sums them, and neither does it
+ * on who draws it (docs/adr/0020-whole-number-weights.md).
  *
  * Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
  *         (Philox 4x32-10); Holtzman et al. (top-p).
@@ -48,10 +49,9 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
 #define BT_SAMPLER_MAX_NEEDS 512
 
 /** How many of the first candidates of the untouched logits are enough for
- *  bt_sampler_draw(), with any others at -infinity, and for
- *  bt_sampler_draw_first(): both give the same token. 0: it looks at all. 1: it
- *  gives bt_sampler_best(), so when nothing penalizes or bans, and nothing is
- *  left to chance. At most BT_SAMPLER_MAX_NEEDS.
+ *  bt_sampler_draw(), with any others at -infinity: it gives the same token. 0:
+ *  it looks at all. 1: it gives bt_sampler_best(), so when nothing penalizes or
+ *  bans, and nothing is left to chance. At most BT_SAMPLER_MAX_NEEDS.
  *
  *  Penalties that lower are covered by as many more candidates as tokens may
  *  have been seen; where one raises, a token of any place may come first.
@@ -59,27 +59,6 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
  *  @param [in] n_drawn   tokens generated so far */
 uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_prompt,
                           uint32_t n_drawn);
-
-/** The first candidates of a row: its largest logits, in their order. */
-typedef struct bt_first {
-    const uint32_t *ids; /**< n; UINT32_MAX: none, behind the others */
-    const float *logits;
-    uint32_t n;
-} bt_first_t;
-
-/**
- * bt_sampler_draw() without the others' logits.
- *
- * @param [in] params  bt_sampler_needs() of them is at least 2, and top_k less
- *                     than the vocabulary
- * @param [in] first   as many as that, or more
- * @return the same token. O(n log n + n_history)
- */
-uint32_t bt_sampler_draw_first(bt_sampler_t *sampler,
-                               const bt_sampling_t *params,
-                               const bt_first_t *first, const uint32_t *history,
-                               uint32_t n_history, uint32_t n_prompt,
-                               uint32_t position);
 
 /** The largest logit's id, the lowest of several; NaN is never the largest; 0
  *  when nothing is above -infinity. argmax() of kernels.h. */

@@ -7,9 +7,9 @@
 #define BUCKETS 256
 #define FEW     24 /* are ordered by insertion */
 
-static double weight_of(const double *weights, uint32_t id)
+static uint64_t weight_of(const uint64_t *weights, uint32_t id)
 {
-    return (weights == NULL) ? 1.0 : weights[id];
+    return (weights == NULL) ? 1 : weights[id];
 }
 
 /* By falling logits, buckets rise: the best is in 0, the last in 254 or 255. */
@@ -39,24 +39,21 @@ static uint32_t bucket_of(spread_t spread, float logit)
     return (uint32_t)((spread.best - (double)logit) * spread.per_unit);
 }
 
-/* The bucket in which the sum passes the goal, or the last that has any.
- * @param [in,out] sum_p  the sum before it */
+/* The bucket in which the sum reaches what is needed.
+ * @param [in,out] need_p  less the sum before it */
 static uint32_t find_bucket(const bt_candidate_t *list, uint32_t n,
-                            const double *weights, spread_t spread,
-                            bt_select_goal_t goal, double *sum_p)
+                            const uint64_t *weights, spread_t spread,
+                            uint64_t *need_p)
 {
-    double sums[BUCKETS] = {0.0};
-    uint32_t last = 0;
+    uint64_t sums[BUCKETS] = {0};
     uint32_t b = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t in = bucket_of(spread, list[i].logit);
-
-        sums[in] += weight_of(weights, list[i].id);
-        last = (in > last) ? in : last;
+        sums[bucket_of(spread, list[i].logit)] +=
+            weight_of(weights, list[i].id);
     }
-    while ((b < last) && !bt_select_passes(goal, *sum_p + sums[b])) {
-        *sum_p += sums[b++];
+    while ((b < BUCKETS - 1) && (sums[b] < *need_p)) {
+        *need_p -= sums[b++];
     }
     return b;
 }
@@ -90,25 +87,20 @@ static void order_few(bt_candidate_t *list, uint32_t n)
 }
 
 bt_candidate_t bt_select(bt_candidate_t *list, uint32_t n,
-                         const double *weights, double before,
-                         bt_select_goal_t goal, double *sum_p)
+                         const uint64_t *weights, uint64_t need)
 {
     spread_t spread;
     uint32_t i = 0;
-    double sum = before;
 
     while ((n > FEW) && spread_over(list, n, &spread)) {
-        n = keep(list, n, spread,
-                 find_bucket(list, n, weights, spread, goal, &sum));
+        n = keep(list, n, spread, find_bucket(list, n, weights, spread, &need));
     }
     if (n <= FEW) {
         order_few(list, n);
     } /* else all are equal, and ordered by id */
-    sum += weight_of(weights, list[0].id);
-    while ((i + 1 < n) && !bt_select_passes(goal, sum)) {
-        sum += weight_of(weights, list[++i].id);
+    while ((i + 1 < n) && (weight_of(weights, list[i].id) < need)) {
+        need -= weight_of(weights, list[i++].id);
     }
-    *sum_p = sum;
     return list[i];
 }
 
@@ -181,37 +173,4 @@ uint32_t bt_select_first(const float *logits, uint32_t n_logits, uint32_t k,
         heapify(list, n);
     }
     return n;
-}
-
-static bool are_ordered(const bt_candidate_t *list, uint32_t n)
-{
-    for (uint32_t i = 1; i < n; i++) {
-        if (!bt_candidate_precedes(list[i - 1], list[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-uint32_t bt_select_order(bt_candidate_t *list, uint32_t n)
-{
-    uint32_t n_left = 0;
-    uint32_t n_kept;
-
-    for (uint32_t i = 0; i < n; i++) {
-        if (list[i].logit > -INFINITY) {
-            list[n_left++] = list[i];
-        }
-    }
-    n_kept = n_left;
-    if (are_ordered(list, n_left)) {
-        return n_kept;
-    }
-    heapify(list, n_left);
-    while (n_left > 1) {
-        const bt_candidate_t last = bt_select_pop_last(list, &n_left);
-
-        list[n_left] = last; /* the heap ends before it */
-    }
-    return n_kept;
 }

@@ -29,30 +29,17 @@ static inline bool bt_candidate_precedes(bt_candidate_t a, bt_candidate_t b)
     return (a.logit > b.logit) || ((a.logit == b.logit) && (a.id < b.id));
 }
 
-/** What a running sum has to do. */
-typedef struct bt_select_goal {
-    double need;
-    bool reach; /**< equal is enough; else it must be more */
-} bt_select_goal_t;
-
-static inline bool bt_select_passes(bt_select_goal_t goal, double sum)
-{
-    return goal.reach ? (sum >= goal.need) : (sum > goal.need);
-}
-
 /**
- * The candidate at which the running sum of weights, in their order, passes the
- * goal; the last one, if it never does. O(n) where logits lie as those of
+ * The candidate at which the running sum of weights, in their order, reaches
+ * @a need, which all of them together do. O(n) where logits lie as those of
  * models do; each round leaves out one at least.
  *
  * @param [in,out] list     n of them, at least 1, by ascending id; spoiled
- * @param [in]     weights  by id, none negative; NULL: 1 each
- * @param [in]     before   what the sum is before the first of them
- * @param [out]    sum_p    the sum with the candidate found
+ * @param [in]     weights  by id, and below 2^64 together; NULL: 1 each
+ * @param [in]     need     at least 1
  */
 bt_candidate_t bt_select(bt_candidate_t *list, uint32_t n,
-                         const double *weights, double before,
-                         bt_select_goal_t goal, double *sum_p);
+                         const uint64_t *weights, uint64_t need);
 
 /**
  * The first candidates of a row of logits, in no order; those that cannot be
@@ -65,9 +52,6 @@ bt_candidate_t bt_select(bt_candidate_t *list, uint32_t n,
  */
 uint32_t bt_select_first(const float *logits, uint32_t n, uint32_t k,
                          bt_candidate_t *list);
-/** Put n of them in their order; those at -infinity leave. O(n) where they
- *  are in it. @return how many are left */
-uint32_t bt_select_order(bt_candidate_t *list, uint32_t n);
 /** Take the root, the last one, from a heap of *n_p, at least 1. */
 bt_candidate_t bt_select_pop_last(bt_candidate_t *heap, uint32_t *n_p);
 

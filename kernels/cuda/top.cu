@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first of each row in the order of top() (kernels.h).
  *
- * A value and its index are one number, a *rank*: the larger, the earlier in
- * the order, and no two are equal. A block per row keeps the best ranks in
- * shared memory, in a list that is longer than what is asked for:
+ * A block per row keeps the best ranks (rank.h) in shared memory, in a list
+ * that is longer than what is asked for:
  *
  *     │◀── k, falling ──▶│◀── that came behind them ──▶│    room    │
  *                       ▲ the bar: who is below it is none of the k
@@ -16,10 +15,10 @@
  * the list is put in order at each step. The list's order depends on which
  * thread was first, what is in it and comes out of it does not. */
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
+#include "kernels/rank.h"
 
 namespace
 {
@@ -28,28 +27,8 @@ const uint32_t kThreads = 512;
 const uint32_t kEach = 4;                /* values of a thread in a step */
 const uint32_t kStep = kThreads * kEach; /* those of a block */
 const uint32_t kList = 2 * kStep;        /* a power of two */
-const uint64_t kNone = 0;                /* what cannot be drawn; the last */
 
 static_assert(BT_TOP_MAX <= kList - kStep, "a step finds room behind the k");
-
-/* The bits of a float as a number that grows with it. */
-__device__ uint64_t rank_of(float value, uint32_t id)
-{
-    uint32_t bits;
-
-    if (!(value > -INFINITY)) { /* nor a NaN */
-        return kNone;
-    }
-    value = (value == 0.0f) ? 0.0f : value; /* -0 is as large */
-    memcpy(&bits, &value, sizeof(bits));
-    bits = ((bits >> 31) != 0) ? ~bits : bits | 0x80000000u;
-    return (static_cast<uint64_t>(bits) << 32) | (0xffffffffu - id);
-}
-
-__device__ uint32_t id_of(uint64_t rank)
-{
-    return 0xffffffffu - static_cast<uint32_t>(rank);
-}
 
 /* The first @a n of the list fall. By the block; what was written before a
  * barrier is in it. */
@@ -61,7 +40,7 @@ __device__ void put_in_order(const bt_shared<uint64_t> &list, uint32_t n)
         size *= 2;
     }
     for (uint32_t i = n + threadIdx.x; i < size; i += kThreads) {
-        list.set(i, kNone);
+        list.set(i, BT_RANK_NONE);
     }
     BT_SYNC();
     for (uint32_t run = 2; run <= size; run *= 2) {
@@ -101,7 +80,7 @@ __device__ uint32_t begin(const float *row, uint32_t dim,
     const uint32_t n = (dim < kList) ? dim : kList;
 
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-        list.set(i, rank_of(bt_load(row + i), i));
+        list.set(i, bt_rank_of(bt_load(row + i), i));
     }
     return n; /* what comes next is to put it in order, which waits for all */
 }
@@ -112,7 +91,7 @@ __device__ uint32_t look_on(const float *row, uint32_t dim, uint32_t k,
                             const bt_shared<uint32_t> &count)
 {
     uint32_t n = kList;
-    uint64_t bar = kNone;
+    uint64_t bar = BT_RANK_NONE;
     float values[kEach];
 
     take_step(row, dim, kList, values);
@@ -131,7 +110,7 @@ __device__ uint32_t look_on(const float *row, uint32_t dim, uint32_t k,
         BT_UNROLL
         for (uint32_t j = 0; j < kEach; j++) {
             const uint64_t rank =
-                rank_of(values[j], from + j * kThreads + threadIdx.x);
+                bt_rank_of(values[j], from + j * kThreads + threadIdx.x);
 
             if (rank > bar) {
                 list.set(atomicAdd(count.address(0), 1u), rank);
@@ -161,12 +140,12 @@ __global__ void top_kernel(const float *x, uint32_t dim, uint32_t k,
     }
     put_in_order(list, n);
     for (uint32_t j = threadIdx.x; j < k; j += kThreads) {
-        const uint64_t rank = (j < n) ? list.get(j) : kNone;
-        const uint32_t id = id_of(rank);
+        const uint64_t rank = (j < n) ? list.get(j) : BT_RANK_NONE;
+        const uint32_t id = bt_rank_id(rank);
 
         bt_store(ids + out + j, id);
         bt_store(values + out + j,
-                 (rank == kNone) ? -INFINITY : bt_load(row + id));
+                 (rank == BT_RANK_NONE) ? -INFINITY : bt_load(row + id));
     }
 }
 

@@ -167,26 +167,18 @@ def test_a_worker_says_what_its_host_lacks():
 
 
 def test_what_is_drawn_on_a_simulated_device_is_what_the_cpu_draws():
-    """Of a few candidates, with penalties, and of all: what each needs is copied, and no more."""
+    """Of a few candidates, with penalties, and of all."""
     few = dict(temperature=0.9, top_k=40, top_p=0.95, seed=11)
     ways = {"candidates": few, "penalties": dict(few, presence_penalty=0.6, frequency_penalty=0.2),
             "all": dict(few, top_k=0), "raised": dict(few, presence_penalty=-0.6)}
     n = 12
-    brought = {}
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
         for way, sampling in ways.items():
-            said = os.path.join(d, way)
             want = answers(model, "cpu", "cpu", ["a b c", "a b d"], n, sampling)
-            got = answers(model, "cpu", "cuda_sim", ["a b c", "a b d"], n, sampling, BATON_SIMT_STATE=said)
+            got = answers(model, "cpu", "cuda_sim", ["a b c", "a b d"], n, sampling)
             assert got == want, (way, got, want)
             assert len(set(want[0])) > 4, want
-            with open(said) as file:
-                words = file.read().split()
-            brought[way] = int(words[words.index("bytes_out") + 1])
-    # 64 candidates of 8 bytes, or 288 logits of 4, of each token but the first
-    assert brought["candidates"] <= brought["penalties"] < brought["all"] == brought["raised"], brought
-    assert brought["all"] - brought["candidates"] == 2 * (n - 1) * (288 * 4 - 64 * 8), brought
 
 
 def test_the_default_model_on_a_simulated_device():

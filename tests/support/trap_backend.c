@@ -43,6 +43,7 @@ typedef struct trap {
     uint32_t *words;       /* own memory: its address */
     bt_batch_t batch;      /* of the last upload: made of words alone */
     bt_ragged_seq_t *seqs; /* its */
+    bt_draw_t *draws;      /* its, whose edits are where theirs begin */
     uint64_t n_uploads;
     uint64_t n_batch_operations;
     uint64_t n_copies_out;
@@ -160,6 +161,7 @@ static void batch_free(trap_t *t)
     buffer_free(&t->base, t->words);
     bt_free(t->host_words);
     bt_free(t->seqs);
+    bt_free(t->draws);
 }
 
 static bt_status_t batch_reserve(bt_backend_t *be,
@@ -168,21 +170,45 @@ static bt_status_t batch_reserve(bt_backend_t *be,
     const size_t n_words = bt_batch_max_words(limits);
     uint32_t *host_words = bt_calloc(n_words, sizeof(*host_words));
     bt_ragged_seq_t *seqs = bt_calloc(limits->max_seqs, sizeof(*seqs));
+    bt_draw_t *draws = bt_calloc(limits->max_draws + 1, sizeof(*draws));
     trap_t *t = trap_of(be);
     void *words = NULL;
 
-    if ((host_words == NULL) || (seqs == NULL) ||
+    if ((host_words == NULL) || (seqs == NULL) || (draws == NULL) ||
         (buffer_alloc(be, n_words * sizeof(uint32_t), &words) != BT_OK)) {
         bt_free(host_words);
         bt_free(seqs);
+        bt_free(draws);
         return BT_ERR_NO_MEMORY;
     }
     batch_free(t);
     t->host_words = host_words;
     t->seqs = seqs;
+    t->draws = draws;
     t->words = words;
     t->limits = *limits;
     return BT_OK;
+}
+
+/* Of the batch, out of its words. */
+static void find_draws(trap_t *t, const bt_batch_t *batch,
+                       const bt_batch_layout_t *at)
+{
+    uint32_t *const words = reach(t, t->words);
+
+    t->batch.draws = t->draws;
+    t->batch.edits = (bt_draw_edit_t *)(void *)(words + at->edit);
+    t->batch.scorings =
+        (const bt_scoring_t *)(const void *)(words + at->scoring);
+    t->batch.n_draws = batch->n_draws;
+    t->batch.n_edits = batch->n_edits;
+    t->batch.n_scorings = batch->n_scorings;
+    memcpy(t->draws, words + at->draw, batch->n_draws * sizeof(*t->draws));
+    for (uint32_t i = 0; i < batch->n_draws; i++) {
+        t->draws[i].first_edit =
+            (uint32_t)((t->draws[i].first_edit - at->edit) /
+                       BT_BATCH_EDIT_WORDS);
+    }
 }
 
 static bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
@@ -218,6 +244,7 @@ static bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
                                        .pos = seq[2],
                                        .blocks = words + at.id + seq[3]};
     }
+    find_draws(t, batch, &at);
     return BT_OK;
 }
 
@@ -611,6 +638,23 @@ static void top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
                          reach(trap_of(be), ids), floats(be, values));
 }
 
+static void draw(bt_backend_t *be, float *logits, const bt_batch_t *batch,
+                 uint32_t dim, uint32_t *ids)
+{
+    (void)batch;
+    cpu_of(be)->ops->draw(cpu_of(be), floats(be, logits), uploaded(be), dim,
+                          reach(trap_of(be), ids));
+}
+
+static void score(bt_backend_t *be, const float *logits,
+                  const bt_batch_t *batch, uint32_t dim, const uint32_t *ids,
+                  bt_scored_t *out)
+{
+    (void)batch;
+    cpu_of(be)->ops->score(cpu_of(be), floats(be, logits), uploaded(be), dim,
+                           reach(trap_of(be), ids), reach(trap_of(be), out));
+}
+
 static void trap_close(bt_backend_t *be)
 {
     trap_t *t = trap_of(be);
@@ -658,6 +702,8 @@ static const bt_kernels_ops_t trap_ops = {
     .cut_columns = cut_columns,
     .argmax = argmax,
     .top = top,
+    .draw = draw,
+    .score = score,
     .close = trap_close,
     .copier_open = copier_open,
     .copier_close = copier_close,

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step shows that it gets on with every operation of a layer, and that it
  * does not when one hangs. */
-#include "tests/unit/engine/bench.h"
+#include "tests/unit/engine/device.h"
 
 #include <semaphore.h>
 #include <time.h>
-
-#include "tests/support/trap_backend.h"
 
 #define LAYERS   2u
 #define N_TOKENS 20u
@@ -37,59 +35,20 @@ static void wait_for_arrival(gate_t *gate)
     assert_int_equal(sem_timedwait(&gate->arrived, &end), 0);
 }
 
-/* A bench on the back end that traps: its pool lies there as well. */
 static void open_gated(bench_t *b, gate_t *gate)
 {
-    const uint32_t rows = bt_engine_max_rows(MAX_SEQS, 32, T);
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = rows, .max_dim = 4096};
-    const bt_model_config_t model_config = {
-        .max_rows = rows,
-        .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),
-        .context_tokens = 512};
-    bt_engine_config_t config = {.max_seqs = MAX_SEQS, .token_budget = 32};
-    const bt_hparams_t *hp;
-    bt_kv_shape_t shape;
-    bt_gguf_t *gguf = NULL;
-    char why[256];
+    const bt_engine_config_t config = open_device(b, 32);
 
-    memset(b, 0, sizeof(*b));
+    assert_int_equal(bt_model_hparams(b->model)->n_layers, LAYERS);
     assert_int_equal(sem_init(&gate->arrived, 0, 0), 0);
     assert_int_equal(sem_init(&gate->passes, 0, 0), 0);
-    assert_int_equal(bt_gguf_open(model_path, why, sizeof(why), &gguf), BT_OK);
-    assert_int_equal(bt_trap_backend_open(&be_config, &b->be), BT_OK);
-    assert_int_equal(
-        bt_model_load(gguf, b->be, &model_config, why, sizeof(why), &b->model),
-        BT_OK);
-    bt_gguf_close(gguf);
-    hp = bt_model_hparams(b->model);
-    assert_int_equal(hp->n_layers, LAYERS);
-    shape =
-        (bt_kv_shape_t){hp->n_layers, hp->n_kv_heads, T, hp->head_dim, 2, 0};
-    assert_int_equal(bt_kv_block_bytes(&shape, &b->kv.block_bytes), BT_OK);
-    assert_int_equal(
-        b->be->ops->buffer_alloc(b->be, N_BLOCKS * b->kv.block_bytes, &b->pool),
-        BT_OK);
-    config.model = b->model;
-    config.kv = (bt_kv_view_t){
-        .base = b->pool,
-        .block_bytes = b->kv.block_bytes,
-        .type = BT_KV_F16,
-        .n_layers = hp->n_layers,
-        .n_kv_heads = hp->n_kv_heads,
-        .head_dim = hp->head_dim,
-        .tokens_per_block = T,
-    };
     bt_trap_before_matmul(b->be, wait_at_gate, gate);
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
 }
 
 static void close_gated(bench_t *b, gate_t *gate)
 {
-    bt_engine_destroy(b->engine);
-    b->be->ops->buffer_free(b->be, b->pool);
-    bt_model_destroy(b->model);
-    bt_backend_close(b->be);
+    close_device(b);
     sem_destroy(&gate->arrived);
     sem_destroy(&gate->passes);
 }

@@ -85,7 +85,7 @@ static void limits_are_the_most_of_each(void **state)
     bt_batch_limits_t less;
 
     (void)state;
-    assert_int_equal(bt_batch_max_words(&exact), N_WANT);
+    assert_int_equal(bt_batch_max_words(&exact), N_WANT + 5); /* from_ids */
     assert_true(bt_batch_fits(&batch, &exact));
     less = exact;
     less.max_rows = 4;
@@ -131,7 +131,7 @@ static void a_block_of_each_group_lies_beside_the_others(void **state)
     other.n_other_groups = 1;
     at = bt_batch_layout(&other);
     assert_int_equal(at.n_words, N_WANT + 5 + 6);
-    assert_int_equal(bt_batch_max_words(&exact), at.n_words);
+    assert_int_equal(bt_batch_max_words(&exact), at.n_words + 5);
     assert_true(bt_batch_fits(&other, &exact));
     less.max_other_groups = 0;
     assert_false(bt_batch_fits(&other, &less));
@@ -141,6 +141,60 @@ static void a_block_of_each_group_lies_beside_the_others(void **state)
     assert_memory_equal(words + at.logit_row, want + 20, 2 * sizeof(*words));
     assert_memory_equal(words + at.seq, heads, sizeof(heads));
     assert_memory_equal(words + at.id, ids, sizeof(ids));
+}
+
+/* Draws and scorings before the ids, edits behind them; a draw knows its first
+ * edit by the word. */
+static void draws_and_their_edits_are_words_too(void **state)
+{
+    static const bt_draw_t draws[] = {
+        {.logit_row = 0, .first_edit = 0, .n_edits = 2, .top_k = 7},
+        {.logit_row = 1, .first_edit = 2, .n_edits = 1, .seed_high = 5},
+    };
+    static bt_draw_edit_t edits[] = {
+        {.id = 31}, {.id = 32}, {.id = 33, .what = BT_EDIT_BAN}};
+    static const bt_scoring_t scorings[] = {{.logit_row = 1, .draw = 1}};
+    const bt_batch_limits_t exact = {.max_rows = 5,
+                                     .max_seqs = 3,
+                                     .max_logit_rows = 2,
+                                     .max_draws = 2,
+                                     .max_edits = 3,
+                                     .max_scorings = 1,
+                                     .max_blocks = 6};
+    bt_batch_t other = batch;
+    uint32_t words[N_WANT + 26 + 3 + 12];
+    bt_batch_limits_t less = exact;
+    bt_batch_layout_t at;
+
+    (void)state;
+    other.draws = draws;
+    other.n_draws = 2;
+    other.edits = edits;
+    other.n_edits = 3;
+    other.scorings = scorings;
+    other.n_scorings = 1;
+    at = bt_batch_layout(&other);
+    assert_int_equal(at.n_words, N_WANT + 26 + 3 + 12);
+    assert_int_equal(bt_batch_max_words(&exact), at.n_words + 5);
+    assert_true(bt_batch_fits(&other, &exact));
+    less.max_draws = 1;
+    assert_false(bt_batch_fits(&other, &less));
+    less = exact;
+    less.max_edits = 2;
+    assert_false(bt_batch_fits(&other, &less));
+    less = exact;
+    less.max_scorings = 0;
+    assert_false(bt_batch_fits(&other, &less));
+    bt_batch_pack(&other, words);
+    assert_memory_equal(words, want, (N_WANT - 6) * sizeof(*words));
+    assert_memory_equal(words + at.id, want + N_WANT - 6, 6 * sizeof(*words));
+    assert_int_equal(words[at.draw + 1], at.edit);
+    assert_int_equal(words[at.draw + 3], 7);
+    assert_int_equal(words[at.draw + 13], 1);
+    assert_int_equal(words[at.draw + 13 + 1], at.edit + 8);
+    assert_int_equal(words[at.draw + 13 + 12], 5);
+    assert_memory_equal(words + at.scoring, scorings, sizeof(scorings));
+    assert_memory_equal(words + at.edit, edits, sizeof(edits));
 }
 
 /* The last position of a block, and the first of the next. */
@@ -165,6 +219,7 @@ int main(void)
         BT_TEST(a_batch_without_logits_or_rows_has_no_words_for_them),
         BT_TEST(limits_are_the_most_of_each),
         BT_TEST(a_block_of_each_group_lies_beside_the_others),
+        BT_TEST(draws_and_their_edits_are_words_too),
         BT_TEST(blocks_are_those_of_the_positions),
     };
 

@@ -2,6 +2,7 @@
 /* Calls that begin while the device is at the one before. */
 #include "tests/unit/model/families.h"
 
+#include "inference/model/drawing.h"
 #include "inference/model/sampler.h"
 #include "tests/support/trap_backend.h"
 
@@ -21,6 +22,7 @@ typedef struct call {
     bt_ragged_seq_t seqs[N_PROMPTS];
     uint32_t tokens[N_PROMPTS], from_ids[N_PROMPTS];
     uint32_t rows[N_PROMPTS], needs[N_PROMPTS], best_ids[N_PROMPTS];
+    bt_drawing_t *drawing; /* NULL: the best ids */
 } call_t;
 
 static void open_walk(walk_t *w)
@@ -76,7 +78,16 @@ static void compute_prompts(walk_t *w)
  * they come in the other order then. */
 static void lay(walk_t *w, call_t *c, uint32_t ahead)
 {
+    bt_drawing_t *const drawing = c->drawing;
+    bt_sampling_t sampling = bt_sampling_default();
+
     memset(c, 0, sizeof(*c));
+    c->drawing = drawing;
+    if (drawing != NULL) {
+        bt_drawing_clear(drawing);
+    }
+    sampling.temperature = 5.0f;
+    sampling.seed = 7;
     for (uint32_t i = 0; i < N_PROMPTS; i++) {
         const uint32_t s = (ahead % 2 == 0) ? i : N_PROMPTS - 1 - i;
 
@@ -87,7 +98,13 @@ static void lay(walk_t *w, call_t *c, uint32_t ahead)
         c->tokens[i] = (ahead == 0) ? w->last[s] : 0;
         c->from_ids[i] = (ahead == 0) ? UINT32_MAX : N_PROMPTS - 1 - i;
         c->rows[i] = i;
-        c->needs[i] = 1;
+        c->needs[i] = (drawing == NULL) ? 1 : BT_NEEDS_NOTHING;
+        if (drawing != NULL) {
+            const bt_drawn_from_t from = {.sampling = &sampling,
+                                          .n_tokens = w->n[s] + ahead};
+
+            assert_true(bt_drawing_add(drawing, i, &from));
+        }
     }
     c->fwd = (bt_forward_t){.seqs = c->seqs,
                             .n_seqs = N_PROMPTS,
@@ -98,7 +115,13 @@ static void lay(walk_t *w, call_t *c, uint32_t ahead)
                             .n_logit_rows = N_PROMPTS,
                             .needs = c->needs,
                             .best_ids = c->best_ids,
+                            .drawing = drawing,
                             .kv = w->rig.kv};
+}
+
+static const uint32_t *ids_of(const call_t *c)
+{
+    return (c->drawing == NULL) ? c->best_ids : c->drawing->ids;
 }
 
 static void finish(walk_t *w, const call_t *c)
@@ -110,15 +133,19 @@ static void finish(walk_t *w, const call_t *c)
 
 /* Each row is given what the row of the call before came to, whose ids the
  * host has not seen: the tokens are those of one step after the other. */
-static void a_call_takes_the_ids_of_the_one_before(void **state)
+static void check_chain(bool draws)
 {
     uint32_t want[N_STEPS][N_PROMPTS];
     walk_t w;
-    call_t calls[2];
+    call_t calls[2] = {0};
     float *logits = NULL;
 
-    (void)state;
     open_walk(&w);
+    for (uint32_t i = 0; draws && (i < 2); i++) {
+        assert_int_equal(
+            bt_drawing_create(w.rig.n_vocab, N_PROMPTS, &calls[i].drawing),
+            BT_OK);
+    }
     assert_true(bt_model_chains(w.rig.model));
     assert_int_equal(bt_model_max_started(w.rig.model), 2);
     compute_prompts(&w);
@@ -127,7 +154,7 @@ static void a_call_takes_the_ids_of_the_one_before(void **state)
         assert_int_equal(bt_model_forward(w.rig.model, &calls[0].fwd, &logits),
                          BT_OK);
         for (uint32_t s = 0; s < N_PROMPTS; s++) {
-            want[k][s] = w.last[s] = calls[0].best_ids[s];
+            want[k][s] = w.last[s] = ids_of(&calls[0])[s];
             w.n[s]++;
         }
     }
@@ -145,18 +172,27 @@ static void a_call_takes_the_ids_of_the_one_before(void **state)
         for (uint32_t i = 0; i < N_PROMPTS; i++) {
             const uint32_t s = (k % 2 == 1) ? i : N_PROMPTS - 1 - i;
 
-            assert_int_equal(calls[(k - 1) % 2].best_ids[i], want[k - 1][s]);
+            assert_int_equal(ids_of(&calls[(k - 1) % 2])[i], want[k - 1][s]);
         }
     }
     assert_int_equal(bt_trap_most_under_way(w.rig.be), 2);
+    bt_drawing_destroy(calls[0].drawing);
+    bt_drawing_destroy(calls[1].drawing);
     close_walk(&w);
+}
+
+static void a_call_takes_the_ids_of_the_one_before(void **state)
+{
+    (void)state;
+    check_chain(false);
+    check_chain(true);
 }
 
 /* One of which logits are wanted is finished first, and no third begins. */
 static void what_cannot_begin_yet_is_refused(void **state)
 {
     walk_t w;
-    call_t calls[3];
+    call_t calls[3] = {0};
     float *logits = NULL;
 
     (void)state;

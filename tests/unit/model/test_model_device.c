@@ -3,8 +3,9 @@
  * for: sizes, ids instead of logits, parts of attention that it may lack. */
 #include "tests/unit/model/families.h"
 
+#include "inference/model/drawing.h"
+#include "inference/model/logprob.h"
 #include "inference/model/sampler.h"
-#include "inference/model/select.h"
 #include "kernels/batch.h"
 #include "tests/support/trap_backend.h"
 
@@ -229,17 +230,37 @@ static void ids_are_those_that_the_sampler_draws_from_the_logits(void **state)
     free_trap_rig(&trap);
 }
 
-/* Rows that need each of these, and the same of any back end. */
-static const uint32_t few_needs[] = {1, 2, 40, 1, 143, 7};
+/* Draws of several kinds, some rows with two, and scores of drawn tokens and of
+ * those that follow in the prompt. */
+static void lay_drawing(bt_drawing_t *d, const bt_sampling_t *params,
+                        const logits_of_prompt_t *p)
+{
+    bt_drawing_clear(d);
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        const bt_drawn_from_t from = {.sampling = &params[i % 3],
+                                      .tokens = p->tokens,
+                                      .n_tokens = i + 1,
+                                      .n_prompt = i / 2};
+        const bt_scoring_t of_drawn = {.logit_row = i, .draw = d->n_draws};
+        const bt_scoring_t of_next = {
+            .logit_row = i, .draw = BT_DRAWING_NONE, .id = p->tokens[i]};
 
-/* Candidates, best ids and the logits of some rows as @a needs says. */
-static void forward_needs(rig_t *rig, const logits_of_prompt_t *p,
-                          const uint32_t *needs, bt_first_t *first,
-                          uint32_t *ids, float **logits_p)
+        assert_true((i % 5 == 4) || bt_drawing_add(d, i, &from));
+        assert_true((i % 7 != 1) || bt_drawing_add(d, i, &from));
+        if (i % 5 == 4) {
+            assert_true(bt_drawing_score(d, &of_next, 3));
+        } else if (i % 4 == 0) {
+            assert_true(bt_drawing_score(d, &of_drawn, 5));
+        }
+    }
+}
+
+static bt_status_t forward_drawing(rig_t *rig, const logits_of_prompt_t *p,
+                                   bt_drawing_t *drawing, float **logits_p)
 {
     uint32_t blocks[N_BLOCKS / 8];
     const bt_ragged_seq_t seq = {.n_rows = N_TOKENS, .blocks = blocks};
-    uint32_t rows[N_TOKENS];
+    uint32_t rows[N_TOKENS], needs[N_TOKENS], ids[N_TOKENS];
     const bt_forward_t fwd = {.seqs = &seq,
                               .n_seqs = 1,
                               .tokens = p->tokens,
@@ -248,123 +269,118 @@ static void forward_needs(rig_t *rig, const logits_of_prompt_t *p,
                               .n_logit_rows = N_TOKENS,
                               .needs = needs,
                               .best_ids = ids,
-                              .first = first,
+                              .drawing = drawing,
                               .kv = rig->kv};
 
     fill_blocks(blocks, 24);
     for (uint32_t i = 0; i < N_TOKENS; i++) {
         rows[i] = i;
-        ids[i] = 12345;
-        first[i].n = 999;
+        needs[i] = BT_NEEDS_NOTHING;
     }
-    assert_int_equal(bt_model_forward(rig->model, &fwd, logits_p), BT_OK);
+    return bt_model_forward(rig->model, &fwd, logits_p);
 }
 
-/* The order of select.h, and no fewer than were asked for. */
-static void assert_first(const bt_first_t *first, uint32_t needs,
-                         const float *logits, uint32_t n_vocab)
+static void check_drawn(const bt_drawing_t *d, const bt_sampling_t *params,
+                        const logits_of_prompt_t *p, uint32_t n_vocab)
 {
-    bt_candidate_t list[BT_SAMPLER_MAX_NEEDS];
-    uint32_t n;
+    bt_sampler_t *sampler = NULL;
 
-    assert_in_range(first->n, needs, 2 * needs);
-    n = bt_select_first(logits, n_vocab, first->n, list);
-    assert_int_equal(bt_select_order(list, n), n);
-    assert_in_range(n, 1, first->n);
-    for (uint32_t k = 0; k < n; k++) {
-        assert_int_equal(first->ids[k], list[k].id);
-        assert_memory_equal(&first->logits[k], &list[k].logit, sizeof(float));
+    assert_int_equal(bt_sampler_create(n_vocab, &sampler), BT_OK);
+    for (uint32_t k = 0; k < d->n_draws; k++) {
+        const uint32_t i = d->draws[k].logit_row;
+
+        memcpy(p->other, p->whole + (size_t)i * n_vocab,
+               n_vocab * sizeof(float));
+        assert_int_equal(d->ids[k],
+                         bt_sampler_draw(sampler, &params[i % 3], p->other,
+                                         p->tokens, i + 1, i / 2, i + 1));
     }
+    for (uint32_t k = 0; k < d->n_scorings; k++) {
+        const bt_scoring_t *const s = &d->scorings[k];
+        const float *row = p->whole + (size_t)s->logit_row * n_vocab;
+        const uint32_t id =
+            (s->draw == BT_DRAWING_NONE) ? s->id : d->ids[s->draw];
+        uint32_t top[5];
+
+        assert_true(bt_logprob_of(&d->scored[k]) ==
+                    (double)row[id] - bt_logprob_sum(row, n_vocab));
+        assert_int_equal(d->tops[k].n, 8);
+        bt_logprob_top(row, n_vocab, 5, top);
+        assert_memory_equal(d->tops[k].ids, top, sizeof(top));
+        assert_true(d->tops[k].logits[4] == row[top[4]]);
+    }
+    bt_sampler_destroy(sampler);
 }
 
-static void candidates_come_in_one_copy_and_logits_stay(void **state)
+static void what_is_drawn_comes_in_one_copy_and_logits_stay(void **state)
 {
     const bt_tiny_model_t tiny = variant(2);
     rig_t host = make_rig(&tiny, 2);
     rig_t trap = make_trap_rig(&tiny, BT_KV_F16);
     logits_of_prompt_t p = run_whole(&host);
-    bt_first_t first[N_TOKENS];
-    uint32_t needs[N_TOKENS], ids[N_TOKENS];
-    uint64_t n_copies = bt_trap_copies_out(trap.be);
-    uint64_t bytes = bt_trap_bytes_out(trap.be);
+    const uint64_t n_copies = bt_trap_copies_out(trap.be);
+    const uint64_t bytes = bt_trap_bytes_out(trap.be);
+    bt_sampling_t params[3] = {bt_sampling_default(), bt_sampling_default(),
+                               bt_sampling_default()};
+    bt_drawing_t *drawing = NULL;
     float *logits = NULL;
 
     (void)state;
-    for (uint32_t i = 0; i < N_TOKENS; i++) {
-        needs[i] = few_needs[i % BT_ARRAY_LEN(few_needs)];
-    }
-    forward_needs(&trap, &p, needs, first, ids, &logits);
-    /* 143 become 256, of an id and a logit each. */
+    params[1].temperature = 0.9f;
+    params[1].repetition_penalty = 1.2f;
+    params[2].temperature = 1.1f;
+    params[2].top_k = 20;
+    params[2].top_p = 0.8f;
+    assert_int_equal(bt_drawing_create(trap.n_vocab, 2 * N_TOKENS, &drawing),
+                     BT_OK);
+    lay_drawing(drawing, params, &p);
+    assert_true(bt_model_draws(trap.model));
+    assert_int_equal(forward_drawing(&trap, &p, drawing, &logits), BT_OK);
     assert_int_equal(bt_trap_copies_out(trap.be) - n_copies, 1);
+    /* ids, scores of 16 bytes, and 8 of each row, an id and a logit each */
     assert_int_equal(bt_trap_bytes_out(trap.be) - bytes,
-                     (uint64_t)N_TOKENS * 256 * 8);
-    for (uint32_t i = 0; i < N_TOKENS; i++) {
-        const float *want = p.whole + (size_t)i * trap.n_vocab;
-
-        if (needs[i] == 1) {
-            assert_int_equal(ids[i], bt_sampler_best(want, trap.n_vocab));
-            assert_int_equal(first[i].n, 0);
-        } else {
-            assert_int_equal(ids[i], 12345);
-            assert_int_equal(first[i].n, 256);
-            assert_first(&first[i], 128, want, trap.n_vocab);
-        }
-    }
+                     (drawing->n_draws + 1) / 2 * 8 + drawing->n_scorings * 16 +
+                         N_TOKENS * 8 * 8);
+    check_drawn(drawing, params, &p, trap.n_vocab);
+    assert_false(bt_model_draws(host.model)); /* whose memory is the host's */
+    assert_int_equal(forward_drawing(&host, &p, drawing, &logits),
+                     BT_ERR_INVALID_PARAM);
+    bt_drawing_destroy(drawing);
     free_logits(&p);
     free_rig(&host);
     free_trap_rig(&trap);
 }
 
-/* Where one row needs all, where the back end finds none, where it has the
- * host's memory, and where all are hardly more. */
-static void rows_of_logits_are_where_there_are_no_candidates(void **state)
+static void drawings_of_another_call_are_refused(void **state)
 {
     const bt_tiny_model_t tiny = variant(2);
     rig_t host = make_rig(&tiny, 2);
     rig_t trap = make_trap_rig(&tiny, BT_KV_F16);
-    const size_t row_bytes = trap.n_vocab * sizeof(float);
     logits_of_prompt_t p = run_whole(&host);
-    const bt_kernels_ops_t *const ops = trap.be->ops;
-    bt_kernels_ops_t without = *ops;
+    bt_sampling_t params[3] = {bt_sampling_default(), bt_sampling_default(),
+                               bt_sampling_default()};
+    bt_drawing_t *drawing = NULL;
+    float *logits = NULL;
 
     (void)state;
-    without.top = NULL;
-    for (uint32_t round = 0; round < 3; round++) {
-        rig_t *const rig = (round == 2) ? &host : &trap;
-        const uint64_t bytes = bt_trap_bytes_out(trap.be);
-        bt_first_t first[N_TOKENS];
-        uint32_t needs[N_TOKENS], ids[N_TOKENS];
-        float *logits = NULL;
-        uint64_t n_rows = 0;
-
-        for (uint32_t i = 0; i < N_TOKENS; i++) {
-            needs[i] = few_needs[i % BT_ARRAY_LEN(few_needs)];
-            needs[i] = (i % 10 == 9) ? 0 : needs[i];
-            needs[i] = (i % 10 == 4) ? trap.n_vocab / 2 : needs[i];
-        }
-        trap.be->ops = (round == 1) ? &without : ops;
-        forward_needs(rig, &p, needs, first, ids, &logits);
-        for (uint32_t i = 0; i < N_TOKENS; i++) {
-            const float *want = p.whole + (size_t)i * trap.n_vocab;
-
-            if (needs[i] == 1) {
-                assert_int_equal(ids[i], bt_sampler_best(want, trap.n_vocab));
-            } else if (first[i].n > 0) {
-                assert_int_equal(round, 0);
-                assert_first(&first[i], 128, want, trap.n_vocab);
-            } else {
-                assert_memory_equal(logits + (size_t)i * trap.n_vocab, want,
-                                    row_bytes);
-                n_rows++;
-            }
-        }
+    assert_int_equal(bt_drawing_create(trap.n_vocab, 2 * N_TOKENS, &drawing),
+                     BT_OK);
+    for (uint32_t round = 0; round < 4; round++) {
+        lay_drawing(drawing, params, &p);
         if (round == 0) {
-            assert_int_equal(n_rows, N_TOKENS / 10 + (N_TOKENS + 5) / 10);
-            assert_int_equal(bt_trap_bytes_out(trap.be) - bytes,
-                             (uint64_t)N_TOKENS * 256 * 8 + n_rows * row_bytes);
+            drawing->draws[3].logit_row = N_TOKENS;
+        } else if (round == 1) {
+            drawing->scorings[1].logit_row = N_TOKENS;
+        } else if (round == 2) {
+            drawing->scorings[0].draw = drawing->n_draws;
+        } else {
+            drawing->scorings[1].draw = BT_DRAWING_NONE;
+            drawing->scorings[1].id = trap.n_vocab;
         }
+        assert_int_equal(forward_drawing(&trap, &p, drawing, &logits),
+                         BT_ERR_INVALID_PARAM);
     }
-    trap.be->ops = ops;
+    bt_drawing_destroy(drawing);
     free_logits(&p);
     free_rig(&host);
     free_trap_rig(&trap);
@@ -416,6 +432,9 @@ static void memory_of_a_device_is_told_apart(void **state)
     const bt_batch_limits_t limits = {.max_rows = MAX_ROWS,
                                       .max_seqs = 3,
                                       .max_logit_rows = MAX_ROWS,
+                                      .max_draws = MAX_ROWS,
+                                      .max_edits = BT_DRAWING_EDITS,
+                                      .max_scorings = MAX_ROWS,
                                       .max_blocks = 48};
     const size_t words = bt_batch_max_words(&limits) * sizeof(uint32_t);
     bt_backend_t *be = NULL;
@@ -437,16 +456,16 @@ static void memory_of_a_device_is_told_apart(void **state)
         BT_OK);
     assert_true(device.own_memory);
     assert_int_equal(device.weight_bytes, 0);
-    /* Logits to look at, 512 candidates of an id and a logit of each row, and
+    /* Logits to look at, of each row what is drawn, scored and the best 32, and
      * the words before they are uploaded; ids of two calls under way. */
     assert_int_equal(device.private_bytes, MAX_ROWS * 288 * 4 +
-                                               MAX_ROWS * 512 * 8 +
+                                               MAX_ROWS * (8 + 16 + 32 * 8) +
                                                2 * MAX_ROWS * 4 + words);
     assert_int_equal(device.device_left_bytes, BT_TRAP_MEMORY_BYTES);
-    /* All that the host had, the words, the ids and the candidates. */
+    /* All that the host had, the words, the ids and what is drawn. */
     assert_int_equal(device.device_bytes,
                      host.weight_bytes + host.private_bytes + words +
-                         MAX_ROWS * 4 + MAX_ROWS * 512 * 8);
+                         MAX_ROWS * 4 + MAX_ROWS * (8 + 16 + 32 * 8));
     /* And so much is taken, but for the weights, which this device leaves with
      * the CPU, and 128 bytes at most about a buffer. */
     assert_int_equal(be->ops->memory_left(be, &before), BT_OK);
@@ -567,8 +586,8 @@ int main(void)
         BT_TEST(sums_in_parts_give_the_host_s_bits_in_own_memory),
         BT_TEST(ranks_whose_memory_no_sum_reaches_are_refused_by_name),
         BT_TEST(ids_are_those_that_the_sampler_draws_from_the_logits),
-        BT_TEST(candidates_come_in_one_copy_and_logits_stay),
-        BT_TEST(rows_of_logits_are_where_there_are_no_candidates),
+        BT_TEST(what_is_drawn_comes_in_one_copy_and_logits_stay),
+        BT_TEST(drawings_of_another_call_are_refused),
         BT_TEST(only_what_leaves_nothing_to_choose_is_the_best),
         BT_TEST(memory_of_a_device_is_told_apart),
         BT_TEST(a_back_end_that_is_not_there_is_named),

@@ -8,7 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "inference/model/philox.h"
+#include "kernels/philox.h"
 #include "tests/unit/model/sampler_rig.h"
 
 /* Source: Random123's kat_vectors, lines "philox4x32 10". */
@@ -177,17 +177,33 @@ static void end_ids_wait_for_min_tokens(void **state)
 
 /* ---- against a plain implementation with a full sort and libm's exp ---- */
 
+static int compare_ids(const void *a, const void *b)
+{
+    const entry_t *const x = a;
+    const entry_t *const y = b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static uint64_t plain_weight(const bt_sampling_t *params, float logit,
+                             float best)
+{
+    return (uint64_t)llrint(
+        exp(((double)logit - (double)best) / (double)params->temperature) *
+        0x1p39);
+}
+
 static uint32_t plain_draw(const bt_sampling_t *params, const float *logits,
                            uint32_t n, uint32_t position)
 {
     static entry_t entries[N_VOCAB];
-    static double weights[N_VOCAB];
     uint32_t n_kept = 0;
     uint32_t n_nucleus = 0;
-    double mass = 0.0;
-    double nucleus = 0.0;
-    double sum = 0.0;
-    double goal;
+    uint64_t mass = 0;
+    uint64_t nucleus = 0;
+    uint64_t sum = 0;
+    float best;
+    double u;
 
     for (uint32_t i = 0; i < n; i++) {
         if (logits[i] > -INFINITY) {
@@ -198,31 +214,33 @@ static uint32_t plain_draw(const bt_sampling_t *params, const float *logits,
     if ((params->top_k > 0) && (params->top_k < n_kept)) {
         n_kept = params->top_k;
     }
-    for (uint32_t i = 0; i < n_kept; i++) {
-        weights[i] = exp(((double)entries[i].logit - (double)entries[0].logit) /
-                         (double)params->temperature);
-    }
-    while ((n_kept > 1) && (weights[n_kept - 1] < (double)params->min_p)) {
+    best = entries[0].logit;
+    while ((n_kept > 1) &&
+           ((double)plain_weight(params, entries[n_kept - 1].logit, best) <
+            floor((double)params->min_p * 0x1p39))) {
         n_kept--;
     }
     for (uint32_t i = 0; i < n_kept; i++) {
-        mass += weights[i];
+        mass += plain_weight(params, entries[i].logit, best);
     }
     while (n_nucleus < n_kept) {
-        nucleus += weights[n_nucleus++];
+        nucleus += plain_weight(params, entries[n_nucleus++].logit, best);
         if ((params->top_p < 1.0f) &&
-            (nucleus >= (double)params->top_p * mass)) {
+            ((double)nucleus >= floor((double)params->top_p * (double)mass))) {
             break;
         }
     }
-    goal = bt_sampler_uniform(params->seed, position) * nucleus;
+    qsort(entries, n_nucleus, sizeof(*entries), compare_ids);
+    u = bt_sampler_uniform(params->seed, position);
     for (uint32_t i = 0; i < n_nucleus; i++) {
-        sum += weights[i];
-        if (sum > goal) {
+        sum += plain_weight(params, entries[i].logit, best);
+        /* more than the part of it that u is */
+        if ((unsigned __int128)sum << 53 >
+            (unsigned __int128)(u * 0x1p53) * nucleus) {
             return entries[i].id;
         }
     }
-    return entries[n_nucleus - 1].id;
+    return UINT32_MAX;
 }
 
 static void every_setting_draws_what_a_full_sort_draws(void **state)

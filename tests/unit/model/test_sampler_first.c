@@ -75,38 +75,23 @@ static void the_first_candidates_are_enough(void **state)
     bt_sampler_destroy(sampler);
 }
 
-/* The k first of a full sort, as a back end's top() has them. */
-static bt_first_t sort_first(const float *logits, uint32_t k)
-{
-    static entry_t entries[N_VOCAB];
-    static uint32_t ids[BT_SAMPLER_MAX_NEEDS];
-    static float values[BT_SAMPLER_MAX_NEEDS];
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < N_VOCAB; i++) {
-        if (logits[i] > -INFINITY) {
-            entries[n++] = (entry_t){logits[i], i};
-        }
-    }
-    qsort(entries, n, sizeof(*entries), compare_entries);
-    for (uint32_t i = 0; i < k; i++) {
-        ids[i] = (i < n) ? entries[i].id : UINT32_MAX;
-        values[i] = (i < n) ? entries[i].logit : -INFINITY;
-    }
-    return (bt_first_t){.ids = ids, .logits = values, .n = k};
-}
-
 /* Some of the best ids and some of any, some of both several times. */
 static void make_history(const float *logits, uint32_t *history, uint32_t n,
                          uint32_t round)
 {
-    const bt_first_t best = sort_first(logits, 48);
+    static entry_t entries[N_VOCAB];
+    uint32_t n_best = 0;
 
+    for (uint32_t i = 0; i < N_VOCAB; i++) {
+        if (logits[i] > -INFINITY) {
+            entries[n_best++] = (entry_t){logits[i], i};
+        }
+    }
+    qsort(entries, n_best, sizeof(*entries), compare_entries);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t any = (i * 37 + round * 11) % N_VOCAB;
-        const uint32_t id = best.ids[(i * i + round) % 48];
 
-        history[i] = ((i % 3 != 0) && (id != UINT32_MAX)) ? id : any;
+        history[i] = (i % 3 != 0) ? entries[(i * i + round) % 48].id : any;
     }
 }
 
@@ -134,7 +119,7 @@ static bt_sampling_t params_of(uint32_t round)
 /* Ties, NaN, banned ones, words of several tokens, penalties that lower: the
  * token is that of the whole row, and some of them are where the first without
  * penalties would not be. */
-static void candidates_draw_what_all_logits_draw(void **state)
+static void penalized_candidates_are_enough(void **state)
 {
     bt_sampler_t *sampler = make_sampler(N_VOCAB);
     static float logits[N_VOCAB], spent[N_VOCAB];
@@ -149,7 +134,6 @@ static void candidates_draw_what_all_logits_draw(void **state)
         bt_sampling_t params = params_of(round);
         bt_bad_word_t words[2] = {{.n = 1}, {.n = 2}};
         uint32_t best, needs, token;
-        bt_first_t first;
 
         for (uint32_t i = 0; i < N_VOCAB; i++) {
             logits[i] = random_logit(i, round);
@@ -172,15 +156,6 @@ static void candidates_draw_what_all_logits_draw(void **state)
         memcpy(spent, logits, sizeof(spent));
         token = bt_sampler_draw(sampler, &params, spent, history, n, n_prompt,
                                 round);
-        /* Exactly as many, and more as a back end has them. */
-        first = sort_first(logits, needs);
-        assert_int_equal(token,
-                         bt_sampler_draw_first(sampler, &params, &first,
-                                               history, n, n_prompt, round));
-        first = sort_first(logits, BT_SAMPLER_MAX_NEEDS);
-        assert_int_equal(token,
-                         bt_sampler_draw_first(sampler, &params, &first,
-                                               history, n, n_prompt, round));
         keep_first(logits, needs, spent);
         assert_int_equal(token, bt_sampler_draw(sampler, &params, spent,
                                                 history, n, n_prompt, round));
@@ -224,37 +199,12 @@ static void penalties_need_more_candidates(void **state)
     assert_int_equal(bt_sampler_needs(&s, 100, 9), 10);
 }
 
-static void a_row_without_candidates_gives_token_0(void **state)
-{
-    static const uint32_t ids[] = {5, UINT32_MAX};
-    static const float values[] = {1.0f, -INFINITY};
-    const bt_first_t one = {.ids = ids, .logits = values, .n = 2};
-    const bt_first_t none = {.ids = ids + 1, .logits = values + 1, .n = 1};
-    bt_sampler_t *sampler = make_sampler(N_VOCAB);
-    bt_sampling_t s = bt_sampling_default();
-    bt_bad_word_t word = {.n = 1, .ids = {5}};
-
-    (void)state;
-    s.temperature = 1.0f;
-    s.top_k = 40;
-    assert_int_equal(bt_sampler_draw_first(sampler, &s, &one, NULL, 0, 0, 0),
-                     5);
-    assert_int_equal(bt_sampler_draw_first(sampler, &s, &none, NULL, 0, 0, 0),
-                     0);
-    s.bad_words = &word;
-    s.n_bad_words = 1;
-    assert_int_equal(bt_sampler_draw_first(sampler, &s, &one, NULL, 0, 0, 0),
-                     0);
-    bt_sampler_destroy(sampler);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(the_first_candidates_are_enough),
-        BT_TEST(candidates_draw_what_all_logits_draw),
+        BT_TEST(penalized_candidates_are_enough),
         BT_TEST(penalties_need_more_candidates),
-        BT_TEST(a_row_without_candidates_gives_token_0),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file exp_negative.h  exp() for what is drawn; within this folder. Log-probs
- *  have one in float, of many at a time: logprob.c. */
-#ifndef BT_INFERENCE_MODEL_EXP_NEGATIVE_H
-#define BT_INFERENCE_MODEL_EXP_NEGATIVE_H
+/** @file exp_negative.h  exp() for what is drawn, and in float for what is said
+ *  of it: all roundings are written out, in C and CUDA C++ alike. */
+#ifndef BT_KERNELS_EXP_NEGATIVE_H
+#define BT_KERNELS_EXP_NEGATIVE_H
 
 #include <stdint.h>
 #include <string.h>
+
+#include "kernels/half.h"
 
 /** exp(x) for x <= 0. Not the C library's, whose last bit depends on the
  * machine's instructions: a sequence must draw the same token wherever it
@@ -13,7 +15,7 @@
  * vectorizes. 0 for NaN.
  * exp(x) = 2^n e^r, n = round(x / ln 2), |r| <= ln(2) / 2, e^r by its Taylor
  * series to r^13 (remainder below 2^-57). */
-static inline double bt_exp_negative(double x)
+BT_FORMULA double bt_exp_negative(double x)
 {
     const double shift = 0x1.8p52; /* adding it rounds to an integer */
     const double clamped = (x > -700.0) ? x : -700.0;
@@ -45,6 +47,28 @@ static inline double bt_exp_negative(double x)
     scale_bits = ((bits + 1023u) << 52) & (0 - (uint64_t)(x > -700.0));
     memcpy(&scale, &scale_bits, sizeof(scale));
     return p * scale;
+}
+
+/** exp(x) for x <= 0: 0 below -87 and for NaN, else within 3 units in the last
+ *  place, by the series to r^7 (remainder below 2^-27). logprob.c has the same
+ *  of many at a time. */
+BT_FORMULA float bt_exp_negative_float(float x)
+{
+    const float shift = 0x1.8p23f;
+    const float clamped = (x > -87.0f) ? x : 0.0f;
+    const float t = clamped * 0x1.715476p0f + shift; /* 1 / ln 2 */
+    const float n = t - shift;
+    const float r = (clamped - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+    float p = r * (1.0f / 5040.0f) + 1.0f / 720.0f;
+
+    p = p * r + 1.0f / 120.0f;
+    p = p * r + 1.0f / 24.0f;
+    p = p * r + 1.0f / 6.0f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return (x > -87.0f) ? p * bt_f32_from_bits((bt_f32_bits(t) + 127u) << 23)
+                        : 0.0f;
 }
 
 #endif
