@@ -217,6 +217,8 @@ bt_kernels_ops_t make_ops()
     ops.batch_begin = batch_begin;
     bt_cuda_rows_ops(&ops);
     bt_cuda_top_ops(&ops);
+    bt_cuda_draw_ops(&ops);
+    bt_cuda_score_ops(&ops);
     bt_cuda_kv_ops(&ops);
     bt_cuda_weights_ops(&ops);
     bt_cuda_attention_ops(&ops);

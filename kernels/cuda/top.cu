@@ -9,16 +9,15 @@
  *
  * The row is looked at once, a step of values after the other; those above the
  * bar go into the list, in any order. When a step may not find room the list is
- * put in order (bitonic: Batcher, "Sorting networks and their applications"),
- * all behind the first k are forgotten, and the k-th is the new bar. So of
- * ordinary rows few enter once the bar is there; of one that rises throughout
- * the list is put in order at each step. The list's order depends on which
- * thread was first, what is in it and comes out of it does not. */
+ * put in order, all behind the first k are forgotten, and the k-th is the new
+ * bar. So of ordinary rows few enter once the bar is there; of one that rises
+ * throughout the list is put in order at each step. The list's order depends on
+ * which thread was first, what is in it and comes out of it does not. */
 #include <cmath>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
-#include "kernels/rank.h"
+#include "kernels/cuda/order.h"
 
 namespace
 {
@@ -29,36 +28,6 @@ const uint32_t kStep = kThreads * kEach; /* those of a block */
 const uint32_t kList = 2 * kStep;        /* a power of two */
 
 static_assert(BT_TOP_MAX <= kList - kStep, "a step finds room behind the k");
-
-/* The first @a n of the list fall. By the block; what was written before a
- * barrier is in it. */
-__device__ void put_in_order(const bt_shared<uint64_t> &list, uint32_t n)
-{
-    uint32_t size = 2;
-
-    while (size < n) {
-        size *= 2;
-    }
-    for (uint32_t i = n + threadIdx.x; i < size; i += kThreads) {
-        list.set(i, BT_RANK_NONE);
-    }
-    BT_SYNC();
-    for (uint32_t run = 2; run <= size; run *= 2) {
-        for (uint32_t far = run / 2; far > 0; far /= 2) {
-            for (uint32_t p = threadIdx.x; p < size / 2; p += kThreads) {
-                const uint32_t i = 2 * p - (p & (far - 1));
-                const uint64_t a = list.get(i);
-                const uint64_t b = list.get(i + far);
-
-                if ((a < b) == ((i & run) == 0)) {
-                    list.set(i, b);
-                    list.set(i + far, a);
-                }
-            }
-            BT_SYNC();
-        }
-    }
-}
 
 /* Values at + 512 j + t of the row, below dim. */
 __device__ void take_step(const float *row, uint32_t dim, uint32_t at,
@@ -99,7 +68,7 @@ __device__ uint32_t look_on(const float *row, uint32_t dim, uint32_t k,
         const uint32_t from = at;
 
         if (n > kList - kStep) {
-            put_in_order(list, n);
+            bt_put_in_order(list, n);
             bar = list.get(k - 1);
             n = k;
         }
@@ -138,7 +107,7 @@ __global__ void top_kernel(const float *x, uint32_t dim, uint32_t k,
     if (dim > kList) {
         n = look_on(row, dim, k, list, count);
     }
-    put_in_order(list, n);
+    bt_put_in_order(list, n);
     for (uint32_t j = threadIdx.x; j < k; j += kThreads) {
         const uint64_t rank = (j < n) ? list.get(j) : BT_RANK_NONE;
         const uint32_t id = bt_rank_id(rank);

@@ -54,10 +54,10 @@ def answers(model, prefill, decode, texts, n, sampling=None, **env):
     sampling = sampling or dict(temperature=0)
     with cluster(model, prefill, decode, **env) as c:
         since = time.monotonic()
-        got = [c.complete(text, n, patience=600, ignore_eos=True, **sampling)["token_ids"] for text in texts]
+        got = [c.complete(text, n, patience=600, ignore_eos=True, **sampling) for text in texts]
         print(f"    {prefill} to {decode}: {len(texts)} x {n} tokens in {time.monotonic() - since:.1f} s")
         left_nothing(c)
-    return got
+    return [(choice["token_ids"], choice["logprobs"]) if sampling.get("logprobs") else choice["token_ids"] for choice in got]
 
 
 def test_a_simulated_device_gives_the_bytes_of_the_cpu():
@@ -167,18 +167,32 @@ def test_a_worker_says_what_its_host_lacks():
 
 
 def test_what_is_drawn_on_a_simulated_device_is_what_the_cpu_draws():
-    """Of a few candidates, with penalties, and of all."""
+    """Whatever is asked for, the device draws: ids come, and of log-probs a few numbers, but no row of logits."""
     few = dict(temperature=0.9, top_k=40, top_p=0.95, seed=11)
-    ways = {"candidates": few, "penalties": dict(few, presence_penalty=0.6, frequency_penalty=0.2),
-            "all": dict(few, top_k=0), "raised": dict(few, presence_penalty=-0.6)}
+    every = dict(temperature=1.1, seed=5)
+    ways = {"candidates": few, "all": every, "nucleus": dict(every, top_p=0.9, min_p=0.001),
+            "penalties": dict(few, presence_penalty=0.6, frequency_penalty=0.2),
+            "raised": dict(every, presence_penalty=-0.6, repetition_penalty=1.2),
+            "biased": dict(every, logit_bias={"20": 3.5, "21": -100}), "scored": dict(every, logprobs=2)}
     n = 12
+    brought = {}
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
         for way, sampling in ways.items():
+            said = os.path.join(d, way)
             want = answers(model, "cpu", "cpu", ["a b c", "a b d"], n, sampling)
-            got = answers(model, "cpu", "cuda_sim", ["a b c", "a b d"], n, sampling)
+            got = answers(model, "cpu", "cuda_sim", ["a b c", "a b d"], n, sampling, BATON_SIMT_STATE=said)
             assert got == want, (way, got, want)
-            assert len(set(want[0])) > 4, want
+            assert len({str(part) for part in want[0]}) > 1 and want[0] != want[1], want
+            with open(said) as file:
+                words = file.read().split()
+            brought[way] = int(words[words.index("bytes_out") + 1])
+    # Of each token but the first an id, and a place that scores would begin at; of scores 16 bytes, and 2 ids and logits.
+    tokens = 2 * (n - 1)
+    scored = brought.pop("scored")
+    assert len(set(brought.values())) == 1, brought
+    assert scored - brought["all"] == tokens * (16 + 2 * 8), (scored, brought)
+    assert brought["all"] - tokens * 8 < 288 * 4, brought  # a row of logits
 
 
 def test_the_default_model_on_a_simulated_device():

@@ -110,6 +110,7 @@ void kc_test_fused(void);
 void kc_test_ops(void);
 void kc_test_family(void);
 void kc_test_top(void);
+void kc_test_draw(void);
 void kc_test_kv(void);
 void kc_test_attention(void);
 

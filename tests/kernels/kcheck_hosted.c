@@ -475,6 +475,47 @@ static void top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
     back(h, values, values_there, floats(n_rows, k));
 }
 
+static void draw(bt_backend_t *be, float *logits, const bt_batch_t *batch,
+                 uint32_t dim, uint32_t *ids)
+{
+    hosted_t *h = self(be);
+    const size_t bytes = floats(batch->n_logit_rows, dim);
+    const size_t id_bytes = batch->n_draws * sizeof(*ids);
+    float *logits_there = there(h, logits, bytes);
+    uint32_t *ids_there = there(h, ids, id_bytes);
+
+    begin(h, batch);
+    h->real->ops->draw(h->real, logits_there, batch, dim, ids_there);
+    back(h, logits, logits_there, bytes);
+    back(h, ids, ids_there, id_bytes);
+}
+
+static void score(bt_backend_t *be, const float *logits,
+                  const bt_batch_t *batch, uint32_t dim, const uint32_t *ids,
+                  bt_scored_t *out)
+{
+    hosted_t *h = self(be);
+    const size_t bytes = floats(batch->n_logit_rows, dim);
+    const size_t out_bytes = batch->n_scorings * sizeof(*out);
+    uint32_t n_ids = 0;
+    float *logits_there = there(h, logits, bytes);
+    bt_scored_t *out_there = there(h, out, out_bytes);
+    uint32_t *ids_there;
+
+    for (uint32_t i = 0; i < batch->n_scorings; i++) {
+        const uint32_t draw = batch->scorings[i].draw;
+
+        n_ids = ((draw != UINT32_MAX) && (draw >= n_ids)) ? draw + 1 : n_ids;
+    }
+    ids_there = there(h, ids, n_ids * sizeof(*ids));
+    begin(h, batch);
+    h->real->ops->score(h->real, logits_there, batch, dim, ids_there,
+                        out_there);
+    back(h, NULL, logits_there, bytes);
+    back(h, out, out_there, out_bytes);
+    back(h, NULL, ids_there, n_ids * sizeof(*ids));
+}
+
 static void hosted_close(bt_backend_t *be)
 {
     bt_backend_close(self(be)->real);
@@ -552,6 +593,9 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
     const bt_batch_limits_t limits = {.max_rows = 1024,
                                       .max_seqs = 64,
                                       .max_logit_rows = 64,
+                                      .max_draws = 16,
+                                      .max_edits = 32768,
+                                      .max_scorings = 16,
                                       .max_blocks = 64 * 256};
     hosted_t *h = bt_calloc(1, sizeof(*h));
 
@@ -589,6 +633,8 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(cut_columns),
         SAME_IF(argmax),
         SAME_IF(top),
+        SAME_IF(draw),
+        SAME_IF(score),
         SAME_IF(norm_matmul),
         SAME_IF(matmul_add),
         SAME_IF(silu_matmul_add),
