@@ -287,7 +287,8 @@ typedef struct bt_kernels_caps {
     uint64_t weight_types; /**< bit 1 << bt_ktype_t */
     uint32_t kv_types;     /**< bit 1 << bt_kv_type_t */
     uint32_t max_head_dim;
-    uint32_t pack_version; /**< layout of weight_data(); 0: there is none */
+    uint32_t pack_version; /**< layout of weight_data(), whatever the profile;
+                                0: there is none */
     uint32_t attention;    /**< bits of bt_attention_part_t */
     uint32_t kv_layout;    /**< order of a block's bytes: BT_KV_LAYOUT_PAIRS */
     uint32_t kv_align_bytes;   /**< of a pool's begin and of a block's size */
@@ -359,14 +360,21 @@ typedef struct bt_kernels_ops {
     bt_status_t (*weight_pack)(bt_backend_t *be, bt_ktype_t type,
                                uint32_t n_out, uint32_t n_in, const void *data,
                                bt_weight_t **weight_p);
+    /** The same, whose bytes are in the host's memory: for weight_data(), not
+     * to compute with. NULL: those of weight_pack() are there. */
+    bt_status_t (*weight_pack_here)(bt_backend_t *be, bt_ktype_t type,
+                                    uint32_t n_out, uint32_t n_in,
+                                    const void *data, bt_weight_t **weight_p);
     /** The packed bytes, weight_bytes() of them: equal for equal input, and all
      *  that there is to a weight, so that they can be kept in a file and mapped
-     *  by several processes. NULL, as weight_adopt(): not in this back end. */
+     *  by several processes. Of weight_pack_here(), where there is one. NULL,
+     * as weight_adopt(): not in this back end. */
     const void *(*weight_data)(const bt_weight_t *weight);
-    /** A weight over bytes of weight_data() of the same type and shape, from a
-     *  back end with the same pack_version and profile; they are borrowed, only
-     *  read, and must outlive the weight. Any bytes are safe: altered ones give
-     *  other numbers, nothing else.
+    /** A weight over bytes of weight_data() of the same type and shape, from
+     * any back end with the same pack_version; they are borrowed, only read,
+     * and must outlive the weight, unless the back end has memory of its own:
+     * then they were copied there. Any bytes are safe: altered ones give other
+     * numbers, nothing else.
      *  @retval BT_ERR_UNSUPPORTED    as weight_pack()
      *  @retval BT_ERR_INVALID_PARAM  another number of bytes than
      *                                weight_bytes(), or not on 64 bytes

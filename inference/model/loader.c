@@ -143,8 +143,12 @@ static bt_status_t write_packed(bt_loader_t *loader, const char *name,
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
     bt_weight_t *weight = NULL;
-    bt_status_t status = ops->weight_pack(loader->be, (bt_ktype_t)type, n_out,
-                                          n_in, data, &weight);
+    bt_status_t status =
+        (ops->weight_pack_here != NULL)
+            ? ops->weight_pack_here(loader->be, (bt_ktype_t)type, n_out, n_in,
+                                    data, &weight)
+            : ops->weight_pack(loader->be, (bt_ktype_t)type, n_out, n_in, data,
+                               &weight);
 
     if (status != BT_OK) {
         return status;
@@ -218,19 +222,20 @@ static bool column_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut,
 
 /* The tensor, or the codes of it where the back end reads those and columns can
  * be cut so. */
-static const bt_gguf_tensor_t *form_of(const bt_loader_t *loader,
-                                       const bt_gguf_tensor_t *t,
-                                       const bt_cut_t *cut)
+static const bt_gguf_tensor_t *
+form_of(bt_loader_t *loader, const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 {
     const bt_kernels_caps_t *const caps = loader->be->caps;
     size_t at;
     size_t bytes;
 
-    return ((t->codes != NULL) && caps->takes_codes &&
-            ((caps->weight_types >> t->codes->type & 1u) != 0) &&
-            column_bytes(t->codes, cut, &at, &bytes))
-               ? t->codes
-               : t;
+    if ((t->codes == NULL) || !caps->takes_codes ||
+        ((caps->weight_types >> t->codes->type & 1u) == 0) ||
+        !column_bytes(t->codes, cut, &at, &bytes)) {
+        return t;
+    }
+    loader->has_codes = true;
+    return t->codes;
 }
 
 /* All bytes of the tensor, from the file or made in scratch that the caller

@@ -127,7 +127,6 @@ static bt_status_t split_memory(const bt_loader_t *loader,
 
     memory->own_memory = true;
     memory->device_bytes = memory->weight_bytes + memory->private_bytes;
-    memory->load_bytes += loader->max_weight;
     memory->weight_bytes = 0;
     memory->private_bytes = 0;
     return ops->memory_left(loader->be, &memory->device_left_bytes);
@@ -146,6 +145,8 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
                           .why = why,
                           .why_bytes = why_bytes};
     bt_model_memory_t memory = {.device_left_bytes = UINT64_MAX};
+    const bool is_shared =
+        (config->weight_dir != NULL) && (config->weight_dir[0] != '\0');
     bt_status_t status = bt_hparams_read(gguf, why, why_bytes, &hp);
 
     if (status == BT_OK) {
@@ -170,10 +171,14 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
                                   "the %s back end cannot tell its memory: %s",
                                   be->caps->name, bt_status_str(status));
         }
-    } else if ((config->weight_dir != NULL) &&
-               (config->weight_dir[0] != '\0')) {
-        /* Packed here, then in the file; and the buffer of what is written. */
-        memory.load_bytes += loader.max_weight + BT_PACKED_CHUNK_BYTES;
+    }
+    /* Packed here, then in the file, or in the other memory; and the buffer of
+     * what is written. */
+    if (is_shared || memory.own_memory) {
+        memory.load_bytes += loader.max_weight;
+    }
+    if (is_shared && (be->caps->pack_version != 0)) {
+        memory.load_bytes += BT_PACKED_CHUNK_BYTES;
     }
     memory.private_bytes += loader.host_bytes;
     *memory_p = memory;
@@ -219,6 +224,20 @@ static bt_status_t make_ranks(bt_loader_t *ld, bt_model_t *model)
                                 "memory of the %s back end: %s (each rank "
                                 "needs a device of its own)",
                                 ld->be->caps->name, bt_status_str(status));
+}
+
+/* What of a file of packed weights is in the back end's memory is not wanted in
+ * the host's any more. */
+static void leave_file(bt_model_t *model)
+{
+    model->weight_source = (model->store == NULL) ? BT_WEIGHTS_PRIVATE
+                           : bt_packed_store_built(model->store)
+                               ? BT_WEIGHTS_BUILT
+                               : BT_WEIGHTS_FOUND;
+    if (bt_backend_owns_memory(model->be)) {
+        bt_packed_store_close(model->store);
+        model->store = NULL;
+    }
 }
 
 bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
@@ -282,6 +301,7 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
         goto err_model;
     }
     bt_free(loader.used);
+    leave_file(model);
     if (why_bytes > 0) {
         why[0] = '\0';
     }
@@ -324,9 +344,7 @@ const bt_hparams_t *bt_model_hparams(const bt_model_t *model)
 
 bt_weight_source_t bt_model_weight_source(const bt_model_t *model)
 {
-    return (model->store == NULL)                ? BT_WEIGHTS_PRIVATE
-           : bt_packed_store_built(model->store) ? BT_WEIGHTS_BUILT
-                                                 : BT_WEIGHTS_FOUND;
+    return model->weight_source;
 }
 
 uint64_t bt_model_lent_ns(const bt_model_t *model)

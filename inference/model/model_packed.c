@@ -43,11 +43,31 @@ static bool has_all(void *ctx, const bt_packed_file_t *file)
     return bt_loader_rehearse(&rehearsal) == BT_OK;
 }
 
+/* What is packed depends on the numeric profile in nothing: its name is here of
+ * old. A share is a file of its own; that of a stage is named in fewer letters
+ * than a key has room for (BT_PACKED_PROFILE_BYTES). */
+static void name_file(const bt_shard_t *shard, bool has_codes, char *name,
+                      size_t name_bytes)
+{
+    const char *const what = has_codes ? "q8-e4m3" : BT_PROFILE_EXACT;
+
+    if (shard->n_stages > 1) {
+        snprintf(name, name_bytes, "%s %u/%u x%u, stage %u/%u", what,
+                 shard->rank, shard->size, shard->n_parts, shard->stage,
+                 shard->n_stages);
+    } else {
+        snprintf(name, name_bytes,
+                 (shard->size * shard->n_parts > 1)
+                     ? "%s rank %u of %u, %u parts each"
+                     : "%s",
+                 what, shard->rank, shard->size, shard->n_parts);
+    }
+}
+
 void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
 {
     const bt_model_config_t *const c = loader->config;
     const bt_kernels_caps_t *const caps = loader->be->caps;
-    const bt_shard_t *const shard = &loader->shard;
     char profile[PROFILE_BYTES];
     char why[WHY_BYTES];
     bt_loader_t count = rehearsal_of(loader, why);
@@ -61,19 +81,6 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
                                  .complete = has_all};
     bt_packed_store_t *store = NULL;
 
-    /* A share is a file of its own; that of a stage is named in fewer letters
-     * than a key has room for (BT_PACKED_PROFILE_BYTES). */
-    if (shard->n_stages > 1) {
-        snprintf(profile, sizeof(profile), "%s %u/%u x%u, stage %u/%u",
-                 caps->profile, shard->rank, shard->size, shard->n_parts,
-                 shard->stage, shard->n_stages);
-    } else {
-        snprintf(profile, sizeof(profile),
-                 (shard->size * shard->n_parts > 1)
-                     ? "%s rank %u of %u, %u parts each"
-                     : "%s",
-                 caps->profile, shard->rank, shard->size, shard->n_parts);
-    }
     if ((c->weight_dir == NULL) || (c->weight_dir[0] == '\0')) {
         return;
     }
@@ -87,6 +94,7 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
     if (bt_loader_rehearse(&count) != BT_OK) {
         return;
     }
+    name_file(&loader->shard, count.has_codes, profile, sizeof(profile));
     config.expect_bytes = count.weight_bytes;
     if (bt_packed_store_open(&config, &store) == BT_OK) {
         loader->packed = bt_packed_store_file(store);

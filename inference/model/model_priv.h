@@ -88,6 +88,7 @@ struct bt_loader {
     char *why;
     size_t why_bytes;
     bool dry;
+    bool has_codes;      /**< a tensor was taken by its codes */
     size_t bytes;        /**< of back-end memory so far, without the matrices */
     size_t host_bytes;   /**< of host memory beside it */
     size_t weight_bytes; /**< packed matrices so far */
@@ -302,8 +303,10 @@ struct bt_model {
     bt_model_config_t config;
     bt_ranks_t *ranks;        /**< NULL: the only one */
     void *state;              /**< the architecture's */
-    bt_packed_store_t *store; /**< NULL: the weights are of this process */
-    float *logits;            /**< back end (max_logit_rows, n_vocab) */
+    bt_packed_store_t *store; /**< NULL: the weights are of this process, or in
+                                   the back end's memory */
+    bt_weight_source_t weight_source;
+    float *logits; /**< back end (max_logit_rows, n_vocab) */
     /** Of this rank's words (max_logit_rows, own.n_vocab); where it has all,
      *  logits. Of stages the last one has this, the first one logits. */
     float *own_logits;

@@ -44,11 +44,12 @@
 
 /** What the bytes are good for: files with equal keys are interchangeable. */
 typedef struct bt_packed_key {
-    char profile[BT_PACKED_PROFILE_BYTES]; /**< caps' profile, zero padded */
-    uint32_t pack_version;                 /**< caps' pack_version */
-    uint32_t unused;                       /**< 0 */
-    uint64_t model_bytes;                  /**< size of the model file */
-    bt_hash128_t model_id;                 /**< bt_gguf_identity() */
+    char
+        profile[BT_PACKED_PROFILE_BYTES]; /**< of whoever packed, zero padded */
+    uint32_t pack_version;                /**< caps' pack_version */
+    uint32_t unused;                      /**< 0 */
+    uint64_t model_bytes;                 /**< size of the model file */
+    bt_hash128_t model_id;                /**< bt_gguf_identity() */
 } bt_packed_key_t;
 
 /** The model file that it was made of. */

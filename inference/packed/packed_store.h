@@ -41,7 +41,8 @@ typedef struct bt_packed_writer bt_packed_writer_t;
 typedef struct bt_packed_config {
     const char *dir;       /**< made where it is missing */
     const bt_gguf_t *gguf; /**< the model file, borrowed for the call */
-    const char *profile;   /**< of bt_kernels_caps_t */
+    const char *profile;   /**< what is packed of it, and how: other files for
+                                other names */
     uint32_t pack_version; /**< of bt_kernels_caps_t, not 0 */
     uint32_t n_threads;    /**< that check sums */
     uint64_t expect_bytes; /**< about so much is going to be written */

@@ -10,6 +10,7 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/stage.h"
 #include "kernels/pack/pack.h"
 
 namespace
@@ -26,6 +27,7 @@ struct Backend {
     uint32_t *host_words; /* pinned: batches are packed here */
     uint32_t *words;      /* of the batch begun last, on the device */
     cudaEvent_t uploaded; /* host_words may be written again; NULL: none */
+    BtStage *stage;       /* NULL: nothing was uploaded yet */
     void *scratch;
     size_t scratch_bytes;
     uint32_t n_threads;
@@ -57,10 +59,21 @@ cudaStream_t stream_of(bt_backend_t *be)
     return self(be)->stream;
 }
 
+bt_status_t take_memory(size_t bytes, void **ptr_p)
+{
+    void *ptr = nullptr;
+    const bt_status_t status = check(cudaMalloc(&ptr, bytes == 0 ? 1 : bytes));
+
+    if (status == BT_OK) {
+        *ptr_p = ptr;
+    }
+    return status;
+}
+
 bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
 {
     void *ptr = nullptr;
-    bt_status_t status = check(cudaMalloc(&ptr, bytes == 0 ? 1 : bytes));
+    bt_status_t status = take_memory(bytes, &ptr);
 
     if (status != BT_OK) {
         return status;
@@ -197,6 +210,7 @@ void close_stream(bt_backend_t *be)
     bt_launcher_destroy(self(be)->launcher);
     batch_free(self(be));
     (void)cudaFree(self(be)->scratch);
+    bt_stage_destroy(self(be)->stage);
     (void)cudaStreamDestroy(self(be)->stream);
     std::free(be);
 }
@@ -406,6 +420,30 @@ extern "C" bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be, size_t bytes)
     return BT_OK;
 }
 
+extern "C" bt_status_t bt_cuda_upload(bt_backend_t *be, const void *src,
+                                      size_t bytes, void **ptr_p)
+{
+    Backend *b = self(be);
+    void *ptr = nullptr;
+    bt_status_t status = take_memory(bytes, &ptr);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (b->stage == nullptr) {
+        b->stage = bt_stage_create();
+    }
+    status = (b->stage == nullptr)
+                 ? copy_in(be, ptr, src, bytes)
+                 : bt_stage_copy(b->stage, stream_of(be), ptr, src, bytes);
+    if (status != BT_OK) {
+        buffer_free(be, ptr);
+        return status;
+    }
+    *ptr_p = ptr;
+    return BT_OK;
+}
+
 extern "C" int bt_cuda_device(bt_backend_t *be)
 {
     return self(be)->device;
@@ -437,6 +475,7 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
     be->caps.kv_types =
         1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8 | 1u << BT_KV_FP8;
     be->caps.max_head_dim = 256;
+    be->caps.pack_version = BT_PACK_VERSION;
     be->caps.attention = BT_ATTENTION_WINDOW | BT_ATTENTION_SOFT_CAP |
                          BT_ATTENTION_SINKS | BT_ATTENTION_SLOPES;
     be->caps.kv_layout = BT_KV_LAYOUT_PAIRS;

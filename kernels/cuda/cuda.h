@@ -59,6 +59,12 @@ BT_MUST_CHECK bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be,
                                                   size_t bytes);
 void *bt_cuda_scratch(bt_backend_t *be);
 
+/** A buffer with a copy of host memory, pages of a file perhaps, which was read
+ *  when it returns. The copy is queued; it waits for none.
+ *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_DEVICE */
+BT_MUST_CHECK bt_status_t bt_cuda_upload(bt_backend_t *be, const void *src,
+                                         size_t bytes, void **ptr_p);
+
 #define BT_CUDA_MAX_RANKS 16u /**< of an instance */
 
 /** out[i] = the sum over r of parts[r * n_each + i], in the order of

@@ -89,36 +89,73 @@ void weight_free(bt_backend_t *be, bt_weight_t *w)
     bt_pack_destroy(w);
 }
 
-bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type, uint32_t n_out,
-                        uint32_t n_in, const void *data, bt_weight_t **weight_p)
+/* The bytes of a weight of the host's go to the device. What there was of it is
+ * freed where it fails. */
+bt_status_t move_there(bt_backend_t *be, bt_weight_t *w)
 {
     void *there = nullptr;
-    bt_weight_t *w = nullptr;
-    bt_status_t status = bt_pack_create(type, n_out, n_in, &w);
-    size_t bytes;
+    bt_status_t status = reserve(be, w);
 
-    if (status != BT_OK) {
-        return status;
-    }
-    bytes = w->n_panels * w->panel_bytes;
-    fill(be, w, data);
-    status = reserve(be, w);
     if (status == BT_OK) {
-        status = be->ops->buffer_alloc(be, bytes, &there);
-    }
-    if (status == BT_OK) {
-        status = be->ops->copy_in(be, there, w->own, bytes);
-        if (status != BT_OK) {
-            be->ops->buffer_free(be, there);
-        }
+        status =
+            bt_cuda_upload(be, w->data, w->n_panels * w->panel_bytes, &there);
     }
     if (status != BT_OK) {
         bt_pack_destroy(w);
         return status;
     }
     bt_pack_move(w, there);
-    *weight_p = w;
     return BT_OK;
+}
+
+bt_status_t weight_pack_here(bt_backend_t *be, bt_ktype_t type, uint32_t n_out,
+                             uint32_t n_in, const void *data,
+                             bt_weight_t **weight_p)
+{
+    bt_weight_t *w = nullptr;
+    const bt_status_t status = bt_pack_create(type, n_out, n_in, &w);
+
+    if (status == BT_OK) {
+        fill(be, w, data);
+        *weight_p = w;
+    }
+    return status;
+}
+
+bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type, uint32_t n_out,
+                        uint32_t n_in, const void *data, bt_weight_t **weight_p)
+{
+    bt_weight_t *w = nullptr;
+    bt_status_t status = weight_pack_here(be, type, n_out, n_in, data, &w);
+
+    if (status == BT_OK) {
+        status = move_there(be, w);
+    }
+    if (status == BT_OK) {
+        *weight_p = w;
+    }
+    return status;
+}
+
+const void *weight_data(const bt_weight_t *w)
+{
+    return w->own;
+}
+
+bt_status_t weight_adopt(bt_backend_t *be, bt_ktype_t type, uint32_t n_out,
+                         uint32_t n_in, const void *data, size_t bytes,
+                         bt_weight_t **weight_p)
+{
+    bt_weight_t *w = nullptr;
+    bt_status_t status = bt_pack_adopt(type, n_out, n_in, data, bytes, &w);
+
+    if (status == BT_OK) {
+        status = move_there(be, w);
+    }
+    if (status == BT_OK) {
+        *weight_p = w;
+    }
+    return status;
 }
 
 /* ---- single rows ---- */
@@ -288,6 +325,9 @@ void silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
 extern "C" void bt_cuda_weights_ops(bt_kernels_ops_t *ops)
 {
     ops->weight_pack = weight_pack;
+    ops->weight_pack_here = weight_pack_here;
+    ops->weight_data = weight_data;
+    ops->weight_adopt = weight_adopt;
     ops->weight_free = weight_free;
     ops->weight_bytes = bt_pack_bytes;
     ops->embed = embed;

@@ -24,6 +24,7 @@ typedef struct hosted {
     bt_kernels_caps_t caps;
     bt_backend_t *real;
     shape_t shapes[MAX_WEIGHTS];
+    uint32_t n_packed;
     bool is_begun; /* the batch of the next operation */
 } hosted_t;
 
@@ -122,13 +123,36 @@ static shape_t *shape_of(hosted_t *h, const bt_weight_t *weight)
     exit(2);
 }
 
+/* By its packed bytes, which are gone when it is used. */
+static bt_status_t weight_by_bytes(bt_backend_t *real, bt_ktype_t type,
+                                   uint32_t n_out, uint32_t n_in,
+                                   const void *data, bt_weight_t **weight_p)
+{
+    const bt_kernels_ops_t *ops = real->ops;
+    bt_weight_t *here = NULL;
+    bt_status_t status =
+        ops->weight_pack_here(real, type, n_out, n_in, data, &here);
+
+    if (status == BT_OK) {
+        status =
+            ops->weight_adopt(real, type, n_out, n_in, ops->weight_data(here),
+                              ops->weight_bytes(type, n_out, n_in), weight_p);
+        ops->weight_free(real, here);
+    }
+    return status;
+}
+
+/* Every other one by its bytes, where there is that. */
 static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
                                uint32_t n_out, uint32_t n_in, const void *data,
                                bt_weight_t **weight_p)
 {
     hosted_t *h = self(be);
+    const bool by_bytes =
+        (h->real->ops->weight_pack_here != NULL) && (h->n_packed++ % 2 == 1);
     const bt_status_t status =
-        h->real->ops->weight_pack(h->real, type, n_out, n_in, data, weight_p);
+        (by_bytes ? weight_by_bytes : h->real->ops->weight_pack)(
+            h->real, type, n_out, n_in, data, weight_p);
 
     if (status == BT_OK) {
         *shape_of(h, NULL) = (shape_t){*weight_p, n_out, n_in};

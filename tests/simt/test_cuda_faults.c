@@ -43,6 +43,23 @@ typedef struct walk {
     bool answered; /* the numbers came out right */
 } walk_t;
 
+/* By its bytes, as from a file. */
+static bt_status_t adopt_ones(walk_t *w)
+{
+    const bt_kernels_ops_t *ops = w->be->ops;
+    bt_weight_t *here = NULL;
+    bt_status_t status =
+        ops->weight_pack_here(w->be, BT_KTYPE_Q8_0, 1, 32, ones, &here);
+
+    if (status == BT_OK) {
+        status = ops->weight_adopt(
+            w->be, BT_KTYPE_Q8_0, 1, 32, ops->weight_data(here),
+            ops->weight_bytes(BT_KTYPE_Q8_0, 1, 32), &w->weight);
+        ops->weight_free(w->be, here);
+    }
+    return status;
+}
+
 static bt_status_t open_all(walk_t *w)
 {
     static const bt_batch_limits_t limits = {
@@ -63,8 +80,7 @@ static bt_status_t open_all(walk_t *w)
         status = w->be->ops->buffer_alloc(w->be, sizeof(float), &w->sums);
     }
     if (status == BT_OK) {
-        status = w->be->ops->weight_pack(w->be, BT_KTYPE_Q8_0, 1, 32, ones,
-                                         &w->weight);
+        status = adopt_ones(w);
     }
     if (status == BT_OK) {
         status = w->be->ops->batch_reserve(w->be, &limits);
@@ -443,6 +459,50 @@ static void without_memory_for_parts_attention_is_the_same(void **state)
     assert_true(split[0] != split[1]);
 }
 
+/* More than the two slots that weights cross by, one after the other. */
+static void a_large_weight_comes_whole(void **state)
+{
+    enum { N_OUT = 2400, N_IN = 1024 };
+    static const uint32_t tokens[] = {0, 1023, 1024, 2047, 2048, N_OUT - 1};
+    static const bt_batch_limits_t limits = {
+        .max_rows = 8, .max_seqs = 1, .max_blocks = 1};
+    static const uint32_t blocks[1];
+    static const bt_ragged_seq_t seq = {.n_rows = 6, .blocks = blocks};
+    static float got[6][N_IN];
+    const bt_batch_t batch = {.tokens = tokens,
+                              .seqs = &seq,
+                              .n_rows = 6,
+                              .n_seqs = 1,
+                              .tokens_per_block = 16};
+    float *const values = malloc(sizeof(*values) * N_OUT * N_IN);
+    bt_weight_t *w = NULL;
+    bt_backend_t *be = NULL;
+    void *rows;
+
+    (void)state;
+    fail_at(0);
+    assert_non_null(values);
+    for (uint32_t i = 0; i < N_OUT * N_IN; i++) {
+        values[i] = (float)i;
+    }
+    assert_int_equal(bt_backend_open("cuda_sim", &config, &be), BT_OK);
+    assert_int_equal(be->ops->batch_reserve(be, &limits), BT_OK);
+    assert_int_equal(
+        be->ops->weight_pack(be, BT_KTYPE_F32, N_OUT, N_IN, values, &w), BT_OK);
+    assert_int_equal(be->ops->buffer_alloc(be, sizeof(got), &rows), BT_OK);
+    assert_int_equal(be->ops->batch_begin(be, &batch), BT_OK);
+    be->ops->embed(be, w, &batch, rows);
+    assert_int_equal(be->ops->copy_out(be, got, rows, sizeof(got)), BT_OK);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_memory_equal(got[i], values + (size_t)tokens[i] * N_IN,
+                            sizeof(got[i]));
+    }
+    be->ops->buffer_free(be, rows);
+    be->ops->weight_free(be, w);
+    bt_backend_close(be);
+    free(values);
+}
+
 static void a_host_that_cannot_is_told_why(void **state)
 {
     static const struct {
@@ -495,6 +555,7 @@ int main(int argc, char **argv)
         BT_TEST(every_call_that_fails_is_told_or_no_matter),
         BT_TEST(a_step_that_comes_again_is_one_launch),
         BT_TEST(without_memory_for_parts_attention_is_the_same),
+        BT_TEST(a_large_weight_comes_whole),
         BT_TEST(a_host_that_cannot_is_told_why),
         BT_TEST(what_the_copier_brings_into_a_new_buffer_stays),
     };
