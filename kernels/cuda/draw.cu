@@ -121,7 +121,8 @@ __device__ void clear(const bt_shared<Sum> &sums)
     }
 }
 
-/* Where the running sum of room.sums reaches what is needed of their total.
+/* Where the running sum of room.sums reaches what is needed of their total. The
+ * sums may be written again when it is back.
  * @param [in]  need_of  (total): at least 1, at most the total
  * @param [out] need_p   what of it is left for that place */
 template <typename NeedOf>
@@ -218,8 +219,7 @@ __device__ uint32_t find_id(const Room &room, const Kept &kept,
         begin += piece * size;
         n = (kept.dim - begin < size) ? kept.dim - begin : size;
     }
-    clear(room.sums);
-    BT_SYNC();
+    clear(room.sums); /* each thread those that it sets */
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
         room.sums.set(i, weight_of(bt_load(kept.x + begin + i), begin + i));
     }
@@ -263,8 +263,7 @@ __device__ uint64_t find_in_list(const Room &room, uint32_t n, uint64_t need,
     uint64_t last;
 
     bt_put_in_order(room.list, n);
-    clear(room.sums);
-    BT_SYNC();
+    clear(room.sums); /* each thread those that it sets */
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
         const uint64_t rank = room.list.get(i);
 
@@ -272,7 +271,6 @@ __device__ uint64_t find_in_list(const Room &room, uint32_t n, uint64_t need,
     }
     last = room.list.get(find(
         room, [=](uint64_t) { return need; }, &left));
-    BT_SYNC(); /* before the list is written again */
     return last;
 }
 
@@ -295,7 +293,6 @@ __device__ uint64_t find_by_bits(const Room &room, const Kept &kept,
         while ((high - low) >> shift >= kSums) {
             shift++;
         }
-        BT_SYNC();
         clear(room.sums);
         BT_SYNC();
         each(kept.x, kept.dim, [&](float x, uint32_t id) {
@@ -350,7 +347,6 @@ __device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
     uint32_t bucket;
     uint32_t n;
 
-    BT_SYNC(); /* the sums were read */
     clear(room.sums);
     BT_SYNC();
     each(kept.x, kept.dim, [&](float x, uint32_t id) {
@@ -438,7 +434,6 @@ __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
             room, kept, (reach > kept.low) ? reach : kept.low, weight_of,
             [&](uint64_t mass) { return bt_draw_need(draw.top_p, mass); });
     }
-    BT_SYNC(); /* the sums were read */
     return find_id(room, kept, weight_of, [&](uint64_t mass) {
         return bt_draw_goal(bt_draw_bits(seed, draw.position), mass) + 1;
     });

@@ -4,6 +4,8 @@
  * time, of groups and with drafts; and how much of it comes to the host. */
 #include "tests/unit/engine/device.h"
 
+#include <math.h>
+
 #include "common/base/assert.h"
 #include "inference/model/sampler.h"
 
@@ -197,6 +199,55 @@ static void a_device_draws_and_scores_what_the_cpu_does(void **state)
     free_told(&want);
 }
 
+static const bt_kernels_ops_t *real_ops;
+
+/* As of rows in which a value is none. */
+static void score_nothing(bt_backend_t *be, const float *logits,
+                          const bt_batch_t *batch, uint32_t dim,
+                          const uint32_t *ids, bt_scored_t *out)
+{
+    const double nothing = NAN;
+
+    real_ops->score(be, logits, batch, dim, ids, out);
+    for (uint32_t i = 0; i < batch->n_scorings; i++) {
+        assert_int_equal(
+            real_ops->copy_in(be, &out[i].sum, &nothing, sizeof(nothing)),
+            BT_OK);
+    }
+}
+
+/* Which rows are looked at by the host then, and say the same. */
+static void a_sum_that_is_no_number_has_the_host_look(void **state)
+{
+    const uint64_t row_bytes = 288 * sizeof(float);
+    bt_kernels_ops_t ops;
+    told_t want = {0};
+    told_t got = {0};
+    uint64_t bytes;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 64);
+    run(&b, &want);
+    close_bench(&b);
+    open_told_device(&b);
+    real_ops = b.be->ops;
+    ops = *real_ops;
+    ops.score = score_nothing;
+    b.be->ops = &ops;
+    bytes = bt_trap_bytes_out(b.be);
+    run(&b, &got);
+    assert_same(&got, &want);
+    assert_true(
+        bt_trap_bytes_out(b.be) - bytes >
+        (uint64_t)(want.rows[KIND_SCORED].n + want.rows[KIND_PENALIZED].n) *
+            row_bytes);
+    b.be->ops = real_ops;
+    close_device(&b);
+    free_told(&got);
+    free_told(&want);
+}
+
 /* Three of one prompt, of which the second has a bias and the third wants to
  * know: all told, or (a mask) none. */
 static void draw_group(bench_t *b, bool masked, bt_seq_t **seqs,
@@ -263,6 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_device_draws_and_scores_what_the_cpu_does),
+        BT_TEST(a_sum_that_is_no_number_has_the_host_look),
         BT_TEST(all_of_a_group_draw_from_one_row_on_a_device_too),
     };
 
