@@ -18,6 +18,21 @@
  * A copy is not ordered against the device's other work: what it reads must be
  * finished before it begins, and nobody may use what it writes before it ended.
  *
+ * Memory of a device can be *shared* with a process of the same host, where
+ * both devices (it may be one) and the system allow it. Then bytes go from
+ * device to device, and no processor sees them; so the devices make their
+ * checksums (kernels/device_hash.h), each of what it has:
+ *
+ *     owner                                  the other process
+ *     share(buffer) ── handle (any way) ──▶  open_shared() → its pointer
+ *                                            between(there, here, ticket 5)
+ *                                            query(5) → BT_OK; hashed(5)
+ *     hash(buffer + …, ticket 2) …           close_shared()
+ *     hashed(2): the same
+ *
+ * What was shared stays the owner's, who frees it after the others closed it,
+ * or with its process.
+ *
  * Threads: one at a time.
  */
 #ifndef BT_KERNELS_COPIER_H
@@ -27,6 +42,12 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+
+/** Of a handle, opaque; as long for every device, as it goes to other hosts'
+ *  builds. */
+#define BT_COPIER_HANDLE_BYTES 96u
+/** Most that one between() or hash() takes. */
+#define BT_COPIER_MAX_BYTES (1u << 20)
 
 typedef struct bt_copier {
     void *user;         /**< of the functions below */
@@ -44,6 +65,38 @@ typedef struct bt_copier {
                            size_t bytes, uint32_t ticket);
     bt_status_t (*to_device)(void *user, void *device, const void *host,
                              size_t bytes, uint32_t ticket);
+
+    /** The way to shared memory, for logs ("cuda_ipc"); NULL: memory of this
+     *  device cannot be shared, and what is below but query() and wait_all()
+     *  is not there. */
+    const char *share_name;
+    /** A handle of @a buffer, which is the beginning of an allocation.
+     *  @retval BT_ERR_UNSUPPORTED  not of this device; why_not() */
+    bt_status_t (*share)(void *user, void *buffer,
+                         uint8_t handle[BT_COPIER_HANDLE_BYTES]);
+    /** The buffer of a handle, as the own device reaches it; not of an own
+     *  handle. May take milliseconds.
+     *  @retval BT_ERR_UNSUPPORTED  of another kind, or out of reach, or gone;
+     *                              why_not() */
+    bt_status_t (*open_shared)(void *user,
+                               const uint8_t handle[BT_COPIER_HANDLE_BYTES],
+                               void **buffer_p);
+    /** Nothing is under way with it. */
+    void (*close_shared)(void *user, void *buffer);
+    /** Of the last share() or open_shared() that was refused; static text. */
+    const char *(*why_not)(void *user);
+    /** Begin a copy of at most BT_COPIER_MAX_BYTES into a buffer of
+     *  open_shared(), or into the own memory, and the hash of what it reads.
+     *  @retval BT_ERR_DEVICE  nothing was begun, the ticket is free */
+    bt_status_t (*between)(void *user, void *to, const void *from, size_t bytes,
+                           uint64_t seed, uint32_t ticket);
+    /** Begin the hash of so many bytes that this device reaches.
+     *  @retval BT_ERR_DEVICE  nothing was begun, the ticket is free */
+    bt_status_t (*hash)(void *user, const void *device, size_t bytes,
+                        uint64_t seed, uint32_t ticket);
+    /** bt_device_hash() of what the last between() or hash() of this ticket
+     *  read, once query() has said BT_OK, until the ticket's next use. */
+    uint64_t (*hashed)(void *user, uint32_t ticket);
 
     /** How is the copy? Never blocks.
      *  @retval BT_OK          it is done, the ticket is free

@@ -6,7 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
-#include "kvtransfer/kvt_stage.h"
+#include "kvtransfer/kvt_share.h"
 
 static bt_status_t own_export_make(bt_kvt_t *kvt)
 {
@@ -24,6 +24,8 @@ static bt_status_t own_export_make(bt_kvt_t *kvt)
         info.record_runs = BT_KVT_MAX_RECORD_RUNS;
     }
     kvt->ops->describe(kvt, &info);
+    kvt->host = info.host;
+    bt_kvt_share_describe(kvt, &info);
     status = bt_kvt_export_encode(&info, kvt->scratch, BT_KVT_MAX_EXPORT,
                                   &kvt->export_bytes);
     if (status != BT_OK) {
@@ -97,12 +99,18 @@ static bt_status_t path_prepare(bt_kvt_t *kvt)
 /** What such a pool needs; after the transport has said what it came to. */
 static bt_status_t memory_prepare(bt_kvt_t *kvt)
 {
+    bt_status_t status;
+
     switch (kvt->config.memory) {
     case BT_KVT_MEMORY_DEVICE:
         kvt->bounce = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
         return (kvt->bounce == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
     case BT_KVT_MEMORY_STAGED:
-        return bt_kvt_stage_open(kvt);
+        status = bt_kvt_stage_open(kvt);
+        if (status == BT_OK) {
+            bt_kvt_share_offer(kvt);
+        }
+        return status;
     case BT_KVT_MEMORY_HOST:
         break;
     }
@@ -176,6 +184,7 @@ void bt_kvt_close(bt_kvt_t *kvt)
         bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
         bt_kvt_msg_t msg = {.type = BT_KVT_MSG_BYE};
 
+        bt_kvt_share_unmap(link);
         bt_kvt_link_send(link, &msg);
     }
     kvt->closing = true;

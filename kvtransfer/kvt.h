@@ -66,7 +66,8 @@ typedef struct bt_kvt_window bt_kvt_window_t; /**< somewhere others write */
 typedef struct bt_kvt_xfer bt_kvt_xfer_t;     /**< our side of one window */
 
 typedef enum bt_kvt_path {
-    BT_KVT_PATH_AUTO,    /**< shared memory when possible, else network */
+    BT_KVT_PATH_AUTO,    /**< shared memory (of devices: kvt_share.h) when
+                              possible, else network */
     BT_KVT_PATH_SHM,     /**< shared memory or fail */
     BT_KVT_PATH_NETWORK, /**< active messages, also on one host */
 } bt_kvt_path_t;
@@ -81,9 +82,13 @@ typedef enum bt_kvt_memory {
     BT_KVT_MEMORY_STAGED, /**< an accelerator's that UCX never sees: all bytes
                                are copied through slots of host memory, while
                                others are on their way. Sends into shared pools
-                               of this host directly; receives by the network
-                               alone */
+                               of this host directly; receives by the network,
+                               or, where devices of this host can share memory,
+                               from device to device (kvt_share.h) */
 } bt_kvt_memory_t;
+
+/** A pool that others reach is followed by this much for the probe. */
+#define BT_KVT_PROBE_BYTES 4096u
 
 /** One piece of TCP; docs/KV_TRANSFER.md has what other sizes and numbers came
  *  to. */
@@ -94,8 +99,13 @@ typedef enum bt_kvt_memory {
 /** The device of a pool. */
 typedef struct bt_kvt_device {
     void *pool; /**< pool_bytes of device memory; the caller's, outlives kvt */
+    /** Behind the pool, in the same allocation, of which the pool is the
+     *  beginning: kvt's own. BT_KVT_PROBE_BYTES: the pool may be shared with
+     *  devices of this host; 0: not. */
+    size_t spare_bytes;
     /** STAGED: required; DEVICE: allows to fall back. Borrowed, outlives kvt;
-     *  with at least two tickets for each slot (of each way). */
+     *  with at least two tickets for each slot (of each way), and one more to
+     *  share memory. */
     const bt_copier_t *copier;
     /** STAGED: slots of BT_KVT_STAGE_SLOT_BYTES each way; 0 =
      *  BT_KVT_STAGE_SLOTS. */
@@ -177,6 +187,7 @@ typedef struct bt_kvt_counters {
                                   messages without the proof of their writer */
     uint64_t windows_open, windows_quarantined, xfers_open, peers;
     uint64_t bytes_staged; /**< copied between slots and the device */
+    uint64_t bytes_shared; /**< sent by the own device into another's pool */
     uint64_t stage_slots;  /**< in use now, both ways */
     uint64_t stage_waits;  /**< times that there was no slot to go on with */
     uint64_t
@@ -239,7 +250,8 @@ BT_MUST_CHECK bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob,
                                         bt_kvt_peer_t **peer_p);
 /** Its open transfers complete with PEER_LOST or CANCELED; then it is gone. */
 void bt_kvt_peer_release(bt_kvt_peer_t *peer);
-/** "shm" or "network"; for logs and tests. */
+/** "shm", "network", or what the copier calls its way to other devices
+ *  ("cuda_ipc"); for logs and tests. */
 const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer);
 
 /** Enough room for the descriptor of a window of @a n_extents. */

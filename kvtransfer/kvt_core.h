@@ -11,10 +11,12 @@
  *     kvt_life.c    the states of both
  *     kvt_pages.c   large pages for the pool, kvt_warmer.c ...beside its owner
  *     kvt_stage.c   slots between these two and the memory of a device
+ *     kvt_share.c   ...from device to device, past them
  *     ───────────── bt_kvt_transport_t ─────────────
  *     kvt_ucx*.c    shared memory and network      tests/support/kvt_mem.c
  *
- * Who may write directly (through shared memory), and until when:
+ * Who may write directly (through shared memory, or by its device), and until
+ * when:
  *
  *  1. A process maps another's pool only for a link whose HELLO it sends, and
  *     writes nothing before HELLO_ACK. So whoever may write is known, with
@@ -65,10 +67,7 @@
 /** Most bytes handed to the network for one link and not completed yet: a
  *  ping waits behind them. */
 #define BT_KVT_MAX_INFLIGHT_BYTES (8u << 20)
-/** The pool is followed by this much for the probe. */
-#define BT_KVT_PROBE_BYTES 4096u
-
-#define BT_KVT_N_BUCKETS 256u
+#define BT_KVT_N_BUCKETS          256u
 
 #define BT_KVT_KEY_GRACE_MS 600000u
 
@@ -185,6 +184,7 @@ struct bt_kvt {
     bt_kvt_path_t asked_path; /**< config.path is what it came to */
     uint8_t *bounce;          /**< DEVICE: BT_KVT_MAX_RECORD_BYTES; else NULL */
     bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
+    bt_kvt_host_t host;       /**< the own, as its export says it */
     bt_kvt_aside_t aside;     /**< bt_kvt_window.writer */
     /** Benchmarks: checksums are neither made nor checked. */
     bool unhashed;
@@ -208,7 +208,8 @@ struct bt_kvt_link {
     bool hello_taken;   /**< it sends to us */
     bool remote_direct; /**< ...directly, into our pool */
     bool active;        /**< keepalive runs */
-    uint8_t *map;       /**< its pool, when we write directly */
+    uint8_t *map;       /**< its pool, when we write directly... */
+    bool by_device;     /**< ...which our device does; only it reaches `map` */
     uint64_t pool_bytes;
     int32_t pid; /**< 0 = not known */
     bt_list_t peers, xfers, windows;
@@ -252,13 +253,16 @@ struct bt_kvt_window {
     bt_kvt_ranges_t given;  /**< network: a buffer was given for these */
     bt_kvt_ranges_t landed; /**< network: whole in the pool */
     bt_kvt_ranges_t proven; /**< checksum is right */
-    uint32_t n_receiving;   /**< network: buffers that may still be written */
+    /** Network: buffers that may still be written; checks of the device. */
+    uint32_t n_receiving;
     /** Staged: what came, with the hash that it had in its slot. */
     bt_kvt_record_t *arrivals;
     uint32_t n_arrivals, arrivals_cap;
     uint32_t next_arrival; /**< where the next is likely to be */
     bt_kvt_record_t *records;
     uint32_t n_records, records_cap, n_verified;
+    uint32_t n_begun;       /**< checked by the device: these, or soon... */
+    uint64_t checked_us;    /**< ...since when some are under way */
     bt_kvt_writer_t writer; /**< in kvt->aside while that copies */
     uint64_t record_bytes;  /**< sum over records */
     uint64_t sender_us, verify_us;
@@ -319,7 +323,9 @@ struct bt_kvt_xfer {
     /** Staged: records n_moved .. n_fetched - 1 have a slot here, in order. */
     bt_list_t slots;
     uint32_t n_fetched;
-    uint32_t n_fetching;       /**< copies from the device under way */
+    uint32_t n_fetching; /**< copies from the device under way */
+    /** To be said when the device writes no more. */
+    bool owes_cancel, owes_confirm;
     bt_list_t waiting;         /**< in bt_kvt_link.waiting: for a slot */
     bt_kvt_xfer_state_t state; /**< kvt_life.h; bt_kvt_xfer_move() */
     bt_kvt_leave_t leave;
@@ -433,6 +439,12 @@ void bt_kvt_window_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
 void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 
 /* kvt_verify.c */
+/** Is @a hash, of what lies in the pool, the record's? Then it is proven; else
+ *  the window failed. */
+bool bt_kvt_window_prove(bt_kvt_window_t *window, const bt_kvt_record_t *record,
+                         uint64_t hash);
+/** Its result, once all is listed and proven, or listed and with a hole. */
+void bt_kvt_window_decide(bt_kvt_window_t *window);
 /** Verify up to *budget_p bytes. */
 void bt_kvt_windows_verify(bt_kvt_t *kvt, size_t *budget_p);
 

@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "kvtransfer/kvt_share.h"
 
 bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance)
 {
@@ -158,6 +159,7 @@ void bt_kvt_link_free(bt_kvt_link_t *link)
 
 static void unmap(bt_kvt_link_t *link)
 {
+    bt_kvt_share_unmap(link);
     if (link->map != NULL) {
         link->kvt->ops->unmap(link);
         link->map = NULL;
@@ -308,6 +310,13 @@ static bt_kvt_link_t *link_of_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg,
     return link;
 }
 
+/** By others themselves. */
+static bool may_be_written(const bt_kvt_t *kvt)
+{
+    return (kvt->config.memory == BT_KVT_MEMORY_HOST) ||
+           bt_kvt_share_is_offered(kvt);
+}
+
 bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
                                  const bt_kvt_msg_t *msg,
                                  const uint8_t key[BT_KEY_BYTES])
@@ -337,8 +346,7 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
     peer_know(link, msg, key);
     if (!link->hello_taken) {
         link->hello_taken = true;
-        link->remote_direct = msg->direct &&
-                              (kvt->config.memory == BT_KVT_MEMORY_HOST) &&
+        link->remote_direct = msg->direct && may_be_written(kvt) &&
                               (kvt->ops->watch(link, &info) == BT_OK);
         bt_kvt_windows_bind(link);
     }
@@ -568,6 +576,7 @@ bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
     if (!link->hello_sent) {
         if (kvt->config.path != BT_KVT_PATH_NETWORK) {
             status = kvt->ops->map(link, &info);
+            bt_kvt_share_map(link, &info);
         }
         if ((kvt->config.path == BT_KVT_PATH_SHM) && (status != BT_OK)) {
             goto err_link;
@@ -622,5 +631,9 @@ void bt_kvt_peer_release(bt_kvt_peer_t *peer)
 
 const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer)
 {
-    return (peer->link->map != NULL) ? "shm" : "network";
+    const bt_kvt_link_t *link = peer->link;
+
+    return (link->map == NULL) ? "network"
+           : link->by_device   ? link->kvt->stage->copier->share_name
+                               : "shm";
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kvtransfer/kvt_stage.h"
+#include "kvtransfer/kvt_share.h"
 
 #include <string.h>
 
@@ -7,43 +7,12 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
-typedef enum way { WAY_SEND, WAY_RECEIVE, WAY_N } way_t;
-
-struct bt_kvt_slot {
-    bt_list_t link;    /* free, or copying; in neither: ours or the network's */
-    bt_list_t of_xfer; /* sending: bt_kvt_xfer.slots, until it is away */
-    bt_kvt_stage_t *stage;
-    uint8_t *bytes;
-    uint32_t ticket;
-    way_t way;
-    uint32_t n_refs;
-    bool copied; /* sending: the bytes are here */
-    bt_kvt_xfer_t *xfer;
-    bt_kvt_window_t *window;
-    uint64_t offset, n_bytes;
-};
-
 /* A piece that came when no slot was free, and its bytes behind it. */
 typedef struct held {
     bt_kvt_window_t *window;
     uint8_t *dst;
     uint64_t offset, bytes;
 } held_t;
-
-struct bt_kvt_stage {
-    bt_kvt_t *kvt;
-    const bt_copier_t *copier;
-    uint8_t *memory;      /* owned: the copier's, of all slots */
-    bt_kvt_slot_t *slots; /* owned */
-    uint32_t n_slots;     /* each way */
-    bt_list_t free[WAY_N];
-    uint32_t n_free[WAY_N];
-    bt_list_t copying;  /* slots, both ways */
-    uint32_t n_landing; /* of them: to the device */
-    uint8_t *held;      /* owned: held_t, bytes, held_t ... */
-    size_t held_at, held_bytes, held_cap;
-    bool was_full; /* counted */
-};
 
 /** Each way. */
 static uint32_t n_slots_of(const bt_kvt_device_t *device)
@@ -57,7 +26,7 @@ bool bt_kvt_stage_ok(const bt_kvt_device_t *device)
     const uint32_t n = n_slots_of(device);
 
     return (c != NULL) && (n <= BT_KVT_STAGE_MAX_SLOTS) &&
-           (c->n_tickets / WAY_N >= n) && (c->host_alloc != NULL) &&
+           (c->n_tickets / BT_KVT_N_WAYS >= n) && (c->host_alloc != NULL) &&
            (c->host_free != NULL) && (c->to_host != NULL) &&
            (c->to_device != NULL) && (c->query != NULL) &&
            (c->wait_all != NULL);
@@ -74,17 +43,19 @@ bt_status_t bt_kvt_stage_open(bt_kvt_t *kvt)
     if (stage == NULL) {
         return status;
     }
-    stage->slots = bt_calloc((size_t)WAY_N * n, sizeof(*stage->slots));
+    stage->slots = bt_calloc((size_t)BT_KVT_N_WAYS * n, sizeof(*stage->slots));
     if (stage->slots == NULL) {
         goto err_stage;
     }
     status = copier->host_alloc(
-        copier->user, (size_t)WAY_N * n * BT_KVT_STAGE_SLOT_BYTES, &memory);
+        copier->user, (size_t)BT_KVT_N_WAYS * n * BT_KVT_STAGE_SLOT_BYTES,
+        &memory);
     if (status != BT_OK) {
-        BT_LOG_ERROR(
-            "kv transfer: no %u MiB of pinned memory to stage in: %s",
-            (unsigned)(((uint64_t)WAY_N * n * BT_KVT_STAGE_SLOT_BYTES) >> 20),
-            bt_status_str(status));
+        BT_LOG_ERROR("kv transfer: no %u MiB of pinned memory to stage in: %s",
+                     (unsigned)(((uint64_t)BT_KVT_N_WAYS * n *
+                                 BT_KVT_STAGE_SLOT_BYTES) >>
+                                20),
+                     bt_status_str(status));
         goto err_slots;
     }
     stage->kvt = kvt;
@@ -92,16 +63,16 @@ bt_status_t bt_kvt_stage_open(bt_kvt_t *kvt)
     stage->memory = memory;
     stage->n_slots = n;
     bt_list_init(&stage->copying);
-    for (way_t way = WAY_SEND; way < WAY_N; way++) {
+    for (bt_kvt_way_t way = BT_KVT_WAY_SEND; way < BT_KVT_N_WAYS; way++) {
         bt_list_init(&stage->free[way]);
         stage->n_free[way] = n;
     }
-    for (uint32_t i = 0; i < WAY_N * n; i++) {
+    for (uint32_t i = 0; i < BT_KVT_N_WAYS * n; i++) {
         bt_kvt_slot_t *slot = &stage->slots[i];
 
         slot->stage = stage;
         slot->ticket = i;
-        slot->way = (i < n) ? WAY_SEND : WAY_RECEIVE;
+        slot->way = (i < n) ? BT_KVT_WAY_SEND : BT_KVT_WAY_RECEIVE;
         slot->bytes = stage->memory + (size_t)i * BT_KVT_STAGE_SLOT_BYTES;
         bt_list_init(&slot->of_xfer);
         bt_list_push_back(&stage->free[slot->way], &slot->link);
@@ -146,8 +117,9 @@ bool bt_kvt_stage_full(bt_kvt_t *kvt)
     }
     /* Slots that wait for the network (a rendezvous) do not count: they need
      * it to go on. */
-    full = (stage->n_landing > 0) &&
-           ((stage->n_free[WAY_RECEIVE] == 0) || (stage->held_bytes > 0));
+    full =
+        (stage->n_incoming > 0) &&
+        ((stage->n_free[BT_KVT_WAY_RECEIVE] == 0) || (stage->held_bytes > 0));
     if (full && !stage->was_full) {
         kvt->counters.stage_waits++;
     }
@@ -157,7 +129,7 @@ bool bt_kvt_stage_full(bt_kvt_t *kvt)
 
 /* ---- slots ---- */
 
-static bt_kvt_slot_t *slot_take(bt_kvt_stage_t *stage, way_t way)
+static bt_kvt_slot_t *slot_take(bt_kvt_stage_t *stage, bt_kvt_way_t way)
 {
     bt_kvt_slot_t *slot;
 
@@ -170,6 +142,7 @@ static bt_kvt_slot_t *slot_take(bt_kvt_stage_t *stage, way_t way)
     stage->kvt->counters.stage_slots++;
     slot->n_refs = 1;
     slot->copied = false;
+    slot->checks = false;
     return slot;
 }
 
@@ -236,7 +209,7 @@ static bool may_take(const bt_kvt_stage_t *stage, const bt_kvt_xfer_t *x)
 {
     const bt_kvt_link_t *link = x->link;
 
-    return (link->n_slots < stage->n_free[WAY_SEND]) &&
+    return (link->n_slots < stage->n_free[BT_KVT_WAY_SEND]) &&
            (bt_list_empty(&link->waiting) ||
             (link->waiting.next == &x->waiting));
 }
@@ -256,15 +229,20 @@ static void waiting_leave(bt_kvt_xfer_t *x)
 static bt_status_t fetch_begin(bt_kvt_stage_t *stage, bt_kvt_xfer_t *x)
 {
     const uint32_t i = x->n_fetched;
-    bt_kvt_slot_t *slot = slot_take(stage, WAY_SEND);
+    bt_kvt_slot_t *slot = slot_take(stage, BT_KVT_WAY_SEND);
     bt_status_t status;
 
     slot->xfer = x;
-    slot->n_bytes = x->records[i].bytes;
     x->link->n_slots++;
-    status = stage->copier->to_host(stage->copier->user, slot->bytes,
-                                    x->moves[i].src, (size_t)slot->n_bytes,
-                                    slot->ticket);
+    if (x->link->by_device) {
+        status = bt_kvt_share_send(slot, x);
+    } else {
+        slot->n_records = 1;
+        slot->n_bytes = x->records[i].bytes;
+        status = stage->copier->to_host(stage->copier->user, slot->bytes,
+                                        x->moves[i].src, (size_t)slot->n_bytes,
+                                        slot->ticket);
+    }
     if (status != BT_OK) {
         bt_kvt_slot_unref(slot);
         return status;
@@ -272,7 +250,7 @@ static bt_status_t fetch_begin(bt_kvt_stage_t *stage, bt_kvt_xfer_t *x)
     bt_list_push_back(&stage->copying, &slot->link);
     bt_list_push_back(&x->slots, &slot->of_xfer);
     x->n_fetching++;
-    x->n_fetched++;
+    x->n_fetched += slot->n_records;
     return BT_OK;
 }
 
@@ -331,17 +309,21 @@ void bt_kvt_stage_drop(bt_kvt_xfer_t *x)
         bt_list_remove(&slot->of_xfer);
         if (slot->copied) {
             bt_kvt_slot_unref(slot);
-        } /* else fetch_end() */
+        } /* else bt_kvt_slot_fetched() */
     }
 }
 
-static void fetch_end(bt_kvt_slot_t *slot, bt_status_t status)
+void bt_kvt_slot_fetched(bt_kvt_slot_t *slot, bt_status_t status)
 {
     bt_kvt_xfer_t *x = slot->xfer;
 
     x->n_fetching--;
     slot->copied = true;
-    if (status == BT_OK) {
+    if (status != BT_OK) {
+        /* nothing is there */
+    } else if (x->link->by_device) {
+        bt_kvt_share_sent(slot);
+    } else {
         x->kvt->counters.bytes_staged += slot->n_bytes;
     }
     if (!bt_kvt_xfer_is_live(x)) {
@@ -391,7 +373,7 @@ static bt_status_t arrival_add(bt_kvt_window_t *w, uint64_t offset,
 
 bt_kvt_slot_t *bt_kvt_stage_slot(bt_kvt_t *kvt)
 {
-    return slot_take(kvt->stage, WAY_RECEIVE);
+    return slot_take(kvt->stage, BT_KVT_WAY_RECEIVE);
 }
 
 void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
@@ -420,7 +402,7 @@ void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
     slot->offset = offset;
     slot->n_bytes = bytes;
     bt_list_push_back(&stage->copying, &slot->link);
-    stage->n_landing++;
+    stage->n_incoming++;
     /* The device copies meanwhile. */
     status = bt_kvt_memory_hash(
         kvt, &(bt_hash_piece_t){.src = slot->bytes, .n = n}, 1,
@@ -439,7 +421,7 @@ static void landing_end(bt_kvt_slot_t *slot, bt_status_t status)
     const uint64_t offset = slot->offset;
     const uint64_t bytes = slot->n_bytes;
 
-    slot->stage->n_landing--;
+    slot->stage->n_incoming--;
     bt_kvt_slot_unref(slot);
     if (status == BT_OK) {
         w->kvt->counters.bytes_staged += bytes;
@@ -497,7 +479,7 @@ void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
         return;
     }
     if (stage->held_bytes == 0) { /* the held ones first */
-        slot = slot_take(stage, WAY_RECEIVE);
+        slot = slot_take(stage, BT_KVT_WAY_RECEIVE);
     }
     if (slot != NULL) {
         memcpy(slot->bytes, src, bytes);
@@ -522,7 +504,7 @@ static void held_place(bt_kvt_stage_t *stage)
         if (!bt_kvt_window_is_live(held.window)) {
             bt_kvt_window_landed(held.window, held.offset, held.bytes, false);
         } else {
-            slot = slot_take(stage, WAY_RECEIVE);
+            slot = slot_take(stage, BT_KVT_WAY_RECEIVE);
             if (slot == NULL) {
                 return;
             }
@@ -558,8 +540,10 @@ bool bt_kvt_stage_progress(bt_kvt_t *kvt)
         }
         some = true;
         bt_list_remove(&slot->link);
-        if (slot->way == WAY_SEND) {
-            fetch_end(slot, status);
+        if (slot->way == BT_KVT_WAY_SEND) {
+            bt_kvt_slot_fetched(slot, status);
+        } else if (slot->checks) {
+            bt_kvt_share_checked(slot, status);
         } else {
             landing_end(slot, status);
         }

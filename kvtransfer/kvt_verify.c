@@ -2,7 +2,7 @@
 /* The receiving side checks what the manifest lists. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "kvtransfer/kvt_stage.h"
+#include "kvtransfer/kvt_share.h"
 
 /** What the record lists, as it lies in the pool. @return how many; 0: it is
  *  no record of this window */
@@ -34,28 +34,12 @@ static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
         hash_p);
 }
 
-/** @return false when the window is through (failed, or waits for data). */
-static bool record_verify(bt_kvt_window_t *w)
+bool bt_kvt_window_prove(bt_kvt_window_t *w, const bt_kvt_record_t *r,
+                         uint64_t hash)
 {
-    const bt_kvt_record_t *r = &w->records[w->n_verified];
-    bt_hash_piece_t pieces[BT_KVT_MAX_RECORD_RUNS];
-    const uint32_t n = pieces_of(w, r, pieces);
     bt_kvt_t *kvt = w->kvt;
-    uint64_t hash = 0;
     bt_status_t status;
 
-    if (n == 0) {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
-        return false;
-    }
-    if (!w->direct && !bt_kvt_ranges_have(&w->landed, r->offset, r->bytes)) {
-        return false;
-    }
-    status = record_hash(w, r, pieces, n, &hash);
-    if (status != BT_OK) {
-        bt_kvt_window_fail(w, status);
-        return false;
-    }
     if (hash != r->hash) {
         kvt->counters.checksum_failures++;
         BT_LOG_INFO("kv transfer: window %llu generation %u corrupt at %llu",
@@ -74,11 +58,51 @@ static bool record_verify(bt_kvt_window_t *w)
     return true;
 }
 
+void bt_kvt_window_decide(bt_kvt_window_t *w)
+{
+    if ((w->state != BT_KVT_WINDOW_IS_LISTED) ||
+        (w->n_verified < w->n_records)) {
+        return;
+    }
+    if (w->proven.bytes == w->map.bytes) {
+        bt_kvt_window_done(w);
+    } else {
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* a hole */
+    }
+}
+
+/** @return false when the window is through (failed, or waits for data). */
+static bool record_verify(bt_kvt_window_t *w)
+{
+    const bt_kvt_record_t *r = &w->records[w->n_verified];
+    bt_hash_piece_t pieces[BT_KVT_MAX_RECORD_RUNS];
+    const uint32_t n = pieces_of(w, r, pieces);
+    uint64_t hash = 0;
+    bt_status_t status;
+
+    if (n == 0) {
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
+        return false;
+    }
+    if (!w->direct && !bt_kvt_ranges_have(&w->landed, r->offset, r->bytes)) {
+        return false;
+    }
+    status = record_hash(w, r, pieces, n, &hash);
+    if (status != BT_OK) {
+        bt_kvt_window_fail(w, status);
+        return false;
+    }
+    return bt_kvt_window_prove(w, r, hash);
+}
+
 /** @return false when the budget is used up. */
 static bool window_verify(bt_kvt_window_t *w, size_t *budget_p)
 {
     const uint64_t start_us = bt_now_us();
 
+    if (bt_kvt_share_checks(w)) {
+        return bt_kvt_share_verify(w);
+    }
     while (w->n_verified < w->n_records) {
         const uint64_t bytes = w->records[w->n_verified].bytes;
 
@@ -93,15 +117,7 @@ static bool window_verify(bt_kvt_window_t *w, size_t *budget_p)
     }
     bt_list_remove(&w->todo);
     w->verify_us += bt_now_us() - start_us;
-    if ((w->state != BT_KVT_WINDOW_IS_LISTED) ||
-        (w->n_verified < w->n_records)) {
-        return true;
-    }
-    if (w->proven.bytes == w->map.bytes) {
-        bt_kvt_window_done(w);
-    } else {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* a hole */
-    }
+    bt_kvt_window_decide(w);
     return true;
 }
 

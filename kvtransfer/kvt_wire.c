@@ -253,6 +253,8 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
     put_u32(&w, info->host.pid);
     put_u32(&w, info->host.uid);
     put_u32(&w, info->record_runs);
+    put_u32(&w, info->shared);
+    put_bytes(&w, info->handle, sizeof(info->handle));
     fixed_end(&w);
     put_blob(&w, &info->net_addr);
     put_blob(&w, &info->shm_addr);
@@ -286,6 +288,10 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     info.host.uid = get_u32(&r);
     if (!r.bad && (r.at < r.bytes)) { /* since that version that says it */
         info.record_runs = get_u32(&r);
+    }
+    if (!r.bad && (r.at < r.bytes)) { /* likewise */
+        info.shared = get_u32(&r);
+        get_array(&r, info.handle, sizeof(info.handle));
     }
     fixed_leave(&r, rest_bytes);
     info.net_addr = get_blob(&r);

@@ -69,10 +69,15 @@ typedef struct bt_kvt_export_info {
     /** Most runs of its pool that a record may lie in which is written
      *  directly; 0, of who does not say: 1. */
     uint32_t record_runs;
+    /** BT_KVT_SHARED_BY_HANDLE: devices of this host open the pool by `handle`
+     *  (kernels/copier.h), and `probe` stands at probe_offset behind its
+     *  beginning. 0, of who does not say: none does. */
+    uint32_t shared;
+    uint8_t handle[BT_COPIER_HANDLE_BYTES];
     uint64_t instance;
     uint64_t pool_bytes;
     uint64_t shm_base;     /**< address of the pool in its process; 0 = none */
-    uint8_t probe[16];     /**< stands at shm_base + probe_offset */
+    uint8_t probe[16];     /**< stands at the pool + probe_offset */
     uint64_t probe_offset; /**< bytes */
     bt_kvt_host_t host;
     bt_kvt_blob_t net_addr, shm_addr, shm_rkey;
@@ -81,6 +86,7 @@ typedef struct bt_kvt_export_info {
     bt_kvt_blob_t sources;
 } bt_kvt_export_info_t;
 
+enum { BT_KVT_SHARED_BY_HANDLE = 1 };
 enum { BT_KVT_TRANSPORT_UCX = 1 }; /* 2: the scripted one of the tests */
 
 /** @retval BT_ERR_TOO_LARGE  more than @a cap */
@@ -141,7 +147,8 @@ typedef enum bt_kvt_msg_type {
 typedef struct bt_kvt_record {
     uint64_t offset; /**< in the window */
     uint64_t bytes;
-    uint64_t hash; /**< XXH3-64 with bt_kvt_record_seed() */
+    uint64_t hash; /**< XXH3-64 with bt_kvt_record_seed(); from device to
+                        device bt_device_hash() with it */
 } bt_kvt_record_t;
 
 /** Fields beyond the first three are of the types named. */
@@ -150,7 +157,8 @@ typedef struct bt_kvt_msg {
     uint64_t from;  /**< instance of the writer of this message */
     uint64_t nonce; /**< the writer's incarnation of this link, from 1 */
 
-    bool direct;   /**< HELLO, HELLO_ACK, PART: through shared memory */
+    bool direct;   /**< HELLO, HELLO_ACK, PART: through shared memory, or by
+                        the sender's device */
     uint64_t to;   /**< HELLO, HELLO_ACK: instance of the reader */
     uint64_t echo; /**< HELLO_ACK: nonce of the HELLO */
     uint8_t random[BT_KVT_RANDOM_BYTES]; /**< HELLO, HELLO_ACK: the writer's */

@@ -6,7 +6,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
-#include "kvtransfer/kvt_stage.h"
+#include "kvtransfer/kvt_share.h"
 
 /** Tell the receiver about this many records without waiting for more. */
 #define PART_RECORDS 256u
@@ -155,6 +155,14 @@ static void xfer_settle(bt_kvt_xfer_t *x)
 {
     if ((x->state == BT_KVT_XFER_IS_ENDING) && (x->n_flying == 0) &&
         (x->n_fetching == 0)) {
+        if (x->owes_cancel) {
+            bt_kvt_link_send_lease(x->link, BT_KVT_MSG_CANCEL, &x->lease,
+                                   BT_OK);
+        }
+        if (x->owes_confirm) {
+            bt_kvt_link_send_lease(x->link, BT_KVT_MSG_CONFIRM, &x->lease,
+                                   BT_OK);
+        }
         bt_kvt_xfer_move(x, BT_KVT_XFER_ON_RETURNED);
     }
 }
@@ -233,10 +241,14 @@ void bt_kvt_xfers_wake(bt_kvt_link_t *link)
 }
 
 /** Copies into the receiver's memory are made within progress only, so none
- *  is under way here. */
+ *  is under way here; but for the device's, and then it is said later. */
 static void xfer_give_up(bt_kvt_xfer_t *x, bt_status_t why)
 {
-    bt_kvt_link_send_lease(x->link, BT_KVT_MSG_CANCEL, &x->lease, BT_OK);
+    if (bt_kvt_share_writes(x)) {
+        x->owes_cancel = true;
+    } else {
+        bt_kvt_link_send_lease(x->link, BT_KVT_MSG_CANCEL, &x->lease, BT_OK);
+    }
     bt_kvt_xfer_end(x, why);
 }
 
@@ -330,6 +342,7 @@ static bool is_result(const bt_kvt_xfer_t *x, bt_status_t status)
 void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
 {
     bt_kvt_xfer_t *x = xfer_find(link, &msg->lease);
+    const bool writes = (x != NULL) && bt_kvt_share_writes(x);
     bt_status_t status = msg->status;
 
     switch (msg->type) {
@@ -358,7 +371,12 @@ void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
             bt_kvt_link_over_add(link, msg->lease.grant);
         }
         bt_kvt_link_over_trim(link, msg->floor);
-        bt_kvt_link_send_lease(link, BT_KVT_MSG_CONFIRM, &msg->lease, BT_OK);
+        if (writes) {
+            x->owes_confirm = true;
+        } else {
+            bt_kvt_link_send_lease(link, BT_KVT_MSG_CONFIRM, &msg->lease,
+                                   BT_OK);
+        }
         break;
     default:
         break;
@@ -532,6 +550,22 @@ static const bt_kvt_record_t *record_away(bt_kvt_xfer_t *x, bool direct)
     return &x->records[x->n_joined++];
 }
 
+/** The next pieces are away: the device has copied them, as one record.
+ *  @return NULL: not yet */
+static const bt_kvt_record_t *record_shared(bt_kvt_xfer_t *x)
+{
+    const bt_kvt_slot_t *slot = bt_kvt_stage_next(x);
+
+    if (slot == NULL) {
+        return NULL;
+    }
+    x->records[x->n_joined] = (bt_kvt_record_t){
+        .offset = slot->offset, .bytes = slot->n_bytes, .hash = slot->hash};
+    x->n_moved += slot->n_records;
+    bt_kvt_stage_moved(x);
+    return &x->records[x->n_joined++];
+}
+
 static void part_send(bt_kvt_xfer_t *x)
 {
     const uint32_t rest = x->n_joined - x->n_listed;
@@ -554,7 +588,8 @@ static void part_send(bt_kvt_xfer_t *x)
         msg.note.bytes = x->note_bytes;
         bt_kvt_xfer_move(x, BT_KVT_XFER_ON_LISTED);
     }
-    if (msg.direct && (x->posted.bytes - x->bytes_moved >= AHEAD_BYTES)) {
+    if (msg.direct && !x->link->by_device &&
+        (x->posted.bytes - x->bytes_moved >= AHEAD_BYTES)) {
         msg.cpu = bt_kvt_aside_here();
     }
     if (msg.direct) {
@@ -607,7 +642,10 @@ static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
 
     if (direct && (x->kvt->stage == NULL)) {
         r = record_copy(x);
-    } else if ((r = record_away(x, direct)) == NULL) {
+    } else {
+        r = x->link->by_device ? record_shared(x) : record_away(x, direct);
+    }
+    if (r == NULL) {
         return false;
     }
     x->bytes_moved += r->bytes;

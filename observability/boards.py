@@ -172,8 +172,9 @@ DRILLDOWN = [
               (f"{rate('baton_kv_transfer_bytes_total')} / {rate('baton_kv_transfer_descriptors_total')}", "{{model}}")),
         panel("Ways of attempts", "", "reqps", (rate("baton_attempts_total", by="model, way"), "{{model}} {{way}}"),
               stack=True),
-        panel("Staged", "Between device memory and the host's.", "Bps",
+        panel("Staged", "Between device memory and the host's; or from device to device.", "Bps",
               (worker_rate("baton_worker_kv_staged_bytes_total"), "{{worker}}"),
+              (worker_rate("baton_worker_kv_device_bytes_total"), "{{worker}} to a device"),
               (worker_rate("baton_worker_kv_stage_waits_total"), "{{worker}} waits")),
     ]),
     ("Tenants", [

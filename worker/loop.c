@@ -563,6 +563,7 @@ static void send_stats(bt_worker_t *w)
     stats->kv_stale_discarded = kvt.stale_discarded;
     stats->kv_checksum_failures = kvt.checksum_failures;
     stats->kv_bytes_staged = kvt.bytes_staged;
+    stats->kv_bytes_shared = kvt.bytes_shared;
     stats->kv_stage_waits = kvt.stage_waits;
     stats->kv_foreign_pieces = kvt.foreign_pieces;
     stats->log_lines_dropped = bt_log_dropped();

@@ -47,11 +47,12 @@ static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
     if (ops->copier_open == NULL) {
         return BT_OK;
     }
-    status = ops->buffer_alloc(w->backend, config->pool_bytes, &w->kv_memory);
+    status = ops->buffer_alloc(
+        w->backend, config->pool_bytes + BT_KVT_PROBE_BYTES, &w->kv_memory);
     if (status == BT_OK) {
         what = "copies to and from its KV pool";
-        status =
-            ops->copier_open(w->backend, 2 * BT_KVT_STAGE_SLOTS, &w->copier);
+        status = ops->copier_open(w->backend, 2 * BT_KVT_STAGE_SLOTS + 1,
+                                  &w->copier);
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("back end %s: no %s: %s", w->backend->caps->name, what,
@@ -60,6 +61,7 @@ static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
     }
     config->memory = BT_KVT_MEMORY_STAGED;
     config->device.pool = w->kv_memory;
+    config->device.spare_bytes = BT_KVT_PROBE_BYTES;
     config->device.copier = &w->copier;
     config->device.n_slots = BT_KVT_STAGE_SLOTS;
     BT_LOG_INFO("KV blocks are in the memory of %s and cross by %u slots of "

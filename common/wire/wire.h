@@ -368,6 +368,7 @@ typedef struct bt_msg_stats {
     uint64_t still_ms;
     uint32_t duty; /**< bt_duty_t; of an older build BT_DUTY_AS_IT_IS: it takes
                         no orders about that */
+    uint64_t kv_bytes_shared; /**< that its device wrote into another's pool */
 } bt_msg_stats_t;
 
 /** Does a worker take requests? */

@@ -265,6 +265,7 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, blocks_slid),
     OF(FIELD_U64, bt_msg_stats_t, still_ms),
     U32(bt_msg_stats_t, duty, 0, ANY),
+    OF(FIELD_U64, bt_msg_stats_t, kv_bytes_shared),
 };
 
 static const field_t peer_fields[] = {

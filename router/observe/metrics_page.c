@@ -136,6 +136,7 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_START_S] = (double)s->start_unix_s;
     w[BT_WC_BLOCKS_CACHED] = s->blocks_cached;
     w[BT_WC_KV_STAGED] = (double)s->kv_bytes_staged;
+    w[BT_WC_KV_SHARED] = (double)s->kv_bytes_shared;
     w[BT_WC_KV_STAGE_WAITS] = (double)s->kv_stage_waits;
     w[BT_WC_KV_FOREIGN_PIECES] = (double)s->kv_foreign_pieces;
     w[BT_WC_PAUSES] = (double)s->pauses;

@@ -402,6 +402,9 @@ const bt_family_def_t bt_metrics_families[] = {
     {COUNTER, "baton_worker_kv_staged_bytes_total",
      "KV bytes that crossed between a worker's pool in device memory and the "
      "host's, both ways", SERIES(WORKER(KV_STAGED))},
+    {COUNTER, "baton_worker_kv_device_bytes_total",
+     "KV bytes that a worker's device wrote into another worker's, on one host",
+     SERIES(WORKER(KV_SHARED))},
     {COUNTER, "baton_worker_kv_stage_waits_total",
      "Times that such bytes had to wait for a slot of host memory",
      SERIES(WORKER(KV_STAGE_WAITS))},

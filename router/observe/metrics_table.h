@@ -164,6 +164,7 @@ typedef enum bt_worker_cell {
     BT_WC_MEMORY_GPU,
     BT_WC_MEMORY_PINNED,
     BT_WC_KV_STAGED,
+    BT_WC_KV_SHARED,
     BT_WC_KV_STAGE_WAITS,
     BT_WC_KV_FOREIGN_PIECES,
     BT_WC_LOG_DROPPED,

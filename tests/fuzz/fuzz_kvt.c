@@ -18,13 +18,14 @@
 #include "kvtransfer/kvt_core.h"
 #include "tests/support/kvt_mem.h"
 
-#define US          22u
-#define THEM        11u
-#define POOL_BYTES  8192u
-#define N_WINDOWS   2
-#define N_XFERS     4
-#define SUM_BYTES   8
-#define SINCE_BYTES 4 /* of an export: record_runs */
+#define US         22u
+#define THEM       11u
+#define POOL_BYTES 8192u
+#define N_WINDOWS  2
+#define N_XFERS    4
+#define SUM_BYTES  8
+/* Of an export: record_runs, shared and handle. */
+#define SINCE_BYTES (8 + BT_COPIER_HANDLE_BYTES)
 #define TAIL_BYTES  (BT_TAG_BYTES + SUM_BYTES)
 #define HALF_MS     500
 

@@ -264,6 +264,7 @@ static bt_status_t open_named(const char *name, bt_numerics_t numerics)
         return status;
     }
     if (bt_backend_owns_memory(b->be)) {
+        b->own = b->be;
         b->be = kc_hosted(b->be);
     }
     snprintf(b->name, sizeof(b->name), "%s", b->be->caps->name);
@@ -315,12 +316,17 @@ static bool run_tests(const char *only, bool is_own)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {
-        {"ops", kc_test_ops},       {"family", kc_test_family},
-        {"top", kc_test_top},       {"draw", kc_test_draw},
-        {"matmul", kc_test_matmul}, {"fused", kc_test_fused},
-        {"kv", kc_test_kv},         {"attention", kc_test_attention},
-        {"tensor", kc_test_tensor}, {"tensor", kc_test_tensor_attention}};
+    } tests[] = {{"ops", kc_test_ops},
+                 {"family", kc_test_family},
+                 {"top", kc_test_top},
+                 {"draw", kc_test_draw},
+                 {"hash", kc_test_hash},
+                 {"matmul", kc_test_matmul},
+                 {"fused", kc_test_fused},
+                 {"kv", kc_test_kv},
+                 {"attention", kc_test_attention},
+                 {"tensor", kc_test_tensor},
+                 {"tensor", kc_test_tensor_attention}};
     bool is_known = only == NULL;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(tests); i++) {

@@ -14,7 +14,8 @@
  *                                        (kc_test_tensor) within a tolerance,
  *                                        all else equal bits
  *     kcheck ... --only TEST             ops, family, matmul, fused, kv,
- *                                        attention or tensor alone
+ *                                        attention, hash
+ *                                        or tensor alone
  *
  * NAME is one of bt_backend_open(), or "trap": tests/support/trap_backend.h.
  * What a back end does not have is skipped, and so is what it computes with
@@ -33,7 +34,8 @@
 
 typedef struct kc_backend {
     bt_backend_t *be;
-    char name[32]; /* "avx2 x 1 + 2": with two on lent cores */
+    bt_backend_t *own; /**< ...behind kc_hosted(); NULL: it is not */
+    char name[32];     /* "avx2 x 1 + 2": with two on lent cores */
 } kc_backend_t;
 
 /** The first is the reference. */
@@ -111,6 +113,7 @@ void kc_test_ops(void);
 void kc_test_family(void);
 void kc_test_top(void);
 void kc_test_draw(void);
+void kc_test_hash(void);
 void kc_test_kv(void);
 void kc_test_attention(void);
 

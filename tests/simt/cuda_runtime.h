@@ -36,9 +36,12 @@ enum cudaError_t {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorMapBufferObjectFailed = 205,
+    cudaErrorPeerAccessUnsupported = 217,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
+    cudaErrorNotSupported = 801,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
 };
@@ -53,6 +56,7 @@ enum cudaMemcpyKind {
 const unsigned cudaStreamNonBlocking = 1;
 const unsigned cudaEventDisableTiming = 2;
 const unsigned cudaHostAllocDefault = 0;
+const unsigned cudaIpcMemLazyEnablePeerAccess = 1;
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
@@ -80,6 +84,16 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total);
 
 cudaError_t cudaMalloc(void **ptr, size_t bytes);
 cudaError_t cudaFree(void *ptr);
+/* Of an allocation as a whole; opened by other processes of this host, as often
+ * as they like, until it is freed. */
+struct cudaIpcMemHandle_t {
+    char reserved[64];
+};
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr);
+cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle,
+                                 unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *ptr);
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *ptr);
 

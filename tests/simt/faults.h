@@ -22,6 +22,7 @@ typedef struct bt_simt_state {
     uint32_t n_pinned, n_streams, n_events, n_graphs;
     uint64_t n_graph_launches; /**< so far */
     uint32_t n_comms;          /**< of nccl.h, open */
+    uint32_t n_opened;         /**< handles of other processes, not closed */
 } bt_simt_state_t;
 
 /** The call of that number from now on, from 1, fails; 0: none. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -45,6 +47,9 @@ struct Piece {
     void *map;
     size_t map_bytes;
     size_t bytes;
+    int fd;           /* of the file that it lies in; -1: it is not shared */
+    uint32_t n_opens; /* of another process' piece: how often; else 0... */
+    ino_t inode;      /* ...and its file */
 };
 
 struct Device {
@@ -58,6 +63,8 @@ struct Device {
     uint64_t n_graph_launches;
     uint64_t bytes_in;  /* that came from the host */
     uint64_t bytes_out; /* that came to the host */
+    uint32_t n_opened;  /* pieces of others */
+    uint64_t n_opens;   /* ...so far */
 };
 
 Device device;
@@ -74,12 +81,15 @@ struct LastWords {
             std::fprintf(
                 file,
                 "calls %llu graph_launches %llu bytes_left %zu "
-                "graphs_left %u bytes_in %llu bytes_out %llu\n",
+                "graphs_left %u bytes_in %llu bytes_out %llu opens %llu "
+                "opened_left %u\n",
                 static_cast<unsigned long long>(device.n_calls),
                 static_cast<unsigned long long>(device.n_graph_launches),
                 device.used, device.n_graphs,
                 static_cast<unsigned long long>(device.bytes_in),
-                static_cast<unsigned long long>(device.bytes_out));
+                static_cast<unsigned long long>(device.bytes_out),
+                static_cast<unsigned long long>(device.n_opens),
+                device.n_opened);
             (void)std::fclose(file);
         }
     }
@@ -245,8 +255,18 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return (error == cudaErrorMemoryAllocation) ? "out of memory"
-                                                : "a failure of the tests";
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorNotSupported:
+        return "operation not supported";
+    case cudaErrorPeerAccessUnsupported:
+        return "peer access is not supported between these two devices";
+    case cudaErrorMapBufferObjectFailed:
+        return "mapping of buffer object failed";
+    default:
+        return "a failure of the tests";
+    }
 }
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -312,7 +332,7 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
     BT_IN_TURN();
     const size_t whole = (bytes + kAlign - 1) / kAlign * kAlign;
     const size_t pages = (whole + page() - 1) / page() * page();
-    Piece piece = {nullptr, pages + page(), bytes};
+    Piece piece = {nullptr, pages + page(), bytes, -1, 0, 0};
     uintptr_t at;
 
     if (is_to_fail() || (whole > kDeviceBytes - device.used)) {
@@ -338,15 +358,167 @@ cudaError_t cudaFree(void *ptr)
     if (ptr == nullptr) {
         return cudaSuccess;
     }
-    if (found == device.pieces.end()) {
+    if ((found == device.pieces.end()) || (found->second.n_opens > 0)) {
         return done(cudaErrorInvalidValue);
     }
     drain_all();
+    if (found->second.fd >= 0) {
+        close(found->second.fd);
+    }
     device.used -= (found->second.bytes + kAlign - 1) / kAlign * kAlign;
     munmap(found->second.map, found->second.map_bytes);
     device.pieces.erase(found);
     return cudaSuccess;
 }
+
+/* ---- memory of a process that another one opens ---- */
+
+/* What a handle says: where the piece's file is, and which one that is, as its
+ * number may be another's by then. */
+struct SharedPiece {
+    pid_t pid;
+    int fd;
+    ino_t inode;
+    size_t map_bytes, bytes;
+};
+
+static_assert(sizeof(SharedPiece) <= sizeof(cudaIpcMemHandle_t), "room for it");
+
+/* From now on it lies in a file in memory, which ends with its last owner. */
+static bool move_to_file(Piece *piece)
+{
+    const size_t n = piece->map_bytes - page();
+    const int fd = memfd_create("memory of a device", MFD_CLOEXEC);
+    bool well = (fd >= 0) && (ftruncate(fd, static_cast<off_t>(n)) == 0) &&
+                (mprotect(piece->map, n, PROT_READ | PROT_WRITE) == 0) &&
+                (pwrite(fd, piece->map, n, 0) == static_cast<ssize_t>(n));
+
+    well = well && (mmap(piece->map, n, PROT_NONE, MAP_SHARED | MAP_FIXED, fd,
+                         0) != MAP_FAILED);
+    if (!well) {
+        close(fd);
+        return false;
+    }
+    piece->fd = fd;
+    return true;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr)
+{
+    BT_IN_TURN();
+    const auto found = device.pieces.find(reinterpret_cast<uintptr_t>(ptr));
+    SharedPiece said = {};
+    struct stat file;
+
+    if (is_to_fail() || is_host("without-ipc")) {
+        return done(cudaErrorNotSupported);
+    }
+    if ((found == device.pieces.end()) || (found->second.n_opens > 0)) {
+        return done(cudaErrorInvalidValue);
+    }
+    if (((found->second.fd < 0) && !move_to_file(&found->second)) ||
+        (fstat(found->second.fd, &file) != 0)) {
+        return done(cudaErrorMemoryAllocation);
+    }
+    said.pid = getpid();
+    said.fd = found->second.fd;
+    said.inode = file.st_ino;
+    said.map_bytes = found->second.map_bytes;
+    said.bytes = found->second.bytes;
+    std::memset(handle, 0, sizeof(*handle));
+    std::memcpy(handle, &said, sizeof(said));
+    return cudaSuccess;
+}
+
+/* @return what it lies in here, or MAP_FAILED */
+static void *map_shared(const SharedPiece &said)
+{
+    const size_t n = said.map_bytes - page();
+    char path[64];
+    struct stat file;
+    void *map = MAP_FAILED;
+    int fd;
+
+    std::snprintf(path, sizeof(path), "/proc/%d/fd/%d",
+                  static_cast<int>(said.pid), said.fd);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        return map;
+    }
+    if ((fstat(fd, &file) == 0) && (file.st_ino == said.inode) &&
+        (file.st_size == static_cast<off_t>(n))) {
+        map = mmap(nullptr, said.map_bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if ((map != MAP_FAILED) && (mmap(map, n, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                                     fd, 0) == MAP_FAILED)) {
+        munmap(map, said.map_bytes);
+        map = MAP_FAILED;
+    }
+    close(fd); /* the mapping keeps it */
+    return map;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle,
+                                 unsigned flags)
+{
+    BT_IN_TURN();
+    SharedPiece said;
+    Piece piece = {nullptr, 0, 0, -1, 1, 0};
+    uintptr_t at;
+
+    std::memcpy(&said, &handle, sizeof(said));
+    if (is_to_fail() || (flags != cudaIpcMemLazyEnablePeerAccess) ||
+        (said.pid == getpid()) || (said.map_bytes <= page()) ||
+        (said.bytes == 0) || (said.bytes > said.map_bytes - page())) {
+        return done(cudaErrorInvalidResourceHandle);
+    }
+    if (is_host("without-peer-access")) {
+        return done(cudaErrorPeerAccessUnsupported);
+    }
+    for (auto &each : device.pieces) {
+        if ((each.second.n_opens > 0) && (each.second.inode == said.inode)) {
+            each.second.n_opens++;
+            device.n_opens++;
+            *ptr = reinterpret_cast<void *>(each.first);
+            return cudaSuccess;
+        }
+    }
+    piece.map = map_shared(said);
+    if (piece.map == MAP_FAILED) {
+        return done(cudaErrorMapBufferObjectFailed);
+    }
+    piece.map_bytes = said.map_bytes;
+    piece.bytes = said.bytes;
+    piece.inode = said.inode;
+    at = reinterpret_cast<uintptr_t>(piece.map) + said.map_bytes - page() -
+         (said.bytes + kAlign - 1) / kAlign * kAlign;
+    device.pieces[at] = piece;
+    device.n_opened++;
+    device.n_opens++;
+    *ptr = reinterpret_cast<void *>(at);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *ptr)
+{
+    BT_IN_TURN();
+    const auto found = device.pieces.find(reinterpret_cast<uintptr_t>(ptr));
+
+    if ((found == device.pieces.end()) || (found->second.n_opens == 0)) {
+        return done(cudaErrorInvalidValue);
+    }
+    drain_all();
+    if (--found->second.n_opens == 0) {
+        munmap(found->second.map, found->second.map_bytes);
+        device.pieces.erase(found);
+        device.n_opened--;
+    }
+    /* It closed all the same, as with the run time's other ends. */
+    return is_to_fail() ? done(cudaErrorInvalidResourceHandle) : cudaSuccess;
+}
+
+/* ---- pinned memory ---- */
 
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned)
 {
@@ -659,4 +831,5 @@ bt_simt_state(bt_simt_state_t *state_p)
     state_p->n_graphs = device.n_graphs;
     state_p->n_graph_launches = device.n_graph_launches;
     state_p->n_comms = simt::count_comms();
+    state_p->n_opened = device.n_opened;
 }

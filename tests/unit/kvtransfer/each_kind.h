@@ -29,6 +29,8 @@
     ONE_KIND(name, ucx_staged_to_shm, PAIR_UCX_STAGED_SHM)         \
     ONE_KIND(name, ucx_host_to_staged, PAIR_UCX_HOST_STAGED)       \
     ONE_KIND(name, ucx_staged_to_network, PAIR_UCX_STAGED_NETWORK) \
+    ONE_KIND(name, mem_shared, PAIR_MEM_SHARED)                    \
+    ONE_KIND(name, ucx_shared, PAIR_UCX_SHARED)                    \
     static void name##_ucx_hosts(void **state)                     \
     {                                                              \
         bt_kvt_t *observer;                                        \
@@ -47,7 +49,8 @@
         BT_TEST(name##_mem_staged), BT_TEST(name##_mem_staged_to_shm),         \
         BT_TEST(name##_mem_host_to_staged), BT_TEST(name##_ucx_staged),        \
         BT_TEST(name##_ucx_staged_to_shm), BT_TEST(name##_ucx_host_to_staged), \
-        BT_TEST(name##_ucx_staged_to_network), BT_TEST(name##_ucx_hosts)
+        BT_TEST(name##_ucx_staged_to_network), BT_TEST(name##_mem_shared),     \
+        BT_TEST(name##_ucx_shared), BT_TEST(name##_ucx_hosts)
 
 __attribute__((unused)) static void prep(pair_t *pair, track_t *t)
 {

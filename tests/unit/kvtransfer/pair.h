@@ -40,6 +40,8 @@ enum {
     PAIR_UCX_STAGED_SHM,
     PAIR_UCX_HOST_STAGED,
     PAIR_UCX_STAGED_NETWORK,
+    PAIR_MEM_SHARED,
+    PAIR_UCX_SHARED,
     PAIR_N_KINDS
 };
 
@@ -51,6 +53,7 @@ typedef struct pair_kind {
     const char *device;
     bool hosts;                          /* each end on its own: hosts.h */
     bool staged_sender, staged_receiver; /* a pool in a fake device */
+    bool shares;                         /* both: from device to device */
 } pair_kind_t;
 
 static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
@@ -124,6 +127,22 @@ static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
                                  .peer_path = "network",
                                  .device = "lo",
                                  .staged_sender = true},
+    [PAIR_MEM_SHARED] = {.name = "mem device to device",
+                         .transport = &bt_kvt_transport_mem,
+                         .path = BT_KVT_PATH_AUTO,
+                         .peer_path = "fake_ipc",
+                         .device = "lo",
+                         .staged_sender = true,
+                         .staged_receiver = true,
+                         .shares = true},
+    [PAIR_UCX_SHARED] = {.name = "ucx device to device",
+                         .transport = &bt_kvt_transport_ucx,
+                         .path = BT_KVT_PATH_AUTO,
+                         .peer_path = "fake_ipc",
+                         .device = "lo",
+                         .staged_sender = true,
+                         .staged_receiver = true,
+                         .shares = true},
 };
 
 /** Slots of staged pools each way; 0: as it comes. */
@@ -211,6 +230,7 @@ __attribute__((unused)) static bt_kvt_config_t pair_config(const pair_t *pair,
         config.device.pool = d->address;
         config.device.copier = &d->copier;
         config.device.n_slots = pair_n_slots;
+        config.device.spare_bytes = pair->kind->shares ? BT_KVT_PROBE_BYTES : 0;
     }
     return config;
 }
@@ -268,15 +288,27 @@ __attribute__((unused)) static void pair_import(pair_t *pair)
         bt_kvt_import(pair->sender, blob, bytes, pair, &pair->peer), BT_OK);
 }
 
+/** Where a device has as many bytes again behind the pool. */
+static size_t source_at(const pair_kind_t *kind, size_t pool_bytes)
+{
+    return pool_bytes + (kind->shares ? BT_KVT_PROBE_BYTES : 0);
+}
+
 /** Before the two are opened. */
 __attribute__((unused)) static void
 pair_devices_open(pair_t *pair, const pair_kind_t *kind, size_t pool_bytes)
 {
+    const size_t bytes = source_at(kind, pool_bytes) + pool_bytes;
+
     if (kind->staged_sender) {
-        fake_open(&pair->sender_device, 2 * pool_bytes, 1);
+        fake_open(&pair->sender_device, bytes, 1);
     }
     if (kind->staged_receiver) {
-        fake_open(&pair->receiver_device, 2 * pool_bytes, 2);
+        fake_open(&pair->receiver_device, bytes, 2);
+    }
+    if (kind->shares) {
+        fake_shares(&pair->sender_device);
+        fake_shares(&pair->receiver_device);
     }
 }
 
@@ -302,8 +334,8 @@ pair_open(pair_t *pair, const pair_kind_t *kind, size_t pool_bytes)
                      BT_OK);
     pair->tracks = bt_calloc(PAIR_MAX_TRACKS, sizeof(*pair->tracks));
     if (kind->staged_sender) {
-        pair->source = pair->sender_device.bytes + pool_bytes;
-        pair->from = pair->sender_device.address + pool_bytes;
+        pair->source = pair->sender_device.bytes + source_at(kind, pool_bytes);
+        pair->from = pair->sender_device.address + source_at(kind, pool_bytes);
     } else {
         pair->source = bt_calloc(pool_bytes, 1);
         pair->from = pair->source;
@@ -314,8 +346,8 @@ pair_open(pair_t *pair, const pair_kind_t *kind, size_t pool_bytes)
         pair->source[i] = (uint8_t)(1 + i * 7 + (i >> 8) * 13 + (i >> 16));
     }
     if (kind->staged_receiver) { /* for the other way */
-        memcpy(pair->receiver_device.bytes + pool_bytes, pair->source,
-               pool_bytes);
+        memcpy(pair->receiver_device.bytes + source_at(kind, pool_bytes),
+               pair->source, pool_bytes);
     }
 }
 

@@ -117,7 +117,7 @@ static void numbers_that_are_none_change_nothing(void **state)
  * the sender has said where it copies. */
 static void it_lasts_as_long_as_the_copying(const pair_kind_t *kind)
 {
-    const bool direct = strcmp(kind->peer_path, "network") != 0;
+    const bool direct = strcmp(kind->peer_path, "shm") == 0;
     const cpu_set_t before = allowed_now();
     pair_t pair;
     track_t *t;

@@ -13,6 +13,11 @@
 /* 16 tokens of 30 layers of 3 heads of 64 f16: 30 * 2 * 3 * 16 * 64 * 2 B. */
 #define BLOCK_BYTES 368640u
 
+static bool is_staged(const pair_kind_t *kind)
+{
+    return kind->staged_sender || kind->staged_receiver;
+}
+
 static void scattered_blocks_arrive_whole(const pair_kind_t *kind)
 {
     pair_t pair;
@@ -35,7 +40,7 @@ static void scattered_blocks_arrive_whole(const pair_kind_t *kind)
     assert_string_equal(t->note, "token 42");
     /* A slot holds less than a block. */
     assert_int_equal(t->result.n_descriptors,
-                     (kind->staged_sender || kind->staged_receiver) ? 48 : 24);
+                     (is_staged(kind) && !kind->shares) ? 48 : 24);
     assert_true(t->result.elapsed_us > 0);
     assert_string_equal(bt_kvt_peer_path(pair.peer), kind->peer_path);
     assert_int_equal(counters(pair.sender).bytes_sent, 24 * BLOCK_BYTES);
@@ -74,16 +79,18 @@ static uint32_t move_small_pieces(const pair_kind_t *kind, uint32_t n_runs,
 }
 
 /* 256 KiB are 32 of them. From and to a device, and over the network, each
- * goes alone. */
+ * goes alone; from device to device what lies in one piece goes as one. */
 static void small_pieces_are_one_record(const pair_kind_t *kind)
 {
-    const bool joins = (strcmp(kind->peer_path, "shm") == 0) &&
-                       !kind->staged_sender && !kind->staged_receiver;
+    const bool joins =
+        (strcmp(kind->peer_path, "shm") == 0) && !is_staged(kind);
 
     assert_int_equal(move_small_pieces(kind, 64, 16384), joins ? 3 : 96);
     assert_int_equal(move_small_pieces(kind, 16, 16384), joins ? 6 : 96);
     assert_int_equal(move_small_pieces(kind, 1, 16384), 96);
-    assert_int_equal(move_small_pieces(kind, 1, 8192), joins ? 3 : 96);
+    assert_int_equal(move_small_pieces(kind, 1, 8192), kind->shares ? 1
+                                                       : joins      ? 3
+                                                                    : 96);
 }
 EACH_KIND(small_pieces_are_one_record)
 
@@ -197,13 +204,13 @@ static void both_may_send_at_once(const pair_kind_t *kind)
                      BT_OK);
     assert_int_equal(bt_kvt_prep(back, desc, bytes, NULL, &xfer), BT_OK);
     post(t, 0, t->bytes);
-    assert_int_equal(
-        bt_kvt_post(xfer,
-                    kind->staged_receiver
-                        ? pair.receiver_device.address + pair.pool_bytes
-                        : pair.source,
-                    0, 2 * MIB),
-        BT_OK);
+    assert_int_equal(bt_kvt_post(xfer,
+                                 kind->staged_receiver
+                                     ? pair.receiver_device.address +
+                                           source_at(kind, pair.pool_bytes)
+                                     : pair.source,
+                                 0, 2 * MIB),
+                     BT_OK);
     assert_int_equal(bt_kvt_finish(xfer, NULL, 0), BT_OK);
     finish(t, "");
 

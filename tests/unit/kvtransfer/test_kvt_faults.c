@@ -136,8 +136,7 @@ static void all_faults(const pair_kind_t *kind)
 {
     const uint32_t n_steps = scenario(kind, 0, BT_KVT_MEM_NONE);
 
-    assert_true(n_steps > 40);
-    assert_true(n_steps < 400);
+    assert_in_range(n_steps, kind->shares ? 16 : 41, 399);
     for (int fault = BT_KVT_MEM_LOSE; fault < BT_KVT_MEM_N_FAULTS; fault++) {
         const unsigned long warned = bt_log_count(BT_LOG_LEVEL_WARN);
 
@@ -189,6 +188,13 @@ a_fault_at_any_step_from_a_staged_into_a_shared_pool_ends_everything_once(
 {
     (void)state;
     all_faults_staged(&pair_kinds[PAIR_MEM_STAGED_SHM]);
+}
+
+static void
+a_fault_at_any_step_from_device_to_device_ends_everything_once(void **state)
+{
+    (void)state;
+    all_faults_staged(&pair_kinds[PAIR_MEM_SHARED]);
 }
 
 static void
@@ -264,6 +270,7 @@ int main(void)
         BT_TEST(a_fault_at_any_step_between_staged_pools_ends_everything_once),
         BT_TEST(
             a_fault_at_any_step_from_a_staged_into_a_shared_pool_ends_everything_once),
+        BT_TEST(a_fault_at_any_step_from_device_to_device_ends_everything_once),
         BT_TEST(a_fault_at_any_step_into_a_staged_pool_ends_everything_once),
         BT_TEST(our_own_sleep_is_not_the_peers_silence),
         BT_TEST(a_death_frees_what_a_lost_link_left_in_quarantine),

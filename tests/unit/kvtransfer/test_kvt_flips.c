@@ -33,6 +33,7 @@ static const uint32_t n_flips[PAIR_N_KINDS] = {
     [PAIR_MEM_STAGED_SHM] = 400,  [PAIR_MEM_HOST_STAGED] = 400,
     [PAIR_UCX_STAGED] = 120,      [PAIR_UCX_STAGED_SHM] = 120,
     [PAIR_UCX_HOST_STAGED] = 120, [PAIR_UCX_STAGED_NETWORK] = 120,
+    [PAIR_MEM_SHARED] = 400,      [PAIR_UCX_SHARED] = 120,
 };
 
 typedef enum target {
@@ -150,6 +151,14 @@ static void landed_flipped(void *user, uint8_t *bytes, size_t n)
     }
 }
 
+static void copied_flipped(void *user, uint8_t *bytes, size_t n)
+{
+    (void)user;
+    if (hit(FLIP_DATA)) {
+        flip_bit(bytes, n);
+    }
+}
+
 /* ---- one window ---- */
 
 static void flips_open(pair_t *pair, const pair_kind_t *kind)
@@ -165,6 +174,8 @@ static void flips_open(pair_t *pair, const pair_kind_t *kind)
     pair->sender->ops = &flip.ops;
     pair->receiver->ops = &flip.ops;
     before_check_set(pair->receiver, landed_flipped, NULL);
+    pair->receiver_device.see_checked = landed_flipped;
+    pair->sender_device.see_copied = copied_flipped;
 }
 
 static void flips_close(pair_t *pair)
@@ -274,7 +285,8 @@ static target_t target_draw(const pair_kind_t *kind)
     while (at >= shares[target]) {
         at -= shares[target++];
     }
-    return ((target == FLIP_HEADER) && (strcmp(kind->peer_path, "shm") == 0))
+    return ((target == FLIP_HEADER) &&
+            (strcmp(kind->peer_path, "network") != 0))
                ? FLIP_DATA
                : target;
 }

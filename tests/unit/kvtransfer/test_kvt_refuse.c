@@ -212,6 +212,8 @@ static void a_flipped_bit_is_refused(const pair_kind_t *kind)
         pair_open(&pair, kind, MIB);
         pair_import(&pair);
         before_check_set(pair.receiver, flip_byte, &left);
+        pair.receiver_device.see_checked = flip_byte;
+        pair.receiver_device.see_user = &left;
         t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
         prep(&pair, t);
         post(t, 0, t->bytes);
@@ -230,7 +232,7 @@ EACH_KIND(a_flipped_bit_is_refused)
 
 static void a_descriptor_serves_once(const pair_kind_t *kind)
 {
-    const bool shm = strcmp(kind->peer_path, "shm") == 0;
+    const bool direct = strcmp(kind->peer_path, "network") != 0;
     bt_kvt_xfer_t *again = NULL;
     pair_t pair;
     track_t *t, *revoked, *first;
@@ -255,7 +257,7 @@ static void a_descriptor_serves_once(const pair_kind_t *kind)
     bt_kvt_window_close(revoked->window); /* before its prep */
     PAIR_UNTIL(&pair, over(t) && revoked->closed);
 
-    if (shm) {
+    if (direct) {
         /* By direct writing nobody could stop it: so it must not begin. */
         assert_int_equal(
             bt_kvt_prep(pair.peer, t->desc, t->desc_bytes, NULL, &again),

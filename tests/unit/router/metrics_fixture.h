@@ -111,6 +111,7 @@ static inline void play(world_t *w)
         .start_unix_s = 1700000000,
         .blocks_cached = 3,
         .kv_bytes_staged = 65536,
+        .kv_bytes_shared = 131072,
         .kv_stage_waits = 21,
         .kv_foreign_pieces = 6,
         .log_lines_dropped = 8,

@@ -191,6 +191,7 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_kv_blocks_slid_total" D0 "} 420",
         "baton_worker_memory_bytes" D0 ",memory=\"gpu\"} 1610236",
         "baton_worker_kv_staged_bytes_total" D0 "} 65536",
+        "baton_worker_kv_device_bytes_total" D0 "} 131072",
         "baton_worker_kv_stage_waits_total" D0 "} 21",
         "baton_worker_kv_foreign_pieces_total" D0 "} 6",
         "baton_worker_log_lines_dropped_total" D0 "} 8",
