@@ -5,6 +5,8 @@
 #include "kernels/cpu/body.h"
 #include "kernels/quant/quant.h"
 
+#define REF_ROWS 16u /* for which a group of weights is read once */
+
 static void ref_store(const bt_matmul_job_t *job, size_t i, float sum)
 {
     job->out[i] = job->add ? job->out[i] + sum : sum;
@@ -78,43 +80,59 @@ static void ref_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
     }
 }
 
-static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
-                           uint32_t lane, uint32_t row)
+/* One group more of a sum of products. */
+static float ref_q8_add(const bt_pack_format_t *format,
+                        const bt_quant_group_t *group, const bt_q8_group_t *x,
+                        float acc)
+{
+    float isum[2];
+
+    for (uint32_t half = 0; half < 2; half++) {
+        int32_t sum = 0;
+
+        for (uint32_t k = half * 16; k < half * 16 + 16; k++) {
+            sum += group->code[k] * x->code[k];
+        }
+        isum[half] = (float)sum;
+    }
+    if (format->two) {
+        acc = fmaf(isum[0] * x->scale[0], group->scale[0], acc);
+        acc = fmaf(isum[1] * x->scale[1], group->scale[1], acc);
+    } else {
+        acc = fmaf(fmaf(isum[1], x->scale[1], isum[0] * x->scale[0]),
+                   group->scale[0], acc);
+    }
+    if (format->min && format->two) {
+        acc = fmaf(group->min[0], x->sums[0], acc);
+        acc = fmaf(group->min[1], x->sums[1], acc);
+    } else if (format->min) {
+        acc = fmaf(group->min[0], x->sum, acc);
+    }
+    return acc;
+}
+
+/* Output o of @a n rows: each group of weights is read once for all. */
+static void ref_q8_outputs(const bt_matmul_job_t *job, uint32_t o,
+                           uint32_t first_row, uint32_t n)
 {
     const bt_weight_t *w = job->w;
     const bt_pack_format_t format = bt_pack_format(w->pack);
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
-    float acc = 0.0f;
+    float acc[REF_ROWS] = {0};
 
     for (uint32_t g = 0; g < n_groups; g++) {
-        const bt_q8_group_t *x = &job->q[(size_t)row * n_groups + g];
         bt_quant_group_t group;
-        float isum[2];
 
-        bt_pack_read_codes(w, panel, g, lane, &group);
-        for (uint32_t half = 0; half < 2; half++) {
-            int32_t sum = 0;
-
-            for (uint32_t k = half * 16; k < half * 16 + 16; k++) {
-                sum += group.code[k] * x->code[k];
-            }
-            isum[half] = (float)sum;
-        }
-        if (format.two) {
-            acc = fmaf(isum[0] * x->scale[0], group.scale[0], acc);
-            acc = fmaf(isum[1] * x->scale[1], group.scale[1], acc);
-        } else {
-            acc = fmaf(fmaf(isum[1], x->scale[1], isum[0] * x->scale[0]),
-                       group.scale[0], acc);
-        }
-        if (format.min && format.two) {
-            acc = fmaf(group.min[0], x->sums[0], acc);
-            acc = fmaf(group.min[1], x->sums[1], acc);
-        } else if (format.min) {
-            acc = fmaf(group.min[0], x->sum, acc);
+        bt_pack_read_codes(w, o / BT_PANEL, g, o % BT_PANEL, &group);
+        for (uint32_t i = 0; i < n; i++) {
+            acc[i] = ref_q8_add(&format, &group,
+                                &job->q[(size_t)(first_row + i) * n_groups + g],
+                                acc[i]);
         }
     }
-    return acc;
+    for (uint32_t i = 0; i < n; i++) {
+        ref_store(job, (size_t)(first_row + i) * w->n_out + o, acc[i]);
+    }
 }
 
 static void ref_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
@@ -125,9 +143,10 @@ static void ref_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
     (void)scratch;
     for (uint32_t o = begin * BT_PANEL; (o < end * BT_PANEL) && (o < n_out);
          o++) {
-        for (uint32_t r = 0; r < job->n_rows; r++) {
-            ref_store(job, (size_t)r * n_out + o,
-                      ref_q8_output(job, o / BT_PANEL, o % BT_PANEL, r));
+        for (uint32_t r = 0; r < job->n_rows; r += REF_ROWS) {
+            const uint32_t left = job->n_rows - r;
+
+            ref_q8_outputs(job, o, r, (left < REF_ROWS) ? left : REF_ROWS);
         }
     }
 }
