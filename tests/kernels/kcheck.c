@@ -17,6 +17,7 @@
 #define POISON_BYTE   0x7f /* 0x7f7f7f7f: 3.4e38 */
 #define MAX_REPORTS   20u
 #define MAX_SKIPPED   64u
+#define MAX_SAMPLE    1000u
 #define EXIT_SKIPPED  77 /* as meson has it */
 
 kc_backend_t kc_backends[14];
@@ -24,6 +25,8 @@ uint32_t kc_n_backends;
 const uint32_t kc_tokens[KC_MAX_SEQ_ROWS];
 
 static uint64_t random_state;
+static uint32_t sample = 1;       /* one in so many */
+static uint32_t n_offered, taken; /* of the cases so far, and of the last N */
 static unsigned long n_checks;
 static unsigned long n_failed;
 static const char *skipped[MAX_SKIPPED]; /* operations, by name */
@@ -68,6 +71,16 @@ void kc_fill(float *x, size_t n, bool extreme)
             x[i] = odd[kc_below(BT_ARRAY_LEN(odd))];
         }
     }
+}
+
+bool kc_takes(void)
+{
+    const uint32_t at = n_offered++ % sample;
+
+    if (at == 0) {
+        taken = kc_below(sample);
+    }
+    return at == taken;
 }
 
 /* [n as size_t, in one float slot pair | canary | data | canary] */
@@ -359,9 +372,13 @@ int main(int argc, char **argv)
             i++;
         } else if ((strcmp(argv[i], "--only") == 0) && (i + 1 < argc)) {
             only = argv[++i];
+        } else if ((strcmp(argv[i], "--sample") == 0) && (i + 1 < argc) &&
+                   (strtoul(argv[i + 1], NULL, 10) - 1 < MAX_SAMPLE)) {
+            sample = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else {
-            fprintf(stderr, "usage: kcheck [--seed N] [--backend NAME] "
-                            "[--numerics tensor] [--only TEST]\n");
+            fprintf(stderr,
+                    "usage: kcheck [--seed N] [--backend NAME] [--numerics "
+                    "tensor] [--only TEST] [--sample N]\n");
             return 2;
         }
     }

@@ -14,8 +14,9 @@
  *                                        (kc_test_tensor) within a tolerance,
  *                                        all else equal bits
  *     kcheck ... --only TEST             ops, family, matmul, fused, kv,
- *                                        attention, hash
- *                                        or tensor alone
+ *                                        attention, hash or tensor alone
+ *     kcheck ... --sample N              one case in N of products, fused steps
+ *                                        and attention: which, the seed says
  *
  * NAME is one of bt_backend_open(), or "trap": tests/support/trap_backend.h.
  * What a back end does not have is skipped, and so is what it computes with
@@ -52,6 +53,10 @@ void kc_fill(float *x, size_t n, bool extreme);
 
 /** Tokens of batches whose tokens do not matter. */
 extern const uint32_t kc_tokens[KC_MAX_SEQ_ROWS];
+
+/** Is this case in the sample? Of any N that follow each other one is, so that
+ *  of each type of weights and each number of rows some are. */
+bool kc_takes(void);
 
 /** Memory of @a n floats between canaries, all poisoned. Ends the program
  *  when memory is short. */

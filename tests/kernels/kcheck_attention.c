@@ -468,6 +468,9 @@ static void check_case(bt_kv_type_t type, kc_at_kind_t kind, uint32_t max_pos)
     kc_at_case_t c;
     at_result_t want;
 
+    if (!kc_takes()) {
+        return;
+    }
     kc_at_make(&c, type, kind, max_pos);
     want = run_backend(&c, &kc_backends[0]);
     if (kind == KC_AT_ORDINARY) {

@@ -155,7 +155,6 @@ void pass_warp(unsigned thread)
     const Thread &mine = machine.threads[thread];
     const unsigned first = thread / kWarp * kWarp;
     const char *wrong = nullptr;
-    Lane lanes[kWarp] = {};
 
     for (unsigned lane = 0; lane < kWarp; lane++) {
         if (!is_in(mine.mask, lane)) {
@@ -168,11 +167,17 @@ void pass_warp(unsigned thread)
         if (!waits_with(first + lane, mine)) {
             return;
         }
-        lanes[lane] = machine.threads[first + lane].lane;
     }
     if (mine.what == nullptr) {
         begin_warp_epoch(first, mine.mask);
     } else {
+        Lane lanes[kWarp] = {};
+
+        for (unsigned lane = 0; lane < kWarp; lane++) {
+            if (is_in(mine.mask, lane)) {
+                lanes[lane] = machine.threads[first + lane].lane;
+            }
+        }
         wrong = mine.what(lanes);
     }
     if (wrong != nullptr) {
