@@ -50,6 +50,7 @@ TOKENS = {"whole": 1, "stream": 64}
 CONTEXT = 262144
 IDLE = 10000
 PACED_ROUNDS = 5
+WARM_S = 0.2  # before a figure, and no longer than it
 WATCH_ROUNDS = 3
 WATCH_LONGER = 1.25  # than other figures: what is sent each second should be in it twice at least
 WATCH_WORKERS = (4, 32)  # of each role
@@ -203,7 +204,7 @@ def measure(cluster, bodies, args, sizes, step):
             for kind in ("ids", "text"):
                 for answer, tokens in TOKENS.items():
                     path = bodies.path(size, kind, answer)
-                    client.run(cluster, ["closed", 1, 0.2, tokens, path])  # warm
+                    client.run(cluster, ["closed", 1, min(WARM_S, args.seconds), tokens, path])
                     one = client.run(cluster, ["closed", 1, args.seconds, tokens, path])
                     many = client.run(cluster, ["closed", args.clients, args.seconds, tokens, path])
                     rows.append({"bytes": size, "prompt": kind, "answer": answer, "one": one, "load": many})
@@ -404,7 +405,7 @@ def with_tls(plain, secure, bodies, args):
     with Client(plain) as a, Client(secure, "tls") as b:
         for _ in range(TLS_ROUNDS):
             for name, client, cluster in (("plain", a, plain), ("tls", b, secure)):
-                client.run(cluster, ["closed", args.clients, 0.2, TOKENS["stream"], path])  # hands are shaken here
+                client.run(cluster, ["closed", args.clients, min(WARM_S, args.seconds), TOKENS["stream"], path])  # hands are shaken here
                 cost[name].append(client.run(cluster, words)["cpu_us"]["router"])
     ratios = sorted(t / p for t, p in zip(cost["tls"], cost["plain"]))
     out = {f"{name}_cpu_us": sorted(values)[TLS_ROUNDS // 2] for name, values in cost.items()}
@@ -419,7 +420,7 @@ def over_grpc(cluster, bodies, args):
         for _ in range(TLS_ROUNDS):
             for name, client in (("triton", a), ("grpc", b)):
                 words = [TOKENS["stream"], paths[name]]
-                client.run(cluster, ["closed", args.clients, 0.2, *words])
+                client.run(cluster, ["closed", args.clients, min(WARM_S, args.seconds), *words])
                 cost[name].append(client.run(cluster, ["closed", args.clients, args.seconds, *words])["cpu_us"]["router"])
     ratios = sorted(g / h for g, h in zip(cost["grpc"], cost["triton"]))
     out = {f"{name}_cpu_us": sorted(values)[TLS_ROUNDS // 2] for name, values in cost.items()}

@@ -86,7 +86,7 @@ void bt_free(void *ptr)
     free(ptr);
 }
 
-void bt_alloc_fail_at(int nth)
+int bt_alloc_fail_at(int nth)
 {
-    atomic_store(&fail_countdown, nth);
+    return atomic_exchange(&fail_countdown, nth);
 }

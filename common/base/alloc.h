@@ -30,7 +30,9 @@ void *bt_memdup(const void *data, size_t n);
 void bt_free(void *ptr);
 
 /** Tests: let the @a nth allocation from now fail, once (1 = the next);
- *  0 turns it off. Not for threaded tests. */
-void bt_alloc_fail_at(int nth);
+ *  0 turns it off. Not for threaded tests.
+ *  @return how many were still to come before the one of the call before: above
+ *          0 it has not failed */
+int bt_alloc_fail_at(int nth);
 
 #endif

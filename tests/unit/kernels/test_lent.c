@@ -171,9 +171,13 @@ static void run_add(bt_cpu_pool_t *pool, work_t *w, uint32_t grain)
 
 static void expect_items(const work_t *w, uint32_t base)
 {
-    for (uint32_t i = 0; i < N_ITEMS; i++) {
-        assert_int_equal(w->x[i], base + i);
+    uint32_t i = 0;
+
+    /* An assertion for each would take longer than the jobs. */
+    while ((i < N_ITEMS) && (w->x[i] == base + i)) {
+        i++;
     }
+    assert_int_equal(i, N_ITEMS);
 }
 
 /* Jobs one after another, some behind which the threads fall asleep. */

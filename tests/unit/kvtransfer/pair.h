@@ -551,12 +551,26 @@ __attribute__((unused)) static uint64_t pair_patience_ms(const pair_t *pair)
     return (pair->kind->transport == &bt_kvt_transport_mem) ? 10000 : 60000;
 }
 
+#define PAIR_IDLE_ROUNDS 500u /* some milliseconds */
+
+/** One round of a wait. Who waits for a time to pass, and not for the other end
+ *  alone, leaves the processor to others meanwhile. */
+__attribute__((unused)) static void pair_wait(pair_t *pair, uint32_t *idle_p)
+{
+    *idle_p = pair_pump(pair) ? 0 : *idle_p + 1;
+    if ((*idle_p > PAIR_IDLE_ROUNDS) &&
+        (pair->kind->transport != &bt_kvt_transport_mem)) {
+        (void)usleep(200);
+    }
+}
+
 /** Pump until @a cond. */
 #define PAIR_UNTIL(pair, cond)                                                 \
     do {                                                                       \
         const uint64_t start_ms_ = pair_clock_ms(pair);                        \
+        uint32_t idle_ = 0;                                                    \
         while (!(cond)) {                                                      \
-            (void)pair_pump(pair);                                             \
+            pair_wait(pair, &idle_);                                           \
             if (pair_clock_ms(pair) - start_ms_ > pair_patience_ms(pair)) {    \
                 fail_msg("%s: waited in vain for " #cond, (pair)->kind->name); \
             }                                                                  \

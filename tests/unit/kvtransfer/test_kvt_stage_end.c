@@ -208,17 +208,25 @@ static void a_failing_copy_ends_its_transfer_alone(void **state)
                  {PAIR_MEM_STAGED_SHM, true}, {PAIR_MEM_HOST_STAGED, false},
                  {PAIR_UCX_STAGED, true},     {PAIR_UCX_STAGED, false},
                  {PAIR_UCX_STAGED_SHM, true}, {PAIR_UCX_HOST_STAGED, false}};
+    const uint32_t n_copies = 2 * MIB / SLOT;
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
-        for (uint32_t refuses = 0; refuses < 2; refuses++) {
-            uint32_t nth = 1;
+        /* Over UCX, where a pair takes long to open: the first two, one in
+         * between and the last. */
+        const bool ucx =
+            pair_kinds[cases[i].number].transport == &bt_kvt_transport_ucx;
 
-            while (!with_failing_copy(cases[i].number, cases[i].at_sender,
-                                      refuses != 0, nth)) {
-                nth++;
+        for (uint32_t refuses = 0; refuses < 2; refuses++) {
+            for (uint32_t nth = 1; nth <= n_copies + 1; nth++) {
+                if (!ucx || (nth <= 2) || (nth >= n_copies) ||
+                    (nth == n_copies / 2)) {
+                    assert_int_equal(with_failing_copy(cases[i].number,
+                                                       cases[i].at_sender,
+                                                       refuses != 0, nth),
+                                     nth > n_copies);
+                }
             }
-            assert_int_equal(nth, 2 * MIB / SLOT + 1);
         }
     }
 }
