@@ -17,6 +17,7 @@
  *     step LAYERS SAMPLES             {"seconds": [of a layer in each sample]}:
  *                                     a norm, a product and an addition of one
  *                                     row, with the weight, which is square
+ *     pool, across, checked, staged   _gpu_copy.h
  *
  * A sample is CALLS calls and then a wait. Without samples it is one call that
  * nobody times: for the machine of the tests, which counts what is accessed. */
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bench/_gpu_copy.h"
 #include "bench/_half.h"
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
@@ -389,6 +391,7 @@ int main(int argc, char **argv)
                     {"kv", set_kv},
                     {"attention", run_attention}};
     const char *words[BT_HALF_MAX_WORDS];
+    bt_gpu_copy_t copy = {0};
     run_t r = {.random = 1};
     bt_backend_config_t config = {.n_threads = 2, .max_dim = MAX_COUNT / 8};
     bt_status_t status;
@@ -406,9 +409,13 @@ int main(int argc, char **argv)
     }
     printf("{\"backend\": \"%s\", \"profile\": \"%s\"}\n", r.be->caps->name,
            r.be->caps->profile);
+    copy.be = r.be;
     while (bt_half_command(words) > 0) {
         size_t i = 0;
 
+        if (bt_gpu_copy_command(&copy, words)) {
+            continue;
+        }
         while ((i < BT_ARRAY_LEN(commands)) &&
                (strcmp(words[0], commands[i].name) != 0)) {
             i++;
@@ -420,6 +427,7 @@ int main(int argc, char **argv)
     }
     free_weights(&r);
     free_kv(&r);
+    bt_gpu_copy_fini(&copy);
     bt_backend_close(r.be);
     return 0;
 }

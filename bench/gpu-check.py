@@ -32,6 +32,8 @@ and 77 where there is no GPU. The parts:
   tensor attention, tensor few rows, tensor many rows
                  the same of --numerics tensor, and a chunk of a prompt; beside
                  what the exact ones took
+  hand-over      KV into another process' memory of the same GPU, with checksums, its
+                 check there, and the same through pinned memory
   graphs         a layer's launches with and without CUDA graphs
   end to end     a cluster whose workers share the GPU, tokens against the CPU's
 """
@@ -50,14 +52,15 @@ from charts import Bars
 PAGE = os.path.join(ROOT, "docs", "GPU_STATUS.md")
 SKIPPED = MISSING
 SEED = 1
+SLOT = 256 << 10  # of a pool that is staged
 TENSOR_TYPES, CHUNK = ("BF16", "F16"), {"real": 512, "tiny": 16}
 FEW_TYPES, MANY_TYPES = ("Q4_0", "Q4_K", "Q6_K", "Q8_0"), ("Q4_K", "Q8_0", "BF16")
 PEER_ROWS = (512, 2048)
 # heads, heads of keys, their size, position, layers; sequences; outputs, inputs, copies; rows; calls and samples
 REAL = {"heads": (32, 8, 128), "pos": 1023, "layers": 4, "seqs": (1, 32), "matrix": (4096, 4096), "copies": 32, "few": (1, 4, 8),
-        "many": PEER_ROWS, "times": (32, 10), "step": (1024, 32, 20)}
+        "many": PEER_ROWS, "times": (32, 10), "step": (1024, 32, 20), "pool": 256 << 20, "records": (1 << 20, 64 << 10)}
 TINY = {"heads": (4, 2, 32), "pos": 31, "layers": 2, "seqs": (1, 2), "matrix": (64, 256), "copies": 2, "few": (1, 4),
-        "many": (16,), "times": (2, 1), "step": (256, 2, 1)}
+        "many": (16,), "times": (2, 1), "step": (256, 2, 1), "pool": 1 << 20, "records": (64 << 10,)}
 
 
 class Skip(Exception):
@@ -185,7 +188,10 @@ class Check:
 
     def timed(self, half, row, *command):
         """Adds what it took to a row, but for a rehearsal, where that would be no GPU's."""
-        seconds = median(half.ask(*command)["seconds"])
+        answer = half.ask(*command)
+        if not answer.get("right", True):
+            raise ValueError(f"{row['type']}: other bytes came")
+        seconds = median(answer["seconds"])
         if not self.args.simt:
             row["us"] = 1e6 * seconds
             if "bytes" in row:
@@ -272,6 +278,23 @@ class Check:
                 row["of_peer"] = row["tflops"] / peers[0]
         return {"rows": rows}
 
+    def hand_over(self):
+        """From one process to another, as workers do; copies of the same pool."""
+        rows, owner, sender = [], self.half(), self.half()
+        pool, samples = self.size["pool"], self.size["times"][1]
+        handle = owner.ask("pool", pool)["handle"]
+        if not handle:
+            raise Skip("this device's memory cannot be shared")
+        sender.ask("pool", pool)
+        ways = [way for n in self.size["records"] for way in (("by IPC, with checksums", n, "across", handle), ("its check", n, "checked"),
+                                                              ("through pinned memory", min(n, SLOT), "staged"))]
+        for name, record, *command in ways:
+            rows.append(self.timed(sender, {"type": f"{name}, {record >> 10} KiB", "rows": pool // record, "bytes": pool}, *command,
+                                   record, samples))
+        sender.close()
+        owner.close()
+        return {"rows": rows}
+
     def graphs(self):
         dim, layers, samples = self.size["step"]
         rows = []
@@ -290,7 +313,8 @@ class Check:
         if not build:
             raise Skip("a cluster needs the project's own build")
         done = subprocess.run([sys.executable, os.path.join(ROOT, "tests/integration/run.py"), "simulated_device_gives_the_bytes",
-                               "drawn_on_a_simulated", "tensor_profile"], capture_output=True, text=True, timeout=max(1, self.left()),
+                               "device_to_device", "drawn_on_a_simulated", "tensor_profile"], capture_output=True, text=True,
+                              timeout=max(1, self.left()),
                               env=dict(os.environ, BATON_BUILD=build, BATON_TEST_DEVICE=self.backend, BATON_PLUGIN_DIR=self.plugins))
         last = (done.stdout.strip().splitlines() or [""])[-1]
         if done.returncode != 0 or not last.endswith(" 0 failed, 0 skipped"):
@@ -305,8 +329,9 @@ class Check:
         self.part("kcheck", self.kcheck)
         self.part("tensor kcheck", self.tensor_kcheck)
         self.part("peer", self.measure_peer)
-        for name in ("attention", "few_rows", "many_rows", "tensor_attention", "tensor_few_rows", "tensor_many_rows", "graphs"):
-            self.part(name.replace("_", " "), getattr(self, name))
+        for name in ("attention", "few_rows", "many_rows", "tensor_attention", "tensor_few_rows", "tensor_many_rows", "hand_over",
+                     "graphs"):
+            self.part("hand-over" if name == "hand_over" else name.replace("_", " "), getattr(self, name))
         # Last, as they may take what time there is.
         for tool in ("memcheck", "racecheck"):
             self.part(tool, lambda t=tool: self.sanitizer(t))

@@ -7,13 +7,14 @@ import signal
 import tempfile
 
 from harness import Cluster, tiny_model, wait_until
-from test_cuda_sim import left_nothing, plugin
+from test_cuda_sim import DEVICE, left_nothing, plugin
+from test_own_memory import SLOTS_BYTES
 
 SHAPE = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=512, seed=5)
 TEXTS = ["a b c", "a b d", "once upon a time there was a " * 12, "one two three four five six seven " * 9]
 
 
-def cluster(model, prefill="cuda_sim", decode="cuda_sim", transport="auto", workers=1, **more):
+def cluster(model, prefill=DEVICE, decode=DEVICE, transport="auto", workers=1, **more):
     env = dict(plugin(), BATON_SIMT_RACES="0", **more.pop("env", {}))
     args = ["--stuck-ms", "600000", "--chunk-tokens", "64", "--transport", transport] + more.pop("worker_args", [])
     return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode], worker_args=args,
@@ -53,9 +54,13 @@ def test_kv_goes_from_device_to_device():
                 wait_until("the path is counted",
                            lambda n=across: c.metric("baton_worker_kv_device_bytes_total", role="prefill") == n)
                 assert staged(c) == (0 if across else 2 * moved[path])
+                for memory, least in (("gpu", 2 * (63 << 20)), ("pinned", 2 * SLOTS_BYTES), ("cpu", 1)):
+                    assert c.metric("nv_trt_llm_runtime_memory_metrics", memory_type=memory) >= least, memory
                 left_nothing(c)
-            came[path] = states(said)
+            came[path] = states(said) if DEVICE == "cuda_sim" else []
         assert moved["cuda_ipc"] == moved["network"] > 100 << 10, moved
+    if DEVICE != "cuda_sim":
+        return
     assert [s["opens"] for s in came["cuda_ipc"]].count(1) == 1, came
     assert all(s["opened_left"] == s["bytes_left"] == 0 for path in came for s in came[path]), came
     # All that came to the host less by it is the KV that left prefill's device; the sums of hashes are little.
