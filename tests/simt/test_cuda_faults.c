@@ -2,11 +2,8 @@
 /* Every call of the run time fails once, the whole way from opening the back
  * end to closing it: somebody is told, and nothing is left. The argument is
  * baton_cuda_sim.so. */
-#include "tests/support/testsupport.h"
+#include "tests/simt/plugin.h"
 
-#include <dlfcn.h>
-#include <libgen.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +11,11 @@
 
 #include "kernels/batch.h"
 #include "kernels/kernels.h"
-#include "tests/simt/faults.h"
 
 #define ROWS   3u
 #define DIM    40u
 #define FLOATS (ROWS * DIM)
 #define BYTES  (FLOATS * sizeof(float))
-
-static bt_simt_fail_at_fn fail_at;
-static bt_simt_state_fn state_of;
 
 static const bt_backend_config_t config = {
     .n_threads = 1, .max_rows = 8, .max_dim = 64};
@@ -559,16 +552,7 @@ int main(int argc, char **argv)
         BT_TEST(a_host_that_cannot_is_told_why),
         BT_TEST(what_the_copier_brings_into_a_new_buffer_stays),
     };
-    char folder[PATH_MAX];
-    void *handle;
 
-    assert_int_equal(argc, 2);
-    handle = dlopen(argv[1], RTLD_NOW);
-    assert_non_null(handle);
-    fail_at = (bt_simt_fail_at_fn)dlsym(handle, "bt_simt_fail_at");
-    state_of = (bt_simt_state_fn)dlsym(handle, "bt_simt_state");
-    assert_true((fail_at != NULL) && (state_of != NULL));
-    snprintf(folder, sizeof(folder), "%s", argv[1]);
-    assert_int_equal(setenv("BATON_PLUGIN_DIR", dirname(folder), 1), 0);
+    plugin_open(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

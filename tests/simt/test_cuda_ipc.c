@@ -2,11 +2,8 @@
 /* A device's memory that another process opens: the copier's way there and
  * back, with each call failing once, and what becomes of it when either process
  * ends. The argument is baton_cuda_sim.so. */
-#include "tests/support/testsupport.h"
+#include "tests/simt/plugin.h"
 
-#include <dlfcn.h>
-#include <libgen.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +13,11 @@
 
 #include "kernels/device_hash.h"
 #include "kernels/kernels.h"
-#include "tests/simt/faults.h"
 
 #define BYTES  100000u /* of either process, not a number of words */
 #define OTHERS 0x5a
 #define SEED   77u
 #define TICKET 1u
-
-static bt_simt_fail_at_fn fail_at;
-static bt_simt_state_fn state_of;
 
 static const bt_backend_config_t config = {
     .n_threads = 1, .max_rows = 8, .max_dim = 64};
@@ -393,16 +386,7 @@ int main(int argc, char **argv)
         BT_TEST(what_is_not_there_or_not_allowed_is_refused),
         BT_TEST(what_is_open_outlives_its_process),
     };
-    char folder[PATH_MAX];
-    void *handle;
 
-    assert_int_equal(argc, 2);
-    handle = dlopen(argv[1], RTLD_NOW);
-    assert_non_null(handle);
-    fail_at = (bt_simt_fail_at_fn)dlsym(handle, "bt_simt_fail_at");
-    state_of = (bt_simt_state_fn)dlsym(handle, "bt_simt_state");
-    assert_true((fail_at != NULL) && (state_of != NULL));
-    snprintf(folder, sizeof(folder), "%s", argv[1]);
-    assert_int_equal(setenv("BATON_PLUGIN_DIR", dirname(folder), 1), 0);
+    plugin_open(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,8 @@
 /* Ranks on devices that have none: processes with a simulated device each
  * (nccl.h), by the table that the plugin opens. The argument is
  * baton_cuda_sim.so. */
-#include "tests/support/testsupport.h"
+#include "tests/simt/plugin.h"
 
-#include <dlfcn.h>
-#include <libgen.h>
-#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,16 +16,12 @@
 #include "common/coll/coll.h"
 #include "common/coll/coll_tree.h"
 #include "kernels/kernels.h"
-#include "tests/simt/faults.h"
 
 #define MAX_RANKS  5u
 #define FLOATS     1237u
 #define LONG_SUM   ((1u << 20) + 77) /* in two pieces */
 #define LONG_BYTES 700001u           /* in three, from rank to rank */
 #define SHORT_MS   "300"             /* of patience */
-
-static bt_simt_fail_at_fn fail_at;
-static bt_simt_state_fn state_of;
 
 typedef enum said { NOTHING, HERE_IT_IS, THERE_IS_NONE } said_t;
 
@@ -430,18 +423,9 @@ int main(int argc, char **argv)
         BT_TEST(ranks_that_do_not_all_come_are_told),
         BT_TEST(every_call_that_fails_is_told_and_leaves_nothing),
     };
-    char folder[PATH_MAX];
-    void *handle;
     int failed;
 
-    assert_int_equal(argc, 2);
-    handle = dlopen(argv[1], RTLD_NOW);
-    assert_non_null(handle);
-    fail_at = (bt_simt_fail_at_fn)dlsym(handle, "bt_simt_fail_at");
-    state_of = (bt_simt_state_fn)dlsym(handle, "bt_simt_state");
-    assert_true((fail_at != NULL) && (state_of != NULL));
-    snprintf(folder, sizeof(folder), "%s", argv[1]);
-    assert_int_equal(setenv("BATON_PLUGIN_DIR", dirname(folder), 1), 0);
+    plugin_open(argc, argv);
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(board != MAP_FAILED);
