@@ -7,6 +7,7 @@ are numbers.
 Usage: make_case_table.py > case_table.c
 """
 import sys
+import textwrap
 import unicodedata
 
 END = 0x110000
@@ -41,6 +42,11 @@ def ranges(which):
     return rows
 
 
+def lines(rows):
+    """As many as go into a line."""
+    return textwrap.fill(", ".join(rows), 116, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False) + ",\n"
+
+
 def main():
     out = sys.stdout
     out.write("/* SPDX-License-Identifier: Apache-2.0 */\n"
@@ -57,20 +63,17 @@ def main():
                 simple[cp] = ord(made) - cp
         rows = runs(simple)
         out.write(f"const bt_tmpl_case_run_t bt_tmpl_case_{name}[] = {{\n")
-        for row in rows:
-            out.write("    {0x%X, 0x%X, %d, %d},\n" % row)
+        out.write(lines("{0x%X,0x%X,%d,%d}" % row for row in rows))
         out.write(f"}};\nconst unsigned bt_tmpl_case_{name}_n = {len(rows)};\n\n")
     out.write("const bt_tmpl_case_many_t bt_tmpl_case_many[] = {\n")
-    for (cp, number), made in sorted(many.items()):
-        codes = [ord(c) for c in made] + [0] * (3 - len(made))
-        out.write("    {0x%X, %d, {0x%X, 0x%X, 0x%X}},\n" % (cp, number, *codes))
+    out.write(lines("{0x%X,%d,{%s}}" % (cp, number, ",".join("0x%X" % ord(c) for c in made))
+                    for (cp, number), made in sorted(many.items())))
     out.write(f"}};\nconst unsigned bt_tmpl_case_many_n = {len(many)};\n\n")
     for name, which in (("cased", lambda c: c.islower() or c.isupper() or unicodedata.category(c) == "Lt"),
                         ("decimal", str.isdecimal), ("digit", str.isdigit), ("numeric", str.isnumeric)):
         rows = ranges(which)
         out.write(f"const bt_tmpl_cp_range_t bt_tmpl_cp_{name}[] = {{\n")
-        for row in rows:
-            out.write("    {0x%X, 0x%X},\n" % tuple(row))
+        out.write(lines("{0x%X,0x%X}" % tuple(row) for row in rows))
         out.write(f"}};\nconst unsigned bt_tmpl_cp_{name}_n = {len(rows)};\n\n")
 
 
