@@ -62,7 +62,7 @@ static void *compute_main(void *arg)
             bt_engine_take_changes(engine, report);
         }
         if (engine->max_flights > 1) {
-            bt_engine_fly(engine, report);
+            bt_engine_run_lots(engine, report);
         } else if (bt_engine_has_work(engine)) {
             bt_engine_iterate(engine, report);
         }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
- *  (what it does in an iteration), flight.c (iterations that follow each other
- *  through the stages of a model), draw.c (tokens from logits), late.c (who
- *  comes into one), inside.c (who is computed while one waits), rehearse.c
- *  (how long it is to take), yield.c (whose cores they are), tell.c (what a
- * back end draws) and rows.c only.
+ *  (what it does in an iteration), flight.c (passes that are under way while
+ *  others begin), lots.c (those of a model in stages), draw.c (tokens from
+ *  logits), late.c (who comes into one), inside.c (who is computed while one
+ *  waits), rehearse.c (how long it is to take), yield.c (whose cores they are),
+ *  tell.c (what a back end draws) and rows.c only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -178,16 +178,30 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
 /** All that run leave. */
 void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report);
 
-/* flight.c */
+/* flight.c: a ring of passes, the oldest at 0 */
 
 /** @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_flights(bt_engine_t *engine);
 void bt_engine_free_flights(bt_engine_t *engine);
-/** Begin passes while another stage has nothing to do, and end the oldest that
- *  is under way, if there is one. */
-void bt_engine_fly(bt_engine_t *engine, bt_report_t *report);
+bt_flight_t *bt_engine_flight(bt_engine_t *engine, uint32_t i);
+/** What is planned in the flight behind the last one begins: it is under way
+ *  then, after a failure too. @retval any of bt_model_start() */
+BT_MUST_CHECK bt_status_t bt_engine_take_off(bt_engine_t *engine);
+/** Wait for the oldest, and settle it; its sequences are in the queue again. */
+void bt_engine_land(bt_engine_t *engine, bt_report_t *report);
+/** A flight's own sequences, back to the queue, in their places. */
+void bt_engine_unload(bt_engine_t *engine, bt_flight_t *flight);
+/** A rank is lost, or the device: what is under way ends nowhere. */
+void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
+                     bt_status_t status);
 /** The others may be at a pass still: wait for all, and look at none. */
 void bt_engine_ground(bt_engine_t *engine);
+
+/* lots.c */
+
+/** Begin passes while another stage has nothing to do, and end the oldest that
+ *  is under way, if there is one. */
+void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report);
 
 /* draw.c */
 

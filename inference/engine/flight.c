@@ -1,97 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes that follow each other through the stages of a model: one begins while
- * the stages behind are at those before it. Each has sequences of its own, and
- * a sequence's next token is begun when the one before it is drawn; which they
- * are is common/sched/sched_lots.h. */
+/* Passes that are under way while others begin: those of a model in stages
+ * (lots.c). */
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/sched/sched_lots.h"
 #include "inference/engine/engine_priv.h"
 
-static bt_flight_t *flight_at(bt_engine_t *engine, uint32_t i)
+bt_flight_t *bt_engine_flight(bt_engine_t *engine, uint32_t i)
 {
     return &engine->flights[(engine->first_flight + i) % engine->max_flights];
 }
 
-/* Of one that has room: a token and drafts, or a chunk. */
-static void count(const bt_engine_t *engine, const bt_sched_seq_t *seq,
-                  bt_sched_ready_t *ready)
-{
-    const uint32_t left = seq->n_tokens - seq->n_computed;
-    const uint32_t chunk = engine->chunk.alone.tokens;
-
-    if (bt_sched_seq_has_chunks(seq)) {
-        ready->n_rows += (left < chunk) ? left : chunk;
-    } else {
-        ready->n_rows += left;
-        ready->n_generating++;
-    }
-}
-
-/* Of those that are in no pass. */
-static bt_sched_ready_t count_free(bt_engine_t *engine)
-{
-    bt_sched_ready_t ready = {0};
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    (void)bt_engine_has_work(engine); /* rooms are looked at */
-    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
-    {
-        const bt_sched_seq_t *seq = &bt_engine_seq_at(pos)->sched;
-
-        if (bt_sched_seq_has_room(seq)) {
-            count(engine, seq, &ready);
-        }
-    }
-    return ready;
-}
-
-static bt_sched_ready_t count_all(bt_engine_t *engine,
-                                  const bt_sched_ready_t *free)
-{
-    bt_sched_ready_t all = *free;
-
-    for (uint32_t i = 0; i < engine->n_flights; i++) {
-        const bt_pass_t *pass = &flight_at(engine, i)->pass;
-
-        for (uint32_t k = 0; k < pass->n_planned; k++) {
-            count(engine, pass->plan[k].seq, &all);
-        }
-    }
-    return all;
-}
-
-/* Guesses of one that is not in the pass after all. */
-static void drop_drafts(bt_sched_seq_t *seq)
-{
-    seq->n_tokens -= seq->n_drafts;
-    seq->n_drafts = 0;
-}
-
-/* Plan a lot, whose sequences leave the queue.
- * @return whether there is something in it */
-static bool load(bt_engine_t *engine, bt_flight_t *flight, uint32_t n_most)
-{
-    bt_pass_t *pass = &flight->pass;
-    const uint32_t n = bt_engine_plan(engine, pass, &flight->n_context_tokens);
-
-    pass->n_planned = bt_sched_cut_lot(pass->plan, n, n_most);
-    for (uint32_t i = pass->n_planned; i < n; i++) {
-        drop_drafts(pass->plan[i].seq);
-    }
-    for (uint32_t i = 0; i < pass->n_planned; i++) {
-        bt_list_t *link = &pass->plan[i].seq->turn.link;
-
-        bt_list_remove(link);
-        bt_list_push_back(&flight->seqs, link);
-    }
-    return pass->n_planned > 0;
-}
-
-/* Back to the queue, in their places. */
-static void unload(bt_engine_t *engine, bt_flight_t *flight)
+void bt_engine_unload(bt_engine_t *engine, bt_flight_t *flight)
 {
     while (!bt_list_empty(&flight->seqs)) {
         bt_seq_t *seq = bt_engine_seq_at(flight->seqs.next);
@@ -101,59 +21,40 @@ static void unload(bt_engine_t *engine, bt_flight_t *flight)
     }
 }
 
-/* A rank is lost, or its device: what is under way ends nowhere. */
-static void crash(bt_engine_t *engine, bt_report_t *report, bt_status_t status)
+bt_status_t bt_engine_take_off(bt_engine_t *engine)
 {
-    for (; engine->n_flights > 0; engine->n_flights--) {
-        unload(engine, flight_at(engine, engine->n_flights - 1));
-    }
-    report->status = status;
-    bt_engine_fail_all(engine, report);
-}
+    bt_flight_t *flight = bt_engine_flight(engine, engine->n_flights);
+    bt_model_t *model = engine->config.model;
+    bt_pass_t *pass = &flight->pass;
+    bt_status_t status;
 
-/* @return false: none begins now */
-static bool begin(bt_engine_t *engine, bt_status_t *status_p)
-{
-    bt_flight_t *flight = flight_at(engine, engine->n_flights);
-    const uint32_t least = bt_model_least_rows(engine->config.model);
-    const bt_sched_ready_t free = count_free(engine);
-    const bt_sched_ready_t all = count_all(engine, &free);
-    const bt_sched_lots_t lots =
-        bt_sched_lots(&all, engine->max_flights, least);
-
-    if (!bt_sched_lot_begins(&lots, engine->n_flights, free.n_rows, least) ||
-        !load(engine, flight, lots.n_generating)) {
-        return false;
-    }
-    engine->pass = &flight->pass;
+    engine->pass = pass;
     bt_engine_lay_rows(engine);
     flight->fwd = bt_engine_forward_of(engine);
-    flight->pass.start_ns = bt_now_ns();
+    pass->start_ns = bt_now_ns();
     bt_engine_mark(engine);
-    flight->pass.lent_ns = bt_model_lent_ns(engine->config.model);
-    *status_p = bt_model_start(engine->config.model, &flight->fwd);
-    flight->pass.lent_ns =
-        bt_model_lent_ns(engine->config.model) - flight->pass.lent_ns;
-    if (*status_p != BT_OK) {
-        BT_LOG_ERROR("forward pass of %u rows failed: %s", flight->pass.n_rows,
-                     bt_status_str(*status_p));
+    pass->lent_ns = bt_model_lent_ns(model);
+    status = bt_model_start(model, &flight->fwd);
+    pass->lent_ns = bt_model_lent_ns(model) - pass->lent_ns;
+    if (status != BT_OK) {
+        BT_LOG_ERROR("forward pass of %u rows failed: %s", pass->n_rows,
+                     bt_status_str(status));
     }
     engine->pass = &engine->whole;
     engine->n_flights++;
-    return true;
+    return status;
 }
 
-/* The oldest; its sequences are in the queue again. */
-static void end(bt_engine_t *engine, bt_report_t *report)
+void bt_engine_land(bt_engine_t *engine, bt_report_t *report)
 {
-    bt_flight_t *flight = flight_at(engine, 0);
+    bt_flight_t *flight = bt_engine_flight(engine, 0);
     float *logits = NULL;
     bt_status_t status;
 
     engine->pass = &flight->pass;
     status = bt_model_finish(engine->config.model, &flight->fwd, &logits);
     bt_engine_rehearse(engine, engine->n_layers);
-    unload(engine, flight);
+    bt_engine_unload(engine, flight);
     report->n_context_tokens = flight->n_context_tokens;
     bt_engine_settle(engine, report, status, logits);
     engine->pass = &engine->whole;
@@ -161,21 +62,15 @@ static void end(bt_engine_t *engine, bt_report_t *report)
     engine->n_flights--;
 }
 
-void bt_engine_fly(bt_engine_t *engine, bt_report_t *report)
+void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
+                     bt_status_t status)
 {
-    bt_status_t status = BT_OK;
-
-    while ((status == BT_OK) && (engine->n_flights < engine->max_flights) &&
-           begin(engine, &status)) {
-        bt_engine_take_changes(engine, report);
+    for (; engine->n_flights > 0; engine->n_flights--) {
+        bt_engine_unload(engine,
+                         bt_engine_flight(engine, engine->n_flights - 1));
     }
-    if ((status == BT_OK) && (engine->n_flights > 0)) {
-        end(engine, report);
-        status = report->status;
-    }
-    if (status != BT_OK) {
-        crash(engine, report, status);
-    }
+    report->status = status;
+    bt_engine_fail_all(engine, report);
 }
 
 void bt_engine_ground(bt_engine_t *engine)
@@ -184,13 +79,13 @@ void bt_engine_ground(bt_engine_t *engine)
     float *logits;
 
     for (; engine->n_flights > 0; engine->n_flights--) {
-        bt_flight_t *flight = flight_at(engine, 0);
+        bt_flight_t *flight = bt_engine_flight(engine, 0);
 
         if (status == BT_OK) {
             status =
                 bt_model_finish(engine->config.model, &flight->fwd, &logits);
         }
-        unload(engine, flight);
+        bt_engine_unload(engine, flight);
         engine->first_flight = (engine->first_flight + 1) % engine->max_flights;
     }
 }
