@@ -23,6 +23,11 @@ void bt_engine_report(bt_report_t *report, bt_report_kind_t kind, bt_seq_t *seq,
 void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish)
 {
     bt_list_remove(&seq->sched.turn.link);
+    if (seq->n_under_way > 0) {
+        seq->is_gone = true;
+        seq->gone_finish = finish;
+        return;
+    }
     bt_engine_report(report, BT_REPORT_LEFT, seq, 0, finish);
 }
 

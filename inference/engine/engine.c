@@ -61,7 +61,9 @@ static void *compute_main(void *arg)
             set_busy(engine, true);
             bt_engine_take_changes(engine, report);
         }
-        if (engine->max_flights > 1) {
+        if (bt_model_chains(engine->config.model)) {
+            bt_engine_run_ahead(engine, report);
+        } else if (engine->max_flights > 1) {
             bt_engine_run_lots(engine, report);
         } else if (bt_engine_has_work(engine)) {
             bt_engine_iterate(engine, report);
@@ -77,6 +79,7 @@ void bt_engine_free_pass(bt_pass_t *pass)
     bt_free(pass->plan);
     bt_free(pass->seqs);
     bt_free(pass->rows_tokens);
+    bt_free(pass->from_ids);
     bt_free(pass->logit_rows);
     bt_free(pass->needs);
     bt_free(pass->best_ids);
@@ -93,15 +96,17 @@ bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
     pass->plan = bt_calloc(n_seqs, sizeof(*pass->plan));
     pass->seqs = bt_calloc(n_seqs, sizeof(*pass->seqs));
     pass->rows_tokens = bt_calloc(rows, sizeof(*pass->rows_tokens));
+    pass->from_ids = bt_calloc(rows, sizeof(*pass->from_ids));
     pass->logit_rows = bt_calloc(logit_rows, sizeof(*pass->logit_rows));
     pass->needs = bt_calloc(logit_rows, sizeof(*pass->needs));
     pass->best_ids = bt_calloc(logit_rows, sizeof(*pass->best_ids));
     pass->draw_of = bt_calloc(logit_rows, sizeof(*pass->draw_of));
     pass->score_of = bt_calloc(logit_rows, sizeof(*pass->score_of));
     if ((pass->plan == NULL) || (pass->seqs == NULL) ||
-        (pass->rows_tokens == NULL) || (pass->logit_rows == NULL) ||
-        (pass->needs == NULL) || (pass->best_ids == NULL) ||
-        (pass->draw_of == NULL) || (pass->score_of == NULL)) {
+        (pass->rows_tokens == NULL) || (pass->from_ids == NULL) ||
+        (pass->logit_rows == NULL) || (pass->needs == NULL) ||
+        (pass->best_ids == NULL) || (pass->draw_of == NULL) ||
+        (pass->score_of == NULL)) {
         return BT_ERR_NO_MEMORY;
     }
     return bt_model_draws(model)
@@ -277,6 +282,9 @@ static void prepare(bt_seq_t *seq)
     bt_list_init(&seq->followers);
     seq->sched.n_drafts = 0;
     seq->late_ns = 0;
+    seq->n_under_way = 0;
+    seq->from_id = UINT32_MAX;
+    seq->is_gone = false;
     seq->sched.rows_from = (rows == NULL)              ? 0
                            : (rows->done > rows->from) ? rows->done
                                                        : rows->from;

@@ -56,6 +56,10 @@
  * iteration under way waits (inside.c). So a short prompt waits for a layer of
  * a long one's chunk.
  *
+ * On a device an iteration may begin while the one before is under way, with
+ * tokens that nobody knows yet (ahead.c). A sequence whose last token that one
+ * draws has its LEFT in the report of the next.
+ *
  * Source: Y. Leviathan et al., "Fast Inference from Transformers via
  *         Speculative Decoding", ICML 2023; here the draw at a position has one
  *         outcome (seed, position), so a draft is right when it is that.
@@ -69,6 +73,7 @@
 
 #include "common/base/status.h"
 #include "common/kv/kv_fork.h"
+#include "common/sched/sched_ahead.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_order.h"
 #include "common/sched/sched_plan.h"
@@ -159,6 +164,13 @@ typedef struct bt_seq {
     uint64_t late_ns;    /**< the engine's: when it came into an iteration that
                               was under way, its first; 0: at its begin */
     uint32_t n_unpaced;  /**< the engine's: drawn here until paced_us */
+    /* The engine's: passes under way that have it; which id of the one under
+     * way its last token will be, UINT32_MAX: it is known; and whether it has
+     * left, and waits for a pass that computes it in vain. */
+    uint32_t n_under_way;
+    uint32_t from_id;
+    bool is_gone;
+    bt_finish_t gone_finish;
     /* Written by the engine, read by the owner after LEFT. */
     uint32_t n_drawn;
     uint32_t n_iterations;
@@ -197,6 +209,7 @@ typedef struct bt_report {
     bt_sched_step_t work; /**< what took work_ns */
     uint64_t work_ns;     /**< from start_ns until tokens were drawn, without
                                what was computed inside */
+    bool ahead;           /**< it began while another one was under way */
     uint64_t yielded_ns;  /**< slept before it, for who wanted the cores */
     bt_status_t status;   /**< not OK: the device failed; all items are LEFT */
     uint32_t n_items;
@@ -232,6 +245,9 @@ typedef struct bt_engine_config {
     bool late_join;  /**< sequences with one token to compute may come into an
                           iteration that is under way (sched_late.h) */
     bt_engine_rehearsal_t rehearsal;
+    /** Whether an iteration on a device may begin while it is at the one before
+     *  (sched_ahead.h). Elsewhere it says nothing. */
+    bt_sched_ahead_mode_t ahead;
 } bt_engine_config_t;
 
 typedef struct bt_engine bt_engine_t;
@@ -303,9 +319,9 @@ static inline void bt_seq_set_room(bt_seq_t *seq, uint32_t n_positions)
  * system call only where the compute thread sleeps. */
 void bt_engine_wake(bt_engine_t *engine);
 
-/** Let the sequence leave before the next iteration; LEFT (CANCELED) follows,
- *  unless it had already finished. The others of its group go on. Never
- *  blocks. Where it may sit out, bt_engine_wake() afterwards. */
+/** Let the sequence leave before the next iteration that is planned; LEFT
+ *  (CANCELED) follows, unless it had already finished. The others of its group
+ * go on. Never blocks. Where it may sit out, bt_engine_wake() afterwards. */
 void bt_engine_cancel(bt_seq_t *seq);
 
 /** How far the last chunk of a sequence with tell_layers has got, while it is

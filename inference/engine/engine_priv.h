@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
  *  (what it does in an iteration), flight.c (passes that are under way while
- *  others begin), lots.c (those of a model in stages), draw.c (tokens from
- *  logits), late.c (who comes into one), inside.c (who is computed while one
- *  waits), rehearse.c (how long it is to take), yield.c (whose cores they are),
- *  tell.c (what a back end draws) and rows.c only.
+ *  others begin), lots.c (those of a model in stages), ahead.c (those on a
+ *  device), draw.c (tokens from logits), late.c (who comes into one), inside.c
+ *  (who is computed while one waits), rehearse.c (how long it is to take),
+ *  yield.c (whose cores they are), tell.c (what a back end draws) and rows.c
+ *  only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -13,6 +14,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/ring.h"
+#include "common/sched/sched_ahead.h"
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_late.h"
 #include "inference/engine/engine.h"
@@ -29,6 +31,8 @@ typedef struct bt_pass {
     uint32_t n_rows, n_logit_rows; /**< of them, in the arrays below */
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
+    uint32_t *from_ids; /**< bt_forward_t, of each row */
+    bool takes_ids;     /**< some of them are not UINT32_MAX */
     uint32_t *logit_rows;
     uint32_t *needs;       /**< bt_forward_t, of each logit row */
     uint32_t *best_ids;    /**< the same */
@@ -46,8 +50,12 @@ typedef struct bt_pass {
 typedef struct bt_flight {
     bt_pass_t pass;
     bt_forward_t fwd;
-    bt_list_t seqs; /**< of it; they are not in engine->running meanwhile */
+    /** Of it, all (lots.c) or those that do not go on before it is over
+     *  (ahead.c); they are not in engine->running meanwhile. */
+    bt_list_t seqs;
     uint32_t n_context_tokens;
+    bool is_ahead;  /**< its sequences are as they are when it is over */
+    bool is_behind; /**< it began while another one was under way */
 } bt_flight_t;
 
 struct bt_engine {
@@ -73,10 +81,16 @@ struct bt_engine {
     bt_pass_t whole;  /* an iteration's */
     bt_pass_t inside; /* one sequence's, for which that one waits */
     bt_pass_t *pass;  /* the one that is computed */
-    /* Of a model in stages: a ring, the oldest at first_flight. max_flights 1:
-     * there are none, passes are made one at a time. */
+    /* Of a model in stages, and on a device: a ring, the oldest at
+     * first_flight. max_flights 1: there are none, passes are made one at a
+     * time. */
     bt_flight_t *flights;
     uint32_t first_flight, n_flights, max_flights;
+    bt_sched_ahead_t ahead;
+    uint64_t ended_ns;  /* end of the pass that landed last */
+    uint64_t landed_ns; /* the same, where the next one was to follow; 0: one
+                           has begun since */
+    uint64_t host_ns;   /* from there until it began; 0: not known */
     /* Of the iteration under way: all that was computed inside it. */
     uint64_t inside_ns, inside_lent_ns;
     bt_status_t inside_status;
@@ -197,6 +211,12 @@ void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
 /** The others may be at a pass still: wait for all, and look at none. */
 void bt_engine_ground(bt_engine_t *engine);
 
+/* ahead.c */
+
+/** On a device: begin a pass, and the next one behind it where that can be and
+ *  is worth it; end the oldest. */
+void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report);
+
 /* lots.c */
 
 /** Begin passes while another stage has nothing to do, and end the oldest that
@@ -208,7 +228,8 @@ void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report);
 /** Add what happened to a sequence; @a token and @a finish of a TOKEN. */
 void bt_engine_report(bt_report_t *report, bt_report_kind_t kind, bt_seq_t *seq,
                       uint32_t token, bt_finish_t finish);
-/** It is in no list any more, and its owner's again. */
+/** It is in no list any more, and its owner's again: at once, or when the pass
+ *  that still computes it is over. */
 void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish);
 /** Of an item, the first position to draw from; behind its last one if it is
  *  not a last chunk. */

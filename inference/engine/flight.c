@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Passes that are under way while others begin: those of a model in stages
- * (lots.c). */
+ * (lots.c), and those on a device (ahead.c). */
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -21,6 +21,23 @@ void bt_engine_unload(bt_engine_t *engine, bt_flight_t *flight)
     }
 }
 
+/* Its sequences are as they were when it began. */
+static void take_back(bt_flight_t *flight)
+{
+    for (uint32_t i = 0; i < flight->pass.n_planned; i++) {
+        const bt_sched_item_t *item = &flight->pass.plan[i];
+        bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+        seq->n_under_way--;
+        seq->from_id = UINT32_MAX;
+        if (flight->is_ahead) {
+            seq->sched.n_computed -= item->n_new;
+            seq->sched.n_tokens -= item->last_chunk ? 1 : 0;
+        }
+    }
+    flight->is_ahead = false;
+}
+
 bt_status_t bt_engine_take_off(bt_engine_t *engine)
 {
     bt_flight_t *flight = bt_engine_flight(engine, engine->n_flights);
@@ -28,6 +45,9 @@ bt_status_t bt_engine_take_off(bt_engine_t *engine)
     bt_pass_t *pass = &flight->pass;
     bt_status_t status;
 
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        bt_engine_seq_of(pass->plan[i].seq)->n_under_way++;
+    }
     engine->pass = pass;
     bt_engine_lay_rows(engine);
     flight->fwd = bt_engine_forward_of(engine);
@@ -45,6 +65,18 @@ bt_status_t bt_engine_take_off(bt_engine_t *engine)
     return status;
 }
 
+/* Those that had left before, of a pass that failed. */
+static void tell_gone(bt_report_t *report, const bt_flight_t *flight)
+{
+    for (uint32_t i = 0; i < flight->pass.n_planned; i++) {
+        bt_seq_t *seq = bt_engine_seq_of(flight->pass.plan[i].seq);
+
+        if (seq->is_gone) {
+            bt_engine_report(report, BT_REPORT_LEFT, seq, 0, seq->gone_finish);
+        }
+    }
+}
+
 void bt_engine_land(bt_engine_t *engine, bt_report_t *report)
 {
     bt_flight_t *flight = bt_engine_flight(engine, 0);
@@ -54,9 +86,13 @@ void bt_engine_land(bt_engine_t *engine, bt_report_t *report)
     engine->pass = &flight->pass;
     status = bt_model_finish(engine->config.model, &flight->fwd, &logits);
     bt_engine_rehearse(engine, engine->n_layers);
+    take_back(flight);
     bt_engine_unload(engine, flight);
     report->n_context_tokens = flight->n_context_tokens;
     bt_engine_settle(engine, report, status, logits);
+    if (status != BT_OK) {
+        tell_gone(report, flight);
+    }
     engine->pass = &engine->whole;
     engine->first_flight = (engine->first_flight + 1) % engine->max_flights;
     engine->n_flights--;
@@ -66,8 +102,11 @@ void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
                      bt_status_t status)
 {
     for (; engine->n_flights > 0; engine->n_flights--) {
-        bt_engine_unload(engine,
-                         bt_engine_flight(engine, engine->n_flights - 1));
+        bt_flight_t *flight = bt_engine_flight(engine, engine->n_flights - 1);
+
+        tell_gone(report, flight);
+        take_back(flight);
+        bt_engine_unload(engine, flight);
     }
     report->status = status;
     bt_engine_fail_all(engine, report);
@@ -85,6 +124,7 @@ void bt_engine_ground(bt_engine_t *engine)
             status =
                 bt_model_finish(engine->config.model, &flight->fwd, &logits);
         }
+        take_back(flight);
         bt_engine_unload(engine, flight);
         engine->first_flight = (engine->first_flight + 1) % engine->max_flights;
     }

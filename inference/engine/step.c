@@ -31,13 +31,16 @@ static void pass_lead(bt_engine_t *engine, bt_seq_t *seq)
     bt_sched_queue_insert(&engine->running, &next->sched.turn);
 }
 
-/* Let the canceled ones of a group go. */
+/* Let the canceled ones of a group go, unless it is computed just now. */
 static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
                           bt_seq_t *seq)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
 
+    if (seq->n_under_way > 0) {
+        return;
+    }
     BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
     {
         if (bt_engine_is_canceled(bt_engine_seq_at(pos))) {
@@ -302,6 +305,11 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
     };
     memcpy(&pass->rows_tokens[row], &seq->tokens[seq->sched.n_computed],
            item->n_new * sizeof(uint32_t));
+    memset(&pass->from_ids[row], 0xff, item->n_new * sizeof(uint32_t));
+    if (seq->from_id != UINT32_MAX) {
+        pass->from_ids[row] = seq->from_id;
+        pass->takes_ids = true;
+    }
     for (uint32_t k = 0; k < item->n_new; k++) {
         const uint32_t position = seq->sched.n_computed + k;
         const bool draws = position >= bt_engine_draws_from(item);
@@ -321,6 +329,7 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 void bt_engine_lay_rows(bt_engine_t *engine)
 {
     engine->pass->n_rows = engine->pass->n_logit_rows = 0;
+    engine->pass->takes_ids = false;
     if (engine->pass->drawing != NULL) {
         bt_drawing_clear(engine->pass->drawing);
     }
@@ -444,6 +453,7 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
         .seqs = pass->seqs,
         .n_seqs = pass->n_planned,
         .tokens = pass->rows_tokens,
+        .from_ids = pass->takes_ids ? pass->from_ids : NULL,
         .n_rows = pass->n_rows,
         .first_row = is_whole ? 0 : engine->whole.n_rows,
         .logit_rows = pass->logit_rows,
@@ -500,7 +510,13 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
     for (uint32_t i = 0; i < pass->n_planned; i++) {
         const bt_sched_item_t *item = &pass->plan[i];
         const uint32_t first = item->seq->n_computed;
+        bt_seq_t *seq = bt_engine_seq_of(item->seq);
 
+        if (seq->is_gone) { /* it was one token, and for nothing */
+            bt_engine_report(report, BT_REPORT_LEFT, seq, 0, seq->gone_finish);
+            logits += engine->n_vocab;
+            continue;
+        }
         advance(engine, report, item);
         logits = bt_engine_use_logits(engine, report, item, first, logits);
         bt_engine_mark(engine);

@@ -88,9 +88,10 @@ bt_status_t bt_ahead_start(bt_model_t *model, const bt_forward_t *fwd)
     const uint32_t slot = (a->first + a->n) % BT_AHEAD_MAX;
     const uint32_t n = fwd->n_logit_rows;
     bt_forward_t whole;
-    bt_status_t status = bt_model_run_layers(model, fwd, &whole);
+    const bt_status_t status = bt_model_run_layers(model, fwd, &whole);
 
     if (status != BT_OK) {
+        a->n = (status == BT_ERR_INVALID_PARAM) ? a->n : 0;
         return status;
     }
     a->only_ids[slot] = only_ids(fwd);
@@ -124,6 +125,9 @@ bt_status_t bt_ahead_finish(bt_model_t *model, const bt_forward_t *fwd)
         return bt_model_results(model, fwd);
     }
     status = a->returns.wait(a->returns.user, slot, &ids);
+    if (status != BT_OK) {
+        a->n = 0; /* what began behind it comes to nothing */
+    }
     if ((status == BT_OK) && (a->n_ids[slot] > 0)) {
         memcpy(draws(fwd) ? fwd->drawing->ids : fwd->best_ids, ids,
                a->n_ids[slot] * sizeof(uint32_t));

@@ -52,6 +52,7 @@ typedef struct trap {
     uint8_t *slots;
     size_t slot_bytes;
     uint32_t n_under_way, most_under_way; /* slots that were sent */
+    uint32_t wait_fails_in;               /* waits, the last one; 0: none */
     void (*before_matmul)(void *ctx);
     void *hook_ctx;
     uint32_t matmul_ms;    /* that each takes longer */
@@ -295,6 +296,10 @@ static bt_status_t wait_for(void *user, uint32_t slot, const void **host_p)
 
     BT_ASSERT_ALWAYS(t->n_under_way > 0);
     t->n_under_way--;
+    if ((t->wait_fails_in > 0) && (--t->wait_fails_in == 0)) {
+        t->n_under_way = 0; /* nobody waits for the others */
+        return BT_ERR_DEVICE;
+    }
     memcpy(t->slots + slot * t->slot_bytes, t->sent + slot * t->slot_bytes,
            t->slot_bytes);
     *host_p = t->slots + slot * t->slot_bytes;
@@ -796,6 +801,11 @@ uint64_t bt_trap_copies_out(const bt_backend_t *be)
 uint64_t bt_trap_bytes_out(const bt_backend_t *be)
 {
     return ((const trap_t *)(const void *)be)->bytes_out;
+}
+
+void bt_trap_fail_wait(bt_backend_t *be, uint32_t number)
+{
+    trap_of(be)->wait_fails_in = number;
 }
 
 uint32_t bt_trap_most_under_way(const bt_backend_t *be)

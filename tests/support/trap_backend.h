@@ -56,6 +56,9 @@ uint64_t bt_trap_batch_operations(const bt_backend_t *be);
 uint64_t bt_trap_copies_out(const bt_backend_t *be);
 uint64_t bt_trap_bytes_out(const bt_backend_t *be);
 
+/** The wait of that number from now on, from 1, for a slot of returns.h fails;
+ *  0: none. */
+void bt_trap_fail_wait(bt_backend_t *be, uint32_t number);
 /** Slots of returns.h that were on their way at a time, at most. */
 uint32_t bt_trap_most_under_way(const bt_backend_t *be);
 

@@ -60,6 +60,26 @@ static void all_tables_lie_side_by_side(void **state)
     assert_int_equal(words[at.id + 2], 9);
 }
 
+/* Rows 1 and 3 have tokens that an earlier step came to. */
+static void ids_of_an_earlier_step_stand_before_the_sequences(void **state)
+{
+    static const uint32_t from_ids[] = {UINT32_MAX, 1, UINT32_MAX, 0,
+                                        UINT32_MAX};
+    bt_batch_t other = batch;
+    uint32_t words[N_WANT + 5];
+    bt_batch_layout_t at;
+
+    (void)state;
+    other.from_ids = from_ids;
+    at = bt_batch_layout(&other);
+    assert_int_equal(at.n_words, N_WANT + 5);
+    bt_batch_pack(&other, words);
+    assert_memory_equal(words, want, 22 * sizeof(*words));
+    assert_memory_equal(words + at.from_id, from_ids, sizeof(from_ids));
+    assert_int_equal(at.from_id, 22);
+    assert_memory_equal(words + 27, want + 22, (N_WANT - 22) * sizeof(*words));
+}
+
 static void a_batch_without_logits_or_rows_has_no_words_for_them(void **state)
 {
     bt_batch_t other = batch;
@@ -216,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(all_tables_lie_side_by_side),
+        BT_TEST(ids_of_an_earlier_step_stand_before_the_sequences),
         BT_TEST(a_batch_without_logits_or_rows_has_no_words_for_them),
         BT_TEST(limits_are_the_most_of_each),
         BT_TEST(a_block_of_each_group_lies_beside_the_others),

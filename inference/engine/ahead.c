@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Passes on a device, of which one begins while the one before is under way
+ * (sched_ahead.h). The second is planned as if the first were over: its
+ * sequences are *put ahead* by what it computes, and where it draws, by a token
+ * that nobody knows yet; the device puts that in (bt_forward_t.from_ids). When
+ * the first is over they are taken back to what was known, and it is settled
+ * like any other.
+ *
+ * One that then turns out to have ended is computed in the second once more,
+ * and has its blocks until that is over: only then it has LEFT. Who surely ends
+ * with the first, or is canceled, is not in the second. */
+#include "common/base/clock.h"
+#include "inference/engine/engine_priv.h"
+
+static bool ends_with(const bt_sched_item_t *item)
+{
+    const bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+    return item->last_chunk &&
+           (seq->leave_after_first || (seq->n_drawn + 1 == seq->max_new));
+}
+
+static bool group_is_canceled(const bt_seq_t *seq)
+{
+    const bt_list_t *head = &seq->followers;
+    bool canceled = bt_engine_is_canceled(seq);
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        canceled = canceled || bt_engine_is_canceled(bt_engine_seq_at(pos));
+    }
+    return canceled;
+}
+
+/* Is all that it comes to ids, which the device has, and no guess among what it
+ * computes? Whoever guesses needs to know. */
+static bool can_be_followed(const bt_pass_t *pass)
+{
+    for (uint32_t i = 0; i < pass->n_logit_rows; i++) {
+        if (pass->needs[i] != 1) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        const bt_sched_item_t *item = &pass->plan[i];
+        const bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+        if ((seq->sched.n_drafts > 0) ||
+            (item->last_chunk && (seq->drafter.propose != NULL) &&
+             !ends_with(item))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Its sequences, as they are when it is over. Those that are not to go on stand
+ * aside until then. */
+static void put_ahead(bt_flight_t *flight)
+{
+    bt_pass_t *pass = &flight->pass;
+    uint32_t row = 0;
+
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        const bt_sched_item_t *item = &pass->plan[i];
+        bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+        seq->sched.n_computed += item->n_new;
+        if (item->last_chunk) {
+            seq->from_id = row++;
+            seq->tokens[seq->sched.n_tokens++] = 0; /* any that there is */
+        }
+        if (!seq->is_gone && (ends_with(item) || group_is_canceled(seq))) {
+            bt_list_remove(&seq->sched.turn.link);
+            bt_list_push_back(&flight->seqs, &seq->sched.turn.link);
+        }
+    }
+    flight->is_ahead = true;
+}
+
+/* @return false: there is nothing to compute */
+static bool begin(bt_engine_t *engine, bt_status_t *status_p)
+{
+    bt_flight_t *flight = bt_engine_flight(engine, engine->n_flights);
+
+    flight->pass.n_planned =
+        bt_engine_plan(engine, &flight->pass, &flight->n_context_tokens);
+    if (flight->pass.n_planned == 0) {
+        return false;
+    }
+    flight->is_behind = engine->n_flights > 0;
+    *status_p = bt_engine_take_off(engine);
+    if (engine->landed_ns != 0) {
+        engine->host_ns = bt_now_ns() - engine->landed_ns;
+        engine->landed_ns = 0;
+    }
+    return true;
+}
+
+/* The oldest. Its time begins where that of the one before ended. */
+static void land(bt_engine_t *engine, bt_report_t *report)
+{
+    bt_flight_t *flight = bt_engine_flight(engine, 0);
+    bt_pass_t *pass = &flight->pass;
+
+    report->ahead = flight->is_behind;
+    if (pass->start_ns < engine->ended_ns) {
+        pass->start_ns = engine->ended_ns;
+    }
+    bt_engine_land(engine, report);
+    engine->ended_ns = report->end_ns;
+    bt_sched_ahead_learn(&engine->ahead, engine->host_ns,
+                         report->end_ns - report->start_ns);
+    engine->host_ns = 0;
+    engine->landed_ns = bt_engine_has_work(engine) ? report->end_ns : 0;
+}
+
+void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
+{
+    bt_status_t status = BT_OK;
+    bt_flight_t *first;
+
+    if ((engine->n_flights == 0) && !begin(engine, &status)) {
+        return;
+    }
+    first = bt_engine_flight(engine, 0);
+    if ((status == BT_OK) &&
+        bt_sched_ahead_pays(&engine->ahead, engine->config.ahead) &&
+        can_be_followed(&first->pass)) {
+        bt_engine_take_changes(engine, report);
+        put_ahead(first);
+        (void)begin(engine, &status);
+    }
+    if (status == BT_OK) {
+        land(engine, report);
+        status = report->status;
+    }
+    if (status != BT_OK) {
+        bt_engine_crash(engine, report, status);
+    }
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/assert.h"
+#include "common/sched/sched_ahead.h"
+#include "tests/support/testsupport.h"
+
+/* By hand: a 64th of 6,400 us is 100 us. */
+static void it_pays_where_the_host_s_part_is_a_64th_of_a_step(void **state)
+{
+    static const struct {
+        uint64_t host_us, step_us;
+        bool pays;
+    } list[] = {{100, 6400, true}, {99, 6400, false}, {100, 6500, false},
+                {100, 1000, true}, {100, 50, true},   {0, 1000, false},
+                {100, 0, false},   {0, 0, false},     {500, 100000, false}};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(list); i++) {
+        const bt_sched_ahead_t ahead = {.host_ns = list[i].host_us * 1000,
+                                        .step_ns = list[i].step_us * 1000};
+
+        assert_int_equal(bt_sched_ahead_pays(&ahead, BT_SCHED_AHEAD_AUTO),
+                         list[i].pays);
+        assert_true(bt_sched_ahead_pays(&ahead, BT_SCHED_AHEAD_ON));
+        assert_false(bt_sched_ahead_pays(&ahead, BT_SCHED_AHEAD_OFF));
+    }
+}
+
+/* The first counts whole, each later one an eighth; a step after which nobody
+ * was left says nothing of the host. */
+static void the_host_s_part_is_a_mean_and_the_step_the_last(void **state)
+{
+    bt_sched_ahead_t ahead = {0};
+
+    (void)state;
+    bt_sched_ahead_learn(&ahead, 0, 5000);
+    assert_int_equal(ahead.host_ns, 0);
+    assert_int_equal(ahead.step_ns, 5000);
+    bt_sched_ahead_learn(&ahead, 800, 6000);
+    assert_int_equal(ahead.host_ns, 800);
+    bt_sched_ahead_learn(&ahead, 1600, 7000);
+    assert_int_equal(ahead.host_ns, 900);
+    bt_sched_ahead_learn(&ahead, 0, 9000);
+    assert_int_equal(ahead.host_ns, 900);
+    assert_int_equal(ahead.step_ns, 9000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(it_pays_where_the_host_s_part_is_a_64th_of_a_step),
+        BT_TEST(the_host_s_part_is_a_mean_and_the_step_the_last),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
