@@ -481,6 +481,7 @@ static void take_reports(bt_worker_t *w)
             bt_sched_cost_learn(&w->cost, &report->work, report->work_ns);
         }
         w->yielded_ns += report->yielded_ns;
+        w->n_steps_ahead += report->ahead ? 1 : 0;
         w->failed = w->failed || (report->status != BT_OK);
         for (uint32_t i = 0; i < report->n_items; i++) {
             const bt_report_item_t *item = &report->items[i];
@@ -575,6 +576,7 @@ static void send_stats(bt_worker_t *w)
     stats->resumes = w->n_resumes;
     stats->tokens_recomputed = w->tokens_recomputed;
     stats->yielded_us = w->yielded_ns / 1000;
+    stats->steps_ahead = w->n_steps_ahead;
     fill_totals(w, stats);
     stats->waiting_requests = w->n_jobs - w->n_in_engine;
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {

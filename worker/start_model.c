@@ -381,6 +381,13 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
     return status;
 }
 
+static bt_sched_ahead_mode_t ahead_of(const char *steps_ahead)
+{
+    return (strcmp(steps_ahead, "on") == 0)    ? BT_SCHED_AHEAD_ON
+           : (strcmp(steps_ahead, "off") == 0) ? BT_SCHED_AHEAD_OFF
+                                               : BT_SCHED_AHEAD_AUTO;
+}
+
 bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_engine_config_t config = {
@@ -399,6 +406,7 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         /* A static batch starts as one; nobody comes late. */
         .late_join = (strcmp(w->config->late_join, "on") == 0) &&
                      !bt_worker_has_static_batches(w->config),
+        .ahead = ahead_of(w->config->steps_ahead),
         .rehearsal = {.pass_us = w->config->rehearse_us,
                       .row_us = w->config->rehearse_token_us},
     };

@@ -228,6 +228,7 @@ struct bt_worker {
     bt_sched_admit_t admit; /**< who waits, and who begins when */
     bt_sched_pause_t pause; /**< who grows, and who makes room for it */
     uint64_t n_pauses, n_resumes, tokens_recomputed; /**< since its start */
+    uint64_t n_steps_ahead;                          /**< the same */
     uint64_t yielded_ns;                             /**< the same */
     uint32_t n_paused;                               /**< now */
     uint32_t n_kind[BT_WORKER_HANDLERS];             /**< jobs of each of ops */

@@ -143,6 +143,7 @@ typedef struct bt_config {
     const char *kv_type;        /* bf16, f16, int8, fp8 */
     const char *kv_overlap;     /* layers, chunks, none */
     const char *late_join;      /* on, off */
+    const char *steps_ahead;    /* auto, on, off */
     const char *prefix_cache;   /* on, off */
     const char *weight_cache;   /* auto, off, DIR */
     uint32_t tokens_per_block;  /* 16 */

@@ -53,13 +53,12 @@ static const char *const memory[] = {"kv-memory",          "kv-type",
                                      "tokens-per-block",   "prefix-cache",
                                      "waiting-kv-percent", "quarantine-ms",
                                      "weight-cache",       NULL};
-static const char *const batching[] = {"max-batch",         "chunk-tokens",
-                                       "chunk-itl-ms",      "prefill-order",
-                                       "decode-order",      "scheduler-policy",
-                                       "late-join",         "kv-overlap",
-                                       "queue-delay-us",    "batching-strategy",
-                                       "client-priority",   "rehearse-us",
-                                       "rehearse-token-us", NULL};
+static const char *const batching[] = {
+    "max-batch",      "chunk-tokens",      "chunk-itl-ms",
+    "prefill-order",  "decode-order",      "scheduler-policy",
+    "late-join",      "steps-ahead",       "kv-overlap",
+    "queue-delay-us", "batching-strategy", "client-priority",
+    "rehearse-us",    "rehearse-token-us", NULL};
 static const char *const requests[] = {"max-queue",
                                        "max-body-bytes",
                                        "max-logits-bytes",

@@ -369,6 +369,9 @@ typedef struct bt_msg_stats {
     uint32_t duty; /**< bt_duty_t; of an older build BT_DUTY_AS_IT_IS: it takes
                         no orders about that */
     uint64_t kv_bytes_shared; /**< that its device wrote into another's pool */
+    /** Iterations that began while its device was at the one before
+     *  (common/sched/sched_ahead.h). */
+    uint64_t steps_ahead;
 } bt_msg_stats_t;
 
 /** Does a worker take requests? */

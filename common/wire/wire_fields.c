@@ -266,6 +266,7 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, still_ms),
     U32(bt_msg_stats_t, duty, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, kv_bytes_shared),
+    OF(FIELD_U64, bt_msg_stats_t, steps_ahead),
 };
 
 static const field_t peer_fields[] = {

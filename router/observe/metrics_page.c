@@ -147,6 +147,7 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_LENT_S] = (double)s->lent_us / 1e6;
     w[BT_WC_LENT_AGAIN] = (double)s->lent_again;
     w[BT_WC_YIELDED_S] = (double)s->yielded_us / 1e6;
+    w[BT_WC_STEPS_AHEAD] = (double)s->steps_ahead;
     w[BT_WC_BLOCKS_WINDOWED] = s->blocks_windowed;
     w[BT_WC_BLOCKS_SLID] = (double)s->blocks_slid;
 }

@@ -431,6 +431,9 @@ const bt_family_def_t bt_metrics_families[] = {
      "Time that a worker which generates slept between its steps, since prompts "
      "that had waited too long wanted its cores",
      SERIES(WORKER(YIELDED_S))},
+    {COUNTER, "baton_worker_steps_ahead_total",
+     "Iterations of a worker that began while its device was at the one before",
+     SERIES(WORKER(STEPS_AHEAD))},
     {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},
     {COUNTER, "baton_worker_prompt_tokens_total",

@@ -187,6 +187,7 @@ typedef enum bt_worker_cell {
     BT_WC_LENT_S,
     BT_WC_LENT_AGAIN,
     BT_WC_YIELDED_S,
+    BT_WC_STEPS_AHEAD,
     BT_WC_BLOCKS_WINDOWED,
     BT_WC_BLOCKS_SLID,
     BT_WC_OPEN_FDS,

@@ -199,6 +199,7 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_worker_lent_cpu_seconds_total" D0 "} 1.5",
         "baton_worker_lent_repeated_pieces_total" D0 "} 4",
         "baton_worker_yielded_seconds_total" D0 "} 2.25",
+        "baton_worker_steps_ahead_total" D0 "} 77",
         "baton_worker_pauses_total" D0 "} 14",
         "baton_worker_resumes_total" D0 "} 13",
         "baton_worker_recomputed_tokens_total" D0 "} 1200",

@@ -149,7 +149,7 @@ bt_msg_t wire_stats(void)
             54,         55,
             56,         57,
             58,         59,
-            BT_DUTY_OFF}};
+            BT_DUTY_OFF, 61, 62}};
 
     return m;
 }
