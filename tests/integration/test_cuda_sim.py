@@ -26,9 +26,10 @@ def plugin():
     return {"BATON_PLUGIN_DIR": folder}
 
 
-def cluster(model, prefill, decode, **env):
+def cluster(model, prefill, decode, steps_ahead="on", **env):
     return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode],
-                   worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64"], env=dict(plugin(), **env))
+                   worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64", "--steps-ahead", steps_ahead],
+                   env=dict(plugin(), **env))
 
 
 def ranks_cluster(model, backend, prefill, decode, sum_parts, races=True, workers=1, env=None, **more):
@@ -85,6 +86,32 @@ def test_a_simulated_device_gives_the_same_bytes_in_every_batch():
                     assert not wrong, f"{backend}, {together} at a time, time {again}: prompts {wrong} differ"
                 left_nothing(c)
     assert len({tuple(ids) for ids in reference}) >= len(texts)
+
+
+def test_steps_that_begin_ahead_say_the_same():
+    """Six prompts, twice each, of all lengths, some ended by a word that nobody sees coming, some left by their client; with
+    and without."""
+    texts = sorted(prompts(), key=len)[:6]
+    got = {}
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=5)
+        for ahead in ("off", "on"):
+            with cluster(model, DEVICE, DEVICE, steps_ahead=ahead, BATON_SIMT_RACES="0") as c:
+                free = ask_all(c, texts, 12, 8)
+                ended = [c.complete(text, 10, patience=600, temperature=0, stop_token_ids=[ids[i % 6]])["token_ids"]
+                         for i, (text, ids) in enumerate(zip(texts, free[::2]))]
+                for i in range(3):
+                    try:
+                        c.post("/v1/completions", dict(prompt=texts[-1], max_tokens=100, ignore_eos=True), timeout=0.1 + 0.1 * i)
+                    except OSError:
+                        pass
+                got[ahead] = free, ended, ask_all(c, texts, 12, 8)
+                c.wait_idle()
+                begun = c.metric("baton_worker_steps_ahead_total", role="decode")
+                assert (begun > 0) == (ahead == "on"), begun
+                print(f"    {ahead}: {begun:.0f} iterations began ahead")
+                left_nothing(c)
+    assert got["on"] == got["off"], got
 
 
 def tensor_cluster(model, prefill="tensor", decode="tensor", kv_type="bf16", **more):

@@ -24,7 +24,8 @@ def plugin():
 
 
 def cluster(model, prefill, decode, transport="auto", **more):
-    more["worker_args"] = ["--transport", transport, "--chunk-tokens", "64"] + more.get("worker_args", [])
+    more["worker_args"] = ["--transport", transport, "--chunk-tokens", "64", "--steps-ahead", "on"] + \
+        more.get("worker_args", [])
     return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode, "--max-batch", "16"],
                    env=plugin(), **more)
 
@@ -62,6 +63,7 @@ def test_device_memory_gives_the_same_bytes_over_every_path():
                                lambda r=role, n=moved if own else 0: staged(c, r) == n)
                     assert (c.metric("baton_worker_memory_bytes", role=role, memory="gpu") > 63 << 20) == own
                     assert c.metric("baton_worker_memory_bytes", role=role, memory="pinned") == SLOTS_BYTES * own
+                    assert (c.metric("baton_worker_steps_ahead_total", role=role) > 0) == own
                 assert c.metric("baton_kv_leases", role="prefill") == c.metric("baton_kv_leases", role="decode") == 0
                 stop_well(c)  # a buffer of the device that was not freed would end it otherwise
     assert len({tuple(ids) for ids in reference}) > len(texts)
