@@ -31,26 +31,31 @@ static bool group_is_canceled(const bt_seq_t *seq)
     return canceled;
 }
 
-/* Is all that it comes to ids, which the device has, and no guess among what it
- * computes? Whoever guesses needs to know. */
-static bool can_be_followed(const bt_pass_t *pass)
+/* May what comes behind its next token be planned before that is known? Not by
+ * who guesses, nor where a draw asks which tokens there were. Those who draw
+ * with it begin with that token. */
+static bool needs_no_token(const bt_sched_item_t *item)
 {
-    for (uint32_t i = 0; i < pass->n_logit_rows; i++) {
-        if (pass->needs[i] != 1) {
-            return false;
-        }
-    }
-    for (uint32_t i = 0; i < pass->n_planned; i++) {
-        const bt_sched_item_t *item = &pass->plan[i];
-        const bt_seq_t *seq = bt_engine_seq_of(item->seq);
+    const bt_seq_t *seq = bt_engine_seq_of(item->seq);
 
-        if ((seq->sched.n_drafts > 0) ||
-            (item->last_chunk && (seq->drafter.propose != NULL) &&
-             !ends_with(item))) {
+    return !item->last_chunk ||
+           (bt_list_empty(&seq->followers) &&
+            (ends_with(item) || ((seq->drafter.propose == NULL) &&
+                                 !bt_sampling_reads_tokens(&seq->sampling))));
+}
+
+/* Is all that it comes to ids, which the device has? */
+static bool can_be_followed(const bt_flight_t *flight)
+{
+    const bt_pass_t *pass = &flight->pass;
+
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        if ((pass->plan[i].seq->n_drafts > 0) ||
+            !needs_no_token(&pass->plan[i])) {
             return false;
         }
     }
-    return true;
+    return bt_model_is_followed(&flight->fwd);
 }
 
 /* Its sequences, as they are when it is over. Those that are not to go on stand
@@ -125,7 +130,7 @@ void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
     first = bt_engine_flight(engine, 0);
     if ((status == BT_OK) &&
         bt_sched_ahead_pays(&engine->ahead, engine->config.ahead) &&
-        can_be_followed(&first->pass)) {
+        can_be_followed(first)) {
         bt_engine_take_changes(engine, report);
         put_ahead(first);
         (void)begin(engine, &status);

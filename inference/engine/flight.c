@@ -137,10 +137,7 @@ bt_status_t bt_engine_alloc_flights(bt_engine_t *engine)
         config->max_seqs, config->token_budget, config->kv.tokens_per_block);
     bt_status_t status = BT_OK;
 
-    /* Of calls that chain no two are of different sequences here. */
-    engine->max_flights = bt_model_chains(config->model)
-                              ? 1
-                              : bt_model_max_started(config->model);
+    engine->max_flights = bt_model_max_started(config->model);
     if (engine->max_flights == 1) {
         return BT_OK;
     }

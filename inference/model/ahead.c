@@ -14,7 +14,7 @@ static bool draws(const bt_forward_t *fwd)
 
 /* What is drawn, or the best of each row; scores would have the host look at a
  * row again. */
-static bool only_ids(const bt_forward_t *fwd)
+bool bt_model_is_followed(const bt_forward_t *fwd)
 {
     const uint32_t need = draws(fwd) ? BT_NEEDS_NOTHING : 1;
 
@@ -94,7 +94,7 @@ bt_status_t bt_ahead_start(bt_model_t *model, const bt_forward_t *fwd)
         a->n = (status == BT_ERR_INVALID_PARAM) ? a->n : 0;
         return status;
     }
-    a->only_ids[slot] = only_ids(fwd);
+    a->only_ids[slot] = bt_model_is_followed(fwd);
     a->n_ids[slot] = draws(fwd) ? fwd->drawing->n_draws : n;
     a->n++;
     if (!a->only_ids[slot]) {

@@ -350,6 +350,8 @@ BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
  */
 uint32_t bt_model_max_started(const bt_model_t *model);
 bool bt_model_chains(const bt_model_t *model);
+/** May a call that takes this one's ids begin before it is finished? */
+bool bt_model_is_followed(const bt_forward_t *fwd);
 /** Rows below which a call costs the reading of its weights, whatever they are:
  *  of fewer none is cut in two. */
 uint32_t bt_model_least_rows(const bt_model_t *model);

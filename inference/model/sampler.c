@@ -71,6 +71,16 @@ double bt_sampler_uniform(uint64_t seed, uint64_t position)
     return (double)bt_draw_bits(seed, position) * 0x1p-64;
 }
 
+bool bt_sampling_reads_tokens(const bt_sampling_t *params)
+{
+    bool reads = bt_sampler_penalizes(params);
+
+    for (uint32_t i = 0; i < params->n_bad_words; i++) {
+        reads = reads || (params->bad_words[i].n > 1);
+    }
+    return reads;
+}
+
 /* counts[id] of each token of the history: 1 and how often it was generated. */
 static void count_history(bt_sampler_t *sampler, const uint32_t *history,
                           uint32_t n_history, uint32_t n_prompt)

@@ -60,6 +60,9 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
 uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_prompt,
                           uint32_t n_drawn);
 
+/** Does a draw depend on which tokens there were, and not on how many alone? */
+bool bt_sampling_reads_tokens(const bt_sampling_t *params);
+
 /** The largest logit's id, the lowest of several; NaN is never the largest; 0
  *  when nothing is above -infinity. argmax() of kernels.h. */
 uint32_t bt_sampler_best(const float *logits, uint32_t n_vocab);
