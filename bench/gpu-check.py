@@ -27,15 +27,17 @@ and 77 where there is no GPU. The parts:
   peer           copies on the device, and products of bfloat16 by cuBLASLt
   attention      decode at 1024: GB/s that must be moved, and of the copy's
   few rows       the same of products with 1, 4 and 8 rows
-  many rows      TFLOP/s of products, and of cuBLASLt's: what sums in the order of
-                 the reference cost
+  many rows      TFLOP/s of products, and of cuBLASLt's, whose sums depend on the batch:
+                 what I1 costs, and sums in the order of the reference
   tensor attention, tensor few rows, tensor many rows
                  the same of --numerics tensor, and a chunk of a prompt; beside
                  what the exact ones took
   hand-over      KV into another process' memory of the same GPU, with checksums, its
                  check there, and the same through pinned memory
   graphs         a layer's launches with and without CUDA graphs
-  end to end     a cluster whose workers share the GPU, tokens against the CPU's
+  end to end     a cluster whose workers share the GPU, tokens against the CPU's; how far
+                 its log-probabilities are from the CPU's (accuracy), and what steps
+                 that begin ahead gain
 """
 import json
 import os
@@ -313,13 +315,15 @@ class Check:
         if not build:
             raise Skip("a cluster needs the project's own build")
         done = subprocess.run([sys.executable, os.path.join(ROOT, "tests/integration/run.py"), "simulated_device_gives_the_bytes",
-                               "device_to_device", "drawn_on_a_simulated", "tensor_profile"], capture_output=True, text=True,
+                               "device_to_device", "drawn_on_a_simulated", "tensor_profile", "begin_ahead", "how_near"], capture_output=True, text=True,
                               timeout=max(1, self.left()),
                               env=dict(os.environ, BATON_BUILD=build, BATON_TEST_DEVICE=self.backend, BATON_PLUGIN_DIR=self.plugins))
         last = (done.stdout.strip().splitlines() or [""])[-1]
         if done.returncode != 0 or not last.endswith(" 0 failed, 0 skipped"):
             raise ValueError((done.stdout + done.stderr)[-2000:])
-        return {"said": last + ": the tokens of the CPU, prefill, decode or both on the device, of --numerics tensor where they are sure"}
+        notes = [line.strip() for line in done.stdout.splitlines() if line.startswith("    --")]
+        return {"said": "; ".join([last + ": the tokens of the CPU, prefill, decode or both on the device, of --numerics tensor where "
+                                   "they are sure", *notes])}
 
     def run(self):
         self.part("machine", self.machine)
