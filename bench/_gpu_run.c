@@ -344,6 +344,21 @@ static void begin_batch(run_t *r, uint32_t n_blocks)
     }
 }
 
+/* What a model of these heads takes for its attention. */
+static void reserve(const run_t *r, uint32_t tokens)
+{
+    const bt_workload_t workload = {.max_rows = r->n_rows,
+                                    .max_seqs = r->n_seqs,
+                                    .context_tokens = tokens,
+                                    .n_heads = r->n_heads,
+                                    .n_kv_heads = r->kv.n_kv_heads,
+                                    .head_dim = r->kv.head_dim};
+
+    if (r->be->ops->workload_reserve != NULL) {
+        must(r->be->ops->workload_reserve(r->be, &workload), "scratch");
+    }
+}
+
 static void set_kv(run_t *r, const char *const *words)
 {
     const uint32_t n_kv = bt_half_number(words[3], 1, MAX_COUNT);
@@ -361,6 +376,7 @@ static void set_kv(run_t *r, const char *const *words)
     r->n_rows = rows * r->n_seqs;
     r->kv = bt_half_kv(r->be, type, n_layers, n_kv, dim, TOKENS_PER_BLOCK,
                        per_seq * r->n_seqs);
+    reserve(r, pos + rows);
     fill_blocks(r, per_seq * r->n_seqs);
     place_seqs(r, rows, pos, per_seq);
     begin_batch(r, per_seq * r->n_seqs);

@@ -35,6 +35,7 @@
 #include "kernels/copier.h"
 #include "kernels/draw.h"
 #include "kernels/returns.h"
+#include "kernels/workload.h"
 
 /** Tensor types as GGUF numbers them (ggml_type), and two that it has not: a
  *  block of E4M3 is a scale (f32) and 64 codes of kernels/e4m3.h, where 0x7f is
@@ -332,6 +333,17 @@ typedef struct bt_kernels_ops {
     /** Bytes of the back end's own memory that can still be taken. NULL: it has
      *  none of its own. @retval BT_ERR_DEVICE */
     bt_status_t (*memory_left)(bt_backend_t *be, uint64_t *bytes_p);
+
+    /** What a workload takes of memory, with these numerics; a pure function.
+     *  NULL, as workload_reserve(): nothing, or not known beforehand. */
+    void (*workload_memory)(const bt_workload_t *workload,
+                            bt_numerics_t numerics,
+                            bt_workload_memory_t *memory_p);
+    /** Take the scratch for it, all of it. Without, operations on weights have
+     *  what those need, and others do without: slower, the same bits.
+     *  @retval BT_ERR_NO_MEMORY  what there was stays */
+    bt_status_t (*workload_reserve)(bt_backend_t *be,
+                                    const bt_workload_t *workload);
 
     /** Take the memory for the tables of batches: bt_batch_max_words() in host
      *  and in back-end memory, in place of what an earlier call took. NULL, as

@@ -555,9 +555,9 @@ static void send_stats(bt_worker_t *w)
     if (w->kv_memory == NULL) {
         stats->memory_cpu_bytes += (uint64_t)w->n_blocks * w->block_bytes;
     } else {
-        stats->memory_gpu_bytes = (uint64_t)w->n_blocks * w->block_bytes;
-        stats->memory_pinned_bytes =
-            2ull * BT_KVT_STAGE_SLOTS * BT_KVT_STAGE_SLOT_BYTES;
+        stats->memory_gpu_bytes =
+            w->device_bytes + (uint64_t)w->n_blocks * w->block_bytes;
+        stats->memory_pinned_bytes = w->pinned_bytes;
     }
     stats->kv_bytes_sent = kvt.bytes_sent;
     stats->kv_bytes_received = kvt.bytes_received;

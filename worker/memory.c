@@ -10,7 +10,8 @@ uint64_t bt_memory_pool(const bt_memory_room_t *room)
     const uint64_t all =
         room->own_memory ? room->device_available_bytes : room->available_bytes;
     const uint64_t model =
-        room->own_memory ? room->device_model_bytes : room->model_bytes;
+        room->own_memory ? room->device_model_bytes + room->device_later_bytes
+                         : room->model_bytes;
     const uint64_t left = (all > model) ? all - model : 0;
     const uint64_t share =
         (room->percent > 0) ? left / 100 * room->percent : left / 4;
@@ -24,19 +25,26 @@ uint64_t bt_memory_pool(const bt_memory_room_t *room)
 }
 
 static bt_status_t check_place(const char *place, uint64_t available,
-                               uint64_t model, uint64_t pool, char *why,
-                               size_t why_bytes)
+                               uint64_t model, uint64_t later, uint64_t pool,
+                               char *why, size_t why_bytes)
 {
-    if (model + pool <= available) {
+    const uint64_t all = model + later + pool;
+    char kept[64] = "";
+
+    if (all <= available) {
         return BT_OK;
     }
+    if (later > 0) {
+        snprintf(kept, sizeof(kept), ", libraries and graphs %llu MiB",
+                 (unsigned long long)(later >> 20));
+    }
     snprintf(why, why_bytes,
-             "not enough %smemory: the model takes %llu MiB and the KV pool "
+             "not enough %smemory: the model takes %llu MiB%s and the KV pool "
              "%llu MiB, %llu MiB are available, %llu MiB are missing",
-             place, (unsigned long long)(model >> 20),
+             place, (unsigned long long)(model >> 20), kept,
              (unsigned long long)(pool >> 20),
              (unsigned long long)(available >> 20),
-             (unsigned long long)(((model + pool - available) >> 20) + 1));
+             (unsigned long long)(((all - available) >> 20) + 1));
     return BT_ERR_NO_MEMORY;
 }
 
@@ -44,13 +52,13 @@ bt_status_t bt_memory_check(const bt_memory_room_t *room, uint64_t pool_bytes,
                             char *why, size_t why_bytes)
 {
     const uint64_t here = room->own_memory ? 0 : pool_bytes;
-    bt_status_t status = check_place("", room->available_bytes,
-                                     room->model_bytes, here, why, why_bytes);
+    bt_status_t status = check_place(
+        "", room->available_bytes, room->model_bytes, 0, here, why, why_bytes);
 
     if ((status == BT_OK) && room->own_memory) {
-        status =
-            check_place("device ", room->device_available_bytes,
-                        room->device_model_bytes, pool_bytes, why, why_bytes);
+        status = check_place("device ", room->device_available_bytes,
+                             room->device_model_bytes, room->device_later_bytes,
+                             pool_bytes, why, why_bytes);
     }
     return status;
 }

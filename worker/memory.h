@@ -14,9 +14,10 @@
 typedef struct bt_memory_room {
     uint64_t available_bytes; /**< of the host */
     uint64_t model_bytes;     /**< what the model takes of that */
-    bool own_memory;          /**< of the back end; the next two are its */
+    bool own_memory;          /**< of the back end; the next three are its */
     uint64_t device_available_bytes;
     uint64_t device_model_bytes;
+    uint64_t device_later_bytes; /**< left for libraries and graphs */
     uint32_t percent; /**< of what is left, for the pool; 0: a quarter */
 } bt_memory_room_t;
 

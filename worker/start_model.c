@@ -201,6 +201,26 @@ static bt_status_t find_weight_dir(const bt_worker_t *w, bt_start_t *s)
     return status;
 }
 
+static bt_numerics_t numerics_of(const bt_worker_t *w)
+{
+    return (strcmp(w->config->numerics, "tensor") == 0) ? BT_NUMERICS_TENSOR
+                                                        : BT_NUMERICS_EXACT;
+}
+
+/* What is taken of the host and of a device, the pool left out. */
+static void count_memory(bt_worker_t *w, const bt_model_memory_t *memory)
+{
+    w->model_bytes = bt_model_memory_host(memory);
+    if (memory->own_memory) {
+        const size_t slots =
+            (size_t)2 * BT_KVT_STAGE_SLOTS * BT_KVT_STAGE_SLOT_BYTES;
+
+        w->model_bytes += slots;
+        w->pinned_bytes = memory->pinned_bytes + slots;
+        w->device_bytes = memory->device_bytes + memory->later_bytes;
+    }
+}
+
 static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
 {
     const bt_model_config_t config = {
@@ -212,6 +232,7 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .tokens_per_block = w->tokens_per_block,
         .n_other_groups = w->groups.n - 1,
         .weight_dir = s->weight_dir,
+        .numerics = numerics_of(w),
         .n_threads = s->n_threads,
         .host_coll = bt_team_collectives(&s->team),
         .n_stages = s->team.size / s->team.tp,
@@ -271,13 +292,14 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
         return status;
     }
     s->memory = memory;
-    w->model_bytes = bt_model_memory_host(&memory);
+    count_memory(w, &memory);
     room = (bt_memory_room_t){
         .available_bytes = bt_memory_available(),
         .model_bytes = w->model_bytes,
         .own_memory = memory.own_memory,
         .device_available_bytes = memory.device_left_bytes,
         .device_model_bytes = memory.device_bytes,
+        .device_later_bytes = memory.later_bytes,
         .percent = w->config->kv_free_percent,
     };
     pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
@@ -309,9 +331,23 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
 
 bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
 {
+    const bt_model_memory_t *const memory = &s->memory;
     const bt_status_t status = bt_start_memory_look(w, s);
 
-    return (status == BT_OK) ? agree_on_blocks(w, s) : status;
+    if (status != BT_OK) {
+        return status;
+    }
+    if (memory->own_memory) {
+        BT_LOG_INFO(
+            "device memory: %llu MiB are free; the model takes %zu MiB, "
+            "of them %zu MiB of scratch, the KV pool %llu MiB, %zu MiB "
+            "stay for libraries and graphs",
+            (unsigned long long)(memory->device_left_bytes >> 20),
+            memory->device_bytes >> 20, memory->scratch_bytes >> 20,
+            (unsigned long long)(s->pool_bytes >> 20),
+            memory->later_bytes >> 20);
+    }
+    return agree_on_blocks(w, s);
 }
 
 bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)
@@ -353,9 +389,7 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
         .n_lent = s->n_lent,
         .max_rows = config.max_rows,
         .max_dim = bt_hparams_max_dim(&s->hp),
-        .numerics = (strcmp(w->config->numerics, "tensor") == 0)
-                        ? BT_NUMERICS_TENSOR
-                        : BT_NUMERICS_EXACT,
+        .numerics = numerics_of(w),
         .why = why,
         .why_bytes = sizeof(why),
     };

@@ -191,6 +191,8 @@ struct bt_worker {
     bt_backend_t *backend;
     bt_model_t *model;
     size_t model_bytes;
+    size_t device_bytes; /**< of a back end's own memory, without the pool */
+    size_t pinned_bytes; /**< of the host's, for copies to and from that */
     uint32_t context_tokens; /**< longest sequence, prompt and output */
     bool long_context;       /**< bt_hparams_long_context() */
     uint32_t tokens_per_block;

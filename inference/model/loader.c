@@ -159,6 +159,20 @@ static bt_status_t write_packed(bt_loader_t *loader, const char *name,
     return status;
 }
 
+/* Rows become others for a product, as wide as its matrix. */
+static void note_width(bt_loader_t *loader, uint32_t type, uint32_t n_in)
+{
+    uint32_t elems = 1;
+    uint32_t bytes = 0;
+    const bool is_dense =
+        ((bt_ktype_block(type, &elems, &bytes) == BT_OK) && (elems == 1)) ||
+        (type == BT_KTYPE_E4M3) || (type == BT_KTYPE_E4M3_BF16);
+    uint32_t *const widest =
+        is_dense ? &loader->dense_n_in : &loader->quant_n_in;
+
+    *widest = (n_in > *widest) ? n_in : *widest;
+}
+
 static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
                         uint32_t n_out, uint32_t n_in, const void *data,
                         bt_weight_t **weight_p)
@@ -176,6 +190,7 @@ static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
     }
     loader->max_weight =
         (bytes > loader->max_weight) ? bytes : loader->max_weight;
+    note_width(loader, type, n_in);
     if (loader->packed != NULL) {
         status = adopt(loader, name, type, n_out, n_in, bytes, weight_p);
     } else if (loader->writer != NULL) {
@@ -657,4 +672,26 @@ bt_status_t bt_loader_check_all_used(bt_loader_t *loader)
         }
     }
     return BT_OK;
+}
+
+bt_workload_t bt_loader_workload(const bt_loader_t *loader)
+{
+    const bt_model_config_t *const c = loader->config;
+    const bt_collectives_t *const all = c->host_coll;
+    const bt_collectives_t *const stage = c->host_stage;
+    const bool has_stages = (all != NULL) && (c->n_stages > 1);
+
+    return (bt_workload_t){
+        .max_rows = c->max_rows,
+        .max_seqs = (c->max_seqs != 0) ? c->max_seqs : c->max_rows,
+        .context_tokens = c->context_tokens,
+        .n_heads = loader->own.n_heads,
+        .n_kv_heads = loader->own.n_kv_heads,
+        .head_dim = loader->own.head_dim,
+        .dense_n_in = loader->dense_n_in,
+        .quant_n_in = loader->quant_n_in,
+        .n_ranks = (all != NULL) ? all->size : 1,
+        .n_tables = ((all != NULL) ? 1u : 0u) +
+                    ((has_stages && (stage != NULL)) ? 1u : 0u),
+    };
 }

@@ -129,6 +129,17 @@ static bt_status_t split_memory(const bt_loader_t *loader,
     memory->device_bytes = memory->weight_bytes + memory->private_bytes;
     memory->weight_bytes = 0;
     memory->private_bytes = 0;
+    if (ops->workload_memory != NULL) {
+        const bt_workload_t workload = bt_loader_workload(loader);
+        bt_workload_memory_t beside;
+
+        ops->workload_memory(&workload, loader->config->numerics, &beside);
+        memory->device_bytes += beside.scratch;
+        memory->scratch_bytes = beside.scratch;
+        memory->later_bytes = beside.later;
+        memory->pinned_bytes = beside.pinned;
+        memory->private_bytes = beside.pinned;
+    }
     return ops->memory_left(loader->be, &memory->device_left_bytes);
 }
 
@@ -226,6 +237,29 @@ static bt_status_t make_ranks(bt_loader_t *ld, bt_model_t *model)
                                 ld->be->caps->name, bt_status_str(status));
 }
 
+/* Before the first batch, so that no operation takes memory. */
+static bt_status_t reserve_scratch(const bt_loader_t *loader)
+{
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+    const bt_workload_t workload = bt_loader_workload(loader);
+    bt_workload_memory_t memory;
+    bt_status_t status;
+
+    if (ops->workload_reserve == NULL) {
+        return BT_OK;
+    }
+    status = ops->workload_reserve(loader->be, &workload);
+    if (status == BT_OK) {
+        return BT_OK;
+    }
+    ops->workload_memory(&workload, loader->config->numerics, &memory);
+    return bt_loader_fail(loader, status,
+                          "scratch of %zu MiB in the memory of the %s back "
+                          "end: %s",
+                          memory.scratch >> 20, loader->be->caps->name,
+                          bt_status_str(status));
+}
+
 /* What of a file of packed weights is in the back end's memory is not wanted in
  * the host's any more. */
 static void leave_file(bt_model_t *model)
@@ -293,6 +327,9 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
     }
     if (status == BT_OK) {
         status = bt_loader_results(&loader, model);
+    }
+    if (status == BT_OK) {
+        status = reserve_scratch(&loader);
     }
     if (status == BT_OK) {
         status = bt_ahead_open(model);

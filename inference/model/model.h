@@ -132,7 +132,9 @@ typedef struct bt_model_config {
      *  for this model and back end. Where that does not work, one line of the
      *  log says so and the process packs for itself. NULL or "": always. */
     const char *weight_dir;
-    uint32_t n_threads; /**< that check the packed file; 0 = 1 */
+    uint32_t n_threads;     /**< that check the packed file; 0 = 1 */
+    bt_numerics_t numerics; /**< that the back end is opened with, for what
+                                 bt_model_memory() counts */
 
     /** Called in bt_model_load() for each matrix of the file that is loaded,
      *  with the weight that it became; several have one where they read the
@@ -171,6 +173,9 @@ typedef struct bt_model_memory {
                                the host's memory */
     size_t load_bytes;    /**< most that is needed besides, while loading */
     size_t device_bytes;  /**< in the back end's own memory, while it serves */
+    size_t scratch_bytes; /**< of them, for the work of operations */
+    size_t later_bytes;   /**< of that memory left for libraries and graphs */
+    size_t pinned_bytes;  /**< of private_bytes, for copies */
     uint64_t device_left_bytes; /**< that can be taken there now */
     bool own_memory; /**< bt_backend_owns_memory(): else there is no device */
 } bt_model_memory_t;

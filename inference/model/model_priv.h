@@ -94,7 +94,9 @@ struct bt_loader {
     size_t weight_bytes; /**< packed matrices so far */
     size_t max_piece;    /**< most bytes of temporary memory at once */
     size_t max_weight;   /**< bytes of the largest packed matrix */
-    bool *used;          /**< per tensor of the file */
+    uint32_t dense_n_in; /**< widest inputs of matrices: bt_workload_t */
+    uint32_t quant_n_in;
+    bool *used; /**< per tensor of the file */
 };
 
 /** Write the reason and return @a status. */
@@ -114,6 +116,9 @@ BT_MUST_CHECK bt_status_t bt_loader_results(bt_loader_t *loader,
 /** The cache of a layer. @param [out] index_p  which of its view's layers */
 bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
                                  uint32_t *index_p);
+
+/** What the model that was loaded, or counted, will ask of its back end. */
+bt_workload_t bt_loader_workload(const bt_loader_t *loader);
 
 /** Set loader->packed and *store_p, where the configuration asks for it and it
  *  works; else everything stays, and what the user should know was logged. */

@@ -8,5 +8,7 @@
 /** Of the tensor profile: attention_tensor.cu. The batch has rows. */
 void bt_cuda_attention_tensor(bt_backend_t *be, const bt_attn::Job &job,
                               bt_kv_type_t type, const bt_batch_t *batch);
+/** Scratch with which all its sequences that decode are split into parts. */
+size_t bt_cuda_attention_bytes(const bt_workload_t *workload);
 
 #endif

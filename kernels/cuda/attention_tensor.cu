@@ -448,15 +448,22 @@ Parts parts_of(const Job &job, const bt_batch_t *batch)
     return parts;
 }
 
-/* Without the memory for it nothing is split: slower, and the same bits. */
+/* Of so many parts, values and heads. */
+size_t bytes_of(size_t n_parts, uint32_t floats)
+{
+    return n_parts * (floats * sizeof(float) + sizeof(float2));
+}
+
+/* What was reserved is there or not. Without the memory for it nothing is
+ * split: slower, and the same bits. */
 void take_memory(bt_backend_t *be, const Job &job, uint32_t n_seqs,
                  Parts *parts)
 {
     const size_t n =
         static_cast<size_t>(n_seqs) * job.n_kv_heads * parts->pairs * parts->n;
-    const size_t bytes = n * (parts->floats * sizeof(float) + sizeof(float2));
 
-    if ((parts->n > 1) && (bt_cuda_scratch_reserve(be, bytes) == BT_OK)) {
+    if ((parts->n > 1) &&
+        (bytes_of(n, parts->floats) <= bt_cuda_scratch_bytes(be))) {
         parts->values = static_cast<float *>(bt_cuda_scratch(be));
         parts->heads =
             reinterpret_cast<float2 *>(parts->values + n * parts->floats);
@@ -497,6 +504,25 @@ void launch(bt_backend_t *be, const Job &job, const Parts &parts,
 }
 
 } // namespace
+
+size_t bt_cuda_attention_bytes(const bt_workload_t *w)
+{
+    const uint32_t group =
+        (w->n_kv_heads == 0) ? 0
+                             : (w->n_heads + w->n_kv_heads - 1) / w->n_kv_heads;
+    const uint32_t most = (w->context_tokens + kPart - 1) / kPart;
+    uint32_t n = 1;
+
+    if ((group == 0) || (group > kPairs)) {
+        return 0; /* a row is more than a warp has */
+    }
+    while (n < most) {
+        n *= 2;
+    }
+    return bytes_of(static_cast<size_t>(w->max_seqs) * w->n_kv_heads *
+                        (kPairs / group * group) * n,
+                    round_up(w->head_dim, 4));
+}
 
 void bt_cuda_attention_tensor(bt_backend_t *be, const Job &job,
                               bt_kv_type_t type, const bt_batch_t *batch)

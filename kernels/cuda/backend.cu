@@ -241,6 +241,7 @@ bt_kernels_ops_t make_ops()
     ops.returns_open = bt_cuda_returns_open;
     ops.returns_close = bt_cuda_returns_close;
     bt_cuda_coll_ops(&ops);
+    bt_cuda_workload_ops(&ops);
     ops.close = close_stream;
     return ops;
 }
@@ -397,6 +398,11 @@ extern "C" bt_numerics_t bt_cuda_numerics(bt_backend_t *be)
 extern "C" void *bt_cuda_scratch(bt_backend_t *be)
 {
     return self(be)->scratch;
+}
+
+extern "C" size_t bt_cuda_scratch_bytes(bt_backend_t *be)
+{
+    return self(be)->scratch_bytes;
 }
 
 extern "C" bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be, size_t bytes)

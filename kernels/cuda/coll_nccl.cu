@@ -19,7 +19,7 @@ static_assert(sizeof(ncclUniqueId) == BT_COLLECTIVES_ID_BYTES,
 namespace
 {
 
-const size_t kPieceFloats = size_t(1) << 20; /* of a sum, of each rank */
+const size_t kPieceFloats = BT_CUDA_SUM_BYTES / sizeof(float);
 
 struct Collectives {
     bt_collectives_t base; /* first */
@@ -170,7 +170,7 @@ bt_status_t collectives_open(bt_backend_t *be, uint32_t rank, uint32_t size,
     if (size > BT_CUDA_MAX_RANKS) {
         return BT_ERR_INVALID_PARAM;
     }
-    status = bt_cuda_scratch_reserve(be, size * kPieceFloats * sizeof(float));
+    status = bt_cuda_scratch_reserve(be, size * BT_CUDA_SUM_BYTES);
     if (status != BT_OK) {
         return status;
     }

@@ -58,6 +58,7 @@ bt_numerics_t bt_cuda_numerics(bt_backend_t *be);
 BT_MUST_CHECK bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be,
                                                   size_t bytes);
 void *bt_cuda_scratch(bt_backend_t *be);
+size_t bt_cuda_scratch_bytes(bt_backend_t *be); /**< of it */
 
 /** A buffer with a copy of host memory, pages of a file perhaps, which was read
  *  when it returns. The copy is queued; it waits for none.
@@ -66,6 +67,8 @@ BT_MUST_CHECK bt_status_t bt_cuda_upload(bt_backend_t *be, const void *src,
                                          size_t bytes, void **ptr_p);
 
 #define BT_CUDA_MAX_RANKS 16u /**< of an instance */
+/** Of each rank's part of a sum that come together at a time, in scratch. */
+#define BT_CUDA_SUM_BYTES ((size_t)4 << 20)
 
 /** out[i] = the sum over r of parts[r * n_each + i], in the order of
  *  coll_tree.h; n_parts from 2 to BT_CUDA_MAX_RANKS, n_each > 0. */
@@ -81,6 +84,7 @@ void bt_cuda_score_ops(bt_kernels_ops_t *ops);
 void bt_cuda_kv_ops(bt_kernels_ops_t *ops);
 void bt_cuda_attention_ops(bt_kernels_ops_t *ops);
 void bt_cuda_coll_ops(bt_kernels_ops_t *ops);
+void bt_cuda_workload_ops(bt_kernels_ops_t *ops);
 
 #ifdef __cplusplus
 }

@@ -263,6 +263,14 @@ static bool open_tiers(void)
     return true;
 }
 
+/* More than any case of attention has, which is split then. */
+static const bt_workload_t all_cases = {.max_rows = KC_MAX_MANY,
+                                        .max_seqs = 64,
+                                        .context_tokens = 2048,
+                                        .n_heads = 8,
+                                        .n_kv_heads = 8,
+                                        .head_dim = 256};
+
 /* Behind the reference. */
 static bt_status_t open_named(const char *name, bt_numerics_t numerics)
 {
@@ -275,6 +283,14 @@ static bt_status_t open_named(const char *name, bt_numerics_t numerics)
 
     if (status != BT_OK) {
         return status;
+    }
+    if (b->be->ops->workload_reserve != NULL) {
+        const bt_status_t reserved =
+            b->be->ops->workload_reserve(b->be, &all_cases);
+
+        if (reserved != BT_OK) {
+            return reserved;
+        }
     }
     if (bt_backend_owns_memory(b->be)) {
         b->own = b->be;

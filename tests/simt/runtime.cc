@@ -41,7 +41,6 @@ namespace
 {
 
 const size_t kAlign = 256; /* as cudaMalloc() has it */
-const size_t kDeviceBytes = size_t(4) << 30;
 
 struct Piece {
     void *map;
@@ -55,7 +54,7 @@ struct Piece {
 struct Device {
     std::map<uintptr_t, Piece> pieces;  /* by address */
     std::map<uintptr_t, size_t> pinned; /* the host's, the same */
-    size_t used;
+    size_t used, most_used;
     cudaError_t last;
     uint64_t n_calls, fails_at; /* the call of that number fails; 0: none */
     std::set<cudaStream_t> streams;
@@ -82,14 +81,14 @@ struct LastWords {
                 file,
                 "calls %llu graph_launches %llu bytes_left %zu "
                 "graphs_left %u bytes_in %llu bytes_out %llu opens %llu "
-                "opened_left %u\n",
+                "opened_left %u bytes_most %zu\n",
                 static_cast<unsigned long long>(device.n_calls),
                 static_cast<unsigned long long>(device.n_graph_launches),
                 device.used, device.n_graphs,
                 static_cast<unsigned long long>(device.bytes_in),
                 static_cast<unsigned long long>(device.bytes_out),
                 static_cast<unsigned long long>(device.n_opens),
-                device.n_opened);
+                device.n_opened, device.most_used);
             (void)std::fclose(file);
         }
     }
@@ -101,6 +100,14 @@ uint64_t number_of(const char *name, uint64_t otherwise)
     const char *text = std::getenv(name);
 
     return (text == nullptr) ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+size_t device_bytes()
+{
+    static const size_t bytes =
+        number_of("BATON_SIMT_MEMORY", uint64_t(4) << 30);
+
+    return bytes;
 }
 
 /* Calls come from several threads of the host, and memory is open to all of
@@ -319,8 +326,8 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
     if (is_to_fail()) {
         return done(cudaErrorInvalidValue);
     }
-    *left = kDeviceBytes - device.used;
-    *total = kDeviceBytes;
+    *left = device_bytes() - device.used;
+    *total = device_bytes();
     return cudaSuccess;
 }
 
@@ -335,7 +342,7 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
     Piece piece = {nullptr, pages + page(), bytes, -1, 0, 0};
     uintptr_t at;
 
-    if (is_to_fail() || (whole > kDeviceBytes - device.used)) {
+    if (is_to_fail() || (whole > device_bytes() - device.used)) {
         return done(cudaErrorMemoryAllocation);
     }
     piece.map = mmap(nullptr, piece.map_bytes, PROT_NONE,
@@ -346,6 +353,8 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
     at = reinterpret_cast<uintptr_t>(piece.map) + pages - whole;
     device.pieces[at] = piece;
     device.used += whole;
+    device.most_used =
+        (device.used > device.most_used) ? device.used : device.most_used;
     *ptr = reinterpret_cast<void *>(at);
     return cudaSuccess;
 }

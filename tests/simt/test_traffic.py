@@ -57,6 +57,11 @@ class TrafficTest(unittest.TestCase):
                                                    ASKED_BY_CODES if row["type"] == "E4M3" else
                                                    ASKED_BY_TENSOR.get(row["op"], ASKED[row["rows"]])))
 
+    def test_attention_of_one_row_is_on_many_multiprocessors(self):
+        """By tensor cores: a block for each part of 128 positions, for which there was scratch."""
+        parts = {row["blocks"] for row in self.rows if row["op"] == "tensor attention"}
+        self.assertEqual(parts, {_gpu.KV_HEADS * _gpu.CONTEXT // 128})
+
     def test_all_packs_and_all_caches_are_there(self):
         self.assertEqual({r["type"] for r in self.rows}, set(_gpu.TYPES) | set(_gpu.KV_TYPES) | set(_gpu.TENSOR_TYPES))
 

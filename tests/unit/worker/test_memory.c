@@ -107,6 +107,17 @@ static void a_device_has_room_of_its_own(void **state)
     assert_string_equal(
         why, "not enough device memory: the model takes 4096 MiB and the KV "
              "pool 12289 MiB, 16384 MiB are available, 2 MiB are missing");
+    room.device_later_bytes = 2048 * MIB;
+    assert_int_equal(bt_memory_pool(&room), 2560 * MIB); /* 10 GiB / 4 */
+    assert_int_equal(bt_memory_check(&room, 10240 * MIB, why, sizeof(why)),
+                     BT_OK);
+    assert_int_equal(bt_memory_check(&room, 10241 * MIB, why, sizeof(why)),
+                     BT_ERR_NO_MEMORY);
+    assert_string_equal(
+        why,
+        "not enough device memory: the model takes 4096 MiB, libraries and "
+        "graphs 2048 MiB and the KV pool 10241 MiB, 16384 MiB are "
+        "available, 2 MiB are missing");
     /* What it needs of the host must be there as well. */
     room.model_bytes = 65 * MIB;
     assert_int_equal(bt_memory_check(&room, MIB, why, sizeof(why)),
