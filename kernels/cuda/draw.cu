@@ -381,7 +381,8 @@ __device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
                         static_cast<uint32_t>(first), need, weight_of);
 }
 
-/* From a row that is edited. At all threads. */
+/* From a row that is edited, and that nobody reads any more when it is back. At
+ * all threads. */
 __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
                              const float *x, uint32_t dim)
 {
@@ -477,7 +478,6 @@ __device__ void put_back(const bt_draw_t &draw, const uint32_t *words, float *x)
     const bt_draw_edit_t *edits =
         reinterpret_cast<const bt_draw_edit_t *>(words + draw.first_edit);
 
-    BT_SYNC();
     for (uint32_t i = threadIdx.x; i < draw.n_edits; i += kThreads) {
         bt_store(x + bt_load(&edits[i].id), bt_load(&edits[i].was));
     }

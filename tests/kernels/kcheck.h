@@ -13,8 +13,9 @@
  *                                        BT_NUMERICS_TENSOR: what these are of
  *                                        (kc_test_tensor) within a tolerance,
  *                                        all else equal bits
- *     kcheck ... --only TEST             ops, family, matmul, fused, kv,
- *                                        attention, hash or tensor alone
+ *     kcheck ... --only TEST             ops, family, top, draw, matmul,
+ *                                        fused, kv, attention, hash or tensor
+ *                                        alone
  *     kcheck ... --sample N              one case in N of products, fused steps
  *                                        and attention: which, the seed says
  *

@@ -113,8 +113,7 @@ static uint32_t any_edits(uint32_t dim, uint32_t n, bt_draw_edit_t *edits)
             .what = (kc_below(2) == 0 ? BT_EDIT_BIAS : 0) |
                     (kc_below(8) == 0 ? BT_EDIT_BAN : 0) |
                     (kc_below(2) == 0 ? BT_EDIT_SEEN | kc_below(4) : 0),
-            .bias = kc_uniform(-20.0f, 20.0f),
-            .was = 7.0f};
+            .bias = kc_uniform(-20.0f, 20.0f)};
     }
     return n;
 }
@@ -270,6 +269,9 @@ static void check_draws(row_kind_t kind, uint32_t dim, uint32_t n_rows)
             continue;
         }
         memcpy(x, before, (size_t)n_rows * dim * sizeof(*x));
+        for (uint32_t e = 0; e < d.n_edits; e++) {
+            d.edits[e].was = 7.0f; /* of whoever drew before */
+        }
         kc_poison(id_words);
         b->be->ops->draw(b->be, x, &batch, dim, ids);
         for (uint32_t k = 0; k < d.n_draws; k++) {
