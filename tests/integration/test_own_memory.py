@@ -5,6 +5,7 @@ import os
 import tempfile
 
 from harness import BUILD, Cluster, Skip, tiny_model, wait_until
+import test_pausing
 from test_failures import expect_refusal, freed_by
 from test_same_bytes import ask_all, prompts
 
@@ -67,6 +68,28 @@ def test_device_memory_gives_the_same_bytes_over_every_path():
                 assert c.metric("baton_kv_leases", role="prefill") == c.metric("baton_kv_leases", role="decode") == 0
                 stop_well(c)  # a buffer of the device that was not freed would end it otherwise
     assert len({tuple(ids) for ids in reference}) > len(texts)
+
+
+def test_device_memory_holds_what_makes_room_for_others():
+    """Requests of every kind, in a pool that is too small for all of them: those that are paused are in a step that began
+    ahead, mostly."""
+    with tempfile.TemporaryDirectory() as d:
+        model = test_pausing.model_of(d)
+        with Cluster(model) as c:
+            reference = test_pausing.ask_all(c, 1)
+        with Cluster(model, prefill_args=["--backend", "trap"], worker_args=["--steps-ahead", "on"], env=plugin(),
+                     decode_args=["--backend", "trap", "--kv-tokens", str(test_pausing.POOL), "--max-batch", "16",
+                                  *test_pausing.POLICY]) as c:
+            for request, want, got in zip(test_pausing.requests(), reference,
+                                          test_pausing.ask_all(c, len(test_pausing.requests()))):
+                assert got == want, f"{request} differs: {got}, {want}"
+            c.wait_idle()
+            wait_until("every pause is over, and there were some", lambda: (
+                test_pausing.total(c, "pauses") == test_pausing.total(c, "resumes") > 0))
+            assert c.metric("baton_worker_steps_ahead_total", role="decode") > 0
+            print(f"    {test_pausing.total(c, 'pauses'):.0f} pauses, "
+                  f"{c.metric('baton_worker_steps_ahead_total', role='decode'):.0f} iterations began ahead", flush=True)
+            stop_well(c)
 
 
 def test_device_memory_leaves_nothing_when_requests_are_cancelled():
