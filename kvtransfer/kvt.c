@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_share.h"
+#include "kvtransfer/kvt_sync.h"
 
 static bt_status_t own_export_make(bt_kvt_t *kvt)
 {
@@ -57,9 +58,10 @@ static bool memory_ok(const bt_kvt_config_t *config)
     case BT_KVT_MEMORY_HOST:
         return true;
     case BT_KVT_MEMORY_DEVICE:
-        return (device->pool != NULL) && (device->read != NULL) &&
-               (device->write != NULL) &&
-               ((device->copier == NULL) || bt_kvt_stage_ok(device));
+        return (device->pool != NULL) &&
+               ((device->read != NULL) == (device->write != NULL)) &&
+               (((device->copier == NULL) && (device->read != NULL)) ||
+                bt_kvt_stage_ok(device));
     case BT_KVT_MEMORY_STAGED:
         return (device->pool != NULL) && bt_kvt_stage_ok(device);
     default:
@@ -104,7 +106,7 @@ static bt_status_t memory_prepare(bt_kvt_t *kvt)
     switch (kvt->config.memory) {
     case BT_KVT_MEMORY_DEVICE:
         kvt->bounce = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
-        return (kvt->bounce == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+        return (kvt->bounce == NULL) ? BT_ERR_NO_MEMORY : bt_kvt_sync_open(kvt);
     case BT_KVT_MEMORY_STAGED:
         status = bt_kvt_stage_open(kvt);
         if (status == BT_OK) {
@@ -163,6 +165,7 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
 err_transport:
     kvt->ops->close(kvt);
     bt_kvt_stage_close(kvt);
+    bt_kvt_sync_close(kvt);
     bt_free(kvt->bounce);
 err_scratch:
     bt_free(kvt->scratch);
@@ -190,6 +193,7 @@ void bt_kvt_close(bt_kvt_t *kvt)
     kvt->closing = true;
     kvt->ops->close(kvt);
     bt_kvt_stage_close(kvt);
+    bt_kvt_sync_close(kvt);
 
     BT_LIST_FOR_EACH(pos, tmp, &kvt->spare_xfers)
     {

@@ -111,7 +111,8 @@ typedef struct bt_kvt_device {
      *  BT_KVT_STAGE_SLOTS. */
     uint32_t n_slots;
     /** DEVICE: copies that are done when they return, for checksums and for
-     *  data that came to the host. STAGED does not need them. */
+     *  data that came to the host; NULL, both: by the copier. STAGED does not
+     *  need them. */
     bt_status_t (*read)(void *user, void *host, const void *device,
                         size_t bytes);
     bt_status_t (*write)(void *user, void *device, const void *host,

@@ -12,6 +12,7 @@
  *     kvt_pages.c   large pages for the pool, kvt_warmer.c ...beside its owner
  *     kvt_stage.c   slots between these two and the memory of a device
  *     kvt_share.c   ...from device to device, past them
+ *     kvt_sync.c    copies for a pool that the transport reaches itself
  *     ───────────── bt_kvt_transport_t ─────────────
  *     kvt_ucx*.c    shared memory and network      tests/support/kvt_mem.c
  *
@@ -183,6 +184,7 @@ struct bt_kvt {
     uint32_t n_spare_xfers, n_spare_windows;
     bt_kvt_path_t asked_path; /**< config.path is what it came to */
     uint8_t *bounce;          /**< DEVICE: BT_KVT_MAX_RECORD_BYTES; else NULL */
+    void *pinned;             /**< DEVICE, kvt_sync.h; else NULL */
     bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
     bt_kvt_host_t host;       /**< the own, as its export says it */
     bt_kvt_aside_t aside;     /**< bt_kvt_window.writer */

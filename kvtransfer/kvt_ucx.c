@@ -141,6 +141,7 @@ static bool has_link(const char *interface)
 
 static bt_status_t net_open(ucx_t *ucx, const char *device)
 {
+    const bt_kvt_config_t *config = &ucx->kvt->config;
     char interface[IF_NAMESIZE] = "";
     char tls[32];
     const bool rdma = rdma_interface(device, interface, sizeof(interface));
@@ -158,8 +159,16 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
         BT_LOG_DEBUG("kv transfer: network device %s has no link", device);
         return BT_ERR_BUSY;
     }
+    if (!rdma && (config->memory == BT_KVT_MEMORY_DEVICE) &&
+        (config->device.copier != NULL)) {
+        status = bt_kvt_ucx_device_staged(
+            ucx, "TCP takes it there in any case, and slots are ours");
+        if (status != BT_OK) {
+            return status;
+        }
+    }
     snprintf(tls, sizeof(tls), "%s,self%s", rdma ? "rc,ud" : "tcp",
-             (ucx->kvt->config.memory == BT_KVT_MEMORY_DEVICE) ? ",cuda" : "");
+             (config->memory == BT_KVT_MEMORY_DEVICE) ? ",cuda" : "");
     bt_kvt_ucx_door_before(&ucx->door);
     status = bt_kvt_ucx_context_open("baton-kv-net", tls, device,
                                      UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,

@@ -212,6 +212,10 @@ BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx);
  *  @retval BT_ERR_UNSUPPORTED  UCX knows no such memory, or refuses this, and
  *                              there is no copier */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_register_device(ucx_t *ucx);
+/** The network cannot take the device's memory, or does not gain by it: fall
+ *  back to STAGED, with a line. @retval BT_ERR_UNSUPPORTED  there is no copier
+ */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_device_staged(ucx_t *ucx, const char *why);
 /** Give the pool back, whichever it is; before the contexts go. */
 void bt_kvt_ucx_pool_drop(ucx_t *ucx);
 /** Of the pool and of the sources of pieces. */

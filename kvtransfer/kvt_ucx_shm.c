@@ -125,8 +125,7 @@ ucs_memory_type_t bt_kvt_ucx_memory_type(const ucx_t *ucx)
                : UCS_MEMORY_TYPE_HOST;
 }
 
-/** UCX cannot take the device's memory: fall back, if that is possible. */
-static bt_status_t device_staged(ucx_t *ucx, const char *why)
+bt_status_t bt_kvt_ucx_device_staged(ucx_t *ucx, const char *why)
 {
     bt_kvt_config_t *config = &ucx->kvt->config;
 
@@ -136,7 +135,7 @@ static bt_status_t device_staged(ucx_t *ucx, const char *why)
                      config->pool_bytes, why);
         return BT_ERR_UNSUPPORTED;
     }
-    BT_LOG_WARN("kv transfer: a pool of %zu bytes of device memory is staged "
+    BT_LOG_INFO("kv transfer: a pool of %zu bytes of device memory is staged "
                 "through host memory: %s",
                 config->pool_bytes, why);
     config->memory = BT_KVT_MEMORY_STAGED;
@@ -159,12 +158,13 @@ bt_status_t bt_kvt_ucx_pool_register_device(ucx_t *ucx)
 
     if ((rc != UCS_OK) ||
         ((attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)) {
-        return device_staged(ucx, "UCX here has no support of CUDA memory");
+        return bt_kvt_ucx_device_staged(
+            ucx, "UCX here has no support of CUDA memory");
     }
     rc = ucp_mem_map(ucx->net_context, &params, &ucx->device_mem);
     if (rc != UCS_OK) {
         ucx->device_mem = NULL;
-        return device_staged(ucx, ucs_status_string(rc));
+        return bt_kvt_ucx_device_staged(ucx, ucs_status_string(rc));
     }
     return BT_OK;
 }

@@ -59,15 +59,17 @@ static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
                      bt_status_str(status));
         return status;
     }
-    config->memory = BT_KVT_MEMORY_STAGED;
+    /* Where nothing but the network is wanted it may reach the pool itself, if
+     * this UCX can; else slots. A pool that others of this host write into by
+     * their devices is staged. */
+    config->memory = (config->path == BT_KVT_PATH_NETWORK)
+                         ? BT_KVT_MEMORY_DEVICE
+                         : BT_KVT_MEMORY_STAGED;
     config->device.pool = w->kv_memory;
     config->device.spare_bytes = BT_KVT_PROBE_BYTES;
     config->device.copier = &w->copier;
     config->device.n_slots = BT_KVT_STAGE_SLOTS;
-    BT_LOG_INFO("KV blocks are in the memory of %s and cross by %u slots of "
-                "%u KiB each way",
-                w->backend->caps->name, BT_KVT_STAGE_SLOTS,
-                BT_KVT_STAGE_SLOT_BYTES >> 10);
+    BT_LOG_INFO("KV blocks are in the memory of %s", w->backend->caps->name);
     return BT_OK;
 }
 

@@ -292,8 +292,8 @@ const bt_option_t bt_config_options[] = {
          "serve deals them out, the ranks of a worker share them; empty: those "
          "of that variable, or all there are"),
     CHOICE("transport", "auto", "auto, shm, network", S | WORKERS, transport,
-           "How KV blocks travel; auto: shared memory on one host, the "
-           "network between hosts"),
+           "How KV blocks travel; auto: shared memory on one host, or from GPU "
+           "to GPU there, the network between hosts"),
     TEXT("net-device", "LIST", "lo", S | WORKERS, net_device,
          "Network interface that carries KV blocks; must be a private "
          "network. Of several, with commas, the ranks of a worker take one "

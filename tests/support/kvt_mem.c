@@ -24,6 +24,7 @@ struct bt_kvt_mem_net {
     uint32_t fault_step; /* 0 = none */
     bt_kvt_mem_fault_t fault;
     bool cut;
+    bool no_devices;
 };
 
 /* Lives until the net is destroyed: others may have its pool mapped. */
@@ -104,6 +105,11 @@ void bt_kvt_mem_net_fault(bt_kvt_mem_net_t *net, uint32_t step,
 void bt_kvt_mem_net_heal(bt_kvt_mem_net_t *net)
 {
     net->cut = false;
+}
+
+void bt_kvt_mem_net_takes_devices(bt_kvt_mem_net_t *net, bool takes)
+{
+    net->no_devices = !takes;
 }
 
 uint32_t bt_kvt_mem_net_steps(const bt_kvt_mem_net_t *net)
@@ -320,6 +326,13 @@ static bt_status_t mem_open(bt_kvt_t *kvt)
 
     if ((net == NULL) || (node_find(net, kvt->config.instance) != NULL)) {
         return BT_ERR_INVALID_PARAM;
+    }
+    if (net->no_devices && (kvt->config.memory == BT_KVT_MEMORY_DEVICE)) {
+        if (kvt->config.device.copier == NULL) {
+            return BT_ERR_UNSUPPORTED;
+        }
+        kvt->config.memory = BT_KVT_MEMORY_STAGED;
+        kvt->config.path = kvt->asked_path;
     }
     node = bt_calloc(1, sizeof(*node));
     if (node == NULL) {

@@ -49,6 +49,9 @@ void bt_kvt_mem_net_fault(bt_kvt_mem_net_t *net, uint32_t step,
                           bt_kvt_mem_fault_t fault);
 /** After BT_KVT_MEM_CUT: what is sent from now on passes again. */
 void bt_kvt_mem_net_heal(bt_kvt_mem_net_t *net);
+/** May a bt_kvt_t that is opened from now on have its pool in a device, as with
+ *  a UCX that knows such memory? At first; else it is staged where it can. */
+void bt_kvt_mem_net_takes_devices(bt_kvt_mem_net_t *net, bool takes);
 /** Steps so far. */
 uint32_t bt_kvt_mem_net_steps(const bt_kvt_mem_net_t *net);
 

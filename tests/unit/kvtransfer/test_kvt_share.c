@@ -489,6 +489,85 @@ static void a_new_receiver_is_opened_and_the_old_one_closed(void **state)
     pair_close(&pair);
 }
 
+/* ---- a transport that reaches the pool itself ---- */
+
+static void open_over_the_network(pair_t *pair, bool takes)
+{
+    bt_kvt_config_t configs[2];
+
+    pair_open(pair, &pair_kinds[PAIR_MEM_SHARED], 4 * MIB);
+    bt_kvt_close(pair->sender);
+    bt_kvt_close(pair->receiver);
+    bt_kvt_mem_net_destroy(pair->net);
+    assert_int_equal(bt_kvt_mem_net_create(&pair->net), BT_OK);
+    bt_kvt_mem_net_takes_devices(pair->net, takes);
+    for (int i = 0; i < 2; i++) {
+        configs[i] = pair_config(pair, (i == 0) ? PAIR_SENDER : PAIR_RECEIVER);
+        configs[i].path = BT_KVT_PATH_NETWORK;
+        configs[i].memory = BT_KVT_MEMORY_DEVICE;
+    }
+    assert_int_equal(bt_kvt_open(&configs[0], &pair->sender), BT_OK);
+    assert_int_equal(bt_kvt_open(&configs[1], &pair->receiver), BT_OK);
+    pair_import(pair);
+}
+
+/* As a worker asks for it where nothing but the network is wanted: by a UCX
+ * that knows the memory, or by slots. */
+static void a_pool_is_staged_unless_the_network_reaches_it(void **state)
+{
+    (void)state;
+    for (int takes = 0; takes < 2; takes++) {
+        pair_t pair;
+        track_t *t;
+
+        open_over_the_network(&pair, takes == 1);
+        assert_int_equal(pair.sender->config.memory,
+                         (takes == 1) ? BT_KVT_MEMORY_DEVICE
+                                      : BT_KVT_MEMORY_STAGED);
+        assert_string_equal(bt_kvt_peer_path(pair.peer), "network");
+        t = begin(&pair, 1, 5, 3 * MIB - 9);
+        finish(t, "");
+        PAIR_UNTIL(&pair, over(t));
+        assert_int_equal(t->done, 1);
+        assert_int_equal(counters(pair.receiver).bytes_staged,
+                         (takes == 1) ? 0 : 3 * MIB - 9);
+        pair_assert_empty(&pair);
+        pair_close(&pair);
+    }
+}
+
+/* Its own copies fail, each once: at either end somebody is told. */
+static void a_copy_that_fails_there_ends_the_transfer(void **state)
+{
+    uint32_t n_failed = 0;
+
+    (void)state;
+    for (int end = 0; end < 2; end++) {
+        for (uint32_t nth = 1; nth <= 6; nth++) {
+            fake_device_t *d;
+            pair_t pair;
+            track_t *t;
+
+            open_over_the_network(&pair, true);
+            d = (end == 0) ? &pair.sender_device : &pair.receiver_device;
+            d->refuses = nth % 2 == 0;
+            d->fail_at = d->n_begun + nth;
+            t = begin(&pair, 1, 0, 3 * MIB);
+            finish(t, "");
+            for (int i = 0; (i < 4000) && (t->xfer != NULL); i++) {
+                (void)pair_pump(&pair);
+            }
+            n_failed += t->done == 0;
+            if (t->window != NULL) {
+                close_window(t);
+            }
+            PAIR_UNTIL(&pair, over(t));
+            pair_close(&pair);
+        }
+    }
+    assert_int_equal(n_failed, 12);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -506,6 +585,8 @@ int main(int argc, char **argv)
         BT_TEST(whoever_cannot_share_stages),
         BT_TEST(a_receiver_that_refuses_gets_it_staged),
         BT_TEST(a_new_receiver_is_opened_and_the_old_one_closed),
+        BT_TEST(a_pool_is_staged_unless_the_network_reaches_it),
+        BT_TEST(a_copy_that_fails_there_ends_the_transfer),
     };
 
     bt_log_init("test_kvt_share", BT_LOG_LEVEL_WARN);
