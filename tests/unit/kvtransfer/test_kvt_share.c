@@ -558,6 +558,7 @@ static void a_copy_that_fails_there_ends_the_transfer(void **state)
                 (void)pair_pump(&pair);
             }
             n_failed += t->done == 0;
+            assert_int_not_equal(t->window_status, BT_ERR_CORRUPT);
             if (t->window != NULL) {
                 close_window(t);
             }
