@@ -364,12 +364,14 @@ void bt_model_destroy(bt_model_t *model)
         }
         bt_model_buffer_free(model->be, model->logits);
         bt_model_buffer_free(model->be, model->best_ids);
+        bt_model_buffer_free(model->be, model->own_first);
         bt_model_buffer_free(model->be, model->drawn);
     }
     bt_packed_store_close(model->store); /* the weights were freed */
     bt_ranks_destroy(model->ranks);
     bt_free(model->host_logits);
     bt_free(model->host_own_logits);
+    bt_free(model->host_own_first);
     bt_free(model->host_drawn);
     bt_free(model);
 }

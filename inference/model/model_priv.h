@@ -319,10 +319,16 @@ struct bt_model {
     uint32_t *best_ids; /**< back end (max_logit_rows); NULL: with ranks */
     float *host_logits; /**< logits in host memory; with ranks there alone */
     float *host_own_logits; /**< own_logits of a rank, in host memory */
-    uint32_t *drawn;        /**< back end: ids of draws, from the first one on,
-                                 and what was scored (drawn.c); NULL: it cannot
-                                 draw */
-    uint32_t *host_drawn;   /**< the same in host memory */
+    /** Back end: of a rank, ids and, behind them, logits of the first of each
+     *  row's own words (max_logit_rows, BT_TOP_MAX); NULL: it finds none. */
+    uint32_t *own_first;
+    uint32_t *host_own_first; /**< the same in host memory */
+    uint32_t n_own_first; /**< found of each row of the last call; 0: its rows
+                               are in host_own_logits */
+    uint32_t *drawn;      /**< back end: ids of draws, from the first one on,
+                               and what was scored (drawn.c); NULL: it cannot
+                               draw */
+    uint32_t *host_drawn; /**< the same in host memory */
     bt_ahead_t ahead;
 };
 

@@ -89,6 +89,9 @@ void bt_ranks_tell_go_on(bt_ranks_t *ranks);
 /** Does this call have such messages? */
 bool bt_ranks_talks_between(const bt_ranks_t *ranks, const bt_forward_t *fwd);
 
+/** How many of the first words of each row are all that a call wants of this
+ *  rank's, a power of two; 0: it wants rows of logits, or there are none. */
+uint32_t bt_ranks_first(const bt_model_t *model, const bt_forward_t *fwd);
 /** After a call: of this rank's words what each row needs (bt_forward_t.needs:
  *  logits, the first candidates, the best one). In one stage that is at rank 0
  *  then, as (n_logit_rows, n_vocab), and what comes after it finds K and V

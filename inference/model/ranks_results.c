@@ -100,6 +100,53 @@ static void take_row(const bt_ranks_t *ranks, bt_model_t *model,
     }
 }
 
+uint32_t bt_ranks_first(const bt_model_t *model, const bt_forward_t *fwd)
+{
+    uint32_t most = 0;
+    uint32_t k = 1;
+
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        const uint32_t n = parcel_of(model, fwd, i).n;
+
+        if (n == 0) {
+            return 0;
+        }
+        most = (n > most) ? n : most;
+    }
+    while (k < most) {
+        k *= 2;
+    }
+    return ((most == 0) || (k > BT_TOP_MAX)) ? 0 : k;
+}
+
+/* The same of the first of row i, which the back end found: model->own_first.
+ */
+static void put_first(const bt_model_t *model, const bt_forward_t *fwd,
+                      uint32_t i, parcel_t parcel, uint8_t *to)
+{
+    const uint32_t k = model->n_own_first;
+    const uint32_t *const ids = model->host_own_first + (size_t)i * k;
+    const float *const logits =
+        (const float *)(const void *)(model->host_own_first +
+                                      (size_t)fwd->n_logit_rows * k) +
+        (size_t)i * k;
+    const uint32_t first = model->shard.words.first;
+    uint32_t n = 0;
+
+    for (; (n < parcel.n) && (ids[n] != UINT32_MAX); n++) {
+        const bt_candidate_t c = {.logit = logits[n], .id = ids[n] + first};
+
+        memcpy(to + ((parcel.n == 1) ? 0 : CANDIDATES_BYTES(n)), &c, sizeof(c));
+    }
+    if (parcel.n > 1) {
+        memcpy(to, &n, sizeof(n));
+    } else if (n == 0) { /* bt_sampler_best() of a row without any */
+        const bt_candidate_t none = {.logit = -INFINITY, .id = first};
+
+        memcpy(to, &none, sizeof(none));
+    }
+}
+
 /* What this rank's words are to a row. */
 static void put_row(bt_ranks_t *ranks, const bt_model_t *model,
                     const float *row, parcel_t parcel, uint8_t *to)
@@ -157,8 +204,12 @@ static void put_results(bt_ranks_t *ranks, const bt_model_t *model,
     for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
         const parcel_t parcel = parcel_of(model, fwd, i);
 
-        put_row(ranks, model, logits + (size_t)i * model->own.n_vocab, parcel,
-                ranks->send + bytes);
+        if (model->n_own_first > 0) {
+            put_first(model, fwd, i, parcel, ranks->send + bytes);
+        } else {
+            put_row(ranks, model, logits + (size_t)i * model->own.n_vocab,
+                    parcel, ranks->send + bytes);
+        }
         bytes += parcel.bytes;
     }
 }

@@ -87,9 +87,19 @@ typedef struct buffers {
     float *ids;   /* as wide as an id */
     float *drawn; /* likewise */
     void *host_logits;
+    float *own_first; /* ids and logits, likewise */
     void *host_own_logits;
+    void *host_own_first;
     void *host_drawn;
 } buffers_t;
+
+/* Of a rank, whose host sends what its words are to the others. */
+static bool finds_first(const bt_loader_t *loader)
+{
+    return (loader->config->host_coll != NULL) &&
+           bt_shard_is_last(&loader->shard) &&
+           bt_backend_owns_memory(loader->be) && (loader->be->ops->top != NULL);
+}
 
 /* Where the back end's memory is the host's, or the model is not shared, what a
  * row becomes is in it; what ranks gather is in the host's alone. */
@@ -114,6 +124,10 @@ static bt_status_t take_own(bt_loader_t *loader, buffers_t *b)
     }
     if ((status == BT_OK) && bt_drawn_by(loader->be, is_shared)) {
         status = bt_loader_buffer(loader, 1, bt_drawn_words(rows), &b->drawn);
+    }
+    if ((status == BT_OK) && finds_first(loader)) {
+        status = bt_loader_buffer(loader, rows, (size_t)2 * BT_TOP_MAX,
+                                  &b->own_first);
     }
     return status;
 }
@@ -142,6 +156,10 @@ static bt_status_t take_host(bt_loader_t *loader, buffers_t *b)
         status = host_memory(loader, bt_drawn_words(rows), sizeof(uint32_t),
                              &b->host_drawn);
     }
+    if ((status == BT_OK) && finds_first(loader)) {
+        status = host_memory(loader, rows * 2 * BT_TOP_MAX, sizeof(uint32_t),
+                             &b->host_own_first);
+    }
     return status;
 }
 
@@ -167,6 +185,8 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
         model->drawn = (uint32_t *)(void *)b.drawn;
         model->host_logits = b.host_logits;
         model->host_own_logits = b.host_own_logits;
+        model->own_first = (uint32_t *)(void *)b.own_first;
+        model->host_own_first = b.host_own_first;
         model->host_drawn = b.host_drawn;
     }
     return (status == BT_OK) ? reserve_batch(loader) : status;
@@ -246,21 +266,41 @@ static void find_best_here(const bt_model_t *model, const bt_forward_t *fwd)
     }
 }
 
+/* What this rank's words are to the rows of a call: the first of them, where
+ * that is all that is wanted of any. */
+static bt_status_t fetch_own(bt_model_t *model, const bt_forward_t *fwd)
+{
+    const bt_kernels_ops_t *const ops = model->be->ops;
+    const uint32_t n_rows = fwd->n_logit_rows;
+    const uint32_t n_vocab = model->own.n_vocab;
+    const uint32_t k =
+        (model->own_first == NULL) ? 0 : bt_ranks_first(model, fwd);
+    const size_t n = (size_t)n_rows * k;
+
+    model->n_own_first = k;
+    if (k == 0) {
+        return ops->copy_out(model->be, model->host_own_logits,
+                             model->own_logits,
+                             (size_t)n_rows * n_vocab * sizeof(float));
+    }
+    ops->top(model->be, model->own_logits, n_rows, n_vocab, k, model->own_first,
+             (float *)(void *)(model->own_first + n));
+    return ops->copy_out(model->be, model->host_own_first, model->own_first,
+                         2 * n * sizeof(*model->own_first));
+}
+
 /* Of ranks: what is queued is done, K and V are stored, and what this one's
  * words are to the rows is in the host's memory. */
 static void come_to_host(bt_model_t *model, const bt_forward_t *fwd)
 {
-    const bt_kernels_ops_t *const ops = model->be->ops;
-    const size_t n = (size_t)fwd->n_logit_rows * model->own.n_vocab;
     bt_status_t status = bt_ranks_status(model->ranks);
 
     if ((status != BT_OK) || !bt_backend_owns_memory(model->be)) {
         return;
     }
-    status = ((model->host_own_logits == NULL) || (n == 0))
-                 ? ops->sync(model->be)
-                 : ops->copy_out(model->be, model->host_own_logits,
-                                 model->own_logits, n * sizeof(float));
+    status = ((model->host_own_logits == NULL) || (fwd->n_logit_rows == 0))
+                 ? model->be->ops->sync(model->be)
+                 : fetch_own(model, fwd);
     if (status != BT_OK) {
         bt_ranks_fail(model->ranks, status);
     }

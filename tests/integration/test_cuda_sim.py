@@ -303,6 +303,9 @@ def test_steps_of_ranks_on_simulated_devices_are_one_launch_each():
     launches = sorted(int(words[words.index("graph_launches") + 1]) for words in lines)
     assert len(launches) == 3, lines  # the prefill worker and both ranks of the other one
     assert all(n - 4 <= found <= n for found in launches[1:]), lines
+    # Of each step the best of a rank's words, an id and a logit, and checksums of the KV that came: not its words, 576 bytes.
+    brought = [int(words[words.index("bytes_out") + 1]) for words in lines if int(words[words.index("graph_launches") + 1]) > 0]
+    assert all(8 * (n - 1) <= found < 16 * (n - 1) for found in brought), lines
 
 
 def test_stages_on_simulated_devices_give_the_bytes_of_the_cpu():
