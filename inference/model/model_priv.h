@@ -222,6 +222,9 @@ void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
 BT_MUST_CHECK bt_status_t bt_model_begin(bt_model_t *model,
                                          const bt_batch_t *batch);
 
+/** Does the call keep to the model, its configuration and its cache? */
+bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd);
+
 /** The layers of this rank, queued or computed. @param [out] whole  the call
  *  with those that came in late
  *  @retval BT_ERR_DEVICE, BT_ERR_INVALID_PARAM */

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model onto a back end: its memory beforehand, its load, its end. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "inference/model/model.h"
+#include "inference/model/model_priv.h"
+#include "inference/model/rank_tables.h"
+#include "inference/model/ranks.h"
+
+#define WHAT_BYTES 256u /* of what is wrong with a back end */
+
+static bt_status_t check_config(const bt_loader_t *ld)
+{
+    const bt_model_config_t *const c = ld->config;
+    bt_status_t status = BT_OK;
+
+    if ((c->max_rows == 0) || (c->max_logit_rows == 0)) {
+        return bt_loader_fail(ld, BT_ERR_INVALID_PARAM,
+                              "a batch needs at least one row");
+    }
+    if ((c->context_tokens == 0) ||
+        (c->context_tokens > ld->hp->context_tokens)) {
+        return bt_loader_fail(ld, BT_ERR_INVALID_PARAM,
+                              "a context of %u tokens is asked for; this "
+                              "model has 1 to %u",
+                              c->context_tokens, ld->hp->context_tokens);
+    }
+    if (ld->hp->head_dim > ld->be->caps->max_head_dim) {
+        return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                              "the %s back end supports heads of at most %u "
+                              "dimensions; the model's have %u",
+                              ld->be->caps->name, ld->be->caps->max_head_dim,
+                              ld->hp->head_dim);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < ld->hp->n_layers); i++) {
+        const bt_attention_t attention = bt_hparams_attention(ld->hp, i);
+
+        status = bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
+                                            ld->why_bytes);
+    }
+    return status;
+}
+
+/* Columns of the feed-forward's second matrices that end together: a block of
+ * each of their types. */
+static uint32_t ffn_unit(const bt_loader_t *ld)
+{
+    uint32_t unit = 1;
+    char name[64];
+
+    for (uint32_t i = 0; i < ld->hp->n_layers; i++) {
+        const bt_gguf_tensor_t *t;
+        uint32_t elems = 1;
+        uint32_t bytes;
+
+        snprintf(name, sizeof(name), "blk.%u.ffn_down.weight", i);
+        t = bt_gguf_tensor(ld->gguf, name);
+        if ((t != NULL) && (bt_ktype_block(t->type, &elems, &bytes) == BT_OK) &&
+            (elems > unit)) { /* they are powers of two */
+            unit = elems;
+        }
+    }
+    return unit;
+}
+
+/* What of the model this rank has; all of it where it is alone. */
+static bt_status_t take_share(bt_loader_t *ld)
+{
+    const bt_collectives_t *const coll = ld->config->host_coll;
+    const bt_shard_place_t place = {
+        .rank = (coll == NULL) ? 0 : coll->rank,
+        .size = (coll == NULL) ? 1 : coll->size,
+        .n_stages = (ld->config->n_stages == 0) ? 1 : ld->config->n_stages,
+    };
+    const bool is_whole = (coll == NULL) && (ld->config->sum_parts <= 1);
+    bt_status_t status;
+
+    if ((coll != NULL) && !bt_rank_tables_can(ld->be)) {
+        return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                              "ranks of one instance: the %s back end has "
+                              "memory of its own, which no sum here reaches",
+                              ld->be->caps->name);
+    }
+    status =
+        bt_shard_of(ld->hp, ld->config->sum_parts, is_whole ? 1 : ffn_unit(ld),
+                    &place, ld->why, ld->why_bytes, &ld->shard);
+    if (status == BT_OK) {
+        ld->own = bt_shard_hparams(ld->hp, &ld->shard);
+    }
+    return status;
+}
+
+static const bt_arch_t *arch_of(const bt_gguf_t *gguf)
+{
+    bt_gguf_str_t name;
+
+    return (bt_gguf_get_str(gguf, "general.architecture", &name) == BT_OK)
+               ? bt_arch_find(name)
+               : NULL;
+}
+
+bt_status_t bt_loader_rehearse(bt_loader_t *loader)
+{
+    const bt_arch_t *const arch = loader->arch;
+    void *state = NULL;
+    bt_status_t status;
+
+    loader->dry = true;
+    status = arch->load(loader, &state);
+    arch->free_state(loader->be, state);
+    if (status == BT_OK) {
+        status = bt_loader_results(loader, NULL);
+    }
+    return status;
+}
+
+/* Of one that keeps its buffers where the host cannot read them: they, the
+ * weights and the tables of batches are there; a weight is packed here first.
+ */
+static bt_status_t split_memory(const bt_loader_t *loader,
+                                bt_model_memory_t *memory)
+{
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+
+    memory->own_memory = true;
+    memory->device_bytes = memory->weight_bytes + memory->private_bytes;
+    memory->weight_bytes = 0;
+    memory->private_bytes = 0;
+    if (ops->workload_memory != NULL) {
+        const bt_workload_t workload = bt_loader_workload(loader);
+        bt_workload_memory_t beside;
+
+        ops->workload_memory(&workload, loader->config->numerics, &beside);
+        memory->device_bytes += beside.scratch;
+        memory->scratch_bytes = beside.scratch;
+        memory->later_bytes = beside.later;
+        memory->pinned_bytes = beside.pinned;
+        memory->private_bytes = beside.pinned;
+    }
+    return ops->memory_left(loader->be, &memory->device_left_bytes);
+}
+
+bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
+                               const bt_model_config_t *config, char *why,
+                               size_t why_bytes, bt_model_memory_t *memory_p)
+{
+    bt_hparams_t hp;
+    bt_loader_t loader = {.gguf = gguf,
+                          .arch = arch_of(gguf),
+                          .be = be,
+                          .hp = &hp,
+                          .config = config,
+                          .why = why,
+                          .why_bytes = why_bytes};
+    bt_model_memory_t memory = {.device_left_bytes = UINT64_MAX};
+    const bool is_shared =
+        (config->weight_dir != NULL) && (config->weight_dir[0] != '\0');
+    bt_status_t status = bt_hparams_read(gguf, why, why_bytes, &hp);
+
+    if (status == BT_OK) {
+        status = check_config(&loader);
+    }
+    if (status == BT_OK) {
+        status = take_share(&loader);
+    }
+    if (status == BT_OK) {
+        status = bt_loader_rehearse(&loader);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    memory.weight_bytes = loader.weight_bytes;
+    memory.private_bytes = loader.bytes;
+    memory.load_bytes = loader.max_piece;
+    if (bt_backend_owns_memory(be)) {
+        status = split_memory(&loader, &memory);
+        if (status != BT_OK) {
+            return bt_loader_fail(&loader, status,
+                                  "the %s back end cannot tell its memory: %s",
+                                  be->caps->name, bt_status_str(status));
+        }
+    }
+    /* Packed here, then in the file, or in the other memory; and the buffer of
+     * what is written. */
+    if (is_shared || memory.own_memory) {
+        memory.load_bytes += loader.max_weight;
+    }
+    if (is_shared && (be->caps->pack_version != 0)) {
+        memory.load_bytes += BT_PACKED_CHUNK_BYTES;
+    }
+    memory.private_bytes += loader.host_bytes;
+    *memory_p = memory;
+    return BT_OK;
+}
+
+bt_status_t bt_model_memory(const bt_gguf_t *gguf, const char *backend,
+                            const bt_model_config_t *config, char *why,
+                            size_t why_bytes, bt_model_memory_t *memory_p)
+{
+    char what[WHAT_BYTES];
+    const bt_backend_config_t be_config = {.n_threads = 1,
+                                           .max_rows = 1,
+                                           .max_dim = 1,
+                                           .why = what,
+                                           .why_bytes = sizeof(what)};
+    bt_backend_t *be = NULL;
+    bt_status_t status = bt_backend_open(backend, &be_config, &be);
+
+    if (status != BT_OK) {
+        snprintf(why, why_bytes, "the back end %s cannot be opened: %s",
+                 backend, (what[0] != '\0') ? what : bt_status_str(status));
+        return status;
+    }
+    status = bt_model_memory_on(gguf, be, config, why, why_bytes, memory_p);
+    bt_backend_close(be);
+    return status;
+}
+
+static bt_status_t make_ranks(bt_loader_t *ld, bt_model_t *model)
+{
+    const bt_status_t status =
+        bt_ranks_create(ld->be, ld->config, ld->hp, &model->ranks);
+
+    if (status == BT_OK) {
+        return BT_OK;
+    }
+    return (status == BT_ERR_NO_MEMORY)
+               ? bt_loader_fail(ld, status,
+                                "no memory for what ranks say to each other")
+               : bt_loader_fail(ld, status,
+                                "ranks of one instance: no sums over the "
+                                "memory of the %s back end: %s (each rank "
+                                "needs a device of its own)",
+                                ld->be->caps->name, bt_status_str(status));
+}
+
+/* Before the first batch, so that no operation takes memory. */
+static bt_status_t reserve_scratch(const bt_loader_t *loader)
+{
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+    const bt_workload_t workload = bt_loader_workload(loader);
+    bt_workload_memory_t memory;
+    bt_status_t status;
+
+    if (ops->workload_reserve == NULL) {
+        return BT_OK;
+    }
+    status = ops->workload_reserve(loader->be, &workload);
+    if (status == BT_OK) {
+        return BT_OK;
+    }
+    ops->workload_memory(&workload, loader->config->numerics, &memory);
+    return bt_loader_fail(loader, status,
+                          "scratch of %zu MiB in the memory of the %s back "
+                          "end: %s",
+                          memory.scratch >> 20, loader->be->caps->name,
+                          bt_status_str(status));
+}
+
+/* What of a file of packed weights is in the back end's memory is not wanted in
+ * the host's any more. */
+static void leave_file(bt_model_t *model)
+{
+    model->weight_source = (model->store == NULL) ? BT_WEIGHTS_PRIVATE
+                           : bt_packed_store_built(model->store)
+                               ? BT_WEIGHTS_BUILT
+                               : BT_WEIGHTS_FOUND;
+    if (bt_backend_owns_memory(model->be)) {
+        bt_packed_store_close(model->store);
+        model->store = NULL;
+    }
+}
+
+bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
+                          const bt_model_config_t *config, char *why,
+                          size_t why_bytes, bt_model_t **model_p)
+{
+    bt_loader_t loader = {.gguf = gguf,
+                          .arch = arch_of(gguf),
+                          .be = be,
+                          .config = config,
+                          .why = why,
+                          .why_bytes = why_bytes};
+    bt_status_t status;
+    bt_hparams_t hp;
+    bt_model_t *model = NULL;
+
+    status = bt_hparams_read(gguf, why, why_bytes, &hp);
+    if (status != BT_OK) {
+        return status;
+    }
+    loader.hp = &hp;
+    status = check_config(&loader);
+    if (status == BT_OK) {
+        status = take_share(&loader);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    model = bt_calloc(1, sizeof(*model));
+    loader.used =
+        bt_calloc((size_t)bt_gguf_n_tensors(gguf), sizeof(*loader.used));
+    if ((model == NULL) || (loader.used == NULL)) {
+        status = bt_loader_fail(&loader, BT_ERR_NO_MEMORY, "out of memory");
+        goto err_model;
+    }
+    model->arch = loader.arch;
+    model->be = be;
+    model->hp = hp;
+    model->own = loader.own;
+    model->shard = loader.shard;
+    model->config = *config;
+    if (config->host_coll != NULL) {
+        status = make_ranks(&loader, model);
+        if (status != BT_OK) {
+            goto err_model;
+        }
+    }
+
+    bt_loader_share(&loader, &model->store);
+    status = model->arch->load(&loader, &model->state);
+    if (status == BT_OK) {
+        status = bt_loader_check_all_used(&loader);
+    }
+    if (status == BT_OK) {
+        status = bt_loader_results(&loader, model);
+    }
+    if (status == BT_OK) {
+        status = reserve_scratch(&loader);
+    }
+    if (status == BT_OK) {
+        status = bt_ahead_open(model);
+    }
+    if (status != BT_OK) {
+        goto err_model;
+    }
+    bt_free(loader.used);
+    leave_file(model);
+    if (why_bytes > 0) {
+        why[0] = '\0';
+    }
+    *model_p = model;
+    return BT_OK;
+
+err_model:
+    bt_free(loader.used);
+    bt_model_destroy(model);
+    return status;
+}
+
+void bt_model_destroy(bt_model_t *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    bt_ahead_close(model);
+    if (model->arch != NULL) {
+        model->arch->free_state(model->be, model->state);
+        if (model->own_logits != model->logits) {
+            bt_model_buffer_free(model->be, model->own_logits);
+        }
+        bt_model_buffer_free(model->be, model->logits);
+        bt_model_buffer_free(model->be, model->best_ids);
+        bt_model_buffer_free(model->be, model->own_first);
+        bt_model_buffer_free(model->be, model->drawn);
+    }
+    bt_packed_store_close(model->store); /* the weights were freed */
+    bt_ranks_destroy(model->ranks);
+    bt_free(model->host_logits);
+    bt_free(model->host_own_logits);
+    bt_free(model->host_own_first);
+    bt_free(model->host_drawn);
+    bt_free(model);
+}
