@@ -55,7 +55,8 @@ PAGE = os.path.join(ROOT, "docs", "GPU_STATUS.md")
 SKIPPED = MISSING
 SEED = 1
 SLOT = 256 << 10  # of a pool that is staged
-TENSOR_TYPES, CHUNK = ("BF16", "F16"), {"real": 512, "tiny": 16}
+# Bytes of a weight: FP8 has a scale of 4 for 64.
+TENSOR_TYPES, CHUNK = {"BF16": 2, "F16": 2, "E4M3": 68 / 64}, {"real": 512, "tiny": 16}
 FEW_TYPES, MANY_TYPES = ("Q4_0", "Q4_K", "Q6_K", "Q8_0"), ("Q4_K", "Q8_0", "BF16")
 PEER_ROWS = (512, 2048)
 # heads, heads of keys, their size, position, layers; sequences; outputs, inputs, copies; rows; calls and samples
@@ -266,7 +267,7 @@ class Check:
 
     def tensor_few_rows(self):
         n_out, n_in = self.size["matrix"]
-        return {"rows": [self.both({"type": kind, "rows": n, "bytes": 2 * n_in * n_out + 4 * n * (n_in + n_out)},
+        return {"rows": [self.both({"type": kind, "rows": n, "bytes": int(TENSOR_TYPES[kind] * n_in * n_out) + 4 * n * (n_in + n_out)},
                                    ("weight", kind, n_out, n_in, self.size["copies"]), "matmul", n, *self.size["times"])
                          for kind in TENSOR_TYPES for n in self.size["few"]]}
 
