@@ -5,7 +5,7 @@ import os
 import tempfile
 
 from harness import BUILD, Cluster, Skip, tiny_model, wait_until
-import test_pausing
+import test_pausing as pausing
 from test_failures import expect_refusal, freed_by
 from test_same_bytes import ask_all, prompts
 
@@ -74,20 +74,20 @@ def test_device_memory_holds_what_makes_room_for_others():
     """Requests of every kind, in a pool that is too small for all of them: those that are paused are in a step that began
     ahead, mostly."""
     with tempfile.TemporaryDirectory() as d:
-        model = test_pausing.model_of(d)
+        model = pausing.model_of(d)
         with Cluster(model) as c:
-            reference = test_pausing.ask_all(c, 1)
+            reference = pausing.ask_all(c, 1)
         with Cluster(model, prefill_args=["--backend", "trap"], worker_args=["--steps-ahead", "on"], env=plugin(),
-                     decode_args=["--backend", "trap", "--kv-tokens", str(test_pausing.POOL), "--max-batch", "16",
-                                  *test_pausing.POLICY]) as c:
-            for request, want, got in zip(test_pausing.requests(), reference,
-                                          test_pausing.ask_all(c, len(test_pausing.requests()))):
+                     decode_args=["--backend", "trap", "--kv-tokens", str(pausing.POOL), "--max-batch", "16",
+                                  *pausing.POLICY]) as c:
+            for request, want, got in zip(pausing.requests(), reference,
+                                          pausing.ask_all(c, len(pausing.requests()))):
                 assert got == want, f"{request} differs: {got}, {want}"
             c.wait_idle()
             wait_until("every pause is over, and there were some", lambda: (
-                test_pausing.total(c, "pauses") == test_pausing.total(c, "resumes") > 0))
+                pausing.total(c, "pauses") == pausing.total(c, "resumes") > 0))
             assert c.metric("baton_worker_steps_ahead_total", role="decode") > 0
-            print(f"    {test_pausing.total(c, 'pauses'):.0f} pauses, "
+            print(f"    {pausing.total(c, 'pauses'):.0f} pauses, "
                   f"{c.metric('baton_worker_steps_ahead_total', role='decode'):.0f} iterations began ahead", flush=True)
             stop_well(c)
 
