@@ -46,7 +46,8 @@ def write_model(folder):
     template = os.path.join(folder, "template.jinja")
     with open(template, "w", encoding="utf-8") as f:
         f.write(TEMPLATE)
-    return path, ["--chat-template", template, "--model-name", NAME]
+    # A browser on a busy machine reads an endless answer slowly: it is not cut off for that, as it would be by default.
+    return path, ["--chat-template", template, "--model-name", NAME, "--client-buffer-bytes", "64m"]
 
 
 def missing():
