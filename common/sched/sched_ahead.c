@@ -3,16 +3,12 @@
 
 #define OLD_SHARE 7u /* of 8 */
 
-void bt_sched_ahead_learn(bt_sched_ahead_t *ahead, uint64_t host_ns,
-                          uint64_t step_ns)
+void bt_sched_ahead_learn_host(bt_sched_ahead_t *ahead, uint64_t host_ns)
 {
-    if (host_ns > 0) {
-        ahead->host_ns =
-            (ahead->host_ns == 0)
-                ? host_ns
-                : (OLD_SHARE * ahead->host_ns + host_ns) / (OLD_SHARE + 1);
-    }
-    ahead->step_ns = step_ns;
+    ahead->host_ns =
+        (ahead->host_ns == 0)
+            ? host_ns
+            : (OLD_SHARE * ahead->host_ns + host_ns) / (OLD_SHARE + 1);
 }
 
 bool bt_sched_ahead_pays(const bt_sched_ahead_t *ahead,

@@ -39,9 +39,9 @@ typedef struct bt_sched_ahead {
     uint64_t step_ns; /**< what the last one took; 0: not known */
 } bt_sched_ahead_t;
 
-/** One step more. @param [in] host_ns  0: nothing began after it at once */
-void bt_sched_ahead_learn(bt_sched_ahead_t *ahead, uint64_t host_ns,
-                          uint64_t step_ns);
+/** A step began so long after the one before had ended, with nothing to wait
+ *  for in between. */
+void bt_sched_ahead_learn_host(bt_sched_ahead_t *ahead, uint64_t host_ns);
 bool bt_sched_ahead_pays(const bt_sched_ahead_t *ahead,
                          bt_sched_ahead_mode_t mode);
 

@@ -95,7 +95,8 @@ static bool begin(bt_engine_t *engine, bt_status_t *status_p)
     flight->is_behind = engine->n_flights > 0;
     *status_p = bt_engine_take_off(engine);
     if (engine->landed_ns != 0) {
-        engine->host_ns = bt_now_ns() - engine->landed_ns;
+        bt_sched_ahead_learn_host(&engine->ahead,
+                                  bt_now_ns() - engine->landed_ns);
         engine->landed_ns = 0;
     }
     return true;
@@ -112,11 +113,8 @@ static void land(bt_engine_t *engine, bt_report_t *report)
         pass->start_ns = engine->ended_ns;
     }
     bt_engine_land(engine, report);
-    engine->ended_ns = report->end_ns;
-    bt_sched_ahead_learn(&engine->ahead, engine->host_ns,
-                         report->end_ns - report->start_ns);
-    engine->host_ns = 0;
-    engine->landed_ns = bt_engine_has_work(engine) ? report->end_ns : 0;
+    engine->ended_ns = engine->landed_ns = report->end_ns;
+    engine->ahead.step_ns = report->end_ns - report->start_ns;
 }
 
 void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)

@@ -57,6 +57,7 @@ static void *compute_main(void *arg)
         while (!bt_engine_has_work(engine) && (engine->n_flights == 0) &&
                (report->n_items == 0) && !atomic_load(&engine->stop)) {
             set_busy(engine, false);
+            engine->landed_ns = 0; /* the next pass is not what it waits for */
             bt_ring_wait(engine->inbox, 100);
             set_busy(engine, true);
             bt_engine_take_changes(engine, report);

@@ -88,9 +88,8 @@ struct bt_engine {
     uint32_t first_flight, n_flights, max_flights;
     bt_sched_ahead_t ahead;
     uint64_t ended_ns;  /* end of the pass that landed last */
-    uint64_t landed_ns; /* the same, where the next one was to follow; 0: one
-                           has begun since */
-    uint64_t host_ns;   /* from there until it began; 0: not known */
+    uint64_t landed_ns; /* the same; 0: one has begun since, or the thread has
+                           slept */
     /* Of the iteration under way: all that was computed inside it. */
     uint64_t inside_ns, inside_lent_ns;
     bt_status_t inside_status;

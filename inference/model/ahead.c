@@ -26,28 +26,32 @@ bool bt_model_is_followed(const bt_forward_t *fwd)
     return (fwd->drawing == NULL) || (fwd->drawing->n_scorings == 0);
 }
 
-size_t bt_ahead_bytes(const bt_model_config_t *config)
+/* Ranks have words of their own, and send them to each other. */
+static bool can(const bt_backend_t *be, const bt_model_config_t *config)
 {
-    return (size_t)BT_AHEAD_MAX * config->max_logit_rows * sizeof(uint32_t);
+    return (config->host_coll == NULL) && bt_backend_owns_memory(be) &&
+           (be->ops->returns_open != NULL) && (be->ops->take_tokens != NULL) &&
+           (be->ops->argmax != NULL);
 }
 
-/* Ranks have words of their own, and send them to each other. */
-static bool can(const bt_model_t *model)
+/* Of a slot. */
+static size_t ids_bytes(const bt_model_config_t *config)
 {
-    const bt_kernels_ops_t *const ops = model->be->ops;
+    return config->max_logit_rows * sizeof(uint32_t);
+}
 
-    return (model->ranks == NULL) && (ops->returns_open != NULL) &&
-           (ops->take_tokens != NULL) && (ops->argmax != NULL) &&
-           (model->best_ids != NULL);
+size_t bt_ahead_bytes(const bt_backend_t *be, const bt_model_config_t *config)
+{
+    return can(be, config) ? BT_AHEAD_MAX * ids_bytes(config) : 0;
 }
 
 bt_status_t bt_ahead_open(bt_model_t *model)
 {
-    return !can(model) ? BT_OK
-                       : model->be->ops->returns_open(
-                             model->be, BT_AHEAD_MAX,
-                             model->config.max_logit_rows * sizeof(uint32_t),
-                             &model->ahead.returns);
+    return can(model->be, &model->config)
+               ? model->be->ops->returns_open(model->be, BT_AHEAD_MAX,
+                                              ids_bytes(&model->config),
+                                              &model->ahead.returns)
+               : BT_OK;
 }
 
 void bt_ahead_close(bt_model_t *model)

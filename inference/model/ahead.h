@@ -27,8 +27,8 @@ typedef struct bt_ahead {
     const uint32_t *ids; /**< back end: of the call that was started last */
 } bt_ahead_t;
 
-/** Host memory that bt_ahead_open() takes. */
-size_t bt_ahead_bytes(const bt_model_config_t *config);
+/** Host memory that bt_ahead_open() takes on this back end. */
+size_t bt_ahead_bytes(const bt_backend_t *be, const bt_model_config_t *config);
 /** Where the model's back end can (bt_model_chains()), else nothing.
  *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_ahead_open(bt_model_t *model);

@@ -337,13 +337,12 @@ BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
 /**
  * Calls that follow each other.
  *
- * *Through the stages of a model.* bt_model_start()
- * computes the layers of this rank's stage and returns while the others are
- * still at theirs; bt_model_finish() waits for the results of the oldest call
- * that was started, which are as bt_model_forward() leaves them. So stages work
- * at several calls at a time. In between blocks may be copied and cleared, in
- * the order of the calls; no bt_model_forward(). No two calls have a sequence
- * in common.
+ * *Through the stages of a model.* bt_model_start() computes the layers of this
+ * rank's stage and returns while the others are still at theirs;
+ * bt_model_finish() waits for the results of the oldest call that was started,
+ * which are as bt_model_forward() leaves them. So stages work at several calls
+ * at a time. In between blocks may be copied and cleared, in the order of the
+ * calls; no bt_model_forward(). No two calls have a sequence in common.
  *
  * *On a device, one behind the other* (bt_model_chains()). bt_model_start()
  * queues the call, two at most, and the second one's rows may be the next

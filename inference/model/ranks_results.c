@@ -119,8 +119,8 @@ uint32_t bt_ranks_first(const bt_model_t *model, const bt_forward_t *fwd)
     return ((most == 0) || (k > BT_TOP_MAX)) ? 0 : k;
 }
 
-/* The same of the first of row i, which the back end found: model->own_first.
- */
+/* What this rank's words are to row i, from the first of them that the back end
+ * found. */
 static void put_first(const bt_model_t *model, const bt_forward_t *fwd,
                       uint32_t i, parcel_t parcel, uint8_t *to)
 {
@@ -147,7 +147,7 @@ static void put_first(const bt_model_t *model, const bt_forward_t *fwd,
     }
 }
 
-/* What this rank's words are to a row. */
+/* The same from all of them. */
 static void put_row(bt_ranks_t *ranks, const bt_model_t *model,
                     const float *row, parcel_t parcel, uint8_t *to)
 {

@@ -171,9 +171,7 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
     if (status == BT_OK) {
         status = take_host(loader, &b);
     }
-    if (bt_backend_owns_memory(loader->be)) {
-        loader->host_bytes += bt_ahead_bytes(loader->config);
-    }
+    loader->host_bytes += bt_ahead_bytes(loader->be, loader->config);
     if (loader->config->host_coll != NULL) {
         loader->host_bytes += bt_ranks_bytes(loader->config->host_coll,
                                              loader->config, loader->hp);

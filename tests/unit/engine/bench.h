@@ -53,6 +53,22 @@ static inline int remove_model(void **state)
     return unlink(model_path);
 }
 
+/* Of its pool, all layers in one group. */
+static inline bt_kv_view_t view_of(const bench_t *b, bt_kv_type_t type)
+{
+    const bt_hparams_t *hp = bt_model_hparams(b->model);
+
+    return (bt_kv_view_t){
+        .base = b->pool,
+        .block_bytes = b->kv.block_bytes,
+        .type = type,
+        .n_layers = hp->n_layers,
+        .n_kv_heads = hp->n_kv_heads,
+        .head_dim = hp->head_dim,
+        .tokens_per_block = T,
+    };
+}
+
 /* @param [in] groups  of the model's layers; NULL: one */
 static inline void open_rehearsing_bench(bench_t *b, bt_kv_type_t type,
                                          uint32_t token_budget,
@@ -95,15 +111,7 @@ static inline void open_rehearsing_bench(bench_t *b, bt_kv_type_t type,
     b->pool = bt_calloc_aligned(N_BLOCKS, b->kv.block_bytes);
     assert_non_null(b->pool);
     config.model = b->model;
-    config.kv = (bt_kv_view_t){
-        .base = b->pool,
-        .block_bytes = b->kv.block_bytes,
-        .type = type,
-        .n_layers = hp->n_layers,
-        .n_kv_heads = hp->n_kv_heads,
-        .head_dim = hp->head_dim,
-        .tokens_per_block = T,
-    };
+    config.kv = view_of(b, type);
     b->kv = config.kv;
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
 }

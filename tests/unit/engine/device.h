@@ -39,15 +39,7 @@ static inline bt_engine_config_t open_device(bench_t *b, uint32_t token_budget)
         b->be->ops->buffer_alloc(b->be, N_BLOCKS * b->kv.block_bytes, &b->pool),
         BT_OK);
     config.model = b->model;
-    config.kv = (bt_kv_view_t){
-        .base = b->pool,
-        .block_bytes = b->kv.block_bytes,
-        .type = BT_KV_F16,
-        .n_layers = hp->n_layers,
-        .n_kv_heads = hp->n_kv_heads,
-        .head_dim = hp->head_dim,
-        .tokens_per_block = T,
-    };
+    config.kv = view_of(b, BT_KV_F16);
     b->kv = config.kv;
     return config;
 }
