@@ -7,7 +7,7 @@ import signal
 import tempfile
 
 from harness import Cluster, tiny_model, wait_until
-from test_cuda_sim import DEVICE, left_nothing, plugin
+from test_cuda_sim import DEVICE, REAL, left_nothing, plugin, states
 from test_own_memory import SLOTS_BYTES
 
 SHAPE = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=512, seed=5)
@@ -23,13 +23,6 @@ def cluster(model, prefill=DEVICE, decode=DEVICE, transport="auto", workers=1, *
 
 def answers(c, n=6):
     return [c.complete(text, n, patience=600, ignore_eos=True, temperature=0)["token_ids"] for text in TEXTS]
-
-
-def states(path):
-    """What the devices say of themselves at their end, one for each process."""
-    with open(path) as file:
-        lines = [line.split() for line in file]
-    return [dict(zip(words[::2], map(int, words[1::2]))) for words in lines]
 
 
 def staged(c):
@@ -57,9 +50,9 @@ def test_kv_goes_from_device_to_device():
                 for memory, least in (("gpu", 2 * (63 << 20)), ("pinned", 2 * SLOTS_BYTES), ("cpu", 1)):
                     assert c.metric("nv_trt_llm_runtime_memory_metrics", memory_type=memory) >= least, memory
                 left_nothing(c)
-            came[path] = states(said) if DEVICE == "cuda_sim" else []
+            came[path] = [] if REAL else states(said)
         assert moved["cuda_ipc"] == moved["network"] > 100 << 10, moved
-    if DEVICE != "cuda_sim":
+    if REAL:
         return
     assert [s["opens"] for s in came["cuda_ipc"]].count(1) == 1, came
     assert all(s["opened_left"] == s["bytes_left"] == 0 for path in came for s in came[path]), came

@@ -5,7 +5,7 @@ import re
 import tempfile
 
 from harness import tiny_model, wait_until
-from test_cuda_sim import cluster, left_nothing, ranks_cluster, tensor_cluster
+from test_cuda_sim import cluster, left_nothing, ranks_cluster, states, tensor_cluster
 
 SHAPE = dict(layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=5)
 MIB = 1 << 20
@@ -17,19 +17,13 @@ def test_a_device_takes_what_was_planned_and_no_more():
     with tempfile.TemporaryDirectory() as d:
         model, said = tiny_model(d, **SHAPE), os.path.join(d, "state")
         # One side alone is a device: its process tells what it took at the most.
-        os.environ["BATON_SIMT_STATE"] = said
-        try:
-            with tensor_cluster(model, "cpu", "tensor", router_args=["--mixed-profiles"]) as c:
-                free, takes, scratch, pool, later = map(int, SAID.search(c.decodes[0].log()).groups())
-                # Attention of each row in up to 7 parts: there is scratch for it.
-                c.complete("once upon a time there was a " * 30, 4, patience=600, ignore_eos=True)
-                planned = c.metric("nv_trt_llm_runtime_memory_metrics", memory_type="gpu")
-                left_nothing(c)
-        finally:
-            del os.environ["BATON_SIMT_STATE"]
-        with open(said, encoding="utf-8") as file:
-            words = file.read().split()
-    most = int(words[words.index("bytes_most") + 1])
+        with tensor_cluster(model, "cpu", "tensor", router_args=["--mixed-profiles"], env={"BATON_SIMT_STATE": said}) as c:
+            free, takes, scratch, pool, later = map(int, SAID.search(c.decodes[0].log()).groups())
+            # Attention of each row in up to 7 parts: there is scratch for it.
+            c.complete("once upon a time there was a " * 30, 4, patience=600, ignore_eos=True)
+            planned = c.metric("nv_trt_llm_runtime_memory_metrics", memory_type="gpu")
+            left_nothing(c)
+        most = states(said)[0]["bytes_most"]
     assert free == 4096 and later == 64 and scratch > 0 and takes >= scratch, (free, takes, scratch, pool, later)
     # Each buffer begins on 256 bytes.
     assert 0 <= most - (planned - later * MIB) < 0.01 * most, (most, planned)
