@@ -48,7 +48,7 @@ def from_launcher(machine, words):
     machine.options = {o["name"]: o["value"] for o in said["options"] if o["name"] != "model"}
     machine.options["models"] = [o["value"].partition("=")[2] if "=" in o["value"] else o["value"]
                                  for o in said["options"] if o["name"] == "model" and o["value"]]
-    machine.shm_bytes = said["shm_bytes"]
+    machine.shm_bytes = said.get("shm_bytes")  # of an older build: none
     machine.wrong = [f for f in said["findings"] if f["level"] == "problem" and f["about"] == "configuration"]
     return True
 

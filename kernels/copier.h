@@ -87,10 +87,12 @@ typedef struct bt_copier {
     const char *(*why_not)(void *user);
     /** Begin a copy of at most BT_COPIER_MAX_BYTES into a buffer of
      *  open_shared(), or into the own memory, and the hash of what it reads.
+     *  @retval BT_ERR_INVALID_PARAM  from or to is not on 4 bytes
      *  @retval BT_ERR_DEVICE  nothing was begun, the ticket is free */
     bt_status_t (*between)(void *user, void *to, const void *from, size_t bytes,
                            uint64_t seed, uint32_t ticket);
     /** Begin the hash of so many bytes that this device reaches.
+     *  @retval BT_ERR_INVALID_PARAM  it is not on 4 bytes
      *  @retval BT_ERR_DEVICE  nothing was begun, the ticket is free */
     bt_status_t (*hash)(void *user, const void *device, size_t bytes,
                         uint64_t seed, uint32_t ticket);

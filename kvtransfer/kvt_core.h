@@ -188,7 +188,8 @@ struct bt_kvt {
     bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
     bt_kvt_host_t host;       /**< the own, as its export says it */
     bt_kvt_aside_t aside;     /**< bt_kvt_window.writer */
-    /** Benchmarks: checksums are neither made nor checked. */
+    /** Benchmarks: checksums are neither made nor checked, but from device to
+     *  device, where a copy makes them. */
     bool unhashed;
 };
 

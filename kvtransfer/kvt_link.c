@@ -576,7 +576,9 @@ bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
     if (!link->hello_sent) {
         if (kvt->config.path != BT_KVT_PATH_NETWORK) {
             status = kvt->ops->map(link, &info);
-            bt_kvt_share_map(link, &info);
+            if (link->map == NULL) {
+                bt_kvt_share_map(link, &info);
+            }
         }
         if ((kvt->config.path == BT_KVT_PATH_SHM) && (status != BT_OK)) {
             goto err_link;

@@ -23,7 +23,8 @@ static bool can_share(const bt_kvt_t *kvt)
            (stage->copier->n_tickets > probe_ticket(stage));
 }
 
-/** Opening, and not in the loop: whoever waits has nothing else to do yet. */
+/** At the open, and once for a new peer, within the import: behind what is
+ *  under way to others, some records. */
 static bt_status_t probe_wait(const bt_kvt_stage_t *stage)
 {
     bt_status_t status;
@@ -125,8 +126,9 @@ static const char *map(bt_kvt_link_t *link, const bt_kvt_export_info_t *info)
     if (!can_share(kvt)) {
         return "the own device opens no other's memory";
     }
-    if (info->probe_offset < info->pool_bytes) {
-        return "its probe is in its pool";
+    /* What is found there shows, too, that so much of it is mapped. */
+    if (info->probe_offset != link->pool_bytes) {
+        return "its probe is not right behind its pool";
     }
     if (copier->open_shared(copier->user, info->handle, &pool) != BT_OK) {
         return copier->why_not(copier->user);

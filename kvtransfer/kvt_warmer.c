@@ -2,13 +2,13 @@
 #include "kvtransfer/kvt_warmer.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/thread.h"
 
 struct bt_kvt_warmer {
     pthread_t thread;
@@ -53,20 +53,6 @@ static void *warmer_main(void *arg)
     return NULL;
 }
 
-/* The program's signals are not for this thread. */
-static int start_thread(bt_kvt_warmer_t *warmer)
-{
-    sigset_t all;
-    sigset_t before;
-    int rv;
-
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = pthread_create(&warmer->thread, NULL, warmer_main, warmer);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rv;
-}
-
 bt_status_t bt_kvt_warmer_start(const bt_kvt_pages_t *pages, bt_kvt_warm_t warm,
                                 bt_kvt_warmer_t **warmer_p)
 {
@@ -82,7 +68,7 @@ bt_status_t bt_kvt_warmer_start(const bt_kvt_pages_t *pages, bt_kvt_warm_t warm,
     if (warmer->fd < 0) {
         goto err_warmer;
     }
-    if (start_thread(warmer) != 0) {
+    if (bt_thread_start(&warmer->thread, warmer_main, warmer) != 0) {
         goto err_fd;
     }
     *warmer_p = warmer;

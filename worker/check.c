@@ -94,7 +94,9 @@ static bt_status_t check_interface(const char *interface)
                              all[i].if_name);
         }
     }
-    if_freenameindex(all);
+    if (all != NULL) { /* which it does not take */
+        if_freenameindex(all);
+    }
     BT_LOG_ERROR("--net-device %s: there is no such interface%s", interface,
                  (others.data != NULL) ? others.data : "");
     bt_strbuf_fini(&others);

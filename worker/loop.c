@@ -558,6 +558,7 @@ static void send_stats(bt_worker_t *w)
         stats->memory_gpu_bytes =
             w->device_bytes + (uint64_t)w->n_blocks * w->block_bytes;
         stats->memory_pinned_bytes = w->pinned_bytes;
+        stats->memory_cpu_bytes -= w->pinned_bytes;
     }
     stats->kv_bytes_sent = kvt.bytes_sent;
     stats->kv_bytes_received = kvt.bytes_received;

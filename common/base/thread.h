@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file thread.h
  *
- * How the kernel shares a core between our threads. None of it needs privilege.
- * Linux 6.12 and later do it (EEVDF with a slice of each thread's own), earlier
- * ones ignore it; so do we.
+ * Threads: how they start, how long one waits for another, and how the kernel
+ * shares a core between them. The last needs no privilege: Linux 6.12 and later
+ * do it (EEVDF with a slice of each thread's own), earlier ones ignore it; so
+ * do we.
  *
  *     compute      ██████████████████████████░░██████████   long
  *     control                                ██             briefly, in bursts

@@ -281,8 +281,8 @@ const bt_option_t bt_config_options[] = {
          "is installed"),
     CHOICE("numerics", "exact", "exact, tensor", S | WORKERS, numerics,
            "Whose numbers a back end computes: exact: the bits of the CPU, on "
-           "every device; tensor: products with F16 and BF16 weights and "
-           "attention by a GPU's tensor cores, whose sums are its own"),
+           "every device; tensor: products with F16, BF16 and FP8 weights "
+           "and attention by a GPU's tensor cores, whose sums are its own"),
     FLAG("mixed-profiles", S | R, mixed_profiles,
          "Take workers of several numeric profiles: a prompt may be computed "
          "by one and go on at another; a request that runs again may get other "

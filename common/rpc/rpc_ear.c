@@ -14,7 +14,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -356,7 +355,6 @@ static bt_status_t open_sockets(rpc_listener_t *listener, const char *url,
     return BT_OK;
 }
 
-/* The program's signals are not for this thread. */
 static void free_parts(rpc_listener_t *listener)
 {
     while (listener->n_callers > 0) {

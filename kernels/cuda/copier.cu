@@ -202,8 +202,14 @@ bt_status_t between(void *user, void *to, const void *from, size_t bytes,
 {
     Copier *c = self(user);
     uint64_t *sums = c->sums + ticket * BT_CUDA_HASH_SUMS;
-    bt_status_t status = check(cudaSetDevice(c->device));
+    bt_status_t status;
 
+    /* Places come from peers; one that is not aligned would end the context. */
+    if (((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) %
+         sizeof(uint32_t)) != 0) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = check(cudaSetDevice(c->device));
     if (status == BT_OK) {
         status = check(bt_cuda_hash(to, from, bytes, seed, c->across, sums,
                                     &c->n_sums[ticket]));

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/watch/handovers.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "router/watch/write.h"
 
 void bt_handovers_add(bt_handovers_t *handovers, const bt_handover_t *one)

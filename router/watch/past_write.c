@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A generation that is over, as JSON. */
-#include <inttypes.h>
-#include <stdio.h>
 
 #include "common/base/assert.h"
 #include "router/observe/attainment.h"
-#include "router/watch/history.h"
 #include "router/watch/past.h"
 #include "router/watch/waterfall.h"
 #include "router/watch/write.h"

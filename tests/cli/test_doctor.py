@@ -187,6 +187,10 @@ class Doctor(unittest.TestCase):
         self.fake("baton-launch", """[ "$1" != --check ] || echo '{"options":[],"findings":[],"shm_bytes":73400320}'""")
         self.assert_found("warning", "/dev/shm", "the KV pools of a launch take 70 MiB", "remount", root=self.machine(**small),
                           launch=os.path.join(self.bin, "baton-launch"))
+        # A build before this one tells none.
+        self.fake("baton-launch", """[ "$1" != --check ] || echo '{"options":[],"findings":[]}'""")
+        self.assert_found("warning", "/dev/shm", "take at most ", "remount", root=self.machine(**small),
+                          launch=os.path.join(self.bin, "baton-launch"))
         mounts = good_machine()["/proc/self/mounts"]
         self.changed("warning", "/dev/shm", "cannot be written (it is mounted read-only)", "remount,rw",
                      **{"/proc/self/mounts": mounts.replace("shm tmpfs rw", "shm tmpfs ro")})

@@ -328,6 +328,13 @@ static void what_is_not_there_or_not_allowed_is_refused(void **state)
     w.theirs = NULL;
     expect_refusal(&w, handle,
                    "it is of another kind of device, or of another build");
+    /* A place that words are not read from. */
+    assert_int_equal(
+        w.copier.hash(w.copier.user, (uint8_t *)w.own + 2, 64, SEED, TICKET),
+        BT_ERR_INVALID_PARAM);
+    assert_int_equal(w.copier.between(w.copier.user, (uint8_t *)w.own + 1026,
+                                      w.own, 64, SEED, TICKET),
+                     BT_ERR_INVALID_PARAM);
     memcpy(handle, o.handle, sizeof(handle));
     handle[4]++; /* another hash */
     expect_refusal(&w, handle,

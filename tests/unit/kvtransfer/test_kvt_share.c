@@ -312,11 +312,12 @@ typedef enum lack {
     LACK_SHARE,    /* the receiver's device refuses */
     LACK_OPEN,     /* the sender's does */
     LACK_PROBE,    /* what is found is not what was said */
+    LACK_PLACE,    /* it is said to be elsewhere */
     LACK_SPARE,    /* there is no room for a probe */
     LACK_TICKET,   /* the sender has none to spare */
     LACK_WAY,      /* the sender's device opens nothing */
     LACK_HOST,     /* it is another host */
-    LACK_NEW_PEER, /* the receiver is of an older build */
+    LACK_OLD_PEER, /* the receiver is of an older build */
     LACK_WISH,     /* the network is demanded */
     N_LACKS
 } lack_t;
@@ -343,6 +344,19 @@ static void export_shorten(uint8_t *blob, size_t *bytes_p)
     memcpy(blob + *bytes_p - 8, &sum, sizeof(sum));
     assert_int_equal(bt_kvt_export_decode(blob, *bytes_p, &info), BT_OK);
     assert_int_equal(info.shared, 0);
+}
+
+/** Its probe is said to be beyond all that the device has. */
+static void export_misplace(uint8_t *blob, size_t *bytes_p)
+{
+    static uint8_t old[BT_KVT_MAX_EXPORT];
+    bt_kvt_export_info_t info;
+
+    memcpy(old, blob, *bytes_p);
+    assert_int_equal(bt_kvt_export_decode(old, *bytes_p, &info), BT_OK);
+    info.probe_offset += 1ull << 40;
+    assert_int_equal(
+        bt_kvt_export_encode(&info, blob, BT_KVT_MAX_EXPORT, bytes_p), BT_OK);
 }
 
 static void open_lacking(pair_t *pair, lack_t lack)
@@ -379,8 +393,11 @@ static void open_lacking(pair_t *pair, lack_t lack)
     }
     assert_int_equal(bt_kvt_export(pair->receiver, blob, sizeof(blob), &bytes),
                      BT_OK);
-    if (lack == LACK_NEW_PEER) {
+    if (lack == LACK_OLD_PEER) {
         export_shorten(blob, &bytes);
+    }
+    if (lack == LACK_PLACE) {
+        export_misplace(blob, &bytes);
     }
     assert_int_equal(
         bt_kvt_import(pair->sender, blob, bytes, pair, &pair->peer), BT_OK);
