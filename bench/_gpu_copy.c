@@ -31,12 +31,7 @@ static void must(bt_status_t status, const char *what)
 
 static void wait_for(const bt_gpu_copy_t *c, uint32_t ticket)
 {
-    bt_status_t status;
-
-    do {
-        status = c->copier.query(c->copier.user, ticket);
-    } while (status == BT_INPROGRESS);
-    must(status, "a copy");
+    must(bt_copier_wait(&c->copier, ticket), "a copy");
 }
 
 static void begin_hash(const work_t *w, uint32_t i)

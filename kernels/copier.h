@@ -110,4 +110,17 @@ typedef struct bt_copier {
     void (*wait_all)(void *user);
 } bt_copier_t;
 
+/** Ask until the copy has ended: for who has nothing else to do.
+ *  @return as query(), never BT_INPROGRESS */
+static inline bt_status_t bt_copier_wait(const bt_copier_t *copier,
+                                         uint32_t ticket)
+{
+    bt_status_t status;
+
+    do {
+        status = copier->query(copier->user, ticket);
+    } while (status == BT_INPROGRESS);
+    return status;
+}
+
 #endif

@@ -69,11 +69,13 @@ typedef struct bt_draw_edit {
     float was; /**< the back end's own: any */
 } bt_draw_edit_t;
 
+#define BT_SCORING_NO_DRAW UINT32_MAX /**< bt_scoring_t.draw: it is id */
+
 /** One token to be scored: of which the unedited row says how likely it is. */
 typedef struct bt_scoring {
     uint32_t logit_row;
-    uint32_t draw; /**< which of the batch's draws it is the token of;
-                        UINT32_MAX: it is id */
+    uint32_t draw; /**< which of the batch's draws it is the token of, or
+                        BT_SCORING_NO_DRAW */
     uint32_t id;
 } bt_scoring_t;
 

@@ -703,6 +703,9 @@ BT_MUST_CHECK bt_status_t bt_dequantize(bt_ktype_t type, const void *data,
  *  types. F32, F16 and BF16 have blocks of one element. */
 BT_MUST_CHECK bt_status_t bt_ktype_block(uint32_t type, uint32_t *n_elems_p,
                                          uint32_t *n_bytes_p);
+/** Are its numbers floats, each by itself, that rows are multiplied by as they
+ *  are? Else rows become 8 bits for it (matmul()). */
+bool bt_ktype_is_dense(uint32_t type);
 const char *bt_ktype_name(uint32_t type); /**< never NULL */
 
 #endif

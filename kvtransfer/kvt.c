@@ -105,8 +105,7 @@ static bt_status_t memory_prepare(bt_kvt_t *kvt)
 
     switch (kvt->config.memory) {
     case BT_KVT_MEMORY_DEVICE:
-        kvt->bounce = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
-        return (kvt->bounce == NULL) ? BT_ERR_NO_MEMORY : bt_kvt_sync_open(kvt);
+        return bt_kvt_sync_open(kvt);
     case BT_KVT_MEMORY_STAGED:
         status = bt_kvt_stage_open(kvt);
         if (status == BT_OK) {
@@ -166,7 +165,6 @@ err_transport:
     kvt->ops->close(kvt);
     bt_kvt_stage_close(kvt);
     bt_kvt_sync_close(kvt);
-    bt_free(kvt->bounce);
 err_scratch:
     bt_free(kvt->scratch);
 err_kvt:
@@ -220,7 +218,6 @@ void bt_kvt_close(bt_kvt_t *kvt)
         bt_kvt_link_free(BT_CONTAINER_OF(pos, bt_kvt_link_t, all));
     }
     bt_free(kvt->export_blob);
-    bt_free(kvt->bounce);
     bt_free(kvt->desc.extents);
     bt_free(kvt->scratch);
     bt_free(kvt->seen);

@@ -27,12 +27,7 @@ static bool can_share(const bt_kvt_t *kvt)
  *  under way to others, some records. */
 static bt_status_t probe_wait(const bt_kvt_stage_t *stage)
 {
-    bt_status_t status;
-
-    do {
-        status = stage->copier->query(stage->copier->user, probe_ticket(stage));
-    } while (status == BT_INPROGRESS);
-    return status;
+    return bt_copier_wait(stage->copier, probe_ticket(stage));
 }
 
 /* ---- the own pool ---- */
@@ -166,16 +161,14 @@ static void drain(bt_kvt_link_t *link)
     BT_LIST_FOR_EACH(pos, tmp, &stage->copying)
     {
         bt_kvt_slot_t *slot = BT_CONTAINER_OF(pos, bt_kvt_slot_t, link);
-        bt_status_t status = BT_INPROGRESS;
 
-        if ((slot->xfer == NULL) || (slot->xfer->link != link)) {
-            continue;
+        if ((slot->xfer != NULL) && (slot->xfer->link == link)) {
+            const bt_status_t status =
+                bt_copier_wait(stage->copier, slot->ticket);
+
+            bt_list_remove(&slot->link);
+            bt_kvt_slot_fetched(slot, status);
         }
-        while (status == BT_INPROGRESS) {
-            status = stage->copier->query(stage->copier->user, slot->ticket);
-        }
-        bt_list_remove(&slot->link);
-        bt_kvt_slot_fetched(slot, status);
     }
 }
 
@@ -191,24 +184,6 @@ void bt_kvt_share_unmap(bt_kvt_link_t *link)
     }
 }
 
-/** How much of a range of the window, from its beginning, lies in one piece in
- *  the pool, in however many of its runs. */
-static uint64_t in_one_piece(const bt_kvt_map_t *map, uint64_t offset,
-                             uint64_t bytes, uint64_t *place_p)
-{
-    uint64_t n = bt_kvt_map_find(map, offset, bytes, place_p);
-    uint64_t more = n;
-
-    while ((more > 0) && (n < bytes)) {
-        uint64_t place = 0;
-
-        more = bt_kvt_map_find(map, offset + n, bytes - n, &place);
-        more = (place == *place_p + n) ? more : 0;
-        n += more;
-    }
-    return n;
-}
-
 /* ---- sending ---- */
 
 bool bt_kvt_share_writes(const bt_kvt_xfer_t *x)
@@ -222,16 +197,13 @@ bt_status_t bt_kvt_share_send(bt_kvt_slot_t *slot, bt_kvt_xfer_t *x)
     const uint32_t first = x->n_fetched;
     const bt_kvt_record_t *r = &x->records[first];
     const bt_kvt_move_t *m = &x->moves[first];
-    uint64_t place = 0;
-    const uint64_t rest = x->map.bytes - r->offset;
-    const uint64_t most = in_one_piece(
-        &x->map, r->offset,
-        (rest < BT_COPIER_MAX_BYTES) ? rest : BT_COPIER_MAX_BYTES, &place);
     uint64_t bytes = r->bytes;
     uint32_t n = 1;
 
     while ((first + n < x->n_records) && (r[n].offset == r->offset + bytes) &&
-           (m[n].src == m->src + bytes) && (bytes + r[n].bytes <= most)) {
+           (m[n].src == m->src + bytes) &&
+           (m[n].pool_offset == m->pool_offset + bytes) &&
+           (bytes + r[n].bytes <= BT_COPIER_MAX_BYTES)) {
         bytes += r[n++].bytes;
     }
     slot->offset = r->offset;
@@ -267,7 +239,7 @@ static bool check_begin(bt_kvt_window_t *w)
     bt_status_t status;
 
     if ((r->bytes > BT_COPIER_MAX_BYTES) ||
-        (in_one_piece(&w->map, r->offset, r->bytes, &place) != r->bytes)) {
+        (bt_kvt_map_find(&w->map, r->offset, r->bytes, &place) != r->bytes)) {
         bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
         return true;
     }

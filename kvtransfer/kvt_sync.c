@@ -3,17 +3,9 @@
 
 #include <string.h>
 
+#include "common/base/alloc.h"
+
 #define TICKET 0u /* nothing else uses the copier */
-
-static bt_status_t end_of(const bt_copier_t *copier)
-{
-    bt_status_t status;
-
-    do {
-        status = copier->query(copier->user, TICKET);
-    } while (status == BT_INPROGRESS);
-    return status;
-}
 
 static size_t part_of(size_t bytes)
 {
@@ -33,8 +25,8 @@ static bt_status_t sync_read(void *user, void *host, const void *device,
 
         status = copier->to_host(copier->user, kvt->pinned,
                                  (const uint8_t *)device + at, n, TICKET);
-        status = (status == BT_OK) ? end_of(copier) : status;
-        if (status == BT_OK) {
+        status = (status == BT_OK) ? bt_copier_wait(copier, TICKET) : status;
+        if ((status == BT_OK) && (host != kvt->pinned)) {
             memcpy((uint8_t *)host + at, kvt->pinned, n);
         }
     }
@@ -55,7 +47,7 @@ static bt_status_t sync_write(void *user, void *device, const void *host,
         memcpy(kvt->pinned, (const uint8_t *)host + at, n);
         status = copier->to_device(copier->user, (uint8_t *)device + at,
                                    kvt->pinned, n, TICKET);
-        status = (status == BT_OK) ? end_of(copier) : status;
+        status = (status == BT_OK) ? bt_copier_wait(copier, TICKET) : status;
     }
     return status;
 }
@@ -66,11 +58,13 @@ bt_status_t bt_kvt_sync_open(bt_kvt_t *kvt)
     bt_status_t status;
 
     if (device->read != NULL) {
-        return BT_OK;
+        kvt->bounce = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
+        return (kvt->bounce == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
     }
     status = device->copier->host_alloc(device->copier->user,
                                         BT_KVT_MAX_RECORD_BYTES, &kvt->pinned);
     if (status == BT_OK) {
+        kvt->bounce = kvt->pinned; /* a record that is hashed comes there */
         device->read = sync_read;
         device->write = sync_write;
         device->user = kvt;
@@ -84,6 +78,8 @@ void bt_kvt_sync_close(bt_kvt_t *kvt)
 
     if (kvt->pinned != NULL) {
         copier->host_free(copier->user, kvt->pinned);
-        kvt->pinned = NULL;
+    } else {
+        bt_free(kvt->bounce);
     }
+    kvt->pinned = kvt->bounce = NULL;
 }

@@ -16,7 +16,7 @@ static bool tell_score(bt_pass_t *pass, const bt_seq_t *seq, uint32_t position,
     const bt_seq_rows_t *const rows = seq->rows;
     const bt_scoring_t scoring = {.logit_row = pass->n_logit_rows,
                                   .draw = draws ? pass->drawing->n_draws - 1
-                                                : BT_DRAWING_NONE,
+                                                : BT_SCORING_NO_DRAW,
                                   .id = draws ? 0 : seq->tokens[position + 1]};
 
     return (rows->logits == NULL) &&
@@ -93,7 +93,7 @@ static uint32_t scoring_of(const bt_pass_t *pass, uint32_t row, uint32_t k)
     const bt_scoring_t *const scorings = pass->drawing->scorings;
     uint32_t i = pass->score_of[row];
 
-    while ((scorings[i].draw != BT_DRAWING_NONE) &&
+    while ((scorings[i].draw != BT_SCORING_NO_DRAW) &&
            (scorings[i].draw != pass->draw_of[row] + k)) {
         i++;
     }

@@ -5,8 +5,9 @@
  * rows of logits stay where they are, and ids and a few numbers come to the
  * host.
  *
- *     clear ─▶ add, score … (while the call is laid out) ─▶
- * bt_forward_t.drawing │ the call ids, scored, tops  ◀────┘
+ *     clear, then add and score while the call is laid out
+ *     the call has it as bt_forward_t.drawing
+ *     then ids, scored and tops are what came of it
  *
  * What it is told are draws and edits as kernels/draw.h has them: the sampler's
  * own steps and logit biases. The tokens are those of bt_sampler_draw().
@@ -26,9 +27,6 @@
 /** Edits of a call's draws, all together; what needs more is for the host. A
  *  history of 32 sequences, each of 2,000 different tokens. */
 #define BT_DRAWING_EDITS 65536u
-
-/** bt_scoring_t.draw: there is none. */
-#define BT_DRAWING_NONE UINT32_MAX
 
 /** The first of a row: its largest logits, in their order (kernels.h, top()).
  */
@@ -85,7 +83,7 @@ BT_MUST_CHECK bool bt_drawing_score(bt_drawing_t *drawing,
                                     const bt_scoring_t *scoring,
                                     uint32_t n_top);
 
-/** Take back what was added since there were so many. */
+/** Take back what was added since there were so many; n_top stays. */
 void bt_drawing_cut(bt_drawing_t *drawing, uint32_t n_draws,
                     uint32_t n_scorings);
 

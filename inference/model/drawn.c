@@ -79,8 +79,8 @@ bool bt_drawn_fits(const bt_model_t *model, const bt_forward_t *fwd)
         const bt_scoring_t *const s = &d->scorings[i];
 
         if ((s->logit_row >= fwd->n_logit_rows) ||
-            ((s->draw == BT_DRAWING_NONE) ? (s->id >= model->hp.n_vocab)
-                                          : (s->draw >= d->n_draws))) {
+            ((s->draw == BT_SCORING_NO_DRAW) ? (s->id >= model->hp.n_vocab)
+                                             : (s->draw >= d->n_draws))) {
             return false;
         }
     }

@@ -162,13 +162,8 @@ static bt_status_t write_packed(bt_loader_t *loader, const char *name,
 /* Rows become others for a product, as wide as its matrix. */
 static void note_width(bt_loader_t *loader, uint32_t type, uint32_t n_in)
 {
-    uint32_t elems = 1;
-    uint32_t bytes = 0;
-    const bool is_dense =
-        ((bt_ktype_block(type, &elems, &bytes) == BT_OK) && (elems == 1)) ||
-        (type == BT_KTYPE_E4M3) || (type == BT_KTYPE_E4M3_BF16);
     uint32_t *const widest =
-        is_dense ? &loader->dense_n_in : &loader->quant_n_in;
+        bt_ktype_is_dense(type) ? &loader->dense_n_in : &loader->quant_n_in;
 
     *widest = (n_in > *widest) ? n_in : *widest;
 }

@@ -100,6 +100,9 @@ static void take_row(const bt_ranks_t *ranks, bt_model_t *model,
     }
 }
 
+_Static_assert(BT_SAMPLER_MAX_NEEDS == BT_TOP_MAX,
+               "what a draw may need can be found");
+
 uint32_t bt_ranks_first(const bt_model_t *model, const bt_forward_t *fwd)
 {
     uint32_t most = 0;
@@ -116,7 +119,7 @@ uint32_t bt_ranks_first(const bt_model_t *model, const bt_forward_t *fwd)
     while (k < most) {
         k *= 2;
     }
-    return ((most == 0) || (k > BT_TOP_MAX)) ? 0 : k;
+    return (most == 0) ? 0 : k;
 }
 
 /* What this rank's words are to row i, from the first of them that the back end

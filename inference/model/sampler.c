@@ -66,11 +66,6 @@ void bt_sampler_destroy(bt_sampler_t *sampler)
     bt_free(sampler);
 }
 
-double bt_sampler_uniform(uint64_t seed, uint64_t position)
-{
-    return (double)bt_draw_bits(seed, position) * 0x1p-64;
-}
-
 bool bt_sampling_reads_tokens(const bt_sampling_t *params)
 {
     bool reads = bt_sampler_penalizes(params);

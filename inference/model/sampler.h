@@ -67,7 +67,4 @@ bool bt_sampling_reads_tokens(const bt_sampling_t *params);
  *  when nothing is above -infinity. argmax() of kernels.h. */
 uint32_t bt_sampler_best(const float *logits, uint32_t n_vocab);
 
-/** Uniform in [0, 1) from (seed, position): Philox 4x32-10, 53 bits. */
-double bt_sampler_uniform(uint64_t seed, uint64_t position);
-
 #endif

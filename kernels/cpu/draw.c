@@ -168,8 +168,9 @@ void bt_cpu_score(bt_backend_t *be, const float *logits,
     for (uint32_t s = 0; s < batch->n_scorings; s++) {
         const bt_scoring_t *const scoring = &batch->scorings[s];
         const float *const x = logits + (size_t)scoring->logit_row * dim;
-        const uint32_t id =
-            (scoring->draw == UINT32_MAX) ? scoring->id : ids[scoring->draw];
+        const uint32_t id = (scoring->draw == BT_SCORING_NO_DRAW)
+                                ? scoring->id
+                                : ids[scoring->draw];
         float best = x[0];
 
         for (uint32_t i = 1; i < dim; i++) {

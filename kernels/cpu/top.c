@@ -2,7 +2,8 @@
 /* The first of a row in the order of top() (kernels.h): a heap of the k that
  * were best so far, whose root is the last of them, lies in the outputs
  * themselves. O(dim) where few enter once k are there; the same on all
- * tiers. */
+ * tiers. The reference of devices; models on a CPU are in the host's memory,
+ * which looks at rows itself. */
 #include <math.h>
 
 #include "kernels/cpu/backend.h"

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/batch.h"
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stage.h"
@@ -40,18 +41,6 @@ Backend *self(bt_backend_t *be)
     return reinterpret_cast<Backend *>(be);
 }
 
-/* Also clears CUDA's sticky last error, so that it is not blamed on a later
- * call. */
-bt_status_t check(cudaError_t error)
-{
-    if (error == cudaSuccess) {
-        return BT_OK;
-    }
-    (void)cudaGetLastError();
-    return (error == cudaErrorMemoryAllocation) ? BT_ERR_NO_MEMORY
-                                                : BT_ERR_DEVICE;
-}
-
 /* All operations so far are in it. */
 cudaStream_t stream_of(bt_backend_t *be)
 {
@@ -62,7 +51,8 @@ cudaStream_t stream_of(bt_backend_t *be)
 bt_status_t take_memory(size_t bytes, void **ptr_p)
 {
     void *ptr = nullptr;
-    const bt_status_t status = check(cudaMalloc(&ptr, bytes == 0 ? 1 : bytes));
+    const bt_status_t status =
+        bt_cuda_check(cudaMalloc(&ptr, bytes == 0 ? 1 : bytes));
 
     if (status == BT_OK) {
         *ptr_p = ptr;
@@ -79,9 +69,9 @@ bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
         return status;
     }
     /* Zero for all streams: what the copier brings may come first. */
-    status = check(cudaMemsetAsync(ptr, 0, bytes, self(be)->stream));
+    status = bt_cuda_check(cudaMemsetAsync(ptr, 0, bytes, self(be)->stream));
     if (status == BT_OK) {
-        status = check(cudaStreamSynchronize(self(be)->stream));
+        status = bt_cuda_check(cudaStreamSynchronize(self(be)->stream));
     }
     if (status != BT_OK) {
         (void)cudaFree(ptr);
@@ -99,13 +89,14 @@ void buffer_free(bt_backend_t *be, void *ptr)
 
 bt_status_t copy_in(bt_backend_t *be, void *dst, const void *src, size_t bytes)
 {
-    return check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice,
-                                 stream_of(be)));
+    return bt_cuda_check(cudaMemcpyAsync(
+        dst, src, bytes, cudaMemcpyHostToDevice, stream_of(be)));
 }
 
 bt_status_t sync_stream(bt_backend_t *be)
 {
-    const bt_status_t status = check(cudaStreamSynchronize(stream_of(be)));
+    const bt_status_t status =
+        bt_cuda_check(cudaStreamSynchronize(stream_of(be)));
     const bt_status_t of_calls = bt_cuda_take_error(be);
 
     return (status == BT_OK) ? of_calls : status;
@@ -113,7 +104,7 @@ bt_status_t sync_stream(bt_backend_t *be)
 
 bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src, size_t bytes)
 {
-    const bt_status_t status = check(cudaMemcpyAsync(
+    const bt_status_t status = bt_cuda_check(cudaMemcpyAsync(
         dst, src, bytes, cudaMemcpyDeviceToHost, stream_of(be)));
 
     return (status == BT_OK) ? sync_stream(be) : status;
@@ -128,7 +119,7 @@ bt_status_t memory_left(bt_backend_t *be, uint64_t *bytes_p)
 {
     size_t left = 0;
     size_t total = 0;
-    const bt_status_t status = check(cudaMemGetInfo(&left, &total));
+    const bt_status_t status = bt_cuda_check(cudaMemGetInfo(&left, &total));
 
     (void)be;
     if (status == BT_OK) {
@@ -154,16 +145,17 @@ bt_status_t batch_reserve(bt_backend_t *be, const bt_batch_limits_t *limits)
     Backend *b = self(be);
     Backend taken = {};
     void *ptr = nullptr;
-    bt_status_t status = check(cudaMalloc(&ptr, bytes));
+    bt_status_t status = bt_cuda_check(cudaMalloc(&ptr, bytes));
 
     taken.words = static_cast<uint32_t *>(ptr);
     if (status == BT_OK) {
         ptr = nullptr;
-        status = check(cudaHostAlloc(&ptr, bytes, cudaHostAllocDefault));
+        status =
+            bt_cuda_check(cudaHostAlloc(&ptr, bytes, cudaHostAllocDefault));
         taken.host_words = static_cast<uint32_t *>(ptr);
     }
     if (status == BT_OK) {
-        status = check(
+        status = bt_cuda_check(
             cudaEventCreateWithFlags(&taken.uploaded, cudaEventDisableTiming));
     }
     if (status != BT_OK) {
@@ -191,17 +183,18 @@ bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
         return BT_ERR_INVALID_PARAM;
     }
     bt_launcher_flush(b->launcher); /* of the step before, with its tables */
-    status = check(cudaEventSynchronize(b->uploaded));
+    status = bt_cuda_check(cudaEventSynchronize(b->uploaded));
     if (status != BT_OK) {
         return status;
     }
     bt_batch_pack(batch, b->host_words);
-    status =
-        check(cudaMemcpyAsync(b->words, b->host_words,
-                              bt_batch_layout(batch).n_words * sizeof(uint32_t),
-                              cudaMemcpyHostToDevice, b->stream));
-    return (status == BT_OK) ? check(cudaEventRecord(b->uploaded, b->stream))
-                             : status;
+    status = bt_cuda_check(
+        cudaMemcpyAsync(b->words, b->host_words,
+                        bt_batch_layout(batch).n_words * sizeof(uint32_t),
+                        cudaMemcpyHostToDevice, b->stream));
+    return (status == BT_OK)
+               ? bt_cuda_check(cudaEventRecord(b->uploaded, b->stream))
+               : status;
 }
 
 void close_stream(bt_backend_t *be)
@@ -340,8 +333,8 @@ bt_status_t open_stream(Backend *be, const bt_backend_config_t *config)
     if (status != BT_OK) {
         return status;
     }
-    status =
-        check(cudaStreamCreateWithFlags(&be->stream, cudaStreamNonBlocking));
+    status = bt_cuda_check(
+        cudaStreamCreateWithFlags(&be->stream, cudaStreamNonBlocking));
     if (status != BT_OK) {
         return status;
     }
@@ -370,9 +363,9 @@ BtLauncher *bt_cuda_launcher(bt_backend_t *be)
 extern "C" bt_status_t bt_cuda_take_error(bt_backend_t *be)
 {
     const bt_status_t of_calls =
-        check(bt_launcher_take_error(self(be)->launcher));
+        bt_cuda_check(bt_launcher_take_error(self(be)->launcher));
 
-    return (of_calls == BT_OK) ? check(cudaGetLastError()) : of_calls;
+    return (of_calls == BT_OK) ? bt_cuda_check(cudaGetLastError()) : of_calls;
 }
 
 extern "C" uint32_t *bt_cuda_words(bt_backend_t *be)
@@ -414,7 +407,7 @@ extern "C" bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be, size_t bytes)
     if (bytes <= b->scratch_bytes) {
         return BT_OK;
     }
-    status = check(cudaMalloc(&ptr, bytes));
+    status = bt_cuda_check(cudaMalloc(&ptr, bytes));
     if (status != BT_OK) {
         return status;
     }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/hash.h"
 #include "kernels/device_hash.h"
@@ -41,23 +42,14 @@ Copier *self(void *user)
     return static_cast<Copier *>(user);
 }
 
-bt_status_t check(cudaError_t error)
-{
-    if (error == cudaSuccess) {
-        return BT_OK;
-    }
-    (void)cudaGetLastError();
-    return (error == cudaErrorMemoryAllocation) ? BT_ERR_NO_MEMORY
-                                                : BT_ERR_DEVICE;
-}
-
 bt_status_t host_alloc(void *user, size_t bytes, void **ptr_p)
 {
     void *ptr = nullptr;
-    bt_status_t status = check(cudaSetDevice(self(user)->device));
+    bt_status_t status = bt_cuda_check(cudaSetDevice(self(user)->device));
 
     if (status == BT_OK) {
-        status = check(cudaHostAlloc(&ptr, bytes, cudaHostAllocDefault));
+        status =
+            bt_cuda_check(cudaHostAlloc(&ptr, bytes, cudaHostAllocDefault));
     }
     if (status == BT_OK) {
         *ptr_p = ptr;
@@ -75,7 +67,7 @@ void host_free(void *user, void *ptr)
 bt_status_t mark(Copier *c, cudaStream_t stream, uint32_t ticket)
 {
     const bt_status_t status =
-        check(cudaEventRecord(c->events[ticket], stream));
+        bt_cuda_check(cudaEventRecord(c->events[ticket], stream));
 
     if (status != BT_OK) {
         /* It was begun, and nothing will tell when it ends. */
@@ -88,10 +80,10 @@ bt_status_t mark(Copier *c, cudaStream_t stream, uint32_t ticket)
 bt_status_t begin(Copier *c, void *dst, const void *src, size_t bytes,
                   cudaMemcpyKind kind, cudaStream_t stream, uint32_t ticket)
 {
-    bt_status_t status = check(cudaSetDevice(c->device));
+    bt_status_t status = bt_cuda_check(cudaSetDevice(c->device));
 
     if (status == BT_OK) {
-        status = check(cudaMemcpyAsync(dst, src, bytes, kind, stream));
+        status = bt_cuda_check(cudaMemcpyAsync(dst, src, bytes, kind, stream));
     }
     return (status == BT_OK) ? mark(c, stream, ticket) : status;
 }
@@ -129,7 +121,7 @@ bt_status_t query(void *user, uint32_t ticket)
     if (error != cudaSuccess) {
         wait_all(user); /* it has ended, whatever the error is of */
     }
-    return check(error);
+    return bt_cuda_check(error);
 }
 
 /* ---- shared memory of devices ---- */
@@ -209,17 +201,17 @@ bt_status_t between(void *user, void *to, const void *from, size_t bytes,
          sizeof(uint32_t)) != 0) {
         return BT_ERR_INVALID_PARAM;
     }
-    status = check(cudaSetDevice(c->device));
+    status = bt_cuda_check(cudaSetDevice(c->device));
     if (status == BT_OK) {
-        status = check(bt_cuda_hash(to, from, bytes, seed, c->across, sums,
-                                    &c->n_sums[ticket]));
+        status = bt_cuda_check(bt_cuda_hash(to, from, bytes, seed, c->across,
+                                            sums, &c->n_sums[ticket]));
     }
     if (status != BT_OK) {
         return status;
     }
-    status = check(cudaMemcpyAsync(c->host_sums + ticket * BT_CUDA_HASH_SUMS,
-                                   sums, c->n_sums[ticket] * sizeof(*sums),
-                                   cudaMemcpyDeviceToHost, c->across));
+    status = bt_cuda_check(cudaMemcpyAsync(
+        c->host_sums + ticket * BT_CUDA_HASH_SUMS, sums,
+        c->n_sums[ticket] * sizeof(*sums), cudaMemcpyDeviceToHost, c->across));
     if (status != BT_OK) {
         /* As in mark(): the kernel was begun. */
         (void)cudaStreamSynchronize(c->across);
@@ -275,32 +267,32 @@ void release(Copier *c)
 
 bt_status_t prepare(Copier *c, uint32_t n_tickets)
 {
-    bt_status_t status = check(cudaSetDevice(c->device));
+    bt_status_t status = bt_cuda_check(cudaSetDevice(c->device));
 
     if (status == BT_OK) {
-        status = check(
+        status = bt_cuda_check(
             cudaStreamCreateWithFlags(&c->to_host, cudaStreamNonBlocking));
     }
     if (status == BT_OK) {
-        status = check(
+        status = bt_cuda_check(
             cudaStreamCreateWithFlags(&c->to_device, cudaStreamNonBlocking));
     }
     if (status == BT_OK) {
-        status =
-            check(cudaStreamCreateWithFlags(&c->across, cudaStreamNonBlocking));
+        status = bt_cuda_check(
+            cudaStreamCreateWithFlags(&c->across, cudaStreamNonBlocking));
     }
     if (status == BT_OK) {
-        status = check(cudaMalloc(reinterpret_cast<void **>(&c->sums),
-                                  n_tickets * kSumBytes));
+        status = bt_cuda_check(cudaMalloc(reinterpret_cast<void **>(&c->sums),
+                                          n_tickets * kSumBytes));
     }
     if (status == BT_OK) {
-        status =
-            check(cudaHostAlloc(reinterpret_cast<void **>(&c->host_sums),
-                                n_tickets * kSumBytes, cudaHostAllocDefault));
+        status = bt_cuda_check(
+            cudaHostAlloc(reinterpret_cast<void **>(&c->host_sums),
+                          n_tickets * kSumBytes, cudaHostAllocDefault));
     }
     while ((status == BT_OK) && (c->n_events < n_tickets)) {
-        status = check(cudaEventCreateWithFlags(&c->events[c->n_events],
-                                                cudaEventDisableTiming));
+        status = bt_cuda_check(cudaEventCreateWithFlags(
+            &c->events[c->n_events], cudaEventDisableTiming));
         c->n_events += (status == BT_OK) ? 1 : 0;
     }
     return status;

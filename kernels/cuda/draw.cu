@@ -41,11 +41,11 @@ const float kReach = 28.0f;
 
 /* Shared memory, once for all that is done to a row. */
 struct Room {
-    bt_shared<Sum> sums;      /* kSums */
-    bt_shared<uint64_t> list; /* kSums */
-    bt_shared<Sum> parts;     /* kWarps */
-    bt_shared<Sum> need;      /* 1 */
-    bt_shared<uint32_t> at;   /* 1 */
+    bt_shared<Sum> sums;       /* kSums */
+    bt_shared<uint64_t> list;  /* kSums */
+    bt_shared<uint64_t> parts; /* kWarps */
+    bt_shared<Sum> need;       /* 1 */
+    bt_shared<uint32_t> at;    /* 1 */
 };
 
 /* What is left to be drawn of a row. */
@@ -88,29 +88,6 @@ __device__ void each(const float *x, uint32_t dim, const Visit &visit)
             visit(values[j], at + j * kThreads + threadIdx.x);
         }
     }
-}
-
-/* The largest of all threads'. */
-__device__ uint64_t largest(const Room &room, uint64_t value)
-{
-    BT_NO_UNROLL
-    for (uint32_t lanes = 16; lanes > 0; lanes /= 2) {
-        const uint64_t other = __shfl_xor_sync(kAll, value, lanes);
-
-        value = (other > value) ? other : value;
-    }
-    BT_SYNC(); /* what another call left was read */
-    if (threadIdx.x % 32 == 0) {
-        room.parts.set(threadIdx.x / 32, value);
-    }
-    BT_SYNC();
-    BT_NO_UNROLL
-    for (uint32_t w = 0; w < kWarps; w++) {
-        const uint64_t other = room.parts.get(w);
-
-        value = (other > value) ? other : value;
-    }
-    return value;
 }
 
 __device__ void clear(const bt_shared<Sum> &sums)
@@ -375,8 +352,8 @@ __device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
             not_last = (kAll - key > not_last) ? kAll - key : not_last;
         }
     });
-    first = largest(room, first);
-    not_last = largest(room, not_last);
+    first = bt_largest(room.parts, first);
+    not_last = bt_largest(room.parts, not_last);
     return find_by_bits(room, kept, static_cast<uint32_t>(kAll - not_last),
                         static_cast<uint32_t>(first), need, weight_of);
 }
@@ -399,7 +376,7 @@ __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
         not_last =
             ((rank != BT_RANK_NONE) && (~rank > not_last)) ? ~rank : not_last;
     });
-    first = largest(room, first);
+    first = bt_largest(room.parts, first);
     if (first == BT_RANK_NONE) {
         return 0;
     }
@@ -408,7 +385,7 @@ __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
         (kept.best == INFINITY)) {
         return bt_rank_id(first);
     }
-    kept.low = bt_rank_value(~largest(room, not_last));
+    kept.low = bt_rank_value(~bt_largest(room.parts, not_last));
     kept.x = x;
     kept.dim = dim;
     kept.temperature = static_cast<double>(draw.temperature);
@@ -491,7 +468,7 @@ __global__ void BT_BOUNDS(kThreads, 1)
 {
     BT_SHARED(Sum, sums, kSums);
     BT_SHARED(uint64_t, list, kSums);
-    BT_SHARED(Sum, parts, kWarps);
+    BT_SHARED(uint64_t, parts, kWarps);
     BT_SHARED(Sum, need, 1);
     BT_SHARED(uint32_t, at, 1);
     const Room room = {sums, list, parts, need, at};

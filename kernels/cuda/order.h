@@ -1,15 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file order.h  Puts ranks (rank.h) in order.
- *  Source: Batcher, "Sorting networks and their applications" (bitonic). */
+/** @file order.h  Ranks (rank.h) of a block: the first of them, and all in
+ *  order. Source: Batcher, "Sorting networks and their applications" (bitonic).
+ */
 #ifndef BT_KERNELS_CUDA_ORDER_H
 #define BT_KERNELS_CUDA_ORDER_H
 
 #include "kernels/cuda/device.h"
 #include "kernels/rank.h"
 
+/** The largest of all threads', at all of them: whole warps. @a parts has room
+ *  for one of each warp. */
+inline __device__ uint64_t bt_largest(const bt_shared<uint64_t> &parts,
+                                      uint64_t value)
+{
+    BT_NO_UNROLL
+    for (uint32_t lanes = 16; lanes > 0; lanes /= 2) {
+        const uint64_t other = __shfl_xor_sync(0xffffffffu, value, lanes);
+
+        value = (other > value) ? other : value;
+    }
+    BT_SYNC(); /* what another call left was read */
+    if (threadIdx.x % 32 == 0) {
+        parts.set(threadIdx.x / 32, value);
+    }
+    BT_SYNC();
+    BT_NO_UNROLL
+    for (uint32_t w = 0; w < blockDim.x / 32; w++) {
+        const uint64_t other = parts.get(w);
+
+        value = (other > value) ? other : value;
+    }
+    return value;
+}
+
+/** The first of a row's, at all threads; BT_RANK_NONE: there is none. */
+inline __device__ uint64_t bt_best_rank(const float *x, uint32_t dim,
+                                        const bt_shared<uint64_t> &parts)
+{
+    uint64_t best = BT_RANK_NONE;
+
+    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
+        const uint64_t rank = bt_rank_of(bt_load(x + i), i);
+
+        best = (rank > best) ? rank : best;
+    }
+    return bt_largest(parts, best);
+}
+
 /** The first @a n of the list fall. By the block; what was written before a
  *  barrier is in it. It has room for the next power of two. */
-static __device__ void bt_put_in_order(const bt_shared<uint64_t> &list,
+inline __device__ void bt_put_in_order(const bt_shared<uint64_t> &list,
                                        uint32_t n)
 {
     uint32_t size = 2;

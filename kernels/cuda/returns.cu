@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
 
 namespace
@@ -27,28 +28,19 @@ Returns *self(void *user)
     return static_cast<Returns *>(user);
 }
 
-bt_status_t check(cudaError_t error)
-{
-    if (error == cudaSuccess) {
-        return BT_OK;
-    }
-    (void)cudaGetLastError();
-    return (error == cudaErrorMemoryAllocation) ? BT_ERR_NO_MEMORY
-                                                : BT_ERR_DEVICE;
-}
-
 void send(void *user, uint32_t i, const void *src, size_t bytes)
 {
     Slot *slot = &self(user)->slots[i];
     const cudaStream_t stream =
         static_cast<cudaStream_t>(bt_cuda_stream(self(user)->be));
 
-    slot->status = (bytes == 0)
-                       ? BT_OK
-                       : check(cudaMemcpyAsync(slot->host, src, bytes,
-                                               cudaMemcpyDeviceToHost, stream));
+    slot->status =
+        (bytes == 0)
+            ? BT_OK
+            : bt_cuda_check(cudaMemcpyAsync(slot->host, src, bytes,
+                                            cudaMemcpyDeviceToHost, stream));
     if (slot->status == BT_OK) {
-        slot->status = check(cudaEventRecord(slot->there, stream));
+        slot->status = bt_cuda_check(cudaEventRecord(slot->there, stream));
     }
 }
 
@@ -59,7 +51,7 @@ bt_status_t wait(void *user, uint32_t i, const void **host_p)
     bt_status_t of_calls;
 
     if (status == BT_OK) {
-        status = check(cudaEventSynchronize(slot->there));
+        status = bt_cuda_check(cudaEventSynchronize(slot->there));
     }
     of_calls = bt_cuda_take_error(self(user)->be);
     status = (status == BT_OK) ? of_calls : status;
@@ -72,14 +64,14 @@ bt_status_t wait(void *user, uint32_t i, const void **host_p)
 bt_status_t make_slot(Slot *slot, size_t bytes)
 {
     void *host = nullptr;
-    bt_status_t status = check(
+    bt_status_t status = bt_cuda_check(
         cudaHostAlloc(&host, (bytes == 0) ? 1 : bytes, cudaHostAllocDefault));
 
     if (status != BT_OK) {
         return status;
     }
-    status =
-        check(cudaEventCreateWithFlags(&slot->there, cudaEventDisableTiming));
+    status = bt_cuda_check(
+        cudaEventCreateWithFlags(&slot->there, cudaEventDisableTiming));
     if (status != BT_OK) {
         (void)cudaFreeHost(host);
         return status;

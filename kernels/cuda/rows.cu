@@ -8,6 +8,7 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/order.h"
 #include "kernels/cuda/sums.h"
 #include "kernels/formula.h"
 
@@ -322,46 +323,16 @@ void cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
     }
 }
 
-/* Does (x, i) come before (y, j)? The largest first, of equals the lowest id.
- * kNone: nothing above -infinity was seen. */
-const uint32_t kNone = 0xffffffffu;
-
-__device__ bool precedes(float x, uint32_t i, float y, uint32_t j)
-{
-    return (i != kNone) && ((j == kNone) || (x > y) || ((x == y) && (i < j)));
-}
-
-/* One block per row, each thread every 256th value, then the tree. */
+/* One block per row. */
 __global__ void argmax_kernel(const float *x, uint32_t dim, uint32_t *ids)
 {
-    BT_SHARED(float, best, kThreads);
-    BT_SHARED(uint32_t, at, kThreads);
-    const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
-    const uint32_t t = threadIdx.x;
-    float mine = -INFINITY;
-    uint32_t mine_at = kNone;
+    BT_SHARED(uint64_t, parts, kThreads / 32);
+    const uint64_t best =
+        bt_best_rank(x + static_cast<size_t>(blockIdx.x) * dim, dim, parts);
 
-    for (uint32_t i = t; i < dim; i += kThreads) {
-        const float value = bt_load(row + i);
-
-        if (value > mine) { /* never of a NaN */
-            mine = value;
-            mine_at = i;
-        }
-    }
-    best.set(t, mine);
-    at.set(t, mine_at);
-    BT_SYNC();
-    for (uint32_t half = kThreads / 2; half > 0; half /= 2) {
-        if ((t < half) && precedes(best.get(t + half), at.get(t + half),
-                                   best.get(t), at.get(t))) {
-            best.set(t, best.get(t + half));
-            at.set(t, at.get(t + half));
-        }
-        BT_SYNC();
-    }
-    if (t == 0) {
-        bt_store(ids + blockIdx.x, (at.get(0) == kNone) ? 0 : at.get(0));
+    if (threadIdx.x == 0) {
+        bt_store(ids + blockIdx.x,
+                 (best == BT_RANK_NONE) ? 0 : bt_rank_id(best));
     }
 }
 
@@ -378,9 +349,9 @@ __global__ void take_tokens_kernel(const uint32_t *from, const uint32_t *ids,
                                    uint32_t n_rows, uint32_t *tokens)
 {
     const uint32_t r = blockIdx.x * blockDim.x + threadIdx.x;
-    const uint32_t i = (r < n_rows) ? bt_load(from + r) : kNone;
+    const uint32_t i = (r < n_rows) ? bt_load(from + r) : UINT32_MAX;
 
-    if (i != kNone) {
+    if (i != UINT32_MAX) {
         bt_store(tokens + r, bt_load(ids + i));
     }
 }

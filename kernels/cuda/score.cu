@@ -7,8 +7,8 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/order.h"
 #include "kernels/draw_formula.h"
-#include "kernels/rank.h"
 
 namespace
 {
@@ -19,7 +19,6 @@ const uint32_t kLanes = 16;                 /* of the sum */
 const uint32_t kStretch = 256;              /* values, kLanes of a sum */
 const uint32_t kAtOnce = kThreads / kLanes; /* stretches */
 const uint32_t kWords = sizeof(bt_scoring_t) / sizeof(uint32_t);
-const unsigned kAll = 0xffffffffu;
 
 /* As a comparison after the other finds it: a first value that is none stays,
  * others are passed over. At all threads. */
@@ -27,29 +26,8 @@ __device__ float best_of(const float *x, uint32_t dim)
 {
     BT_SHARED(uint64_t, parts, kWarps);
     const float first = bt_load(x);
-    uint64_t best = BT_RANK_NONE;
+    const uint64_t best = bt_best_rank(x, dim, parts);
 
-    for (uint32_t i = threadIdx.x; i < dim; i += kThreads) {
-        const uint64_t rank = bt_rank_of(bt_load(x + i), i);
-
-        best = (rank > best) ? rank : best;
-    }
-    BT_NO_UNROLL
-    for (uint32_t lanes = 16; lanes > 0; lanes /= 2) {
-        const uint64_t other = __shfl_xor_sync(kAll, best, lanes);
-
-        best = (other > best) ? other : best;
-    }
-    if (threadIdx.x % 32 == 0) {
-        parts.set(threadIdx.x / 32, best);
-    }
-    BT_SYNC();
-    BT_NO_UNROLL
-    for (uint32_t w = 0; w < kWarps; w++) {
-        const uint64_t other = parts.get(w);
-
-        best = (other > best) ? other : best;
-    }
     return ((best == BT_RANK_NONE) || (first != first)) ? first
                                                         : bt_rank_value(best);
 }
@@ -103,8 +81,8 @@ __global__ void score_kernel(const float *logits, uint32_t dim,
     }
     BT_SYNC();
     if (threadIdx.x == 0) {
-        const uint32_t id =
-            (draw == kAll) ? bt_load(scoring + 2) : bt_load(ids + draw);
+        const uint32_t id = (draw == BT_SCORING_NO_DRAW) ? bt_load(scoring + 2)
+                                                         : bt_load(ids + draw);
         bt_scored_t *to = out + blockIdx.x;
         double sum = 0.0;
 

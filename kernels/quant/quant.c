@@ -74,6 +74,13 @@ bt_status_t bt_ktype_block(uint32_t type, uint32_t *n_elems_p,
     return BT_OK;
 }
 
+bool bt_ktype_is_dense(uint32_t type)
+{
+    const ktype_info_t *info = ktype_find(type);
+
+    return (info != NULL) && (info->read == NULL);
+}
+
 const char *bt_ktype_name(uint32_t type)
 {
     const ktype_info_t *info = ktype_find(type);

@@ -395,7 +395,8 @@ const bt_family_def_t bt_metrics_families[] = {
      "Open leases (decode) and transfers (prefill) of a worker",
      SERIES(WORKER(LEASES))},
     {GAUGE, "baton_worker_memory_bytes",
-     "Memory for weights and KV of a worker",
+     "Memory for weights, KV and scratch of a worker; of a device what stays "
+     "for libraries, too; pinned memory is not in cpu",
      SERIES(WORKER_BY("memory=\"cpu\"", MEMORY_CPU),
             WORKER_BY("memory=\"gpu\"", MEMORY_GPU),
             WORKER_BY("memory=\"pinned\"", MEMORY_PINNED))},

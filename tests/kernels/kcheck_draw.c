@@ -343,10 +343,11 @@ static void check_scores(row_kind_t kind, uint32_t dim, uint32_t n_rows)
     }
     for (uint32_t i = 0; i < MAX_DRAWS; i++) {
         ids[i] = kc_below(dim);
-        scorings[i] = (bt_scoring_t){
-            .logit_row = kc_below(n_rows),
-            .draw = (kc_below(2) == 0) ? UINT32_MAX : kc_below(MAX_DRAWS),
-            .id = kc_below(dim)};
+        scorings[i] =
+            (bt_scoring_t){.logit_row = kc_below(n_rows),
+                           .draw = (kc_below(2) == 0) ? BT_SCORING_NO_DRAW
+                                                      : kc_below(MAX_DRAWS),
+                           .id = kc_below(dim)};
     }
     for (uint32_t i = 0; i < kc_n_backends; i++) {
         const kc_backend_t *b = &kc_backends[i];
@@ -360,7 +361,8 @@ static void check_scores(row_kind_t kind, uint32_t dim, uint32_t n_rows)
         for (uint32_t k = 0; k < n; k++) {
             const bt_scoring_t *s = &scorings[k];
             const float *row = x + (size_t)s->logit_row * dim;
-            const uint32_t id = (s->draw == UINT32_MAX) ? s->id : ids[s->draw];
+            const uint32_t id =
+                (s->draw == BT_SCORING_NO_DRAW) ? s->id : ids[s->draw];
             float best = row[0];
 
             for (uint32_t j = 1; j < dim; j++) {

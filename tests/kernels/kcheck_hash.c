@@ -41,16 +41,6 @@ static void bring(const device_t *d, void *to, const uint8_t *bytes)
     must(d->be->ops->sync(d->be), "copy_in");
 }
 
-static bt_status_t end_of(const device_t *d)
-{
-    bt_status_t status;
-
-    do {
-        status = d->copier.query(d->copier.user, TICKET);
-    } while (status == BT_INPROGRESS);
-    return status;
-}
-
 /* So many bytes from GUARD + from_at to GUARD + to_at. */
 static void check_range(const device_t *d, size_t n, size_t from_at,
                         size_t to_at)
@@ -62,14 +52,14 @@ static void check_range(const device_t *d, size_t n, size_t from_at,
     uint8_t *to = (uint8_t *)d->to + GUARD + to_at;
 
     must(d->copier.hash(d->copier.user, from, n, seed, TICKET), "hash");
-    must(end_of(d), "hash");
+    must(bt_copier_wait(&d->copier, TICKET), "hash");
     kc_expect(d->copier.hashed(d->copier.user, TICKET) == want,
               "hash of %zu bytes at %zu on %s", n, from_at, name);
 
     bring(d, d->to, d->before);
     must(d->copier.between(d->copier.user, to, from, n, seed, TICKET),
          "between");
-    must(end_of(d), "between");
+    must(bt_copier_wait(&d->copier, TICKET), "between");
     kc_expect(d->copier.hashed(d->copier.user, TICKET) == want,
               "hash of a copy of %zu bytes from %zu to %zu on %s", n, from_at,
               to_at, name);

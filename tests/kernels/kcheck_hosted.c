@@ -529,7 +529,8 @@ static void score(bt_backend_t *be, const float *logits,
     for (uint32_t i = 0; i < batch->n_scorings; i++) {
         const uint32_t draw = batch->scorings[i].draw;
 
-        n_ids = ((draw != UINT32_MAX) && (draw >= n_ids)) ? draw + 1 : n_ids;
+        n_ids = ((draw != BT_SCORING_NO_DRAW) && (draw >= n_ids)) ? draw + 1
+                                                                  : n_ids;
     }
     ids_there = there(h, ids, n_ids * sizeof(*ids));
     begin(h, batch);

@@ -46,13 +46,6 @@ typedef struct mm_case {
     char what[96];
 } mm_case_t;
 
-static bool is_dense(bt_ktype_t type)
-{
-    return (type == BT_KTYPE_F32) || (type == BT_KTYPE_F16) ||
-           (type == BT_KTYPE_BF16) || (type == BT_KTYPE_E4M3) ||
-           (type == BT_KTYPE_E4M3_BF16);
-}
-
 /* Becomes a row bf16? */
 static bool is_by_bf16(bt_ktype_t type)
 {
@@ -357,7 +350,7 @@ static void run_case(const kc_type_t *type, uint32_t n_out, uint32_t n_rows,
         }
         b->be->ops->weight_free(b->be, w);
     }
-    if ((numbers == ORDINARY) && is_dense(type->type)) {
+    if ((numbers == ORDINARY) && bt_ktype_is_dense(type->type)) {
         compare_with_double(&c);
     } else if (numbers == ORDINARY) {
         compare_quantized(&c);

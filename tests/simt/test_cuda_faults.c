@@ -132,23 +132,13 @@ static bt_status_t step(walk_t *w, const float *in, float factor)
     return status;
 }
 
-static bt_status_t end_of(walk_t *w, uint32_t ticket)
-{
-    bt_status_t status;
-
-    do {
-        status = w->copier.query(w->copier.user, ticket);
-    } while (status == BT_INPROGRESS);
-    return status;
-}
-
 /* By the copier, on a stream of its own. */
 static bt_status_t bring(walk_t *w)
 {
     const bt_status_t status =
         w->copier.to_host(w->copier.user, w->pinned, w->y, BYTES, 1);
 
-    return (status == BT_OK) ? end_of(w, 1) : status;
+    return (status == BT_OK) ? bt_copier_wait(&w->copier, 1) : status;
 }
 
 /* What is sent comes as it was then, whatever is queued behind it. */
@@ -350,7 +340,7 @@ static void what_the_copier_brings_into_a_new_buffer_stays(void **state)
     assert_int_equal(w.be->ops->buffer_alloc(w.be, BYTES, &made), BT_OK);
     assert_int_equal(w.copier.to_device(w.copier.user, made, pinned, BYTES, 0),
                      BT_OK);
-    assert_int_equal(end_of(&w, 0), BT_OK);
+    assert_int_equal(bt_copier_wait(&w.copier, 0), BT_OK);
     assert_int_equal(w.be->ops->copy_out(w.be, out, made, BYTES), BT_OK);
     assert_memory_equal(out, pinned, BYTES);
     w.be->ops->buffer_free(w.be, made);

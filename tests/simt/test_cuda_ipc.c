@@ -141,16 +141,6 @@ typedef struct walk {
     uint8_t fill; /* all of own; of each walk another one */
 } walk_t;
 
-static bt_status_t end_of(walk_t *w)
-{
-    bt_status_t status;
-
-    do {
-        status = w->copier.query(w->copier.user, TICKET);
-    } while (status == BT_INPROGRESS);
-    return status;
-}
-
 static bt_status_t open_all(walk_t *w, const owner_t *o)
 {
     static uint8_t bytes[BYTES];
@@ -192,7 +182,7 @@ static bt_status_t use(walk_t *w, bool *right_p)
                                         BYTES / 2, SEED, TICKET);
 
     memset(want, OTHERS, sizeof(want));
-    status = (status == BT_OK) ? end_of(w) : status;
+    status = (status == BT_OK) ? bt_copier_wait(&w->copier, TICKET) : status;
     if (status != BT_OK) {
         return status;
     }
@@ -200,7 +190,7 @@ static bt_status_t use(walk_t *w, bool *right_p)
                bt_device_hash(want, BYTES / 2, SEED);
     status = w->copier.between(w->copier.user, w->theirs, w->own, BYTES / 2,
                                SEED, TICKET);
-    status = (status == BT_OK) ? end_of(w) : status;
+    status = (status == BT_OK) ? bt_copier_wait(&w->copier, TICKET) : status;
     if (status == BT_OK) {
         memset(want, w->fill, sizeof(want));
         *right_p = *right_p && (w->copier.hashed(w->copier.user, TICKET) ==

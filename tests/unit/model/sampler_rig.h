@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "inference/model/sampler.h"
+#include "kernels/draw_formula.h"
 #include "tests/support/testsupport.h"
 
 #define N_VOCAB 1000
@@ -18,6 +19,12 @@ static inline bt_sampler_t *make_sampler(uint32_t n_vocab)
 
     assert_int_equal(bt_sampler_create(n_vocab, &sampler), BT_OK);
     return sampler;
+}
+
+/* Uniform in [0, 1) from (seed, position): what a draw is by (draw.h). */
+static inline double uniform(uint64_t seed, uint64_t position)
+{
+    return (double)bt_draw_bits(seed, position) * 0x1p-64;
 }
 
 typedef struct entry {
@@ -39,7 +46,7 @@ static inline int compare_entries(const void *a, const void *b)
 static inline float random_logit(uint32_t i, uint32_t round)
 {
     /* Coarse steps make ties; every 50th is banned, some are NaN. */
-    const double u = bt_sampler_uniform(round + 1, i + 1);
+    const double u = uniform(round + 1, i + 1);
 
     if (i % 50 == 7) {
         return -INFINITY;

@@ -89,9 +89,9 @@ static void ask(asked_t *a, uint32_t round)
         a->words[i].ids[1] = (round * 7 + i) % N_VOCAB;
     }
     for (uint32_t i = 0; i < BT_ARRAY_LEN(a->biases); i++) {
-        a->biases[i] = (bt_logit_bias_t){
-            .id = (i * 31 + round) % (N_VOCAB + 20),
-            .bias = (float)bt_sampler_uniform(round, i) * 20.0f - 10.0f};
+        a->biases[i] =
+            (bt_logit_bias_t){.id = (i * 31 + round) % (N_VOCAB + 20),
+                              .bias = (float)uniform(round, i) * 20.0f - 10.0f};
     }
     a->s.bad_words = a->words;
     a->s.n_bad_words = round % 4;
@@ -154,7 +154,7 @@ static void a_told_draw_is_the_sampler_s(void **state)
 static void what_cannot_be_told_is_the_host_s(void **state)
 {
     const bt_logit_bias_t twice[] = {{3, 1.0f}, {4, 1.0f}, {3, 1.0f}};
-    const bt_scoring_t scoring = {.draw = BT_DRAWING_NONE};
+    const bt_scoring_t scoring = {.draw = BT_SCORING_NO_DRAW};
     bt_sampling_t s = bt_sampling_default();
     const bt_drawn_from_t plain = {.sampling = &s};
     const bt_drawn_from_t biased = {.sampling = &s, .is_biased = true};
@@ -221,13 +221,13 @@ static void a_score_is_the_log_prob_of_the_host(void **state)
         const uint32_t n = dims[round % BT_ARRAY_LEN(dims)];
         const bt_scoring_t scorings[] = {
             {.logit_row = 1, .draw = 1},
-            {.logit_row = 0, .draw = BT_DRAWING_NONE, .id = n - 1}};
+            {.logit_row = 0, .draw = BT_SCORING_NO_DRAW, .id = n - 1}};
         const bt_batch_t batch = {.scorings = scorings, .n_scorings = 2};
         bt_scored_t out[2];
 
         for (uint32_t i = 0; i < 2 * n; i++) {
-            logits[i] = (float)bt_sampler_uniform(round, i) *
-                        ((round % 2 == 0) ? 20.0f : 300.0f);
+            logits[i] =
+                (float)uniform(round, i) * ((round % 2 == 0) ? 20.0f : 300.0f);
         }
         be->ops->score(be, logits, &batch, n, drawn, out);
         for (size_t i = 0; i < 2; i++) {

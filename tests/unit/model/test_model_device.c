@@ -243,7 +243,7 @@ static void lay_drawing(bt_drawing_t *d, const bt_sampling_t *params,
                                       .n_prompt = i / 2};
         const bt_scoring_t of_drawn = {.logit_row = i, .draw = d->n_draws};
         const bt_scoring_t of_next = {
-            .logit_row = i, .draw = BT_DRAWING_NONE, .id = p->tokens[i]};
+            .logit_row = i, .draw = BT_SCORING_NO_DRAW, .id = p->tokens[i]};
 
         assert_true((i % 5 == 4) || bt_drawing_add(d, i, &from));
         assert_true((i % 7 != 1) || bt_drawing_add(d, i, &from));
@@ -299,7 +299,7 @@ static void check_drawn(const bt_drawing_t *d, const bt_sampling_t *params,
         const bt_scoring_t *const s = &d->scorings[k];
         const float *row = p->whole + (size_t)s->logit_row * n_vocab;
         const uint32_t id =
-            (s->draw == BT_DRAWING_NONE) ? s->id : d->ids[s->draw];
+            (s->draw == BT_SCORING_NO_DRAW) ? s->id : d->ids[s->draw];
         uint32_t top[5];
 
         assert_true(bt_logprob_of(&d->scored[k]) ==
@@ -374,7 +374,7 @@ static void drawings_of_another_call_are_refused(void **state)
         } else if (round == 2) {
             drawing->scorings[0].draw = drawing->n_draws;
         } else {
-            drawing->scorings[1].draw = BT_DRAWING_NONE;
+            drawing->scorings[1].draw = BT_SCORING_NO_DRAW;
             drawing->scorings[1].id = trap.n_vocab;
         }
         assert_int_equal(forward_drawing(&trap, &p, drawing, &logits),

@@ -44,10 +44,10 @@ static void uniform_is_the_top_53_bits_of_the_first_two_words(void **state)
 {
     (void)state;
     /* 0x6627e8d5e169c58d >> 11 = 0xcc4fd1abc2d38 */
-    assert_true(bt_sampler_uniform(0, 0) == 0xcc4fd1abc2d38p-53);
-    assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(0, 1));
-    assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(1, 0));
-    assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(1ull << 32, 0));
+    assert_true(uniform(0, 0) == 0xcc4fd1abc2d38p-53);
+    assert_true(uniform(0, 0) != uniform(0, 1));
+    assert_true(uniform(0, 0) != uniform(1, 0));
+    assert_true(uniform(0, 0) != uniform(1ull << 32, 0));
 }
 
 static void greedy_takes_the_best_and_the_lowest_id_of_a_tie(void **state)
@@ -231,7 +231,7 @@ static uint32_t plain_draw(const bt_sampling_t *params, const float *logits,
         }
     }
     qsort(entries, n_nucleus, sizeof(*entries), compare_ids);
-    u = bt_sampler_uniform(params->seed, position);
+    u = uniform(params->seed, position);
     for (uint32_t i = 0; i < n_nucleus; i++) {
         sum += plain_weight(params, entries[i].logit, best);
         /* more than the part of it that u is */
@@ -347,7 +347,7 @@ static void no_parameters_make_a_draw_expensive(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < N_WIDE; i++) {
-        logits[i] = (float)(bt_sampler_uniform(5, i) * 8.0);
+        logits[i] = (float)(uniform(5, i) * 8.0);
     }
     logits[777] = 30.0f;
     params.temperature = 1.0f;
