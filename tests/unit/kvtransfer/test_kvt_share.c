@@ -43,6 +43,19 @@ static void no_byte_comes_to_host_memory(void **state)
 
 /* ---- nobody is told before the device is done ---- */
 
+/** A pair in the middle of a transfer whose copies do not end. */
+static track_t *begin_withheld(pair_t *pair, uint32_t kind, uint64_t bytes)
+{
+    track_t *t;
+
+    open_with(pair, kind, 8 * MIB, 0);
+    PAIR_UNTIL(pair, bt_kvt_link_find(pair->sender, PAIR_RECEIVER)->acked);
+    pair->sender_device.withheld = true;
+    t = begin(pair, 1, 0, bytes);
+    PAIR_UNTIL(pair, pair->sender_device.n_under_way > 1);
+    return t;
+}
+
 static void a_revoked_window_waits_for_the_senders_copies(void **state)
 {
     (void)state;
@@ -50,11 +63,7 @@ static void a_revoked_window_waits_for_the_senders_copies(void **state)
         pair_t pair;
         track_t *t;
 
-        open_with(&pair, shared[i], 8 * MIB, 0);
-        PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
-        pair.sender_device.withheld = true;
-        t = begin(&pair, 1, 0, 5 * MIB);
-        PAIR_UNTIL(&pair, pair.sender_device.n_under_way > 1);
+        t = begin_withheld(&pair, shared[i], 5 * MIB);
         close_window(t);
         rounds(&pair, 4 * ROUNDS); /* REVOKE is said again meanwhile */
         assert_int_equal(t->closed, 0);
@@ -78,11 +87,7 @@ a_sender_that_gives_up_says_so_when_its_copies_have_ended(void **state)
         pair_t pair;
         track_t *t;
 
-        open_with(&pair, shared[i], 8 * MIB, 0);
-        PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
-        pair.sender_device.withheld = true;
-        t = begin(&pair, 1, 0, 5 * MIB);
-        PAIR_UNTIL(&pair, pair.sender_device.n_under_way > 1);
+        t = begin_withheld(&pair, shared[i], 5 * MIB);
         bt_kvt_cancel(t->xfer);
         rounds(&pair, ROUNDS);
         assert_int_equal(t->failed + t->closed + t->xfer_done, 0);
@@ -102,11 +107,7 @@ static void a_window_that_closes_hears_both_words(void **state)
     track_t *t;
 
     (void)state;
-    open_with(&pair, PAIR_MEM_SHARED, 8 * MIB, 0);
-    PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
-    pair.sender_device.withheld = true;
-    t = begin(&pair, 1, 0, 3 * MIB);
-    PAIR_UNTIL(&pair, pair.sender_device.n_under_way > 1);
+    t = begin_withheld(&pair, PAIR_MEM_SHARED, 3 * MIB);
     bt_kvt_cancel(t->xfer);
     close_window(t);
     rounds(&pair, ROUNDS);
@@ -360,17 +361,23 @@ static void export_misplace(uint8_t *blob, size_t *bytes_p)
         bt_kvt_export_encode(&info, blob, BT_KVT_MAX_EXPORT, bytes_p), BT_OK);
 }
 
+/** A pair whose ends are closed, to be opened by other configurations. */
+static void open_anew(pair_t *pair)
+{
+    pair_open(pair, &pair_kinds[PAIR_MEM_SHARED], 4 * MIB);
+    bt_kvt_close(pair->sender);
+    bt_kvt_close(pair->receiver);
+    bt_kvt_mem_net_destroy(pair->net);
+    assert_int_equal(bt_kvt_mem_net_create(&pair->net), BT_OK);
+}
+
 static void open_lacking(pair_t *pair, lack_t lack)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     bt_kvt_config_t configs[2];
     size_t bytes = 0;
 
-    pair_open(pair, &pair_kinds[PAIR_MEM_SHARED], 4 * MIB);
-    bt_kvt_close(pair->sender);
-    bt_kvt_close(pair->receiver);
-    bt_kvt_mem_net_destroy(pair->net);
-    assert_int_equal(bt_kvt_mem_net_create(&pair->net), BT_OK);
+    open_anew(pair);
     configs[0] = pair_config(pair, PAIR_SENDER);
     configs[1] = pair_config(pair, PAIR_RECEIVER);
     pair->receiver_device.refuses_to_share =
@@ -513,11 +520,7 @@ static void open_over_the_network(pair_t *pair, bool takes)
 {
     bt_kvt_config_t configs[2];
 
-    pair_open(pair, &pair_kinds[PAIR_MEM_SHARED], 4 * MIB);
-    bt_kvt_close(pair->sender);
-    bt_kvt_close(pair->receiver);
-    bt_kvt_mem_net_destroy(pair->net);
-    assert_int_equal(bt_kvt_mem_net_create(&pair->net), BT_OK);
+    open_anew(pair);
     bt_kvt_mem_net_takes_devices(pair->net, takes);
     for (int i = 0; i < 2; i++) {
         configs[i] = pair_config(pair, (i == 0) ? PAIR_SENDER : PAIR_RECEIVER);
