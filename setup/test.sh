@@ -239,8 +239,8 @@ stage_clients() {
         while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
             wait -n || true
         done
-        BATON_BUILD="$build/test-gcc" print_while "clients-$(basename "$file" .py)" \
-            "$python" "$file" "${names[@]}" &
+        BATON_BUILD="$build/test-gcc" BATON_BUILD_ASAN="$build/test-asan" \
+            print_while "clients-$(basename "$file" .py)" "$python" "$file" "${names[@]}" &
     done
     wait
     for file in "$root"/tests/clients/test_*.py; do

@@ -36,6 +36,9 @@ void bt_call_free_parts(bt_call_t *call)
         bt_score_walk_fini(&call->choices[i].walk);
     }
     bt_free(call->choices);
+    bt_free(call->whole);
+    bt_strbuf_fini(&call->text);
+    bt_free(call->tokens.ids);
     bt_strbuf_fini(&call->opening);
     bt_free(call->given_id);
     bt_free(call->instructions);
@@ -43,6 +46,7 @@ void bt_call_free_parts(bt_call_t *call)
     bt_free(call->metadata);
     bt_free(call->model);
     call->choices = NULL;
+    call->whole = NULL;
     call->n_choices = 0;
     call->given_id = call->instructions = call->tool_names = NULL;
     call->metadata = call->model = NULL;
@@ -58,8 +62,23 @@ static void call_free(bt_call_t *call)
 
 void bt_call_release(bt_call_t *call)
 {
-    if (!call->pinned && (call->reply == NULL) && (call->n_open == 0)) {
+    if (!call->pinned && (call->reply == NULL) && (call->n_open == 0) &&
+        (call->n_refs == 0)) {
         call_free(call);
+    }
+}
+
+bt_call_t *bt_call_ref(bt_call_t *call)
+{
+    call->n_refs++;
+    return call;
+}
+
+void bt_call_unref(bt_call_t *call)
+{
+    if (call != NULL) {
+        call->n_refs--;
+        bt_call_release(call);
     }
 }
 
@@ -532,6 +551,7 @@ static void finish_whole(bt_call_t *call)
         fail_for_memory(call);
         return;
     }
+    call->whole = choices;
     for (uint32_t i = 0; i < call->n_choices; i++) {
         const bool all = call->n_told == call->n_of_prompt;
         const uint32_t rank = all ? i % call->n_told : rank_of(call, i);
@@ -542,8 +562,7 @@ static void finish_whole(bt_call_t *call)
         }
     }
     reply = bt_call_take_reply(call);
-    reply->ops->finish(reply, &call->answer, choices, n_told, &usage);
-    bt_free(choices);
+    reply->ops->finish(reply, call, &call->answer, choices, n_told, &usage);
 }
 
 static void finish_stream(bt_call_t *call)
@@ -551,7 +570,7 @@ static void finish_stream(bt_call_t *call)
     const bt_api_usage_t usage = usage_of(call);
     bt_reply_t *reply = bt_call_take_reply(call);
 
-    reply->ops->finish(reply, &call->answer, NULL, 0, &usage);
+    reply->ops->finish(reply, call, &call->answer, NULL, 0, &usage);
 }
 
 static void end_choice(bt_call_t *call, bt_choice_t *choice, const char *text,
@@ -691,28 +710,37 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     bt_call_release(call);
 }
 
-/* Tokens or a text are all that is asked for: they are here. */
-static void tell_tokens(bt_call_t *call, const bt_intake_t *in)
+/* Tokens or a text are all that is asked for. The call takes both from the
+ * intake, since the answer may be written after that is freed. */
+static void tell_tokens(bt_call_t *call, bt_intake_t *in)
 {
     const bt_api_usage_t usage = {0};
-    const bt_api_choice_t choice = {
-        .text = text_of(&in->prepared.text),
-        .text_bytes = in->prepared.text.len,
-        .token_ids = in->prepared.tokens.ids,
-        .n_token_ids = (uint32_t)in->prepared.tokens.n,
-    };
+    bt_api_choice_t *choice = bt_calloc(1, sizeof(*choice));
     bt_reply_t *reply;
 
+    if (choice == NULL) {
+        refuse_for_memory(call, in);
+        return;
+    }
     call->served = in->served;
+    call->text = in->prepared.text;
+    call->tokens = in->prepared.tokens;
+    bt_strbuf_init(&in->prepared.text, 0);
+    in->prepared.tokens = (bt_token_vec_t){0};
+    choice->text = text_of(&call->text);
+    choice->text_bytes = call->text.len;
+    choice->token_ids = call->tokens.ids;
+    choice->n_token_ids = (uint32_t)call->tokens.n;
+    call->whole = choice;
     bt_call_fill_answer(call, &in->request);
     call->pinned = true;
     reply = bt_call_take_reply(call);
-    reply->ops->finish(reply, &call->answer, &choice, 1, &usage);
+    reply->ops->finish(reply, call, &call->answer, choice, 1, &usage);
     call->pinned = false;
     bt_call_release(call);
 }
 
-static void begin_running(bt_call_t *call, const bt_intake_t *in)
+static void begin_running(bt_call_t *call, bt_intake_t *in)
 {
     if ((in->request.dialect == BT_API_TOKENIZE) ||
         (in->request.dialect == BT_API_DETOKENIZE)) {

@@ -41,6 +41,13 @@ void bt_call_tell_refused(bt_frontend_t *front, uint64_t now_us);
 /** The client left. The call is not to be touched afterwards. */
 void bt_call_gone(bt_call_t *call);
 
+/** Keep the content of a finished answer (bt_reply_ops_t.finish) until
+ *  bt_call_unref(); other threads may read it meanwhile. @return @a call */
+bt_call_t *bt_call_ref(bt_call_t *call);
+/** Give it up; the last reference frees a call that has ended. NULL is allowed.
+ */
+void bt_call_unref(bt_call_t *call);
+
 /** For bt_core_ops_t; @a choice is the generation's user pointer. */
 void bt_call_on_text(void *ctx, void *choice, const char *text, size_t bytes,
                      uint32_t n_output);

@@ -69,6 +69,10 @@ struct bt_call {
     char *tool_names;              /* owned or NULL; see bt_tools_spec_t */
     char *instructions, *metadata; /* of a response; owned or NULL */
     bt_choice_t *choices;          /* owned */
+    bt_api_choice_t *whole; /* owned: the choices of an answer that is whole */
+    bt_strbuf_t text;       /* tokenize, detokenize: the answer ... */
+    bt_token_vec_t tokens;  /* ... and its ids, owned */
+    uint32_t n_refs;        /* of doors that still write the answer */
     bt_call_tally_t own_tally;
     bt_call_tally_t *tally; /* of the request: own_tally, or several calls' */
 };

@@ -40,8 +40,13 @@ typedef struct bt_reply_ops {
                   const bt_api_choice_t *choice, bool first,
                   const bt_api_usage_t *usage);
     /** All choices ended well.
-     *  @param choices  n of them, whole; a stream: none, they were told */
-    void (*finish)(bt_reply_t *reply, const bt_api_answer_t *answer,
+     *  @param call     owns the answer, the choices and everything that both
+     *                  point to; none of it changes any more. bt_call_ref()
+     *                  keeps it all beyond this function
+     *  @param choices  n of them, whole; a stream: none, they were told
+     *  @param usage    valid in this function only */
+    void (*finish)(bt_reply_t *reply, bt_call_t *call,
+                   const bt_api_answer_t *answer,
                    const bt_api_choice_t *choices, size_t n,
                    const bt_api_usage_t *usage);
     /** The call is refused or failed; of a stream pieces may have been told. */

@@ -88,13 +88,14 @@ static void unary_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
     bt_gdoor_fail(call, error);
 }
 
-static void unary_finish(bt_infer_reply_t *reply,
+static void unary_finish(bt_infer_reply_t *reply, bt_infer_call_t *infer,
                          const bt_infer_response_t *whole)
 {
     visit_t *visit = (visit_t *)reply;
     bt_gcall_t *call = visit->call;
     bt_strbuf_t *out = &door_of(visit)->out;
 
+    (void)infer;
     bt_strbuf_reset(out);
     bt_pb_infer_write(whole, out);
     if (bt_strbuf_status(out) != BT_OK) {
@@ -175,13 +176,14 @@ static void stream_piece(bt_infer_reply_t *reply,
                wants_last_word(piece) ? BT_PB_LAST_NO : BT_PB_LAST_UNSAID);
 }
 
-static void stream_finish(bt_infer_reply_t *reply,
+static void stream_finish(bt_infer_reply_t *reply, bt_infer_call_t *infer,
                           const bt_infer_response_t *whole)
 {
     visit_t *visit = (visit_t *)reply;
     const bool last_word = wants_last_word(whole);
     bt_infer_response_t empty = *whole;
 
+    (void)infer;
     empty.outputs = NULL;
     empty.n_outputs = 0;
     if ((whole->n_outputs > 0) &&

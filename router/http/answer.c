@@ -10,118 +10,19 @@ struct bt_answer {
     bt_pool_job_t job;
     bt_frontend_t *front;
     bt_visit_t *visit; /* NULL: the client left */
-    bt_api_answer_t answer;
-    bt_api_usage_t usage;
-    bt_api_choice_t *choices; /* owned; they point into bytes */
+    bt_call_t *call;   /* a reference: owner of all that is lent here */
+    const bt_api_answer_t *answer;
+    const bt_api_choice_t *choices;
     size_t n_choices;
-    char *bytes; /* owned: all that was lent, but for rows, which are shared */
+    bt_api_usage_t usage;
     bt_strbuf_t out;
 };
 
 static void answer_free(bt_answer_t *a)
 {
     bt_strbuf_fini(&a->out);
-    for (size_t i = 0; i < a->n_choices; i++) {
-        bt_gen_rows_unref(a->choices[i].rows);
-    }
-    bt_free(a->choices);
-    bt_free(a->bytes);
+    bt_call_unref(a->call);
     bt_free(a);
-}
-
-/* ---- the copy ---- */
-
-static size_t text_bytes(const char *text)
-{
-    return (text != NULL) ? strlen(text) + 1 : 0;
-}
-
-static char *put(char *at, const void *data, size_t bytes)
-{
-    if (bytes > 0) {
-        memcpy(at, data, bytes);
-    }
-    return at + bytes;
-}
-
-static const char *put_text(char **at, const char *text)
-{
-    char *copy = *at;
-
-    *at = put(copy, text, text_bytes(text));
-    return (text != NULL) ? copy : NULL;
-}
-
-static size_t ids_bytes(const bt_api_choice_t *choice)
-{
-    return (choice->token_ids != NULL)
-               ? choice->n_token_ids * sizeof(*choice->token_ids)
-               : 0;
-}
-
-static size_t offsets_bytes(const bt_api_choice_t *choice)
-{
-    return (choice->offsets != NULL) ? choice->to * sizeof(*choice->offsets)
-                                     : 0;
-}
-
-static const uint32_t *put_words(char **at, const uint32_t *words, size_t bytes)
-{
-    const uint32_t *copy = (const uint32_t *)(void *)*at;
-
-    *at = put(*at, words, bytes);
-    return (words != NULL) ? copy : NULL;
-}
-
-/* All numbers stand before all texts, for they have to be aligned. */
-static void copy_choices(bt_answer_t *a, char **at)
-{
-    for (size_t i = 0; i < a->n_choices; i++) {
-        bt_api_choice_t *choice = &a->choices[i];
-
-        choice->token_ids = put_words(at, choice->token_ids, ids_bytes(choice));
-        choice->offsets = put_words(at, choice->offsets, offsets_bytes(choice));
-        if (choice->rows != NULL) {
-            (void)bt_gen_rows_ref(choice->rows);
-        }
-    }
-    for (size_t i = 0; i < a->n_choices; i++) {
-        bt_api_choice_t *choice = &a->choices[i];
-        char *text = *at;
-
-        *at = put(text, choice->text, choice->text_bytes);
-        choice->text = text;
-        text = *at;
-        *at = put(text, choice->thought, choice->thought_bytes);
-        choice->thought = text;
-    }
-}
-
-static bool copy(bt_answer_t *a, const bt_api_answer_t *answer,
-                 const bt_api_choice_t *choices, size_t n)
-{
-    size_t bytes = text_bytes(answer->id) + text_bytes(answer->model) +
-                   text_bytes(answer->instructions) + 1;
-    char *at;
-
-    for (size_t i = 0; i < n; i++) {
-        bytes += choices[i].text_bytes + choices[i].thought_bytes +
-                 ids_bytes(&choices[i]) + offsets_bytes(&choices[i]);
-    }
-    a->choices = bt_calloc(n, sizeof(*choices));
-    a->bytes = bt_calloc(1, bytes);
-    if ((a->choices == NULL) || (a->bytes == NULL)) {
-        return false;
-    }
-    memcpy(a->choices, choices, n * sizeof(*choices));
-    a->n_choices = n;
-    at = a->bytes;
-    copy_choices(a, &at);
-    a->answer = *answer;
-    a->answer.id = put_text(&at, answer->id);
-    a->answer.model = put_text(&at, answer->model);
-    a->answer.instructions = put_text(&at, answer->instructions);
-    return true;
 }
 
 /* ---- the pool, and the event loop again ---- */
@@ -130,7 +31,7 @@ static void write_answer(bt_pool_job_t *job)
 {
     bt_answer_t *a = BT_CONTAINER_OF(job, bt_answer_t, job);
 
-    bt_api_write_answer(&a->answer, a->choices, a->n_choices, &a->usage,
+    bt_api_write_answer(a->answer, a->choices, a->n_choices, &a->usage,
                         &a->out);
 }
 
@@ -176,18 +77,41 @@ static size_t rows_bytes(const bt_api_choice_t *choice)
     return 24 * n;
 }
 
-size_t bt_answer_bytes(const bt_api_choice_t *choices, size_t n)
+static size_t text_bytes(const char *text)
+{
+    return (text != NULL) ? strlen(text) : 0;
+}
+
+static size_t calls_bytes(const bt_api_choice_t *choice)
 {
     size_t bytes = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        bytes += choices[i].text_bytes + choices[i].thought_bytes +
-                 ids_bytes(&choices[i]) + rows_bytes(&choices[i]);
+    for (uint32_t i = 0; i < choice->n_calls; i++) {
+        bytes +=
+            text_bytes(choice->calls[i].name) + choice->calls[i].arguments.len;
     }
     return bytes;
 }
 
-bool bt_answer_begin(bt_visit_t *visit, const bt_api_answer_t *answer,
+size_t bt_answer_bytes(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choices, size_t n)
+{
+    size_t bytes =
+        text_bytes(answer->instructions) + text_bytes(answer->metadata);
+
+    for (size_t i = 0; i < n; i++) {
+        const size_t n_ids =
+            (choices[i].token_ids != NULL) ? choices[i].n_token_ids : 0;
+
+        bytes += choices[i].text_bytes + choices[i].thought_bytes +
+                 calls_bytes(&choices[i]) + n_ids * sizeof(uint32_t) +
+                 rows_bytes(&choices[i]);
+    }
+    return bytes;
+}
+
+bool bt_answer_begin(bt_visit_t *visit, bt_call_t *call,
+                     const bt_api_answer_t *answer,
                      const bt_api_choice_t *choices, size_t n,
                      const bt_api_usage_t *usage)
 {
@@ -197,13 +121,13 @@ bool bt_answer_begin(bt_visit_t *visit, const bt_api_answer_t *answer,
         return false;
     }
     bt_strbuf_init(&a->out, BT_ANSWER_LIMIT);
-    if (!copy(a, answer, choices, n)) {
-        answer_free(a);
-        return false;
-    }
+    a->call = bt_call_ref(call);
+    a->answer = answer;
+    a->choices = choices;
+    a->n_choices = n;
+    a->usage = *usage;
     a->front = visit->door->front;
     a->visit = visit;
-    a->usage = *usage;
     a->job.run = write_answer;
     a->job.done = written;
     visit->writing = a;

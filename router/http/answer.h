@@ -2,10 +2,12 @@
 /** @file answer.h
  *
  * Whole answers that take long to write as JSON: some 4 ms for a megabyte. The
- * frontend's pool does it from a copy, since the call ends when it has said it:
+ * frontend's pool writes them. A reference keeps the call, which owns the whole
+ * content of its answer, until that is done; nothing is copied:
  *
- *     finish(choices) ─▶ copied ─▶ written ─▶ the visit is answered
- *                                 (pool)  └─▶ the client left: nothing
+ *     finish(call, choices) ─▶ bt_call_ref ─▶ written ─▶ the visit is answered
+ *                                             (pool) └─▶ the client left:
+ * nothing
  *
  * Threads: everything on the event loop's thread, but for what the pool runs.
  */
@@ -16,6 +18,7 @@
 #include <stddef.h>
 
 #include "router/frontend/api.h"
+#include "router/frontend/call.h"
 
 /** Answers up to here are written on the event loop: that takes 100 us. */
 #define BT_ANSWER_INLINE_BYTES ((size_t)24 * 1024)
@@ -23,12 +26,15 @@
 typedef struct bt_visit bt_visit_t;
 typedef struct bt_answer bt_answer_t; /**< one that is being written */
 
-/** About how long it is. */
-size_t bt_answer_bytes(const bt_api_choice_t *choices, size_t n);
+/** About how long the JSON of an answer is. */
+size_t bt_answer_bytes(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choices, size_t n);
 /** Write it for the visit, which is over when that is done. As long as it takes
  *  the answer counts as in flight.
+ *  @param [in] call  owns @a answer and @a choices; a reference is taken
  *  @return false for want of memory: nothing was done */
-bool bt_answer_begin(bt_visit_t *visit, const bt_api_answer_t *answer,
+bool bt_answer_begin(bt_visit_t *visit, bt_call_t *call,
+                     const bt_api_answer_t *answer,
                      const bt_api_choice_t *choices, size_t n,
                      const bt_api_usage_t *usage);
 /** The visit is over: nobody waits for it. */

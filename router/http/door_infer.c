@@ -31,11 +31,9 @@ static void note_facts(bt_visit_t *visit)
 struct bt_infer_answer {
     bt_pool_job_t job;
     bt_frontend_t *front;
-    bt_visit_t *visit; /* NULL: the client left */
+    bt_visit_t *visit;     /* NULL: the client left */
+    bt_infer_call_t *call; /* a reference: it owns the response */
     bt_infer_response_t response;
-    bt_infer_request_t request; /* of the pool's: what each is to look like */
-    char model[BT_INFER_NAME_BYTES];
-    bt_tensor_t outputs[BT_INFER_MAX_OUTPUTS];
     bool zips; /* the client takes it packed */
     bt_zip_t format;
     bt_strbuf_t out, packed;
@@ -70,10 +68,6 @@ static void write_answer(bt_infer_answer_t *a)
 
 static void answer_fini(bt_infer_answer_t *a)
 {
-    for (size_t i = 0; i < a->response.n_outputs; i++) {
-        bt_tensor_fini(&a->outputs[i]); /* of the pool's; else there are none */
-    }
-    bt_infer_request_fini(&a->request);
     bt_strbuf_fini(&a->out);
     bt_strbuf_fini(&a->packed);
 }
@@ -136,51 +130,21 @@ static void on_written(bt_pool_job_t *job)
         respond(visit, a);
     }
     answer_fini(a);
+    bt_infer_unref(a->call);
     bt_free(a);
 }
 
-/* Takes what the response lends. @return false for want of memory. */
-static bool take(bt_infer_answer_t *a, const bt_infer_response_t *whole)
-{
-    const bt_infer_request_t *request = whole->request;
-
-    a->response = *whole;
-    a->response.n_outputs = 0;
-    a->request.binary = request->binary;
-    memcpy(a->request.id, request->id, sizeof(a->request.id));
-    if (request->n_wanted > 0) {
-        a->request.wanted = bt_memdup(
-            request->wanted, request->n_wanted * sizeof(*request->wanted));
-        if (a->request.wanted == NULL) {
-            return false;
-        }
-        a->request.n_wanted = request->n_wanted;
-    }
-    memcpy(a->model, whole->model, strlen(whole->model) + 1);
-    for (size_t i = 0; i < whole->n_outputs; i++) {
-        a->outputs[i] = whole->outputs[i];
-        whole->outputs[i].owned = NULL;
-    }
-    a->response.n_outputs = whole->n_outputs;
-    a->response.outputs = a->outputs;
-    a->response.request = &a->request;
-    a->response.id = a->request.id;
-    a->response.model = a->model;
-    return true;
-}
-
-static void begin_write(bt_visit_t *visit, const bt_infer_response_t *whole)
+static void begin_write(bt_visit_t *visit, bt_infer_call_t *call,
+                        const bt_infer_response_t *whole)
 {
     bt_infer_answer_t *a = bt_calloc(1, sizeof(*a));
 
-    if ((a == NULL) || !take(a, whole)) {
-        if (a != NULL) {
-            answer_fini(a);
-        }
-        bt_free(a);
+    if (a == NULL) {
         bt_visit_fail_for_memory(visit);
         return;
     }
+    a->call = bt_infer_ref(call);
+    a->response = *whole;
     find_format(a, visit->ex);
     a->front = visit->door->front;
     a->visit = visit;
@@ -191,7 +155,8 @@ static void begin_write(bt_visit_t *visit, const bt_infer_response_t *whole)
     bt_pool_post(a->front->pool, &a->job, BT_POOL_FIRST);
 }
 
-static void on_finish(bt_infer_reply_t *reply, const bt_infer_response_t *whole)
+static void on_finish(bt_infer_reply_t *reply, bt_infer_call_t *call,
+                      const bt_infer_response_t *whole)
 {
     bt_visit_t *visit = visit_of(reply);
     bt_infer_answer_t answer = {.response = *whole};
@@ -204,13 +169,12 @@ static void on_finish(bt_infer_reply_t *reply, const bt_infer_response_t *whole)
         }
     }
     if (bytes > visit->door->inline_bytes) {
-        begin_write(visit, whole);
+        begin_write(visit, call, whole);
         return;
     }
     find_format(&answer, visit->ex);
     write_answer(&answer);
     respond(visit, &answer);
-    answer.response.n_outputs = 0; /* lent */
     answer_fini(&answer);
 }
 

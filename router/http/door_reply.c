@@ -334,7 +334,8 @@ static void end_stream(bt_visit_t *visit, const bt_api_answer_t *answer,
                            out->len);
 }
 
-static void on_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
+static void on_finish(bt_reply_t *reply, bt_call_t *call,
+                      const bt_api_answer_t *answer,
                       const bt_api_choice_t *choices, size_t n,
                       const bt_api_usage_t *usage)
 {
@@ -346,8 +347,8 @@ static void on_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
         return;
     }
     tell_head(visit);
-    if (bt_answer_bytes(choices, n) > visit->door->inline_bytes) {
-        if (!bt_answer_begin(visit, answer, choices, n, usage)) {
+    if (bt_answer_bytes(answer, choices, n) > visit->door->inline_bytes) {
+        if (!bt_answer_begin(visit, call, answer, choices, n, usage)) {
             bt_visit_fail_for_memory(visit);
         }
         return;

@@ -49,9 +49,7 @@ static void call_free(bt_infer_call_t *call)
     bt_list_remove(&call->stoppable);
     for (size_t i = 0; i < call->n_rows; i++) {
         bt_free(call->rows[i].prompt);
-        bt_free(call->rows[i].text);
-        bt_free(call->rows[i].ids);
-        bt_gen_rows_unref(call->rows[i].rows);
+        bt_call_unref(call->rows[i].answered);
     }
     bt_free(call->rows);
     bt_infer_call_free_outputs(call);
@@ -69,9 +67,22 @@ static void call_free(bt_infer_call_t *call)
 /* Frees the call once nothing leads to it any more. */
 static void call_release(bt_infer_call_t *call)
 {
-    if (!call->pinned && !call->posted && (call->reply == NULL)) {
+    if (!call->pinned && !call->posted && (call->reply == NULL) &&
+        (call->n_refs == 0)) {
         call_free(call);
     }
+}
+
+bt_infer_call_t *bt_infer_ref(bt_infer_call_t *call)
+{
+    call->n_refs++;
+    return call;
+}
+
+void bt_infer_unref(bt_infer_call_t *call)
+{
+    call->n_refs--;
+    call_release(call);
 }
 
 /* Whoever pins it frees it, unless somebody further up does. */
@@ -106,32 +117,13 @@ void bt_infer_call_post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
 
 /* ---- a row ---- */
 
-/* Its end id is no token of the answer. */
-static size_t n_ids_of(const bt_api_choice_t *choice)
-{
-    const bool drop = choice->by_end_id && (choice->n_token_ids > 0);
-
-    return choice->n_token_ids - (drop ? 1 : 0);
-}
-
 static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bool first,
                          const bt_api_usage_t *usage)
 {
     bt_infer_row_t *row = (bt_infer_row_t *)reply;
     bt_infer_call_t *call = row->call;
-    const bt_infer_result_t result = {
-        .row = row->index,
-        .text = choice->text,
-        .text_bytes = choice->text_bytes,
-        .ids = choice->token_ids,
-        .n_ids = n_ids_of(choice),
-        .rows = choice->rows,
-        .from = choice->from,
-        .to = choice->to,
-        .cum_logprob = choice->cum_logprob,
-        .ends = choice->finish != BT_FINISH_NONE,
-    };
+    const bt_infer_result_t result = bt_infer_call_result_of(row, choice);
     const bool adds =
         (choice->rows != NULL) && ((choice->to > choice->from) || result.ends);
     const bool empty =
@@ -152,30 +144,13 @@ static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     bt_infer_call_unpin(call, was_pinned);
 }
 
-static bool keep_whole(bt_infer_row_t *row, const bt_api_choice_t *choice)
-{
-    row->text = bt_memdup(choice->text, choice->text_bytes);
-    row->text_bytes = choice->text_bytes;
-    if (choice->rows != NULL) {
-        row->rows = bt_gen_rows_ref(choice->rows);
-        row->n_scores = choice->to;
-        row->cum_logprob = choice->cum_logprob;
-    }
-    if (choice->token_ids != NULL) {
-        row->n_ids = n_ids_of(choice);
-        row->ids = bt_memdup(choice->token_ids,
-                             choice->n_token_ids * sizeof(*row->ids));
-    }
-    return (row->text != NULL) &&
-           ((choice->token_ids == NULL) || (row->ids != NULL));
-}
-
 /* One less runs. */
 static void row_ended(bt_infer_call_t *call, bt_infer_row_t *row)
 {
     call->n_open--;
     if (call->row_by_row) {
-        const bt_infer_result_t result = bt_infer_call_result_of(row);
+        const bt_infer_result_t result =
+            bt_infer_call_result_of(row, row->choice);
 
         bt_infer_call_tell_piece(call, &result, true);
     }
@@ -190,7 +165,8 @@ static void row_ended(bt_infer_call_t *call, bt_infer_row_t *row)
     }
 }
 
-static void on_row_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
+static void on_row_finish(bt_reply_t *reply, bt_call_t *answered,
+                          const bt_api_answer_t *answer,
                           const bt_api_choice_t *choices, size_t n,
                           const bt_api_usage_t *usage)
 {
@@ -202,15 +178,15 @@ static void on_row_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
     (void)answer;
     (void)usage;
     if (call->reply == NULL) {
-        return;
+        return; /* it failed, and what the rows come to is of no use */
     }
     was_pinned = bt_infer_call_pin(call);
     bt_infer_call_add_facts(call, row);
-    if ((n > 0) && !keep_whole(row, &choices[0])) {
-        bt_infer_call_fail_for_memory(call);
-    } else {
-        row_ended(call, row);
+    if (n > 0) {
+        row->answered = bt_call_ref(answered);
+        row->choice = &choices[0];
     }
+    row_ended(call, row);
     bt_infer_call_unpin(call, was_pinned);
 }
 

@@ -38,9 +38,14 @@ typedef struct bt_infer_reply_ops {
     /** A stream: one piece of one row. May call bt_infer_gone(). */
     void (*piece)(bt_infer_reply_t *reply, const bt_infer_response_t *piece);
     /** The last word: all went well.
+     *  @param call   owns the response and everything that it points to; none
+     *                of it changes any more. bt_infer_ref() keeps it all beyond
+     *                this function
      *  @param whole  the one response; a stream: without outputs, they were
-     *                told */
-    void (*finish)(bt_infer_reply_t *reply, const bt_infer_response_t *whole);
+     *                told. The structure itself is valid in this function only
+     */
+    void (*finish)(bt_infer_reply_t *reply, bt_infer_call_t *call,
+                   const bt_infer_response_t *whole);
     /** The last word: it is refused or failed; of a stream pieces may have
      *  been told. */
     void (*error)(bt_infer_reply_t *reply, const bt_api_error_t *error);
@@ -86,5 +91,11 @@ void bt_infer_begin(bt_frontend_t *front, bt_infer_reply_t *reply,
                     const bt_infer_source_t *source, bt_strbuf_t *body);
 /** The client left. The call is not to be touched afterwards. */
 void bt_infer_gone(bt_infer_call_t *call);
+
+/** Keep the content of a finished response (bt_infer_reply_ops_t.finish) until
+ *  bt_infer_unref(); other threads may read it meanwhile. @return @a call */
+bt_infer_call_t *bt_infer_ref(bt_infer_call_t *call);
+/** Give it up; the last reference frees a call that has ended. */
+void bt_infer_unref(bt_infer_call_t *call);
 
 #endif

@@ -27,19 +27,17 @@ typedef struct bt_infer_row {
     bool told;        /* a stream: a piece of it was */
     uint32_t *prompt; /* owned: ids in front of the answer's, or NULL */
     size_t n_prompt;
-    char *text; /* owned, as is ids: of a whole answer */
-    size_t text_bytes;
-    uint32_t *ids;
-    size_t n_ids;
-    bt_gen_rows_t *rows; /* a reference, or NULL: log-probs and logits */
-    uint32_t n_scores;
-    double cum_logprob;
+    /* Of a whole answer: a reference to the call that owns it, or NULL, and
+     * its one choice. */
+    bt_call_t *answered;
+    const bt_api_choice_t *choice;
 } bt_infer_row_t;
 
 struct bt_infer_call {
     bt_pool_job_t job;
-    bool posted; /* the job is not done */
-    bool pinned; /* a function of this file uses it: do not free */
+    bool posted;     /* the job is not done */
+    bool pinned;     /* a function of this file uses it: do not free */
+    uint32_t n_refs; /* of doors that still write the response */
     bool is_inline;
     bool holds_place; /* of the queue, until its rows have their own */
     bt_pool_lane_t lane;
@@ -99,7 +97,9 @@ void bt_infer_call_refuse(bt_infer_call_t *call);
 void bt_infer_call_finish(bt_infer_call_t *call);
 void bt_infer_call_tell_piece(bt_infer_call_t *call,
                               const bt_infer_result_t *result, bool ends_row);
-bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row);
+/** Lends what @a choice, a piece or the whole answer of the row, points to. */
+bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row,
+                                          const bt_api_choice_t *choice);
 /** All rows are one response, and the last word. */
 void bt_infer_call_tell_whole(bt_infer_call_t *call);
 

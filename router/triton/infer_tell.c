@@ -114,7 +114,7 @@ void bt_infer_call_finish(bt_infer_call_t *call)
     const bt_infer_response_t whole = response_of(call);
     bt_infer_reply_t *reply = bt_infer_call_take_reply(call);
 
-    reply->ops->finish(reply, &whole);
+    reply->ops->finish(reply, call, &whole);
 }
 
 static uint32_t pad_id(const bt_infer_call_t *call)
@@ -204,20 +204,32 @@ void bt_infer_call_tell_piece(bt_infer_call_t *call,
 
 /* ---- whole rows ---- */
 
-bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row)
+/* The end id is no token of an answer. */
+static size_t n_ids_of(const bt_api_choice_t *choice)
 {
+    const bool drop = choice->by_end_id && (choice->n_token_ids > 0);
+
+    return choice->n_token_ids - (drop ? 1 : 0);
+}
+
+bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row,
+                                          const bt_api_choice_t *choice)
+{
+    const bool is_whole = choice == row->choice;
+
     return (bt_infer_result_t){
         .row = row->index,
-        .text = row->text,
-        .text_bytes = row->text_bytes,
-        .prompt = row->prompt,
-        .n_prompt = row->n_prompt,
-        .ids = row->ids,
-        .n_ids = row->n_ids,
-        .rows = row->rows,
-        .to = row->n_scores,
-        .cum_logprob = row->cum_logprob,
-        .ends = true,
+        .text = choice->text,
+        .text_bytes = choice->text_bytes,
+        .prompt = is_whole ? row->prompt : NULL,
+        .n_prompt = is_whole ? row->n_prompt : 0,
+        .ids = choice->token_ids,
+        .n_ids = (choice->token_ids != NULL) ? n_ids_of(choice) : 0,
+        .rows = choice->rows,
+        .from = choice->from,
+        .to = choice->to,
+        .cum_logprob = choice->cum_logprob,
+        .ends = choice->finish != BT_FINISH_NONE,
     };
 }
 
@@ -230,7 +242,8 @@ static void run_whole(bt_pool_job_t *job)
 
     BT_ASSERT(call->n_rows <= BT_API_MAX_PROMPTS);
     for (size_t i = 0; i < call->n_rows; i++) {
-        results[i] = bt_infer_call_result_of(&call->rows[i]);
+        results[i] =
+            bt_infer_call_result_of(&call->rows[i], call->rows[i].choice);
     }
     call->status = make(call, results, call->n_rows, UINT64_MAX);
 }

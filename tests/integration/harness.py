@@ -189,8 +189,9 @@ class Cluster:
     PATIENT = (15000, 20000)
 
     def __init__(self, model, prefill=1, decode=1, worker_args=(), prefill_args=(), decode_args=(), router_args=(),
-                 build=None, env=None, kv_memory="64m", hosts=(), decode_hosts=(), silence=PATIENT):
+                 build=None, env=None, kv_memory="64m", hosts=(), decode_hosts=(), silence=PATIENT, router_build=None):
         self.model, self.build, self.env = model, build, env
+        self.router_build = router_build or build
         self.hosts = list(hosts)  # router on the first, workers in turn
         self.decode_hosts = list(decode_hosts) or self.hosts
         self.n_prefill, self.n_decode = prefill, decode
@@ -211,7 +212,7 @@ class Cluster:
     def start_router(self):
         router = Process("router", "router", [
             "--model", self.model, "--listen", self.url, "--key-file", self.key, "--run-dir", self.dir,
-            "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"] + self.router_args, self.dir, self.build, self.env,
+            "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"] + self.router_args, self.dir, self.router_build, self.env,
             self.hosts[0] if self.hosts else None)
         self.processes.append(router)
         return router

@@ -62,10 +62,12 @@ static void on_piece(bt_infer_reply_t *reply, const bt_infer_response_t *piece)
     }
 }
 
-static void on_finish(bt_infer_reply_t *reply, const bt_infer_response_t *whole)
+static void on_finish(bt_infer_reply_t *reply, bt_infer_call_t *call,
+                      const bt_infer_response_t *whole)
 {
     stream_t *s = BT_CONTAINER_OF(reply, stream_t, reply);
 
+    (void)call;
     assert_null(reply->call);
     note(s, whole);
     s->n_finished++;
