@@ -2,7 +2,8 @@
 /** @file alloc.h
  *
  * Every allocation of Baton's own code, so that tests can make the n-th fail.
- * All functions return NULL when memory is short or a product overflows.
+ * All functions return NULL when memory is short, a product overflows, or the
+ * thread works for a canceled task (task.h).
  */
 #ifndef BT_COMMON_BASE_ALLOC_H
 #define BT_COMMON_BASE_ALLOC_H

@@ -33,6 +33,7 @@ struct bt_pool {
     bt_list_t taken; /* finished, done() not called yet */
     int fd;
     uint32_t n_jobs;
+    bt_pool_canceled_t canceled;
     bool stopped;
     uint32_t n_workers;
     worker_t *workers;
@@ -63,6 +64,7 @@ static bt_pool_job_t *next_job(const worker_t *worker)
             bt_pool_job_t *job = take_from(&pool->lanes[*lane]);
 
             if (job != NULL) {
+                job->queued = false;
                 return job;
             }
         }
@@ -71,9 +73,20 @@ static bt_pool_job_t *next_job(const worker_t *worker)
     return NULL;
 }
 
-static void *work(void *arg)
+/* With the lock. */
+static void push_finished(bt_pool_t *pool, bt_pool_job_t *job)
 {
     static const uint64_t one = 1;
+
+    if (bt_list_empty(&pool->finished)) {
+        /* Cannot fail or wait: the count is far from its end. */
+        (void)!write(pool->fd, &one, sizeof(one));
+    }
+    bt_list_push_back(&pool->finished, &job->link);
+}
+
+static void *work(void *arg)
+{
     const worker_t *worker = arg;
     bt_pool_t *pool = worker->pool;
     bt_pool_job_t *job;
@@ -81,15 +94,15 @@ static void *work(void *arg)
     bt_thread_works_long(false); /* the owner gets a core before us */
     pthread_mutex_lock(&pool->lock);
     while ((job = next_job(worker)) != NULL) {
+        bt_task_t *before;
+
         pthread_mutex_unlock(&pool->lock);
+        before = bt_task_enter(&job->task);
         job->run(job);
+        bt_task_leave(before);
         job->ran = true;
         pthread_mutex_lock(&pool->lock);
-        if (bt_list_empty(&pool->finished)) {
-            /* Cannot fail or wait: the count is far from its end. */
-            (void)!write(pool->fd, &one, sizeof(one));
-        }
-        bt_list_push_back(&pool->finished, &job->link);
+        push_finished(pool, job);
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
@@ -100,12 +113,14 @@ static void *work(void *arg)
 void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
 {
     job->ran = false;
+    bt_task_init(&job->task);
     if (pool->stopped) {
         job->done(job);
         return;
     }
     pool->n_jobs++;
     pthread_mutex_lock(&pool->lock);
+    job->queued = true;
     bt_list_push_back(&pool->lanes[lane], &job->link);
     pthread_mutex_unlock(&pool->lock);
     if (lane == BT_POOL_FILES) {
@@ -116,6 +131,34 @@ void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
         /* A signal might wake the one thread that does not take it. */
         pthread_cond_broadcast(&pool->wake);
     }
+}
+
+void bt_pool_cancel(bt_pool_t *pool, bt_pool_job_t *job)
+{
+    bool was_queued;
+
+    if (bt_task_is_canceled(&job->task)) {
+        return;
+    }
+    bt_task_cancel(&job->task);
+    pthread_mutex_lock(&pool->lock);
+    was_queued = job->queued;
+    if (was_queued) {
+        job->queued = false;
+        bt_list_remove(&job->link);
+        push_finished(pool, job);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (was_queued) {
+        pool->canceled.queued++;
+    } else {
+        pool->canceled.running++;
+    }
+}
+
+bt_pool_canceled_t bt_pool_canceled(const bt_pool_t *pool)
+{
+    return pool->canceled;
 }
 
 int bt_pool_fd(const bt_pool_t *pool)

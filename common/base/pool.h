@@ -15,7 +15,9 @@
  * own.
  *
  * Each posted job's done() is called exactly once, in the order in which they
- * finished; a job that was not run when the pool stops has `ran` false in it.
+ * finished; a job that was canceled before its turn, or was not run when the
+ * pool stops, has `ran` false in it. A job runs as its own task (task.h), which
+ * bt_pool_cancel() cancels.
  *
  * Threads: one owner, who alone calls these functions; run() is called on the
  * pool's threads, done() on the owner's, from bt_pool_next() or
@@ -29,6 +31,7 @@
 
 #include "common/base/list.h"
 #include "common/base/status.h"
+#include "common/base/task.h"
 
 typedef struct bt_pool bt_pool_t;
 typedef struct bt_pool_job bt_pool_job_t;
@@ -48,8 +51,16 @@ struct bt_pool_job {
     void (*run)(bt_pool_job_t *job);
     /** May free the job or post it again. */
     void (*done)(bt_pool_job_t *job);
-    bool ran; /**< false in done(): the pool was stopped before its turn */
+    bool ran;       /**< false in done(): canceled or stopped before its turn */
+    bool queued;    /**< the pool's: no thread has begun it */
+    bt_task_t task; /**< the pool's */
 };
+
+/** Jobs that were canceled since the pool was made. */
+typedef struct bt_pool_canceled {
+    uint64_t queued;  /**< removed before their turn */
+    uint64_t running; /**< told to give up */
+} bt_pool_canceled_t;
 
 /** @param [in] n_threads  at least 2; the one for files comes on top
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO (no descriptor or thread) */
@@ -58,6 +69,11 @@ BT_MUST_CHECK bt_status_t bt_pool_create(uint32_t n_threads,
 /** Never fails: the job brings its own memory. How many may wait is the
  *  owner's to say. After bt_pool_stop() its done() is called at once. */
 void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane);
+/** Nobody needs what a posted job makes, whose done() was not called yet. One
+ *  that waits is removed at once and its done() is called by bt_pool_next(),
+ *  with `ran` false; one that runs is told to give up (bt_task_poll()). */
+void bt_pool_cancel(bt_pool_t *pool, bt_pool_job_t *job);
+bt_pool_canceled_t bt_pool_canceled(const bt_pool_t *pool);
 /** Readable while there may be finished jobs. */
 int bt_pool_fd(const bt_pool_t *pool);
 /** Calls done() of one finished job. @return false: none has finished */

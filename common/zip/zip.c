@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 
 #define CHUNK_BYTES ((size_t)32 * 1024)
 #define LEVEL       1
@@ -65,6 +66,9 @@ static bt_status_t inflate_all(z_stream *z, bt_zip_t format, size_t rest,
     for (;;) {
         int code;
 
+        if (bt_task_poll()) {
+            return BT_ERR_CANCELED;
+        }
         feed(z, &rest);
         z->next_out = chunk;
         z->avail_out = CHUNK_BYTES;
@@ -138,6 +142,10 @@ bt_status_t bt_zip(bt_zip_t format, const void *data, size_t bytes,
         return BT_ERR_NO_MEMORY;
     }
     while ((status == BT_OK) && (code != Z_STREAM_END)) {
+        if (bt_task_poll()) {
+            status = BT_ERR_CANCELED;
+            break;
+        }
         feed(&z, &rest);
         z.next_out = chunk;
         z.avail_out = CHUNK_BYTES;

@@ -31,11 +31,12 @@ typedef enum bt_zip {
  * @retval BT_ERR_CORRUPT    it is not of this format, ends too soon, or more
  *                           follows
  * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_CANCELED   the thread's task is (common/base/task.h)
  */
 BT_MUST_CHECK bt_status_t bt_unzip(bt_zip_t format, const void *data,
                                    size_t bytes, bt_strbuf_t *out);
 /** Pack, quickly rather than well.
- *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
+ *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY, BT_ERR_CANCELED */
 BT_MUST_CHECK bt_status_t bt_zip(bt_zip_t format, const void *data,
                                  size_t bytes, bt_strbuf_t *out);
 

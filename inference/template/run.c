@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "common/base/task.h"
+
 void bt_tmpl_run_fail(bt_tmpl_run_t *run, bt_status_t status, const char *fmt,
                       ...)
 {
@@ -32,6 +34,8 @@ bool bt_tmpl_run_step(bt_tmpl_run_t *run, uint64_t n)
         run->steps_left = 0;
         bt_tmpl_run_fail(run, BT_ERR_TOO_LARGE,
                          "the template takes more steps than it may");
+    } else if (bt_task_poll()) {
+        bt_tmpl_run_fail(run, BT_ERR_CANCELED, "canceled");
     } else {
         run->steps_left -= n;
     }

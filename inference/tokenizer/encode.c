@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/merge.h"
 #include "inference/tokenizer/unicode.h"
@@ -168,12 +169,15 @@ static bt_status_t bpe_parts(bt_encoder_t *enc, const uint8_t *word,
 {
     const size_t before = enc->out->n;
     bt_status_t status = BT_OK;
+    unsigned steps = 0;
     size_t n_ids;
 
     for (size_t at = 0; (status == BT_OK) && (at < bytes);) {
         const size_t n = first_cut(enc->tok, word + at, bytes - at);
 
-        status = bpe_part(enc, word + at, n, readable - at);
+        status = bt_task_poll_every(&steps)
+                     ? BT_ERR_CANCELED
+                     : bpe_part(enc, word + at, n, readable - at);
         at += n;
     }
     n_ids = enc->out->n - before;
@@ -250,12 +254,15 @@ static bt_status_t scanned_words(bt_encoder_t *enc, const uint8_t *text,
     const bt_pretok_t pretok = enc->tok->pretok;
     uint8_t tail[2 * BT_WORD_SLACK] = {0};
     bt_status_t status = BT_OK;
+    unsigned steps = 0;
     size_t at = 0;
 
     while ((status == BT_OK) && (bytes - at >= BT_WORD_SLACK)) {
         const size_t n = bt_pretok_next(pretok, text + at, bytes - at);
 
-        status = bpe_word(enc, text + at, n, bytes - at);
+        status = bt_task_poll_every(&steps)
+                     ? BT_ERR_CANCELED
+                     : bpe_word(enc, text + at, n, bytes - at);
         at += n;
     }
     /* The last words lie so near the end that it would be read past. */
@@ -275,11 +282,15 @@ static bt_status_t split_words(bt_encoder_t *enc, const uint8_t *text,
 {
     bt_splits_scan_t scan;
     bt_status_t status = BT_OK;
+    unsigned steps = 0;
     size_t from;
     size_t to;
 
     bt_splits_start(&scan, enc->tok->splits, text, bytes);
     while ((status == BT_OK) && bt_splits_next(&scan, &from, &to)) {
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
         if (bytes - from >= BT_WORD_SLACK) {
             status = bpe_word(enc, text + from, to - from, bytes - from);
         } else {

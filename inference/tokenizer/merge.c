@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/task.h"
 
 #define FIRST_CAP 256
 #define NO_NODE   UINT32_MAX
@@ -186,12 +187,18 @@ static void rank_and_push(node_t *nodes, uint32_t at,
     }
 }
 
-/* At most n - 1 entries at first and 2 for each of at most n - 1 merges. */
-static void merge_nodes(node_t *nodes, queue_t *queue, size_t n,
+/* At most n - 1 entries at first and 2 for each of at most n - 1 merges.
+ * @return false: the task was canceled */
+static bool merge_nodes(node_t *nodes, queue_t *queue, size_t n,
                         const bt_pair_table_t *pairs)
 {
+    unsigned steps = 0;
+
     for (uint32_t i = 0; i < n; i++) {
         rank_pair(nodes, i, pairs);
+        if (bt_task_poll_every(&steps)) {
+            return false;
+        }
         if (nodes[i].rank != BT_NO_RANK) {
             queue->heap[queue->n++] = entry_of(nodes, i);
         }
@@ -199,6 +206,9 @@ static void merge_nodes(node_t *nodes, queue_t *queue, size_t n,
     queue->n_steps += n;
     for (size_t i = queue->n / 2; i > 0; i--) {
         sift_down(queue, i - 1);
+        if (bt_task_poll_every(&steps)) {
+            return false;
+        }
     }
     while (queue->n > 0) {
         const uint64_t entry = queue_pop(queue);
@@ -206,6 +216,9 @@ static void merge_nodes(node_t *nodes, queue_t *queue, size_t n,
         const uint32_t prev = nodes[at].prev;
         uint32_t gone;
 
+        if (bt_task_poll_every(&steps)) {
+            return false;
+        }
         if (nodes[at].rank != (uint32_t)(entry >> 32)) {
             continue;
         }
@@ -221,6 +234,7 @@ static void merge_nodes(node_t *nodes, queue_t *queue, size_t n,
             rank_and_push(nodes, prev, pairs, queue);
         }
     }
+    return true;
 }
 
 static bt_status_t reserve_nodes(bt_merge_work_t *work, size_t n)
@@ -271,7 +285,9 @@ bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
         nodes[i].next = (i + 1 == n) ? NO_NODE : i + 1;
     }
     queue.heap = work->heap;
-    merge_nodes(nodes, &queue, n, pairs);
+    if (!merge_nodes(nodes, &queue, n, pairs)) {
+        return BT_ERR_CANCELED;
+    }
     work->n_steps += queue.n_steps;
     for (uint32_t i = 0; i != NO_NODE; i = nodes[i].next) {
         work->syms[n_left++] = nodes[i].id;

@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/task.h"
 #include "common/base/utf8.h"
 #include "inference/tokenizer/unicode.h"
 #include "inference/tokenizer/unicode_clusters.h"
@@ -554,6 +555,9 @@ bt_status_t bt_normalize(const bt_normal_t *normal, bt_normal_work_t *work,
         /* The one that the text is not in. */
         struct bt_normal_text *out = &work->texts[0];
 
+        if (bt_task_poll()) {
+            return BT_ERR_CANCELED;
+        }
         if ((out->bytes != NULL) && (text >= out->bytes) &&
             (text <= out->bytes + out->cap)) {
             out = &work->texts[1];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts whose tokens are texts themselves: merged from characters, or chosen by
  * Unigram. */
+#include "common/base/task.h"
 #include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/unicode.h"
 
@@ -63,6 +64,7 @@ static bt_status_t merge_text(bt_encoder_t *enc, const uint8_t *text,
     const bt_tokenizer_t *tok = enc->tok;
     bt_status_t status = bt_merge_reserve(&enc->work, 1);
     uint8_t before = ' ';
+    unsigned steps = 0;
     size_t n = 0;
     size_t at = 0;
 
@@ -75,6 +77,9 @@ static bt_status_t merge_text(bt_encoder_t *enc, const uint8_t *text,
         uint32_t cp;
         unsigned len = bt_utf8_decode(p, &cp);
 
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
         at += len;
         if (tok->marks_spaces && (cp == 0x2581)) {
             p = space;
@@ -139,6 +144,7 @@ bt_status_t bt_encode_pieces(bt_encoder_t *enc, const uint8_t *text,
 {
     const bt_tokenizer_t *tok = enc->tok;
     bool prefixed = tok->add_space_prefix;
+    unsigned steps = 0;
     bt_splits_scan_t scan;
     bt_status_t status = BT_OK;
     size_t from;
@@ -152,6 +158,9 @@ bt_status_t bt_encode_pieces(bt_encoder_t *enc, const uint8_t *text,
     }
     bt_splits_start(&scan, tok->splits, text, bytes);
     while ((status == BT_OK) && bt_splits_next(&scan, &from, &to)) {
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
         status = piece_text(enc, text + from, to - from, prefixed);
         prefixed = false;
     }

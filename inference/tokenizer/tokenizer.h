@@ -53,6 +53,7 @@ typedef struct bt_token_vec {
  * @retval BT_ERR_INVALID_PARAM  Not UTF-8.
  * @retval BT_ERR_TOO_LARGE      More than max_tokens, or 1 GiB of text.
  * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_CANCELED       The thread's task is (common/base/task.h).
  *         On any failure out->n is as before.
  */
 BT_MUST_CHECK bt_status_t bt_tokenize(const bt_tokenizer_t *tok,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/unicode.h"
 
@@ -244,6 +245,7 @@ static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
 
 static bt_status_t push_best(bt_encoder_t *enc, view_t view)
 {
+    unsigned steps = 0;
     place_t *places = enc->places;
     bt_status_t status = BT_OK;
     size_t next = view.bytes;
@@ -256,6 +258,9 @@ static bt_status_t push_best(bt_encoder_t *enc, view_t view)
     }
     for (size_t at = 0; (status == BT_OK) && (at < view.bytes); at = next) {
         next = places[at].next;
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
         if (places[next].id == BT_TOKEN_NONE) {
             uint32_t cp;
 
@@ -273,6 +278,7 @@ bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
                               size_t bytes, bool prefixed)
 {
     view_t view;
+    unsigned steps = 0;
     bt_status_t status = make_view(enc, text, bytes, prefixed, &view);
 
     if (status == BT_OK) {
@@ -289,6 +295,9 @@ bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
         uint32_t cp;
         const unsigned len = bt_utf8_decode(view.text + at, &cp);
 
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
         begin_again(enc->tok, view, at, enc->places);
         offer_pieces(enc->tok, view, at, len, enc->places);
         at += len;

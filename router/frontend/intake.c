@@ -111,7 +111,7 @@ static void tokenize(bt_pool_job_t *job)
 }
 
 static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
-                 void (*done)(bt_pool_job_t *))
+                 void (*done)(bt_pool_job_t *), bt_pool_lane_t lane)
 {
     in->job.run = run;
     in->job.done = done;
@@ -120,7 +120,8 @@ static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
         in->job.ran = true;
         done(&in->job);
     } else {
-        bt_pool_post(in->front->pool, &in->job, in->lane);
+        in->posted = true;
+        bt_pool_post(in->front->pool, &in->job, lane);
     }
 }
 
@@ -139,6 +140,7 @@ static bool step_ended(bt_intake_t *in, uint64_t *took_us_p)
 {
     const uint64_t now_us = bt_now_us();
 
+    in->posted = false;
     *took_us_p = now_us - in->step_us;
     in->step_us = now_us;
     if (!in->job.ran) {
@@ -236,7 +238,7 @@ static void parsed(bt_pool_job_t *job)
     hold_places(in, (uint32_t)n_choices);
     set_priority(in);
     set_exclude_input(in);
-    post(in, tokenize, tokenized);
+    post(in, tokenize, tokenized, in->lane);
 }
 
 /* ---- birth and end ---- */
@@ -314,7 +316,7 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
         in->job.ran = true;
         parsed(&in->job);
     } else {
-        post(in, parse, parsed);
+        post(in, parse, parsed, in->lane);
     }
     return BT_OK;
 }
@@ -322,6 +324,9 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
 void bt_intake_leave(bt_intake_t *intake)
 {
     intake->user = NULL;
+    if (intake->posted) {
+        bt_pool_cancel(intake->front->pool, &intake->job);
+    }
 }
 
 static void drop(bt_pool_job_t *job)
@@ -349,5 +354,6 @@ static void dropped(bt_pool_job_t *job)
 
 void bt_intake_free(bt_intake_t *intake)
 {
-    post(intake, drop, dropped); /* megabytes take long to give back, too */
+    /* Megabytes take some time to give back, but nobody's turn. */
+    post(intake, drop, dropped, BT_POOL_FIRST);
 }

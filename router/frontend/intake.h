@@ -74,6 +74,7 @@ typedef struct bt_intake {
     bt_strbuf_t body;    /**< owned; empty once it is parsed */
     bool parsed_before;  /**< there is no body */
     bool is_inline;
+    bool posted; /**< at the pool: its job is not done */
     bt_pool_lane_t lane;
     uint32_t n_places; /**< of the queue, held by this */
     void (*told)(void *user);
@@ -109,7 +110,8 @@ BT_MUST_CHECK bt_status_t bt_intake_begin(bt_frontend_t *front,
                                           bt_strbuf_t *body,
                                           void (*told)(void *user), void *user,
                                           bt_intake_t **intake_p);
-/** Nobody waits for it any more: it frees itself when the pool is done. */
+/** Nobody waits for it any more: what the pool has of it is canceled, and it
+ *  frees itself when the pool is done. */
 void bt_intake_leave(bt_intake_t *intake);
 /** After told(). */
 void bt_intake_free(bt_intake_t *intake);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "common/wire/wire.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/space.h"
@@ -761,6 +762,7 @@ static bt_status_t detokenize(const bt_served_t *served,
     const bt_status_t status =
         copy_ids(served, &request->prompts[0], "tokens", &p->tokens, error);
     bt_detok_t detok;
+    unsigned steps = 0;
 
     bt_strbuf_init(&p->text, BT_ANSWER_LIMIT);
     if (status != BT_OK) {
@@ -769,6 +771,9 @@ static bt_status_t detokenize(const bt_served_t *served,
     bt_detok_init(&detok, served->tok);
     detok.shows_special = true;
     for (size_t i = 0; i < p->tokens.n; i++) {
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
         bt_detok_push(&detok, p->tokens.ids[i], &p->text);
     }
     bt_detok_finish(&detok, &p->text);

@@ -53,6 +53,7 @@ typedef struct bt_prepared {
  * @param [out] prepared_p      Only on BT_OK.
  * @param [out] error_p         Otherwise what the client hears.
  * @retval BT_OK, BT_ERR_INVALID_PARAM, BT_ERR_UNSUPPORTED, BT_ERR_NO_MEMORY
+ * @retval BT_ERR_CANCELED  the thread's task is (common/base/task.h)
  */
 BT_MUST_CHECK bt_status_t bt_prepare(const bt_served_t *served,
                                      uint32_t context_tokens,

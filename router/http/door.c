@@ -361,6 +361,11 @@ void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
     process->n_turned_away = 0;
     process->n_bodies_refused = 0;
     process->n_readers_cut = 0;
+    process->n_jobs = bt_pool_n_jobs(door->front->pool);
+    process->n_canceled_queued =
+        (double)bt_pool_canceled(door->front->pool).queued;
+    process->n_canceled_running =
+        (double)bt_pool_canceled(door->front->pool).running;
     process->n_connections = bt_door_n_connections(door);
     bt_http_use(door->http, &use);
     add_use(process, &use);

@@ -205,4 +205,5 @@ bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body)
 void bt_unpack_leave(bt_unpack_t *unpack)
 {
     unpack->visit = NULL;
+    bt_pool_cancel(unpack->door->front->pool, &unpack->job);
 }

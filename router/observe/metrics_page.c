@@ -504,6 +504,9 @@ static void fill(page_t *page, const bt_metrics_process_t *process)
     cells[BT_PC_TURNED_AWAY] = process->n_turned_away;
     cells[BT_PC_BODIES_REFUSED] = process->n_bodies_refused;
     cells[BT_PC_READERS_CUT] = process->n_readers_cut;
+    cells[BT_PC_JOBS] = process->n_jobs;
+    cells[BT_PC_CANCELED_QUEUED] = process->n_canceled_queued;
+    cells[BT_PC_CANCELED_RUNNING] = process->n_canceled_running;
     cells[BT_PC_CPU_S] = process->cpu_s;
     cells[BT_PC_RESIDENT] = process->resident_bytes;
     cells[BT_PC_VIRTUAL] = process->virtual_bytes;

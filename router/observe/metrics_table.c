@@ -202,6 +202,15 @@ const bt_family_def_t bt_metrics_families[] = {
             PROCESS_BY("limit=\"connections\"", TURNED_AWAY),
             PROCESS_BY("limit=\"bodies\"", BODIES_REFUSED),
             PROCESS_BY("limit=\"unread\"", READERS_CUT))},
+    {GAUGE, "baton_jobs",
+     "Work of the router's pool that waits or runs: unpacking, parsing, "
+     "tokenizing, writing of long answers",
+     SERIES(PROCESS(JOBS))},
+    {COUNTER, "baton_jobs_canceled_total",
+     "Parsing, unpacking and tokenizing that was given up because the client "
+     "had left: before its turn (queued), or while it ran",
+     SERIES(PROCESS_BY("when=\"queued\"", CANCELED_QUEUED),
+            PROCESS_BY("when=\"running\"", CANCELED_RUNNING))},
     {GAUGE, "baton_requests_in_flight", "Sequences whose clients wait",
      SERIES(MODEL(IN_FLIGHT))},
     {GAUGE, "baton_requests_waiting",

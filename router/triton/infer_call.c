@@ -103,7 +103,6 @@ void bt_infer_call_unpin(bt_infer_call_t *call, bool was_pinned)
 void bt_infer_call_post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
                         void (*done)(bt_pool_job_t *))
 {
-    call->posted = true;
     call->job.run = run;
     call->job.done = done;
     if (call->is_inline) {
@@ -111,6 +110,7 @@ void bt_infer_call_post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
         call->job.ran = true;
         done(&call->job);
     } else {
+        call->posted = true;
         bt_pool_post(call->front->pool, &call->job, call->lane);
     }
 }
@@ -702,5 +702,8 @@ void bt_infer_gone(bt_infer_call_t *call)
 
     bt_infer_call_cancel_rows(call);
     (void)bt_infer_call_take_reply(call);
+    if (call->posted) {
+        bt_pool_cancel(call->front->pool, &call->job);
+    }
     bt_infer_call_unpin(call, was_pinned);
 }

@@ -22,6 +22,7 @@ typedef struct work {
     unsigned n_run, n_done;
     unsigned posts_left; /* done() posts it again */
     bt_pool_t *pool;
+    void *memory; /* that run() got */
 } work_t;
 
 static work_t *work_of(bt_pool_job_t *job)
@@ -272,6 +273,62 @@ static void what_was_not_run_is_told_when_the_pool_stops(void **state)
     sem_destroy(&began);
 }
 
+static void run_until_canceled(bt_pool_job_t *job)
+{
+    work_t *work = work_of(job);
+    const uint64_t end_ms = bt_now_ms() + PATIENCE_MS;
+    bool gives_up = false;
+
+    sem_post(work->began);
+    while (!gives_up && (bt_now_ms() < end_ms)) {
+        gives_up = bt_task_poll();
+    }
+    work->n_run += gives_up ? 1 : 0;
+    work->memory = bt_calloc(1, 1);
+}
+
+static void a_canceled_job_is_removed_or_gives_up(void **state)
+{
+    bt_pool_t *pool = pool_of(2);
+    work_t running, waiting[3];
+    sem_t began;
+
+    (void)state;
+    sem_init(&began, 0, 0);
+    work_init(&running, pool);
+    running.job.run = run_until_canceled;
+    running.began = &began;
+    bt_pool_post(pool, &running.job, BT_POOL_LONG);
+    sem_wait(&began);
+    for (unsigned i = 0; i < 3; i++) {
+        work_init(&waiting[i], pool);
+        bt_pool_post(pool, &waiting[i].job, BT_POOL_LONG);
+    }
+    bt_pool_cancel(pool, &waiting[1].job);
+    bt_pool_cancel(pool, &waiting[1].job); /* nothing more happens */
+    next(pool);
+    assert_int_equal(waiting[1].n_done, 1);
+    assert_int_equal(waiting[1].n_run, 0);
+    assert_false(waiting[1].job.ran);
+    assert_int_equal(running.n_done, 0);
+
+    bt_pool_cancel(pool, &running.job);
+    for (unsigned i = 0; i < 3; i++) {
+        next(pool);
+    }
+    assert_int_equal(running.n_run, 1);
+    assert_true(running.job.ran);
+    assert_null(running.memory); /* allocations of a canceled task fail */
+    assert_int_equal(waiting[0].n_run, 1);
+    assert_int_equal(waiting[2].n_run, 1);
+    assert_int_equal(bt_pool_n_jobs(pool), 0);
+    assert_int_equal(bt_pool_canceled(pool).queued, 1);
+    assert_int_equal(bt_pool_canceled(pool).running, 1);
+    assert_false(bt_task_poll()); /* the owner's thread works for none */
+    bt_pool_destroy(pool);
+    sem_destroy(&began);
+}
+
 static void many_jobs_are_each_done_once(void **state)
 {
     static work_t works[N_MANY];
@@ -315,6 +372,7 @@ int main(void)
         BT_TEST(files_hold_up_nobody),
         BT_TEST(the_first_lane_comes_before_the_others),
         BT_TEST(what_was_not_run_is_told_when_the_pool_stops),
+        BT_TEST(a_canceled_job_is_removed_or_gives_up),
         BT_TEST(many_jobs_are_each_done_once),
         BT_TEST(a_pool_that_cannot_be_made_says_so),
     };

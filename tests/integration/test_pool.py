@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool between the sockets and the queue: who left is forgotten, nobody waits for another's long body, and
+what is held is bounded."""
+import contextlib
+import gzip
+import json
+import socket
+import tempfile
+
+from harness import Cluster, small_model, wait_until
+
+N_GONE = 20
+SPACES = b" " * 8_000_000  # one word: the longest that tokenizing takes for so many bytes
+PACKED = gzip.compress(b'{"prompt":"' + SPACES + b'"}')  # a few kB, so that they all arrive at once
+
+
+def send(c, path, body, packed=False, headers=""):
+    """@return a connection on which a whole request was sent"""
+    s = socket.create_connection(c.http, timeout=120)
+    s.sendall((f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}"
+               f"{'Content-Encoding: gzip' if packed else 'X-Plain: 1'}\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body)
+    return s
+
+
+def canceled(c, when):
+    return c.metric("baton_jobs_canceled_total", when=when)
+
+
+def check_clients_that_left(c):
+    """Their work that waits is removed, what runs of it gives up, and memory and places are free."""
+    with contextlib.ExitStack() as gone:
+        for _ in range(N_GONE):
+            gone.enter_context(send(c, "/tokenize", PACKED, packed=True))
+        wait_until("all are at the pool", lambda: c.metric("baton_jobs") >= N_GONE - 2)
+        answered = c.total("baton_http_requests_total", route="/tokenize", code="200")
+    wait_until("nothing of them is left", lambda: c.metric("baton_jobs") == 0)
+    assert answered < N_GONE / 2, answered
+    assert canceled(c, "queued") >= N_GONE / 2, canceled(c, "queued")
+    left = c.total("baton_http_requests_total", route="/tokenize", code="499")
+    assert canceled(c, "queued") + canceled(c, "running") == left, (canceled(c, "queued"), canceled(c, "running"), left)
+    assert c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 200
+
+
+def test_work_of_clients_that_left_is_given_up():
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
+        check_clients_that_left(c)
+        c.wait_idle()
