@@ -108,7 +108,8 @@ static bool add_stars(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
                              "** needs texts for names");
             return false;
         }
-        if (!add_named(run, g, entry->key.u.text, entry->value)) {
+        if (!add_named(run, g, entry->key.u.text,
+                       bt_tmpl_entry_use(value.u.dict, i))) {
             return false;
         }
     }

@@ -5,14 +5,25 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "inference/template/print.h"
 #include "inference/tokenizer/unicode.h"
+
+/* Memory of a family's messages, and what is spent on them. */
+#define MIN_BYTES      ((size_t)1 << 20)
+#define BYTES_PER_BYTE 64u
+#define STEPS_PER_BYTE 16u
+
+typedef struct message {
+    const bt_tmpl_text_t *role, *content;
+} message_t;
 
 /* One call of bt_chat_render(). */
 typedef struct bt_chat_call {
     const bt_chat_template_t *tmpl;
     const bt_chat_request_t *request;
-    const bt_chat_message_t *messages;
+    message_t *messages; /* of a run's memory */
     size_t n;
+    bool has_calls;
     bt_strbuf_t *out;
     bt_quotes_t *quotes; /* NULL: nobody asks for them */
     const char *why;
@@ -21,9 +32,9 @@ typedef struct bt_chat_call {
 
 typedef bt_status_t render_fn_t(render_t *r);
 
-static bool role_is(const bt_chat_message_t *message, const char *role)
+static bool role_is(const message_t *message, const char *role)
 {
-    return strcmp(message->role, role) == 0;
+    return bt_tmpl_text_is(message->role, role);
 }
 
 static void put(render_t *r, const char *text)
@@ -42,9 +53,9 @@ static void put_words(render_t *r, const char *text, size_t n)
     }
 }
 
-static void put_content(render_t *r, const char *text)
+static void put_content(render_t *r, const bt_tmpl_text_t *text)
 {
-    put_words(r, text, strlen(text));
+    put_words(r, text->data, text->len);
 }
 
 /* What Python's str.strip() takes away: white space and the four information
@@ -81,9 +92,10 @@ static const char *skip_spaces(const char *text, size_t n)
 }
 
 /* Bytes without the white space at the end. */
-static size_t trimmed_len(const char *text)
+static size_t trimmed_len(const bt_tmpl_text_t *whole)
 {
-    size_t n = strlen(text);
+    const char *text = whole->data;
+    size_t n = whole->len;
 
     while (n > 0) {
         size_t start = n - 1;
@@ -101,12 +113,12 @@ static size_t trimmed_len(const char *text)
     return n;
 }
 
-static void put_trimmed(render_t *r, const char *text)
+static void put_trimmed(render_t *r, const bt_tmpl_text_t *text)
 {
     const size_t n = trimmed_len(text);
-    const char *start = skip_spaces(text, n);
+    const char *start = skip_spaces(text->data, n);
 
-    put_words(r, start, n - (size_t)(start - text));
+    put_words(r, start, n - (size_t)(start - text->data));
 }
 
 static bt_status_t fail(render_t *r, bt_status_t status, const char *why)
@@ -119,7 +131,7 @@ static bt_status_t fail(render_t *r, bt_status_t status, const char *why)
 static bt_status_t check_roles(render_t *r, bool system)
 {
     for (size_t i = 0; i < r->n; i++) {
-        const bt_chat_message_t *m = &r->messages[i];
+        const message_t *m = &r->messages[i];
 
         if (role_is(m, "system") && !system) {
             return fail(r, BT_ERR_UNSUPPORTED,
@@ -181,7 +193,8 @@ static bt_status_t render_chatml(render_t *r)
 
 /* The first user message with the system text before it, stripped as one:
  * when the user text is blank, the line ends before it go as well. */
-static void put_llama2_system(render_t *r, const char *system, const char *user)
+static void put_llama2_system(render_t *r, const bt_tmpl_text_t *system,
+                              const bt_tmpl_text_t *user)
 {
     const size_t n = trimmed_len(user);
 
@@ -190,7 +203,7 @@ static void put_llama2_system(render_t *r, const char *system, const char *user)
     put(r, "\n<</SYS>>");
     if (n > 0) {
         put(r, "\n\n");
-        put_words(r, user, n);
+        put_words(r, user->data, n);
     }
 }
 
@@ -203,7 +216,7 @@ static bt_status_t render_llama2(render_t *r)
         return status;
     }
     for (size_t i = first; i < r->n; i++) {
-        const char *content = r->messages[i].content;
+        const bt_tmpl_text_t *content = r->messages[i].content;
 
         if (role_is(&r->messages[i], "assistant")) {
             put(r, " ");
@@ -222,7 +235,7 @@ static bt_status_t render_llama2(render_t *r)
     return BT_OK;
 }
 
-static void put_llama3_header(render_t *r, const char *role)
+static void put_llama3_header(render_t *r, const bt_tmpl_text_t *role)
 {
     put(r, "<|start_header_id|>");
     put_content(r, role);
@@ -232,11 +245,13 @@ static void put_llama3_header(render_t *r, const char *role)
 /* extra: what every system message begins with; there always is one then. */
 static bt_status_t render_llama3(render_t *r)
 {
+    static const bt_tmpl_text_t system = {.data = "system", .len = 6};
+    static const bt_tmpl_text_t assistant = {.data = "assistant", .len = 9};
     size_t first = 0;
 
     put(r, "<|begin_of_text|>");
     if (r->tmpl->extra != NULL) {
-        put_llama3_header(r, "system");
+        put_llama3_header(r, &system);
         put(r, r->tmpl->extra);
         if (role_is(&r->messages[0], "system")) {
             put_trimmed(r, r->messages[0].content);
@@ -249,7 +264,7 @@ static bt_status_t render_llama3(render_t *r)
         put_trimmed(r, r->messages[i].content);
         put(r, "<|eot_id|>");
     }
-    put_llama3_header(r, "assistant");
+    put_llama3_header(r, &assistant);
     return BT_OK;
 }
 
@@ -327,7 +342,7 @@ static bt_status_t render_mistral_v1(render_t *r)
 static bt_status_t render_tagged(render_t *r)
 {
     for (size_t i = 0; i < r->n; i++) {
-        const bt_chat_message_t *m = &r->messages[i];
+        const message_t *m = &r->messages[i];
 
         if (!role_is(m, "system") && !role_is(m, "user") &&
             !role_is(m, "assistant")) {
@@ -338,7 +353,8 @@ static bt_status_t render_tagged(render_t *r)
     }
     for (size_t i = 0; i < r->n; i++) {
         put(r, "<|");
-        put(r, r->messages[i].role); /* one of those above */
+        bt_strbuf_append(r->out, r->messages[i].role->data, /* as above */
+                         r->messages[i].role->len);
         put(r, "|>\n");
         put_content(r, r->messages[i].content);
         put(r, r->tmpl->extra);
@@ -462,12 +478,7 @@ const char *bt_chat_template_names(void)
 /* What only a model's own template has a place for. */
 static bt_status_t check_family(render_t *r)
 {
-    bool tools = r->request->tools_json != NULL;
-
-    for (size_t i = 0; i < r->request->n_messages; i++) {
-        tools = tools || (r->request->messages[i].calls_json != NULL);
-    }
-    if (tools) {
+    if ((r->request->tools_json != NULL) || r->has_calls) {
         return fail(r, BT_ERR_UNSUPPORTED,
                     "tools need the model's own chat template; the server was "
                     "started with --chat-template and the name of a family");
@@ -512,35 +523,92 @@ static bt_status_t render_family(render_t *r)
     return status;
 }
 
+/* A member of a message, as a text; NULL: it is none. */
+static const bt_tmpl_text_t *text_of(bt_tmpl_value_t message, const char *name)
+{
+    const bt_tmpl_value_t *value =
+        (message.kind == BT_V_DICT)
+            ? bt_tmpl_dict_find_name(message.u.dict, name)
+            : NULL;
+
+    return ((value != NULL) && (value->kind == BT_V_TEXT)) ? value->u.text
+                                                           : NULL;
+}
+
+static bt_status_t take_messages(render_t *r, bt_tmpl_run_t *run,
+                                 bt_tmpl_value_t list)
+{
+    const bt_tmpl_seq_t *seq = (list.kind == BT_V_SEQ) ? list.u.seq : NULL;
+
+    if ((seq == NULL) || (seq->n == 0)) {
+        return fail(r, BT_ERR_INVALID_PARAM, "there are no messages");
+    }
+    r->messages = bt_tmpl_run_take(run, seq->n, sizeof(*r->messages));
+    if (r->messages == NULL) {
+        return fail(r, run->status, run->why);
+    }
+    for (r->n = 0; r->n < seq->n; r->n++) {
+        message_t *m = &r->messages[r->n];
+
+        m->role = text_of(seq->items[r->n], "role");
+        m->content = text_of(seq->items[r->n], "content");
+        if ((m->role == NULL) || (m->content == NULL)) {
+            return fail(r, BT_ERR_INVALID_PARAM,
+                        "a message needs a role and content");
+        }
+        r->has_calls =
+            r->has_calls || (bt_tmpl_dict_find_name(seq->items[r->n].u.dict,
+                                                    "tool_calls") != NULL);
+    }
+    return BT_OK;
+}
+
+/* With the messages as values, of a run of their own. */
+static bt_status_t read_family(render_t *r, bt_tmpl_run_t *run)
+{
+    const char *json = r->request->messages_json;
+    bt_tmpl_value_t list = bt_tmpl_v_none();
+    bt_status_t status;
+
+    if (!bt_tmpl_json_read(run, json, strlen(json), &list) ||
+        !bt_tmpl_messages_adapt(run, list, &bt_tmpl_forms_strings,
+                                r->request->unused)) {
+        return fail(r, run->status, run->why);
+    }
+    status = take_messages(r, run, list);
+    if (status == BT_OK) {
+        status = render_family(r);
+    }
+    if ((status == BT_OK) && (r->request->unused != NULL)) {
+        bt_tmpl_unused(list, "messages", r->request->unused);
+    }
+    return status;
+}
+
 bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                            const bt_chat_request_t *request, bt_strbuf_t *out,
                            bt_quotes_t *quotes, char *why, size_t why_bytes)
 {
-    render_t r = {.tmpl = tmpl,
-                  .request = request,
-                  .messages = request->messages,
-                  .n = request->n_messages,
-                  .out = out,
-                  .quotes = quotes};
-    bt_status_t status = BT_OK;
+    render_t r = {
+        .tmpl = tmpl, .request = request, .out = out, .quotes = quotes};
+    const size_t bytes = strlen(request->messages_json);
+    bt_tmpl_run_t run;
+    bt_status_t status;
 
-    if (r.n == 0) {
-        status = fail(&r, BT_ERR_INVALID_PARAM, "there are no messages");
-    }
-    for (size_t i = 0; (status == BT_OK) && (i < r.n); i++) {
-        if ((r.messages[i].role == NULL) || (r.messages[i].content == NULL)) {
-            status = fail(&r, BT_ERR_INVALID_PARAM,
-                          "a message needs a role and content");
-        }
-    }
-    if ((status == BT_OK) && (tmpl->jinja != NULL)) {
+    if (tmpl->jinja != NULL) {
         return bt_chat_render_own(tmpl, request, out, quotes, why, why_bytes);
     }
-    if (status == BT_OK) {
-        status = render_family(&r);
+    if (bytes > BT_TEMPLATE_MAX_VALUES) {
+        snprintf(why, why_bytes, "the messages have more than %zu bytes",
+                 BT_TEMPLATE_MAX_VALUES);
+        return BT_ERR_TOO_LARGE;
     }
+    bt_tmpl_run_init(&run, MIN_BYTES + bytes * BYTES_PER_BYTE,
+                     MIN_BYTES + bytes * STEPS_PER_BYTE);
+    status = read_family(&r, &run);
     if (status != BT_OK) {
         snprintf(why, why_bytes, "%s", r.why);
     }
+    bt_tmpl_run_fini(&run);
     return status;
 }

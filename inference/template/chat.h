@@ -22,16 +22,6 @@
 
 typedef struct bt_chat_template bt_chat_template_t;
 
-typedef struct bt_chat_message {
-    const char *role;    /**< "system", "user", "assistant" (others: the
-                              family decides, or BT_ERR_UNSUPPORTED) */
-    const char *content; /**< UTF-8 */
-    /** For models' own templates; NULL: it has none. Of the assistant, the list
-     *  of calls of tools as JSON; of a tool, which call it answers; who
-     *  speaks. */
-    const char *calls_json, *call_id, *name;
-} bt_chat_message_t;
-
 /** "chatml", "smollm", "llama2", "llama3", "gemma", "mistral", "zephyr", "phi"
  *  and their variants (see bt_chat_template_names()).
  *  @return NULL when unknown. */
@@ -47,6 +37,14 @@ typedef struct bt_chat_tokens {
     const char *bos, *eos, *unk, *pad;
 } bt_chat_tokens_t;
 
+/** How contents of messages are given to a template: as strings, or as lists of
+ *  parts. Auto: as the client sent them, where the template shows that. */
+typedef enum bt_chat_content {
+    BT_CHAT_CONTENT_AUTO,
+    BT_CHAT_CONTENT_STRING,
+    BT_CHAT_CONTENT_OPENAI,
+} bt_chat_content_t;
+
 /** The Jinja texts of a model. */
 typedef struct bt_chat_source {
     const char *jinja;
@@ -56,6 +54,7 @@ typedef struct bt_chat_source {
     const char *tools_jinja;
     size_t tools_bytes;
     bt_chat_tokens_t tokens;
+    bt_chat_content_t content;
 } bt_chat_source_t;
 
 /** @param [out] why  On failure "line N: …".
@@ -70,16 +69,17 @@ void bt_chat_template_free(const bt_chat_template_t *tmpl);
 /** A conversation. The JSON texts are what clients sent: nothing of theirs
  *  becomes a special token. Borrowed. */
 typedef struct bt_chat_request {
-    const bt_chat_message_t *messages;
-    size_t n_messages;
-    /** The messages with all that they had (parts), for models' own templates;
-     *  NULL: they have no more than what is above. */
+    /** A list of messages, as OpenAI's API has them: each has a role, and a
+     *  content that is a string, null, or a list of parts with a text. */
     const char *messages_json;
     const char *tools_json;     /**< a list; NULL: none */
     const char *documents_json; /**< a list; NULL: none */
     const char *kwargs_json;    /**< an object: further variables; NULL: none */
     bool no_generation_prompt;  /**< do not end where the assistant speaks */
     int64_t now_s; /**< for templates that print the date; since 1970, UTC */
+    /** Gets the places of members that the template has not looked at
+     *  (bt_tmpl_unused()), one a line; NULL: nobody asks. */
+    bt_strbuf_t *unused;
 } bt_chat_request_t;
 
 #define BT_CHAT_WHY_BYTES 512

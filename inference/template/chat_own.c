@@ -3,10 +3,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/json.h"
 #include "inference/template/chat_priv.h"
-
-#define JSON_LIMIT ((size_t)64 << 20)
 
 bt_status_t bt_chat_template_read(const bt_chat_source_t *source, char *why,
                                   size_t why_bytes,
@@ -38,6 +35,12 @@ bt_status_t bt_chat_template_read(const bt_chat_source_t *source, char *why,
     if (status != BT_OK) {
         goto err_free;
     }
+    bt_chat_probe(tmpl, tmpl->jinja, source->jinja, source->bytes,
+                  source->content, &tmpl->forms);
+    if (tmpl->tools_jinja != NULL) {
+        bt_chat_probe(tmpl, tmpl->tools_jinja, source->tools_jinja,
+                      source->tools_bytes, source->content, &tmpl->tools_forms);
+    }
     *tmpl_p = tmpl;
     return BT_OK;
 
@@ -59,49 +62,25 @@ void bt_chat_template_free(const bt_chat_template_t *tmpl)
     bt_free((void *)(uintptr_t)tmpl);
 }
 
-static void put_rest(const bt_chat_message_t *message, bt_json_t *json)
-{
-    if (message->name != NULL) {
-        bt_json_str(json, "name", message->name);
-    }
-    if (message->call_id != NULL) {
-        bt_json_str(json, "tool_call_id", message->call_id);
-    }
-    if (message->calls_json != NULL) {
-        bt_json_raw(json, "tool_calls", message->calls_json);
-    }
-}
-
-static void write_messages(const bt_chat_request_t *request, bt_strbuf_t *out)
-{
-    bt_json_t json;
-
-    bt_json_init(&json, out);
-    bt_json_array(&json, NULL);
-    for (size_t i = 0; i < request->n_messages; i++) {
-        bt_json_object(&json, NULL);
-        bt_json_str(&json, "role", request->messages[i].role);
-        bt_json_str(&json, "content", request->messages[i].content);
-        put_rest(&request->messages[i], &json);
-        bt_json_end_object(&json);
-    }
-    bt_json_end_array(&json);
-}
-
 #define MAX_VARS (BT_CHAT_N_TOKENS + 5u)
 
-static bt_template_var_t json_var(bt_template_var_kind_t kind, const char *name,
+static bt_template_var_t json_var(const bt_chat_request_t *request,
+                                  bt_template_var_kind_t kind, const char *name,
                                   const char *text)
 {
     /* As transformers passes tools and documents that are not there. */
     text = (text != NULL) ? text : "null";
-    return (bt_template_var_t){
-        .kind = kind, .name = name, .text = text, .bytes = strlen(text)};
+    return (bt_template_var_t){.kind = kind,
+                               .name = name,
+                               .text = text,
+                               .bytes = strlen(text),
+                               .unused = request->unused,
+                               .path = name};
 }
 
 static size_t collect_vars(const bt_chat_template_t *tmpl,
+                           const bt_tmpl_forms_t *forms,
                            const bt_chat_request_t *request,
-                           const char *messages,
                            bt_template_var_t vars[MAX_VARS])
 {
     static const char *const names[BT_CHAT_N_TOKENS] = {
@@ -116,16 +95,34 @@ static size_t collect_vars(const bt_chat_template_t *tmpl,
                                             .bytes = strlen(tmpl->tokens[i])};
         }
     }
-    vars[n++] = json_var(BT_VAR_MESSAGES, "messages", messages);
-    vars[n++] = json_var(BT_VAR_JSON, "tools", request->tools_json);
-    vars[n++] = json_var(BT_VAR_JSON, "documents", request->documents_json);
+    vars[n] =
+        json_var(request, BT_VAR_MESSAGES, "messages", request->messages_json);
+    vars[n++].forms = forms;
+    vars[n++] = json_var(request, BT_VAR_JSON, "tools", request->tools_json);
+    vars[n++] =
+        json_var(request, BT_VAR_JSON, "documents", request->documents_json);
     vars[n++] = (bt_template_var_t){.kind = BT_VAR_TRUTH,
                                     .name = "add_generation_prompt",
                                     .truth = !request->no_generation_prompt};
     if (request->kwargs_json != NULL) { /* last: they replace none of ours */
-        vars[n++] = json_var(BT_VAR_MEMBERS, NULL, request->kwargs_json);
+        vars[n++] = json_var(request, BT_VAR_MEMBERS, "chat_template_kwargs",
+                             request->kwargs_json);
     }
     return n;
+}
+
+bt_status_t bt_chat_render_text(const bt_chat_template_t *tmpl,
+                                const bt_template_t *jinja,
+                                const bt_tmpl_forms_t *forms,
+                                const bt_chat_request_t *request,
+                                bt_strbuf_t *out, bt_quotes_t *quotes,
+                                char *why, size_t why_bytes)
+{
+    bt_template_var_t vars[MAX_VARS];
+    const size_t n = collect_vars(tmpl, forms, request, vars);
+
+    return bt_template_render(jinja, vars, n, request->now_s, out, quotes, why,
+                              why_bytes);
 }
 
 bt_status_t bt_chat_render_own(const bt_chat_template_t *tmpl,
@@ -133,31 +130,10 @@ bt_status_t bt_chat_render_own(const bt_chat_template_t *tmpl,
                                bt_strbuf_t *out, bt_quotes_t *quotes, char *why,
                                size_t why_bytes)
 {
-    const bt_template_t *jinja =
-        ((request->tools_json != NULL) && (tmpl->tools_jinja != NULL))
-            ? tmpl->tools_jinja
-            : tmpl->jinja;
-    bt_template_var_t vars[MAX_VARS];
-    bt_strbuf_t messages;
-    bt_status_t status;
-    size_t n;
+    const bool tools =
+        (request->tools_json != NULL) && (tmpl->tools_jinja != NULL);
 
-    bt_strbuf_init(&messages, JSON_LIMIT);
-    if (request->messages_json == NULL) {
-        write_messages(request, &messages);
-    }
-    status = bt_strbuf_status(&messages);
-    if (status != BT_OK) {
-        snprintf(why, why_bytes, "%s", bt_status_str(status));
-    } else {
-        n = collect_vars(tmpl, request,
-                         (request->messages_json != NULL)
-                             ? request->messages_json
-                             : messages.data,
-                         vars);
-        status = bt_template_render(jinja, vars, n, request->now_s, out, quotes,
-                                    why, why_bytes);
-    }
-    bt_strbuf_fini(&messages);
-    return status;
+    return bt_chat_render_text(tmpl, tools ? tmpl->tools_jinja : tmpl->jinja,
+                               tools ? &tmpl->tools_forms : &tmpl->forms,
+                               request, out, quotes, why, why_bytes);
 }

@@ -113,9 +113,10 @@ static bt_tmpl_value_t make_dict(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args,
     }
     for (uint32_t i = 0;
          (args->n_places == 1) && (i < args->places[0].u.dict->n); i++) {
-        const bt_tmpl_entry_t *entry = &args->places[0].u.dict->entries[i];
+        const bt_tmpl_dict_t *from = args->places[0].u.dict;
 
-        if (!bt_tmpl_dict_put(x->run, dict, entry->key, entry->value)) {
+        if (!bt_tmpl_dict_put(x->run, dict, from->entries[i].key,
+                              bt_tmpl_entry_use(from, i))) {
             return bt_tmpl_v_failed();
         }
     }

@@ -441,7 +441,7 @@ METHOD(view)
     for (uint32_t i = 0; (seq != NULL) && (i < dict->n); i++) {
         bt_tmpl_value_t item = (row->how == BT_SEQ_KEYS)
                                    ? dict->entries[i].key
-                                   : dict->entries[i].value;
+                                   : bt_tmpl_entry_use(dict, i);
 
         if (row->how == BT_SEQ_ITEMS) {
             bt_tmpl_seq_t *pair = bt_tmpl_seq_make(x->run, 2);

@@ -192,7 +192,7 @@ static void repr_dict(bt_tmpl_build_t *out, const bt_tmpl_dict_t *dict)
         bt_tmpl_build_puts(out, (i > 0) ? ", " : "");
         bt_tmpl_print_repr(out, dict->entries[i].key);
         bt_tmpl_build_puts(out, ": ");
-        bt_tmpl_print_repr(out, dict->entries[i].value);
+        bt_tmpl_print_repr(out, bt_tmpl_entry_use(dict, i));
     }
     bt_tmpl_build_puts(out, "}");
 }
@@ -386,7 +386,7 @@ static void json_dict(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
         new_line(out, style, level + 1);
         json_key(out, style, entry->key);
         bt_tmpl_build_text(out, style->key);
-        json_value(out, style, entry->value, level + 1);
+        json_value(out, style, bt_tmpl_entry_use(dict, order[i]), level + 1);
     }
     new_line(out, style, level);
     bt_tmpl_build_puts(out, "}");

@@ -3,6 +3,21 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+void bt_tmpl_run_init(bt_tmpl_run_t *run, size_t bytes, uint64_t steps)
+{
+    memset(run, 0, sizeof(*run));
+    bt_tmpl_arena_init(&run->values, bytes);
+    bt_tmpl_arena_init(&run->bytes, bytes);
+    run->steps_left = steps;
+}
+
+void bt_tmpl_run_fini(bt_tmpl_run_t *run)
+{
+    bt_tmpl_arena_fini(&run->values);
+    bt_tmpl_arena_fini(&run->bytes);
+}
 
 #include "common/base/task.h"
 

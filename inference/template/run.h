@@ -43,6 +43,10 @@ typedef struct bt_tmpl_run {
     char why[BT_RUN_WHY_BYTES];
 } bt_tmpl_run_t;
 
+/** @param [in] bytes  most of values, and of texts */
+void bt_tmpl_run_init(bt_tmpl_run_t *run, size_t bytes, uint64_t steps);
+void bt_tmpl_run_fini(bt_tmpl_run_t *run);
+
 static inline bool bt_tmpl_run_ok(const bt_tmpl_run_t *run)
 {
     return run->status == BT_OK;

@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "inference/template/exec.h"
+#include "inference/template/messages.h"
 #include "inference/template/print.h"
 
 /* A byte of a template can become a token and a node or two. */
@@ -34,20 +35,6 @@ static void tell(const bt_tmpl_run_t *run, char *why, size_t why_bytes)
     }
 }
 
-static void init_run(bt_tmpl_run_t *run, size_t bytes, uint64_t steps)
-{
-    memset(run, 0, sizeof(*run));
-    bt_tmpl_arena_init(&run->values, bytes);
-    bt_tmpl_arena_init(&run->bytes, bytes);
-    run->steps_left = steps;
-}
-
-static void fini_run(bt_tmpl_run_t *run)
-{
-    bt_tmpl_arena_fini(&run->values);
-    bt_tmpl_arena_fini(&run->bytes);
-}
-
 bt_status_t bt_template_parse(const char *source, size_t bytes, char *why,
                               size_t why_bytes, bt_template_t **tmpl_p)
 {
@@ -64,7 +51,7 @@ bt_status_t bt_template_parse(const char *source, size_t bytes, char *why,
         snprintf(why, why_bytes, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
-    init_run(&tmpl->run, PARSE_BYTES, PARSE_STEPS);
+    bt_tmpl_run_init(&tmpl->run, PARSE_BYTES, PARSE_STEPS);
     if (!bt_tmpl_ast_parse(&tmpl->run, source, bytes, &tmpl->ast)) {
         status = tmpl->run.status;
         tell(&tmpl->run, why, why_bytes);
@@ -78,53 +65,19 @@ bt_status_t bt_template_parse(const char *source, size_t bytes, char *why,
 void bt_template_destroy(bt_template_t *tmpl)
 {
     if (tmpl != NULL) {
-        fini_run(&tmpl->run);
+        bt_tmpl_run_fini(&tmpl->run);
         bt_free(tmpl);
     }
 }
 
 /* ---- variables ---- */
 
-/* What templates compare roles with, and some print inside of a token. */
-static const bt_tmpl_text_t roles[] = {
-    {.data = "system", .len = 6},    {.data = "user", .len = 4},
-    {.data = "assistant", .len = 9}, {.data = "tool", .len = 4},
-    {.data = "developer", .len = 9}, {.data = "function", .len = 8},
-    {.data = "ipython", .len = 7},
-};
-
-static void trust_roles(bt_tmpl_value_t messages)
-{
-    if (messages.kind != BT_V_SEQ) {
-        return;
-    }
-    for (uint32_t i = 0; i < messages.u.seq->n; i++) {
-        const bt_tmpl_value_t message = messages.u.seq->items[i];
-
-        if (message.kind != BT_V_DICT) {
-            continue;
-        }
-        for (uint32_t k = 0; k < message.u.dict->n; k++) {
-            bt_tmpl_entry_t *entry = &message.u.dict->entries[k];
-
-            for (size_t r = 0; bt_tmpl_v_text_is(entry->key, "role") &&
-                               (r < BT_ARRAY_LEN(roles));
-                 r++) {
-                if (bt_tmpl_v_text_is(entry->value, roles[r].data)) {
-                    entry->value = bt_tmpl_v_text(&roles[r]);
-                }
-            }
-        }
-    }
-}
-
 static bool set_value(bt_tmpl_exec_t *x, bt_tmpl_value_t name,
                       bt_tmpl_value_t value)
 {
     const bt_tmpl_value_t *id = bt_tmpl_dict_find(x->ast->names, name);
 
-    /* A name that the template does not have is nobody's. */
-    return (id == NULL) ||
+    return (id == NULL) || /* not a name of this template */
            bt_tmpl_frame_set(x->run, x->frame, (uint32_t)id->u.i, value);
 }
 
@@ -136,6 +89,7 @@ static bool is_set(const bt_tmpl_exec_t *x, bt_tmpl_value_t name)
            (bt_tmpl_frame_find(x->frame, (uint32_t)id->u.i) != NULL);
 }
 
+/* A name that the template does not have is named as unused. */
 static bool set_members(bt_tmpl_exec_t *x, bt_tmpl_value_t members)
 {
     if (members.kind != BT_V_DICT) {
@@ -144,16 +98,21 @@ static bool set_members(bt_tmpl_exec_t *x, bt_tmpl_value_t members)
         return false;
     }
     for (uint32_t i = 0; i < members.u.dict->n; i++) {
-        const bt_tmpl_entry_t *entry = &members.u.dict->entries[i];
+        bt_tmpl_entry_t *entry = &members.u.dict->entries[i];
 
-        if (!is_set(x, entry->key) && !set_value(x, entry->key, entry->value)) {
+        entry->value.used =
+            !is_set(x, entry->key) &&
+            (bt_tmpl_dict_find(x->ast->names, entry->key) != NULL);
+        if (entry->value.used && !set_value(x, entry->key, entry->value)) {
             return false;
         }
     }
     return true;
 }
 
-static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var)
+/* @param [out] value_p  of JSON: what it is */
+static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var,
+                    bt_tmpl_value_t *value_p)
 {
     const bt_tmpl_text_t name = {
         .data = var->name,
@@ -177,17 +136,22 @@ static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var)
     if (!bt_tmpl_json_read(x->run, var->text, var->bytes, &value)) {
         return false;
     }
+    *value_p = value;
     if (var->kind == BT_VAR_MEMBERS) {
         return set_members(x, value);
     }
     if (var->kind == BT_VAR_MESSAGES) {
-        trust_roles(value);
+        if ((var->forms != NULL) &&
+            !bt_tmpl_messages_adapt(x->run, value, var->forms, var->unused)) {
+            return false;
+        }
+        bt_tmpl_messages_trust(value);
     }
     return set_value(x, bt_tmpl_v_text(&name), value);
 }
 
 static bool set_vars(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
-                     size_t n_vars)
+                     size_t n_vars, bt_tmpl_value_t *values)
 {
     x->frame = bt_tmpl_frame_make(x->run, NULL);
     if (x->frame == NULL) {
@@ -199,7 +163,7 @@ static bool set_vars(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
         return false;
     }
     for (size_t i = 0; i < n_vars; i++) {
-        if (!set_var(x, &vars[i])) {
+        if (!set_var(x, &vars[i], &values[i])) {
             return false;
         }
     }
@@ -233,9 +197,11 @@ static bt_status_t render(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
 {
     bt_tmpl_run_t *run = x->run;
     const bt_tmpl_text_t *text;
+    bt_tmpl_value_t *values =
+        bt_tmpl_run_take(run, n_vars + 1, sizeof(*values));
     bt_tmpl_build_t build;
 
-    if (!set_vars(x, vars, n_vars)) {
+    if ((values == NULL) || !set_vars(x, vars, n_vars, values)) {
         return run->status;
     }
     bt_tmpl_build_init(&build, run);
@@ -244,6 +210,11 @@ static bt_status_t render(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
     text = bt_tmpl_build_end(&build);
     if (text == NULL) {
         return run->status;
+    }
+    for (size_t i = 0; i < n_vars; i++) {
+        if (vars[i].unused != NULL) {
+            bt_tmpl_unused(values[i], vars[i].path, vars[i].unused);
+        }
     }
     run->status = give(text, out, quotes);
     if (run->status != BT_OK) {
@@ -272,15 +243,15 @@ bt_status_t bt_template_render(const bt_template_t *tmpl,
         }
         bytes += vars[i].bytes;
     }
-    init_run(&run,
-             (bytes < (MAX_BYTES - MIN_BYTES) / BYTES_PER_BYTE)
-                 ? MIN_BYTES + bytes * BYTES_PER_BYTE
-                 : MAX_BYTES,
-             MIN_STEPS + bytes * STEPS_PER_BYTE);
+    bt_tmpl_run_init(&run,
+                     (bytes < (MAX_BYTES - MIN_BYTES) / BYTES_PER_BYTE)
+                         ? MIN_BYTES + bytes * BYTES_PER_BYTE
+                         : MAX_BYTES,
+                     MIN_STEPS + bytes * STEPS_PER_BYTE);
     status = render(&x, vars, n_vars, out, quotes);
     if (status != BT_OK) {
         tell(&run, why, why_bytes);
     }
-    fini_run(&run);
+    bt_tmpl_run_fini(&run);
     return status;
 }

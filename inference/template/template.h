@@ -26,6 +26,8 @@
 #include "common/base/strbuf.h"
 #include "inference/tokenizer/tokenizer.h"
 
+struct bt_tmpl_forms; /* messages.h */
+
 typedef struct bt_template bt_template_t;
 
 /** Most bytes of a template's text. */
@@ -38,8 +40,8 @@ typedef enum bt_template_var_kind {
     BT_VAR_TEXT,     /**< of the model: may be special tokens */
     BT_VAR_TRUTH,    /**< of the model */
     BT_VAR_JSON,     /**< of a client */
-    BT_VAR_MESSAGES, /**< the same; the roles that templates know may become
-                          part of a special token, as in "<|user|>" */
+    BT_VAR_MESSAGES, /**< of a client; the roles that templates know may
+                          become part of a special token, as in "<|user|>" */
     BT_VAR_MEMBERS,  /**< a client's object: each member is a variable of its
                           name, unless an earlier one has it; no name of ours */
 } bt_template_var_kind_t;
@@ -50,6 +52,11 @@ typedef struct bt_template_var {
     const char *text; /**< or JSON; borrowed */
     size_t bytes;
     bool truth;
+    const struct bt_tmpl_forms *forms; /**< messages; NULL: as they are */
+    /** JSON: gets bt_tmpl_unused() of it, from this path on; NULL: nobody asks.
+     */
+    bt_strbuf_t *unused;
+    const char *path;
 } bt_template_var_t;
 
 /** @param [out] why  On failure "line N: …".

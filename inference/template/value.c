@@ -193,7 +193,11 @@ const bt_tmpl_value_t *bt_tmpl_dict_find(const bt_tmpl_dict_t *dict,
     const bt_tmpl_entry_t *entry =
         hash_of(dict, key, &hash) ? find(dict, key, hash) : NULL;
 
-    return (entry != NULL) ? &entry->value : NULL;
+    if (entry == NULL) {
+        return NULL;
+    }
+    (void)bt_tmpl_entry_use(dict, (uint32_t)(entry - dict->entries));
+    return &entry->value;
 }
 
 const bt_tmpl_value_t *bt_tmpl_dict_find_name(const bt_tmpl_dict_t *dict,

@@ -85,6 +85,7 @@ typedef struct bt_tmpl_value {
     uint8_t kind;
     uint8_t sub;
     bool quoted; /**< of a client; texts have marks instead */
+    bool used;   /**< of a client's member: the template has looked at it */
     union {
         bool truth;
         int64_t i;
@@ -174,7 +175,16 @@ bt_tmpl_dict_t *bt_tmpl_dict_make(bt_tmpl_run_t *run);
  *  Python could not hash) */
 bool bt_tmpl_dict_put(bt_tmpl_run_t *run, bt_tmpl_dict_t *dict,
                       bt_tmpl_value_t key, bt_tmpl_value_t value);
-/** @return NULL: not there, or no possible key */
+/** Whoever gives a member's value to a template. */
+static inline bt_tmpl_value_t bt_tmpl_entry_use(const bt_tmpl_dict_t *dict,
+                                                uint32_t i)
+{
+    if (dict->quoted) { /* others may be a parsed template's, and shared */
+        dict->entries[i].value.used = true;
+    }
+    return dict->entries[i].value;
+}
+/** Uses what it finds. @return NULL: not there, or no possible key */
 const bt_tmpl_value_t *bt_tmpl_dict_find(const bt_tmpl_dict_t *dict,
                                          bt_tmpl_value_t key);
 const bt_tmpl_value_t *bt_tmpl_dict_find_name(const bt_tmpl_dict_t *dict,

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/json.h"
 #include "common/base/task.h"
 #include "common/wire/wire.h"
 #include "router/frontend/frontend.h"
@@ -148,29 +149,40 @@ static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
     return BT_OK;
 }
 
-static bt_status_t render_chat(const bt_served_t *served,
-                               const bt_api_request_t *request,
-                               bt_strbuf_t *text, bt_quotes_t *quotes,
-                               bt_api_error_t *error)
+static void put_message(const bt_api_message_t *message, bt_json_t *json)
 {
-    bt_chat_request_t chat = {.n_messages = request->n_messages,
-                              .no_generation_prompt =
-                                  request->no_generation_prompt ||
-                                  request->continues_final,
-                              .documents_json = request->documents_json,
-                              .kwargs_json = request->kwargs_json,
-                              .tools_json = request->tools.json,
-                              .now_s = (int64_t)time(NULL)};
-    char why[BT_CHAT_WHY_BYTES];
-    bt_chat_message_t *messages;
-    bt_status_t status;
-
-    if ((request->tools.json != NULL) && (served->chat != NULL)) {
-        status = check_tools(served, error);
-        if (status != BT_OK) {
-            return status;
-        }
+    bt_json_object(json, NULL);
+    bt_json_str(json, "role", message->role);
+    bt_json_str(json, "content", message->content);
+    if (message->name != NULL) {
+        bt_json_str(json, "name", message->name);
     }
+    if (message->call_id != NULL) {
+        bt_json_str(json, "tool_call_id", message->call_id);
+    }
+    if (message->calls_json != NULL) {
+        bt_json_raw(json, "tool_calls", message->calls_json);
+    }
+    bt_json_end_object(json);
+}
+
+static void put_messages(const bt_api_request_t *request, bt_strbuf_t *out)
+{
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    bt_json_array(&json, NULL);
+    for (size_t i = 0; i < request->n_messages; i++) {
+        put_message(&request->messages[i], &json);
+    }
+    bt_json_end_array(&json);
+}
+
+/* Can the request be rendered at all? */
+static bt_status_t check_chat(const bt_served_t *served,
+                              const bt_api_request_t *request,
+                              bt_api_error_t *error)
+{
     if (served->chat == NULL) {
         bt_api_error_set(error, 400, BAD_REQUEST, "messages",
                          "%s; start the server with --chat-template FILE or "
@@ -178,21 +190,39 @@ static bt_status_t render_chat(const bt_served_t *served,
                          served->chat_why, bt_chat_template_names());
         return BT_ERR_UNSUPPORTED;
     }
-    messages = bt_calloc(request->n_messages + 1, sizeof(*messages));
-    if (messages == NULL) {
-        return no_memory(error);
+    return (request->tools.json != NULL) ? check_tools(served, error) : BT_OK;
+}
+
+static bt_status_t render_chat(const bt_served_t *served,
+                               const bt_api_request_t *request,
+                               bt_strbuf_t *text, bt_quotes_t *quotes,
+                               bt_api_error_t *error)
+{
+    bt_chat_request_t chat = {.no_generation_prompt =
+                                  request->no_generation_prompt ||
+                                  request->continues_final,
+                              .documents_json = request->documents_json,
+                              .kwargs_json = request->kwargs_json,
+                              .tools_json = request->tools.json,
+                              .now_s = (int64_t)time(NULL)};
+    bt_status_t status = check_chat(served, request, error);
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t messages;
+
+    if (status != BT_OK) {
+        return status;
     }
-    for (size_t i = 0; i < request->n_messages; i++) {
-        messages[i].role = request->messages[i].role;
-        messages[i].content = request->messages[i].content;
-        messages[i].calls_json = request->messages[i].calls_json;
-        messages[i].call_id = request->messages[i].call_id;
-        messages[i].name = request->messages[i].name;
+    bt_strbuf_init(&messages, CHAT_TEXT_LIMIT);
+    put_messages(request, &messages);
+    status = bt_strbuf_status(&messages);
+    if (status == BT_OK) {
+        chat.messages_json = messages.data;
+        status =
+            bt_chat_render(served->chat, &chat, text, quotes, why, sizeof(why));
+    } else {
+        snprintf(why, sizeof(why), "%s", bt_status_str(status));
     }
-    chat.messages = messages;
-    status =
-        bt_chat_render(served->chat, &chat, text, quotes, why, sizeof(why));
-    bt_free(messages);
+    bt_strbuf_fini(&messages);
     if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
         bt_api_error_set(error, 400, BAD_REQUEST, "messages", "messages: %s",
                          why);

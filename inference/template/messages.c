@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/template/messages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "inference/template/text.h"
+
+#define PATH_BYTES 256 /* of a member's place; a longer one is cut */
+
+const bt_tmpl_forms_t bt_tmpl_forms_strings = {
+    .strings = {true, true, true, true}};
+
+/* What templates compare with, and some print inside of a token. */
+static const bt_tmpl_text_t roles[] = {
+    {.data = "system", .len = 6},    {.data = "user", .len = 4},
+    {.data = "assistant", .len = 9}, {.data = "tool", .len = 4},
+    {.data = "developer", .len = 9}, {.data = "function", .len = 8},
+    {.data = "ipython", .len = 7},
+};
+
+bt_tmpl_role_t bt_tmpl_role_of(const char *role, size_t bytes)
+{
+    static const bt_tmpl_role_t kinds[] = {BT_ROLE_SYSTEM, BT_ROLE_USER,
+                                           BT_ROLE_ASSISTANT, BT_ROLE_TOOL,
+                                           BT_ROLE_SYSTEM};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(kinds); i++) {
+        if ((roles[i].len == bytes) &&
+            (memcmp(roles[i].data, role, bytes) == 0)) {
+            return kinds[i];
+        }
+    }
+    return BT_ROLE_USER;
+}
+
+static bt_tmpl_value_t *member(const bt_tmpl_dict_t *message, const char *name)
+{
+    for (uint32_t i = 0; i < message->n; i++) {
+        if (bt_tmpl_v_text_is(message->entries[i].key, name)) {
+            return &message->entries[i].value;
+        }
+    }
+    return NULL;
+}
+
+void bt_tmpl_messages_trust(bt_tmpl_value_t messages)
+{
+    if (messages.kind != BT_V_SEQ) {
+        return;
+    }
+    for (uint32_t i = 0; i < messages.u.seq->n; i++) {
+        const bt_tmpl_value_t message = messages.u.seq->items[i];
+        bt_tmpl_value_t *role =
+            (message.kind == BT_V_DICT) ? member(message.u.dict, "role") : NULL;
+
+        for (size_t r = 0; (role != NULL) && (r < BT_ARRAY_LEN(roles)); r++) {
+            if (bt_tmpl_v_text_is(*role, roles[r].data)) {
+                *role = bt_tmpl_v_text(&roles[r]);
+            }
+        }
+    }
+}
+
+/* ---- contents ---- */
+
+/* Of a list of parts with texts. */
+static bool joined(bt_tmpl_run_t *run, const bt_tmpl_seq_t *parts,
+                   bt_tmpl_value_t *content_p)
+{
+    bt_tmpl_build_t build;
+
+    bt_tmpl_build_init(&build, run);
+    for (uint32_t i = 0; i < parts->n; i++) {
+        const bt_tmpl_value_t part = parts->items[i];
+        bt_tmpl_value_t *text =
+            (part.kind == BT_V_DICT) ? member(part.u.dict, "text") : NULL;
+
+        if ((text == NULL) || (text->kind != BT_V_TEXT)) {
+            continue;
+        }
+        text->used = true;
+        bt_tmpl_build_bytes(&build, "\n", (i > 0) ? 1 : 0, true);
+        bt_tmpl_build_text(&build, text->u.text);
+    }
+    *content_p = bt_tmpl_build_value(&build);
+    return bt_tmpl_run_ok(run);
+}
+
+/* A string as a list of one part. */
+static bool wrapped(bt_tmpl_run_t *run, bt_tmpl_value_t *content)
+{
+    static const bt_tmpl_text_t texts[] = {{.data = "type", .len = 4},
+                                           {.data = "text", .len = 4}};
+    bt_tmpl_seq_t *list = bt_tmpl_seq_make(run, 1);
+    bt_tmpl_dict_t *part = bt_tmpl_dict_make(run);
+
+    if ((list == NULL) || (part == NULL) ||
+        !bt_tmpl_dict_put(run, part, bt_tmpl_v_text(&texts[0]),
+                          bt_tmpl_v_text(&texts[1])) ||
+        !bt_tmpl_dict_put(run, part, bt_tmpl_v_text(&texts[1]), *content) ||
+        !bt_tmpl_seq_add(run, list, bt_tmpl_v_dict(part))) {
+        return false;
+    }
+    list->quoted = part->quoted = true;
+    *content = bt_tmpl_v_seq(BT_SEQ_LIST, list);
+    return true;
+}
+
+static bool adapt_content(bt_tmpl_run_t *run, bt_tmpl_value_t *content,
+                          bool strings, bt_tmpl_parts_t parts)
+{
+    if ((content->kind == BT_V_SEQ) && (parts != BT_PARTS_ALL) &&
+        (strings || (content->u.seq->n > 1)) &&
+        !joined(run, content->u.seq, content)) {
+        return false;
+    }
+    return (content->kind != BT_V_TEXT) || strings ||
+           (parts == BT_PARTS_NONE) || wrapped(run, content);
+}
+
+/* The other name of what was thought. */
+static bool add_reasoning(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
+                          const char *sent, const bt_tmpl_text_t *known)
+{
+    const bt_tmpl_value_t *thought = member(message, sent);
+
+    return (thought == NULL) || (member(message, known->data) != NULL) ||
+           bt_tmpl_dict_put(run, message, bt_tmpl_v_text(known), *thought);
+}
+
+static bool adapt_reasoning(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
+                            const bt_tmpl_forms_t *forms)
+{
+    static const bt_tmpl_text_t shorter = {.data = "reasoning", .len = 9};
+    static const bt_tmpl_text_t longer = {.data = "reasoning_content",
+                                          .len = 17};
+
+    if (forms->reasoning == forms->reasoning_content) {
+        return true;
+    }
+    return forms->reasoning
+               ? add_reasoning(run, message, longer.data, &shorter)
+               : add_reasoning(run, message, shorter.data, &longer);
+}
+
+static bool adapt_message(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
+                          const bt_tmpl_forms_t *forms, const char *path,
+                          bt_strbuf_t *unused)
+{
+    bt_tmpl_value_t *role = member(message, "role");
+    bt_tmpl_value_t *content = member(message, "content");
+    bt_tmpl_value_t sent;
+    bt_tmpl_role_t kind;
+
+    if ((role == NULL) || (role->kind != BT_V_TEXT) || (content == NULL)) {
+        return true;
+    }
+    kind = bt_tmpl_role_of(role->u.text->data, role->u.text->len);
+    if (bt_tmpl_v_text_is(*role, "developer") && !forms->developer) {
+        *role = bt_tmpl_v_text(&roles[0]);
+    }
+    if ((content->kind == BT_V_NONE) &&
+        !((member(message, "tool_calls") != NULL) ? forms->null_calls
+                                                  : forms->null_alone)) {
+        *content = bt_tmpl_v_text(&bt_tmpl_text_empty);
+    }
+    sent = *content;
+    if (!adapt_content(run, content, forms->strings[kind],
+                       forms->parts[kind])) {
+        return false;
+    }
+    if ((sent.kind == BT_V_SEQ) && (unused != NULL) &&
+        ((content->kind != BT_V_SEQ) || (content->u.seq != sent.u.seq))) {
+        bt_tmpl_unused(sent, path, unused); /* what its texts leave behind */
+    }
+    return adapt_reasoning(run, message, forms);
+}
+
+bool bt_tmpl_messages_adapt(bt_tmpl_run_t *run, bt_tmpl_value_t messages,
+                            const bt_tmpl_forms_t *forms, bt_strbuf_t *unused)
+{
+    char path[PATH_BYTES];
+
+    if (messages.kind != BT_V_SEQ) {
+        return true;
+    }
+    for (uint32_t i = 0; i < messages.u.seq->n; i++) {
+        const bt_tmpl_value_t message = messages.u.seq->items[i];
+
+        snprintf(path, sizeof(path), "messages[%u].content", i);
+        if ((message.kind == BT_V_DICT) &&
+            !adapt_message(run, message.u.dict, forms, path, unused)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- what nobody looked at ---- */
+
+static bool is_silent(const bt_tmpl_dict_t *dict, uint32_t i)
+{
+    static const char *const silent[] = {"role",  "type",         "id",
+                                         "index", "tool_call_id", "strict"};
+    static const char *const thoughts[] = {"reasoning", "reasoning_content"};
+    const bt_tmpl_value_t key = dict->entries[i].key;
+
+    for (size_t s = 0; s < BT_ARRAY_LEN(silent); s++) {
+        if (bt_tmpl_v_text_is(key, silent[s])) {
+            return true;
+        }
+    }
+    for (size_t t = 0; t < BT_ARRAY_LEN(thoughts); t++) {
+        const bt_tmpl_value_t *other = member(dict, thoughts[1 - t]);
+
+        if (bt_tmpl_v_text_is(key, thoughts[t]) && (other != NULL) &&
+            other->used) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool says_nothing(bt_tmpl_value_t value)
+{
+    return !bt_tmpl_v_is_number(value) && !bt_tmpl_v_truth(value);
+}
+
+/* @a path has room of PATH_BYTES, of which n are used. */
+static void tell_unused(bt_tmpl_value_t value, char *path, size_t n,
+                        bt_strbuf_t *out)
+{
+    if ((n + 1 >= PATH_BYTES) || (bt_strbuf_status(out) != BT_OK)) {
+        return;
+    }
+    if (value.kind == BT_V_SEQ) {
+        for (uint32_t i = 0; i < value.u.seq->n; i++) {
+            const int more = snprintf(path + n, PATH_BYTES - n, "[%u]", i);
+
+            tell_unused(value.u.seq->items[i], path, n + (size_t)more, out);
+        }
+        return;
+    }
+    for (uint32_t i = 0; (value.kind == BT_V_DICT) && (i < value.u.dict->n);
+         i++) {
+        const bt_tmpl_entry_t *entry = &value.u.dict->entries[i];
+        const bt_tmpl_text_t *key = entry->key.u.text;
+        const int more = snprintf(path + n, PATH_BYTES - n, ".%.*s",
+                                  (int)key->len, key->data);
+
+        if (entry->value.used) {
+            tell_unused(entry->value, path, n + (size_t)more, out);
+        } else if (!is_silent(value.u.dict, i) && !says_nothing(entry->value)) {
+            for (char *c = path; *c != '\0'; c++) {
+                *c = (*c == '\n') ? ' ' : *c; /* one a line */
+            }
+            bt_strbuf_printf(out, "%s\n", path);
+        }
+    }
+}
+
+void bt_tmpl_unused(bt_tmpl_value_t value, const char *path, bt_strbuf_t *out)
+{
+    char place[PATH_BYTES];
+
+    snprintf(place, sizeof(place), "%s", path);
+    tell_unused(value, place, strlen(place), out);
+}
