@@ -288,6 +288,20 @@ static bool is_object(const char *text, size_t n)
     return (result == BT_JSON_SCAN_DONE) && (at == n);
 }
 
+/* null, and a string of nothing or of null: a call without arguments. */
+static bool is_nothing(bt_tools_slice_t value)
+{
+    while ((value.n > 0) && bt_tools_is_space(value.at[0])) {
+        value.at++;
+        value.n--;
+    }
+    while ((value.n > 0) && bt_tools_is_space(value.at[value.n - 1])) {
+        value.n--;
+    }
+    return (value.n == 0) || is_word(value, "null");
+}
+
+/* An object, or a string of one. */
 static bool take_arguments(bt_tools_slice_t value,
                            bt_tools_slice_t *arguments_p, bt_strbuf_t *room)
 {
@@ -295,10 +309,20 @@ static bool take_arguments(bt_tools_slice_t value,
         *arguments_p = value;
         return true;
     }
+    if (is_nothing(value)) {
+        *arguments_p = (bt_tools_slice_t){"{}", 2};
+        return true;
+    }
     bt_strbuf_reset(room);
     if ((value.at[0] != '"') || !unescape(value, room) ||
-        (bt_strbuf_status(room) != BT_OK) ||
-        !is_object(room->data, room->len)) {
+        (bt_strbuf_status(room) != BT_OK)) {
+        return false;
+    }
+    if (is_nothing((bt_tools_slice_t){room->data, room->len})) {
+        *arguments_p = (bt_tools_slice_t){"{}", 2};
+        return true;
+    }
+    if (!is_object(room->data, room->len)) {
         return false;
     }
     *arguments_p = (bt_tools_slice_t){room->data, room->len};

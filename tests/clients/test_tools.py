@@ -31,28 +31,37 @@ def call(name, arguments, key="arguments"):
 HERMES = f"<tool_call>\n{call('weather', ROME)}\n</tool_call>", f"<tool_call>\n{call('time', OSLO)}\n</tool_call>"
 LLAMA = call("weather", ROME, "parameters"), call("time", OSLO, "parameters")
 MISTRAL = call("weather", ROME), call("time", OSLO)
+# OpenAI's API has no arguments of null: what calls without any write, and what takes its place.
+NOTHING = ("null", '""', '" "', '"null"', "{}")
+
+
+def nothings(key="arguments"):
+    return [f'{{"name": "time", "{key}": {x}}}' for x in NOTHING] + ['{"name": "time"}']
+
+
 # What is said behind a prompt that ends with this character. O, T: one, two; S: beside text; B: broken; R: a result
-# came; a quote, a blank, a bracket: the answer was begun as a call.
+# came; E: without arguments; a quote, a blank, a bracket: the answer was begun as a call.
 FORMATS = {
     "hermes": dict(template="qwen2_5_tools.jinja", scripts={
         "O": HERMES[0], "T": "\n".join(HERMES), "S": "I look it up.\n" + HERMES[0],
         "B": "<tool_call>\n{\"name\": \"weather\", \"arguments\": [1]}\n</tool_call>",
+        "E": "".join(f"<tool_call>\n{x}\n</tool_call>" for x in nothings()),
         "C": "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Os",
         " ": json.dumps(OSLO) + "}\n</tool_call>", '"': "weather\", \"arguments\": " + json.dumps(OSLO) + "}\n</tool_call>"}),
     "llama3": dict(template="llama3_1_tools.jinja", scripts={
-        "O": LLAMA[0], "T": "; ".join(LLAMA), "B": "{\"name\": \"nobody\", \"parameters\": {}}",
+        "O": LLAMA[0], "T": "; ".join(LLAMA), "E": "; ".join(nothings("parameters")), "B": "{\"name\": \"nobody\", \"parameters\": {}}",
         "C": "{\"name\": \"weather\", \"parameters\": {\"city\": \"Os",
         " ": json.dumps(OSLO) + "}", '"': "weather\", \"parameters\": " + json.dumps(OSLO) + "}"}),
     "mistral": dict(template="mistral_v3_tools.jinja", specials=["[TOOL_CALLS]", "[ARGS]"], scripts={
         "O": f"[TOOL_CALLS] [{MISTRAL[0]}]", "T": f"[TOOL_CALLS] [{', '.join(MISTRAL)}]",
-        "S": f"I look it up.[TOOL_CALLS] [{MISTRAL[0]}]", "B": "[TOOL_CALLS] weather in Oslo",
+        "S": f"I look it up.[TOOL_CALLS] [{MISTRAL[0]}]", "E": f"[TOOL_CALLS] [{', '.join(nothings())}]", "B": "[TOOL_CALLS] weather in Oslo",
         "C": "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Os",
         "N": f"[TOOL_CALLS]weather[ARGS]{json.dumps(ROME, ensure_ascii=False)}[TOOL_CALLS]time[ARGS]{json.dumps(OSLO)}",
         " ": json.dumps(OSLO) + "}]", '"': "weather\", \"arguments\": " + json.dumps(OSLO) + "}]"}),
     "pythonic": dict(template=None, args=["--tool-format", "pythonic"], scripts={
         "O": "[weather(city='Rome \u2600', days=[1, 2.5], more={'deep': None, 'on': True})]",
         "T": "[weather(city='Rome \u2600', days=[1, 2.5], more={'deep': None, 'on': True}), time(city=\"Oslo\")]",
-        "B": "[weather(city)]", "C": "[weather(city='Os",
+        "E": f"[{', '.join(['time()'] * (len(NOTHING) + 1))}]", "B": "[weather(city)]", "C": "[weather(city='Os",
         "(": "city='Oslo')]", "[": "weather(city='Oslo')]"}),
 }
 PYTHONIC = ("{% if tools %}Call as [f(a=1)]: {{ tools | tojson }}{% endif %}{% for m in messages %}\n{{ m.role }}: "
@@ -154,6 +163,8 @@ def check_calls(m, name):
         if "S" in m.scripts:
             beside = read("Weather? S")
             assert called(beside) == [("weather", ROME)] and text_of(beside) == "I look it up.", (name, beside)
+        empty = read("Time? E")
+        assert called(empty) == [("time", {})] * (len(NOTHING) + 1) and text_of(empty) == "", (name, empty)
         if "N" in m.scripts:
             named = read("Weather and time? N")
             assert called(named) == [("weather", ROME), ("time", OSLO)], (name, called(named))
