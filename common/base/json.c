@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/float_text.h"
 #include "common/base/utf8.h"
 
 #define PUT(out, literal) \
@@ -15,6 +16,7 @@ void bt_json_init(bt_json_t *json, bt_strbuf_t *out)
 {
     json->out = out;
     json->more = false;
+    json->slices = NULL;
 }
 
 /* What stands before a value. */
@@ -184,18 +186,13 @@ void bt_json_double(bt_json_t *json, const char *key, double value)
 
 void bt_json_float(bt_json_t *json, const char *key, float value)
 {
-    char text[32];
+    char text[BT_FLOAT_TEXT_BYTES];
 
     if (!isfinite(value)) {
         bt_json_null(json, key);
         return;
     }
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value) {
-            break;
-        }
-    }
+    (void)bt_float_text(value, text);
     bt_json_raw(json, key, text);
 }
 

@@ -14,7 +14,7 @@
  * Commas come by themselves. A key is NULL for the elements of an array and for
  * the outermost value; a key is written as it stands, so it must need no
  * escapes. What is written is always valid UTF-8. Errors stick in the buffer.
- * No printf but for numbers with a fraction: an answer's event is written for
+ * No printf but for doubles: an answer's event is written for
  * each token.
  *
  * Threads: a writer belongs to one.
@@ -31,7 +31,14 @@
 typedef struct bt_json {
     bt_strbuf_t *out; /**< borrowed */
     bool more;        /**< a value stands before: a comma is due */
+    /** Where the items of long arrays are recorded (json_slices.h), borrowed;
+     *  NULL: they are written at once. */
+    struct bt_json_slices *slices;
 } bt_json_t;
+
+/** Writes item i of an array, which may be an array or object itself. */
+typedef void (*bt_json_item_t)(bt_json_t *json, const void *a, const void *b,
+                               size_t i);
 
 void bt_json_init(bt_json_t *json, bt_strbuf_t *out);
 
@@ -39,6 +46,10 @@ void bt_json_object(bt_json_t *json, const char *key);
 void bt_json_end_object(bt_json_t *json);
 void bt_json_array(bt_json_t *json, const char *key);
 void bt_json_end_array(bt_json_t *json);
+/** An array of the items from @a from to @a to - 1, written by item(json, a, b,
+ *  i) now or, with slices, later. */
+void bt_json_array_of(bt_json_t *json, const char *key, size_t from, size_t to,
+                      bt_json_item_t item, const void *a, const void *b);
 
 /** @param [in] text  NULL writes null. Bytes that are not UTF-8 become U+FFFD
  *                    each. */

@@ -122,39 +122,74 @@ bt_status_t bt_unzip(bt_zip_t format, const void *data, size_t bytes,
     return status;
 }
 
+struct bt_zipper {
+    z_stream z;
+    uint8_t chunk[CHUNK_BYTES];
+};
+
+bt_status_t bt_zipper_create(bt_zip_t format, bt_zipper_t **zipper_p)
+{
+    const int frame = (format == BT_ZIP_GZIP) ? FRAME_GZIP : FRAME_ZLIB;
+    bt_zipper_t *zipper = bt_calloc(1, sizeof(*zipper));
+
+    if (zipper == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    begin(&zipper->z, NULL);
+    if (deflateInit2(&zipper->z, LEVEL, Z_DEFLATED, frame, 8,
+                     Z_DEFAULT_STRATEGY) != Z_OK) {
+        bt_free(zipper);
+        return BT_ERR_NO_MEMORY;
+    }
+    *zipper_p = zipper;
+    return BT_OK;
+}
+
+void bt_zipper_destroy(bt_zipper_t *zipper)
+{
+    if (zipper != NULL) {
+        (void)deflateEnd(&zipper->z);
+        bt_free(zipper);
+    }
+}
+
+bt_status_t bt_zipper_add(bt_zipper_t *zipper, const void *data, size_t bytes,
+                          bool is_last, bt_strbuf_t *out)
+{
+    z_stream *z = &zipper->z;
+    size_t rest = bytes;
+    bool more;
+    int code;
+
+    /* zlib's z_const is not const unless asked for; it writes nothing. */
+    z->next_in = (Bytef *)(uintptr_t)data;
+    do {
+        if (bt_task_poll()) {
+            return BT_ERR_CANCELED;
+        }
+        feed(z, &rest);
+        z->next_out = zipper->chunk;
+        z->avail_out = CHUNK_BYTES;
+        code = deflate(z, (is_last && (rest == 0)) ? Z_FINISH : Z_NO_FLUSH);
+        if (!put(out, zipper->chunk, CHUNK_BYTES - z->avail_out)) {
+            return BT_ERR_TOO_LARGE;
+        }
+        more = is_last
+                   ? (code != Z_STREAM_END)
+                   : ((rest > 0) || (z->avail_in > 0) || (z->avail_out == 0));
+    } while (more && (bt_strbuf_status(out) == BT_OK));
+    return bt_strbuf_status(out);
+}
+
 bt_status_t bt_zip(bt_zip_t format, const void *data, size_t bytes,
                    bt_strbuf_t *out)
 {
-    const int frame = (format == BT_ZIP_GZIP) ? FRAME_GZIP : FRAME_ZLIB;
-    size_t rest = bytes;
-    z_stream z;
-    uint8_t *chunk = bt_calloc(1, CHUNK_BYTES);
-    bt_status_t status = BT_OK;
-    int code = Z_OK;
+    bt_zipper_t *zipper = NULL;
+    bt_status_t status = bt_zipper_create(format, &zipper);
 
-    if (chunk == NULL) {
-        return BT_ERR_NO_MEMORY;
+    if (status == BT_OK) {
+        status = bt_zipper_add(zipper, data, bytes, true, out);
     }
-    begin(&z, data);
-    if (deflateInit2(&z, LEVEL, Z_DEFLATED, frame, 8, Z_DEFAULT_STRATEGY) !=
-        Z_OK) {
-        bt_free(chunk);
-        return BT_ERR_NO_MEMORY;
-    }
-    while ((status == BT_OK) && (code != Z_STREAM_END)) {
-        if (bt_task_poll()) {
-            status = BT_ERR_CANCELED;
-            break;
-        }
-        feed(&z, &rest);
-        z.next_out = chunk;
-        z.avail_out = CHUNK_BYTES;
-        code = deflate(&z, (rest == 0) ? Z_FINISH : Z_NO_FLUSH);
-        status = put(out, chunk, CHUNK_BYTES - z.avail_out)
-                     ? bt_strbuf_status(out)
-                     : BT_ERR_TOO_LARGE;
-    }
-    (void)deflateEnd(&z);
-    bt_free(chunk);
+    bt_zipper_destroy(zipper);
     return status;
 }

@@ -11,6 +11,8 @@
 #ifndef BT_COMMON_ZIP_ZIP_H
 #define BT_COMMON_ZIP_ZIP_H
 
+#include <stdbool.h>
+
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 
@@ -39,5 +41,18 @@ BT_MUST_CHECK bt_status_t bt_unzip(bt_zip_t format, const void *data,
  *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY, BT_ERR_CANCELED */
 BT_MUST_CHECK bt_status_t bt_zip(bt_zip_t format, const void *data,
                                  size_t bytes, bt_strbuf_t *out);
+
+/** Packs a body part by part. */
+typedef struct bt_zipper bt_zipper_t;
+
+/** @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_zipper_create(bt_zip_t format,
+                                           bt_zipper_t **zipper_p);
+void bt_zipper_destroy(bt_zipper_t *zipper); /**< NULL is allowed */
+/** Append what the next part becomes; nothing may come after the last one.
+ *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY, BT_ERR_CANCELED */
+BT_MUST_CHECK bt_status_t bt_zipper_add(bt_zipper_t *zipper, const void *data,
+                                        size_t bytes, bool is_last,
+                                        bt_strbuf_t *out);
 
 #endif

@@ -4,9 +4,14 @@
 #include "tests/support/testsupport.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/json.h"
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/float_text.h"
+#include "common/base/json_slices.h"
 
 static void expect(bt_strbuf_t *out, const char *text)
 {
@@ -107,7 +112,7 @@ static void a_double_reads_back_as_it_was(void **state)
     bt_json_float(&json, NULL, (float)NAN);
     bt_json_float(&json, NULL, 1e-45f);
     bt_json_end_array(&json);
-    expect(&out, "[0.1,16777216,-0.33333334,null,1.4013e-45]");
+    expect(&out, "[0.1,16777216,-0.33333334,null,1e-45]");
     bt_strbuf_fini(&out);
 }
 
@@ -157,6 +162,203 @@ static void a_full_buffer_is_told_at_the_end(void **state)
     bt_strbuf_fini(&out);
 }
 
+/* ---- floats ---- */
+
+/* The expected text is printf's, with as few digits as strtof reads back; of
+ * subnormal floats printf gives more digits than are needed. */
+static void shortest_text_of_a_float_is_that_of_printf(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0; bits < 0x7F800000u; bits += 9973) {
+        char text[BT_FLOAT_TEXT_BYTES], want[32];
+        float value;
+        size_t n;
+
+        memcpy(&value, &bits, sizeof(value));
+        for (int digits = 6; digits <= 9; digits++) {
+            snprintf(want, sizeof(want), "%.*g", digits, (double)value);
+            if (strtof(want, NULL) == value) {
+                break;
+            }
+        }
+        n = bt_float_text(value, text);
+        assert_int_equal(strlen(text), n);
+        assert_true(strtof(text, NULL) == value);
+        if (bits >= 0x00800000u) {
+            assert_string_equal(text, want);
+        }
+        assert_true(strlen(text) <= strlen(want));
+        n = bt_float_text(-value, text);
+        assert_int_equal(strlen(text), n);
+        assert_true(strtof(text, NULL) == -value);
+    }
+}
+
+static void floats_at_the_edges_have_the_text_of_printf(void **state)
+{
+    static const struct {
+        float value;
+        const char *text;
+    } cases[] = {
+        {0.0f, "0"},
+        {-0.0f, "-0"},
+        {1.0f, "1"},
+        {-1.5f, "-1.5"},
+        {0.1f, "0.1"},
+        {100000.0f, "100000"},
+        {1000000.0f, "1e+06"},
+        {1234567.0f, "1234567"},
+        {0.0001f, "0.0001"},
+        {0.00001f, "1e-05"},
+        {16777216.0f, "16777216"},
+        {3.4028235e38f, "3.4028235e+38"},
+        {-1.17549435e-38f, "-1.1754944e-38"},
+        {1e-45f, "1e-45"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        char text[BT_FLOAT_TEXT_BYTES];
+
+        (void)bt_float_text(cases[i].value, text);
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
+/* ---- slices ---- */
+
+#define N_ITEMS 1000u
+
+static void put_item(bt_json_t *json, const void *a, const void *b, size_t i)
+{
+    const uint32_t *times = a;
+
+    (void)b;
+    if (i % 3 == 0) {
+        bt_json_object(json, NULL);
+        bt_json_u64(json, "i", i * *times);
+        bt_json_end_object(json);
+    } else {
+        bt_json_u64(json, NULL, i * *times);
+    }
+}
+
+/* Long arrays, short ones and empty ones, among them one at the very end. */
+static void put_document(bt_json_t *json, const uint32_t *times)
+{
+    bt_json_object(json, NULL);
+    bt_json_array_of(json, "empty", 5, 5, put_item, times, NULL);
+    bt_json_array_of(json, "long", 0, N_ITEMS, put_item, times, NULL);
+    bt_json_str(json, "between", "x");
+    bt_json_array_of(json, "short", 2, 7, put_item, times, NULL);
+    bt_json_array_of(json, "again", 3, N_ITEMS, put_item, times, NULL);
+    bt_json_array_of(json, "next", 0, BT_JSON_SLICED_ITEMS, put_item, times,
+                     NULL);
+    bt_json_end_object(json);
+}
+
+static void slices_of_any_size_give_the_whole_document(void **state)
+{
+    static const size_t sizes[] = {1, 7, 100, 4096, 1u << 20, SIZE_MAX};
+    static const uint32_t times = 7;
+    bt_strbuf_t whole;
+    bt_json_t json;
+
+    (void)state;
+    bt_strbuf_init(&whole, 1u << 20);
+    bt_json_init(&json, &whole);
+    put_document(&json, &times);
+    assert_non_null(
+        strstr(whole.data, "\"empty\":[],\"long\":[{\"i\":0},7,14,"));
+    for (size_t i = 0; i < BT_ARRAY_LEN(sizes); i++) {
+        bt_json_slices_t slices;
+        bt_strbuf_t out;
+        size_t n = 1;
+
+        bt_json_slices_init(&slices, 1u << 20);
+        bt_strbuf_init(&out, 1u << 20);
+        bt_json_slices_begin(&slices, &json);
+        put_document(&json, &times);
+        while (bt_json_slices_write(&slices, sizes[i], &out)) {
+            n++;
+        }
+        assert_int_equal(bt_strbuf_status(&out), BT_OK);
+        assert_string_equal(out.data, whole.data);
+        assert_true((sizes[i] < 4096) ? n > 4 : n < 10);
+        bt_strbuf_fini(&out);
+        bt_json_slices_fini(&slices);
+    }
+    bt_strbuf_fini(&whole);
+}
+
+static size_t n_formatted;
+
+static void count_item(bt_json_t *json, const void *a, const void *b, size_t i)
+{
+    (void)a;
+    (void)b;
+    n_formatted++;
+    bt_json_u64(json, NULL, i);
+}
+
+static void
+a_document_beyond_its_limit_stops_at_the_first_failed_append(void **state)
+{
+    bt_json_slices_t slices;
+    bt_strbuf_t out;
+    bt_json_t json;
+
+    (void)state;
+    n_formatted = 0;
+    bt_json_slices_init(&slices, 1u << 20);
+    bt_strbuf_init(&out, 100);
+    bt_json_slices_begin(&slices, &json);
+    bt_json_array_of(&json, NULL, 0, 1u << 30, count_item, NULL, NULL);
+    assert_false(bt_json_slices_write(&slices, SIZE_MAX, &out));
+    assert_int_equal(bt_strbuf_status(&out), BT_ERR_TOO_LARGE);
+    assert_true(n_formatted < 100);
+    bt_json_slices_fini(&slices);
+    bt_strbuf_fini(&out);
+
+    n_formatted = 0;
+    bt_strbuf_init(&out, 100);
+    bt_json_init(&json, &out);
+    bt_json_array_of(&json, NULL, 0, 1u << 30, count_item, NULL, NULL);
+    assert_int_equal(bt_strbuf_status(&out), BT_ERR_TOO_LARGE);
+    assert_true(n_formatted < 100);
+    bt_strbuf_fini(&out);
+}
+
+static void slices_without_memory_are_an_error(void **state)
+{
+    static const uint32_t times = 7;
+    int n_left = 0;
+
+    (void)state;
+    for (int nth = 1; n_left == 0; nth++) {
+        bt_json_slices_t slices;
+        bt_strbuf_t out;
+        bt_json_t json;
+
+        bt_json_slices_init(&slices, 1u << 20);
+        bt_strbuf_init(&out, 1u << 20);
+        (void)bt_alloc_fail_at(nth);
+        bt_json_slices_begin(&slices, &json);
+        put_document(&json, &times);
+        while (bt_json_slices_write(&slices, 100, &out)) {
+        }
+        n_left = bt_alloc_fail_at(0);
+        /* Without memory for a series its items belong to the frame. */
+        if (bt_strbuf_status(&out) == BT_OK) {
+            assert_int_equal(out.data[out.len - 1], '}');
+        } else {
+            assert_int_equal(bt_strbuf_status(&out), BT_ERR_NO_MEMORY);
+        }
+        bt_json_slices_fini(&slices);
+        bt_strbuf_fini(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +368,11 @@ int main(void)
         BT_TEST(a_key_may_need_escapes),
         BT_TEST(any_bytes_become_a_valid_string),
         BT_TEST(a_full_buffer_is_told_at_the_end),
+        BT_TEST(shortest_text_of_a_float_is_that_of_printf),
+        BT_TEST(floats_at_the_edges_have_the_text_of_printf),
+        BT_TEST(slices_of_any_size_give_the_whole_document),
+        BT_TEST(a_document_beyond_its_limit_stops_at_the_first_failed_append),
+        BT_TEST(slices_without_memory_are_an_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,6 +127,42 @@ static void what_we_pack_unpacks_to_the_same(void **state)
     }
 }
 
+static void parts_of_any_size_unpack_to_the_whole(void **state)
+{
+    static const size_t parts[] = {1, 100, 40000, 100000, 200000};
+    char text[100000];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(text); i++) {
+        text[i] = (char)(i * i >> 3);
+    }
+    for (size_t k = 0; k < BT_ARRAY_LEN(parts); k++) {
+        const size_t n = (parts[k] == 1) ? 500 : sizeof(text);
+        bt_zipper_t *zipper = NULL;
+        bt_strbuf_t packed;
+        bt_strbuf_t back;
+
+        bt_strbuf_init(&packed, 2 * sizeof(text));
+        bt_strbuf_init(&back, n);
+        assert_int_equal(bt_zipper_create(BT_ZIP_GZIP, &zipper), BT_OK);
+        for (size_t at = 0; at < n; at += parts[k]) {
+            const size_t rest = n - at;
+
+            assert_int_equal(bt_zipper_add(zipper, text + at,
+                                           (rest < parts[k]) ? rest : parts[k],
+                                           rest <= parts[k], &packed),
+                             BT_OK);
+        }
+        bt_zipper_destroy(zipper);
+        assert_int_equal(bt_unzip(BT_ZIP_GZIP, packed.data, packed.len, &back),
+                         BT_OK);
+        assert_int_equal(back.len, n);
+        assert_memory_equal(back.data, text, n);
+        bt_strbuf_fini(&packed);
+        bt_strbuf_fini(&back);
+    }
+}
+
 static void a_failed_allocation_is_a_status(void **state)
 {
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -157,6 +193,7 @@ int main(void)
         cmocka_unit_test(what_is_cut_altered_or_followed_by_more_is_refused),
         cmocka_unit_test(no_more_comes_out_than_the_limit),
         cmocka_unit_test(what_we_pack_unpacks_to_the_same),
+        cmocka_unit_test(parts_of_any_size_unpack_to_the_whole),
         cmocka_unit_test(a_failed_allocation_is_a_status),
     };
 
