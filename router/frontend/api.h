@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/json.h"
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "common/sched/sched_target.h"
@@ -120,6 +121,9 @@ typedef struct bt_api_request {
     /** Tensors: bytes of logits that a stream takes of this request, as they
      *  are; 0: as many as fit into its client's buffer as text. */
     uint64_t stream_logits;
+    /** Tensors: bytes of logits, as they are, that the whole answer has room
+     * for of this request; 0: as many as fit into an answer as JSON. */
+    uint64_t whole_logits;
     bool echo; /**< completions: the prompt comes before the answer */
     bool exclude_input_in_output;  /**< Triton's: no prompt in the text */
     bool says_exclude_input;       /**< the client gave the one above */
@@ -278,6 +282,12 @@ typedef struct bt_api_usage {
     uint32_t thought_tokens; /**< of the completions', while it was thinking */
 } bt_api_usage_t;
 
+/** Write the whole answer as one JSON object. With slices its lists of tokens,
+ *  log-probs and logits are read later: answer, choices and what they point to
+ *  must stay until the last slice is written. */
+void bt_api_put_answer(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choices, size_t n_choices,
+                       const bt_api_usage_t *usage, bt_json_t *json);
 /** Append the whole answer as one JSON object. */
 void bt_api_write_answer(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choices, size_t n_choices,

@@ -56,39 +56,34 @@ static void spell(const bt_tokenizer_t *tok, uint32_t id, token_text_t *out)
 
 /* ---- completions ---- */
 
-static void put_offsets(const bt_api_choice_t *choice, bt_json_t *json)
+/* Items of lists: of token i of a choice. */
+
+static void put_offset(bt_json_t *json, const void *tok, const void *choice_p,
+                       size_t i)
 {
-    bt_json_array(json, "text_offset");
-    for (uint32_t i = choice->from; i < choice->to; i++) {
-        bt_json_u64(json, NULL, choice->offsets[i]);
-    }
-    bt_json_end_array(json);
+    const bt_api_choice_t *choice = choice_p;
+
+    (void)tok;
+    bt_json_u64(json, NULL, choice->offsets[i]);
 }
 
-static void put_token_logprobs(const bt_api_choice_t *choice, bt_json_t *json)
+static void put_logprob(bt_json_t *json, const void *tok, const void *choice_p,
+                        size_t i)
 {
-    const bt_scores_t *scores = &choice->rows->scores;
+    const bt_api_choice_t *choice = choice_p;
 
-    bt_json_array(json, "token_logprobs");
-    for (uint32_t i = choice->from; i < choice->to; i++) {
-        bt_json_double(json, NULL, scores->logprobs[i]);
-    }
-    bt_json_end_array(json);
+    (void)tok;
+    bt_json_double(json, NULL, choice->rows->scores.logprobs[i]);
 }
 
-static void put_tokens(const bt_tokenizer_t *tok, const bt_api_choice_t *choice,
-                       bt_json_t *json)
+static void put_token(bt_json_t *json, const void *tok, const void *choice_p,
+                      size_t i)
 {
-    const bt_scores_t *scores = &choice->rows->scores;
+    const bt_api_choice_t *choice = choice_p;
+    token_text_t text;
 
-    bt_json_array(json, "tokens");
-    for (uint32_t i = choice->from; i < choice->to; i++) {
-        token_text_t text;
-
-        spell(tok, scores->ids[i], &text);
-        bt_json_strn(json, NULL, text.text, text.bytes);
-    }
-    bt_json_end_array(json);
+    spell(tok, choice->rows->scores.ids[i], &text);
+    bt_json_strn(json, NULL, text.text, text.bytes);
 }
 
 static bool same_text(const bt_tokenizer_t *tok, uint32_t a, uint32_t b)
@@ -146,24 +141,31 @@ static void put_top_of(const bt_tokenizer_t *tok, const bt_scores_t *scores,
     bt_json_end_object(json);
 }
 
+static void put_top(bt_json_t *json, const void *tok, const void *choice_p,
+                    size_t i)
+{
+    const bt_api_choice_t *choice = choice_p;
+    const bt_scores_t *scores = &choice->rows->scores;
+
+    if (isnan(scores->logprobs[i])) { /* the first of a prompt */
+        bt_json_null(json, NULL);
+    } else {
+        put_top_of(tok, scores, (uint32_t)i, json);
+    }
+}
+
 static void put_completions(const bt_tokenizer_t *tok,
                             const bt_api_choice_t *choice, bt_json_t *json)
 {
-    const bt_scores_t *scores = &choice->rows->scores;
+    const uint32_t from = choice->from;
+    const uint32_t to = choice->to;
 
     bt_json_object(json, "logprobs");
-    put_offsets(choice, json);
-    put_token_logprobs(choice, json);
-    put_tokens(tok, choice, json);
-    bt_json_array(json, "top_logprobs");
-    for (uint32_t i = choice->from; i < choice->to; i++) {
-        if (isnan(scores->logprobs[i])) { /* the first of a prompt */
-            bt_json_null(json, NULL);
-        } else {
-            put_top_of(tok, scores, i, json);
-        }
-    }
-    bt_json_end_array(json);
+    bt_json_array_of(json, "text_offset", from, to, put_offset, tok, choice);
+    bt_json_array_of(json, "token_logprobs", from, to, put_logprob, tok,
+                     choice);
+    bt_json_array_of(json, "tokens", from, to, put_token, tok, choice);
+    bt_json_array_of(json, "top_logprobs", from, to, put_top, tok, choice);
     bt_json_end_object(json);
 }
 
@@ -186,27 +188,30 @@ static void open_chat_token(const bt_tokenizer_t *tok, uint32_t id,
     bt_json_end_array(json);
 }
 
-static void put_chat(const bt_tokenizer_t *tok, const bt_api_choice_t *choice,
-                     bt_json_t *json)
+static void put_chat_token(bt_json_t *json, const void *tok,
+                           const void *choice_p, size_t i)
 {
+    const bt_api_choice_t *choice = choice_p;
     const bt_scores_t *scores = &choice->rows->scores;
+    const size_t first = i * scores->n_top;
 
-    bt_json_object(json, "logprobs");
-    bt_json_array(json, "content");
-    for (uint32_t i = choice->from; i < choice->to; i++) {
-        const size_t first = (size_t)i * scores->n_top;
-
-        open_chat_token(tok, scores->ids[i], scores->logprobs[i], json);
-        bt_json_array(json, "top_logprobs");
-        for (uint32_t k = 0; k < scores->n_top; k++) {
-            open_chat_token(tok, scores->top_ids[first + k],
-                            scores->top_logprobs[first + k], json);
-            bt_json_end_object(json);
-        }
-        bt_json_end_array(json);
+    open_chat_token(tok, scores->ids[i], scores->logprobs[i], json);
+    bt_json_array(json, "top_logprobs");
+    for (uint32_t k = 0; k < scores->n_top; k++) {
+        open_chat_token(tok, scores->top_ids[first + k],
+                        scores->top_logprobs[first + k], json);
         bt_json_end_object(json);
     }
     bt_json_end_array(json);
+    bt_json_end_object(json);
+}
+
+static void put_chat(const bt_tokenizer_t *tok, const bt_api_choice_t *choice,
+                     bt_json_t *json)
+{
+    bt_json_object(json, "logprobs");
+    bt_json_array_of(json, "content", choice->from, choice->to, put_chat_token,
+                     tok, choice);
     bt_json_null(json, "refusal");
     bt_json_end_object(json);
 }
@@ -226,15 +231,20 @@ void bt_api_put_logprobs(const bt_api_answer_t *answer,
 
 /* ---- generate ---- */
 
+static void put_float(bt_json_t *json, const void *floats_p, const void *none,
+                      size_t i)
+{
+    const float *floats = floats_p;
+
+    (void)none;
+    bt_json_float(json, NULL, floats[i]);
+}
+
 /* As a tensor in one list, row by row. */
 static void put_floats(const char *name, const float *floats, size_t n,
                        bt_json_t *json)
 {
-    bt_json_array(json, name);
-    for (size_t i = 0; i < n; i++) {
-        bt_json_float(json, NULL, floats[i]);
-    }
-    bt_json_end_array(json);
+    bt_json_array_of(json, name, 0, n, put_float, floats, NULL);
 }
 
 void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json)
@@ -247,11 +257,8 @@ void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json)
     }
     if ((rows->wants.what & BT_WANT_LOGPROBS) != 0) {
         bt_json_double(json, "cum_log_probs", choice->cum_logprob);
-        bt_json_array(json, "output_log_probs");
-        for (uint32_t i = choice->from; i < choice->to; i++) {
-            bt_json_double(json, NULL, rows->scores.logprobs[i]);
-        }
-        bt_json_end_array(json);
+        bt_json_array_of(json, "output_log_probs", choice->from, choice->to,
+                         put_logprob, NULL, choice);
     }
     if ((rows->context_logits != NULL) && is_over) {
         put_floats("context_logits", rows->context_logits,

@@ -75,16 +75,22 @@ static void close_choice(const bt_api_answer_t *answer,
     bt_json_end_object(json);
 }
 
+static void put_token_id(bt_json_t *json, const void *choice_p,
+                         const void *none, size_t i)
+{
+    const bt_api_choice_t *choice = choice_p;
+
+    (void)none;
+    bt_json_u64(json, NULL, choice->token_ids[i]);
+}
+
 static void put_token_ids(const bt_api_choice_t *choice, bt_json_t *json)
 {
     if (choice->token_ids == NULL) {
         return;
     }
-    bt_json_array(json, "token_ids");
-    for (uint32_t i = 0; i < choice->n_token_ids; i++) {
-        bt_json_u64(json, NULL, choice->token_ids[i]);
-    }
-    bt_json_end_array(json);
+    bt_json_array_of(json, "token_ids", 0, choice->n_token_ids, put_token_id,
+                     choice, NULL);
 }
 
 static void put_thought(const bt_api_choice_t *choice, bt_json_t *json)
@@ -149,6 +155,35 @@ static void put_choice_piece(const bt_api_answer_t *answer,
     close_choice(answer, choice, json);
 }
 
+void bt_api_put_answer(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choices, size_t n_choices,
+                       const bt_api_usage_t *usage, bt_json_t *json)
+{
+    if (answer->dialect == BT_API_GENERATE) {
+        put_generate(answer, &choices[0], json);
+        return;
+    }
+    if (answer->dialect == BT_API_RESPONSES) {
+        bt_api_put_response(answer, &choices[0], usage, json);
+        return;
+    }
+    if ((answer->dialect == BT_API_TOKENIZE) ||
+        (answer->dialect == BT_API_DETOKENIZE)) {
+        bt_api_put_tokens(answer, &choices[0], json);
+        return;
+    }
+    open_openai(answer,
+                (answer->dialect == BT_API_CHAT) ? "chat.completion"
+                                                 : "text_completion",
+                json);
+    for (size_t i = 0; i < n_choices; i++) {
+        put_choice(answer, &choices[i], json);
+    }
+    bt_json_end_array(json);
+    put_usage(usage, json);
+    bt_json_end_object(json);
+}
+
 void bt_api_write_answer(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choices, size_t n_choices,
                          const bt_api_usage_t *usage, bt_strbuf_t *out)
@@ -156,29 +191,7 @@ void bt_api_write_answer(const bt_api_answer_t *answer,
     bt_json_t json;
 
     bt_json_init(&json, out);
-    if (answer->dialect == BT_API_GENERATE) {
-        put_generate(answer, &choices[0], &json);
-        return;
-    }
-    if (answer->dialect == BT_API_RESPONSES) {
-        bt_api_put_response(answer, &choices[0], usage, &json);
-        return;
-    }
-    if ((answer->dialect == BT_API_TOKENIZE) ||
-        (answer->dialect == BT_API_DETOKENIZE)) {
-        bt_api_put_tokens(answer, &choices[0], &json);
-        return;
-    }
-    open_openai(answer,
-                (answer->dialect == BT_API_CHAT) ? "chat.completion"
-                                                 : "text_completion",
-                &json);
-    for (size_t i = 0; i < n_choices; i++) {
-        put_choice(answer, &choices[i], &json);
-    }
-    bt_json_end_array(&json);
-    put_usage(usage, &json);
-    bt_json_end_object(&json);
+    bt_api_put_answer(answer, choices, n_choices, usage, &json);
 }
 
 static const char *event_object(bt_api_dialect_t dialect)

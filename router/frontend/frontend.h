@@ -33,6 +33,8 @@
 #include "router/watch/watch.h"
 
 #define BT_ANSWER_LIMIT (64u << 20) /**< bytes of one answer */
+/** Bytes of it that logits may have, beside all else that is in it. */
+#define BT_ANSWER_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
 
 typedef struct bt_frontend {
     const bt_config_t *config;

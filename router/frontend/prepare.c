@@ -27,7 +27,7 @@ static bt_status_t no_memory(bt_api_error_t *error)
 }
 
 #define WHY_BYTES 128
-/* Bytes of JSON for a byte of logits: "-0.123456789," for four. */
+/* Bytes of JSON for a byte of logits: "-1.17549435e-38," for four at most. */
 #define TEXT_OF_LOGITS 4u
 
 /* Why the context is less than the model's, if it is. */
@@ -427,6 +427,13 @@ static bt_status_t check_logits(const bt_served_t *served,
         &request->wants, prompt->prompt->n, prompt->max_new,
         bt_tokenizer_n_vocab(served->tok));
 
+    const uint64_t fits = (request->whole_logits > 0)
+                              ? request->whole_logits
+                              : BT_ANSWER_LOGITS / TEXT_OF_LOGITS;
+    const char *field = ((request->wants.what & BT_WANT_LOGITS) != 0)
+                            ? "return_generation_logits"
+                            : "return_context_logits";
+
     if ((request->stream_logits > 0) && (bytes > request->stream_logits)) {
         bt_api_error_set(error, 400, BAD_REQUEST, NULL,
                          "the logits of a row are up to %" PRIu64
@@ -448,13 +455,20 @@ static bt_status_t check_logits(const bt_served_t *served,
                          TEXT_OF_LOGITS, client_buffer);
         return BT_ERR_TOO_LARGE;
     }
+    if (!request->stream && (request->stream_logits == 0) && (bytes > fits)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, field,
+                         "the logits of this request are up to %" PRIu64
+                         " bytes, and its answer in the form asked for has "
+                         "room for %" PRIu64
+                         " of them; ask for fewer tokens or rows, or by infer "
+                         "with the parameter binary_data",
+                         bytes, fits);
+        return BT_ERR_TOO_LARGE;
+    }
     if (bytes <= most) {
         return BT_OK;
     }
-    bt_api_error_set(error, 400, BAD_REQUEST,
-                     ((request->wants.what & BT_WANT_LOGITS) != 0)
-                         ? "return_generation_logits"
-                         : "return_context_logits",
+    bt_api_error_set(error, 400, BAD_REQUEST, field,
                      "the logits of this request are %" PRIu64
                      " bytes, more than the %" PRIu64
                      " of the server's option max-logits-bytes",
@@ -462,13 +476,19 @@ static bt_status_t check_logits(const bt_served_t *served,
     return BT_ERR_TOO_LARGE;
 }
 
+/* Bytes of JSON for a log-prob with its token: chat spells each byte of it. */
+#define TEXT_OF_CHAT_LOGPROB 128u
+#define TEXT_OF_LOGPROB      64u
+
 /* Log-probs are kept until the last token is here: no more of them than an
- * answer can have. */
+ * answer has room for as JSON. */
 static bt_status_t check_logprobs(const bt_api_request_t *request,
                                   const bt_prepared_t *p, bt_api_error_t *error)
 {
     const uint64_t each =
-        (sizeof(double) + sizeof(uint32_t)) * (1 + request->wants.n_top);
+        (uint64_t)(bt_api_is_chat(request) ? TEXT_OF_CHAT_LOGPROB
+                                           : TEXT_OF_LOGPROB) *
+        (1 + request->wants.n_top);
     uint64_t n_tokens = 0;
 
     if ((request->wants.what & BT_WANT_ANY_LOGPROBS) == 0) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/json_slices.h"
 #include "router/http/door_priv.h"
 
 struct bt_answer {
@@ -15,11 +16,15 @@ struct bt_answer {
     const bt_api_choice_t *choices;
     size_t n_choices;
     bt_api_usage_t usage;
+    bool began; /* the frame of its slices is written */
+    bool more;  /* slices are left */
+    bt_json_slices_t slices;
     bt_strbuf_t out;
 };
 
 static void answer_free(bt_answer_t *a)
 {
+    bt_json_slices_fini(&a->slices);
     bt_strbuf_fini(&a->out);
     bt_call_unref(a->call);
     bt_free(a);
@@ -27,12 +32,33 @@ static void answer_free(bt_answer_t *a)
 
 /* ---- the pool, and the event loop again ---- */
 
-static void write_answer(bt_pool_job_t *job)
+static void write_slice(bt_pool_job_t *job)
 {
     bt_answer_t *a = BT_CONTAINER_OF(job, bt_answer_t, job);
 
-    bt_api_write_answer(a->answer, a->choices, a->n_choices, &a->usage,
-                        &a->out);
+    if (!a->began) {
+        bt_json_t json;
+
+        bt_json_slices_begin(&a->slices, &json);
+        bt_api_put_answer(a->answer, a->choices, a->n_choices, &a->usage,
+                          &json);
+        a->began = true;
+    }
+    a->more = bt_json_slices_write(&a->slices, BT_ANSWER_SLICE_BYTES, &a->out);
+}
+
+static void respond(bt_visit_t *visit, const bt_strbuf_t *out)
+{
+    switch (bt_strbuf_status(out)) {
+    case BT_OK:
+        bt_visit_respond(visit, 200, BT_JSON_TYPE, out->data, out->len);
+        break;
+    case BT_ERR_TOO_LARGE:
+        bt_visit_fail_for_length(visit);
+        break;
+    default:
+        bt_visit_fail_for_memory(visit);
+    }
 }
 
 static void written(bt_pool_job_t *job)
@@ -40,20 +66,21 @@ static void written(bt_pool_job_t *job)
     bt_answer_t *a = BT_CONTAINER_OF(job, bt_answer_t, job);
     bt_visit_t *visit = a->visit;
 
+    if ((visit != NULL) && job->ran && a->more) {
+        bt_pool_post(a->front->pool, job, BT_POOL_LONG);
+        return;
+    }
     a->front->n_answers--;
     if (visit == NULL) {
         answer_free(a);
         return;
     }
     visit->writing = NULL;
-    if (!job->ran) {
-        write_answer(job); /* the server stops: this was finished before */
+    while (!job->ran) { /* the server stops: this was finished before */
+        write_slice(job);
+        job->ran = !a->more;
     }
-    if (bt_strbuf_status(&a->out) == BT_OK) {
-        bt_visit_respond(visit, 200, BT_JSON_TYPE, a->out.data, a->out.len);
-    } else {
-        bt_visit_fail_for_memory(visit);
-    }
+    respond(visit, &a->out);
     answer_free(a);
 }
 
@@ -128,7 +155,8 @@ bool bt_answer_begin(bt_visit_t *visit, bt_call_t *call,
     a->usage = *usage;
     a->front = visit->door->front;
     a->visit = visit;
-    a->job.run = write_answer;
+    bt_json_slices_init(&a->slices, BT_ANSWER_LIMIT);
+    a->job.run = write_slice;
     a->job.done = written;
     visit->writing = a;
     a->front->n_answers++;
@@ -139,4 +167,5 @@ bool bt_answer_begin(bt_visit_t *visit, bt_call_t *call,
 void bt_answer_leave(bt_answer_t *answer)
 {
     answer->visit = NULL;
+    bt_pool_cancel(answer->front->pool, &answer->job);
 }

@@ -9,6 +9,9 @@
  *                                             (pool) └─▶ the client left:
  * nothing
  *
+ * The pool writes a slice at a time, and other work comes between two slices. A
+ * client that leaves ends it at the next one.
+ *
  * Threads: everything on the event loop's thread, but for what the pool runs.
  */
 #ifndef BT_ROUTER_HTTP_ANSWER_H
@@ -22,6 +25,9 @@
 
 /** Answers up to here are written on the event loop: that takes 100 us. */
 #define BT_ANSWER_INLINE_BYTES ((size_t)24 * 1024)
+
+/** The pool writes so much of an answer in one go: some 2 ms. */
+#define BT_ANSWER_SLICE_BYTES ((size_t)256 * 1024)
 
 typedef struct bt_visit bt_visit_t;
 typedef struct bt_answer bt_answer_t; /**< one that is being written */

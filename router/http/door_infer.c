@@ -7,8 +7,10 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/json_slices.h"
 #include "common/zip/zip.h"
 #include "router/http/accept.h"
+#include "router/http/answer.h"
 #include "router/http/door_priv.h"
 #include "router/triton/infer_json.h"
 
@@ -27,15 +29,32 @@ static void note_facts(bt_visit_t *visit)
 
 /* ---- answers ---- */
 
-/* One that is put into bytes: at once, or on the pool when it is long. */
+/* What is done next for an answer that becomes bytes: slice by slice on the
+ * pool when it is long, else at once.
+ *
+ *     FRAME ─▶ JSON ─┬─────────▶ DONE
+ *                    └─▶ PACK ──▶
+ */
+typedef enum infer_step {
+    STEP_FRAME,
+    STEP_JSON,
+    STEP_PACK,
+    STEP_DONE
+} infer_step_t;
+
 struct bt_infer_answer {
     bt_pool_job_t job;
     bt_frontend_t *front;
     bt_visit_t *visit;     /* NULL: the client left */
     bt_infer_call_t *call; /* a reference: it owns the response */
     bt_infer_response_t response;
+    infer_step_t step;
+    bool any_raw;
+    bt_json_slices_t slices;
     bool zips; /* the client takes it packed */
     bt_zip_t format;
+    bt_zipper_t *zipper; /* owned, or NULL */
+    size_t n_packed;     /* bytes of out that are packed */
     bt_strbuf_t out, packed;
     size_t json_bytes;
     bt_status_t status;
@@ -55,32 +74,75 @@ static void find_format(bt_infer_answer_t *a, const bt_exchange_t *ex)
     }
 }
 
-static void write_answer(bt_infer_answer_t *a)
+static void answer_init(bt_infer_answer_t *a, const bt_infer_response_t *whole)
 {
+    a->response = *whole;
+    bt_json_slices_init(&a->slices, BT_ANSWER_LIMIT);
     bt_strbuf_init(&a->out, BT_ANSWER_LIMIT);
     bt_strbuf_init(&a->packed, BT_ANSWER_LIMIT);
-    bt_infer_write_json(&a->response, &a->out, &a->json_bytes);
-    a->status = bt_strbuf_status(&a->out);
-    if ((a->status == BT_OK) && a->zips) {
-        a->status = bt_zip(a->format, a->out.data, a->out.len, &a->packed);
-    }
 }
 
 static void answer_fini(bt_infer_answer_t *a)
 {
+    bt_json_slices_fini(&a->slices);
+    bt_zipper_destroy(a->zipper);
     bt_strbuf_fini(&a->out);
     bt_strbuf_fini(&a->packed);
 }
 
-static void fail_for_length(bt_visit_t *visit)
+static infer_step_t write_json(bt_infer_answer_t *a, size_t max_bytes)
 {
-    bt_api_error_t error = {0};
+    if (bt_json_slices_write(&a->slices, max_bytes, &a->out)) {
+        return STEP_JSON;
+    }
+    a->json_bytes = a->any_raw ? a->out.len : 0;
+    bt_infer_append_raw(&a->response, &a->out);
+    a->status = bt_strbuf_status(&a->out);
+    if ((a->status == BT_OK) && a->zips) {
+        a->status = bt_zipper_create(a->format, &a->zipper);
+        return (a->status == BT_OK) ? STEP_PACK : STEP_DONE;
+    }
+    return STEP_DONE;
+}
 
-    bt_api_error_set(&error, 400, "invalid_request_error", NULL,
-                     "the answer is more than the %u bytes that one has room "
-                     "for; outputs are shorter with the parameter binary_data",
-                     BT_ANSWER_LIMIT);
-    bt_visit_fail(visit, &error);
+static infer_step_t pack(bt_infer_answer_t *a, size_t max_bytes)
+{
+    const size_t left = a->out.len - a->n_packed;
+    const size_t n = (left < max_bytes) ? left : max_bytes;
+
+    a->status = bt_zipper_add(a->zipper, a->out.data + a->n_packed, n,
+                              n == left, &a->packed);
+    a->n_packed += n;
+    return ((n == left) || (a->status != BT_OK)) ? STEP_DONE : STEP_PACK;
+}
+
+/* About max_bytes of it. */
+static void write_slice(bt_infer_answer_t *a, size_t max_bytes)
+{
+    bt_json_t json;
+
+    switch (a->step) {
+    case STEP_FRAME:
+        bt_json_slices_begin(&a->slices, &json);
+        a->any_raw = bt_infer_put_json(&a->response, &json);
+        a->step = STEP_JSON;
+        break;
+    case STEP_JSON:
+        a->step = write_json(a, max_bytes);
+        break;
+    case STEP_PACK:
+        a->step = pack(a, max_bytes);
+        break;
+    case STEP_DONE:
+        break;
+    }
+}
+
+static void write_all(bt_infer_answer_t *a)
+{
+    while (a->step != STEP_DONE) {
+        write_slice(a, SIZE_MAX);
+    }
 }
 
 static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
@@ -89,7 +151,7 @@ static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
     char length[32];
 
     if (a->status == BT_ERR_TOO_LARGE) {
-        fail_for_length(visit);
+        bt_visit_fail_for_length(visit);
         return;
     }
     if (a->status != BT_OK) {
@@ -113,7 +175,8 @@ static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
 
 static void run_write(bt_pool_job_t *job)
 {
-    write_answer(BT_CONTAINER_OF(job, bt_infer_answer_t, job));
+    write_slice(BT_CONTAINER_OF(job, bt_infer_answer_t, job),
+                BT_ANSWER_SLICE_BYTES);
 }
 
 static void on_written(bt_pool_job_t *job)
@@ -121,12 +184,14 @@ static void on_written(bt_pool_job_t *job)
     bt_infer_answer_t *a = BT_CONTAINER_OF(job, bt_infer_answer_t, job);
     bt_visit_t *visit = a->visit;
 
+    if ((visit != NULL) && job->ran && (a->step != STEP_DONE)) {
+        bt_pool_post(a->front->pool, job, BT_POOL_LONG);
+        return;
+    }
     a->front->n_answers--;
     if (visit != NULL) {
         visit->packing = NULL;
-        if (!job->ran) {
-            write_answer(a); /* the server stops: this was finished before */
-        }
+        write_all(a); /* the server stops: this was finished before */
         respond(visit, a);
     }
     answer_fini(a);
@@ -144,7 +209,7 @@ static void begin_write(bt_visit_t *visit, bt_infer_call_t *call,
         return;
     }
     a->call = bt_infer_ref(call);
-    a->response = *whole;
+    answer_init(a, whole);
     find_format(a, visit->ex);
     a->front = visit->door->front;
     a->visit = visit;
@@ -159,7 +224,7 @@ static void on_finish(bt_infer_reply_t *reply, bt_infer_call_t *call,
                       const bt_infer_response_t *whole)
 {
     bt_visit_t *visit = visit_of(reply);
-    bt_infer_answer_t answer = {.response = *whole};
+    bt_infer_answer_t answer = {0};
     size_t bytes = 0;
 
     note_facts(visit);
@@ -172,8 +237,9 @@ static void on_finish(bt_infer_reply_t *reply, bt_infer_call_t *call,
         begin_write(visit, call, whole);
         return;
     }
+    answer_init(&answer, whole);
     find_format(&answer, visit->ex);
-    write_answer(&answer);
+    write_all(&answer);
     respond(visit, &answer);
     answer_fini(&answer);
 }
@@ -275,6 +341,7 @@ void bt_visit_infer_gone(bt_visit_t *visit)
 {
     if (visit->packing != NULL) {
         visit->packing->visit = NULL;
+        bt_pool_cancel(visit->packing->front->pool, &visit->packing->job);
     }
     if (visit->infer.call != NULL) {
         bt_infer_gone(visit->infer.call);

@@ -66,6 +66,8 @@ void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
 void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error);
 /** Answer that it cannot be put into bytes. The visit is over. */
 void bt_visit_fail_for_memory(bt_visit_t *visit);
+/** An answer is longer than BT_ANSWER_LIMIT. */
+void bt_visit_fail_for_length(bt_visit_t *visit);
 /** The head of a stream of events goes out. */
 void bt_visit_begin_stream(bt_visit_t *visit);
 /** The last of one. The visit is over. */

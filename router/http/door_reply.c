@@ -255,6 +255,18 @@ void bt_visit_fail_for_memory(bt_visit_t *visit)
     on_error(&visit->reply, &error);
 }
 
+void bt_visit_fail_for_length(bt_visit_t *visit)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 400, "invalid_request_error", NULL,
+                     "the answer is more than the %u bytes that one has room "
+                     "for; ask for fewer log-probs or logits, or for outputs "
+                     "of infer with the parameter binary_data",
+                     BT_ANSWER_LIMIT);
+    bt_visit_fail(visit, &error);
+}
+
 /* Sends the door's scratch. On a failure the client is gone, and bt_door_gone()
  * was called, or there was no memory and it has its last word. */
 static void send_event(bt_visit_t *visit)

@@ -109,3 +109,13 @@ const bt_infer_region_t *bt_infer_place(const bt_infer_request_t *request,
                ? &wanted->region
                : NULL;
 }
+
+bool bt_infer_is_raw(const bt_infer_request_t *request, const char *name)
+{
+    const bt_infer_wanted_t *wanted = bt_infer_wanted(request, name);
+
+    if (bt_infer_place(request, name) != NULL) {
+        return false;
+    }
+    return (wanted != NULL) ? wanted->binary : request->binary;
+}

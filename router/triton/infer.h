@@ -103,6 +103,9 @@ const bt_infer_wanted_t *bt_infer_wanted(const bt_infer_request_t *request,
 const bt_infer_region_t *bt_infer_place(const bt_infer_request_t *request,
                                         const char *name);
 
+/** Is this output given as raw bytes: neither as JSON nor in shared memory? */
+bool bt_infer_is_raw(const bt_infer_request_t *request, const char *name);
+
 /**
  * From a door's bytes to a request; on the frontend's pool when they are many,
  * so that it touches nothing but its arguments.

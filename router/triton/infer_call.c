@@ -213,6 +213,25 @@ static const bt_reply_ops_t row_ops = {
 
 /* ---- rows begin ---- */
 
+/* Bytes of logits that a row may have in a response of all rows. As JSON a
+ * float is four times as long. */
+static uint64_t whole_logits(const bt_infer_call_t *call)
+{
+    uint64_t bytes = BT_ANSWER_LOGITS / call->n_rows;
+
+    for (size_t i = 0; i < call->spec->n_outputs; i++) {
+        const bt_model_tensor_t *output = &call->spec->outputs[i];
+        const uint32_t needs = bt_infer_result_wants(output->what);
+
+        if (((needs & call->lowered.wants & BT_WANT_ANY_LOGITS) != 0) &&
+            !bt_infer_is_raw(&call->request, output->name) &&
+            (bt_infer_place(&call->request, output->name) == NULL)) {
+            return bytes / 4;
+        }
+    }
+    return bytes;
+}
+
 /* The ids of a prompt go into the call of its row: those that stand before the
  * answer are kept here. */
 static bool make_row(bt_infer_call_t *call, size_t i)
@@ -231,6 +250,7 @@ static bool make_row(bt_infer_call_t *call, size_t i)
                 ? UINT64_MAX
                 : call->front->config->client_buffer_bytes / call->n_rows;
     }
+    request->whole_logits = whole_logits(call);
     request->return_token_ids = call->spec->role == BT_ROLE_IDS;
     if (call->stream) {
         request->exclude_input_in_output = true; /* pieces have new text only */

@@ -716,16 +716,6 @@ bt_status_t bt_infer_parse_json(const void *http, bt_strbuf_t *body,
 
 /* ---- writing ---- */
 
-static bool is_raw(const bt_infer_response_t *response, const char *name)
-{
-    const bt_infer_wanted_t *wanted = bt_infer_wanted(response->request, name);
-
-    if (bt_infer_place(response->request, name) != NULL) {
-        return false;
-    }
-    return (wanted != NULL) ? wanted->binary : response->request->binary;
-}
-
 static void put_shape(bt_json_t *json, const bt_tensor_t *tensor)
 {
     bt_json_array(json, "shape");
@@ -735,16 +725,23 @@ static void put_shape(bt_json_t *json, const bt_tensor_t *tensor)
     bt_json_end_array(json);
 }
 
-static void put_value(bt_json_t *json, const bt_tensor_t *tensor, uint64_t i)
+/* An item of a tensor's list. */
+static void put_value(bt_json_t *json, const void *tensor_p, const void *none,
+                      size_t i)
 {
+    const bt_tensor_t *tensor = tensor_p;
     uint64_t bits = 0;
     int64_t integer = 0;
     double real = 0.0;
     bt_status_t status;
 
-    if (bt_dtype_is_float(tensor->dtype)) {
+    (void)none;
+    if (tensor->dtype == BT_DTYPE_FP64) {
         status = bt_tensor_f64(tensor, i, &real);
         bt_json_double(json, NULL, real);
+    } else if (bt_dtype_is_float(tensor->dtype)) { /* shorter ones are exact */
+        status = bt_tensor_f64(tensor, i, &real);
+        bt_json_float(json, NULL, (float)real);
     } else if (tensor->dtype == BT_DTYPE_UINT64) {
         status = bt_tensor_u64(tensor, i, &bits);
         bt_json_u64(json, NULL, bits);
@@ -766,15 +763,13 @@ static void put_data(bt_json_t *json, const bt_tensor_t *tensor)
     size_t bytes;
     size_t at = 0;
 
+    if (tensor->dtype != BT_DTYPE_BYTES) {
+        bt_json_array_of(json, "data", 0, (size_t)n, put_value, tensor, NULL);
+        return;
+    }
     bt_json_array(json, "data");
-    if (tensor->dtype == BT_DTYPE_BYTES) {
-        while (bt_tensor_next_bytes(tensor, &at, &text, &bytes)) {
-            bt_json_strn(json, NULL, text, bytes);
-        }
-    } else {
-        for (uint64_t i = 0; i < n; i++) {
-            put_value(json, tensor, i);
-        }
+    while (bt_tensor_next_bytes(tensor, &at, &text, &bytes)) {
+        bt_json_strn(json, NULL, text, bytes);
     }
     bt_json_end_array(json);
 }
@@ -810,37 +805,50 @@ static void put_output(bt_json_t *json, const bt_tensor_t *tensor, bool raw,
     bt_json_end_object(json);
 }
 
+bool bt_infer_put_json(const bt_infer_response_t *response, bt_json_t *json)
+{
+    bool any_raw = false;
+
+    bt_json_object(json, NULL);
+    if (response->id[0] != '\0') {
+        bt_json_str(json, "id", response->id);
+    }
+    bt_json_str(json, "model_name", response->model);
+    bt_json_str(json, "model_version", response->version);
+    bt_json_array(json, "outputs");
+    for (size_t i = 0; i < response->n_outputs; i++) {
+        const bt_tensor_t *tensor = &response->outputs[i];
+        const bool raw = bt_infer_is_raw(response->request, tensor->name);
+
+        any_raw = any_raw || raw;
+        put_output(json, tensor, raw,
+                   bt_infer_place(response->request, tensor->name));
+    }
+    bt_json_end_array(json);
+    bt_json_end_object(json);
+    return any_raw;
+}
+
+void bt_infer_append_raw(const bt_infer_response_t *response, bt_strbuf_t *out)
+{
+    for (size_t i = 0; i < response->n_outputs; i++) {
+        const bt_tensor_t *tensor = &response->outputs[i];
+
+        if (bt_infer_is_raw(response->request, tensor->name)) {
+            bt_strbuf_append(out, tensor->data, tensor->bytes);
+        }
+    }
+}
+
 void bt_infer_write_json(const bt_infer_response_t *response, bt_strbuf_t *out,
                          size_t *json_bytes_p)
 {
     const size_t from = out->len;
-    bool any_raw = false;
+    bool any_raw;
     bt_json_t json;
 
     bt_json_init(&json, out);
-    bt_json_object(&json, NULL);
-    if (response->id[0] != '\0') {
-        bt_json_str(&json, "id", response->id);
-    }
-    bt_json_str(&json, "model_name", response->model);
-    bt_json_str(&json, "model_version", response->version);
-    bt_json_array(&json, "outputs");
-    for (size_t i = 0; i < response->n_outputs; i++) {
-        const bt_tensor_t *tensor = &response->outputs[i];
-        const bool raw = is_raw(response, tensor->name);
-
-        any_raw = any_raw || raw;
-        put_output(&json, tensor, raw,
-                   bt_infer_place(response->request, tensor->name));
-    }
-    bt_json_end_array(&json);
-    bt_json_end_object(&json);
+    any_raw = bt_infer_put_json(response, &json);
     *json_bytes_p = any_raw ? out->len - from : 0;
-    for (size_t i = 0; i < response->n_outputs; i++) {
-        const bt_tensor_t *tensor = &response->outputs[i];
-
-        if (is_raw(response, tensor->name)) {
-            bt_strbuf_append(out, tensor->data, tensor->bytes);
-        }
-    }
+    bt_infer_append_raw(response, out);
 }

@@ -19,6 +19,7 @@
 #ifndef BT_ROUTER_TRITON_INFER_JSON_H
 #define BT_ROUTER_TRITON_INFER_JSON_H
 
+#include "common/base/json.h"
 #include "router/triton/infer.h"
 
 #define BT_INFER_LENGTH_HEADER "Inference-Header-Content-Length"
@@ -35,6 +36,12 @@ BT_MUST_CHECK bt_status_t bt_infer_parse_json(const void *http,
                                               bt_infer_request_t *request_p,
                                               bt_api_error_t *error_p);
 
+/** Write the JSON of a response. With slices the response must stay until the
+ *  last one is written.
+ *  @return true: raw data of outputs follows it (bt_infer_append_raw()) */
+bool bt_infer_put_json(const bt_infer_response_t *response, bt_json_t *json);
+/** Append the data of the outputs that the request wants raw. */
+void bt_infer_append_raw(const bt_infer_response_t *response, bt_strbuf_t *out);
 /** Append the JSON of a response, and behind it the raw data of the outputs
  *  that the request wants raw.
  *  @param [out] json_bytes_p  where the JSON ends, when raw data follows; 0:

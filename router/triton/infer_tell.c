@@ -8,8 +8,6 @@
 #include "router/frontend/call.h"
 #include "router/frontend/watching.h"
 
-/* Bytes of logits in one response, beside all else that is in it. */
-#define MAX_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
 /* What a piece of a stream writes to shared memory, on the event loop. */
 #define MAX_WRITTEN (8u << 20)
 
@@ -141,7 +139,7 @@ static bt_status_t make(bt_infer_call_t *call, const bt_infer_result_t *results,
         .n_batch = call->n_rows,
         .pad_id = pad_id(call),
         .wants = call->lowered.wants,
-        .max_logits = MAX_LOGITS,
+        .max_logits = BT_ANSWER_LOGITS,
     };
 
     bt_status_t status;
@@ -172,7 +170,7 @@ static void fail_to_make(bt_infer_call_t *call, bt_status_t status)
                      "the logits of this batch are more than the %u bytes that "
                      "an answer has room for: ask return_context_logits and "
                      "return_generation_logits of fewer rows at a time",
-                     MAX_LOGITS);
+                     BT_ANSWER_LOGITS);
     bt_infer_call_fail(call, &error);
 }
 

@@ -9,7 +9,7 @@ import os
 import struct
 import tempfile
 
-from harness import ENDLESS, ROOT, Cluster, Stream, default_model, endless_model, small_model, wait_until
+from harness import ENDLESS, ROOT, Cluster, Stream, default_model, endless_model, small_model, tiny_model, wait_until
 
 # As tests/unit/model/test_accuracy.c has them, and why.
 MAX_PERPLEXITY_CHANGE = 0.0067
@@ -269,6 +269,40 @@ def test_log_probs_beyond_what_an_answer_can_have_are_refused():
             assert status == 400 and answer["error"]["param"] == "logprobs", (status, answer)
             assert "320000 tokens with 20 alternatives" in answer["error"]["message"], answer
             assert len(choices(c, dict(body, max_tokens=2))) == 64
+
+
+def test_logits_that_fit_no_answer_are_refused_before_the_work():
+    """As JSON a float takes up to 16 bytes ("-1.17549435e-38,"), and logits have 63 MiB of an answer; raw a float takes 4.
+    What is refused has begun no sequence."""
+    n_vocab = 4096
+    fits = (63 << 20) // 16 // n_vocab  # rows as JSON
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=1, dim=64, heads=4, kv_heads=2, ffn=128, context=4096, seed=1, vocab=n_vocab)
+        with Cluster(model) as c:
+            def infer(rows, binary):
+                def tensor(name, kind, values):
+                    return {"name": name, "datatype": kind, "shape": [1, len(values)], "data": values}
+                status, _, data = c.request("POST", "/v2/models/tensorrt_llm/infer", {"inputs": [
+                    tensor("input_ids", "INT32", [5] * rows), tensor("input_lengths", "INT32", [rows]), tensor("request_output_len", "INT32", [1]),
+                    tensor("return_context_logits", "BOOL", [True])],
+                    "outputs": [{"name": "context_logits", "parameters": {"binary_data": binary}}]}, timeout=600)
+                return status, data
+
+            def generate(text):
+                return c.post("/v2/models/ensemble/generate", {"text_input": text, "max_tokens": 1, "return_context_logits": True}, timeout=600)
+
+            def refused(status, data):
+                error = data["error"] if isinstance(data, dict) else json.loads(data)["error"]
+                return status == 400 and "the logits of this request are up to" in error and "binary_data" in error
+
+            assert refused(*infer(fits + 1, False)) and refused(*infer(4 * fits + 1, True)) and refused(*generate("a " * 1500))
+            assert c.total("baton_tenant_requests_total") == 0
+            status, data = infer(fits, False)
+            assert status == 200 and json.loads(data)["outputs"][0]["shape"] == [1, fits, n_vocab], (status, data[:300])
+            status, data = infer(fits + 1, True)
+            assert status == 200 and len(data) > (fits + 1) * n_vocab * 4, (status, data[:300])
+            status, answer = generate("a " * 20)
+            assert status == 200 and len(answer["context_logits"]) % n_vocab == 0, (status, str(answer)[:300])
 
 
 def test_logits_hold_up_nobody_and_end_with_their_client():

@@ -125,6 +125,86 @@ static void a_server_that_stops_gives_it_yet(void **state)
     stop(w);
 }
 
+/* ---- slices ---- */
+
+#define N_FLOATS ((size_t)64 * 4096) /* some 3 MB of JSON */
+
+static void do_nothing(bt_pool_job_t *job)
+{
+    (void)job;
+}
+
+/* An answer with the logits of its prompt, for the visit of a call that runs.
+ */
+static void begin_long_answer(world_t *w, bt_exchange_t *ex,
+                              bt_gen_rows_t *rows)
+{
+    static const bt_api_answer_t whole = {
+        .dialect = BT_API_GENERATE, .id = "i", .model = "m", .version = "1"};
+    static const bt_api_usage_t usage;
+    static bt_api_choice_t choice;
+    bt_visit_t *visit;
+
+    choice =
+        (bt_api_choice_t){.text = "", .finish = BT_FINISH_LENGTH, .rows = rows};
+    post(w, ex, COMPLETIONS, THREE);
+    ex->is_long = true;
+    visit = ex->user;
+    assert_true(
+        bt_answer_begin(visit, visit->reply.call, &whole, &choice, 1, &usage));
+}
+
+static void a_long_answer_is_written_in_slices_between_other_jobs(void **state)
+{
+    bt_gen_rows_t rows = {.wants = {.what = BT_WANT_PROMPT_LOGITS},
+                          .n_prompt = 64,
+                          .n_vocab = 4096};
+    bt_pool_job_t other = {.run = do_nothing, .done = do_nothing};
+    world_t *w = &world;
+    bt_exchange_t ex;
+    size_t n_steps = 0;
+
+    (void)state;
+    rows.context_logits = bt_calloc(N_FLOATS, sizeof(float));
+    assert_non_null(rows.context_logits);
+    for (size_t i = 0; i < N_FLOATS; i++) {
+        rows.context_logits[i] = (float)i / 7.0f;
+    }
+    start(w, true);
+    begin_long_answer(w, &ex, &rows);
+    bt_pool_post(w->front.pool, &other, BT_POOL_LONG);
+    while (!other.ran) {
+        step(w);
+        n_steps++;
+    }
+    /* Behind at most one slice and its own end. */
+    assert_true(n_steps <= 3);
+    assert_int_equal(ex.n_ends, 0);
+    while (ex.n_ends == 0) {
+        step(w);
+        n_steps++;
+    }
+    assert_int_equal(ex.status, 200);
+    assert_true(n_steps > 5);
+    assert_true(ex.out_bytes > 8 * N_FLOATS);
+
+    /* A client that leaves ends it at the next slice. */
+    begin_long_answer(w, &ex, &rows);
+    bt_door_gone(&w->door, &ex);
+    step(w);
+    assert_int_equal(bt_pool_n_jobs(w->front.pool), 0);
+    assert_int_equal(w->front.n_answers, 0);
+
+    /* A server that stops writes the rest at once. */
+    begin_long_answer(w, &ex, &rows);
+    step(w);
+    bt_pool_stop(w->front.pool);
+    assert_int_equal(ex.n_ends, 1);
+    assert_int_equal(ex.status, 200);
+    stop(w);
+    bt_free(rows.context_logits);
+}
+
 static void without_memory_it_is_refused(void **state)
 {
     static const bt_api_choice_t choice = {.text = "yes", .text_bytes = 3};
@@ -155,6 +235,7 @@ int main(void)
         BT_TEST(the_pool_writes_the_same_bytes),
         BT_TEST(who_leaves_meanwhile_leaves_nothing_behind),
         BT_TEST(a_server_that_stops_gives_it_yet),
+        BT_TEST(a_long_answer_is_written_in_slices_between_other_jobs),
         BT_TEST(without_memory_it_is_refused),
     };
 
