@@ -21,7 +21,7 @@ static int must_fail(void)
 {
     int left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
 
-    if (bt_task_poll()) {
+    if (bt_task_gives_up()) {
         return 1;
     }
     if (left == 0) {

@@ -2,10 +2,12 @@
 #include "common/base/pool.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/thread.h"
 
 /* The lanes of each kind of thread, in their order. */
@@ -15,20 +17,46 @@ static const bt_pool_lane_t all_lanes[] = {BT_POOL_FIRST, BT_POOL_LONG,
                                            BT_POOL_SHORT, BT_POOL_N_LANES};
 static const bt_pool_lane_t file_lanes[] = {BT_POOL_FILES, BT_POOL_N_LANES};
 
+/* Of what runs inside others. */
+#define MAX_INSIDE 4u
+/* A poll that found nothing to run inside is not repeated sooner. */
+#define LOOK_US 500u
+/* What runs inside may take this much more than half of the time. */
+#define AHEAD_US 2000u
+
+/* A job that a thread runs, perhaps inside another one. */
+typedef struct frame {
+    struct frame *outer;
+    bt_pool_job_t *job;
+    uint64_t start_us, inside_us; /* of which for others */
+    uint64_t look_us;             /* not to look for others before */
+} frame_t;
+
 typedef struct worker {
     bt_pool_t *pool;
     pthread_t thread;
     const bt_pool_lane_t *lanes;
     pthread_cond_t *wake;
+    frame_t *frame; /* NULL: it runs nothing */
+    uint32_t depth;
 } worker_t;
+
+typedef struct lane {
+    bt_list_t jobs; /* that have no place in the order */
+    const bt_pool_order_t *order;
+    void *ctx;
+} lane_t;
 
 struct bt_pool {
     pthread_mutex_t lock;
     pthread_cond_t wake, wake_files;
     /* Under the lock. */
-    bt_list_t lanes[BT_POOL_N_LANES];
+    lane_t lanes[BT_POOL_N_LANES];
     bt_list_t finished;
     bool ending;
+    /* Written under the lock. */
+    _Atomic uint32_t n_long; /* that wait */
+    _Atomic uint64_t n_inside;
     /* The owner's. */
     bt_list_t taken; /* finished, done() not called yet */
     int fd;
@@ -39,19 +67,81 @@ struct bt_pool {
     worker_t *workers;
 };
 
-/* ---- the threads ---- */
+/* ---- the lanes, with the lock ---- */
 
-static bt_pool_job_t *take_from(bt_list_t *lane)
+static bt_pool_job_t *take_from(bt_list_t *list)
 {
     bt_pool_job_t *job;
 
-    if (bt_list_empty(lane)) {
+    if (bt_list_empty(list)) {
         return NULL;
     }
-    job = BT_CONTAINER_OF(lane->next, bt_pool_job_t, link);
+    job = BT_CONTAINER_OF(list->next, bt_pool_job_t, link);
     bt_list_remove(&job->link);
     return job;
 }
+
+static const bt_pool_order_t *order_of(const bt_pool_t *pool,
+                                       const bt_pool_job_t *job)
+{
+    return (job->place != NULL) ? pool->lanes[job->lane].order : NULL;
+}
+
+static void left_lane(bt_pool_t *pool, bt_pool_job_t *job)
+{
+    job->queued = false;
+    if (job->lane == BT_POOL_LONG) {
+        pool->n_long--;
+    }
+}
+
+static void lane_push(bt_pool_t *pool, bt_pool_job_t *job)
+{
+    const bt_pool_order_t *order = order_of(pool, job);
+
+    job->queued = true;
+    if (job->lane == BT_POOL_LONG) {
+        pool->n_long++;
+    }
+    if (order != NULL) {
+        bt_list_init(&job->link);
+        order->push(pool->lanes[job->lane].ctx, job);
+    } else {
+        bt_list_push_back(&pool->lanes[job->lane].jobs, &job->link);
+    }
+}
+
+static bt_pool_job_t *lane_pop(bt_pool_t *pool, bt_pool_lane_t which,
+                               uint64_t most_us)
+{
+    const lane_t *lane = &pool->lanes[which];
+    bt_pool_job_t *job = NULL;
+
+    if (most_us == UINT64_MAX) {
+        job = take_from(&pool->lanes[which].jobs);
+    }
+    if ((job == NULL) && (lane->order != NULL)) {
+        job = lane->order->pop(lane->ctx, most_us);
+    }
+    if (job != NULL) {
+        left_lane(pool, job);
+    }
+    return job;
+}
+
+static void lane_remove(bt_pool_t *pool, bt_pool_job_t *job)
+{
+    const bt_pool_order_t *order = order_of(pool, job);
+
+    if (order != NULL) {
+        order->remove(pool->lanes[job->lane].ctx, job);
+    } else {
+        bt_list_remove(&job->link);
+    }
+    left_lane(pool, job);
+}
+
+/* ---- the threads ---- */
 
 /* With the lock. NULL: the pool ends. */
 static bt_pool_job_t *next_job(const worker_t *worker)
@@ -61,10 +151,9 @@ static bt_pool_job_t *next_job(const worker_t *worker)
     while (!pool->ending) {
         for (const bt_pool_lane_t *lane = worker->lanes;
              *lane != BT_POOL_N_LANES; lane++) {
-            bt_pool_job_t *job = take_from(&pool->lanes[*lane]);
+            bt_pool_job_t *job = lane_pop(pool, *lane, UINT64_MAX);
 
             if (job != NULL) {
-                job->queued = false;
                 return job;
             }
         }
@@ -85,30 +174,97 @@ static void push_finished(bt_pool_t *pool, bt_pool_job_t *job)
     bt_list_push_back(&pool->finished, &job->link);
 }
 
+static void run_inside(void *ctx);
+
+/* With the lock, which is free while the job runs. */
+static void run_job(worker_t *worker, bt_pool_job_t *job)
+{
+    bt_pool_t *pool = worker->pool;
+    const bt_pool_order_t *order = order_of(pool, job);
+    frame_t frame = {.outer = worker->frame, .job = job};
+    bt_task_t *before;
+    uint64_t all_us;
+
+    pthread_mutex_unlock(&pool->lock);
+    if ((job->lane == BT_POOL_LONG) && (order != NULL)) {
+        job->task.yield = run_inside;
+        job->task.ctx = worker;
+    }
+    worker->frame = &frame;
+    worker->depth++;
+    frame.start_us = bt_now_us();
+    before = bt_task_enter(&job->task);
+    job->run(job);
+    bt_task_leave(before);
+    all_us = bt_now_us() - frame.start_us;
+    worker->depth--;
+    worker->frame = frame.outer;
+    if (frame.outer != NULL) {
+        frame.outer->inside_us += all_us;
+    }
+    job->ran = true;
+    pthread_mutex_lock(&pool->lock);
+    if (order != NULL) {
+        order->ended(pool->lanes[job->lane].ctx, job, all_us - frame.inside_us);
+    }
+    push_finished(pool, job);
+}
+
+/* At a poll of a long job: shorter ones that wait, while its own part of the
+ * time is as long as theirs. */
+static void run_inside(void *ctx)
+{
+    worker_t *worker = ctx;
+    bt_pool_t *pool = worker->pool;
+    frame_t *frame = worker->frame;
+    bt_pool_job_t *job;
+    uint64_t now_us;
+
+    if ((atomic_load_explicit(&pool->n_long, memory_order_relaxed) == 0) ||
+        (worker->depth > MAX_INSIDE)) {
+        return;
+    }
+    now_us = bt_now_us();
+    if ((now_us < frame->look_us) ||
+        (2 * frame->inside_us > now_us - frame->start_us + AHEAD_US)) {
+        return;
+    }
+    pthread_mutex_lock(&pool->lock);
+    job = pool->ending ? NULL
+                       : lane_pop(pool, BT_POOL_LONG, frame->job->cost_us / 2);
+    if (job != NULL) {
+        pool->n_inside++;
+        run_job(worker, job);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    frame->look_us = (job != NULL) ? 0 : now_us + LOOK_US;
+}
+
 static void *work(void *arg)
 {
-    const worker_t *worker = arg;
+    worker_t *worker = arg;
     bt_pool_t *pool = worker->pool;
     bt_pool_job_t *job;
 
     bt_thread_works_long(false); /* the owner gets a core before us */
     pthread_mutex_lock(&pool->lock);
     while ((job = next_job(worker)) != NULL) {
-        bt_task_t *before;
-
-        pthread_mutex_unlock(&pool->lock);
-        before = bt_task_enter(&job->task);
-        job->run(job);
-        bt_task_leave(before);
-        job->ran = true;
-        pthread_mutex_lock(&pool->lock);
-        push_finished(pool, job);
+        run_job(worker, job);
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
 /* ---- the owner ---- */
+
+void bt_pool_set_order(bt_pool_t *pool, bt_pool_lane_t lane,
+                       const bt_pool_order_t *order, void *ctx)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->lanes[lane].order = order;
+    pool->lanes[lane].ctx = ctx;
+    pthread_mutex_unlock(&pool->lock);
+}
 
 void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
 {
@@ -119,9 +275,9 @@ void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
         return;
     }
     pool->n_jobs++;
+    job->lane = lane;
     pthread_mutex_lock(&pool->lock);
-    job->queued = true;
-    bt_list_push_back(&pool->lanes[lane], &job->link);
+    lane_push(pool, job);
     pthread_mutex_unlock(&pool->lock);
     if (lane == BT_POOL_FILES) {
         pthread_cond_signal(&pool->wake_files);
@@ -144,8 +300,7 @@ void bt_pool_cancel(bt_pool_t *pool, bt_pool_job_t *job)
     pthread_mutex_lock(&pool->lock);
     was_queued = job->queued;
     if (was_queued) {
-        job->queued = false;
-        bt_list_remove(&job->link);
+        lane_remove(pool, job);
         push_finished(pool, job);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -159,6 +314,11 @@ void bt_pool_cancel(bt_pool_t *pool, bt_pool_job_t *job)
 bt_pool_canceled_t bt_pool_canceled(const bt_pool_t *pool)
 {
     return pool->canceled;
+}
+
+uint64_t bt_pool_n_inside(const bt_pool_t *pool)
+{
+    return pool->n_inside;
 }
 
 int bt_pool_fd(const bt_pool_t *pool)
@@ -234,7 +394,13 @@ void bt_pool_stop(bt_pool_t *pool)
     pool->stopped = true;
     move_all(&pool->finished, &pool->taken);
     for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
-        move_all(&pool->lanes[lane], &pool->taken);
+        while ((job = lane_pop(pool, (bt_pool_lane_t)lane, UINT64_MAX)) !=
+               NULL) {
+            if (order_of(pool, job) != NULL) {
+                order_of(pool, job)->ended(pool->lanes[lane].ctx, job, 0);
+            }
+            bt_list_push_back(&pool->taken, &job->link);
+        }
     }
     while ((job = take_from(&pool->taken)) != NULL) {
         end_job(pool, job);
@@ -306,7 +472,7 @@ bt_status_t bt_pool_create(uint32_t n_threads, bt_pool_t **pool_p)
     bt_list_init(&pool->finished);
     bt_list_init(&pool->taken);
     for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
-        bt_list_init(&pool->lanes[lane]);
+        bt_list_init(&pool->lanes[lane].jobs);
     }
     pool->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pool->workers = bt_calloc((size_t)n_threads + 1, sizeof(*pool->workers));

@@ -14,6 +14,14 @@
  * the long lane per thread. What waits for disks has a lane and a thread of its
  * own.
  *
+ * The short and the long lane may have an order of their owner's
+ * (bt_pool_set_order()); otherwise they are first come, first served. A long
+ * job that polls lets others of the long lane go first that are expected to
+ * take half as long or less: its thread runs them there and then, for half of
+ * the time at most.
+ *
+ *     long job ████████▒▒▒▒██████▒▒████████   ▒ shorter ones, run inside
+ *
  * Each posted job's done() is called exactly once, in the order in which they
  * finished; a job that was canceled before its turn, or was not run when the
  * pool stops, has `ran` false in it. A job runs as its own task (task.h), which
@@ -51,10 +59,27 @@ struct bt_pool_job {
     void (*run)(bt_pool_job_t *job);
     /** May free the job or post it again. */
     void (*done)(bt_pool_job_t *job);
-    bool ran;       /**< false in done(): canceled or stopped before its turn */
-    bool queued;    /**< the pool's: no thread has begun it */
-    bt_task_t task; /**< the pool's */
+    bool ran;            /**< false in done(): canceled or stopped before its
+                              turn */
+    bool queued;         /**< the pool's: no thread has begun it */
+    bt_pool_lane_t lane; /**< the pool's */
+    bt_task_t task;      /**< the pool's */
+    void *place;         /**< of the lane's order; NULL: it comes before those
+                              that have one */
+    uint64_t cost_us;    /**< with a place: what it is expected to take */
 };
+
+/** In which order the jobs of a lane run that have a place. Called with the
+ *  pool's lock, on any of its threads or the owner's: must not block. */
+typedef struct bt_pool_order {
+    void (*push)(void *ctx, bt_pool_job_t *job);
+    /** Takes the next one that costs at most so much. NULL: there is none. */
+    bt_pool_job_t *(*pop)(void *ctx, uint64_t most_us);
+    /** One that waits is not needed any more. */
+    void (*remove)(void *ctx, bt_pool_job_t *job);
+    /** One that was popped has taken so much, or was not run after all. */
+    void (*ended)(void *ctx, bt_pool_job_t *job, uint64_t took_us);
+} bt_pool_order_t;
 
 /** Jobs that were canceled since the pool was made. */
 typedef struct bt_pool_canceled {
@@ -66,6 +91,9 @@ typedef struct bt_pool_canceled {
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO (no descriptor or thread) */
 BT_MUST_CHECK bt_status_t bt_pool_create(uint32_t n_threads,
                                          bt_pool_t **pool_p);
+/** Of BT_POOL_SHORT or BT_POOL_LONG, before the first job. Borrowed. */
+void bt_pool_set_order(bt_pool_t *pool, bt_pool_lane_t lane,
+                       const bt_pool_order_t *order, void *ctx);
 /** Never fails: the job brings its own memory. How many may wait is the
  *  owner's to say. After bt_pool_stop() its done() is called at once. */
 void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane);
@@ -74,6 +102,8 @@ void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane);
  *  with `ran` false; one that runs is told to give up (bt_task_poll()). */
 void bt_pool_cancel(bt_pool_t *pool, bt_pool_job_t *job);
 bt_pool_canceled_t bt_pool_canceled(const bt_pool_t *pool);
+/** Jobs that were run inside longer ones. */
+uint64_t bt_pool_n_inside(const bt_pool_t *pool);
 /** Readable while there may be finished jobs. */
 int bt_pool_fd(const bt_pool_t *pool);
 /** Calls done() of one finished job. @return false: none has finished */

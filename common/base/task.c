@@ -8,6 +8,8 @@ static _Thread_local bt_task_t *current;
 void bt_task_init(bt_task_t *task)
 {
     atomic_init(&task->canceled, false);
+    task->yield = NULL;
+    task->ctx = NULL;
 }
 
 void bt_task_cancel(bt_task_t *task)
@@ -34,6 +36,14 @@ void bt_task_leave(bt_task_t *before)
 }
 
 bool bt_task_poll(void)
+{
+    if ((current != NULL) && (current->yield != NULL)) {
+        current->yield(current->ctx);
+    }
+    return bt_task_gives_up();
+}
+
+bool bt_task_gives_up(void)
 {
     return (current != NULL) && bt_task_is_canceled(current);
 }

@@ -10,8 +10,9 @@
  *       │                             leave()
  *
  * Loops that run for long call bt_task_poll() every few microseconds and give
- * up when it is true. Every allocation of a canceled task fails (alloc.h), so
- * code that handles those ends soon too.
+ * up when it is true. They hold no lock there: the thread may run other work
+ * meanwhile (bt_task_t.yield). Every allocation of a canceled task fails
+ * (alloc.h), so code that handles those ends soon too.
  *
  * Threads: bt_task_cancel() and bt_task_is_canceled() from any thread, the
  * others about the calling thread alone.
@@ -24,6 +25,9 @@
 
 typedef struct bt_task {
     atomic_bool canceled;
+    /** Called by bt_task_poll(): does what cannot wait. NULL: nothing. */
+    void (*yield)(void *ctx);
+    void *ctx;
 } bt_task_t;
 
 /** Polls of a loop may be this many small steps apart (some 10 ns each). */
@@ -32,13 +36,14 @@ typedef struct bt_task {
 void bt_task_init(bt_task_t *task);
 void bt_task_cancel(bt_task_t *task);
 bool bt_task_is_canceled(const bt_task_t *task);
+/** Is the calling thread's task canceled? Without a task false. */
+bool bt_task_gives_up(void);
 
 /** The calling thread works for @a task, borrowed until bt_task_leave(); NULL:
  *  for none. @return the task of before, for bt_task_leave() */
 bt_task_t *bt_task_enter(bt_task_t *task);
 void bt_task_leave(bt_task_t *before);
-/** @return true: the thread's task is canceled, give up. Without a task false.
- */
+/** Yield, then bt_task_gives_up(). */
 bool bt_task_poll(void);
 
 /** bt_task_poll() every BT_TASK_POLL_STEPS calls; @a steps is the loop's own

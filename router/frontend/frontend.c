@@ -98,6 +98,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         BT_LOG_ERROR("cannot make threads: %s", bt_status_str(status));
         return status;
     }
+    bt_work_orders_init(&front->orders, front->pool);
     status = bt_router_metrics_create(&front->metrics);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot make the metrics: %s", bt_status_str(status));
@@ -149,6 +150,7 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_trace_close(front->trace);
     bt_access_log_close(front->access);
     bt_pool_destroy(front->pool);
+    bt_work_orders_fini(&front->orders);
     bt_tenants_close(&front->tenants);
     bt_router_metrics_destroy(front->metrics);
     bt_watch_destroy(front->watch);

@@ -24,6 +24,7 @@
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
 #include "router/frontend/turn.h"
+#include "router/frontend/work.h"
 #include "router/muster/muster.h"
 #include "router/observe/access_log.h"
 #include "router/observe/ids.h"
@@ -59,6 +60,7 @@ typedef struct bt_frontend {
     bool draining;                         /**< no new requests */
     uint64_t ready_asked_ms; /**< when a client last asked; 0: never */
     bt_pool_t *pool;         /**< for what takes long; bt_frontend_step() */
+    bt_work_orders_t orders; /**< of the pool */
     bool said_priority;      /**< that clients' are ignored */
     bt_list_t held;          /**< calls that wait for others: queue-delay-us */
     uint32_t n_held;

@@ -72,7 +72,7 @@ static bool is_word(const char *option, const char *word)
 
 static void parse(bt_pool_job_t *job)
 {
-    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, work.job);
     bt_api_request_t *request = &in->request;
     const char *text = (in->body.data != NULL) ? in->body.data : "";
 
@@ -100,7 +100,7 @@ static void parse(bt_pool_job_t *job)
 
 static void tokenize(bt_pool_job_t *job)
 {
-    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, work.job);
 
     in->status = bt_prepare(in->served, in->context_tokens, &in->request,
                             &in->prepared, &in->error);
@@ -113,15 +113,15 @@ static void tokenize(bt_pool_job_t *job)
 static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
                  void (*done)(bt_pool_job_t *), bt_pool_lane_t lane)
 {
-    in->job.run = run;
-    in->job.done = done;
+    in->work.job.run = run;
+    in->work.job.done = done;
     if (in->is_inline) {
-        run(&in->job);
-        in->job.ran = true;
-        done(&in->job);
+        run(&in->work.job);
+        in->work.job.ran = true;
+        done(&in->work.job);
     } else {
         in->posted = true;
-        bt_pool_post(in->front->pool, &in->job, lane);
+        bt_work_post(&in->work, in->front->pool, lane, in->text_bytes);
     }
 }
 
@@ -143,7 +143,7 @@ static bool step_ended(bt_intake_t *in, uint64_t *took_us_p)
     in->posted = false;
     *took_us_p = now_us - in->step_us;
     in->step_us = now_us;
-    if (!in->job.ran) {
+    if (!in->work.job.ran) {
         bt_api_error_set(&in->error, 503, "server_error", NULL,
                          "the server is stopping");
         in->status = BT_ERR_CANCELED;
@@ -211,7 +211,7 @@ static void set_exclude_input(bt_intake_t *in)
 
 static void tokenized(bt_pool_job_t *job)
 {
-    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, work.job);
 
     if (step_ended(in, &in->tokenize_us)) {
         tell(in);
@@ -220,7 +220,7 @@ static void tokenized(bt_pool_job_t *job)
 
 static void parsed(bt_pool_job_t *job)
 {
-    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, work.job);
     const bt_api_request_t *request = &in->request;
     size_t n_choices;
     uint64_t took_us = 0;
@@ -260,6 +260,7 @@ static void set_lane(bt_intake_t *in)
         bytes += (prompt->text != NULL) ? strlen(prompt->text)
                                         : prompt->n_ids * sizeof(*prompt->ids);
     }
+    in->text_bytes = bytes;
     in->is_inline = bytes <= BT_INTAKE_INLINE_BYTES;
     in->lane = (bytes < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
 }
@@ -301,6 +302,7 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
         memset(source->request, 0, sizeof(*source->request));
     }
     set_lane(in);
+    bt_work_init(&in->work, in->tenant, &source->client);
     if (!copy_text(source->model, &in->path_model) ||
         !copy_text(source->traceparent, &in->traceparent)) {
         bt_intake_free(in);
@@ -313,8 +315,8 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
     }
     hold_places(in, 1);
     if (in->parsed_before) { /* nothing for the pool yet */
-        in->job.ran = true;
-        parsed(&in->job);
+        in->work.job.ran = true;
+        parsed(&in->work.job);
     } else {
         post(in, parse, parsed, in->lane);
     }
@@ -325,13 +327,13 @@ void bt_intake_leave(bt_intake_t *intake)
 {
     intake->user = NULL;
     if (intake->posted) {
-        bt_pool_cancel(intake->front->pool, &intake->job);
+        bt_pool_cancel(intake->front->pool, &intake->work.job);
     }
 }
 
 static void drop(bt_pool_job_t *job)
 {
-    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, work.job);
 
     bt_prepared_fini(&in->prepared);
     bt_api_request_fini(&in->request);
@@ -340,7 +342,7 @@ static void drop(bt_pool_job_t *job)
 
 static void dropped(bt_pool_job_t *job)
 {
-    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, work.job);
 
     if (!job->ran) {
         drop(job);

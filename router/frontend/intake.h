@@ -19,9 +19,9 @@
 #ifndef BT_ROUTER_FRONTEND_INTAKE_H
 #define BT_ROUTER_FRONTEND_INTAKE_H
 
-#include "common/base/pool.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/prepare.h"
+#include "router/frontend/work.h"
 
 /** Bodies up to here are looked at on the event loop: that takes some 100 us,
  *  and they are answered sooner than a thread wakes up. */
@@ -47,6 +47,7 @@ typedef struct bt_call_source {
     bool stream;
     const char *traceparent; /**< W3C Trace Context, or NULL */
     bt_tenant_t *tenant;     /**< whose it is; NULL: nobody's in particular */
+    bt_work_client_t client; /**< and of which of the tenant's clients */
     /** What a body was made into already; taken over (and left zeroed). NULL:
      *  the body is JSON. Its own `stream` counts. */
     bt_api_request_t *request;
@@ -61,7 +62,7 @@ typedef struct bt_call_source {
 } bt_call_source_t;
 
 typedef struct bt_intake {
-    bt_pool_job_t job;
+    bt_work_t work;
     bt_frontend_t *front;
     bt_api_dialect_t dialect;
     bool stream; /**< of the source */
@@ -76,6 +77,7 @@ typedef struct bt_intake {
     bool is_inline;
     bool posted; /**< at the pool: its job is not done */
     bt_pool_lane_t lane;
+    size_t text_bytes; /**< to be parsed or tokenized */
     uint32_t n_places; /**< of the queue, held by this */
     void (*told)(void *user);
     void *user; /**< NULL: nobody waits for it any more */

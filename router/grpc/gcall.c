@@ -616,6 +616,12 @@ const char *bt_gcall_field(const bt_gcall_t *call, const char *name)
     return bt_h2_field(call->stream, name);
 }
 
+void bt_gcall_ids(const bt_gcall_t *call, uint64_t *address_p,
+                  uint64_t *connection_p)
+{
+    bt_stream_ids(call->conn->stream, address_p, connection_p);
+}
+
 void bt_gcall_peer(const bt_gcall_t *call, char out[BT_NET_PEER_BYTES])
 {
     bt_stream_peer(call->conn->stream, out);

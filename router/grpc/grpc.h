@@ -129,6 +129,9 @@ void bt_gcall_set_user(bt_gcall_t *call, void *user);
 void *bt_gcall_user(const bt_gcall_t *call);
 /** A field of the client's metadata, name in lower case; NULL: absent. */
 const char *bt_gcall_field(const bt_gcall_t *call, const char *name);
+/** Equal for calls of one address, and of one connection. */
+void bt_gcall_ids(const bt_gcall_t *call, uint64_t *address_p,
+                  uint64_t *connection_p);
 /** Numeric address of the client. */
 void bt_gcall_peer(const bt_gcall_t *call, char out[BT_NET_PEER_BYTES]);
 /** One more field of the answer's head, before it begins; of both static

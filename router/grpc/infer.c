@@ -294,6 +294,7 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
         return;
     }
     source.tenant = tenant;
+    bt_gcall_ids(visit->call, &source.who.address, &source.who.connection);
     bt_gcall_peer(visit->call, client);
     source.client = (client[0] != '\0') ? client : NULL;
 

@@ -362,6 +362,7 @@ void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
     process->n_bodies_refused = 0;
     process->n_readers_cut = 0;
     process->n_jobs = bt_pool_n_jobs(door->front->pool);
+    process->n_jobs_inside = (double)bt_pool_n_inside(door->front->pool);
     process->n_canceled_queued =
         (double)bt_pool_canceled(door->front->pool).queued;
     process->n_canceled_running =

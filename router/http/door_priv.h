@@ -88,6 +88,8 @@ void bt_door_format_error(void *door, const char *path, int status,
 
 /** Begin with the exchange's body, unpacked where it is packed: then later. */
 void bt_visit_take_body(bt_visit_t *visit, const bt_visit_how_t *how);
+/** Whose work it is at the pool, beside the tenant. */
+bt_work_client_t bt_visit_client(const bt_visit_t *visit);
 /** The client left while its body is unpacked. */
 void bt_unpack_leave(bt_unpack_t *unpack);
 /** Unpack a short body here and now, if it is packed.

@@ -19,7 +19,7 @@
 #define LEAST_BYTES ((size_t)1024)
 
 struct bt_unpack {
-    bt_pool_job_t job;
+    bt_work_t work;
     bt_door_t *door;
     bt_visit_t *visit; /* NULL: the client left */
     bt_zip_t format;
@@ -64,7 +64,7 @@ static void unpack_free(bt_unpack_t *u)
 
 static void unpack(bt_pool_job_t *job)
 {
-    bt_unpack_t *u = BT_CONTAINER_OF(job, bt_unpack_t, job);
+    bt_unpack_t *u = BT_CONTAINER_OF(job, bt_unpack_t, work.job);
 
     u->status = bt_unzip(u->format, u->packed.data, u->packed.len, &u->body);
     bt_strbuf_fini(&u->packed);
@@ -90,7 +90,7 @@ static void refuse(bt_unpack_t *u)
 
 static void unpacked(bt_pool_job_t *job)
 {
-    bt_unpack_t *u = BT_CONTAINER_OF(job, bt_unpack_t, job);
+    bt_unpack_t *u = BT_CONTAINER_OF(job, bt_unpack_t, work.job);
     bt_visit_t *visit = u->visit;
     bt_strbuf_t body;
     size_t body_bytes;
@@ -144,6 +144,7 @@ static void begin_unpack(bt_visit_t *visit, const bt_visit_how_t *how,
 {
     const size_t most = most_bytes(visit->door, body->len);
     bt_unpack_t *u = bt_calloc(1, sizeof(*u));
+    bt_work_client_t client;
 
     if ((u == NULL) || !bt_http_hold(visit->door->http, most)) {
         bt_free(u);
@@ -162,11 +163,14 @@ static void begin_unpack(bt_visit_t *visit, const bt_visit_how_t *how,
     u->packed_bytes = body_bytes;
     u->body_bytes = most;
     bt_strbuf_init(&u->body, most);
-    u->job.run = unpack;
-    u->job.done = unpacked;
+    u->work.job.run = unpack;
+    u->work.job.done = unpacked;
     visit->unpacking = u;
-    bt_pool_post(visit->door->front->pool, &u->job,
-                 (most < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG);
+    client = bt_visit_client(visit);
+    bt_work_init(&u->work, visit->tenant, &client);
+    bt_work_post(&u->work, visit->door->front->pool,
+                 (most < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG,
+                 most);
 }
 
 void bt_visit_take_body(bt_visit_t *visit, const bt_visit_how_t *how)
@@ -180,6 +184,14 @@ void bt_visit_take_body(bt_visit_t *visit, const bt_visit_how_t *how)
     } else {
         how->begin(visit, how, &body, body_bytes);
     }
+}
+
+bt_work_client_t bt_visit_client(const bt_visit_t *visit)
+{
+    bt_work_client_t client = {0};
+
+    bt_exchange_ids(visit->ex, &client.address, &client.connection);
+    return client;
 }
 
 bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body)
@@ -205,5 +217,5 @@ bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body)
 void bt_unpack_leave(bt_unpack_t *unpack)
 {
     unpack->visit = NULL;
-    bt_pool_cancel(unpack->door->front->pool, &unpack->job);
+    bt_pool_cancel(unpack->door->front->pool, &unpack->work.job);
 }

@@ -152,6 +152,9 @@ void bt_http_use(const bt_http_t *http, bt_net_use_t *use);
 bt_http_method_t bt_exchange_method(const bt_exchange_t *ex);
 const char *bt_exchange_path(const bt_exchange_t *ex); /**< decoded, no query */
 const char *bt_exchange_query(const bt_exchange_t *ex); /**< as sent, or "" */
+/** Equal for exchanges of one address, and of one connection; 0: not known. */
+void bt_exchange_ids(const bt_exchange_t *ex, uint64_t *address_p,
+                     uint64_t *connection_p);
 /** Numeric address of the client, without the port; "" when it is not known. */
 void bt_exchange_client(const bt_exchange_t *ex,
                         char out[BT_HTTP_CLIENT_BYTES]);

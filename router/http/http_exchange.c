@@ -181,6 +181,15 @@ void bt_exchange_client(const bt_exchange_t *ex, char out[BT_HTTP_CLIENT_BYTES])
     }
 }
 
+void bt_exchange_ids(const bt_exchange_t *ex, uint64_t *address_p,
+                     uint64_t *connection_p)
+{
+    *address_p = *connection_p = 0;
+    if (ex->conn != NULL) {
+        bt_stream_ids(ex->conn->stream, address_p, connection_p);
+    }
+}
+
 const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
 {
     return bt_http1_find(&ex->head, name);

@@ -235,6 +235,11 @@ void bt_stream_stop_timer(bt_stream_t *stream);
 #define BT_NET_PEER_BYTES 64
 /** Numeric address of the peer, without the port; "" when it is not known. */
 void bt_stream_peer(const bt_stream_t *stream, char out[BT_NET_PEER_BYTES]);
+/** For telling clients apart: equal for streams of one address (IPv6: of one
+ *  /64 network; 0 without a limit of connections for each), and of one stream.
+ */
+void bt_stream_ids(const bt_stream_t *stream, uint64_t *address_p,
+                   uint64_t *stream_p);
 bt_net_t *bt_stream_net(const bt_stream_t *stream);
 
 /** Close it and call on_closed(); nothing for one that is closed. */

@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "router/net/net_priv.h"
 
@@ -505,6 +506,16 @@ void bt_stream_free(bt_stream_t *stream)
 bt_net_t *bt_stream_net(const bt_stream_t *stream)
 {
     return stream->net;
+}
+
+void bt_stream_ids(const bt_stream_t *stream, uint64_t *address_p,
+                   uint64_t *stream_p)
+{
+    *address_p =
+        (stream->client != NULL)
+            ? bt_hash64(stream->client->key, sizeof(stream->client->key), 0)
+            : 0;
+    *stream_p = (uintptr_t)stream;
 }
 
 void bt_stream_peer(const bt_stream_t *stream, char out[BT_NET_PEER_BYTES])

@@ -262,7 +262,7 @@ typedef struct bt_metrics_process {
     double n_connections;               /**< of clients */
     double request_bytes, answer_bytes; /**< that clients' connections hold */
     double n_quiet_closed, n_turned_away, n_bodies_refused, n_readers_cut;
-    double n_jobs;                                /**< of the pool */
+    double n_jobs, n_jobs_inside;                 /**< of the pool */
     double n_canceled_queued, n_canceled_running; /**< jobs of clients gone */
     double unix_s; /**< wall clock, for the timestamp gauge */
     double cpu_s, resident_bytes, virtual_bytes;

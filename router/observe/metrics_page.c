@@ -505,6 +505,7 @@ static void fill(page_t *page, const bt_metrics_process_t *process)
     cells[BT_PC_BODIES_REFUSED] = process->n_bodies_refused;
     cells[BT_PC_READERS_CUT] = process->n_readers_cut;
     cells[BT_PC_JOBS] = process->n_jobs;
+    cells[BT_PC_JOBS_INSIDE] = process->n_jobs_inside;
     cells[BT_PC_CANCELED_QUEUED] = process->n_canceled_queued;
     cells[BT_PC_CANCELED_RUNNING] = process->n_canceled_running;
     cells[BT_PC_CPU_S] = process->cpu_s;

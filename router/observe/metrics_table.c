@@ -206,6 +206,10 @@ const bt_family_def_t bt_metrics_families[] = {
      "Work of the router's pool that waits or runs: unpacking, parsing, "
      "tokenizing, writing of long answers",
      SERIES(PROCESS(JOBS))},
+    {COUNTER, "baton_jobs_inside_total",
+     "Shorter work of the long lane that a thread ran while longer work "
+     "paused for it",
+     SERIES(PROCESS(JOBS_INSIDE))},
     {COUNTER, "baton_jobs_canceled_total",
      "Parsing, unpacking and tokenizing that was given up because the client "
      "had left: before its turn (queued), or while it ran",

@@ -222,6 +222,7 @@ typedef enum bt_process_cell {
     BT_PC_BODIES_REFUSED,
     BT_PC_READERS_CUT,
     BT_PC_JOBS,
+    BT_PC_JOBS_INSIDE,
     BT_PC_CANCELED_QUEUED,
     BT_PC_CANCELED_RUNNING,
     BT_PC_CPU_S,

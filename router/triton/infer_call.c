@@ -103,15 +103,16 @@ void bt_infer_call_unpin(bt_infer_call_t *call, bool was_pinned)
 void bt_infer_call_post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
                         void (*done)(bt_pool_job_t *))
 {
-    call->job.run = run;
-    call->job.done = done;
+    call->work.job.run = run;
+    call->work.job.done = done;
     if (call->is_inline) {
-        run(&call->job);
-        call->job.ran = true;
-        done(&call->job);
+        run(&call->work.job);
+        call->work.job.ran = true;
+        done(&call->work.job);
     } else {
         call->posted = true;
-        bt_pool_post(call->front->pool, &call->job, call->lane);
+        bt_work_post(&call->work, call->front->pool, call->lane,
+                     call->work_bytes);
     }
 }
 
@@ -292,6 +293,7 @@ static void begin_row(bt_infer_call_t *call, size_t i)
         .model = call->request.model,
         .traceparent = call->traceparent,
         .tenant = call->tenant,
+        .client = call->who,
         .request = &call->lowered.rows[i],
         .parse_us = call->parse_us,
         .tally = &call->tally,
@@ -404,7 +406,7 @@ static void lower(bt_infer_call_t *call)
 
 static void run_parse(bt_pool_job_t *job)
 {
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
     char model[BT_INFER_NAME_BYTES];
     char version[BT_INFER_NAME_BYTES];
 
@@ -428,7 +430,7 @@ static void run_parse(bt_pool_job_t *job)
 /* What is in shared memory, now that it was found. */
 static void run_read(bt_pool_job_t *job)
 {
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
 
     call->status = bt_uses_read(call->uses, &call->request, &call->error);
     if (call->status == BT_OK) {
@@ -438,7 +440,7 @@ static void run_read(bt_pool_job_t *job)
 
 static void run_process(bt_pool_job_t *job)
 {
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
 
     call->status = bt_infer_process(
         call->served, call->context_tokens, call->spec, &call->request,
@@ -457,7 +459,7 @@ static bool step_ended(bt_infer_call_t *call)
     call->posted = false;
     call->parse_us += now_us - call->step_us;
     call->step_us = now_us;
-    if (!call->job.ran) {
+    if (!call->work.job.ran) {
         bt_api_error_set(&call->error, 503, "server_error", NULL,
                          "the server is stopping");
         call->status = BT_ERR_CANCELED;
@@ -526,7 +528,7 @@ static bool check_config(bt_infer_call_t *call)
 
 static void on_processed(bt_pool_job_t *job)
 {
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
     const bool was_pinned = bt_infer_call_pin(call);
     const uint64_t start_us = call->step_us;
 
@@ -555,7 +557,7 @@ static void go_on(bt_infer_call_t *call)
 
 static void on_read(bt_pool_job_t *job)
 {
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
     const bool was_pinned = bt_infer_call_pin(call);
 
     if (step_ended(call)) {
@@ -579,6 +581,7 @@ static void begin_read(bt_infer_call_t *call)
     bytes = bt_uses_input_bytes(call->uses);
     call->is_inline = call->is_inline && (bytes <= BT_INTAKE_INLINE_BYTES) &&
                       !bt_uses_writes(call->uses);
+    call->work_bytes += bytes;
     if (bytes >= BT_INTAKE_LONG_BYTES) {
         call->lane = BT_POOL_LONG;
     }
@@ -587,7 +590,7 @@ static void begin_read(bt_infer_call_t *call)
 
 static void on_parsed(bt_pool_job_t *job)
 {
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
     const bool was_pinned = bt_infer_call_pin(call);
 
     if (step_ended(call)) {
@@ -650,6 +653,8 @@ static bt_infer_call_t *call_new(bt_frontend_t *front,
     call->may_stream = source->may_stream;
     call->tenant =
         (source->tenant != NULL) ? bt_tenant_ref(source->tenant) : NULL;
+    call->who = source->who;
+    bt_work_init(&call->work, call->tenant, &call->who);
     return call;
 }
 
@@ -705,6 +710,7 @@ void bt_infer_begin(bt_frontend_t *front, bt_infer_reply_t *reply,
     reply->call = call;
     call->body = *body;
     bt_strbuf_init(body, body->limit);
+    call->work_bytes = call->body.len;
     call->is_inline = call->body.len <= BT_INTAKE_INLINE_BYTES;
     call->lane =
         (call->body.len < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
@@ -723,7 +729,7 @@ void bt_infer_gone(bt_infer_call_t *call)
     bt_infer_call_cancel_rows(call);
     (void)bt_infer_call_take_reply(call);
     if (call->posted) {
-        bt_pool_cancel(call->front->pool, &call->job);
+        bt_pool_cancel(call->front->pool, &call->work.job);
     }
     bt_infer_call_unpin(call, was_pinned);
 }

@@ -71,6 +71,7 @@ typedef struct bt_infer_source {
     const char *client;
     const char *traceparent; /**< W3C Trace Context, or NULL */
     bt_tenant_t *tenant;     /**< whose it is; NULL: nobody's in particular */
+    bt_work_client_t who;    /**< and of which of the tenant's clients */
     bt_infer_parse_t parse;
     /** Given to parse; copied, parse_ctx_bytes of it (at most
      *  BT_INFER_CTX_BYTES). */

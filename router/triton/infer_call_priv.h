@@ -34,13 +34,15 @@ typedef struct bt_infer_row {
 } bt_infer_row_t;
 
 struct bt_infer_call {
-    bt_pool_job_t job;
+    bt_work_t work;
     bool posted;     /* the job is not done */
     bool pinned;     /* a function of this file uses it: do not free */
     uint32_t n_refs; /* of doors that still write the response */
     bool is_inline;
     bool holds_place; /* of the queue, until its rows have their own */
     bt_pool_lane_t lane;
+    size_t work_bytes; /* what it works on, for the pool's order */
+    bt_work_client_t who;
     bt_frontend_t *front;
     bt_infer_reply_t *reply; /* NULL: it had its last word, or nobody waits */
     bt_infer_held_t *held;

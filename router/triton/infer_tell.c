@@ -235,7 +235,7 @@ bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row,
  * outputs to shared memory. */
 static void run_whole(bt_pool_job_t *job)
 {
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
     bt_infer_result_t results[BT_API_MAX_PROMPTS];
 
     BT_ASSERT(call->n_rows <= BT_API_MAX_PROMPTS);
@@ -248,13 +248,13 @@ static void run_whole(bt_pool_job_t *job)
 
 static void on_whole(bt_pool_job_t *job)
 {
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
     const bool was_pinned = bt_infer_call_pin(call);
 
     call->posted = false;
     call->front->n_answers -= call->is_inline ? 0 : 1;
     if (call->reply != NULL) {
-        if (!call->job.ran) {
+        if (!call->work.job.ran) {
             run_whole(job); /* the server stops: its rows were finished */
         }
         if (call->status == BT_OK) {

@@ -10,6 +10,7 @@ import tempfile
 from harness import Cluster, small_model, wait_until
 
 N_GONE = 20
+N_OTHERS = 8
 SPACES = b" " * 8_000_000  # one word: the longest that tokenizing takes for so many bytes
 PACKED = gzip.compress(b'{"prompt":"' + SPACES + b'"}')  # a few kB, so that they all arrive at once
 
@@ -41,7 +42,23 @@ def check_clients_that_left(c):
     assert c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 200
 
 
-def test_work_of_clients_that_left_is_given_up():
+def check_long_bodies_of_others(c):
+    """A prompt of 100 kB comes before the longer work of others that was there before, even where that has begun."""
+    inside = c.metric("baton_jobs_inside_total")
+    refused = c.total("baton_http_requests_total", route="/tokenize", code="400")
+    with contextlib.ExitStack() as others:
+        for _ in range(N_OTHERS):
+            others.enter_context(send(c, "/tokenize", PACKED, packed=True))
+        wait_until("all are at the pool", lambda: c.metric("baton_jobs") >= N_OTHERS - 2)
+        assert c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 200
+        answered = c.total("baton_http_requests_total", route="/tokenize", code="400") - refused
+        assert answered <= N_OTHERS / 2, answered
+        assert c.metric("baton_jobs_inside_total") > inside
+    wait_until("nothing of them is left", lambda: c.metric("baton_jobs") == 0)
+
+
+def test_the_pool_is_fair_and_forgets_who_left():
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
         check_clients_that_left(c)
+        check_long_bodies_of_others(c)
         c.wait_idle()

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/work.h"
+
+/* What a thread does in a microsecond: tokenizing, which takes longest. What it
+ * came to is charged at the end. */
+#define BYTES_PER_US 8u
+
+static bt_work_t *work_of(bt_pool_job_t *job)
+{
+    return job->place;
+}
+
+static void push(void *ctx, bt_pool_job_t *job)
+{
+    bt_work_t *work = work_of(job);
+
+    bt_sched_tree_push(ctx, &work->item, &work->path, job->cost_us);
+}
+
+static bt_pool_job_t *pop(void *ctx, uint64_t most_us)
+{
+    bt_sched_tree_item_t *item = bt_sched_tree_pop(ctx, most_us);
+
+    return (item != NULL) ? &BT_CONTAINER_OF(item, bt_work_t, item)->job : NULL;
+}
+
+static void take_out(void *ctx, bt_pool_job_t *job)
+{
+    bt_sched_tree_remove(ctx, &work_of(job)->item);
+}
+
+static void ended(void *ctx, bt_pool_job_t *job, uint64_t took_us)
+{
+    bt_sched_tree_end(ctx, &work_of(job)->item, took_us);
+}
+
+static const bt_pool_order_t fair = {
+    .push = push,
+    .pop = pop,
+    .remove = take_out,
+    .ended = ended,
+};
+
+void bt_work_orders_init(bt_work_orders_t *orders, bt_pool_t *pool)
+{
+    bt_sched_tree_init(&orders->small);
+    bt_sched_tree_init(&orders->large);
+    bt_pool_set_order(pool, BT_POOL_SHORT, &fair, &orders->small);
+    bt_pool_set_order(pool, BT_POOL_LONG, &fair, &orders->large);
+}
+
+void bt_work_orders_fini(bt_work_orders_t *orders)
+{
+    bt_sched_tree_fini(&orders->small);
+    bt_sched_tree_fini(&orders->large);
+}
+
+void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,
+                  const bt_work_client_t *client)
+{
+    work->job.place = work;
+    work->path = (bt_sched_tree_path_t){
+        .ids = {(tenant != NULL) ? tenant->id : 0, client->address,
+                client->connection},
+        .weight = (tenant != NULL) ? tenant->limits.weight : 1,
+    };
+}
+
+void bt_work_post(bt_work_t *work, bt_pool_t *pool, bt_pool_lane_t lane,
+                  size_t bytes)
+{
+    work->job.cost_us = 1 + bytes / BYTES_PER_US;
+    bt_pool_post(pool, &work->job, lane);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file work.h
+ *
+ * Clients' work at the frontend's pool (unpacking, parsing, templates,
+ * tokenizing) in a fair order: among tenants by their weights, within a tenant
+ * among addresses, within an address among connections (sched_tree.h). So a
+ * client that sends much waits for itself.
+ *
+ * Threads: the event loop's; the order is kept under the pool's lock.
+ */
+#ifndef BT_ROUTER_FRONTEND_WORK_H
+#define BT_ROUTER_FRONTEND_WORK_H
+
+#include "common/base/pool.h"
+#include "common/sched/sched_tree.h"
+#include "router/tenants/tenants.h"
+
+/** Who asks, beside the tenant; zero: not known. */
+typedef struct bt_work_client {
+    uint64_t address;    /**< equal for connections of one address */
+    uint64_t connection; /**< equal for requests of one connection */
+} bt_work_client_t;
+
+/** Embedded in whatever the work is about; job.run and job.done are the
+ *  owner's. */
+typedef struct bt_work {
+    bt_pool_job_t job;
+    bt_sched_tree_item_t item;
+    bt_sched_tree_path_t path;
+} bt_work_t;
+
+/** The orders of a pool's short and long lane. */
+typedef struct bt_work_orders {
+    bt_sched_tree_t small, large;
+} bt_work_orders_t;
+
+/** Must stay until the pool was stopped. */
+void bt_work_orders_init(bt_work_orders_t *orders, bt_pool_t *pool);
+/** After the pool was stopped. Also of zeroed ones. */
+void bt_work_orders_fini(bt_work_orders_t *orders);
+
+/** @param [in] tenant  NULL: nobody's in particular */
+void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,
+                  const bt_work_client_t *client);
+/** bt_pool_post() of work on so many bytes. */
+void bt_work_post(bt_work_t *work, bt_pool_t *pool, bt_pool_lane_t lane,
+                  size_t bytes);
+
+#endif
