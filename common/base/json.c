@@ -2,11 +2,9 @@
 #include "common/base/json.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/float_text.h"
+#include "common/base/decimal_text.h"
 #include "common/base/utf8.h"
 
 #define PUT(out, literal) \
@@ -167,26 +165,19 @@ void bt_json_i64(bt_json_t *json, const char *key, int64_t value)
 
 void bt_json_double(bt_json_t *json, const char *key, double value)
 {
-    char text[32];
+    char text[BT_DECIMAL_TEXT_BYTES];
 
     if (!isfinite(value)) {
         bt_json_null(json, key);
         return;
     }
-    /* A shorter one is one of 15 digits with zeros at its end, which %g cuts
-     * off. */
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value) {
-            break;
-        }
-    }
+    (void)bt_double_text(value, text);
     bt_json_raw(json, key, text);
 }
 
 void bt_json_float(bt_json_t *json, const char *key, float value)
 {
-    char text[BT_FLOAT_TEXT_BYTES];
+    char text[BT_DECIMAL_TEXT_BYTES];
 
     if (!isfinite(value)) {
         bt_json_null(json, key);

@@ -14,8 +14,7 @@
  * Commas come by themselves. A key is NULL for the elements of an array and for
  * the outermost value; a key is written as it stands, so it must need no
  * escapes. What is written is always valid UTF-8. Errors stick in the buffer.
- * No printf but for doubles: an answer's event is written for
- * each token.
+ * No printf: an answer's event is written for each token.
  *
  * Threads: a writer belongs to one.
  */

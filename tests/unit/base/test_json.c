@@ -10,7 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/base/float_text.h"
+#include "common/base/decimal_text.h"
 #include "common/base/json_slices.h"
 
 static void expect(bt_strbuf_t *out, const char *text)
@@ -170,7 +170,7 @@ static void shortest_text_of_a_float_is_that_of_printf(void **state)
 {
     (void)state;
     for (uint32_t bits = 0; bits < 0x7F800000u; bits += 9973) {
-        char text[BT_FLOAT_TEXT_BYTES], want[32];
+        char text[BT_DECIMAL_TEXT_BYTES], want[32];
         float value;
         size_t n;
 
@@ -191,6 +191,44 @@ static void shortest_text_of_a_float_is_that_of_printf(void **state)
         n = bt_float_text(-value, text);
         assert_int_equal(strlen(text), n);
         assert_true(strtof(text, NULL) == -value);
+    }
+}
+
+/* The same of doubles, all exponents and random fractions. */
+static void shortest_text_of_a_double_is_that_of_printf(void **state)
+{
+    uint64_t random = 88172645463325252u;
+
+    (void)state;
+    for (uint64_t exponent = 0; exponent < 0x7FF; exponent++) {
+        for (int i = 0; i < 60; i++) {
+            char text[BT_DECIMAL_TEXT_BYTES], want[32];
+            uint64_t bits;
+            double value;
+            size_t n;
+
+            random ^= random << 13; /* xorshift64, G. Marsaglia */
+            random ^= random >> 7;
+            random ^= random << 17;
+            bits = random >> ((i % 4 == 3) ? 40 : 12);
+            bits = (exponent << 52) | ((i == 0) ? 0 : bits);
+            memcpy(&value, &bits, sizeof(value));
+            for (int digits = 15; digits <= 17; digits++) {
+                snprintf(want, sizeof(want), "%.*g", digits, value);
+                if (strtod(want, NULL) == value) {
+                    break;
+                }
+            }
+            n = bt_double_text(value, text);
+            assert_int_equal(strlen(text), n);
+            assert_true(strtod(text, NULL) == value);
+            /* A shorter one reads back that is not the nearest of its digits:
+             * 7.120236347223045e-307, as Python's repr() has it. */
+            assert_true(strlen(text) <= strlen(want));
+            if (strlen(text) == strlen(want)) {
+                assert_string_equal(text, want);
+            }
+        }
     }
 }
 
@@ -218,7 +256,7 @@ static void floats_at_the_edges_have_the_text_of_printf(void **state)
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
-        char text[BT_FLOAT_TEXT_BYTES];
+        char text[BT_DECIMAL_TEXT_BYTES];
 
         (void)bt_float_text(cases[i].value, text);
         assert_string_equal(text, cases[i].text);
@@ -369,6 +407,7 @@ int main(void)
         BT_TEST(any_bytes_become_a_valid_string),
         BT_TEST(a_full_buffer_is_told_at_the_end),
         BT_TEST(shortest_text_of_a_float_is_that_of_printf),
+        BT_TEST(shortest_text_of_a_double_is_that_of_printf),
         BT_TEST(floats_at_the_edges_have_the_text_of_printf),
         BT_TEST(slices_of_any_size_give_the_whole_document),
         BT_TEST(a_document_beyond_its_limit_stops_at_the_first_failed_append),
