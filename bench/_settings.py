@@ -62,6 +62,7 @@ SETTINGS = {
                       "--handovers", "2"), (240, 25)),
     "tenants": Setting(("--floods", "open", "--prompt", "32", "--flood-prompt", "32", "--output-tokens", "8", "--seconds", "2"), (110, 26)),
     "attack": Setting(("--only", "drips,idle", "--clients", "2", "--requests", "6"), (200, 25)),
+    "robustness": Setting(("--long-tokens", "512", "--cancels", "4", "--rounds", "1", "--shared-tokens", "64", "--leaves", "32"), (150, 15)),
     "router": Setting(("--only", "mock,paced", "--sizes", "1024", "--clients", "4", "--seconds", "0.2"), (280, 8),
                       (Peer("valgrind", lambda: shutil.which("valgrind") is not None,
                             ("--only", "mock,paced,many,idle,tls,grpc,watch,whole,count"), (), "./baton bench router --only count installs it"),)),

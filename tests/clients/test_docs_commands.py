@@ -89,6 +89,7 @@ ACCOUNT = (
     ("docs/OPERATIONS.md", "BATON_HTTP=https://gpu1", "tests/cli/test_ask.py"),
     ("docs/OPERATIONS.md", "./baton key new", "tests/cli/test_key.py"),
     ("docs/PERFORMANCE.md", "./baton bench", LARGE),
+    ("docs/ROBUSTNESS.md", "./baton bench robustness", "tests/bench/test_robustness.py"),
     ("docs/SLURM.md", "", "tests/slurm/test_slurm.sh"),
 )
 
