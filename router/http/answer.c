@@ -8,7 +8,7 @@
 #include "router/http/door_priv.h"
 
 struct bt_answer {
-    bt_pool_job_t job;
+    bt_work_t work;
     bt_frontend_t *front;
     bt_visit_t *visit; /* NULL: the client left */
     bt_call_t *call;   /* a reference: owner of all that is lent here */
@@ -34,7 +34,7 @@ static void answer_free(bt_answer_t *a)
 
 static void write_slice(bt_pool_job_t *job)
 {
-    bt_answer_t *a = BT_CONTAINER_OF(job, bt_answer_t, job);
+    bt_answer_t *a = BT_CONTAINER_OF(job, bt_answer_t, work.job);
 
     if (!a->began) {
         bt_json_t json;
@@ -63,11 +63,12 @@ static void respond(bt_visit_t *visit, const bt_strbuf_t *out)
 
 static void written(bt_pool_job_t *job)
 {
-    bt_answer_t *a = BT_CONTAINER_OF(job, bt_answer_t, job);
+    bt_answer_t *a = BT_CONTAINER_OF(job, bt_answer_t, work.job);
     bt_visit_t *visit = a->visit;
 
     if ((visit != NULL) && job->ran && a->more) {
-        bt_pool_post(a->front->pool, job, BT_POOL_LONG);
+        bt_work_post(&a->work, a->front->pool, BT_POOL_LONG,
+                     BT_ANSWER_SLICE_BYTES);
         return;
     }
     a->front->n_answers--;
@@ -143,6 +144,7 @@ bool bt_answer_begin(bt_visit_t *visit, bt_call_t *call,
                      const bt_api_usage_t *usage)
 {
     bt_answer_t *a = bt_calloc(1, sizeof(*a));
+    bt_work_client_t client;
 
     if (a == NULL) {
         return false;
@@ -156,16 +158,19 @@ bool bt_answer_begin(bt_visit_t *visit, bt_call_t *call,
     a->front = visit->door->front;
     a->visit = visit;
     bt_json_slices_init(&a->slices, BT_ANSWER_LIMIT);
-    a->job.run = write_slice;
-    a->job.done = written;
+    client = bt_visit_client(visit);
+    bt_work_init(&a->work, visit->tenant, &client);
+    a->work.job.run = write_slice;
+    a->work.job.done = written;
     visit->writing = a;
     a->front->n_answers++;
-    bt_pool_post(a->front->pool, &a->job, BT_POOL_FIRST);
+    bt_work_post(&a->work, a->front->pool, BT_POOL_FIRST,
+                 BT_ANSWER_SLICE_BYTES);
     return true;
 }
 
 void bt_answer_leave(bt_answer_t *answer)
 {
     answer->visit = NULL;
-    bt_pool_cancel(answer->front->pool, &answer->job);
+    bt_pool_cancel(answer->front->pool, &answer->work.job);
 }

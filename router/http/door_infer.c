@@ -43,7 +43,7 @@ typedef enum infer_step {
 } infer_step_t;
 
 struct bt_infer_answer {
-    bt_pool_job_t job;
+    bt_work_t work;
     bt_frontend_t *front;
     bt_visit_t *visit;     /* NULL: the client left */
     bt_infer_call_t *call; /* a reference: it owns the response */
@@ -175,17 +175,18 @@ static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
 
 static void run_write(bt_pool_job_t *job)
 {
-    write_slice(BT_CONTAINER_OF(job, bt_infer_answer_t, job),
+    write_slice(BT_CONTAINER_OF(job, bt_infer_answer_t, work.job),
                 BT_ANSWER_SLICE_BYTES);
 }
 
 static void on_written(bt_pool_job_t *job)
 {
-    bt_infer_answer_t *a = BT_CONTAINER_OF(job, bt_infer_answer_t, job);
+    bt_infer_answer_t *a = BT_CONTAINER_OF(job, bt_infer_answer_t, work.job);
     bt_visit_t *visit = a->visit;
 
     if ((visit != NULL) && job->ran && (a->step != STEP_DONE)) {
-        bt_pool_post(a->front->pool, job, BT_POOL_LONG);
+        bt_work_post(&a->work, a->front->pool, BT_POOL_LONG,
+                     BT_ANSWER_SLICE_BYTES);
         return;
     }
     a->front->n_answers--;
@@ -203,6 +204,7 @@ static void begin_write(bt_visit_t *visit, bt_infer_call_t *call,
                         const bt_infer_response_t *whole)
 {
     bt_infer_answer_t *a = bt_calloc(1, sizeof(*a));
+    bt_work_client_t client;
 
     if (a == NULL) {
         bt_visit_fail_for_memory(visit);
@@ -213,11 +215,14 @@ static void begin_write(bt_visit_t *visit, bt_infer_call_t *call,
     find_format(a, visit->ex);
     a->front = visit->door->front;
     a->visit = visit;
-    a->job.run = run_write;
-    a->job.done = on_written;
+    client = bt_visit_client(visit);
+    bt_work_init(&a->work, visit->tenant, &client);
+    a->work.job.run = run_write;
+    a->work.job.done = on_written;
     visit->packing = a;
     a->front->n_answers++;
-    bt_pool_post(a->front->pool, &a->job, BT_POOL_FIRST);
+    bt_work_post(&a->work, a->front->pool, BT_POOL_FIRST,
+                 BT_ANSWER_SLICE_BYTES);
 }
 
 static void on_finish(bt_infer_reply_t *reply, bt_infer_call_t *call,
@@ -342,7 +347,7 @@ void bt_visit_infer_gone(bt_visit_t *visit)
 {
     if (visit->packing != NULL) {
         visit->packing->visit = NULL;
-        bt_pool_cancel(visit->packing->front->pool, &visit->packing->job);
+        bt_pool_cancel(visit->packing->front->pool, &visit->packing->work.job);
     }
     if (visit->infer.call != NULL) {
         bt_infer_gone(visit->infer.call);
