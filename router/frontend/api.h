@@ -252,6 +252,7 @@ typedef struct bt_api_choice {
     uint32_t index;
     const char *text; /**< piece (stream) or whole */
     size_t text_bytes;
+    bool no_new_text; /**< of a piece: its text was told before, or is empty */
     const char *thought; /**< what is no content: piece or whole */
     size_t thought_bytes;
     /** Chat: calls of tools, all so far. Of a piece those are told already of

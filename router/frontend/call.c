@@ -340,6 +340,7 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         .index = choice->index,
         .text = text,
         .text_bytes = bytes,
+        .no_new_text = (bytes == 0) && (!first || (choice->echo == NULL)),
         .thought = (thought != NULL) ? text_of(thought) : "",
         .thought_bytes = (thought != NULL) ? thought->len : 0,
         .finish = choice->finish,
@@ -354,8 +355,7 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.by_end_id = choice->by_end_id;
         choice->n_told = choice->n_output;
     }
-    if ((first && (choice->echo != NULL)) ||
-        (call->accumulates && (bytes > 0))) {
+    if ((first && (choice->echo != NULL)) || call->accumulates) {
         if (first && (choice->echo != NULL)) {
             bt_strbuf_puts(&choice->text, choice->echo);
         }

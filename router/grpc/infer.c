@@ -5,6 +5,11 @@
  *     stream ──┬── visit ──▶ response … (or one error_message)
  *              ├── visit ──▶ response …
  *              └── the client has said all, and no visit is left ─▶ OK
+ *
+ * Every response of a stream has the parameter triton_final_response, as Triton
+ * gives it: true in the last one of a request, and false in those before. That
+ * is the last one with outputs; a client that asks for it with
+ * triton_enable_empty_final_response gets one without outputs behind it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +34,7 @@ typedef struct visit {
     struct stream *stream;  /* NULL: of a unary call */
     bt_gcall_t *call;
     uint64_t start_us;
+    bool final_told;              /* of a stream: the last response was sent */
     char id[BT_INFER_NAME_BYTES]; /* of the client, for an error */
 } visit_t;
 
@@ -148,49 +154,37 @@ static bool send_out(bt_gcall_t *call)
     return is_sent;
 }
 
-static bool wants_last_word(const bt_infer_response_t *response)
-{
-    const bt_infer_param_t *param =
-        (response->request == NULL)
-            ? NULL
-            : bt_infer_param(&response->request->params,
-                             "triton_enable_empty_final_response");
-
-    return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
-}
-
 static bool tell(visit_t *visit, const bt_infer_response_t *response,
-                 bt_pb_last_t last)
+                 bool final)
 {
     bt_strbuf_t *out = &door_of(visit)->out;
 
+    visit->final_told = final;
     bt_strbuf_reset(out);
-    bt_pb_infer_write_piece(response, last, out);
+    bt_pb_infer_write_piece(response, final, out);
     return send_out(visit->call);
 }
 
 static void stream_piece(bt_infer_reply_t *reply,
                          const bt_infer_response_t *piece)
 {
-    (void)tell((visit_t *)reply, piece,
-               wants_last_word(piece) ? BT_PB_LAST_NO : BT_PB_LAST_UNSAID);
+    (void)tell((visit_t *)reply, piece, piece->final);
 }
 
 static void stream_finish(bt_infer_reply_t *reply, bt_infer_call_t *infer,
                           const bt_infer_response_t *whole)
 {
     visit_t *visit = (visit_t *)reply;
-    const bool last_word = wants_last_word(whole);
     bt_infer_response_t empty = *whole;
 
     (void)infer;
     empty.outputs = NULL;
     empty.n_outputs = 0;
-    if ((whole->n_outputs > 0) &&
-        !tell(visit, whole, last_word ? BT_PB_LAST_NO : BT_PB_LAST_UNSAID)) {
+    if ((whole->n_outputs > 0) && !tell(visit, whole, !whole->empty_final)) {
         return;
     }
-    if (last_word && !tell(visit, &empty, BT_PB_LAST_YES)) {
+    /* Also of a request that was stopped before it had an answer. */
+    if (!visit->final_told && !tell(visit, &empty, true)) {
         return;
     }
     end_if_done(leave(visit, 200));

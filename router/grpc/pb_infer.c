@@ -35,6 +35,30 @@ static bt_status_t no_memory(bt_api_error_t *error)
 
 /* ---- parameters ---- */
 
+/* Names with Triton's prefix are its own: in its words. */
+static bt_status_t check_reserved(const bt_infer_param_t *param,
+                                  bt_api_error_t *error)
+{
+    if (strncmp(param->name, "triton_", strlen("triton_")) != 0) {
+        return BT_OK;
+    }
+    if (strcmp(param->name, BT_INFER_EMPTY_FINAL) != 0) {
+        bt_api_error_set(error, 400, INVALID, NULL,
+                         "parameter keys starting with 'triton_' are reserved "
+                         "for Triton usage. Only the following keys starting "
+                         "with 'triton_' are allowed: " BT_INFER_EMPTY_FINAL);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (param->kind != BT_INFER_BOOL) {
+        bt_api_error_set(error, 400, INVALID, NULL,
+                         "invalid value type for '%s' parameter, expected "
+                         "bool_param.",
+                         param->name);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
 static bt_status_t add_param(bt_infer_params_t *params, const char *name,
                              const param_pb_t *value, bt_api_error_t *error)
 {
@@ -457,6 +481,10 @@ static bt_status_t take_request(request_pb_t *from, bt_infer_request_t *to,
     for (size_t i = 0; (i < from->n_parameters) && (status == BT_OK); i++) {
         status = add_param(&to->params, from->parameters[i]->key,
                            from->parameters[i]->value, error);
+        if (status == BT_OK) {
+            status = check_reserved(
+                bt_infer_param(&to->params, from->parameters[i]->key), error);
+        }
     }
     if (status == BT_OK) {
         status = take_wanted(from, to, error);

@@ -35,19 +35,14 @@ bt_status_t bt_pb_infer_parse(const void *ctx, bt_strbuf_t *body,
 void bt_pb_infer_id(const void *data, size_t bytes,
                     char id[BT_INFER_NAME_BYTES]);
 
-/** Whether, and how, a response says that it is the last one. */
-typedef enum bt_pb_last {
-    BT_PB_LAST_UNSAID,
-    BT_PB_LAST_NO,
-    BT_PB_LAST_YES,
-} bt_pb_last_t;
-
 /** Append a ModelInferResponse. */
 void bt_pb_infer_write(const bt_infer_response_t *response, bt_strbuf_t *out);
-/** Append a ModelStreamInferResponse. */
-void bt_pb_infer_write_piece(const bt_infer_response_t *response,
-                             bt_pb_last_t last, bt_strbuf_t *out);
-/** Append a ModelStreamInferResponse of a request that failed.
+/** Append a ModelStreamInferResponse.
+ *  @param final  what its parameter triton_final_response says: the request has
+ *                no response after it */
+void bt_pb_infer_write_piece(const bt_infer_response_t *response, bool final,
+                             bt_strbuf_t *out);
+/** Append a ModelStreamInferResponse of a request that failed, its last one.
  *  @param [in] id  "" = none */
 void bt_pb_infer_write_error(const char *message, const char *id,
                              bt_strbuf_t *out);

@@ -27,10 +27,13 @@ typedef struct response_form {
     ProtobufCBinaryData raw[BT_INFER_MAX_OUTPUTS];
     int64_t shapes[BT_INFER_MAX_OUTPUTS][BT_TENSOR_MAX_DIMS];
     place_form_t places[BT_INFER_MAX_OUTPUTS];
-    Inference__ModelInferResponse__ParametersEntry last, *param_list[1];
-    param_pb_t last_value;
-    char name[sizeof("triton_final_response")];
 } response_form_t;
+
+/* The parameter of a response of a stream. */
+typedef struct final_form {
+    Inference__ModelInferResponse__ParametersEntry entry, *list[1];
+    param_pb_t value;
+} final_form_t;
 
 /* protobuf-c has no const. */
 static uint8_t *bytes_of(const void *borrowed)
@@ -43,19 +46,19 @@ static uint8_t *bytes_of(const void *borrowed)
     return cast.to;
 }
 
-static void say_last(response_form_t *form, bool last)
+static void say_final(final_form_t *form, bool final, response_pb_t *message)
 {
-    form->last = (Inference__ModelInferResponse__ParametersEntry)
+    form->entry = (Inference__ModelInferResponse__ParametersEntry)
         INFERENCE__MODEL_INFER_RESPONSE__PARAMETERS_ENTRY__INIT;
-    form->last_value = (param_pb_t)INFERENCE__INFER_PARAMETER__INIT;
-    form->last_value.parameter_choice_case =
+    form->value = (param_pb_t)INFERENCE__INFER_PARAMETER__INIT;
+    form->value.parameter_choice_case =
         INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
-    form->last_value.bool_param = last;
-    form->last.key = bt_pb_text("triton_final_response");
-    form->last.value = &form->last_value;
-    form->param_list[0] = &form->last;
-    form->message.n_parameters = 1;
-    form->message.parameters = form->param_list;
+    form->value.bool_param = final;
+    form->entry.key = bt_pb_text("triton_final_response");
+    form->entry.value = &form->value;
+    form->list[0] = &form->entry;
+    message->n_parameters = 1;
+    message->parameters = form->list;
 }
 
 /* @return the value, to be filled */
@@ -100,7 +103,7 @@ static void fill_place(place_form_t *form, const bt_infer_region_t *place,
 }
 
 static void fill_response(response_form_t *form,
-                          const bt_infer_response_t *from, bt_pb_last_t last)
+                          const bt_infer_response_t *from)
 {
     response_pb_t *message = &form->message;
 
@@ -139,27 +142,26 @@ static void fill_response(response_form_t *form,
     message->outputs = form->output_list;
     message->n_raw_output_contents = from->n_outputs;
     message->raw_output_contents = form->raw;
-    if (last != BT_PB_LAST_UNSAID) {
-        say_last(form, last == BT_PB_LAST_YES);
-    }
 }
 
 void bt_pb_infer_write(const bt_infer_response_t *response, bt_strbuf_t *out)
 {
     response_form_t form;
 
-    fill_response(&form, response, BT_PB_LAST_UNSAID);
+    fill_response(&form, response);
     bt_pb_write(&form.message.base, out);
 }
 
-void bt_pb_infer_write_piece(const bt_infer_response_t *response,
-                             bt_pb_last_t last, bt_strbuf_t *out)
+void bt_pb_infer_write_piece(const bt_infer_response_t *response, bool final,
+                             bt_strbuf_t *out)
 {
     Inference__ModelStreamInferResponse piece =
         INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
     response_form_t form;
+    final_form_t param;
 
-    fill_response(&form, response, last);
+    fill_response(&form, response);
+    say_final(&param, final, &form.message);
     piece.infer_response = &form.message;
     bt_pb_write(&piece.base, out);
 }
@@ -170,7 +172,9 @@ void bt_pb_infer_write_error(const char *message, const char *id,
     Inference__ModelStreamInferResponse piece =
         INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
     response_pb_t response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
+    final_form_t param;
 
+    say_final(&param, true, &response);
     piece.error_message = bt_pb_text((message[0] == '\0') ? "failed" : message);
     response.id = bt_pb_text(id);
     piece.infer_response = &response;

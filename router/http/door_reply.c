@@ -307,8 +307,8 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
 
     /* generate has no field for the reason of an end, so an empty last event
      * would say nothing; OpenAI's last event of a choice carries it. */
-    if ((visit->dialect == BT_API_GENERATE) && (choice->text_bytes == 0) &&
-        !first && (choice->rows == NULL)) {
+    if ((visit->dialect == BT_API_GENERATE) && choice->no_new_text && !first &&
+        (choice->rows == NULL)) {
         return;
     }
     bt_strbuf_reset(out);

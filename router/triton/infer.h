@@ -132,6 +132,14 @@ typedef struct bt_infer_response {
     /** Of a stream: that row of the batch has no more after this one. */
     bool ends_row;
     uint32_t row; /**< of the batch; what `batch_index` says */
+    /** Of a stream: the last response of its request. */
+    bool final;
+    /** Of a stream: the client asked for a response without outputs behind all
+     *  others, and the model is decoupled; that one is the last then. */
+    bool empty_final;
 } bt_infer_response_t;
+
+/** Parameter of a request, a bool: what empty_final says. */
+#define BT_INFER_EMPTY_FINAL "triton_enable_empty_final_response"
 
 #endif

@@ -129,17 +129,20 @@ static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
         (choice->rows != NULL) && ((choice->to > choice->from) || result.ends);
     const bool empty =
         !adds && ((call->spec->role == BT_ROLE_IDS) ? result.n_ids == 0
-                                                    : result.text_bytes == 0);
+                                                    : choice->no_new_text);
     bool was_pinned;
 
     (void)answer;
     (void)first;
     (void)usage;
-    /* The end of a row without more of it says nothing, unless it was all. */
-    if ((call->reply == NULL) || (empty && row->told)) {
+    /* The end of a row without more of it says nothing, unless it was all or
+     * ends the request. */
+    if ((call->reply == NULL) ||
+        (empty && row->told && !bt_infer_call_is_final(call, result.ends))) {
         return;
     }
     row->told = true;
+    row->cum_logprob = choice->cum_logprob;
     was_pinned = bt_infer_call_pin(call);
     bt_infer_call_tell_piece(call, &result, result.ends);
     bt_infer_call_unpin(call, was_pinned);
@@ -157,6 +160,15 @@ static void row_ended(bt_infer_call_t *call, bt_infer_row_t *row)
     }
     if ((call->reply == NULL) || (call->n_open > 0)) {
         return;
+    }
+    if (call->stream && !call->final_told && !call->empty_final) {
+        /* It was stopped: the last response has outputs all the same. */
+        const bt_infer_result_t result = bt_infer_call_result_of(row, NULL);
+
+        bt_infer_call_tell_piece(call, &result, true);
+        if (call->reply == NULL) {
+            return;
+        }
     }
     if (call->stream || call->row_by_row) {
         bt_infer_call_free_outputs(call);
@@ -502,12 +514,21 @@ static bool find_model(bt_infer_call_t *call)
     return true;
 }
 
+static bool asks_for_empty_final(const bt_infer_call_t *call)
+{
+    const bt_infer_param_t *param =
+        bt_infer_param(&call->request.params, BT_INFER_EMPTY_FINAL);
+
+    return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
+}
+
 /* What the model's configuration allows.
  * @return false: call->error says it */
 static bool check_config(bt_infer_call_t *call)
 {
     const char *model = call->request.model;
     const uint32_t most = bt_describe_max_batch(call->front, model);
+    bool decoupled;
 
     if ((call->lowered.n_rows > most) && (call->lowered.n_rows > 1)) {
         bt_api_error_set(&call->error, 400, "invalid_request_error", NULL,
@@ -516,8 +537,12 @@ static bool check_config(bt_infer_call_t *call)
                          most, model);
         return false;
     }
-    if (call->may_stream && call->lowered.stream &&
-        !bt_describe_is_decoupled(call->front, model)) {
+    if (!call->may_stream) {
+        return true;
+    }
+    decoupled = bt_describe_is_decoupled(call->front, model);
+    call->empty_final = decoupled && asks_for_empty_final(call);
+    if (call->lowered.stream && !decoupled) {
         bt_api_error_set(&call->error, 400, "invalid_request_error", NULL,
                          "Streaming is only supported if model is deployed "
                          "using decoupled mode");

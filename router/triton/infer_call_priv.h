@@ -24,8 +24,9 @@ typedef struct bt_infer_row {
     bt_reply_t reply; /* first: a call knows only this */
     bt_infer_call_t *call;
     uint32_t index;
-    bool told;        /* a stream: a piece of it was */
-    uint32_t *prompt; /* owned: ids in front of the answer's, or NULL */
+    bool told;          /* a stream: a piece of it was */
+    double cum_logprob; /* a stream: of what was told */
+    uint32_t *prompt;   /* owned: ids in front of the answer's, or NULL */
     size_t n_prompt;
     /* Of a whole answer: a reference to the call that owns it, or NULL, and
      * its one choice. */
@@ -66,6 +67,8 @@ struct bt_infer_call {
     bt_lowered_t lowered;
     bool stream;          /* tells pieces of a row as they come */
     bool row_by_row;      /* tells each row when it is whole */
+    bool empty_final;     /* bt_infer_response_t.empty_final */
+    bool final_told;      /* a piece of a stream was its last response */
     bt_infer_row_t *rows; /* owned */
     size_t n_rows, n_open;
     bt_call_tally_t tally; /* its rows are one request */
@@ -97,9 +100,13 @@ void bt_infer_call_fail_for_memory(bt_infer_call_t *call);
 void bt_infer_call_refuse(bt_infer_call_t *call);
 /** All went well: what call->outputs has is the last word. */
 void bt_infer_call_finish(bt_infer_call_t *call);
+/** Does the request have no response after this piece of a row? */
+bool bt_infer_call_is_final(const bt_infer_call_t *call, bool ends_row);
 void bt_infer_call_tell_piece(bt_infer_call_t *call,
                               const bt_infer_result_t *result, bool ends_row);
-/** Lends what @a choice, a piece or the whole answer of the row, points to. */
+/** Lends what @a choice, a piece or the whole answer of the row, points to.
+ *  @param choice  NULL: the row ends without an answer, or without more of it
+ */
 bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row,
                                           const bt_api_choice_t *choice);
 /** All rows are one response, and the last word. */

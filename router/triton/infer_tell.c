@@ -103,6 +103,7 @@ static bt_infer_response_t response_of(bt_infer_call_t *call)
         .request = &call->request,
         .outputs = call->outputs,
         .n_outputs = call->n_outputs,
+        .empty_final = call->empty_final,
     };
 }
 
@@ -186,6 +187,13 @@ static bool make_outputs(bt_infer_call_t *call,
     return status == BT_OK;
 }
 
+bool bt_infer_call_is_final(const bt_infer_call_t *call, bool ends_row)
+{
+    /* A row whose last piece this is counts as open until its call finished. */
+    return ends_row && !call->empty_final &&
+           (call->n_open <= (call->row_by_row ? 0 : 1));
+}
+
 void bt_infer_call_tell_piece(bt_infer_call_t *call,
                               const bt_infer_result_t *result, bool ends_row)
 {
@@ -195,6 +203,8 @@ void bt_infer_call_tell_piece(bt_infer_call_t *call,
         piece = response_of(call);
         piece.row = result->row;
         piece.ends_row = ends_row;
+        piece.final = bt_infer_call_is_final(call, ends_row);
+        call->final_told = piece.final;
         /* The client may be gone afterwards: call->reply tells. */
         call->reply->ops->piece(call->reply, &piece);
     }
@@ -215,6 +225,16 @@ bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row,
 {
     const bool is_whole = choice == row->choice;
 
+    if (choice == NULL) {
+        return (bt_infer_result_t){
+            .row = row->index,
+            .text = "",
+            .prompt = row->prompt,
+            .n_prompt = row->n_prompt,
+            .cum_logprob = row->cum_logprob,
+            .ends = true,
+        };
+    }
     return (bt_infer_result_t){
         .row = row->index,
         .text = choice->text,

@@ -380,7 +380,7 @@ def test_a_stream_has_many_requests_and_ends_each(c):
             else:
                 pieces.append(result.as_numpy("text_output")[0].decode())
         else:
-            assert response.id == "whole" and "triton_final_response" not in response.parameters
+            assert response.id == "whole" and response.parameters["triton_final_response"].bool_param
             wholes.append(result.as_numpy("text_output")[0].decode())
     assert len(pieces) > 2 and "".join(pieces).endswith(whole.removeprefix(QUESTION.decode())), (pieces, whole)
     assert len(wholes) == 1 and wholes[0].endswith(whole.removeprefix(QUESTION.decode())), (wholes, whole)

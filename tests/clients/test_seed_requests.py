@@ -483,6 +483,18 @@ def test_a_stream_follows_the_transaction_policy_and_accumulates(_):
             s.close()
             assert len(pieces) > 2 and all(b.startswith(a) for a, b in zip(pieces, pieces[1:])), pieces
             assert "a" + pieces[-1] == whole, (pieces, whole)
+            # The last response has all text even where it brings none: an end id does not.
+            with client(c, "grpc") as t:
+                ids = t.infer("tensorrt_llm", ids_request("grpc", [97], 8)).as_numpy("output_ids")[0, 0].tolist()
+            s = Stream(c)
+            s.ask("4", model="tensorrt_llm_bls", inputs=text_request("grpc", ["a"], 8, *switches("stream"),
+                                                                     ("end_id", "INT32", [[ids[-1]]])))
+            pieces = []
+            while not pieces or not response.parameters["triton_final_response"].bool_param:
+                response, result = s.next()
+                pieces.append(result.as_numpy("text_output").item().decode())
+            s.close()
+            assert len(pieces) > 2 and all(b.startswith(a) for a, b in zip(pieces, pieces[1:])), pieces
 
 
 def test_the_articles_client_sends_ids_alone(c):

@@ -334,20 +334,22 @@ static void responses_are_written_with_raw_tensors(void **state)
                    "6964731205494e5433321a0201022a170a0b746578745f6f7574707574"
                    "120542595445531a01013208010000000200000032050100000078");
     bt_strbuf_reset(&out);
-    bt_pb_infer_write_piece(&response, BT_PB_LAST_NO, &out);
+    bt_pb_infer_write_piece(&response, false, &out);
     assert_written(
         &out, "12720a08656e73656d626c651201311a03616263221b0a15747269746f"
               "6e5f66696e616c5f726573706f6e7365120208002a170a0a6f75747075"
               "745f6964731205494e5433321a0201022a170a0b746578745f6f757470"
               "7574120542595445531a01013208010000000200000032050100000078");
     bt_strbuf_reset(&out);
-    bt_pb_infer_write_piece(&empty, BT_PB_LAST_YES, &out);
+    bt_pb_infer_write_piece(&empty, true, &out);
     assert_written(&out,
                    "12230a016d120131221b0a15747269746f6e5f66696e616c5f7265"
                    "73706f6e736512020801");
     bt_strbuf_reset(&out);
     bt_pb_infer_write_error("no", "7", &out);
-    assert_written(&out, "0a026e6f12031a0137");
+    assert_written(&out,
+                   "0a026e6f12201a0137221b0a15747269746f6e5f66696e616c5f7265"
+                   "73706f6e736512020801");
     bt_strbuf_fini(&out);
 }
 

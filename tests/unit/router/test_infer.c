@@ -18,7 +18,7 @@
 
 typedef struct stream {
     bt_infer_reply_t reply;
-    unsigned n_pieces, n_finished, n_errors, n_ends_of_rows;
+    unsigned n_pieces, n_finished, n_errors, n_ends_of_rows, n_final;
     unsigned leave_after; /* pieces; 0: stays */
     int status;
     char text[512];      /* "row:text;" of each piece */
@@ -44,6 +44,7 @@ static void on_piece(bt_infer_reply_t *reply, const bt_infer_response_t *piece)
     note(s, piece);
     s->n_pieces++;
     s->n_ends_of_rows += piece->ends_row ? 1 : 0;
+    s->n_final += piece->final ? 1 : 0;
     if (piece->outputs[0].dtype == BT_DTYPE_BYTES) {
         const char *text = "";
         size_t bytes = 0;
@@ -298,13 +299,6 @@ static void what_is_refused_is_told_as_triton_does(void **state)
                               "[\"A\"]") "],\"outputs\":[{\"name\":\"x\"}]}",
             400, "unexpected inference output 'x'");
     refused(w, INFER("ensemble"),
-            "{\"inputs\":[" T("text_input", "BYTES", "[1,1]",
-                              "[\"A\"]") "],\"outputs\":[{\"name\":"
-                                         "\"cum_log_probs\"}]}",
-            400,
-            "output 'cum_log_probs' is given where the input "
-            "'return_log_probs' is true");
-    refused(w, INFER("ensemble"),
             BODY(T("text_input", "BYTES", "[9,1]",
                    "[\"A\",\"A\",\"A\",\"A\",\"A\",\"A\",\"A\",\"A\",\"A\"]")),
             429, "the limit is 8");
@@ -511,7 +505,8 @@ static void a_stream_of_ids_has_one_for_each_token(void **state)
     assert_non_null(strstr(s.last, "\"data\":[4]"));
     tokens(w, w->d, 0, 2, "#", BT_FINISH_STOP); /* the end id is none of it */
     ended(w, 0);
-    assert_string_equal(s.text, "0:1;0:1;");
+    assert_string_equal(s.text, "0:1;0:1;0:0;");
+    assert_int_equal(s.n_final, 1);
     assert_int_equal(s.n_finished, 1);
     stop(w);
 }
@@ -588,7 +583,7 @@ static void a_request_ends_when_its_client_says_so(void **state)
     assert_true(metric(w, "nv_inference_request_success{model=\"tensorrt_llm\""
                           ",version=\"1\"} ") == 1);
 
-    /* There is none any more; a stream ends without another piece. */
+    /* There is none any more; a stream ends by a piece without text. */
     begin(w, &stopping, "tensorrt_llm", "a", STOP_7);
     assert_int_equal(stopping.n_finished, 1);
     begin(w, &s, "ensemble", "a",
@@ -597,7 +592,8 @@ static void a_request_ends_when_its_client_says_so(void **state)
               "[\"A\"]") "," T("stream", "BOOL", "[1]", "[true]") "]}");
     tokens(w, w->p, 1, 0, "x", BT_FINISH_NONE);
     begin(w, &stopping, "tensorrt_llm", "a", STOP_7);
-    assert_string_equal(s.text, "0:x;");
+    assert_string_equal(s.text, "0:x;0:;");
+    assert_int_equal(s.n_final, 1);
     assert_int_equal(s.n_finished, 1);
     stop(w);
 }
