@@ -610,7 +610,15 @@ static const bt_api_field_t fields[] = {
     NOT_YET("use_draft_logits", BT_API_G),
     NOT_YET("draft_input_ids", BT_API_G),
     NOT_YET("guided_decoding_guide", BT_API_G),
+    NOT_YET("guided_decoding_guide_type", BT_API_G),
+    NOT_YET("return_num_input_tokens", BT_API_G),
+    NOT_YET("return_num_output_tokens", BT_API_G),
+    NOT_YET("decoder_text_input", BT_API_G),
+    NOT_YET("prompt_table_extra_id", BT_API_G),
     NOT_YET("image_input", BT_API_G),
+    NOT_YET("image_bytes_input", BT_API_G),
+    NOT_YET("image_url_input", BT_API_G),
+    NOT_YET("video_bytes_input", BT_API_G),
 
     /* Of OpenAI's, for its own books and machines; vLLM's, for tokenizers that
      * are not ours; Triton's, without meaning where nothing is padded and there
@@ -629,6 +637,7 @@ static const bt_api_field_t fields[] = {
     IGNORED("max_tool_calls", BT_API_R),
     IGNORED("pad_id", BT_API_G),
     IGNORED("len_penalty", BT_API_G),
+    IGNORED("length_penalty", BT_API_G),
     IGNORED("early_stopping", BT_API_G),
     IGNORED("parameters", BT_API_G),
 };

@@ -250,22 +250,22 @@ static bt_status_t fill_rows(bt_lower_t *l)
     if (l->out->rows == NULL) {
         return bt_lower_no_memory(l);
     }
+    if (find_field(l, BT_FIELD_DECODER_TEXT) != NULL) {
+        l->out->decoder_texts = bt_calloc(n_rows, sizeof(char *));
+        if (l->out->decoder_texts == NULL) {
+            return bt_lower_no_memory(l);
+        }
+    }
     for (size_t i = 0; (i < n_rows) && (status == BT_OK); i++) {
         status = fill_row(l, i, n_rows);
     }
     return status;
 }
 
-static const char *input_of(uint32_t what)
-{
-    return (what == BT_WANT_LOGPROBS)        ? "return_log_probs"
-           : (what == BT_WANT_PROMPT_LOGITS) ? "return_context_logits"
-                                             : "return_generation_logits";
-}
-
 /* What one row wants comes for all of them, so that a tensor has them all; of
- * outputs that are named only those are computed. */
-static bt_status_t join_wants(bt_lower_t *l)
+ * outputs that are named only those are computed. A named output that no input
+ * asks for is not computed, and left out, as TensorRT-LLM's backend does. */
+static void join_wants(bt_lower_t *l)
 {
     const bt_infer_request_t *request = l->request;
     uint32_t what = 0;
@@ -275,26 +275,16 @@ static bt_status_t join_wants(bt_lower_t *l)
         what |= l->out->rows[i].wants.what;
     }
     for (size_t i = 0; i < request->n_wanted; i++) {
-        const char *name = request->wanted[i].name;
-        const bt_model_tensor_t *output = bt_model_output(l->spec, name);
-        const uint32_t bit =
-            (output != NULL) ? bt_infer_result_wants(output->what) : 0;
+        const bt_model_tensor_t *output =
+            bt_model_output(l->spec, request->wanted[i].name);
 
-        if ((bit & ~what) != 0) {
-            bt_api_error_set(l->error, 400, INVALID, NULL,
-                             "output '%s' is given where the input '%s' is "
-                             "true",
-                             name, input_of(bit));
-            return BT_ERR_INVALID_PARAM;
-        }
-        named |= bit;
+        named |= (output != NULL) ? bt_infer_result_wants(output->what) : 0;
     }
-    what = (request->n_wanted > 0) ? named : what;
+    what &= (request->n_wanted > 0) ? named : UINT32_MAX;
     l->out->wants = what;
     for (size_t i = 0; i < l->out->n_rows; i++) {
         l->out->rows[i].wants.what = what;
     }
-    return BT_OK;
 }
 
 /* Request parameters of Triton that mean something here. */
@@ -336,22 +326,15 @@ bt_status_t bt_infer_lower(const bt_model_spec_t *spec,
     }
     if ((status == BT_OK) && !out.stop) {
         status = fill_rows(&l);
-        status = (status == BT_OK) ? join_wants(&l) : status;
     }
     if (status != BT_OK) {
         bt_lowered_fini(&out);
         return status;
     }
+    join_wants(&l);
     read_params(&l);
     *lowered_p = out;
     return BT_OK;
-}
-
-/* There is no decoder input. */
-static bool is_not_yet(int result)
-{
-    return (result == BT_RESULT_DECODER_IDS) ||
-           (result == BT_RESULT_N_DECODER_IDS);
 }
 
 bt_status_t bt_infer_check_outputs(const bt_model_spec_t *spec,
@@ -367,16 +350,6 @@ bt_status_t bt_infer_check_outputs(const bt_model_spec_t *spec,
                              name, request->model);
             return BT_ERR_INVALID_PARAM;
         }
-        if (is_not_yet(bt_model_output(spec, name)->what)) {
-            bt_api_error_set(error_p, 400, INVALID, NULL,
-                             "output '%s' is not supported yet", name);
-            return BT_ERR_INVALID_PARAM;
-        }
-        if (bt_infer_wanted(request, name) != &request->wanted[i]) {
-            bt_api_error_set(error_p, 400, INVALID, NULL,
-                             "output '%s' is asked for twice", name);
-            return BT_ERR_INVALID_PARAM;
-        }
     }
     return BT_OK;
 }
@@ -386,6 +359,11 @@ void bt_lowered_fini(bt_lowered_t *lowered)
     for (size_t i = 0; i < lowered->n_rows; i++) {
         bt_api_request_fini(&lowered->rows[i]);
     }
+    for (size_t i = 0;
+         (lowered->decoder_texts != NULL) && (i < lowered->n_rows); i++) {
+        bt_free(lowered->decoder_texts[i]);
+    }
+    bt_free(lowered->decoder_texts);
     bt_free(lowered->rows);
     memset(lowered, 0, sizeof(*lowered));
 }

@@ -34,6 +34,8 @@ typedef struct bt_lowered {
     int32_t pad_id; /**< of the first row; -1: not given */
     int32_t end_id; /**< the same */
     uint32_t wants; /**< BT_WANT_*, the same of all rows */
+    /** Owned, n_rows of them: DECODER_QUERY of each, or NULL. NULL: of none */
+    char **decoder_texts;
 } bt_lowered_t;
 
 /**
@@ -51,7 +53,8 @@ BT_MUST_CHECK bt_status_t bt_infer_lower(const bt_model_spec_t *spec,
 BT_MUST_CHECK bt_status_t bt_infer_check_inputs(
     const bt_model_spec_t *spec, const bt_infer_request_t *request,
     bt_api_error_t *error_p);
-/** Are all outputs that the client names among the model's?
+/** Are all outputs that the client names among the model's? One that it names
+ *  twice counts once, as Triton has it.
  *  @retval BT_ERR_INVALID_PARAM  error_p names the first that is not */
 BT_MUST_CHECK bt_status_t bt_infer_check_outputs(
     const bt_model_spec_t *spec, const bt_infer_request_t *request,

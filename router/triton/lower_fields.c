@@ -187,7 +187,8 @@ static bt_status_t read_words(bt_lower_t *l, const bt_slice_t *s, char **words,
 
 /* ---- prompts ---- */
 
-static bt_status_t take_text(bt_lower_t *l, const bt_slice_t *s)
+/* The one string of a slice. @param [out] text_p  NULL: it is empty */
+static bt_status_t one_string(bt_lower_t *l, const bt_slice_t *s, char **text_p)
 {
     strings_t w;
     const char *text;
@@ -201,10 +202,25 @@ static bt_status_t take_text(bt_lower_t *l, const bt_slice_t *s)
         return status;
     }
     if (!strings_next(&w, &text, &bytes) || (bytes == 0)) {
-        return bt_lower_refuse(l, s->name, "is empty");
+        *text_p = NULL;
+        return BT_OK;
     }
-    return copy_string(l, s, text, bytes, s->tensor->bytes,
-                       &l->row->prompts[0].text);
+    return copy_string(l, s, text, bytes, s->tensor->bytes, text_p);
+}
+
+static bt_status_t take_text(bt_lower_t *l, const bt_slice_t *s)
+{
+    char **text = &l->row->prompts[0].text;
+    const bt_status_t status = one_string(l, s, text);
+
+    return ((status == BT_OK) && (*text == NULL))
+               ? bt_lower_refuse(l, s->name, "is empty")
+               : status;
+}
+
+static bt_status_t take_decoder_text(bt_lower_t *l, const bt_slice_t *s)
+{
+    return one_string(l, s, &l->out->decoder_texts[l->row - l->out->rows]);
 }
 
 static bt_status_t take_ids(bt_lower_t *l, const bt_slice_t *s)
@@ -647,6 +663,7 @@ static bt_status_t take_generation_logits(bt_lower_t *l, const bt_slice_t *s)
 
 const bt_lower_take_t bt_lower_takes[BT_N_FIELDS] = {
     [BT_FIELD_TEXT] = take_text,
+    [BT_FIELD_DECODER_TEXT] = take_decoder_text,
     [BT_FIELD_IDS] = take_ids,
     [BT_FIELD_N_IDS] = take_n_ids,
     [BT_FIELD_MAX_TOKENS] = take_max_tokens,

@@ -23,6 +23,23 @@
     {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
      {__VA_ARGS__}, BT_RESULT_##result, false, true}
 
+/* Outputs that config.pbtxt of TensorRT-LLM's backend lists and no request is
+ * given. */
+#define PERF_OUTPUTS                                                \
+    OUT_ALSO("sequence_index", INT32, NOT_GIVEN, 1),                \
+    OUT_ALSO("kv_cache_alloc_new_blocks", INT32, NOT_GIVEN, 1),     \
+    OUT_ALSO("kv_cache_reused_blocks", INT32, NOT_GIVEN, 1),        \
+    OUT_ALSO("kv_cache_alloc_total_blocks", INT32, NOT_GIVEN, 1),   \
+    OUT_ALSO("arrival_time_ns", INT64, NOT_GIVEN, 1),               \
+    OUT_ALSO("first_scheduled_time_ns", INT64, NOT_GIVEN, 1),       \
+    OUT_ALSO("first_token_time_ns", INT64, NOT_GIVEN, 1),           \
+    OUT_ALSO("last_token_time_ns", INT64, NOT_GIVEN, 1),            \
+    OUT_ALSO("acceptance_rate", FP32, NOT_GIVEN, 1),                \
+    OUT_ALSO("total_accepted_draft_tokens", INT32, NOT_GIVEN, 1),   \
+    OUT_ALSO("total_draft_tokens", INT32, NOT_GIVEN, 1),            \
+    OUT_ALSO("num_input_tokens", INT32, NOT_GIVEN, 1),              \
+    OUT_ALSO("num_output_tokens", INT32, NOT_GIVEN, 1)
+
 /* ---- what several of them share ---- */
 
 /* Sampling that has one name everywhere. */
@@ -48,7 +65,14 @@
     OPT("early_stopping", BOOL, NEUTRAL, 1),                        \
     ALSO("beam_search_diversity_rate", FP32, NOT_YET, 1),           \
     ALSO("num_return_sequences", INT32, ONE, 1),                    \
-    ALSO("seed", UINT64, SEED, 1)
+    ALSO("seed", UINT64, SEED, 1),                                  \
+    ALSO("min_tokens", INT32, MIN_LENGTH, 1),                       \
+    ALSO("return_kv_cache_reuse_stats", BOOL, NOT_YET, 1),          \
+    ALSO("return_perf_metrics", BOOL, NOT_YET, 1),                  \
+    ALSO("return_num_input_tokens", BOOL, NOT_YET, 1),              \
+    ALSO("return_num_output_tokens", BOOL, NOT_YET, 1),             \
+    ALSO("guided_decoding_guide_type", BYTES, NOT_YET, 1),          \
+    ALSO("guided_decoding_guide", BYTES, NOT_YET, 1)
 
 #define TEXT_INPUTS                                                 \
     IN("text_input", BYTES, TEXT, 1),                               \
@@ -71,7 +95,11 @@
     ALSO("streaming", BOOL, STREAM, 1),                             \
     ALSO("runtime_top_k", INT32, TOP_K, 1),                         \
     ALSO("runtime_top_p", FP32, TOP_P, 1),                          \
-    ALSO("exclude_input_from_output", BOOL, EXCLUDE_INPUT, 1)
+    ALSO("exclude_input_from_output", BOOL, EXCLUDE_INPUT, 1),      \
+    ALSO("image_bytes_input", UINT8, NOT_YET, -1, -1, -1),          \
+    ALSO("image_url_input", BYTES, NOT_YET, 1),                     \
+    ALSO("video_bytes_input", UINT8, NOT_YET, -1, -1, -1),          \
+    ALSO("prompt_table_extra_id", UINT64, NOT_YET, 1)
 
 #define LOG_PROB_OUTPUTS                                            \
     OUT("cum_log_probs", FP32, CUM_LOG_PROBS, -1),                  \
@@ -85,7 +113,7 @@
 
 static const bt_model_tensor_t preprocessing_inputs[] = {
     IN("QUERY", BYTES, TEXT, 1),
-    OPT("DECODER_QUERY", BYTES, NOT_YET, 1),
+    OPT("DECODER_QUERY", BYTES, DECODER_TEXT, 1),
     IN("REQUEST_OUTPUT_LEN", INT32, MAX_TOKENS, 1),
     OPT("BAD_WORDS_DICT", BYTES, BAD_WORDS, -1),
     OPT("STOP_WORDS_DICT", BYTES, STOP_WORDS, -1),
@@ -93,6 +121,11 @@ static const bt_model_tensor_t preprocessing_inputs[] = {
     OPT("EMBEDDING_BIAS_WEIGHTS", FP32, BIAS_WEIGHTS, -1),
     OPT("END_ID", INT32, END_ID, 1),
     OPT("PAD_ID", INT32, PAD_ID, 1),
+    ALSO("IMAGE_BYTES", UINT8, NOT_YET, -1, -1, -1),
+    ALSO("IMAGE_URL", BYTES, NOT_YET, 1),
+    ALSO("IMAGES", BYTES, NOT_YET, -1),
+    ALSO("VIDEO_BYTES", UINT8, NOT_YET, -1, -1, -1),
+    ALSO("PROMPT_TABLE_EXTRA_ID", UINT64, NOT_YET, 1),
 };
 
 static const bt_model_tensor_t preprocessing_outputs[] = {
@@ -106,6 +139,16 @@ static const bt_model_tensor_t preprocessing_outputs[] = {
     OUT("REQUEST_OUTPUT_LEN", INT32, MAX_TOKENS, -1),
     OUT("OUT_END_ID", INT32, END_ID, 1),
     OUT("OUT_PAD_ID", INT32, PAD_ID, 1),
+    OUT_ALSO("OUT_PROMPT_TABLE_EXTRA_IDS", UINT64, NOT_GIVEN, -1),
+    OUT_ALSO("PIXEL_VALUES", FP16, NOT_GIVEN, -1, -1, -1),
+    OUT_ALSO("ASPECT_RATIO_IDS", INT64, NOT_GIVEN, -1),
+    OUT_ALSO("ASPECT_RATIO_MASK", INT64, NOT_GIVEN, -1, -1),
+    OUT_ALSO("CROSS_ATTENTION_MASK", INT64, NOT_GIVEN, -1, -1, -1),
+    OUT_ALSO("IMAGE_SIZES", INT64, NOT_GIVEN, -1, 2),
+    OUT_ALSO("IS_VIDEO_INPUT", BOOL, NOT_GIVEN, 1),
+    OUT_ALSO("ATTENTION_MASK", INT64, NOT_GIVEN, -1),
+    OUT_ALSO("IMAGE_GRID_THW", INT64, NOT_GIVEN, 3),
+    OUT_ALSO("VISION_INPUT_ID", INT32, NOT_GIVEN, -1),
 };
 
 /* ---- tensorrt_llm ---- */
@@ -118,8 +161,8 @@ static const bt_model_tensor_t tensorrt_llm_inputs[] = {
     OPT("draft_input_ids", INT32, NOT_YET, -1),
     OPT("draft_logits", FP32, NOT_YET, -1, -1),
     OPT("draft_acceptance_threshold", FP32, NOT_YET, 1),
-    OPT("decoder_input_ids", INT32, NOT_YET, -1),
-    OPT("decoder_input_lengths", INT32, NOT_YET, 1),
+    OPT("decoder_input_ids", INT32, NEUTRAL, -1),
+    OPT("decoder_input_lengths", INT32, NEUTRAL, 1),
     OPT("stop_words_list", INT32, STOP_WORD_IDS, 2, -1),
     OPT("bad_words_list", INT32, BAD_WORD_IDS, 2, -1),
     OPT("embedding_bias", FP32, BIAS, -1),
@@ -132,14 +175,31 @@ static const bt_model_tensor_t tensorrt_llm_inputs[] = {
     SAMPLING_INPUTS,
     OPT("stop", BOOL, STOP, 1),
     OPT("streaming", BOOL, STREAM, 1),
-    ALSO("return_kv_cache_reuse_stats", BOOL, NOT_YET, 1),
-    ALSO("return_perf_metrics", BOOL, NOT_YET, 1),
+    ALSO("encoder_input_features", FP16, NOT_YET, -1, -1),
+    ALSO("encoder_output_lengths", INT32, NOT_YET, 1),
+    ALSO("prompt_table_extra_ids", UINT64, NOT_YET, -1),
+    ALSO("cross_attention_mask", BOOL, NOT_YET, -1, -1),
+    ALSO("skip_cross_attn_blocks", BOOL, NOT_YET, 1),
+    ALSO("mrope_rotary_cos_sin", FP32, NOT_YET, -1),
+    ALSO("mrope_position_deltas", INT64, NOT_YET, 1),
+    ALSO("context_phase_params", UINT8, NOT_YET, -1),
+    ALSO("retention_token_range_starts", INT32, NOT_YET, -1),
+    ALSO("retention_token_range_ends", INT32, NOT_YET, -1),
+    ALSO("retention_token_range_priorities", INT32, NOT_YET, -1),
+    ALSO("retention_token_range_durations_ms", INT32, NOT_YET, -1),
+    ALSO("retention_decode_priority", INT32, NOT_YET, 1),
+    ALSO("retention_decode_duration_ms", INT32, NOT_YET, 1),
+    ALSO("lookahead_window_size", INT32, NOT_YET, 1),
+    ALSO("lookahead_ngram_size", INT32, NOT_YET, 1),
+    ALSO("lookahead_verification_set_size", INT32, NOT_YET, 1),
 };
 
 static const bt_model_tensor_t tensorrt_llm_outputs[] = {
     OUT("output_ids", INT32, IDS, -1, -1),
     OUT("sequence_length", INT32, N_IDS, -1),
     LOG_PROB_OUTPUTS,
+    PERF_OUTPUTS,
+    OUT_ALSO("context_phase_params", UINT8, NOT_GIVEN, -1),
 };
 
 /* ---- postprocessing ---- */
@@ -165,6 +225,7 @@ static const bt_model_tensor_t text_inputs[] = {
 static const bt_model_tensor_t text_outputs[] = {
     OUT("text_output", BYTES, TEXT, -1),
     LOG_PROB_OUTPUTS,
+    PERF_OUTPUTS,
 };
 
 #define SPEC(name, role, decoupled, in, out)                              \

@@ -29,6 +29,7 @@ typedef enum bt_model_role {
 /** What an input means, whatever its model calls it. */
 typedef enum bt_model_field {
     BT_FIELD_TEXT,
+    BT_FIELD_DECODER_TEXT, /**< of preprocessing, for a model with an encoder */
     BT_FIELD_IDS,
     BT_FIELD_N_IDS, /**< how many of a row of ids count */
     BT_FIELD_MAX_TOKENS,
@@ -56,7 +57,8 @@ typedef enum bt_model_field {
     BT_FIELD_CONTEXT_LOGITS,
     BT_FIELD_GENERATION_LOGITS,
     BT_FIELD_ONE,     /**< only 1 is there: beam_width */
-    BT_FIELD_NEUTRAL, /**< of no meaning without beams; any value */
+    BT_FIELD_NEUTRAL, /**< any value: of no meaning without beams, and
+                         without an encoder */
     BT_FIELD_NOT_YET, /**< what changes nothing: 0, false, "", no elements */
     BT_FIELD_TOKENS,  /**< of postprocessing */
     BT_N_FIELDS,
@@ -78,8 +80,10 @@ typedef enum bt_model_result {
     BT_RESULT_MAX_TOKENS,
     BT_RESULT_END_ID,
     BT_RESULT_PAD_ID,
-    BT_RESULT_DECODER_IDS,   /**< there is no decoder input: not given */
-    BT_RESULT_N_DECODER_IDS, /**< the same */
+    BT_RESULT_DECODER_IDS, /**< of preprocessing: the padding id where no text
+                              was given for them */
+    BT_RESULT_N_DECODER_IDS,
+    BT_RESULT_NOT_GIVEN, /**< listed by TensorRT-LLM's files, and left out */
     BT_N_RESULTS,
 } bt_model_result_t;
 

@@ -16,6 +16,7 @@ typedef struct process {
     const bt_lowered_t *lowered;
     bt_api_error_t *error;
     bt_token_vec_t *prompts; /* of each row */
+    bt_token_vec_t *decoder; /* of each row, in the same memory */
 } process_t;
 
 static bt_status_t no_memory(process_t *p)
@@ -75,14 +76,15 @@ static uint32_t pad_of(const process_t *p)
                                      : own_end_id(p);
 }
 
-static bt_status_t put_ids(process_t *p, const char *name, bt_tensor_t *out)
+static bt_status_t put_rows(process_t *p, const char *name,
+                            const bt_token_vec_t *rows, bt_tensor_t *out)
 {
     uint64_t dims[] = {p->lowered->n_rows, 0};
     uint32_t *at;
     bt_status_t status;
 
     for (size_t i = 0; i < dims[0]; i++) {
-        dims[1] = (p->prompts[i].n > dims[1]) ? p->prompts[i].n : dims[1];
+        dims[1] = (rows[i].n > dims[1]) ? rows[i].n : dims[1];
     }
     status = make(p, name, BT_DTYPE_INT32, dims, 2, out);
     if (status != BT_OK) {
@@ -91,10 +93,21 @@ static bt_status_t put_ids(process_t *p, const char *name, bt_tensor_t *out)
     at = out->owned;
     for (size_t i = 0; i < dims[0]; i++) {
         for (uint64_t k = 0; k < dims[1]; k++) {
-            *at++ = (k < p->prompts[i].n) ? p->prompts[i].ids[k] : pad_of(p);
+            *at++ = (k < rows[i].n) ? rows[i].ids[k] : pad_of(p);
         }
     }
     return BT_OK;
+}
+
+static bt_status_t put_ids(process_t *p, const char *name, bt_tensor_t *out)
+{
+    return put_rows(p, name, p->prompts, out);
+}
+
+static bt_status_t put_decoder_ids(process_t *p, const char *name,
+                                   bt_tensor_t *out)
+{
+    return put_rows(p, name, p->decoder, out);
 }
 
 /* One integer a row. */
@@ -115,6 +128,11 @@ static bt_status_t put_column(process_t *p, const char *name,
 static int32_t n_ids_of(const process_t *p, size_t row)
 {
     return (int32_t)p->prompts[row].n;
+}
+
+static int32_t n_decoder_ids_of(const process_t *p, size_t row)
+{
+    return (int32_t)p->decoder[row].n;
 }
 
 static int32_t max_tokens_of(const process_t *p, size_t row)
@@ -139,6 +157,12 @@ static int32_t pad_id_of(const process_t *p, size_t row)
 static bt_status_t put_n_ids(process_t *p, const char *name, bt_tensor_t *out)
 {
     return put_column(p, name, n_ids_of, out);
+}
+
+static bt_status_t put_n_decoder_ids(process_t *p, const char *name,
+                                     bt_tensor_t *out)
+{
+    return put_column(p, name, n_decoder_ids_of, out);
 }
 
 static bt_status_t put_max_tokens(process_t *p, const char *name,
@@ -314,7 +338,31 @@ static const put_t puts_of[BT_N_RESULTS] = {
     [BT_RESULT_MAX_TOKENS] = put_max_tokens,
     [BT_RESULT_END_ID] = put_end_id,
     [BT_RESULT_PAD_ID] = put_pad_id,
+    [BT_RESULT_DECODER_IDS] = put_decoder_ids,
+    [BT_RESULT_N_DECODER_IDS] = put_n_decoder_ids,
 };
+
+/* What a decoder begins with behind an encoder: the text given for it, else one
+ * padding id, as TensorRT-LLM's preprocessing has it. */
+static bt_status_t make_decoder_ids(process_t *p, size_t row)
+{
+    const char *text = (p->lowered->decoder_texts != NULL)
+                           ? p->lowered->decoder_texts[row]
+                           : NULL;
+    bt_token_vec_t *ids = &p->decoder[row];
+
+    if (text != NULL) {
+        return tokenize(p, "DECODER_QUERY", text,
+                        BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL, ids);
+    }
+    ids->ids = bt_calloc(1, sizeof(*ids->ids));
+    if (ids->ids == NULL) {
+        return no_memory(p);
+    }
+    ids->ids[0] = pad_of(p);
+    ids->n = 1;
+    return BT_OK;
+}
 
 static bt_status_t preprocess(process_t *p, const bt_model_spec_t *spec,
                               bt_tensor_t *outputs, size_t *n_p)
@@ -325,6 +373,7 @@ static bt_status_t preprocess(process_t *p, const bt_model_spec_t *spec,
         status =
             tokenize(p, "QUERY", p->lowered->rows[i].prompts[0].text,
                      BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL, &p->prompts[i]);
+        status = (status == BT_OK) ? make_decoder_ids(p, i) : status;
     }
     for (size_t i = 0; (i < spec->n_outputs) && (status == BT_OK); i++) {
         const bt_model_tensor_t *output = &spec->outputs[i];
@@ -343,14 +392,16 @@ static bt_status_t preprocess(process_t *p, const bt_model_spec_t *spec,
 static bt_status_t run_preprocess(process_t *p, const bt_model_spec_t *spec,
                                   bt_tensor_t *outputs, size_t *n_p)
 {
+    const size_t n = p->lowered->n_rows;
     bt_status_t status;
 
-    p->prompts = bt_calloc(p->lowered->n_rows, sizeof(*p->prompts));
+    p->prompts = bt_calloc(n, 2 * sizeof(*p->prompts));
     if (p->prompts == NULL) {
         return no_memory(p);
     }
+    p->decoder = p->prompts + n;
     status = preprocess(p, spec, outputs, n_p);
-    for (size_t i = 0; i < p->lowered->n_rows; i++) {
+    for (size_t i = 0; i < 2 * n; i++) {
         bt_free(p->prompts[i].ids);
     }
     bt_free(p->prompts);

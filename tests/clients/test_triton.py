@@ -11,6 +11,7 @@ Where a value comes from stands at the test: Triton's documentation (server: doc
 docs/protocol), its gRPC server (src/grpc/stream_infer_handler.cc), TensorRT-LLM's sampling layers and its Triton backend.
 """
 import importlib.util
+import json
 import os
 import sys
 import tempfile
@@ -25,8 +26,10 @@ MISSING = [x for x in NEEDED if importlib.util.find_spec(x) is None]
 if not MISSING:
     import grpc
     import tritonclient.grpc as by_grpc
+    import tritonclient.http as by_http
     from test_grpc import SERVICE, Stream, address, code_of, service_pb2
-    from test_seed_requests import client, switches, tensor, text_request
+    from test_seed_requests import client, fields, ids_request, switches, tensor, text_request
+    from tritonclient.utils import InferenceServerException
 
 MODELS = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 GENERATE = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls")
@@ -48,12 +51,222 @@ def request_of(kind, model, *more, n=6, batch=1):
     return text_request(kind, ["abc"] * batch, n, *more)
 
 
+def metadata(c, model):
+    return json.loads(c.request("GET", f"/v2/models/{model}")[2])
+
+
+def wanted(kind, names):
+    return [(by_grpc if kind == "grpc" else by_http).InferRequestedOutput(x) for x in names]
+
+
 def streamed(model, batch=1):
     return [("streaming" if model == "tensorrt_llm" else "stream", "BOOL", [[True]] * batch)]
 
 
 def ask_stream(s, request_id, model, inputs, outputs=None, **options):
     s.client.async_stream_infer(model, inputs, request_id=request_id, outputs=outputs, **options)
+
+
+# --- outputs
+
+
+# Of each model what a request without switches gets: the backend computes the others where an input asks for them
+# (model_instance_state.cc: a response has an output that is both wanted and there).
+ALWAYS = {"tensorrt_llm": {"output_ids", "sequence_length", "batch_index"}, "ensemble": {"text_output", "batch_index"},
+          "tensorrt_llm_bls": {"text_output", "batch_index"}, "postprocessing": {"OUTPUT"},
+          "preprocessing": {"INPUT_ID", "REQUEST_INPUT_LEN", "DECODER_INPUT_ID", "REQUEST_DECODER_INPUT_LEN",
+                            "BAD_WORDS_IDS", "STOP_WORDS_IDS", "EMBEDDING_BIAS", "REQUEST_OUTPUT_LEN", "OUT_END_ID",
+                            "OUT_PAD_ID"}}
+SWITCHED = {"return_log_probs": {"cum_log_probs", "output_log_probs"}, "return_context_logits": {"context_logits"},
+            "return_generation_logits": {"generation_logits"}}
+
+
+def check_outputs(c, kinds=("http", "grpc")):
+    for model in MODELS:
+        listed = [x["name"] for x in metadata(c, model)["outputs"]]
+        expected = ALWAYS[model]
+        for kind in kinds:
+            with client(c, kind) as t:
+                got = fields(t.infer(model, request_of(kind, model), outputs=wanted(kind, listed)))
+                assert set(got) == expected, (kind, model, got)
+                for name in listed:
+                    got = fields(t.infer(model, request_of(kind, model), outputs=wanted(kind, [name])))
+                    assert set(got) == expected & {name}, (kind, model, name, got)
+                for switch, names in SWITCHED.items() if model in GENERATE else ():
+                    got = fields(t.infer(model, request_of(kind, model, *switches(switch)), outputs=wanted(kind, listed)))
+                    assert set(got) == expected | names, (kind, model, switch, got)
+                    # Those that are not named are not computed.
+                    got = fields(t.infer(model, request_of(kind, model, *switches(switch)),
+                                         outputs=wanted(kind, sorted(expected))))
+                    assert set(got) == expected, (kind, model, switch, got)
+
+
+def test_every_output_of_the_metadata_may_be_asked_for_and_those_not_computed_are_left_out(c):
+    check_outputs(c)
+    s = Stream(c)
+    for model in MODELS:
+        listed = [x["name"] for x in metadata(c, model)["outputs"]]
+        for more in ((), streamed(model)) if model in GENERATE else ((),):
+            ask_stream(s, model, model, request_of("grpc", model, *more), wanted("grpc", listed))
+            answers = answers_of(s, model)
+            assert all({x.name for x in r.outputs} == ALWAYS[model] for r in answers), (model, answers)
+    s.close()
+
+
+def test_an_output_that_the_metadata_does_not_list_is_an_error_in_tritons_words(c):
+    for model in MODELS:
+        words = f"unexpected inference output 'logits' for model '{model}'"
+        for kind in ("http", "grpc"):
+            with client(c, kind) as t:
+                try:
+                    got = t.infer(model, request_of(kind, model), outputs=wanted(kind, ["logits"]))
+                    raise AssertionError(f"no error, but {got}")
+                except InferenceServerException as wrong:
+                    assert words in wrong.message(), (kind, model, wrong)
+        s = Stream(c)
+        ask_stream(s, "1", model, request_of("grpc", model), wanted("grpc", ["logits"]))
+        code, text = code_of(s.next)
+        assert words in text, (model, code, text)
+        s.close()
+
+
+# --- what is advertised is served
+
+
+# A value that asks for nothing special, by type; of what cannot be 0 or empty, by name.
+NEUTRAL = {"INT32": 0, "INT64": 0, "UINT64": 0, "UINT8": 0, "FP32": 0.0, "FP16": 0.0, "BOOL": False, "BYTES": b""}
+SPECIAL = {"INT32": 7, "INT64": 7, "UINT64": 7, "UINT8": 7, "FP32": 0.7, "FP16": 0.7, "BOOL": True, "BYTES": b"x"}
+VALUES = {"text_input": b"abc", "QUERY": b"abc", "max_tokens": 2, "REQUEST_OUTPUT_LEN": 2, "request_output_len": 2,
+          "input_ids": 5, "input_lengths": 1, "repetition_penalty": 1.0, "TOKENS_BATCH": 70, "SEQUENCE_LENGTH": 1, "beam_width": 1}
+LIST_OF_WORDS = ("bad_words_list", "stop_words_list")
+
+
+def neutral(kind, listed, batch=1, values=None):
+    """An input of the metadata with a value for each row."""
+    value = (values or NEUTRAL)[listed["datatype"]]
+    if values is None:
+        value = -1 if listed["name"] in LIST_OF_WORDS else VALUES.get(listed["name"], value)
+    for size in reversed([1 if n == -1 else n for n in listed["shape"][1:]]):
+        value = [value] * size
+    return tensor(kind, listed["name"], listed["datatype"], [value] * batch)
+
+
+def check_inputs(c, kinds=("http", "grpc")):
+    """Each listed input is accepted, alone and with all others. @return those whose every value is refused but neutral ones"""
+    refused = set()
+    for model in MODELS:
+        listed = metadata(c, model)["inputs"]
+        assert all(x["shape"][0] == -1 for x in listed), listed
+        needed = {x.name() for x in request_of("grpc", model)}
+        for kind in kinds:
+            with client(c, kind) as t:
+                everything = [neutral(kind, x) for x in listed if x["name"] != "stop"]
+                assert fields(t.infer(model, everything)), (kind, model)
+                for one in listed:
+                    if one["name"] in needed | {"stop"}:
+                        continue
+                    rest = [neutral(kind, x) for x in listed if x["name"] in needed]
+                    more = [one] if not one["name"].lower().startswith("embedding_bias_") else [
+                        x for x in listed if x["name"].lower().startswith("embedding_bias_")]
+                    assert fields(t.infer(model, rest + [neutral(kind, x) for x in more])), (kind, model, one)
+                    try:
+                        t.infer(model, rest + [neutral(kind, x, values=SPECIAL) for x in more])
+                    except InferenceServerException as wrong:
+                        assert f"input '{one['name']}' " in wrong.message(), (kind, model, one, wrong)
+                        refused |= {one["name"]} if "is not supported yet" in wrong.message() else set()
+    return refused
+
+
+# Those that need what is not here: prompt tuning, LoRA, draft models, images, and top-p that changes as it goes.
+NOT_HERE = {"prompt_embedding_table", "prompt_vocab_size", "lora_task_id", "lora_weights", "lora_config", "beam_width",
+            "num_draft_tokens", "use_draft_logits", "decoder_text_input", "image_input", "draft_input_ids", "draft_logits",
+            "draft_acceptance_threshold", "runtime_top_p_min", "runtime_top_p_decay", "runtime_top_p_reset_ids"}
+
+
+def test_every_input_of_the_metadata_is_accepted_alone_and_with_all_others(c):
+    assert check_inputs(c) == NOT_HERE
+    for model in ("ensemble", "tensorrt_llm_bls"):
+        for one in metadata(c, model)["inputs"]:
+            if one["name"].startswith("embedding_bias_"):
+                continue  # both or none
+            for values, refused in ((None, False), (SPECIAL, one["name"] in NOT_HERE)):
+                value = values[one["datatype"]] if values else VALUES.get(one["name"], NEUTRAL[one["datatype"]])
+                value = value.decode() if isinstance(value, bytes) else value
+                status, answer = c.post(f"/v2/models/{model}/generate", {"text_input": "abc", "max_tokens": 8,
+                                                                         one["name"]: value})
+                assert (status == 200) is not refused, (model, one, value, answer)
+                assert status == 200 or one["name"] in answer["error"], answer
+
+
+def test_what_config_files_of_the_backend_list_is_served_left_out_or_refused_by_its_name(_):
+    """The names in all_models/inflight_batcher_llm/*/config.pbtxt that the documentation does not have."""
+    from test_model_repository import fill
+    with tempfile.TemporaryDirectory() as d:
+        model = harness.small_model(d)
+        where = fill(os.path.join(d, "repository"), engine_dir=model)
+        with harness.Cluster(model, router_args=["--model-repository", where]) as c:
+            more = check_inputs(c, ("grpc",)) - NOT_HERE
+            assert {"guided_decoding_guide", "return_perf_metrics", "image_url_input", "IMAGE_URL", "context_phase_params",
+                    "retention_decode_priority", "lookahead_window_size", "mrope_position_deltas"} <= more, sorted(more)
+            check_outputs(c, ("grpc",))
+            with client(c, "grpc") as t:
+                got = fields(t.infer("ensemble", request_of("grpc", "ensemble", ("min_tokens", "INT32", [[6]])),
+                                     outputs=wanted("grpc", ["text_output", "arrival_time_ns", "sequence_index"])))
+            assert set(got) == {"text_output"}, got
+
+
+def test_preprocessing_gives_decoder_inputs_as_tensorrt_llms_does(c):
+    """preprocessing/1/model.py: decoder_input_id = pad_id * ones((batch, 1)), and 1 of them; else DECODER_QUERY's ids."""
+    def ask(*more, batch=2):
+        got = t.infer("preprocessing", request_of(kind, "preprocessing", *more, batch=batch))
+        return [got.as_numpy(x).tolist() for x in ("DECODER_INPUT_ID", "REQUEST_DECODER_INPUT_LEN", "OUT_PAD_ID")]
+
+    for kind in ("http", "grpc"):
+        with client(c, kind) as t:
+            ids, lengths, pads = ask()
+            assert ids == pads and lengths == [[1], [1]], (ids, lengths, pads)
+            ids, lengths, pads = ask(("PAD_ID", "INT32", [[9]] * 2))
+            assert ids == pads == [[9], [9]] and lengths == [[1], [1]], (ids, lengths, pads)
+            words = t.infer("preprocessing", [tensor(kind, "QUERY", "BYTES", [[b"xy"], [b"z"]]),
+                                              tensor(kind, "REQUEST_OUTPUT_LEN", "INT32", [[1], [1]])])
+            ids, lengths, _ = ask(("DECODER_QUERY", "BYTES", [[b"xy"], [b"z"]]))
+            assert ids == words.as_numpy("INPUT_ID").tolist(), ids
+            assert lengths == words.as_numpy("REQUEST_INPUT_LEN").tolist() != [[1], [1]], lengths
+            ids, lengths, pads = ask(("DECODER_QUERY", "BYTES", [[b""], [b"z"]]))
+            assert lengths == [[1], words.as_numpy("REQUEST_INPUT_LEN").tolist()[1]] and ids[0][0] == pads[0][0], ids
+
+
+def test_end_to_end_test_of_tensorrt_llms_backend(c):
+    """The requests of tools/inflight_batcher_llm/end_to_end_test.py, test_functionality_ifb with --test-bls and all
+    switches on: the parts by themselves give what the chain gives."""
+    on = switches("return_log_probs", "return_context_logits", "return_generation_logits")
+    none = [[b""]]
+    for kind in ("http", "grpc"):
+        with client(c, kind) as t:
+            for i, (prompt, n) in enumerate(((b"abc def", 5), (b"Once upon a time", 9))):
+                made = t.infer("preprocessing", [
+                    tensor(kind, "QUERY", "BYTES", [[prompt]]), tensor(kind, "BAD_WORDS_DICT", "BYTES", none),
+                    tensor(kind, "STOP_WORDS_DICT", "BYTES", none), tensor(kind, "REQUEST_OUTPUT_LEN", "INT32", [[n]])],
+                    request_id=str(i))
+                names = {"input_ids": "INPUT_ID", "decoder_input_ids": "DECODER_INPUT_ID",
+                         "input_lengths": "REQUEST_INPUT_LEN", "request_output_len": "REQUEST_OUTPUT_LEN",
+                         "end_id": "OUT_END_ID", "pad_id": "OUT_PAD_ID"}
+                ids = t.infer("tensorrt_llm", [tensor(kind, to, "INT32", made.as_numpy(x)) for to, x in names.items()]
+                              + [tensor(kind, *x) for x in on], request_id=str(i))
+                text = t.infer("postprocessing", [tensor(kind, "TOKENS_BATCH", "INT32", ids.as_numpy("output_ids")),
+                                                  tensor(kind, "SEQUENCE_LENGTH", "INT32", ids.as_numpy("sequence_length"))],
+                               request_id=str(i)).as_numpy("OUTPUT")
+                for model in ("ensemble", "tensorrt_llm_bls"):
+                    whole = t.infer(model, [
+                        tensor(kind, "text_input", "BYTES", [[prompt]]), tensor(kind, "max_tokens", "INT32", [[n]]),
+                        tensor(kind, "bad_words", "BYTES", none), tensor(kind, "stop_words", "BYTES", none)]
+                        + [tensor(kind, *x) for x in on], request_id=str(i), outputs=wanted(kind, [
+                            "text_output", "cum_log_probs", "output_log_probs", "context_logits", "generation_logits"]))
+                    assert whole.as_numpy("text_output").tolist() == text.tolist(), (text, whole.as_numpy("text_output"))
+                    for name in ("cum_log_probs", "output_log_probs", "context_logits", "generation_logits"):
+                        assert (whole.as_numpy(name) == ids.as_numpy(name)).all(), name
+                    assert whole.as_numpy("context_logits").shape[:2] == (1, made.as_numpy("INPUT_ID").size)
+                    assert whole.as_numpy("generation_logits").shape[:3] == (1, 1, n)
 
 
 # --- triton_final_response

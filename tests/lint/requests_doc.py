@@ -25,7 +25,8 @@ REQUESTS = (
 LISTED = 14  # alternatives of one field that are named
 # What an input means, by the C table's own word for it.
 MEANINGS = {
-    "TEXT": "the prompt", "IDS": "token ids of the prompt", "N_IDS": "how many of them count; left out: all",
+    "TEXT": "the prompt", "DECODER_TEXT": "becomes DECODER_INPUT_ID, which models without an encoder do not read",
+    "IDS": "token ids of the prompt", "N_IDS": "how many of them count; left out: all",
     "MAX_TOKENS": "tokens of the answer at most; left out: 16", "BAD_WORDS": "words that are never said",
     "STOP_WORDS": "words that end the answer", "BAD_WORD_IDS": "the same as ids, and where each word ends",
     "STOP_WORD_IDS": "words that end the answer, as ids, and where each ends",
@@ -49,7 +50,8 @@ RESULTS = {
     "LOG_PROBS": "of each token of the answer", "CONTEXT_LOGITS": "of the prompt", "GENERATION_LOGITS": "of the answer",
     "BATCH_INDEX": "which row of the batch this is", "BAD_WORD_IDS": "for tensorrt_llm", "STOP_WORD_IDS": "for tensorrt_llm",
     "BIAS": "for tensorrt_llm", "MAX_TOKENS": "as it came", "END_ID": "as it came, or the model's", "PAD_ID": "as it came, or the model's",
-    "DECODER_IDS": "not given: there is no decoder input", "N_DECODER_IDS": "not given",
+    "DECODER_IDS": "token ids of DECODER_QUERY, without it OUT_PAD_ID", "N_DECODER_IDS": "how many of them count",
+    "NOT_GIVEN": "may be asked for, and is left out",
 }
 
 
