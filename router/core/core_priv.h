@@ -124,10 +124,9 @@ struct bt_gen {
     uint32_t n_stop_ids;
     bool every_token, keeps_stop;
     bt_hash128_t space;
-    bt_gen_rows_t *rows;   /**< owned; NULL: nothing is wanted */
-    uint64_t logits_bytes; /**< of it, in core->logits_bytes */
-    bt_sched_turn_t turn;  /**< since it arrived; in a queue while WAITING */
-    bt_token_t *early;     /**< owned: tokens ahead of n_output, unordered */
+    bt_gen_rows_t *rows;  /**< owned; NULL: nothing is wanted */
+    bt_sched_turn_t turn; /**< since it arrived; in a queue while WAITING */
+    bt_token_t *early;    /**< owned: tokens ahead of n_output, unordered */
     uint32_t n_early, cap_early;
     bt_detok_t detok;
     bt_stops_t stops;
@@ -173,7 +172,8 @@ struct bt_core {
     bt_sched_price_t price; /**< of work */
     uint64_t n_seats;       /**< of all flows */
     uint32_t n_live, n_waiting, n_legs;
-    uint64_t logits_bytes; /**< of all generations */
+    bt_gen_rows_held_t logits_bytes; /**< of all rows, those of answers that are
+                                          being written included */
     uint64_t next_id;
     /** Of the generations that ended well: tokens drawn, and in the cache. */
     double mean_output, mean_context;

@@ -13,7 +13,6 @@
 
 void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
 {
-    core->logits_bytes -= gen->logits_bytes;
     bt_gen_rows_unref(gen->rows);
     bt_stops_fini(&gen->stops);
     for (uint32_t i = 0; i < BT_GEN_MAX_ATTEMPTS; i++) {
@@ -107,20 +106,21 @@ static bt_status_t make_rows(bt_core_t *core, bt_gen_t *gen,
     const uint32_t n_vocab = core->config.n_vocab;
     const uint64_t bytes = bt_gen_rows_logits_bytes(wants, spec->prompt->n,
                                                     spec->max_new, n_vocab);
+    const uint64_t held =
+        atomic_load_explicit(&core->logits_bytes, memory_order_relaxed);
     bt_status_t status;
 
     if (wants->what == 0) {
         return BT_OK;
     }
     if ((bytes > core->config.max_logits_bytes) ||
-        (core->logits_bytes > core->config.max_logits_bytes - bytes)) {
+        (held > core->config.max_logits_bytes - bytes)) {
         return BT_ERR_TOO_LARGE;
     }
     status = bt_gen_rows_create(wants, spec->prompt, spec->max_new, n_vocab,
                                 &gen->rows);
     if (status == BT_OK) {
-        gen->logits_bytes = bytes;
-        core->logits_bytes += bytes;
+        bt_gen_rows_hold(gen->rows, &core->logits_bytes, bytes);
     }
     return status;
 }

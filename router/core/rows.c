@@ -122,6 +122,14 @@ bt_status_t bt_gen_rows_create(const bt_wants_t *asked,
     return BT_OK;
 }
 
+void bt_gen_rows_hold(bt_gen_rows_t *rows, bt_gen_rows_held_t *held,
+                      uint64_t bytes)
+{
+    rows->held = held;
+    rows->held_bytes = bytes;
+    atomic_fetch_add_explicit(held, bytes, memory_order_relaxed);
+}
+
 bt_gen_rows_t *bt_gen_rows_ref(bt_gen_rows_t *rows)
 {
     atomic_fetch_add_explicit(&rows->n_refs, 1, memory_order_relaxed);
@@ -133,6 +141,10 @@ void bt_gen_rows_unref(bt_gen_rows_t *rows)
     if ((rows == NULL) || (atomic_fetch_sub_explicit(
                                &rows->n_refs, 1, memory_order_acq_rel) > 1)) {
         return;
+    }
+    if (rows->held != NULL) {
+        atomic_fetch_sub_explicit(rows->held, rows->held_bytes,
+                                  memory_order_relaxed);
     }
     bt_free(rows->scores.ids);
     bt_free(rows->scores.logprobs);

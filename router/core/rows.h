@@ -34,6 +34,8 @@ typedef struct bt_scores {
     uint32_t cap;
 } bt_scores_t;
 
+typedef _Atomic uint64_t bt_gen_rows_held_t;
+
 typedef struct bt_gen_rows {
     atomic_uint n_refs; /**< given up on any thread */
     bt_wants_t wants;
@@ -47,6 +49,10 @@ typedef struct bt_gen_rows {
     /* Of each row, how many floats are here. */
     uint32_t *context_filled, *generation_filled;
     uint32_t n_context; /**< whole rows, from the first */
+    /** A counter of bytes of logits that exist, which this gives back
+     * held_bytes of when it is freed, on any thread; NULL: none. Borrowed. */
+    bt_gen_rows_held_t *held;
+    uint64_t held_bytes;
 } bt_gen_rows_t;
 
 /** @param [in] wants  .what is not 0
@@ -56,6 +62,11 @@ BT_MUST_CHECK bt_status_t bt_gen_rows_create(const bt_wants_t *wants,
                                              const bt_prompt_t *prompt,
                                              uint32_t max_new, uint32_t n_vocab,
                                              bt_gen_rows_t **rows_p);
+/** The rows are @a bytes of logits, counted in @a held until they are freed:
+ *  whoever writes an answer of them may do so after its generation has ended.
+ */
+void bt_gen_rows_hold(bt_gen_rows_t *rows, bt_gen_rows_held_t *held,
+                      uint64_t bytes);
 /** One reference more; nobody changes it then. @return @a rows */
 bt_gen_rows_t *bt_gen_rows_ref(bt_gen_rows_t *rows);
 /** One less; the last one frees it. NULL is allowed. */

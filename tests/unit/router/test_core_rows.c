@@ -475,10 +475,12 @@ static void what_is_not_known_or_wanted_is_passed_over(void **state)
     end_world(w);
 }
 
-/* 64 rows of logits are all that there may be at a time. */
+/* 64 rows of logits are all that there may be at a time, those of an answer that
+ * is still being written included. */
 static void logits_in_flight_have_a_bound(void **state)
 {
     world_t *w = &world;
+    bt_gen_rows_t *rows;
     client_t a, b, c;
 
     (void)state;
@@ -490,7 +492,11 @@ static void logits_in_flight_have_a_bound(void **state)
                      BT_ERR_TOO_LARGE);
     submit_wanting(w, &b, BT_WANT_LOGPROBS, 0, 25); /* takes none */
     submit_wanting(w, &c, BT_WANT_LOGITS, 0, 24);
+    rows = bt_gen_rows_ref(bt_core_rows(a.gen));
     bt_core_cancel(w->core, a.gen, w->now);
+    assert_int_equal(try_wanting(w, &a, BT_WANT_LOGITS, 0, 25),
+                     BT_ERR_TOO_LARGE);
+    bt_gen_rows_unref(rows);
     submit_wanting(w, &a, BT_WANT_PROMPT_LOGITS | BT_WANT_LOGITS, 0, 37);
     bt_core_end_all(w->core, "over", w->now);
     end_world(w);
