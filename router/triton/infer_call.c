@@ -382,7 +382,9 @@ static void stop_other(bt_infer_call_t *call)
             break;
         }
     }
-    bt_infer_call_finish(call);
+    if (call->reply != NULL) { /* one client may have taken both with it */
+        bt_infer_call_finish(call);
+    }
 }
 
 /* ---- the steps; those of the pool first ---- */

@@ -23,6 +23,8 @@ bt_infer_reply_t *bt_infer_call_take_reply(bt_infer_call_t *call)
 {
     bt_infer_reply_t *reply = call->reply;
 
+    /* Its response may be written for some time yet: no id finds it then. */
+    bt_list_remove(&call->stoppable);
     call->reply = NULL;
     reply->call = NULL;
     return reply;

@@ -120,6 +120,29 @@ def test_a_request_ends_early_by_its_id():
         c.wait_idle()
 
 
+def test_a_request_that_is_stopped_before_it_runs_has_an_empty_answer():
+    # Requests are held for a second, and a stop that finds one running on a slow machine is tried again.
+    with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d), router_args=["--queue-delay-us", "1000000"]) as c:
+        def whole(answers):
+            answers.append(infer(c, "ensemble", [
+                prompt("a", "b"), tensor("max_tokens", "INT32", [2, 1], [ENDLESS] * 2),
+                tensor("return_log_probs", "BOOL", [2, 1], [True] * 2),
+                tensor("exclude_input_in_output", "BOOL", [2, 1], [True] * 2)], id="mine"))
+
+        def stopped():
+            answers = []
+            runner = threading.Thread(target=whole, args=(answers,))
+            runner.start()
+            wait_until("it is there", lambda: [json.loads(c.request("GET", "/v2/cluster")[2])["queue"][k] for k in ("arriving", "running")] != [0, 0])
+            assert infer(c, "ensemble", [tensor("stop", "BOOL", [1, 1], [True])], id="mine")["outputs"] == []
+            runner.join(60)
+            return output(answers[0], "text_output")["data"] == ["", ""]
+
+        wait_until("a request is stopped while it is held", stopped)
+        c.wait_idle()
+        assert not any(c.stop().values())
+
+
 def invocation(text):
     return {"inputs": [prompt(text), tensor("max_tokens", "INT32", [1, 1], [3])]}
 

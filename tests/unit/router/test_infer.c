@@ -1,119 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of tensors: batches, ids, streams, ends that clients ask for, packed
- * bodies; over HTTP, and through a written door that streams. */
-#include "tests/unit/router/call_fixture.h"
+/* Calls of tensors: batches, ids, streams, packed bodies; over HTTP, and
+ * through a written door that streams. */
+#include "tests/unit/router/infer_fixture.h"
 
 #include "common/base/assert.h"
 #include "common/zip/zip.h"
-#include "router/triton/infer_call.h"
-#include "router/triton/infer_json.h"
-
-#define INFER(model) "/v2/models/" model "/infer"
-#define T(name, type, shape, data)                                      \
-    "{\"name\":\"" name "\",\"datatype\":\"" type "\",\"shape\":" shape \
-    ",\"data\":" data "}"
-#define BODY(inputs) "{\"inputs\":[" inputs "]}"
-
-/* ---- a door that streams, as gRPC's does ---- */
-
-typedef struct stream {
-    bt_infer_reply_t reply;
-    unsigned n_pieces, n_finished, n_errors, n_ends_of_rows, n_final;
-    unsigned leave_after; /* pieces; 0: stays */
-    int status;
-    char text[512];      /* "row:text;" of each piece */
-    char last[1u << 16]; /* the last response as JSON */
-} stream_t;
-
-static void note(stream_t *s, const bt_infer_response_t *response)
-{
-    bt_strbuf_t out;
-    size_t json_bytes;
-
-    bt_strbuf_init(&out, sizeof(s->last));
-    bt_infer_write_json(response, &out, &json_bytes);
-    snprintf(s->last, sizeof(s->last), "%s", out.data);
-    bt_strbuf_fini(&out);
-}
-
-static void on_piece(bt_infer_reply_t *reply, const bt_infer_response_t *piece)
-{
-    stream_t *s = BT_CONTAINER_OF(reply, stream_t, reply);
-    const size_t n = strlen(s->text);
-
-    note(s, piece);
-    s->n_pieces++;
-    s->n_ends_of_rows += piece->ends_row ? 1 : 0;
-    s->n_final += piece->final ? 1 : 0;
-    if (piece->outputs[0].dtype == BT_DTYPE_BYTES) {
-        const char *text = "";
-        size_t bytes = 0;
-        size_t at = 0;
-
-        assert_true(
-            bt_tensor_next_bytes(&piece->outputs[0], &at, &text, &bytes));
-        snprintf(s->text + n, sizeof(s->text) - n, "%u:%.*s;", piece->row,
-                 (int)bytes, text);
-    } else {
-        snprintf(s->text + n, sizeof(s->text) - n, "%u:%u;", piece->row,
-                 (unsigned)bt_tensor_elements(&piece->outputs[0]));
-    }
-    if (s->n_pieces == s->leave_after) {
-        bt_infer_gone(reply->call);
-    }
-}
-
-static void on_finish(bt_infer_reply_t *reply, bt_infer_call_t *call,
-                      const bt_infer_response_t *whole)
-{
-    stream_t *s = BT_CONTAINER_OF(reply, stream_t, reply);
-
-    (void)call;
-    assert_null(reply->call);
-    note(s, whole);
-    s->n_finished++;
-}
-
-static void on_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
-{
-    stream_t *s = BT_CONTAINER_OF(reply, stream_t, reply);
-
-    assert_null(reply->call);
-    s->n_errors++;
-    s->status = error->http_status;
-    snprintf(s->last, sizeof(s->last), "%s", error->message);
-}
-
-static void on_freed(void *ctx, size_t bytes)
-{
-    (void)ctx;
-    lent_bytes -= bytes;
-}
-
-static const bt_infer_reply_ops_t stream_ops = {on_piece, on_finish, on_error};
-
-static void begin(world_t *w, stream_t *s, const char *model,
-                  const char *client, const char *text)
-{
-    const bt_infer_http_t http = {0};
-    const bt_infer_source_t source = {
-        .model = model,
-        .may_stream = true,
-        .client = client,
-        .parse = bt_infer_parse_json,
-        .parse_ctx = &http,
-        .parse_ctx_bytes = sizeof(http),
-        .body_freed = on_freed,
-        .body_bytes = 10,
-    };
-    bt_strbuf_t body;
-
-    lent_bytes += 10;
-    *s = (stream_t){.reply.ops = &stream_ops, .leave_after = s->leave_after};
-    bt_strbuf_init(&body, 1u << 20);
-    bt_strbuf_puts(&body, text);
-    bt_infer_begin(&w->front, &s->reply, &source, &body);
-}
 
 /* ---- HTTP ---- */
 
@@ -555,49 +446,6 @@ static void a_client_may_leave_from_inside_a_piece(void **state)
     stop(w);
 }
 
-#define STOP_7 \
-    "{\"id\":\"7\",\"inputs\":[" T("stop", "BOOL", "[1,1]", "[true]") "]}"
-
-static void a_request_ends_when_its_client_says_so(void **state)
-{
-    world_t *w = &world;
-    stream_t s = {0};
-    stream_t stopping = {0};
-
-    (void)state;
-    start(w, true);
-    begin(w, &s, "tensorrt_llm", "a",
-          "{\"id\":\"7\",\"inputs\":[" T("input_ids", "INT32", "[1,1]",
-                                         "[5]") "]}");
-    tokens(w, w->p, 0, 0, "!", BT_FINISH_NONE);
-    begin(w, &stopping, "tensorrt_llm", "b", STOP_7); /* somebody else */
-    assert_int_equal(stopping.n_finished, 1);
-    assert_int_equal(s.n_finished, 0);
-    begin(w, &stopping, "tensorrt_llm", "a", STOP_7);
-    assert_int_equal(stopping.n_finished, 1);
-    assert_non_null(strstr(stopping.last, "\"outputs\":[]"));
-    assert_int_equal(s.n_finished, 1);
-    assert_non_null(strstr(s.last, "\"data\":[5,3]"));
-    assert_int_equal(bt_core_n_in_flight(w->core), 0);
-    assert_int_equal(count(w, BT_MSG_CANCEL), 2);
-    assert_true(metric(w, "nv_inference_request_success{model=\"tensorrt_llm\""
-                          ",version=\"1\"} ") == 1);
-
-    /* There is none any more; a stream ends by a piece without text. */
-    begin(w, &stopping, "tensorrt_llm", "a", STOP_7);
-    assert_int_equal(stopping.n_finished, 1);
-    begin(w, &s, "ensemble", "a",
-          "{\"id\":\"7\",\"inputs\":[" T(
-              "text_input", "BYTES", "[1,1]",
-              "[\"A\"]") "," T("stream", "BOOL", "[1]", "[true]") "]}");
-    tokens(w, w->p, 1, 0, "x", BT_FINISH_NONE);
-    begin(w, &stopping, "tensorrt_llm", "a", STOP_7);
-    assert_string_equal(s.text, "0:x;0:;");
-    assert_int_equal(s.n_final, 1);
-    assert_int_equal(s.n_finished, 1);
-    stop(w);
-}
-
 /* ---- log-probs and logits ---- */
 
 #define ON(name)    T(name, "BOOL", "[1,1]", "[true]")
@@ -865,7 +713,6 @@ int main(void)
         cmocka_unit_test(a_stream_of_ids_has_one_for_each_token),
         cmocka_unit_test(a_batch_that_does_not_stream_is_told_row_by_row),
         cmocka_unit_test(a_client_may_leave_from_inside_a_piece),
-        cmocka_unit_test(a_request_ends_when_its_client_says_so),
         cmocka_unit_test(log_probs_are_rows_of_a_tensor),
         cmocka_unit_test(logits_of_a_batch_are_copied_by_the_pool),
         cmocka_unit_test(a_client_may_leave_while_logits_are_copied),
