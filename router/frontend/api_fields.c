@@ -108,7 +108,6 @@ static bt_status_t read_temperature(bt_api_parse_t *parse,
     float *const temperature = &parse->request->sampling.temperature;
 
     if (status == BT_OK) {
-        parse->has_temperature = true;
         parse->request->said |= BT_SAYS_TEMPERATURE;
         if (*temperature < 1e-5f) {
             *temperature = 0.0f; /* a division by less would overflow */
@@ -127,6 +126,7 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
     parse->request->said |= BT_SAYS_TOP_P;
     if (json_is_number(value) && (real == 0.0) &&
         (parse->request->dialect == BT_API_GENERATE)) {
+        parse->request->said &= ~BT_SAYS_TOP_P;
         *top_p = 1.0f; /* Triton's clients send 0 for off */
         return BT_OK;
     }

@@ -3,6 +3,7 @@
 
 #include "common/base/alloc.h"
 #include "router/frontend/api_prompt.h"
+#include "router/frontend/sampling.h"
 
 void bt_api_request_fini(bt_api_request_t *request)
 {
@@ -227,9 +228,9 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
                              "min_tokens %u is above max_tokens %u",
                              sampling->min_tokens, request->max_tokens);
     }
-    if (!parse->has_temperature &&
-        ((request->dialect != BT_API_GENERATE) || (sampling->top_k > 1) ||
-         (sampling->top_p < 1.0f))) {
+    if (request->dialect == BT_API_GENERATE) {
+        bt_sampling_apply_triton(request->said, sampling);
+    } else if ((request->said & BT_SAYS_TEMPERATURE) == 0) {
         sampling->temperature = 1.0f;
     }
     status = bt_api_check_biases(parse);

@@ -31,7 +31,6 @@ BT_MUST_CHECK bt_status_t bt_api_scan(const char *text, size_t bytes,
 typedef struct bt_api_parse {
     bt_api_request_t *request;
     bt_api_error_t *error;
-    bool has_temperature;
     bool has_max_completion_tokens;
     bool has_top_logprobs;
     bool says_generation_prompt, says_special_tokens;

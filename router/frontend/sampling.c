@@ -97,3 +97,15 @@ void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
         sampling->repetition_penalty = defaults->repetition_penalty;
     }
 }
+
+void bt_sampling_apply_triton(uint32_t said, bt_sampling_t *sampling)
+{
+    const bool asks = (sampling->top_k > 1) || ((said & BT_SAYS_TOP_P) != 0) ||
+                      (sampling->min_p > 0.0f);
+
+    if (!asks || (sampling->top_k == 1)) {
+        sampling->temperature = 0.0f;
+    } else if ((said & BT_SAYS_TEMPERATURE) == 0) {
+        sampling->temperature = 1.0f;
+    }
+}

@@ -14,6 +14,9 @@
  * The second are for small models, which at temperature 1 and with every token
  * of a vocabulary allowed soon say things that nobody taught them.
  *
+ * A request of Triton's API draws the most probable token, unless it asks for a
+ * distribution.
+ *
  * Threads: pure functions, but for the log.
  */
 #ifndef BT_ROUTER_FRONTEND_SAMPLING_H
@@ -46,9 +49,32 @@ typedef struct bt_sampling_defaults {
 /** A value of the file that is out of range is passed over, with a warning. */
 void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
                                bt_sampling_defaults_t *defaults_p);
-/** @param [in]     said      BT_SAYS_*
+/** For requests of OpenAI's API; Triton's have no defaults of a model.
+ *  @param [in]     said      BT_SAYS_*
  *  @param [in,out] sampling  as OpenAI's API has it */
 void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
                                 uint32_t said, bt_sampling_t *sampling);
+
+/**
+ * For requests of Triton's API, the rule of TensorRT-LLM's sampling layers:
+ *
+ *     top_k     top_p     drawn
+ *     0         0         the most probable token, whatever the temperature
+ *     1         any       the same
+ *     above 1   0         from top_k tokens
+ *     0         above 0   from the tokens of top_p; from all of them at 1
+ *     above 1   above 0   from both
+ *
+ * An option that is left out is 0, and a temperature that is left out is 1; a
+ * temperature of 0 draws the most probable token. min_p, which TensorRT-LLM's
+ * backend does not take, counts as a top_p of 1.
+ *
+ * Source:  TensorRT-LLM, cpp/tensorrt_llm/layers: topKSamplingLayer.cu,
+ *          topPSamplingLayer.cu, defaultDecodingParams.h.
+ *
+ * @param [in]     said      BT_SAYS_*; BT_SAYS_TOP_P not for a top_p of 0
+ * @param [in,out] sampling  with a temperature of 0 where none was said
+ */
+void bt_sampling_apply_triton(uint32_t said, bt_sampling_t *sampling);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "router/frontend/sampling.h"
 #include "router/triton/lower_priv.h"
 #include "router/triton/outputs.h"
 
@@ -91,10 +92,7 @@ static bt_status_t check_row(bt_lower_t *l)
                                "%u is above the %u tokens asked for",
                                sampling->min_tokens, l->row->max_tokens);
     }
-    if (!l->has_temperature &&
-        ((sampling->top_k > 1) || (sampling->top_p < 1.0f))) {
-        sampling->temperature = 1.0f;
-    }
+    bt_sampling_apply_triton(l->row->said, sampling);
     return bt_lower_join_biases(l);
 }
 
@@ -124,7 +122,6 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
     bt_status_t status;
 
     l->row = &l->out->rows[row];
-    l->has_temperature = false;
     l->bias_words = l->bias_weights = (bt_slice_t){0};
     bt_api_request_init(BT_API_GENERATE, l->row);
     l->out->n_rows = row + 1; /* it is to be freed from here on */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "router/frontend/sampling.h"
 #include "router/triton/lower_priv.h"
 
 #define INVALID "invalid_request_error"
@@ -494,7 +495,9 @@ static bt_status_t take_top_p(bt_lower_t *l, const bt_slice_t *s)
     float *top_p = &l->row->sampling.top_p;
     const bt_status_t status = real_of(l, s, 0, 1, top_p);
 
-    if ((status == BT_OK) && (*top_p <= 0.0f)) {
+    if (*top_p > 0.0f) {
+        l->row->said |= BT_SAYS_TOP_P;
+    } else {
         *top_p = 1.0f; /* Triton's clients send 0 for off */
     }
     return status;
@@ -508,7 +511,7 @@ static bt_status_t take_temperature(bt_lower_t *l, const bt_slice_t *s)
     if (*temperature < 1e-5f) {
         *temperature = 0.0f; /* a division by less would overflow */
     }
-    l->has_temperature = true;
+    l->row->said |= BT_SAYS_TEMPERATURE;
     return status;
 }
 

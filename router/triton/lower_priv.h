@@ -21,8 +21,7 @@ typedef struct bt_lower {
     bt_lowered_t *out;
     bt_api_error_t *error;
     bt_api_request_t *row; /* the one that is being filled */
-    bool has_temperature;
-    uint64_t n_ids; /* of a row that says how many count */
+    uint64_t n_ids;        /* of a row that says how many count */
     bool has_n_ids;
     bt_slice_t bias_words, bias_weights; /* they go together */
 } bt_lower_t;

@@ -269,6 +269,69 @@ def test_end_to_end_test_of_tensorrt_llms_backend(c):
                     assert whole.as_numpy("generation_logits").shape[:3] == (1, 1, n)
 
 
+# --- how tokens are drawn
+
+
+# temperature, top_k, top_p (None: left out), and whether the most probable token is drawn always: the rule of TensorRT-LLM
+# (layers/topKSamplingLayer.cu: k 0 and p 0 is k 1; topPSamplingLayer.cu: k above 0 skips it; defaultDecodingParams.h: k and
+# p are 0 where they are left out; runtime/samplingConfig.h: temperature 0 is k 1; backend's utils.cc: p 0 is left out).
+DRAWS = [
+    (None, None, None, True), (1.0, None, None, True), (50.0, None, None, True), (50.0, 0, 0.0, True), (50.0, 0, None, True),
+    (50.0, None, 0.0, True), (50.0, 1, None, True), (50.0, 1, 0.9, True), (0.0, 40, 0.9, True), (0.0, None, 1.0, True),
+    (50.0, 40, None, False), (50.0, 40, 0.0, False), (50.0, None, 0.999, False), (50.0, 0, 1.0, False),
+    (50.0, None, 1.0, False), (50.0, 40, 0.999, False),
+]
+
+
+def draw_by_infer(kind, model, row, seed):
+    names = ("temperature", "runtime_top_k", "runtime_top_p") if model == "tensorrt_llm" else ("temperature", "top_k", "top_p")
+    more = [(name, "INT32" if i == 1 else "FP32", [[value]])
+            for i, (name, value) in enumerate(zip(names, row)) if value is not None]
+    return request_of(kind, model, *more, ("random_seed", "UINT64", [[seed]]), n=12)
+
+
+def check_draws(c):
+    names = ("temperature", "top_k", "top_p")
+    first = {}
+    with client(c, "http") as http, client(c, "grpc") as by_call:
+        s = Stream(c)
+        for row in DRAWS:
+            for model in GENERATE:
+                output = "output_ids" if model == "tensorrt_llm" else "text_output"
+                drawn = []
+                for seed in (1, 2):
+                    drawn += [t.infer(model, draw_by_infer(kind, model, row, seed)).as_numpy(output).tolist()
+                              for kind, t in (("http", http), ("grpc", by_call))]
+                ask_stream(s, "1", model, draw_by_infer("grpc", model, row, 2))
+                drawn.append(by_grpc.InferResult(answers_of(s, "1")[0]).as_numpy(output).tolist())
+                if model != "tensorrt_llm":
+                    for seed in (1, 2):
+                        body = {x: v for x, v in zip(names, row) if v is not None}
+                        status, answer = c.post(f"/v2/models/{model}/generate",
+                                                dict(body, text_input="abc", max_tokens=12, random_seed=seed))
+                        assert status == 200, answer
+                        drawn.append([answer["text_output"].encode()])
+                greedy = first.setdefault(model, drawn[0])
+                assert all(x == greedy for x in drawn) if row[3] else all(x != greedy for x in drawn), (row, model, drawn)
+                # What one seed draws it draws at each door.
+                assert drawn[0] == drawn[1] and drawn[2] == drawn[3] == drawn[4], (row, model, drawn)
+        s.close()
+
+
+def test_the_most_probable_token_is_drawn_unless_a_distribution_is_asked_for(c):
+    check_draws(c)
+
+
+def test_what_a_file_recommends_does_not_count_at_tritons_doors(_):
+    with tempfile.TemporaryDirectory() as d:
+        model = harness.tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1,
+                                   key=["general.sampling.temp=f:50", "general.sampling.top_k=u:100"])
+        with harness.Cluster(model) as c:
+            asked = dict(prompt="abc", max_tokens=12, ignore_eos=True)
+            assert c.complete(**asked, seed=1)["token_ids"] != c.complete(**asked, temperature=0)["token_ids"]
+            check_draws(c)
+
+
 # --- triton_final_response
 
 

@@ -94,7 +94,7 @@ static void generate_takes_arrays_of_one(void **state)
 {
     bt_api_request_t r =
         parsed(G, "{'text_input': [['hello']], 'stream': [true],"
-                  "'max_tokens': [8], 'temperature': [[0.5]],"
+                  "'max_tokens': [8], 'temperature': [[0.5]], 'top_k': [[5]],"
                   "'stop_words': ['one'], 'bad_words': [['a', 'b']],"
                   "'end_id': [-1], 'random_seed': [16.0]}");
 
@@ -116,7 +116,7 @@ static void generate_reads_nested_parameters_first(void **state)
     bt_api_request_t r = parsed(
         G, "{'max_tokens': 5, 'text_input': 'outer', 'stop_words': ['o'],"
            "'parameters': {'max_tokens': 9, 'temperature': 0.5, 'id': 'in',"
-           "'text_input': 'inner', 'stop_words': ['i', 'j']}}");
+           "'top_k': 5, 'text_input': 'inner', 'stop_words': ['i', 'j']}}");
 
     (void)state;
     assert_string_equal(r.prompts[0].text, "outer");
@@ -136,9 +136,15 @@ static void generate_is_greedy_until_sampling_is_asked_for(void **state)
     } cases[] = {
         {"", 0.0f},
         {", 'top_k': 1", 0.0f},
-        {", 'top_p': 0", 0.0f}, /* Triton's off */
-        {", 'top_p': 1.0", 0.0f},
-        {", 'temperature': 1.0", 1.0f},
+        {", 'top_p': 0", 0.0f},   /* Triton's off */
+        {", 'top_p': 1.0", 1.0f}, /* of all tokens */
+        {", 'temperature': 1.0", 0.0f},
+        {", 'temperature': 1.5, 'top_k': 0, 'top_p': 0", 0.0f},
+        {", 'temperature': 1.5, 'top_k': 0, 'top_p': 0.9", 1.5f},
+        {", 'temperature': 1.5, 'top_k': -1, 'top_p': 1", 1.5f},
+        {", 'temperature': 1.5, 'top_k': 1, 'top_p': 0.9", 0.0f},
+        {", 'temperature': 1.5, 'top_k': 2, 'top_p': 0", 1.5f},
+        {", 'temperature': 1.5, 'min_p': 0.1", 1.5f},
         {", 'temperature': 0", 0.0f},
         {", 'temperature': 1e-30", 0.0f},
         {", 'top_k': 2", 1.0f},

@@ -146,7 +146,10 @@ static void rows_have_their_own_options_or_share_one(void **state)
                                "[\"x\",\"y\",\"z\",\"\"]") "," T("temperature",
                                                                  "FP32",
                                                                  "[1,1]",
-                                                                 "[0.5]"));
+                                                                 "[0.5]") "," T("top_k",
+                                                                                "INT32",
+                                                                                "[2,1]",
+                                                                                "[1,9]"));
 
     (void)state;
     assert_int_equal(l.n_rows, 2);
@@ -156,6 +159,7 @@ static void rows_have_their_own_options_or_share_one(void **state)
     assert_int_equal(l.rows[0].n_stops, 2);
     assert_int_equal(l.rows[1].n_stops, 1);
     assert_string_equal(l.rows[1].stops[0], "z");
+    assert_true(l.rows[0].sampling.temperature == 0.0f); /* top_k 1 */
     assert_true(l.rows[1].sampling.temperature == 0.5f);
     bt_lowered_fini(&l);
     refused("ensemble",
