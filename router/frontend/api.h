@@ -295,11 +295,13 @@ void bt_api_write_answer(const bt_api_answer_t *answer,
                          const bt_api_usage_t *usage, bt_strbuf_t *out);
 /** Append what all pieces of a streamed OpenAI answer begin with. */
 void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out);
-/** Append a piece of one choice of an answer that streams, as one JSON object.
+/** Append a piece of one choice of an answer that streams, as server sent
+ *  events. Of chat, as OpenAI's: the role alone, what the piece says, and the
+ *  reason of the end, which has an empty delta, are events of their own.
  *  @param first  chat: this choice's first piece (carries the role). */
-void bt_api_write_piece(const bt_api_answer_t *answer,
-                        const bt_api_choice_t *choice, bool first,
-                        const bt_api_usage_t *usage, bt_strbuf_t *out);
+void bt_api_write_chunks(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice, bool first,
+                         const bt_api_usage_t *usage, bt_strbuf_t *out);
 /** Responses: append the events with which a stream begins, whole as server
  *  sent events are, unless they were written.
  *  @param [in,out] sequence  of the next event of this stream; from 0 */

@@ -133,6 +133,8 @@ BT_MUST_CHECK bt_status_t bt_api_read_calls(bt_api_parse_t *parse,
 /** Does tool_choice go with the tools? */
 BT_MUST_CHECK bt_status_t bt_api_check_tools(bt_api_parse_t *parse);
 void bt_api_tools_fini(bt_api_tools_t *tools);
+/** Has it calls, or arguments, that were not told yet? */
+bool bt_api_has_new_calls(const bt_api_choice_t *choice);
 /** Calls of tools, of a message or of a piece's delta; nothing for none. */
 void bt_api_put_calls(const bt_api_answer_t *answer,
                       const bt_api_choice_t *choice, bool piece,

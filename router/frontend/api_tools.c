@@ -323,20 +323,31 @@ static void put_call(const bt_api_answer_t *answer,
     bt_json_end_object(json);
 }
 
+/* The first of the calls of which something was not told yet. */
+static uint32_t first_new(const bt_api_choice_t *choice)
+{
+    const uint32_t n_told = choice->n_calls_told;
+
+    return ((n_told > 0) &&
+            (choice->calls[n_told - 1].arguments.len > choice->args_told))
+               ? n_told - 1
+               : n_told;
+}
+
+bool bt_api_has_new_calls(const bt_api_choice_t *choice)
+{
+    return first_new(choice) < choice->n_calls;
+}
+
 void bt_api_put_calls(const bt_api_answer_t *answer,
                       const bt_api_choice_t *choice, bool piece,
                       bt_json_t *json)
 {
-    const uint32_t n_told = choice->n_calls_told;
-    const bool more = (n_told > 0) && (choice->calls[n_told - 1].arguments.len >
-                                       choice->args_told);
-    const uint32_t first = more ? n_told - 1 : n_told;
-
-    if (first == choice->n_calls) {
+    if (!bt_api_has_new_calls(choice)) {
         return;
     }
     bt_json_array(json, "tool_calls");
-    for (uint32_t i = first; i < choice->n_calls; i++) {
+    for (uint32_t i = first_new(choice); i < choice->n_calls; i++) {
         put_call(answer, choice, i, piece, json);
     }
     bt_json_end_array(json);

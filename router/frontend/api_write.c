@@ -131,30 +131,6 @@ static void put_choice(const bt_api_answer_t *answer,
     close_choice(answer, choice, json);
 }
 
-static void put_choice_piece(const bt_api_answer_t *answer,
-                             const bt_api_choice_t *choice, bool first,
-                             bt_json_t *json)
-{
-    bt_json_object(json, NULL);
-    bt_json_u64(json, "index", choice->index);
-    if (answer->dialect == BT_API_CHAT) {
-        bt_json_object(json, "delta");
-        if (first) {
-            bt_json_str(json, "role", "assistant");
-        }
-        if (first || (choice->text_bytes > 0)) {
-            put_content(choice, json);
-        }
-        put_thought(choice, json);
-        bt_api_put_calls(answer, choice, true, json);
-        bt_json_end_object(json);
-    } else {
-        bt_json_strn(json, "text", choice->text, choice->text_bytes);
-    }
-    put_token_ids(choice, json);
-    close_choice(answer, choice, json);
-}
-
 void bt_api_put_answer(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choices, size_t n_choices,
                        const bt_api_usage_t *usage, bt_json_t *json)
@@ -208,31 +184,112 @@ void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out)
     open_openai(answer, event_object(answer->dialect), &json);
 }
 
-void bt_api_write_piece(const bt_api_answer_t *answer,
-                        const bt_api_choice_t *choice, bool first,
-                        const bt_api_usage_t *usage, bt_strbuf_t *out)
+/* ---- the events of a stream ---- */
+
+/* What an event tells of a piece. */
+typedef enum part {
+    ROLE, /* chat: the first of a choice */
+    SAID, /* its text, calls, ids and log-probs */
+    END,  /* chat: why it ends */
+    ALL,  /* of other dialects */
+} part_t;
+
+static void put_delta(const bt_api_answer_t *answer,
+                      const bt_api_choice_t *choice, part_t part,
+                      bt_json_t *json)
+{
+    bt_json_object(json, "delta");
+    if (part == ROLE) {
+        bt_json_str(json, "role", "assistant");
+        bt_json_str(json, "content", "");
+    } else if (part == SAID) {
+        if (choice->text_bytes > 0) {
+            bt_json_strn(json, "content", choice->text, choice->text_bytes);
+        }
+        put_thought(choice, json);
+        bt_api_put_calls(answer, choice, true, json);
+    }
+    bt_json_end_object(json);
+}
+
+static void put_choice_part(const bt_api_answer_t *answer,
+                            const bt_api_choice_t *piece, part_t part,
+                            bt_json_t *json)
+{
+    bt_api_choice_t choice = *piece;
+
+    if ((part == ROLE) || (part == END)) { /* nothing of what was said */
+        choice.rows = NULL;
+        choice.n_token_ids = 0;
+    }
+    if ((part == ROLE) || (part == SAID)) {
+        choice.finish = BT_FINISH_NONE;
+    }
+    bt_json_object(json, NULL);
+    bt_json_u64(json, "index", choice.index);
+    if (part == ALL) {
+        bt_json_strn(json, "text", choice.text, choice.text_bytes);
+    } else {
+        put_delta(answer, &choice, part, json);
+    }
+    put_token_ids(&choice, json);
+    close_choice(answer, &choice, json);
+}
+
+static void put_chunk(const bt_api_answer_t *answer,
+                      const bt_api_choice_t *choice, part_t part,
+                      const bt_api_usage_t *usage, bt_strbuf_t *out)
 {
     bt_json_t json;
 
+    bt_strbuf_puts(out, "data: ");
     bt_json_init(&json, out);
     if (answer->dialect == BT_API_GENERATE) {
         put_generate(answer, choice, &json);
+    } else {
+        if (answer->opening != NULL) {
+            bt_strbuf_append(out, answer->opening, answer->opening_bytes);
+        } else {
+            open_openai(answer, event_object(answer->dialect), &json);
+        }
+        put_choice_part(answer, choice, part, &json);
+        bt_json_end_array(&json);
+        if (answer->continuous_usage && (usage != NULL)) {
+            put_usage(usage, &json);
+        } else if (answer->include_usage) {
+            /* Every chunk but the last has the field, as null. */
+            bt_json_null(&json, "usage");
+        }
+        bt_json_end_object(&json);
+    }
+    bt_strbuf_puts(out, "\n\n");
+}
+
+static bool says_something(const bt_api_choice_t *choice)
+{
+    return (choice->text_bytes > 0) || (choice->thought_bytes > 0) ||
+           bt_api_has_new_calls(choice) ||
+           ((choice->token_ids != NULL) && (choice->n_token_ids > 0)) ||
+           ((choice->rows != NULL) && (choice->to > choice->from));
+}
+
+void bt_api_write_chunks(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice, bool first,
+                         const bt_api_usage_t *usage, bt_strbuf_t *out)
+{
+    if (answer->dialect != BT_API_CHAT) {
+        put_chunk(answer, choice, ALL, usage, out);
         return;
     }
-    if (answer->opening != NULL) {
-        bt_strbuf_append(out, answer->opening, answer->opening_bytes);
-    } else {
-        open_openai(answer, event_object(answer->dialect), &json);
+    if (first) {
+        put_chunk(answer, choice, ROLE, usage, out);
     }
-    put_choice_piece(answer, choice, first, &json);
-    bt_json_end_array(&json);
-    if (answer->continuous_usage && (usage != NULL)) {
-        put_usage(usage, &json);
-    } else if (answer->include_usage) {
-        /* Every chunk but the last has the field, as null. */
-        bt_json_null(&json, "usage");
+    if (says_something(choice)) {
+        put_chunk(answer, choice, SAID, usage, out);
     }
-    bt_json_end_object(&json);
+    if (choice->finish != BT_FINISH_NONE) {
+        put_chunk(answer, choice, END, usage, out);
+    }
 }
 
 void bt_api_write_usage(const bt_api_answer_t *answer,

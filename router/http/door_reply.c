@@ -315,9 +315,7 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     if (visit->dialect == BT_API_RESPONSES) {
         bt_api_write_events(answer, choice, usage, &visit->sequence, out);
     } else {
-        open_event(out);
-        bt_api_write_piece(answer, choice, first, usage, out);
-        close_event(out);
+        bt_api_write_chunks(answer, choice, first, usage, out);
     }
     send_event(visit);
 }

@@ -42,7 +42,7 @@ static void write_all(bt_api_dialect_t dialect, const char *text)
     bt_strbuf_init(&out, (size_t)64 << 20);
     bt_api_write_answer(&answer, &choice, 1, &usage, &out);
     BT_ASSERT_ALWAYS(memchr(out.data, '\n', out.len) == NULL);
-    bt_api_write_piece(&answer, &choice, true, &usage, &out);
+    bt_api_write_chunks(&answer, &choice, true, &usage, &out);
     bt_api_write_usage(&answer, &usage, &out);
     write_events(&answer, text, &usage, &out);
     BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);

@@ -61,12 +61,12 @@ static void the_documented_generate_answer_is_written(void **state)
     a.sequence_id = INT64_MAX;
     a.sequence_start = true;
     a.sequence_end = true;
-    bt_api_write_piece(&a, &c, true, &usage, &out);
-    expect(&out, "{\"id\":\"r-1\",\"model_name\":\"ensemble\","
+    bt_api_write_chunks(&a, &c, true, &usage, &out);
+    expect(&out, "data: {\"id\":\"r-1\",\"model_name\":\"ensemble\","
                  "\"model_version\":\"1\",\"sequence_end\":true,"
                  "\"sequence_id\":9223372036854775807,"
                  "\"sequence_start\":true,\"text_output\":"
-                 "\"What is machine learning?\\n\\nMachine learning\"}");
+                 "\"What is machine learning?\\n\\nMachine learning\"}\n\n");
     bt_strbuf_fini(&out);
 }
 
@@ -126,6 +126,19 @@ static void token_ids_come_when_asked_for(void **state)
     bt_strbuf_fini(&out);
 }
 
+#define EVENT(more) "data: " CHUNK more "\n\n"
+#define ROLE                                                                  \
+    EVENT("{\"index\":3,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}," \
+          "\"logprobs\":null,\"finish_reason\":null}]}")
+#define SAYS(what)                                             \
+    EVENT("{\"index\":3,\"delta\":{\"content\":\"" what "\"}," \
+          "\"logprobs\":null,\"finish_reason\":null}]}")
+#define ENDS(why)                                                              \
+    EVENT(                                                                     \
+        "{\"index\":3,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"" why \
+        "\"}]}")
+
+/* As OpenAI's: the role alone, and an end that says nothing. */
 static void chat_events_begin_with_the_role(void **state)
 {
     const bt_api_choice_t first = choice(3, "Hi", BT_FINISH_NONE);
@@ -135,23 +148,16 @@ static void chat_events_begin_with_the_role(void **state)
 
     (void)state;
     bt_strbuf_init(&out, 4096);
-    bt_api_write_piece(&chat, &first, true, &usage, &out);
-    expect(&out, CHUNK "{\"index\":3,\"delta\":{\"role\":\"assistant\","
-                       "\"content\":\"Hi\"},\"logprobs\":null,"
-                       "\"finish_reason\":null}]}");
-    bt_api_write_piece(&chat, &first, false, &usage, &out);
-    expect(&out, CHUNK "{\"index\":3,\"delta\":{\"content\":\"Hi\"},"
-                       "\"logprobs\":null,\"finish_reason\":null}]}");
-    bt_api_write_piece(&chat, &last, false, &usage, &out);
-    expect(&out, CHUNK "{\"index\":3,\"delta\":{},\"logprobs\":null,"
-                       "\"finish_reason\":\"stop\"}]}");
-    bt_api_write_piece(&chat, &last, true, &usage, &out);
-    expect(&out, CHUNK "{\"index\":3,\"delta\":{\"role\":\"assistant\","
-                       "\"content\":\"\"},\"logprobs\":null,"
-                       "\"finish_reason\":\"stop\"}]}");
-    bt_api_write_piece(&chat, &tail, false, &usage, &out);
-    expect(&out, CHUNK "{\"index\":3,\"delta\":{\"content\":\"!\"},"
-                       "\"logprobs\":null,\"finish_reason\":\"length\"}]}");
+    bt_api_write_chunks(&chat, &first, true, &usage, &out);
+    expect(&out, ROLE SAYS("Hi"));
+    bt_api_write_chunks(&chat, &first, false, &usage, &out);
+    expect(&out, SAYS("Hi"));
+    bt_api_write_chunks(&chat, &last, false, &usage, &out);
+    expect(&out, ENDS("stop"));
+    bt_api_write_chunks(&chat, &last, true, &usage, &out);
+    expect(&out, ROLE ENDS("stop"));
+    bt_api_write_chunks(&chat, &tail, false, &usage, &out);
+    expect(&out, SAYS("!") ENDS("length"));
     bt_strbuf_fini(&out);
 }
 
@@ -164,21 +170,21 @@ static void usage_comes_when_asked_for(void **state)
     (void)state;
     bt_strbuf_init(&out, 4096);
     a.include_usage = true;
-    bt_api_write_piece(&a, &c, false, &usage, &out);
-    expect(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
-                       "\"logprobs\":null,\"finish_reason\":null}],"
-                       "\"usage\":null}");
+    bt_api_write_chunks(&a, &c, false, &usage, &out);
+    expect(&out, "data: " CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
+                 "\"logprobs\":null,\"finish_reason\":null}],"
+                 "\"usage\":null}\n\n");
     bt_api_write_usage(&a, &usage, &out);
     expect(&out, CHUNK "],\"usage\":{\"prompt_tokens\":5,"
                        "\"completion_tokens\":7,\"total_tokens\":12,"
                        "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     a.continuous_usage = true;
-    bt_api_write_piece(&a, &c, false, &usage, &out);
-    expect(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
-                       "\"logprobs\":null,\"finish_reason\":null}],"
-                       "\"usage\":{\"prompt_tokens\":5,"
-                       "\"completion_tokens\":7,\"total_tokens\":12,"
-                       "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
+    bt_api_write_chunks(&a, &c, false, &usage, &out);
+    expect(&out, "data: " CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
+                 "\"logprobs\":null,\"finish_reason\":null}],"
+                 "\"usage\":{\"prompt_tokens\":5,"
+                 "\"completion_tokens\":7,\"total_tokens\":12,"
+                 "\"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\n");
     bt_strbuf_fini(&out);
 }
 
@@ -189,12 +195,12 @@ static void completion_events_carry_text(void **state)
 
     (void)state;
     bt_strbuf_init(&out, 4096);
-    bt_api_write_piece(&completion, &c, true, NULL, &out);
-    expect(&out, "{\"id\":\"cmpl-1\",\"object\":\"text_completion\","
+    bt_api_write_chunks(&completion, &c, true, NULL, &out);
+    expect(&out, "data: {\"id\":\"cmpl-1\",\"object\":\"text_completion\","
                  "\"created\":1700000000,\"model\":\"m\","
                  "\"system_fingerprint\":\"fp_1\",\"choices\":["
                  "{\"index\":0,\"text\":\"a\",\"logprobs\":null,"
-                 "\"finish_reason\":null}]}");
+                 "\"finish_reason\":null}]}\n\n");
     bt_strbuf_fini(&out);
 }
 
@@ -327,11 +333,11 @@ static void a_piece_is_the_same_with_an_opening(void **state)
         bt_strbuf_init(&opening, 4096);
         bt_strbuf_init(&with, 4096);
         bt_strbuf_init(&without, 4096);
-        bt_api_write_piece(&answer, &choice, true, &usage, &without);
+        bt_api_write_chunks(&answer, &choice, true, &usage, &without);
         bt_api_write_opening(&answer, &opening);
         answer.opening = opening.data;
         answer.opening_bytes = opening.len;
-        bt_api_write_piece(&answer, &choice, true, &usage, &with);
+        bt_api_write_chunks(&answer, &choice, true, &usage, &with);
         assert_string_equal(with.data, without.data);
         bt_strbuf_fini(&opening);
         bt_strbuf_fini(&with);

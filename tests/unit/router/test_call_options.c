@@ -174,10 +174,13 @@ static void a_stream_lists_the_ids_of_each_piece(void **state)
          "{" HI ",\"max_tokens\":3,\"stream\":true,"
          "\"return_token_ids\":true}");
     answer(w, 0, "a" START "b", BT_FINISH_LENGTH);
-    has(&ex, "\"delta\":{\"role\":\"assistant\",\"content\":\"a\"},"
-             "\"token_ids\":[67]");
+    has(&ex, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+             "\"token_ids\":[]");
+    has(&ex, "\"delta\":{\"content\":\"a\"},\"token_ids\":[67]");
     has(&ex, "\"delta\":{},\"token_ids\":[1]");
     has(&ex, "\"delta\":{\"content\":\"b\"},\"token_ids\":[68]");
+    has(&ex, "\"delta\":{},\"token_ids\":[],\"logprobs\":null,"
+             "\"finish_reason\":\"length\"");
     stop(w);
 }
 
@@ -409,11 +412,11 @@ static void what_is_thought_first_is_told_apart(void **state)
         "\"content\":\"c\",\"reasoning_content\":\"a[b\",\"refusal\":null");
     post(w, &ex, CHAT, "{" HI ",\"max_tokens\":30,\"stream\":true}");
     answer(w, 1, said, BT_FINISH_LENGTH);
-    has(&ex, "\"delta\":{\"role\":\"assistant\",\"content\":\"\","
-             "\"reasoning_content\":\"a\"}");
+    has(&ex, "\"delta\":{\"reasoning_content\":\"a\"}");
     has(&ex, "\"delta\":{\"reasoning_content\":\"[b\"}");
     has(&ex, "\"delta\":{\"content\":\"c\"},\"logprobs\":null,"
-             "\"finish_reason\":\"length\"");
+             "\"finish_reason\":null");
+    has(&ex, "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"");
     assert_int_equal(ex.n_writes, 3);
     /* Ids and log-probs of tokens whose text is held back come with it. */
     post(w, &ex, CHAT,

@@ -112,7 +112,8 @@ static void a_whole_answer_has_its_calls(void **state)
 static void a_stream_has_calls_as_they_come(void **state)
 {
     static const char *const pieces[] = {
-        "\"delta\":{\"role\":\"assistant\",\"content\":\"a\"}",
+        "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
+        "\"delta\":{\"content\":\"a\"}",
         "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_",
         "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
         "\"{\"}}]},\"logprobs\":null,\"finish_reason\":null",
@@ -144,8 +145,8 @@ static void a_stream_has_calls_as_they_come(void **state)
     /* A call comes first. */
     post(w, &ex, CHAT, BODY("\"stream\":true,"));
     answer(w, 1, CALL, BT_FINISH_STOP);
-    has(&ex, "\"delta\":{\"role\":\"assistant\",\"content\":null,"
-             "\"tool_calls\":[{\"index\":0,");
+    has(&ex, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+    has(&ex, "\"delta\":{\"tool_calls\":[{\"index\":0,");
     stop_own(w, before);
 }
 
