@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 #include "inference/tokenizer/unicode.h"
@@ -92,6 +93,88 @@ uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok)
     return tok->bos;
 }
 
+/* ---- sets of special tokens ---- */
+
+static bool is_space(uint8_t c)
+{
+    return (c == ' ') || ((c >= '\t') && (c <= '\r'));
+}
+
+static bool is_one_of(const uint8_t *bytes, size_t n, const char *const *texts,
+                      uint32_t n_texts)
+{
+    while ((n > 0) && is_space(bytes[n - 1])) {
+        n--;
+    }
+    while ((n > 0) && is_space(bytes[0])) {
+        bytes++;
+        n--;
+    }
+    for (uint32_t i = 0; i < n_texts; i++) {
+        if ((n == strlen(texts[i])) && (memcmp(bytes, texts[i], n) == 0)) {
+            return n > 0;
+        }
+    }
+    return false;
+}
+
+bt_status_t bt_tokenizer_find_special(const bt_tokenizer_t *tok,
+                                      const char *const *texts,
+                                      uint32_t n_texts, bt_token_set_t *set_p)
+{
+    bt_token_set_t set = {0};
+    uint32_t cap = 0;
+
+    for (uint32_t id = 0; id < tok->arena.n; id++) {
+        bool is_special = false;
+        size_t n = 0;
+        const uint8_t *bytes = bt_token_bytes(tok, id, &n, &is_special);
+
+        if (!is_special || !is_one_of(bytes, n, texts, n_texts)) {
+            continue;
+        }
+        if (set.n == cap) {
+            uint32_t *ids;
+
+            cap = cap * 2 + 8;
+            ids = bt_realloc_array(set.ids, cap, sizeof(*ids));
+            if (ids == NULL) {
+                bt_token_set_fini(&set);
+                return BT_ERR_NO_MEMORY;
+            }
+            set.ids = ids;
+        }
+        set.ids[set.n++] = id;
+    }
+    *set_p = set;
+    return BT_OK;
+}
+
+void bt_token_set_fini(bt_token_set_t *set)
+{
+    bt_free(set->ids);
+    *set = (bt_token_set_t){0};
+}
+
+static bool has_id(const bt_token_set_t *set, uint32_t id)
+{
+    uint32_t low = 0;
+    uint32_t high = (set != NULL) ? set->n : 0;
+
+    while (low < high) {
+        const uint32_t mid = low + (high - low) / 2;
+
+        if (set->ids[mid] == id) {
+            return true;
+        }
+        low = (set->ids[mid] < id) ? mid + 1 : low;
+        high = (set->ids[mid] < id) ? high : mid;
+    }
+    return false;
+}
+
+/* ---- detokenizing ---- */
+
 void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
 {
     const bt_tokenizer_t *tok = detok->tok;
@@ -99,7 +182,8 @@ void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
     size_t n = 0;
     const uint8_t *bytes = bt_token_bytes(tok, id, &n, &is_special);
 
-    if ((bytes == NULL) || (is_special && !detok->shows_special)) {
+    if ((bytes == NULL) ||
+        (is_special && !detok->shows_special && !has_id(detok->shown, id))) {
         return;
     }
     if (is_special) { /* no part of a character */

@@ -108,6 +108,22 @@ const uint8_t *bt_token_bytes(const bt_tokenizer_t *tok, uint32_t id,
 /** The token that a text begins with, or BT_TOKEN_NONE. */
 uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok);
 
+/** Token ids in rising order. */
+typedef struct bt_token_set {
+    uint32_t *ids; /**< owned */
+    uint32_t n;
+} bt_token_set_t;
+
+/** All special tokens that are spelled as one of the texts, white space around
+ *  them aside. O(vocabulary × texts).
+ *  @param [out] set_p  for bt_token_set_fini()
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_tokenizer_find_special(const bt_tokenizer_t *tok,
+                                                    const char *const *texts,
+                                                    uint32_t n_texts,
+                                                    bt_token_set_t *set_p);
+void bt_token_set_fini(bt_token_set_t *set);
+
 /** Incremental detokenizing of one sequence: never emits half a UTF-8
  *  character; bytes that never become one come out as U+FFFD: of byte-level
  *  tokens as many as Python's decode(errors="replace") gives for the whole, of
@@ -122,6 +138,9 @@ typedef struct bt_detok {
                         so for text that goes on a line: who detokenizes such
                         clears it after bt_detok_init(). */
     bool shows_special; /**< false after bt_detok_init() */
+    /** Special tokens that are text even so. Borrowed; NULL, as after
+     *  bt_detok_init(): none. */
+    const bt_token_set_t *shown;
 } bt_detok_t;
 
 void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok);

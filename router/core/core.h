@@ -87,6 +87,9 @@ typedef struct bt_gen_spec {
     bool every_token;   /**< on_text() for each, with no text as well */
     bool keeps_stop;    /**< what ends it, stop word or end id, is text, too */
     bool shows_special; /**< special tokens are text, as they are spelled */
+    /** Special tokens that are text even so, or NULL; lives as long as the
+     *  core. */
+    const bt_token_set_t *shown;
     bt_hash128_t space; /**< bt_msg_request_t.space */
     bt_wants_t wants;   /**< what it is to be told beside tokens */
     bt_gen_tenant_t tenant;

@@ -228,6 +228,7 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
                 : 0;
         core->ops.detok_init(&gen->detok, core->config.tok);
         gen->detok.shows_special = specs[i].shows_special;
+        gen->detok.shown = specs[i].shown;
         gen->stops.keeps = specs[i].keeps_stop;
         bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
         bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);

@@ -260,6 +260,7 @@ typedef struct bt_api_choice {
     const bt_tool_call_t *calls;
     uint32_t n_calls, n_calls_told;
     size_t args_told;
+    bool is_cut_call; /**< it ended within the last of them */
     /** Responses, of a piece: all text and thought so far, with it. */
     const char *whole, *whole_thought;
     size_t whole_bytes, whole_thought_bytes;

@@ -57,7 +57,8 @@ static const char *finish_reason(const bt_api_choice_t *choice)
     case BT_FINISH_NONE:
         return NULL;
     case BT_FINISH_STOP:
-        return (choice->n_calls > 0) ? "tool_calls" : "stop";
+        return ((choice->n_calls > 0) && !choice->is_cut_call) ? "tool_calls"
+                                                               : "stop";
     case BT_FINISH_LENGTH:
         return "length";
     case BT_FINISH_CANCELED:

@@ -311,6 +311,8 @@ static void add_calls(bt_choice_t *choice, bt_api_choice_t *out)
     out->n_calls = n;
     out->n_calls_told = choice->n_calls_told;
     out->args_told = choice->args_told;
+    out->is_cut_call =
+        (choice->finish != BT_FINISH_NONE) && bt_tools_is_cut(&choice->tools);
     if (n > 0) {
         choice->n_calls_told = n;
         choice->args_told = choice->tools.calls[n - 1].arguments.len;

@@ -87,13 +87,12 @@ static bool init_tools(bt_choice_t *choice, const bt_intake_t *in)
         .names = choice->call->tool_names,
         .names_bytes = tools->names_bytes,
         .max_calls = tools->only_one ? 1 : 0,
-        .streams = in->request.stream,
     };
 
     bt_tools_init(&choice->tools, &spec);
     if (prepared->tool_opening.len > 0) {
-        bt_tools_push(&choice->tools, prepared->tool_opening.data,
-                      prepared->tool_opening.len, false, &choice->text);
+        bt_tools_open(&choice->tools, prepared->tool_opening.data,
+                      prepared->tool_opening.len, &choice->text);
     }
     return bt_strbuf_status(&choice->text) == BT_OK;
 }
@@ -198,6 +197,17 @@ static bt_sched_target_t target_of(const bt_api_request_t *request,
     };
 }
 
+/* Control tokens that the call takes its answers apart at are their text, so
+ * that marks are found whether they are tokens or not. */
+static const bt_token_set_t *shown_of(const bt_intake_t *in)
+{
+    if (!bt_api_is_chat(&in->request)) {
+        return NULL;
+    }
+    return (in->prepared.tools != NULL) ? &in->served->all_marks
+                                        : &in->served->reason_marks;
+}
+
 /* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
 static bt_gen_spec_t spec_of(const bt_intake_t *in,
                              const bt_gen_origin_t *origin, uint32_t i,
@@ -217,9 +227,8 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .n_stop_ids = request->n_stop_ids,
         .every_token = request->return_token_ids && request->stream,
         .keeps_stop = request->keeps_stop,
-        .shows_special = request->shows_special ||
-                         ((in->prepared.tools != NULL) &&
-                          bt_tool_format_is_special(in->prepared.tools)),
+        .shows_special = request->shows_special,
+        .shown = shown_of(in),
         .tenant = {.id = in->tenant->id,
                    .weight = in->tenant->limits.weight,
                    .kv_percent = in->tenant->limits.kv_percent},

@@ -224,6 +224,27 @@ static const bt_reason_marks_t *find_reason(const bt_served_t *served,
     return bt_reason_marks_of(jinja.data, jinja.len);
 }
 
+/* The control tokens that an answer is taken apart at. */
+static bt_status_t find_marks(bt_served_t *served)
+{
+    const char *texts[2 + BT_TOOLS_MAX_MARKS];
+    uint32_t n = 0;
+    bt_status_t status;
+
+    if (served->reason != NULL) {
+        texts[n++] = served->reason->open;
+        texts[n++] = served->reason->close;
+    }
+    status =
+        bt_tokenizer_find_special(served->tok, texts, n, &served->reason_marks);
+    if (served->tools != NULL) {
+        n += bt_tool_format_marks(served->tools, texts + n);
+    }
+    return (status == BT_OK) ? bt_tokenizer_find_special(served->tok, texts, n,
+                                                         &served->all_marks)
+                             : status;
+}
+
 /* ---- one model ---- */
 
 void bt_served_free(bt_served_t *served)
@@ -233,6 +254,8 @@ void bt_served_free(bt_served_t *served)
     }
     bt_core_destroy(served->core);
     bt_chat_template_free(served->chat);
+    bt_token_set_fini(&served->reason_marks);
+    bt_token_set_fini(&served->all_marks);
     bt_tokenizer_destroy(served->tok);
     bt_gguf_close(served->gguf);
     bt_free(served);
@@ -270,7 +293,7 @@ static bt_status_t read_model(bt_served_t *served,
         (strcmp(options->tool_format, "auto") != 0)) {
         served->tools = bt_tool_format_named(options->tool_format);
     }
-    return status;
+    return (status == BT_OK) ? find_marks(served) : status;
 }
 
 /* Events of the core; `ctx` is the model. */

@@ -62,6 +62,8 @@ typedef struct bt_served {
     const bt_reason_marks_t *reason; /**< of what it thinks first, or NULL */
     bool takes_tools;                /**< its template shows them */
     const bt_tool_format_t *tools;   /**< of calls of tools, or NULL */
+    /** Control tokens that are marks of `reason`; of `reason` and `tools`. */
+    bt_token_set_t reason_marks, all_marks;
     bt_hash128_t identity;
     uint32_t context_tokens;
     int64_t created; /**< seconds since 1970, of the file */

@@ -11,8 +11,9 @@
  *        └───────────────────────────────┼─────────────────────────▶
  *                                        └ the end: no answer came
  *
- * A marker that stands anywhere else is text. White space around what is inside
- * is dropped, as far as it can be seen before it is told.
+ * A marker that stands anywhere else is text. Markers may be control tokens of
+ * the vocabulary: they come here as they are spelled. White space around what
+ * is inside is dropped, as far as it can be seen before it is told.
  *
  * Threads: one for each object.
  */

@@ -56,7 +56,8 @@ bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
     bt_tool_call_t *call;
 
     if ((tools->n_calls == BT_TOOLS_MAX_CALLS) ||
-        ((tools->spec.format->mark[0] == '\0') && !is_known(tools, name))) {
+        ((tools->mark_bytes == 0) && tools->spec.format->is_bare &&
+         !is_known(tools, name))) {
         return false;
     }
     calls = bt_realloc_array(tools->calls, tools->n_calls + 1, sizeof(*calls));
@@ -93,12 +94,13 @@ static size_t trimmed(const char *text, size_t n)
 static void consume(bt_tools_t *tools, size_t n)
 {
     bt_strbuf_consume(&tools->held, n);
+    tools->n_opening -= (n < tools->n_opening) ? n : tools->n_opening;
 }
 
 static void give(bt_tools_t *tools, size_t n, bt_strbuf_t *content)
 {
     const char *text = tools->held.data;
-    size_t skipped = 0;
+    size_t skipped = (n < tools->n_opening) ? n : tools->n_opening;
 
     /* White space that calls have left at the beginning. */
     while (!tools->has_content && (tools->n_calls > 0) && (skipped < n) &&
@@ -131,12 +133,35 @@ static char byte(const bt_tools_t *tools)
 /* What began like a call is none: its mark is text. */
 static bool give_up(bt_tools_t *tools, bt_strbuf_t *content)
 {
-    tools->state =
-        (tools->spec.format->mark[0] == '\0') ? BT_TOOLS_PLAIN : BT_TOOLS_TEXT;
+    tools->state = BT_TOOLS_TEXT;
+    tools->in_text = true;
     tools->in_list = false;
     give(tools, tools->mark + tools->mark_bytes, content);
     tools->mark = tools->mark_bytes = 0;
     return true;
+}
+
+/* The text ends where a call has begun that has no name yet. */
+static bool end_unnamed(bt_tools_t *tools, bt_strbuf_t *content)
+{
+    if ((tools->mark_bytes == 0) && (tools->n_calls == 0) &&
+        (tools->n_opening == 0)) {
+        return give_up(tools, content);
+    }
+    consume(tools, tools->held.len);
+    return false;
+}
+
+/* The text ends within the arguments of a call, or before them. */
+static bool end_named(bt_tools_t *tools, bt_tools_slice_t name,
+                      bt_tools_slice_t arguments, bt_strbuf_t *content)
+{
+    if (!bt_tools_add(tools, name, arguments, content)) {
+        return give_up(tools, content);
+    }
+    tools->is_cut = true;
+    consume(tools, tools->held.len);
+    return false;
 }
 
 /* A call is there, up to `at`. */
@@ -144,6 +169,7 @@ static bool has_call(bt_tools_t *tools, bt_tools_state_t next)
 {
     consume(tools, tools->at);
     tools->mark = tools->mark_bytes = tools->at = 0;
+    tools->in_text = false;
     tools->state = next;
     return true;
 }
@@ -152,7 +178,7 @@ static bool begin_object(bt_tools_t *tools)
 {
     bt_json_scan_init(&tools->scan);
     tools->begin = tools->at;
-    tools->was_no_head = !tools->spec.streams;
+    tools->was_no_head = false;
     tools->state = BT_TOOLS_OBJECT;
     return true;
 }
@@ -171,10 +197,31 @@ static size_t tail_of(const char *mark, const char *text, size_t bytes)
     return n;
 }
 
+static bool begin_list(bt_tools_t *tools)
+{
+    tools->begin = tools->at;
+    tools->state = BT_TOOLS_LIST;
+    tools->depth = 0;
+    tools->quote = '\0';
+    tools->is_escaped = false;
+    return true;
+}
+
+/* A call, where one begins here; @a opener is the byte that it begins with. */
+static bool begin_call(bt_tools_t *tools, char opener)
+{
+    return (opener == '[') ? begin_list(tools) : begin_object(tools);
+}
+
+static char opener_of(const bt_tool_format_t *format)
+{
+    return (format->kind == BT_TOOLS_PYTHON) ? '[' : '{';
+}
+
 /* Without a mark: the text must begin with a call. */
 static bool read_beginning(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 {
-    const bool python = tools->spec.format->kind == BT_TOOLS_PYTHON;
+    const char opener = opener_of(tools->spec.format);
 
     tools->mark = tools->at = 0;
     if (!skip_spaces(tools)) {
@@ -183,18 +230,11 @@ static bool read_beginning(bt_tools_t *tools, bool last, bt_strbuf_t *content)
         }
         return false;
     }
-    if (byte(tools) != (python ? '[' : '{')) {
-        tools->state = BT_TOOLS_PLAIN;
+    if (byte(tools) != opener) {
+        tools->in_text = true;
         return true;
     }
-    if (!python) {
-        return begin_object(tools);
-    }
-    tools->begin = tools->at;
-    tools->state = BT_TOOLS_LIST;
-    tools->depth = 0;
-    tools->quote = '\0';
-    return true;
+    return begin_call(tools, opener);
 }
 
 static bool read_text(bt_tools_t *tools, bool last, bt_strbuf_t *content)
@@ -205,7 +245,7 @@ static bool read_text(bt_tools_t *tools, bool last, bt_strbuf_t *content)
     const char *found;
     size_t n_text;
 
-    if (mark[0] == '\0') {
+    if (tools->spec.format->is_bare && !tools->in_text) {
         return read_beginning(tools, last, content);
     }
     found = memmem(text, n, mark, strlen(mark));
@@ -229,12 +269,13 @@ static bool read_text(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 static bool read_opened(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 {
     const bool brackets = tools->spec.format->kind == BT_TOOLS_BRACKETS;
+    const char opener = opener_of(tools->spec.format);
 
     if (!skip_spaces(tools)) {
-        return last && give_up(tools, content);
+        return last && end_unnamed(tools, content);
     }
-    if (byte(tools) == '{') {
-        return (!brackets || tools->in_list) ? begin_object(tools)
+    if (byte(tools) == opener) {
+        return (!brackets || tools->in_list) ? begin_call(tools, opener)
                                              : give_up(tools, content);
     }
     if (!brackets || tools->in_list) {
@@ -283,30 +324,28 @@ static bool read_head(bt_tools_t *tools,
     return true;
 }
 
-/* f[ARGS]{…}: also a whole answer's are looked at so, up to their end. */
+/* f[ARGS]{…} */
 static bool read_name(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 {
-    bt_tools_slice_t name;
     bt_tools_match_t match;
-    size_t args;
+    const char *name;
+    size_t n;
 
     tools->begin = tools->at;
-    if (tools->spec.streams) {
-        if (read_head(tools, bt_tools_bare_head, content, &match)) {
-            return true;
-        }
-        return ((match != BT_TOOLS_MAYBE) || last) && give_up(tools, content);
+    if (read_head(tools, bt_tools_bare_head, content, &match)) {
+        return true;
     }
-    match = bt_tools_bare_head(tools->held.data + tools->at,
-                               tools->held.len - tools->at, &name, &args);
-    if (match == BT_TOOLS_MAYBE) {
-        return last && give_up(tools, content);
-    }
-    if (match == BT_TOOLS_NO) {
+    if (match != BT_TOOLS_MAYBE) {
         return give_up(tools, content);
     }
-    tools->at += args;
-    return begin_object(tools);
+    if (!last) {
+        return false;
+    }
+    name = tools->held.data + tools->begin;
+    n = strcspn(name, "[");
+    return (name[n] == '[') ? end_named(tools, (bt_tools_slice_t){name, n},
+                                        (bt_tools_slice_t){"", 0}, content)
+                            : end_unnamed(tools, content);
 }
 
 static bt_tools_state_t behind_call(const bt_tools_t *tools)
@@ -317,40 +356,35 @@ static bt_tools_state_t behind_call(const bt_tools_t *tools)
                : BT_TOOLS_TAIL;
 }
 
-/* A whole object is there, up to `at`. */
-static bool take_object(bt_tools_t *tools, bt_strbuf_t *content)
+/* An object is there, up to `at`, or the beginning of one that is cut. */
+static bool take_object(bt_tools_t *tools, bool is_cut, bt_strbuf_t *content)
 {
-    const char *text = tools->held.data + tools->begin;
-    const size_t n = tools->at - tools->begin;
-    const bool bare =
-        (tools->spec.format->kind == BT_TOOLS_BRACKETS) && !tools->in_list;
-    bt_tools_slice_t arguments = {text, n};
-    bt_tools_slice_t name;
+    bt_tools_slice_t arguments = {"", 0};
+    bt_tools_slice_t name = {0};
+    bt_tools_match_t match;
     bt_strbuf_t room;
-    size_t args;
-    bool ok;
+    bool more;
 
     bt_strbuf_init(&room, SIZE_MAX / 4);
-    if (bare) {
-        const size_t from = tools->mark + tools->mark_bytes;
-        const char *at = tools->held.data + from;
-        const size_t n_head = tools->begin + 1 - from;
-        size_t skipped = 0;
-
-        while (bt_tools_is_space(at[skipped])) {
-            skipped++;
-        }
-        ok = bt_tools_bare_head(at + skipped, n_head - skipped, &name, &args) ==
-             BT_TOOLS_YES;
+    match = bt_tools_of_object(tools->held.data + tools->begin,
+                               tools->at - tools->begin, is_cut, &name,
+                               &arguments, &room);
+    if (match == BT_TOOLS_MAYBE) {
+        more = end_unnamed(tools, content);
+    } else if (match == BT_TOOLS_NO) {
+        more = give_up(tools, content);
+    } else if (is_cut) {
+        more = end_named(tools, name, arguments, content);
     } else {
-        ok = bt_tools_of_object(text, n, &name, &arguments, &room);
+        more = bt_tools_add(tools, name, arguments, content)
+                   ? has_call(tools, behind_call(tools))
+                   : give_up(tools, content);
     }
-    ok = ok && bt_tools_add(tools, name, arguments, content);
     if (bt_strbuf_status(&room) == BT_ERR_NO_MEMORY) {
         content->status = BT_ERR_NO_MEMORY;
     }
     bt_strbuf_fini(&room);
-    return ok ? has_call(tools, behind_call(tools)) : give_up(tools, content);
+    return more;
 }
 
 static bool read_object(bt_tools_t *tools, bool last, bt_strbuf_t *content)
@@ -371,11 +405,11 @@ static bool read_object(bt_tools_t *tools, bool last, bt_strbuf_t *content)
     }
     switch (result) {
     case BT_JSON_SCAN_DONE:
-        return take_object(tools, content);
+        return take_object(tools, false, content);
     case BT_JSON_SCAN_BAD:
         return give_up(tools, content);
     default:
-        return last && give_up(tools, content);
+        return last && take_object(tools, true, content);
     }
 }
 
@@ -389,7 +423,7 @@ static bool read_args(bt_tools_t *tools)
 
     while ((n < tools->held.len) && !ended && (result == BT_JSON_SCAN_MORE)) {
         result = bt_json_scan_push(&tools->scan, text[n]);
-        n++;
+        n += (result != BT_JSON_SCAN_BAD) ? 1 : 0;
         ended = (tools->scan.depth == tools->args_depth) &&
                 (result != BT_JSON_SCAN_BAD);
     }
@@ -402,6 +436,35 @@ static bool read_args(bt_tools_t *tools)
             (result == BT_JSON_SCAN_DONE) ? behind_call(tools) : BT_TOOLS_REST;
     }
     return ended || (result == BT_JSON_SCAN_BAD);
+}
+
+/* What comes is the last call's, up to a mark. */
+static bool read_torn(bt_tools_t *tools, bool last)
+{
+    bt_strbuf_t *out = &tools->calls[tools->n_calls - 1].arguments;
+    const char *mark = tools->spec.format->torn_end;
+    const char *text = tools->held.data;
+    size_t n = tools->held.len;
+    const char *found =
+        (mark != NULL) ? memmem(text, n, mark, strlen(mark)) : NULL;
+
+    if (found != NULL) {
+        n = (size_t)(found - text);
+        tools->in_list = false;
+        tools->state = behind_call(tools);
+    } else if ((mark != NULL) && !last) {
+        n -= tail_of(mark, text, n);
+    }
+    if (mark != NULL) { /* white space before a mark is not of the arguments */
+        const size_t n_out = trimmed(text, n);
+
+        bt_strbuf_append(out, text, n_out);
+        consume(tools, (last || (found != NULL)) ? n : n_out);
+    } else {
+        bt_strbuf_append(out, text, n);
+        consume(tools, n);
+    }
+    return found != NULL;
 }
 
 /* Behind the arguments of an object that is told already. */
@@ -495,20 +558,27 @@ static bool end_of_list(bt_tools_t *tools)
 
 static bool read_list(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 {
-    if (!end_of_list(tools)) {
-        return last && give_up(tools, content);
+    const bool is_whole = end_of_list(tools);
+    const uint32_t n_before = tools->n_calls;
+    bt_tools_match_t match;
+
+    if (!is_whole && !last) {
+        return false;
     }
-    if (!bt_tools_of_python(tools, tools->held.data + tools->begin,
-                            tools->at - tools->begin, content)) {
+    match = bt_tools_of_python(tools, tools->held.data + tools->begin,
+                               tools->at - tools->begin, !is_whole, content);
+    if (match == BT_TOOLS_NO) {
         return give_up(tools, content);
+    }
+    if (tools->n_calls == n_before) {
+        return end_unnamed(tools, content);
     }
     if ((tools->spec.max_calls > 0) &&
         (tools->n_calls > tools->spec.max_calls)) {
         bt_tools_forget(tools, tools->spec.max_calls);
+        tools->is_cut = false;
     }
-    return has_call(tools, (behind_call(tools) == BT_TOOLS_FULL)
-                               ? BT_TOOLS_FULL
-                               : BT_TOOLS_PLAIN);
+    return has_call(tools, behind_call(tools));
 }
 
 /* ---- all of it ---- */
@@ -534,10 +604,7 @@ static bool step(bt_tools_t *tools, bool last, bt_strbuf_t *content)
     case BT_TOOLS_TAIL:
         return read_tail(tools, last);
     case BT_TOOLS_TORN:
-        bt_strbuf_append(&tools->calls[tools->n_calls - 1].arguments,
-                         tools->held.data, tools->held.len);
-        consume(tools, tools->held.len);
-        break;
+        return read_torn(tools, last);
     case BT_TOOLS_PLAIN:
         give(tools, tools->held.len, content);
         break;
@@ -569,4 +636,11 @@ void bt_tools_push(bt_tools_t *tools, const char *text, size_t bytes, bool last,
          BT_OK)) {
         content->status = BT_ERR_NO_MEMORY;
     }
+}
+
+void bt_tools_open(bt_tools_t *tools, const char *text, size_t bytes,
+                   bt_strbuf_t *content)
+{
+    tools->n_opening = bytes;
+    bt_tools_push(tools, text, bytes, false, content);
 }

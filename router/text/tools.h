@@ -6,26 +6,34 @@
  *
  *     hermes     text <tool_call>{"name": "f", "arguments": {…}}</tool_call> …
  *     llama3     {"name": "f", "parameters": {…}}; {…}
+ *                text <|python_tag|>{"name": "f", "parameters": {…}}
  *     mistral    text [TOOL_CALLS][{"name": "f", "arguments": {…}}, …]
  *                text [TOOL_CALLS]f[ARGS]{…}[TOOL_CALLS]g[ARGS]{…}
  *     pythonic   [f(a=1, b="x"), g()]
+ *                text <|python_start|>[f(a=1, b="x"), g()]<|python_end|>
  *
- * Pieces may cut it anywhere; where they do changes nothing of what is told in
- * the end.
+ * Marks may be control tokens of the vocabulary: they come here as they are
+ * spelled. Pieces may cut the text anywhere; where they do changes nothing of
+ * the result, so a whole answer and a stream have the same calls.
  *
- *          what calls begin with         all of it, or, as it streams, its
- *     TEXT ─────────────────────▶ HELD   name and how its arguments begin
+ *          what calls begin with         its name is there, and how its
+ *     TEXT ─────────────────────▶ HELD   arguments begin
  *      ▲  what is before it is     │ └────────────────────────────▶ a call
  *      │  told as content          │                                  │
  *      ├───────────────────────────┘ it is none: its beginning was     │
  *      └───────────────────────────  text, what follows is looked at ◀─┘
  *
- * So what parses as no call stays text. With `streams` arguments are told as
- * they come; those that break off after their beginning was told stay as they
- * are, and have the rest of the text, too. Without it they are no call.
+ * Text that parses as no call stays text. Arguments are told as they come;
+ * those that turn out to be no JSON stay as they are, up to the mark that ends
+ * the call, or to the end.
  *
- * llama3 and pythonic have no word that begins a call: there the text must
- * begin with one, and only names of tools that the client gave are calls.
+ * Where the text ends within a call, the call has what is there of it: its
+ * name, if that is whole, and its arguments so far, perhaps none. A beginning
+ * without a name is dropped where a mark or another call stands before it, and
+ * is text elsewhere.
+ *
+ * In llama3 and pythonic a text may also begin with a call, without a mark:
+ * there only names of tools that the client gave are calls.
  *
  * White space between text and calls is dropped, but for that between two
  * texts.
@@ -46,6 +54,7 @@
 
 #define BT_TOOLS_MAX_CALLS      64
 #define BT_TOOLS_MAX_NAME_BYTES 128
+#define BT_TOOLS_MAX_MARKS      4 /**< of a format */
 
 typedef struct bt_tool_format bt_tool_format_t; /**< static */
 
@@ -55,8 +64,9 @@ const bt_tool_format_t *bt_tool_format_named(const char *name);
 const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
                                           size_t bytes);
 const char *bt_tool_format_name(const bt_tool_format_t *format);
-/** Are its marks special tokens, which must be shown as text? */
-bool bt_tool_format_is_special(const bt_tool_format_t *format);
+/** The marks that its calls are found by. @return how many */
+uint32_t bt_tool_format_marks(const bt_tool_format_t *format,
+                              const char *marks[BT_TOOLS_MAX_MARKS]);
 /** Bytes of the id of a call that its templates want; 0: any. */
 uint32_t bt_tool_format_id_bytes(const bt_tool_format_t *format);
 /** Append what an answer begins with that is a call.
@@ -77,7 +87,6 @@ typedef struct bt_tools_spec {
     const char *names;              /**< of the tools, each with its zero */
     size_t names_bytes;
     uint32_t max_calls; /**< what comes behind so many is dropped; 0: any */
-    bool streams;
 } bt_tools_spec_t;
 
 typedef enum bt_tools_state {
@@ -89,7 +98,7 @@ typedef enum bt_tools_state {
     BT_TOOLS_ARGS,   /**< told as they come */
     BT_TOOLS_REST,   /**< of the object behind its arguments */
     BT_TOOLS_TAIL,   /**< behind a call */
-    BT_TOOLS_TORN,   /**< all that comes is the last call's */
+    BT_TOOLS_TORN,   /**< arguments that are no JSON */
     BT_TOOLS_PLAIN,  /**< all that comes is text */
     BT_TOOLS_FULL,   /**< all that comes is dropped */
 } bt_tools_state_t;
@@ -109,13 +118,26 @@ typedef struct bt_tools {
     uint32_t depth;      /**< pythonic: of brackets */
     bool in_list;        /**< mistral: calls in brackets */
     bool was_no_head;    /**< this object is held until it is whole */
+    bool in_text;        /**< a call needs a mark here */
     bool has_content;    /**< some was told */
+    bool is_cut;         /**< bt_tools_is_cut() */
+    size_t n_opening;    /**< bytes of `held` that bt_tools_open() gave */
     uint32_t n_calls;
     bt_tool_call_t *calls; /**< owned, n_calls; grows */
 } bt_tools_t;
 
 void bt_tools_init(bt_tools_t *tools, const bt_tools_spec_t *spec);
 void bt_tools_fini(bt_tools_t *tools);
+/** The text begins with the beginning of a call that the prompt ends with. What
+ *  becomes no call of it is dropped: the model did not say it. Before any
+ *  bt_tools_push(), of whose parameters these are. */
+void bt_tools_open(bt_tools_t *tools, const char *text, size_t bytes,
+                   bt_strbuf_t *content);
+/** After the end: the text ended within its last call. */
+static inline bool bt_tools_is_cut(const bt_tools_t *tools)
+{
+    return tools->is_cut || (tools->state == BT_TOOLS_ARGS);
+}
 /** Take new text; append what is certain content, and add to the calls. Want of
  *  memory sticks in @a content.
  *  @param [in] last  nothing comes behind it */

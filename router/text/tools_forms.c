@@ -12,6 +12,7 @@ static const bt_tool_format_t formats[] = {
         .name = "hermes",
         .mark = "<tool_call>",
         .end = "</tool_call>",
+        .torn_end = "</tool_call>",
         .in_template = {"<tool_call>"},
         .open = {"<tool_call>\n{\"name\": \"", "\", \"arguments\": "},
         .kind = BT_TOOLS_OBJECTS,
@@ -20,28 +21,31 @@ static const bt_tool_format_t formats[] = {
         .name = "mistral",
         .mark = "[TOOL_CALLS]",
         .end = "",
+        .torn_end = "[TOOL_CALLS]",
+        .inner = {"[ARGS]", "[CALL_ID]"},
         .in_template = {"[TOOL_CALLS]"},
         .open = {"[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": "},
         .kind = BT_TOOLS_BRACKETS,
-        .is_special = true,
         .id_bytes = 9,
     },
     {
         .name = "llama3",
-        .mark = "",
+        .mark = "<|python_tag|>",
         .end = ";",
         .in_template = {"<|python_tag|>",
                         "{\"name\": function name, \"parameters\""},
         .open = {"{\"name\": \"", "\", \"parameters\": "},
         .kind = BT_TOOLS_OBJECTS,
+        .is_bare = true,
     },
     {
         .name = "pythonic",
-        .mark = "",
-        .end = "",
+        .mark = "<|python_start|>",
+        .end = "<|python_end|>",
         .in_template = {"<|python_start|>"},
         .open = {"[", "("},
         .kind = BT_TOOLS_PYTHON,
+        .is_bare = true,
     },
 };
 
@@ -86,9 +90,19 @@ const char *bt_tool_format_name(const bt_tool_format_t *format)
     return format->name;
 }
 
-bool bt_tool_format_is_special(const bt_tool_format_t *format)
+uint32_t bt_tool_format_marks(const bt_tool_format_t *format,
+                              const char *marks[BT_TOOLS_MAX_MARKS])
 {
-    return format->is_special;
+    const char *const all[BT_TOOLS_MAX_MARKS] = {
+        format->mark, format->end, format->inner[0], format->inner[1]};
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(all); i++) {
+        if ((all[i] != NULL) && (strlen(all[i]) > 1)) { /* ';' is no mark */
+            marks[n++] = all[i];
+        }
+    }
+    return n;
 }
 
 uint32_t bt_tool_format_id_bytes(const bt_tool_format_t *format)

@@ -143,60 +143,74 @@ static size_t spaces(const char *text, size_t n)
     return at;
 }
 
-/* Bytes of the string that begins here, with its quotes. */
-static size_t string_bytes(const char *text, size_t n)
+/* A value, or what is there of it. */
+typedef struct value {
+    bt_tools_slice_t text; /* of a string with its quotes */
+    bool is_whole;
+} value_t;
+
+static value_t read_string(const char *text, size_t n)
 {
     size_t at = 1;
 
     while ((at < n) && (text[at] != '"')) {
         at += (text[at] == '\\') ? 2 : 1;
     }
-    return at + 1;
+    return (at < n) ? (value_t){{text, at + 1}, true}
+                    : (value_t){{text, n}, false};
 }
 
-/* Bytes of the value that begins here. */
-static size_t value_bytes(const char *text, size_t n)
+static value_t read_value(const char *text, size_t n)
 {
     size_t at = 0;
 
     if (text[0] == '"') {
-        return string_bytes(text, n);
+        return read_string(text, n);
     }
     if ((text[0] == '{') || (text[0] == '[')) {
+        bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
         bt_json_scan_t scan;
 
         bt_json_scan_init(&scan);
-        while (bt_json_scan_push(&scan, text[at]) == BT_JSON_SCAN_MORE) {
-            at++;
+        while ((at < n) && (result == BT_JSON_SCAN_MORE)) {
+            result = bt_json_scan_push(&scan, text[at++]);
         }
-        return at + 1;
+        return (value_t){{text, at}, result == BT_JSON_SCAN_DONE};
     }
     while ((at < n) && (strchr(",}] \t\r\n", text[at]) == NULL)) {
         at++;
     }
-    return at;
+    return (value_t){{text, at}, at < n};
 }
 
 /* One member; `at` goes behind it. @return false: there is none any more */
 static bool next_member(const char *text, size_t n, size_t *at_p,
-                        bt_tools_slice_t *key_p, bt_tools_slice_t *value_p)
+                        bt_tools_slice_t *key_p, value_t *value_p)
 {
     size_t at = *at_p;
+    value_t key;
 
     at += spaces(text + at, n - at);
-    if (text[at] == ',') {
+    if ((at < n) && (text[at] == ',')) {
         at++;
         at += spaces(text + at, n - at);
     }
-    if (text[at] != '"') {
+    if ((at >= n) || (text[at] != '"')) {
         return false;
     }
-    *key_p = (bt_tools_slice_t){text + at, string_bytes(text + at, n - at)};
-    at += key_p->n;
+    key = read_string(text + at, n - at);
+    at += key.text.n;
     at += spaces(text + at, n - at) + 1; /* the colon */
+    if (!key.is_whole || (at >= n)) {
+        return false;
+    }
     at += spaces(text + at, n - at);
-    *value_p = (bt_tools_slice_t){text + at, value_bytes(text + at, n - at)};
-    *at_p = at + value_p->n;
+    if (at >= n) {
+        return false;
+    }
+    *key_p = key.text;
+    *value_p = read_value(text + at, n - at);
+    *at_p = at + value_p->text.n;
     return true;
 }
 
@@ -243,20 +257,25 @@ static size_t unescape_hex(const char *text, size_t n, bt_strbuf_t *out)
     return used;
 }
 
-static bool unescape(bt_tools_slice_t string, bt_strbuf_t *out)
+/* What a string stands for. Of one that is cut the last escape may be half. */
+static bool unescape(const value_t *string, bt_strbuf_t *out)
 {
     static const char from[] = "bfnrt";
     static const char to[] = "\b\f\n\r\t";
+    const char *text = string->text.at;
+    const size_t end = string->text.n - (string->is_whole ? 1 : 0);
     size_t at = 1;
 
-    while (at < string.n - 1) {
-        const char *c = string.at + at;
+    while (at < end) {
+        const char *c = text + at;
         size_t used = 1;
 
         if (*c != '\\') {
             bt_strbuf_append(out, c, 1);
+        } else if ((end - at < 2) || ((c[1] == 'u') && (end - at < 6))) {
+            used = 0;
         } else if (c[1] == 'u') {
-            used = unescape_hex(c, string.n - 1 - at, out);
+            used = unescape_hex(c, end - at, out);
         } else {
             const char *known = strchr(from, c[1]);
 
@@ -265,7 +284,7 @@ static bool unescape(bt_tools_slice_t string, bt_strbuf_t *out)
             used = 2;
         }
         if (used == 0) {
-            return false;
+            return !string->is_whole;
         }
         at += used;
     }
@@ -301,20 +320,47 @@ static bool is_nothing(bt_tools_slice_t value)
     return (value.n == 0) || is_word(value, "null");
 }
 
-/* An object, or a string of one. */
-static bool take_arguments(bt_tools_slice_t value,
-                           bt_tools_slice_t *arguments_p, bt_strbuf_t *room)
+/* What is there of arguments that break off: of an object as it is written, or
+ * in a string. Nothing yet of null. */
+static bool take_cut_arguments(const value_t *value,
+                               bt_tools_slice_t *arguments_p, bt_strbuf_t *room)
 {
-    if (value.at[0] == '{') {
-        *arguments_p = value;
+    if (value->text.at[0] == '{') {
+        *arguments_p = value->text;
         return true;
     }
-    if (is_nothing(value)) {
+    *arguments_p = (bt_tools_slice_t){"", 0};
+    if (value->text.at[0] == 'n') {
+        return true;
+    }
+    if ((value->text.at[0] != '"') || !unescape(value, room) ||
+        (bt_strbuf_status(room) != BT_OK)) {
+        return false;
+    }
+    if ((room->len > 0) && (room->data[0] == '{')) {
+        *arguments_p = (bt_tools_slice_t){room->data, room->len};
+        return true;
+    }
+    return (room->len == 0) || (strncmp("null", room->data, room->len) == 0);
+}
+
+/* An object, or a string of one. */
+static bool take_arguments(const value_t *value, bt_tools_slice_t *arguments_p,
+                           bt_strbuf_t *room)
+{
+    bt_strbuf_reset(room);
+    if (!value->is_whole) {
+        return take_cut_arguments(value, arguments_p, room);
+    }
+    if (value->text.at[0] == '{') {
+        *arguments_p = value->text;
+        return true;
+    }
+    if (is_nothing(value->text)) {
         *arguments_p = (bt_tools_slice_t){"{}", 2};
         return true;
     }
-    bt_strbuf_reset(room);
-    if ((value.at[0] != '"') || !unescape(value, room) ||
+    if ((value->text.at[0] != '"') || !unescape(value, room) ||
         (bt_strbuf_status(room) != BT_OK)) {
         return false;
     }
@@ -329,35 +375,51 @@ static bool take_arguments(bt_tools_slice_t value,
     return true;
 }
 
-bool bt_tools_of_object(const char *text, size_t n, bt_tools_slice_t *name_p,
-                        bt_tools_slice_t *arguments_p, bt_strbuf_t *room)
+bt_tools_match_t bt_tools_of_object(const char *text, size_t n, bool is_cut,
+                                    bt_tools_slice_t *name_p,
+                                    bt_tools_slice_t *arguments_p,
+                                    bt_strbuf_t *room)
 {
     bt_tools_slice_t name = {0};
     bt_tools_slice_t arguments = {0};
+    bool has_arguments = false;
     bt_tools_slice_t key;
-    bt_tools_slice_t value;
+    value_t value;
     size_t at = 1;
 
     while (next_member(text, n, &at, &key, &value)) {
         if ((name.n == 0) && is_word(key, "\"function\"") &&
-            (value.at[0] == '{')) {
-            text = value.at; /* it is in there */
-            n = value.n;
+            (value.text.at[0] == '{')) {
+            text = value.text.at; /* it is in there */
+            n = value.text.n;
             at = 1;
         } else if ((name.n == 0) && is_word(key, "\"name\"") &&
-                   (value.at[0] == '"')) {
-            name = (bt_tools_slice_t){value.at + 1, value.n - 2};
-        } else if ((arguments.n == 0) &&
-                   (is_word(key, "\"arguments\"") ||
-                    is_word(key, "\"parameters\"")) &&
-                   !take_arguments(value, &arguments, room)) {
-            return false;
+                   (value.text.at[0] == '"')) {
+            if (!value.is_whole) {
+                return ((value.text.n == 1) ||
+                        bt_tool_name_is_valid(value.text.at + 1,
+                                              value.text.n - 1))
+                           ? BT_TOOLS_MAYBE
+                           : BT_TOOLS_NO;
+            }
+            name = (bt_tools_slice_t){value.text.at + 1, value.text.n - 2};
+        } else if (!has_arguments && (is_word(key, "\"arguments\"") ||
+                                      is_word(key, "\"parameters\""))) {
+            if (!take_arguments(&value, &arguments, room)) {
+                return BT_TOOLS_NO;
+            }
+            has_arguments = true;
         }
     }
+    if (is_cut && (name.n == 0)) {
+        return BT_TOOLS_MAYBE;
+    }
     if (!bt_tool_name_is_valid(name.at, name.n)) {
-        return false;
+        return BT_TOOLS_NO;
     }
     *name_p = name;
-    *arguments_p = (arguments.n > 0) ? arguments : (bt_tools_slice_t){"{}", 2};
-    return true;
+    *arguments_p = has_arguments ? arguments
+                   : is_cut      ? (bt_tools_slice_t){"", 0}
+                                 : (bt_tools_slice_t){"{}", 2};
+    return BT_TOOLS_YES;
 }

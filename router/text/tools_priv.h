@@ -14,13 +14,16 @@ typedef enum bt_tools_kind {
 
 struct bt_tool_format {
     const char *name;
-    const char *mark; /**< "": the text begins with a call */
+    const char *mark; /**< a call stands behind it */
     const char *end;  /**< what may stand behind a call, or "" */
+    /** Arguments that are no JSON end here; NULL: nowhere. */
+    const char *torn_end;
+    const char *inner[2]; /**< further marks, in a call, or NULL */
     /** What templates of this form have, any of them. */
     const char *in_template[2];
     const char *open[2]; /**< before a name, and behind it */
     bt_tools_kind_t kind;
-    bool is_special;
+    bool is_bare; /**< a text may also begin with a call of a known tool */
     uint32_t id_bytes;
 };
 
@@ -60,17 +63,25 @@ bt_tools_match_t bt_tools_head(const char *text, size_t n,
 /** f[ARGS]{   perhaps with [CALL_ID]… before [ARGS] */
 bt_tools_match_t bt_tools_bare_head(const char *text, size_t n,
                                     bt_tools_slice_t *name_p, size_t *args_p);
-/** The name and the arguments of a whole object, whatever its order; of a
+/** The name and the arguments of an object, whatever its order; of a
  *  "function" in it, too. Arguments that are a text of JSON are written to
  *  @a room, and are there then.
- *  @param [in] text  JSON, which has been looked at */
-bool bt_tools_of_object(const char *text, size_t n, bt_tools_slice_t *name_p,
-                        bt_tools_slice_t *arguments_p, bt_strbuf_t *room);
+ *  @param [in] text   JSON, which has been looked at
+ *  @param [in] is_cut  it breaks off: the arguments are those that are there
+ *  @retval BT_TOOLS_MAYBE  it breaks off before its name is known */
+bt_tools_match_t bt_tools_of_object(const char *text, size_t n, bool is_cut,
+                                    bt_tools_slice_t *name_p,
+                                    bt_tools_slice_t *arguments_p,
+                                    bt_strbuf_t *room);
 
 /* ---- tools_python.c ---- */
 
-/** All calls of a whole list, or none. */
-bool bt_tools_of_python(bt_tools_t *tools, const char *text, size_t n,
-                        bt_strbuf_t *content);
+/** All calls of a list, or none.
+ *  @param [in] is_cut  it breaks off: of the last call the arguments are those
+ *                      that are there
+ *  @retval BT_TOOLS_MAYBE  it breaks off; there may be no call in it */
+bt_tools_match_t bt_tools_of_python(bt_tools_t *tools, const char *text,
+                                    size_t n, bool is_cut,
+                                    bt_strbuf_t *content);
 
 #endif

@@ -23,6 +23,7 @@ typedef struct reader {
     bt_strbuf_t *content; /* gets want of memory */
     bt_json_t json;
     unsigned depth;
+    bool is_cut; /* what breaks off counts as far as it is there */
 } reader_t;
 
 static bool value(reader_t *r, const char *key);
@@ -100,7 +101,11 @@ static bool text_in(reader_t *r, bt_strbuf_t *out)
     at->text++;
     at->n--;
     while ((at->n > 0) && (*at->text != quote)) {
-        if ((*at->text == '\\') && (at->n > 1)) {
+        if (*at->text == '\\') {
+            if (at->n == 1) { /* half an escape */
+                at->n = 0;
+                return false;
+            }
             if (!unescape(at->text[1], out)) {
                 return false;
             }
@@ -115,6 +120,14 @@ static bool text_in(reader_t *r, bt_strbuf_t *out)
     return skip(r, quote);
 }
 
+/* A string that was written goes on. */
+static void drop_quote(bt_strbuf_t *out)
+{
+    if (bt_strbuf_status(out) == BT_OK) {
+        out->data[--out->len] = '\0';
+    }
+}
+
 static bool text_value(reader_t *r, const char *key)
 {
     bt_strbuf_t text;
@@ -126,8 +139,11 @@ static bool text_value(reader_t *r, const char *key)
         r->content->status = bt_strbuf_status(&text);
         ok = false;
     }
-    if (ok) {
+    if (ok || (r->is_cut && (r->at->n == 0))) {
         bt_json_strn(&r->json, key, (text.len > 0) ? text.data : "", text.len);
+        if (!ok) {
+            drop_quote(r->json.out);
+        }
     }
     bt_strbuf_fini(&text);
     return ok;
@@ -295,45 +311,62 @@ static bool arguments(reader_t *r)
     return true;
 }
 
-static bool call(bt_tools_t *tools, place_t *at, bt_strbuf_t *content)
+/* @retval BT_TOOLS_MAYBE  the text ends before its arguments begin */
+static bt_tools_match_t call(bt_tools_t *tools, place_t *at, bool is_cut,
+                             bt_strbuf_t *content)
 {
-    reader_t r = {.at = at, .content = content};
+    reader_t r = {.at = at, .content = content, .is_cut = is_cut};
     char name[MAX_WORD_BYTES + 1];
     const size_t n_name = word(&r, name);
+    bool is_begun;
     bt_strbuf_t out;
     bool ok;
 
     bt_strbuf_init(&out, SIZE_MAX / 4);
     bt_json_init(&r.json, &out);
-    ok = (n_name > 0) && (isdigit((unsigned char)name[0]) == 0) &&
-         skip(&r, '(') && arguments(&r);
+    is_begun =
+        (n_name > 0) && (isdigit((unsigned char)name[0]) == 0) && skip(&r, '(');
+    ok = is_begun && arguments(&r);
     if (bt_strbuf_status(&out) == BT_ERR_NO_MEMORY) {
         content->status = BT_ERR_NO_MEMORY;
     }
-    ok = ok && (bt_strbuf_status(&out) == BT_OK) &&
-         bt_tools_add(tools, (bt_tools_slice_t){name, n_name},
-                      (bt_tools_slice_t){out.data, out.len}, content);
+    if (!ok && is_begun && is_cut && (at->n == 0)) {
+        tools->is_cut = ok = true;
+        if (out.len == 1) { /* a brace, and nothing in it yet */
+            bt_strbuf_reset(&out);
+        }
+    }
+    if (!ok) {
+        bt_strbuf_fini(&out);
+        return (is_cut && (at->n == 0)) ? BT_TOOLS_MAYBE : BT_TOOLS_NO;
+    }
+    ok =
+        (bt_strbuf_status(&out) == BT_OK) &&
+        bt_tools_add(tools, (bt_tools_slice_t){name, n_name},
+                     (bt_tools_slice_t){(out.len > 0) ? out.data : "", out.len},
+                     content);
     bt_strbuf_fini(&out);
-    return ok;
+    return ok ? BT_TOOLS_YES : BT_TOOLS_NO;
 }
 
-bool bt_tools_of_python(bt_tools_t *tools, const char *text, size_t n,
-                        bt_strbuf_t *content)
+bt_tools_match_t bt_tools_of_python(bt_tools_t *tools, const char *text,
+                                    size_t n, bool is_cut, bt_strbuf_t *content)
 {
     const uint32_t n_before = tools->n_calls;
     place_t at = {.text = text, .n = n};
     reader_t r = {.at = &at, .content = content};
-    bool ok = skip(&r, '[');
+    bt_tools_match_t match = BT_TOOLS_YES;
 
-    while (ok) {
-        ok = call(tools, &at, content);
-        if (!ok || !skip(&r, ',')) {
-            break;
-        }
+    (void)skip(&r, '[');
+    do {
+        match = call(tools, &at, is_cut, content);
+    } while ((match == BT_TOOLS_YES) && skip(&r, ','));
+    if ((match == BT_TOOLS_YES) && !skip(&r, ']')) {
+        match = (is_cut && (at.n == 0)) ? BT_TOOLS_MAYBE : BT_TOOLS_NO;
     }
-    if (!ok || !skip(&r, ']')) {
+    if (match == BT_TOOLS_NO) {
+        tools->is_cut = false;
         bt_tools_forget(tools, n_before);
-        return false;
     }
-    return true;
+    return match;
 }

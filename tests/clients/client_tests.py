@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the files of clients' tests share: one cluster of the default model for all tests of a file."""
+import contextlib
 import os
 import sys
 import time
@@ -18,7 +19,7 @@ def use_clients_python():
 
 def main(members, missing=None, model_of=harness.default_model, **options):
     """Run the functions test_* among `members`, or those that the command line names. missing: why none can run;
-    model_of: gives the model's path; options: of the cluster."""
+    model_of: gives the model's path, None: the tests have clusters of their own; options: of the cluster."""
     use_clients_python()
     wanted = sys.argv[1:]
     tests = [(n, t) for n, t in members.items() if n.startswith("test_") and (
@@ -30,11 +31,11 @@ def main(members, missing=None, model_of=harness.default_model, **options):
     try:
         if missing:
             raise Skip(missing)
-        model = model_of()
+        model = model_of() if model_of else None
     except Skip as why:
         print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
         return 77
-    with harness.Cluster(model, **options) as c:
+    with harness.Cluster(model, **options) if model else contextlib.nullcontext() as c:
         for name, test in tests:
             start = time.monotonic()
             try:
@@ -48,7 +49,7 @@ def main(members, missing=None, model_of=harness.default_model, **options):
                 failed += 1
                 traceback.print_exc(file=sys.stdout)
                 print(f"not ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
-        codes = c.stop()
+        codes = c.stop() if c else {}
         if any(codes.values()):
             failed += 1
             print(f"not ok stop: {codes}\n{c.logs()}")

@@ -69,9 +69,9 @@ def pairs_of(tokens, types, context):
     return pairs
 
 
-def write(path, scripts, specials=(), endless="", context=CONTEXT):
-    """scripts: a prompt's last character -> what is said then. specials: texts in them that are special tokens.
-    endless: of which last characters it is said again and again."""
+def write(path, scripts, specials=(), endless="", context=CONTEXT, step=3):
+    """scripts: a prompt's last character -> what is said then. specials: texts in them that are special tokens, unless a
+    script is a pair of a text and its own. endless: of which last characters it is said again and again."""
     letters = alphabet()
     tokens = ["<unk>", "<s>", "</s>", *letters.values(), "\u0120t"]
     types = [CONTROL] * 3 + [NORMAL] * 257
@@ -81,7 +81,8 @@ def write(path, scripts, specials=(), endless="", context=CONTEXT):
     rng = np.random.default_rng(1)
     for last, text in scripts.items():
         before, first = ids[ord(last)], len(tokens)
-        for piece in pieces_of(text, specials):
+        text, own = (text, specials) if isinstance(text, str) else text
+        for piece in pieces_of(text, own, step):
             name = piece if isinstance(piece, str) else "".join(letters[b] for b in piece)
             tokens.append(name)
             types.append(CONTROL if isinstance(piece, str) else NORMAL)

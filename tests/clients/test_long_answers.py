@@ -62,9 +62,7 @@ def make_cluster():
     import scripted_model  # pylint: disable=import-outside-toplevel
     folder = tempfile.mkdtemp(prefix="baton-long-")
     path, template = os.path.join(folder, "long.gguf"), os.path.join(folder, "long.jinja")
-    pieces_of = scripted_model.pieces_of
-    scripted_model.pieces_of = lambda text, specials: pieces_of(text, specials, PIECE)
-    scripted_model.write(path, dict({k: script(v) for k, v in SCRIPTS.items()}, P=PLAIN))
+    scripted_model.write(path, dict({k: script(v) for k, v in SCRIPTS.items()}, P=PLAIN), step=PIECE)
     with open(template, "w", encoding="utf-8") as f:
         f.write(TEMPLATE)
     return path, ["--reasoning", "think", "--tool-format", "hermes", "--chat-template", template]

@@ -92,8 +92,10 @@ static void a_whole_answer_has_its_calls(void **state)
     has(&ex, "\"finish_reason\":\"length\"");
     post(w, &ex, CHAT, BODY(""));
     answer(w, 2, "<tool_call>{\"name\":\"f\",\"argu", BT_FINISH_LENGTH);
-    has(&ex, "\"content\":\"<tool_call>{\\\"name\\\":\\\"f\\\",\\\"argu\","
-             "\"refusal\":null");
+    has(&ex, "\"content\":null,\"tool_calls\":[{\"id\":\"");
+    has(&ex, "\"function\":{\"name\":\"f\",\"arguments\":\"\"}}],"
+             "\"refusal\":null},\"logprobs\":null,"
+             "\"finish_reason\":\"length\"");
     /* None may be called: it is not told of any, and all it says is text. */
     post(w, &ex, CHAT, BODY("\"tool_choice\":\"none\","));
     text_of(w, request(w, 3), text);

@@ -65,7 +65,6 @@ static const parsing_t parsings[] = {
     {"hermes", "<tool_call>{\"name\":5}", "<tool_call>{\"name\":5}", ""},
     {"hermes", "<tool_call>{\"name\":\"a b\",\"arguments\":{}}</tool_call>",
      "<tool_call>{\"name\":\"a b\",\"arguments\":{}}</tool_call>", ""},
-    {"hermes", "<tool_call>", "<tool_call>", ""},
     {"hermes", "", "", ""},
     {"llama3", " " P, "", FS},
     {"llama3", P "; {\"name\":\"g\",\"arguments\":{}}", "", FS "g {};"},
@@ -86,7 +85,6 @@ static const parsing_t parsings[] = {
      FS "g {};"},
     {"mistral", "[TOOL_CALLS] f[CALL_ID]abc123xyz[ARGS]" A, "", FS},
     {"mistral", "[TOOL_CALLS]f of x", "[TOOL_CALLS]f of x", ""},
-    {"mistral", "[TOOL_CALLS]f[ARGS]", "[TOOL_CALLS]f[ARGS]", ""},
     {"pythonic", "[get_weather(city='San Francisco', days=3), g()]", "",
      "get_weather {\"city\":\"San Francisco\",\"days\":3};g {};"},
     {"pythonic",
@@ -102,20 +100,86 @@ static const parsing_t parsings[] = {
     {"pythonic", "[f(a=b)]", "[f(a=b)]", ""},
     {"pythonic", "[f(a=01)]", "[f(a=01)]", ""},
     {"pythonic", "[f(1)]", "[f(1)]", ""},
-    {"pythonic", "[f(a='x)]", "[f(a='x)]", ""},
     {"pythonic", "[]", "[]", ""},
     {"pythonic", "]", "]", ""},
+    /* Behind marks that need not be there. */
+    {"llama3", "<|python_tag|>" P, "", FS},
+    {"llama3", " Look: <|python_tag|> " P "; " P "; done", " Look: done",
+     FS FS},
+    {"llama3", "<|python_tag|>f.call(a=1)", "<|python_tag|>f.call(a=1)", ""},
+    {"llama3", "<|python_tag|>{\"name\":\"h\",\"parameters\":{}}", "", "h {};"},
+    {"pythonic", "<|python_start|>[f(a=1)]<|python_end|>", "", "f {\"a\":1};"},
+    {"pythonic", "Look.\n<|python_start|>[f(), g()]<|python_end|> done",
+     "Look. done", "f {};g {};"},
+    {"pythonic", "<|python_start|>print(1)<|python_end|>",
+     "<|python_start|>print(1)<|python_end|>", ""},
+    /* The text ends within a call: its name, and what is there of its
+     * arguments. */
+    {"hermes", "<tool_call>", "", ""},
+    {"hermes", "x <tool_call>\n{\"name\": \"f", "x", ""},
+    {"hermes", "<tool_call>{\"name\": \"f\"", "", "f ;"},
+    {"hermes", "x <tool_call>{\"name\": \"f\", \"argu", "x", "f ;"},
+    {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": ", "", "f ;"},
+    {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ", "",
+     "f {\"a\": ;"},
+    {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": nu", "", "f ;"},
+    {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": [1",
+     "<tool_call>{\"name\": \"f\", \"arguments\": [1", ""},
+    {"hermes", "<tool_call>{\"arguments\": " A ", \"name\": \"f\"", "", FS},
+    {"hermes", "<tool_call>{\"arguments\": " A ", \"na", "", ""},
+    {"hermes",
+     "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\ud83d", "",
+     "f {\"a\": ;"},
+    {"hermes", "<tool_call>" F "</tool_call>\n<tool_call>{\"name\": \"g\",", "",
+     FS "g ;"},
+    {"llama3", "{\"name\": \"f", "{\"name\": \"f", ""},
+    {"llama3", "{\"name\": \"f\"", "", "f ;"},
+    {"llama3", P "; {\"na", "", FS},
+    {"llama3", "{\"name\": \"nobody\"", "{\"name\": \"nobody\"", ""},
+    {"llama3", "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"par", "",
+     "f ;"},
+    {"llama3", "{\"answer\": 4", "{\"answer\": 4", ""},
+    {"llama3", "<|python_tag|>{\"na", "", ""},
+    {"mistral", "a [TOOL_CALLS]", "a", ""},
+    {"mistral", "[TOOL_CALLS]f", "", ""},
+    {"mistral", "[TOOL_CALLS]f[ARGS]", "", "f ;"},
+    {"mistral", "[TOOL_CALLS]f[CALL_ID]abc", "", "f ;"},
+    {"mistral", "[TOOL_CALLS][", "", ""},
+    {"mistral", "[TOOL_CALLS][" F ", {\"na", "", FS},
+    {"mistral", "[TOOL_CALLS][" F ", {\"name\": \"g\"", "", FS "g ;"},
+    {"pythonic", "[get_wea", "[get_wea", ""},
+    {"pythonic", "<|python_start|>[get_wea", "", ""},
+    {"pythonic", "[get_weather(", "", "get_weather ;"},
+    {"pythonic", "[f(a='x)]", "", "f {\"a\":\"x)];"},
+    {"pythonic", "[f(a='x\\", "", "f {\"a\":\"x;"},
+    {"pythonic", "[f(a=1, b=[True, {'k': 'v", "",
+     "f {\"a\":1,\"b\":[true,{\"k\":\"v;"},
+    {"pythonic", "[f(a=1, b=Tru", "", "f {\"a\":1;"},
+    {"pythonic", "[f(a=1), g", "", "f {\"a\":1};"},
+    {"pythonic", "[f(a=1), g(", "", "f {\"a\":1};g ;"},
+    {"pythonic", "[f(a=1), nobody(", "[f(a=1), nobody(", ""},
+    {"pythonic", "[f(a=1) ", "", "f {\"a\":1};"},
+    /* Arguments that are no JSON. */
+    {"hermes",
+     "<tool_call>{\"name\": \"f\", \"arguments\": {a}}\n</tool_call>\n"
+     "<tool_call>" F "</tool_call>",
+     "", "f {a}};" FS},
+    {"hermes",
+     "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": </tool_call> b", "b",
+     "f {\"a\": ;"},
+    {"mistral", "[TOOL_CALLS]f[ARGS]{a} [TOOL_CALLS]g[ARGS]{}", "",
+     "f {a};g {};"},
+    {"llama3", "{\"name\": \"f\", \"parameters\": {a}} ", "", "f {a}} ;"},
 };
 
 static const char names[] = "f\0g\0get_weather";
 
-static bt_tools_spec_t spec_of(const char *format, bool streams)
+static bt_tools_spec_t spec_of(const char *format)
 {
     return (bt_tools_spec_t){
         .format = bt_tool_format_named(format),
         .names = names,
         .names_bytes = sizeof(names),
-        .streams = streams,
     };
 }
 
@@ -134,9 +198,9 @@ static void print_calls(const bt_tools_t *tools, char *out, size_t bytes)
 }
 
 /* In three pieces, of which each may be empty. */
-static void check(const parsing_t *p, bool streams, size_t a, size_t b)
+static void check(const parsing_t *p, size_t a, size_t b)
 {
-    const bt_tools_spec_t spec = spec_of(p->format, streams);
+    const bt_tools_spec_t spec = spec_of(p->format);
     const size_t n = strlen(p->text);
     bt_strbuf_t content;
     bt_tools_t tools;
@@ -151,8 +215,7 @@ static void check(const parsing_t *p, bool streams, size_t a, size_t b)
     if ((bt_strbuf_status(&content) != BT_OK) ||
         (strcmp((content.len > 0) ? content.data : "", p->content) != 0) ||
         (strcmp(calls, p->calls) != 0)) {
-        fail_msg("%s, %s, cut at %zu and %zu: \"%s\" and \"%s\"", p->text,
-                 streams ? "streamed" : "whole", a, b,
+        fail_msg("%s, cut at %zu and %zu: \"%s\" and \"%s\"", p->text, a, b,
                  (content.len > 0) ? content.data : "", calls);
     }
     bt_tools_fini(&tools);
@@ -167,8 +230,7 @@ static void every_form_is_read_wherever_it_is_cut(void **state)
 
         for (size_t a = 0; a <= n; a++) {
             for (size_t b = a; b <= n; b++) {
-                check(&parsings[i], false, a, b);
-                check(&parsings[i], true, a, b);
+                check(&parsings[i], a, b);
             }
         }
     }
@@ -182,7 +244,7 @@ typedef struct told {
 
 static void check_told(const char *format, const told_t *told, size_t n)
 {
-    const bt_tools_spec_t spec = spec_of(format, true);
+    const bt_tools_spec_t spec = spec_of(format);
     bt_strbuf_t content;
     bt_tools_t tools;
     char calls[1024];
@@ -232,15 +294,8 @@ static void arguments_are_told_as_they_come(void **state)
     check_told("llama3", llama3, BT_ARRAY_LEN(llama3));
 }
 
-static void a_call_that_breaks_is_text_or_was_told(void **state)
+static void a_call_that_breaks_keeps_what_was_told(void **state)
 {
-    static const parsing_t whole[] = {
-        {"hermes", "x <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ",
-         "x <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ", ""},
-        {"hermes",
-         "<tool_call>{\"name\": \"f\", \"arguments\": {a}}</tool_call>",
-         "<tool_call>{\"name\": \"f\", \"arguments\": {a}}</tool_call>", ""},
-    };
     static const told_t cut[] = {
         {"<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"", "", "f {\"a\";"},
         {": ", "", "f {\"a\": ;"},
@@ -248,17 +303,53 @@ static void a_call_that_breaks_is_text_or_was_told(void **state)
     static const told_t torn[] = {
         {"<tool_call>{\"name\": \"f\", \"arguments\": {", "", "f {;"},
         {"a", "", "f {a;"},
-        {"}}</tool_call>", "", "f {a}}</tool_call>;"},
+        {"}}</tool", "", "f {a}};"},
+        {"_call> b", "b", "f {a}};"},
     };
 
     (void)state;
-    for (size_t i = 0; i < BT_ARRAY_LEN(whole); i++) {
-        for (size_t a = 0; a <= strlen(whole[i].text); a++) {
-            check(&whole[i], false, a, a);
-        }
-    }
     check_told("hermes", cut, BT_ARRAY_LEN(cut));
     check_told("hermes", torn, BT_ARRAY_LEN(torn));
+}
+
+/* Why a choice ends is "tool_calls" only where the last one is complete. */
+static void a_text_that_ends_within_a_call_is_cut(void **state)
+{
+    static const struct {
+        const char *format, *text;
+        bool is_cut;
+    } rows[] = {
+        {"hermes", "a", false},
+        {"hermes", "<tool_call>{\"name\": \"f\"", true},
+        {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {", true},
+        {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}", false},
+        {"hermes", "<tool_call>" F "</tool_call><tool_call>{", false},
+        {"hermes", "<tool_call>" F "</tool_call><tool_call>{\"name\": \"g\"",
+         true},
+        {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\"", true},
+        {"mistral", "[TOOL_CALLS]f[ARGS]{}", false},
+        {"llama3", P "; {\"name\": \"g\"", true},
+        {"pythonic", "[f(a=1), g", false},
+        {"pythonic", "[f(a=1), g(", true},
+        {"pythonic", "[f(a=1), nobody(", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        const bt_tools_spec_t spec = spec_of(rows[i].format);
+        bt_strbuf_t content;
+        bt_tools_t tools;
+
+        bt_strbuf_init(&content, 4096);
+        bt_tools_init(&tools, &spec);
+        bt_tools_push(&tools, rows[i].text, strlen(rows[i].text), true,
+                      &content);
+        if (bt_tools_is_cut(&tools) != rows[i].is_cut) {
+            fail_msg("%s", rows[i].text);
+        }
+        bt_tools_fini(&tools);
+        bt_strbuf_fini(&content);
+    }
 }
 
 /* ---- the rest ---- */
@@ -274,9 +365,9 @@ static void what_comes_behind_the_last_call_allowed_is_dropped(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < 2 * BT_ARRAY_LEN(texts); i++) {
-        const char *const *row = texts[i / 2];
-        bt_tools_spec_t spec = spec_of(row[0], (i % 2) != 0);
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        const char *const *row = texts[i];
+        bt_tools_spec_t spec = spec_of(row[0]);
         bt_strbuf_t content;
         bt_tools_t tools;
 
@@ -293,9 +384,9 @@ static void what_comes_behind_the_last_call_allowed_is_dropped(void **state)
 }
 
 static void push_all(const char *format, const char *text, size_t n,
-                     bool streams, uint32_t n_calls, size_t n_content)
+                     uint32_t n_calls, size_t n_content)
 {
-    const bt_tools_spec_t spec = spec_of(format, streams);
+    const bt_tools_spec_t spec = spec_of(format);
     bt_strbuf_t content;
     bt_tools_t tools;
 
@@ -322,37 +413,34 @@ static void hostile_texts_have_their_bounds(void **state)
     /* Deeper than is read. */
     memset(text, '[', sizeof(text) - 1);
     memcpy(text, "[f(a=", 5);
-    push_all("pythonic", text, sizeof(text) - 1, true, 0, sizeof(text) - 1);
+    push_all("pythonic", text, sizeof(text) - 1, 0, sizeof(text) - 1);
     memset(text, '[', sizeof(text) - 1);
     n = (size_t)snprintf(text, sizeof(text), "<tool_call>{\"name\": ");
     text[n] = '[';
-    push_all("hermes", text, sizeof(text) - 1, true, 0, sizeof(text) - 1);
+    push_all("hermes", text, sizeof(text) - 1, 0, sizeof(text) - 1);
     /* A head that never ends. */
     memset(text, ' ', sizeof(text) - 1);
     memcpy(text, "<tool_call>{", 12);
     text[sizeof(text) - 2] = 'x';
-    push_all("hermes", text, sizeof(text) - 1, true, 0, sizeof(text) - 1);
+    push_all("hermes", text, sizeof(text) - 1, 0, sizeof(text) - 1);
     /* One call too many. */
     n = 0;
     for (int i = 0; i < BT_TOOLS_MAX_CALLS + 1; i++) {
         n += (size_t)snprintf(text + n, sizeof(text) - n, "<tool_call>" F);
     }
-    push_all("hermes", text, n, true, BT_TOOLS_MAX_CALLS,
-             strlen("<tool_call>" F));
-    push_all("hermes", text, n, false, BT_TOOLS_MAX_CALLS,
-             strlen("<tool_call>" F));
+    push_all("hermes", text, n, BT_TOOLS_MAX_CALLS, strlen("<tool_call>" F));
 }
 
 static bt_status_t push_with_failure(const parsing_t *p, int nth)
 {
-    const bt_tools_spec_t spec = spec_of(p->format, (nth % 2) != 0);
+    const bt_tools_spec_t spec = spec_of(p->format);
     bt_status_t status;
     bt_strbuf_t content;
     bt_tools_t tools;
 
     bt_strbuf_init(&content, 4096);
     bt_tools_init(&tools, &spec);
-    bt_alloc_fail_at((nth + 1) / 2);
+    bt_alloc_fail_at(nth);
     bt_tools_push(&tools, p->text, strlen(p->text), true, &content);
     bt_alloc_fail_at(0);
     status = bt_strbuf_status(&content);
@@ -376,12 +464,10 @@ static void memory_that_is_short_is_said(void **state)
         int n_failed = 0;
 
         do {
-            nth += 2;
-            n_failed +=
-                push_with_failure(&parsings[i], nth - 1) != BT_OK ? 1 : 0;
+            nth++;
             n_failed += push_with_failure(&parsings[i], nth) != BT_OK ? 1 : 0;
         } while (n_failed == nth);
-        assert_true((parsings[i].calls[0] == '\0') || (n_failed > 2));
+        assert_true((parsings[i].calls[0] == '\0') || (n_failed > 1));
     }
 }
 
@@ -392,6 +478,7 @@ static const bt_tool_format_t *format_of(const char *text)
 
 static void a_template_tells_the_format(void **state)
 {
+    const char *marks[BT_TOOLS_MAX_MARKS];
     static const char qwen[] = "{{- '\\n<tool_call>\\n{\"name\": \"' }}";
 
     (void)state;
@@ -405,8 +492,11 @@ static void a_template_tells_the_format(void **state)
                      bt_tool_format_named("llama3"));
     assert_null(bt_tool_format_of(NULL, 0));
     assert_null(bt_tool_format_named("off"));
-    assert_true(bt_tool_format_is_special(bt_tool_format_named("mistral")));
-    assert_false(bt_tool_format_is_special(bt_tool_format_named("hermes")));
+    assert_int_equal(
+        bt_tool_format_marks(bt_tool_format_named("mistral"), marks), 3);
+    assert_string_equal(marks[2], "[CALL_ID]");
+    assert_int_equal(
+        bt_tool_format_marks(bt_tool_format_named("llama3"), marks), 1);
     assert_int_equal(bt_tool_format_id_bytes(bt_tool_format_named("mistral")),
                      9);
 }
@@ -425,7 +515,7 @@ static void an_answer_can_be_opened_with_a_call(void **state)
     for (size_t i = 0; i < 2 * BT_ARRAY_LEN(rests); i++) {
         const bool named = (i % 2) == 0;
         const char *format = rests[i / 2][0];
-        const bt_tools_spec_t spec = spec_of(format, true);
+        const bt_tools_spec_t spec = spec_of(format);
         bt_strbuf_t opened;
         bt_strbuf_t content;
         bt_tools_t tools;
@@ -434,12 +524,66 @@ static void an_answer_can_be_opened_with_a_call(void **state)
         bt_strbuf_init(&content, 4096);
         bt_tools_init(&tools, &spec);
         bt_tool_format_open(spec.format, named ? "get_weather" : NULL, &opened);
-        bt_tools_push(&tools, opened.data, opened.len, false, &content);
+        bt_tools_open(&tools, opened.data, opened.len, &content);
         bt_tools_push(&tools, rests[i / 2][named ? 1 : 2],
                       strlen(rests[i / 2][named ? 1 : 2]), true, &content);
         assert_int_equal(tools.n_calls, 1);
         assert_string_equal(tools.calls[0].name, "get_weather");
         assert_int_equal(content.len, 0);
+        bt_tools_fini(&tools);
+        bt_strbuf_fini(&opened);
+        bt_strbuf_fini(&content);
+    }
+}
+
+/* An answer that was opened as a call: what was opened is never content. */
+static void what_an_answer_was_opened_with_is_no_content(void **state)
+{
+    static const struct {
+        const char *format, *name, *text, *content, *calls;
+    } rows[] = {
+        {"hermes", "f", "", "", "f ;"},
+        {"hermes", NULL, "", "", ""},
+        {"hermes", NULL, "get_w", "", ""},
+        {"hermes", "f", " {\"a\"", "", "f {\"a\";"},
+        {"hermes", "f", "No, thanks.", "No, thanks.", ""},
+        {"hermes", NULL, "No, thanks.", "No, thanks.", ""},
+        {"llama3", "f", "", "", "f ;"},
+        {"llama3", NULL, "", "", ""},
+        {"llama3", "f", "No.", "No.", ""},
+        {"mistral", "f", "", "", "f ;"},
+        {"mistral", NULL, "", "", ""},
+        {"mistral", "f", "No.", "No.", ""},
+        {"pythonic", "f", "", "", "f ;"},
+        {"pythonic", NULL, "", "", ""},
+        {"pythonic", "f", "No.)]", "No.)]", ""},
+        {"pythonic", NULL, "No, thanks.]", "No, thanks.]", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        const bt_tools_spec_t spec = spec_of(rows[i].format);
+        bt_strbuf_t opened;
+        bt_strbuf_t content;
+        bt_tools_t tools;
+        char calls[1024];
+
+        bt_strbuf_init(&opened, 4096);
+        bt_strbuf_init(&content, 4096);
+        bt_tools_init(&tools, &spec);
+        bt_tool_format_open(spec.format, rows[i].name, &opened);
+        bt_tools_open(&tools, opened.data, opened.len, &content);
+        for (const char *at = rows[i].text; *at != '\0'; at++) {
+            bt_tools_push(&tools, at, 1, false, &content);
+        }
+        bt_tools_push(&tools, "", 0, true, &content);
+        print_calls(&tools, calls, sizeof(calls));
+        if ((strcmp((content.len > 0) ? content.data : "", rows[i].content) !=
+             0) ||
+            (strcmp(calls, rows[i].calls) != 0)) {
+            fail_msg("row %zu: \"%s\" and \"%s\"", i,
+                     (content.len > 0) ? content.data : "", calls);
+        }
         bt_tools_fini(&tools);
         bt_strbuf_fini(&opened);
         bt_strbuf_fini(&content);
@@ -510,12 +654,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_form_is_read_wherever_it_is_cut),
         BT_TEST(arguments_are_told_as_they_come),
-        BT_TEST(a_call_that_breaks_is_text_or_was_told),
+        BT_TEST(a_call_that_breaks_keeps_what_was_told),
+        BT_TEST(a_text_that_ends_within_a_call_is_cut),
         BT_TEST(what_comes_behind_the_last_call_allowed_is_dropped),
         BT_TEST(hostile_texts_have_their_bounds),
         BT_TEST(memory_that_is_short_is_said),
         BT_TEST(a_template_tells_the_format),
         BT_TEST(an_answer_can_be_opened_with_a_call),
+        BT_TEST(what_an_answer_was_opened_with_is_no_content),
         BT_TEST(objects_of_json_end_where_they_do),
     };
 
