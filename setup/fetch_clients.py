@@ -4,8 +4,10 @@
 
 Usage: fetch_clients.py [--cache DIR] [--no-install]
 
-They lie in a virtual environment that is named after what is in clients.txt and
-the version of Python, so another list never meets what an older one left. Says
+They lie in a virtual environment that is named after what is in clients.txt,
+clients-langchain.txt and the version of Python, so another list never meets what
+an older one left. What clients-langchain.txt names lies in its folder `langchain`,
+for a PYTHONPATH: older versions of what clients.txt has. Says
 why on standard error, and ends with 3, where they are not there and cannot be:
 nothing may be installed, or the package index cannot be reached. Ends with 1
 where an installation fails although the index answers.
@@ -21,7 +23,9 @@ import urllib.error
 
 import fetch_model
 
-LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients.txt")
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIST = os.path.join(HERE, "clients.txt")
+LANGCHAIN_LIST = os.path.join(HERE, "clients-langchain.txt")
 CANNOT = 3
 PROBE_S = 20
 
@@ -36,9 +40,17 @@ def say(text):
 
 def environment(cache, listed):
     """@return the folder of the virtual environment for this list."""
-    with open(listed, "rb") as file:
-        digest = hashlib.sha256(file.read() + sys.version.encode()).hexdigest()
-    return os.path.join(cache, f"clients-{digest[:16]}")
+    digest = hashlib.sha256()
+    for path in (listed, LANGCHAIN_LIST):
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    digest.update(sys.version.encode())
+    return os.path.join(cache, f"clients-{digest.hexdigest()[:16]}")
+
+
+def langchain_folder(python):
+    """@return where clients-langchain.txt lies beside this Python."""
+    return os.path.join(os.path.dirname(os.path.dirname(python)), "langchain")
 
 
 def index_trouble():
@@ -55,20 +67,22 @@ def index_trouble():
         return str(error)
 
 
+def pip_install(python, *arguments):
+    """All versions are named: nothing to resolve, nothing to build. @return is it done?"""
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python,
+         "install", "--quiet", "--disable-pip-version-check",
+         "--root-user-action", "ignore", "--retries", "1", "--no-deps",
+         "--no-compile", "--only-binary", ":all:", *arguments],
+        stdout=sys.stderr, check=False).returncode == 0
+
+
 def install(folder, listed):
-    done = subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", folder],
-        stdout=sys.stderr, check=False)
-    if done.returncode == 0:
-        # All versions are named: nothing to resolve, nothing to build.
-        done = subprocess.run(
-            [sys.executable, "-m", "pip",
-             "--python", os.path.join(folder, "bin", "python"),
-             "install", "--quiet", "--disable-pip-version-check",
-             "--root-user-action", "ignore", "--retries", "1", "--no-deps",
-             "--no-compile", "--only-binary", ":all:", "-r", listed],
-            stdout=sys.stderr, check=False)
-    if done.returncode == 0:
+    python = os.path.join(folder, "bin", "python")
+    made = subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder],
+                          stdout=sys.stderr, check=False).returncode == 0
+    if made and pip_install(python, "-r", listed) and pip_install(
+            python, "--target", langchain_folder(python), "-r", LANGCHAIN_LIST):
         return
     trouble = index_trouble()
     if trouble is not None:

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fetch Triton's perf_analyzer for the tests of tests/clients and print its path.
+
+Usage: fetch_perf_analyzer.py [--cache DIR] [--no-install]
+
+Its program lies in a wheel of the package index and wants the glibc of Debian 13. Where the system's is older, and the
+system is Debian, libc6, libstdc++6 and libgcc-s1 of Debian 13 are downloaded by apt from the mirror that the system
+already uses and unpacked beside the program, which is started by that glibc's own loader; apt has lists and caches of its
+own for that, verifies the archive's signature, and changes nothing of the system. Says why on standard error, and ends
+with 3, where it is not there and cannot be.
+"""
+import fcntl
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+import fetch_clients
+
+VERSION = "2.60.0"
+SHA256 = "23ef56b107ae9233e5cf09fbdf508dd9b936a52f1bae2f63f53c8117087b3f25"
+PLATFORM = "manylinux_2_38_x86_64"
+MEMBER = "perf_analyzer/bin/perf_analyzer"
+RELEASE = "trixie"  # Debian 13
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+PACKAGES = ("libc6", "libstdc++6", "libgcc-s1")
+LOADER = "ld-linux-x86-64.so.2"
+APT_CONF = """#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+Dir::State "{0}/state";
+Dir::Cache "{0}/cache";
+Dir::Etc::SourceList "{0}/sources.list";
+Dir::Etc::SourceParts "{0}/none";
+Dir::Etc::Preferences "{0}/none";
+Dir::Etc::PreferencesParts "{0}/none";
+Acquire::Languages "none";
+APT::Sandbox::User "root";
+"""
+
+
+def output_of(*command, **options):
+    """@return what it printed, or None where it failed; its errors go to standard error"""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, check=False, **options)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def runs(program):
+    return subprocess.run([program, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
+def fetch_program(where, folder):
+    """The wheel's program, of which pip verifies the SHA-256. pip is asked for the platform by name, since it would pass
+    the wheel over on a system with an older glibc."""
+    wanted = os.path.join(where, "wanted.txt")
+    with open(wanted, "w", encoding="utf-8") as file:
+        file.write(f"perf-analyzer=={VERSION} --hash=sha256:{SHA256}\n")
+    if output_of(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "1",
+                 "--no-deps", "--only-binary", ":all:", "--platform", PLATFORM, "--dest", where, "-r", wanted) is None:
+        trouble = fetch_clients.index_trouble()
+        if trouble is not None:
+            raise fetch_clients.CannotInstall(f"the package index cannot be reached: {trouble}")
+        raise fetch_clients.fetch_model.FetchError("perf-analyzer could not be downloaded")
+    with zipfile.ZipFile(glob.glob(os.path.join(where, "perf_analyzer-*.whl"))[0]) as wheel:
+        wheel.extract(MEMBER, where)
+    program = os.path.join(folder, "bin", "perf_analyzer")
+    os.makedirs(os.path.dirname(program))
+    shutil.move(os.path.join(where, MEMBER), program)
+    os.chmod(program, 0o755)
+    return program
+
+
+def system():
+    """@return (distribution, code name of its release) of os-release"""
+    found = {}
+    try:
+        with open("/etc/os-release", encoding="utf-8") as file:
+            for line in file:
+                key, _, value = line.strip().partition("=")
+                found[key] = value.strip('"')
+    except OSError:
+        pass
+    return found.get("ID", ""), found.get("VERSION_CODENAME", "")
+
+
+def mirror(codename):
+    """@return the address that the system's apt has the main packages of its own release from"""
+    said = output_of("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Component: main",
+                     f"Release: {codename}")
+    if not said:
+        raise fetch_clients.CannotInstall("apt-get names no mirror for the glibc of Debian 13")
+    return said.split("\n")[0]
+
+
+def fetch_glibc(where, folder):
+    """Debian 13's glibc and C++ library into folder/lib."""
+    distribution, codename = system()
+    if distribution != "debian" or not os.path.exists(KEYRING):
+        raise fetch_clients.CannotInstall("perf_analyzer wants glibc 2.38, and only on Debian is it fetched")
+    for name in ("state/lists/partial", "cache/archives/partial", "none"):
+        os.makedirs(os.path.join(where, name))
+    conf = os.path.join(where, "apt.conf")
+    with open(conf, "w", encoding="utf-8") as file:
+        file.write(APT_CONF.format(where))
+    with open(os.path.join(where, "sources.list"), "w", encoding="utf-8") as file:
+        file.write(f"deb [signed-by={KEYRING}] {mirror(codename)} {RELEASE} main\n")
+    for command in (("update", "-o", "APT::Update::Error-Mode=any"), ("download", *PACKAGES)):
+        if output_of("apt-get", "-q", "-c", conf, *command, cwd=where) is None:
+            raise fetch_clients.CannotInstall("the glibc of Debian 13 cannot be fetched")
+    for package in glob.glob(os.path.join(where, "*.deb")):
+        if output_of("dpkg-deb", "-x", package, os.path.join(where, "root")) is None:
+            raise fetch_clients.CannotInstall("the glibc of Debian 13 cannot be unpacked")
+    os.mkdir(os.path.join(folder, "lib"))
+    for path in glob.glob(os.path.join(where, "root", "usr", "lib", "x86_64-linux-gnu", "*.so*")):
+        shutil.move(path, os.path.join(folder, "lib"))  # links, too, as links
+
+
+def unpack(cache, folder):
+    if os.uname().machine != "x86_64":
+        raise fetch_clients.CannotInstall("there is no perf_analyzer for this processor")
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=cache) as where:
+        fetch_clients.say(f"fetching perf_analyzer into {folder}")
+        program = fetch_program(where, folder)
+        if not runs(program):
+            fetch_glibc(where, folder)
+            starter = os.path.join(where, "starter")
+            lib = os.path.join(folder, "lib")
+            with open(starter, "w", encoding="utf-8") as file:
+                file.write(f'#!/bin/sh\nexec "{lib}/{LOADER}" --library-path "{lib}" "{program}.bin" "$@"\n')
+            os.chmod(starter, 0o755)
+            os.rename(program, program + ".bin")
+            os.rename(starter, program)
+            if not runs(program):
+                raise fetch_clients.CannotInstall("perf_analyzer does not start with the glibc of Debian 13 either")
+
+
+def ensure(cache, may_install=True):
+    """@return path of perf_analyzer."""
+    folder = os.path.join(cache, f"perf-analyzer-{VERSION}")
+    program = os.path.join(folder, "bin", "perf_analyzer")
+    complete = os.path.join(folder, "complete")
+    if os.path.exists(complete):
+        return program
+    if not may_install:
+        raise fetch_clients.CannotInstall("perf_analyzer is not there")
+    os.makedirs(cache, exist_ok=True)
+    with open(os.path.join(cache, "perf-analyzer.lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(complete):  # another process may have been quicker
+            unpack(cache, folder)
+            with open(complete, "w", encoding="utf-8"):
+                pass
+    return program
+
+
+if __name__ == "__main__":
+    sys.exit(fetch_clients.main_of(__doc__, ensure))
