@@ -11,7 +11,7 @@
 #include "common/base/utf8.h"
 
 #define FIRST_NODES  64u
-#define NUMBER_BYTES 64 /* of a number's text, at most */
+#define NUMBER_BYTES 64 /* of a number's text in a file, at most */
 #define FEW_KEYS     8u /* compared one with the other, beyond by a table */
 
 struct bt_json_doc {
@@ -29,20 +29,52 @@ typedef struct parse {
     bt_json_doc_t *doc;
     uint32_t open[BT_JSON_DOC_DEPTH]; /* containers around this place */
     uint32_t depth;
-    char *why;
-    size_t why_bytes;
+    uint32_t member;     /* the root's last key; 0: none yet */
+    uint32_t max_values; /* of a client's text; 0: it is a file's */
+    uint32_t n_values;
+    uint64_t seed; /* of keys' hashes; no client knows it */
+    bt_json_fault_t *fault;
 } parse_t;
+
+/* Clients' texts are read as JSON defines it, within bounds on what they cost;
+ * files' texts also have to be unambiguous. */
+static bool is_client(const parse_t *p)
+{
+    return p->max_values > 0;
+}
+
+/* At most 60 bytes, printable. */
+static void show_key(const bt_json_node_t *key, char shown[64])
+{
+    const int n = (key->len > 60) ? 60 : (int)key->len;
+
+    for (int i = 0; i < n; i++) {
+        shown[i] = ((key->text[i] >= ' ') && (key->text[i] <= '~'))
+                       ? key->text[i]
+                       : '?';
+    }
+    shown[n] = '\0';
+}
+
+static bt_status_t fault(const parse_t *p, bt_status_t status, const char *what)
+{
+    snprintf(p->fault->what, sizeof(p->fault->what), "%s", what);
+    p->fault->at = p->at;
+    p->fault->member[0] = '\0';
+    if (p->member > 0) {
+        show_key(&p->doc->nodes[p->member], p->fault->member);
+    }
+    return status;
+}
 
 static bt_status_t bad(const parse_t *p, const char *what)
 {
-    snprintf(p->why, p->why_bytes, "%s at byte %zu", what, p->at);
-    return BT_ERR_BAD_FILE;
+    return fault(p, BT_ERR_BAD_FILE, what);
 }
 
 static bt_status_t no_memory(const parse_t *p)
 {
-    snprintf(p->why, p->why_bytes, "out of memory for its JSON");
-    return BT_ERR_NO_MEMORY;
+    return fault(p, BT_ERR_NO_MEMORY, "out of memory for its JSON");
 }
 
 static void skip_space(parse_t *p)
@@ -122,7 +154,10 @@ static bt_status_t decode_unicode(parse_t *p, char *out, size_t *n_p)
         p->at += 6;
     }
     if ((cp >= 0xD800) && (cp < 0xE000)) {
-        return bad(p, "half of a surrogate pair");
+        if (!is_client(p)) {
+            return bad(p, "half of a surrogate pair");
+        }
+        cp = 0xFFFD; /* as USVString of WHATWG's Web IDL has it */
     }
     n = bt_utf8_encode(cp, utf8);
     memcpy(out + *n_p, utf8, n);
@@ -257,7 +292,8 @@ static bt_status_t parse_number(parse_t *p)
         }
         at = digits_end(p, at);
     }
-    if (at - start > NUMBER_BYTES) {
+    /* A long one is read where it lies: something ends it there. */
+    if ((at - start > NUMBER_BYTES) && (!is_client(p) || (at == p->bytes))) {
         return bad(p, "a number of absurdly many digits");
     }
     p->at = at;
@@ -293,25 +329,26 @@ static bool same_text(const bt_json_node_t *a, const bt_json_node_t *b)
            ((a->len == 0) || (memcmp(a->text, b->text, a->len) == 0));
 }
 
-static bt_status_t twice(const parse_t *p, const bt_json_node_t *key)
+/* An earlier and a later key that are equal. */
+static bt_status_t twice(const parse_t *p, bt_json_node_t *earlier)
 {
-    const int n = (key->len > 64) ? 64 : (int)key->len;
-    char shown[68] = "";
+    char shown[64];
+    char what[BT_JSON_FAULT_BYTES];
 
-    for (int i = 0; i < n; i++) {
-        shown[i] = ((key->text[i] >= ' ') && (key->text[i] <= '~'))
-                       ? key->text[i]
-                       : '?';
+    if (is_client(p)) {
+        earlier->n = 1; /* bt_json_counts() */
+        return BT_OK;
     }
-    snprintf(p->why, p->why_bytes,
-             "the key \"%s\" stands twice in one object, before byte %zu",
-             shown, p->at);
-    return BT_ERR_BAD_FILE;
+    show_key(earlier, shown);
+    snprintf(what, sizeof(what), "the key \"%s\" stands twice in one object",
+             shown);
+    return bad(p, what);
 }
 
 static bt_status_t check_few(const parse_t *p, uint32_t object)
 {
-    const bt_json_node_t *const nodes = p->doc->nodes;
+    bt_json_node_t *const nodes = p->doc->nodes;
+    bt_status_t status = BT_OK;
     uint32_t a = object + 1;
 
     for (uint32_t i = 0; i < nodes[object].n; i++) {
@@ -319,7 +356,10 @@ static bt_status_t check_few(const parse_t *p, uint32_t object)
 
         for (uint32_t k = i + 1; k < nodes[object].n; k++) {
             if (same_text(&nodes[a], &nodes[b])) {
-                return twice(p, &nodes[a]);
+                status = twice(p, &nodes[a]);
+                if (status != BT_OK) {
+                    return status;
+                }
             }
             b = nodes[b + 1].next;
         }
@@ -330,7 +370,7 @@ static bt_status_t check_few(const parse_t *p, uint32_t object)
 
 static bt_status_t check_many(const parse_t *p, uint32_t object)
 {
-    const bt_json_node_t *const nodes = p->doc->nodes;
+    bt_json_node_t *const nodes = p->doc->nodes;
     bt_status_t status = BT_OK;
     size_t cap = 4 * (size_t)FEW_KEYS;
     uint32_t *table;
@@ -344,11 +384,12 @@ static bt_status_t check_many(const parse_t *p, uint32_t object)
         return no_memory(p);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < nodes[object].n); i++) {
-        size_t slot = (size_t)bt_hash64(nodes[key].text, nodes[key].len, 0);
+        size_t slot =
+            (size_t)bt_hash64(nodes[key].text, nodes[key].len, p->seed);
 
         for (slot &= cap - 1; table[slot] != 0; slot = (slot + 1) & (cap - 1)) {
             if (same_text(&nodes[table[slot]], &nodes[key])) {
-                status = twice(p, &nodes[key]);
+                status = twice(p, &nodes[table[slot]]);
                 break;
             }
         }
@@ -364,11 +405,11 @@ static bt_status_t check_many(const parse_t *p, uint32_t object)
 static bt_status_t open_container(parse_t *p, bt_json_kind_t kind)
 {
     if (p->depth == BT_JSON_DOC_DEPTH) {
-        return bad(p, "arrays and objects nested too deeply");
+        return fault(p, is_client(p) ? BT_ERR_TOO_LARGE : BT_ERR_BAD_FILE,
+                     "arrays and objects nested too deeply");
     }
     p->open[p->depth++] = p->doc->n;
-    p->at++;
-    return add_node(p, kind, NULL, 0);
+    return add_node(p, kind, p->text + p->at++, 0);
 }
 
 static bt_status_t close_container(parse_t *p)
@@ -378,6 +419,7 @@ static bt_status_t close_container(parse_t *p)
 
     p->at++;
     node->next = p->doc->n;
+    node->len = (uint32_t)(p->text + p->at - node->text);
     if (node->kind != BT_JSON_OBJECT) {
         return BT_OK;
     }
@@ -394,6 +436,9 @@ static bt_status_t parse_value(parse_t *p)
     skip_space(p);
     if (p->at == p->bytes) {
         return bad(p, "the end where a value is due");
+    }
+    if (is_client(p) && (p->n_values++ == p->max_values)) {
+        return fault(p, BT_ERR_TOO_LARGE, "too many values");
     }
     switch (p->text[p->at]) {
     case '{':
@@ -420,6 +465,9 @@ static bt_status_t parse_key(parse_t *p)
     status = parse_string(p);
     if (status != BT_OK) {
         return status;
+    }
+    if (p->depth == 1) {
+        p->member = p->doc->n - 1;
     }
     skip_space(p);
     if (!char_is(p, p->at, ':')) {
@@ -480,32 +528,67 @@ static bt_status_t parse_all(parse_t *p)
     return (p->at == p->bytes) ? BT_OK : bad(p, "more behind the value");
 }
 
+/* Where it is no longer UTF-8. */
+static size_t utf8_end(const char *text, size_t bytes)
+{
+    size_t at = 0;
+    int n;
+
+    while ((n = bt_utf8_scan((const uint8_t *)text + at, bytes - at)) > 0) {
+        at += (size_t)n;
+    }
+    return at;
+}
+
+static bt_status_t parse_doc(parse_t *p, bt_json_doc_t **doc_p)
+{
+    bt_status_t status;
+
+    if (p->bytes > BT_JSON_DOC_BYTES) {
+        return bad(p, "too many bytes of JSON");
+    }
+    if (!bt_utf8_valid((const uint8_t *)p->text, p->bytes)) {
+        p->at = utf8_end(p->text, p->bytes);
+        return bad(p, "it is not UTF-8");
+    }
+    p->doc = bt_calloc(1, sizeof(*p->doc));
+    if (p->doc == NULL) {
+        return no_memory(p);
+    }
+    p->seed = (uint64_t)(uintptr_t)p->doc;
+    status = parse_all(p);
+    if (status != BT_OK) {
+        bt_json_doc_free(p->doc);
+        return status;
+    }
+    *doc_p = p->doc;
+    return BT_OK;
+}
+
 bt_status_t bt_json_doc_parse(const char *text, size_t bytes, char *why,
                               size_t why_bytes, bt_json_doc_t **doc_p)
 {
-    parse_t p = {
-        .text = text, .bytes = bytes, .why = why, .why_bytes = why_bytes};
-    bt_status_t status;
+    bt_json_fault_t found;
+    parse_t p = {.text = text, .bytes = bytes, .fault = &found};
+    const bt_status_t status = parse_doc(&p, doc_p);
 
-    if (bytes > BT_JSON_DOC_BYTES) {
-        snprintf(why, why_bytes, "%zu bytes of JSON are too many", bytes);
-        return BT_ERR_BAD_FILE;
-    }
-    if (!bt_utf8_valid((const uint8_t *)text, bytes)) {
-        snprintf(why, why_bytes, "it is not UTF-8");
-        return BT_ERR_BAD_FILE;
-    }
-    p.doc = bt_calloc(1, sizeof(*p.doc));
-    if (p.doc == NULL) {
-        return no_memory(&p);
-    }
-    status = parse_all(&p);
     if (status != BT_OK) {
-        bt_json_doc_free(p.doc);
-        return status;
+        snprintf(why, why_bytes, "%s at byte %zu", found.what, found.at);
     }
-    *doc_p = p.doc;
-    return BT_OK;
+    return status;
+}
+
+bt_status_t bt_json_doc_parse_client(const char *text, size_t bytes,
+                                     uint32_t max_values,
+                                     bt_json_fault_t *fault_p,
+                                     bt_json_doc_t **doc_p)
+{
+    parse_t p = {.text = text,
+                 .bytes = bytes,
+                 .max_values = max_values,
+                 .fault = fault_p};
+
+    return parse_doc(&p, doc_p);
 }
 
 void bt_json_doc_free(bt_json_doc_t *doc)
@@ -533,12 +616,12 @@ const bt_json_node_t *bt_json_get(const bt_json_doc_t *doc,
 {
     const bt_json_node_t *at;
 
-    if ((node == NULL) || (node->kind != BT_JSON_OBJECT)) {
+    if (!bt_json_is_kind(node, BT_JSON_OBJECT)) {
         return NULL;
     }
     at = bt_json_first(node);
     for (uint32_t i = 0; i < node->n; i++) {
-        if (bt_json_is(at, key)) {
+        if (bt_json_counts(at) && bt_json_is(at, key)) {
             return at + 1;
         }
         at = bt_json_next(doc, at + 1);
@@ -559,12 +642,16 @@ bool bt_json_as_double(const bt_json_node_t *node, double *value_p)
     char text[NUMBER_BYTES + 1];
     double value;
 
-    if ((node == NULL) || (node->kind != BT_JSON_NUMBER)) {
+    if (!bt_json_is_kind(node, BT_JSON_NUMBER)) {
         return false;
     }
-    memcpy(text, node->text, node->len);
-    text[node->len] = '\0';
-    value = strtod(text, NULL);
+    if (node->len <= NUMBER_BYTES) {
+        memcpy(text, node->text, node->len);
+        text[node->len] = '\0';
+        value = strtod(text, NULL);
+    } else {
+        value = strtod(node->text, NULL); /* what ends it is no part of one */
+    }
     if (!isfinite(value)) {
         return false;
     }

@@ -18,7 +18,7 @@
 #define USER        "{\"role\":\"user\",\"content\":\"u\"}"
 #define CALL                                                       \
     "\"tool_calls\":[{\"id\":\"callprobe\",\"type\":\"function\"," \
-    "\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}}]"
+    "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]"
 #define TOOLS                                                              \
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\","                \
     "\"description\":\"d\",\"parameters\":{\"type\":\"object\","           \

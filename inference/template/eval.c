@@ -34,6 +34,7 @@ static bt_tmpl_value_t or_undefined(const bt_tmpl_value_t *found,
 bt_tmpl_value_t bt_tmpl_eval_attr(bt_tmpl_exec_t *x, bt_tmpl_value_t of,
                                   const bt_tmpl_text_t *name)
 {
+    const bt_tmpl_value_t *found;
     bt_tmpl_value_t method;
 
     switch ((bt_tmpl_kind_t)of.kind) {
@@ -59,8 +60,10 @@ bt_tmpl_value_t bt_tmpl_eval_attr(bt_tmpl_exec_t *x, bt_tmpl_value_t of,
         (method.sub == BT_UNDEF_UNSAFE)) {
         return method;
     }
-    return or_undefined(bt_tmpl_dict_find(of.u.dict, bt_tmpl_v_text(name)),
-                        name);
+    found = bt_tmpl_dict_find(of.u.dict, bt_tmpl_v_text(name));
+    return ((found == NULL) && (of.u.dict->text != NULL))
+               ? bt_tmpl_method_find(x, bt_tmpl_v_text(of.u.dict->text), name)
+               : or_undefined(found, name);
 }
 
 static bt_tmpl_value_t item_at(bt_tmpl_exec_t *x, bt_tmpl_value_t of, int64_t i)

@@ -358,6 +358,9 @@ FILTER(to_int)
         bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "int: base is 2 to 36");
         return bt_tmpl_v_failed();
     }
+    if (value.kind == BT_V_BIG_INT) {
+        return value;
+    }
     if (bt_tmpl_v_is_integer(value)) {
         i = bt_tmpl_v_as_int(value);
     } else if (value.kind == BT_V_FLOAT) {
@@ -384,7 +387,7 @@ FILTER(to_float)
     }
     if (bt_tmpl_v_is_number(value)) {
         f = bt_tmpl_v_as_float(value);
-    } else if (!((value.kind == BT_V_TEXT) &&
+    } else if (!(((value.kind == BT_V_TEXT) || (value.kind == BT_V_BIG_INT)) &&
                  text_to_float(value.u.text, &f))) {
         return (args->slot[0] != NULL) ? *args->slot[0] : bt_tmpl_v_float(0.0);
     }

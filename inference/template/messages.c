@@ -5,9 +5,12 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/json_doc.h"
+#include "inference/template/print.h"
 #include "inference/template/text.h"
 
-#define PATH_BYTES 256 /* of a member's place; a longer one is cut */
+#define PATH_BYTES    256        /* of a member's place; a longer one is cut */
+#define MAX_ARGUMENTS (1u << 20) /* values of a call's arguments */
 
 const bt_tmpl_forms_t bt_tmpl_forms_strings = {
     .strings = {true, true, true, true}};
@@ -61,6 +64,73 @@ void bt_tmpl_messages_trust(bt_tmpl_value_t messages)
             }
         }
     }
+}
+
+/* ---- arguments of calls ---- */
+
+static bt_tmpl_value_t *member_of(bt_tmpl_value_t of, const char *name)
+{
+    return (of.kind == BT_V_DICT) ? member(of.u.dict, name) : NULL;
+}
+
+/* Clients send a call's arguments as a text of JSON, templates iterate over
+ * them or join them as a text: a text of an object becomes a mapping that is
+ * the text where one is wanted. An empty one is of a call without arguments.
+ * Another text stays what it is. */
+static bool open_arguments(bt_tmpl_run_t *run, bt_tmpl_value_t *arguments)
+{
+    static const bt_tmpl_text_t none = {.data = "{}", .len = 2};
+    const bt_tmpl_text_t *text = arguments->u.text;
+    bt_json_doc_t *doc = NULL;
+    bt_json_fault_t fault;
+    bt_status_t status;
+    bool is_object;
+
+    if (arguments->kind != BT_V_TEXT) {
+        return true;
+    }
+    text = (text->len > 0) ? text : &none;
+    status = bt_json_doc_parse_client(text->data, text->len, MAX_ARGUMENTS,
+                                      &fault, &doc);
+    if (status == BT_ERR_NO_MEMORY) {
+        bt_tmpl_run_fail(run, status, "%s", fault.what);
+        return false;
+    }
+    is_object = (status == BT_OK) &&
+                bt_json_is_kind(bt_json_doc_root(doc), BT_JSON_OBJECT);
+    bt_json_doc_free(doc);
+    if (!is_object) {
+        return true;
+    }
+    if (!bt_tmpl_json_read(run, text->data, text->len, arguments)) {
+        return false;
+    }
+    arguments->u.dict->text = text;
+    return true;
+}
+
+bool bt_tmpl_messages_open_arguments(bt_tmpl_run_t *run,
+                                     bt_tmpl_value_t messages)
+{
+    for (uint32_t i = 0; (messages.kind == BT_V_SEQ) && (i < messages.u.seq->n);
+         i++) {
+        const bt_tmpl_value_t *calls =
+            member_of(messages.u.seq->items[i], "tool_calls");
+
+        for (uint32_t k = 0; (calls != NULL) && (calls->kind == BT_V_SEQ) &&
+                             (k < calls->u.seq->n);
+             k++) {
+            const bt_tmpl_value_t *function =
+                member_of(calls->u.seq->items[k], "function");
+            bt_tmpl_value_t *arguments =
+                (function != NULL) ? member_of(*function, "arguments") : NULL;
+
+            if ((arguments != NULL) && !open_arguments(run, arguments)) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 /* ---- contents ---- */
@@ -242,6 +312,9 @@ static void tell_unused(bt_tmpl_value_t value, char *path, size_t n,
             tell_unused(value.u.seq->items[i], path, n + (size_t)more, out);
         }
         return;
+    }
+    if ((value.kind == BT_V_DICT) && (value.u.dict->text != NULL)) {
+        return; /* a text is used as a whole */
     }
     for (uint32_t i = 0; (value.kind == BT_V_DICT) && (i < value.u.dict->n);
          i++) {

@@ -2,7 +2,9 @@
 /** @file messages.h
  *
  * The messages of a request as values. A template gets each message as the
- * client sent it, but for what its own text cannot show:
+ * client sent it, but for the arguments of calls, a text of JSON, which are an
+ * object where one is wanted and that text elsewhere, as transformers' and
+ * vLLM's templates need them; and for what its own text cannot show:
  *
  *     content   a list of parts    joined by line ends, where it shows strings
  *               a string           a list of one part, where it shows parts
@@ -57,6 +59,11 @@ bt_tmpl_role_t bt_tmpl_role_of(const char *role, size_t bytes);
  *  @return false: run->status says why */
 bool bt_tmpl_messages_adapt(bt_tmpl_run_t *run, bt_tmpl_value_t messages,
                             const bt_tmpl_forms_t *forms, bt_strbuf_t *unused);
+/** Arguments of calls (tool_calls[].function.arguments) that are a text of a
+ *  JSON object become that object, with the text beside it; an empty text is
+ *  one of {}. @return false: run->status says why */
+bool bt_tmpl_messages_open_arguments(bt_tmpl_run_t *run,
+                                     bt_tmpl_value_t messages);
 /** The roles that templates know may become part of a special token. */
 void bt_tmpl_messages_trust(bt_tmpl_value_t messages);
 

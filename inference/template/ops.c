@@ -230,10 +230,12 @@ static bt_tmpl_value_t on_numbers(bt_tmpl_run_t *run, uint8_t op,
 static bt_tmpl_value_t join_two(bt_tmpl_run_t *run, bt_tmpl_value_t a,
                                 bt_tmpl_value_t b)
 {
+    const bt_tmpl_text_t *left = bt_tmpl_v_as_text(a);
+    const bt_tmpl_text_t *right = bt_tmpl_v_as_text(b);
     const bt_tmpl_text_t *joined;
 
-    if ((a.kind == BT_V_TEXT) && (b.kind == BT_V_TEXT)) {
-        joined = bt_tmpl_text_join(run, a.u.text, b.u.text);
+    if ((left != NULL) && (right != NULL)) {
+        joined = bt_tmpl_text_join(run, left, right);
         return (joined != NULL) ? bt_tmpl_v_text(joined) : bt_tmpl_v_failed();
     }
     if (is_list(a) && is_list(b) && (a.sub == b.sub)) {

@@ -61,6 +61,10 @@ static void put_number(bt_tmpl_build_t *out, bt_tmpl_value_t value, bool json)
 {
     char text[NUMBER_BYTES];
 
+    if (value.kind == BT_V_BIG_INT) {
+        bt_tmpl_build_text(out, value.u.text);
+        return;
+    }
     if (value.kind == BT_V_FLOAT) {
         float_text(value.u.f, text, json);
     } else {
@@ -213,6 +217,7 @@ void bt_tmpl_print_repr(bt_tmpl_build_t *out, bt_tmpl_value_t value)
         put_constant(out, value, false);
         break;
     case BT_V_INT:
+    case BT_V_BIG_INT:
     case BT_V_FLOAT:
         put_number(out, value, false);
         break;
@@ -247,8 +252,10 @@ void bt_tmpl_print_repr(bt_tmpl_build_t *out, bt_tmpl_value_t value)
 
 void bt_tmpl_print_str(bt_tmpl_build_t *out, bt_tmpl_value_t value)
 {
-    if (value.kind == BT_V_TEXT) {
-        bt_tmpl_build_text(out, value.u.text);
+    const bt_tmpl_text_t *text = bt_tmpl_v_as_text(value);
+
+    if (text != NULL) {
+        bt_tmpl_build_text(out, text);
     } else if (value.kind != BT_V_UNDEFINED) {
         bt_tmpl_print_repr(out, value);
     } else if (value.sub == BT_UNDEF_UNSAFE) {
@@ -260,8 +267,8 @@ const bt_tmpl_text_t *bt_tmpl_v_str(bt_tmpl_run_t *run, bt_tmpl_value_t value)
 {
     bt_tmpl_build_t build;
 
-    if (value.kind == BT_V_TEXT) {
-        return value.u.text;
+    if (bt_tmpl_v_as_text(value) != NULL) {
+        return bt_tmpl_v_as_text(value);
     }
     bt_tmpl_build_init(&build, run);
     bt_tmpl_print_str(&build, value);
@@ -419,7 +426,8 @@ static void json_value(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
     }
     if (value.kind == BT_V_TEXT) {
         json_text(out, value.u.text, style->ascii);
-    } else if ((value.kind == BT_V_INT) || (value.kind == BT_V_FLOAT)) {
+    } else if ((value.kind == BT_V_INT) || (value.kind == BT_V_BIG_INT) ||
+               (value.kind == BT_V_FLOAT)) {
         put_number(out, value, true);
     } else if ((value.kind == BT_V_NONE) || (value.kind == BT_V_BOOL)) {
         put_constant(out, value, true);

@@ -77,21 +77,22 @@ static bool read_unicode(reader_t *r, bt_tmpl_build_t *build)
     if (!hex4(r, &cp)) {
         return false;
     }
-    if ((cp >= 0xDC00) && (cp <= 0xDFFF)) {
-        return wrong(r, "half a surrogate pair");
-    }
-    if ((cp >= 0xD800) && (cp <= 0xDBFF)) {
-        if ((r->end - r->at < 6) || (r->at[0] != '\\') || (r->at[1] != 'u')) {
-            return wrong(r, "half a surrogate pair");
-        }
+    if ((cp >= 0xD800) && (cp <= 0xDBFF) && (r->end - r->at >= 6) &&
+        (r->at[0] == '\\') && (r->at[1] == 'u')) {
+        const char *const from = r->at;
+
         r->at += 2;
         if (!hex4(r, &low)) {
             return false;
         }
-        if ((low < 0xDC00) || (low > 0xDFFF)) {
-            return wrong(r, "half a surrogate pair");
+        if ((low >= 0xDC00) && (low <= 0xDFFF)) {
+            cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
+        } else {
+            r->at = from;
         }
-        cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
+    }
+    if ((cp >= 0xD800) && (cp <= 0xDFFF)) {
+        cp = 0xFFFD; /* half of a pair has no form in UTF-8 */
     }
     bt_tmpl_build_char(build, cp, true);
     return true;
@@ -162,12 +163,36 @@ static size_t digits(reader_t *r)
     return (size_t)(r->at - from);
 }
 
+/* As Python's json has it: an integer has any size, a float may be infinite. */
+static bool make_number(reader_t *r, const char *from, bool whole,
+                        bt_tmpl_value_t *value_p)
+{
+    const bt_tmpl_text_t *big;
+    const size_t n = (size_t)(r->at - from);
+    char *copy = bt_tmpl_run_take(r->run, n + 1, 1);
+
+    if (copy == NULL) {
+        return false;
+    }
+    memcpy(copy, from, n);
+    errno = 0;
+    *value_p = whole ? bt_tmpl_v_int(strtoll(copy, NULL, 10))
+                     : bt_tmpl_v_float(strtod(copy, NULL));
+    if (whole && (errno == ERANGE)) {
+        big = bt_tmpl_text_make(r->run, from, n, true);
+        if (big == NULL) {
+            return false;
+        }
+        *value_p = bt_tmpl_v_big_int(big);
+    }
+    value_p->quoted = true;
+    return true;
+}
+
 static bool read_number(reader_t *r, bt_tmpl_value_t *value_p)
 {
-    char copy[400];
     const char *from = r->at;
     bool whole = true;
-    size_t n;
 
     if (*r->at == '-') {
         r->at++;
@@ -194,18 +219,7 @@ static bool read_number(reader_t *r, bt_tmpl_value_t *value_p)
             return wrong(r, "a number does not end");
         }
     }
-    n = (size_t)(r->at - from);
-    if (n >= sizeof(copy)) {
-        return wrong(r, "a number of many digits");
-    }
-    memcpy(copy, from, n);
-    copy[n] = '\0';
-    errno = 0;
-    *value_p = whole ? bt_tmpl_v_int(strtoll(copy, NULL, 10))
-                     : bt_tmpl_v_float(strtod(copy, NULL));
-    value_p->quoted = true;
-    return !(whole && (errno == ERANGE)) ||
-           wrong(r, "a number of over 64 bits");
+    return make_number(r, from, whole, value_p);
 }
 
 static bool read_value(reader_t *r, bt_tmpl_value_t *value_p);

@@ -141,8 +141,9 @@ static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var,
         return set_members(x, value);
     }
     if (var->kind == BT_VAR_MESSAGES) {
-        if ((var->forms != NULL) &&
-            !bt_tmpl_messages_adapt(x->run, value, var->forms, var->unused)) {
+        if (!bt_tmpl_messages_open_arguments(x->run, value) ||
+            ((var->forms != NULL) &&
+             !bt_tmpl_messages_adapt(x->run, value, var->forms, var->unused))) {
             return false;
         }
         bt_tmpl_messages_trust(value);

@@ -51,9 +51,9 @@ TEST(is_such)
     (void)args;
     switch (test->how) {
     case NUMBER:
-        return bt_tmpl_v_is_number(value);
+        return bt_tmpl_v_is_number(value) || (value.kind == BT_V_BIG_INT);
     case INTEGER:
-        return value.kind == BT_V_INT;
+        return (value.kind == BT_V_INT) || (value.kind == BT_V_BIG_INT);
     case SEQUENCE:
         return (value.kind == BT_V_TEXT) || (value.kind == BT_V_DICT) ||
                (value.kind == BT_V_UNDEFINED) ||
@@ -133,6 +133,7 @@ TEST(is_same)
     case BT_V_NONE:
     case BT_V_BOOL:
     case BT_V_INT:
+    case BT_V_BIG_INT:
     case BT_V_TEXT:
         return bt_tmpl_v_equal(x->run, value, other);
     default:

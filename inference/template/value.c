@@ -59,6 +59,7 @@ static bool hash_of(const bt_tmpl_dict_t *dict, bt_tmpl_value_t key,
 
     switch (key.kind) {
     case BT_V_TEXT:
+    case BT_V_BIG_INT:
         *hash_p = bt_hash64(key.u.text->data, key.u.text->len, seed);
         return true;
     case BT_V_NONE:
@@ -79,7 +80,8 @@ static bool hash_of(const bt_tmpl_dict_t *dict, bt_tmpl_value_t key,
 /* Of keys: no run is needed. */
 static bool same_key(bt_tmpl_value_t a, bt_tmpl_value_t b)
 {
-    if ((a.kind == BT_V_TEXT) && (b.kind == BT_V_TEXT)) {
+    if ((a.kind == b.kind) &&
+        ((a.kind == BT_V_TEXT) || (a.kind == BT_V_BIG_INT))) {
         return bt_tmpl_text_equal(a.u.text, b.u.text);
     }
     if (bt_tmpl_v_is_integer(a) && bt_tmpl_v_is_integer(b)) {
@@ -224,6 +226,7 @@ const char *bt_tmpl_v_kind_name(bt_tmpl_value_t value)
     case BT_V_BOOL:
         return "bool";
     case BT_V_INT:
+    case BT_V_BIG_INT:
         return "int";
     case BT_V_FLOAT:
         return "float";
@@ -320,6 +323,7 @@ bool bt_tmpl_v_equal(bt_tmpl_run_t *run, bt_tmpl_value_t a, bt_tmpl_value_t b)
     case BT_V_UNDEFINED:
         return true;
     case BT_V_TEXT:
+    case BT_V_BIG_INT:
         return bt_tmpl_run_step_bytes(run, a.u.text->len) && same_key(a, b);
     case BT_V_SEQ:
     case BT_V_DICT:
@@ -342,6 +346,38 @@ static int compare_texts(const bt_tmpl_text_t *a, const bt_tmpl_text_t *b)
     const int order = (n > 0) ? memcmp(a->data, b->data, n) : 0;
 
     return (order != 0) ? order : (a->len > b->len) - (a->len < b->len);
+}
+
+static bool is_negative(bt_tmpl_value_t big)
+{
+    return big.u.text->data[0] == '-';
+}
+
+/* Of numbers at least one of which is of over 64 bits. As JSON writes them they
+ * have no zeros in front, so the longer one is the larger. Floats are taken to
+ * be smaller, which those of 20 digits and more are not. */
+static int compare_big(bt_tmpl_value_t a, bt_tmpl_value_t b)
+{
+    int order;
+
+    if (b.kind != BT_V_BIG_INT) {
+        return is_negative(a) ? -1 : 1;
+    }
+    if (a.kind != BT_V_BIG_INT) {
+        return is_negative(b) ? 1 : -1;
+    }
+    if (is_negative(a) != is_negative(b)) {
+        return is_negative(a) ? -1 : 1;
+    }
+    order = (a.u.text->len != b.u.text->len)
+                ? ((a.u.text->len > b.u.text->len) ? 1 : -1)
+                : compare_texts(a.u.text, b.u.text);
+    return is_negative(a) ? -order : order;
+}
+
+static bool is_any_number(bt_tmpl_value_t value)
+{
+    return bt_tmpl_v_is_number(value) || (value.kind == BT_V_BIG_INT);
 }
 
 /* Lists, or tuples: the first items that differ decide. */
@@ -374,6 +410,9 @@ int bt_tmpl_v_compare(bt_tmpl_run_t *run, bt_tmpl_value_t a, bt_tmpl_value_t b,
     if (bt_tmpl_v_is_number(a) && bt_tmpl_v_is_number(b)) {
         return (bt_tmpl_v_as_float(a) > bt_tmpl_v_as_float(b)) -
                (bt_tmpl_v_as_float(a) < bt_tmpl_v_as_float(b));
+    }
+    if (is_any_number(a) && is_any_number(b)) {
+        return compare_big(a, b);
     }
     if ((a.kind == BT_V_TEXT) && (b.kind == BT_V_TEXT)) {
         (void)bt_tmpl_run_step_bytes(run, a.u.text->len);

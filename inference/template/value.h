@@ -44,6 +44,8 @@ typedef enum bt_tmpl_kind {
     BT_V_NONE,
     BT_V_BOOL,
     BT_V_INT,
+    BT_V_BIG_INT, /**< of over 64 bits: its digits; printed, not computed with
+                   */
     BT_V_FLOAT,
     BT_V_TEXT,
     BT_V_SEQ, /**< sub: BT_SEQ_… */
@@ -90,7 +92,8 @@ typedef struct bt_tmpl_value {
         bool truth;
         int64_t i;
         double f;
-        const bt_tmpl_text_t *text; /**< also the name of what is undefined */
+        const bt_tmpl_text_t *text; /**< also the name of what is undefined, and
+                                         the digits of a large integer */
         bt_tmpl_seq_t *seq;
         bt_tmpl_dict_t *dict;
         const bt_tmpl_macro_t *macro;
@@ -118,6 +121,9 @@ struct bt_tmpl_dict {
     uint32_t *index; /**< 1 + place in entries, 0: free; NULL while small */
     uint32_t n, cap, n_index;
     bool quoted;
+    /** A text that the mapping was read from, and which it is where a text is
+     *  wanted: printed, joined, asked for a text's methods. NULL: none. */
+    const bt_tmpl_text_t *text;
 };
 
 /* ---- making ---- */
@@ -133,6 +139,10 @@ static inline bt_tmpl_value_t bt_tmpl_v_bool(bool truth)
 static inline bt_tmpl_value_t bt_tmpl_v_int(int64_t i)
 {
     return (bt_tmpl_value_t){.kind = BT_V_INT, .u.i = i};
+}
+static inline bt_tmpl_value_t bt_tmpl_v_big_int(const bt_tmpl_text_t *digits)
+{
+    return (bt_tmpl_value_t){.kind = BT_V_BIG_INT, .u.text = digits};
 }
 static inline bt_tmpl_value_t bt_tmpl_v_float(double f)
 {
@@ -218,6 +228,13 @@ static inline double bt_tmpl_v_as_float(bt_tmpl_value_t value)
 {
     return (value.kind == BT_V_FLOAT) ? value.u.f
                                       : (double)bt_tmpl_v_as_int(value);
+}
+/** Itself, or the text that a mapping was read from. @return NULL: neither */
+static inline const bt_tmpl_text_t *bt_tmpl_v_as_text(bt_tmpl_value_t value)
+{
+    return (value.kind == BT_V_TEXT)   ? value.u.text
+           : (value.kind == BT_V_DICT) ? value.u.dict->text
+                                       : NULL;
 }
 /** The value, or something within it, is a client's. */
 bool bt_tmpl_v_quoted(bt_tmpl_value_t value);

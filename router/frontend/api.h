@@ -3,14 +3,14 @@
  *
  * The clients' dialects, without sockets: from a JSON body to one request
  * description, and from results to JSON. How the JSON travels (one body, server
- * sent events) is the door's. The only includer of jansson.h is this module.
+ * sent events) is the door's.
  *
  *     triton:  POST /v2/models/{ensemble|tensorrt_llm_bls|NAME}
  *                                   [/versions/V]/generate[_stream]
  *     openai:  POST /v1/completions, /v1/chat/completions, /v1/responses
  *     vLLM:    POST /tokenize, /detokenize
  *
- * Threads: pure functions, but for bt_api_init().
+ * Threads: pure functions.
  */
 #ifndef BT_ROUTER_FRONTEND_API_H
 #define BT_ROUTER_FRONTEND_API_H
@@ -40,7 +40,6 @@
 #define BT_API_MAX_METADATA   16         /**< entries of a response's, … */
 #define BT_API_MAX_META_KEY   64         /**< … characters of a key of it, */
 #define BT_API_MAX_META_VALUE 512        /**< … and of a value */
-#define BT_API_MAX_DEPTH      64         /**< of nested JSON */
 #define BT_API_MAX_VALUES     (1u << 20) /**< JSON values in one body */
 
 typedef enum bt_api_dialect {
@@ -54,7 +53,9 @@ typedef enum bt_api_dialect {
 
 /** One prompt: text or token ids. */
 typedef struct bt_api_prompt {
-    char *text; /**< NULL when ids are given */
+    char *text; /**< NULL when ids are given; zero bytes may be in it, and one
+                   is behind it */
+    size_t text_bytes;
     uint32_t *ids;
     size_t n_ids;
 } bt_api_prompt_t;
@@ -181,16 +182,14 @@ void bt_api_error_set(bt_api_error_t *error, int http_status, const char *type,
                       const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/** Before any thread parses. */
-void bt_api_init(void);
-
 /**
  * Parse one body.
  *
  * Known options out of range, of a wrong type or not supported are errors that
- * name them; unknown fields are ignored (in a generate body they are request
- * parameters); null means absent; Triton scalars may come as arrays of one, and
- * inside "parameters". Of equal keys the last counts. Never logs.
+ * name them, with what was sent; unknown fields are ignored (in a generate body
+ * they are request parameters); null means absent; a byte order mark is
+ * skipped; Triton scalars may come as arrays of one, and inside "parameters".
+ * Of equal keys the last counts. Never logs.
  *
  * Sampling when not said otherwise: OpenAI draws at temperature 1; generate is
  * greedy, and draws at temperature 1 when it gives top_k > 1 or top_p < 1
@@ -205,13 +204,6 @@ BT_MUST_CHECK bt_status_t bt_api_parse(bt_api_dialect_t dialect,
                                        const void *body, size_t bytes,
                                        bt_api_request_t *request_p,
                                        bt_api_error_t *error_p);
-/** The same, and gives the same; @a lifts: token ids of a prompt go round the
- *  JSON parser where they can (api_lift.h). */
-BT_MUST_CHECK bt_status_t bt_api_parse_as(bt_api_dialect_t dialect,
-                                          const void *body, size_t bytes,
-                                          bool lifts,
-                                          bt_api_request_t *request_p,
-                                          bt_api_error_t *error_p);
 /** The error of a request with fields that nobody knows, for a server that
  *  wants none: names them and what may have been meant.
  *  @return false: it has none */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -7,17 +8,15 @@
 #include "common/base/near.h"
 #include "router/frontend/api_prompt.h"
 
-#define MAX_I64 9223372036854775807.0
-
 /* ---- lists of words ---- */
 
 static bt_status_t add_word(bt_api_parse_t *parse, const char *name,
-                            const json_t *value, char **words, uint32_t *n_p,
-                            uint32_t max)
+                            const bt_json_node_t *value, char **words,
+                            uint32_t *n_p, uint32_t max)
 {
     bt_status_t status;
 
-    if (json_is_string(value) && (json_string_length(value) == 0)) {
+    if (bt_json_is(value, "")) {
         return BT_OK; /* Triton's way to say none */
     }
     if (*n_p == max) {
@@ -33,33 +32,35 @@ static bt_status_t add_word(bt_api_parse_t *parse, const char *name,
 }
 
 static bt_status_t read_words(bt_api_parse_t *parse, const char *name,
-                              const json_t *value, char **words, uint32_t *n_p,
-                              uint32_t max)
+                              const bt_json_node_t *value, char **words,
+                              uint32_t *n_p, uint32_t max)
 {
-    const size_t n = json_array_size(value);
+    const uint32_t n = bt_json_size(value, BT_JSON_ARRAY);
+    const bt_json_node_t *word = bt_json_first(value);
     bt_status_t status = BT_OK;
 
     while (*n_p > 0) { /* "parameters" may have set some */
         bt_free(words[--*n_p]);
         words[*n_p] = NULL;
     }
-    if (json_is_string(value)) {
+    if (bt_json_is_kind(value, BT_JSON_STRING)) {
         return add_word(parse, name, value, words, n_p, max);
     }
-    if (!json_is_array(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return bt_api_refuse(parse, name,
                              "%s must be a string or a list of strings, got %s",
-                             name, bt_api_type_of(value));
+                             name, BT_API_SHOW(value));
     }
-    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        status =
-            add_word(parse, name, json_array_get(value, i), words, n_p, max);
+    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
+        status = add_word(parse, name, word, words, n_p, max);
+        word = bt_json_next(parse->doc, word);
     }
     return status;
 }
 
 static bt_status_t read_stops(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value)
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
 {
     return read_words(parse, field->name, value, parse->request->stops,
                       &parse->request->n_stops, BT_API_MAX_STOPS);
@@ -67,7 +68,7 @@ static bt_status_t read_stops(bt_api_parse_t *parse,
 
 static bt_status_t read_bad_words(bt_api_parse_t *parse,
                                   const bt_api_field_t *field,
-                                  const json_t *value)
+                                  const bt_json_node_t *value)
 {
     return read_words(parse, field->name, value, parse->request->bad_words,
                       &parse->request->n_bad_words, BT_MAX_BAD_WORDS);
@@ -77,13 +78,14 @@ static bt_status_t read_bad_words(bt_api_parse_t *parse,
 
 static bt_status_t read_max_tokens(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value)
+                                   const bt_json_node_t *value)
 {
     const bool newer = (strcmp(field->name, "max_completion_tokens") == 0);
     /* None at all are for a prompt that is echoed: check_whole(). */
+    double real = 1.0;
     const bool none = (parse->request->dialect == BT_API_COMPLETIONS) &&
-                      json_is_integer(value) &&
-                      (json_integer_value(value) == 0);
+                      bt_api_real(value, &real) &&
+                      (fpclassify(real) == FP_ZERO);
     int64_t number = 0;
     const bt_status_t status = bt_api_integer(parse, field->name, value,
                                               none ? 0 : 1, INT32_MAX, &number);
@@ -102,7 +104,7 @@ static bt_status_t read_max_tokens(bt_api_parse_t *parse,
 
 static bt_status_t read_temperature(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
-                                    const json_t *value)
+                                    const bt_json_node_t *value)
 {
     const bt_status_t status = bt_api_read_float(parse, field, value);
     float *const temperature = &parse->request->sampling.temperature;
@@ -117,33 +119,35 @@ static bt_status_t read_temperature(bt_api_parse_t *parse,
 }
 
 static bt_status_t read_top_p(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value)
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
 {
     float *const top_p = &parse->request->sampling.top_p;
-    const double real = json_number_value(value);
+    double real = 0.0;
     bt_status_t status;
 
     parse->request->said |= BT_SAYS_TOP_P;
-    if (json_is_number(value) && (real == 0.0) &&
-        (parse->request->dialect == BT_API_GENERATE)) {
-        parse->request->said &= ~BT_SAYS_TOP_P;
-        *top_p = 1.0f; /* Triton's clients send 0 for off */
-        return BT_OK;
-    }
-    if (json_is_number(value) && (!(real > 0.0) || (real > 1.0))) {
-        return bt_api_refuse(parse, field->name,
-                             "top_p must be above 0 and at most 1, got %g",
-                             real);
-    }
+    parse->only_the_best = false;
     status = bt_api_read_float(parse, field, value);
-    if ((status == BT_OK) && (*top_p < FLT_MIN)) {
+    if ((status != BT_OK) || !bt_api_real(value, &real)) {
+        return status;
+    }
+    if (fpclassify(real) == FP_ZERO) {
+        *top_p = 1.0f;
+        if (parse->request->dialect == BT_API_GENERATE) {
+            parse->request->said &= ~BT_SAYS_TOP_P; /* Triton's clients' off */
+        } else {
+            parse->only_the_best = true;
+        }
+    } else if (*top_p < FLT_MIN) {
         *top_p = FLT_MIN; /* what a float has no place for is not 0 */
     }
-    return status;
+    return BT_OK;
 }
 
 static bt_status_t read_top_k(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value)
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
 {
     int64_t number = 0;
     const bt_status_t status =
@@ -157,7 +161,8 @@ static bt_status_t read_top_k(bt_api_parse_t *parse,
 }
 
 static bt_status_t read_min_p(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value)
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
 {
     parse->request->said |= BT_SAYS_MIN_P;
     return bt_api_read_float(parse, field, value);
@@ -165,29 +170,37 @@ static bt_status_t read_min_p(bt_api_parse_t *parse,
 
 static bt_status_t read_repetition_penalty(bt_api_parse_t *parse,
                                            const bt_api_field_t *field,
-                                           const json_t *value)
+                                           const bt_json_node_t *value)
 {
     parse->request->said |= BT_SAYS_REPETITION_PENALTY;
     return bt_api_read_float(parse, field, value);
 }
 
 static bt_status_t read_seed(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const json_t *value)
+                             const bt_json_node_t *value)
 {
-    int64_t number = 0;
+    uint64_t seed = 0;
     const bt_status_t status =
-        bt_api_integer(parse, field->name, value, -MAX_I64, MAX_I64, &number);
+        bt_api_integer_mod_2_64(parse, field->name, value, &seed);
 
     if (status == BT_OK) {
-        parse->request->sampling.seed = (uint64_t)number;
+        parse->request->sampling.seed = seed;
         parse->request->has_seed = true;
     }
     return status;
 }
 
+static bt_status_t read_sequence_id(bt_api_parse_t *parse,
+                                    const bt_api_field_t *field,
+                                    const bt_json_node_t *value)
+{
+    return bt_api_integer(parse, field->name, value, 0, INT64_MAX,
+                          &parse->request->sequence_id);
+}
+
 static bt_status_t read_best_of(bt_api_parse_t *parse,
                                 const bt_api_field_t *field,
-                                const json_t *value)
+                                const bt_json_node_t *value)
 {
     int64_t number = 0;
     const bt_status_t status = bt_api_integer(parse, field->name, value, 1,
@@ -202,7 +215,7 @@ static bt_status_t read_best_of(bt_api_parse_t *parse,
 /* Answers, or beams, per request. */
 static bt_status_t read_only_one(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
-                                 const json_t *value)
+                                 const bt_json_node_t *value)
 {
     int64_t number = 0;
     const bt_status_t status =
@@ -210,7 +223,8 @@ static bt_status_t read_only_one(bt_api_parse_t *parse,
 
     if ((status == BT_OK) && (number != 1)) {
         return bt_api_refuse(parse, field->name,
-                             "%s above 1 is not supported yet", field->name);
+                             "%s above 1 is not supported yet, got %s",
+                             field->name, BT_API_SHOW(value));
     }
     return status;
 }
@@ -218,11 +232,11 @@ static bt_status_t read_only_one(bt_api_parse_t *parse,
 /* Microseconds, as Triton's request parameter. */
 static bt_status_t read_timeout_us(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value)
+                                   const bt_json_node_t *value)
 {
     int64_t number = 0;
-    const bt_status_t status = bt_api_integer(parse, field->name, value, 0,
-                                              1000.0 * UINT32_MAX, &number);
+    const bt_status_t status = bt_api_integer(
+        parse, field->name, value, 0, (int64_t)1000 * UINT32_MAX, &number);
 
     if (status == BT_OK) {
         parse->request->timeout_ms = (uint32_t)((number + 999) / 1000);
@@ -233,7 +247,7 @@ static bt_status_t read_timeout_us(bt_api_parse_t *parse,
 /* ---- end tokens ---- */
 
 static bt_status_t add_end_id(bt_api_parse_t *parse, const char *name,
-                              const json_t *value)
+                              const bt_json_node_t *value)
 {
     bt_sampling_t *const sampling = &parse->request->sampling;
     int64_t number = 0;
@@ -253,17 +267,20 @@ static bt_status_t add_end_id(bt_api_parse_t *parse, const char *name,
 }
 
 static bt_status_t read_end_id(bt_api_parse_t *parse,
-                               const bt_api_field_t *field, const json_t *value)
+                               const bt_api_field_t *field,
+                               const bt_json_node_t *value)
 {
-    const size_t n = json_array_size(value);
+    const uint32_t n = bt_json_size(value, BT_JSON_ARRAY);
+    const bt_json_node_t *id = bt_json_first(value);
     bt_status_t status = BT_OK;
 
     parse->request->sampling.n_end_ids = 0;
-    if (!json_is_array(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return add_end_id(parse, field->name, value);
     }
-    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        status = add_end_id(parse, field->name, json_array_get(value, i));
+    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
+        status = add_end_id(parse, field->name, id);
+        id = bt_json_next(parse->doc, id);
     }
     return status;
 }
@@ -272,7 +289,7 @@ static bt_status_t read_end_id(bt_api_parse_t *parse,
 
 static bt_status_t read_stream_options(bt_api_parse_t *parse,
                                        const bt_api_field_t *field,
-                                       const json_t *value)
+                                       const bt_json_node_t *value)
 {
     static const bt_api_field_t options[] = {
         {"include_usage", BT_API_O, bt_api_read_bool,
@@ -281,15 +298,16 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
          offsetof(bt_api_request_t, continuous_usage), 0, 0},
     };
 
-    if (!json_is_object(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
         return bt_api_refuse(parse, field->name,
                              "stream_options must be an object, got %s",
-                             bt_api_type_of(value));
+                             BT_API_SHOW(value));
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
-        const json_t *option = json_object_get(value, options[i].name);
+        const bt_json_node_t *option =
+            bt_json_get(parse->doc, value, options[i].name);
 
-        if ((option != NULL) && !json_is_null(option)) {
+        if ((option != NULL) && !bt_json_is_kind(option, BT_JSON_NULL)) {
             const bt_status_t status =
                 options[i].read(parse, &options[i], option);
 
@@ -303,45 +321,42 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
 
 static bt_status_t read_response_format(bt_api_parse_t *parse,
                                         const bt_api_field_t *field,
-                                        const json_t *value)
+                                        const bt_json_node_t *value)
 {
-    const json_t *type = json_object_get(value, "type");
+    const bt_json_node_t *type = bt_json_get(parse->doc, value, "type");
 
-    if (!json_is_string(type)) {
+    if (!bt_json_is_kind(type, BT_JSON_STRING)) {
         return bt_api_refuse(parse, field->name,
-                             "response_format must be an object with a type");
+                             "response_format must be an object with a type, "
+                             "got %s",
+                             BT_API_SHOW((type != NULL) ? type : value));
     }
-    if (strcmp(json_string_value(type), "text") != 0) {
+    if (!bt_json_is(type, "text")) {
         return bt_api_refuse(parse, field->name,
-                             "response_format of type %.40s is not supported "
+                             "response_format of type %s is not supported "
                              "yet, only text",
-                             json_string_value(type));
+                             BT_API_SHOW(type));
     }
     return BT_OK;
 }
 
 static bt_status_t read_tool_choice(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
-                                    const json_t *value)
+                                    const bt_json_node_t *value)
 {
-    const char *word = json_string_value(value);
-
-    if ((word != NULL) &&
-        ((strcmp(word, "none") == 0) || (strcmp(word, "auto") == 0))) {
+    if (bt_json_is(value, "none") || bt_json_is(value, "auto")) {
         return BT_OK; /* without tools, both mean none */
     }
-    return bt_api_refuse(parse, field->name, "%s is not supported yet",
-                         field->name);
+    return bt_api_refuse(parse, field->name, "%s is not supported yet, got %s",
+                         field->name, BT_API_SHOW(value));
 }
 
 static bt_status_t read_modalities(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value)
+                                   const bt_json_node_t *value)
 {
-    const char *word = json_string_value(json_array_get(value, 0));
-
-    if ((json_array_size(value) == 1) && (word != NULL) &&
-        (strcmp(word, "text") == 0)) {
+    if ((bt_json_size(value, BT_JSON_ARRAY) == 1) &&
+        bt_json_is(bt_json_first(value), "text")) {
         return BT_OK;
     }
     return bt_api_refuse(parse, field->name,
@@ -352,12 +367,12 @@ static bt_status_t read_modalities(bt_api_parse_t *parse,
 /* For completions even 0 asks for log-probs: those of the drawn tokens. */
 static bt_status_t read_logprobs(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
-                                 const json_t *value)
+                                 const bt_json_node_t *value)
 {
     int64_t number = 0;
     bt_status_t status;
 
-    if (json_is_false(value)) {
+    if (bt_json_is_kind(value, BT_JSON_FALSE)) {
         return BT_OK;
     }
     status = bt_api_integer(parse, field->name, value, 0, BT_MAX_TOP_LOGPROBS,
@@ -371,7 +386,7 @@ static bt_status_t read_logprobs(bt_api_parse_t *parse,
 
 static bt_status_t read_top_logprobs(bt_api_parse_t *parse,
                                      const bt_api_field_t *field,
-                                     const json_t *value)
+                                     const bt_json_node_t *value)
 {
     int64_t number = 0;
     const bt_status_t status = bt_api_integer(parse, field->name, value, 0,
@@ -386,7 +401,7 @@ static bt_status_t read_top_logprobs(bt_api_parse_t *parse,
 
 /* A field of true or false, each for something that is wanted. */
 static bt_status_t read_want(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const json_t *value)
+                             const bt_json_node_t *value)
 {
     static const struct {
         const char *name;
@@ -399,15 +414,15 @@ static bt_status_t read_want(bt_api_parse_t *parse, const bt_api_field_t *field,
     };
     uint32_t *what = &parse->request->wants.what;
 
-    if (!json_is_boolean(value)) {
+    if (!bt_json_is_bool(value)) {
         return bt_api_refuse(parse, field->name,
                              "%s must be true or false, got %s", field->name,
-                             bt_api_type_of(value));
+                             BT_API_SHOW(value));
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(wants); i++) {
         if (strcmp(field->name, wants[i].name) == 0) {
-            *what = json_is_true(value) ? *what | wants[i].what
-                                        : *what & ~wants[i].what;
+            *what = (value->kind == BT_JSON_TRUE) ? *what | wants[i].what
+                                                  : *what & ~wants[i].what;
         }
     }
     return BT_OK;
@@ -416,7 +431,7 @@ static bt_status_t read_want(bt_api_parse_t *parse, const bt_api_field_t *field,
 /* Who does not say it gets what the server has by default. */
 static bt_status_t read_exclude_input(bt_api_parse_t *parse,
                                       const bt_api_field_t *field,
-                                      const json_t *value)
+                                      const bt_json_node_t *value)
 {
     parse->request->says_exclude_input = true;
     return bt_api_read_bool(parse, field, value);
@@ -424,7 +439,7 @@ static bt_status_t read_exclude_input(bt_api_parse_t *parse,
 
 static bt_status_t read_special_tokens(bt_api_parse_t *parse,
                                        const bt_api_field_t *field,
-                                       const json_t *value)
+                                       const bt_json_node_t *value)
 {
     parse->says_special_tokens = true;
     return bt_api_read_not(parse, field, value);
@@ -432,7 +447,7 @@ static bt_status_t read_special_tokens(bt_api_parse_t *parse,
 
 static bt_status_t read_generation_prompt(bt_api_parse_t *parse,
                                           const bt_api_field_t *field,
-                                          const json_t *value)
+                                          const bt_json_node_t *value)
 {
     parse->says_generation_prompt = true;
     return bt_api_read_not(parse, field, value);
@@ -441,9 +456,9 @@ static bt_status_t read_generation_prompt(bt_api_parse_t *parse,
 /* An empty one would look like a secret and be none. */
 static bt_status_t read_cache_salt(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value)
+                                   const bt_json_node_t *value)
 {
-    if (json_is_string(value) && (json_string_length(value) == 0)) {
+    if (bt_json_is(value, "")) {
         return bt_api_refuse(parse, field->name, "%s is empty", field->name);
     }
     return bt_api_read_name(parse, field, value);
@@ -516,8 +531,8 @@ static const bt_api_field_t fields[] = {
     {"add_generation_prompt", BT_API_H | BT_API_T, read_generation_prompt, AT(no_generation_prompt), 0, 0},
     BOOL("continue_final_message", BT_API_H | BT_API_T, continues_final),
     BOOL("return_token_strs", BT_API_T, token_texts),
-    {"documents", BT_API_H | BT_API_T, bt_api_read_json, AT(documents_json), JSON_ARRAY, 0},
-    {"chat_template_kwargs", BT_API_H | BT_API_T, bt_api_read_json, AT(kwargs_json), JSON_OBJECT, 0},
+    {"documents", BT_API_H | BT_API_T, bt_api_read_json, AT(documents_json), BT_JSON_ARRAY, 0},
+    {"chat_template_kwargs", BT_API_H | BT_API_T, bt_api_read_json, AT(kwargs_json), BT_JSON_OBJECT, 0},
     NOT("separate_reasoning", BT_API_H | BT_API_R, keeps_reasoning),
 
     /* what to tell beside the tokens */
@@ -553,7 +568,7 @@ static const bt_api_field_t fields[] = {
     OWN("stream_options", BT_API_O, read_stream_options),
     {"exclude_input_in_output", BT_API_G, read_exclude_input, AT(exclude_input_in_output), 0, 0},
     {"exclude_input_from_output", BT_API_G, read_exclude_input, AT(exclude_input_in_output), 0, 0},
-    {"sequence_id", BT_API_G, bt_api_read_i64, AT(sequence_id), 0, MAX_I64},
+    OWN("sequence_id", BT_API_G, read_sequence_id),
     BOOL("sequence_start", BT_API_G, sequence_start),
     BOOL("sequence_end", BT_API_G, sequence_end),
     {"cache_salt", BT_API_A | BT_API_R, read_cache_salt, AT(cache_salt), 0, 0},
@@ -572,7 +587,7 @@ static const bt_api_field_t fields[] = {
 
     /* asked for, not done yet: said instead of ignored */
     NOT_YET("prompt_logprobs", BT_API_O),
-    {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), JSON_OBJECT, 0},
+    {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), BT_JSON_OBJECT, 0},
     OWN("store", BT_API_R, bt_api_read_store),
     OWN("truncation", BT_API_R, bt_api_read_truncation),
     OWN("text", BT_API_R, bt_api_read_text),
@@ -663,11 +678,13 @@ const char *bt_api_nearest_field(uint32_t dialect, const char *name, size_t n)
     return best;
 }
 
-const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name)
+const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name,
+                                        size_t n)
 {
     for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
         if (((fields[i].dialects & dialect) != 0) &&
-            (strcmp(fields[i].name, name) == 0)) {
+            (strncmp(fields[i].name, name, n) == 0) &&
+            (fields[i].name[n] == '\0')) {
             return &fields[i];
         }
     }

@@ -27,55 +27,66 @@ static const char *name_of(const bt_api_parse_t *parse)
     return (parse->request->dialect == BT_API_RESPONSES) ? "input" : "messages";
 }
 
-static bool is_text_part(const bt_api_parse_t *parse, const char *type)
+static bool is_text_part(const bt_api_parse_t *parse,
+                         const bt_json_node_t *type)
 {
     if (parse->request->dialect == BT_API_RESPONSES) {
-        return (strcmp(type, "input_text") == 0) ||
-               (strcmp(type, "output_text") == 0);
+        return bt_json_is(type, "input_text") ||
+               bt_json_is(type, "output_text");
     }
-    return strcmp(type, "text") == 0;
+    return bt_json_is(type, "text");
 }
 
 static bt_status_t append_part(bt_api_parse_t *parse, size_t index,
-                               const json_t *part, bt_strbuf_t *out)
+                               const bt_json_node_t *part, bt_strbuf_t *out)
 {
-    const json_t *type = json_object_get(part, "type");
-    const json_t *text = json_object_get(part, "text");
+    const bt_json_node_t *type = bt_json_get(parse->doc, part, "type");
+    const bt_json_node_t *text = bt_json_get(parse->doc, part, "text");
 
-    if (!json_is_object(part) || !json_is_string(type)) {
+    if (!bt_json_is_kind(part, BT_JSON_OBJECT) ||
+        !bt_json_is_kind(type, BT_JSON_STRING)) {
         return bt_api_refuse(parse, name_of(parse),
                              "%s[%zu].content: a part must be an object "
                              "with a type",
                              name_of(parse), index);
     }
-    if (!is_text_part(parse, json_string_value(type))) {
+    if (!is_text_part(parse, type)) {
         return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].content: parts of type %.40s are "
+                             "%s[%zu].content: parts of type %s are "
                              "not supported yet",
-                             name_of(parse), index, json_string_value(type));
+                             name_of(parse), index, BT_API_SHOW(type));
     }
-    if (!json_is_string(text)) {
+    if (!bt_json_is_kind(text, BT_JSON_STRING)) {
         return bt_api_refuse(parse, name_of(parse),
                              "%s[%zu].content: a text part needs text",
+                             name_of(parse), index);
+    }
+    if (memchr(text->text, '\0', text->len) != NULL) {
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu].content: a part's text has a zero "
+                             "character (\\u0000), which is not supported here",
                              name_of(parse), index);
     }
     if (out->len > 0) {
         bt_strbuf_append(out, "\n", 1);
     }
-    bt_strbuf_append(out, json_string_value(text), json_string_length(text));
+    bt_strbuf_append(out, text->text, text->len);
     return BT_OK;
 }
 
 static bt_status_t content_of_parts(bt_api_parse_t *parse, size_t index,
-                                    const json_t *parts, char **content_p)
+                                    const bt_json_node_t *parts,
+                                    char **content_p)
 {
+    const bt_json_node_t *part = bt_json_first(parts);
     bt_strbuf_t text;
     bt_status_t status = BT_OK;
     char *content = NULL;
 
     bt_strbuf_init(&text, MAX_TEXT_BYTES);
-    for (size_t i = 0; (i < json_array_size(parts)) && (status == BT_OK); i++) {
-        status = append_part(parse, index, json_array_get(parts, i), &text);
+    for (uint32_t i = 0; (i < parts->n) && (status == BT_OK); i++) {
+        status = append_part(parse, index, part, &text);
+        part = bt_json_next(parse->doc, part);
     }
     if (status == BT_OK) {
         if (bt_strbuf_status(&text) == BT_OK) {
@@ -92,7 +103,7 @@ static bt_status_t content_of_parts(bt_api_parse_t *parse, size_t index,
 }
 
 static bt_status_t read_role(bt_api_parse_t *parse, size_t index,
-                             const json_t *value, char **role_p)
+                             const bt_json_node_t *value, char **role_p)
 {
     static const char *const roles[][2] = {{"system", "system"},
                                            {"developer", "system"},
@@ -102,13 +113,14 @@ static bt_status_t read_role(bt_api_parse_t *parse, size_t index,
     const size_t n = BT_ARRAY_LEN(roles) -
                      ((parse->request->dialect == BT_API_RESPONSES) ? 1 : 0);
 
-    if (!json_is_string(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_STRING)) {
         return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].role must be a string", name_of(parse),
-                             index);
+                             "%s[%zu].role must be a string, got %s",
+                             name_of(parse), index,
+                             (value != NULL) ? BT_API_SHOW(value) : "nothing");
     }
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(json_string_value(value), roles[i][0]) == 0) {
+        if (bt_json_is(value, roles[i][0])) {
             *role_p = bt_strdup(roles[i][1]);
             return (*role_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
         }
@@ -116,39 +128,33 @@ static bt_status_t read_role(bt_api_parse_t *parse, size_t index,
     return bt_api_refuse(
         parse, name_of(parse),
         "%s[%zu].role must be system, developer, user%s "
-        "assistant%s, got %.40s",
+        "assistant%s, got %s",
         name_of(parse), index, (n < BT_ARRAY_LEN(roles)) ? " or" : ",",
-        (n < BT_ARRAY_LEN(roles)) ? "" : " or tool", json_string_value(value));
+        (n < BT_ARRAY_LEN(roles)) ? "" : " or tool", BT_API_SHOW(value));
 }
 
 /* A member that is a short text; absent and null are none. */
 static bt_status_t read_text_of(bt_api_parse_t *parse, size_t index,
-                                const json_t *message, const char *key,
+                                const bt_json_node_t *message, const char *key,
                                 char **text_p)
 {
-    const json_t *value = json_object_get(message, key);
+    const bt_json_node_t *value = bt_json_get(parse->doc, message, key);
     char name[64];
 
-    if ((value == NULL) || json_is_null(value)) {
+    if ((value == NULL) || bt_json_is_kind(value, BT_JSON_NULL)) {
         return BT_OK;
     }
     snprintf(name, sizeof(name), "%s[%zu].%s", name_of(parse), index, key);
-    if (!json_is_string(value) ||
-        (json_string_length(value) > BT_API_MAX_NAME_BYTES)) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s must be a string of at most %d bytes", name,
-                             BT_API_MAX_NAME_BYTES);
-    }
-    *text_p = bt_strdup(json_string_value(value));
-    return (*text_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
+    return bt_api_string_in(parse, name_of(parse), name, value,
+                            BT_API_MAX_NAME_BYTES, text_p);
 }
 
 /* Calls that the assistant made, and what tools answered. */
 static bt_status_t read_tool_parts(bt_api_parse_t *parse, size_t index,
-                                   const json_t *value,
+                                   const bt_json_node_t *value,
                                    bt_api_message_t *message)
 {
-    const json_t *calls = json_object_get(value, "tool_calls");
+    const bt_json_node_t *calls = bt_json_get(parse->doc, value, "tool_calls");
     bt_status_t status;
     char where[64];
 
@@ -159,12 +165,13 @@ static bt_status_t read_tool_parts(bt_api_parse_t *parse, size_t index,
                    ? read_text_of(parse, index, value, "name", &message->name)
                    : status;
     }
-    if ((calls != NULL) && !json_is_null(calls) && !json_is_array(calls)) {
+    if ((calls != NULL) && !bt_json_is_kind(calls, BT_JSON_NULL) &&
+        !bt_json_is_kind(calls, BT_JSON_ARRAY)) {
         return bt_api_refuse(parse, name_of(parse),
                              "%s[%zu].tool_calls must be a list, got %s",
-                             name_of(parse), index, bt_api_type_of(calls));
+                             name_of(parse), index, BT_API_SHOW(calls));
     }
-    if (json_array_size(calls) == 0) {
+    if (bt_json_size(calls, BT_JSON_ARRAY) == 0) {
         return BT_OK;
     }
     snprintf(where, sizeof(where), "%s[%zu]", name_of(parse), index);
@@ -178,53 +185,60 @@ static bt_status_t read_tool_parts(bt_api_parse_t *parse, size_t index,
 }
 
 static bt_status_t read_message(bt_api_parse_t *parse, size_t index,
-                                const json_t *value, bt_api_message_t *message)
+                                const bt_json_node_t *value,
+                                bt_api_message_t *message)
 {
-    const json_t *content = json_object_get(value, "content");
+    const bt_json_node_t *content = bt_json_get(parse->doc, value, "content");
     bt_status_t status;
+    char where[64];
 
-    if (!json_is_object(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
         return bt_api_refuse(parse, name_of(parse),
                              "%s[%zu] must be an object, got %s",
-                             name_of(parse), index, bt_api_type_of(value));
+                             name_of(parse), index, BT_API_SHOW(value));
     }
-    status =
-        read_role(parse, index, json_object_get(value, "role"), &message->role);
+    status = read_role(parse, index, bt_json_get(parse->doc, value, "role"),
+                       &message->role);
     if (status == BT_OK) {
         status = read_tool_parts(parse, index, value, message);
     }
     if (status != BT_OK) {
         return status;
     }
-    if (json_is_array(content)) {
+    if (bt_json_is_kind(content, BT_JSON_ARRAY)) {
         return content_of_parts(parse, index, content, &message->content);
     }
-    if (((content == NULL) || json_is_null(content)) &&
+    if (((content == NULL) || bt_json_is_kind(content, BT_JSON_NULL)) &&
         (strcmp(message->role, "assistant") == 0)) {
         message->content = bt_strdup("");
-    } else if (json_is_string(content)) {
-        message->content =
-            bt_memdup(json_string_value(content), json_string_length(content));
+    } else if (bt_json_is_kind(content, BT_JSON_STRING)) {
+        snprintf(where, sizeof(where), "%s[%zu].content", name_of(parse),
+                 index);
+        return bt_api_string_in(parse, name_of(parse), where, content,
+                                MAX_TEXT_BYTES, &message->content);
     } else {
         return bt_api_refuse(parse, name_of(parse),
                              "%s[%zu].content must be a string or a list "
-                             "of parts",
-                             name_of(parse), index);
+                             "of parts, got %s",
+                             name_of(parse), index,
+                             (content != NULL) ? BT_API_SHOW(content)
+                                               : "nothing");
     }
     return (message->content == NULL) ? bt_api_no_memory(parse) : BT_OK;
 }
 
 bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
-                                 const json_t *value)
+                                 const bt_json_node_t *value)
 {
     bt_api_request_t *request = parse->request;
-    const size_t n = json_array_size(value);
+    const size_t n = bt_json_size(value, BT_JSON_ARRAY);
+    const bt_json_node_t *item = bt_json_first(value);
     bt_status_t status = BT_OK;
 
-    if (!json_is_array(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return bt_api_refuse(parse, field->name, "%s must be a list, got %s",
-                             field->name, bt_api_type_of(value));
+                             field->name, BT_API_SHOW(value));
     }
     if ((n == 0) || (n > BT_API_MAX_MESSAGES)) {
         return bt_api_refuse(parse, field->name,
@@ -238,12 +252,11 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
     }
     request->n_messages = 0;
     for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        const json_t *item = json_array_get(value, i);
-
         if (!bt_api_is_skipped(parse, item)) {
             status = read_message(parse, i, item,
                                   &request->messages[request->n_messages++]);
         }
+        item = bt_json_next(parse->doc, item);
     }
     return status;
 }

@@ -36,29 +36,34 @@ void bt_api_request_fini(bt_api_request_t *request)
 }
 
 /* All fields of one object. */
-static bt_status_t read_fields(bt_api_parse_t *parse, json_t *object)
+static bt_status_t read_fields(bt_api_parse_t *parse,
+                               const bt_json_node_t *object)
 {
     const bool generate = (parse->request->dialect == BT_API_GENERATE);
     const uint32_t dialect = bt_api_dialect_bit(parse->request->dialect);
-    const char *name;
-    json_t *value;
+    const bt_json_node_t *key = bt_json_first(object);
 
-    json_object_foreach(object, name, value)
-    {
-        const bt_api_field_t *field = bt_api_find_field(dialect, name);
-        const json_t *given = value;
+    for (uint32_t i = 0; i < object->n;
+         i++, key = bt_json_next(parse->doc, key + 1)) {
+        const bt_api_field_t *field =
+            bt_api_find_field(dialect, key->text, key->len);
+        const bt_json_node_t *given = key + 1;
         bt_status_t status;
 
+        if (!bt_json_counts(key)) {
+            continue;
+        }
         if (field == NULL) {
-            bt_api_note_unknown(parse->request, name);
+            bt_api_note_unknown(parse->request, key->text, key->len);
             continue;
         }
         /* Triton's tensors of one element, also of shape [1, 1]. */
-        for (int i = 0; generate && (i < 2) && (json_array_size(given) == 1);
-             i++) {
-            given = json_array_get(given, 0);
+        for (int k = 0;
+             generate && (k < 2) && (bt_json_size(given, BT_JSON_ARRAY) == 1);
+             k++) {
+            given = bt_json_first(given);
         }
-        if (json_is_null(given)) {
+        if (given->kind == BT_JSON_NULL) {
             continue;
         }
         status = field->read(parse, field, given);
@@ -228,7 +233,10 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
                              "min_tokens %u is above max_tokens %u",
                              sampling->min_tokens, request->max_tokens);
     }
-    if (request->dialect == BT_API_GENERATE) {
+    if (parse->only_the_best) {
+        sampling->temperature = 0.0f;
+        request->said |= BT_SAYS_TEMPERATURE;
+    } else if (request->dialect == BT_API_GENERATE) {
         bt_sampling_apply_triton(request->said, sampling);
     } else if ((request->said & BT_SAYS_TEMPERATURE) == 0) {
         sampling->temperature = 1.0f;
@@ -240,20 +248,21 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     return (status == BT_OK) ? check_choices(parse) : status;
 }
 
-static bt_status_t read_body(bt_api_parse_t *parse, json_t *root)
+static bt_status_t read_body(bt_api_parse_t *parse, const bt_json_node_t *root)
 {
-    const json_t *parameters = json_object_get(root, "parameters");
+    const bt_json_node_t *parameters =
+        bt_json_get(parse->doc, root, "parameters");
     bt_status_t status = BT_OK;
 
-    if (!json_is_object(root)) {
+    if (!bt_json_is_kind(root, BT_JSON_OBJECT)) {
         return bt_api_refuse(parse, NULL,
                              "the body must be a JSON object, got %s",
-                             bt_api_type_of(root));
+                             BT_API_SHOW(root));
     }
     if ((parse->request->dialect == BT_API_GENERATE) &&
-        json_is_object(parameters)) {
+        bt_json_is_kind(parameters, BT_JSON_OBJECT)) {
         /* Fields beside it come later and so win. */
-        status = read_fields(parse, json_object_get(root, "parameters"));
+        status = read_fields(parse, parameters);
     }
     if (status == BT_OK) {
         status = read_fields(parse, root);
@@ -264,58 +273,59 @@ static bt_status_t read_body(bt_api_parse_t *parse, json_t *root)
     return status;
 }
 
-/* jansson's words, where they are about jansson, in ours. */
-static bt_status_t not_json(bt_api_parse_t *parse, const json_error_t *fault)
-{
-    const char *text = fault->text;
+#define BOM       "\xEF\xBB\xBF"
+#define BOM_BYTES 3u
 
-    switch (json_error_code(fault)) {
-    case json_error_out_of_memory:
+/* Why a body is refused as a whole. A bound is one of the field in which it is
+ * passed. */
+static bt_status_t not_read(bt_api_parse_t *parse, const char *text,
+                            bt_status_t status, const bt_json_fault_t *fault)
+{
+    const bt_api_field_t *field =
+        bt_api_find_field(bt_api_dialect_bit(parse->request->dialect),
+                          fault->member, strlen(fault->member));
+    const char *line = text;
+    unsigned n_lines = 1;
+
+    if (status == BT_ERR_NO_MEMORY) {
         return bt_api_no_memory(parse);
-    case json_error_null_character:
-        text = "a string holds a zero character";
-        break;
-    case json_error_numeric_overflow:
-        text = "a number is too large";
-        break;
-    default:
-        break;
+    }
+    if (status == BT_ERR_TOO_LARGE) {
+        return bt_api_refuse(
+            parse, (field != NULL) ? field->name : NULL,
+            "%s%s%s at byte %zu: a body may have %d values, "
+            "nested %d deep",
+            fault->member, (fault->member[0] != '\0') ? ": " : "", fault->what,
+            fault->at, BT_API_MAX_VALUES, BT_JSON_DOC_DEPTH);
+    }
+    for (const char *at = text; at < text + fault->at; at++) {
+        if (*at == '\n') {
+            n_lines++;
+            line = at + 1;
+        }
     }
     return bt_api_refuse(parse, NULL,
-                         "the body is not valid JSON at line %d column %d "
-                         "(byte %d): %s",
-                         fault->line, fault->column, fault->position, text);
-}
-
-void bt_api_init(void)
-{
-    json_object_seed(0); /* from the system, once for all threads */
+                         "the body is not valid JSON at line %u column %zu "
+                         "(byte %zu): %s",
+                         n_lines, (size_t)(text + fault->at - line) + 1,
+                         fault->at, fault->what);
 }
 
 static bt_status_t parse_text(bt_api_parse_t *parse, const char *text,
                               size_t bytes)
 {
-    bt_status_t status;
-    json_error_t fault;
-    json_t *root = json_loadb(text, bytes, 0, &fault);
+    bt_json_doc_t *doc = NULL;
+    bt_json_fault_t fault;
+    bt_status_t status =
+        bt_json_doc_parse_client(text, bytes, BT_API_MAX_VALUES, &fault, &doc);
 
-    if (root == NULL) {
-        return not_json(parse, &fault);
+    if (status != BT_OK) {
+        return not_read(parse, text, status, &fault);
     }
-    status = read_body(parse, root);
-    json_decref(root);
-    return status;
-}
-
-/* Of what is refused the whole text tells why: its lines and bytes count. */
-static bt_status_t parse_lifted(bt_api_parse_t *parse, bt_api_lift_t *lift)
-{
-    bt_api_parse_t lifted = *parse;
-    bt_status_t status;
-
-    lifted.lift = lift;
-    status = parse_text(&lifted, lift->text.data, lift->text.len);
-    bt_api_lift_fini(lift);
+    parse->doc = doc;
+    status = read_body(parse, bt_json_doc_root(doc));
+    parse->doc = NULL;
+    bt_json_doc_free(doc);
     return status;
 }
 
@@ -341,38 +351,20 @@ bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
                          size_t bytes, bt_api_request_t *request_p,
                          bt_api_error_t *error_p)
 {
-    return bt_api_parse_as(dialect, body, bytes, dialect == BT_API_COMPLETIONS,
-                           request_p, error_p);
-}
-
-bt_status_t bt_api_parse_as(bt_api_dialect_t dialect, const void *body,
-                            size_t bytes, bool lifts,
-                            bt_api_request_t *request_p,
-                            bt_api_error_t *error_p)
-{
     bt_api_request_t request;
     bt_api_parse_t parse = {.request = &request, .error = error_p};
-    bt_api_lift_t lift;
+    const char *text = body;
     bt_status_t status;
 
     bt_api_request_init(dialect, &request);
+    if ((bytes >= BOM_BYTES) && (memcmp(text, BOM, BOM_BYTES) == 0)) {
+        text += BOM_BYTES;
+        bytes -= BOM_BYTES;
+    }
     if (bytes == 0) {
         return bt_api_refuse(&parse, NULL, "the body is empty");
     }
-    status = bt_api_scan(body, bytes, error_p);
-    if (status != BT_OK) {
-        return status;
-    }
-    if (lifts && bt_api_lift(body, bytes, &lift)) {
-        status = parse_lifted(&parse, &lift);
-        if (status != BT_ERR_INVALID_PARAM) {
-            goto parsed;
-        }
-        bt_api_request_fini(&request);
-        bt_api_request_init(dialect, &request);
-    }
-    status = parse_text(&parse, body, bytes);
-parsed:
+    status = parse_text(&parse, text, bytes);
     if (status != BT_OK) {
         bt_api_request_fini(&request);
         return status;

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "router/frontend/api_prompt.h"
-
-#define MAX_TEXT_BYTES ((size_t)1 << 31)
 
 static void free_prompts(bt_api_request_t *request)
 {
@@ -26,53 +23,82 @@ void bt_api_prompts_fini(bt_api_request_t *request)
 
 /* ---- prompts ---- */
 
+/* Zero characters are text, as any. */
 static bt_status_t text_prompt(bt_api_parse_t *parse, const char *name,
-                               const json_t *value, bt_api_prompt_t *prompt)
+                               const bt_json_node_t *value,
+                               bt_api_prompt_t *prompt)
 {
-    if (json_is_string(value) && (json_string_length(value) == 0)) {
+    if (!bt_json_is_kind(value, BT_JSON_STRING)) {
+        return bt_api_refuse(parse, name, "%s must be a string, got %s", name,
+                             BT_API_SHOW(value));
+    }
+    if ((value->len == 0) && (parse->request->dialect != BT_API_TOKENIZE)) {
         return bt_api_refuse(parse, name, "%s is empty", name);
     }
-    return bt_api_string(parse, name, value, MAX_TEXT_BYTES, &prompt->text);
+    prompt->text = bt_memdup(value->text, value->len);
+    prompt->text_bytes = value->len;
+    return (prompt->text == NULL) ? bt_api_no_memory(parse) : BT_OK;
+}
+
+/* Digits alone, as almost all are. */
+static bool plain_id(const bt_json_node_t *value, uint32_t *id_p)
+{
+    uint32_t id = 0;
+
+    if ((value->kind != BT_JSON_NUMBER) || (value->len > 9)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < value->len; i++) {
+        const uint32_t digit = (uint32_t)(unsigned char)value->text[i] - '0';
+
+        if (digit > 9) {
+            return false;
+        }
+        id = 10 * id + digit;
+    }
+    *id_p = id;
+    return true;
 }
 
 static bt_status_t ids_prompt(bt_api_parse_t *parse, const char *name,
-                              const json_t *value, bt_api_prompt_t *prompt)
+                              const bt_json_node_t *value,
+                              bt_api_prompt_t *prompt)
 {
-    const size_t n = json_array_size(value);
+    const bt_json_node_t *id = bt_json_first(value);
+    const uint32_t n = value->n;
 
-    if (n == 0) {
+    if ((n == 0) && (parse->request->dialect != BT_API_DETOKENIZE)) {
         return bt_api_refuse(parse, name, "%s is empty", name);
     }
-    prompt->ids = bt_calloc(n, sizeof(*prompt->ids));
+    prompt->ids = bt_calloc((size_t)n + 1, sizeof(*prompt->ids));
     if (prompt->ids == NULL) {
         return bt_api_no_memory(parse);
     }
     prompt->n_ids = n;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *id = json_array_get(value, i);
-        const double real = json_number_value(id);
-
-        /* 3.0 is an integer, as everywhere else */
-        if (!json_is_number(id) || (real != floor(real))) {
-            return bt_api_refuse(parse, name,
-                                 "%s: token ids must be integers, got %s", name,
-                                 bt_api_type_of(id));
+    for (uint32_t i = 0; i < n; i++) {
+        if (!plain_id(id, &prompt->ids[i])) {
+            int64_t number = 0;
+            const bt_status_t status =
+                bt_api_integer(parse, name, id, 0, INT32_MAX, &number);
+            prompt->ids[i] = (uint32_t)number;
+            if (status != BT_OK) {
+                return bt_api_refuse(parse, name,
+                                     "%s: token ids must be integers from 0 to "
+                                     "%d, got %s",
+                                     name, INT32_MAX, BT_API_SHOW(id));
+            }
         }
-        if ((real < 0) || (real > INT32_MAX)) {
-            return bt_api_refuse(parse, name,
-                                 "%s: %.15g is not a token id of this model",
-                                 name, real);
-        }
-        prompt->ids[i] = (uint32_t)real;
+        id = bt_json_next(parse->doc, id);
     }
     return BT_OK;
 }
 
 /* An element of a list of prompts. */
 static bt_status_t one_prompt(bt_api_parse_t *parse, const char *name,
-                              const json_t *value, bt_api_prompt_t *prompt)
+                              const bt_json_node_t *value,
+                              bt_api_prompt_t *prompt)
 {
-    if (json_is_array(value)) {
+    if (bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return ids_prompt(parse, name, value, prompt);
     }
     return text_prompt(parse, name, value, prompt);
@@ -91,65 +117,56 @@ static bt_status_t make_prompts(bt_api_parse_t *parse, size_t n)
     return BT_OK;
 }
 
-static bool is_mark(const json_t *value)
-{
-    return json_is_string(value) &&
-           (strcmp(json_string_value(value), BT_API_LIFT_MARK) == 0);
-}
-
-static bt_status_t take_lifted(bt_api_parse_t *parse)
-{
-    const bt_status_t status = make_prompts(parse, 1);
-
-    if (status == BT_OK) {
-        parse->request->prompts[0].ids = parse->lift->ids;
-        parse->request->prompts[0].n_ids = parse->lift->n_ids;
-        parse->lift->ids = NULL;
-    }
-    return status;
-}
-
 bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
-                               const bt_api_field_t *field, const json_t *value)
+                               const bt_api_field_t *field,
+                               const bt_json_node_t *value)
 {
-    const json_t *first = json_array_get(value, 0);
-    const bool list = json_is_string(first) || json_is_array(first);
-    const size_t n = list ? json_array_size(value) : 1;
+    const bt_json_node_t *at = value;
+    bool list = false;
+    uint32_t n = 1;
     bt_status_t status;
 
-    if ((parse->lift != NULL) && is_mark(value)) {
-        return take_lifted(parse);
-    }
-    if (!json_is_string(value) && !json_is_array(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_STRING) &&
+        !bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return bt_api_refuse(parse, field->name,
                              "%s must be a string, a list of strings, token "
                              "ids or a list of token-id lists, got %s",
-                             field->name, bt_api_type_of(value));
+                             field->name, BT_API_SHOW(value));
+    }
+    if (bt_json_size(value, BT_JSON_ARRAY) > 0) {
+        const bt_json_node_t *first = bt_json_first(value);
+
+        list =
+            (first->kind == BT_JSON_STRING) || (first->kind == BT_JSON_ARRAY);
+        at = list ? first : value;
+        n = list ? value->n : 1;
     }
     if (n > BT_API_MAX_PROMPTS) {
         return bt_api_refuse(parse, field->name,
-                             "%s has %zu prompts, at most %d are allowed",
+                             "%s has %u prompts, at most %d are allowed",
                              field->name, n, BT_API_MAX_PROMPTS);
     }
     status = make_prompts(parse, n);
-    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        status = one_prompt(parse, field->name,
-                            list ? json_array_get(value, i) : value,
-                            &parse->request->prompts[i]);
+    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
+        status =
+            one_prompt(parse, field->name, at, &parse->request->prompts[i]);
+        at = bt_json_next(parse->doc, at);
     }
     return status;
 }
 
 bt_status_t bt_api_read_text_input(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value)
+                                   const bt_json_node_t *value)
 {
     bt_status_t status;
 
-    if (json_is_array(value)) { /* one of one was unwrapped by the caller */
+    if (bt_json_is_kind(
+            value,
+            BT_JSON_ARRAY)) { /* one of one was unwrapped by the caller */
         return bt_api_refuse(parse, field->name,
-                             "%s must be one prompt, got %zu", field->name,
-                             json_array_size(value));
+                             "%s must be one prompt, got %u", field->name,
+                             value->n);
     }
     status = make_prompts(parse, 1);
     if (status == BT_OK) {

@@ -7,38 +7,40 @@
 
 bt_status_t bt_api_read_text_input(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value);
+                                   const bt_json_node_t *value);
 bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
                                const bt_api_field_t *field,
-                               const json_t *value);
+                               const bt_json_node_t *value);
 
 /* ---- api_messages.c ---- */
 
 bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
-                                 const json_t *value);
+                                 const bt_json_node_t *value);
 void bt_api_messages_fini(bt_api_request_t *request);
 
 /* ---- api_responses.c ---- */
 
 bt_status_t bt_api_read_input(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value);
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value);
 bt_status_t bt_api_read_instructions(bt_api_parse_t *parse,
                                      const bt_api_field_t *field,
-                                     const json_t *value);
+                                     const bt_json_node_t *value);
 bt_status_t bt_api_read_store(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value);
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value);
 bt_status_t bt_api_read_truncation(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value);
+                                   const bt_json_node_t *value);
 bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const json_t *value);
+                             const bt_json_node_t *value);
 bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
-                                 const json_t *value);
+                                 const bt_json_node_t *value);
 /** Is it an item of the input that is left out of the prompt: what was thought
  *  for an answer before? */
-bool bt_api_is_skipped(const bt_api_parse_t *parse, const json_t *item);
+bool bt_api_is_skipped(const bt_api_parse_t *parse, const bt_json_node_t *item);
 /** Instructions become the first message. */
 BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
 

@@ -11,37 +11,38 @@
 
 /* ---- the request ---- */
 
-bool bt_api_is_skipped(const bt_api_parse_t *parse, const json_t *item)
+bool bt_api_is_skipped(const bt_api_parse_t *parse, const bt_json_node_t *item)
 {
-    const char *type = json_string_value(json_object_get(item, "type"));
-
-    return (parse->request->dialect == BT_API_RESPONSES) && (type != NULL) &&
-           (strcmp(type, "reasoning") == 0);
+    return (parse->request->dialect == BT_API_RESPONSES) &&
+           bt_json_is(bt_json_get(parse->doc, item, "type"), "reasoning");
 }
 
 /* Items beside messages are of tools and of what other servers keep. */
-static bt_status_t check_items(bt_api_parse_t *parse, const json_t *items)
+static bt_status_t check_items(bt_api_parse_t *parse,
+                               const bt_json_node_t *items)
 {
-    for (size_t i = 0; i < json_array_size(items); i++) {
-        const json_t *item = json_array_get(items, i);
-        const json_t *type = json_object_get(item, "type");
+    const bt_json_node_t *item = bt_json_first(items);
 
-        if (json_is_string(type) && !bt_api_is_skipped(parse, item) &&
-            (strcmp(json_string_value(type), "message") != 0)) {
+    for (uint32_t i = 0; i < items->n; i++) {
+        const bt_json_node_t *type = bt_json_get(parse->doc, item, "type");
+
+        if (bt_json_is_kind(type, BT_JSON_STRING) &&
+            !bt_api_is_skipped(parse, item) && !bt_json_is(type, "message")) {
             return bt_api_refuse(parse, "input",
-                                 "input[%zu]: items of type %.40s are not "
+                                 "input[%u]: items of type %s are not "
                                  "supported yet, only message and reasoning",
-                                 i, json_string_value(type));
+                                 i, BT_API_SHOW(type));
         }
+        item = bt_json_next(parse->doc, item);
     }
     return BT_OK;
 }
 
-static bt_status_t take_text(bt_api_parse_t *parse, const json_t *value)
+static bt_status_t take_text(bt_api_parse_t *parse, const bt_json_node_t *value)
 {
     bt_api_request_t *request = parse->request;
 
-    if (json_string_length(value) == 0) {
+    if (value->len == 0) {
         return bt_api_refuse(parse, "input", "input is empty");
     }
     bt_api_prompts_fini(request);
@@ -51,27 +52,26 @@ static bt_status_t take_text(bt_api_parse_t *parse, const json_t *value)
     }
     request->n_messages = 1;
     request->messages[0].role = bt_strdup("user");
-    request->messages[0].content =
-        bt_memdup(json_string_value(value), json_string_length(value));
-    return ((request->messages[0].role == NULL) ||
-            (request->messages[0].content == NULL))
+    return (request->messages[0].role == NULL)
                ? bt_api_no_memory(parse)
-               : BT_OK;
+               : bt_api_string(parse, "input", value, SIZE_MAX,
+                               &request->messages[0].content);
 }
 
 bt_status_t bt_api_read_input(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value)
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
 {
     bt_status_t status;
 
-    if (json_is_string(value)) {
+    if (bt_json_is_kind(value, BT_JSON_STRING)) {
         return take_text(parse, value);
     }
-    if (!json_is_array(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return bt_api_refuse(parse, field->name,
                              "%s must be a string or a list of messages, got "
                              "%s",
-                             field->name, bt_api_type_of(value));
+                             field->name, BT_API_SHOW(value));
     }
     status = check_items(parse, value);
     return (status == BT_OK) ? bt_api_read_messages(parse, field, value)
@@ -80,7 +80,7 @@ bt_status_t bt_api_read_input(bt_api_parse_t *parse,
 
 bt_status_t bt_api_read_instructions(bt_api_parse_t *parse,
                                      const bt_api_field_t *field,
-                                     const json_t *value)
+                                     const bt_json_node_t *value)
 {
     char *text = NULL;
     const bt_status_t status =
@@ -95,84 +95,85 @@ bt_status_t bt_api_read_instructions(bt_api_parse_t *parse,
 
 /* Nothing is kept here: what others find again must not be asked for. */
 bt_status_t bt_api_read_store(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value)
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
 {
-    if (json_is_false(value)) {
+    if (bt_json_is_kind(value, BT_JSON_FALSE)) {
         return BT_OK;
     }
     return bt_api_refuse(parse, field->name,
                          "%s is not supported: no response is kept; it must be "
-                         "false or left out",
-                         field->name);
+                         "false or left out, got %s",
+                         field->name, BT_API_SHOW(value));
 }
 
 bt_status_t bt_api_read_truncation(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value)
+                                   const bt_json_node_t *value)
 {
-    const char *word = json_string_value(value);
-
-    if ((word != NULL) && (strcmp(word, "disabled") == 0)) {
+    if (bt_json_is(value, "disabled")) {
         return BT_OK;
     }
     return bt_api_refuse(parse, field->name,
-                         "truncation other than disabled is not supported yet");
+                         "truncation other than disabled is not supported yet, "
+                         "got %s",
+                         BT_API_SHOW(value));
 }
 
 bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const json_t *value)
+                             const bt_json_node_t *value)
 {
-    const json_t *format = json_object_get(value, "format");
-    const char *type = json_string_value(json_object_get(format, "type"));
+    const bt_json_node_t *format = bt_json_get(parse->doc, value, "format");
+    const bt_json_node_t *type = bt_json_get(parse->doc, format, "type");
 
-    if (!json_is_object(value)) {
-        return bt_api_refuse(parse, field->name, "text must be an object");
+    if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
+        return bt_api_refuse(parse, field->name,
+                             "text must be an object, got %s",
+                             BT_API_SHOW(value));
     }
-    if ((format == NULL) || json_is_null(format) ||
-        ((type != NULL) && (strcmp(type, "text") == 0))) {
+    if ((format == NULL) || (format->kind == BT_JSON_NULL) ||
+        bt_json_is(type, "text")) {
         return BT_OK;
     }
     return bt_api_refuse(parse, "text.format",
-                         "text.format of type %.40s is not supported yet, only "
+                         "text.format of type %s is not supported yet, only "
                          "text",
-                         (type != NULL) ? type : "unknown");
+                         (type != NULL) ? BT_API_SHOW(type) : "unknown");
 }
 
-/* Characters; jansson has seen that it is UTF-8. */
-static size_t n_characters(const char *text)
+static size_t n_characters(const bt_json_node_t *text)
 {
     size_t n = 0;
 
-    for (; *text != '\0'; text++) {
-        n += ((*text & 0xc0) != 0x80) ? 1 : 0;
+    for (uint32_t i = 0; i < text->len; i++) {
+        n += ((text->text[i] & 0xc0) != 0x80) ? 1 : 0;
     }
     return n;
 }
 
 bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
-                                 const json_t *value)
+                                 const bt_json_node_t *value)
 {
-    json_t *copy; /* jansson walks through no const object */
-    const char *key;
-    json_t *text;
-    bool ok = json_object_size(value) <= BT_API_MAX_METADATA;
+    const bt_json_node_t *key;
+    bool ok = bt_json_size(value, BT_JSON_OBJECT) <= BT_API_MAX_METADATA;
 
-    if (!json_is_object(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
         return bt_api_refuse(parse, field->name, "%s must be an object, got %s",
-                             field->name, bt_api_type_of(value));
+                             field->name, BT_API_SHOW(value));
     }
-    copy = json_deep_copy(value);
-    if (copy == NULL) {
-        return bt_api_no_memory(parse);
+    key = bt_json_first(value);
+    for (uint32_t i = 0; ok && (i < value->n); i++) {
+        if (!bt_json_is_kind(key + 1, BT_JSON_STRING)) {
+            return bt_api_refuse(parse, field->name,
+                                 "%s: the value of %s must be a string, got %s",
+                                 field->name, BT_API_SHOW(key),
+                                 BT_API_SHOW(key + 1));
+        }
+        ok = (n_characters(key) <= BT_API_MAX_META_KEY) &&
+             (n_characters(key + 1) <= BT_API_MAX_META_VALUE);
+        key = bt_json_next(parse->doc, key + 1);
     }
-    json_object_foreach(copy, key, text)
-    {
-        ok = ok && (n_characters(key) <= BT_API_MAX_META_KEY) &&
-             json_is_string(text) &&
-             (n_characters(json_string_value(text)) <= BT_API_MAX_META_VALUE);
-    }
-    json_decref(copy);
     if (!ok) {
         return bt_api_refuse(parse, field->name,
                              "%s has at most %d entries, with keys of at most "

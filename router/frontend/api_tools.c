@@ -3,14 +3,14 @@
  * OpenAI's API reference, "Chat", and what the templates of transformers are
  * given. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "router/frontend/api_priv.h"
 
-#define DUMP (JSON_COMPACT | JSON_REAL_PRECISION(17))
+#define STRICT      "tools.function.strict"
+#define CALLS_LIMIT ((size_t)64 << 20)
 
 void bt_api_tools_fini(bt_api_tools_t *tools)
 {
@@ -20,143 +20,132 @@ void bt_api_tools_fini(bt_api_tools_t *tools)
     memset(tools, 0, sizeof(*tools));
 }
 
-/* jansson's memory as ours. */
-static bt_status_t dump(bt_api_parse_t *parse, const json_t *value,
-                        char **text_p)
-{
-    char *dumped = json_dumps(value, DUMP);
-    char *text = bt_strdup(dumped);
-
-    free(dumped);
-    if (text == NULL) {
-        return bt_api_no_memory(parse);
-    }
-    *text_p = text;
-    return BT_OK;
-}
-
 /* ---- the tools of a request ---- */
 
 static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
-                            const json_t *tool)
+                            const bt_json_node_t *tool)
 {
     bt_api_tools_t *tools = &parse->request->tools;
-    const json_t *function = json_object_get(tool, "function");
-    const json_t *name = json_object_get(function, "name");
-    const json_t *parameters = json_object_get(function, "parameters");
-    const size_t n = json_string_length(name);
+    const bt_json_node_t *function = bt_json_get(parse->doc, tool, "function");
+    const bt_json_node_t *name = bt_json_get(parse->doc, function, "name");
+    const bt_json_node_t *parameters =
+        bt_json_get(parse->doc, function, "parameters");
     char *names;
+    size_t n;
 
-    if (!json_is_string(name) ||
-        !bt_tool_name_is_valid(json_string_value(name), n)) {
+    if (!bt_json_is_kind(name, BT_JSON_STRING) ||
+        !bt_tool_name_is_valid(name->text, name->len)) {
         return bt_api_refuse(
             parse, "tools",
             "tools[%zu].function.name must be 1 to %d letters, "
-            "digits and any of _-.:/",
-            index, BT_TOOLS_MAX_NAME_BYTES);
+            "digits and any of _-.:/, got %s",
+            index, BT_TOOLS_MAX_NAME_BYTES,
+            (name != NULL) ? BT_API_SHOW(name) : "nothing");
     }
-    if ((parameters != NULL) && !json_is_null(parameters) &&
-        !json_is_object(parameters)) {
+    if ((parameters != NULL) && (parameters->kind != BT_JSON_NULL) &&
+        (parameters->kind != BT_JSON_OBJECT)) {
         return bt_api_refuse(
             parse, "tools",
             "tools[%zu].function.parameters must be an object, "
             "got %s",
-            index, bt_api_type_of(parameters));
+            index, BT_API_SHOW(parameters));
     }
-    if (json_is_true(json_object_get(function, "strict"))) {
+    if (bt_json_is_kind(bt_json_get(parse->doc, function, "strict"),
+                        BT_JSON_TRUE)) {
         /* What it writes is not held to a schema. */
-        bt_api_note_unknown(parse->request, "tools.function.strict");
+        bt_api_note_unknown(parse->request, STRICT, sizeof(STRICT) - 1);
     }
+    n = name->len;
     names = bt_realloc_array(tools->names, tools->names_bytes + n + 1, 1);
     if (names == NULL) {
         return bt_api_no_memory(parse);
     }
-    memcpy(names + tools->names_bytes, json_string_value(name), n + 1);
+    memcpy(names + tools->names_bytes, name->text, n);
+    names[tools->names_bytes + n] = '\0';
     tools->names = names;
     tools->names_bytes += n + 1;
     return BT_OK;
 }
 
 static bt_status_t check_tool(bt_api_parse_t *parse, size_t index,
-                              const json_t *tool)
+                              const bt_json_node_t *tool)
 {
-    const json_t *type = json_object_get(tool, "type");
+    const bt_json_node_t *type = bt_json_get(parse->doc, tool, "type");
 
-    if (!json_is_object(tool)) {
-        return bt_api_refuse(parse, "tools", "tools[%zu] must be an object",
-                             index);
-    }
-    if ((type != NULL) &&
-        (!json_is_string(type) ||
-         (strcmp(json_string_value(type), "function") != 0))) {
+    if (!bt_json_is_kind(tool, BT_JSON_OBJECT)) {
         return bt_api_refuse(parse, "tools",
-                             "tools[%zu] is of type %.40s: only function is "
+                             "tools[%zu] must be an object, got %s", index,
+                             BT_API_SHOW(tool));
+    }
+    if ((type != NULL) && !bt_json_is(type, "function")) {
+        return bt_api_refuse(parse, "tools",
+                             "tools[%zu] is of type %s: only function is "
                              "supported",
-                             index,
-                             json_is_string(type) ? json_string_value(type)
-                                                  : bt_api_type_of(type));
+                             index, BT_API_SHOW(type));
     }
     return add_name(parse, index, tool);
 }
 
 bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value)
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
 {
-    const size_t n = json_array_size(value);
+    const uint32_t n = bt_json_size(value, BT_JSON_ARRAY);
+    const bt_json_node_t *tool = bt_json_first(value);
     bt_status_t status = BT_OK;
 
-    if (!json_is_array(value) || (n > BT_API_MAX_TOOLS)) {
-        return bt_api_refuse(parse, field->name,
-                             "%s must be a list of at most %d", field->name,
-                             BT_API_MAX_TOOLS);
+    if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
+        return bt_api_refuse(parse, field->name, "%s must be a list, got %s",
+                             field->name, BT_API_SHOW(value));
     }
-    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        status = check_tool(parse, i, json_array_get(value, i));
+    if (n > BT_API_MAX_TOOLS) {
+        return bt_api_refuse(parse, field->name,
+                             "%s has %u entries, at most %d are allowed",
+                             field->name, n, BT_API_MAX_TOOLS);
+    }
+    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
+        status = check_tool(parse, i, tool);
+        tool = bt_json_next(parse->doc, tool);
     }
     if ((status != BT_OK) || (n == 0)) {
         return status;
     }
-    return dump(parse, value, &parse->request->tools.json);
+    return bt_api_raw(parse, value, &parse->request->tools.json);
 }
 
 /* {"type": "function", "function": {"name": "f"}} */
-static bt_status_t read_forced(bt_api_parse_t *parse, const json_t *value)
+static bt_status_t read_forced(bt_api_parse_t *parse,
+                               const bt_json_node_t *value)
 {
     bt_api_tools_t *tools = &parse->request->tools;
-    const json_t *type = json_object_get(value, "type");
-    const json_t *name =
-        json_object_get(json_object_get(value, "function"), "name");
+    const bt_json_node_t *type = bt_json_get(parse->doc, value, "type");
+    const bt_json_node_t *name = bt_json_get(
+        parse->doc, bt_json_get(parse->doc, value, "function"), "name");
 
-    if (!json_is_string(type) ||
-        (strcmp(json_string_value(type), "function") != 0) ||
-        !json_is_string(name)) {
+    if (!bt_json_is(type, "function") ||
+        !bt_json_is_kind(name, BT_JSON_STRING)) {
         return bt_api_refuse(parse, "tool_choice",
                              "tool_choice must be none, auto, required or "
                              "{\"type\": \"function\", \"function\": "
-                             "{\"name\": …}}");
+                             "{\"name\": …}}, got %s",
+                             BT_API_SHOW(value));
     }
     tools->required = true;
-    tools->forced = bt_strdup(json_string_value(name));
-    return (tools->forced == NULL) ? bt_api_no_memory(parse) : BT_OK;
+    return bt_api_string(parse, "tool_choice", name, SIZE_MAX, &tools->forced);
 }
 
 bt_status_t bt_api_read_tool_choice(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
-                                    const json_t *value)
+                                    const bt_json_node_t *value)
 {
-    const char *word = json_string_value(value);
-
     (void)field;
-    if (word == NULL) {
-        return read_forced(parse, value);
+    parse->says_no_tools = bt_json_is(value, "none");
+    parse->request->tools.required = bt_json_is(value, "required");
+    if (parse->says_no_tools || parse->request->tools.required ||
+        bt_json_is(value, "auto")) {
+        return BT_OK;
     }
-    parse->says_no_tools = strcmp(word, "none") == 0;
-    parse->request->tools.required = strcmp(word, "required") == 0;
-    if (!parse->says_no_tools && !parse->request->tools.required &&
-        (strcmp(word, "auto") != 0)) {
-        return read_forced(parse, value);
-    }
-    return BT_OK;
+    return read_forced(parse, value);
 }
 
 static bool has_name(const bt_api_tools_t *tools, const char *name)
@@ -200,73 +189,100 @@ bt_status_t bt_api_check_tools(bt_api_parse_t *parse)
 
 /* ---- calls that a message has ---- */
 
-/* Templates are given an object. What is none stays the text that it is. */
-static json_t *arguments_of(const json_t *function)
+/* As the client gave them: a string of JSON, or an object. */
+static bt_status_t put_arguments(bt_api_parse_t *parse, const char *where,
+                                 size_t index, const bt_json_node_t *function,
+                                 bt_json_t *json)
 {
-    json_t *given = json_object_get(function, "arguments");
-    json_t *object;
+    const bt_json_node_t *given =
+        bt_json_get(parse->doc, function, "arguments");
+    char *raw = NULL;
+    bt_status_t status;
 
-    if (!json_is_string(given)) {
-        return json_is_object(given) ? json_incref(given) : json_object();
+    if ((given == NULL) || (given->kind == BT_JSON_NULL)) {
+        bt_json_raw(json, "arguments", "{}");
+        return BT_OK;
     }
-    object = json_loadb(json_string_value(given), json_string_length(given), 0,
-                        NULL);
-    if (json_is_object(object)) {
-        return object;
+    if (given->kind == BT_JSON_STRING) {
+        bt_json_strn(json, "arguments", given->text, given->len);
+        return BT_OK;
     }
-    json_decref(object);
-    return json_incref(given);
+    if (given->kind != BT_JSON_OBJECT) {
+        return bt_api_refuse(parse, "messages",
+                             "%s.tool_calls[%zu].function.arguments must be a "
+                             "string of JSON or an object, got %s",
+                             where, index, BT_API_SHOW(given));
+    }
+    status = bt_api_raw(parse, given, &raw);
+    if (status == BT_OK) {
+        bt_json_raw(json, "arguments", raw);
+        bt_free(raw);
+    }
+    return status;
 }
 
 static bt_status_t add_call(bt_api_parse_t *parse, const char *where,
-                            size_t index, const json_t *call, json_t *list)
+                            size_t index, const bt_json_node_t *call,
+                            bt_json_t *json)
 {
-    const json_t *function = json_object_get(call, "function");
-    json_t *name = json_object_get(function, "name");
-    json_t *id = json_object_get(call, "id");
-    json_t *made;
+    const bt_json_node_t *function = bt_json_get(parse->doc, call, "function");
+    const bt_json_node_t *name = bt_json_get(parse->doc, function, "name");
+    const bt_json_node_t *id = bt_json_get(parse->doc, call, "id");
+    bt_status_t status;
 
-    id = json_is_null(id) ? NULL : id;
-    if (!json_is_string(name) || (json_string_length(name) == 0)) {
+    if (!bt_json_is_kind(name, BT_JSON_STRING) || (name->len == 0)) {
         return bt_api_refuse(parse, "messages",
                              "%s.tool_calls[%zu] needs a function with a name",
                              where, index);
     }
-    if ((id != NULL) && !json_is_string(id)) {
+    if ((id != NULL) && (id->kind != BT_JSON_NULL) &&
+        (id->kind != BT_JSON_STRING)) {
         return bt_api_refuse(parse, "messages",
-                             "%s.tool_calls[%zu].id must be a string", where,
-                             index);
+                             "%s.tool_calls[%zu].id must be a string, got %s",
+                             where, index, BT_API_SHOW(id));
     }
-    /* s*: without the member where it is NULL; O keeps a reference, o none. */
-    made = json_pack("{s:O*, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
-                     "function", "name", name, "arguments",
-                     arguments_of(function));
-    if ((made == NULL) || (json_array_append_new(list, made) < 0)) {
-        return bt_api_no_memory(parse);
+    bt_json_object(json, NULL);
+    if (bt_json_is_kind(id, BT_JSON_STRING)) {
+        bt_json_strn(json, "id", id->text, id->len);
     }
-    return BT_OK;
+    bt_json_str(json, "type", "function");
+    bt_json_object(json, "function");
+    bt_json_strn(json, "name", name->text, name->len);
+    status = put_arguments(parse, where, index, function, json);
+    bt_json_end_object(json);
+    bt_json_end_object(json);
+    return status;
 }
 
 bt_status_t bt_api_read_calls(bt_api_parse_t *parse, const char *where,
-                              const json_t *value, char **calls_json_p)
+                              const bt_json_node_t *value, char **calls_json_p)
 {
-    const size_t n = json_array_size(value);
-    json_t *list = json_array();
-    bt_status_t status = (list != NULL) ? BT_OK : bt_api_no_memory(parse);
+    const bt_json_node_t *call = bt_json_first(value);
+    bt_status_t status = BT_OK;
+    bt_strbuf_t text;
+    bt_json_t json;
 
-    if (n > BT_API_MAX_TOOLS) {
-        status = bt_api_refuse(parse, "messages",
-                               "%s.tool_calls has %zu entries, at most %d are "
-                               "allowed",
-                               where, n, BT_API_MAX_TOOLS);
+    if (value->n > BT_API_MAX_TOOLS) {
+        return bt_api_refuse(parse, "messages",
+                             "%s.tool_calls has %u entries, at most %d are "
+                             "allowed",
+                             where, value->n, BT_API_MAX_TOOLS);
     }
-    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        status = add_call(parse, where, i, json_array_get(value, i), list);
+    bt_strbuf_init(&text, CALLS_LIMIT);
+    bt_json_init(&json, &text);
+    bt_json_array(&json, NULL);
+    for (uint32_t i = 0; (i < value->n) && (status == BT_OK); i++) {
+        status = add_call(parse, where, i, call, &json);
+        call = bt_json_next(parse->doc, call);
     }
+    bt_json_end_array(&json);
     if (status == BT_OK) {
-        status = dump(parse, list, calls_json_p);
+        *calls_json_p = (bt_strbuf_status(&text) == BT_OK)
+                            ? bt_memdup(text.data, text.len)
+                            : NULL;
+        status = (*calls_json_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
     }
-    json_decref(list);
+    bt_strbuf_fini(&text);
     return status;
 }
 

@@ -28,11 +28,11 @@ uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect)
 }
 
 /* Whatever a client calls a field, the name goes into a header's line. */
-static size_t clean(const char *name, char out[NAME_BYTES + 1])
+static size_t clean(const char *name, size_t bytes, char out[NAME_BYTES + 1])
 {
     size_t n = 0;
 
-    for (; (name[n] != '\0') && (n < NAME_BYTES); n++) {
+    for (; (n < bytes) && (n < NAME_BYTES); n++) {
         const char c = name[n];
 
         out[n] = ((c > ' ') && (c <= '~') && (c != ',')) ? c : '?';
@@ -49,7 +49,8 @@ static bool is_full(const char *ignored, size_t len)
     return (len >= n) && (strcmp(ignored + len - n, MORE) == 0);
 }
 
-void bt_api_note_unknown(bt_api_request_t *request, const char *name)
+void bt_api_note_unknown(bt_api_request_t *request, const char *name,
+                         size_t bytes)
 {
     char *const ignored = request->ignored;
     const size_t len = strlen(ignored);
@@ -57,7 +58,7 @@ void bt_api_note_unknown(bt_api_request_t *request, const char *name)
     const size_t room = sizeof(request->ignored) - len;
     const size_t reserve = strlen(SEPARATOR) + strlen(MORE) + 1;
     char text[NAME_BYTES + 1];
-    const size_t n = clean(name, text);
+    const size_t n = clean(name, bytes, text);
 
     if (is_full(ignored, len) || (n == 0)) {
         return;

@@ -52,65 +52,236 @@ bt_status_t bt_api_no_memory(bt_api_parse_t *parse)
     return BT_ERR_NO_MEMORY;
 }
 
-const char *bt_api_type_of(const json_t *value)
+/* The longest beginning of @a n bytes at most that cuts no character. */
+static size_t cut(const char *text, size_t bytes, size_t n)
 {
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return "an object";
-    case JSON_ARRAY:
-        return "an array";
-    case JSON_STRING:
-        return "a string";
-    case JSON_INTEGER:
-        return "an integer";
-    case JSON_REAL:
-        return "a number with a fraction";
-    case JSON_NULL:
-        return "null";
-    default:
-        return "a boolean";
+    if (bytes <= n) {
+        return bytes;
     }
+    while ((n > 0) && (((unsigned char)text[n] & 0xC0) == 0x80)) {
+        n--;
+    }
+    return n;
+}
+
+static const char *show_text(const bt_json_node_t *value,
+                             char shown[BT_API_SHOWN_BYTES])
+{
+    const char *quote = (value->kind == BT_JSON_STRING) ? "\"" : "";
+    const size_t n = cut(value->text, value->len, 64);
+    const size_t at =
+        (size_t)snprintf(shown, BT_API_SHOWN_BYTES, "%s%.*s%s%s", quote, (int)n,
+                         value->text, (n < value->len) ? "..." : "", quote);
+
+    (void)at;
+    return shown;
+}
+
+const char *bt_api_show(const bt_json_node_t *value,
+                        char shown[BT_API_SHOWN_BYTES])
+{
+    switch ((bt_json_kind_t)value->kind) {
+    case BT_JSON_OBJECT:
+        return "an object";
+    case BT_JSON_ARRAY:
+        return "an array";
+    case BT_JSON_NULL:
+        return "null";
+    case BT_JSON_TRUE:
+        return "true";
+    case BT_JSON_FALSE:
+        return "false";
+    default:
+        return show_text(value, shown);
+    }
+}
+
+/* ---- numbers ---- */
+
+bool bt_api_real(const bt_json_node_t *value, double *real_p)
+{
+    if (!bt_json_is_kind(value, BT_JSON_NUMBER)) {
+        return false;
+    }
+    if (!bt_json_as_double(value, real_p)) {
+        *real_p = (value->text[0] == '-') ? -INFINITY : INFINITY;
+    }
+    return true;
+}
+
+/* A number as its digits, "12.50e3": 1250 with the point moved by 1. */
+typedef struct decimal {
+    const char *text; /* behind the sign */
+    size_t n;         /* digits, and the point */
+    size_t n_digits;
+    int64_t shift; /* powers of ten by which the digits are multiplied */
+    bool negative;
+} decimal_t;
+
+#define MAX_EXPONENT 1000000000 /* no body has so many digits */
+
+static decimal_t decimal_of(const bt_json_node_t *value)
+{
+    decimal_t d = {.text = value->text, .negative = value->text[0] == '-'};
+    const char *const end = value->text + value->len;
+    bool fraction = false;
+    int64_t exponent = 0;
+    bool down;
+
+    d.text += d.negative ? 1 : 0;
+    for (; (d.text + d.n < end) && ((d.text[d.n] | 0x20) != 'e'); d.n++) {
+        if (d.text[d.n] == '.') {
+            fraction = true;
+        } else {
+            d.n_digits++;
+            d.shift -= fraction ? 1 : 0;
+        }
+    }
+    if (d.text + d.n < end) {
+        const char *at = d.text + d.n + 1;
+
+        down = *at == '-';
+        at += ((*at == '-') || (*at == '+')) ? 1 : 0;
+        for (; (at < end) && (exponent < MAX_EXPONENT); at++) {
+            exponent = 10 * exponent + (*at - '0');
+        }
+        d.shift += down ? -exponent : exponent;
+    }
+    return d;
+}
+
+/* @return false: it has a fraction. Its size is beyond 64 bits where *fits_p is
+ * false. */
+static bool whole(const bt_json_node_t *value, bool *negative_p,
+                  uint64_t *magnitude_p, bool *fits_p)
+{
+    const decimal_t d = decimal_of(value);
+    const int64_t n_whole = (int64_t)d.n_digits + ((d.shift < 0) ? d.shift : 0);
+    uint64_t magnitude = 0;
+    int64_t seen = 0;
+
+    *fits_p = true;
+    for (size_t i = 0; i < d.n; i++) {
+        const uint64_t digit = (uint64_t)(d.text[i] - '0');
+        const uint64_t before = magnitude;
+
+        if (d.text[i] == '.') {
+            continue;
+        }
+        if (seen++ >= n_whole) {
+            if (digit != 0) {
+                return false;
+            }
+            continue;
+        }
+        magnitude = magnitude * 10 + digit;
+        *fits_p = *fits_p && (before <= (UINT64_MAX - digit) / 10);
+    }
+    for (int64_t i = 0; (i < d.shift) && (magnitude != 0); i++) {
+        *fits_p = *fits_p && (magnitude <= UINT64_MAX / 10);
+        magnitude *= 10; /* of 64 factors none is left modulo 2^64 */
+    }
+    *negative_p = d.negative;
+    *magnitude_p = magnitude;
+    return true;
 }
 
 bt_status_t bt_api_integer(bt_api_parse_t *parse, const char *name,
-                           const json_t *value, double min, double max,
-                           int64_t *number_p)
+                           const bt_json_node_t *value, int64_t min,
+                           int64_t max, int64_t *number_p)
 {
-    const double real = json_number_value(value);
+    uint64_t magnitude = 0;
+    bool negative = false;
+    bool fits = false;
+    int64_t number = 0;
 
-    if (json_is_real(value) ? (real != floor(real)) : !json_is_integer(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_NUMBER) ||
+        !whole(value, &negative, &magnitude, &fits)) {
         return bt_api_refuse(parse, name, "%s must be an integer, got %s", name,
-                             bt_api_type_of(value));
+                             BT_API_SHOW(value));
     }
-    if ((real < min) || (real > max)) {
-        return bt_api_refuse(parse, name,
-                             "%s must be from %.0f to %.0f, got %.15g", name,
-                             min, max, real);
+    fits = fits && (magnitude <= (uint64_t)INT64_MAX);
+    if (fits) {
+        number = negative ? -(int64_t)magnitude : (int64_t)magnitude;
     }
-    /* |real| is at most 2^63 here; the cast of exactly 2^63 would overflow. */
-    if (json_is_real(value) && (fabs(real) >= 9223372036854775808.0)) {
-        return bt_api_refuse(parse, name, "%s is too large", name);
+    if (!fits || (number < min) || (number > max)) {
+        return bt_api_refuse(
+            parse, name, "%s must be from %lld to %lld, got %s", name,
+            (long long)min, (long long)max, BT_API_SHOW(value));
     }
-    *number_p = json_is_real(value) ? (int64_t)real
-                                    : (int64_t)json_integer_value(value);
+    *number_p = number;
     return BT_OK;
 }
 
-bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
-                          const json_t *value, size_t max_bytes, char **text_p)
+bt_status_t bt_api_integer_mod_2_64(bt_api_parse_t *parse, const char *name,
+                                    const bt_json_node_t *value,
+                                    uint64_t *number_p)
+{
+    uint64_t magnitude = 0;
+    bool negative = false;
+    bool fits = false;
+
+    if (!bt_json_is_kind(value, BT_JSON_NUMBER) ||
+        !whole(value, &negative, &magnitude, &fits)) {
+        return bt_api_refuse(parse, name, "%s must be an integer, got %s", name,
+                             BT_API_SHOW(value));
+    }
+    *number_p = negative ? 0 - magnitude : magnitude;
+    return BT_OK;
+}
+
+/* ---- texts ---- */
+
+bt_status_t bt_api_raw(bt_api_parse_t *parse, const bt_json_node_t *value,
+                       char **text_p)
+{
+    char *text = bt_memdup(value->text, value->len);
+    bool in_string = false;
+    size_t n = 0;
+
+    if (text == NULL) {
+        return bt_api_no_memory(parse);
+    }
+    for (size_t i = 0; i < value->len; i++) {
+        const char c = value->text[i];
+
+        if (in_string && (c == '\\')) {
+            text[n++] = c;
+            text[n++] = value->text[++i];
+            continue;
+        }
+        in_string = in_string != (c == '"');
+        if (in_string || (strchr(" \t\r\n", c) == NULL)) {
+            text[n++] = c;
+        }
+    }
+    text[n] = '\0';
+    *text_p = text;
+    return BT_OK;
+}
+
+bt_status_t bt_api_string_in(bt_api_parse_t *parse, const char *param,
+                             const char *where, const bt_json_node_t *value,
+                             size_t max_bytes, char **text_p)
 {
     char *text;
 
-    if (!json_is_string(value)) {
-        return bt_api_refuse(parse, name, "%s must be a string, got %s", name,
-                             bt_api_type_of(value));
+    if (!bt_json_is_kind(value, BT_JSON_STRING)) {
+        return bt_api_refuse(parse, param, "%s must be a string, got %s", where,
+                             BT_API_SHOW(value));
     }
-    if (json_string_length(value) > max_bytes) {
-        return bt_api_refuse(parse, name,
-                             "%s is longer than %zu bytes: it has %zu", name,
-                             max_bytes, json_string_length(value));
+    if (value->len > max_bytes) {
+        return bt_api_refuse(parse, param,
+                             "%s is longer than %zu bytes: it has %u", where,
+                             max_bytes, value->len);
     }
-    text = bt_memdup(json_string_value(value), json_string_length(value));
+    if (memchr(value->text, '\0', value->len) != NULL) {
+        return bt_api_refuse(parse, param,
+                             "%s has a zero character (\\u0000), which is not "
+                             "supported here",
+                             where);
+    }
+    text = bt_memdup(value->text, value->len);
     if (text == NULL) {
         return bt_api_no_memory(parse);
     }
@@ -118,25 +289,34 @@ bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
     return BT_OK;
 }
 
+bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
+                          const bt_json_node_t *value, size_t max_bytes,
+                          char **text_p)
+{
+    return bt_api_string_in(parse, name, name, value, max_bytes, text_p);
+}
+
+/* ---- readers for the table ---- */
+
 static void *member(bt_api_parse_t *parse, const bt_api_field_t *field)
 {
     return (char *)parse->request + field->offset;
 }
 
 bt_status_t bt_api_read_bool(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const json_t *value)
+                             const bt_json_node_t *value)
 {
-    if (!json_is_boolean(value)) {
+    if (!bt_json_is_bool(value)) {
         return bt_api_refuse(parse, field->name,
                              "%s must be true or false, got %s", field->name,
-                             bt_api_type_of(value));
+                             BT_API_SHOW(value));
     }
-    *(bool *)member(parse, field) = json_is_true(value);
+    *(bool *)member(parse, field) = value->kind == BT_JSON_TRUE;
     return BT_OK;
 }
 
 bt_status_t bt_api_read_not(bt_api_parse_t *parse, const bt_api_field_t *field,
-                            const json_t *value)
+                            const bt_json_node_t *value)
 {
     const bt_status_t status = bt_api_read_bool(parse, field, value);
     bool *const flag = member(parse, field);
@@ -149,7 +329,7 @@ bt_status_t bt_api_read_not(bt_api_parse_t *parse, const bt_api_field_t *field,
 
 bt_status_t bt_api_read_ignored(bt_api_parse_t *parse,
                                 const bt_api_field_t *field,
-                                const json_t *value)
+                                const bt_json_node_t *value)
 {
     (void)parse;
     (void)field;
@@ -158,11 +338,12 @@ bt_status_t bt_api_read_ignored(bt_api_parse_t *parse,
 }
 
 bt_status_t bt_api_read_u32(bt_api_parse_t *parse, const bt_api_field_t *field,
-                            const json_t *value)
+                            const bt_json_node_t *value)
 {
     int64_t number = 0;
-    const bt_status_t status = bt_api_integer(parse, field->name, value,
-                                              field->min, field->max, &number);
+    const bt_status_t status =
+        bt_api_integer(parse, field->name, value, (int64_t)field->min,
+                       (int64_t)field->max, &number);
 
     if (status == BT_OK) {
         *(uint32_t *)member(parse, field) = (uint32_t)number;
@@ -170,33 +351,27 @@ bt_status_t bt_api_read_u32(bt_api_parse_t *parse, const bt_api_field_t *field,
     return status;
 }
 
-bt_status_t bt_api_read_i64(bt_api_parse_t *parse, const bt_api_field_t *field,
-                            const json_t *value)
-{
-    return bt_api_integer(parse, field->name, value, field->min, field->max,
-                          (int64_t *)member(parse, field));
-}
-
 bt_status_t bt_api_read_float(bt_api_parse_t *parse,
-                              const bt_api_field_t *field, const json_t *value)
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value)
 {
-    const double real = json_number_value(value);
+    double real = 0.0;
 
-    if (!json_is_number(value)) {
+    if (!bt_api_real(value, &real)) {
         return bt_api_refuse(parse, field->name, "%s must be a number, got %s",
-                             field->name, bt_api_type_of(value));
+                             field->name, BT_API_SHOW(value));
     }
     if (!(real >= field->min) || !(real <= field->max)) {
         return bt_api_refuse(parse, field->name,
-                             "%s must be from %g to %g, got %g", field->name,
-                             field->min, field->max, real);
+                             "%s must be from %g to %g, got %s", field->name,
+                             field->min, field->max, BT_API_SHOW(value));
     }
     *(float *)member(parse, field) = (float)real;
     return BT_OK;
 }
 
 bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const json_t *value)
+                             const bt_json_node_t *value)
 {
     char **const text_p = member(parse, field);
     char *text = NULL;
@@ -211,123 +386,120 @@ bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
 }
 
 bt_status_t bt_api_read_json(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const json_t *value)
+                             const bt_json_node_t *value)
 {
     char **const text_p = member(parse, field);
-    const bool list = field->min == (double)JSON_ARRAY;
-    char *dumped;
+    const bt_json_kind_t kind = (bt_json_kind_t)field->min;
 
-    if (list ? !json_is_array(value) : !json_is_object(value)) {
+    if (!bt_json_is_kind(value, kind)) {
         return bt_api_refuse(parse, field->name, "%s must be %s, got %s",
-                             field->name, list ? "a list" : "an object",
-                             bt_api_type_of(value));
+                             field->name,
+                             (kind == BT_JSON_ARRAY) ? "a list" : "an object",
+                             BT_API_SHOW(value));
     }
     bt_free(*text_p);
     *text_p = NULL;
-    if ((json_array_size(value) == 0) && (json_object_size(value) == 0)) {
-        return BT_OK;
-    }
-    dumped = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    *text_p = bt_strdup(dumped);
-    free(dumped);
-    return (*text_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
+    return (value->n == 0) ? BT_OK : bt_api_raw(parse, value, text_p);
 }
 
 /* A key of logit_bias. Written in one way only, so that no id comes twice. */
-static bool is_token_id(const char *text, uint32_t *id_p)
+static bool is_token_id(const bt_json_node_t *key, uint32_t *id_p)
 {
     uint64_t id = 0;
     size_t n = 0;
 
-    for (; (text[n] >= '0') && (text[n] <= '9') && (n < 10); n++) {
-        id = 10 * id + (uint64_t)(text[n] - '0');
+    for (; (n < key->len) && (key->text[n] >= '0') && (key->text[n] <= '9') &&
+           (n < 10);
+         n++) {
+        id = 10 * id + (uint64_t)(key->text[n] - '0');
     }
     *id_p = (uint32_t)id;
-    return (n > 0) && (text[n] == '\0') && ((n == 1) || (text[0] != '0')) &&
+    return (n > 0) && (n == key->len) && ((n == 1) || (key->text[0] != '0')) &&
            (id <= UINT32_MAX);
 }
 
 static bt_status_t read_biases(bt_api_parse_t *parse,
-                               const bt_api_field_t *field, json_t *value,
-                               bt_logit_bias_t *biases)
+                               const bt_api_field_t *field,
+                               const bt_json_node_t *value,
+                               bt_logit_bias_t *biases, uint32_t *n_p)
 {
-    const char *key;
-    json_t *bias;
+    const bt_json_node_t *key = bt_json_first(value);
     uint32_t n = 0;
 
-    json_object_foreach(value, key, bias)
-    {
-        const double real = json_number_value(bias);
+    for (uint32_t i = 0; i < value->n;
+         i++, key = bt_json_next(parse->doc, key + 1)) {
+        double real = 0.0;
 
+        if (!bt_json_counts(key)) {
+            continue;
+        }
         if (!is_token_id(key, &biases[n].id)) {
             return bt_api_refuse(parse, field->name,
-                                 "the keys of %s must be token ids, as \"5\"",
-                                 field->name);
+                                 "the keys of %s must be token ids, as \"5\", "
+                                 "got %s",
+                                 field->name, BT_API_SHOW(key));
         }
-        if (!json_is_number(bias) || !(fabs(real) <= BT_MAX_LOGIT_BIAS)) {
+        if (!bt_api_real(key + 1, &real) ||
+            !(fabs(real) <= BT_MAX_LOGIT_BIAS)) {
             return bt_api_refuse(parse, field->name,
-                                 "%s of token %s must be a number from -100 to "
-                                 "100",
-                                 field->name, key);
+                                 "%s of token %u must be a number from -100 to "
+                                 "100, got %s",
+                                 field->name, biases[n].id,
+                                 BT_API_SHOW(key + 1));
         }
         biases[n++].bias = (float)real;
     }
+    *n_p = n;
     return BT_OK;
 }
 
 bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
-                                   const json_t *value)
+                                   const bt_json_node_t *value)
 {
-    const size_t n = json_object_size(value);
-    bt_logit_bias_t *biases = NULL;
-    json_t *copy = NULL; /* jansson walks through no const object */
+    bt_logit_bias_t *biases;
+    uint32_t n = 0;
     bt_status_t status;
 
-    if (!json_is_object(value)) {
+    if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
         return bt_api_refuse(parse, field->name, "%s must be an object, got %s",
-                             field->name, bt_api_type_of(value));
+                             field->name, BT_API_SHOW(value));
     }
-    if (n > BT_MAX_LOGIT_BIASES) {
-        return bt_api_refuse(parse, field->name, "%s has more than %d tokens",
-                             field->name, BT_MAX_LOGIT_BIASES);
+    if (value->n > BT_MAX_LOGIT_BIASES) {
+        return bt_api_refuse(parse, field->name,
+                             "%s has %u tokens, at most %d are allowed",
+                             field->name, value->n, BT_MAX_LOGIT_BIASES);
     }
-    if (n == 0) {
+    if (value->n == 0) {
         return BT_OK;
     }
-    copy = json_deep_copy(value);
-    biases = bt_calloc(n, sizeof(*biases));
-    if ((copy == NULL) || (biases == NULL)) {
-        status = bt_api_no_memory(parse);
-        goto err_biases;
+    biases = bt_calloc(value->n, sizeof(*biases));
+    if (biases == NULL) {
+        return bt_api_no_memory(parse);
     }
-    status = read_biases(parse, field, copy, biases);
+    status = read_biases(parse, field, value, biases, &n);
     if (status != BT_OK) {
-        goto err_biases;
+        bt_free(biases);
+        return status;
     }
-    json_decref(copy);
     parse->request->logit_biases = biases;
     parse->request->sampling.logit_biases = biases;
-    parse->request->sampling.n_logit_biases = (uint32_t)n;
+    parse->request->sampling.n_logit_biases = n;
     return BT_OK;
-
-err_biases:
-    bt_free(biases);
-    json_decref(copy);
-    return status;
 }
 
 bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
-                                    const json_t *value)
+                                    const bt_json_node_t *value)
 {
-    if (json_is_false(value) ||
-        (json_is_number(value) && (json_number_value(value) == 0.0)) ||
-        (json_is_string(value) && (json_string_length(value) == 0)) ||
-        (json_is_array(value) && (json_array_size(value) == 0)) ||
-        (json_is_object(value) && (json_object_size(value) == 0))) {
+    double real = 1.0;
+
+    if ((value->kind == BT_JSON_FALSE) ||
+        (bt_api_real(value, &real) && (fpclassify(real) == FP_ZERO)) ||
+        ((value->kind == BT_JSON_STRING) && (value->len == 0)) ||
+        ((value->kind >= BT_JSON_ARRAY) && (value->n == 0))) {
         return BT_OK;
     }
-    return bt_api_refuse(parse, field->name, "%s is not supported yet",
-                         field->name);
+    return bt_api_refuse(parse, field->name, "%s is not supported yet, got %s",
+                         field->name, BT_API_SHOW(value));
 }

@@ -359,7 +359,7 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
     }
     if ((first && (choice->echo != NULL)) || call->accumulates) {
         if (first && (choice->echo != NULL)) {
-            bt_strbuf_puts(&choice->text, choice->echo);
+            bt_strbuf_append(&choice->text, choice->echo, choice->echo_bytes);
         }
         bt_strbuf_append(&choice->text, text, bytes);
         if (bt_strbuf_status(&choice->text) != BT_OK) {

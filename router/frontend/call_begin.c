@@ -65,12 +65,15 @@ static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
         return true;
     }
     if (prompt->text != NULL) {
-        return copy_text(prompt->text, &choice->echo);
+        choice->echo = bt_memdup(prompt->text, prompt->text_bytes);
+        choice->echo_bytes = prompt->text_bytes;
+        return choice->echo != NULL;
     }
     bt_strbuf_init(&text, BT_ANSWER_LIMIT);
     bt_echo_ids(in->served->tok, prompt->ids, (uint32_t)prompt->n_ids, &text);
     if (bt_strbuf_status(&text) == BT_OK) { /* a BOS alone is no text */
-        choice->echo = bt_strdup((text.len > 0) ? text.data : "");
+        choice->echo = bt_memdup((text.len > 0) ? text.data : "", text.len);
+        choice->echo_bytes = text.len;
     }
     bt_strbuf_fini(&text);
     return choice->echo != NULL;
@@ -153,7 +156,7 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
             return false;
         }
         if ((choice->echo != NULL) && !call->stream) {
-            bt_strbuf_puts(&choice->text, choice->echo);
+            bt_strbuf_append(&choice->text, choice->echo, choice->echo_bytes);
         }
     }
     bt_call_fill_answer(call, request);

@@ -27,7 +27,8 @@ typedef struct bt_choice {
     bt_strbuf_t thought;   /* what it thought; streamed: and was not told yet */
     bt_strbuf_t thoughts;  /* of a streamed response: all of that */
     uint32_t n_thought;    /* tokens until it ended thinking */
-    char *echo;     /* a stream's: what its first piece begins with; owned */
+    char *echo; /* a stream's: what its first piece begins with; owned */
+    size_t echo_bytes;
     uint32_t *ids;  /* owned: n_output token ids, when asked for */
     bool by_end_id; /* the last of them is an end id */
     /* Streamed: those that were told, and all there are while one is told. */

@@ -92,7 +92,6 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         BT_LOG_ERROR("no random numbers: %m");
         return BT_ERR_IO;
     }
-    bt_api_init();
     status = bt_pool_create(n_threads(config), &front->pool);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot make threads: %s", bt_status_str(status));

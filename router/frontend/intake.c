@@ -257,7 +257,7 @@ static void set_lane(bt_intake_t *in)
     for (size_t i = 0; i < in->request.n_prompts; i++) {
         const bt_api_prompt_t *prompt = &in->request.prompts[i];
 
-        bytes += (prompt->text != NULL) ? strlen(prompt->text)
+        bytes += (prompt->text != NULL) ? prompt->text_bytes
                                         : prompt->n_ids * sizeof(*prompt->ids);
     }
     in->text_bytes = bytes;

@@ -328,7 +328,7 @@ static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
         return copy_ids(served, prompt, names_of(request).prompt, out, error);
     }
     return tokenize(
-        served, context, prompt->text, strlen(prompt->text),
+        served, context, prompt->text, prompt->text_bytes,
         (request->no_bos ? 0 : BT_TOK_ADD_BOS) | BT_TOK_PARSE_SPECIAL,
         (request->dialect == BT_API_GENERATE) ? "text_input"
                                               : names_of(request).prompt,

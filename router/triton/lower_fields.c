@@ -188,40 +188,52 @@ static bt_status_t read_words(bt_lower_t *l, const bt_slice_t *s, char **words,
 
 /* ---- prompts ---- */
 
-/* The one string of a slice. @param [out] text_p  NULL: it is empty */
-static bt_status_t one_string(bt_lower_t *l, const bt_slice_t *s, char **text_p)
+/* The one string of a slice; an empty one has no bytes. */
+static bt_status_t one_string(bt_lower_t *l, const bt_slice_t *s,
+                              const char **text_p, size_t *bytes_p)
 {
     strings_t w;
-    const char *text;
-    size_t bytes;
     bt_status_t status = one_value(l, s);
 
     if (status == BT_OK) {
         status = strings_begin(l, s, &w);
     }
+    if ((status == BT_OK) && !strings_next(&w, text_p, bytes_p)) {
+        *bytes_p = 0;
+    }
+    return status;
+}
+
+/* Zero characters are text, as any. */
+static bt_status_t take_text(bt_lower_t *l, const bt_slice_t *s)
+{
+    bt_api_prompt_t *prompt = &l->row->prompts[0];
+    const char *text = NULL;
+    size_t bytes = 0;
+    const bt_status_t status = one_string(l, s, &text, &bytes);
+
     if (status != BT_OK) {
         return status;
     }
-    if (!strings_next(&w, &text, &bytes) || (bytes == 0)) {
-        *text_p = NULL;
-        return BT_OK;
+    if (bytes == 0) {
+        return bt_lower_refuse(l, s->name, "is empty");
     }
-    return copy_string(l, s, text, bytes, s->tensor->bytes, text_p);
-}
-
-static bt_status_t take_text(bt_lower_t *l, const bt_slice_t *s)
-{
-    char **text = &l->row->prompts[0].text;
-    const bt_status_t status = one_string(l, s, text);
-
-    return ((status == BT_OK) && (*text == NULL))
-               ? bt_lower_refuse(l, s->name, "is empty")
-               : status;
+    prompt->text = bt_memdup(text, bytes);
+    prompt->text_bytes = bytes;
+    return (prompt->text != NULL) ? BT_OK : bt_lower_no_memory(l);
 }
 
 static bt_status_t take_decoder_text(bt_lower_t *l, const bt_slice_t *s)
 {
-    return one_string(l, s, &l->out->decoder_texts[l->row - l->out->rows]);
+    const char *text = NULL;
+    size_t bytes = 0;
+    const bt_status_t status = one_string(l, s, &text, &bytes);
+
+    if ((status != BT_OK) || (bytes == 0)) {
+        return status;
+    }
+    return copy_string(l, s, text, bytes, s->tensor->bytes,
+                       &l->out->decoder_texts[l->row - l->out->rows]);
 }
 
 static bt_status_t take_ids(bt_lower_t *l, const bt_slice_t *s)

@@ -27,10 +27,10 @@ static bt_status_t no_memory(process_t *p)
 }
 
 static bt_status_t tokenize(process_t *p, const char *name, const char *text,
-                            unsigned flags, bt_token_vec_t *out)
+                            size_t bytes, unsigned flags, bt_token_vec_t *out)
 {
-    const bt_status_t status = bt_tokenize(p->served->tok, text, strlen(text),
-                                           flags, p->context_tokens, out);
+    const bt_status_t status =
+        bt_tokenize(p->served->tok, text, bytes, flags, p->context_tokens, out);
 
     switch (status) {
     case BT_OK:
@@ -221,7 +221,8 @@ static bt_status_t flatten(process_t *p, const char *name, words_t words,
         const size_t before = flat->ids.n;
         bt_token_vec_t ids = {0};
 
-        status = tokenize(p, name, words.texts[i], 0, &ids);
+        status =
+            tokenize(p, name, words.texts[i], strlen(words.texts[i]), 0, &ids);
         if ((status == BT_OK) && (ids.n > 0)) {
             uint32_t *grown = bt_realloc_array(flat->ids.ids, before + ids.n,
                                                sizeof(*flat->ids.ids));
@@ -296,7 +297,8 @@ static bt_status_t add_biases(process_t *p, const char *name,
     for (uint32_t i = 0; (i < row->n_bias_words) && (status == BT_OK); i++) {
         bt_token_vec_t ids = {0};
 
-        status = tokenize(p, name, row->bias_words[i].text, 0, &ids);
+        status = tokenize(p, name, row->bias_words[i].text,
+                          strlen(row->bias_words[i].text), 0, &ids);
         for (size_t k = 0; (k < ids.n) && (status == BT_OK); k++) {
             biases[ids.ids[k]] += row->bias_words[i].bias;
         }
@@ -352,7 +354,7 @@ static bt_status_t make_decoder_ids(process_t *p, size_t row)
     bt_token_vec_t *ids = &p->decoder[row];
 
     if (text != NULL) {
-        return tokenize(p, "DECODER_QUERY", text,
+        return tokenize(p, "DECODER_QUERY", text, strlen(text),
                         BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL, ids);
     }
     ids->ids = bt_calloc(1, sizeof(*ids->ids));
@@ -372,6 +374,7 @@ static bt_status_t preprocess(process_t *p, const bt_model_spec_t *spec,
     for (size_t i = 0; (i < p->lowered->n_rows) && (status == BT_OK); i++) {
         status =
             tokenize(p, "QUERY", p->lowered->rows[i].prompts[0].text,
+                     p->lowered->rows[i].prompts[0].text_bytes,
                      BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL, &p->prompts[i]);
         status = (status == BT_OK) ? make_decoder_ids(p, i) : status;
     }

@@ -24,7 +24,6 @@ LIBRARIES = {
     "ucx": "kvtransfer",
     "libevent_core": "router/net",
     "openssl": ("router/net", "bench"),
-    "jansson": "router/frontend",
     "libnghttp2": "router/grpc",
     "libprotobuf-c": "router/grpc",
 }
@@ -40,7 +39,7 @@ PROGRAMS = {
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "munge", "mpi", "libevent_core", "openssl", "jansson",
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "munge", "mpi", "libevent_core", "openssl",
                       "libnghttp2", "libprotobuf-c", "zlib"],
     },
     "worker_main": {

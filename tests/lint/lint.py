@@ -31,7 +31,6 @@ ONE_INCLUDER = {
     r"cublasLt\.h": "bench/_gpu_peer.cu",
     r"xxhash\.h": "common/base/hash.c",
     r"zlib\.h": "common/zip/zip.c",
-    r"jansson\.h": "router/frontend/",
     r"event2/.*": ("router/net/", "router/triton/order.c", "router/fleet.c", "router/links.c", "router/loop.c"),
     r"openssl/.*": ("router/net/tls.c", "bench/_router_load.c"),
     r"nghttp2/.*": "router/grpc/h2.c",

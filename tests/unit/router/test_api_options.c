@@ -59,7 +59,7 @@ static void what_others_servers_take_is_taken(void **state)
             "min_p must be from 0 to 1, got "
             "1.5");
     refused(C, CMP("'skip_special_tokens': 1"), "skip_special_tokens",
-            "skip_special_tokens must be true or false, got an integer");
+            "skip_special_tokens must be true or false, got 1");
 }
 
 static void unknown_fields_are_named(void **state)

@@ -18,13 +18,12 @@ static void tools_are_kept_as_templates_have_them(void **state)
     (void)state;
     assert_string_equal(
         r.tools.json,
-        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":"
-        "\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{"
-        "\"type\":\"number\",\"maximum\":0.10000000000000001}}}}},"
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"description\":\"d\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"x\":{\"type\":\"number\",\"maximum\":0.1}}}}},"
         "{\"type\":\"function\",\"function\":{\"name\":\"g.h-1\","
         "\"description\":\"d\",\"parameters\":{\"type\":\"object\","
-        "\"properties\":{\"x\":{\"type\":\"number\",\"maximum\":"
-        "0.10000000000000001}}}}}]");
+        "\"properties\":{\"x\":{\"type\":\"number\",\"maximum\":0.1}}}}}]");
     assert_int_equal(r.tools.names_bytes, 8);
     assert_memory_equal(r.tools.names, "f\0g.h-1", 8);
     assert_false(r.tools.required);
@@ -63,32 +62,37 @@ static void which_are_called_can_be_chosen(void **state)
 
 static void what_is_no_tool_is_refused(void **state)
 {
-    static const char choices[] =
-        "tool_choice must be none, auto, required or "
-        "{\"type\": \"function\", \"function\": {\"name\": …}}";
-    static const char name[] =
-        "tools[0].function.name must be 1 to 128 letters, digits and any of "
-        "_-.:/";
+#define CHOICES                                    \
+    "tool_choice must be none, auto, required or " \
+    "{\"type\": \"function\", \"function\": {\"name\": …}}, got "
+#define NAME                                                              \
+    "tools[0].function.name must be 1 to 128 letters, digits and any of " \
+    "_-.:/, got "
 
     (void)state;
     refused(H, CHT("'tools': {}"), "tools",
-            "tools must be a list of at most 128");
-    refused(H, CHT("'tools': [1]"), "tools", "tools[0] must be an object");
-    refused(H, CHT("'tools': [{}]"), "tools", name);
-    refused(H, CHT("'tools': [{'function': {'name': ''}}]"), "tools", name);
-    refused(H, CHT("'tools': [{'function': {'name': 'a b'}}]"), "tools", name);
-    refused(H, CHT("'tools': [{'function': {'name': 'é'}}]"), "tools", name);
+            "tools must be a list, got an object");
+    refused(H, CHT("'tools': [1]"), "tools",
+            "tools[0] must be an object, got 1");
+    refused(H, CHT("'tools': [{}]"), "tools", NAME "nothing");
+    refused(H, CHT("'tools': [{'function': {'name': ''}}]"), "tools",
+            NAME "\"\"");
+    refused(H, CHT("'tools': [{'function': {'name': 'a b'}}]"), "tools",
+            NAME "\"a b\"");
+    refused(H, CHT("'tools': [{'function': {'name': 'é'}}]"), "tools",
+            NAME "\"é\"");
     refused(H, CHT("'tools': [{'type': 'web_search'}]"), "tools",
-            "tools[0] is of type web_search: only function is supported");
+            "tools[0] is of type \"web_search\": only function is supported");
     refused(H, CHT("'tools': [{'type': 5}]"), "tools",
-            "tools[0] is of type an integer: only function is supported");
+            "tools[0] is of type 5: only function is supported");
     refused(H, CHT("'tools': [{'function': {'name': 'f', 'parameters': []}}]"),
             "tools",
             "tools[0].function.parameters must be an object, got an array");
-    refused(H, CHT(FG ", 'tool_choice': 'any'"), "tool_choice", choices);
-    refused(H, CHT(FG ", 'tool_choice': 5"), "tool_choice", choices);
+    refused(H, CHT(FG ", 'tool_choice': 'any'"), "tool_choice",
+            CHOICES "\"any\"");
+    refused(H, CHT(FG ", 'tool_choice': 5"), "tool_choice", CHOICES "5");
     refused(H, CHT(FG ", 'tool_choice': {'type': 'allowed_tools'}"),
-            "tool_choice", choices);
+            "tool_choice", CHOICES "an object");
     refused(H,
             CHT(FG ", 'tool_choice': {'type': 'function', 'function': {"
                    "'name': 'h'}}"),
@@ -123,12 +127,12 @@ static void calls_and_their_answers_come_back(void **state)
     assert_string_equal(
         r.messages[0].calls_json,
         "[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
-        "\"arguments\":{\"b\":[1.5],\"a\":2}}},"
-        "{\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":{"
-        "\"c\":3}}},"
-        "{\"type\":\"function\",\"function\":{\"name\":\"h\",\"arguments\":{}}}"
-        ",{\"type\":\"function\",\"function\":{\"name\":\"i\",\"arguments\":"
-        "\"no json\"}}]");
+        "\"arguments\":\"{\\\"b\\\": [1.5], \\\"a\\\": "
+        "2}\"}},{\"type\":\"function\",\"function\":{\"name\":\"g\","
+        "\"arguments\":{\"c\":3}}},{\"type\":\"function\","
+        "\"function\":{\"name\":\"h\",\"arguments\":{}}},"
+        "{\"type\":\"function\",\"function\":{\"name\":\"i\","
+        "\"arguments\":\"no json\"}}]");
     assert_string_equal(r.messages[1].role, "tool");
     assert_string_equal(r.messages[1].call_id, "c1");
     assert_string_equal(r.messages[1].name, "f");
@@ -142,12 +146,11 @@ static void calls_and_their_answers_come_back(void **state)
     refused(H,
             "{'messages': [{'role': 'tool', 'content': 'x', 'tool_call_id': "
             "5}]}",
-            "messages",
-            "messages[0].tool_call_id must be a string of at most 256 bytes");
+            "messages", "messages[0].tool_call_id must be a string, got 5");
     refused(H,
             "{'messages': [{'role': 'assistant', 'tool_calls': [{'id': 5,"
             "'function': {'name': 'f'}}]}]}",
-            "messages", "messages[0].tool_calls[0].id must be a string");
+            "messages", "messages[0].tool_calls[0].id must be a string, got 5");
 }
 
 static void memory_that_is_short_is_said(void **state)

@@ -347,7 +347,8 @@ static void limits_and_types_are_told_by_name(void **state)
     refused("ensemble", T("max_tokens", "INT32", "[1,1]", "[1]"),
             "expected inference input 'text_input'");
     refused("ensemble", T("text_input", "BYTES", "[1,1]", "[\"\"]"), "empty");
-    refused("ensemble", T("text_input", "BYTES", "[1,1]", "[\"a\\u0000b\"]"),
+    refused("ensemble",
+            TEXT "," T("stop_words", "BYTES", "[1,1]", "[\"a\\u0000b\"]"),
             "zero character");
     refused("ensemble", T("text_input", "INT32", "[1,1]", "[1]"),
             "must be BYTES");
