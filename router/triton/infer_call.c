@@ -227,7 +227,7 @@ static const bt_reply_ops_t row_ops = {
 /* ---- rows begin ---- */
 
 /* Bytes of logits that a row may have in a response of all rows. As JSON a
- * float is four times as long. */
+ * float is four times as long. An output that is not asked for has no form. */
 static uint64_t whole_logits(const bt_infer_call_t *call)
 {
     uint64_t bytes = BT_ANSWER_LOGITS / call->n_rows;
@@ -236,6 +236,10 @@ static uint64_t whole_logits(const bt_infer_call_t *call)
         const bt_model_tensor_t *output = &call->spec->outputs[i];
         const uint32_t needs = bt_infer_result_wants(output->what);
 
+        if ((call->request.n_wanted > 0) &&
+            (bt_infer_wanted(&call->request, output->name) == NULL)) {
+            continue;
+        }
         if (((needs & call->lowered.wants & BT_WANT_ANY_LOGITS) != 0) &&
             !bt_infer_is_raw(&call->request, output->name) &&
             (bt_infer_place(&call->request, output->name) == NULL)) {
