@@ -112,6 +112,7 @@ typedef struct bt_gen_end {
     const uint32_t *ids;     /**< n_output of them; NULL for an ERROR */
     bool by_end_id;          /**< the last of them is an end id: no text */
     uint32_t n_cached;       /**< bt_core_n_cached() */
+    uint32_t n_kept;         /**< bt_core_n_kept() */
     int http_status;         /**< of an ERROR: 500, 503 or 504 */
     const char *message;     /**< of an ERROR: phase, worker and cause */
     uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0 = none came */
@@ -244,6 +245,9 @@ bt_gen_rows_t *bt_core_rows(const bt_gen_t *gen);
 /** Tokens of its prompt that were not computed, for their KV was there; 0 until
  *  that is known, which is before its first token. */
 uint32_t bt_core_n_cached(const bt_gen_t *gen);
+/** Tokens of its prompt that were computed, and whose KV is kept for others; as
+ *  the one above. */
+uint32_t bt_core_n_kept(const bt_gen_t *gen);
 /** The client is gone: no call about this generation any more, the workers
  *  are told. @a gen must not be used afterwards. */
 void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);

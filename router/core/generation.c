@@ -93,6 +93,11 @@ uint32_t bt_core_n_cached(const bt_gen_t *gen)
     return gen->ledger.n_cached;
 }
 
+uint32_t bt_core_n_kept(const bt_gen_t *gen)
+{
+    return gen->ledger.n_kept;
+}
+
 bt_gen_rows_t *bt_core_rows(const bt_gen_t *gen)
 {
     return gen->rows;
@@ -288,6 +293,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .ids = gen->output,
         .by_end_id = by_end_id,
         .n_cached = gen->ledger.n_cached,
+        .n_kept = gen->ledger.n_kept,
         .rows = gen->rows,
         .http_status = 200,
     };

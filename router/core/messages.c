@@ -158,6 +158,21 @@ static void on_rows(bt_core_t *core, const bt_instance_t *worker,
     bt_gen_take_early(core, gen, now_us);
 }
 
+/* Whole blocks of a prompt are kept, but for those that were there. */
+static uint32_t n_kept_of(const bt_gen_t *gen, const bt_instance_t *worker,
+                          uint32_t n_cached)
+{
+    const uint32_t n_block = worker->hello.tokens_per_block;
+    uint32_t n_whole;
+
+    if (((worker->hello.flags & BT_HELLO_KEEPS_PROMPTS) == 0) ||
+        (n_block == 0)) {
+        return 0;
+    }
+    n_whole = gen->prompt->n - gen->prompt->n % n_block;
+    return (n_whole > n_cached) ? n_whole - n_cached : 0;
+}
+
 static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
                          const bt_msg_prefilled_t *m)
 {
@@ -180,6 +195,7 @@ static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
         gen->ledger.prefill_compute_us = m->compute_us;
         gen->ledger.n_chunks = m->n_chunks;
         gen->ledger.n_cached = m->n_cached;
+        gen->ledger.n_kept = n_kept_of(gen, worker, m->n_cached);
         bt_gen_time(core, BT_TIME_QUEUE, gen->ledger.wait_us + m->queue_us);
     }
     bt_gen_settle(core, gen);

@@ -273,6 +273,7 @@ typedef struct bt_api_usage {
     uint32_t prompt_tokens;
     uint32_t completion_tokens;
     uint32_t cached_tokens;  /**< of the prompts', those not computed */
+    uint32_t kept_tokens;    /**< ...those computed and kept for others */
     uint32_t thought_tokens; /**< of the completions', while it was thinking */
 } bt_api_usage_t;
 

@@ -315,6 +315,7 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
     bt_json_u64(json, "input_tokens", usage->prompt_tokens);
     bt_json_object(json, "input_tokens_details");
     bt_json_u64(json, "cached_tokens", usage->cached_tokens);
+    bt_json_u64(json, "cache_write_tokens", usage->kept_tokens);
     bt_json_end_object(json);
     bt_json_u64(json, "output_tokens", usage->completion_tokens);
     bt_json_object(json, "output_tokens_details");

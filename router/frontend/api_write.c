@@ -46,6 +46,10 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
                 (uint64_t)usage->prompt_tokens + usage->completion_tokens);
     bt_json_object(json, "prompt_tokens_details");
     bt_json_u64(json, "cached_tokens", usage->cached_tokens);
+    bt_json_u64(json, "cache_write_tokens", usage->kept_tokens);
+    bt_json_end_object(json);
+    bt_json_object(json, "completion_tokens_details");
+    bt_json_u64(json, "reasoning_tokens", usage->thought_tokens);
     bt_json_end_object(json);
     bt_json_end_object(json);
 }

@@ -173,6 +173,7 @@ static bt_api_usage_t usage_of(const bt_call_t *call)
 
     for (uint32_t i = 0; i < call->n_choices; i += call->n_of_prompt) {
         uint32_t n_cached = 0;
+        uint32_t n_kept = 0;
 
         for (uint32_t k = i; k < i + call->n_of_prompt; k++) {
             const bt_choice_t *choice = &call->choices[k];
@@ -181,8 +182,10 @@ static bt_api_usage_t usage_of(const bt_call_t *call)
             usage.thought_tokens += choice->n_thought;
             n_cached =
                 (choice->n_cached > n_cached) ? choice->n_cached : n_cached;
+            n_kept = (choice->n_kept > n_kept) ? choice->n_kept : n_kept;
         }
         usage.cached_tokens += n_cached; /* a prompt is computed once */
+        usage.kept_tokens += n_kept;
     }
     return usage;
 }
@@ -475,6 +478,7 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     choice->n_output = n_output;
     count_tokens(call, choice, n_output);
     choice->n_cached = bt_core_n_cached(choice->gen);
+    choice->n_kept = bt_core_n_kept(choice->gen);
     if (call->want_ids && call->stream) {
         choice->told_from = bt_core_output(choice->gen, &n_output);
     }
@@ -604,6 +608,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->n_output = is_echo ? 0 : end->n_output;
     choice->by_end_id = end->by_end_id;
     choice->n_cached = end->n_cached;
+    choice->n_kept = end->n_kept;
     count_tokens(call, choice, end->n_output);
     close_choice(call, choice);
     if (ok) {

@@ -17,7 +17,7 @@ typedef struct bt_choice {
     uint32_t index;
     bool first; /* nothing was streamed of it yet */
     bt_finish_t finish;
-    uint32_t n_prompt, n_output, n_cached;
+    uint32_t n_prompt, n_output, n_cached, n_kept;
     uint32_t max_new, n_used; /* tokens that it may take, and took */
     bt_strbuf_t text;         /* not streamed: the answer so far */
     bt_reason_t reason;

@@ -45,6 +45,7 @@ typedef struct bt_ledger {
     uint32_t n_transfers;
     uint32_t n_chunks;   /**< of the context phase */
     uint32_t n_cached;   /**< prompt tokens not computed there */
+    uint32_t n_kept;     /**< ...computed there and kept in its prefix cache */
     uint64_t max_gap_us; /**< longest time between two tokens */
 
     /** Its targets; 0: none. The second is of the mean of an answer. */

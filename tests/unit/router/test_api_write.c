@@ -19,7 +19,11 @@ static const bt_api_answer_t chat = {.dialect = BT_API_CHAT,
                                      .id = "chatcmpl-1",
                                      .model = "m",
                                      .created = 1700000000};
-static const bt_api_usage_t usage = {5, 7, 3, 0};
+static const bt_api_usage_t usage = {5, 7, 3, 2, 4};
+
+#define DETAILS                                                                 \
+    "\"prompt_tokens_details\":{\"cached_tokens\":3,\"cache_write_tokens\":2}," \
+    "\"completion_tokens_details\":{\"reasoning_tokens\":4}"
 
 static bt_api_choice_t choice(uint32_t index, const char *text,
                               bt_finish_t finish)
@@ -88,7 +92,7 @@ static void openai_answers_list_their_choices(void **state)
            "{\"index\":1,\"text\":\"no\",\"logprobs\":null,"
            "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":5,"
            "\"completion_tokens\":7,\"total_tokens\":12,"
-           "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
+           "" DETAILS "}}");
     bt_api_write_answer(&chat, c, 1, &usage, &out);
     expect(&out, "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\","
                  "\"created\":1700000000,\"model\":\"m\","
@@ -97,7 +101,7 @@ static void openai_answers_list_their_choices(void **state)
                  "\"content\":\"yes\",\"refusal\":null},\"logprobs\":null,"
                  "\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":5,"
                  "\"completion_tokens\":7,\"total_tokens\":12,"
-                 "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
+                 "" DETAILS "}}");
     bt_strbuf_fini(&out);
 }
 
@@ -177,14 +181,14 @@ static void usage_comes_when_asked_for(void **state)
     bt_api_write_usage(&a, &usage, &out);
     expect(&out, CHUNK "],\"usage\":{\"prompt_tokens\":5,"
                        "\"completion_tokens\":7,\"total_tokens\":12,"
-                       "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
+                       "" DETAILS "}}");
     a.continuous_usage = true;
     bt_api_write_chunks(&a, &c, false, &usage, &out);
     expect(&out, "data: " CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
                  "\"logprobs\":null,\"finish_reason\":null}],"
                  "\"usage\":{\"prompt_tokens\":5,"
                  "\"completion_tokens\":7,\"total_tokens\":12,"
-                 "\"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\n");
+                 "" DETAILS "}}\n\n");
     bt_strbuf_fini(&out);
 }
 

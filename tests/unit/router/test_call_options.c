@@ -147,7 +147,7 @@ static void usage_tells_of_tokens_that_were_not_computed(void **state)
         answer(w, i, "ab", BT_FINISH_LENGTH);
     }
     has(&ex, "\"total_tokens\":16,\"prompt_tokens_details\":"
-             "{\"cached_tokens\":4}}");
+             "{\"cached_tokens\":4,\"cache_write_tokens\":0}");
 
     w->n_sent = 0;
     post(w, &ex, CHAT,
@@ -156,7 +156,9 @@ static void usage_tells_of_tokens_that_were_not_computed(void **state)
     prefilled(w, 0, 16);
     tokens(w, w->p, 0, 0, "a", BT_FINISH_NONE);
     has(&ex, "\"completion_tokens\":1,");
-    has(&ex, "\"prompt_tokens_details\":{\"cached_tokens\":16}}}\n\n");
+    has(&ex, "\"prompt_tokens_details\":{\"cached_tokens\":16,"
+             "\"cache_write_tokens\":0},\"completion_tokens_details\":"
+             "{\"reasoning_tokens\":0}}}\n\n");
     tokens(w, w->d, 0, 1, "b", BT_FINISH_LENGTH);
     ended(w, 0);
     has(&ex, "\"choices\":[],\"usage\":{");

@@ -37,7 +37,8 @@ static void a_response_is_an_object_with_a_message(void **state)
     has(&ex, "\"type\":\"message\",\"status\":\"completed\","
              "\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
              "\"text\":\"yes\",\"annotations\":[],\"logprobs\":[]}]}]");
-    has(&ex, "\"input_tokens_details\":{\"cached_tokens\":0},"
+    has(&ex, "\"input_tokens_details\":{\"cached_tokens\":0,"
+             "\"cache_write_tokens\":0},"
              "\"output_tokens\":4,"
              "\"output_tokens_details\":{\"reasoning_tokens\":0},");
 
