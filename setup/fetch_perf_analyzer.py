@@ -13,6 +13,7 @@ with 3, where it is not there and cannot be.
 import fcntl
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,13 +91,25 @@ def system():
     return found.get("ID", ""), found.get("VERSION_CODENAME", "")
 
 
-def mirror(codename):
-    """@return the address that the system's apt has the main packages of its own release from"""
+def mirrors(codename):
+    """@return addresses that the system's apt has its own release from: Debian's, or, before apt has fetched any list, those
+    that it would ask for this release; of a wrong one the signature is refused"""
     said = output_of("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Component: main",
-                     f"Release: {codename}")
+                     "Origin: Debian", f"Codename: {codename}")
     if not said:
-        raise fetch_clients.CannotInstall("apt-get names no mirror for the glibc of Debian 13")
-    return said.split("\n")[0]
+        said = output_of("apt-get", "--print-uris", "update") or ""
+        said = "\n".join(re.findall(rf"^'([^']*/)dists/{codename}/InRelease'", said, re.M))
+    return list(dict.fromkeys(said.split()))
+
+
+def update(conf, where, codename):
+    """Private lists of Debian 13, from the first mirror that has them."""
+    for address in mirrors(codename):
+        with open(os.path.join(where, "sources.list"), "w", encoding="utf-8") as file:
+            file.write(f"deb [signed-by={KEYRING}] {address} {RELEASE} main\n")
+        if output_of("apt-get", "-q", "-c", conf, "update", "-o", "APT::Update::Error-Mode=any", cwd=where) is not None:
+            return
+    raise fetch_clients.CannotInstall("no mirror that apt-get names has the glibc of Debian 13")
 
 
 def fetch_glibc(where, folder):
@@ -109,11 +122,9 @@ def fetch_glibc(where, folder):
     conf = os.path.join(where, "apt.conf")
     with open(conf, "w", encoding="utf-8") as file:
         file.write(APT_CONF.format(where))
-    with open(os.path.join(where, "sources.list"), "w", encoding="utf-8") as file:
-        file.write(f"deb [signed-by={KEYRING}] {mirror(codename)} {RELEASE} main\n")
-    for command in (("update", "-o", "APT::Update::Error-Mode=any"), ("download", *PACKAGES)):
-        if output_of("apt-get", "-q", "-c", conf, *command, cwd=where) is None:
-            raise fetch_clients.CannotInstall("the glibc of Debian 13 cannot be fetched")
+    update(conf, where, codename)
+    if output_of("apt-get", "-q", "-c", conf, "download", *PACKAGES, cwd=where) is None:
+        raise fetch_clients.CannotInstall("the glibc of Debian 13 cannot be fetched")
     for package in glob.glob(os.path.join(where, "*.deb")):
         if output_of("dpkg-deb", "-x", package, os.path.join(where, "root")) is None:
             raise fetch_clients.CannotInstall("the glibc of Debian 13 cannot be unpacked")

@@ -21,8 +21,10 @@ PROGRAM = "#!/bin/sh\nexit 1\n"
 APT = """#!/bin/sh
 printf '%s\\n' "$*" >>"$ASKED"
 case $* in
-indextargets*) echo http://mirror.example/debian/ ;;
-*\\ update*) cat "$(dirname "$3")/sources.list" >>"$ASKED" ;;
+indextargets*) [ -n "$NO_LISTS" ] || echo http://mirror.example/debian/ ;;
+*--print-uris*) printf "'%s' x 0\\n" http://others.example/dists/bookworm/InRelease http://mirror.example/debian/dists/bookworm/InRelease \\
+    http://mirror.example/debian/dists/bookworm-updates/InRelease ;;
+*\\ update*) cat "$(dirname "$3")/sources.list" >>"$ASKED"; ! grep -q others "$(dirname "$3")/sources.list" ;;
 *\\ download*) for name in libc6 libgcc-s1; do : >"$name.deb"; done ;;
 esac
 """
@@ -71,13 +73,20 @@ class FetchPerfAnalyzerTest(unittest.TestCase):
         program = self.ensure()
         with open(self.asked, encoding="utf-8") as file:
             asked = file.read()
-        self.assertIn("Release: bookworm", asked)
+        self.assertIn("Origin: Debian Codename: bookworm", asked)
         self.assertRegex(asked, r"deb \[signed-by=\S+\] http://mirror.example/debian/ trixie main\n")
         self.assertIn("download libc6 libstdc++6 libgcc-s1", asked)
         self.assertTrue(fetch_perf_analyzer.runs(program), "started by the loader that was unpacked")
         self.assertEqual(self.ensure(may_install=False), program)
         with open(self.asked, encoding="utf-8") as file:
             self.assertEqual(file.read(), asked)
+
+    def test_before_apt_has_lists_the_mirrors_of_this_release_are_tried_in_turn(self):
+        with mock.patch.dict(os.environ, {"NO_LISTS": "1"}):
+            self.assertTrue(fetch_perf_analyzer.runs(self.ensure()))
+        with open(self.asked, encoding="utf-8") as file:
+            tried = [line.split()[2] for line in file if line.startswith("deb ")]
+        self.assertEqual(tried, ["http://others.example/", "http://mirror.example/debian/"])
 
     def test_who_cannot_have_it_is_told_why(self):
         with self.assertRaisesRegex(fetch_clients.CannotInstall, "is not there"):
