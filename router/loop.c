@@ -370,6 +370,7 @@ static bt_status_t open_grpc(bt_loop_t *loop)
         .max_connections = limits->grpc_connections,
         .max_per_client = limits->per_client,
         .memory_bytes = limits->memory_bytes,
+        .budget = &loop->front.requests,
         .tls = loop->tls,
         .protocol = "h2",
     };

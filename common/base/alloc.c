@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/alloc.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,18 @@
 
 static _Atomic int fail_countdown; /* 0 = off */
 
-static int must_fail(void)
+/* Beside what is asked for: of the allocator, about. */
+#define HEAD_BYTES 16u
+
+/* Before @a n times @a size bytes are asked for, of which @a have are there. */
+static int must_fail(size_t n, size_t size, size_t have)
 {
     int left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
+    size_t bytes;
 
-    if (bt_task_gives_up()) {
+    if (__builtin_mul_overflow(n, size, &bytes) ||
+        __builtin_add_overflow(bytes, HEAD_BYTES, &bytes) ||
+        !bt_task_may_allocate((bytes > have) ? bytes - have : 0)) {
         return 1;
     }
     if (left == 0) {
@@ -31,14 +39,33 @@ static int must_fail(void)
     return left == 1;
 }
 
+/* It is there now; NULL: it is not. */
+static void *count(void *ptr)
+{
+    if (ptr != NULL) {
+        bt_task_allocated(malloc_usable_size(ptr));
+    }
+    return ptr;
+}
+
 void *bt_calloc(size_t n, size_t size)
 {
-    return must_fail() ? NULL : calloc(n, size);
+    return must_fail(n, size, 0) ? NULL : count(calloc(n, size));
 }
 
 void *bt_realloc_array(void *ptr, size_t n, size_t size)
 {
-    return must_fail() ? NULL : reallocarray(ptr, n, size);
+    const size_t have = (ptr != NULL) ? malloc_usable_size(ptr) : 0;
+    void *moved;
+
+    if (must_fail(n, size, have)) {
+        return NULL;
+    }
+    moved = count(reallocarray(ptr, n, size));
+    if (moved != NULL) {
+        bt_task_freed(have);
+    }
+    return moved;
 }
 
 void *bt_calloc_aligned(size_t n, size_t size)
@@ -47,7 +74,7 @@ void *bt_calloc_aligned(size_t n, size_t size)
     size_t bytes;
     void *ptr;
 
-    if (must_fail() || __builtin_mul_overflow(n, size, &bytes) ||
+    if (must_fail(n, size, 0) || __builtin_mul_overflow(n, size, &bytes) ||
         __builtin_add_overflow(bytes, (size_t)(ALIGN_BYTES - 1), &bytes)) {
         return NULL;
     }
@@ -68,7 +95,7 @@ void *bt_calloc_aligned(size_t n, size_t size)
         }
         memset(ptr, 0, bytes);
     }
-    return ptr;
+    return count(ptr);
 }
 
 char *bt_strdup(const char *text)
@@ -88,6 +115,9 @@ void *bt_memdup(const void *data, size_t n)
 
 void bt_free(void *ptr)
 {
+    if (ptr != NULL) {
+        bt_task_freed(malloc_usable_size(ptr));
+    }
     free(ptr);
 }
 

@@ -3,7 +3,8 @@
  *
  * Every allocation of Baton's own code, so that tests can make the n-th fail.
  * All functions return NULL when memory is short, a product overflows, or the
- * thread works for a canceled task (task.h).
+ * thread works for a task (task.h) that is canceled, or whose account may not
+ * have more.
  */
 #ifndef BT_COMMON_BASE_ALLOC_H
 #define BT_COMMON_BASE_ALLOC_H

@@ -190,6 +190,7 @@ static void run_job(worker_t *worker, bt_pool_job_t *job)
         job->task.yield = run_inside;
         job->task.ctx = worker;
     }
+    job->task.account = job->account;
     worker->frame = &frame;
     worker->depth++;
     frame.start_us = bt_now_us();

@@ -59,14 +59,15 @@ struct bt_pool_job {
     void (*run)(bt_pool_job_t *job);
     /** May free the job or post it again. */
     void (*done)(bt_pool_job_t *job);
-    bool ran;            /**< false in done(): canceled or stopped before its
-                              turn */
-    bool queued;         /**< the pool's: no thread has begun it */
-    bt_pool_lane_t lane; /**< the pool's */
-    bt_task_t task;      /**< the pool's */
-    void *place;         /**< of the lane's order; NULL: it comes before those
-                              that have one */
-    uint64_t cost_us;    /**< with a place: what it is expected to take */
+    bool ran;              /**< false in done(): canceled or stopped before its
+                                turn */
+    bool queued;           /**< the pool's: no thread has begun it */
+    bt_pool_lane_t lane;   /**< the pool's */
+    bt_task_t task;        /**< the pool's */
+    bt_account_t *account; /**< of what it allocates; borrowed, or NULL */
+    void *place;           /**< of the lane's order; NULL: it comes before those
+                                that have one */
+    uint64_t cost_us;      /**< with a place: what it is expected to take */
 };
 
 /** In which order the jobs of a lane run that have a place. Called with the

@@ -15,39 +15,57 @@ static uint64_t to_ms(struct timeval t)
     return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_usec / 1000u;
 }
 
-/* proc(5): /proc/pid/statm is "size resident …" in pages. */
-static uint64_t resident_pages(void)
+/* proc(5): /proc/pid/statm is "size resident shared …" in pages. */
+static void read_statm(uint64_t *resident_p, uint64_t *shared_p)
 {
     char text[128];
     const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     ssize_t n;
     char *end = text;
 
+    *resident_p = *shared_p = 0;
     if (fd < 0) {
-        return 0;
+        return;
     }
     n = read(fd, text, sizeof(text) - 1);
     close(fd);
     if (n <= 0) {
-        return 0;
+        return;
     }
     text[n] = '\0';
     (void)strtoull(text, &end, 10);
-    return strtoull(end, NULL, 10);
+    *resident_p = strtoull(end, &end, 10);
+    *shared_p = strtoull(end, NULL, 10);
+}
+
+static uint64_t page_bytes(void)
+{
+    const long bytes = sysconf(_SC_PAGESIZE);
+
+    return (bytes > 0) ? (uint64_t)bytes : 0;
+}
+
+uint64_t bt_process_private_bytes(void)
+{
+    uint64_t resident;
+    uint64_t shared;
+
+    read_statm(&resident, &shared);
+    return (resident > shared) ? (resident - shared) * page_bytes() : 0;
 }
 
 bt_process_use_t bt_process_use(void)
 {
     bt_process_use_t use = {0};
-    const long page_bytes = sysconf(_SC_PAGESIZE);
+    uint64_t resident;
+    uint64_t shared;
     struct rusage usage;
 
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         use.cpu_ms = to_ms(usage.ru_utime) + to_ms(usage.ru_stime);
     }
-    if (page_bytes > 0) {
-        use.resident_bytes = resident_pages() * (uint64_t)page_bytes;
-    }
+    read_statm(&resident, &shared);
+    use.resident_bytes = resident * page_bytes();
     return use;
 }
 

@@ -19,6 +19,10 @@ typedef struct bt_process_use {
 /** A figure that the system does not tell is 0. */
 bt_process_use_t bt_process_use(void);
 
+/** Resident memory that is no file's and shared with nobody; 0: not known. Some
+ *  microseconds. */
+uint64_t bt_process_private_bytes(void);
+
 /** Did a launcher of MPI (mpirun, srun --mpi=pmix) start this process? */
 bool bt_process_is_of_mpi(void);
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file task.h
  *
- * Cancellation of work on another thread. A thread enters the task that it
- * works for; the owner of the task cancels it from its own thread:
+ * Cancellation and memory of work on another thread. A thread enters the task
+ * that it works for: what it allocates and frees meanwhile counts for the
+ * task's account (budget.h). The owner of the task cancels it from its own
+ * thread:
  *
  *     owner                         thread of a pool
  *       │                             enter(task)
@@ -22,12 +24,18 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/budget.h"
 
 typedef struct bt_task {
     atomic_bool canceled;
     /** Called by bt_task_poll(): does what cannot wait. NULL: nothing. */
     void (*yield)(void *ctx);
     void *ctx;
+    bt_account_t *account; /**< borrowed; NULL: its memory is not counted */
+    int64_t credit;        /**< taken from the account, and not used */
 } bt_task_t;
 
 /** Polls of a loop may be this many small steps apart (some 10 ns each). */
@@ -43,6 +51,12 @@ bool bt_task_gives_up(void);
  *  for none. @return the task of before, for bt_task_leave() */
 bt_task_t *bt_task_enter(bt_task_t *task);
 void bt_task_leave(bt_task_t *before);
+/** For alloc.c. Before memory of so many bytes is asked for.
+ *  @return false: the calling thread's task may not have it, or is canceled */
+bool bt_task_may_allocate(size_t bytes);
+void bt_task_allocated(size_t bytes); /**< so many more are there */
+void bt_task_freed(size_t bytes);     /**< so many fewer */
+
 /** Yield, then bt_task_gives_up(). */
 bool bt_task_poll(void);
 

@@ -165,6 +165,7 @@ typedef struct bt_config {
     uint32_t request_timeout_ms;     /* whole request, 600000 */
     uint32_t client_buffer_bytes;    /* unread bytes of one client, 1 MiB */
     uint64_t http_memory_bytes;      /* requests of all clients, 0 = auto */
+    uint64_t router_memory_bytes;    /* of a router's process, 0 = auto */
     uint32_t max_connections;        /* of clients, 0 = auto */
     uint32_t max_client_connections; /* from one address, 4096; 0 = no limit */
     uint32_t max_watchers;           /* of live views, 16; 0 = none */

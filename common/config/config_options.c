@@ -421,8 +421,13 @@ const bt_option_t bt_config_options[] = {
            "off"),
     SIZE("http-memory", "0", 0, TERA, S | R, http_memory_bytes,
          "Memory for the requests of all clients that are being read or worked "
-         "on, and as much again for answers that they have not read; at least 4 "
-         "times --max-body-bytes; 0: a 16th of what is available, 64m to 1g"),
+         "on, half of it for one client; as much again for answers that are "
+         "written, and for those that they have not read; at least 4 times "
+         "--max-body-bytes; 0: a 16th of what is available, 64m to 1g"),
+    SIZE("router-memory", "0", 0, 64 * TERA, S | R, router_memory_bytes,
+         "Private memory of a router over which requests of more than 64 KiB "
+         "are refused with 503, whatever takes it; 0: half of what is "
+         "available, at least 4 times http-memory and 256m"),
     COUNT("max-connections", "0", 0, 1000000, "connections", S | R,
           max_connections,
           "Connections of clients at a time; 0: what the limit of file "

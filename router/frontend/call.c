@@ -56,6 +56,7 @@ static void call_free(bt_call_t *call)
 {
     bt_call_free_parts(call);
     bt_free(call->refusal);
+    bt_account_unref(call->account);
     bt_tenant_unref(call->tenant);
     bt_free(call);
 }
@@ -749,6 +750,7 @@ static void tell_tokens(bt_call_t *call, bt_intake_t *in)
 
 static void begin_running(bt_call_t *call, bt_intake_t *in)
 {
+    call->account = bt_account_ref(in->account); /* its prompts live on */
     if ((in->request.dialect == BT_API_TOKENIZE) ||
         (in->request.dialect == BT_API_DETOKENIZE)) {
         tell_tokens(call, in);
@@ -822,7 +824,9 @@ static void begin(bt_frontend_t *front, bt_reply_t *reply,
             bt_strbuf_fini(body);
         }
         bt_api_request_fini(source->request);
-        source->body_freed(source->ctx, source->body_bytes);
+        if (source->body_freed != NULL) {
+            source->body_freed(source->ctx, source->body_bytes);
+        }
         bt_watching_refused(front, NULL, error.http_status);
         reply->ops->error(reply, &error);
         return;

@@ -41,13 +41,14 @@ typedef struct bt_choice {
 
 struct bt_call {
     bt_frontend_t *front;
-    bt_intake_t *intake; /* owned until the call runs or is refused */
-    bt_served_t *served; /* of a call that runs */
-    bt_tenant_t *tenant; /* a reference; the same */
-    bt_name_t name;      /* by which it was called */
-    uint32_t n_pieces;   /* of a stream, told so far */
-    uint64_t piece_us;   /* when the last was, or it began */
-    bt_reply_t *reply;   /* NULL: it had its last word, or the client left */
+    bt_intake_t *intake;   /* owned until the call runs or is refused */
+    bt_served_t *served;   /* of a call that runs */
+    bt_tenant_t *tenant;   /* a reference; the same */
+    bt_account_t *account; /* a reference, or NULL */
+    bt_name_t name;        /* by which it was called */
+    uint32_t n_pieces;     /* of a stream, told so far */
+    uint64_t piece_us;     /* when the last was, or it began */
+    bt_reply_t *reply;     /* NULL: it had its last word, or the client left */
     bt_api_answer_t answer;
     char id[BT_CALL_ID_BYTES];
     char *given_id;      /* of a generate call; owned or NULL */

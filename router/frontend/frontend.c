@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "router/frontend/call.h"
 #include "router/frontend/watching.h"
 
@@ -97,6 +98,8 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         BT_LOG_ERROR("cannot make threads: %s", bt_status_str(status));
         return status;
     }
+    bt_budget_init(&front->requests, UINT64_MAX);
+    bt_budget_init(&front->answers, UINT64_MAX);
     bt_work_orders_init(&front->orders, front->pool);
     status = bt_router_metrics_create(&front->metrics);
     if (status != BT_OK) {
@@ -157,6 +160,29 @@ void bt_frontend_close(bt_frontend_t *front)
     *front = (bt_frontend_t){0};
 }
 
+void bt_frontend_limit_memory(bt_frontend_t *front, uint64_t http_bytes,
+                              uint64_t process_bytes)
+{
+    front->requests.limit = http_bytes;
+    front->answers.limit = http_bytes;
+    front->most_bytes = process_bytes;
+}
+
+/* The last line: whatever is not counted is seen here. */
+static void look_at_memory(bt_frontend_t *front)
+{
+    const bool full = (front->most_bytes > 0) &&
+                      (bt_process_private_bytes() > front->most_bytes);
+
+    if (full && !front->requests.process_is_full) {
+        BT_LOG_WARN("the router has more than %llu MiB of memory "
+                    "(router-memory): requests over 64 KiB are refused",
+                    (unsigned long long)(front->most_bytes >> 20));
+    }
+    front->requests.process_is_full = full;
+    front->answers.process_is_full = full;
+}
+
 void bt_frontend_turn(bt_frontend_t *front)
 {
     bt_turn_step(&front->turn, bt_now_us());
@@ -177,6 +203,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
 {
     bt_otlp_counts_t sent;
 
+    look_at_memory(front);
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         bt_core_tick(served->core, now_us);

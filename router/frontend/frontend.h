@@ -61,6 +61,9 @@ typedef struct bt_frontend {
     uint64_t ready_asked_ms; /**< when a client last asked; 0: never */
     bt_pool_t *pool;         /**< for what takes long; bt_frontend_step() */
     bt_work_orders_t orders; /**< of the pool */
+    bt_budget_t requests;    /**< memory of those that are worked on */
+    bt_budget_t answers;     /**< ... and of answers that are written */
+    uint64_t most_bytes;     /**< that the process may have; 0: no limit */
     bool said_priority;      /**< that clients' are ignored */
     bt_list_t held;          /**< calls that wait for others: queue-delay-us */
     uint32_t n_held;
@@ -89,6 +92,11 @@ BT_MUST_CHECK bt_status_t bt_frontend_open(bt_frontend_t *front,
                                            bt_send_t send, void *send_ctx);
 /** Ends what still runs and writes its records. Also of a zeroed one. */
 void bt_frontend_close(bt_frontend_t *front);
+
+/** Before the first request: memory for all requests, as much again for answers
+ *  that are written; and of the whole process, 0 for no limit. */
+void bt_frontend_limit_memory(bt_frontend_t *front, uint64_t http_bytes,
+                              uint64_t process_bytes);
 
 /** Call it at the end of each callback of the event loop, and after
  *  bt_turn_finish() of `turn`: somebody else's turn of the processor begins. */

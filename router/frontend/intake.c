@@ -115,6 +115,7 @@ static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
 {
     in->work.job.run = run;
     in->work.job.done = done;
+    in->work.job.account = in->account;
     if (in->is_inline) {
         run(&in->work.job);
         in->work.job.ran = true;
@@ -147,6 +148,9 @@ static bool step_ended(bt_intake_t *in, uint64_t *took_us_p)
         bt_api_error_set(&in->error, 503, "server_error", NULL,
                          "the server is stopping");
         in->status = BT_ERR_CANCELED;
+    } else if ((in->status != BT_OK) &&
+               bt_work_refuse(in->account, &in->error)) {
+        in->status = BT_ERR_BUSY;
     }
     if ((in->status == BT_OK) && (in->user != NULL)) {
         return true;
@@ -265,6 +269,24 @@ static void set_lane(bt_intake_t *in)
     in->lane = (bytes < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
 }
 
+static void give_back_body(const bt_call_source_t *source)
+{
+    if (source->body_freed != NULL) {
+        source->body_freed(source->ctx, source->body_bytes);
+    }
+}
+
+static void open_account(bt_intake_t *in, const bt_call_source_t *source)
+{
+    if (source->account != NULL) {
+        in->account = bt_account_ref(source->account);
+    } else if (!in->is_inline) {
+        in->account =
+            bt_work_account(&in->front->requests, in->tenant, &source->client);
+        in->status = bt_work_admit(in->account, in->body.cap, &in->error);
+    }
+}
+
 bt_status_t bt_intake_begin(bt_frontend_t *front,
                             const bt_call_source_t *source, bt_strbuf_t *body,
                             void (*told)(void *user), void *user,
@@ -277,7 +299,7 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
             bt_strbuf_fini(body);
         }
         bt_api_request_fini(source->request);
-        source->body_freed(source->ctx, source->body_bytes);
+        give_back_body(source);
         return BT_ERR_NO_MEMORY;
     }
     in->front = front;
@@ -285,9 +307,6 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
                                                         : front->tenants.plain);
     in->dialect = source->dialect;
     in->stream = source->stream;
-    in->body_freed = source->body_freed;
-    in->ctx = source->ctx;
-    in->body_bytes = source->body_bytes;
     in->parse_us = source->parse_us;
     in->told = told;
     in->user = user;
@@ -303,13 +322,16 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
     }
     set_lane(in);
     bt_work_init(&in->work, in->tenant, &source->client);
+    open_account(in, source);
+    give_back_body(source);
     if (!copy_text(source->model, &in->path_model) ||
         !copy_text(source->traceparent, &in->traceparent)) {
         bt_intake_free(in);
         return BT_ERR_NO_MEMORY;
     }
     *intake_p = in;
-    if ((check_room(in, 1) != BT_OK) || (check_tokens(in) != BT_OK)) {
+    if ((in->status != BT_OK) || (check_room(in, 1) != BT_OK) ||
+        (check_tokens(in) != BT_OK)) {
         tell(in);
         return BT_OK;
     }
@@ -347,7 +369,7 @@ static void dropped(bt_pool_job_t *job)
     if (!job->ran) {
         drop(job);
     }
-    in->body_freed(in->ctx, in->body_bytes);
+    bt_account_unref(in->account);
     bt_tenant_unref(in->tenant);
     bt_free(in->traceparent);
     bt_free(in->path_model);

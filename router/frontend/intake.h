@@ -37,7 +37,7 @@ typedef struct bt_call_tally {
 } bt_call_tally_t;
 
 /** What the door knows of a call beside its body. Borrowed, but for ctx, which
- *  must stay until body_freed() was called or the pool was stopped. */
+ *  must stay until body_freed() was called, which is from inside. */
 typedef struct bt_call_source {
     bt_api_dialect_t dialect;
     const char *model; /**< from the path, or NULL: the body names it */
@@ -55,25 +55,26 @@ typedef struct bt_call_source {
     /** Of a request whose other sequences are other calls' (its n is set); must
      *  stay as long as the reply. NULL: the call is all of the request. */
     bt_call_tally_t *tally;
-    /** The memory of the body, and of what was made of it, is free again. */
+    /** The body is counted in the frontend's budget from here on; NULL: nobody
+     *  counts it yet. */
     void (*body_freed)(void *ctx, size_t bytes);
     void *ctx;
     size_t body_bytes; /**< what it is told */
+    /** Of the request that this one is a part of; borrowed. NULL: its own. */
+    bt_account_t *account;
 } bt_call_source_t;
 
 typedef struct bt_intake {
     bt_work_t work;
     bt_frontend_t *front;
     bt_api_dialect_t dialect;
-    bool stream; /**< of the source */
-    void (*body_freed)(void *ctx, size_t bytes);
-    void *ctx;
-    size_t body_bytes;
-    char *path_model;    /**< owned, or NULL */
-    char *traceparent;   /**< owned, or NULL */
-    bt_tenant_t *tenant; /**< a reference */
-    bt_strbuf_t body;    /**< owned; empty once it is parsed */
-    bool parsed_before;  /**< there is no body */
+    bool stream;           /**< of the source */
+    bt_account_t *account; /**< a reference; NULL: too small to be counted */
+    char *path_model;      /**< owned, or NULL */
+    char *traceparent;     /**< owned, or NULL */
+    bt_tenant_t *tenant;   /**< a reference */
+    bt_strbuf_t body;      /**< owned; empty once it is parsed */
+    bool parsed_before;    /**< there is no body */
     bool is_inline;
     bool posted; /**< at the pool: its job is not done */
     bt_pool_lane_t lane;

@@ -55,6 +55,63 @@ void bt_work_orders_fini(bt_work_orders_t *orders)
     bt_sched_tree_fini(&orders->large);
 }
 
+bt_account_t *bt_work_account(bt_budget_t *budget, const bt_tenant_t *tenant,
+                              const bt_work_client_t *client)
+{
+    bt_account_t *account = NULL;
+
+    return (bt_account_create(budget, (tenant != NULL) ? tenant->id : 0,
+                              client->address, &account) == BT_OK)
+               ? account
+               : NULL;
+}
+
+bool bt_work_refuse(const bt_account_t *account, bt_api_error_t *error)
+{
+    uint64_t half_mib;
+
+    if (bt_account_refusal(account) == BT_BUDGET_N_REFUSALS) {
+        return false;
+    }
+    half_mib = account->budget->limit / 2 >> 20;
+    switch (bt_account_refusal(account)) {
+    case BT_BUDGET_REQUEST:
+        bt_api_error_set(error, 413, "invalid_request_error", NULL,
+                         "this request takes more than %llu MiB of memory, "
+                         "half of the server's option http-memory",
+                         (unsigned long long)half_mib);
+        break;
+    case BT_BUDGET_CLIENT:
+        bt_api_error_set(error, 429, "rate_limit_error", NULL,
+                         "this client's requests together take more than %llu "
+                         "MiB of memory, half of the server's option "
+                         "http-memory; try again later",
+                         (unsigned long long)half_mib);
+        error->retry_after_s = 1;
+        break;
+    default:
+        bt_api_error_set(error, 503, "server_error", NULL,
+                         "the requests in flight leave no memory for this one "
+                         "(%s), try again later",
+                         (bt_account_refusal(account) == BT_BUDGET_PROCESS)
+                             ? "router-memory"
+                             : "http-memory");
+        error->retry_after_s = 1;
+        break;
+    }
+    return true;
+}
+
+bt_status_t bt_work_admit(bt_account_t *account, size_t bytes,
+                          bt_api_error_t *error_p)
+{
+    if ((account == NULL) || bt_account_take(account, bytes)) {
+        return BT_OK;
+    }
+    (void)bt_work_refuse(account, error_p);
+    return BT_ERR_BUSY;
+}
+
 void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,
                   const bt_work_client_t *client)
 {

@@ -4,7 +4,8 @@
  * Clients' work at the frontend's pool (unpacking, parsing, templates,
  * tokenizing) in a fair order: among tenants by their weights, within a tenant
  * among addresses, within an address among connections (sched_tree.h). So a
- * client that sends much waits for itself.
+ * client that sends much waits for itself. The memory that it takes is counted
+ * (budget.h).
  *
  * Threads: the event loop's; the order is kept under the pool's lock.
  */
@@ -13,6 +14,7 @@
 
 #include "common/base/pool.h"
 #include "common/sched/sched_tree.h"
+#include "router/frontend/api.h"
 #include "router/tenants/tenants.h"
 
 /** Who asks, beside the tenant; zero: not known. */
@@ -38,6 +40,19 @@ typedef struct bt_work_orders {
 void bt_work_orders_init(bt_work_orders_t *orders, bt_pool_t *pool);
 /** After the pool was stopped. Also of zeroed ones. */
 void bt_work_orders_fini(bt_work_orders_t *orders);
+
+/** An account of a request, of the share that its tenant has at its client's
+ *  address.
+ *  @return NULL, for want of memory: it is not counted */
+bt_account_t *bt_work_account(bt_budget_t *budget, const bt_tenant_t *tenant,
+                              const bt_work_client_t *client);
+/** So many bytes of it are there already; NULL: nothing is counted.
+ *  @retval BT_ERR_BUSY  refused; error_p says why */
+BT_MUST_CHECK bt_status_t bt_work_admit(bt_account_t *account, size_t bytes,
+                                        bt_api_error_t *error_p);
+/** Was the account refused something? Then that is what the client hears.
+ *  @return false: no, and nothing is changed */
+bool bt_work_refuse(const bt_account_t *account, bt_api_error_t *error);
 
 /** @param [in] tenant  NULL: nobody's in particular */
 void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,

@@ -27,6 +27,7 @@ static void answer_free(bt_answer_t *a)
     bt_json_slices_fini(&a->slices);
     bt_strbuf_fini(&a->out);
     bt_call_unref(a->call);
+    bt_account_unref(a->work.job.account);
     bt_free(a);
 }
 
@@ -47,8 +48,15 @@ static void write_slice(bt_pool_job_t *job)
     a->more = bt_json_slices_write(&a->slices, BT_ANSWER_SLICE_BYTES, &a->out);
 }
 
-static void respond(bt_visit_t *visit, const bt_strbuf_t *out)
+static void respond(bt_visit_t *visit, const bt_strbuf_t *out,
+                    const bt_account_t *account)
 {
+    bt_api_error_t error = {0};
+
+    if ((bt_strbuf_status(out) != BT_OK) && bt_work_refuse(account, &error)) {
+        bt_visit_fail(visit, &error);
+        return;
+    }
     switch (bt_strbuf_status(out)) {
     case BT_OK:
         bt_visit_respond(visit, 200, BT_JSON_TYPE, out->data, out->len);
@@ -68,7 +76,7 @@ static void written(bt_pool_job_t *job)
 
     if ((visit != NULL) && job->ran && a->more) {
         bt_work_post(&a->work, a->front->pool, BT_POOL_LONG,
-                     BT_ANSWER_SLICE_BYTES);
+                     BT_ANSWER_SLICE_BYTES / 16);
         return;
     }
     a->front->n_answers--;
@@ -81,7 +89,7 @@ static void written(bt_pool_job_t *job)
         write_slice(job);
         job->ran = !a->more;
     }
-    respond(visit, &a->out);
+    respond(visit, &a->out, a->work.job.account);
     answer_free(a);
 }
 
@@ -164,8 +172,9 @@ bool bt_answer_begin(bt_visit_t *visit, bt_call_t *call,
     a->work.job.done = written;
     visit->writing = a;
     a->front->n_answers++;
-    bt_work_post(&a->work, a->front->pool, BT_POOL_FIRST,
-                 BT_ANSWER_SLICE_BYTES);
+    a->work.job.account =
+        bt_work_account(&a->front->answers, visit->tenant, &client);
+    bt_work_post(&a->work, a->front->pool, BT_POOL_FIRST, 0);
     return true;
 }
 

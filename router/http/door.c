@@ -244,6 +244,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .max_connections = limits->connections,
         .max_per_client = limits->per_client,
         .memory_bytes = limits->memory_bytes,
+        .budget = &door->front->requests,
         .shares_ports = config->share_http,
         .tls = tls,
     };
@@ -271,6 +272,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
     bt_status_t status;
 
     metrics_config.max_body_bytes = METRICS_BODY_BYTES;
+    metrics_config.budget = NULL;
     metrics_config.memory_bytes = METRICS_MEMORY_BYTES;
     metrics_config.max_connections = limits->metrics_connections;
     metrics_config.max_per_client = 0;
@@ -309,6 +311,8 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
         status = find_limits(front->config, &door->limits);
     }
     if (status == BT_OK) {
+        bt_frontend_limit_memory(front, door->limits.memory_bytes,
+                                 door->limits.router_bytes);
         status = make_servers(door, base, &door->limits, tls);
     }
     if (status == BT_OK) {
@@ -351,6 +355,17 @@ static void add_use(bt_metrics_process_t *process, const bt_net_use_t *use)
     process->n_readers_cut += (double)use->n_readers_cut;
 }
 
+static void read_budgets(const bt_frontend_t *front,
+                         bt_metrics_process_t *process)
+{
+    for (int i = 0; i < BT_BUDGET_N_REFUSALS; i++) {
+        process->n_memory_refused[i] = (double)(front->requests.n_refused[i] +
+                                                front->answers.n_refused[i]);
+    }
+    process->work_bytes = (double)front->requests.used;
+    process->writing_bytes = (double)front->answers.used;
+}
+
 void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
 {
     bt_net_use_t use;
@@ -361,6 +376,7 @@ void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
     process->n_turned_away = 0;
     process->n_bodies_refused = 0;
     process->n_readers_cut = 0;
+    read_budgets(door->front, process);
     process->n_jobs = bt_pool_n_jobs(door->front->pool);
     process->n_jobs_inside = (double)bt_pool_n_inside(door->front->pool);
     process->n_canceled_queued =
@@ -377,6 +393,10 @@ void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
         bt_net_use(door->other, &use);
         add_use(process, &use);
     }
+    /* Of the same budget, but for the metrics port's few. */
+    process->work_bytes = (process->work_bytes > process->request_bytes)
+                              ? process->work_bytes - process->request_bytes
+                              : 0;
 }
 
 void bt_door_close(bt_door_t *door)

@@ -148,8 +148,13 @@ static void write_all(bt_infer_answer_t *a)
 static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
 {
     const bt_strbuf_t *body = a->zips ? &a->packed : &a->out;
+    bt_api_error_t error = {0};
     char length[32];
 
+    if ((a->status != BT_OK) && bt_work_refuse(a->work.job.account, &error)) {
+        bt_visit_fail(visit, &error);
+        return;
+    }
     if (a->status == BT_ERR_TOO_LARGE) {
         bt_visit_fail_for_length(visit);
         return;
@@ -186,7 +191,7 @@ static void on_written(bt_pool_job_t *job)
 
     if ((visit != NULL) && job->ran && (a->step != STEP_DONE)) {
         bt_work_post(&a->work, a->front->pool, BT_POOL_LONG,
-                     BT_ANSWER_SLICE_BYTES);
+                     BT_ANSWER_SLICE_BYTES / 16);
         return;
     }
     a->front->n_answers--;
@@ -197,6 +202,7 @@ static void on_written(bt_pool_job_t *job)
     }
     answer_fini(a);
     bt_infer_unref(a->call);
+    bt_account_unref(a->work.job.account);
     bt_free(a);
 }
 
@@ -221,8 +227,9 @@ static void begin_write(bt_visit_t *visit, bt_infer_call_t *call,
     a->work.job.done = on_written;
     visit->packing = a;
     a->front->n_answers++;
-    bt_work_post(&a->work, a->front->pool, BT_POOL_FIRST,
-                 BT_ANSWER_SLICE_BYTES);
+    a->work.job.account =
+        bt_work_account(&a->front->answers, visit->tenant, &client);
+    bt_work_post(&a->work, a->front->pool, BT_POOL_FIRST, 0);
 }
 
 static void on_finish(bt_infer_reply_t *reply, bt_infer_call_t *call,

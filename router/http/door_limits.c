@@ -14,6 +14,9 @@
 #define LEAST_MEMORY     (64 * MIB)
 #define MOST_MEMORY      (1024 * MIB)
 #define BODIES_IN_MEMORY 4u
+/* Requests, answers that are written, and unread ones of two doors. */
+#define ROUTER_PARTS  4u
+#define ROUTER_MEMORY (256 * MIB) /* of the router beside those */
 
 void bt_door_means_read(bt_door_means_t *means)
 {
@@ -115,6 +118,14 @@ static bt_status_t set_memory(const bt_config_t *config,
         return BT_ERR_INVALID_PARAM;
     }
     limits->memory_bytes = bytes;
+    limits->router_bytes = config->router_memory_bytes;
+    if (limits->router_bytes == 0) {
+        limits->router_bytes = ROUTER_PARTS * bytes + ROUTER_MEMORY;
+        if ((means->memory_bytes != UINT64_MAX) &&
+            (means->memory_bytes / 2 > limits->router_bytes)) {
+            limits->router_bytes = means->memory_bytes / 2;
+        }
+    }
     return BT_OK;
 }
 
@@ -148,12 +159,14 @@ void bt_door_limits_print(const bt_config_t *config,
     bt_strbuf_printf(
         out,
         "clients may have %u connections (%s), %u to the gRPC port and %u to "
-        "the metrics port, out of %llu file descriptors; at each of HTTP and "
-        "gRPC %.0f MiB for requests (one: %.1f MiB), as much for unread "
-        "answers (one: %.1f MiB)",
+        "the metrics port, out of %llu file descriptors; %.0f MiB for requests "
+        "(a body: %.1f MiB; a client: half), as much for answers that are "
+        "written, and at each of HTTP and gRPC for unread ones (one: %.1f "
+        "MiB); over %.0f MiB of the whole router requests are refused",
         limits->connections, share, limits->grpc_connections,
         limits->metrics_connections, (unsigned long long)means->descriptors,
         (double)limits->memory_bytes / MIB,
         (double)config->max_body_bytes / MIB,
-        (double)config->client_buffer_bytes / MIB);
+        (double)config->client_buffer_bytes / MIB,
+        (double)limits->router_bytes / MIB);
 }

@@ -30,7 +30,8 @@ typedef struct bt_door_means {
 typedef struct bt_door_limits {
     uint32_t connections, metrics_connections, grpc_connections;
     uint32_t per_client;   /**< 0 = no limit */
-    uint64_t memory_bytes; /**< of HTTP, and as much of gRPC */
+    uint64_t memory_bytes; /**< of HTTP and gRPC together */
+    uint64_t router_bytes; /**< of the whole process */
 } bt_door_limits_t;
 
 /** Raises the soft limit of descriptors to the hard one: every part of the

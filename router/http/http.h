@@ -78,8 +78,9 @@ typedef struct bt_http_config {
     uint32_t max_connections;
     uint32_t max_per_client; /**< connections of one address (IPv6: of one /64
                                   network); 0 = no limit */
-    bool shares_ports; /**< others may listen at the same ones (SO_REUSEPORT):
-                            all of them must say so, and be of one user */
+    bool shares_ports;   /**< others may listen at the same ones (SO_REUSEPORT):
+                              all of them must say so, and be of one user */
+    bt_budget_t *budget; /**< see bt_net_config_t */
     uint64_t memory_bytes; /**< for requests under way, and as much again
                                 for answers that were not read */
     bt_tls_t *tls;         /**< borrowed; NULL: it speaks HTTP, not HTTPS */

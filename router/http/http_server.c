@@ -62,6 +62,7 @@ bt_status_t bt_http_create(struct event_base *base,
         .max_per_client = config->max_per_client,
         .shares_ports = config->shares_ports,
         .memory_bytes = config->memory_bytes,
+        .budget = config->budget,
         .tls = config->tls,
         .protocol = "http/1.1",
     };

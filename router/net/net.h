@@ -55,6 +55,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/budget.h"
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "router/net/tls.h"
@@ -71,6 +72,8 @@ typedef struct bt_net_config {
                             all of them must say so, and be of one user */
     uint64_t memory_bytes; /**< for requests under way, and as much again
                                 for answers that were not read */
+    bt_budget_t *budget;   /**< borrowed: of which the memory for requests is
+                                taken, beside others'; NULL: none */
     bt_tls_t *tls;         /**< borrowed; NULL: streams are plain */
     const char *protocol;  /**< of ALPN, with tls: "http/1.1" or "h2"; static */
 } bt_net_config_t;

@@ -152,11 +152,18 @@ static void charge(uint64_t *sum, size_t *charged, size_t now)
 
 void bt_net_charge(bt_net_t *net, size_t *charged, size_t now)
 {
+    if (net->config.budget != NULL) {
+        bt_budget_take(net->config.budget, now);
+        bt_budget_give(net->config.budget, *charged);
+    }
     charge(&net->use.request_bytes, charged, now);
 }
 
 void bt_net_give_back(bt_net_t *net, size_t bytes)
 {
+    if (net->config.budget != NULL) {
+        bt_budget_give(net->config.budget, bytes);
+    }
     net->use.request_bytes -= bytes;
 }
 
@@ -202,6 +209,10 @@ bool bt_net_has_room(const bt_net_t *net, uint64_t have, uint64_t more)
 
     if (have + more > BT_NET_SMALL_BYTES) {
         limit -= limit / 4;
+    }
+    if ((net->config.budget != NULL) &&
+        !bt_budget_has_room(net->config.budget, have, more)) {
+        return false;
     }
     return (net->use.request_bytes <= limit) &&
            (more <= limit - net->use.request_bytes);

@@ -257,9 +257,13 @@ typedef struct bt_metrics_cpu {
     uint64_t busy, all;
 } bt_metrics_cpu_t;
 
+#define BT_METRICS_MEMORY_CAUSES 4 /**< as bt_budget_refusal_t */
+
 /** The router's process as it is now; NaN is left out. */
 typedef struct bt_metrics_process {
-    double n_connections;               /**< of clients */
+    double n_connections;             /**< of clients */
+    double work_bytes, writing_bytes; /**< of the pool's work, and answers */
+    double n_memory_refused[BT_METRICS_MEMORY_CAUSES];
     double request_bytes, answer_bytes; /**< that clients' connections hold */
     double n_quiet_closed, n_turned_away, n_bodies_refused, n_readers_cut;
     double n_jobs, n_jobs_inside;                 /**< of the pool */

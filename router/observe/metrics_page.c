@@ -504,6 +504,10 @@ static void fill(page_t *page, const bt_metrics_process_t *process)
     cells[BT_PC_TURNED_AWAY] = process->n_turned_away;
     cells[BT_PC_BODIES_REFUSED] = process->n_bodies_refused;
     cells[BT_PC_READERS_CUT] = process->n_readers_cut;
+    cells[BT_PC_WORK_BYTES] = process->work_bytes;
+    cells[BT_PC_WRITING_BYTES] = process->writing_bytes;
+    memcpy(&cells[BT_PC_MEMORY_REFUSED], process->n_memory_refused,
+           sizeof(process->n_memory_refused));
     cells[BT_PC_JOBS] = process->n_jobs;
     cells[BT_PC_JOBS_INSIDE] = process->n_jobs_inside;
     cells[BT_PC_CANCELED_QUEUED] = process->n_canceled_queued;

@@ -191,8 +191,12 @@ const bt_family_def_t bt_metrics_families[] = {
     {GAUGE, "baton_http_connections", "Open HTTP connections of clients",
      SERIES(PROCESS(CONNECTIONS))},
     {GAUGE, "baton_http_memory_bytes",
-     "Memory that clients' requests take, and answers that they have not read",
+     "Memory that clients' requests take: while they are read (requests), and "
+     "while they are worked on and generated (work); and answers, while they "
+     "are written (writing), and until clients have read them (answers)",
      SERIES(PROCESS_BY("what=\"requests\"", REQUEST_BYTES),
+            PROCESS_BY("what=\"work\"", WORK_BYTES),
+            PROCESS_BY("what=\"writing\"", WRITING_BYTES),
             PROCESS_BY("what=\"answers\"", ANSWER_BYTES))},
     {COUNTER, "baton_http_limited_total",
      "Clients that met a limit of them all: quiet connections closed for new "
@@ -202,6 +206,14 @@ const bt_family_def_t bt_metrics_families[] = {
             PROCESS_BY("limit=\"connections\"", TURNED_AWAY),
             PROCESS_BY("limit=\"bodies\"", BODIES_REFUSED),
             PROCESS_BY("limit=\"unread\"", READERS_CUT))},
+    {COUNTER, "baton_memory_refused_total",
+     "Requests refused while they were worked on, for the memory that they, "
+     "their client's together (429), all together (503) or the whole router "
+     "(503) would have taken; request: 413",
+     SERIES(PROCESS_BY("cause=\"request\"", MEMORY_REQUEST),
+            PROCESS_BY("cause=\"client\"", MEMORY_CLIENT),
+            PROCESS_BY("cause=\"server\"", MEMORY_SERVER),
+            PROCESS_BY("cause=\"process\"", MEMORY_PROCESS))},
     {GAUGE, "baton_jobs",
      "Work of the router's pool that waits or runs: unpacking, parsing, "
      "tokenizing, writing of long answers",

@@ -13,28 +13,10 @@
 
 /* ---- memory ---- */
 
-static void held_unref(bt_infer_held_t *held)
-{
-    if (--held->refs == 0) {
-        held->body_freed(held->ctx, held->bytes);
-        bt_free(held);
-    }
-}
-
 /* The call has nothing of the body any more. */
 static void let_go(bt_infer_call_t *call)
 {
     bt_uses_give_back(call->uses);
-    if (call->held != NULL) {
-        held_unref(call->held);
-        call->held = NULL;
-    }
-}
-
-static void on_row_freed(void *ctx, size_t bytes)
-{
-    (void)bytes;
-    held_unref(ctx);
 }
 
 static void give_place(bt_infer_call_t *call)
@@ -61,6 +43,7 @@ static void call_free(bt_infer_call_t *call)
     bt_tenant_unref(call->tenant);
     let_go(call);
     bt_uses_end(call->uses);
+    bt_account_unref(call->account);
     bt_free(call);
 }
 
@@ -105,6 +88,7 @@ void bt_infer_call_post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
 {
     call->work.job.run = run;
     call->work.job.done = done;
+    call->work.job.account = call->account;
     if (call->is_inline) {
         run(&call->work.job);
         call->work.job.ran = true;
@@ -313,11 +297,9 @@ static void begin_row(bt_infer_call_t *call, size_t i)
         .request = &call->lowered.rows[i],
         .parse_us = call->parse_us,
         .tally = &call->tally,
-        .body_freed = on_row_freed,
-        .ctx = call->held,
+        .account = call->account,
     };
 
-    call->held->refs++;
     bt_call_request(call->front, &call->rows[i].reply, &source);
 }
 
@@ -481,6 +463,8 @@ static bool step_ended(bt_infer_call_t *call)
         bt_api_error_set(&call->error, 503, "server_error", NULL,
                          "the server is stopping");
         call->status = BT_ERR_CANCELED;
+    } else if (call->status != BT_OK) {
+        (void)bt_work_refuse(call->account, &call->error);
     }
     if (call->reply == NULL) {
         return false;
@@ -597,6 +581,17 @@ static void on_read(bt_pool_job_t *job)
     bt_infer_call_unpin(call, was_pinned);
 }
 
+/* What the pool works on is counted. */
+static bt_status_t open_account(bt_infer_call_t *call, size_t bytes)
+{
+    if (call->is_inline || (call->account != NULL)) {
+        return BT_OK;
+    }
+    call->account =
+        bt_work_account(&call->front->requests, call->tenant, &call->who);
+    return bt_work_admit(call->account, bytes, &call->error);
+}
+
 /* A short body may stand for long tensors. */
 static void begin_read(bt_infer_call_t *call)
 {
@@ -615,6 +610,11 @@ static void begin_read(bt_infer_call_t *call)
     call->work_bytes += bytes;
     if (bytes >= BT_INTAKE_LONG_BYTES) {
         call->lane = BT_POOL_LONG;
+    }
+    call->status = open_account(call, 0);
+    if (call->status != BT_OK) {
+        bt_infer_call_refuse(call);
+        return;
     }
     bt_infer_call_post(call, run_read, on_read);
 }
@@ -661,18 +661,10 @@ static bt_infer_call_t *call_new(bt_frontend_t *front,
                                  const bt_infer_source_t *source)
 {
     bt_infer_call_t *call = bt_calloc(1, sizeof(*call));
-    bt_infer_held_t *held = bt_calloc(1, sizeof(*held));
 
-    if ((call == NULL) || (held == NULL)) {
-        bt_free(call);
-        bt_free(held);
+    if (call == NULL) {
         return NULL;
     }
-    *held = (bt_infer_held_t){.refs = 1,
-                              .body_freed = source->body_freed,
-                              .ctx = source->ctx,
-                              .bytes = source->body_bytes};
-    call->held = held;
     call->front = front;
     bt_list_init(&call->stoppable);
     call->step_us = bt_now_us();
@@ -741,11 +733,12 @@ void bt_infer_begin(bt_frontend_t *front, bt_infer_reply_t *reply,
     reply->call = call;
     call->body = *body;
     bt_strbuf_init(body, body->limit);
+    source->body_freed(source->ctx, source->body_bytes);
     call->work_bytes = call->body.len;
     call->is_inline = call->body.len <= BT_INTAKE_INLINE_BYTES;
     call->lane =
         (call->body.len < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
-    if (!enter(call, source)) {
+    if ((open_account(call, call->body.cap) != BT_OK) || !enter(call, source)) {
         bt_infer_call_refuse(call);
         call_release(call);
         return;

@@ -60,7 +60,7 @@ struct bt_infer_reply {
 };
 
 /** What a door knows of a call. Borrowed, but for ctx, which must stay until
- *  body_freed() was called or the pool was stopped. */
+ *  body_freed() was called, which is from inside. */
 typedef struct bt_infer_source {
     /** From the path; NULL: the request says it. */
     const char *model, *version;
@@ -77,7 +77,7 @@ typedef struct bt_infer_source {
      *  BT_INFER_CTX_BYTES). */
     const void *parse_ctx;
     size_t parse_ctx_bytes;
-    /** The memory of the body, and of what was made of it, is free again. */
+    /** The body is counted in the frontend's budget from here on. */
     void (*body_freed)(void *ctx, size_t bytes);
     void *ctx;
     size_t body_bytes; /**< what it is told */

@@ -10,15 +10,6 @@
 #include "router/triton/outputs.h"
 #include "router/triton/uses.h"
 
-/** The memory of a body and what was made of it, until the last of them is
- * free: rows may outlive their call at the pool. */
-typedef struct bt_infer_held {
-    uint32_t refs;
-    void (*body_freed)(void *ctx, size_t bytes);
-    void *ctx;
-    size_t bytes;
-} bt_infer_held_t;
-
 /** One row of the batch; its call's reply. */
 typedef struct bt_infer_row {
     bt_reply_t reply; /* first: a call knows only this */
@@ -46,8 +37,8 @@ struct bt_infer_call {
     bt_work_client_t who;
     bt_frontend_t *front;
     bt_infer_reply_t *reply; /* NULL: it had its last word, or nobody waits */
-    bt_infer_held_t *held;
-    bt_list_t stoppable; /* in front->stoppable, or by itself */
+    bt_account_t *account;   /* a reference; NULL: too small to be counted */
+    bt_list_t stoppable;     /* in front->stoppable, or by itself */
     uint64_t step_us, parse_us;
 
     bt_infer_parse_t parse;

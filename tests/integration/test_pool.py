@@ -6,6 +6,7 @@ import gzip
 import json
 import socket
 import tempfile
+import threading
 
 from harness import Cluster, small_model, wait_until
 
@@ -62,3 +63,50 @@ def test_the_pool_is_fair_and_forgets_who_left():
         check_clients_that_left(c)
         check_long_bodies_of_others(c)
         c.wait_idle()
+
+
+def at_once(c, path, body, n):
+    """@return status and headers of each of n answers"""
+    out = []
+    threads = [threading.Thread(target=lambda: out.append(c.request("POST", path, body, timeout=120)[:2])) for _ in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(out) == n, out
+    return out
+
+
+def refused(c, cause):
+    return c.metric("baton_memory_refused_total", cause=cause)
+
+
+def check_large_request(c):
+    """A million JSON values take more than a request may have: that is refused before it is taken."""
+    status, answer = c.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "of_no_meaning": ["a"] * 1_000_000})
+    assert status == 413 and "http-memory" in answer["error"]["message"], (status, str(answer)[:200])
+    assert refused(c, "request") == 1
+    assert c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 200
+
+
+def check_large_client(c):
+    """Bodies of one client that are together more than its half: 429 for some, and the others are served."""
+    answers = at_once(c, "/tokenize", json.dumps({"prompt": "word " * 200_000}), 20)
+    statuses = {status for status, _ in answers}
+    assert {200, 429} <= statuses <= {200, 429, 503}, answers
+    assert all("Retry-After" in headers for status, headers in answers if status != 200), answers
+    assert refused(c, "client") > 0
+    wait_until("nothing is held", lambda: c.metric("baton_jobs") == 0 and c.metric("baton_http_memory_bytes", what="work") == 0 and
+               c.metric("baton_http_memory_bytes", what="writing") == 0)
+
+
+def test_memory_of_the_pool_is_bounded():
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(small_model(d), router_args=["--http-memory", "32m", "--max-body-bytes", "8m"]) as c:
+            check_large_request(c)
+            check_large_client(c)
+            c.wait_idle()
+        with Cluster(small_model(d), router_args=["--router-memory", "1m"]) as c:  # it has more from the start
+            wait_until("large requests are refused", lambda: c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 503)
+            assert c.post("/tokenize", {"prompt": "hello"})[0] == 200
+            assert "router-memory" in c.router.log(), c.router.log()

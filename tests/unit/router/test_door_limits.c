@@ -140,8 +140,10 @@ static void all_is_said_in_one_line(void **state)
         out.data,
         "clients may have 16384 connections (4096 from one address), 1024 to "
         "the gRPC port and 64 to the metrics port, out of 1048576 file "
-        "descriptors; at each of HTTP and gRPC 512 MiB for requests (one: 8.0 "
-        "MiB), as much for unread answers (one: 1.0 MiB)");
+        "descriptors; 512 MiB for requests (a body: 8.0 MiB; a client: half), "
+        "as much for answers that are written, and at each of HTTP and gRPC "
+        "for unread ones (one: 1.0 MiB); over 4096 MiB of the whole router "
+        "requests are refused");
     bt_strbuf_fini(&out);
 }
 
