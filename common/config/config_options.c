@@ -385,8 +385,9 @@ const bt_option_t bt_config_options[] = {
           "Threads of the router that read large bodies and turn them into "
           "tokens, at least 2; 0: a quarter of the cores, from 2 to 8"),
     FLAG("client-priority", S | R, client_priority,
-         "Take the priority that requests ask for; else all have the same, for "
-         "any client could put itself before the others"),
+         "Take the priority that requests ask for (docs/CLIENTS.md says which "
+         "way each API's number goes); else all have the same, for any client "
+         "could put itself before the others"),
     COUNT("max-queue", "4096", 1, 1000000, "requests", S | R, max_queue,
           "Requests in flight before new ones are answered with 429"),
     SIZE("max-logits-bytes", "64m", 0, 64 * (uint64_t)GIGA, S | R | WORKERS,

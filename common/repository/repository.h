@@ -40,6 +40,7 @@
 
 /** preprocessing, tensorrt_llm, postprocessing, ensemble, tensorrt_llm_bls. */
 extern const char *const bt_repo_names[BT_REPO_N_MODELS];
+#define BT_REPO_LLM 1 /**< tensorrt_llm's index there */
 
 /** An input or output. */
 typedef struct bt_repo_tensor {
@@ -79,6 +80,8 @@ typedef struct bt_repo_model {
     uint32_t preferred_batch_size; /**< 0: not said */
     uint64_t queue_delay_us;
     uint32_t max_queue_size;
+    uint32_t priority_levels; /**< 0: priorities of requests do not count */
+    uint32_t default_priority_level; /**< 1 to priority_levels */
     bt_repo_tensor_t *inputs, *outputs;
     uint32_t n_inputs, n_outputs;
     bt_repo_pair_t *parameters;

@@ -383,13 +383,35 @@ static bt_status_t take_batching_field(const reading_t *r, const char *prefix,
         model->preferred_batch_size = (uint32_t)n;
     } else if (strcmp(field->name, "max_queue_size") == 0) {
         model->max_queue_size = (uint32_t)n;
+    } else if (strcmp(field->name, "priority_levels") == 0) {
+        model->priority_levels = (uint32_t)n;
+    } else if (strcmp(field->name, "default_priority_level") == 0) {
+        model->default_priority_level = (uint32_t)n;
     } else {
         model->queue_delay_us = (uint64_t)n;
     }
-    if ((row->fate == BT_REPO_EFFECT) && (n > 0)) {
-        return bt_take_set_number(r, field, path, row->option, n);
+    if ((row->fate == BT_REPO_EFFECT) && (row->option[0] != '\0') && (n > 0)) {
+        const bool is_flag = strcmp(row->option, "client-priority") == 0;
+
+        return bt_take_set_number(r, field, path, row->option, is_flag ? 1 : n);
     }
     return (n > 0) ? bt_take_check_row(r, row, field, path) : BT_OK;
+}
+
+/* As Triton has it. */
+static bt_status_t check_priorities(const reading_t *r,
+                                    const bt_pbtxt_field_t *message)
+{
+    const uint32_t levels = r->model->priority_levels;
+    const uint32_t by_default = r->model->default_priority_level;
+
+    if ((levels > 0) && ((by_default == 0) || (by_default > levels))) {
+        return bt_take_refuse(r, message,
+                              "dynamic_batching.default_priority_level: %u is "
+                              "not from 1 to the %u of priority_levels",
+                              by_default, levels);
+    }
+    return BT_OK;
 }
 
 static bt_status_t take_batching(const reading_t *r, const char *prefix,
@@ -417,7 +439,7 @@ static bt_status_t take_batching(const reading_t *r, const char *prefix,
             return status;
         }
     }
-    return BT_OK;
+    return (strchr(prefix, '.') == NULL) ? check_priorities(r, message) : BT_OK;
 }
 
 static bt_status_t take_policy(const reading_t *r,

@@ -51,6 +51,21 @@ typedef enum bt_api_dialect {
     BT_API_RESPONSES,
 } bt_api_dialect_t;
 
+/** A client's priority, as it came: whether it is one is asked where it counts
+ *  (priority.h). */
+typedef enum bt_api_priority_kind {
+    BT_API_PRIORITY_NONE,
+    BT_API_PRIORITY_INTEGER,
+    BT_API_PRIORITY_REAL,  /**< written with a fraction or an exponent */
+    BT_API_PRIORITY_OTHER, /**< no number */
+} bt_api_priority_kind_t;
+
+typedef struct bt_api_priority {
+    bt_api_priority_kind_t kind;
+    int64_t integer;
+    double real;
+} bt_api_priority_t;
+
 /** One prompt: text or token ids. */
 typedef struct bt_api_prompt {
     char *text; /**< NULL when ids are given; zero bytes may be in it, and one
@@ -154,7 +169,7 @@ typedef struct bt_api_request {
     char *instructions;   /**< responses: also the first message; or NULL */
     char *metadata_json;  /**< responses: an object, given back; NULL: none */
     char *cache_salt; /**< NULL: blocks are shared with all that have none */
-    uint32_t priority;
+    bt_api_priority_t priority;
     uint32_t timeout_ms;      /**< 0 = the server's */
     bt_sched_target_t target; /**< each 0 = the server's */
     /** Names of fields that nobody here knows, "a, b", in printable ASCII

@@ -244,6 +244,41 @@ static bt_status_t read_timeout_us(bt_api_parse_t *parse,
     return status;
 }
 
+/* Is a number written as one that need not be whole: 0.5, 1.0, 1e3? */
+static bool is_fraction(const bt_json_node_t *number)
+{
+    for (uint32_t i = 0; i < number->len; i++) {
+        if (strchr(".eE", number->text[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Any value: without --client-priority it is ignored. */
+static bt_status_t read_priority(bt_api_parse_t *parse,
+                                 const bt_api_field_t *field,
+                                 const bt_json_node_t *value)
+{
+    bt_api_priority_t *priority = &parse->request->priority;
+
+    (void)field;
+    *priority = (bt_api_priority_t){.kind = BT_API_PRIORITY_OTHER};
+    if (!bt_json_is_kind(value, BT_JSON_NUMBER)) {
+        return BT_OK;
+    }
+    if (is_fraction(value)) {
+        priority->kind = BT_API_PRIORITY_REAL;
+        (void)bt_api_real(value, &priority->real);
+        return BT_OK;
+    }
+    priority->kind = BT_API_PRIORITY_INTEGER;
+    if (!bt_json_as_i64(value, &priority->integer)) {
+        priority->integer = (value->text[0] == '-') ? INT64_MIN : INT64_MAX;
+    }
+    return BT_OK;
+}
+
 /* ---- end tokens ---- */
 
 static bt_status_t add_end_id(bt_api_parse_t *parse, const char *name,
@@ -572,7 +607,7 @@ static const bt_api_field_t fields[] = {
     BOOL("sequence_start", BT_API_G, sequence_start),
     BOOL("sequence_end", BT_API_G, sequence_end),
     {"cache_salt", BT_API_A | BT_API_R, read_cache_salt, AT(cache_salt), 0, 0},
-    U32("priority", BT_API_A | BT_API_R, priority, 0, INT32_MAX),
+    OWN("priority", BT_API_A | BT_API_R, read_priority),
     U32("timeout_ms", BT_API_A | BT_API_R, timeout_ms, 0, UINT32_MAX),
     OWN("timeout", BT_API_G, read_timeout_us),
     U32("ttft_target_ms", BT_API_A | BT_API_R, target.ttft_ms, 0, INT32_MAX),

@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "router/frontend/limits.h"
+#include "router/frontend/priority.h"
 
 /* ---- places in the queue ---- */
 
@@ -160,22 +161,29 @@ static bool step_ended(bt_intake_t *in, uint64_t *took_us_p)
 }
 
 /* Any client could put itself before the others: it is the operator's to let
- * them. */
-static void set_priority(bt_intake_t *in)
+ * them. Where that is not done no value is judged. */
+static bt_status_t set_priority(bt_intake_t *in)
 {
     bt_frontend_t *front = in->front;
+    const bt_priority_scale_t scale = bt_priority_scale(front->config);
+    uint32_t level = 0;
 
     if (front->config->client_priority) {
-        const uint32_t most = in->tenant->limits.max_priority;
+        const uint32_t most =
+            bt_priority_default(&scale) + in->tenant->limits.max_priority;
 
-        in->priority =
-            (in->request.priority < most) ? in->request.priority : most;
-    } else if ((in->request.priority > 0) && !front->said_priority) {
+        if (bt_priority_level(&scale, &in->request, &level, &in->error) !=
+            BT_OK) {
+            return refuse(in, BT_ERR_INVALID_PARAM);
+        }
+        in->priority = (level < most) ? level : most;
+    } else if ((in->request.priority.kind != BT_API_PRIORITY_NONE) &&
+               !front->said_priority) {
         front->said_priority = true;
-        BT_LOG_INFO("a request asks for priority %u: ignored, here and in "
-                    "others, without --client-priority",
-                    in->request.priority);
+        BT_LOG_INFO("a request has a priority: ignored, here and in others, "
+                    "without --client-priority");
     }
+    return BT_OK;
 }
 
 static bt_status_t find_model(bt_intake_t *in)
@@ -235,12 +243,12 @@ static void parsed(bt_pool_job_t *job)
     in->parse_us += took_us;
     n_choices = bt_api_is_chat(request) ? 1 : request->n_prompts;
     n_choices *= request->n;
-    if ((find_model(in) != BT_OK) || (check_room(in, n_choices) != BT_OK)) {
+    if ((find_model(in) != BT_OK) || (set_priority(in) != BT_OK) ||
+        (check_room(in, n_choices) != BT_OK)) {
         tell(in);
         return;
     }
     hold_places(in, (uint32_t)n_choices);
-    set_priority(in);
     set_exclude_input(in);
     post(in, tokenize, tokenized, in->lane);
 }

@@ -92,7 +92,7 @@ typedef struct bt_intake {
     uint32_t context_tokens;
     bt_api_request_t request;
     bt_prepared_t prepared;
-    uint32_t priority; /**< as asked for, where the operator lets clients */
+    uint32_t priority;              /**< the scheduler's level (priority.h) */
     uint64_t parse_us, tokenize_us; /**< waiting for the pool included */
 } bt_intake_t;
 

@@ -183,6 +183,8 @@ static void set_batching(bt_pb_scratch_t *scratch, const bt_repo_model_t *model,
         batching->n_preferred_batch_size = 1;
     }
     batching->max_queue_delay_microseconds = model->queue_delay_us;
+    batching->priority_levels = model->priority_levels;
+    batching->default_priority_level = model->default_priority_level;
     policy->max_queue_size = model->max_queue_size;
     batching->default_queue_policy = policy;
     c->scheduling_choice_case =

@@ -227,6 +227,11 @@ static void write_batching(bt_json_t *json, const bt_repo_model_t *model)
     bt_json_end_array(json);
     bt_json_u64(json, "max_queue_delay_microseconds", model->queue_delay_us);
     bt_json_bool(json, "preserve_ordering", false);
+    if (model->priority_levels > 0) {
+        bt_json_u64(json, "priority_levels", model->priority_levels);
+        bt_json_u64(json, "default_priority_level",
+                    model->default_priority_level);
+    }
     bt_json_object(json, "default_queue_policy");
     bt_json_u64(json, "max_queue_size", model->max_queue_size);
     bt_json_end_object(json);

@@ -47,7 +47,7 @@ typedef struct bt_tenant_limits {
     uint32_t burst;        /**< tokens; what rate brings in 60 s */
     uint32_t requests;     /**< under way at once; 0: no limit */
     uint32_t kv_percent;   /**< of the workers' KV blocks, 100 */
-    uint32_t max_priority; /**< BT_TENANT_MAX_PRIORITY */
+    uint32_t max_priority; /**< levels above the default one */
     uint32_t ttft_target_ms, itl_target_ms; /**< 0: those of the model */
     bool admin; /**< may give orders: load models, settings */
 } bt_tenant_limits_t;

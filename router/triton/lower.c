@@ -284,23 +284,34 @@ static void join_wants(bt_lower_t *l)
     }
 }
 
+static bt_api_priority_t priority_of(const bt_infer_param_t *param)
+{
+    switch ((param != NULL) ? param->kind : BT_INFER_STRING) {
+    case BT_INFER_INT:
+        return (bt_api_priority_t){.kind = BT_API_PRIORITY_INTEGER,
+                                   .integer = param->integer};
+    case BT_INFER_DOUBLE:
+        return (bt_api_priority_t){.kind = BT_API_PRIORITY_REAL,
+                                   .real = param->real};
+    default:
+        return (bt_api_priority_t){.kind = (param == NULL)
+                                               ? BT_API_PRIORITY_NONE
+                                               : BT_API_PRIORITY_OTHER};
+    }
+}
+
 /* Request parameters of Triton that mean something here. */
 static void read_params(bt_lower_t *l)
 {
-    const bt_infer_param_t *priority =
-        bt_infer_param(&l->request->params, "priority");
+    const bt_api_priority_t priority =
+        priority_of(bt_infer_param(&l->request->params, "priority"));
     const bt_infer_param_t *timeout =
         bt_infer_param(&l->request->params, "timeout");
 
     for (size_t i = 0; i < l->out->n_rows; i++) {
         bt_api_request_t *row = &l->out->rows[i];
 
-        if ((priority != NULL) && (priority->kind == BT_INFER_INT) &&
-            (priority->integer > 0)) {
-            row->priority = (priority->integer > INT32_MAX)
-                                ? (uint32_t)INT32_MAX
-                                : (uint32_t)priority->integer;
-        }
+        row->priority = priority;
         if ((timeout != NULL) && (timeout->kind == BT_INFER_INT) &&
             (timeout->integer > 0) && /* microseconds */
             (timeout->integer / 1000 < UINT32_MAX)) {

@@ -214,7 +214,7 @@ class Attack:
 
     def priority(self):
         """Requests of the highest priority, of the size of the others'."""
-        data = json.dumps({"prompt": "me first", "max_tokens": 32, "ignore_eos": True, "priority": 255}).encode()
+        data = json.dumps({"prompt": "me first", "max_tokens": 32, "ignore_eos": True, "priority": -255}).encode()
         data = head(len(data), "Connection: close\r\n") + data
         return [self.for_ever(lambda: self.once(data)) for _ in range(2)]
 

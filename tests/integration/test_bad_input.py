@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input gets a clear error and harms nobody."""
 import json
+import os
 import socket
 import tempfile
 
-from harness import Cluster, small_model
+from harness import ROOT, Cluster, small_model
 
 G = "/v2/models/ensemble/generate"
 C = "/v1/completions"
@@ -114,6 +115,29 @@ def test_bad_input():
             assert answer.startswith(b"HTTP/1.1 413 "), answer
             assert c.complete("a good one", 8, temperature=0)["text"] == good
             c.wait_idle()
+
+
+def ignored_fields():
+    """@return (route, body, fields) of each request whose fields docs/openapi.json says are taken without effect"""
+    with open(os.path.join(ROOT, "docs", "openapi.json"), encoding="utf-8") as f:
+        schemas = json.load(f)["components"]["schemas"]
+    for name, path, body in (("CompletionRequest", C, {"prompt": "a", "max_tokens": 1}),
+                             ("ChatRequest", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+                             ("ResponseRequest", "/v1/responses", {"input": "a", "max_output_tokens": 1}),
+                             ("GenerateRequest", G, {"text_input": "a", "max_tokens": 1})):
+        forms = schemas[name].get("oneOf", [schemas[name]])
+        yield path, body, {k for form in forms for k, v in form.get("properties", {}).items()
+                           if v.get("$ref", "").endswith("/Ignored")} | {"priority"}
+
+
+def test_a_field_that_is_documented_as_ignored_takes_any_value():
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
+        for path, body, fields in ignored_fields():
+            assert len(fields) > 3, (path, fields)
+            for field in sorted(fields):
+                for value in (-1, 0.5, "x", True, ["a", {}], {"a": [1]}):
+                    status, _, data = c.request("POST", path, json.dumps(dict(body, **{field: value})))
+                    assert status == 200, (path, field, value, status, data)
 
 
 def test_port_in_use_is_said():

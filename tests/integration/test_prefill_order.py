@@ -57,7 +57,7 @@ def test_a_short_prompt_overtakes_a_long_one_where_its_order_says_so():
     with tempfile.TemporaryDirectory() as d:
         model = model_of(d, 16384)
         for i, (order, more, first) in enumerate((("srpt", {}, "short"), ("fcfs", {}, "long"), ("deadline", {"timeout_ms": 50000}, "short"),
-                                                  ("fcfs", {"priority": 20}, "short"))):
+                                                  ("fcfs", {"priority": -12}, "short"))):
             trace = os.path.join(d, f"trace-{i}")
             options = everywhere(order, "--chunk-tokens", "16")
             options["router_args"] += ["--trace", trace]

@@ -459,8 +459,11 @@ static void what_cannot_be_is_refused_by_file_line_and_name(void **state)
          "c.pbtxt:2: model_transaction_policy.decoupled: 'perhaps' is neither "
          "true nor false"},
         {1, "dynamic_batching { priority_levels: 2 }",
-         "c.pbtxt:2: dynamic_batching.priority_levels: model tensorrt_llm has "
-         "no such field here"},
+         "c.pbtxt:2: dynamic_batching.default_priority_level: 0 is not from 1 "
+         "to the 2 of priority_levels"},
+        {1, "dynamic_batching { priority_levels: 2 default_priority_level: 3 }",
+         "c.pbtxt:2: dynamic_batching.default_priority_level: 3 is not from 1 "
+         "to the 2 of priority_levels"},
         {1, "parameters { key: \"nothing\" }",
          "c.pbtxt:2: parameters.nothing: model tensorrt_llm has no such field "
          "here"},

@@ -85,7 +85,8 @@ static void every_generate_option_is_read(void **state)
     assert_true(r.sequence_end);
     assert_false(r.exclude_input_in_output);
     assert_true(r.ignore_eos);
-    assert_int_equal(r.priority, 5);
+    assert_int_equal(r.priority.kind, BT_API_PRIORITY_INTEGER);
+    assert_int_equal(r.priority.integer, 5);
     assert_int_equal(r.timeout_ms, 2); /* 1500 microseconds, rounded up */
     bt_api_request_fini(&r);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one call gets, in each dialect: whole, streamed, refused, given up. */
 #include "common/base/assert.h"
+#include "common/sched/sched_queue.h"
+#include "router/frontend/priority.h"
 #include "tests/unit/router/call_fixture.h"
 
 static void a_generate_call_is_answered_whole(void **state)
@@ -440,7 +442,7 @@ static void what_looks_like_a_turn_in_a_message_is_text(void **state)
 static void a_priority_counts_where_the_operator_lets_clients(void **state)
 {
     static const char body[] =
-        "{\"prompt\":\"Hi\",\"max_tokens\":2,\"priority\":9}";
+        "{\"prompt\":\"Hi\",\"max_tokens\":2,\"priority\":-9}";
     world_t *w = &world;
     bt_exchange_t ex;
 
@@ -452,7 +454,8 @@ static void a_priority_counts_where_the_operator_lets_clients(void **state)
     post(w, &ex, COMPLETIONS, body);
     answer(w, 1, "ok", BT_FINISH_LENGTH);
     assert_int_equal(request(w, 0)->priority, 0);
-    assert_int_equal(request(w, 1)->priority, 9);
+    assert_int_equal(request(w, 1)->priority,
+                     BT_SCHED_TOP_LEVEL - (BT_PRIORITY_DEFAULT - 1) + 9);
     stop(w);
 }
 

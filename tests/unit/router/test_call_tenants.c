@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of tenants: who gets in, and what a call costs its tenant. */
+#include "router/frontend/priority.h"
 #include "tests/unit/router/call_fixture.h"
 
 #include "common/base/assert.h"
@@ -9,7 +10,7 @@
 #define FIRST "744e3f2db4a90571dfd3944ca68929d55a8d5dfb973c2eb7ffdd3b8d3aa541dc"
 #define SECOND \
     "b403ac760ffbe9c42139816644770e85e55a2b13822d72508807979399f87ca8"
-#define ASK "{\"prompt\":\"Hi\",\"max_tokens\":6,\"priority\":9}"
+#define ASK "{\"prompt\":\"Hi\",\"max_tokens\":6,\"priority\":-9}"
 
 static char keys_path[] = "/tmp/baton-test-keys-XXXXXX";
 
@@ -105,6 +106,8 @@ static void how_the_cluster_stands_is_for_those_who_run_it(void **state)
     stop(w);
 }
 
+#define DEFAULT_LEVEL (BT_SCHED_TOP_LEVEL - (BT_PRIORITY_DEFAULT - 1))
+
 static uint32_t priority_of(world_t *w, unsigned i)
 {
     const bt_gen_t *gen = bt_gen_find(w->core, request(w, i)->key.id);
@@ -123,8 +126,8 @@ static void tenants_have_spaces_and_priorities_of_their_own(void **state)
     w->config.client_priority = true;
     ask(w, &ex[0], "first-key", COMPLETIONS, ASK);
     ask(w, &ex[1], "second-key", COMPLETIONS, ASK);
-    assert_int_equal(priority_of(w, 0), 4); /* not 9 */
-    assert_int_equal(priority_of(w, 1), 9);
+    assert_int_equal(priority_of(w, 0), DEFAULT_LEVEL + 4); /* not 9 */
+    assert_int_equal(priority_of(w, 1), DEFAULT_LEVEL + 9);
     /* No client's counts where others' requests are: the second has had less.
      */
     assert_int_equal(request(w, 0)->priority, 0);
