@@ -57,6 +57,22 @@ static void take_config(check_t *c)
     }
 }
 
+static void take_repository(check_t *c)
+{
+    const bt_repository_t *repository = c->config->repository;
+    char text[TEXT_BYTES];
+
+    if ((repository == NULL) || (repository->others[0] == '\0')) {
+        return;
+    }
+    snprintf(text, sizeof(text), "%s: folders that are not served: %s",
+             c->config->model_repository, repository->others);
+    bt_findings_add(&c->findings, BT_FINDING_NOTE, "model repository", text,
+                    "Baton has preprocessing, tensorrt_llm, postprocessing, "
+                    "ensemble and tensorrt_llm_bls, and runs neither other "
+                    "back ends nor a model.py");
+}
+
 /* Those that can be opened are asked of the programs. @return whether any is */
 static bool check_models(check_t *c)
 {
@@ -72,8 +88,9 @@ static bool check_models(check_t *c)
     for (uint32_t i = 0; i < c->config->n_models; i++) {
         const char *path = c->config->models[i].path;
         char hint[BT_CONFIG_HINT_BYTES] = "";
+        char origin[BT_MODEL_FILE_ORIGIN_BYTES];
         char why[TEXT_BYTES];
-        char text[TEXT_BYTES + BT_CONFIG_HINT_BYTES];
+        char text[TEXT_BYTES + sizeof(hint) + sizeof(origin)];
 
         if (bt_model_file_check(path, why, sizeof(why)) == BT_OK) {
             has_any = true;
@@ -81,7 +98,8 @@ static bool check_models(check_t *c)
         }
         c->cannot_open[i] = true;
         bt_config_pulled_hint(c->config->models_dir, path, hint, sizeof(hint));
-        snprintf(text, sizeof(text), "%s%s", why, hint);
+        bt_model_file_origin(c->config, path, origin, sizeof(origin));
+        snprintf(text, sizeof(text), "%s%s%s", why, hint, origin);
         bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "model", text, "");
     }
     return has_any;
@@ -455,6 +473,7 @@ int bt_check_main(int argc, char **argv)
     /* As of a start: the programs' options come from the plan alone. */
     bt_config_unset_environment();
     take_config(&c);
+    take_repository(&c);
     check_watchdog(&c);
     check_log_dir(&c);
     if (check_models(&c)) {

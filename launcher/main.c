@@ -115,6 +115,7 @@ static bt_status_t check_models(const bt_config_t *config)
 {
     char why[512];
     char hint[BT_CONFIG_HINT_BYTES];
+    char origin[BT_MODEL_FILE_ORIGIN_BYTES];
 
     if (config->n_models == 0) {
         BT_LOG_ERROR("no model: name one with --model PATH, or --model NAME "
@@ -127,7 +128,9 @@ static bt_status_t check_models(const bt_config_t *config)
             BT_OK) {
             bt_config_pulled_hint(config->models_dir, config->models[i].path,
                                   hint, sizeof(hint));
-            BT_LOG_ERROR("%s%s", why, hint);
+            bt_model_file_origin(config, config->models[i].path, origin,
+                                 sizeof(origin));
+            BT_LOG_ERROR("%s%s%s", why, hint, origin);
             return BT_ERR_NOT_FOUND;
         }
     }

@@ -74,6 +74,13 @@ static void say_repository(const bt_config_t *config)
         }
         say_notes(bt_repo_names[i], repository->notes[i]);
     }
+    if ((repository != NULL) && (repository->others[0] != '\0')) {
+        BT_LOG_WARN("%s: not served, for Baton has the models preprocessing, "
+                    "tensorrt_llm, postprocessing, ensemble and "
+                    "tensorrt_llm_bls, and runs neither other back ends nor a "
+                    "model.py: %s",
+                    config->model_repository, repository->others);
+    }
 }
 
 /* The cluster key, and the URL for the workers' announcements. Both may be

@@ -155,6 +155,7 @@ bt_status_t bt_config_store_set(bt_config_store_t *store,
         if (copy == NULL) {
             return BT_ERR_NO_MEMORY;
         }
+        bt_config_value_spell(option, copy);
         bt_free(store->texts[i]);
         store->texts[i] = copy;
         *(const char **)field_of(&store->config, option) = copy;

@@ -100,6 +100,10 @@ BT_MUST_CHECK bt_status_t bt_config_value_parse(const bt_option_t *option,
                                                 bt_option_value_t *value_p,
                                                 char *reason, size_t bytes);
 
+/** A checked value of a choice in the table's spelling: MAX_UTILIZATION is
+ *  max_utilization. */
+void bt_config_value_spell(const bt_option_t *option, char *text);
+
 /** Append a number as the user would write it (`2g` for sizes). */
 void bt_config_value_print(const bt_option_t *option, uint64_t number,
                            bt_strbuf_t *out);

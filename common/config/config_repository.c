@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a model repository sets, where nothing stronger does. */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/assert.h"
 #include "common/config/config_options.h"
@@ -8,6 +9,15 @@
 static bool is_given(const bt_config_store_t *store, const bt_option_t *option)
 {
     return store->sources[option - bt_config_options] > BT_CONFIG_REPOSITORY;
+}
+
+static bool is_first_model(const bt_config_t *config, const char *path)
+{
+    struct stat served, other;
+
+    return (strcmp(config->model, path) == 0) ||
+           ((stat(config->model, &served) == 0) && (stat(path, &other) == 0) &&
+            (served.st_dev == other.st_dev) && (served.st_ino == other.st_ino));
 }
 
 static bt_status_t set(bt_config_store_t *store,
@@ -19,7 +29,13 @@ static bt_status_t set(bt_config_store_t *store,
     BT_ASSERT_ALWAYS(option != NULL); /* a row of the fields' table names it */
     if ((option->type == BT_OPTION_MODELS) &&
         (is_given(store, option) || (store->config.n_models > 0))) {
-        return BT_OK; /* a model more is no other value of the same */
+        /* A model more is no other value of the same. */
+        if (!is_first_model(&store->config, setting->path)) {
+            bt_repository_note(store->repository, BT_REPO_LLM,
+                               "parameters.gpt_model_path",
+                               "not served: --model names the model");
+        }
+        return BT_OK;
     }
     return bt_config_store_set(
         store, option, (setting->path != NULL) ? setting->path : setting->value,

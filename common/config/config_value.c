@@ -75,21 +75,32 @@ static bt_status_t parse_flag(const char *text, uint64_t *number_p)
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Is text one of the words in "a, b, c"? */
-static bool is_choice(const char *choices, const char *text)
+/* The word of "a, b, c" that text is, in letters of either case; or NULL. */
+static const char *find_choice(const char *choices, const char *text)
 {
     const size_t n = strlen(text);
 
     for (const char *c = choices; *c != '\0';) {
         const size_t n_word = strcspn(c, ",");
 
-        if ((n_word == n) && (memcmp(c, text, n) == 0)) {
-            return true;
+        if ((n_word == n) && (strncasecmp(c, text, n) == 0)) {
+            return c;
         }
         c += n_word;
         c += strspn(c, ", ");
     }
-    return false;
+    return NULL;
+}
+
+void bt_config_value_spell(const bt_option_t *option, char *text)
+{
+    const char *const word = (option->type == BT_OPTION_CHOICE)
+                                 ? find_choice(option->choices, text)
+                                 : NULL;
+
+    if (word != NULL) {
+        memcpy(text, word, strlen(text));
+    }
 }
 
 static bt_status_t parse_number(const bt_option_t *option, const char *text,
@@ -161,14 +172,14 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
         if (parse_flag(text, &value.number) == BT_OK) {
             value.text = (value.number != 0) ? "on" : "off";
         }
-        if (!is_choice(option->choices, value.text)) {
+        if (find_choice(option->choices, value.text) == NULL) {
             snprintf(reason, bytes, "'%s' is not one of: %s", text,
                      option->choices);
             return BT_ERR_INVALID_PARAM;
         }
         break;
     case BT_OPTION_CHOICE:
-        if (!is_choice(option->choices, text)) {
+        if (find_choice(option->choices, text) == NULL) {
             snprintf(reason, bytes, "'%s' is not one of: %s", text,
                      option->choices);
             return BT_ERR_INVALID_PARAM;

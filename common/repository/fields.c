@@ -22,6 +22,10 @@
     {                                            \
         model, path, BT_REPO_NOTED, "", "", note \
     }
+#define REFUSED(model, path, note)                 \
+    {                                              \
+        model, path, BT_REPO_REFUSED, "", "", note \
+    }
 #define ONLY(model, path, values, note)             \
     {                                               \
         model, path, BT_REPO_ONLY, "", values, note \
@@ -36,6 +40,8 @@ const bt_repo_field_t bt_repo_fields[] = {
     /* ---- every model ---- */
     DESCRIBED("name"),
     ONLY("ensemble", "platform", "ensemble", "its steps are Baton's own"),
+    ONLY(LLM, "platform", "tensorrt_llm, tensorrtllm",
+         "Baton computes the model, whichever is named"),
     ONLY("", "platform", "", "only an ensemble has one; see backend"),
     ONLY(LLM, "backend", "tensorrtllm, python",
          "Baton computes the model, whichever is named"),
@@ -54,6 +60,51 @@ const bt_repo_field_t bt_repo_fields[] = {
     DESCRIBED("output.data_type"),
     DESCRIBED("output.dims"),
     DESCRIBED("output.reshape.shape"),
+    DESCRIBED("version_policy"),
+    NOTED("", "runtime", "Baton computes the model"),
+    NOTED("", "default_model_filename",
+          "Baton computes the model; a model.py is not run"),
+    NOTED("", "cc_model_filenames",
+          "Baton computes the model; a model.py is not run"),
+    NOTED("", "optimization", "--backend says what computes"),
+    NOTED("", "model_warmup",
+          "a worker is ready once its weights are; no request is run before"),
+    NOTED("", "response_cache",
+          "answers are not kept; KV of prompts is: --prefix-cache"),
+    NOTED("", "metric_tags", "metrics have the labels of docs/METRICS.md"),
+    NOTED("", "model_metrics", "metrics have the labels of docs/METRICS.md"),
+    REFUSED("", "sequence_batching",
+            "each request stands alone; leave it out, dynamic_batching is "
+            "read"),
+    REFUSED("", "batch_input", "custom back ends are not run; leave it out"),
+    REFUSED("", "batch_output", "custom back ends are not run; leave it out"),
+    REFUSED("", "model_operations",
+            "libraries of custom operators are not loaded; leave it out"),
+    REFUSED("", "model_repository_agents",
+            "agents are not run; leave it out, and check the files yourself"),
+    ONLY("", "input.format", "FORMAT_NONE", "there are no images"),
+    ONLY("", "input.is_shape_tensor", "false", "there are no shape tensors"),
+    ONLY("", "input.is_non_linear_format_io", "false",
+         "tensors are stored row by row"),
+    ONLY("", "output.is_shape_tensor", "false", "there are no shape tensors"),
+    ONLY("", "output.is_non_linear_format_io", "false",
+         "tensors are stored row by row"),
+    REFUSED("", "output.label_filename",
+            "there is no classification; leave it out"),
+    ONLY("", "dynamic_batching.preserve_ordering", "false",
+         "responses are sent as they are ready, and clients pair them by id; "
+         "leave it out"),
+    REFUSED("", "dynamic_batching.priority_queue_policy",
+            "one policy is for all priorities: default_queue_policy"),
+    ONLY("", "dynamic_batching.default_queue_policy.timeout_action", "REJECT",
+         "a request whose time is over is refused; leave it out"),
+    ONLY("", "dynamic_batching.default_queue_policy.allow_timeout_override",
+         "true, false", "a request's own timeout counts: --request-timeout-ms "
+         "bounds it"),
+    ONLY("",
+         "dynamic_batching.default_queue_policy.default_timeout_microseconds",
+         "0", "the queue has no limit of its own: --request-timeout-ms limits "
+         "the whole request, --ttft-target-ms the time to its first token"),
     NOTED(LLM, "dynamic_batching.preferred_batch_size",
           "batches are made anew for each iteration"),
     NOTED("", "dynamic_batching.preferred_batch_size",
@@ -82,6 +133,15 @@ const bt_repo_field_t bt_repo_fields[] = {
            "threads that turn text into tokens, at least 2"),
     NOTED(POST, "instance_group.count", "text is made as tokens come"),
     NOTED("", "instance_group.count", "requests of all are handled together"),
+    NOTED("", "instance_group.name", "groups are the model's own"),
+    NOTED("", "instance_group.rate_limiter",
+          "requests of all are handled together"),
+    NOTED("", "instance_group.profile", "--backend says what computes"),
+    NOTED("", "instance_group.host_policy", "--backend says what computes"),
+    NOTED("", "instance_group.secondary_devices",
+          "--backend says what computes"),
+    ONLY("", "instance_group.passive", "false",
+         "each instance takes requests; leave it out"),
     NOTED("", "instance_group.kind", "--backend says what computes"),
     NOTED("", "instance_group.gpus", "--backend says what computes"),
     DESCRIBED("ensemble_scheduling.step.model_name"),
@@ -97,7 +157,8 @@ const bt_repo_field_t bt_repo_fields[] = {
            "V1: static batches at decode workers, and /metrics has the v1 family "
            "in place of in-flight's"),
     EFFECT(LLM, "parameters.gpt_model_path", "model", "",
-           "a GGUF file, where --model gives none"),
+           "a GGUF file, a folder of Hugging Face or a model's name, where "
+           "--model gives none; an engine is refused"),
     EFFECT(LLM, "parameters.max_tokens_in_paged_kv_cache", "kv-tokens", "",
            "tokens of KV that a worker holds at most"),
     EFFECT(LLM, "parameters.kv_cache_free_gpu_mem_fraction",
@@ -112,6 +173,11 @@ const bt_repo_field_t bt_repo_fields[] = {
     EFFECT(LLM, "parameters.batch_scheduler_policy", "scheduler-policy",
            "guaranteed_no_evict, max_utilization",
            "what a sequence that generates holds blocks for"),
+    EFFECT(LLM, "parameters.schedule_policy", "scheduler-policy",
+           "guaranteed_no_evict, max_utilization",
+           "batch_scheduler_policy by another name"),
+    EFFECT(LLM, "parameters.decoupled", "", "true, false",
+           "model_transaction_policy.decoupled by another name"),
     ONLY(LLM, "parameters.decoding_mode", "top_k, top_p, top_k_top_p",
          "there is sampling alone"),
     ONLY(LLM, "parameters.max_beam_width", "1", "there are no beams yet"),

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/repository/repository.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -86,6 +89,45 @@ static bt_status_t read_model(bt_repository_t *repository, const char *dir,
     return status;
 }
 
+static bool is_other(int dir_fd, const char *name)
+{
+    struct stat info;
+
+    for (uint32_t i = 0; i < BT_REPO_N_MODELS; i++) {
+        if (strcmp(name, bt_repo_names[i]) == 0) {
+            return false;
+        }
+    }
+    return (name[0] != '.') && (fstatat(dir_fd, name, &info, 0) == 0) &&
+           S_ISDIR(info.st_mode);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* Folders beside the five, in the order of their names; of a folder that cannot
+ * be listed none. */
+static void list_others(const char *dir, char others[BT_REPO_OTHERS_BYTES])
+{
+    BT_CLEANUP(close) const int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    struct dirent **entries = NULL;
+    const int n = (fd < 0) ? 0 : scandir(dir, &entries, NULL, by_name);
+    size_t used = 0;
+
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name;
+
+        if (is_other(fd, name) && (used < BT_REPO_OTHERS_BYTES)) {
+            used += (size_t)snprintf(others + used, BT_REPO_OTHERS_BYTES - used,
+                                     "%s%s", (used > 0) ? ", " : "", name);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+}
+
 static bool is_cloud(const char *dir)
 {
     static const char *const schemes[] = {"s3://", "gs://", "as://"};
@@ -135,6 +177,7 @@ bt_status_t bt_repository_read(const char *dir, bt_repository_t **repository_p,
         bt_repository_destroy(repository);
         return status;
     }
+    list_others(dir, repository->others);
     *repository_p = repository;
     return BT_OK;
 }

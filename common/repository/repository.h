@@ -37,6 +37,7 @@
 #define BT_REPO_MAX_BATCH_SIZE 64
 #define BT_REPO_WHY_BYTES      1024
 #define BT_REPO_NOTES_BYTES    8192
+#define BT_REPO_OTHERS_BYTES   512
 
 /** preprocessing, tensorrt_llm, postprocessing, ensemble, tensorrt_llm_bls. */
 extern const char *const bt_repo_names[BT_REPO_N_MODELS];
@@ -78,7 +79,7 @@ typedef struct bt_repo_model {
     bool decoupled;
     bool has_dynamic_batching;
     uint32_t preferred_batch_size; /**< 0: not said */
-    uint64_t queue_delay_us;
+    uint32_t queue_delay_us;
     uint32_t max_queue_size;
     uint32_t priority_levels; /**< 0: priorities of requests do not count */
     uint32_t default_priority_level; /**< 1 to priority_levels */
@@ -109,6 +110,9 @@ typedef struct bt_repository {
     /** What was taken and has no meaning here, a line of text for each file, or
      *  "": for whoever starts to log, once. */
     char notes[BT_REPO_N_MODELS][BT_REPO_NOTES_BYTES];
+    /** Folders beside the five, "a, b", cut where there is no room: none of
+     *  them is served. */
+    char others[BT_REPO_OTHERS_BYTES];
 } bt_repository_t;
 
 /**
@@ -122,6 +126,10 @@ typedef struct bt_repository {
 BT_MUST_CHECK bt_status_t bt_repository_read(const char *dir,
                                              bt_repository_t **repository_p,
                                              char why[BT_REPO_WHY_BYTES]);
+/** Add "FIELD (WHY)" to a model's notes, once.
+ *  @param [in] index  of bt_repo_names */
+void bt_repository_note(bt_repository_t *repository, uint32_t index,
+                        const char *field, const char *why);
 /** One file's text, as if it stood at @a path; the same otherwise.
  *  @param [in] index  of bt_repo_names
  *  @param [in,out] repository  one zeroed before; may hold other models */
@@ -142,6 +150,7 @@ typedef enum bt_repo_fate {
     BT_REPO_DESCRIBED, /**< said to clients, checked for what it is */
     BT_REPO_EFFECT,    /**< sets an option, or changes what requests do */
     BT_REPO_NOTED,     /**< without meaning here: taken, and said once */
+    BT_REPO_REFUSED,   /**< refused whatever it is; the note says what to do */
     BT_REPO_ONLY,      /**< these values are taken, any other refused; the
                             first is what is done, of the others that is said */
 } bt_repo_fate_t;

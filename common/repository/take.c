@@ -18,34 +18,6 @@ static const char *const types[] = {
 
 /* ---- messages ---- */
 
-static uint32_t count(const bt_pbtxt_t *tree, uint32_t first, const char *name)
-{
-    uint32_t n = 0;
-
-    BT_PBTXT_FOR_EACH(field, tree, first)
-    {
-        n += (strcmp(field->name, name) == 0) ? 1 : 0;
-    }
-    return n;
-}
-
-static bt_status_t is_message(const reading_t *r, const bt_pbtxt_field_t *field)
-{
-    if (field->kind != BT_PBTXT_MESSAGE) {
-        return bt_take_refuse(r, field, "%s should be { fields }", field->name);
-    }
-    return BT_OK;
-}
-
-static bt_status_t is_value(const reading_t *r, const bt_pbtxt_field_t *field,
-                            const char *path)
-{
-    if (field->kind == BT_PBTXT_MESSAGE) {
-        return bt_take_refuse(r, field, "%s should be one value", path);
-    }
-    return BT_OK;
-}
-
 static bt_status_t take_type(const reading_t *r, const bt_pbtxt_field_t *field,
                              const char *path, const char **type_p)
 {
@@ -76,7 +48,7 @@ static bt_status_t take_reshape(const reading_t *r,
                                 const bt_pbtxt_field_t *message,
                                 bt_repo_tensor_t *tensor)
 {
-    bt_status_t status = is_message(r, message);
+    bt_status_t status = bt_take_is_message(r, message);
 
     tensor->has_reshape = true;
     if (status != BT_OK) {
@@ -101,14 +73,15 @@ static bt_status_t take_tensor_field(const reading_t *r, const char *list,
                                      const bt_pbtxt_field_t *field,
                                      bt_repo_tensor_t *tensor)
 {
+    const bt_repo_field_t *row;
     char path[FIELD_BYTES];
 
     if (strcmp(field->name, "reshape") == 0) {
         return take_reshape(r, field, tensor);
     }
     snprintf(path, sizeof(path), "%s.%.100s", list, field->name);
-    if ((bt_take_find_row(r, field, path) == NULL) ||
-        (is_value(r, field, path) != BT_OK)) {
+    row = bt_take_find_row(r, field, path);
+    if ((row == NULL) || (bt_take_is_value(r, field, path) != BT_OK)) {
         return BT_ERR_INVALID_PARAM;
     }
     if (strcmp(field->name, "name") == 0) {
@@ -121,17 +94,20 @@ static bt_status_t take_tensor_field(const reading_t *r, const char *list,
     if (strcmp(field->name, "dims") == 0) {
         return take_dim(r, field, path, tensor->dims, &tensor->n_dims);
     }
-    return bt_take_bool(r, field, path,
-                        (strcmp(field->name, "optional") == 0)
-                            ? &tensor->optional
-                            : &tensor->ragged);
+    if (strcmp(field->name, "optional") == 0) {
+        return bt_take_bool(r, field, path, &tensor->optional);
+    }
+    if (strcmp(field->name, "allow_ragged_batch") == 0) {
+        return bt_take_bool(r, field, path, &tensor->ragged);
+    }
+    return bt_take_check_row(r, row, field, path);
 }
 
 static bt_status_t take_tensor(const reading_t *r, const char *list,
                                const bt_pbtxt_field_t *message,
                                bt_repo_tensor_t *tensor)
 {
-    bt_status_t status = is_message(r, message);
+    bt_status_t status = bt_take_is_message(r, message);
 
     /* What a template leaves open is a type of logits, or of features that
      * nobody sends here. */
@@ -159,7 +135,7 @@ static bt_status_t take_parameter(const reading_t *r,
     bt_repo_pair_t *pair = &r->model->parameters[r->model->n_parameters];
     char path[FIELD_BYTES];
     const bt_repo_field_t *row;
-    bt_status_t status = is_message(r, message);
+    bt_status_t status = bt_take_is_message(r, message);
 
     if (status != BT_OK) {
         return status;
@@ -186,289 +162,13 @@ static bt_status_t take_parameter(const reading_t *r,
         bt_take_is_open(r, value, path)) {
         return BT_OK;
     }
+    if (strcmp(key->text, "decoupled") == 0) {
+        return bt_take_bool(r, value, path, &r->model->decoupled);
+    }
     status = bt_take_check_row(r, row, value, path);
     return ((status == BT_OK) && (row->fate == BT_REPO_EFFECT))
                ? bt_take_effect(r, row, value, path)
                : status;
-}
-
-/* ---- an ensemble's steps ---- */
-
-static bt_status_t take_map(const reading_t *r, const bt_pbtxt_field_t *message,
-                            bt_repo_pair_t *pair)
-{
-    const bt_pbtxt_field_t *key, *value;
-    const bt_status_t status = is_message(r, message);
-
-    if (status != BT_OK) {
-        return status;
-    }
-    key = bt_pbtxt_find(r->tree, message->first, "key");
-    value = bt_pbtxt_find(r->tree, message->first, "value");
-    if ((key == NULL) || (value == NULL)) {
-        return bt_take_refuse(r, message, "%s has no key or no value",
-                              message->name);
-    }
-    *pair = (bt_repo_pair_t){.key = key->text, .value = value->text};
-    return BT_OK;
-}
-
-static bt_status_t take_step(const reading_t *r,
-                             const bt_pbtxt_field_t *message,
-                             bt_repo_step_t *step)
-{
-    bt_status_t status = is_message(r, message);
-
-    *step = (bt_repo_step_t){.model = "", .version = -1};
-    if (status != BT_OK) {
-        return status;
-    }
-    step->inputs =
-        bt_calloc((size_t)count(r->tree, message->first, "input_map") + 1,
-                  sizeof(*step->inputs));
-    step->outputs =
-        bt_calloc((size_t)count(r->tree, message->first, "output_map") + 1,
-                  sizeof(*step->outputs));
-    if ((step->inputs == NULL) || (step->outputs == NULL)) {
-        return BT_ERR_NO_MEMORY;
-    }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        if (strcmp(field->name, "model_name") == 0) {
-            step->model = field->text;
-        } else if (strcmp(field->name, "model_version") == 0) {
-            status = bt_take_number(r, field, "model_version", -1, INT32_MAX,
-                                    &step->version);
-        } else if (strcmp(field->name, "input_map") == 0) {
-            status = take_map(r, field, &step->inputs[step->n_inputs++]);
-        } else if (strcmp(field->name, "output_map") == 0) {
-            status = take_map(r, field, &step->outputs[step->n_outputs++]);
-        } else {
-            status = bt_take_refuse(r, field,
-                                    "ensemble_scheduling.step.%s: model %s "
-                                    "has no such field here",
-                                    field->name, r->name);
-        }
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    for (int i = 0; i < BT_REPO_N_MODELS; i++) {
-        if (strcmp(step->model, bt_repo_names[i]) == 0) {
-            return BT_OK;
-        }
-    }
-    return bt_take_refuse(
-        r, message,
-        "ensemble_scheduling.step.model_name: '%.64s' is none of the "
-        "models that are here",
-        step->model);
-}
-
-static bt_status_t take_steps(const reading_t *r,
-                              const bt_pbtxt_field_t *message)
-{
-    bt_repo_model_t *model = r->model;
-    bt_status_t status = is_message(r, message);
-
-    if ((status != BT_OK) || (model->steps != NULL)) {
-        return (status != BT_OK)
-                   ? status
-                   : bt_take_refuse(r, message,
-                                    "ensemble_scheduling is there twice");
-    }
-    model->steps = bt_calloc((size_t)count(r->tree, message->first, "step") + 1,
-                             sizeof(*model->steps));
-    if (model->steps == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        if (strcmp(field->name, "step") != 0) {
-            return bt_take_refuse(r, field,
-                                  "ensemble_scheduling.%s: there is only step",
-                                  field->name);
-        }
-        status = take_step(r, field, &model->steps[model->n_steps++]);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    return BT_OK;
-}
-
-/* ---- the other messages ---- */
-
-static bt_status_t take_group_field(const reading_t *r,
-                                    const bt_pbtxt_field_t *field,
-                                    bt_repo_group_t *group)
-{
-    char path[FIELD_BYTES];
-    const bt_repo_field_t *row;
-    int64_t n = 0;
-    bt_status_t status;
-
-    snprintf(path, sizeof(path), "instance_group.%.100s", field->name);
-    row = bt_take_find_row(r, field, path);
-    if ((row == NULL) || (is_value(r, field, path) != BT_OK)) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    if (bt_take_is_open(r, field, path)) {
-        return BT_OK;
-    }
-    if (strcmp(field->name, "kind") == 0) {
-        group->kind = field->text;
-        if (strcmp(field->text, "KIND_CPU") != 0) {
-            bt_take_note(r, field->text, row->note);
-        }
-        return BT_OK;
-    }
-    if (strcmp(field->name, "count") != 0) {
-        bt_take_note(r, path, row->note);
-        return BT_OK;
-    }
-    status = bt_take_number(r, field, path, 1, MAX_COUNT, &n);
-    if (status != BT_OK) {
-        return status;
-    }
-    group->count = (uint32_t)n;
-    if ((row->fate == BT_REPO_EFFECT) && (n > 1)) {
-        return bt_take_set_number(r, field, path, row->option, n);
-    }
-    return (n > 1) ? bt_take_check_row(r, row, field, path) : BT_OK;
-}
-
-static bt_status_t take_group(const reading_t *r,
-                              const bt_pbtxt_field_t *message)
-{
-    bt_repo_group_t *group = &r->model->groups[r->model->n_groups++];
-    bt_status_t status = is_message(r, message);
-
-    *group = (bt_repo_group_t){.kind = "KIND_CPU", .count = 1};
-    if (status != BT_OK) {
-        return status;
-    }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        status = take_group_field(r, field, group);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    return BT_OK;
-}
-
-static bt_status_t take_batching_field(const reading_t *r, const char *prefix,
-                                       const bt_pbtxt_field_t *field)
-{
-    bt_repo_model_t *model = r->model;
-    char path[FIELD_BYTES];
-    const bt_repo_field_t *row;
-    int64_t n = 0;
-    bt_status_t status;
-
-    snprintf(path, sizeof(path), "%s.%.100s", prefix, field->name);
-    row = bt_take_find_row(r, field, path);
-    if ((row == NULL) || (is_value(r, field, path) != BT_OK)) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    if (bt_take_is_open(r, field, path)) {
-        return BT_OK;
-    }
-    status = bt_take_number(r, field, path, 0, UINT32_MAX, &n);
-    if (status != BT_OK) {
-        return status;
-    }
-    if (strcmp(field->name, "preferred_batch_size") == 0) {
-        model->preferred_batch_size = (uint32_t)n;
-    } else if (strcmp(field->name, "max_queue_size") == 0) {
-        model->max_queue_size = (uint32_t)n;
-    } else if (strcmp(field->name, "priority_levels") == 0) {
-        model->priority_levels = (uint32_t)n;
-    } else if (strcmp(field->name, "default_priority_level") == 0) {
-        model->default_priority_level = (uint32_t)n;
-    } else {
-        model->queue_delay_us = (uint64_t)n;
-    }
-    if ((row->fate == BT_REPO_EFFECT) && (row->option[0] != '\0') && (n > 0)) {
-        const bool is_flag = strcmp(row->option, "client-priority") == 0;
-
-        return bt_take_set_number(r, field, path, row->option, is_flag ? 1 : n);
-    }
-    return (n > 0) ? bt_take_check_row(r, row, field, path) : BT_OK;
-}
-
-/* As Triton has it. */
-static bt_status_t check_priorities(const reading_t *r,
-                                    const bt_pbtxt_field_t *message)
-{
-    const uint32_t levels = r->model->priority_levels;
-    const uint32_t by_default = r->model->default_priority_level;
-
-    if ((levels > 0) && ((by_default == 0) || (by_default > levels))) {
-        return bt_take_refuse(r, message,
-                              "dynamic_batching.default_priority_level: %u is "
-                              "not from 1 to the %u of priority_levels",
-                              by_default, levels);
-    }
-    return BT_OK;
-}
-
-static bt_status_t take_batching(const reading_t *r, const char *prefix,
-                                 const bt_pbtxt_field_t *message)
-{
-    bt_status_t status = is_message(r, message);
-
-    r->model->has_dynamic_batching = true;
-    if (status != BT_OK) {
-        return status;
-    }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        if (strcmp(field->name, "default_queue_policy") == 0) {
-            if (strchr(prefix, '.') != NULL) {
-                return bt_take_refuse(r, field, "%s.%s: there is none", prefix,
-                                      field->name);
-            }
-            status = take_batching(r, "dynamic_batching.default_queue_policy",
-                                   field);
-        } else {
-            status = take_batching_field(r, prefix, field);
-        }
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    return (strchr(prefix, '.') == NULL) ? check_priorities(r, message) : BT_OK;
-}
-
-static bt_status_t take_policy(const reading_t *r,
-                               const bt_pbtxt_field_t *message)
-{
-    static const char path[] = "model_transaction_policy.decoupled";
-    bt_status_t status = is_message(r, message);
-
-    if (status != BT_OK) {
-        return status;
-    }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        if ((strcmp(field->name, "decoupled") != 0) ||
-            (is_value(r, field, path) != BT_OK)) {
-            return bt_take_refuse(r, field,
-                                  "model_transaction_policy.%s: there is only "
-                                  "decoupled",
-                                  field->name);
-        }
-        if (bt_take_is_open(r, field, path)) {
-            continue;
-        }
-        status = bt_take_bool(r, field, path, &r->model->decoupled);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    return BT_OK;
 }
 
 /* ---- the whole file ---- */
@@ -480,10 +180,17 @@ static bt_status_t take_word(const reading_t *r, const bt_pbtxt_field_t *field)
     int64_t n = 0;
     bt_status_t status;
 
-    if ((row == NULL) || (is_value(r, field, field->name) != BT_OK)) {
+    if (row == NULL) {
         return BT_ERR_INVALID_PARAM;
     }
-    if (bt_take_is_open(r, field, field->name)) {
+    if ((row->fate == BT_REPO_NOTED) || (row->fate == BT_REPO_REFUSED)) {
+        return bt_take_check_row(r, row, field, field->name);
+    }
+    if (bt_take_is_value(r, field, field->name) != BT_OK) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (bt_take_is_open(r, field, field->name) ||
+        ((field->bytes == 0) && (row->fate == BT_REPO_ONLY))) {
         return BT_OK;
     }
     status = bt_take_check_row(r, row, field, field->name);
@@ -525,17 +232,20 @@ static bt_status_t take_field(const reading_t *r, const bt_pbtxt_field_t *field)
         return take_parameter(r, field);
     }
     if (strcmp(name, "instance_group") == 0) {
-        return take_group(r, field);
+        return bt_take_group(r, field);
     }
     if (strcmp(name, "dynamic_batching") == 0) {
-        return take_batching(r, name, field);
+        return bt_take_batching(r, field);
     }
     if (strcmp(name, "model_transaction_policy") == 0) {
-        return take_policy(r, field);
+        return bt_take_transactions(r, field);
+    }
+    if (strcmp(name, "version_policy") == 0) {
+        return bt_take_versions(r, field);
     }
     if (strcmp(name, "ensemble_scheduling") == 0) {
         return (strcmp(r->name, "ensemble") == 0)
-                   ? take_steps(r, field)
+                   ? bt_take_steps(r, field)
                    : bt_take_refuse(r, field,
                                     "ensemble_scheduling: model %s has none",
                                     r->name);
@@ -546,16 +256,18 @@ static bt_status_t take_field(const reading_t *r, const bt_pbtxt_field_t *field)
 /* Room for the lists, of which each element is a field. */
 static bt_status_t make_lists(const bt_pbtxt_t *tree, bt_repo_model_t *model)
 {
-    model->inputs = bt_calloc((size_t)count(tree, tree->first, "input") + 1,
-                              sizeof(*model->inputs));
-    model->outputs = bt_calloc((size_t)count(tree, tree->first, "output") + 1,
-                               sizeof(*model->outputs));
+    model->inputs =
+        bt_calloc((size_t)bt_take_count(tree, tree->first, "input") + 1,
+                  sizeof(*model->inputs));
+    model->outputs =
+        bt_calloc((size_t)bt_take_count(tree, tree->first, "output") + 1,
+                  sizeof(*model->outputs));
     model->parameters =
-        bt_calloc((size_t)count(tree, tree->first, "parameters") + 1,
+        bt_calloc((size_t)bt_take_count(tree, tree->first, "parameters") + 1,
                   sizeof(*model->parameters));
-    model->groups =
-        bt_calloc((size_t)count(tree, tree->first, "instance_group") + 1,
-                  sizeof(*model->groups));
+    model->groups = bt_calloc(
+        (size_t)bt_take_count(tree, tree->first, "instance_group") + 1,
+        sizeof(*model->groups));
     return ((model->inputs != NULL) && (model->outputs != NULL) &&
             (model->parameters != NULL) && (model->groups != NULL))
                ? BT_OK

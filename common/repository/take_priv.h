@@ -27,6 +27,15 @@ bt_status_t bt_take_refuse(const reading_t *r, const bt_pbtxt_field_t *field,
 /** It is taken and has no effect; once for each field and reason. */
 void bt_take_note(const reading_t *r, const char *path, const char *why);
 
+uint32_t bt_take_count(const bt_pbtxt_t *tree, uint32_t first,
+                       const char *name);
+/** @retval BT_ERR_INVALID_PARAM  It is a single value, said. */
+BT_MUST_CHECK bt_status_t bt_take_is_message(const reading_t *r,
+                                             const bt_pbtxt_field_t *field);
+/** @retval BT_ERR_INVALID_PARAM  It has fields of its own, said. */
+BT_MUST_CHECK bt_status_t bt_take_is_value(const reading_t *r,
+                                           const bt_pbtxt_field_t *field,
+                                           const char *path);
 /** @retval BT_ERR_INVALID_PARAM  all of these, said */
 BT_MUST_CHECK bt_status_t bt_take_number(const reading_t *r,
                                          const bt_pbtxt_field_t *field,
@@ -57,5 +66,18 @@ const bt_repo_field_t *bt_take_find_row(const reading_t *r,
 /** A value that is nothing but left open. @return true: it is to be skipped */
 bool bt_take_is_open(const reading_t *r, const bt_pbtxt_field_t *field,
                      const char *path);
+
+/* ---- take_scheduling.c: each a message of the file ---- */
+
+BT_MUST_CHECK bt_status_t bt_take_steps(const reading_t *r,
+                                        const bt_pbtxt_field_t *message);
+BT_MUST_CHECK bt_status_t bt_take_group(const reading_t *r,
+                                        const bt_pbtxt_field_t *message);
+BT_MUST_CHECK bt_status_t bt_take_batching(const reading_t *r,
+                                           const bt_pbtxt_field_t *message);
+BT_MUST_CHECK bt_status_t bt_take_transactions(const reading_t *r,
+                                               const bt_pbtxt_field_t *message);
+BT_MUST_CHECK bt_status_t bt_take_versions(const reading_t *r,
+                                           const bt_pbtxt_field_t *message);
 
 #endif

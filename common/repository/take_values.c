@@ -29,16 +29,58 @@ bt_take_refuse(const reading_t *r, const bt_pbtxt_field_t *field,
 }
 
 /* Once for each field and reason; what finds no room is cut. */
-void bt_take_note(const reading_t *r, const char *path, const char *why)
+static void add_note(char *notes, const char *path, const char *why)
 {
-    const size_t n = strlen(r->notes);
+    const size_t n = strlen(notes);
     char text[FIELD_BYTES + 128];
 
     snprintf(text, sizeof(text), "%s (%s)", path, why);
-    if (strstr(r->notes, text) == NULL) {
-        snprintf(r->notes + n, BT_REPO_NOTES_BYTES - n, "%s%s",
+    if (strstr(notes, text) == NULL) {
+        snprintf(notes + n, BT_REPO_NOTES_BYTES - n, "%s%s",
                  (n > 0) ? ", " : "", text);
     }
+}
+
+void bt_take_note(const reading_t *r, const char *path, const char *why)
+{
+    add_note(r->notes, path, why);
+}
+
+void bt_repository_note(bt_repository_t *repository, uint32_t index,
+                        const char *field, const char *why)
+{
+    add_note(repository->notes[index], field, why);
+}
+
+/* ---- fields ---- */
+
+uint32_t bt_take_count(const bt_pbtxt_t *tree, uint32_t first, const char *name)
+{
+    uint32_t n = 0;
+
+    BT_PBTXT_FOR_EACH(field, tree, first)
+    {
+        n += (strcmp(field->name, name) == 0) ? 1 : 0;
+    }
+    return n;
+}
+
+bt_status_t bt_take_is_message(const reading_t *r,
+                               const bt_pbtxt_field_t *field)
+{
+    if (field->kind != BT_PBTXT_MESSAGE) {
+        return bt_take_refuse(r, field, "%s should be { fields }", field->name);
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_take_is_value(const reading_t *r, const bt_pbtxt_field_t *field,
+                             const char *path)
+{
+    if (field->kind == BT_PBTXT_MESSAGE) {
+        return bt_take_refuse(r, field, "%s should be one value", path);
+    }
+    return BT_OK;
 }
 
 /* ---- values ---- */
@@ -103,8 +145,9 @@ static bt_status_t take_percent(const reading_t *r,
     return BT_OK;
 }
 
-/* Is it one of "a, b, c"? Letters of either case, as Python writes True. */
-static bool is_one_of(const char *values, const char *text)
+/* Where it stands in "a, b, c", or NULL. Letters of either case, as Python
+ * writes True. */
+static const char *find_word(const char *values, const char *text)
 {
     const size_t n = strlen(text);
 
@@ -112,12 +155,17 @@ static bool is_one_of(const char *values, const char *text)
         const size_t length = strcspn(values, ",");
 
         if ((length == n) && (strncasecmp(values, text, n) == 0)) {
-            return true;
+            return values;
         }
         values += length;
         values += strspn(values, ", ");
     }
-    return false;
+    return NULL;
+}
+
+static bool is_one_of(const char *values, const char *text)
+{
+    return find_word(values, text) != NULL;
 }
 
 static bool is_first(const bt_repo_field_t *row, const bt_pbtxt_field_t *field)
@@ -172,25 +220,26 @@ bt_status_t bt_take_set_number(const reading_t *r,
     return set_text(r, field, path, option, text);
 }
 
-static bool is_gguf(const char *path)
+/* As its row spells it: MAX_UTILIZATION is max_utilization. */
+static bt_status_t set_choice(const reading_t *r, const bt_pbtxt_field_t *field,
+                              const char *path, const bt_repo_field_t *row)
 {
-    const size_t n = strlen(path);
+    const char *word = find_word(row->values, field->text);
+    char text[64];
 
-    return (n > 5) && (strcasecmp(path + n - 5, ".gguf") == 0);
+    snprintf(text, sizeof(text), "%.*s", (int)strlen(field->text),
+             (word != NULL) ? word : field->text);
+    return set_text(r, field, path, row->option, text);
 }
 
-/* An engine is none of Baton's files: it is said, and --model is due. */
+/* Whatever is there: an engine must not become the default model. Who starts
+ * looks at it (launcher/model_file.h). */
 static bt_status_t take_model_path(const reading_t *r,
                                    const bt_pbtxt_field_t *field,
                                    const char *path)
 {
-    bt_repo_setting_t *setting;
+    bt_repo_setting_t *setting = add_setting(r, field, path, "model");
 
-    if (!is_gguf(field->text)) {
-        bt_take_note(r, path, "no GGUF file: --model names the model");
-        return BT_OK;
-    }
-    setting = add_setting(r, field, path, "model");
     if (setting == NULL) {
         return BT_ERR_INVALID_PARAM;
     }
@@ -221,7 +270,7 @@ bt_status_t bt_take_effect(const reading_t *r, const bt_repo_field_t *row,
                                       : (flag ? "yes" : "no"));
         }
     } else if (row->values[0] != '\0') {
-        return set_text(r, field, path, row->option, field->text);
+        return set_choice(r, field, path, row);
     } else {
         status = bt_take_number(r, field, path, 1, UINT32_MAX, &number);
     }
@@ -239,6 +288,9 @@ bt_status_t bt_take_check_row(const reading_t *r, const bt_repo_field_t *row,
     case BT_REPO_NOTED:
         bt_take_note(r, path, row->note);
         return BT_OK;
+    case BT_REPO_REFUSED:
+        return bt_take_refuse(r, field, "%s is not served: %s", path,
+                              row->note);
     case BT_REPO_ONLY:
         /* The first is what is done anyway; of another it is said. */
         if (is_one_of(row->values, field->text) && !is_first(row, field)) {

@@ -287,6 +287,16 @@ static bt_status_t copy_steps(const bt_repo_model_t *from, bt_repo_model_t *to)
     return BT_OK;
 }
 
+/* The path that is served, not one that the file has beside --model. */
+static void name_model(const bt_config_t *config, bt_repo_model_t *model)
+{
+    for (uint32_t i = 0; i < model->n_parameters; i++) {
+        if (strcmp(model->parameters[i].key, "gpt_model_path") == 0) {
+            model->parameters[i].value = config->model;
+        }
+    }
+}
+
 static bt_status_t copy_model(const bt_repo_model_t *from, const char *name,
                               bt_repo_model_t *to)
 {
@@ -356,6 +366,7 @@ bt_status_t bt_describe_model(const bt_frontend_t *front, const char *name,
     } else {
         status = copy_model(file, name, &model);
         if (status == BT_OK) {
+            name_model(front->config, &model);
             status = complete(front->config, name, &model);
         }
     }

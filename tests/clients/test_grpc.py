@@ -12,7 +12,9 @@ import asyncio
 import gzip
 import os
 import queue
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -29,6 +31,7 @@ try:
     import grpc
     import numpy as np
     import tritonclient.grpc as triton
+    from google.protobuf import text_format
     from tritonclient.grpc import service_pb2
     from tritonclient.utils import InferenceServerException
     MISSING = None
@@ -386,6 +389,21 @@ def test_a_stream_has_many_requests_and_ends_each(c):
     assert len(wholes) == 1 and wholes[0].endswith(whole.removeprefix(QUESTION.decode())), (wholes, whole)
     assert any("max_tokens" in e for e in errors) and any("nobody" in e for e in errors), errors
     s.close()
+
+
+def test_a_config_that_grpc_tells_is_read_as_config_pbtxt(c):
+    """Written by protobuf's own text_format; the launcher's --check reads it and starts nothing."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        for name in ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls"):
+            config = client(c).get_model_config(name).config
+            assert config.version_policy.latest.num_versions == 1, config
+            os.makedirs(os.path.join(directory, name))
+            with open(os.path.join(directory, name, "config.pbtxt"), "w", encoding="utf-8") as f:
+                f.write(text_format.MessageToString(config))
+        done = subprocess.run([os.path.join(harness.BUILD, "launcher/baton-launch"), "--check", "--model", c.model,
+                               "--model-repository", directory], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
+                              timeout=120, check=False)
+        assert done.returncode == 0, done
 
 
 def test_a_half_close_waits_for_what_runs(c):

@@ -4,10 +4,11 @@ import http.client
 import json
 import os
 import re
+import subprocess
 import tempfile
 import threading
 
-from harness import ROOT, Cluster, small_model, wait_until
+from harness import BUILD, ROOT, Cluster, small_model, wait_until
 from launch import Launch
 
 TEMPLATES = os.path.join(ROOT, "tests", "support", "model_repository")
@@ -145,6 +146,127 @@ def test_what_a_repository_asks_for_in_vain_is_refused_by_file_line_and_field():
                 raise RuntimeError("it was launched")
         except AssertionError as e:
             assert "the launcher ended with" in str(e), e
+
+
+# As an article on serving with TensorRT-LLM and Triton prints it, whole.
+ARTICLE = """name: "tensorrt_llm"
+platform: "tensorrt_llm"
+max_batch_size: 32
+input [
+  {
+    name: "input_ids"
+    data_type: TYPE_INT32
+    dims: [ -1 ]
+  }
+]
+output [
+  {
+    name: "output_ids"
+    data_type: TYPE_INT32
+    dims: [ -1 ]
+  }
+]
+instance_group [
+  {
+    count: 1
+    kind: KIND_GPU
+    gpus: [ 0 ]
+  }
+]
+dynamic_batching {
+  max_queue_delay_microseconds: 1000
+}
+parameters {
+    key: "decoupled"
+    value {
+      string_value: "true"
+    }
+  }
+"""
+# Further fields of model_config.proto that change nothing here, or that Baton serves.
+ALSO = """version_policy { latest { num_versions: 1 } }
+optimization { priority: PRIORITY_MAX cuda { graphs: true } input_pinned_memory { enable: true } }
+model_warmup [ { name: "w" batch_size: 1 inputs { key: "input_ids" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } } ]
+response_cache { enable: true }
+default_model_filename: "model.py"
+parameters { key: "batch_scheduler_policy" value { string_value: "MAX_UTILIZATION" } }
+parameters { key: "gpt_model_path" value { string_value: "%s" } }
+"""
+
+
+def config_file(repository, text, model="tensorrt_llm"):
+    os.makedirs(os.path.join(repository, model), exist_ok=True)
+    with open(os.path.join(repository, model, "config.pbtxt"), "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def check(*arguments):
+    """@return status and output of the launcher's --check, which starts nothing"""
+    done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--check", *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, encoding="utf-8", timeout=120, check=False)
+    return done.returncode, done.stdout
+
+
+def engine_folder(directory):
+    """As trtllm-build leaves it."""
+    engine = os.path.join(directory, "engine")
+    os.makedirs(engine)
+    for name in ("config.json", "rank0.engine"):
+        with open(os.path.join(engine, name), "w", encoding="utf-8") as f:
+            f.write("{}")
+    return engine
+
+
+def test_the_article_s_config_is_served_and_other_folders_are_named():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        where, model = os.path.join(directory, "repository"), small_model(directory)
+        config_file(where, ARTICLE + ALSO % engine_folder(directory))
+        config_file(where, 'backend: "python"', "my_reranker")
+        status, said = check("--model", model, "--model-repository", where)
+        assert status == 0 and "folders that are not served: my_reranker" in said, said
+        with Launch("--model", model, "--model-repository", where) as launch:
+            at = launch.process("router")["http"]
+            status, config = ask(at, "GET", "/v2/models/tensorrt_llm/config")
+            assert status == 200 and config["platform"] == "tensorrt_llm", config
+            assert config["model_transaction_policy"] == {"decoupled": True} and config["max_batch_size"] == 32, config
+            # --model names another model than the file: the served one is shown.
+            assert config["parameters"]["gpt_model_path"]["string_value"] == model, config
+            status, text = ask(at, "POST", "/v2/models/ensemble/generate_stream", {"text_input": "abc", "max_tokens": 2})
+            assert status == 200 and "data: " in text, text
+            with open(os.path.join(launch.logs_dir, "router.log"), encoding="utf-8") as f:
+                log = f.read()
+            assert re.search(r"warn .*repository: not served, .*: my_reranker$", log, re.M), log
+            for said in ("parameters.gpt_model_path (not served: --model names the model)", "optimization (--backend",
+                         "model_warmup (a worker", "response_cache (answers are not kept", "default_model_filename (Baton"):
+                assert log.count(said) == 1, (said, log)
+            with open(f"/proc/{launch.process('decode-0')['pid']}/cmdline", encoding="utf-8") as f:
+                assert "--scheduler-policy\0max_utilization\0" in f.read().replace("=", "\0")
+
+
+def test_decoupled_false_as_a_parameter_refuses_streams():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        where = os.path.join(directory, "repository")
+        config_file(where, ARTICLE.replace('"true"', '"false"'))
+        with Cluster(small_model(directory), router_args=["--model-repository", where]) as c:
+            status, answer = c.post("/v2/models/ensemble/generate_stream", {"text_input": "abc", "max_tokens": 2})
+            assert status == 400 and "decoupled" in answer["error"], answer
+
+
+def test_an_engine_is_refused_and_no_other_model_is_served_for_it():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        where = os.path.join(directory, "repository")
+        for path, words in ((engine_folder(directory), "is an engine of TensorRT, which is not served"),
+                            ("/engines/gpt/fp16/4-gpu", "cannot open the model /engines/gpt/fp16/4-gpu")):
+            config_file(where, ARTICLE + ALSO % path)
+            status, said = check("--model-repository", where)
+            assert status != 0 and words in said and f"of {where}/tensorrt_llm/config.pbtxt says so: --model PATH" in said, said
+            done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model-repository", where], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, encoding="utf-8", timeout=60, check=False)
+            assert done.returncode == 78 and words in done.stdout and "--model PATH" in done.stdout, done
+            # ./baton serve fetches the default model where this is empty.
+            named = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--print-model", "--model-repository", where],
+                                   stdout=subprocess.PIPE, encoding="utf-8", timeout=60, check=True).stdout
+            assert named == path + "\n", named
 
 
 def test_requests_within_the_queue_delay_are_placed_together():
