@@ -73,16 +73,16 @@ def successes(c, model):
 # --- perf_analyzer
 
 
-def profile(c, model, data, *options, n=6):
-    """perf_analyzer's requests of these inputs, two at a time. It asks for every output that the metadata names.
+def profile(c, model, data, *options, n=6, door="grpc"):
+    """perf_analyzer's requests of these inputs, two at a time. Over gRPC it asks for every output that the metadata names.
     @return the requests as it exports them: inputs and, of each response, the outputs"""
     before = successes(c, model)
     with tempfile.TemporaryDirectory() as folder:
         inputs, export = os.path.join(folder, "inputs.json"), os.path.join(folder, "export.json")
         with open(inputs, "w", encoding="utf-8") as f:
             json.dump({"data": data}, f)
-        printed = succeed([fetch_perf_analyzer.ensure(fetch_model.default_cache()), "-m", model, "-i", "grpc", "-u", grpc_at(c),
-                           "--async", "--request-count", str(n), "--concurrency-range", "2", "--stability-percentage", "999",
+        printed = succeed([fetch_perf_analyzer.ensure(fetch_model.default_cache()), "-m", model, "-i", door, "-u",
+                           grpc_at(c) if door == "grpc" else f"{c.http[0]}:{c.http[1]}", "--async", "--request-count", str(n), "--concurrency-range", "2", "--stability-percentage", "999",
                            "--input-data", inputs, "--profile-export-file", export, *options])
         with open(export, encoding="utf-8") as f:
             requests = json.load(f)["experiments"][0]["requests"]
@@ -128,9 +128,10 @@ def test_perf_analyzer_profiles_the_models_of_token_ids(c):
         assert first["output_ids"] == golden(BORN)["ids"][:n + 5], first
         assert not first["context_logits"], "not asked for by an input"
     # All of their outputs are given to everybody.
-    for request in profile(c, "preprocessing", [{"QUERY": [BORN], "REQUEST_OUTPUT_LEN": [5]}],
-                           *shapes(QUERY=1, REQUEST_OUTPUT_LEN=1), n=2):
-        assert request["response_outputs"][0]["INPUT_ID"] == ids, request
+    for door in ("grpc", "http"):
+        for request in profile(c, "preprocessing", [{"QUERY": [BORN], "REQUEST_OUTPUT_LEN": [5]}],
+                               *shapes(QUERY=1, REQUEST_OUTPUT_LEN=1), n=2, door=door):
+            assert request["response_outputs"][0]["INPUT_ID"] == ids, (door, request)
     made = golden(BORN)["ids"][n:n + 5]
     for request in profile(c, "postprocessing", [{"TOKENS_BATCH": {"content": made, "shape": [1, 5]}, "SEQUENCE_LENGTH": [5]}],
                            *shapes(SEQUENCE_LENGTH=1), n=2):
