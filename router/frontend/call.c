@@ -753,6 +753,10 @@ static void begin_running(bt_call_t *call, bt_intake_t *in)
     call->account = bt_account_ref(in->account); /* its prompts live on */
     if ((in->request.dialect == BT_API_TOKENIZE) ||
         (in->request.dialect == BT_API_DETOKENIZE)) {
+        /* How many they are is known now; what is beyond the limit is a debt.
+         */
+        bt_sched_bucket_take(&in->tenant->bucket, in->prepared.tokens.n,
+                             bt_now_us());
         tell_tokens(call, in);
     } else {
         start(call, in);

@@ -54,10 +54,7 @@ static bt_status_t check_tokens(bt_intake_t *in)
 {
     bt_tenant_denial_t denial;
 
-    if ((in->dialect == BT_API_TOKENIZE) ||
-        (in->dialect == BT_API_DETOKENIZE) ||
-        (bt_tenant_check_tokens(in->tenant, 1, in->start_us, &denial) ==
-         BT_OK)) {
+    if (bt_tenant_check_tokens(in->tenant, 1, in->start_us, &denial) == BT_OK) {
         return BT_OK;
     }
     bt_limits_deny(&denial, &in->error);

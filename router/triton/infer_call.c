@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "router/frontend/call.h"
+#include "router/frontend/limits.h"
 #include "router/frontend/watching.h"
 #include "router/triton/describe.h"
 #include "router/triton/process.h"
@@ -541,6 +542,43 @@ static bool check_config(bt_infer_call_t *call)
     return true;
 }
 
+static uint64_t n_ids_in(const bt_tensor_t *tensor, const char *name)
+{
+    return (strcmp(tensor->name, name) == 0) ? tensor->bytes / sizeof(int32_t)
+                                             : 0;
+}
+
+/* What was tokenized, or made into text: its tenant has it of its tokens. What
+ * is beyond them is a debt. */
+static void charge_tokens(bt_infer_call_t *call)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < call->n_outputs; i++) {
+        n += n_ids_in(&call->outputs[i], "INPUT_ID");
+    }
+    for (size_t i = 0; i < call->request.n_inputs; i++) {
+        n += n_ids_in(&call->request.inputs[i].tensor, "TOKENS_BATCH");
+    }
+    if (call->tenant != NULL) {
+        bt_sched_bucket_take(&call->tenant->bucket, n, call->step_us);
+    }
+}
+
+/* @return false: its tenant has used up its tokens; call->error says it */
+static bool has_tokens(bt_infer_call_t *call)
+{
+    bt_tenant_denial_t denial;
+
+    if ((call->tenant == NULL) ||
+        (bt_tenant_check_tokens(call->tenant, 1, call->step_us, &denial) ==
+         BT_OK)) {
+        return true;
+    }
+    bt_limits_deny(&denial, &call->error);
+    return false;
+}
+
 static void on_processed(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
@@ -548,6 +586,7 @@ static void on_processed(bt_pool_job_t *job)
     const uint64_t start_us = call->step_us;
 
     if (step_ended(call)) {
+        charge_tokens(call);
         bt_names_part(&call->front->names,
                       bt_name_of(call->front, call->request.model), true, 1, 0,
                       call->step_us - start_us);
@@ -565,6 +604,8 @@ static void go_on(bt_infer_call_t *call)
     } else if ((call->spec->role == BT_ROLE_TEXT) ||
                (call->spec->role == BT_ROLE_IDS)) {
         begin_rows(call);
+    } else if (!has_tokens(call)) {
+        bt_infer_call_refuse(call);
     } else {
         bt_infer_call_post(call, run_process, on_processed);
     }

@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/task.h"
 #include "inference/tokenizer/tokenizer.h"
 
 #define INVALID "invalid_request_error"
@@ -424,11 +425,15 @@ static bt_status_t detokenize(process_t *p, const bt_tensor_t *tokens,
                               uint64_t from, uint64_t n, bt_strbuf_t *out)
 {
     bt_detok_t detok;
+    unsigned steps = 0;
 
     bt_detok_init(&detok, p->served->tok);
     for (uint64_t i = 0; i < n; i++) {
         int64_t id = 0;
 
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
         if (bt_tensor_i64(tokens, from + i, &id) != BT_OK) {
             return refuse(p, tokens->name, "must hold integers");
         }

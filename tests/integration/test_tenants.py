@@ -280,6 +280,31 @@ def test_one_that_floods_stands_before_nobody():
         assert n_after - n_before < n_flood // 2, (n_before, n_after, ended)
 
 
+def preprocess(c, headers, text):
+    body = {"inputs": [{"name": "QUERY", "datatype": "BYTES", "shape": [1, 1], "data": [text]},
+                       {"name": "REQUEST_OUTPUT_LEN", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}
+    status, answered, data = c.request("POST", "/v2/models/preprocessing/infer", body, headers)
+    return status, {k.lower(): v for k, v in answered.items()}, json.loads(data or b"{}")
+
+
+def test_tokenizing_is_charged():
+    """Text to ids and back counts as its tokens do, at each route that does it: who has used them up comes again later."""
+    limits = "tokens-per-second=1 burst-tokens=100"
+    with served(to_ids=limits, to_text=limits, triton=limits, free="") as (c, keys):
+        ids = list(range(60, 160)) * 2
+        calls = {"to_ids": lambda: ask(c, keys.of("to_ids"), prompt="word " * 60, path="/tokenize"),
+                 "to_text": lambda: ask(c, keys.of("to_text"), tokens=ids, path="/detokenize"),
+                 "triton": lambda: preprocess(c, keys.of("triton"), "word " * 60)}
+        for tenant, call in calls.items():
+            status, headers, answer = call()
+            assert status == 200, (tenant, status, answer)
+            status, headers, error = call()
+            assert status == 429 and int(headers["retry-after"]) > 30, (tenant, status, headers, error)
+            assert c.metric("baton_tenant_refused_total", tenant=tenant, cause="tokens") == 1
+        assert ask(c, keys.of("free"), prompt="word " * 60, path="/tokenize")[0] == 200
+        c.wait_idle()
+
+
 def test_limits_say_when_to_come_again():
     with served(endless_model, few="requests=2", slow="tokens-per-second=1 burst-tokens=100", free="") as (c, keys):
         streams = [Reader(c, keys.of("few"), max_tokens=ENDLESS // 3) for _ in range(2)]
