@@ -12,6 +12,7 @@ Needs `pip install numpy`.
 import concurrent.futures
 import json
 import os
+import socket
 import struct
 import sys
 import tempfile
@@ -269,15 +270,21 @@ def test_tokenize_and_detokenize_have_every_field_whatever_their_size(c):
 
 # --- infer
 
-def infer(c, n, binary, coding=None):
-    """The outputs of `infer` of the ensemble, two rows: tensors as JSON or raw."""
-    def tensor(name, kind, values):
-        return {"name": name, "datatype": kind, "shape": [len(values), 1], "data": values}
+def tensor(name, kind, values):
+    return {"name": name, "datatype": kind, "shape": [len(values), 1], "data": values}
 
-    request = {"id": "seven", "inputs": [tensor("text_input", "BYTES", ["xP", "xC"]), tensor("max_tokens", "INT32", [n, n]),
-                                         tensor("exclude_input_in_output", "BOOL", [True, True]), tensor("return_log_probs", "BOOL", [True, True])],
-               "outputs": [{"name": name, "parameters": {"binary_data": binary}} for name in
-                           ("text_output", "output_log_probs", "cum_log_probs", "batch_index")]}
+
+def infer_body(n, binary):
+    """Two rows of the ensemble: tensors as JSON or raw."""
+    return {"id": "seven", "inputs": [tensor("text_input", "BYTES", ["xP", "xC"]), tensor("max_tokens", "INT32", [n, n]),
+                                      tensor("exclude_input_in_output", "BOOL", [True, True]), tensor("return_log_probs", "BOOL", [True, True])],
+            "outputs": [{"name": name, "parameters": {"binary_data": binary}} for name in
+                        ("text_output", "output_log_probs", "cum_log_probs", "batch_index")]}
+
+
+def infer(c, n, binary, coding=None):
+    """The outputs of `infer` of infer_body()."""
+    request = infer_body(n, binary)
     status, headers, data = c.request("POST", "/v2/models/ensemble/infer", request, {"Accept-Encoding": coding} if coding else None)
     assert status == 200, data[:300]
     if coding:
@@ -316,6 +323,37 @@ def test_infer_has_every_output_whatever_its_size(c):
             floats = [struct.pack("<f", x) for x in got["output_log_probs"] + got["cum_log_probs"]]
             want = want or floats
             assert floats == want, (n, binary, coding)
+
+
+# --- clients that leave
+
+def leave(c, path, body, after):
+    """Ask, and reset the connection once so many bytes of the answer are here; 0: at once."""
+    data = json.dumps(body).encode()
+    with socket.create_connection(c.http, timeout=60) as s:
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+        while after > 0:
+            piece = s.recv(min(after, 65536))
+            assert piece, (path, after)
+            after -= len(piece)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_clients_that_leave_long_answers_take_nobody_with_them(c):
+    """While it is computed, written by the pool, or sent; the router runs under ASan, and a last answer is whole."""
+    n = LIMIT // PIECE + 40
+    whole = [("/v2/models/ensemble/infer", infer_body(n, False)), ("/v2/models/ensemble/infer", infer_body(n, True)),
+             ("/tokenize", dict(model="long", prompt=words(60000, "plain"), return_token_strs=True))]
+    either = [("/v1/chat/completions", dict(chat_body("A", n=2, logprobs=True, top_logprobs=2), max_tokens=n)),
+              ("/v1/responses", dict(model="long", input="xC", temperature=0, max_output_tokens=n, metadata=METADATA)),
+              ("/v1/completions", dict(model="long", prompt=["xP", "xC"], temperature=0, max_tokens=n, logprobs=2, echo=True))]
+    asked = whole + [(path, dict(body, stream=stream)) for path, body in either for stream in (False, True)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(lambda job: leave(c, *job[1], job[0]), [(after, ask) for after in (0, 1, 20000) for ask in asked]):
+            pass
+    c.wait_idle()
+    message = post(c, "/v1/chat/completions", chat_body("A"))["choices"][0]["message"]
+    assert [json.loads(x["function"]["arguments"]) for x in message["tool_calls"]] == [a for _, a in LONG_CALLS]
 
 
 if __name__ == "__main__":
