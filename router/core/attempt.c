@@ -578,6 +578,12 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
         *ended_p = bt_strdup(gen->trouble);
     }
     bt_gen_handover(core, gen, BT_HANDOVER_GIVEN_UP, NULL);
+    /* Workers keep the deadline, too, and may be heard before our own clock is
+     * looked at. */
+    if (now_us >= gen->deadline_us) {
+        bt_gen_fail_for_deadline(core, gen, now_us);
+        return;
+    }
     if (gen->attempt.number >= BT_GEN_MAX_ATTEMPTS) {
         bt_gen_fail(core, gen, 503, now_us, "%s, and this was attempt %u of %u",
                     gen->trouble, gen->attempt.number, BT_GEN_MAX_ATTEMPTS);

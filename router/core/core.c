@@ -122,22 +122,20 @@ bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id)
 static const char *worker_name(const bt_gen_t *gen)
 {
     const bt_attempt_t *a = &gen->attempt;
+    const bt_attempt_state_t state =
+        (a->state == BT_ATTEMPT_IS_LOST) ? a->lost_in : a->state;
     const bt_leg_t *leg = a->decode;
 
-    if ((a->state == BT_ATTEMPT_IS_SENT) ||
-        (a->state == BT_ATTEMPT_IS_WITHDRAWN) ||
-        (a->state == BT_ATTEMPT_IS_ONE_TOKEN)) {
+    if ((state == BT_ATTEMPT_IS_SENT) || (state == BT_ATTEMPT_IS_WITHDRAWN) ||
+        (state == BT_ATTEMPT_IS_ONE_TOKEN)) {
         leg = a->prefill;
     }
     return ((leg != NULL) && (leg->worker != NULL)) ? leg->worker->hello.name
                                                     : "none";
 }
 
-static void fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+void bt_gen_fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
-    if (gen->state == BT_GEN_IS_RUNNING) {
-        bt_gen_loss(core, bt_gen_loss_of_deadline(gen));
-    }
     bt_gen_fail(core, gen, 504, now_us,
                 "the request's deadline of %" PRIu64
                 " ms passed in phase %s, worker %s",
@@ -172,7 +170,10 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     uint64_t since = gen->waiting_since_us;
 
     if (now_us >= gen->deadline_us) {
-        fail_for_deadline(core, gen, now_us);
+        if (gen->state == BT_GEN_IS_RUNNING) {
+            bt_gen_loss(core, bt_gen_loss_of_deadline(gen));
+        }
+        bt_gen_fail_for_deadline(core, gen, now_us);
         return true;
     }
     if (since < core->hope_us) {

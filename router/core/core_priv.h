@@ -57,8 +57,9 @@ typedef struct bt_leg {
 /** The attempt under way; when OVER, the last one's number and beginning. */
 typedef struct bt_attempt {
     bt_attempt_state_t state;
-    uint32_t number; /**< from 1 on; 0: none was made */
-    uint32_t from;   /**< n_output when it began */
+    bt_attempt_state_t lost_in; /**< LOST: the state before */
+    uint32_t number;            /**< from 1 on; 0: none was made */
+    uint32_t from;              /**< n_output when it began */
     /** NULL when OVER, and where it has no such part; LOCAL is in decode. */
     bt_leg_t *prefill, *decode;
 } bt_attempt_t;
@@ -305,6 +306,9 @@ bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id);
 
 /* generation.c */
 const char *bt_gen_phase_name(const bt_gen_t *gen);
+/** Its deadline has passed: the error names the phase that it is in, or that
+ * its attempt was lost in just now. */
+void bt_gen_fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
                   uint64_t now_us);
 /** End with an error for the client; printf style. Open legs are canceled. */

@@ -30,6 +30,18 @@ void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
     bt_free(gen);
 }
 
+static const char *attempt_phase_name(const bt_gen_t *gen)
+{
+    const bt_attempt_t *a = &gen->attempt;
+    bt_attempt_state_t state =
+        (a->state == BT_ATTEMPT_IS_LOST) ? a->lost_in : a->state;
+
+    if ((state == BT_ATTEMPT_IS_LOCAL) && (gen->n_output > a->from)) {
+        state = BT_ATTEMPT_IS_DECODE; /* by the same worker */
+    }
+    return bt_attempt_state_name(state);
+}
+
 const char *bt_gen_phase_name(const bt_gen_t *gen)
 {
     switch (gen->state) {
@@ -37,7 +49,7 @@ const char *bt_gen_phase_name(const bt_gen_t *gen)
     case BT_GEN_IS_WAITING:
         return "waiting for workers";
     case BT_GEN_IS_RUNNING:
-        return bt_attempt_state_name(gen->attempt.state);
+        return attempt_phase_name(gen);
     case BT_GEN_IS_ENDED:
     case BT_GEN_IS_SETTLED:
     case BT_GEN_IS_RECORDED:

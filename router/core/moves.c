@@ -143,6 +143,7 @@ bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input)
         return false;
     }
     if (next != before) {
+        gen->attempt.lost_in = before;
         gen->attempt.state = next;
         attempt_enter(gen);
     }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers that die, stop, never come or do not fit."""
 import asyncio
+import json
 import os
 import signal
 import tempfile
@@ -398,6 +399,30 @@ def test_bad_model_files_are_named():
             f.write(data[:at] + (15).to_bytes(4, "little") + data[at + 4:])
         bad_start(["--model", d + "/type.gguf"], ["blk.0.attn_q.weight", "Q8_K"])
         bad_start(["--model", good, "--kv-memory", "900g"], ["missing", "MiB"])
+
+
+def test_a_passed_deadline_names_the_phase_of_its_request():
+    """Workers keep the deadline, too: whoever looks first, a request that generates was in its decode phase."""
+    def told(c, ms):
+        """(pieces before the error, its message)"""
+        status, _, data = c.request("POST", "/v1/completions", {
+            "prompt": "hello", "max_tokens": ENDLESS, "ignore_eos": True, "timeout_ms": ms, "stream": True})
+        assert status in (200, 504), (status, data)
+        events = [json.loads(line.removeprefix(b"data: ")) for line in data.split(b"\n") if line.startswith((b"data: {", b"{"))]
+        return len(events) - 1, events[-1]["error"]["message"]
+
+    with tempfile.TemporaryDirectory() as d:
+        model = endless_model(d)
+        for how in ({}, {"prefill": 0, "decode_args": ["--local-prefill"]}):  # the latter: both phases at one worker
+            with Cluster(model, **how) as c:
+                ms, n_generating = 100, 0
+                while n_generating < 8:
+                    n, message = told(c, ms)
+                    if n < 2:
+                        ms = min(2 * ms, 30000)  # this machine is slow
+                        continue
+                    n_generating += 1
+                    assert message == f"the request's deadline of {ms} ms passed in phase decode, worker decode-0", (how, message)
 
 
 def test_a_lease_whose_kv_does_not_come_is_counted_apart():

@@ -93,6 +93,40 @@ static void our_own_deadline_is_that_of_the_lease_where_one_waits(void **state)
     }
 }
 
+/* A worker that keeps the deadline, too, is heard before the core looks at its
+ * clock: the phase is that in which it gave the request up. */
+static void a_deadline_that_a_worker_tells_names_its_phase(void **state)
+{
+    static const struct {
+        unsigned phase;
+        bool of_decode;
+        const char *where;
+    } rows[] = {
+        {0, false, "prefill, worker prefill-0"},
+        {1, false, "prefill, worker prefill-0"},
+        {2, true, "KV transfer, worker decode-0"},
+        {3, true, "decode, worker decode-0"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        world_t *w = &world;
+        bt_instance_t *p, *d;
+        client_t c = {0};
+        const bt_req_key_t key = begin_and(w, rows[i].phase, &p, &d, &c);
+        char wanted[128];
+
+        w->now += (uint64_t)DEADLINE_MS * MS;
+        failed(w, rows[i].of_decode ? d : p, key, BT_ERR_TIMED_OUT, "x");
+        snprintf(wanted, sizeof(wanted),
+                 "the request's deadline of %u ms passed in phase %s",
+                 DEADLINE_MS, rows[i].where);
+        assert_int_equal(c.http_status, 504);
+        assert_string_equal(c.message, wanted);
+        bt_core_destroy(w->core);
+    }
+}
+
 static void a_request_that_never_began_lost_no_attempt(void **state)
 {
     world_t *w = &world;
@@ -141,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(what_workers_say_is_counted_by_cause),
         BT_TEST(our_own_deadline_is_that_of_the_lease_where_one_waits),
+        BT_TEST(a_deadline_that_a_worker_tells_names_its_phase),
         BT_TEST(a_request_that_never_began_lost_no_attempt),
         BT_TEST(a_link_that_ends_is_a_worker_lost),
         BT_TEST(a_worker_that_lets_go_early_is_another_fault),
