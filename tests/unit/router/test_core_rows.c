@@ -475,8 +475,8 @@ static void what_is_not_known_or_wanted_is_passed_over(void **state)
     end_world(w);
 }
 
-/* 64 rows of logits are all that there may be at a time, those of an answer that
- * is still being written included. */
+/* 64 rows of logits are all that there may be at a time, those of an answer
+ * that is still being written included. */
 static void logits_in_flight_have_a_bound(void **state)
 {
     world_t *w = &world;
