@@ -199,6 +199,12 @@ void bt_json_null(bt_json_t *json, const char *key)
 
 void bt_json_raw(bt_json_t *json, const char *key, const char *text)
 {
+    bt_json_rawn(json, key, text, strlen(text));
+}
+
+void bt_json_rawn(bt_json_t *json, const char *key, const char *text,
+                  size_t bytes)
+{
     begin(json, key);
-    bt_strbuf_append(json->out, text, strlen(text));
+    bt_strbuf_append(json->out, text, bytes);
 }

@@ -193,6 +193,27 @@ static bt_status_t give(const bt_tmpl_text_t *text, bt_strbuf_t *out,
     return status;
 }
 
+/* A variable that the template does not have is named as a whole. */
+static void tell_unused(const bt_tmpl_exec_t *x, const bt_template_var_t *vars,
+                        size_t n_vars, const bt_tmpl_value_t *values)
+{
+    for (size_t i = 0; i < n_vars; i++) {
+        const bt_tmpl_text_t name = {
+            .data = vars[i].name,
+            .len = (vars[i].name != NULL) ? (uint32_t)strlen(vars[i].name) : 0};
+
+        if (vars[i].unused == NULL) {
+            continue;
+        }
+        if ((vars[i].kind == BT_VAR_JSON) && bt_tmpl_v_truth(values[i]) &&
+            (bt_tmpl_dict_find(x->ast->names, bt_tmpl_v_text(&name)) == NULL)) {
+            bt_strbuf_printf(vars[i].unused, "%s\n", vars[i].path);
+        } else {
+            bt_tmpl_unused(values[i], vars[i].path, vars[i].unused);
+        }
+    }
+}
+
 static bt_status_t render(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
                           size_t n_vars, bt_strbuf_t *out, bt_quotes_t *quotes)
 {
@@ -212,11 +233,7 @@ static bt_status_t render(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
     if (text == NULL) {
         return run->status;
     }
-    for (size_t i = 0; i < n_vars; i++) {
-        if (vars[i].unused != NULL) {
-            bt_tmpl_unused(values[i], vars[i].path, vars[i].unused);
-        }
-    }
+    tell_unused(x, vars, n_vars, values);
     run->status = give(text, out, quotes);
     if (run->status != BT_OK) {
         run->line = 0;

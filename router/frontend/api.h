@@ -36,7 +36,7 @@
 #define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
 #define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
 #define BT_API_MAX_NAME_BYTES 256        /**< of model, id and role */
-#define BT_API_IGNORED_BYTES  256        /**< of the names of fields */
+#define BT_API_IGNORED_BYTES  1024       /**< of the names of fields */
 #define BT_API_MAX_METADATA   16         /**< entries of a response's, … */
 #define BT_API_MAX_META_KEY   64         /**< … characters of a key of it, */
 #define BT_API_MAX_META_VALUE 512        /**< … and of a value */
@@ -75,13 +75,20 @@ typedef struct bt_api_prompt {
     size_t n_ids;
 } bt_api_prompt_t;
 
-typedef struct bt_api_message {
-    char *role;
-    char *content;
-    /* Of the assistant: its calls of tools, as templates have them; of a tool:
-     * which call it answers, and the tool's name. NULL: none. */
-    char *calls_json, *call_id, *name;
-} bt_api_message_t;
+/** The conversation of a chat, owned by its request. */
+typedef struct bt_api_messages {
+    /** A list, as a chat template gets it (chat.h): each message with all its
+     *  members; NULL: none. */
+    char *json;
+    size_t n;
+    /** Responses: which item of the input each is, UINT16_MAX: none. NULL: each
+     *  is the message of its number. */
+    uint16_t *places;
+    /** What the last one says, where it is the assistant's: its parts, joined,
+     *  and the bytes of the last; NULL: it is not, or says nothing. */
+    char *final;
+    size_t final_bytes, final_part_bytes;
+} bt_api_messages_t;
 
 /** What a request says of tools; owned by it. */
 typedef struct bt_api_tools {
@@ -110,10 +117,9 @@ typedef struct bt_api_request {
     char *model;              /**< as the client named it; NULL = absent */
     bt_api_prompt_t *prompts; /**< generate, completions: n_prompts */
     size_t n_prompts;
-    bt_api_message_t *messages; /**< chat, responses */
-    size_t n_messages;
-    uint32_t n;          /**< choices per prompt that are computed */
-    uint32_t n_told;     /**< the best of them that are told; 0: all */
+    bt_api_messages_t messages; /**< chat, tokenize, responses */
+    uint32_t n;                 /**< choices per prompt that are computed */
+    uint32_t n_told;            /**< the best of them that are told; 0: all */
     bool hides_logprobs; /**< they are for the choice of the best alone */
     bool has_max_tokens; /**< absent: the dialect's default applies */
     uint32_t max_tokens;
@@ -172,7 +178,7 @@ typedef struct bt_api_request {
     bt_api_priority_t priority;
     uint32_t timeout_ms;      /**< 0 = the server's */
     bt_sched_target_t target; /**< each 0 = the server's */
-    /** Names of fields that nobody here knows, "a, b", in printable ASCII
+    /** Names of fields that nobody here knows, "a, b[2].c", in printable ASCII
      *  without white space; as many as there is room for, then "...". */
     char ignored[BT_API_IGNORED_BYTES];
 } bt_api_request_t;
@@ -180,7 +186,7 @@ typedef struct bt_api_request {
 /** Is its prompt made of messages? */
 static inline bool bt_api_is_chat(const bt_api_request_t *request)
 {
-    return request->n_messages > 0;
+    return request->messages.n > 0;
 }
 
 /** Why a request was refused, for the client. */
@@ -219,6 +225,9 @@ BT_MUST_CHECK bt_status_t bt_api_parse(bt_api_dialect_t dialect,
                                        const void *body, size_t bytes,
                                        bt_api_request_t *request_p,
                                        bt_api_error_t *error_p);
+/** Keep the names of members that a chat template does not look at
+ *  (bt_chat_request_t.unused), as the client knows their places. */
+void bt_api_note_unused(bt_api_request_t *request, const char *places);
 /** The error of a request with fields that nobody knows, for a server that
  *  wants none: names them and what may have been meant.
  *  @return false: it has none */

@@ -332,12 +332,15 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
         {"continuous_usage_stats", BT_API_O, bt_api_read_bool,
          offsetof(bt_api_request_t, continuous_usage), 0, 0},
     };
+    static const char *const known[] = {"include_usage",
+                                        "continuous_usage_stats", NULL};
 
     if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
         return bt_api_refuse(parse, field->name,
                              "stream_options must be an object, got %s",
                              BT_API_SHOW(value));
     }
+    bt_api_note_members(parse, field->name, value, known);
     for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
         const bt_json_node_t *option =
             bt_json_get(parse->doc, value, options[i].name);
@@ -358,6 +361,7 @@ static bt_status_t read_response_format(bt_api_parse_t *parse,
                                         const bt_api_field_t *field,
                                         const bt_json_node_t *value)
 {
+    static const char *const known[] = {"type", NULL};
     const bt_json_node_t *type = bt_json_get(parse->doc, value, "type");
 
     if (!bt_json_is_kind(type, BT_JSON_STRING)) {
@@ -372,6 +376,7 @@ static bt_status_t read_response_format(bt_api_parse_t *parse,
                              "yet, only text",
                              BT_API_SHOW(type));
     }
+    bt_api_note_members(parse, field->name, value, known);
     return BT_OK;
 }
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of a chat, and items of a response's input, as chat templates get
+ * them: checked, and else as they were sent. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,225 +8,452 @@
 #include "common/base/assert.h"
 #include "router/frontend/api_prompt.h"
 
-#define MAX_TEXT_BYTES ((size_t)1 << 31)
+#define JSON_LIMIT ((size_t)1 << 31)
+
+/* A list in the making. */
+typedef struct writer {
+    bt_api_parse_t *parse;
+    const char *field; /* messages, or input */
+    bool is_input;     /* of a response */
+    bt_strbuf_t text;
+    bt_json_t json;
+    const bt_json_node_t *thought; /* an item that the next one is of */
+    uint32_t thought_at;
+} writer_t;
 
 void bt_api_messages_fini(bt_api_request_t *request)
 {
-    for (size_t i = 0; i < request->n_messages; i++) {
-        bt_free(request->messages[i].role);
-        bt_free(request->messages[i].content);
-        bt_free(request->messages[i].calls_json);
-        bt_free(request->messages[i].call_id);
-        bt_free(request->messages[i].name);
-    }
-    bt_free(request->messages);
-    request->messages = NULL;
-    request->n_messages = 0;
+    bt_free(request->messages.json);
+    bt_free(request->messages.places);
+    bt_free(request->messages.final);
+    memset(&request->messages, 0, sizeof(request->messages));
 }
 
-static const char *name_of(const bt_api_parse_t *parse)
+/* ---- contents ---- */
+
+/* @return the text of a part; NULL: it has none */
+static const bt_json_node_t *text_of_part(const writer_t *w,
+                                          const bt_json_node_t *part)
 {
-    return (parse->request->dialect == BT_API_RESPONSES) ? "input" : "messages";
+    const bt_json_doc_t *doc = w->parse->doc;
+    const bt_json_node_t *type = bt_json_get(doc, part, "type");
+    const bool is_text = w->is_input ? bt_json_is(type, "input_text") ||
+                                           bt_json_is(type, "output_text")
+                                     : bt_json_is(type, "text");
+    const bt_json_node_t *text =
+        bt_json_get(doc, part,
+                    is_text                       ? "text"
+                    : bt_json_is(type, "refusal") ? "refusal"
+                                                  : "");
+
+    return bt_json_is_kind(text, BT_JSON_STRING) ? text : NULL;
 }
 
-static bool is_text_part(const bt_api_parse_t *parse,
-                         const bt_json_node_t *type)
+static bt_status_t refuse_part(writer_t *w, uint32_t index,
+                               const bt_json_node_t *part)
 {
-    if (parse->request->dialect == BT_API_RESPONSES) {
-        return bt_json_is(type, "input_text") ||
-               bt_json_is(type, "output_text");
-    }
-    return bt_json_is(type, "text");
-}
-
-static bt_status_t append_part(bt_api_parse_t *parse, size_t index,
-                               const bt_json_node_t *part, bt_strbuf_t *out)
-{
-    const bt_json_node_t *type = bt_json_get(parse->doc, part, "type");
-    const bt_json_node_t *text = bt_json_get(parse->doc, part, "text");
+    const bt_json_node_t *type = bt_json_get(w->parse->doc, part, "type");
+    static const char *const known[] = {"text", "input_text", "output_text",
+                                        "refusal"};
 
     if (!bt_json_is_kind(part, BT_JSON_OBJECT) ||
         !bt_json_is_kind(type, BT_JSON_STRING)) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].content: a part must be an object "
+        return bt_api_refuse(w->parse, w->field,
+                             "%s[%u].content: a part must be an object "
                              "with a type",
-                             name_of(parse), index);
+                             w->field, index);
     }
-    if (!is_text_part(parse, type)) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].content: parts of type %s are "
-                             "not supported yet",
-                             name_of(parse), index, BT_API_SHOW(type));
+    for (size_t i = (w->is_input ? 1 : 0); i < BT_ARRAY_LEN(known); i++) {
+        if (bt_json_is(type, known[i]) &&
+            (w->is_input || (i == 0) || (i == BT_ARRAY_LEN(known) - 1))) {
+            return bt_api_refuse(w->parse, w->field,
+                                 "%s[%u].content: a text part needs text",
+                                 w->field, index);
+        }
     }
-    if (!bt_json_is_kind(text, BT_JSON_STRING)) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].content: a text part needs text",
-                             name_of(parse), index);
+    return bt_api_refuse(w->parse, w->field,
+                         "%s[%u].content: parts of type %s are not supported "
+                         "yet",
+                         w->field, index, BT_API_SHOW(type));
+}
+
+/* A part of OpenAI's chat as it is; others in its form. */
+static void put_part(writer_t *w, uint32_t index, uint32_t at,
+                     const bt_json_node_t *part, const bt_json_node_t *text)
+{
+    static const char *const known[] = {"type",        "text",     "refusal",
+                                        "annotations", "logprobs", NULL};
+    const bt_json_node_t *type = bt_json_get(w->parse->doc, part, "type");
+    char path[64];
+
+    if (bt_json_is(type, "text")) {
+        bt_api_put_value(&w->json, NULL, part);
+        return;
     }
-    if (memchr(text->text, '\0', text->len) != NULL) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].content: a part's text has a zero "
-                             "character (\\u0000), which is not supported here",
-                             name_of(parse), index);
+    snprintf(path, sizeof(path), "%s[%u].content[%u]", w->field, index, at);
+    bt_api_note_members(w->parse, path, part, known);
+    bt_json_object(&w->json, NULL);
+    bt_json_str(&w->json, "type", "text");
+    bt_api_put_value(&w->json, "text", text);
+    bt_json_end_object(&w->json);
+}
+
+static bt_status_t put_parts(writer_t *w, uint32_t index,
+                             const bt_json_node_t *parts)
+{
+    const bt_json_node_t *part = bt_json_first(parts);
+
+    bt_json_array(&w->json, NULL);
+    for (uint32_t i = 0; i < parts->n; i++) {
+        const bt_json_node_t *text = text_of_part(w, part);
+
+        if (text == NULL) {
+            return refuse_part(w, index, part);
+        }
+        put_part(w, index, i, part, text);
+        part = bt_json_next(w->parse->doc, part);
     }
-    if (out->len > 0) {
-        bt_strbuf_append(out, "\n", 1);
-    }
-    bt_strbuf_append(out, text->text, text->len);
+    bt_json_end_array(&w->json);
     return BT_OK;
 }
 
-static bt_status_t content_of_parts(bt_api_parse_t *parse, size_t index,
-                                    const bt_json_node_t *parts,
-                                    char **content_p)
+static bool is_none(const bt_json_node_t *value)
 {
-    const bt_json_node_t *part = bt_json_first(parts);
-    bt_strbuf_t text;
-    bt_status_t status = BT_OK;
-    char *content = NULL;
-
-    bt_strbuf_init(&text, MAX_TEXT_BYTES);
-    for (uint32_t i = 0; (i < parts->n) && (status == BT_OK); i++) {
-        status = append_part(parse, index, part, &text);
-        part = bt_json_next(parse->doc, part);
-    }
-    if (status == BT_OK) {
-        if (bt_strbuf_status(&text) == BT_OK) {
-            content = bt_memdup((text.data == NULL) ? "" : text.data, text.len);
-        }
-        if (content == NULL) {
-            status = bt_api_no_memory(parse);
-        } else {
-            *content_p = content;
-        }
-    }
-    bt_strbuf_fini(&text);
-    return status;
+    return (value == NULL) || (value->kind == BT_JSON_NULL);
 }
 
-static bt_status_t read_role(bt_api_parse_t *parse, size_t index,
-                             const bt_json_node_t *value, char **role_p)
+/* OpenAI's roles that say nothing are no messages. */
+static bool may_be_none(const bt_json_node_t *role)
 {
-    static const char *const roles[][2] = {{"system", "system"},
-                                           {"developer", "system"},
-                                           {"user", "user"},
-                                           {"assistant", "assistant"},
-                                           {"tool", "tool"}};
-    const size_t n = BT_ARRAY_LEN(roles) -
-                     ((parse->request->dialect == BT_API_RESPONSES) ? 1 : 0);
+    return !bt_json_is(role, "system") && !bt_json_is(role, "developer") &&
+           !bt_json_is(role, "user") && !bt_json_is(role, "tool");
+}
 
-    if (!bt_json_is_kind(value, BT_JSON_STRING)) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].role must be a string, got %s",
-                             name_of(parse), index,
-                             (value != NULL) ? BT_API_SHOW(value) : "nothing");
+static bt_status_t put_content(writer_t *w, uint32_t index,
+                               const bt_json_node_t *role,
+                               const bt_json_node_t *content)
+{
+    if (bt_json_is_kind(content, BT_JSON_ARRAY)) {
+        return put_parts(w, index, content);
     }
-    for (size_t i = 0; i < n; i++) {
-        if (bt_json_is(value, roles[i][0])) {
-            *role_p = bt_strdup(roles[i][1]);
-            return (*role_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
-        }
+    if (bt_json_is_kind(content, BT_JSON_STRING)) {
+        bt_api_put_value(&w->json, NULL, content);
+        return BT_OK;
     }
-    return bt_api_refuse(
-        parse, name_of(parse),
-        "%s[%zu].role must be system, developer, user%s "
-        "assistant%s, got %s",
-        name_of(parse), index, (n < BT_ARRAY_LEN(roles)) ? " or" : ",",
-        (n < BT_ARRAY_LEN(roles)) ? "" : " or tool", BT_API_SHOW(value));
+    if (is_none(content) && may_be_none(role)) {
+        bt_json_null(&w->json, NULL);
+        return BT_OK;
+    }
+    return bt_api_refuse(w->parse, w->field,
+                         "%s[%u].content must be a string or a list of parts, "
+                         "got %s",
+                         w->field, index,
+                         (content != NULL) ? BT_API_SHOW(content) : "nothing");
+}
+
+/* ---- a message ---- */
+
+static bt_status_t check_role(writer_t *w, uint32_t index,
+                              const bt_json_node_t *role)
+{
+    const bool is_known = bt_json_is(role, "assistant") || !may_be_none(role);
+
+    if (!bt_json_is_kind(role, BT_JSON_STRING) || (role->len == 0) ||
+        (role->len > BT_API_MAX_NAME_BYTES)) {
+        return bt_api_refuse(w->parse, w->field,
+                             "%s[%u].role must be a string of 1 to %d bytes, "
+                             "got %s",
+                             w->field, index, BT_API_MAX_NAME_BYTES,
+                             (role != NULL) ? BT_API_SHOW(role) : "nothing");
+    }
+    if (w->is_input && (!is_known || bt_json_is(role, "tool"))) {
+        return bt_api_refuse(w->parse, w->field,
+                             "%s[%u].role must be system, developer, user or "
+                             "assistant, got %s",
+                             w->field, index, BT_API_SHOW(role));
+    }
+    return BT_OK;
 }
 
 /* A member that is a short text; absent and null are none. */
-static bt_status_t read_text_of(bt_api_parse_t *parse, size_t index,
-                                const bt_json_node_t *message, const char *key,
-                                char **text_p)
+static bt_status_t check_short(writer_t *w, uint32_t index,
+                               const bt_json_node_t *message, const char *key)
 {
-    const bt_json_node_t *value = bt_json_get(parse->doc, message, key);
-    char name[64];
+    const bt_json_node_t *value = bt_json_get(w->parse->doc, message, key);
 
-    if ((value == NULL) || bt_json_is_kind(value, BT_JSON_NULL)) {
+    if (is_none(value) || (bt_json_is_kind(value, BT_JSON_STRING) &&
+                           (value->len <= BT_API_MAX_NAME_BYTES))) {
         return BT_OK;
     }
-    snprintf(name, sizeof(name), "%s[%zu].%s", name_of(parse), index, key);
-    return bt_api_string_in(parse, name_of(parse), name, value,
-                            BT_API_MAX_NAME_BYTES, text_p);
+    return bt_api_refuse(w->parse, w->field,
+                         "%s[%u].%s must be a string of at most %d bytes, got "
+                         "%s",
+                         w->field, index, key, BT_API_MAX_NAME_BYTES,
+                         BT_API_SHOW(value));
 }
 
-/* Calls that the assistant made, and what tools answered. */
-static bt_status_t read_tool_parts(bt_api_parse_t *parse, size_t index,
-                                   const bt_json_node_t *value,
-                                   bt_api_message_t *message)
+/* Calls that the assistant made. None are as good as no member. */
+static bt_status_t put_calls(writer_t *w, uint32_t index,
+                             const bt_json_node_t *role,
+                             const bt_json_node_t *calls)
 {
-    const bt_json_node_t *calls = bt_json_get(parse->doc, value, "tool_calls");
-    bt_status_t status;
     char where[64];
 
-    if (strcmp(message->role, "tool") == 0) {
-        status = read_text_of(parse, index, value, "tool_call_id",
-                              &message->call_id);
-        return (status == BT_OK)
-                   ? read_text_of(parse, index, value, "name", &message->name)
-                   : status;
-    }
-    if ((calls != NULL) && !bt_json_is_kind(calls, BT_JSON_NULL) &&
-        !bt_json_is_kind(calls, BT_JSON_ARRAY)) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].tool_calls must be a list, got %s",
-                             name_of(parse), index, BT_API_SHOW(calls));
-    }
-    if (bt_json_size(calls, BT_JSON_ARRAY) == 0) {
+    if (is_none(calls)) {
         return BT_OK;
     }
-    snprintf(where, sizeof(where), "%s[%zu]", name_of(parse), index);
-    if ((strcmp(message->role, "assistant") != 0) ||
-        (parse->request->dialect == BT_API_RESPONSES)) {
-        return bt_api_refuse(parse, name_of(parse),
+    snprintf(where, sizeof(where), "%s[%u]", w->field, index);
+    if (!bt_json_is_kind(calls, BT_JSON_ARRAY)) {
+        return bt_api_refuse(w->parse, w->field,
+                             "%s.tool_calls must be a list, got %s", where,
+                             BT_API_SHOW(calls));
+    }
+    if (calls->n == 0) {
+        return BT_OK;
+    }
+    if (!bt_json_is(role, "assistant")) {
+        return bt_api_refuse(w->parse, w->field,
                              "%s.tool_calls is for messages of the assistant",
                              where);
     }
-    return bt_api_read_calls(parse, where, calls, &message->calls_json);
+    bt_json_key(&w->json, "tool_calls", strlen("tool_calls"));
+    return bt_api_write_calls(w->parse, where, calls, &w->json);
 }
 
-static bt_status_t read_message(bt_api_parse_t *parse, size_t index,
-                                const bt_json_node_t *value,
-                                bt_api_message_t *message)
+static bt_status_t put_member(writer_t *w, uint32_t index,
+                              const bt_json_node_t *role,
+                              const bt_json_node_t *key)
 {
-    const bt_json_node_t *content = bt_json_get(parse->doc, value, "content");
-    bt_status_t status;
-    char where[64];
+    if (bt_json_is(key, "tool_calls")) {
+        return put_calls(w, index, role, key + 1);
+    }
+    bt_json_key(&w->json, key->text, key->len);
+    if (bt_json_is(key, "content")) {
+        return put_content(w, index, role, key + 1);
+    }
+    bt_api_put_value(&w->json, NULL, key + 1);
+    return BT_OK;
+}
 
-    if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu] must be an object, got %s",
-                             name_of(parse), index, BT_API_SHOW(value));
-    }
-    status = read_role(parse, index, bt_json_get(parse->doc, value, "role"),
-                       &message->role);
+/* All members in their order. */
+static bt_status_t put_chat(writer_t *w, uint32_t index,
+                            const bt_json_node_t *message,
+                            const bt_json_node_t *role)
+{
+    const bt_json_node_t *key = bt_json_first(message);
+    bt_status_t status = check_short(w, index, message, "tool_call_id");
+
     if (status == BT_OK) {
-        status = read_tool_parts(parse, index, value, message);
+        status = check_short(w, index, message, "name");
     }
+    for (uint32_t i = 0; (i < message->n) && (status == BT_OK); i++) {
+        if (bt_json_counts(key)) {
+            status = put_member(w, index, role, key);
+        }
+        key = bt_json_next(w->parse->doc, key + 1);
+    }
+    if ((status == BT_OK) &&
+        (bt_json_get(w->parse->doc, message, "content") == NULL)) {
+        bt_json_key(&w->json, "content", strlen("content"));
+        status = put_content(w, index, role, NULL);
+    }
+    return status;
+}
+
+/* ---- an item of a response's input ---- */
+
+/* What was thought: its content, or the summary of it. */
+static void put_thought(writer_t *w, const bt_json_node_t *item)
+{
+    const bt_json_doc_t *doc = w->parse->doc;
+    const bt_json_node_t *parts = bt_json_get(doc, item, "content");
+    const bt_json_node_t *part;
+    bt_strbuf_t text;
+
+    if (bt_json_size(parts, BT_JSON_ARRAY) == 0) {
+        parts = bt_json_get(doc, item, "summary");
+    }
+    bt_strbuf_init(&text, JSON_LIMIT);
+    part =
+        (bt_json_size(parts, BT_JSON_ARRAY) > 0) ? bt_json_first(parts) : NULL;
+    for (uint32_t i = 0; (part != NULL) && (i < parts->n); i++) {
+        const bt_json_node_t *words = bt_json_get(doc, part, "text");
+
+        if (bt_json_is_kind(words, BT_JSON_STRING)) {
+            bt_strbuf_append(&text, "\n", (text.len > 0) ? 1 : 0);
+            bt_strbuf_append(&text, words->text, words->len);
+        }
+        part = bt_json_next(doc, part);
+    }
+    if (bt_strbuf_status(&text) != BT_OK) {
+        w->text.status = bt_strbuf_status(&text);
+    } else if (text.len > 0) {
+        bt_json_strn(&w->json, "reasoning_content", text.data, text.len);
+    }
+    bt_strbuf_fini(&text);
+}
+
+static void note_thought(writer_t *w)
+{
+    char path[32];
+
+    if (w->thought != NULL) {
+        snprintf(path, sizeof(path), "%s[%u]", w->field, w->thought_at);
+        bt_api_note_unknown(w->parse->request, path, strlen(path));
+    }
+    w->thought = NULL;
+}
+
+static bt_status_t put_item(writer_t *w, uint32_t index,
+                            const bt_json_node_t *item,
+                            const bt_json_node_t *role)
+{
+    static const char *const known[] = {"type",    "id",    "role", "status",
+                                        "content", "phase", NULL};
+    const bt_json_node_t *calls =
+        bt_json_get(w->parse->doc, item, "tool_calls");
+    char path[32];
+    bt_status_t status;
+
+    if (!is_none(calls) &&
+        (!bt_json_is_kind(calls, BT_JSON_ARRAY) || (calls->n > 0))) {
+        return bt_api_refuse(w->parse, w->field,
+                             "%s[%u].tool_calls is for messages of a chat",
+                             w->field, index);
+    }
+    snprintf(path, sizeof(path), "%s[%u]", w->field, index);
+    bt_api_note_members(w->parse, path, item, known);
+    bt_api_put_value(&w->json, "role", role);
+    bt_json_key(&w->json, "content", strlen("content"));
+    status = put_content(w, index, role,
+                         bt_json_get(w->parse->doc, item, "content"));
+    if ((status == BT_OK) && (w->thought != NULL) &&
+        bt_json_is(role, "assistant")) {
+        put_thought(w, w->thought);
+        w->thought = NULL;
+    }
+    note_thought(w);
+    return status;
+}
+
+/* ---- all of them ---- */
+
+static bt_status_t put_message(writer_t *w, uint32_t index,
+                               const bt_json_node_t *message)
+{
+    const bt_json_node_t *role = bt_json_get(w->parse->doc, message, "role");
+    bt_status_t status;
+
+    if (!bt_json_is_kind(message, BT_JSON_OBJECT)) {
+        return bt_api_refuse(w->parse, w->field,
+                             "%s[%u] must be an object, got %s", w->field,
+                             index, BT_API_SHOW(message));
+    }
+    status = check_role(w, index, role);
     if (status != BT_OK) {
         return status;
     }
-    if (bt_json_is_kind(content, BT_JSON_ARRAY)) {
-        return content_of_parts(parse, index, content, &message->content);
+    bt_json_object(&w->json, NULL);
+    status = w->is_input ? put_item(w, index, message, role)
+                         : put_chat(w, index, message, role);
+    bt_json_end_object(&w->json);
+    return status;
+}
+
+static bool is_thought(const writer_t *w, const bt_json_node_t *item)
+{
+    return w->is_input &&
+           bt_json_is(bt_json_get(w->parse->doc, item, "type"), "reasoning");
+}
+
+static void add_final(const bt_json_node_t *text, bt_strbuf_t *out,
+                      size_t *part_bytes_p)
+{
+    bt_strbuf_append(out, "\n", (out->len > 0) ? 1 : 0);
+    bt_strbuf_append(out, text->text, text->len);
+    *part_bytes_p = text->len;
+}
+
+/* Is there what an answer can go on with? */
+static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
+{
+    const bt_json_doc_t *doc = w->parse->doc;
+    bt_api_messages_t *messages = &w->parse->request->messages;
+    const bt_json_node_t *content = bt_json_get(doc, message, "content");
+    const uint32_t n = bt_json_size(content, BT_JSON_ARRAY);
+    const bt_json_node_t *part = (n > 0) ? bt_json_first(content) : NULL;
+    bt_strbuf_t text;
+
+    if (!bt_json_is(bt_json_get(doc, message, "role"), "assistant")) {
+        return BT_OK;
     }
-    if (((content == NULL) || bt_json_is_kind(content, BT_JSON_NULL)) &&
-        (strcmp(message->role, "assistant") == 0)) {
-        message->content = bt_strdup("");
-    } else if (bt_json_is_kind(content, BT_JSON_STRING)) {
-        snprintf(where, sizeof(where), "%s[%zu].content", name_of(parse),
-                 index);
-        return bt_api_string_in(parse, name_of(parse), where, content,
-                                MAX_TEXT_BYTES, &message->content);
+    bt_strbuf_init(&text, JSON_LIMIT);
+    for (uint32_t i = 0; i < n; i++) {
+        add_final(text_of_part(w, part), &text, &messages->final_part_bytes);
+        part = bt_json_next(doc, part);
+    }
+    if (bt_json_is_kind(content, BT_JSON_STRING)) {
+        add_final(content, &text, &messages->final_part_bytes);
+    }
+    if (bt_strbuf_status(&text) != BT_OK) {
+        bt_strbuf_fini(&text);
+        return bt_api_no_memory(w->parse);
+    }
+    if (text.len > 0) {
+        messages->final = text.data; /* owned from here on */
+        messages->final_bytes = text.len;
     } else {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].content must be a string or a list "
-                             "of parts, got %s",
-                             name_of(parse), index,
-                             (content != NULL) ? BT_API_SHOW(content)
-                                               : "nothing");
+        bt_strbuf_fini(&text);
     }
-    return (message->content == NULL) ? bt_api_no_memory(parse) : BT_OK;
+    return BT_OK;
+}
+
+static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
+{
+    bt_api_messages_t *messages = &w->parse->request->messages;
+    const bt_json_node_t *item = bt_json_first(list);
+    const bt_json_node_t *last = NULL;
+    bt_status_t status = BT_OK;
+
+    for (uint32_t i = 0; (i < list->n) && (status == BT_OK); i++) {
+        if (is_thought(w, item)) {
+            note_thought(w);
+            w->thought = item;
+            w->thought_at = i;
+        } else {
+            status = put_message(w, i, item);
+            if (messages->places != NULL) {
+                messages->places[messages->n] = (uint16_t)i;
+            }
+            messages->n++;
+            last = item;
+        }
+        item = bt_json_next(w->parse->doc, item);
+    }
+    note_thought(w);
+    return ((status == BT_OK) && (last != NULL)) ? keep_final(w, last) : status;
+}
+
+/* The text becomes the request's. */
+static bt_status_t keep(writer_t *w)
+{
+    if (bt_strbuf_status(&w->text) != BT_OK) {
+        return bt_api_no_memory(w->parse);
+    }
+    bt_free(w->parse->request->messages.json);
+    w->parse->request->messages.json = w->text.data;
+    bt_strbuf_init(&w->text, JSON_LIMIT);
+    return BT_OK;
+}
+
+static void begin(writer_t *w, bt_api_parse_t *parse)
+{
+    memset(w, 0, sizeof(*w));
+    w->parse = parse;
+    w->is_input = parse->request->dialect == BT_API_RESPONSES;
+    w->field = w->is_input ? "input" : "messages";
+    bt_strbuf_init(&w->text, JSON_LIMIT);
+    bt_json_init(&w->json, &w->text);
 }
 
 bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
@@ -233,8 +462,8 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
 {
     bt_api_request_t *request = parse->request;
     const size_t n = bt_json_size(value, BT_JSON_ARRAY);
-    const bt_json_node_t *item = bt_json_first(value);
-    bt_status_t status = BT_OK;
+    bt_status_t status;
+    writer_t w;
 
     if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return bt_api_refuse(parse, field->name, "%s must be a list, got %s",
@@ -246,17 +475,68 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
                              field->name, BT_API_MAX_MESSAGES, n);
     }
     bt_api_messages_fini(request);
-    request->messages = bt_calloc(n, sizeof(*request->messages));
-    if (request->messages == NULL) {
-        return bt_api_no_memory(parse);
-    }
-    request->n_messages = 0;
-    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        if (!bt_api_is_skipped(parse, item)) {
-            status = read_message(parse, i, item,
-                                  &request->messages[request->n_messages++]);
+    begin(&w, parse);
+    if (w.is_input) {
+        request->messages.places =
+            bt_calloc(n + 1, sizeof(*request->messages.places));
+        if (request->messages.places == NULL) {
+            return bt_api_no_memory(parse);
         }
-        item = bt_json_next(parse->doc, item);
     }
+    bt_json_array(&w.json, NULL);
+    status = put_all(&w, value);
+    bt_json_end_array(&w.json);
+    if (status == BT_OK) {
+        status = keep(&w);
+    }
+    bt_strbuf_fini(&w.text);
+    return status;
+}
+
+bt_status_t bt_api_take_message(bt_api_parse_t *parse, const char *role,
+                                const bt_json_node_t *text)
+{
+    bt_status_t status;
+    writer_t w;
+
+    bt_api_messages_fini(parse->request);
+    begin(&w, parse);
+    bt_json_array(&w.json, NULL);
+    bt_json_object(&w.json, NULL);
+    bt_json_str(&w.json, "role", role);
+    bt_api_put_value(&w.json, "content", text);
+    bt_json_end_object(&w.json);
+    bt_json_end_array(&w.json);
+    status = keep(&w);
+    parse->request->messages.n = (status == BT_OK) ? 1 : 0;
+    bt_strbuf_fini(&w.text);
+    return status;
+}
+
+bt_status_t bt_api_prepend_system(bt_api_parse_t *parse, const char *text)
+{
+    bt_api_messages_t *messages = &parse->request->messages;
+    const char *others = messages->json + 1; /* behind its bracket */
+    bt_status_t status;
+    writer_t w;
+
+    begin(&w, parse);
+    bt_json_array(&w.json, NULL);
+    bt_json_object(&w.json, NULL);
+    bt_json_str(&w.json, "role", "system");
+    bt_json_str(&w.json, "content", text);
+    bt_json_end_object(&w.json);
+    bt_strbuf_puts(&w.text, (messages->n > 0) ? "," : "");
+    bt_strbuf_puts(&w.text, others);
+    status = keep(&w);
+    if (status == BT_OK) {
+        if (messages->places != NULL) {
+            memmove(messages->places + 1, messages->places,
+                    messages->n * sizeof(*messages->places));
+            messages->places[0] = UINT16_MAX;
+        }
+        messages->n++;
+    }
+    bt_strbuf_fini(&w.text);
     return status;
 }

@@ -36,7 +36,7 @@ void bt_api_request_fini(bt_api_request_t *request)
 }
 
 /* All fields of one object. */
-static bt_status_t read_fields(bt_api_parse_t *parse,
+static bt_status_t read_fields(bt_api_parse_t *parse, const char *path,
                                const bt_json_node_t *object)
 {
     const bool generate = (parse->request->dialect == BT_API_GENERATE);
@@ -54,7 +54,7 @@ static bt_status_t read_fields(bt_api_parse_t *parse,
             continue;
         }
         if (field == NULL) {
-            bt_api_note_unknown(parse->request, key->text, key->len);
+            bt_api_note_at(parse->request, path, key);
             continue;
         }
         /* Triton's tensors of one element, also of shape [1, 1]. */
@@ -133,14 +133,13 @@ static bt_status_t check_rows(bt_api_parse_t *parse)
 static bt_status_t check_continued(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
-    const bt_api_message_t *last = &request->messages[request->n_messages - 1];
 
     if (parse->says_generation_prompt && !request->no_generation_prompt) {
         return bt_api_refuse(parse, "continue_final_message",
                              "continue_final_message and add_generation_prompt "
                              "cannot both be true");
     }
-    if ((strcmp(last->role, "assistant") != 0) || (last->content[0] == '\0')) {
+    if (request->messages.final == NULL) {
         return bt_api_refuse(parse, "continue_final_message",
                              "continue_final_message needs a last message of "
                              "the assistant, with content");
@@ -153,7 +152,7 @@ static bt_status_t check_tokenize(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
 
-    if ((request->n_prompts == 0) == (request->n_messages == 0)) {
+    if ((request->n_prompts == 0) == (request->messages.n == 0)) {
         return bt_api_refuse(parse, "prompt",
                              "either prompt or messages must be given");
     }
@@ -161,7 +160,7 @@ static bt_status_t check_tokenize(bt_api_parse_t *parse)
         ((request->n_prompts == 1) && (request->prompts[0].text == NULL))) {
         return bt_api_refuse(parse, "prompt", "prompt must be one string");
     }
-    if ((request->n_messages > 0) && parse->says_special_tokens &&
+    if ((request->messages.n > 0) && parse->says_special_tokens &&
         !request->no_bos) {
         return bt_api_refuse(parse, "add_special_tokens",
                              "add_special_tokens is for a prompt: those of "
@@ -190,7 +189,7 @@ static bt_status_t check_prompt(bt_api_parse_t *parse)
     case BT_API_RESPONSES:
         return bt_api_check_responses(parse);
     case BT_API_CHAT:
-        if (request->n_messages == 0) {
+        if (request->messages.n == 0) {
             return bt_api_refuse(parse, "messages", "messages is missing");
         }
         return request->continues_final ? check_continued(parse) : BT_OK;
@@ -262,10 +261,10 @@ static bt_status_t read_body(bt_api_parse_t *parse, const bt_json_node_t *root)
     if ((parse->request->dialect == BT_API_GENERATE) &&
         bt_json_is_kind(parameters, BT_JSON_OBJECT)) {
         /* Fields beside it come later and so win. */
-        status = read_fields(parse, parameters);
+        status = read_fields(parse, "parameters.", parameters);
     }
     if (status == BT_OK) {
-        status = read_fields(parse, root);
+        status = read_fields(parse, "", root);
     }
     if (status == BT_OK) {
         status = check_whole(parse);

@@ -131,6 +131,15 @@ bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
 /** A field that is not known: its name is kept for the client. */
 void bt_api_note_unknown(bt_api_request_t *request, const char *name,
                          size_t bytes);
+/** The same of a member. @param [in] path  what stands before its key */
+void bt_api_note_at(bt_api_request_t *request, const char *path,
+                    const bt_json_node_t *key);
+/** Notes the members of an object that are none of @a known, and not null.
+ *  @param [in] path   of the object, as "stream_options"
+ *  @param [in] known  ends with NULL */
+void bt_api_note_members(bt_api_parse_t *parse, const char *path,
+                         const bt_json_node_t *object,
+                         const char *const *known);
 /** BT_API_G … of a dialect. */
 uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect);
 
@@ -143,11 +152,15 @@ bt_status_t bt_api_read_tool_choice(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
                                     const bt_json_node_t *value);
 /** Of a message: "tool_calls", as the assistant made them.
- *  @param [in] where  "messages[3]", for errors */
-BT_MUST_CHECK bt_status_t bt_api_read_calls(bt_api_parse_t *parse,
-                                            const char *where,
-                                            const bt_json_node_t *value,
-                                            char **calls_json_p);
+ *  @param [in] where  "messages[3]", for errors
+ *  @param [in,out] json  gets the list as a value */
+BT_MUST_CHECK bt_status_t bt_api_write_calls(bt_api_parse_t *parse,
+                                             const char *where,
+                                             const bt_json_node_t *value,
+                                             bt_json_t *json);
+/** A value as it was sent. @param [in] key  NULL: of an array, or written */
+void bt_api_put_value(bt_json_t *json, const char *key,
+                      const bt_json_node_t *value);
 /** Does tool_choice go with the tools? */
 BT_MUST_CHECK bt_status_t bt_api_check_tools(bt_api_parse_t *parse);
 void bt_api_tools_fini(bt_api_tools_t *tools);

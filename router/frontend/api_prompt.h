@@ -17,6 +17,13 @@ bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
 bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
                                  const bt_json_node_t *value);
+/** A conversation of one message. @param [in] role  static */
+BT_MUST_CHECK bt_status_t bt_api_take_message(bt_api_parse_t *parse,
+                                              const char *role,
+                                              const bt_json_node_t *text);
+/** Puts a message of the system before the others. */
+BT_MUST_CHECK bt_status_t bt_api_prepend_system(bt_api_parse_t *parse,
+                                                const char *text);
 void bt_api_messages_fini(bt_api_request_t *request);
 
 /* ---- api_responses.c ---- */
@@ -38,9 +45,6 @@ bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
 bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
                                  const bt_json_node_t *value);
-/** Is it an item of the input that is left out of the prompt: what was thought
- *  for an answer before? */
-bool bt_api_is_skipped(const bt_api_parse_t *parse, const bt_json_node_t *item);
 /** Instructions become the first message. */
 BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
 

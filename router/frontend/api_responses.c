@@ -11,12 +11,6 @@
 
 /* ---- the request ---- */
 
-bool bt_api_is_skipped(const bt_api_parse_t *parse, const bt_json_node_t *item)
-{
-    return (parse->request->dialect == BT_API_RESPONSES) &&
-           bt_json_is(bt_json_get(parse->doc, item, "type"), "reasoning");
-}
-
 /* Items beside messages are of tools and of what other servers keep. */
 static bt_status_t check_items(bt_api_parse_t *parse,
                                const bt_json_node_t *items)
@@ -27,7 +21,7 @@ static bt_status_t check_items(bt_api_parse_t *parse,
         const bt_json_node_t *type = bt_json_get(parse->doc, item, "type");
 
         if (bt_json_is_kind(type, BT_JSON_STRING) &&
-            !bt_api_is_skipped(parse, item) && !bt_json_is(type, "message")) {
+            !bt_json_is(type, "reasoning") && !bt_json_is(type, "message")) {
             return bt_api_refuse(parse, "input",
                                  "input[%u]: items of type %s are not "
                                  "supported yet, only message and reasoning",
@@ -40,22 +34,10 @@ static bt_status_t check_items(bt_api_parse_t *parse,
 
 static bt_status_t take_text(bt_api_parse_t *parse, const bt_json_node_t *value)
 {
-    bt_api_request_t *request = parse->request;
-
     if (value->len == 0) {
         return bt_api_refuse(parse, "input", "input is empty");
     }
-    bt_api_prompts_fini(request);
-    request->messages = bt_calloc(1, sizeof(*request->messages));
-    if (request->messages == NULL) {
-        return bt_api_no_memory(parse);
-    }
-    request->n_messages = 1;
-    request->messages[0].role = bt_strdup("user");
-    return (request->messages[0].role == NULL)
-               ? bt_api_no_memory(parse)
-               : bt_api_string(parse, "input", value, SIZE_MAX,
-                               &request->messages[0].content);
+    return bt_api_take_message(parse, "user", value);
 }
 
 bt_status_t bt_api_read_input(bt_api_parse_t *parse,
@@ -123,6 +105,8 @@ bt_status_t bt_api_read_truncation(bt_api_parse_t *parse,
 bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const bt_json_node_t *value)
 {
+    static const char *const known[] = {"format", NULL};
+    static const char *const of_format[] = {"type", NULL};
     const bt_json_node_t *format = bt_json_get(parse->doc, value, "format");
     const bt_json_node_t *type = bt_json_get(parse->doc, format, "type");
 
@@ -133,6 +117,8 @@ bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
     }
     if ((format == NULL) || (format->kind == BT_JSON_NULL) ||
         bt_json_is(type, "text")) {
+        bt_api_note_members(parse, "text", value, known);
+        bt_api_note_members(parse, "text.format", format, of_format);
         return BT_OK;
     }
     return bt_api_refuse(parse, "text.format",
@@ -186,29 +172,14 @@ bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
 
 bt_status_t bt_api_check_responses(bt_api_parse_t *parse)
 {
-    bt_api_request_t *request = parse->request;
-    const size_t n = request->n_messages;
-    bt_api_message_t *messages;
+    const bt_api_request_t *request = parse->request;
 
-    if (n == 0) {
+    if (request->messages.n == 0) {
         return bt_api_refuse(parse, "input", "input is missing");
     }
-    if (request->instructions == NULL) {
-        return BT_OK;
-    }
-    messages = bt_calloc(n + 1, sizeof(*messages));
-    if (messages == NULL) {
-        return bt_api_no_memory(parse);
-    }
-    memcpy(messages + 1, request->messages, n * sizeof(*messages));
-    bt_free(request->messages);
-    request->messages = messages;
-    request->n_messages = n + 1;
-    messages[0].role = bt_strdup("system");
-    messages[0].content = bt_strdup(request->instructions);
-    return ((messages[0].role == NULL) || (messages[0].content == NULL))
-               ? bt_api_no_memory(parse)
-               : BT_OK;
+    return (request->instructions == NULL)
+               ? BT_OK
+               : bt_api_prepend_system(parse, request->instructions);
 }
 
 /* ---- the object ---- */

@@ -9,9 +9,6 @@
 #include "common/base/hash.h"
 #include "router/frontend/api_priv.h"
 
-#define STRICT      "tools.function.strict"
-#define CALLS_LIMIT ((size_t)64 << 20)
-
 void bt_api_tools_fini(bt_api_tools_t *tools)
 {
     bt_free(tools->json);
@@ -30,6 +27,7 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
     const bt_json_node_t *name = bt_json_get(parse->doc, function, "name");
     const bt_json_node_t *parameters =
         bt_json_get(parse->doc, function, "parameters");
+    char path[48];
     char *names;
     size_t n;
 
@@ -53,7 +51,8 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
     if (bt_json_is_kind(bt_json_get(parse->doc, function, "strict"),
                         BT_JSON_TRUE)) {
         /* What it writes is not held to a schema. */
-        bt_api_note_unknown(parse->request, STRICT, sizeof(STRICT) - 1);
+        snprintf(path, sizeof(path), "tools[%zu].function.strict", index);
+        bt_api_note_unknown(parse->request, path, strlen(path));
     }
     n = name->len;
     names = bt_realloc_array(tools->names, tools->names_bytes + n + 1, 1);
@@ -118,9 +117,11 @@ static bt_status_t read_forced(bt_api_parse_t *parse,
                                const bt_json_node_t *value)
 {
     bt_api_tools_t *tools = &parse->request->tools;
+    static const char *const known[] = {"type", "function", NULL};
+    static const char *const of_function[] = {"name", NULL};
     const bt_json_node_t *type = bt_json_get(parse->doc, value, "type");
-    const bt_json_node_t *name = bt_json_get(
-        parse->doc, bt_json_get(parse->doc, value, "function"), "name");
+    const bt_json_node_t *function = bt_json_get(parse->doc, value, "function");
+    const bt_json_node_t *name = bt_json_get(parse->doc, function, "name");
 
     if (!bt_json_is(type, "function") ||
         !bt_json_is_kind(name, BT_JSON_STRING)) {
@@ -130,6 +131,8 @@ static bt_status_t read_forced(bt_api_parse_t *parse,
                              "{\"name\": …}}, got %s",
                              BT_API_SHOW(value));
     }
+    bt_api_note_members(parse, "tool_choice", value, known);
+    bt_api_note_members(parse, "tool_choice.function", function, of_function);
     tools->required = true;
     return bt_api_string(parse, "tool_choice", name, SIZE_MAX, &tools->forced);
 }
@@ -189,78 +192,111 @@ bt_status_t bt_api_check_tools(bt_api_parse_t *parse)
 
 /* ---- calls that a message has ---- */
 
-/* As the client gave them: a string of JSON, or an object. */
-static bt_status_t put_arguments(bt_api_parse_t *parse, const char *where,
-                                 size_t index, const bt_json_node_t *function,
-                                 bt_json_t *json)
-{
-    const bt_json_node_t *given =
-        bt_json_get(parse->doc, function, "arguments");
-    char *raw = NULL;
-    bt_status_t status;
+/* A call of a message. */
+typedef struct told {
+    bt_api_parse_t *parse;
+    const char *where; /* "messages[3]" */
+    size_t index;
+    bt_json_t *json;
+} told_t;
 
+/* As the client gave them: a string of JSON, or an object. */
+static bt_status_t put_arguments(told_t *t, const bt_json_node_t *given)
+{
     if ((given == NULL) || (given->kind == BT_JSON_NULL)) {
-        bt_json_raw(json, "arguments", "{}");
+        bt_json_raw(t->json, NULL, "{}");
         return BT_OK;
     }
-    if (given->kind == BT_JSON_STRING) {
-        bt_json_strn(json, "arguments", given->text, given->len);
-        return BT_OK;
-    }
-    if (given->kind != BT_JSON_OBJECT) {
-        return bt_api_refuse(parse, "messages",
+    if ((given->kind != BT_JSON_STRING) && (given->kind != BT_JSON_OBJECT)) {
+        return bt_api_refuse(t->parse, "messages",
                              "%s.tool_calls[%zu].function.arguments must be a "
                              "string of JSON or an object, got %s",
-                             where, index, BT_API_SHOW(given));
+                             t->where, t->index, BT_API_SHOW(given));
     }
-    status = bt_api_raw(parse, given, &raw);
-    if (status == BT_OK) {
-        bt_json_raw(json, "arguments", raw);
-        bt_free(raw);
+    bt_api_put_value(t->json, NULL, given);
+    return BT_OK;
+}
+
+static bt_status_t put_function(told_t *t, const bt_json_node_t *function)
+{
+    const bt_json_doc_t *doc = t->parse->doc;
+    const bt_json_node_t *key = bt_json_first(function);
+    bt_status_t status = BT_OK;
+
+    bt_json_object(t->json, NULL);
+    for (uint32_t i = 0; (i < function->n) && (status == BT_OK); i++) {
+        if (bt_json_counts(key)) {
+            bt_json_key(t->json, key->text, key->len);
+            if (bt_json_is(key, "arguments")) {
+                status = put_arguments(t, key + 1);
+            } else {
+                bt_api_put_value(t->json, NULL, key + 1);
+            }
+        }
+        key = bt_json_next(doc, key + 1);
     }
+    if (bt_json_get(doc, function, "arguments") == NULL) {
+        bt_json_raw(t->json, "arguments", "{}");
+    }
+    bt_json_end_object(t->json);
     return status;
 }
 
-static bt_status_t add_call(bt_api_parse_t *parse, const char *where,
-                            size_t index, const bt_json_node_t *call,
-                            bt_json_t *json)
+static bt_status_t put_call_of(told_t *t, const bt_json_node_t *call)
 {
-    const bt_json_node_t *function = bt_json_get(parse->doc, call, "function");
-    const bt_json_node_t *name = bt_json_get(parse->doc, function, "name");
-    const bt_json_node_t *id = bt_json_get(parse->doc, call, "id");
-    bt_status_t status;
+    const bt_json_doc_t *doc = t->parse->doc;
+    const bt_json_node_t *key = bt_json_first(call);
+    bt_status_t status = BT_OK;
+
+    bt_json_object(t->json, NULL);
+    for (uint32_t i = 0; (i < call->n) && (status == BT_OK); i++) {
+        const bool is_none =
+            bt_json_is(key, "id") && ((key + 1)->kind == BT_JSON_NULL);
+
+        if (bt_json_counts(key) && !is_none) {
+            bt_json_key(t->json, key->text, key->len);
+            if (bt_json_is(key, "function")) {
+                status = put_function(t, key + 1);
+            } else {
+                bt_api_put_value(t->json, NULL, key + 1);
+            }
+        }
+        key = bt_json_next(doc, key + 1);
+    }
+    if (bt_json_get(doc, call, "type") == NULL) {
+        bt_json_str(t->json, "type", "function");
+    }
+    bt_json_end_object(t->json);
+    return status;
+}
+
+static bt_status_t check_call(const told_t *t, const bt_json_node_t *call)
+{
+    const bt_json_doc_t *doc = t->parse->doc;
+    const bt_json_node_t *name =
+        bt_json_get(doc, bt_json_get(doc, call, "function"), "name");
+    const bt_json_node_t *id = bt_json_get(doc, call, "id");
 
     if (!bt_json_is_kind(name, BT_JSON_STRING) || (name->len == 0)) {
-        return bt_api_refuse(parse, "messages",
+        return bt_api_refuse(t->parse, "messages",
                              "%s.tool_calls[%zu] needs a function with a name",
-                             where, index);
+                             t->where, t->index);
     }
     if ((id != NULL) && (id->kind != BT_JSON_NULL) &&
         (id->kind != BT_JSON_STRING)) {
-        return bt_api_refuse(parse, "messages",
+        return bt_api_refuse(t->parse, "messages",
                              "%s.tool_calls[%zu].id must be a string, got %s",
-                             where, index, BT_API_SHOW(id));
+                             t->where, t->index, BT_API_SHOW(id));
     }
-    bt_json_object(json, NULL);
-    if (bt_json_is_kind(id, BT_JSON_STRING)) {
-        bt_json_strn(json, "id", id->text, id->len);
-    }
-    bt_json_str(json, "type", "function");
-    bt_json_object(json, "function");
-    bt_json_strn(json, "name", name->text, name->len);
-    status = put_arguments(parse, where, index, function, json);
-    bt_json_end_object(json);
-    bt_json_end_object(json);
-    return status;
+    return BT_OK;
 }
 
-bt_status_t bt_api_read_calls(bt_api_parse_t *parse, const char *where,
-                              const bt_json_node_t *value, char **calls_json_p)
+bt_status_t bt_api_write_calls(bt_api_parse_t *parse, const char *where,
+                               const bt_json_node_t *value, bt_json_t *json)
 {
     const bt_json_node_t *call = bt_json_first(value);
+    told_t t = {.parse = parse, .where = where, .json = json};
     bt_status_t status = BT_OK;
-    bt_strbuf_t text;
-    bt_json_t json;
 
     if (value->n > BT_API_MAX_TOOLS) {
         return bt_api_refuse(parse, "messages",
@@ -268,21 +304,15 @@ bt_status_t bt_api_read_calls(bt_api_parse_t *parse, const char *where,
                              "allowed",
                              where, value->n, BT_API_MAX_TOOLS);
     }
-    bt_strbuf_init(&text, CALLS_LIMIT);
-    bt_json_init(&json, &text);
-    bt_json_array(&json, NULL);
-    for (uint32_t i = 0; (i < value->n) && (status == BT_OK); i++) {
-        status = add_call(parse, where, i, call, &json);
+    bt_json_array(json, NULL);
+    for (; (t.index < value->n) && (status == BT_OK); t.index++) {
+        status = check_call(&t, call);
+        if (status == BT_OK) {
+            status = put_call_of(&t, call);
+        }
         call = bt_json_next(parse->doc, call);
     }
-    bt_json_end_array(&json);
-    if (status == BT_OK) {
-        *calls_json_p = (bt_strbuf_status(&text) == BT_OK)
-                            ? bt_memdup(text.data, text.len)
-                            : NULL;
-        status = (*calls_json_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
-    }
-    bt_strbuf_fini(&text);
+    bt_json_end_array(json);
     return status;
 }
 

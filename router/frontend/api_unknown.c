@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fields of a body that nobody here knows. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "router/frontend/api_priv.h"
 
 #define SEPARATOR  ", "
 #define MORE       "..."
-#define NAME_BYTES 64 /* of one that is told */
+#define NAME_BYTES 96 /* of one that is told, with its place */
 
 uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect)
 {
@@ -67,10 +68,89 @@ void bt_api_note_unknown(bt_api_request_t *request, const char *name,
              (strlen(separator) + n + reserve <= room) ? text : MORE);
 }
 
+void bt_api_note_at(bt_api_request_t *request, const char *path,
+                    const bt_json_node_t *key)
+{
+    char name[2 * NAME_BYTES];
+    size_t n = strlen(path);
+
+    memcpy(name, path, n);
+    for (uint32_t i = 0; (i < key->len) && (n < sizeof(name)); i++) {
+        name[n++] = key->text[i];
+    }
+    bt_api_note_unknown(request, name, n);
+}
+
+void bt_api_note_members(bt_api_parse_t *parse, const char *path,
+                         const bt_json_node_t *object, const char *const *known)
+{
+    const uint32_t n = bt_json_size(object, BT_JSON_OBJECT);
+    const bt_json_node_t *key = (n > 0) ? bt_json_first(object) : NULL;
+    char place[NAME_BYTES];
+
+    snprintf(place, sizeof(place), "%s.", path);
+    for (uint32_t i = 0; i < n; i++) {
+        bool is_known = (key + 1)->kind == BT_JSON_NULL;
+
+        for (size_t k = 0; (known[k] != NULL) && !is_known; k++) {
+            is_known = bt_json_is(key, known[k]);
+        }
+        if (!is_known) {
+            bt_api_note_at(parse->request, place, key);
+        }
+        key = bt_json_next(parse->doc, key + 1);
+    }
+}
+
+/* messages[2].x is input[1].x, where that is its item. */
+static void note_message(bt_api_request_t *request, const char *place, size_t n)
+{
+    const uint16_t *places = request->messages.places;
+    char name[2 * NAME_BYTES];
+    char *rest;
+    unsigned long at;
+
+    if (places == NULL) {
+        bt_api_note_unknown(request, place, n);
+        return;
+    }
+    at = strtoul(place + strlen("messages["), &rest, 10);
+    if ((at < request->messages.n) && (places[at] != UINT16_MAX)) {
+        snprintf(name, sizeof(name), "input[%u%.*s", (unsigned)places[at],
+                 (int)((size_t)(place + n - rest) % sizeof(name)), rest);
+    } else {
+        snprintf(name, sizeof(name), "instructions");
+    }
+    bt_api_note_unknown(request, name, strlen(name));
+}
+
+void bt_api_note_unused(bt_api_request_t *request, const char *places)
+{
+    static const char messages[] = "messages[";
+    const char *end;
+
+    for (const char *at = places; *at != '\0'; at = end + 1) {
+        end = strchr(at, '\n');
+        if (end == NULL) {
+            return; /* cut off */
+        }
+        if (strncmp(at, messages, strlen(messages)) == 0) {
+            note_message(request, at, (size_t)(end - at));
+        } else {
+            bt_api_note_unknown(request, at, (size_t)(end - at));
+        }
+    }
+}
+
 static void tell_one(uint32_t dialect, const char *name, size_t n,
                      bt_strbuf_t *out)
 {
-    const char *near = bt_api_nearest_field(dialect, name, n);
+    static const char parameters[] = "parameters.";
+    const size_t skipped = (strncmp(name, parameters, strlen(parameters)) == 0)
+                               ? strlen(parameters)
+                               : 0;
+    const char *near =
+        bt_api_nearest_field(dialect, name + skipped, n - skipped);
 
     bt_strbuf_append(out, name, n);
     if (near != NULL) {

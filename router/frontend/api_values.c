@@ -260,6 +260,26 @@ bt_status_t bt_api_raw(bt_api_parse_t *parse, const bt_json_node_t *value,
     return BT_OK;
 }
 
+void bt_api_put_value(bt_json_t *json, const char *key,
+                      const bt_json_node_t *value)
+{
+    switch ((bt_json_kind_t)value->kind) {
+    case BT_JSON_STRING:
+        bt_json_strn(json, key, value->text, value->len);
+        break;
+    case BT_JSON_NULL:
+        bt_json_null(json, key);
+        break;
+    case BT_JSON_TRUE:
+    case BT_JSON_FALSE:
+        bt_json_bool(json, key, value->kind == BT_JSON_TRUE);
+        break;
+    default:
+        bt_json_rawn(json, key, value->text, value->len);
+        break;
+    }
+}
+
 bt_status_t bt_api_string_in(bt_api_parse_t *parse, const char *param,
                              const char *where, const bt_json_node_t *value,
                              size_t max_bytes, char **text_p)

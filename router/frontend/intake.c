@@ -68,6 +68,18 @@ static bool is_word(const char *option, const char *word)
     return (option != NULL) && (strcmp(option, word) == 0);
 }
 
+/* Fields that nobody knows: an error, where the operator wants it. */
+static void judge_ignored(bt_intake_t *in)
+{
+    if (is_word(in->front->config->unknown_fields, "error") &&
+        bt_api_refuse_ignored(&in->request, &in->error)) {
+        in->status = BT_ERR_INVALID_PARAM;
+    }
+    if (is_word(in->front->config->unknown_fields, "ignore")) {
+        in->request.ignored[0] = '\0';
+    }
+}
+
 static void parse(bt_pool_job_t *job)
 {
     bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, work.job);
@@ -80,13 +92,9 @@ static void parse(bt_pool_job_t *job)
     if (in->status != BT_OK) {
         return;
     }
-    if (is_word(in->front->config->unknown_fields, "error") &&
-        bt_api_refuse_ignored(request, &in->error)) {
-        in->status = BT_ERR_INVALID_PARAM;
+    judge_ignored(in);
+    if (in->status != BT_OK) {
         return;
-    }
-    if (is_word(in->front->config->unknown_fields, "ignore")) {
-        request->ignored[0] = '\0';
     }
     if (request->n == 0) {
         request->n = 1;
@@ -102,6 +110,12 @@ static void tokenize(bt_pool_job_t *job)
 
     in->status = bt_prepare(in->served, in->context_tokens, &in->request,
                             &in->prepared, &in->error);
+    if (in->status == BT_OK) {
+        judge_ignored(in);
+        if (in->status != BT_OK) {
+            bt_prepared_fini(&in->prepared);
+        }
+    }
     if ((in->status == BT_OK) && in->tenant->is_named) {
         in->prepared.space = bt_space_of_tenant(
             in->front->space_key, in->tenant->name, in->request.cache_salt);

@@ -8,14 +8,14 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
-#include "common/base/json.h"
 #include "common/base/task.h"
 #include "common/wire/wire.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/space.h"
 
 #define CHAT_TEXT_LIMIT (64u << 20)
-#define OPENING_TOKENS  32u /* a marker at a prompt's end has no more */
+#define UNUSED_LIMIT    4096u /* of what a chat template does not look at */
+#define OPENING_TOKENS  32u   /* a marker at a prompt's end has no more */
 #define BAD_REQUEST     "invalid_request_error"
 #define SERVER_ERROR    "server_error"
 
@@ -149,35 +149,6 @@ static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
     return BT_OK;
 }
 
-static void put_message(const bt_api_message_t *message, bt_json_t *json)
-{
-    bt_json_object(json, NULL);
-    bt_json_str(json, "role", message->role);
-    bt_json_str(json, "content", message->content);
-    if (message->name != NULL) {
-        bt_json_str(json, "name", message->name);
-    }
-    if (message->call_id != NULL) {
-        bt_json_str(json, "tool_call_id", message->call_id);
-    }
-    if (message->calls_json != NULL) {
-        bt_json_raw(json, "tool_calls", message->calls_json);
-    }
-    bt_json_end_object(json);
-}
-
-static void put_messages(const bt_api_request_t *request, bt_strbuf_t *out)
-{
-    bt_json_t json;
-
-    bt_json_init(&json, out);
-    bt_json_array(&json, NULL);
-    for (size_t i = 0; i < request->n_messages; i++) {
-        put_message(&request->messages[i], &json);
-    }
-    bt_json_end_array(&json);
-}
-
 /* Can the request be rendered at all? */
 static bt_status_t check_chat(const bt_served_t *served,
                               const bt_api_request_t *request,
@@ -194,11 +165,11 @@ static bt_status_t check_chat(const bt_served_t *served,
 }
 
 static bt_status_t render_chat(const bt_served_t *served,
-                               const bt_api_request_t *request,
-                               bt_strbuf_t *text, bt_quotes_t *quotes,
-                               bt_api_error_t *error)
+                               bt_api_request_t *request, bt_strbuf_t *text,
+                               bt_quotes_t *quotes, bt_api_error_t *error)
 {
-    bt_chat_request_t chat = {.no_generation_prompt =
+    bt_chat_request_t chat = {.messages_json = request->messages.json,
+                              .no_generation_prompt =
                                   request->no_generation_prompt ||
                                   request->continues_final,
                               .documents_json = request->documents_json,
@@ -207,22 +178,19 @@ static bt_status_t render_chat(const bt_served_t *served,
                               .now_s = (int64_t)time(NULL)};
     bt_status_t status = check_chat(served, request, error);
     char why[BT_CHAT_WHY_BYTES];
-    bt_strbuf_t messages;
+    bt_strbuf_t unused;
 
     if (status != BT_OK) {
         return status;
     }
-    bt_strbuf_init(&messages, CHAT_TEXT_LIMIT);
-    put_messages(request, &messages);
-    status = bt_strbuf_status(&messages);
-    if (status == BT_OK) {
-        chat.messages_json = messages.data;
-        status =
-            bt_chat_render(served->chat, &chat, text, quotes, why, sizeof(why));
-    } else {
-        snprintf(why, sizeof(why), "%s", bt_status_str(status));
+    bt_strbuf_init(&unused, UNUSED_LIMIT);
+    chat.unused = &unused;
+    status =
+        bt_chat_render(served->chat, &chat, text, quotes, why, sizeof(why));
+    if ((status == BT_OK) && (unused.len > 0)) {
+        bt_api_note_unused(request, unused.data);
     }
-    bt_strbuf_fini(&messages);
+    bt_strbuf_fini(&unused);
     if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
         bt_api_error_set(error, 400, BAD_REQUEST, "messages", "messages: %s",
                          why);
@@ -231,19 +199,33 @@ static bt_status_t render_chat(const bt_served_t *served,
     return (status == BT_OK) ? BT_OK : no_memory(error);
 }
 
+/* Are these words of the last message's content, or is its last part one of
+ * them? */
+static bool ends_with(const bt_api_messages_t *messages, const char *words,
+                      size_t bytes)
+{
+    const char *part =
+        messages->final + messages->final_bytes - messages->final_part_bytes;
+
+    return (memmem(messages->final, messages->final_bytes, words, bytes) !=
+            NULL) ||
+           ((messages->final_part_bytes < messages->final_bytes) &&
+            (messages->final_part_bytes > 0) &&
+            (memmem(words, bytes, part, messages->final_part_bytes) != NULL));
+}
+
 /* Ends the prompt where the last message's content does, so that the answer
  * goes on with it. What a template makes of a content is its words. */
 static bt_status_t cut_behind_final(const bt_api_request_t *request,
                                     bt_strbuf_t *text, bt_quotes_t *quotes,
                                     bt_api_error_t *error)
 {
-    const char *content = request->messages[request->n_messages - 1].content;
     const bt_quote_t *last =
         (quotes->n > 0) ? &quotes->list[quotes->n - 1] : NULL;
 
     if ((last == NULL) ||
-        (memmem(content, strlen(content), text->data + last->begin,
-                last->end - last->begin) == NULL)) {
+        !ends_with(&request->messages, text->data + last->begin,
+                   last->end - last->begin)) {
         bt_api_error_set(error, 400, BAD_REQUEST, "continue_final_message",
                          "continue_final_message: this model's chat template "
                          "does not show the last message's content");
@@ -286,8 +268,8 @@ static bt_status_t open_call(const bt_served_t *served,
 }
 
 static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
-                               const bt_api_request_t *request,
-                               bt_token_vec_t *out, bt_api_error_t *error)
+                               bt_api_request_t *request, bt_token_vec_t *out,
+                               bt_api_error_t *error)
 {
     bt_quotes_t quotes = {0};
     bt_strbuf_t text;
@@ -315,7 +297,7 @@ static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
 }
 
 static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
-                              const bt_api_request_t *request, size_t i,
+                              bt_api_request_t *request, size_t i,
                               bt_token_vec_t *out, bt_api_error_t *error)
 {
     const bt_api_prompt_t *prompt;
@@ -351,7 +333,7 @@ static void shrink(bt_token_vec_t *tokens)
 
 /* The tokens as they are held from now on. */
 static bt_status_t hold_prompt(const bt_served_t *served, uint32_t context,
-                               const bt_api_request_t *request, size_t i,
+                               bt_api_request_t *request, size_t i,
                                bt_prompt_t **prompt_p, bt_api_error_t *error)
 {
     bt_token_vec_t tokens = {0};
@@ -730,8 +712,8 @@ static bt_status_t find_calls(const bt_served_t *served,
 }
 
 static bt_status_t prepare_prompts(const bt_served_t *served, uint32_t context,
-                                   const bt_api_request_t *request,
-                                   bt_prepared_t *p, bt_api_error_t *error)
+                                   bt_api_request_t *request, bt_prepared_t *p,
+                                   bt_api_error_t *error)
 {
     bt_status_t status = BT_OK;
 
@@ -757,7 +739,7 @@ static bt_status_t prepare_prompts(const bt_served_t *served, uint32_t context,
 }
 
 static bt_status_t prepare(const bt_served_t *served, uint32_t context,
-                           const bt_api_request_t *request, bt_prepared_t *p,
+                           bt_api_request_t *request, bt_prepared_t *p,
                            bt_api_error_t *error)
 {
     bt_status_t status;
@@ -831,8 +813,8 @@ static bt_status_t detokenize(const bt_served_t *served,
 }
 
 static bt_status_t prepare_any(const bt_served_t *served, uint32_t context,
-                               const bt_api_request_t *request,
-                               bt_prepared_t *p, bt_api_error_t *error)
+                               bt_api_request_t *request, bt_prepared_t *p,
+                               bt_api_error_t *error)
 {
     switch (request->dialect) {
     case BT_API_TOKENIZE: /* no answer has to fit behind it */
@@ -846,8 +828,8 @@ static bt_status_t prepare_any(const bt_served_t *served, uint32_t context,
 }
 
 bt_status_t bt_prepare(const bt_served_t *served, uint32_t context_tokens,
-                       const bt_api_request_t *request,
-                       bt_prepared_t *prepared_p, bt_api_error_t *error_p)
+                       bt_api_request_t *request, bt_prepared_t *prepared_p,
+                       bt_api_error_t *error_p)
 {
     bt_prepared_t made = {0};
     const bt_status_t status =

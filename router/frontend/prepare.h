@@ -49,6 +49,8 @@ typedef struct bt_prepared {
 } bt_prepared_t;
 
 /**
+ * @param [in,out] request  gets the names of members that the chat template
+ * does not look at (ignored)
  * @param [in]  context_tokens  Longest sequence that model and workers take.
  * @param [out] prepared_p      Only on BT_OK.
  * @param [out] error_p         Otherwise what the client hears.
@@ -57,7 +59,7 @@ typedef struct bt_prepared {
  */
 BT_MUST_CHECK bt_status_t bt_prepare(const bt_served_t *served,
                                      uint32_t context_tokens,
-                                     const bt_api_request_t *request,
+                                     bt_api_request_t *request,
                                      bt_prepared_t *prepared_p,
                                      bt_api_error_t *error_p);
 void bt_prepared_fini(bt_prepared_t *prepared);

@@ -69,12 +69,34 @@ def pairs_of(tokens, types, context):
     return pairs
 
 
+def vocabulary():
+    """Each byte a token, behind three special ones, and one more for the only merge."""
+    letters = alphabet()
+    return ["<unk>", "<s>", "</s>", *letters.values(), "\u0120t"], [CONTROL] * 3 + [NORMAL] * 257, letters
+
+
+def header(pairs, n_tensors):
+    return b"GGUF" + struct.pack("<IQQ", 3, n_tensors, len(pairs)) + b"".join(string(k) + v for k, v in pairs.items())
+
+
+def write_vocabulary(path, name, template, context=1 << 20):
+    """A model without tensors: a router's, for what needs no worker; another file for each name. @return the bytes of
+    each id"""
+    tokens, types, letters = vocabulary()
+    pairs = pairs_of(tokens, types, context)
+    pairs["general.name"] = struct.pack("<I", STRING) + string(name)
+    pairs["tokenizer.chat_template"] = struct.pack("<I", STRING) + string(template)
+    head = header(pairs, 0)
+    with open(path, "wb") as f:
+        f.write(head + b"\0" * (-len(head) % ALIGNMENT))
+    bytes_of = {letter: bytes([b]) for b, letter in letters.items()}
+    return [t.encode() for t in tokens[:3]] + [b"".join(bytes_of[c] for c in t) for t in tokens[3:]]
+
+
 def write(path, scripts, specials=(), endless="", context=CONTEXT, step=3):
     """scripts: a prompt's last character -> what is said then. specials: texts in them that are special tokens, unless a
     script is a pair of a text and its own. endless: of which last characters it is said again and again."""
-    letters = alphabet()
-    tokens = ["<unk>", "<s>", "</s>", *letters.values(), "\u0120t"]
-    types = [CONTROL] * 3 + [NORMAL] * 257
+    tokens, types, letters = vocabulary()
     ids = {b: 3 + i for i, b in enumerate(letters)}
     follows = {i: 2 for i in range(len(tokens))}
     again = {}  # last piece of a script without an end: who leads to its first
@@ -105,8 +127,7 @@ def write(path, scripts, specials=(), endless="", context=CONTEXT, step=3):
                         ("ffn_down", (DIM, FFN))):
         tensors[f"blk.0.{name}.weight"] = np.zeros(shape, np.float32)
     pairs = pairs_of(tokens, types, context)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
-    head += b"".join(string(k) + v for k, v in pairs.items())
+    head = header(pairs, len(tensors))
     offset, data = 0, b""
     for name, values in tensors.items():
         head += string(name) + struct.pack(f"<I{values.ndim}QIQ", values.ndim, *values.shape[::-1], 0, offset)

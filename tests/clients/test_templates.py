@@ -13,13 +13,14 @@ import os
 import random
 import subprocess
 import sys
+import time
 import traceback
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEMPLATES = os.path.join(HERE, "templates")
 NOW = 1721952000  # date -u -d '26 Jul 2024'
-N_TEMPLATES = 60
+N_TEMPLATES = 69
 N_EXPRESSIONS = 6000
 N_STATEMENTS = 3000
 # What Baton refuses by name and jinja2 does not. Slices: jinja2 raises as well, but not where it knows all values when
@@ -90,6 +91,9 @@ CONVERSATIONS = {
                      message("assistant", [{"type": "text", "text": "c"}]), message("user", "d")],
     "many": [message(("user", "assistant")[i % 2], f"turn {i}") for i in range(40)],
     "none": [],
+    "null_alone": [message("user", "q"), message("assistant", None), message("user", "r")],
+    "members": [message("user", "q", name="Ann", weight=1.5), message("assistant", "a", reasoning="why", refusal=None),
+                message("user", "r", note={"deep": [1, None]})],
 }
 EXTRAS = [
     {},
@@ -137,29 +141,29 @@ def arguments_as(variables, change):
     return {**variables, "messages": messages}
 
 
-def rendered(template, variables):
+def rendered(template, variables, now=NOW):
     """@return the text, or None where it fails"""
     import reference_jinja
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return reference_jinja.render(template, variables, NOW), None
+            return reference_jinja.render(template, variables, now), None
     except Exception as error:  # pylint: disable=broad-except
         return None, f"{type(error).__name__}: {error}"
 
 
-def reference(template, variables):
+def reference(template, variables, now=NOW):
     """Arguments of calls that are a text of JSON are read first, as vLLM does; where a template joins or
     prints them, which Python does with no object, or as none that is JSON, they are the text, as
     transformers passes them."""
     if "messages" not in variables:
-        return rendered(template, variables)
+        return rendered(template, variables, now)
     as_objects = arguments_as(variables, json.loads)
-    text, error = rendered(template, as_objects)
+    text, error = rendered(template, as_objects, now)
     objects = [c["function"]["arguments"] for m in as_objects["messages"] or [] if isinstance(m, dict)
                for c in m.get("tool_calls") or []]
     if as_objects["messages"] != variables["messages"] and (error or any(o and repr(o) in text for o in objects)):
-        return rendered(template, arguments_as(variables, lambda sent: sent))
+        return rendered(template, arguments_as(variables, lambda sent: sent), now)
     return text, error
 
 
@@ -192,21 +196,146 @@ def all_variables():
                     **extra, "messages": messages, "add_generation_prompt": prompt}
 
 
-def test_templates_render_as_transformers_renders_them(ours):
-    """Every conversation with every template, with and without a generation prompt."""
-    n_templates = n_texts = n_all = 0
-    for name, template in all_templates():
-        n_templates += 1
-        n_mine = 0
-        for label, variables in all_variables():
-            why, rendered = difference(ours, template, variables)
-            assert why is None, f"{name} {label}\n{why}"
-            n_mine += rendered
-            n_all += 1
-        assert n_mine >= 20, f"{name}: {n_mine} conversations only are rendered at all"
-        n_texts += n_mine
-    assert n_templates >= N_TEMPLATES, n_templates
-    print(f"{n_templates} templates, {n_all} renderings, {n_texts} of them texts")
+def served_difference(served, shown, name, variables):
+    """As difference(), for messages that go through HTTP; what is no variable of ours is chat_template_kwargs."""
+    import served_templates
+    messages, tools = variables["messages"], variables["tools"]
+    kwargs = {k: v for k, v in variables.items() if k not in (
+        "messages", "tools", "documents", "bos_token", "eos_token", "add_generation_prompt")}
+    got, error = served.prompt(name, messages=messages, tools=tools, documents=variables["documents"],
+                               add_generation_prompt=variables["add_generation_prompt"], chat_template_kwargs=kwargs)
+    if not served_templates.is_served(shown.template, messages, tools):
+        return (f"taken: {got!r}", False) if error is None else (None, False)
+    told = dict(variables, messages=[shown.message(m) for m in messages])
+    want, why = reference(shown.template, told, shown.now)
+    if want != got and "strftime_now" in shown.template:
+        shown.now = int(time.time())  # it may be another day by now
+        want, why = reference(shown.template, told, shown.now)
+    if want == got:
+        return None, got is not None
+    return f"jinja2 {(want, why)!r}\nserved {(got, error)!r}", False
+
+
+def test_templates_render_as_transformers_renders_them(_):
+    """Every conversation with every template, with and without a generation prompt: over HTTP, in and out."""
+    import served_templates
+    templates = dict(all_templates())
+    assert len(templates) >= N_TEMPLATES, len(templates)
+    n_texts = n_all = 0
+    with served_templates.Served(templates, "--tool-format", "hermes") as served:
+        for name, template in templates.items():
+            shown = served_templates.Shown(template)
+            n_mine = 0
+            for label, variables in all_variables():
+                why, rendered = served_difference(served, shown, name, variables)
+                assert why is None, f"{name} {label}\n{why}"
+                n_mine += rendered
+                n_all += 1
+            assert n_mine >= 20, f"{name}: {n_mine} conversations only are rendered at all"
+            n_texts += n_mine
+    print(f"{len(templates)} templates, {n_all} requests, {n_texts} of them texts")
+
+
+# For messages that templates of text models have no place for. name: (template, messages, prompt, header)
+USER = message("user", "q")
+SENT = {
+    "names": ("{% for m in messages %}{{ m.role }} {{ m.name }} {{ m.x.y | tojson }} {{ m.content }}|{% endfor %}",
+              [message("observer", "q", name="Ann", x={"y": [1.0, None, True], "z": 1}, unheard="of")],
+              "observer Ann [1.0, null, true] q|", "messages[0].x.z, messages[0].unheard"),
+    "dropped": ("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}",
+                [message("system", "s"), USER], "q", "messages[0].content"),
+    "thought": ("{% for m in messages %}{{ m.reasoning_content }}/{{ m.content }}|{% endfor %}",
+                [USER, message("assistant", "a", reasoning="why")], "/q|why/a|", ""),
+    "thought_too": ("{% for m in messages %}{{ m['reasoning'] }}/{{ m.content }}|{% endfor %}",
+                    [USER, message("assistant", "a", reasoning_content="why")], "/q|why/a|", ""),
+    "unthought": ("{% for m in messages %}{{ m.content }}|{% endfor %}",
+                  [USER, message("assistant", "a", reasoning_content="why", refusal=None, annotations=[])],
+                  "q|a|", "messages[1].reasoning_content"),
+    "calls": ("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}|{% endfor %}",
+              [USER, message("assistant", None, tool_calls=[CALL, dict(CALL, more=1)]), message("assistant", "b", tool_calls=[])],
+              "q|get_weatherget_weather|b|",
+              "messages[1].tool_calls[0].function.arguments, messages[1].tool_calls[1].function.arguments, "
+              "messages[1].tool_calls[1].more"),
+    "developer": ("{% for m in messages %}{{ m.role }} {{ m.content }}|{% endfor %}",
+                  [message("developer", "d"), USER], "system d|user q|", ""),
+    "developers": ("{# developer #}{% for m in messages %}{{ m.role }} {{ m.content }}|{% endfor %}",
+                   [message("developer", "d"), USER], "developer d|user q|", ""),
+    "joined": ("{% for m in messages %}{{ m.content }}|{% endfor %}",
+               [message("user", [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
+                                 {"type": "refusal", "refusal": "b"}])], "a\nb|", "messages[0].content[0].cache_control"),
+    "one_part": ("{% for m in messages %}{{ m.content[0].text }}|{% endfor %}",
+                 [message("user", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), USER], "a\nb|q|", ""),
+    "any_form": ("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+                 "<{{ p.text }}>{% endfor %}{% endif %}|{% endfor %}",
+                 [USER, message("user", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), USER],
+                 "q|<a><b>|q|", ""),
+    "zero": ("{% for m in messages %}{{ m.content }}|{% endfor %}", [message("user", "a\0b")], "a\0b|", ""),
+}
+
+
+def test_messages_reach_the_template_as_they_were_sent(_):
+    """And what it does not look at is named in a header. Prompts: as jinja2 renders these messages; by hand."""
+    import served_templates
+    with served_templates.Served({name: row[0] for name, row in SENT.items()}) as served:
+        for name, (template, messages, prompt, header) in SENT.items():
+            got, error = served.prompt(name, messages=messages)
+            assert got == prompt, (name, got, error)
+            shown = served_templates.Shown(template)
+            assert prompt == reference(template, {"messages": [shown.message(m) for m in messages]})[0], name
+            assert served.ignored == header, (name, served.ignored)
+        # At every depth of the body, and as much as a header may have.
+        more = {"chat_template_kwargs": {"known": 1, "unheard": 2}, "documents": [{"x": 1}], "unheard": {"of": 1},
+                "tool_choice": {"type": "function", "function": {"name": "f", "x": 1}, "y": 1},
+                "tools": [{"type": "function", "function": {"name": "f", "strict": True, "strict2": 1}}]}
+        got, error = served.prompt("unthought", messages=[USER], **more)
+        assert got is None and "shows no tools" in error, (got, error)
+    tools = ("{% for t in tools or [] %}{{ t.function.name }}{{ known }}{% endfor %}"
+             "{% for m in messages %}{{ m.content }}{% endfor %}")
+    with served_templates.Served({"tools": tools}, "--tool-format", "hermes") as served:
+        got, error = served.prompt("tools", messages=[USER], **more)
+        assert got and got.startswith("f1q"), (got, error)
+        assert served.ignored == (
+            "unheard, tool_choice.y, tool_choice.function.x, tools[0].function.strict, tools[0].function.strict2, documents, "
+            "chat_template_kwargs.unheard"), served.ignored
+        many = [message("user", "q", **{f"unheard{k}": 1 for k in range(100)})] * 3
+        assert served.prompt("tools", messages=many)[0] == "qqq"
+        assert 900 < len(served.ignored) <= 1024 and served.ignored.endswith(", ..."), served.ignored
+
+
+def test_items_of_a_response_are_messages_of_a_chat(_):
+    """What was reasoned is the next message's reasoning_content. A template that raises tells what it was given."""
+    import served_templates
+    text = ("{% set all %}{% for m in messages %}{{ m.role }} {{ m.reasoning_content }}/{{ m.content }}|{% endfor %}{% endset %}"
+            "{{ raise_exception(all) }}")
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "why"}]}
+    answer = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [
+        {"type": "output_text", "text": "a", "annotations": [], "logprobs": []}, {"type": "refusal", "refusal": "no"}]}
+    asked = {"role": "user", "content": [{"type": "input_text", "text": "q", "x": 1}], "y": 1}
+    with served_templates.Served({"text": text}) as served:
+        for body, prompt, header in (
+                ({"input": "q"}, "user /q|", ""),
+                ({"input": "q", "instructions": "i"}, "system /i|user /q|", ""),
+                ({"input": [asked, reasoning, answer, asked], "instructions": "i"},
+                 "system /i|user /q|assistant why/a\nno|user /q|",
+                 "input[0].y, input[0].content[0].x, input[3].y, input[3].content[0].x"),
+                ({"input": [reasoning, USER], "text": {"format": {"type": "text", "x": 1}, "verbosity": "low"}},
+                 "user /q|", "input[0], text.verbosity, text.format.x")):
+            status, head, data = served.ask("text", "/v1/responses", **body)
+            assert status == 400 and data["error"]["message"] == "messages: " + prompt, (body, data)
+            named = [line.split(": ", 1)[1] for line in head.split("\r\n") if line.lower().startswith("x-baton-ignored")]
+            assert named == [header] * bool(header), (body, named)
+
+
+def test_unused_members_are_an_error_where_the_operator_wants_it(_):
+    import served_templates
+    text = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with served_templates.Served({"text": text}, "--unknown-fields", "error") as served:
+        assert served.prompt("text", messages=[USER])[0] == "q"
+        for more, name in (({"x": 1}, "x"), ({"messages": [dict(USER, unheard="Ann")]}, "messages[0].unheard")):
+            got, error = served.prompt("text", **dict({"messages": [USER]}, **more))
+            assert got is None and error == f"not known here: {name}", (got, error)
+    with served_templates.Served({"text": text}, "--unknown-fields", "ignore") as served:
+        assert served.prompt("text", messages=[dict(USER, x=1)])[0] == "q" and served.ignored == "", served.ignored
 
 
 def test_random_expressions_give_what_jinja2_gives(ours):

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/json_doc.h"
 #include "common/wire/wire.h"
 #include "router/frontend/api.h"
 
@@ -49,6 +50,21 @@ static void write_all(bt_api_dialect_t dialect, const char *text)
     bt_strbuf_fini(&out);
 }
 
+/* JSON, whatever was sent. */
+static void check_messages(const bt_api_messages_t *messages)
+{
+    bt_json_doc_t *doc = NULL;
+    bt_json_fault_t fault;
+
+    BT_ASSERT_ALWAYS(
+        bt_json_doc_parse_client(messages->json, strlen(messages->json),
+                                 8 * BT_API_MAX_VALUES, &fault, &doc) == BT_OK);
+    BT_ASSERT_ALWAYS(bt_json_size(bt_json_doc_root(doc), BT_JSON_ARRAY) ==
+                     messages->n);
+    bt_json_doc_free(doc);
+    BT_ASSERT_ALWAYS((messages->final == NULL) || (messages->final_bytes > 0));
+}
+
 static void check(const bt_api_request_t *r)
 {
     const bool tells_tokens =
@@ -60,9 +76,9 @@ static void check(const bt_api_request_t *r)
                      (r->n_bad_words <= BT_MAX_BAD_WORDS) &&
                      (!r->has_max_tokens || (r->max_tokens > 0) || r->echo));
     if (bt_api_is_chat(r)) {
-        BT_ASSERT_ALWAYS((r->n_messages >= 1) && (r->n_prompts == 0));
+        BT_ASSERT_ALWAYS((r->messages.n >= 1) && (r->n_prompts == 0));
     } else {
-        BT_ASSERT_ALWAYS((r->n_prompts >= 1) && (r->n_messages == 0));
+        BT_ASSERT_ALWAYS((r->n_prompts >= 1) && (r->messages.n == 0));
         BT_ASSERT_ALWAYS(r->n_prompts * r->n <= BT_API_MAX_PROMPTS);
     }
     BT_ASSERT_ALWAYS((r->cache_salt == NULL) || (r->cache_salt[0] != '\0'));
@@ -81,10 +97,9 @@ static void check(const bt_api_request_t *r)
             write_all(r->dialect, p->text);
         }
     }
-    for (size_t i = 0; i < r->n_messages; i++) {
-        BT_ASSERT_ALWAYS((r->messages[i].role != NULL) &&
-                         (r->messages[i].content != NULL));
-        write_all(r->dialect, r->messages[i].content);
+    if (r->messages.n > 0) {
+        check_messages(&r->messages);
+        write_all(r->dialect, r->messages.json);
     }
     for (uint32_t i = 0; i < r->n_stops; i++) {
         const size_t n = strlen(r->stops[i]);

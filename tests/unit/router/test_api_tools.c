@@ -36,7 +36,7 @@ static void tools_are_kept_as_templates_have_them(void **state)
     /* Nothing holds an answer to a schema, and the client is told. */
     r = parsed(H,
                CHT("'tools': [{'function': {'name': 'f', 'strict': true}}]"));
-    assert_string_equal(r.ignored, "tools.function.strict");
+    assert_string_equal(r.ignored, "tools[0].function.strict");
     bt_api_request_fini(&r);
 }
 
@@ -121,32 +121,30 @@ static void calls_and_their_answers_come_back(void **state)
         "'content': [{'type': 'text', 'text': '4'}]}]}");
 
     (void)state;
-    assert_int_equal(r.n_messages, 2);
-    assert_string_equal(r.messages[0].content, "");
-    /* As transformers' templates are given them: objects, not their text. */
+    assert_int_equal(r.messages.n, 2);
     assert_string_equal(
-        r.messages[0].calls_json,
-        "[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+        r.messages.json,
+        "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
         "\"arguments\":\"{\\\"b\\\": [1.5], \\\"a\\\": "
-        "2}\"}},{\"type\":\"function\",\"function\":{\"name\":\"g\","
-        "\"arguments\":{\"c\":3}}},{\"type\":\"function\","
-        "\"function\":{\"name\":\"h\",\"arguments\":{}}},"
-        "{\"type\":\"function\",\"function\":{\"name\":\"i\","
-        "\"arguments\":\"no json\"}}]");
-    assert_string_equal(r.messages[1].role, "tool");
-    assert_string_equal(r.messages[1].call_id, "c1");
-    assert_string_equal(r.messages[1].name, "f");
-    assert_string_equal(r.messages[1].content, "4");
+        "2}\"}},{\"function\":{\"name\":\"g\",\"arguments\":{\"c\": 3}},"
+        "\"type\":\"function\"},"
+        "{\"function\":{\"name\":\"h\",\"arguments\":{}},\"type\":\"function\"},"
+        "{\"function\":{\"name\":\"i\",\"arguments\":\"no json\"},"
+        "\"type\":\"function\"}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"name\":\"f\",\"content\":["
+        "{\"type\": \"text\", \"text\": \"4\"}]}]");
     bt_api_request_fini(&r);
     refused(H,
             "{'messages': [{'role': 'user', 'content': 'x', 'tool_calls': "
             "[{}]}]}",
             "messages",
             "messages[0].tool_calls is for messages of the assistant");
-    refused(H,
-            "{'messages': [{'role': 'tool', 'content': 'x', 'tool_call_id': "
-            "5}]}",
-            "messages", "messages[0].tool_call_id must be a string, got 5");
+    refused(
+        H,
+        "{'messages': [{'role': 'tool', 'content': 'x', 'tool_call_id': "
+        "5}]}",
+        "messages",
+        "messages[0].tool_call_id must be a string of at most 256 bytes, got 5");
     refused(H,
             "{'messages': [{'role': 'assistant', 'tool_calls': [{'id': 5,"
             "'function': {'name': 'f'}}]}]}",
@@ -176,7 +174,7 @@ static void memory_that_is_short_is_said(void **state)
         }
     } while (status != BT_OK);
     bt_alloc_fail_at(0);
-    assert_true(nth > 10);
+    assert_true(nth > 5);
     bt_api_request_fini(&request);
     bt_free(body);
 }
