@@ -5,10 +5,16 @@
 #include "common/base/assert.h"
 #include "common/config/config_options.h"
 
-static const char *const models[] = {
-    "model",         "model-name",     "models-dir",
-    "chat-template", "context-tokens", "model-repository",
-    "reasoning",     "tool-format",    NULL};
+static const char *const models[] = {"model",
+                                     "model-name",
+                                     "models-dir",
+                                     "chat-template",
+                                     "context-tokens",
+                                     "model-repository",
+                                     "reasoning",
+                                     "tool-format",
+                                     "chat-template-content-format",
+                                     NULL};
 static const char *const processes[] = {"prefill",
                                         "decode",
                                         "routers",

@@ -245,6 +245,12 @@ const bt_option_t bt_config_options[] = {
     TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
          "Chat template: the name of a family, or a file with a Jinja text; "
          "empty: the model file's own"),
+    CHOICE("chat-template-content-format", "auto", "auto, string, openai",
+           S | R, content_format,
+           "How a chat template gets the content of a message: string: parts "
+           "are joined by line ends; openai: a list of parts, also of a "
+           "string; auto: as the client sent it, where the template shows "
+           "that form"),
     CHOICE("log-level", "info", "error, warn, info, debug", ALL, log_level,
            "Least severe messages to print"),
     CHOICE("log-format", "text", "text, json", ALL, log_format,

@@ -128,15 +128,34 @@ static bt_status_t read_jinja(bt_served_t *served, bt_chat_source_t *source,
     return status;
 }
 
-/* --chat-template: the name of a family, or a file with a Jinja template. */
-static bt_status_t chosen_template(bt_served_t *served, const char *option)
+static bt_chat_content_t content_of(const bt_served_options_t *options)
 {
-    bt_chat_source_t source = {0};
+    const char *word = options->content_format;
+
+    if ((word == NULL) || (strcmp(word, "auto") == 0)) {
+        return BT_CHAT_CONTENT_AUTO;
+    }
+    return (strcmp(word, "openai") == 0) ? BT_CHAT_CONTENT_OPENAI
+                                         : BT_CHAT_CONTENT_STRING;
+}
+
+/* --chat-template: the name of a family, or a file with a Jinja template. */
+static bt_status_t chosen_template(bt_served_t *served,
+                                   const bt_served_options_t *options)
+{
+    const char *option = options->chat_template;
+    bt_chat_source_t source = {.content = content_of(options)};
     char why[BT_CHAT_WHY_BYTES];
     bt_strbuf_t text;
     bt_status_t status;
 
     served->chat = bt_chat_template_by_name(option);
+    if ((served->chat != NULL) && (source.content == BT_CHAT_CONTENT_OPENAI)) {
+        BT_LOG_ERROR("chat-template %s shows strings alone: "
+                     "chat-template-content-format openai is for Jinja texts",
+                     option);
+        return BT_ERR_INVALID_PARAM;
+    }
     if (served->chat != NULL) {
         return BT_OK;
     }
@@ -185,11 +204,11 @@ static bool files_texts(const bt_served_t *served, bt_chat_source_t *source)
 static bt_status_t find_template(bt_served_t *served,
                                  const bt_served_options_t *options)
 {
-    bt_chat_source_t source = {0};
+    bt_chat_source_t source = {.content = content_of(options)};
     char why[BT_CHAT_WHY_BYTES];
 
     if (options->chat_template[0] != '\0') {
-        return chosen_template(served, options->chat_template);
+        return chosen_template(served, options);
     }
     if (!files_texts(served, &source)) {
         snprintf(served->chat_why, sizeof(served->chat_why),
@@ -461,6 +480,7 @@ bt_served_options_t bt_served_options_of(const bt_config_t *config,
         .name = name,
         .path = path,
         .chat_template = config->chat_template,
+        .content_format = config->content_format,
         .reasoning = config->reasoning,
         .tool_format = config->tool_format,
         .context_tokens = config->context_tokens,

@@ -79,9 +79,11 @@ typedef struct bt_served_options {
     const char *name;
     const char *path;
     const char *chat_template; /**< option of the same name; "" = the file's */
-    const char *reasoning;     /**< option of the same name; NULL: auto */
-    const char *tool_format;   /**< option of the same name; NULL: auto */
-    uint32_t context_tokens;   /**< 0 = the file's */
+    const char
+        *content_format;     /**< --chat-template-content-format; NULL: auto */
+    const char *reasoning;   /**< option of the same name; NULL: auto */
+    const char *tool_format; /**< option of the same name; NULL: auto */
+    uint32_t context_tokens; /**< 0 = the file's */
 } bt_served_options_t;
 
 typedef struct bt_registry {

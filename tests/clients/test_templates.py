@@ -338,6 +338,23 @@ def test_unused_members_are_an_error_where_the_operator_wants_it(_):
         assert served.prompt("text", messages=[dict(USER, x=1)])[0] == "q" and served.ignored == "", served.ignored
 
 
+def test_contents_have_the_form_that_the_operator_wants(_):
+    """As vLLM's option of the same name: string and openai."""
+    import served_templates
+    form = "{% for m in messages %}{{ m.content | tojson }}|{% endfor %}"
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [USER, message("user", parts)]
+    for option, prompt in (("string", '"q"|"a\\nb"|'), ("auto", '"q"|"a\\nb"|'),
+                           ("openai", f'{json.dumps([{"type": "text", "text": "q"}])}|{json.dumps(parts)}|')):
+        with served_templates.Served({"form": form}, "--chat-template-content-format", option) as served:
+            assert served.prompt("form", messages=messages)[0] == prompt, (option, served.prompt("form", messages=messages))
+    try:
+        with served_templates.Served({"form": form}, "--chat-template", "chatml", "--chat-template-content-format", "openai"):
+            raise AssertionError("a family has got lists")
+    except AssertionError as why:
+        assert "chat-template chatml shows strings alone" in str(why), why
+
+
 def test_random_expressions_give_what_jinja2_gives(ours):
     import template_fuzz
     chance = random.Random(20261124)
