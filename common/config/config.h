@@ -185,6 +185,7 @@ typedef struct bt_config {
     bool accumulate_tokens;            /* tensorrt_llm_bls */
     const char *unknown_fields;        /* ignore, warn, error */
     const char *shared_memory;         /* tensors of clients in it: off, on */
+    const char *out_of_vocabulary_ids; /* of prompts: refuse, modulo */
     uint32_t queue_delay_us;  /* requests that come within it go together */
     uint32_t kv_tokens;       /* most of a worker, 0 = what fits */
     uint32_t kv_free_percent; /* share for KV, 0 = auto */

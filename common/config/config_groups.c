@@ -51,6 +51,7 @@ static const char *const doors[] = {"http",
                                     "allowed-hosts",
                                     "cors-origins",
                                     "shared-memory",
+                                    "out-of-vocabulary-ids",
                                     "vertex-health-route",
                                     "vertex-predict-route",
                                     NULL};

@@ -493,6 +493,11 @@ const bt_option_t bt_config_options[] = {
            "Whether clients may pass tensors in POSIX shared memory of this "
            "host; whoever reaches the server can then have it read and write "
            "any such memory of its own user by name"),
+    CHOICE("out-of-vocabulary-ids", "refuse", "refuse, modulo", S | R,
+           out_of_vocabulary_ids,
+           "What becomes of token ids of a prompt that the model does not have: "
+           "the request is refused; or each counts modulo the vocabulary, for "
+           "load generators that draw any number as an id"),
     COUNT("queue-delay-us", "0", 0, 1000000, "us", S | R, queue_delay_us,
           "How long a request waits in the router for others, to be sent to "
           "workers together with them"),

@@ -470,7 +470,6 @@ static bool hear_rows(bt_call_t *call, bt_choice_t *choice, bt_gen_rows_t *rows)
 void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
                      uint32_t n_output)
 {
-    const uint64_t start_us = bt_now_us();
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
 
@@ -488,7 +487,6 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     }
     choice->told_from = NULL;
     call->pinned = false;
-    count_output(call, start_us);
     bt_call_release(call);
 }
 
@@ -633,7 +631,9 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
         fail(call, end->http_status, end->message);
     }
     call->pinned = false;
-    count_output(call, start_us);
+    if (ok) {
+        count_output(call, start_us);
+    }
     bt_call_release(call);
 }
 

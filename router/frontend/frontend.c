@@ -116,7 +116,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         bt_tenants_open(&front->tenants, config->api_keys,
                         config->tenant_header, front->metrics, bt_now_us());
     if (status == BT_OK) {
-        status = bt_names_init(&front->names, front->metrics);
+        status = bt_names_init(&front->names, config, front->metrics);
     }
     if (status == BT_OK) {
         status = bt_ids_init(&front->ids);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "common/repository/repository.h"
 #include "router/frontend/frontend.h"
 
 static const char *const words[BT_N_NAMES] = {
@@ -13,13 +14,28 @@ static const char *const words[BT_N_NAMES] = {
     [BT_NAME_BLS] = "tensorrt_llm_bls",
 };
 
-bt_status_t bt_names_init(bt_names_t *names, bt_router_metrics_t *metrics)
+static bool is_in_repository(const bt_config_t *config, const char *name)
+{
+    const bt_repository_t *repository = config->repository;
+    bool is_there = false;
+
+    for (int i = 0; (repository != NULL) && (i < BT_REPO_N_MODELS); i++) {
+        is_there = is_there || (repository->has[i] &&
+                                (strcmp(bt_repo_names[i], name) == 0));
+    }
+    return (repository == NULL) || is_there;
+}
+
+bt_status_t bt_names_init(bt_names_t *names, const bt_config_t *config,
+                          bt_router_metrics_t *metrics)
 {
     bt_status_t status = BT_OK;
 
     *names = (bt_names_t){0};
     for (int i = BT_NAME_OWN + 1; (i < BT_N_NAMES) && (status == BT_OK); i++) {
-        status = bt_router_metrics_name(metrics, words[i], &names->metrics[i]);
+        status = bt_router_metrics_name(metrics, words[i],
+                                        is_in_repository(config, words[i]),
+                                        &names->metrics[i]);
     }
     return status;
 }

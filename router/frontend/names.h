@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/config/config.h"
 #include "router/observe/metrics.h"
 
 typedef struct bt_frontend bt_frontend_t;
@@ -42,8 +43,11 @@ typedef struct bt_names {
     bt_model_metrics_t *metrics[BT_N_NAMES];
 } bt_names_t;
 
-/** @retval BT_ERR_NO_MEMORY */
+/** A model repository's folders say which of them have series of metrics;
+ * without one all have.
+ *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_names_init(bt_names_t *names,
+                                        const bt_config_t *config,
                                         bt_router_metrics_t *metrics);
 /** Which one a client's word is. A served model that is called so goes first.
  */

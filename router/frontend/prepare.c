@@ -102,17 +102,22 @@ static bt_status_t tokenize(const bt_served_t *served, uint32_t context,
         error);
 }
 
+#define FOLD_HINT " (--out-of-vocabulary-ids modulo takes others)"
+
+/* @param hint  behind the refusal of an id that the model does not have; NULL:
+ *              such ids count modulo the vocabulary */
 static bt_status_t copy_ids(const bt_served_t *served,
                             const bt_api_prompt_t *prompt, const char *name,
-                            bt_token_vec_t *out, bt_api_error_t *error)
+                            const char *hint, bt_token_vec_t *out,
+                            bt_api_error_t *error)
 {
     const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
 
-    for (size_t i = 0; i < prompt->n_ids; i++) {
+    for (size_t i = 0; (i < prompt->n_ids) && (hint != NULL); i++) {
         if (prompt->ids[i] >= n_vocab) {
             bt_api_error_set(error, 400, BAD_REQUEST, name,
-                             "%s has token id %u; this model has ids 0 to %u",
-                             name, prompt->ids[i], n_vocab - 1);
+                             "%s has token id %u; this model has ids 0 to %u%s",
+                             name, prompt->ids[i], n_vocab - 1, hint);
             return BT_ERR_INVALID_PARAM;
         }
     }
@@ -124,6 +129,9 @@ static bt_status_t copy_ids(const bt_served_t *served,
         return no_memory(error);
     }
     out->n = out->cap = prompt->n_ids;
+    if (hint == NULL) {
+        bt_served_fold_ids(served, out->ids, out->n);
+    }
     return BT_OK;
 }
 
@@ -307,7 +315,9 @@ static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
     }
     prompt = &request->prompts[i];
     if (prompt->text == NULL) {
-        return copy_ids(served, prompt, names_of(request).prompt, out, error);
+        return copy_ids(served, prompt, names_of(request).prompt,
+                        bt_served_folds_ids(served) ? NULL : FOLD_HINT, out,
+                        error);
     }
     return tokenize(
         served, context, prompt->text, prompt->text_bytes,
@@ -792,7 +802,7 @@ static bt_status_t detokenize(const bt_served_t *served,
                               bt_api_error_t *error)
 {
     const bt_status_t status =
-        copy_ids(served, &request->prompts[0], "tokens", &p->tokens, error);
+        copy_ids(served, &request->prompts[0], "tokens", "", &p->tokens, error);
     bt_detok_t detok;
     unsigned steps = 0;
 

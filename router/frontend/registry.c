@@ -422,6 +422,22 @@ bool bt_served_ready(const bt_served_t *served)
     return !served->unloaded && bt_table_ready(bt_core_table(served->core));
 }
 
+bool bt_served_folds_ids(const bt_served_t *served)
+{
+    const char *choice = served->front->config->out_of_vocabulary_ids;
+
+    return strcmp(choice, "modulo") == 0;
+}
+
+void bt_served_fold_ids(const bt_served_t *served, uint32_t *ids, size_t n)
+{
+    const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
+
+    for (size_t i = 0; bt_served_folds_ids(served) && (i < n); i++) {
+        ids[i] %= n_vocab;
+    }
+}
+
 uint32_t bt_served_context_tokens(const bt_served_t *served)
 {
     const uint32_t workers =

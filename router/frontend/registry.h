@@ -145,6 +145,11 @@ void bt_registry_refuse(const bt_registry_t *registry, const char *name,
 /** Append the names, as "a, b". */
 void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out);
 
+/** --out-of-vocabulary-ids modulo: do ids of a prompt count modulo the
+ *  vocabulary? */
+bool bt_served_folds_ids(const bt_served_t *served);
+/** Make them ids of the vocabulary then. */
+void bt_served_fold_ids(const bt_served_t *served, uint32_t *ids, size_t n);
 /** Longest sequence, prompt and output, that model and workers take now. */
 uint32_t bt_served_context_tokens(const bt_served_t *served);
 /** Append what `GET /tokenizer_info` tells: the spellings of the model's own

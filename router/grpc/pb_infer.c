@@ -389,7 +389,7 @@ static bt_status_t take_inputs(request_pb_t *from, bt_infer_request_t *to,
     bt_status_t status = BT_OK;
 
     if (from->n_inputs > BT_INFER_MAX_INPUTS) {
-        return refuse(error, 400, "there are more than 64 inputs");
+        return refuse(error, 400, "there are more than 96 inputs");
     }
     to->inputs = bt_calloc(from->n_inputs + 1, sizeof(*to->inputs));
     if (to->inputs == NULL) {

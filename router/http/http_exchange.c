@@ -84,7 +84,8 @@ void bt_exchange_write_head(bt_conn_t *conn, int status,
      * keep-alive must be said to a client of 1.0. */
     bt_strbuf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status,
                      reason_of(status), date_of(conn->http));
-    if (content_type != NULL) {
+    /* An empty body has no type. */
+    if ((content_type != NULL) && (length > 0)) {
         bt_strbuf_printf(out, "Content-Type: %s\r\n", content_type);
     }
     if (length != UINT64_MAX) {

@@ -91,13 +91,17 @@ bt_status_t bt_router_metrics_model(bt_router_metrics_t *m, const char *name,
 }
 
 bt_status_t bt_router_metrics_name(bt_router_metrics_t *m, const char *name,
-                                   bt_model_metrics_t **mm_p)
+                                   bool has_series, bt_model_metrics_t **mm_p)
 {
     bt_model_metrics_t *mm = find_model(&m->names, name);
 
-    mm = (mm != NULL) ? mm : make_model(&m->names, name);
     if (mm == NULL) {
-        return BT_ERR_NO_MEMORY;
+        mm = make_model(&m->names, name);
+        if (mm == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        mm->has_series = has_series;
+        m->n_names += has_series ? 1 : 0;
     }
     *mm_p = mm;
     return BT_OK;
@@ -250,6 +254,7 @@ void bt_router_metrics_statistics(const bt_model_metrics_t *mm,
 void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us)
 {
     add(mm, BT_MC_OUTPUT_US, (double)us);
+    add(mm, BT_MC_REQUEST_US, (double)us);
 }
 
 static void count_targets(bt_model_metrics_t *mm, const bt_ledger_t *ledger)

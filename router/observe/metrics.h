@@ -71,11 +71,13 @@ BT_MUST_CHECK bt_status_t bt_router_metrics_model(bt_router_metrics_t *m,
                                                   const char *name,
                                                   bt_model_metrics_t **mm_p);
 
-/** The same for a name that is no model of its own, such as "ensemble": it has
- *  statistics and no series.
+/** The same for a name that is no model of its own, such as "ensemble": of
+ *  series it has those of nv_inference_* alone.
+ *  @param has_series  false: it has statistics only
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_router_metrics_name(bt_router_metrics_t *m,
                                                  const char *name,
+                                                 bool has_series,
                                                  bt_model_metrics_t **mm_p);
 /** Print nv_trt_llm_v1_metrics in place of in-flight's family. */
 void bt_router_metrics_v1(bt_router_metrics_t *m, bool v1);
@@ -96,7 +98,8 @@ void bt_router_metrics_request(bt_model_metrics_t *mm, bool ok);
  *  @param us     since the one before, or since the request began */
 void bt_router_metrics_response(bt_model_metrics_t *mm, uint32_t index,
                                 uint64_t us);
-/** Time spent on turning tokens into bytes for clients. */
+/** Time spent on turning tokens into bytes for clients, after a generation that
+ *  ended well: its request lasted so much longer. */
 void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us);
 void bt_router_metrics_ledger(bt_model_metrics_t *mm,
                               const bt_ledger_t *ledger);

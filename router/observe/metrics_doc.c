@@ -12,6 +12,7 @@ static const char *const scope_labels[BT_N_SCOPES] = {
     [BT_SCOPE_BUILD] = "`version`, `wire_protocol`",
     [BT_SCOPE_MODEL] = "`model`",
     [BT_SCOPE_SEED] = "`model`",
+    [BT_SCOPE_INFERENCE] = "`model`",
     [BT_SCOPE_SUM] = "",
     [BT_SCOPE_WORKER] = "`worker`, `role`, `model`",
     [BT_SCOPE_ROLE] = "`role`",

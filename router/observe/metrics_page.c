@@ -325,6 +325,31 @@ static void put_seeds(page_t *page, const bt_series_def_t *series)
     }
 }
 
+/* A model that has series of its own under this name stands there alone. */
+static bool is_named(const page_t *page, const char *labels)
+{
+    for (uint32_t i = 0; i < page->s->n_models; i++) {
+        const bt_model_row_t *model = &page->s->models[i];
+
+        if (!model->is_seed && (strcmp(model->labels, labels) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_inference(page_t *page, const bt_series_def_t *series)
+{
+    put_seeds(page, series);
+    for (uint32_t i = 0; i < page->s->n_names; i++) {
+        const bt_model_row_t *name = &page->s->names[i];
+
+        if (!is_named(page, name->labels)) {
+            put_model(page, series, name, name->labels);
+        }
+    }
+}
+
 static void put_sum_hist(page_t *page, const bt_series_def_t *series)
 {
     bt_histogram_t sum = page->s->nowhere.hists[series->cell]; /* empty */
@@ -532,12 +557,13 @@ void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
 {
     static void (*const writers[BT_N_SCOPES])(page_t *,
                                               const bt_series_def_t *) = {
-        [BT_SCOPE_PROCESS] = put_process, [BT_SCOPE_BUILD] = put_build,
-        [BT_SCOPE_LOOP] = put_loop,       [BT_SCOPE_MODEL] = put_models,
-        [BT_SCOPE_SEED] = put_seeds,      [BT_SCOPE_SUM] = put_sum,
-        [BT_SCOPE_WORKER] = put_workers,  [BT_SCOPE_ROLE] = put_roles,
-        [BT_SCOPE_ROUTE] = put_routes,    [BT_SCOPE_EXPECTED] = put_fleet,
-        [BT_SCOPE_RESTARTS] = put_fleet,  [BT_SCOPE_TENANT] = put_tenants,
+        [BT_SCOPE_PROCESS] = put_process,     [BT_SCOPE_BUILD] = put_build,
+        [BT_SCOPE_LOOP] = put_loop,           [BT_SCOPE_MODEL] = put_models,
+        [BT_SCOPE_SEED] = put_seeds,          [BT_SCOPE_SUM] = put_sum,
+        [BT_SCOPE_INFERENCE] = put_inference, [BT_SCOPE_WORKER] = put_workers,
+        [BT_SCOPE_ROLE] = put_roles,          [BT_SCOPE_ROUTE] = put_routes,
+        [BT_SCOPE_EXPECTED] = put_fleet,      [BT_SCOPE_RESTARTS] = put_fleet,
+        [BT_SCOPE_TENANT] = put_tenants,
     };
     page_t page = {.s = snapshot, .out = out};
 

@@ -42,6 +42,7 @@ struct bt_model_metrics {
     char *name;         /* owned; NULL: of requests that named no model */
     bt_strbuf_t labels; /* model="NAME", "" without a name; never changes */
     uint32_t index;     /* in the order of creation */
+    bool has_series;    /* of a name that is no model: of nv_inference_* */
     bt_model_values_t values; /* the gauges are the snapshots' */
     uint64_t last_ms;         /* Unix time of the last end; 0: none */
     bt_duration_t responses[BT_STATISTICS_RESPONSES];
@@ -57,7 +58,8 @@ struct bt_tenant_metrics {
 struct bt_router_metrics {
     bt_list_t models; /* in order of creation */
     uint32_t n_models;
-    bt_list_t names; /* those without series */
+    bt_list_t names;  /* that are no models of their own */
+    uint32_t n_names; /* those with series */
     bool v1;
     bool seed_is_taken; /* a model is called as the seeds call the first */
     bt_model_metrics_t nowhere; /* counts what no model can */
@@ -100,6 +102,8 @@ typedef struct bt_worker_row {
 struct bt_metrics_snapshot {
     bt_model_row_t *models; /* in order of creation */
     uint32_t n_models;
+    bt_model_row_t *names; /* of bt_router_metrics.names, those with series */
+    uint32_t n_names;
     bt_worker_row_t *workers; /* in the views' order; rendering sorts them */
     uint32_t n_workers;
     bt_http_count_t *http;

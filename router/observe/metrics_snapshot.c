@@ -46,6 +46,27 @@ static void copy_models(bt_metrics_snapshot_t *snapshot,
     }
 }
 
+static void copy_names(bt_metrics_snapshot_t *snapshot,
+                       const bt_router_metrics_t *m)
+{
+    const bt_list_t *head = &m->names;
+    uint32_t n = 0;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_model_metrics_t *mm =
+            BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
+
+        if (mm->has_series) {
+            bt_model_row_t *row = &snapshot->names[n++];
+
+            row->labels = mm->labels.data;
+            row->values = mm->values;
+            /* Requests of a chain wait at the model that generates. */
+            row->values.cells[BT_MC_PENDING] = 0;
+        }
+    }
+}
+
 static void copy_views(bt_metrics_snapshot_t *snapshot,
                        const bt_metrics_view_t *views, uint32_t n_views)
 {
@@ -82,22 +103,27 @@ bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
         snapshot->n_workers += views[i].n_workers;
     }
     snapshot->n_models = m->n_models;
+    snapshot->n_names = m->n_names;
     snapshot->n_http = m->n_http;
     /* One more of each: none is no want of memory. */
     snapshot->models =
         bt_calloc((size_t)m->n_models + 1, sizeof(*snapshot->models));
+    snapshot->names =
+        bt_calloc((size_t)m->n_names + 1, sizeof(*snapshot->names));
     snapshot->workers =
         bt_calloc((size_t)snapshot->n_workers + 1, sizeof(*snapshot->workers));
     snapshot->http = bt_calloc((size_t)m->n_http + 1, sizeof(*snapshot->http));
     snapshot->n_tenants = m->n_tenants;
     snapshot->tenants =
         bt_calloc((size_t)m->n_tenants + 1, sizeof(*snapshot->tenants));
-    if ((snapshot->models == NULL) || (snapshot->workers == NULL) ||
-        (snapshot->http == NULL) || (snapshot->tenants == NULL)) {
+    if ((snapshot->models == NULL) || (snapshot->names == NULL) ||
+        (snapshot->workers == NULL) || (snapshot->http == NULL) ||
+        (snapshot->tenants == NULL)) {
         bt_metrics_snapshot_destroy(snapshot);
         return BT_ERR_NO_MEMORY;
     }
     copy_models(snapshot, m);
+    copy_names(snapshot, m);
     copy_views(snapshot, views, n_views);
     if (m->n_http > 0) {
         memcpy(snapshot->http, m->http, m->n_http * sizeof(*m->http));
@@ -126,6 +152,7 @@ void bt_metrics_snapshot_destroy(bt_metrics_snapshot_t *snapshot)
     bt_free(snapshot->tenants);
     bt_free(snapshot->http);
     bt_free(snapshot->workers);
+    bt_free(snapshot->names);
     bt_free(snapshot->models);
     bt_free(snapshot);
 }

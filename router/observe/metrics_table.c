@@ -75,6 +75,10 @@
     {                                                        \
         BT_SCOPE_SEED, kind ",@,version=\"1\"", BT_MC_##cell \
     }
+#define INFERENCE(cell)                                     \
+    {                                                       \
+        BT_SCOPE_INFERENCE, "@,version=\"1\"", BT_MC_##cell \
+    }
 #define REQUEST(kind, cell) SEED_AFTER("request_type=\"" kind "\"", cell)
 #define MEMORY(kind, cell)  SEED_BEFORE("memory_type=\"" kind "\"", cell)
 #define KV_BLOCK(kind, cell) \
@@ -102,8 +106,7 @@ const bt_family_def_t bt_metrics_families[] = {
             REQUEST("scheduled", REQ_SCHEDULED),
             REQUEST("max", REQ_MAX),
             REQUEST("active", REQ_ACTIVE),
-            REQUEST("waiting", REQ_WAITING),
-            REQUEST("generation", REQ_GENERATION))},
+            REQUEST("waiting", REQ_WAITING))},
     {GAUGE, "nv_trt_llm_runtime_memory_metrics",
      "TRT LLM runtime memory metrics",
      SERIES(MEMORY("pinned", MEM_PINNED),
@@ -144,39 +147,39 @@ const bt_family_def_t bt_metrics_families[] = {
      SERIES(LENGTH("total_output_tokens", OUTPUT_TOKENS))},
     {COUNTER, "nv_inference_request_success",
      "Number of successful inference requests, all batch sizes",
-     SERIES(SEED(SUCCESS))},
+     SERIES(INFERENCE(SUCCESS))},
     {COUNTER, "nv_inference_request_failure",
      "Number of failed inference requests, all batch sizes",
-     SERIES(SEED(FAILURE))},
+     SERIES(INFERENCE(FAILURE))},
     {COUNTER, "nv_inference_count",
      "Number of inferences performed (does not include cached requests)",
-     SERIES(SEED(COUNT))},
+     SERIES(INFERENCE(COUNT))},
     {COUNTER, "nv_inference_exec_count",
      "Number of model executions performed (does not include cached requests)",
-     SERIES(SEED(EXEC))},
+     SERIES(INFERENCE(EXEC))},
     {COUNTER, "nv_inference_request_duration_us",
      "Cumulative inference request duration in microseconds (includes cached "
      "requests)",
-     SERIES(SEED(REQUEST_US))},
+     SERIES(INFERENCE(REQUEST_US))},
     {COUNTER, "nv_inference_queue_duration_us",
      "Cumulative inference queuing duration in microseconds (includes cached "
      "requests)",
-     SERIES(SEED(QUEUE_US))},
+     SERIES(INFERENCE(QUEUE_US))},
     {COUNTER, "nv_inference_compute_input_duration_us",
      "Cumulative compute input duration in microseconds (does not include "
      "cached requests)",
-     SERIES(SEED(INPUT_US))},
+     SERIES(INFERENCE(INPUT_US))},
     {COUNTER, "nv_inference_compute_infer_duration_us",
      "Cumulative compute inference duration in microseconds (does not include "
      "cached requests)",
-     SERIES(SEED(INFER_US))},
+     SERIES(INFERENCE(INFER_US))},
     {COUNTER, "nv_inference_compute_output_duration_us",
      "Cumulative inference compute output duration in microseconds (does not "
      "include cached requests)",
-     SERIES(SEED(OUTPUT_US))},
+     SERIES(INFERENCE(OUTPUT_US))},
     {GAUGE, "nv_inference_pending_request_count",
      "Instantaneous number of pending requests awaiting execution per-model.",
-     SERIES(SEED(PENDING))},
+     SERIES(INFERENCE(PENDING))},
     {GAUGE, "nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]",
      SERIES(PROCESS(CPU_USE))},
     {GAUGE, "nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes",

@@ -35,6 +35,7 @@ typedef enum bt_series_scope {
     BT_SCOPE_BUILD,
     BT_SCOPE_MODEL,
     BT_SCOPE_SEED,
+    BT_SCOPE_INFERENCE,
     BT_SCOPE_SUM,
     BT_SCOPE_WORKER,
     BT_SCOPE_ROLE,

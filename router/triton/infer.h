@@ -16,7 +16,7 @@
 #include "router/frontend/api.h"
 #include "router/triton/tensor.h"
 
-#define BT_INFER_MAX_INPUTS  64
+#define BT_INFER_MAX_INPUTS  96
 #define BT_INFER_MAX_OUTPUTS 32
 #define BT_INFER_MAX_PARAMS  64  /**< of a request, of one tensor */
 #define BT_INFER_NAME_BYTES  257 /**< of id, model, version; zero included */

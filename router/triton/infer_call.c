@@ -265,7 +265,10 @@ static bool make_row(bt_infer_call_t *call, size_t i)
         row->prompt =
             bt_memdup(prompt->ids, prompt->n_ids * sizeof(*prompt->ids));
         row->n_prompt = prompt->n_ids;
-        return row->prompt != NULL;
+        if (row->prompt == NULL) {
+            return false;
+        }
+        bt_served_fold_ids(call->served, row->prompt, row->n_prompt);
     }
     return true;
 }
@@ -598,6 +601,12 @@ static void on_processed(bt_pool_job_t *job)
 static void go_on(bt_infer_call_t *call)
 {
     if (!find_model(call) || !check_config(call)) {
+        bt_infer_call_refuse(call);
+    } else if (call->lowered.stop && (call->request.id[0] == '\0')) {
+        /* In the words of TensorRT-LLM's backend. */
+        bt_api_error_set(&call->error, 400, "invalid_request_error", NULL,
+                         "Trying to stop a request but request ID is not "
+                         "provided");
         bt_infer_call_refuse(call);
     } else if (call->lowered.stop) {
         stop_other(call);

@@ -855,7 +855,6 @@ nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="scheduled",version
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="max",version="1"}
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"}
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="waiting",version="1"}
-nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="generation",version="1"}
 nv_trt_llm_runtime_memory_metrics{memory_type="pinned",model="tensorrt_llm",version="1"}
 nv_trt_llm_runtime_memory_metrics{memory_type="gpu",model="tensorrt_llm",version="1"}
 nv_trt_llm_runtime_memory_metrics{memory_type="cpu",model="tensorrt_llm",version="1"}

@@ -153,7 +153,7 @@ def test_the_metrics_curl_prints_every_family_with_its_help_type_and_labels(c):
 
 FAMILIES = [
     ("nv_trt_llm_request_metrics", "gauge", "TRT LLM request metrics", "request_type",
-     ("context", "scheduled", "max", "active", "waiting", "generation")),
+     ("context", "scheduled", "max", "active", "waiting")),
     ("nv_trt_llm_runtime_memory_metrics", "gauge", "TRT LLM runtime memory metrics", "memory_type",
      ("pinned", "gpu", "cpu")),
     ("nv_trt_llm_kv_cache_block_metrics", "gauge", "TRT LLM KV cache block metrics", "kv_cache_block_type",

@@ -502,6 +502,133 @@ def test_parameters_with_tritons_prefix_are_checked_in_its_words(c):
             "'triton_' are allowed: triton_enable_empty_final_response"), (code, text)
 
 
+# --- stop, health, ids
+
+
+def test_a_stop_request_without_an_id_is_an_error_in_the_backends_words(c):
+    """model_instance_state.cc, handleStopRequest."""
+    words = "Trying to stop a request but request ID is not provided"
+    for model in GENERATE:
+        for kind in ("http", "grpc"):
+            with client(c, kind) as t:
+                try:
+                    got = t.infer(model, [tensor(kind, *x) for x in switches("stop")])
+                    raise AssertionError(f"no error, but {got}")
+                except InferenceServerException as wrong:
+                    assert wrong.message() == words, (kind, model, wrong)
+                assert not fields(t.infer(model, [tensor(kind, *x) for x in switches("stop")], request_id="nobody's"))
+        s = Stream(c)
+        ask_stream(s, "", model, [tensor("grpc", *x) for x in switches("stop")])
+        assert words in code_of(s.next)[1], model
+        s.close()
+
+
+def test_an_answer_without_a_body_has_no_content_type(c):
+    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/ensemble/ready", "/health"):
+        status, headers, body = c.request("GET", path)
+        assert status == 200 and not body and headers["Content-Length"] == "0" and "Content-Type" not in headers, headers
+    status, headers, body = c.request("POST", "/v2/systemsharedmemory/unregister", "{}")
+    assert status == 200 and not body and "Content-Type" not in headers, headers
+    assert c.request("HEAD", "/v2/models/ensemble/config")[1]["Content-Type"] == "application/json"
+
+
+def test_ids_that_the_model_does_not_have_are_refused_or_folded_into_its_vocabulary(c):
+    """benchmark_core_model.py, token_norm_dist: ids are any numbers below 2^31."""
+    with client(c, "grpc") as t:
+        metadata_of = t.infer("tensorrt_llm", request_of("grpc", "tensorrt_llm", *switches("return_context_logits")))
+        n = metadata_of.as_numpy("context_logits").shape[2]
+        assert t.infer("tensorrt_llm", ids_request("grpc", [n - 1], 2)).as_numpy("output_ids")[0, 0, 0] == n - 1
+        for one in (n, 2**31 - 1):
+            code, text = code_of(lambda: t.infer("tensorrt_llm", ids_request("grpc", [5, one], 2)))  # pylint: disable=cell-var-from-loop
+            assert f"input_ids has token id {one}; this model has ids 0 to {n - 1}" in text, (code, text)
+            assert "--out-of-vocabulary-ids modulo" in text, text
+    with tempfile.TemporaryDirectory() as d:
+        with harness.Cluster(harness.small_model(d), router_args=["--out-of-vocabulary-ids", "modulo"]) as folds:
+            ids = [0, n - 1, n, n + 7, 2**31 - 1]
+            folded = [x % n for x in ids]
+            for kind in ("http", "grpc"):
+                with client(folds, kind) as t:
+                    answers = [t.infer("tensorrt_llm", ids_request(kind, x, 4)).as_numpy("output_ids")[0, 0].tolist()
+                               for x in (ids, folded)]
+                    assert answers[0] == answers[1] and answers[0][:5] == folded, answers
+            assert folds.complete(ids, 4, temperature=0)["token_ids"] == folds.complete(folded, 4, temperature=0)["token_ids"]
+            # Text of an id that is not there is none.
+            assert folds.post("/detokenize", {"tokens": [n]})[0] == 400
+
+
+# --- statistics
+
+
+BASE = ("request_success", "request_failure", "count", "exec_count", "request_duration_us", "queue_duration_us",
+        "compute_input_duration_us", "compute_infer_duration_us", "compute_output_duration_us", "pending_request_count")
+
+
+def base_metrics(c):
+    """{model: {name: value}} of nv_inference_*."""
+    found = {}
+    for series, value in c.metrics().items():
+        name, _, labels = series.partition("{")
+        if name.startswith("nv_inference_"):
+            model = labels.split('model="')[1].split('"')[0]
+            found.setdefault(model, {})[name.removeprefix("nv_inference_")] = value
+    return found
+
+
+def check_sums(c):
+    for model in MODELS:
+        stats = json.loads(c.request("GET", f"/v2/models/{model}/stats")[2])["model_stats"][0]["inference_stats"]
+        parts = sum(stats[x]["ns"] for x in ("queue", "compute_input", "compute_infer", "compute_output"))
+        # Each is printed in whole microseconds.
+        assert abs(parts - stats["success"]["ns"]) <= 4000 * max(1, stats["success"]["count"]), (model, stats)
+        assert stats["success"]["ns"] > 0, (model, stats)
+
+
+def test_every_model_of_the_repository_has_base_metrics_and_its_durations_add_up(_):
+    """As base_metrics_verification_tests.py: equal numbers of requests of all models that one ensemble has, and every
+    duration has moved. Triton has no series of models that its repository has not."""
+    with tempfile.TemporaryDirectory() as d:
+        model = harness.small_model(d)
+        with harness.Cluster(model) as c:
+            assert {m: set(v) for m, v in base_metrics(c).items()} == {m: set(BASE) for m in MODELS}
+            with client(c, "http") as t:
+                for i in range(5):
+                    t.infer("ensemble", request_of("http", "ensemble", n=3 + i))
+            s = Stream(c)
+            ask_stream(s, "1", "ensemble", request_of("grpc", "ensemble", *streamed("ensemble"), n=40))
+            assert len(answers_of(s, "1")) > 1
+            s.close()
+            chain = [m for m in MODELS if m != "tensorrt_llm_bls"]
+
+            def told():
+                found = base_metrics(c)
+                return found if all(found[m]["request_duration_us"] for m in chain) and (
+                    found["tensorrt_llm"]["compute_infer_duration_us"]) else None
+            found = harness.wait_until("durations follow", told)
+            for name in ("request_success", "request_failure", "count", "pending_request_count"):
+                assert len({found[m][name] for m in chain}) == 1, (name, found)
+            assert found["ensemble"]["request_success"] == 6 and not any(found["tensorrt_llm_bls"].values()), found
+            assert found["ensemble"]["exec_count"] == found["tensorrt_llm"]["exec_count"] == 6, found
+            for name in BASE[4:9]:
+                assert found["ensemble"][name] > 0 or name == "queue_duration_us", (name, found)
+            with client(c, "http") as t:
+                t.infer("tensorrt_llm_bls", request_of("http", "tensorrt_llm_bls", batch=3))
+                t.infer("preprocessing", request_of("http", "preprocessing"))
+                t.infer("postprocessing", request_of("http", "postprocessing"))
+            harness.wait_until("durations follow", lambda: base_metrics(c)["tensorrt_llm_bls"]["compute_infer_duration_us"])
+            check_sums(c)
+        from test_model_repository import fill
+        where = fill(os.path.join(d, "repository"), engine_dir=model)
+        os.remove(os.path.join(where, "tensorrt_llm_bls", "config.pbtxt"))
+        with harness.Cluster(model, router_args=["--model-repository", where]) as c:
+            assert set(base_metrics(c)) == set(chain), base_metrics(c)
+
+
+def test_request_metrics_have_the_values_of_the_backends_reporter(c):
+    """custom_metrics_reporter.cc, request_labels_."""
+    labels = {x.split('request_type="')[1].split('"')[0] for x in c.metrics() if x.startswith("nv_trt_llm_request_metrics{")}
+    assert labels == {"active", "max", "scheduled", "context", "waiting"}, labels
+
+
 if __name__ == "__main__":
     sys.exit(client_tests.main(globals(), MISSING and f"packages of PyPI are not installed: {' '.join(MISSING)}",
                                model_of=lambda: harness.small_model(FOLDER.name)))

@@ -354,6 +354,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.batching_strategy = "inflight_fused_batching";
     w->config.shared_memory = shared_memory;
     w->config.unknown_fields = "warn";
+    w->config.out_of_vocabulary_ids = "refuse";
     w->config.reasoning = reasoning;
     w->config.tool_format = tool_format;
     w->config.cors_origins = "";

@@ -17,8 +17,7 @@ static void a_get_is_answered(void **state)
     client_puts(&f, &c, GET("/ec%68o?x=y"));
     WAIT_FOR(&f, has(&c, NL NL));
     assert_string_equal(undated(&c),
-                        "HTTP/1.1 200 OK" NL "Content-Type: text/plain" NL
-                        "Content-Length: 0" NL NL);
+                        "HTTP/1.1 200 OK" NL "Content-Length: 0" NL NL);
     assert_string_equal(f.last, "GET /echo 0");
     assert_int_equal(bt_http_n_connections(f.http), 1);
     client_close(&c);
@@ -47,9 +46,8 @@ static void one_connection_carries_many_requests(void **state)
                 "GET /echo HTTP/1.1" NL "Host: h" NL "Connection: close" NL NL
                 "dropped");
     WAIT_FOR(&f, at_eof(&c));
-    assert_string_equal(undated(&c),
-                        "HTTP/1.1 200 OK" NL "Content-Type: text/plain" NL
-                        "Content-Length: 0" NL "Connection: close" NL NL);
+    assert_string_equal(undated(&c), "HTTP/1.1 200 OK" NL "Content-Length: 0" NL
+                                     "Connection: close" NL NL);
     client_close(&c);
     stop(&f);
 }
@@ -201,9 +199,8 @@ static void http_1_0_is_understood(void **state)
     client_open(&f, &c);
     client_puts(&f, &c, "GET /echo HTTP/1.0" NL "Connection: keep-alive" NL NL);
     WAIT_FOR(&f, has(&c, NL NL));
-    assert_string_equal(undated(&c),
-                        "HTTP/1.1 200 OK" NL "Content-Type: text/plain" NL
-                        "Content-Length: 0" NL "Connection: keep-alive" NL NL);
+    assert_string_equal(undated(&c), "HTTP/1.1 200 OK" NL "Content-Length: 0" NL
+                                     "Connection: keep-alive" NL NL);
     bt_strbuf_reset(&c.got);
     client_puts(&f, &c, "GET /hold HTTP/1.0" NL NL);
     WAIT_FOR(&f, f.n_open == 1);

@@ -59,8 +59,6 @@ static void every_line_of_the_documented_sample_is_there(void **state)
         "\"active\",version=\"1\"} 6",
         "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
         "\"waiting\",version=\"1\"} 2",
-        "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
-        "\"generation\",version=\"1\"} 4",
         "# HELP nv_trt_llm_runtime_memory_metrics TRT LLM runtime memory "
         "metrics",
         "# TYPE nv_trt_llm_runtime_memory_metrics gauge",
@@ -133,7 +131,7 @@ static void every_line_of_the_documented_sample_is_there(void **state)
         "# HELP nv_inference_request_duration_us Cumulative inference request "
         "duration in microseconds (includes cached requests)",
         "nv_inference_request_duration_us{model=\"tensorrt_llm\",version=\"1\"}"
-        " 1000",
+        " 1011",
         "nv_inference_queue_duration_us{model=\"tensorrt_llm\",version=\"1\"} "
         "70",
         "nv_inference_compute_input_duration_us{model=\"tensorrt_llm\","
@@ -640,8 +638,9 @@ statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
 
     (void)state;
     begin(&w);
-    assert_int_equal(bt_router_metrics_name(w.m, "ensemble", &mm), BT_OK);
-    assert_int_equal(bt_router_metrics_name(w.m, "ensemble", &again), BT_OK);
+    assert_int_equal(bt_router_metrics_name(w.m, "ensemble", true, &mm), BT_OK);
+    assert_int_equal(bt_router_metrics_name(w.m, "ensemble", true, &again),
+                     BT_OK);
     assert_ptr_equal(mm, again);
     bt_router_metrics_statistics(mm, &s);
     assert_int_equal(s.success.count + s.fail.count + s.last_ms, 0);
@@ -659,7 +658,7 @@ statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
     assert_int_equal(s.inference_count, 1);
     assert_int_equal(s.execution_count, 1);
     assert_int_equal(s.success.count, 1);
-    assert_int_equal(s.success.ns, 1000000);
+    assert_int_equal(s.success.ns, 1003000); /* the four others' sum */
     assert_int_equal(s.fail.count, 1);
     assert_int_equal(s.fail.ns, 7000);
     assert_int_equal(s.queue.count, 1);
@@ -671,8 +670,13 @@ statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
     assert_int_equal(s.responses[0].count, 2);
     assert_int_equal(s.responses[0].ns, 110000);
     assert_true(s.last_ms > UINT64_C(1700000000000));
+    assert_int_equal(bt_router_metrics_name(w.m, "unlisted", false, &mm),
+                     BT_OK);
     render(&w, &out);
-    assert_null(strstr(out.data, "ensemble"));
+    assert_non_null(strstr(out.data, "\nnv_inference_request_duration_us{model="
+                                     "\"ensemble\",version=\"1\"} 1003\n"));
+    assert_null(strstr(out.data, "unlisted"));
+    assert_null(strstr(out.data, "request_metrics{model=\"ensemble"));
     bt_strbuf_fini(&out);
     bt_router_metrics_destroy(w.m);
 }

@@ -214,7 +214,7 @@ static void more_inputs_than_the_limit_are_refused(void **state)
                          (i > 0) ? "," : "", i);
     }
     bt_strbuf_puts(&text, "]}");
-    refused(text.data, "more than 64 inputs");
+    refused(text.data, "more than 96 inputs");
     bt_strbuf_fini(&text);
 }
 

@@ -205,7 +205,7 @@ static void each_model_has_each_name_once(void **state)
     for (size_t i = 0; i < BT_N_MODEL_SPECS; i++) {
         const bt_model_spec_t *spec = &bt_model_specs[i];
 
-        check_names(spec->inputs, spec->n_inputs, 64);
+        check_names(spec->inputs, spec->n_inputs, 96);
         check_names(spec->outputs, spec->n_outputs, 32);
         assert_ptr_equal(bt_model_spec(spec->name), spec);
         assert_true(bt_model_is_alias(spec->name));
