@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
+#include "common/base/task.h"
 #include "common/base/utf8.h"
 
 #define FIRST_NODES  64u
@@ -512,10 +513,14 @@ static bt_status_t between(parse_t *p, bool opened)
 static bt_status_t parse_all(parse_t *p)
 {
     bt_status_t status;
+    unsigned steps = 0;
 
     do {
         uint32_t depth = p->depth;
 
+        if (bt_task_poll_every(&steps)) {
+            return no_memory(p); /* canceled: nobody hears of it */
+        }
         status = parse_value(p);
         if (status == BT_OK) {
             status = between(p, p->depth > depth);

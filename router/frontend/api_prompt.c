@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "router/frontend/api_prompt.h"
 
 static void free_prompts(bt_api_request_t *request)
@@ -66,6 +67,7 @@ static bt_status_t ids_prompt(bt_api_parse_t *parse, const char *name,
 {
     const bt_json_node_t *id = bt_json_first(value);
     const uint32_t n = value->n;
+    unsigned steps = 0;
 
     if ((n == 0) && (parse->request->dialect != BT_API_DETOKENIZE)) {
         return bt_api_refuse(parse, name, "%s is empty", name);
@@ -76,6 +78,9 @@ static bt_status_t ids_prompt(bt_api_parse_t *parse, const char *name,
     }
     prompt->n_ids = n;
     for (uint32_t i = 0; i < n; i++) {
+        if (bt_task_poll_every(&steps)) {
+            return bt_api_no_memory(parse); /* canceled: nobody hears of it */
+        }
         if (!plain_id(id, &prompt->ids[i])) {
             int64_t number = 0;
             const bt_status_t status =
