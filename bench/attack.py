@@ -4,10 +4,14 @@
 
 Usage: ./baton bench attack [options]
   --only NAME,...     attackers (default: all): bodies, readers, idle, drips, strangers, priority, samplers,
-                      log
+                      log, gone, waiting, texts, logits
   --clients N         well-behaved clients at a time (default 8)
   --requests N        their requests without and with each attacker (default 96)
-  --prompt-bytes N    text of each of their prompts (default 200)
+  --prompt-bytes N    text of each of their prompts (default 3000)
+  --long-bytes N      text of the long prompts of one more client (default 100000)
+  --http-memory SIZE  of the router (default 256m), whose memory is compared with what it allows
+  --tenants           clients and attackers are two tenants at one address; without it two addresses where
+                      the attack is one on the pool
   --output-tokens N   tokens of each answer (default 16)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
@@ -21,27 +25,91 @@ Usage: ./baton bench attack [options]
 One attacker at a time, beside the same clients: 20 that send bodies of 8 MiB, 20 that never
 read their answers, 4,000 connections without a word, 200 that send byte by byte, strangers who
 write rubbish to control links and KV, two clients of the highest priority, two that want 8
-choices drawn from the whole vocabulary, and a reader of the access log that has stopped. The
-figures are the time to first token without and, right after, with the attacker; their ratio;
+choices drawn from the whole vocabulary, a reader of the access log that has stopped, 30 clients
+that have 8 MB tokenized and leave, 20 that wait for that, 20 that ask for the text of a million ids,
+and 4 that ask for logits as JSON. Beside them one client has 100 kB tokenized again and again, which is
+the router's part of a prompt of that length. The figures are the time to first token without and, right after, with the attacker; their ratio;
 and how many of the clients' requests failed. Attackers take turns on the same cores as
-everything else, so a part of what they cost is their own work.
+everything else, so a part of what they cost is their own work. The router's memory is its peak without
+files, and its bound: what it had before, four times --http-memory (requests, answers that are written,
+unread ones of HTTP and of gRPC) and 64 MiB.
 """
 import asyncio
 import contextlib
+import json
 import random
+import re
+import threading
+import time
 
-from _cluster import Attacker, Cluster, LogReader, NAMES, Network, Stream, free_port, pids_of, warm_up, worker_cores, worker_threads
+from _cluster import Attacker, Cluster, LogReader, NAMES, Network, POOL_NAMES, Stream, free_port, pids_of, warm_up, worker_cores, worker_threads
 from _shared import (Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
                      show_machine)
 from charts import Bars
 
 PATIENCE_S = 20  # of a well-behaved client
+ALL = NAMES + POOL_NAMES
+HEADER = "X-Tenant"
+MOST_RATIO = 1.5  # of p99 beside an attacker to p99 without
+SLACK = 64 << 20
 
 
 def body(rng, args):
     """A prompt that nobody has seen before, for any vocabulary."""
     text = "".join(rng.choice("abcdefghij klmnopqrst uvwxyz ") for _ in range(args.prompt_bytes))
-    return {"prompt": text, "max_tokens": args.output_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    out = {"messages": [{"role": "user", "content": text}]} if args.is_chat else {"prompt": text}
+    return {**out, "max_tokens": args.output_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+
+
+class Beside:
+    """with Beside(cluster, args) as b: a client with long prompts, b.times, and the router's memory, b.peak"""
+
+    def __init__(self, cluster, args):
+        self.cluster, self.args, self.times, self.failed, self.peak, self.over = cluster, args, [], [], 0, False
+        text = "".join(random.Random(args.seed).choice("abcdefghij klmnopqrst uvwxyz ") for _ in range(args.long_bytes))
+        self.body = json.dumps({"prompt": text})
+
+    def ask(self):
+        headers = {HEADER: "good"} if self.args.tenants else {}
+        while not self.over:
+            start = time.monotonic()
+            try:
+                status = self.cluster.request("POST", "/tokenize", self.body, headers, timeout=PATIENCE_S)[0]
+            except OSError as why:
+                status = repr(why)
+            if status == 200:
+                self.times.append(time.monotonic() - start)
+            else:
+                self.failed.append(f"long prompt: {status}")
+                time.sleep(0.1)
+
+    def look(self):
+        while not self.over:
+            self.peak = max(self.peak, private_bytes(self.cluster.router.pid))
+            time.sleep(0.02)
+
+    def __enter__(self):
+        self.threads = [threading.Thread(target=run) for run in (self.ask, self.look)]
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        while kind is None and len(self.times) + len(self.failed) < 20:
+            time.sleep(0.02)
+        self.over = True
+        for t in self.threads:
+            t.join()
+
+
+def private_bytes(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return int(re.search(r"RssAnon:\s+(\d+)", f.read())[1]) << 10
+
+
+def allowed_bytes(cluster):
+    """@return what the router says that requests may take, and answers, four times in all"""
+    return 4 * float(re.search(r"([0-9]+) MiB for requests", cluster.router.log())[1]) * (1 << 20)
 
 
 def serve(cluster, rng, args, step):
@@ -54,7 +122,8 @@ def serve(cluster, rng, args, step):
                 failed.append("not sent: too many had failed")
                 continue
             try:
-                s = await asyncio.wait_for(Stream(cluster.http, "/v1/completions", request, cluster.home).run(), PATIENCE_S)
+                path = "/v1/chat/completions" if "messages" in request else "/v1/completions"
+                s = await asyncio.wait_for(Stream(cluster.http, path, request, cluster.home).run(), PATIENCE_S)
                 if s.status != 200 or s.errors() or not s.done:
                     failed.append(f"{s.status} {s.errors() or getattr(s, 'error', '')}")
                 else:
@@ -71,10 +140,14 @@ def serve(cluster, rng, args, step):
 
 
 def measure(name, cluster, rng, reader, args, step):
-    quiet, failed_before = serve(cluster, rng, args, step)
-    attacker = Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home)
-    with attacker:
+    base = private_bytes(cluster.router.pid)
+    with Beside(cluster, args) as quiet_beside:
+        quiet, failed_before = serve(cluster, rng, args, step)
+    attacker = Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home,
+                        f"{HEADER}: bad\r\n" if args.tenants and name in POOL_NAMES else "")
+    with attacker, Beside(cluster, args) as beside:
         times, failed = serve(cluster, rng, args, step)
+    failed += beside.failed
     ended = [p.name for p in cluster.processes if not p.alive()]
     out = {"attacker": name, "attacks": attacker.done, "failed": len(failed), "failed_before": len(failed_before),
            "why": failed[:3], "ended": ended}
@@ -82,6 +155,11 @@ def measure(name, cluster, rng, reader, args, step):
         out[f"quiet_p{p}_ms"] = 1e3 * percentile(quiet, p)
         out[f"attacked_p{p}_ms"] = 1e3 * percentile(times, p)
     out["p99_ratio"] = out["attacked_p99_ms"] / out["quiet_p99_ms"]
+    out["long_quiet_p99_ms"] = 1e3 * percentile(quiet_beside.times, 99)
+    out["long_attacked_p99_ms"] = 1e3 * percentile(beside.times, 99)
+    out["long_p99_ratio"] = out["long_attacked_p99_ms"] / out["long_quiet_p99_ms"]
+    out["router_peak_bytes"] = beside.peak
+    out["router_bound_bytes"] = base + allowed_bytes(cluster) + SLACK
     return out
 
 
@@ -96,10 +174,13 @@ def panels(out):
 
 def parse():
     p = parser("attack", __doc__)
-    p.add_argument("--only", default=",".join(NAMES))
+    p.add_argument("--only", default=",".join(ALL))
     p.add_argument("--clients", type=int, default=8)
     p.add_argument("--requests", type=int, default=96)
-    p.add_argument("--prompt-bytes", type=int, default=200)
+    p.add_argument("--prompt-bytes", type=int, default=3000)
+    p.add_argument("--long-bytes", type=int, default=100000)
+    p.add_argument("--http-memory", default="256m")
+    p.add_argument("--tenants", action="store_true")
     p.add_argument("--output-tokens", type=int, default=16)
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
@@ -107,7 +188,7 @@ def parse():
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
     args.only = args.only.split(",")
-    strange = [name for name in args.only if name not in NAMES]
+    strange = [name for name in args.only if name not in ALL]
     if strange:
         p.error(f"no attacker {strange[0]}")
     if min(args.clients, args.requests, args.prompt_bytes, args.output_tokens) < 1:
@@ -125,16 +206,20 @@ def run(args):
         hosts = stack.enter_context(Network("a", "b")).hosts if args.hosts else []
         cluster = Cluster(args.model, kv_memory="64m", worker_args=["--threads", str(threads)], prefill_args=prefill,
                           decode_args=decode, hosts=hosts[:1])
+        cluster.router_args += ["--http-memory", args.http_memory]
+        if args.tenants:
+            cluster.router_args += ["--tenant-header", HEADER]
         cluster.home, cluster.strange = hosts or (None, None)
         if not hosts:
             cluster.url = f"tcp://127.0.0.1:{free_port()}"  # for strangers, too
         reader = stack.enter_context(LogReader(cluster))
         stack.enter_context(cluster)
         warm_up(cluster)
+        args.is_chat = cluster.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})[0] == 200
         rng = random.Random(args.seed)
         with load.during(pids_of(cluster)):
             rows = [measure(name, cluster, rng, reader, args, progress.step) for name in args.only]
-    out = describe(args, ("only", "clients", "requests", "prompt_bytes", "output_tokens", "threads", "hosts", "seed"))
+    out = describe(args, ("only", "clients", "requests", "prompt_bytes", "long_bytes", "http_memory", "tenants", "output_tokens", "threads", "hosts", "seed"))
     out.update(load.figures(), rows=rows)
     del out["cpu_others_percent"]  # the attackers would be among them
     return out
@@ -142,10 +227,18 @@ def run(args):
 
 def show(out):
     show_machine(out)
-    print(f"{'TTFT ms beside':16}{'attacks':>9}{'p50':>9}{'p99':>9}{'p50 with':>10}{'p99 with':>10}{'p99 ratio':>11}{'failed':>8}")
+    print(f"{'TTFT ms beside':16}{'attacks':>9}{'p50':>9}{'p99':>9}{'p50 with':>10}{'p99 with':>10}{'p99 ratio':>11}"
+          f"{'long p99':>10}{'with':>9}{'ratio':>7}{'router MiB':>12}{'bound':>7}{'failed':>8}")
     for r in out["rows"]:
         print(f"{r['attacker']:16}{r['attacks']:9}{r['quiet_p50_ms']:9.1f}{r['quiet_p99_ms']:9.1f}"
-              f"{r['attacked_p50_ms']:10.1f}{r['attacked_p99_ms']:10.1f}{r['p99_ratio']:11.2f}{r['failed']:8}")
+              f"{r['attacked_p50_ms']:10.1f}{r['attacked_p99_ms']:10.1f}{r['p99_ratio']:11.2f}"
+              f"{r['long_quiet_p99_ms']:10.1f}{r['long_attacked_p99_ms']:9.1f}{r['long_p99_ratio']:7.2f}"
+              f"{r['router_peak_bytes'] / (1 << 20):12.0f}{r['router_bound_bytes'] / (1 << 20):7.0f}{r['failed']:8}")
+        for what, ratio in (("TTFT", r["p99_ratio"]), ("long prompts", r["long_p99_ratio"])):
+            if ratio > MOST_RATIO:
+                print(f"    {what}: p99 is {ratio:.2f} times what it is without, wanted at most {MOST_RATIO}")
+        if r["router_peak_bytes"] > r["router_bound_bytes"]:
+            print("    the router took more memory than its bound")
         for line in r["why"] + [f"{name} ended" for name in r["ended"]]:
             print(f"    {line}")
 

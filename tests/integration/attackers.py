@@ -8,6 +8,7 @@ As a program: one of them, until its standard input ends. Usage: attackers.py NA
 often it did what it does.
 """
 import asyncio
+import gzip
 import json
 import os
 import resource
@@ -17,6 +18,11 @@ import subprocess
 import sys
 
 NAMES = ("bodies", "readers", "idle", "drips", "strangers", "priority", "samplers", "log")
+# Of the pool between the sockets and the queue; bench/attack.py's alone.
+POOL_NAMES = ("gone", "waiting", "texts", "logits")
+SPACES = 8_000_000  # one word for most tokenizers
+LEAVERS = 30
+TEXT_IDS = 1_000_000
 BODY_BYTES = 8 << 20
 IDLE = 4000
 READERS = 20
@@ -90,9 +96,9 @@ def doors(cluster):
 class Attacker:
     """See the top. With a host of hosts.py it attacks from there. @param reader of the log: a LogReader, for "log" """
 
-    def __init__(self, name, cluster, reader=None, host=None):
+    def __init__(self, name, cluster, reader=None, host=None, headers=""):
         self.name, self.reader, self.done = name, reader, 1
-        told = json.dumps({"http": cluster.http, "doors": doors(cluster)})
+        told = json.dumps({"http": cluster.http, "doors": doors(cluster), "headers": headers})
         self.command = [sys.executable, os.path.abspath(__file__), name, told]
         if host:
             self.command = host.enter(self.command)
@@ -114,14 +120,16 @@ class Attacker:
         self.done = int(out or 0)
 
 
-def head(length, more=""):
-    return (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+def head(length, more="", path="/v1/completions"):
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {length}\r\n{more}\r\n").encode()
 
 
 class Attack:
     def __init__(self, told):
-        self.http, self.doors = tuple(told["http"]), told["doors"]
+        self.http, self.doors, self.headers = tuple(told["http"]), told["doors"], told["headers"]
+        # Another client than those that behave, where there are no tenants.
+        self.own_address = ("127.0.0.2", 0) if self.http[0] == "127.0.0.1" and not self.headers else None
         self.done = 0  # what it says at the end
         self.over = False
 
@@ -136,13 +144,21 @@ class Attack:
 
     async def once(self, data):
         """One request and its answer to the end of the connection."""
-        reader, writer = await asyncio.open_connection(*self.http)
+        reader, writer = await asyncio.open_connection(*self.http, local_addr=self.own_address)
         try:
             writer.write(data)
             await writer.drain()
             await reader.read()
         finally:
             writer.transport.abort()
+
+    def request(self, path, body, more=""):
+        return head(len(body), f"Connection: close\r\n{self.headers}{more}", path) + body
+
+    def packed_spaces(self):
+        """8 MB to tokenize in 8 kB."""
+        body = gzip.compress(b'{"prompt":"' + b" " * SPACES + b'"}')
+        return self.request("/tokenize", body, "Content-Encoding: gzip\r\n")
 
     # --- who they are
 
@@ -224,6 +240,37 @@ class Attack:
                            "top_p": 0.9999}).encode()
         data = head(len(data), "Connection: close\r\n") + data
         return [self.for_ever(lambda: self.once(data)) for _ in range(2)]
+
+
+    def gone(self):
+        """Clients that send what takes long, and leave."""
+        data = self.packed_spaces()
+
+        async def step():
+            _, writer = await asyncio.open_connection(*self.http, local_addr=self.own_address)
+            try:
+                writer.write(data)
+                await writer.drain()
+                await asyncio.sleep(0.2)
+            finally:
+                writer.transport.abort()
+        return [self.for_ever(step) for _ in range(LEAVERS)]
+
+    def waiting(self):
+        """... and that wait for it."""
+        data = self.packed_spaces()
+        return [self.for_ever(lambda: self.once(data)) for _ in range(SENDERS)]
+
+    def texts(self):
+        """Texts of a million tokens: 2 MB of ids, and as long an answer."""
+        data = self.request("/detokenize", json.dumps({"tokens": [65] * TEXT_IDS}).encode())
+        return [self.for_ever(lambda: self.once(data)) for _ in range(SENDERS)]
+
+    def logits(self):
+        """The logits of prompts as JSON: short requests with long answers."""
+        body = json.dumps({"text_input": "a " * 100, "max_tokens": 1, "return_context_logits": True}).encode()
+        data = self.request("/v2/models/ensemble/generate", body)
+        return [self.for_ever(lambda: self.once(data)) for _ in range(4)]
 
 
 async def run(attack, name):
