@@ -21,37 +21,6 @@ static const char *error_type(int http_status)
     return (http_status >= 500) ? "server_error" : "invalid_request_error";
 }
 
-void bt_call_free_parts(bt_call_t *call)
-{
-    for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
-         i++) {
-        bt_strbuf_fini(&call->choices[i].text);
-        bt_strbuf_fini(&call->choices[i].thought);
-        bt_strbuf_fini(&call->choices[i].thoughts);
-        bt_reason_fini(&call->choices[i].reason);
-        bt_tools_fini(&call->choices[i].tools);
-        bt_free(call->choices[i].ids);
-        bt_free(call->choices[i].echo);
-        bt_gen_rows_unref(call->choices[i].rows);
-        bt_score_walk_fini(&call->choices[i].walk);
-    }
-    bt_free(call->choices);
-    bt_free(call->whole);
-    bt_strbuf_fini(&call->text);
-    bt_free(call->tokens.ids);
-    bt_strbuf_fini(&call->opening);
-    bt_free(call->given_id);
-    bt_free(call->instructions);
-    bt_free(call->tool_names);
-    bt_free(call->metadata);
-    bt_free(call->model);
-    call->choices = NULL;
-    call->whole = NULL;
-    call->n_choices = 0;
-    call->given_id = call->instructions = call->tool_names = NULL;
-    call->metadata = call->model = NULL;
-}
-
 static void call_free(bt_call_t *call)
 {
     bt_call_free_parts(call);
