@@ -242,7 +242,7 @@ static const char *field_of(const void *call, const char *name)
 }
 
 /* A stream may be older than the keys that are in force.
- * @return NULL: it was refused */
+ * @return NULL: it was refused, and the visit is over */
 static bt_tenant_t *find_tenant(visit_t *visit, bt_gmessage_t *message)
 {
     bt_gdoor_t *door = door_of(visit);
@@ -265,10 +265,10 @@ static bt_tenant_t *find_tenant(visit_t *visit, bt_gmessage_t *message)
     return NULL;
 }
 
-static void begin(visit_t *visit, bt_gmessage_t *message)
+static void begin_for(visit_t *visit, bt_tenant_t *tenant,
+                      bt_gmessage_t *message)
 {
     bt_gdoor_t *door = door_of(visit);
-    bt_tenant_t *tenant = find_tenant(visit, message);
     const bt_pb_infer_form_t form = {
         .compressed = message->compressed,
         .max_bytes = door->front->config->max_body_bytes,
@@ -277,6 +277,7 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
     bt_infer_source_t source = {
         .may_stream = visit->stream != NULL,
         .traceparent = bt_gcall_field(visit->call, "traceparent"),
+        .tenant = tenant,
         .parse = bt_pb_infer_parse,
         .parse_ctx = &form,
         .parse_ctx_bytes = sizeof(form),
@@ -284,10 +285,6 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
         .ctx = door,
     };
 
-    if (tenant == NULL) {
-        return;
-    }
-    source.tenant = tenant;
     bt_gcall_ids(visit->call, &source.who.address, &source.who.connection);
     bt_gcall_peer(visit->call, client);
     source.client = (client[0] != '\0') ? client : NULL;
@@ -307,6 +304,16 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
     source.body_bytes = message->charged;
     _Static_assert(sizeof(form) <= BT_INFER_CTX_BYTES, "it is copied");
     bt_infer_begin(door->front, &visit->reply, &source, &message->body);
+}
+
+/* The visit may be over afterwards. */
+static void begin(visit_t *visit, bt_gmessage_t *message)
+{
+    bt_tenant_t *tenant = find_tenant(visit, message);
+
+    if (tenant != NULL) {
+        begin_for(visit, tenant, message);
+    }
 }
 
 static visit_t *visit_create(bt_gcall_t *call, stream_t *stream,

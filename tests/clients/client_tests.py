@@ -17,6 +17,14 @@ def use_clients_python():
         os.execv(other, [other] + sys.argv)
 
 
+def under_asan():
+    """Options of a cluster whose router runs under ASan, where BATON_BUILD_ASAN names such a build: it ends with another code than 0."""
+    build = os.environ.get("BATON_BUILD_ASAN", "")
+    if not os.path.exists(os.path.join(build, harness.PROGRAMS["router"])):
+        return {}
+    return dict(router_build=build, env={"ASAN_OPTIONS": "exitcode=86:detect_leaks=1", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=87"})
+
+
 def main(members, missing=None, model_of=harness.default_model, **options):
     """Run the functions test_* among `members`, or those that the command line names. missing: why none can run;
     model_of: gives the model's path, None: the tests have clusters of their own; options: of the cluster."""

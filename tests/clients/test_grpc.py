@@ -532,12 +532,11 @@ def test_grpc_over_tls(c):
 
 def test_keys_are_metadata(c):
     """Also of a stream that is older than the keys in force."""
-    import signal
     import tempfile
     from test_tenants import Keys, hang_up
     with tempfile.TemporaryDirectory() as d:
         keys = Keys(d, acme="requests=1", ops="admin")
-        with harness.Cluster(harness.small_model(d), router_args=["--api-keys", keys.path]) as locked:
+        with harness.Cluster(harness.small_model(d), router_args=["--api-keys", keys.path], **client_tests.under_asan()) as locked:
             acme = {"authorization": "Bearer " + keys.keys["acme"]}
             with client(locked) as t:
                 assert t.is_server_live() and t.is_server_ready()
@@ -561,7 +560,7 @@ def test_keys_are_metadata(c):
             code, text = code_of(s.next)
             assert "not one of this server's" in text, (code, text)
             s.close()
-            locked.router.kill(signal.SIGTERM)
+            assert not any(locked.stop().values()), locked.logs()
 
 
 # --- the runner

@@ -359,8 +359,4 @@ def test_clients_that_leave_long_answers_take_nobody_with_them(c):
 if __name__ == "__main__":
     client_tests.use_clients_python()
     model, router_args = make_cluster()
-    asan = os.environ.get("BATON_BUILD_ASAN", "")
-    if not os.path.exists(os.path.join(asan, harness.PROGRAMS["router"])):
-        asan = None
-    sys.exit(client_tests.main(dict(globals()), model_of=lambda: model, router_args=router_args, router_build=asan,
-                               env={"ASAN_OPTIONS": "exitcode=86:detect_leaks=1", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=87"} if asan else None))
+    sys.exit(client_tests.main(dict(globals()), model_of=lambda: model, router_args=router_args, **client_tests.under_asan()))
