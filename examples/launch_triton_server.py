@@ -5,7 +5,8 @@
     launch_triton_server.py --world_size=4 --model_repo=/triton_model_repo
 
 Ends with 0 once the server serves; the server runs on, in a session of its own. `kill PID` of the last line stops it.
-Ends with 1 where the server does not start. What stands behind `--` goes to `./baton serve` as it is.
+Ends with 1 where the server does not start. Options that are not this script's, and what stands behind `--`, go to
+`./baton serve` as they are, which takes tritonserver's, too.
 """
 import argparse
 import contextlib
@@ -33,17 +34,27 @@ def own_program():
     return INSTALLED if os.access(INSTALLED, os.X_OK) and not os.path.exists(tree) else tree
 
 
+def in_order(words, arguments):
+    """The words as they stand among the arguments: an option and its value are not parted."""
+    left, found = list(words), []
+    for word in reversed(arguments):
+        if word in left:
+            left.remove(word)
+            found.append(word)
+    return found[::-1]
+
+
 def options_of(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0], allow_abbrev=False)
     parser.add_argument("--world_size", type=int, default=int(os.environ.get("SLURM_NTASKS", "1")),
                         help="workers: half of them prefill, the rest decode, at least one of each (%(default)s)")
     parser.add_argument("--tritonserver", default=own_program(),
                         help="the program: `baton` or `baton-launch` (%(default)s)")
-    parser.add_argument("--model_repo", help="the model repository; without it --model behind `--`, or the default model")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
-    parser.add_argument("--grpc_port", type=int, default=8001)
-    parser.add_argument("--http_port", type=int, default=8000)
-    parser.add_argument("--metrics_port", type=int, default=8002)
+    parser.add_argument("--model_repo", "--model-repository", help="the model repository; without it --model behind `--`, or the default model")
+    parser.add_argument("--host", "--http-address", default="127.0.0.1", help="address to listen at (%(default)s)")
+    parser.add_argument("--grpc_port", "--grpc-port", type=int, default=8001)
+    parser.add_argument("--http_port", "--http-port", type=int, default=8000)
+    parser.add_argument("--metrics_port", "--metrics-port", type=int, default=8002)
     parser.add_argument("-f", "--force", action="store_true", help="taken without effect")
     parser.add_argument("--log", action="store_true", help="--log-level debug, to --log-file")
     parser.add_argument("--log-file", help="where the server's output goes (triton_log.txt with --log, else the terminal)")
@@ -54,7 +65,11 @@ def options_of(arguments):
     parser.add_argument("--multi-model", action="store_true", help="refused: a repository is one model")
     parser.add_argument("--tensorrt_llm_model_name", default="tensorrt_llm", help="`tensorrt_llm` alone")
     parser.add_argument("rest", nargs="*", metavar="-- OPTION", help="options of `./baton serve`")
-    options = parser.parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    # With all of them: a value stands behind its option.
+    options, others = parser.parse_known_args([*arguments[:end]])
+    options.rest = in_order(others + options.rest, arguments[:end]) + arguments[end + 1:]
     if options.log and not options.log_file:
         options.log_file = "triton_log.txt"
     if options.world_size < 1:

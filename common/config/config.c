@@ -281,6 +281,9 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
     char where[NAME_BYTES];
 
     *used_p = false;
+    if ((store->program == BT_PROG_SERVE) && bt_config_triton_knows(name, n)) {
+        return bt_config_triton_take(store, name, n, value, next, used_p);
+    }
     if (!is_file &&
         ((option == NULL) || ((option->programs & store->program) == 0))) {
         complain_unknown(store, name, n);
@@ -522,6 +525,9 @@ static bt_status_t load(bt_config_store_t *store, int argc, char **argv)
     }
     if (status == BT_OK) {
         status = bt_config_go_on(store, put_port(store));
+    }
+    if (status == BT_OK) {
+        status = bt_config_triton_addresses(store);
     }
     if (status == BT_OK) {
         status = bt_config_go_on(store, bt_config_repository_read(store));

@@ -124,6 +124,9 @@ typedef struct bt_config_findings {
     bool are_cut; /**< there was no memory for one more */
 } bt_config_findings_t;
 
+#define BT_CONFIG_N_ADDRESSES  3 /* http, grpc, metrics */
+#define BT_CONFIG_TRITON_BYTES 128
+
 struct bt_config_store {
     unsigned program;
     bt_config_t config;
@@ -140,7 +143,23 @@ struct bt_config_store {
     char pulled_names[BT_CONFIG_MAX_MODELS][BT_CONFIG_MODEL_NAME_BYTES];
     bool words[BT_CONFIG_MAX_MODELS]; /**< named without --model */
     bt_repository_t *repository;      /**< owned, or NULL */
+    /** Of --http, --grpc and --metrics, as tritonserver's options say it. */
+    char triton_hosts[BT_CONFIG_N_ADDRESSES][BT_CONFIG_TRITON_BYTES];
+    char triton_ports[BT_CONFIG_N_ADDRESSES][BT_CONFIG_TRITON_BYTES];
 };
+
+/** Is it an option of tritonserver that baton serve knows? */
+bool bt_config_triton_knows(const char *name, size_t n);
+/** Take one that it knows.
+ *  @param [in]  value   behind "=", or NULL
+ *  @param [out] used_p  @a next was the value
+ *  @retval BT_ERR_INVALID_PARAM  Said. */
+BT_MUST_CHECK bt_status_t bt_config_triton_take(bt_config_store_t *store,
+                                                const char *name, size_t n,
+                                                const char *value,
+                                                const char *next, bool *used_p);
+/** Hosts and ports that were taken go into the addresses, when all is read. */
+BT_MUST_CHECK bt_status_t bt_config_triton_addresses(bt_config_store_t *store);
 
 /**
  * Check and store one value unless a stronger source has set it.

@@ -339,7 +339,10 @@ def test_the_launch_script_starts_a_repository(_):
         log = os.path.join(directory, "log")
         arguments = ["--world_size=4", f"--model_repo={where}", "--oversubscribe", "--log-file", log,
                      "--tritonserver", os.path.join(harness.BUILD, "launcher/baton-launch"),
-                     *(f"--{name}_port={port}" for name, port in ports.items()), "--", "--kv-memory", "64m",
+                     *(f"--{name}_port={port}" for name, port in ports.items()),
+                     # As the seeds' Slurm script starts tritonserver.
+                     "--disable-auto-complete-config", "--backend-config=python,shm-region-prefix-name=prefix0_",
+                     "--log-verbose", "1", "--", "--kv-memory", "64m",
                      "--threads-prefill", "1", "--threads-decode", "1", "--drain-ms", "2000"]
         out, said = run("launch_triton_server.py", *arguments, env=environment)
         pid = os.pidfd_open(int(re.search(r"^PID (\d+)$", out, re.M)[1]))
@@ -366,7 +369,11 @@ def test_the_launch_script_starts_a_repository(_):
             ended = select.select([pid], [], [], 60)[0]
             os.close(pid)
         with open(log, encoding="utf-8") as f:
-            assert ended, f.read()[-3000:]
+            text = f.read()
+        assert ended, text[-3000:]
+        for option in ("--disable-auto-complete-config", "--backend-config"):
+            assert f"{option} has no effect" in text, text[:3000]
+        assert " debug " in text, text[:3000]
 
 
 def test_the_launch_script_makes_halves_of_the_world(_):

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a request that reach the workers' own state."""
+import os
+import subprocess
 import tempfile
 
-from harness import Cluster, tiny_model, wait_until
+from harness import BUILD, Cluster, free_port, small_model, tiny_model, wait_until
+from launch import Launch
 
 PROMPT = [3 + i * 7 % 250 for i in range(70)]  # four whole blocks of 16 and 6 more
 FOUND = 64
@@ -53,3 +56,32 @@ def test_logit_bias_in_both_phases():
                 status, answer = c.post("/v1/completions", dict(prompt=PROMPT, logit_bias={"1000000": 1}))
                 assert status == 400 and answer["error"]["param"] == "logit_bias", answer
                 assert ask(temperature=0) == plain
+
+
+def test_options_of_tritonserver_say_where_to_listen():
+    """As `tritonserver --help` has them, on the command line alone, some of a value of their own and some of the next word."""
+    with tempfile.TemporaryDirectory() as d:
+        ports = [free_port() for _ in range(3)]
+        with Launch("--model", small_model(d), f"--http-port={ports[0]}", "--grpc-port", str(ports[1]), f"--metrics-port={ports[2]}",
+                    "--http-address", "127.0.0.2", "--grpc-address=127.0.0.2", "--model-control-mode=explicit", "--load-model=*",
+                    "--exit-on-error", "true", "--strict-readiness=1", "--allow-metrics=true", "--rate-limit", "off") as launch:
+            router = launch.process("router")
+            assert (router["http"], router["metrics"]) == (f"127.0.0.2:{ports[0]}", f"127.0.0.1:{ports[2]}"), router
+            assert f"gRPC     127.0.0.2:{ports[1]}\n" in launch.output(), launch.output()
+            status, _ = launch.post(router["http"], "/v2/models/ensemble/generate", {"text_input": "a", "max_tokens": 1})
+            assert status == 200, status
+            said = launch.output()
+            for option in ("--model-control-mode explicit", "--load-model *", "--exit-on-error", "--strict-readiness", "--rate-limit"):
+                assert said.count(f"{option} has no effect: ") == 1, (option, said)
+
+
+def test_what_tritonserver_s_options_ask_for_in_vain_is_refused():
+    for arguments, words in ((["--allow-http=false"], "--allow-http false is not served: HTTP is always served"),
+                             (["--model-control-mode", "poll"], "poll is not served: the repository is read once"),
+                             (["--grpc-use-ssl=true"], "--tls-cert"), (["--http-restricted-api=health:k=v"], "--api-keys FILE"),
+                             (["--http-port", "http"], "'127.0.0.1:http' is not ADDR:PORT"),
+                             (["--log-verbose=much"], "'much' is no number"), (["--exit-timeout-secs", "x"], "--exit-timeout-secs: 'x' is no number"),
+                             (["--load-model"], "--load-model needs a value")):
+        done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", "none", *arguments],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60, check=False)
+        assert done.returncode == 2 and words in done.stdout, (arguments, done)
