@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The requests and checks of three tests that NVIDIA runs against TensorRT-LLM's backend and publishes in no registry:
+"""The requests and checks of four tests that NVIDIA runs against TensorRT-LLM's backend and publishes in no registry:
 end_to_end_test (the composing models chained by hand equal the ensemble and BLS), end_to_end_grpc_client with
---check-outputs and custom_metrics_verification_tests (nv_trt_llm_*). Written anew: the same tensors, models, order and checks.
+--check-outputs, base_metrics_verification_tests (nv_inference_*, token lengths) and custom_metrics_verification_tests
+(nv_trt_llm_*). Written anew: the same tensors, models, order and checks.
 
 Usage: test_backend_suite.py [NAME ...]
 
@@ -36,13 +37,15 @@ LOGITS_TOLERANCE = dict(rtol=1e-2, atol=1e-2)
 EMPTY_WORD = [[b""]]
 # The keys that TensorRT-LLM's batcher has in /metrics, by their label.
 CUSTOM = {
-    "request_type": {"context", "scheduled", "max", "active", "waiting", "generation"},
+    "request_type": {"context", "scheduled", "max", "active", "waiting"},
     "memory_type": {"pinned", "gpu", "cpu"},
     "kv_cache_block_type": {"tokens_per", "used", "free", "max", "reused", "fraction"},
     "inflight_batcher_specific_metric": {"total_context_tokens", "micro_batch_id", "generation_requests", "paused_requests"},
     "general_type": {"iteration_counter", "timestamp"},
     "disaggregated_serving_type": {"kv_cache_transfer_ms", "request_count"},
 }
+BOUNDS = ("10", "50", "100", "500", "1000", "+Inf")
+LENGTHS = {"nv_llm_input_token_len": "total_input_tokens", "nv_llm_output_token_len": "total_output_tokens"}
 
 
 def answer_of(c, text, n):
@@ -216,6 +219,57 @@ def metrics(c):
     return c.request("GET", "/metrics", at=c.metrics_at)[2].decode()
 
 
+def counters(c):
+    """{model: {what nv_inference_ says: value}} of /metrics"""
+    found = {}
+    for name, labels, value in re.findall(r"^nv_inference_(\w+)\{([^}]*)\} (\S+)$", metrics(c), re.M):
+        labels = dict(x.split("=") for x in labels.replace('"', "").split(","))
+        assert set(labels) <= {"model", "version", "reason"} and labels["version"] == "1", labels
+        told = found.setdefault(labels["model"], {})
+        told[name] = told.get(name, 0) + float(value)
+    return found
+
+
+def buckets(c):
+    """[counts up to each of BOUNDS] of the tokens of prompts, and of answers"""
+    text = metrics(c)
+    return [[int(re.search(rf'^{name}_bucket{{model="tensorrt_llm",response_metric_type="{kind}",version="1",'
+                           rf'le="{re.escape(bound)}"}} (\d+)$', text, re.M)[1]) for bound in BOUNDS]
+            for name, kind in LENGTHS.items()]
+
+
+def test_the_models_of_the_ensemble_count_its_requests_alike(c):
+    c.wait_idle()
+    before, lengths_before = counters(c), buckets(c)
+    assert set(COMPOSING) | {"ensemble"} <= set(before), list(before)
+    assert len({frozenset(x) for x in before.values()}) == 1, "each model records the same metrics"
+    with by_http.InferenceServerClient(f"{c.http[0]}:{c.http[1]}", concurrency=8) as t:
+        running = [t.async_infer("ensemble", text_inputs("http", text, n, []), outputs=requested("http", "text_output"))
+                   for text, n in PROMPTS]
+        for one in running:
+            one.get_result()
+
+    def grown():
+        now = counters(c)
+        return {m: {k: v - before[m][k] for k, v in now[m].items()} for m in now}
+    # Durations follow when the workers have said theirs.
+    wait_until("all have counted", lambda: all(
+        grown()[m]["compute_infer_duration_us"] > 0 and grown()[m]["count"] == len(PROMPTS) for m in COMPOSING + ("ensemble",)))
+    told = grown()
+    for model in COMPOSING + ("ensemble",):
+        for key in ("request_success", "count"):
+            assert told[model][key] == len(PROMPTS), (model, key, told[model])
+        assert told[model]["request_failure"] == 0 and counters(c)[model]["pending_request_count"] == 0, (model, told[model])
+    assert told["tensorrt_llm"]["exec_count"] == told["ensemble"]["exec_count"], told
+    assert told["tensorrt_llm_bls"]["request_success"] == 0, "nobody asked it"
+    for key in ("request_duration_us", "compute_input_duration_us", "compute_infer_duration_us", "compute_output_duration_us"):
+        assert sum(told[m][key] for m in COMPOSING) > 0 and told["ensemble"][key] > 0, (key, told)
+    # Token lengths: prompts as the tokenizer has them, answers as long as they were asked for.
+    lengths = [golden(text)["n_prompt"] for text, _ in PROMPTS], [n for _, n in PROMPTS]
+    for was, now, expected in zip(lengths_before, buckets(c), lengths):
+        assert [b - a for a, b in zip(was, now)] == [sum(x <= float(bound) for x in expected) for bound in BOUNDS], (was, now)
+
+
 def custom(c):
     """{(label, kind): value} of nv_trt_llm_* in /metrics"""
     found = {}
@@ -237,7 +291,7 @@ def test_the_batchers_metrics_are_those_of_tensorrt_llm_and_agree_with_what_ran(
     c.wait_idle()
     kv, served = "kv_cache_block_type", ("disaggregated_serving_type", "request_count")
     now = wait_until("the figures are of now", lambda: (lambda x: x[served] - before[served] == len(PROMPTS) and x)(custom(c)))
-    for kind in ("active", "context", "scheduled", "waiting", "generation"):
+    for kind in ("active", "context", "scheduled", "waiting"):
         assert now["request_type", kind] == 0, (kind, now)
     assert now["request_type", "max"] > 0 and now["memory_type", "cpu"] > 0
     assert now[kv, "used"] + now[kv, "free"] == now[kv, "max"] > 0, now
