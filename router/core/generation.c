@@ -407,6 +407,22 @@ static bool make_text(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     return stopped;
 }
 
+void bt_core_end_text(const bt_core_t *core, bt_gen_t *gen, bt_strbuf_t *out)
+{
+    bt_strbuf_t raw;
+
+    bt_strbuf_init(&raw, SIZE_MAX / 4);
+    core->ops.detok_finish(&gen->detok, &raw);
+    if (!bt_stops_push(&gen->stops, (raw.len > 0) ? raw.data : "", raw.len,
+                       out)) {
+        bt_stops_finish(&gen->stops, out);
+    }
+    if (bt_strbuf_status(&raw) != BT_OK) {
+        out->status = bt_strbuf_status(&raw);
+    }
+    bt_strbuf_fini(&raw);
+}
+
 /* Does the output end with one of the sequences that end it? */
 static bool meets_stop_ids(const bt_gen_t *gen)
 {

@@ -836,17 +836,29 @@ static bool stop_choice(bt_call_t *call, bt_choice_t *choice)
 {
     bt_gen_t *gen = choice->gen;
     const uint32_t *ids = bt_core_output(gen, &choice->n_output);
+    bt_strbuf_t rest;
+    bool ok;
 
     if (call->want_ids) {
         choice->ids = bt_memdup(ids, choice->n_output * sizeof(*ids));
     }
+    bt_strbuf_init(&rest, BT_ANSWER_LIMIT);
+    bt_core_end_text(call->served->core, gen, &rest);
+    ok = (bt_strbuf_status(&rest) == BT_OK) &&
+         (!call->want_ids || (choice->ids != NULL));
     choice->finish = BT_FINISH_STOP;
     choice->gen = NULL;
     count_tokens(call, choice, choice->n_output);
     close_choice(call, choice);
     count_end(call, true, choice->n_prompt, choice->n_output);
     bt_core_cancel(call->served->core, gen, bt_now_us());
-    return !call->want_ids || (choice->ids != NULL);
+    if (ok && (rest.len > 0)) {
+        choice->told_from = call->stream ? choice->ids : NULL;
+        add_text(call, choice, rest.data, rest.len);
+        choice->told_from = NULL;
+    }
+    bt_strbuf_fini(&rest);
+    return ok;
 }
 
 bool bt_call_stop(bt_call_t *call)
@@ -864,6 +876,8 @@ bool bt_call_stop(bt_call_t *call)
     }
     if (!ok) {
         fail_for_memory(call);
+    } else if (call->reply == NULL) {
+        /* The client left, or had its last word, with the rest of a text. */
     } else if (call->stream) {
         finish_stream(call);
     } else {

@@ -448,6 +448,33 @@ def test_a_stopped_request_and_the_one_that_stops_it_each_have_a_final_response(
     c.wait_idle()
 
 
+def test_text_held_back_for_a_stop_word_is_told_when_its_request_is_stopped(_):
+    """As at any other end. Each token is three characters, of which four are always held back."""
+    import scripted_model  # pylint: disable=import-outside-toplevel
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "endless.gguf")
+        scripted_model.write(path, {"E": "######"}, endless="E")
+        with harness.Cluster(path) as c:
+            s = Stream(c)
+            more = (("stop_words", "BYTES", [[b"####x"]]), ("exclude_input_in_output", "BOOL", [[True]]))
+            ask_stream(s, "whole", "ensemble", text_request("grpc", ["xE"], 1900, *more))
+            ask_stream(s, "stream", "ensemble", text_request("grpc", ["xE"], 1900, *more, *streamed("ensemble")))
+            texts, n_final = {"whole": "", "stream": ""}, 0
+            while n_final < 4:
+                response, result = s.next()
+                if response.outputs:
+                    texts[response.id] += result.as_numpy("text_output").item().decode()
+                    if 0 < len(texts["stream"]) and response.id == "stream" and more:
+                        more = None
+                        for name in texts:
+                            ask_stream(s, name, "ensemble", [tensor("grpc", *x) for x in switches("stop")])
+                n_final += bool(final_of(response))
+            s.close()
+            for text in texts.values():
+                assert text and text == "#" * len(text) and len(text) % 3 == 0, texts
+            c.wait_idle()
+
+
 def test_a_request_that_is_stopped_before_it_runs_is_answered_without_an_answer(_):
     """--queue-delay-us holds it back."""
     with tempfile.TemporaryDirectory() as d:
