@@ -154,9 +154,16 @@ static void take_off(_Atomic uint64_t *sum, uint64_t bytes)
 
 void bt_account_give(bt_account_t *account, uint64_t bytes)
 {
-    take_off(&account->held, bytes);
-    take_off(&account->share->used, bytes);
-    take_off(&account->budget->used, bytes);
+    uint64_t held = atomic_load_explicit(&account->held, memory_order_relaxed);
+    uint64_t given;
+
+    /* What was allocated elsewhere may be freed here: no sum is below 0. */
+    do {
+        given = (bytes < held) ? bytes : held;
+    } while (
+        !atomic_compare_exchange_weak(&account->held, &held, held - given));
+    take_off(&account->share->used, given);
+    take_off(&account->budget->used, given);
 }
 
 void bt_account_add(bt_account_t *account, uint64_t bytes)

@@ -86,6 +86,7 @@ void bt_account_unref(bt_account_t *account);
 BT_MUST_CHECK bool bt_account_take(bt_account_t *account, uint64_t bytes);
 /** What exists already: never refused. */
 void bt_account_add(bt_account_t *account, uint64_t bytes);
+/** As much of it as is held. */
 void bt_account_give(bt_account_t *account, uint64_t bytes);
 /** Why it was refused something first; NULL: BT_BUDGET_N_REFUSALS. */
 bt_budget_refusal_t bt_account_refusal(const bt_account_t *account);
