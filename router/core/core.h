@@ -248,9 +248,9 @@ uint32_t bt_core_n_cached(const bt_gen_t *gen);
 /** Tokens of its prompt that were computed, and whose KV is kept for others; as
  *  the one above. */
 uint32_t bt_core_n_kept(const bt_gen_t *gen);
-/** Append the text that waits for more, as at an end: what may begin a stop word,
- *  and half a character. Before bt_core_cancel() of one whose answer counts.
- *  Want of memory sticks in @a out. */
+/** Append the text that waits for more, as at an end: what may begin a stop
+ * word, and half a character. Before bt_core_cancel() of one whose answer
+ * counts. Want of memory sticks in @a out. */
 void bt_core_end_text(const bt_core_t *core, bt_gen_t *gen, bt_strbuf_t *out);
 /** The client is gone: no call about this generation any more, the workers
  *  are told. @a gen must not be used afterwards. */
