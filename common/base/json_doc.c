@@ -664,60 +664,105 @@ bool bt_json_as_double(const bt_json_node_t *node, double *value_p)
     return true;
 }
 
-/* Digits alone are read as an integer: a double has 53 bits. */
-static bool whole(const bt_json_node_t *node, bool *negative_p,
-                  uint64_t *magnitude_p)
-{
-    uint64_t value = 0;
-    double wide;
-    uint32_t i = 0;
+/* A number as its digits, "12.50e3": 1250 with the point moved by 1. */
+typedef struct decimal {
+    const char *text; /* behind the sign */
+    size_t n;         /* digits, and the point */
+    size_t n_digits;
+    int64_t shift; /* powers of ten by which the digits are multiplied */
+    bool negative;
+} decimal_t;
 
-    if ((node == NULL) || (node->kind != BT_JSON_NUMBER)) {
+#define MAX_EXPONENT 1000000000 /* no body has so many digits */
+
+static decimal_t decimal_of(const bt_json_node_t *value)
+{
+    decimal_t d = {.text = value->text, .negative = value->text[0] == '-'};
+    const char *const end = value->text + value->len;
+    bool fraction = false;
+    int64_t exponent = 0;
+    bool down;
+
+    d.text += d.negative ? 1 : 0;
+    for (; (d.text + d.n < end) && ((d.text[d.n] | 0x20) != 'e'); d.n++) {
+        if (d.text[d.n] == '.') {
+            fraction = true;
+        } else {
+            d.n_digits++;
+            d.shift -= fraction ? 1 : 0;
+        }
+    }
+    if (d.text + d.n < end) {
+        const char *at = d.text + d.n + 1;
+
+        down = *at == '-';
+        at += ((*at == '-') || (*at == '+')) ? 1 : 0;
+        for (; (at < end) && (exponent < MAX_EXPONENT); at++) {
+            exponent = 10 * exponent + (*at - '0');
+        }
+        d.shift += down ? -exponent : exponent;
+    }
+    return d;
+}
+
+bool bt_json_as_whole(const bt_json_node_t *node, bt_json_whole_t *whole_p)
+{
+    bt_json_whole_t whole = {.fits = true};
+    int64_t seen = 0;
+    decimal_t d;
+    int64_t n_whole;
+
+    if (!bt_json_is_kind(node, BT_JSON_NUMBER)) {
         return false;
     }
-    *negative_p = node->text[0] == '-';
-    for (i = *negative_p ? 1 : 0; i < node->len; i++) {
-        const char c = node->text[i];
+    d = decimal_of(node);
+    n_whole = (int64_t)d.n_digits + ((d.shift < 0) ? d.shift : 0);
+    for (size_t i = 0; i < d.n; i++) {
+        const uint64_t digit = (uint64_t)(d.text[i] - '0');
 
-        if ((c < '0') || (c > '9')) {
-            break;
+        if (d.text[i] == '.') {
+            continue;
         }
-        if (__builtin_mul_overflow(value, 10u, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(c - '0'), &value)) {
-            return false;
+        if (seen++ >= n_whole) {
+            if (digit != 0) {
+                return false;
+            }
+            continue;
         }
+        whole.fits =
+            whole.fits && (whole.magnitude <= (UINT64_MAX - digit) / 10);
+        whole.magnitude = whole.magnitude * 10 + digit;
     }
-    if (i < node->len) {
-        if (!bt_json_as_double(node, &wide) || (wide != trunc(wide)) ||
-            (fabs(wide) > 9007199254740992.0)) {
-            return false;
-        }
-        value = (uint64_t)fabs(wide);
+    for (int64_t i = 0; (i < d.shift) && (whole.magnitude != 0); i++) {
+        whole.fits = whole.fits && (whole.magnitude <= UINT64_MAX / 10);
+        whole.magnitude *= 10; /* of 64 factors none is left modulo 2^64 */
     }
-    *magnitude_p = value;
+    whole.negative = d.negative;
+    *whole_p = whole;
     return true;
 }
 
 bool bt_json_as_u64(const bt_json_node_t *node, uint64_t *value_p)
 {
-    uint64_t value = 0;
-    bool negative = false;
+    bt_json_whole_t whole;
 
-    if (!whole(node, &negative, &value) || (negative && (value != 0))) {
+    if (!bt_json_as_whole(node, &whole) || !whole.fits ||
+        (whole.negative && (whole.magnitude != 0))) {
         return false;
     }
-    *value_p = value;
+    *value_p = whole.magnitude;
     return true;
 }
 
 bool bt_json_as_i64(const bt_json_node_t *node, int64_t *value_p)
 {
-    uint64_t value = 0;
-    bool negative = false;
+    bt_json_whole_t whole;
 
-    if (!whole(node, &negative, &value) || (value > INT64_MAX)) {
+    if (!bt_json_as_whole(node, &whole) || !whole.fits ||
+        (whole.magnitude > INT64_MAX)) {
         return false;
     }
-    *value_p = negative ? -(int64_t)value : (int64_t)value;
+    *value_p =
+        whole.negative ? -(int64_t)whole.magnitude : (int64_t)whole.magnitude;
     return true;
 }

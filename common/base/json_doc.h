@@ -137,8 +137,17 @@ const bt_json_node_t *bt_json_get(const bt_json_doc_t *doc,
 /** Is it a string of these bytes? NULL is none. */
 bool bt_json_is(const bt_json_node_t *node, const char *text);
 
-/** @return false: no number (NULL included), or not a whole one of the range,
- *  however it is written: 4, 4.0 and 4e0 are one. */
+/** A whole number of any size. */
+typedef struct bt_json_whole {
+    bool negative;
+    bool fits;          /**< its size is below 2^64 */
+    uint64_t magnitude; /**< its size modulo 2^64 */
+} bt_json_whole_t;
+
+/** @return false: no number (NULL included), or one with a fraction. 4, 4.0 and
+ *  40e-1 are whole. */
+bool bt_json_as_whole(const bt_json_node_t *node, bt_json_whole_t *whole_p);
+/** @return false: as above, or not of the range. */
 bool bt_json_as_u64(const bt_json_node_t *node, uint64_t *value_p);
 bool bt_json_as_i64(const bt_json_node_t *node, int64_t *value_p);
 /** @return false: no number, or beyond what a double holds. */

@@ -194,11 +194,14 @@ typedef struct bt_api_error {
     int http_status;        /**< 400, 404, 413, 429, 500, 503 … */
     const char *type;       /**< OpenAI's "type": "invalid_request_error" … */
     const char *param;      /**< field name or NULL; static */
+    const char *code;       /**< OpenAI's "code"; static; NULL: by the status */
     uint32_t retry_after_s; /**< of 429 and 503; 0: nobody knows, soon */
     char message[512];      /**< one sentence, names the field and the limits */
 } bt_api_error_t;
 
-/** Set all fields; printf style. */
+#define BT_API_CONTEXT_LENGTH "context_length_exceeded" /**< a code */
+
+/** Set all fields, no code; printf style. */
 void bt_api_error_set(bt_api_error_t *error, int http_status, const char *type,
                       const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

@@ -327,9 +327,9 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
                                        const bt_json_node_t *value)
 {
     static const bt_api_field_t options[] = {
-        {"include_usage", BT_API_O, bt_api_read_bool,
+        {"stream_options.include_usage", BT_API_O, bt_api_read_bool,
          offsetof(bt_api_request_t, include_usage), 0, 0},
-        {"continuous_usage_stats", BT_API_O, bt_api_read_bool,
+        {"stream_options.continuous_usage_stats", BT_API_O, bt_api_read_bool,
          offsetof(bt_api_request_t, continuous_usage), 0, 0},
     };
     static const char *const known[] = {"include_usage",
@@ -342,8 +342,8 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
     }
     bt_api_note_members(parse, field->name, value, known);
     for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
-        const bt_json_node_t *option =
-            bt_json_get(parse->doc, value, options[i].name);
+        const char *name = strchr(options[i].name, '.') + 1;
+        const bt_json_node_t *option = bt_json_get(parse->doc, value, name);
 
         if ((option != NULL) && !bt_json_is_kind(option, BT_JSON_NULL)) {
             const bt_status_t status =
@@ -401,7 +401,8 @@ static bt_status_t read_modalities(bt_api_parse_t *parse,
     }
     return bt_api_refuse(parse, field->name,
                          "modalities other than [\"text\"] are not supported "
-                         "yet");
+                         "yet, got %s",
+                         BT_API_SHOW(value));
 }
 
 /* For completions even 0 asks for log-probs: those of the drawn tokens. */

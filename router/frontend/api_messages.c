@@ -60,15 +60,23 @@ static bt_status_t refuse_part(writer_t *w, uint32_t index,
         !bt_json_is_kind(type, BT_JSON_STRING)) {
         return bt_api_refuse(w->parse, w->field,
                              "%s[%u].content: a part must be an object "
-                             "with a type",
-                             w->field, index);
+                             "with a type, got %s",
+                             w->field, index,
+                             BT_API_SHOW((type != NULL) ? type : part));
     }
     for (size_t i = (w->is_input ? 1 : 0); i < BT_ARRAY_LEN(known); i++) {
         if (bt_json_is(type, known[i]) &&
             (w->is_input || (i == 0) || (i == BT_ARRAY_LEN(known) - 1))) {
+            const bt_json_node_t *text =
+                bt_json_get(w->parse->doc, part,
+                            (i == BT_ARRAY_LEN(known) - 1) ? known[i] : "text");
+
             return bt_api_refuse(w->parse, w->field,
-                                 "%s[%u].content: a text part needs text",
-                                 w->field, index);
+                                 "%s[%u].content: a text part needs text, got "
+                                 "%s",
+                                 w->field, index,
+                                 (text != NULL) ? BT_API_SHOW(text)
+                                                : "nothing");
         }
     }
     return bt_api_refuse(w->parse, w->field,

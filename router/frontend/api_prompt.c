@@ -131,6 +131,12 @@ bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
     uint32_t n = 1;
     bt_status_t status;
 
+    if ((parse->request->dialect == BT_API_DETOKENIZE) &&
+        !bt_json_is_kind(value, BT_JSON_ARRAY)) {
+        return bt_api_refuse(parse, field->name,
+                             "%s must be a list of token ids, got %s",
+                             field->name, BT_API_SHOW(value));
+    }
     if (!bt_json_is_kind(value, BT_JSON_STRING) &&
         !bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return bt_api_refuse(parse, field->name,

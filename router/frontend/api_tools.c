@@ -279,8 +279,10 @@ static bt_status_t check_call(const told_t *t, const bt_json_node_t *call)
 
     if (!bt_json_is_kind(name, BT_JSON_STRING) || (name->len == 0)) {
         return bt_api_refuse(t->parse, "messages",
-                             "%s.tool_calls[%zu] needs a function with a name",
-                             t->where, t->index);
+                             "%s.tool_calls[%zu] needs a function with a name, "
+                             "got %s",
+                             t->where, t->index,
+                             (name != NULL) ? BT_API_SHOW(name) : "nothing");
     }
     if ((id != NULL) && (id->kind != BT_JSON_NULL) &&
         (id->kind != BT_JSON_STRING)) {

@@ -20,6 +20,7 @@ static void set_error(bt_api_error_t *error, int http_status, const char *type,
     error->http_status = http_status;
     error->type = type;
     error->param = param;
+    error->code = NULL;
     error->retry_after_s = 0;
     vsnprintf(error->message, sizeof(error->message), fmt, args);
 }
@@ -67,13 +68,25 @@ static size_t cut(const char *text, size_t bytes, size_t n)
 static const char *show_text(const bt_json_node_t *value,
                              char shown[BT_API_SHOWN_BYTES])
 {
-    const char *quote = (value->kind == BT_JSON_STRING) ? "\"" : "";
+    static const char zero[] = "\\u0000"; /* as it can only be sent */
+    const bool quoted = value->kind == BT_JSON_STRING;
     const size_t n = cut(value->text, value->len, 64);
-    const size_t at =
-        (size_t)snprintf(shown, BT_API_SHOWN_BYTES, "%s%.*s%s%s", quote, (int)n,
-                         value->text, (n < value->len) ? "..." : "", quote);
+    size_t at = 0;
+    size_t i = 0;
 
-    (void)at;
+    if (quoted) {
+        shown[at++] = '"';
+    }
+    for (; (i < n) && (at + sizeof(zero) < 72); i++) {
+        if (value->text[i] == '\0') {
+            memcpy(shown + at, zero, sizeof(zero) - 1);
+            at += sizeof(zero) - 1;
+        } else {
+            shown[at++] = value->text[i];
+        }
+    }
+    snprintf(shown + at, BT_API_SHOWN_BYTES - at, "%s%s",
+             (i < value->len) ? "..." : "", quoted ? "\"" : "");
     return shown;
 }
 
@@ -109,100 +122,22 @@ bool bt_api_real(const bt_json_node_t *value, double *real_p)
     return true;
 }
 
-/* A number as its digits, "12.50e3": 1250 with the point moved by 1. */
-typedef struct decimal {
-    const char *text; /* behind the sign */
-    size_t n;         /* digits, and the point */
-    size_t n_digits;
-    int64_t shift; /* powers of ten by which the digits are multiplied */
-    bool negative;
-} decimal_t;
-
-#define MAX_EXPONENT 1000000000 /* no body has so many digits */
-
-static decimal_t decimal_of(const bt_json_node_t *value)
-{
-    decimal_t d = {.text = value->text, .negative = value->text[0] == '-'};
-    const char *const end = value->text + value->len;
-    bool fraction = false;
-    int64_t exponent = 0;
-    bool down;
-
-    d.text += d.negative ? 1 : 0;
-    for (; (d.text + d.n < end) && ((d.text[d.n] | 0x20) != 'e'); d.n++) {
-        if (d.text[d.n] == '.') {
-            fraction = true;
-        } else {
-            d.n_digits++;
-            d.shift -= fraction ? 1 : 0;
-        }
-    }
-    if (d.text + d.n < end) {
-        const char *at = d.text + d.n + 1;
-
-        down = *at == '-';
-        at += ((*at == '-') || (*at == '+')) ? 1 : 0;
-        for (; (at < end) && (exponent < MAX_EXPONENT); at++) {
-            exponent = 10 * exponent + (*at - '0');
-        }
-        d.shift += down ? -exponent : exponent;
-    }
-    return d;
-}
-
-/* @return false: it has a fraction. Its size is beyond 64 bits where *fits_p is
- * false. */
-static bool whole(const bt_json_node_t *value, bool *negative_p,
-                  uint64_t *magnitude_p, bool *fits_p)
-{
-    const decimal_t d = decimal_of(value);
-    const int64_t n_whole = (int64_t)d.n_digits + ((d.shift < 0) ? d.shift : 0);
-    uint64_t magnitude = 0;
-    int64_t seen = 0;
-
-    *fits_p = true;
-    for (size_t i = 0; i < d.n; i++) {
-        const uint64_t digit = (uint64_t)(d.text[i] - '0');
-        const uint64_t before = magnitude;
-
-        if (d.text[i] == '.') {
-            continue;
-        }
-        if (seen++ >= n_whole) {
-            if (digit != 0) {
-                return false;
-            }
-            continue;
-        }
-        magnitude = magnitude * 10 + digit;
-        *fits_p = *fits_p && (before <= (UINT64_MAX - digit) / 10);
-    }
-    for (int64_t i = 0; (i < d.shift) && (magnitude != 0); i++) {
-        *fits_p = *fits_p && (magnitude <= UINT64_MAX / 10);
-        magnitude *= 10; /* of 64 factors none is left modulo 2^64 */
-    }
-    *negative_p = d.negative;
-    *magnitude_p = magnitude;
-    return true;
-}
-
 bt_status_t bt_api_integer(bt_api_parse_t *parse, const char *name,
                            const bt_json_node_t *value, int64_t min,
                            int64_t max, int64_t *number_p)
 {
-    uint64_t magnitude = 0;
-    bool negative = false;
-    bool fits = false;
+    bt_json_whole_t whole;
     int64_t number = 0;
+    bool fits;
 
-    if (!bt_json_is_kind(value, BT_JSON_NUMBER) ||
-        !whole(value, &negative, &magnitude, &fits)) {
+    if (!bt_json_as_whole(value, &whole)) {
         return bt_api_refuse(parse, name, "%s must be an integer, got %s", name,
                              BT_API_SHOW(value));
     }
-    fits = fits && (magnitude <= (uint64_t)INT64_MAX);
+    fits = whole.fits && (whole.magnitude <= (uint64_t)INT64_MAX);
     if (fits) {
-        number = negative ? -(int64_t)magnitude : (int64_t)magnitude;
+        number = whole.negative ? -(int64_t)whole.magnitude
+                                : (int64_t)whole.magnitude;
     }
     if (!fits || (number < min) || (number > max)) {
         return bt_api_refuse(
@@ -217,16 +152,13 @@ bt_status_t bt_api_integer_mod_2_64(bt_api_parse_t *parse, const char *name,
                                     const bt_json_node_t *value,
                                     uint64_t *number_p)
 {
-    uint64_t magnitude = 0;
-    bool negative = false;
-    bool fits = false;
+    bt_json_whole_t whole;
 
-    if (!bt_json_is_kind(value, BT_JSON_NUMBER) ||
-        !whole(value, &negative, &magnitude, &fits)) {
+    if (!bt_json_as_whole(value, &whole)) {
         return bt_api_refuse(parse, name, "%s must be an integer, got %s", name,
                              BT_API_SHOW(value));
     }
-    *number_p = negative ? 0 - magnitude : magnitude;
+    *number_p = whole.negative ? 0 - whole.magnitude : whole.magnitude;
     return BT_OK;
 }
 

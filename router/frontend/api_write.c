@@ -316,6 +316,9 @@ static const char *error_code(const bt_api_error_t *error)
     const bool of_model =
         (error->param != NULL) && (strcmp(error->param, "model") == 0);
 
+    if (error->code != NULL) {
+        return error->code;
+    }
     switch (error->http_status) {
     case 401:
         return "invalid_api_key";

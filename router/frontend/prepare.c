@@ -11,6 +11,7 @@
 #include "common/base/task.h"
 #include "common/wire/wire.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/prepare_priv.h"
 #include "router/frontend/space.h"
 
 #define CHAT_TEXT_LIMIT (64u << 20)
@@ -19,14 +20,15 @@
 #define BAD_REQUEST     "invalid_request_error"
 #define SERVER_ERROR    "server_error"
 
-static bt_status_t no_memory(bt_api_error_t *error)
+bt_status_t bt_prepare_no_memory(bt_api_error_t *error)
 {
     bt_api_error_set(error, 503, SERVER_ERROR, NULL,
                      "out of memory for this request, try again later");
     return BT_ERR_NO_MEMORY;
 }
 
-#define WHY_BYTES 128
+#define WHY_BYTES        128
+#define COUNTED_CONTEXTS 4u /* a longer prompt is told as longer than that */
 /* Bytes of JSON for a byte of logits: "-1.17549435e-38," for four at most. */
 #define TEXT_OF_LOGITS 4u
 
@@ -47,7 +49,7 @@ static const char *why_less(const bt_served_t *served, uint32_t context,
 /* ---- what the fields are called ---- */
 
 /* The names of fields, where the request has its own. */
-static bt_api_names_t names_of(const bt_api_request_t *request)
+bt_api_names_t bt_prepare_names(const bt_api_request_t *request)
 {
     const bt_api_names_t names = {
         .prompt = "prompt",
@@ -59,15 +61,23 @@ static bt_api_names_t names_of(const bt_api_request_t *request)
     return (request->names != NULL) ? *request->names : names;
 }
 
+/* Of what the prompt is made. */
+static const char *prompt_name(const bt_api_request_t *request)
+{
+    if (request->names != NULL) {
+        return request->names->prompt;
+    }
+    return bt_api_is_chat(request)                 ? "messages"
+           : (request->dialect == BT_API_GENERATE) ? "text_input"
+                                                   : "prompt";
+}
+
 /* ---- prompts ---- */
 
 /* What tokenizing came to, for the client. */
-static bt_status_t tell_tokenized(const bt_served_t *served, uint32_t context,
-                                  bt_status_t status, const char *param,
-                                  bt_api_error_t *error)
+static bt_status_t tell_tokenized(uint32_t most, bt_status_t status,
+                                  const char *param, bt_api_error_t *error)
 {
-    char why[WHY_BYTES];
-
     switch (status) {
     case BT_OK:
         return BT_OK;
@@ -76,30 +86,83 @@ static bt_status_t tell_tokenized(const bt_served_t *served, uint32_t context,
                          "%s is not valid UTF-8", param);
         return status;
     case BT_ERR_TOO_LARGE:
-        if (context > served->context_tokens) { /* of tokenize */
-            bt_api_error_set(error, 400, BAD_REQUEST, param,
-                             "%s has more than %u tokens", param, context);
-            return status;
-        }
         bt_api_error_set(error, 400, BAD_REQUEST, param,
-                         "%s has more than the %u tokens of the context%s",
-                         param, context, why_less(served, context, why));
+                         "%s has more than %u tokens", param, most);
         return status;
     default:
-        return no_memory(error);
+        return bt_prepare_no_memory(error);
     }
 }
 
 /* No further than it takes to see that a text is too long. */
-static bt_status_t tokenize(const bt_served_t *served, uint32_t context,
-                            const char *text, size_t bytes, unsigned flags,
-                            const char *param, bt_token_vec_t *out,
-                            bt_api_error_t *error)
+bt_status_t bt_prepare_tokenize(const bt_served_t *served, uint32_t most,
+                                const char *text, size_t bytes, unsigned flags,
+                                const char *param, bt_token_vec_t *out,
+                                bt_api_error_t *error)
 {
     return tell_tokenized(
-        served, context,
-        bt_tokenize(served->tok, text, bytes, flags, context, out), param,
+        most, bt_tokenize(served->tok, text, bytes, flags, most, out), param,
         error);
+}
+
+/* A prompt's text. What looks like a special token in a quote is its text. */
+typedef struct prompt_text {
+    const char *text;
+    size_t bytes;
+    unsigned flags;
+    const bt_quotes_t *quotes; /* NULL: of a chat's messages */
+    const char *name;
+} prompt_text_t;
+
+static bt_status_t tokenize_text(const bt_served_t *served,
+                                 const prompt_text_t *prompt, size_t most,
+                                 bt_token_vec_t *out)
+{
+    return (prompt->quotes != NULL)
+               ? bt_tokenize_quoting(served->tok, prompt->text, prompt->bytes,
+                                     prompt->quotes, most, out)
+               : bt_tokenize(served->tok, prompt->text, prompt->bytes,
+                             prompt->flags, most, out);
+}
+
+/* In the words that OpenAI's clients look for. It is counted up to some
+ * contexts how long it is, so that who has to shorten it knows by how much. */
+static bt_status_t refuse_length(const bt_served_t *served, uint32_t context,
+                                 const prompt_text_t *prompt,
+                                 bt_api_error_t *error)
+{
+    const size_t most = (size_t)context * COUNTED_CONTEXTS;
+    bt_token_vec_t tokens = {0};
+    const bt_status_t status = tokenize_text(served, prompt, most, &tokens);
+    const bool more = status == BT_ERR_TOO_LARGE;
+    char why[WHY_BYTES];
+
+    if ((status != BT_OK) && !more) {
+        return bt_prepare_no_memory(error);
+    }
+    bt_api_error_set(error, 400, BAD_REQUEST, prompt->name,
+                     "This model's maximum context length is %u tokens%s. "
+                     "However, you requested %s%zu tokens in the %s. Please "
+                     "reduce its length.",
+                     context, why_less(served, context, why),
+                     more ? "more than " : "", more ? most : tokens.n,
+                     prompt->name);
+    error->code = BT_API_CONTEXT_LENGTH;
+    bt_free(tokens.ids);
+    return BT_ERR_TOO_LARGE;
+}
+
+static bt_status_t tokenize_prompt(const bt_served_t *served, uint32_t context,
+                                   const prompt_text_t *prompt,
+                                   bt_token_vec_t *out, bt_api_error_t *error)
+{
+    const bt_status_t status = tokenize_text(served, prompt, context, out);
+
+    /* tokenize has a larger bound, for no answer has to fit. */
+    if ((status == BT_ERR_TOO_LARGE) && (context <= served->context_tokens)) {
+        return refuse_length(served, context, prompt, error);
+    }
+    return tell_tokenized(context, status, prompt->name, error);
 }
 
 #define FOLD_HINT " (--out-of-vocabulary-ids modulo takes others)"
@@ -126,7 +189,7 @@ static bt_status_t copy_ids(const bt_served_t *served,
     }
     out->ids = bt_memdup(prompt->ids, prompt->n_ids * sizeof(*prompt->ids));
     if (out->ids == NULL) {
-        return no_memory(error);
+        return bt_prepare_no_memory(error);
     }
     out->n = out->cap = prompt->n_ids;
     if (hint == NULL) {
@@ -204,7 +267,7 @@ static bt_status_t render_chat(const bt_served_t *served,
                          why);
         return status;
     }
-    return (status == BT_OK) ? BT_OK : no_memory(error);
+    return (status == BT_OK) ? BT_OK : bt_prepare_no_memory(error);
 }
 
 /* Are these words of the last message's content, or is its last part one of
@@ -272,7 +335,7 @@ static bt_status_t open_call(const bt_served_t *served,
     }
     return ((status == BT_OK) && (bt_strbuf_status(text) == BT_OK))
                ? BT_OK
-               : no_memory(error);
+               : bt_prepare_no_memory(error);
 }
 
 static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
@@ -292,12 +355,12 @@ static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
         status = open_call(served, request, &text, &quotes, error);
     }
     if (status == BT_OK) {
-        /* What looks like a special token in a message is its text. */
-        status = tell_tokenized(
-            served, context,
-            bt_tokenize_quoting(served->tok, (text.len > 0) ? text.data : "",
-                                text.len, &quotes, context, out),
-            "messages", error);
+        const prompt_text_t prompt = {.text = (text.len > 0) ? text.data : "",
+                                      .bytes = text.len,
+                                      .quotes = &quotes,
+                                      .name = prompt_name(request)};
+
+        status = tokenize_prompt(served, context, &prompt, out, error);
     }
     bt_quotes_fini(&quotes);
     bt_strbuf_fini(&text);
@@ -309,22 +372,23 @@ static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
                               bt_token_vec_t *out, bt_api_error_t *error)
 {
     const bt_api_prompt_t *prompt;
+    prompt_text_t text;
 
     if (bt_api_is_chat(request)) {
         return chat_prompt(served, context, request, out, error);
     }
     prompt = &request->prompts[i];
     if (prompt->text == NULL) {
-        return copy_ids(served, prompt, names_of(request).prompt,
+        return copy_ids(served, prompt, bt_prepare_names(request).prompt,
                         bt_served_folds_ids(served) ? NULL : FOLD_HINT, out,
                         error);
     }
-    return tokenize(
-        served, context, prompt->text, prompt->text_bytes,
-        (request->no_bos ? 0 : BT_TOK_ADD_BOS) | BT_TOK_PARSE_SPECIAL,
-        (request->dialect == BT_API_GENERATE) ? "text_input"
-                                              : names_of(request).prompt,
-        out, error);
+    text = (prompt_text_t){.text = prompt->text,
+                           .bytes = prompt->text_bytes,
+                           .flags = (request->no_bos ? 0 : BT_TOK_ADD_BOS) |
+                                    BT_TOK_PARSE_SPECIAL,
+                           .name = prompt_name(request)};
+    return tokenize_prompt(served, context, &text, out, error);
 }
 
 /* Growing has left room behind them. */
@@ -353,7 +417,7 @@ static bt_status_t hold_prompt(const bt_served_t *served, uint32_t context,
     shrink(&tokens);
     if ((status == BT_OK) &&
         (bt_prompt_create(tokens.ids, (uint32_t)tokens.n, prompt_p) != BT_OK)) {
-        status = no_memory(error);
+        status = bt_prepare_no_memory(error);
     }
     if (status != BT_OK) {
         bt_free(tokens.ids);
@@ -369,29 +433,34 @@ static bt_status_t check_length(const bt_served_t *served,
                                 bt_api_error_t *error)
 {
     const size_t n = prompt->prompt->n;
-    const bt_api_names_t names = names_of(request);
+    const bt_api_names_t names = bt_prepare_names(request);
+    const char *name = prompt_name(request);
     char why[WHY_BYTES];
     uint32_t fits;
 
     if (n == 0) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
-                         "the prompt is empty");
+        bt_api_error_set(error, 400, BAD_REQUEST, name, "%s is empty", name);
         return BT_ERR_INVALID_PARAM;
     }
     if (request->has_max_tokens && (n + request->max_tokens > context)) {
         bt_api_error_set(error, 400, BAD_REQUEST, names.max_tokens,
-                         "the prompt's %zu tokens and %s %u are together %zu "
-                         "tokens, more than the context of %u tokens%s",
-                         n, names.max_tokens, request->max_tokens,
-                         n + request->max_tokens, context,
-                         why_less(served, context, why));
+                         "This model's maximum context length is %u tokens%s. "
+                         "However, you requested %zu tokens (%zu in the %s, %u "
+                         "in the completion, %s). Please reduce either.",
+                         context, why_less(served, context, why),
+                         n + request->max_tokens, n, name, request->max_tokens,
+                         names.max_tokens);
+        error->code = BT_API_CONTEXT_LENGTH;
         return BT_ERR_INVALID_PARAM;
     }
     if (n >= context) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
-                         "the prompt's %zu tokens leave no room in the "
-                         "context of %u tokens%s",
-                         n, context, why_less(served, context, why));
+        bt_api_error_set(error, 400, BAD_REQUEST, name,
+                         "This model's maximum context length is %u tokens%s. "
+                         "However, you requested %zu tokens in the %s, which "
+                         "leave no room for a completion. Please reduce its "
+                         "length.",
+                         context, why_less(served, context, why), n, name);
+        error->code = BT_API_CONTEXT_LENGTH;
         return BT_ERR_INVALID_PARAM;
     }
     fits = context - (uint32_t)n;
@@ -501,167 +570,6 @@ static bt_status_t check_logprobs(const bt_api_request_t *request,
     return BT_ERR_TOO_LARGE;
 }
 
-/* ---- bad words ---- */
-
-static bool same_word(const bt_bad_word_t *a, const bt_token_vec_t *b)
-{
-    return (a->n == b->n) &&
-           (memcmp(a->ids, b->ids, b->n * sizeof(*b->ids)) == 0);
-}
-
-/* Adds the tokens of one spelling, unless they are there. */
-static bt_status_t add_spelling(const bt_served_t *served, const char *text,
-                                bt_prepared_t *p, bt_api_error_t *error)
-{
-    bt_token_vec_t tokens = {0};
-    bt_status_t status = tokenize(served, BT_WIRE_MAX_TOKENS, text,
-                                  strlen(text), 0, "bad_words", &tokens, error);
-    uint32_t n = p->sampling.n_bad_words;
-
-    if ((status != BT_OK) || (tokens.n == 0)) {
-        goto end;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (same_word(&p->bad_words[i], &tokens)) {
-            goto end;
-        }
-    }
-    if ((n == BT_MAX_BAD_WORDS) || (tokens.n > BT_MAX_BAD_WORD_TOKENS)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "bad_words",
-                         "bad_words: at most %d spellings (a word counts with "
-                         "and without a space in front) of %d tokens each",
-                         BT_MAX_BAD_WORDS, BT_MAX_BAD_WORD_TOKENS);
-        status = BT_ERR_INVALID_PARAM;
-        goto end;
-    }
-    p->bad_words[n].n = (uint32_t)tokens.n;
-    memcpy(p->bad_words[n].ids, tokens.ids, tokens.n * sizeof(*tokens.ids));
-    p->sampling.n_bad_words = n + 1;
-
-end:
-    bt_free(tokens.ids);
-    return status;
-}
-
-static bt_status_t add_bad_words(const bt_served_t *served,
-                                 const bt_api_request_t *request,
-                                 bt_prepared_t *p, bt_api_error_t *error)
-{
-    bt_status_t status = BT_OK;
-
-    p->sampling.n_bad_words = 0;
-    p->sampling.bad_words = NULL;
-    if ((request->n_bad_words == 0) && (request->n_bad_ids == 0)) {
-        return BT_OK;
-    }
-    p->bad_words = bt_calloc(BT_MAX_BAD_WORDS, sizeof(*p->bad_words));
-    if (p->bad_words == NULL) {
-        return no_memory(error);
-    }
-    p->sampling.bad_words = p->bad_words;
-    p->sampling.n_bad_words = request->n_bad_ids;
-    if (request->n_bad_ids > 0) {
-        memcpy(p->bad_words, request->bad_ids,
-               request->n_bad_ids * sizeof(*request->bad_ids));
-    }
-    for (uint32_t i = 0; (i < request->n_bad_words) && (status == BT_OK); i++) {
-        const char *word = request->bad_words[i];
-        bt_strbuf_t spaced;
-
-        status = add_spelling(served, word, p, error);
-        if ((status != BT_OK) || (word[0] == ' ')) {
-            continue;
-        }
-        bt_strbuf_init(&spaced, CHAT_TEXT_LIMIT);
-        bt_strbuf_printf(&spaced, " %s", word);
-        status = (bt_strbuf_status(&spaced) == BT_OK)
-                     ? add_spelling(served, spaced.data, p, error)
-                     : no_memory(error);
-        bt_strbuf_fini(&spaced);
-    }
-    return status;
-}
-
-/* ---- logit biases ---- */
-
-static bt_status_t check_biases(const bt_served_t *served,
-                                const bt_sampling_t *sampling, const char *name,
-                                bt_api_error_t *error)
-{
-    const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
-
-    for (uint32_t i = 0; i < sampling->n_logit_biases; i++) {
-        if (sampling->logit_biases[i].id >= n_vocab) {
-            bt_api_error_set(error, 400, BAD_REQUEST, name,
-                             "%s has token id %u; this model has ids 0 to %u",
-                             name, sampling->logit_biases[i].id, n_vocab - 1);
-            return BT_ERR_INVALID_PARAM;
-        }
-    }
-    return BT_OK;
-}
-
-static bt_status_t add_bias(bt_prepared_t *p, const char *name, uint32_t id,
-                            float bias, bt_api_error_t *error)
-{
-    uint32_t n = p->sampling.n_logit_biases;
-    uint32_t i = 0;
-
-    while ((i < n) && (p->biases[i].id != id)) {
-        i++;
-    }
-    if (i == BT_MAX_LOGIT_BIASES) {
-        bt_api_error_set(error, 400, BAD_REQUEST, name,
-                         "%s has words of more than %d different tokens", name,
-                         BT_MAX_LOGIT_BIASES);
-        return BT_ERR_INVALID_PARAM;
-    }
-    p->biases[i].id = id;
-    p->biases[i].bias += bias;
-    if (!(p->biases[i].bias <= BT_MAX_LOGIT_BIAS) ||
-        !(p->biases[i].bias >= -BT_MAX_LOGIT_BIAS)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, name,
-                         "%s: the weights of token %u are together beyond "
-                         "-100 to 100",
-                         name, id);
-        return BT_ERR_INVALID_PARAM;
-    }
-    p->sampling.n_logit_biases = (i == n) ? n + 1 : n;
-    return BT_OK;
-}
-
-/* Each token of each word gets the word's; what comes twice adds up. */
-static bt_status_t add_bias_words(const bt_served_t *served,
-                                  const bt_api_request_t *request,
-                                  bt_prepared_t *p, bt_api_error_t *error)
-{
-    const char *name = names_of(request).biases;
-    bt_status_t status = BT_OK;
-
-    if (request->n_bias_words == 0) {
-        return BT_OK;
-    }
-    p->biases = bt_calloc(BT_MAX_LOGIT_BIASES, sizeof(*p->biases));
-    if (p->biases == NULL) {
-        return no_memory(error);
-    }
-    p->sampling.logit_biases = p->biases;
-    p->sampling.n_logit_biases = 0;
-    for (uint32_t i = 0; (i < request->n_bias_words) && (status == BT_OK);
-         i++) {
-        const bt_api_bias_word_t *word = &request->bias_words[i];
-        bt_token_vec_t tokens = {0};
-
-        status = tokenize(served, BT_MAX_LOGIT_BIASES, word->text,
-                          strlen(word->text), 0, name, &tokens, error);
-        for (size_t k = 0; (k < tokens.n) && (status == BT_OK); k++) {
-            status = add_bias(p, name, tokens.ids[k], word->bias, error);
-        }
-        bt_free(tokens.ids);
-    }
-    return status;
-}
-
 /* ---- all ---- */
 
 /* Behind those that the client gave, as far as there is room. */
@@ -704,7 +612,7 @@ static bt_status_t find_opening(const bt_served_t *served, bt_prepared_t *p,
         ok && (text.len > 0) &&
         bt_reason_is_opened(served->reason, text.data, text.len);
     bt_strbuf_fini(&text);
-    return ok ? BT_OK : no_memory(error);
+    return ok ? BT_OK : bt_prepare_no_memory(error);
 }
 
 /* How the answers' calls of tools are found. */
@@ -717,8 +625,9 @@ static bt_status_t find_calls(const bt_served_t *served,
     if (request->tools.required) {
         bt_tool_format_open(p->tools, request->tools.forced, &p->tool_opening);
     }
-    return (bt_strbuf_status(&p->tool_opening) == BT_OK) ? BT_OK
-                                                         : no_memory(error);
+    return (bt_strbuf_status(&p->tool_opening) == BT_OK)
+               ? BT_OK
+               : bt_prepare_no_memory(error);
 }
 
 static bt_status_t prepare_prompts(const bt_served_t *served, uint32_t context,
@@ -757,7 +666,7 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     p->n_prompts = bt_api_is_chat(request) ? 1 : request->n_prompts;
     p->prompts = bt_calloc(p->n_prompts + 1, sizeof(*p->prompts));
     if (p->prompts == NULL) {
-        return no_memory(error);
+        return bt_prepare_no_memory(error);
     }
     status = prepare_prompts(served, context, request, p, error);
     if (status != BT_OK) {
@@ -770,11 +679,11 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     }
     status = check_logprobs(request, p, error);
     if (status == BT_OK) {
-        status =
-            check_biases(served, &p->sampling, names_of(request).biases, error);
+        status = bt_prepare_check_biases(
+            served, &p->sampling, bt_prepare_names(request).biases, error);
     }
     if (status == BT_OK) {
-        status = add_bias_words(served, request, p, error);
+        status = bt_prepare_bias_words(served, request, p, error);
     }
     if (status != BT_OK) {
         return status;
@@ -792,7 +701,7 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         p->space =
             bt_space_of_salt(served->front->space_key, request->cache_salt);
     }
-    return add_bad_words(served, request, p, error);
+    return bt_prepare_bad_words(served, request, p, error);
 }
 
 /* ---- tokens alone ---- */
@@ -819,7 +728,8 @@ static bt_status_t detokenize(const bt_served_t *served,
         bt_detok_push(&detok, p->tokens.ids[i], &p->text);
     }
     bt_detok_finish(&detok, &p->text);
-    return (bt_strbuf_status(&p->text) == BT_OK) ? BT_OK : no_memory(error);
+    return (bt_strbuf_status(&p->text) == BT_OK) ? BT_OK
+                                                 : bt_prepare_no_memory(error);
 }
 
 static bt_status_t prepare_any(const bt_served_t *served, uint32_t context,

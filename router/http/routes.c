@@ -32,8 +32,25 @@ typedef struct route {
 
 /* ---- errors ---- */
 
+/* OpenAI's paths as a client asks for them whose address lacks /v1. */
+static bool lacks_v1(const char *path)
+{
+    static const char *const ends[] = {"/chat/completions", "/completions",
+                                       "/responses", "/embeddings", "/models"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(ends); i++) {
+        if (strcmp(path, ends[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bt_api_dialect_t bt_door_dialect_of(const char *path)
 {
+    if ((path != NULL) && lacks_v1(path)) {
+        return BT_API_COMPLETIONS;
+    }
     if ((path != NULL) && (strcmp(path, "/tokenize") == 0)) {
         return BT_API_TOKENIZE;
     }

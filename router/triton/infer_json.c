@@ -3,9 +3,11 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/base/json_doc.h"
 #include "router/triton/json_in.h"
 
 #define INVALID       "invalid_request_error"
@@ -80,13 +82,20 @@ static void read_name(parse_t *parse, const char *what, char *out, size_t size)
     }
 }
 
+/* So many bytes of a number's text are told. */
+static int shown(const bt_json_number_t *number)
+{
+    return (number->bytes > 64) ? 64 : (int)number->bytes;
+}
+
 static uint64_t read_size(parse_t *parse, const char *what)
 {
     bt_json_number_t number;
 
     bt_json_in_number(&parse->in, &number);
     if (fine(parse) && (!number.is_integer || number.negative)) {
-        REFUSE(parse, "%s must be an integer of 0 or more", what);
+        REFUSE(parse, "%s must be an integer from 0 to %llu, got %.*s", what,
+               (unsigned long long)UINT64_MAX, shown(&number), number.text);
     }
     return number.magnitude;
 }
@@ -124,7 +133,7 @@ static void read_number_param(parse_t *parse, bt_infer_param_t *param)
 static void read_param(parse_t *parse, bt_infer_params_t *params)
 {
     bt_infer_param_t *param = NULL;
-    const bt_json_kind_t kind = bt_json_in_peek(&parse->in);
+    const bt_json_in_kind_t kind = bt_json_in_peek(&parse->in);
     bt_status_t status;
 
     if ((kind != BT_JSON_IN_STRING) && (kind != BT_JSON_IN_NUMBER) &&
@@ -202,10 +211,34 @@ static bool number_fits(bt_dtype_t dtype, const bt_json_number_t *number)
            (!number->negative && (number->magnitude <= (half - 1) * 2 + 1));
 }
 
+/* Seeds count modulo 2^64 at every door, whatever the datatype can say. */
+static bool seed_of(const bt_tensor_t *tensor, const bt_json_number_t *number,
+                    uint64_t *seed_p)
+{
+    const bt_json_node_t node = {.text = number->text,
+                                 .len = (uint32_t)number->bytes,
+                                 .kind = BT_JSON_NUMBER};
+    bt_json_whole_t whole;
+
+    if ((strcasecmp(tensor->name, "random_seed") != 0) ||
+        (bt_dtype_bytes(tensor->dtype) != sizeof(*seed_p)) ||
+        !bt_json_as_whole(&node, &whole)) {
+        return false;
+    }
+    *seed_p = whole.negative ? 0 - whole.magnitude : whole.magnitude;
+    return true;
+}
+
 static void put_integer(fill_t *fill, bt_json_number_t *number)
 {
     const bt_tensor_t *tensor = fill->tensor;
     uint64_t bits;
+
+    if (seed_of(tensor, number, &bits)) {
+        memcpy(fill->at, &bits, sizeof(bits));
+        fill->at += sizeof(bits);
+        return;
+    }
 
     if (!number->is_integer && (number->real == floor(number->real)) &&
         (fabs(number->real) < 0x1p63)) {
@@ -213,8 +246,9 @@ static void put_integer(fill_t *fill, bt_json_number_t *number)
         number->magnitude = (uint64_t)fabs(number->real);
     }
     if (!number->is_integer || !number_fits(tensor->dtype, number)) {
-        REFUSE(fill->parse, "input '%s': %.17g is no value of datatype %s",
-               tensor->name, number->real, bt_dtype_name(tensor->dtype));
+        REFUSE(fill->parse, "input '%s': %.*s is no value of datatype %s",
+               tensor->name, shown(number), number->text,
+               bt_dtype_name(tensor->dtype));
         return;
     }
     bits = number->negative ? 0 - number->magnitude : number->magnitude;
@@ -222,13 +256,19 @@ static void put_integer(fill_t *fill, bt_json_number_t *number)
     fill->at += bt_dtype_bytes(tensor->dtype);
 }
 
-static void put_real(fill_t *fill, double real)
+static void put_real(fill_t *fill, const bt_json_number_t *number)
 {
-    const float single = (float)real;
+    const bt_tensor_t *tensor = fill->tensor;
+    const bool wide = tensor->dtype == BT_DTYPE_FP64;
+    const float single = (float)number->real;
 
-    if (fill->tensor->dtype == BT_DTYPE_FP64) {
-        memcpy(fill->at, &real, sizeof(real));
-        fill->at += sizeof(real);
+    if (wide ? !isfinite(number->real) : !isfinite(single)) {
+        REFUSE(fill->parse, "input '%s': %.*s is no value of datatype %s",
+               tensor->name, shown(number), number->text,
+               bt_dtype_name(tensor->dtype));
+    } else if (wide) {
+        memcpy(fill->at, &number->real, sizeof(number->real));
+        fill->at += sizeof(number->real);
     } else {
         memcpy(fill->at, &single, sizeof(single));
         fill->at += sizeof(single);
@@ -289,7 +329,7 @@ static void put_element(fill_t *fill)
         return;
     }
     if (bt_dtype_is_float(fill->tensor->dtype)) {
-        put_real(fill, number.real);
+        put_real(fill, &number);
     } else {
         put_integer(fill, &number);
     }

@@ -6,11 +6,15 @@
 
 #include "common/base/utf8.h"
 
-#define NUMBER_BYTES 400 /* longer ones are no number that anybody means */
+#define NUMBER_BYTES 64 /* longer ones are read where they lie */
+#define BOM          "\xEF\xBB\xBF"
 
 void bt_json_in_init(bt_json_in_t *in, const char *text, size_t bytes)
 {
-    *in = (bt_json_in_t){.text = text, .bytes = bytes};
+    const size_t n = sizeof(BOM) - 1;
+    const bool marked = (bytes >= n) && (memcmp(text, BOM, n) == 0);
+
+    *in = (bt_json_in_t){.text = text, .at = marked ? n : 0, .bytes = bytes};
 }
 
 static void fail(bt_json_in_t *in, const char *why)
@@ -38,7 +42,7 @@ static void skip_blanks(bt_json_in_t *in)
     }
 }
 
-bt_json_kind_t bt_json_in_peek(bt_json_in_t *in)
+bt_json_in_kind_t bt_json_in_peek(bt_json_in_t *in)
 {
     if (in->why != NULL) {
         return BT_JSON_IN_NONE;
@@ -71,7 +75,7 @@ bt_json_kind_t bt_json_in_peek(bt_json_in_t *in)
 
 /* ---- structure ---- */
 
-void bt_json_in_enter(bt_json_in_t *in, bt_json_kind_t kind)
+void bt_json_in_enter(bt_json_in_t *in, bt_json_in_kind_t kind)
 {
     if (bt_json_in_peek(in) != kind) {
         fail(in, (kind == BT_JSON_IN_OBJECT) ? "an object is expected"
@@ -193,11 +197,8 @@ static void take_unicode(bt_json_in_t *in, bt_strbuf_t *out)
             in->at += 6;
         }
     }
-    if ((c >= 0xD800) && (c < 0xE000)) {
-        fail(in, "half of a surrogate pair stands alone");
-        return;
-    }
-    put_character(out, c);
+    /* Half of a pair has no form in UTF-8. */
+    put_character(out, ((c >= 0xD800) && (c < 0xE000)) ? 0xFFFD : c);
 }
 
 /* Behind a backslash. */
@@ -338,10 +339,8 @@ void bt_json_in_number(bt_json_in_t *in, bt_json_number_t *number)
             return;
         }
     }
-    if (in->at - from >= sizeof(copy)) {
-        fail(in, "a number is too long");
-        return;
-    }
+    number->text = in->text + from;
+    number->bytes = in->at - from;
     number->is_integer =
         whole && magnitude_of(in->text + digits, n, &number->magnitude);
     if (number->is_integer && (number->magnitude < (UINT64_C(1) << 53))) {
@@ -349,9 +348,15 @@ void bt_json_in_number(bt_json_in_t *in, bt_json_number_t *number)
         number->real = number->negative ? -number->real : number->real;
         return;
     }
-    memcpy(copy, in->text + from, in->at - from);
-    copy[in->at - from] = '\0';
-    number->real = strtod(copy, NULL);
+    if (number->bytes < sizeof(copy)) {
+        memcpy(copy, number->text, number->bytes);
+        copy[number->bytes] = '\0';
+        number->real = strtod(copy, NULL);
+    } else if (in->at < in->bytes) {
+        number->real = strtod(number->text, NULL); /* something ends it */
+    } else {
+        fail(in, "the text ends too soon");
+    }
 }
 
 static bool take_word(bt_json_in_t *in, const char *word)
@@ -422,7 +427,7 @@ void bt_json_in_skip(bt_json_in_t *in)
 
     bt_strbuf_init_fixed(&scratch, memory, sizeof(memory));
     do {
-        const bt_json_kind_t kind = bt_json_in_peek(in);
+        const bt_json_in_kind_t kind = bt_json_in_peek(in);
 
         if ((kind == BT_JSON_IN_OBJECT) || (kind == BT_JSON_IN_ARRAY)) {
             bt_json_in_enter(in, kind);

@@ -24,7 +24,7 @@
 
 #define BT_JSON_IN_MAX_DEPTH 64
 
-typedef enum bt_json_kind {
+typedef enum bt_json_in_kind {
     BT_JSON_IN_NONE, /**< the end, or a fault */
     BT_JSON_IN_OBJECT,
     BT_JSON_IN_ARRAY,
@@ -32,7 +32,7 @@ typedef enum bt_json_kind {
     BT_JSON_IN_NUMBER,
     BT_JSON_IN_BOOL,
     BT_JSON_IN_NULL,
-} bt_json_kind_t;
+} bt_json_in_kind_t;
 
 typedef struct bt_json_in {
     const char *text;
@@ -46,19 +46,22 @@ typedef struct bt_json_number {
     bool is_integer; /**< magnitude and negative are it */
     bool negative;
     uint64_t magnitude;
-    double real; /**< of either */
+    double real;      /**< of either; infinite beyond what a double holds */
+    const char *text; /**< as it is written; not zero-terminated */
+    size_t bytes;
 } bt_json_number_t;
 
+/** A byte order mark in front is skipped. */
 void bt_json_in_init(bt_json_in_t *in, const char *text, size_t bytes);
 /** What the next value is; nothing is taken. */
-bt_json_kind_t bt_json_in_peek(bt_json_in_t *in);
+bt_json_in_kind_t bt_json_in_peek(bt_json_in_t *in);
 /** Take a whole value, whatever it is. */
 void bt_json_in_skip(bt_json_in_t *in);
 /** Only blanks may follow. */
 void bt_json_in_end(bt_json_in_t *in);
 
 /** Enter an object or array. */
-void bt_json_in_enter(bt_json_in_t *in, bt_json_kind_t kind);
+void bt_json_in_enter(bt_json_in_t *in, bt_json_in_kind_t kind);
 /** Inside an array: is there another value? Else the array is left.
  *  @param [in,out] first  true at the beginning */
 bool bt_json_in_next(bt_json_in_t *in, bool *first);
@@ -66,7 +69,7 @@ bool bt_json_in_next(bt_json_in_t *in, bool *first);
  *  object is left. @param [out] key  emptied before */
 bool bt_json_in_key(bt_json_in_t *in, bool *first, bt_strbuf_t *key);
 
-/** Append a string's text, decoded: UTF-8, any character but a lone half. */
+/** Append a string's text, decoded: UTF-8; half of a pair is U+FFFD. */
 void bt_json_in_string(bt_json_in_t *in, bt_strbuf_t *out);
 void bt_json_in_number(bt_json_in_t *in, bt_json_number_t *number);
 bool bt_json_in_bool(bt_json_in_t *in);

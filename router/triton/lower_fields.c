@@ -43,6 +43,30 @@ static bt_status_t one_value(bt_lower_t *l, const bt_slice_t *s)
                      (unsigned long long)s->n);
 }
 
+#define SHOWN_BYTES 32
+
+/* A value of a tensor for an error's text, with all the digits that it has. */
+static const char *show_at(const bt_tensor_t *tensor, uint64_t i,
+                           char shown[SHOWN_BYTES])
+{
+    uint64_t bits = 0;
+    int64_t integer = 0;
+    double real = 0.0;
+
+    if (bt_dtype_is_float(tensor->dtype) &&
+        (bt_tensor_f64(tensor, i, &real) == BT_OK)) {
+        snprintf(shown, SHOWN_BYTES, "%.*g",
+                 (tensor->dtype == BT_DTYPE_FP64) ? 17 : 9, real);
+    } else if (bt_tensor_i64(tensor, i, &integer) == BT_OK) {
+        snprintf(shown, SHOWN_BYTES, "%lld", (long long)integer);
+    } else if (bt_tensor_u64(tensor, i, &bits) == BT_OK) {
+        snprintf(shown, SHOWN_BYTES, "%llu", (unsigned long long)bits);
+    } else {
+        snprintf(shown, SHOWN_BYTES, "%s", bt_dtype_name(tensor->dtype));
+    }
+    return shown;
+}
+
 static bt_status_t integer_at(bt_lower_t *l, const bt_slice_t *s, uint64_t i,
                               int64_t min, int64_t max, int64_t *value_p)
 {
@@ -56,8 +80,9 @@ static bt_status_t integer_at(bt_lower_t *l, const bt_slice_t *s, uint64_t i,
     }
     if ((status != BT_OK) || (value < min) || (value > max)) {
         return bt_lower_refuse(
-            l, s->name, "must be from %lld to %lld, got %lld", (long long)min,
-            (long long)max, (long long)value);
+            l, s->name, "must be from %lld to %lld, got %s", (long long)min,
+            (long long)max,
+            show_at(s->tensor, s->from + i, (char[SHOWN_BYTES]){0}));
     }
     *value_p = value;
     return BT_OK;
@@ -81,8 +106,9 @@ static bt_status_t real_at(bt_lower_t *l, const bt_slice_t *s, uint64_t i,
                                bt_dtype_name(s->tensor->dtype));
     }
     if (!(value >= min) || !(value <= max)) {
-        return bt_lower_refuse(l, s->name, "must be from %g to %g, got %g", min,
-                               max, value);
+        return bt_lower_refuse(
+            l, s->name, "must be from %g to %g, got %s", min, max,
+            show_at(s->tensor, s->from + i, (char[SHOWN_BYTES]){0}));
     }
     *value_p = (float)value;
     return BT_OK;

@@ -148,7 +148,7 @@ def test_one_that_fits_alone_ends_and_one_that_never_fits_is_refused():
             one = c.complete(prompt, POOL - 40, temperature=0, ignore_eos=True)
             assert len(one["token_ids"]) == POOL - 40
             status, answer = c.post("/v1/completions", dict(prompt=prompt, max_tokens=POOL, ignore_eos=True))
-            assert status == 400 and f"the context of {POOL} tokens" in str(answer), (status, answer)
+            assert status == 400 and f"maximum context length is {POOL} tokens" in str(answer), (status, answer)
             with concurrent.futures.ThreadPoolExecutor(4) as pool:  # four that fit alone, together
                 got = list(pool.map(lambda i: c.complete(prompt, POOL - 40, temperature=0, ignore_eos=True, patience=300),
                                     range(4)))

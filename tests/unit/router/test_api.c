@@ -457,14 +457,15 @@ static void missing_and_empty_prompts_are_refused(void **state)
         "messages",
         "messages[1].content: parts of type \"image_url\" are not supported "
         "yet");
-    refused(H,
-            "{'messages': [{'role': 'user', 'content': [{'type': 'text'}]}]}",
-            "messages", "messages[0].content: a text part needs text");
-    refused(H,
-            "{'messages': [{'role': 'assistant', 'content': 'a',"
-            "'tool_calls': [1]}]}",
-            "messages",
-            "messages[0].tool_calls[0] needs a function with a name");
+    refused(
+        H, "{'messages': [{'role': 'user', 'content': [{'type': 'text'}]}]}",
+        "messages", "messages[0].content: a text part needs text, got nothing");
+    refused(
+        H,
+        "{'messages': [{'role': 'assistant', 'content': 'a',"
+        "'tool_calls': [1]}]}",
+        "messages",
+        "messages[0].tool_calls[0] needs a function with a name, got nothing");
 }
 
 static void seeds_are_taken_modulo_two_to_the_64(void **state)
@@ -802,8 +803,9 @@ static void what_is_not_supported_is_said(void **state)
             "response_format",
             "response_format of type \"json_object\" is not supported yet, "
             "only text");
-    refused(H, CHT("'modalities': ['text', 'audio']"), "modalities",
-            "modalities other than [\"text\"] are not supported yet");
+    refused(
+        H, CHT("'modalities': ['text', 'audio']"), "modalities",
+        "modalities other than [\"text\"] are not supported yet, got an array");
 }
 
 static void options_of_other_dialects_are_unknown_fields(void **state)

@@ -209,12 +209,14 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
     refused(w, COMPLETIONS, "{\"prompt\":\"x\",\"model\":\"gpt-5\"}", 404,
             "'gpt-5'");
     refused(w, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":510}", 400,
-            "the prompt's 3 tokens and max_tokens 510 are together 513 tokens, "
-            "more than the context of 512 tokens");
+            "This model's maximum context length is 512 tokens. However, you "
+            "requested 513 tokens (3 in the prompt, 510 in the completion, "
+            "max_tokens).");
     w->d->hello.n_blocks = 4; /* of 16 tokens */
     refused(w, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":62}", 400,
-            "are together 65 tokens, more than the context of 64 tokens (the "
-            "model has 512; the workers' kv-memory");
+            "maximum context length is 64 tokens (the model has 512; the "
+            "workers' kv-memory or context-tokens allow fewer). However, you "
+            "requested 65 tokens");
     send_to(w, &ex, BT_HTTP_GET, "/v1/models", "");
     has(&ex, "\"max_model_len\":64,");
     w->d->hello.n_blocks = 100;

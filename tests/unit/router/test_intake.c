@@ -89,7 +89,8 @@ static void what_is_wrong_with_a_large_body_is_said(void **state)
         {"\"prompt\":7," FILLER, "prompt must be a string", 400, 1},
         {HI "\"model\":\"other\"," FILLER, "not served here", 404, 1},
         {HI "\"n\":9,\"best_of\":9," FILLER, "limit is 8", 429, 1},
-        {HI "\"max_tokens\":9999," FILLER, "context of 512", 400, 2},
+        {HI "\"max_tokens\":9999," FILLER, "context length is 512 tokens", 400,
+         2},
     };
     world_t *w = &world;
 
@@ -131,7 +132,10 @@ static void tokenizing_stops_where_the_context_ends(void **state)
             step(w);
         }
         assert_int_equal(ex.status, 400);
-        has(&ex, "prompt has more than the 512 tokens of the context");
+        has(&ex, (i == 0)
+                     ? "However, you requested 2048 tokens in the prompt."
+                     : "you requested more than 2048 tokens in the prompt.");
+        has(&ex, "\"code\":\"context_length_exceeded\"");
         bt_free(body);
     }
     stop(w);
