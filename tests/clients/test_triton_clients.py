@@ -165,7 +165,7 @@ def test_genai_perf_profiles_kserve_with_the_tensorrtllm_backend(c):
                  "--backend", "tensorrtllm", "--streaming", "-u", grpc_at(c), "--tokenizer", folder,
                  "--server-metrics-url", f"http://{c.metrics_at[0]}:{c.metrics_at[1]}/metrics",
                  "--num-dataset-entries", "3", "--synthetic-input-tokens-mean", "30", "--output-tokens-mean", "8",
-                 "--request-count", "6", "--concurrency", "2", "--artifact-dir", folder], cwd=folder, PATH=path)
+                 "--request-count", "6", "--concurrency", "2", "--artifact-dir", folder], cwd=folder, PATH=path, HF_HUB_OFFLINE="1")
         found = {os.path.basename(path): path for path in glob.glob(os.path.join(folder, "**", "*.json"), recursive=True)}
         with open(found["profile_export_genai_perf.json"], encoding="utf-8") as f:
             figures = json.load(f)
