@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of tritonserver, for scripts that start it: each is one of ours by
  * another name, has no effect here, which is said, or is refused with what to
- * do. Source: `tritonserver --help` of Triton Inference Server 24.12. */
+ * do. Source: the option groups of src/command_line_parser.cc of Triton
+ * Inference Server, of 2024 and 2026. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,7 @@ static const char cache[] = "answers are not kept; --prefix-cache keeps the KV "
                             "of prompts";
 static const char certs[] = "--tls-cert and --tls-key serve HTTP and gRPC "
                             "over TLS";
+static const char other_doors[] = "--http and --grpc are what is served";
 static const char keys[] = "--api-keys FILE says who may do what";
 
 static const row_t rows[] = {
@@ -51,6 +53,7 @@ static const row_t rows[] = {
     {"http-address", HOST, "http", ""},
     {"grpc-address", HOST, "grpc", ""},
     {"metrics-address", HOST, "metrics", ""},
+    {"http-max-input-size", AS, "max-body-bytes", ""},
     {"allow-cpu-metrics", AS, "enable-cpu-metrics", ""},
     {"allow-gpu-metrics", NONE, "", "--enable-gpu-metrics is for them"},
     {"exit-timeout-secs", SECONDS, "drain-ms", ""},
@@ -114,6 +117,9 @@ static const row_t rows[] = {
      "--idle-timeout-ms ends connections"},
     {"grpc-http2-max-ping-strikes", NONE, "",
      "--idle-timeout-ms ends connections"},
+    {"grpc-max-connection-age", NONE, "", "--idle-timeout-ms ends connections"},
+    {"grpc-max-connection-age-grace", NONE, "",
+     "--idle-timeout-ms ends connections"},
     {"reuse-http-port", NONE, "", "--share-http is for that"},
     {"reuse-grpc-port", NONE, "", "--share-http is for that"},
     {"http-header-forward-pattern", NONE, "", "no model sees headers"},
@@ -130,6 +136,16 @@ static const row_t rows[] = {
     {"grpc-server-cert", REFUSED, "", certs},
     {"grpc-server-key", REFUSED, "", certs},
     {"grpc-root-cert", REFUSED, "", "--tls-client-ca asks clients for one"},
+    {"allow-client-shm", ONLY, "false", "--shared-memory on is for that"},
+    {"allow-sagemaker", ONLY, "false", other_doors},
+    {"sagemaker-port", NONE, "", other_doors},
+    {"sagemaker-safe-port-range", NONE, "", other_doors},
+    {"sagemaker-thread-count", NONE, "", other_doors},
+    {"allow-vertex-ai", ONLY, "false", other_doors},
+    {"vertex-ai-port", NONE, "", other_doors},
+    {"vertex-ai-thread-count", NONE, "", other_doors},
+    {"vertex-ai-default-model", NONE, "", other_doors},
+    {"model-config-name", REFUSED, "", "config.pbtxt is the one that is read"},
     {"http-restricted-api", REFUSED, "", keys},
     {"grpc-restricted-protocol", REFUSED, "", keys},
 };

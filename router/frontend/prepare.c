@@ -516,6 +516,14 @@ static bt_status_t check_logits(const bt_served_t *served,
                          TEXT_OF_LOGITS, client_buffer);
         return BT_ERR_TOO_LARGE;
     }
+    if (bytes > most) {
+        bt_api_error_set(error, 400, BAD_REQUEST, field,
+                         "the logits of this request are %" PRIu64
+                         " bytes, more than the %" PRIu64
+                         " of the server's option max-logits-bytes",
+                         bytes, most);
+        return BT_ERR_TOO_LARGE;
+    }
     if (!request->stream && (request->stream_logits == 0) && (bytes > fits)) {
         bt_api_error_set(error, 400, BAD_REQUEST, field,
                          "the logits of this request are up to %" PRIu64
@@ -526,15 +534,7 @@ static bt_status_t check_logits(const bt_served_t *served,
                          bytes, fits);
         return BT_ERR_TOO_LARGE;
     }
-    if (bytes <= most) {
-        return BT_OK;
-    }
-    bt_api_error_set(error, 400, BAD_REQUEST, field,
-                     "the logits of this request are %" PRIu64
-                     " bytes, more than the %" PRIu64
-                     " of the server's option max-logits-bytes",
-                     bytes, most);
-    return BT_ERR_TOO_LARGE;
+    return BT_OK;
 }
 
 /* Bytes of JSON for a log-prob with its token: chat spells each byte of it. */

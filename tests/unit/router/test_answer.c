@@ -144,14 +144,16 @@ static void begin_long_answer(world_t *w, bt_exchange_t *ex,
     static const bt_api_usage_t usage;
     static bt_api_choice_t choice;
     bt_visit_t *visit;
+    bt_call_t *call;
 
     choice =
         (bt_api_choice_t){.text = "", .finish = BT_FINISH_LENGTH, .rows = rows};
     post(w, ex, COMPLETIONS, THREE);
     ex->is_long = true;
     visit = ex->user;
-    assert_true(
-        bt_answer_begin(visit, visit->reply.call, &whole, &choice, 1, &usage));
+    call = visit->reply.call;
+    assert_true(bt_answer_begin(visit, call, &whole, &choice, 1, &usage));
+    bt_call_gone(call); /* as after its last word: the answer keeps it */
 }
 
 static void a_long_answer_is_written_in_slices_between_other_jobs(void **state)
