@@ -31,7 +31,7 @@ CASES = [
     ({"logit_bias": {"-1": 1}}, 400), ({"logit_bias": {"4294967296": 1}}, 400),
     ({"min_tokens": 12, "stop_token_ids": [0, 1, 2]}, 200), ({"min_tokens": 13}, 400),
     ({"stop": [""]}, GREEDY), ({"stop": []}, GREEDY), ({"stop": ["", "", ""]}, GREEDY), ({"stop": "\x00"}, 400),
-    ({"bad_words": [""]}, GREEDY), ({"seed": 2**63 - 1}, GREEDY), ({"seed": 2**63}, 400), ({"seed": -2**62}, GREEDY),
+    ({"bad_words": [""]}, GREEDY), ({"seed": 2**63 - 1}, GREEDY), ({"seed": 2**63}, GREEDY), ({"seed": -2**62}, GREEDY),
     ({"max_tokens": 2**31 - 1}, 400), ({"max_tokens": 2**31}, 400), ({"max_tokens": 0}, 400),
     ({"prompt": [5] * (CONTEXT - 1), "max_tokens": 1}, 200), ({"prompt": [5] * (CONTEXT - 1), "max_tokens": 2}, 400),
     ({"prompt": [5] * CONTEXT, "max_tokens": 1}, 400), ({"prompt": [5], "max_tokens": CONTEXT - 1}, 200),
