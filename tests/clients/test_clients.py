@@ -229,7 +229,7 @@ def test_openai_errors_have_a_type_and_a_message(c):
     e = expect(openai.BadRequestError, complete(max_tokens=held))
     assert str(held) in e.message and "kv-memory" in e.message and e.param == "max_tokens", e
     assert client.models.retrieve(MODEL).model_dump()["max_model_len"] == held
-    assert e.type == "invalid_request_error" and e.code is None
+    assert e.type == "invalid_request_error" and e.code == "context_length_exceeded"
     for field, body in (("max_tokens", dict(max_tokens=0)), ("temperature", dict(temperature=-1)),
                         ("prompt", dict(prompt="")), ("prompt", dict(prompt=[])), ("prompt", dict(prompt=[99999999])),
                         ("n", dict(n=0)), ("logprobs", dict(logprobs=21)), ("suffix", dict(suffix="x"))):
