@@ -345,8 +345,8 @@ def test_where_the_time_of_an_answer_went(c):
         page.wait("/Of \\d+ prompt tokens \\d+ were in the cache/.test(document.querySelector('.detail-says')?.innerText)")
         # A part of the time alone.
         page.click(".segments button:nth-child(2)")
-        assert page.run("document.querySelector('.segments button:nth-child(2)').getAttribute('aria-pressed')") == "true"
-        assert page.run("[...document.querySelectorAll('.waterfall tbody tr')].every((x) => x.dataset.station !== 'generation')")
+        page.wait("document.querySelector('.segments button:nth-child(2)').getAttribute('aria-pressed') === 'true'")
+        page.wait("[...document.querySelectorAll('.waterfall tbody tr')].every((x) => x.dataset.station !== 'generation')")
     c.wait_idle()
 
 
