@@ -12,6 +12,7 @@ with 3, where it is not there and cannot be.
 """
 import fcntl
 import glob
+import importlib.util
 import os
 import re
 import shutil
@@ -153,6 +154,16 @@ def unpack(cache, folder):
                 raise fetch_clients.CannotInstall("perf_analyzer does not start with the glibc of Debian 13 either")
 
 
+def ensure_by_another_python(cache, program):
+    """The clients' environment has no pip; the Python that it was made with has."""
+    # pylint: disable-next=protected-access
+    done = subprocess.run([sys._base_executable, os.path.abspath(__file__), "--cache", cache],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise fetch_clients.CannotInstall((done.stderr.strip().splitlines() or ["perf_analyzer cannot be fetched"])[-1])
+    return program
+
+
 def ensure(cache, may_install=True):
     """@return path of perf_analyzer."""
     folder = os.path.join(cache, f"perf-analyzer-{VERSION}")
@@ -162,6 +173,8 @@ def ensure(cache, may_install=True):
         return program
     if not may_install:
         raise fetch_clients.CannotInstall("perf_analyzer is not there")
+    if importlib.util.find_spec("pip") is None:
+        return ensure_by_another_python(cache, program)
     os.makedirs(cache, exist_ok=True)
     with open(os.path.join(cache, "perf-analyzer.lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

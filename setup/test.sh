@@ -37,11 +37,12 @@ add() {
     n_skipped=$((n_skipped + $3))
 }
 
-# add_log LOG: what stands in its last line "N passed, N failed, N skipped". A
-# run that did not get so far has failed.
+# add_log LOG: what stands in its last line "N passed, N failed, N skipped", but
+# for empty ones, which libraries print as they end. A run that did not get so far
+# has failed.
 add_log() {
     local counts
-    counts=$(tail -n 1 "$1" | sed -n \
+    counts=$(grep -v '^$' "$1" | tail -n 1 | sed -n \
         's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
     if [ -z "$counts" ]; then
         say "not ok: no total in $1; its end:"
