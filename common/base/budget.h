@@ -15,7 +15,7 @@
  *                                             limit for accounts up to 64 KiB
  *              the whole process    PROCESS   it has more memory than it may
  *
- * What was allocated under an account and is freed elsewhere stays held until
+ * Memory allocated under an account and freed elsewhere stays held until
  * the account's end.
  *
  * Threads: bt_account_take() and bt_account_give() from any thread; the rest
@@ -84,7 +84,7 @@ bt_account_t *bt_account_ref(bt_account_t *account); /**< NULL is allowed */
 void bt_account_unref(bt_account_t *account);
 /** @return false: refused, and nothing was taken */
 BT_MUST_CHECK bool bt_account_take(bt_account_t *account, uint64_t bytes);
-/** What exists already: never refused. */
+/** Charge bytes that exist already: never refused. */
 void bt_account_add(bt_account_t *account, uint64_t bytes);
 /** As much of it as is held. */
 void bt_account_give(bt_account_t *account, uint64_t bytes);

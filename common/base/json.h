@@ -69,7 +69,7 @@ void bt_json_null(bt_json_t *json, const char *key);
 void bt_json_key(bt_json_t *json, const char *key, size_t bytes);
 /** A value that is JSON already. */
 void bt_json_raw(bt_json_t *json, const char *key, const char *text);
-/** The same of a text that is not zero-terminated. */
+/** bt_json_raw() of a text that is not zero-terminated. */
 void bt_json_rawn(bt_json_t *json, const char *key, const char *text,
                   size_t bytes);
 

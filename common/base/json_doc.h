@@ -68,7 +68,7 @@ BT_MUST_CHECK bt_status_t bt_json_doc_parse(const char *text, size_t bytes,
                                             bt_json_doc_t **doc_p);
 void bt_json_doc_free(bt_json_doc_t *doc); /**< NULL is allowed. */
 
-/** What is wrong with a text, and where. */
+/** An error of a text: its cause and place. */
 typedef struct bt_json_fault {
     char what[BT_JSON_FAULT_BYTES];
     size_t at;       /**< byte */

@@ -37,7 +37,7 @@ typedef enum bt_tmpl_parts {
     BT_PARTS_ALL,
 } bt_tmpl_parts_t;
 
-/** What a template can show. */
+/** The forms of a message that a template can show. */
 typedef struct bt_tmpl_forms {
     bool strings[BT_N_ROLES]; /**< a content that is a string */
     bt_tmpl_parts_t parts[BT_N_ROLES];
