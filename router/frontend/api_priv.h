@@ -53,7 +53,7 @@ bt_status_t bt_api_no_memory(bt_api_parse_t *parse);
  *  they were sent; "an array" or "an object". */
 const char *bt_api_show(const bt_json_node_t *value,
                         char shown[BT_API_SHOWN_BYTES]);
-/** The same, in memory of the block that it stands in. */
+/** bt_api_show() in memory of the block that the macro is used in. */
 #define BT_API_SHOW(value) bt_api_show(value, (char[BT_API_SHOWN_BYTES]){0})
 
 /** An integer from min to max, however it is written: 3.0 and 3e0 are 3. */
@@ -80,7 +80,7 @@ BT_MUST_CHECK bt_status_t bt_api_string_in(bt_api_parse_t *parse,
                                            const char *param, const char *where,
                                            const bt_json_node_t *value,
                                            size_t max_bytes, char **text_p);
-/** The same of a field by itself. */
+/** bt_api_string_in() of a field, which errors call by its own name. */
 BT_MUST_CHECK bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
                                         const bt_json_node_t *value,
                                         size_t max_bytes, char **text_p);
@@ -131,7 +131,8 @@ bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
 /** A field that is not known: its name is kept for the client. */
 void bt_api_note_unknown(bt_api_request_t *request, const char *name,
                          size_t bytes);
-/** The same of a member. @param [in] path  what stands before its key */
+/** Note a member of an object as ignored. @param [in] path  stands before its
+ *  key */
 void bt_api_note_at(bt_api_request_t *request, const char *path,
                     const bt_json_node_t *key);
 /** Notes the members of an object that are none of @a known, and not null.

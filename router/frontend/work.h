@@ -17,7 +17,7 @@
 #include "router/frontend/api.h"
 #include "router/tenants/tenants.h"
 
-/** Who asks, beside the tenant; zero: not known. */
+/** The client that work belongs to, beside its tenant; zero: not known. */
 typedef struct bt_work_client {
     uint64_t address;    /**< equal for connections of one address */
     uint64_t connection; /**< equal for requests of one connection */

@@ -71,8 +71,8 @@ BT_MUST_CHECK bt_status_t bt_router_metrics_model(bt_router_metrics_t *m,
                                                   const char *name,
                                                   bt_model_metrics_t **mm_p);
 
-/** The same for a name that is no model of its own, such as "ensemble": of
- *  series it has those of nv_inference_* alone.
+/** bt_router_metrics_model() for a name that is no model of its own, such as
+ *  "ensemble": it has the series of nv_inference_* alone.
  *  @param has_series  false: it has statistics only
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_router_metrics_name(bt_router_metrics_t *m,
