@@ -14,6 +14,7 @@
 #define FIRST_NODES  64u
 #define NUMBER_BYTES 64 /* of a number's text in a file, at most */
 #define FEW_KEYS     8u /* compared one with the other, beyond by a table */
+#define POLL_BYTES   ((size_t)1 << 16) /* of text between two polls */
 
 struct bt_json_doc {
     bt_json_node_t *nodes;
@@ -186,12 +187,55 @@ static bt_status_t decode_escape(parse_t *p, char *out, size_t *n_p)
     return decode_unicode(p, out, n_p);
 }
 
+/* Does one of these eight bytes end a run of plain text: a quote, a backslash,
+ * a control character? */
+static bool has_end(uint64_t word)
+{
+    const uint64_t ones = UINT64_MAX / 255;
+    const uint64_t high = ones << 7;
+    const uint64_t quote = word ^ (ones * '"');
+    const uint64_t backslash = word ^ (ones * '\\');
+
+    return ((((word - ones * 0x20) & ~word) | ((quote - ones) & ~quote) |
+             ((backslash - ones) & ~backslash)) &
+            high) != 0;
+}
+
+/* at moves behind the plain text of a string, to what ends it or to the end of
+ * all. */
+static bt_status_t skip_plain(parse_t *p)
+{
+    size_t poll_at = p->at + POLL_BYTES;
+    uint64_t word;
+
+    while (p->bytes - p->at >= sizeof(word)) {
+        if ((p->at >= poll_at) && bt_task_poll()) {
+            return no_memory(p); /* canceled: nobody hears of it */
+        }
+        poll_at = (p->at >= poll_at) ? p->at + POLL_BYTES : poll_at;
+        memcpy(&word, p->text + p->at, sizeof(word));
+        if (has_end(word)) {
+            break;
+        }
+        p->at += sizeof(word);
+    }
+    while ((p->at < p->bytes) && (p->text[p->at] != '"') &&
+           (p->text[p->at] != '\\')) {
+        if ((uint8_t)p->text[p->at] < 0x20) {
+            return bad(p, "a control character in a string");
+        }
+        p->at++;
+    }
+    return BT_OK;
+}
+
 /* The string from start, with escapes from at on. */
 static bt_status_t decode_string(parse_t *p, size_t start)
 {
     bt_json_doc_t *const doc = p->doc;
     bt_status_t status = BT_OK;
     char *out;
+    unsigned steps = 0;
     size_t n = p->at - start;
 
     if (doc->decoded == NULL) {
@@ -203,16 +247,18 @@ static bt_status_t decode_string(parse_t *p, size_t start)
     out = doc->decoded + doc->n_decoded;
     memcpy(out, p->text + start, n);
     while ((status == BT_OK) && (p->at < p->bytes) && (p->text[p->at] != '"')) {
-        const char c = p->text[p->at];
-
-        if ((uint8_t)c < 0x20) {
-            return bad(p, "a control character in a string");
-        }
-        p->at++;
-        if (c == '\\') {
+        if (p->text[p->at] == '\\') {
+            p->at++;
             status = decode_escape(p, out, &n);
+            if (bt_task_poll_every(&steps)) {
+                status = no_memory(p); /* canceled: nobody hears of it */
+            }
         } else {
-            out[n++] = c;
+            const size_t from = p->at;
+
+            status = skip_plain(p);
+            memcpy(out + n, p->text + from, p->at - from);
+            n += p->at - from;
         }
     }
     if (status != BT_OK) {
@@ -230,24 +276,19 @@ static bt_status_t decode_string(parse_t *p, size_t start)
 static bt_status_t parse_string(parse_t *p)
 {
     const size_t start = p->at;
+    const bt_status_t status = skip_plain(p);
 
-    while (p->at < p->bytes) {
-        const uint8_t c = (uint8_t)p->text[p->at];
-
-        if (c == '"') {
-            p->at++;
-            return add_node(p, BT_JSON_STRING, p->text + start,
-                            p->at - 1 - start);
-        }
-        if (c == '\\') {
-            return decode_string(p, start);
-        }
-        if (c < 0x20) {
-            return bad(p, "a control character in a string");
-        }
-        p->at++;
+    if (status != BT_OK) {
+        return status;
     }
-    return bad(p, "a string without an end");
+    if (p->at == p->bytes) {
+        return bad(p, "a string without an end");
+    }
+    if (p->text[p->at] == '\\') {
+        return decode_string(p, start);
+    }
+    p->at++;
+    return add_node(p, BT_JSON_STRING, p->text + start, p->at - 1 - start);
 }
 
 /* ---- numbers and words ---- */
@@ -533,16 +574,35 @@ static bt_status_t parse_all(parse_t *p)
     return (p->at == p->bytes) ? BT_OK : bad(p, "more behind the value");
 }
 
-/* Where it is no longer UTF-8. */
-static size_t utf8_end(const char *text, size_t bytes)
+static bool is_continuation(const parse_t *p, size_t at)
 {
-    size_t at = 0;
+    return (at < p->bytes) && ((p->text[at] & 0xC0) == 0x80);
+}
+
+/* All of the text; at is 0 behind it, or where it is no UTF-8. */
+static bt_status_t check_utf8(parse_t *p)
+{
+    const uint8_t *const text = (const uint8_t *)p->text;
+    size_t end = 0;
     int n;
 
-    while ((n = bt_utf8_scan((const uint8_t *)text + at, bytes - at)) > 0) {
-        at += (size_t)n;
+    for (p->at = 0; p->at < p->bytes; p->at = end) {
+        end = (p->bytes - p->at < POLL_BYTES) ? p->bytes : p->at + POLL_BYTES;
+        for (int i = 0; (i < 3) && is_continuation(p, end); i++) {
+            end++; /* what is cut here is checked whole */
+        }
+        if (!bt_utf8_valid(text + p->at, end - p->at)) {
+            while ((n = bt_utf8_scan(text + p->at, p->bytes - p->at)) > 0) {
+                p->at += (size_t)n;
+            }
+            return bad(p, "it is not UTF-8");
+        }
+        if ((end < p->bytes) && bt_task_poll()) {
+            return no_memory(p); /* canceled: nobody hears of it */
+        }
     }
-    return at;
+    p->at = 0;
+    return BT_OK;
 }
 
 static bt_status_t parse_doc(parse_t *p, bt_json_doc_t **doc_p)
@@ -552,9 +612,9 @@ static bt_status_t parse_doc(parse_t *p, bt_json_doc_t **doc_p)
     if (p->bytes > BT_JSON_DOC_BYTES) {
         return bad(p, "too many bytes of JSON");
     }
-    if (!bt_utf8_valid((const uint8_t *)p->text, p->bytes)) {
-        p->at = utf8_end(p->text, p->bytes);
-        return bad(p, "it is not UTF-8");
+    status = check_utf8(p);
+    if (status != BT_OK) {
+        return status;
     }
     p->doc = bt_calloc(1, sizeof(*p->doc));
     if (p->doc == NULL) {

@@ -12,6 +12,8 @@
 
 /* Words up to here are looked for in the cache before they are cut. */
 #define SHORT_WORD_BYTES 15u
+/* Of a long word between two polls of the task. */
+#define POLL_BYTES ((size_t)1 << 14)
 
 /* Room for n more ids, if so many are allowed. */
 static bt_status_t make_room(bt_encoder_t *enc, size_t n)
@@ -77,21 +79,50 @@ static bt_status_t merge_word(bt_encoder_t *enc, const uint8_t *word,
     if (status != BT_OK) {
         return status;
     }
-    n = bt_tok_byte_symbols(tok, word, bytes, enc->work.syms);
+    for (size_t at = 0; at < bytes; at += POLL_BYTES) {
+        const size_t some = (bytes - at < POLL_BYTES) ? bytes - at : POLL_BYTES;
+
+        if ((at > 0) && bt_task_poll()) {
+            return BT_ERR_CANCELED;
+        }
+        n += bt_tok_byte_symbols(tok, word + at, some, enc->work.syms + n);
+    }
     *ids_p = enc->work.syms;
     return bt_merge(&enc->work, &tok->pairs, n, n_p);
+}
+
+/* The first place from n on that no merge crosses, or bytes. */
+static inline size_t cut_from(const bt_tokenizer_t *tok, const uint8_t *p,
+                              size_t n, size_t bytes)
+{
+    while ((n < bytes) && bt_joins_get(tok->joins, p[n - 1], p[n])) {
+        n++;
+    }
+    return n;
+}
+
+/* ... which is far from n. */
+static __attribute__((noinline)) size_t
+far_cut(const bt_tokenizer_t *tok, const uint8_t *p, size_t n, size_t bytes)
+{
+    size_t end = n;
+
+    while ((n == end) && (n < bytes)) {
+        (void)bt_task_poll(); /* who asks gives up */
+        end = (bytes - n < POLL_BYTES) ? bytes : n + POLL_BYTES;
+        n = cut_from(tok, p, n, end);
+    }
+    return n;
 }
 
 /* Bytes up to the first place that no merge crosses. */
 static size_t first_cut(const bt_tokenizer_t *tok, const uint8_t *p,
                         size_t bytes)
 {
-    size_t n = 1;
+    const size_t near = (bytes < POLL_BYTES) ? bytes : POLL_BYTES;
+    const size_t n = cut_from(tok, p, 1, near);
 
-    while ((n < bytes) && bt_joins_get(tok->joins, p[n - 1], p[n])) {
-        n++;
-    }
-    return n;
+    return ((n == near) && (n < bytes)) ? far_cut(tok, p, n, bytes) : n;
 }
 
 /* Whether some token has this text, whatever it takes to become it. */
@@ -189,12 +220,15 @@ static bt_status_t bpe_parts(bt_encoder_t *enc, const uint8_t *word,
     return status;
 }
 
-static bool hopeless(const bt_encoder_t *enc, const uint8_t *word, size_t bytes)
+static __attribute__((noinline)) bool
+hopeless(const bt_encoder_t *enc, const uint8_t *word, size_t bytes)
 {
     size_t n = 0;
+    unsigned steps = 0;
 
     for (size_t i = 0; i < bytes; i++) {
         n += (enc->tok->byte_ids[word[i]] != BT_TOKEN_NONE);
+        (void)bt_task_poll_every(&steps);
     }
     return bt_encode_too_many(enc, n);
 }

@@ -267,6 +267,7 @@ bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
     queue_t queue = {0};
     node_t *nodes;
     size_t n_left = 0;
+    unsigned steps = 0;
     bt_status_t status;
 
     BT_ASSERT(n < (size_t)1 << 31);
@@ -283,6 +284,9 @@ bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
         nodes[i].id = work->syms[i];
         nodes[i].prev = (i == 0) ? NO_NODE : i - 1;
         nodes[i].next = (i + 1 == n) ? NO_NODE : i + 1;
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
     }
     queue.heap = work->heap;
     if (!merge_nodes(nodes, &queue, n, pairs)) {
@@ -291,6 +295,9 @@ bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
     work->n_steps += queue.n_steps;
     for (uint32_t i = 0; i != NO_NODE; i = nodes[i].next) {
         work->syms[n_left++] = nodes[i].id;
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
     }
     *n_p = n_left;
     return BT_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "inference/tokenizer/regex_priv.h"
 
 #define MAX_CODE    8192u /* instructions of a program */
@@ -589,6 +590,7 @@ size_t bt_regex_match(const bt_regex_t *regex, const bt_alphabet_t *alphabet,
     const size_t start = at;
     uint32_t n_open = 0;
     uint32_t state = 1;
+    unsigned steps = 0;
     size_t best = at;
 
     for (;;) {
@@ -617,6 +619,7 @@ size_t bt_regex_match(const bt_regex_t *regex, const bt_alphabet_t *alphabet,
             break;
         }
         at += len;
+        (void)bt_task_poll_every(&steps); /* who asks gives up */
     }
     for (uint32_t i = 0; i < n_open; i++) {
         remember(runs, open[i].run, open[i].begin, open[i].end);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 
 /* What the last two kinds ask of characters: patterns of one step. */
@@ -120,6 +121,7 @@ static void find_pattern(const bt_splits_scan_t *scan, const step_t *step,
     const uint8_t *mapped =
         (step->kind == BT_SPLIT_BYTES) ? splits->bytes : NULL;
     size_t at = level->at;
+    unsigned steps = 0;
 
     while (at < level->end) {
         const size_t to =
@@ -132,6 +134,7 @@ static void find_pattern(const bt_splits_scan_t *scan, const step_t *step,
             return;
         }
         at += char_bytes(step, scan->text + at);
+        (void)bt_task_poll_every(&steps); /* who reads the pieces gives up */
     }
     level->match = level->match_end = level->end;
 }
@@ -143,11 +146,13 @@ static size_t find_digits(const bt_splits_scan_t *scan, size_t at,
     const bool *is_digit = scan->splits->is_digit;
     size_t begin = at;
     size_t n = 0;
+    unsigned steps = 0;
 
     for (bool any = false; !any && (at < text_end);) {
         begin = at;
         any = skip_one(scan, is_digit, &at);
         n = any;
+        (void)bt_task_poll_every(&steps);
     }
     begin = (n == 0) ? at : begin;
     while (at < text_end) {
@@ -158,6 +163,7 @@ static size_t find_digits(const bt_splits_scan_t *scan, size_t at,
         }
         at = next;
         n++;
+        (void)bt_task_poll_every(&steps);
     }
     *end_p = at;
     *n_p = n;

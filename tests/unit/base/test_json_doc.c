@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/json_doc.h"
+#include "common/base/task.h"
 
 static char why[200];
 
@@ -148,6 +149,87 @@ static void what_is_no_json_is_refused_with_its_place(void **state)
     }
 }
 
+/* Bytes before, plain bytes, then what ends them: at every place of the words
+ * that are looked at. */
+static void plain_text_ends_where_it_does(void **state)
+{
+    char text[64];
+
+    (void)state;
+    for (size_t before = 0; before < 8; before++) {
+        for (size_t n = 0; n < 24; n++) {
+            const size_t end = before + 1 + n;
+            bt_json_doc_t *doc = NULL;
+            bt_json_fault_t fault;
+
+            memset(text, ' ', before);
+            text[before] = '"';
+            memset(text + before + 1, 0x7F, n);
+            memcpy(text + end, "\"", 2);
+            doc = parse(text);
+            assert_int_equal(bt_json_doc_root(doc)->len, n);
+            bt_json_doc_free(doc);
+            memcpy(text + end, "\\t\xC3\xBF!\"", 7);
+            doc = parse(text);
+            assert_int_equal(bt_json_doc_root(doc)->len, n + 4);
+            assert_memory_equal(bt_json_doc_root(doc)->text + n, "\t\xC3\xBF!",
+                                4);
+            bt_json_doc_free(doc);
+            memcpy(text + end, "\x1F\"", 3);
+            assert_int_not_equal(
+                bt_json_doc_parse_client(text, end + 2, 9, &fault, &doc),
+                BT_OK);
+            assert_string_equal(fault.what, "a control character in a string");
+            assert_int_equal(fault.at, end);
+        }
+    }
+}
+
+static void count(void *ctx)
+{
+    ++*(unsigned *)ctx;
+}
+
+/* A character across every place where a piece of the text ends, and one that
+ * is cut short there. What is long lets others run (task.h). */
+static void long_texts_are_read_in_pieces(void **state)
+{
+    const size_t n = (size_t)1 << 18;
+    char *const text = bt_calloc(n, 1);
+    unsigned n_polls = 0;
+    bt_task_t task;
+
+    (void)state;
+    assert_non_null(text);
+    bt_task_init(&task);
+    task.yield = count;
+    task.ctx = &n_polls;
+    for (size_t shift = 0; shift < 4; shift++) {
+        const size_t bytes = 1 + shift + n / 4 / 4 * 12 + 1;
+        bt_json_doc_t *doc = NULL;
+        bt_task_t *before;
+
+        memset(text, 'a', 1 + shift);
+        text[0] = '"';
+        for (size_t at = 1 + shift; at + 1 < bytes; at += 4) {
+            memcpy(text + at, "\xF0\x9F\x98\x80", 4);
+        }
+        text[bytes - 1] = '"';
+        before = bt_task_enter(&task);
+        assert_int_equal(bt_json_doc_parse(text, bytes, why, sizeof(why), &doc),
+                         BT_OK);
+        bt_task_leave(before);
+        assert_int_equal(bt_json_doc_root(doc)->len, bytes - 2);
+        bt_json_doc_free(doc);
+        text[(size_t)1 << 16] = 'a';
+        assert_int_not_equal(
+            bt_json_doc_parse(text, bytes, why, sizeof(why), &doc), BT_OK);
+        assert_non_null(strstr(why, "it is not UTF-8 at byte 655"));
+    }
+    assert_true(n_polls >= 4 * 4);
+    bt_free(text);
+}
+
 static void nesting_has_a_bound(void **state)
 {
     char text[2 * BT_JSON_DOC_DEPTH + 4] = "";
@@ -196,6 +278,8 @@ int main(void)
         BT_TEST(escapes_are_decoded),
         BT_TEST(whole_numbers_are_whole_however_written),
         BT_TEST(what_is_no_json_is_refused_with_its_place),
+        BT_TEST(plain_text_ends_where_it_does),
+        BT_TEST(long_texts_are_read_in_pieces),
         BT_TEST(nesting_has_a_bound),
         BT_TEST(failing_memory_is_reported),
     };

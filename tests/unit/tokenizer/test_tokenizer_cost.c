@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "common/base/assert.h"
+#include "common/base/task.h"
 #include "tests/unit/tokenizer/build_gguf.h"
 #include "tests/unit/tokenizer/golden.h"
 
@@ -117,6 +118,48 @@ static void random_letters_are_cut_into_short_parts(void **state)
     assert_true(cache->n_table + cache->n_hits + cache->n_merged > n / 16);
     assert_true(cache->n_steps < n);
     bt_free(ids.ids);
+    bt_free(text);
+    bt_tokenizer_destroy(tok);
+    bt_gguf_close(gguf);
+}
+
+static void count(void *ctx)
+{
+    ++*(unsigned *)ctx;
+}
+
+/* A word of a megabyte that is too many tokens is looked at to its end, and
+ * lets others run meanwhile (task.h). */
+static void a_word_without_an_end_lets_others_run(void **state)
+{
+    static const bt_pretok_t pretoks[] = {BT_PRETOK_GPT2, BT_PRETOK_SMOLLM,
+                                          BT_PRETOK_LLAMA_BPE, BT_PRETOK_QWEN2};
+    const size_t n = (size_t)1 << 20;
+    char *text = bt_calloc(n, 1);
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, ' ', n);
+    golden_load(bt_test_path("golden/tok_small.gguf"), &gguf, &tok);
+    for (size_t i = 0; i < BT_ARRAY_LEN(pretoks); i++) {
+        bt_token_vec_t ids = {0};
+        unsigned n_polls = 0;
+        bt_task_t *before;
+        bt_task_t task;
+
+        bt_task_init(&task);
+        task.yield = count;
+        task.ctx = &n_polls;
+        tok->pretok = pretoks[i];
+        before = bt_task_enter(&task);
+        assert_int_equal(bt_tokenize(tok, text, n, 0, 1, &ids),
+                         BT_ERR_TOO_LARGE);
+        bt_task_leave(before);
+        assert_true(n_polls >= n / BT_TASK_POLL_STEPS);
+        bt_free(ids.ids);
+    }
     bt_free(text);
     bt_tokenizer_destroy(tok);
     bt_gguf_close(gguf);
@@ -283,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_word_of_any_length_costs_n_log_n),
         BT_TEST(random_letters_are_cut_into_short_parts),
+        BT_TEST(a_word_without_an_end_lets_others_run),
         BT_TEST(looking_ahead_is_done_once),
         BT_TEST(threads_that_share_a_tokenizer_get_the_reference_ids),
         BT_TEST(a_cache_has_one_owner_and_forgets_the_elder_of_two),
