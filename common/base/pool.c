@@ -15,6 +15,8 @@ static const bt_pool_lane_t short_lanes[] = {BT_POOL_FIRST, BT_POOL_SHORT,
                                              BT_POOL_N_LANES};
 static const bt_pool_lane_t all_lanes[] = {BT_POOL_FIRST, BT_POOL_LONG,
                                            BT_POOL_SHORT, BT_POOL_N_LANES};
+static const bt_pool_lane_t background_lanes[] = {BT_POOL_BACKGROUND,
+                                                  BT_POOL_N_LANES};
 static const bt_pool_lane_t file_lanes[] = {BT_POOL_FILES, BT_POOL_N_LANES};
 
 /* Of what runs inside others. */
@@ -45,17 +47,18 @@ typedef struct lane {
     bt_list_t jobs; /* that have no place in the order */
     const bt_pool_order_t *order;
     void *ctx;
+    /* Written under the lock. */
+    _Atomic uint32_t n_waiting;
 } lane_t;
 
 struct bt_pool {
     pthread_mutex_t lock;
-    pthread_cond_t wake, wake_files;
+    pthread_cond_t wake, wake_background, wake_files;
     /* Under the lock. */
     lane_t lanes[BT_POOL_N_LANES];
     bt_list_t finished;
     bool ending;
     /* Written under the lock. */
-    _Atomic uint32_t n_long; /* that wait */
     _Atomic uint64_t n_inside;
     /* The owner's. */
     bt_list_t taken; /* finished, done() not called yet */
@@ -90,9 +93,7 @@ static const bt_pool_order_t *order_of(const bt_pool_t *pool,
 static void left_lane(bt_pool_t *pool, bt_pool_job_t *job)
 {
     job->queued = false;
-    if (job->lane == BT_POOL_LONG) {
-        pool->n_long--;
-    }
+    pool->lanes[job->lane].n_waiting--;
 }
 
 static void lane_push(bt_pool_t *pool, bt_pool_job_t *job)
@@ -100,9 +101,7 @@ static void lane_push(bt_pool_t *pool, bt_pool_job_t *job)
     const bt_pool_order_t *order = order_of(pool, job);
 
     job->queued = true;
-    if (job->lane == BT_POOL_LONG) {
-        pool->n_long++;
-    }
+    pool->lanes[job->lane].n_waiting++;
     if (order != NULL) {
         bt_list_init(&job->link);
         order->push(pool->lanes[job->lane].ctx, job);
@@ -174,6 +173,11 @@ static void push_finished(bt_pool_t *pool, bt_pool_job_t *job)
     bt_list_push_back(&pool->finished, &job->link);
 }
 
+static bool may_run_inside(const bt_pool_job_t *job)
+{
+    return (job->lane == BT_POOL_LONG) || (job->lane == BT_POOL_BACKGROUND);
+}
+
 static void run_inside(void *ctx);
 
 /* With the lock, which is free while the job runs. */
@@ -186,7 +190,7 @@ static void run_job(worker_t *worker, bt_pool_job_t *job)
     uint64_t all_us;
 
     pthread_mutex_unlock(&pool->lock);
-    if ((job->lane == BT_POOL_LONG) && (order != NULL)) {
+    if (may_run_inside(job) && (order != NULL)) {
         job->task.yield = run_inside;
         job->task.ctx = worker;
     }
@@ -211,17 +215,19 @@ static void run_job(worker_t *worker, bt_pool_job_t *job)
     push_finished(pool, job);
 }
 
-/* At a poll of a long job: shorter ones that wait, while its own part of the
- * time is as long as theirs. */
+/* At a poll of a long job: shorter ones of its lane that wait, while its own
+ * part of the time is as long as theirs. */
 static void run_inside(void *ctx)
 {
     worker_t *worker = ctx;
     bt_pool_t *pool = worker->pool;
     frame_t *frame = worker->frame;
+    const bt_pool_lane_t lane = frame->job->lane;
     bt_pool_job_t *job;
     uint64_t now_us;
 
-    if ((atomic_load_explicit(&pool->n_long, memory_order_relaxed) == 0) ||
+    if ((atomic_load_explicit(&pool->lanes[lane].n_waiting,
+                              memory_order_relaxed) == 0) ||
         (worker->depth > MAX_INSIDE)) {
         return;
     }
@@ -231,8 +237,7 @@ static void run_inside(void *ctx)
         return;
     }
     pthread_mutex_lock(&pool->lock);
-    job = pool->ending ? NULL
-                       : lane_pop(pool, BT_POOL_LONG, frame->job->cost_us / 2);
+    job = pool->ending ? NULL : lane_pop(pool, lane, frame->job->cost_us / 2);
     if (job != NULL) {
         pool->n_inside++;
         run_job(worker, job);
@@ -248,6 +253,9 @@ static void *work(void *arg)
     bt_pool_job_t *job;
 
     bt_thread_works_long(false); /* the owner gets a core before us */
+    if (worker->lanes == background_lanes) {
+        bt_thread_works_in_background();
+    }
     pthread_mutex_lock(&pool->lock);
     while ((job = next_job(worker)) != NULL) {
         run_job(worker, job);
@@ -282,6 +290,8 @@ void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
     pthread_mutex_unlock(&pool->lock);
     if (lane == BT_POOL_FILES) {
         pthread_cond_signal(&pool->wake_files);
+    } else if (lane == BT_POOL_BACKGROUND) {
+        pthread_cond_signal(&pool->wake_background);
     } else if (lane != BT_POOL_LONG) {
         pthread_cond_signal(&pool->wake);
     } else {
@@ -377,6 +387,7 @@ static void join_all(bt_pool_t *pool)
     pool->ending = true;
     pthread_mutex_unlock(&pool->lock);
     pthread_cond_broadcast(&pool->wake);
+    pthread_cond_broadcast(&pool->wake_background);
     pthread_cond_broadcast(&pool->wake_files);
     for (uint32_t i = 0; i < pool->n_workers; i++) {
         pthread_join(pool->workers[i].thread, NULL);
@@ -414,6 +425,7 @@ static void pool_free(bt_pool_t *pool)
         close(pool->fd);
     }
     pthread_cond_destroy(&pool->wake_files);
+    pthread_cond_destroy(&pool->wake_background);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
     bt_free(pool->workers);
@@ -431,19 +443,21 @@ void bt_pool_destroy(bt_pool_t *pool)
 static void assign(bt_pool_t *pool, worker_t *worker, uint32_t i, uint32_t n)
 {
     worker->pool = pool;
-    worker->wake = (i == n) ? &pool->wake_files : &pool->wake;
-    worker->lanes = all_lanes;
-    if (i == 0) {
-        worker->lanes = short_lanes;
-    } else if (i == n) {
+    worker->wake = &pool->wake;
+    worker->lanes = (i == 0) ? short_lanes : all_lanes;
+    if (i == n) {
+        worker->wake = &pool->wake_background;
+        worker->lanes = background_lanes;
+    } else if (i > n) {
+        worker->wake = &pool->wake_files;
         worker->lanes = file_lanes;
     }
 }
 
-/* And one for files. */
+/* And one each for the background and for files. */
 static bt_status_t start_threads(bt_pool_t *pool, uint32_t n)
 {
-    for (uint32_t i = 0; i <= n; i++) {
+    for (uint32_t i = 0; i < n + 2; i++) {
         worker_t *worker = &pool->workers[i];
 
         assign(pool, worker, i, n);
@@ -469,6 +483,7 @@ bt_status_t bt_pool_create(uint32_t n_threads, bt_pool_t **pool_p)
     }
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->wake_background, NULL);
     pthread_cond_init(&pool->wake_files, NULL);
     bt_list_init(&pool->finished);
     bt_list_init(&pool->taken);
@@ -476,7 +491,7 @@ bt_status_t bt_pool_create(uint32_t n_threads, bt_pool_t **pool_p)
         bt_list_init(&pool->lanes[lane].jobs);
     }
     pool->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    pool->workers = bt_calloc((size_t)n_threads + 1, sizeof(*pool->workers));
+    pool->workers = bt_calloc((size_t)n_threads + 2, sizeof(*pool->workers));
     if (pool->workers != NULL) {
         status = (pool->fd >= 0) ? start_threads(pool, n_threads) : BT_ERR_IO;
     }

@@ -11,14 +11,15 @@
  * for what is soon done and seldom. Of the rest, one thread takes from the
  * short lane alone, the others from the long one first: so neither waits for
  * the other for ever, and what is short never waits for more than one job of
- * the long lane per thread. What waits for disks has a lane and a thread of its
- * own.
+ * the long lane per thread. What takes longest has the background lane, whose
+ * one thread gives way to others that compute (thread.h). What waits for disks
+ * has a lane and a thread of its own, too.
  *
- * The short and the long lane may have an order of their owner's
- * (bt_pool_set_order()); otherwise they are first come, first served. A long
- * job that polls lets others of the long lane go first that are expected to
- * take half as long or less: its thread runs them there and then, for half of
- * the time at most.
+ * The short, the long and the background lane may have an order of their
+ * owner's (bt_pool_set_order()); otherwise they are first come, first served. A
+ * job of the last two that polls lets others of its lane go first that are
+ * expected to take half as long or less: its thread runs them there and then,
+ * for half of the time at most.
  *
  *     long job ████████▒▒▒▒██████▒▒████████   ▒ shorter ones, run inside
  *
@@ -48,6 +49,7 @@ typedef enum bt_pool_lane {
     BT_POOL_FIRST,
     BT_POOL_SHORT,
     BT_POOL_LONG,
+    BT_POOL_BACKGROUND,
     BT_POOL_FILES,
     BT_POOL_N_LANES,
 } bt_pool_lane_t;
@@ -88,11 +90,13 @@ typedef struct bt_pool_canceled {
     uint64_t running; /**< told to give up */
 } bt_pool_canceled_t;
 
-/** @param [in] n_threads  at least 2; the one for files comes on top
+/** @param [in] n_threads  at least 2; those of the background and for files
+ *                         come on top
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO (no descriptor or thread) */
 BT_MUST_CHECK bt_status_t bt_pool_create(uint32_t n_threads,
                                          bt_pool_t **pool_p);
-/** Of BT_POOL_SHORT or BT_POOL_LONG, before the first job. Borrowed. */
+/** Of BT_POOL_SHORT, BT_POOL_LONG or BT_POOL_BACKGROUND, before the first job.
+ *  Borrowed. */
 void bt_pool_set_order(bt_pool_t *pool, bt_pool_lane_t lane,
                        const bt_pool_order_t *order, void *ctx);
 /** Never fails: the job brings its own memory. How many may wait is the

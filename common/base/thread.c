@@ -21,6 +21,9 @@
 #define BURST_NS 2000000u
 #define LONG_NS  100000000u
 
+/* A weight of 110, where others have 1024 (sched(7)). */
+#define BACKGROUND_NICE 10
+
 /* Of the kernel (sched_setattr(2)); its header cannot be had beside sched.h. */
 typedef struct attr {
     uint32_t size;
@@ -66,6 +69,11 @@ void bt_thread_works_when_idle(void)
     if (sched_setscheduler(0, SCHED_IDLE, &none) != 0) {
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
     }
+}
+
+void bt_thread_works_in_background(void)
+{
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BACKGROUND_NICE);
 }
 
 int bt_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg)

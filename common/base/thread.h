@@ -40,6 +40,10 @@ void bt_thread_works_long(bool alone);
  *  privilege. */
 void bt_thread_works_when_idle(void);
 
+/** This thread gives way to others that compute: where they leave it no core,
+ *  it has a tenth of one (nice 10). For good: back needs privilege. */
+void bt_thread_works_in_background(void);
+
 /** A thread that takes no signals: those belong to the program's own.
  *  @return errno */
 int bt_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg);

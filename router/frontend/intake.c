@@ -285,7 +285,7 @@ static void set_lane(bt_intake_t *in)
     }
     in->text_bytes = bytes;
     in->is_inline = bytes <= BT_INTAKE_INLINE_BYTES;
-    in->lane = (bytes < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
+    in->lane = bt_work_lane(bytes);
 }
 
 static void give_back_body(const bt_call_source_t *source)

@@ -26,8 +26,6 @@
 /** Bodies up to here are looked at on the event loop: that takes some 100 us,
  *  and they are answered sooner than a thread wakes up. */
 #define BT_INTAKE_INLINE_BYTES 2048u
-/** From here on in the pool's long lane: milliseconds. */
-#define BT_INTAKE_LONG_BYTES 65536u
 
 /** How far a client's request has come whose sequences may belong to several
  *  calls: it counts once, when all have ended well or the first did not. */

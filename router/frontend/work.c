@@ -45,14 +45,17 @@ void bt_work_orders_init(bt_work_orders_t *orders, bt_pool_t *pool)
 {
     bt_sched_tree_init(&orders->small);
     bt_sched_tree_init(&orders->large);
+    bt_sched_tree_init(&orders->background);
     bt_pool_set_order(pool, BT_POOL_SHORT, &fair, &orders->small);
     bt_pool_set_order(pool, BT_POOL_LONG, &fair, &orders->large);
+    bt_pool_set_order(pool, BT_POOL_BACKGROUND, &fair, &orders->background);
 }
 
 void bt_work_orders_fini(bt_work_orders_t *orders)
 {
     bt_sched_tree_fini(&orders->small);
     bt_sched_tree_fini(&orders->large);
+    bt_sched_tree_fini(&orders->background);
 }
 
 bt_account_t *bt_work_account(bt_budget_t *budget, const bt_tenant_t *tenant,
@@ -121,6 +124,14 @@ void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,
                 client->connection},
         .weight = (tenant != NULL) ? tenant->limits.weight : 1,
     };
+}
+
+bt_pool_lane_t bt_work_lane(size_t bytes)
+{
+    if (bytes >= BT_WORK_BACKGROUND_BYTES) {
+        return BT_POOL_BACKGROUND;
+    }
+    return (bytes >= BT_WORK_LONG_BYTES) ? BT_POOL_LONG : BT_POOL_SHORT;
 }
 
 void bt_work_post(bt_work_t *work, bt_pool_t *pool, bt_pool_lane_t lane,

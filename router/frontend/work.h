@@ -17,6 +17,11 @@
 #include "router/frontend/api.h"
 #include "router/tenants/tenants.h"
 
+/** Work on so many bytes and more has the pool's long lane, and the
+ *  background. */
+#define BT_WORK_LONG_BYTES       ((size_t)64 << 10)
+#define BT_WORK_BACKGROUND_BYTES ((size_t)768 << 10)
+
 /** The client that work belongs to, beside its tenant; zero: not known. */
 typedef struct bt_work_client {
     uint64_t address;    /**< equal for connections of one address */
@@ -31,9 +36,9 @@ typedef struct bt_work {
     bt_sched_tree_path_t path;
 } bt_work_t;
 
-/** The orders of a pool's short and long lane. */
+/** The orders of a pool's short, long and background lane. */
 typedef struct bt_work_orders {
-    bt_sched_tree_t small, large;
+    bt_sched_tree_t small, large, background;
 } bt_work_orders_t;
 
 /** Must stay until the pool was stopped. */
@@ -57,6 +62,9 @@ bool bt_work_refuse(const bt_account_t *account, bt_api_error_t *error);
 /** @param [in] tenant  NULL: nobody's in particular */
 void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,
                   const bt_work_client_t *client);
+/** The lane of work on so many bytes: some milliseconds, up to a tenth of a
+ *  second, or more. */
+bt_pool_lane_t bt_work_lane(size_t bytes);
 /** bt_pool_post() of work on so many bytes. */
 void bt_work_post(bt_work_t *work, bt_pool_t *pool, bt_pool_lane_t lane,
                   size_t bytes);

@@ -75,7 +75,7 @@ static void written(bt_pool_job_t *job)
     bt_visit_t *visit = a->visit;
 
     if ((visit != NULL) && job->ran && a->more) {
-        bt_work_post(&a->work, a->front->pool, BT_POOL_LONG,
+        bt_work_post(&a->work, a->front->pool, bt_work_lane(a->out.len),
                      BT_ANSWER_SLICE_BYTES / 16);
         return;
     }

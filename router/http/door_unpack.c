@@ -17,6 +17,9 @@
 
 #define NAME_BYTES  1024 /* as long as a path may be */
 #define LEAST_BYTES ((size_t)1024)
+/* Of JSON with a long text. What becomes more than that is unpacked anew in the
+ * lane of the most that it could be. */
+#define LIKELY_RATIO 8u
 
 struct bt_unpack {
     bt_work_t work;
@@ -26,6 +29,7 @@ struct bt_unpack {
     bt_visit_how_t how;
     char model[NAME_BYTES], version[NAME_BYTES];
     bt_strbuf_t packed, body;
+    size_t likely;                   /* bytes unpacked, the first time */
     size_t packed_bytes, body_bytes; /* held of the server's memory */
     bt_status_t status;
 };
@@ -62,12 +66,20 @@ static void unpack_free(bt_unpack_t *u)
     bt_free(u);
 }
 
+/* Did it become more than is likely, and may? */
+static bool is_unlikely(const bt_unpack_t *u)
+{
+    return (u->status == BT_ERR_TOO_LARGE) && (u->likely < u->body_bytes);
+}
+
 static void unpack(bt_pool_job_t *job)
 {
     bt_unpack_t *u = BT_CONTAINER_OF(job, bt_unpack_t, work.job);
 
     u->status = bt_unzip(u->format, u->packed.data, u->packed.len, &u->body);
-    bt_strbuf_fini(&u->packed);
+    if (!is_unlikely(u)) {
+        bt_strbuf_fini(&u->packed);
+    }
 }
 
 static void refuse(bt_unpack_t *u)
@@ -88,6 +100,15 @@ static void refuse(bt_unpack_t *u)
     }
 }
 
+/* Up to so many bytes. */
+static void post(bt_unpack_t *u, size_t bytes)
+{
+    bt_strbuf_fini(&u->body);
+    bt_strbuf_init(&u->body, bytes);
+    u->likely = bytes;
+    bt_work_post(&u->work, u->door->front->pool, bt_work_lane(bytes), bytes);
+}
+
 static void unpacked(bt_pool_job_t *job)
 {
     bt_unpack_t *u = BT_CONTAINER_OF(job, bt_unpack_t, work.job);
@@ -100,6 +121,10 @@ static void unpacked(bt_pool_job_t *job)
     }
     if (visit == NULL) {
         unpack_free(u);
+        return;
+    }
+    if (is_unlikely(u)) {
+        post(u, u->body_bytes);
         return;
     }
     visit->unpacking = NULL;
@@ -143,6 +168,7 @@ static void begin_unpack(bt_visit_t *visit, const bt_visit_how_t *how,
                          bt_zip_t format, bt_strbuf_t *body, size_t body_bytes)
 {
     const size_t most = most_bytes(visit->door, body->len);
+    const size_t likely = body->len * LIKELY_RATIO;
     bt_unpack_t *u = bt_calloc(1, sizeof(*u));
     bt_work_client_t client;
 
@@ -162,15 +188,12 @@ static void begin_unpack(bt_visit_t *visit, const bt_visit_how_t *how,
     u->packed = *body;
     u->packed_bytes = body_bytes;
     u->body_bytes = most;
-    bt_strbuf_init(&u->body, most);
     u->work.job.run = unpack;
     u->work.job.done = unpacked;
     visit->unpacking = u;
     client = bt_visit_client(visit);
     bt_work_init(&u->work, visit->tenant, &client);
-    bt_work_post(&u->work, visit->door->front->pool,
-                 (most < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG,
-                 most);
+    post(u, (likely < most) ? likely : most);
 }
 
 void bt_visit_take_body(bt_visit_t *visit, const bt_visit_how_t *how)

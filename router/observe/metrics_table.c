@@ -222,7 +222,7 @@ const bt_family_def_t bt_metrics_families[] = {
      "tokenizing, writing of long answers",
      SERIES(PROCESS(JOBS))},
     {COUNTER, "baton_jobs_inside_total",
-     "Shorter work of the long lane that a thread ran while longer work "
+     "Shorter work that a thread ran while longer work of the same lane "
      "paused for it",
      SERIES(PROCESS(JOBS_INSIDE))},
     {COUNTER, "baton_jobs_canceled_total",

@@ -658,9 +658,7 @@ static void begin_read(bt_infer_call_t *call)
     call->is_inline = call->is_inline && (bytes <= BT_INTAKE_INLINE_BYTES) &&
                       !bt_uses_writes(call->uses);
     call->work_bytes += bytes;
-    if (bytes >= BT_INTAKE_LONG_BYTES) {
-        call->lane = BT_POOL_LONG;
-    }
+    call->lane = bt_work_lane(call->work_bytes);
     call->status = open_account(call, 0);
     if (call->status != BT_OK) {
         bt_infer_call_refuse(call);
@@ -786,8 +784,7 @@ void bt_infer_begin(bt_frontend_t *front, bt_infer_reply_t *reply,
     source->body_freed(source->ctx, source->body_bytes);
     call->work_bytes = call->body.len;
     call->is_inline = call->body.len <= BT_INTAKE_INLINE_BYTES;
-    call->lane =
-        (call->body.len < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
+    call->lane = bt_work_lane(call->work_bytes);
     if ((open_account(call, call->body.cap) != BT_OK) || !enter(call, source)) {
         bt_infer_call_refuse(call);
         call_release(call);

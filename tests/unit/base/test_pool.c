@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -198,21 +200,20 @@ static void the_first_lane_comes_before_the_others(void **state)
     sem_destroy(&began);
 }
 
-/* Long before anybody else's disk has answered. */
-static void files_hold_up_nobody(void **state)
+/* Long before anybody else's disk has answered, or what takes longest ends. */
+static void own_lanes_hold_up_nobody(bt_pool_lane_t lane)
 {
     bt_pool_t *pool = pool_of(2);
     work_t slow[3], others[3];
     sem_t gate, began;
 
-    (void)state;
     sem_init(&gate, 0, 0);
     sem_init(&began, 0, 0);
     for (unsigned i = 0; i < 3; i++) {
         work_init(&slow[i], pool);
         slow[i].gate = &gate;
         slow[i].began = &began;
-        bt_pool_post(pool, &slow[i].job, BT_POOL_FILES);
+        bt_pool_post(pool, &slow[i].job, lane);
     }
     sem_wait(&began);
     for (unsigned i = 0; i < 3; i++) {
@@ -233,6 +234,41 @@ static void files_hold_up_nobody(void **state)
     bt_pool_destroy(pool);
     sem_destroy(&gate);
     sem_destroy(&began);
+}
+
+static void files_hold_up_nobody(void **state)
+{
+    (void)state;
+    own_lanes_hold_up_nobody(BT_POOL_FILES);
+}
+
+static void the_background_holds_up_nobody(void **state)
+{
+    (void)state;
+    own_lanes_hold_up_nobody(BT_POOL_BACKGROUND);
+}
+
+static void read_weight(bt_pool_job_t *job)
+{
+    work_of(job)->n_run = (unsigned)getpriority(PRIO_PROCESS, (id_t)gettid());
+}
+
+/* sched(7): nice 10. */
+static void the_background_alone_gives_way(void **state)
+{
+    bt_pool_t *pool = pool_of(2);
+    const int usual = getpriority(PRIO_PROCESS, (id_t)gettid());
+    work_t work;
+
+    (void)state;
+    for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
+        work_init(&work, pool);
+        work.job.run = read_weight;
+        bt_pool_post(pool, &work.job, (bt_pool_lane_t)lane);
+        next(pool);
+        assert_int_equal(work.n_run, (lane == BT_POOL_BACKGROUND) ? 10 : usual);
+    }
+    bt_pool_destroy(pool);
 }
 
 static void what_was_not_run_is_told_when_the_pool_stops(void **state)
@@ -370,6 +406,8 @@ int main(void)
         BT_TEST(a_job_runs_elsewhere_and_is_done_here),
         BT_TEST(neither_lane_waits_for_the_other),
         BT_TEST(files_hold_up_nobody),
+        BT_TEST(the_background_holds_up_nobody),
+        BT_TEST(the_background_alone_gives_way),
         BT_TEST(the_first_lane_comes_before_the_others),
         BT_TEST(what_was_not_run_is_told_when_the_pool_stops),
         BT_TEST(a_canceled_job_is_removed_or_gives_up),

@@ -49,13 +49,14 @@ static void settle(world_t *w)
 
 static void a_large_body_is_read_by_the_pool(void **state)
 {
-    const size_t sizes[] = {BT_INTAKE_INLINE_BYTES, BT_INTAKE_LONG_BYTES};
+    const size_t sizes[] = {BT_INTAKE_INLINE_BYTES, BT_WORK_LONG_BYTES,
+                            BT_WORK_BACKGROUND_BYTES};
     world_t *w = &world;
     bt_exchange_t ex;
 
     (void)state;
     start(w, true);
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < BT_ARRAY_LEN(sizes); i++) {
         char *body = body_of(HI "\"max_tokens\":3," FILLER, sizes[i]);
 
         post(w, &ex, COMPLETIONS, body);
@@ -196,7 +197,7 @@ static void those_that_arrive_have_places_in_the_queue(void **state)
 
 static void a_server_that_stops_says_so_to_those_that_arrive(void **state)
 {
-    char *body = body_of(HI FILLER, BT_INTAKE_LONG_BYTES);
+    char *body = body_of(HI FILLER, BT_WORK_LONG_BYTES);
     world_t *w = &world;
     bt_exchange_t ex[4], late;
 
