@@ -15,7 +15,7 @@ import time
 from _shared import ROOT, own_ticks
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
-from attackers import Attacker, LogReader, NAMES, POOL_NAMES  # noqa: E402, F401
+from attackers import Attacker, LogReader, NAMES, POOL_NAMES, WITHOUT  # noqa: E402, F401
 from harness import BUILD, PROGRAMS, Cluster, Stream, free_port, wait_until  # noqa: E402, F401
 from hosts import Network  # noqa: E402, F401
 

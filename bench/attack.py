@@ -5,9 +5,9 @@
 Usage: ./baton bench attack [options]
   --only NAME,...     attackers (default: all): bodies, readers, idle, drips, strangers, priority, samplers,
                       log, gone, waiting, texts, logits
-  --clients N         well-behaved clients at a time (default 8)
-  --requests N        their requests without and with each attacker (default 96)
-  --prompt-bytes N    text of each of their prompts (default 3000)
+  --clients N         well-behaved clients at a time (default 2)
+  --requests N        their requests without and with each attacker (default 200)
+  --prompt-bytes N    text of each of their prompts (default 3000), all but 100 bytes of it the same
   --long-bytes N      text of the long prompts of one more client (default 100000)
   --http-memory SIZE  of the router (default 256m), whose memory is compared with what it allows
   --tenants           clients and attackers are two tenants at one address; without it two addresses where
@@ -27,13 +27,17 @@ read their answers, 4,000 connections without a word, 200 that send byte by byte
 write rubbish to control links and KV, two clients of the highest priority, two that want 8
 choices drawn from the whole vocabulary, a reader of the access log that has stopped, 30 clients
 that have 8 MB tokenized and leave, 20 that wait for that, 20 that ask for the text of a million ids,
-and 4 that ask for logits as JSON. Beside them one client has 100 kB tokenized again and again, which is
-the router's part of a prompt of that length. The figures are the time to first token without and, right after, with the attacker; their ratio;
-and how many of the clients' requests failed. Attackers take turns on the same cores as
+and 4 that ask for the logits of short prompts as JSON, compared with 4 that ask for the same without
+logits: workers compute for both. The well-behaved clients share a system prompt, as those of one
+application do, and wait a fifth of a second between requests. Beside them one client has 100 kB
+tokenized five times a second, which is the router's part of a prompt of that length. The figures are
+the time to first token without and, right after, with the attacker; their ratio; and how many of the
+clients' requests failed. Attackers take turns on the same cores as
 everything else, so a part of what they cost is their own work. The router's memory is its peak without
 files, and its bound: what it had before, four times --http-memory (requests, answers that are written,
 unread ones of HTTP and of gRPC) and 64 MiB.
 """
+import argparse
 import asyncio
 import contextlib
 import json
@@ -42,22 +46,33 @@ import re
 import threading
 import time
 
-from _cluster import Attacker, Cluster, LogReader, NAMES, Network, POOL_NAMES, Stream, free_port, pids_of, warm_up, worker_cores, worker_threads
+from _cluster import Attacker, Cluster, LogReader, NAMES, Network, POOL_NAMES, Stream, WITHOUT, free_port, pids_of, warm_up, worker_cores, worker_threads
 from _shared import (Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
                      show_machine)
 from charts import Bars
 
 PATIENCE_S = 20  # of a well-behaved client
+PAUSE_S = 0.2    # between its requests
+LONG_PAUSE_S = 0.2  # between long prompts
+OWN_BYTES = 100  # of a prompt, the rest is the system prompt
+WORDS = ("the of and to in is that it was for on are as with they at be this from have or by one had not but what all "
+         "were when we there can an your which their said if do will each about how up out them then she many some so").split()
 ALL = NAMES + POOL_NAMES
 HEADER = "X-Tenant"
 MOST_RATIO = 1.5  # of p99 beside an attacker to p99 without
 SLACK = 64 << 20
 
 
+def text_of(rng, n_bytes):
+    return " ".join(rng.choice(WORDS) for _ in range(n_bytes))[:n_bytes]
+
+
 def body(rng, args):
-    """A prompt that nobody has seen before, for any vocabulary."""
-    text = "".join(rng.choice("abcdefghij klmnopqrst uvwxyz ") for _ in range(args.prompt_bytes))
-    out = {"messages": [{"role": "user", "content": text}]} if args.is_chat else {"prompt": text}
+    """A question that nobody has asked before, behind a system prompt that all share; for any vocabulary."""
+    own = min(OWN_BYTES, args.prompt_bytes)
+    system, text = text_of(random.Random(args.seed), args.prompt_bytes - own), text_of(rng, own)
+    out = ({"messages": [{"role": "system", "content": system}, {"role": "user", "content": text}]} if args.is_chat
+           else {"prompt": system + text})
     return {**out, "max_tokens": args.output_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
 
 
@@ -66,8 +81,7 @@ class Beside:
 
     def __init__(self, cluster, args):
         self.cluster, self.args, self.times, self.failed, self.peak, self.over = cluster, args, [], [], 0, False
-        text = "".join(random.Random(args.seed).choice("abcdefghij klmnopqrst uvwxyz ") for _ in range(args.long_bytes))
-        self.body = json.dumps({"prompt": text})
+        self.body = json.dumps({"prompt": text_of(random.Random(args.seed), args.long_bytes)})
 
     def ask(self):
         headers = {HEADER: "good"} if self.args.tenants else {}
@@ -81,7 +95,7 @@ class Beside:
                 self.times.append(time.monotonic() - start)
             else:
                 self.failed.append(f"long prompt: {status}")
-                time.sleep(0.1)
+            time.sleep(LONG_PAUSE_S)
 
     def look(self):
         while not self.over:
@@ -131,6 +145,7 @@ def serve(cluster, rng, args, step):
             except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError) as why:
                 failed.append(repr(why))
             step()
+            await asyncio.sleep(PAUSE_S)
 
     async def run():
         todo = iter([body(rng, args) for _ in range(args.requests)])
@@ -141,10 +156,11 @@ def serve(cluster, rng, args, step):
 
 def measure(name, cluster, rng, reader, args, step):
     base = private_bytes(cluster.router.pid)
-    with Beside(cluster, args) as quiet_beside:
+    headers = f"{HEADER}: bad\r\n" if args.tenants and name in POOL_NAMES else ""
+    before = Attacker(WITHOUT[name], cluster, reader, cluster.home, headers) if name in WITHOUT else contextlib.nullcontext()
+    with before, Beside(cluster, args) as quiet_beside:
         quiet, failed_before = serve(cluster, rng, args, step)
-    attacker = Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home,
-                        f"{HEADER}: bad\r\n" if args.tenants and name in POOL_NAMES else "")
+    attacker = Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home, headers)
     with attacker, Beside(cluster, args) as beside:
         times, failed = serve(cluster, rng, args, step)
     failed += beside.failed
@@ -175,8 +191,8 @@ def panels(out):
 def parse():
     p = parser("attack", __doc__)
     p.add_argument("--only", default=",".join(ALL))
-    p.add_argument("--clients", type=int, default=8)
-    p.add_argument("--requests", type=int, default=96)
+    p.add_argument("--clients", type=int, default=2)
+    p.add_argument("--requests", type=int, default=200)
     p.add_argument("--prompt-bytes", type=int, default=3000)
     p.add_argument("--long-bytes", type=int, default=100000)
     p.add_argument("--http-memory", default="256m")
@@ -216,7 +232,9 @@ def run(args):
         stack.enter_context(cluster)
         warm_up(cluster)
         args.is_chat = cluster.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})[0] == 200
-        rng = random.Random(args.seed)
+        rng = random.Random(args.seed + 1)
+        for _ in range(2):  # the system prompt is in the caches of the workers from here
+            serve(cluster, rng, argparse.Namespace(**{**vars(args), "requests": 1}), lambda: None)
         with load.during(pids_of(cluster)):
             rows = [measure(name, cluster, rng, reader, args, progress.step) for name in args.only]
     out = describe(args, ("only", "clients", "requests", "prompt_bytes", "long_bytes", "http_memory", "tenants", "output_tokens", "threads", "hosts", "seed"))
