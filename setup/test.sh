@@ -26,6 +26,9 @@ wanted=()
 threaded_tests=(base engine engine_windows http infer_shared kernels kvt_warmer lent model otlp packed_file packed_store
                 rpc rpc_lane tokenizer_cost)
 
+# Modules of the clients' tests that take longest.
+slow_clients=(test_triton_clients.py test_templates.py test_long_answers.py)
+
 # valgrind 3.19 does not know pidfd_open, which transfers on one host need;
 # mpirun's ranks are its children, not ours.
 not_under_valgrind='kvt_.*|mpi_cluster_.*'
@@ -219,7 +222,7 @@ stage_integration() {
 # The clients come from PyPI. Where that cannot be reached their tests are
 # skipped, but not on a build machine: nobody would see that they never run.
 stage_clients() {
-    local python status=0 options=() why="$logs/install-clients.log" n file
+    local python status=0 options=() why="$logs/install-clients.log" n file files
     [ "$no_install" = yes ] && options+=(--no-install)
     python=$("$(find_python)" "$root/setup/fetch_clients.py" \
              ${options[@]+"${options[@]}"} 2>"$why") || status=$?
@@ -235,8 +238,13 @@ stage_clients() {
         return 0
     fi
     build_for clients || return 0
-    # Each has a cluster of its own, and waits for it half of the time.
+    # Each has a cluster of its own, and waits for it half of the time. Those that
+    # take longest begin.
+    files=("${slow_clients[@]/#/$root/tests/clients/}")
     for file in "$root"/tests/clients/test_*.py; do
+        [[ " ${slow_clients[*]} " == *" $(basename "$file") "* ]] || files+=("$file")
+    done
+    for file in "${files[@]}"; do
         while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
             wait -n || true
         done
@@ -244,7 +252,7 @@ stage_clients() {
             print_while "clients-$(basename "$file" .py)" "$python" "$file" "${names[@]}" &
     done
     wait
-    for file in "$root"/tests/clients/test_*.py; do
+    for file in "${files[@]}"; do
         add_printed "clients-$(basename "$file" .py)"
     done
 }
