@@ -220,7 +220,7 @@ def run(args):
     load = Load()
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(Network("a", "b")).hosts if args.hosts else []
-        cluster = Cluster(args.model, kv_memory="64m", worker_args=["--threads", str(threads)], prefill_args=prefill,
+        cluster = Cluster(args.model, kv_memory="512m", worker_args=["--threads", str(threads)], prefill_args=prefill,
                           decode_args=decode, hosts=hosts[:1])
         cluster.router_args += ["--http-memory", args.http_memory]
         if args.tenants:

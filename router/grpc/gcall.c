@@ -420,7 +420,8 @@ static void refuse_message(bt_gcall_t *call, bt_status_t status)
     case BT_ERR_BUSY:
         bt_net_count_refused(conn->grpc->net);
         fail(call, BT_GRPC_UNAVAILABLE,
-             "the server has no room for this message now");
+             "the server has no room for this message now (http-memory, "
+             "router-memory), try again later");
         break;
     case BT_ERR_NO_MEMORY:
         fail(call, BT_GRPC_UNAVAILABLE, "out of memory for this message");

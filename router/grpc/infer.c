@@ -293,8 +293,10 @@ static void begin_for(visit_t *visit, bt_tenant_t *tenant,
         bt_api_error_t error = {0};
 
         bt_gmessage_fini(door->grpc, message);
-        bt_api_error_set(&error, 503, "server_error", NULL,
-                         "the server has no room for this message now");
+        bt_api_error_set(
+            &error, 503, "server_error", NULL,
+            "the server has no room for this message now (http-memory, "
+            "router-memory), try again later");
         visit->reply.ops->error(&visit->reply, &error);
         return;
     }

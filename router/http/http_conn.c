@@ -175,7 +175,9 @@ static void refuse_body(bt_conn_t *conn)
 static void refuse_for_room(bt_conn_t *conn)
 {
     bt_net_count_refused(conn->http->net);
-    refuse(conn, 503, "the server has no room for this body now");
+    refuse(conn, 503,
+           "the server has no room for this body now (http-memory, "
+           "router-memory), try again later");
 }
 
 /* The body is about to be read. */

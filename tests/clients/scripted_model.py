@@ -93,8 +93,8 @@ def write_vocabulary(path, name, template, context=1 << 20):
     return [t.encode() for t in tokens[:3]] + [b"".join(bytes_of[c] for c in t) for t in tokens[3:]]
 
 
-def write(path, scripts, specials=(), endless="", context=CONTEXT, step=3):
-    """scripts: a prompt's last character -> what is said then. specials: texts in them that are special tokens, unless a
+def write(path, scripts, specials=(), endless="", context=CONTEXT, **more):
+    """scripts: a prompt's last character -> what is said then. more: of pieces_of(). specials: texts in them that are special tokens, unless a
     script is a pair of a text and its own. endless: of which last characters it is said again and again."""
     tokens, types, letters = vocabulary()
     ids = {b: 3 + i for i, b in enumerate(letters)}
@@ -104,7 +104,7 @@ def write(path, scripts, specials=(), endless="", context=CONTEXT, step=3):
     for last, text in scripts.items():
         before, first = ids[ord(last)], len(tokens)
         text, own = (text, specials) if isinstance(text, str) else text
-        for piece in pieces_of(text, own, step):
+        for piece in pieces_of(text, own, **more):
             name = piece if isinstance(piece, str) else "".join(letters[b] for b in piece)
             tokens.append(name)
             types.append(CONTROL if isinstance(piece, str) else NORMAL)

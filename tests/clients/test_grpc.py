@@ -530,6 +530,46 @@ def test_grpc_over_tls(c):
                 assert code in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED"), code
 
 
+def both_doors_refuse(c, text):
+    """@return code and text of gRPC, status and text of Triton's JSON, of a request with this text"""
+    body = {"inputs": [{"name": "text_input", "shape": [1, 1], "datatype": "BYTES", "data": [text]},
+                       {"name": "max_tokens", "shape": [1, 1], "datatype": "INT32", "data": [1]}]}
+    with client(c) as t:
+        code, said = code_of(lambda: t.infer(MODEL, question(1, text.encode())))
+    status, answer = c.post(f"/v2/models/{MODEL}/infer", body)
+    return code, said, status, answer["error"]
+
+
+def test_a_router_without_memory_for_a_request_is_unavailable(_):
+    with tempfile.TemporaryDirectory() as d:
+        with harness.Cluster(harness.small_model(d), router_args=["--router-memory", "1m"]) as c:
+            wait_until("the router knows what it has", lambda: c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 503)
+            code, said, status, error = both_doors_refuse(c, "hello " * 17000)
+            assert code == "StatusCode.UNAVAILABLE" and "router-memory" in said, (code, said)
+            assert status == 503 and "router-memory" in error, (status, error)
+
+
+def test_a_client_with_more_than_its_share_of_memory_has_exhausted_it(_):
+    with tempfile.TemporaryDirectory() as d:
+        with harness.Cluster(harness.small_model(d), router_args=["--http-memory", "32m", "--max-body-bytes", "8m"]) as c:
+            found = []
+
+            def ask():
+                with client(c) as t:
+                    found.append(code_of(lambda: t.infer(MODEL, question(1, b"word " * 400_000))))
+
+            def some_are_refused():
+                threads = [threading.Thread(target=ask) for _ in range(20)]
+                for t in threads:
+                    t.start()
+                for t in threads:
+                    t.join()
+                return any(code == "StatusCode.RESOURCE_EXHAUSTED" and "http-memory" in text for code, text in found)
+            wait_until("some are refused for their share", some_are_refused)
+            assert c.metric("baton_memory_refused_total", cause="client") > 0
+            c.wait_idle()
+
+
 def test_keys_are_metadata(c):
     """Also of a stream that is older than the keys in force."""
     import tempfile

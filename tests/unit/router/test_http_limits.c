@@ -4,8 +4,10 @@
 
 #define BODY_OF(n) \
     "POST /hold HTTP/1.1" NL "Host: h" NL "Content-Length: " n NL NL
-#define NO_ROOM NL NL "{\"error\":\"the server has no room for this body now\"}"
-#define MIB     (1024 * 1024)
+#define NO_ROOM                                                    \
+    NL NL "{\"error\":\"the server has no room for this body now " \
+          "(http-memory, router-memory), try again later\"}"
+#define MIB (1024 * 1024)
 
 /* From 127.0.0.N. */
 static void client_from(fixture_t *f, client_t *c, uint32_t n)
