@@ -2,9 +2,11 @@
 #include "launcher/run_dir.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +15,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/log.h"
 
-#define KEY_BYTES     32
-#define MAX_OPEN_DIRS 8
-#define N_PARENTS     3
-#define PREFIX_BYTES  6 /* "baton-" */
+#define KEY_BYTES    32
+#define MARK_BYTES   96
+#define N_PARENTS    3
+#define PREFIX_BYTES 6 /* "baton-" */
 
 static const char leaf[] = "/baton-XXXXXX";
 
@@ -66,6 +69,31 @@ static bt_status_t write_key(const char *path)
     return status;
 }
 
+/* What stands in the lock: this very directory. That of a copy, or of a folder
+ * with such a name that somebody else made, says another one or nothing.
+ * @return false: no directory */
+static bool mark_of(int dir, char mark[MARK_BYTES])
+{
+    struct stat info;
+
+    if ((fstat(dir, &info) != 0) || !S_ISDIR(info.st_mode)) {
+        return false;
+    }
+    snprintf(mark, MARK_BYTES, "run directory of baton-launch: %ju %ju\n",
+             (uintmax_t)info.st_dev, (uintmax_t)info.st_ino);
+    return true;
+}
+
+static bool write_mark(const char *path, int lock)
+{
+    BT_CLEANUP(close)
+    const int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char mark[MARK_BYTES];
+
+    return (dir >= 0) && mark_of(dir, mark) &&
+           (write(lock, mark, strlen(mark)) == (ssize_t)strlen(mark));
+}
+
 /* The name `lock` appears with the lock taken: nobody finds it free while we
  * live. @return the descriptor, or -1 where that is not to be had: then nobody
  * removes the directory but we. */
@@ -81,7 +109,8 @@ static int take_lock(const char *dir)
     if (fd < 0) {
         return -1;
     }
-    if ((flock(fd, LOCK_EX | LOCK_NB) != 0) || (rename(fresh, path) != 0)) {
+    if ((flock(fd, LOCK_EX | LOCK_NB) != 0) || !write_mark(dir, fd) ||
+        (rename(fresh, path) != 0)) {
         close(fd);
         return -1;
     }
@@ -159,24 +188,115 @@ void bt_run_dir_each(bt_run_dir_fn fn, void *arg)
     }
 }
 
-/* nftw() visits a directory after what is in it and follows no link. */
-static int remove_entry(const char *path, const struct stat *info, int type,
-                        struct FTW *place)
+/* ---- removing: by name and kind, never whatever is there ---- */
+
+/* May this entry of a run directory go? */
+typedef bool (*is_ours_fn)(int dir, const char *name, const struct stat *info);
+
+static bool in_socket_dir(int dir, const char *name, const struct stat *info)
 {
-    (void)info;
-    (void)type;
-    (void)place;
-    if (remove(path) != 0) {
-        BT_LOG_WARN("cannot remove %s: %m", path);
+    (void)dir;
+    (void)name;
+    return S_ISSOCK(info->st_mode);
+}
+
+static bool in_run_dir(int dir, const char *name, const struct stat *info)
+{
+    static const char *const files[] = {"key", "lock", "lock.new", "cores"};
+
+    (void)dir;
+    for (size_t i = 0; S_ISREG(info->st_mode) && (i < BT_ARRAY_LEN(files));
+         i++) {
+        if (strcmp(name, files[i]) == 0) {
+            return true;
+        }
     }
-    return 0;
+    return S_ISSOCK(info->st_mode);
+}
+
+/* @return entries that are none of ours and stay; one has its name in kept */
+static unsigned remove_entries(int dir, is_ours_fn is_ours,
+                               char kept[NAME_MAX]);
+
+/* One of the directories that processes make for their sockets, common/rpc. */
+static bool remove_socket_dir(int parent, const char *name)
+{
+    BT_CLEANUP(close)
+    const int dir =
+        openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    char kept[NAME_MAX];
+
+    return (dir >= 0) && (remove_entries(dir, in_socket_dir, kept) == 0) &&
+           (unlinkat(parent, name, AT_REMOVEDIR) == 0);
+}
+
+static bool remove_entry(int dir, const char *name, is_ours_fn is_ours)
+{
+    struct stat info;
+
+    if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        return errno == ENOENT;
+    }
+    if ((is_ours == in_run_dir) && is_run_dir(dir, name)) {
+        return remove_socket_dir(dir, name);
+    }
+    return is_ours(dir, name, &info) && (unlinkat(dir, name, 0) == 0);
+}
+
+static unsigned remove_entries(int dir, is_ours_fn is_ours, char kept[NAME_MAX])
+{
+    const int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *const list = (again >= 0) ? fdopendir(again) : NULL;
+    const struct dirent *entry;
+    unsigned n_kept = 0;
+
+    if (list == NULL) {
+        if (again >= 0) {
+            close(again);
+        }
+        return 0; /* where something is in it, it cannot be removed */
+    }
+    while ((entry = readdir(list)) != NULL) {
+        if ((strcmp(entry->d_name, ".") != 0) &&
+            (strcmp(entry->d_name, "..") != 0) &&
+            !remove_entry(dir, entry->d_name, is_ours)) {
+            snprintf(kept, NAME_MAX, "%.*s", NAME_MAX - 1, entry->d_name);
+            n_kept++;
+        }
+    }
+    closedir(list);
+    return n_kept;
+}
+
+/* @return whether all of it is gone */
+static bool remove_at(int dir, const char *path)
+{
+    char kept[NAME_MAX] = "";
+    const unsigned n_kept = remove_entries(dir, in_run_dir, kept);
+
+    if (n_kept > 0) {
+        BT_LOG_WARN("%s stays: %u of what is in it is none of a launcher's, "
+                    "such as %s",
+                    path, n_kept, kept);
+        return false;
+    }
+    if (rmdir(path) != 0) {
+        BT_LOG_WARN("cannot remove %s: %m", path);
+        return false;
+    }
+    return true;
 }
 
 void bt_run_dir_remove(bt_run_dir_t *dir)
 {
-    if (nftw(dir->path, remove_entry, MAX_OPEN_DIRS, FTW_DEPTH | FTW_PHYS) !=
-        0) {
+    BT_CLEANUP(close)
+    const int fd =
+        open(dir->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0) {
         BT_LOG_WARN("cannot read %s: %m", dir->path);
+    } else {
+        (void)remove_at(fd, dir->path);
     }
     if (dir->lock_fd >= 0) {
         close(dir->lock_fd);
@@ -184,28 +304,34 @@ void bt_run_dir_remove(bt_run_dir_t *dir)
     }
 }
 
-/* A bt_run_dir_fn. Whoever has the lock may remove it, one launcher that starts
- * as well as another. */
-static void remove_if_dead(void *arg, const char *path)
+/* Is it the directory that its lock says, of a launcher that is dead? Whoever
+ * has the lock may remove it, one launcher that starts as well as another. */
+static bool is_dead(int dir, int lock)
 {
-    char lock[BT_RUN_DIR_BYTES + 16];
-    bt_run_dir_t dir;
+    char mark[MARK_BYTES];
+    char found[MARK_BYTES] = "";
     struct stat info;
 
+    return mark_of(dir, mark) &&
+           (read(lock, found, sizeof(found) - 1) == (ssize_t)strlen(mark)) &&
+           (strcmp(found, mark) == 0) &&
+           (flock(lock, LOCK_EX | LOCK_NB) == 0) && (fstat(lock, &info) == 0) &&
+           (info.st_nlink > 0);
+}
+
+/* A bt_run_dir_fn. */
+static void remove_if_dead(void *arg, const char *path)
+{
+    BT_CLEANUP(close)
+    const int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    BT_CLEANUP(close)
+    const int lock =
+        (dir >= 0) ? openat(dir, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+
     (void)arg;
-    snprintf(lock, sizeof(lock), "%s/lock", path);
-    dir.lock_fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (dir.lock_fd < 0) {
-        return;
+    if ((lock >= 0) && is_dead(dir, lock) && remove_at(dir, path)) {
+        BT_LOG_INFO("removed %s, left behind by a launcher that is dead", path);
     }
-    if ((flock(dir.lock_fd, LOCK_EX | LOCK_NB) != 0) ||
-        (fstat(dir.lock_fd, &info) != 0) || (info.st_nlink == 0)) {
-        close(dir.lock_fd);
-        return;
-    }
-    snprintf(dir.path, sizeof(dir.path), "%s", path);
-    bt_run_dir_remove(&dir);
-    BT_LOG_INFO("removed %s, left behind by a launcher that is dead", path);
 }
 
 void bt_run_dir_remove_dead(void)

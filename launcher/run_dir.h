@@ -3,7 +3,9 @@
  *
  * A private directory (mode 0700) for one run: the processes' sockets, the file
  * with the random cluster key (mode 0600), and `lock`, which the launcher holds
- * (flock) for as long as it lives.
+ * (flock) for as long as it lives. The lock says which directory it belongs to,
+ * by device and inode: a copy of a run directory, or another folder with such a
+ * name, is none.
  */
 #ifndef BT_LAUNCHER_RUN_DIR_H
 #define BT_LAUNCHER_RUN_DIR_H
@@ -30,12 +32,13 @@ typedef void (*bt_run_dir_fn)(void *arg, const char *path);
  *  them; also for those that a killed launcher left behind. */
 void bt_run_dir_each(bt_run_dir_fn fn, void *arg);
 
-/** Remove those that launchers left behind that are dead: of this user, with a
- *  `lock` that nobody holds. Says so. */
+/** Remove those that launchers left behind that are dead: of this user, with
+ *  their own `lock` that nobody holds. Says so. */
 void bt_run_dir_remove_dead(void);
 
-/** Remove the directory and all that is in it: a process that was killed leaves
- *  sockets and directories of its own. */
+/** Remove what a launcher and its processes make in the directory (key, lock,
+ *  cores, sockets, directories of sockets), then the directory. Where anything
+ *  else is in it, that and the directory stay, and a warning says so. */
 void bt_run_dir_remove(bt_run_dir_t *dir);
 
 #endif

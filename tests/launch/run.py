@@ -384,15 +384,27 @@ class LaunchTest(LauncherTest):
         dead.process.kill()
         dead.wait()
         self.assertEqual(self.run_dirs(), left)  # with its key
-        # Such a name may be anybody's.
+        # Such a name may be anybody's: an empty folder's, a copy's of the cache (which has a lock that nobody
+        # holds), and a copy's of a run directory.
         other = os.path.join(self.folder, "baton-d4e5f6")
         os.mkdir(other)
+        cache = os.path.join(self.folder, "baton-backup")
+        os.mkdir(cache)
+        for name in ("lock", "model.gguf", "key"):
+            with open(os.path.join(cache, name), "w", encoding="ascii") as f:
+                f.write("mine")
+        subprocess.run(["cp", "-r", os.path.join(self.folder, left[0]), os.path.join(self.folder, "baton-copied")],
+                       check=False)  # it has sockets
+        copied = os.path.join(self.folder, "baton-copied")
+        self.assertIn("lock", os.listdir(copied))
         living = self.launch()
         living.wait_ready()
         living.wait_says(f"removed {self.folder}/{left[0]}, left behind by a "
                          "launcher that is dead\n")
-        mine = [entry for entry in self.run_dirs()
-                if entry != "baton-d4e5f6"]
+        others = ["baton-backup", "baton-copied", "baton-d4e5f6"]
+        mine = [entry for entry in self.run_dirs() if entry not in others]
+        self.assertEqual(sorted(os.listdir(cache)), ["key", "lock", "model.gguf"])
+        self.assertIn("key", os.listdir(copied))
         self.assertEqual(len(mine), 1)
         self.assertNotEqual(mine, left)
         # One that lives keeps its own, however many start.
@@ -402,7 +414,7 @@ class LaunchTest(LauncherTest):
         self.assertNotIn("removed", third.stderr())
         self.assertEqual(third.stop(), 0)
         self.assertEqual(living.stop(), 0)
-        self.assertEqual(self.run_dirs(), ["baton-d4e5f6"])
+        self.assertEqual(sorted(self.run_dirs()), others)
 
     def core_limits(self, *arguments):
         """Of launcher and workers, where the system allows dumps."""

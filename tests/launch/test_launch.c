@@ -487,16 +487,53 @@ static void the_run_directory_is_private_and_leaves_nothing(void **state)
     assert_int_equal(strspn(keys[0], "0123456789abcdef"), 64);
     assert_string_not_equal(keys[0], keys[1]);
 
-    /* What a killed process leaves behind; a link is not followed. */
-    snprintf(path, sizeof(path), "%s/left", dir.path);
+    /* What a killed process leaves behind. */
+    snprintf(path, sizeof(path), "%s/baton-a1b2c3", dir.path);
     assert_int_equal(mkdir(path, 0700), 0);
-    snprintf(path, sizeof(path), "%s/left/link", dir.path);
-    assert_int_equal(symlink(other.path, path), 0);
     bt_run_dir_remove(&dir);
     assert_int_equal(stat(dir.path, &info), -1);
     assert_int_equal(stat(other.key_file, &info), 0);
     bt_run_dir_remove(&other);
     assert_int_equal(stat(other.path, &info), -1);
+}
+
+/* A file, a folder with one, a link: none of them was made by a launcher. */
+static void what_is_not_ours_stays_in_a_run_directory(void **state)
+{
+    static const char *const names[] = {"notes", "baton-backup/notes",
+                                        "baton-a1b2c3"};
+    bt_run_dir_t dir;
+    struct stat info;
+    char path[128];
+
+    (void)state;
+    bt_test_expect_log_lines(BT_ARRAY_LEN(names));
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        char *slash;
+
+        assert_int_equal(bt_run_dir_create(&dir), BT_OK);
+        snprintf(path, sizeof(path), "%s/%s", dir.path, names[i]);
+        slash = strrchr(path, '/');
+        if (i == 1) {
+            *slash = '\0';
+            assert_int_equal(mkdir(path, 0700), 0);
+            *slash = '/';
+        }
+        if (i == 2) {
+            assert_int_equal(symlink("/tmp", path), 0);
+        } else {
+            fclose(fopen(path, "w"));
+        }
+        bt_run_dir_remove(&dir);
+        assert_int_equal(lstat(path, &info), 0);
+        assert_int_equal(stat(dir.key_file, &info), -1);
+        assert_int_equal(unlink(path), 0);
+        if (i == 1) {
+            *slash = '\0';
+            assert_int_equal(rmdir(path), 0);
+        }
+        assert_int_equal(rmdir(dir.path), 0);
+    }
 }
 
 /* Every state with every event, by the drawing in life.h; what is not listed
@@ -635,6 +672,7 @@ int main(void)
         BT_TEST(a_life_has_the_arrows_of_its_drawing_and_no_others),
         BT_TEST(run_directories_are_found_where_they_are_made),
         BT_TEST(the_run_directory_is_private_and_leaves_nothing),
+        BT_TEST(what_is_not_ours_stays_in_a_run_directory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
