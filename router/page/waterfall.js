@@ -85,13 +85,14 @@ export class Waterfall {
     return h('div', { class: 'segments', role: 'group', 'aria-label': 'Scale', hidden: ends.length < 2 }, ends.map(([name, end], i) => h('button', {
       type: 'button', 'aria-pressed': String(i === 0), onclick: ({ currentTarget }) => {
         currentTarget.parentNode.querySelectorAll('button').forEach((one) => one.setAttribute('aria-pressed', String(one === currentTarget)));
-        this.show(end);
+        this.show(end, i > 0);
       },
     }, name)));
   }
 
-  show(end) {
-    const shown = this.stations.filter((station) => station.start_ms < end || (station.start_ms === 0 && end === 0));
+  /* Up to the first or second token there is no generation: it begins with the second, which may come with the first. */
+  show(end, before = false) {
+    const shown = this.stations.filter((station) => !(before && station.name === 'generation') && (station.start_ms < end || (station.start_ms === 0 && end === 0)));
     this.body.replaceChildren(...shown.map((station) => row(station, end || 1, this.request.duration_ms)));
     setText(this.axis, ms(end));
   }

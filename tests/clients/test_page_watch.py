@@ -350,6 +350,22 @@ def test_where_the_time_of_an_answer_went(c):
     c.wait_idle()
 
 
+def test_what_was_before_the_first_token_has_no_generation_in_it(c):
+    """Also where the second token came with the first, and so is no later by the router's clock."""
+    with opened(c, "talk") as page:
+        page.wait("document.querySelector('#talk .title')")
+        shown = page.run("""import(new URL('waterfall.js', document.querySelector('script[src]').src)).then(({ Waterfall }) => {
+            const station = (name, at, start_ms, length_ms) => ({ name, at, start_ms, length_ms });
+            const all = new Waterfall({ duration_ms: 3, first_token_ms: 2.6, stations: [station('prefill', 'prefill', 0, 2.5),
+                station('generation', 'decode', 2.5, 0.5)] });
+            const rows = () => [...all.element.querySelectorAll('tbody tr')].map((x) => x.dataset.station);
+            const out = [rows()];
+            all.element.querySelectorAll('.segments button')[1].click();
+            return [...out, rows()]; })""")
+        assert shown == [["prefill", "generation"], ["prefill"]], shown
+    c.wait_idle()
+
+
 def test_requests_are_listed_and_chosen_among(c):
     for i in range(3):
         ask(c, f"{i} and so on.")
