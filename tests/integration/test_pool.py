@@ -44,7 +44,8 @@ def check_clients_that_left(c):
 
 
 def check_long_bodies_of_others(c):
-    """A prompt of 100 kB comes before the longer work of others that was there before, even where that has begun."""
+    """A prompt of 100 kB, and one of a megabyte, come before the longer work of others that was there before, even where that
+    has begun: the first in a lane of its own, the other inside."""
     inside = c.metric("baton_jobs_inside_total")
     refused = c.total("baton_http_requests_total", route="/tokenize", code="400")
     with contextlib.ExitStack() as others:
@@ -54,6 +55,7 @@ def check_long_bodies_of_others(c):
         assert c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 200
         answered = c.total("baton_http_requests_total", route="/tokenize", code="400") - refused
         assert answered <= N_OTHERS / 2, answered
+        assert c.post("/tokenize", {"prompt": "hello " * 170_000})[0] in (200, 400)
         assert c.metric("baton_jobs_inside_total") > inside
     wait_until("nothing of them is left", lambda: c.metric("baton_jobs") == 0)
 
