@@ -164,9 +164,7 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
 /* @return true when the generation was ended (and may be gone). */
 static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
-    const uint32_t wait_ms = (gen->attempt.number > 0)
-                                 ? core->config.rerun_wait_ms
-                                 : core->config.worker_wait_ms;
+    const uint32_t wait_ms = core->config.worker_wait_ms;
     uint64_t since = gen->waiting_since_us;
 
     if (now_us >= gen->deadline_us) {

@@ -184,8 +184,7 @@ typedef struct bt_core_config {
     uint32_t n_vocab;          /**< larger ids are a worker's error */
     uint32_t max_queue;        /**< generations in flight */
     uint64_t max_logits_bytes; /**< of all generations; see bt_core_submit() */
-    uint32_t worker_wait_ms;   /**< first attempt without a pair */
-    uint32_t rerun_wait_ms;    /**< a re-run without a pair */
+    uint32_t worker_wait_ms;   /**< without a pair, each attempt */
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
     uint32_t still_ms;      /**< a worker whose work does not move is avoided */
     bt_sched_order_t order; /**< of those that wait for workers */

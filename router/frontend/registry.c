@@ -20,7 +20,6 @@
 #define TEMPLATE_FILE_LIMIT (1u << 20)
 /* Requests for logits, of the largest that are taken, in flight at a time. */
 #define LOGITS_AT_A_TIME 4
-#define RERUN_WAIT_MS    2000 /* for another pair, when a worker was lost */
 
 static bt_status_t read_context(bt_served_t *served,
                                 const bt_served_options_t *options)
@@ -382,7 +381,6 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .max_queue = config->max_queue,
         .max_logits_bytes = LOGITS_AT_A_TIME * config->max_logits_bytes,
         .worker_wait_ms = config->worker_wait_ms,
-        .rerun_wait_ms = RERUN_WAIT_MS,
         .request_timeout_ms = config->request_timeout_ms,
         .still_ms = config->dead_ms,
         .has_tenants = bt_tenants_are_many(&served->front->tenants),

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import tempfile
+import threading
 import time
 
 from harness import (ENDLESS, LONG_PROMPT, Cluster, Process, Stream, endless_model, slow_model, small_model,
@@ -12,6 +13,7 @@ from harness import (ENDLESS, LONG_PROMPT, Cluster, Process, Stream, endless_mod
 
 SILENCE = (4000, 6000)  # ms; a busy machine is silent for 2 s
 HANGS = 120.0  # seconds; whoever takes longer never ends
+SOON = ["--worker-wait-ms", "500"]  # of a router that waits for no worker to come back
 BODY = {"prompt": "tell me everything", "max_tokens": 600, "temperature": 0, "stream": True, "ignore_eos": True}
 ENDLESS_BODY = dict(BODY, max_tokens=ENDLESS)
 
@@ -65,7 +67,7 @@ def freed_by(role, transport, backend="cpu", env=None):
     """A worker is killed in the middle of the first of six long prompts, with the others behind it.
     @return seconds until the other one holds nothing."""
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(endless_model(d), kv_memory="256m", env=env,
+        with Cluster(endless_model(d), kv_memory="256m", env=env, router_args=SOON,
                      worker_args=["--chunk-tokens", "16", "--transport", transport, "--backend", backend]) as c:
             body = dict(BODY, prompt=LONG_PROMPT)
 
@@ -138,7 +140,7 @@ def test_silent_sender_that_may_still_write_is_ended():
 
 def test_kill_decode_worker_mid_request():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(endless_model(d), kv_memory="128m") as c:
+        with Cluster(endless_model(d), kv_memory="128m", router_args=SOON) as c:
             whole = c.complete(BODY["prompt"], 20, temperature=0, ignore_eos=True)["text"]
             s, seconds = asyncio.run(stream_and(c, 3, c.decodes[0].kill, ENDLESS_BODY))
             ended_with_an_error(s, whole)
@@ -162,7 +164,7 @@ def test_kill_prefill_worker_mid_request():
 
 def test_kill_prefill_worker_during_context_phase():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(endless_model(d), kv_memory="128m", worker_args=["--chunk-tokens", "16"]) as c:
+        with Cluster(endless_model(d), kv_memory="128m", worker_args=["--chunk-tokens", "16"], router_args=SOON) as c:
             async def go():
                 s = Stream(c.http, "/v1/completions", dict(BODY, prompt=LONG_PROMPT))
                 task = asyncio.ensure_future(s.run())
@@ -199,10 +201,43 @@ def test_interrupted_request_runs_elsewhere_with_the_same_bytes():
             c.wait_idle()
 
 
+def comes_back(c, role):
+    """The only worker of a role is killed and started anew later than a router once waited for one (2 s)."""
+    worker, = c.decodes if role == "decode" else c.prefills
+    worker.kill()
+    c.processes.remove(worker)
+    worker.popen.wait()
+    threading.Timer(3, lambda: c.start_worker(role, 1)).start()
+
+
+def test_interrupted_requests_wait_for_the_only_worker_of_a_role():
+    """As long as a request that has just come would (--worker-wait-ms); the text goes on with the same bytes."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d), worker_args=["--chunk-tokens", "16"]) as c:
+            whole = whole_text(c)
+            s, _ = asyncio.run(stream_and(c, 3, lambda: comes_back(c, "decode")))
+            assert s.done and not s.errors() and s.text() == whole, s.events[-1:]
+        with Cluster(endless_model(d), kv_memory="128m", worker_args=["--chunk-tokens", "16"]) as c:
+            body = dict(BODY, prompt="word " * 500, max_tokens=8)
+            whole = c.complete(body["prompt"], body["max_tokens"], temperature=0, ignore_eos=True, cache_salt="whole")["text"]
+
+            async def go():
+                s = Stream(c.http, "/v1/completions", body)
+                task = asyncio.ensure_future(s.run())
+                await until("it is active",
+                            lambda: c.metric("nv_trt_llm_request_metrics", request_type="active") > 0)
+                comes_back(c, "prefill")
+                await asyncio.wait_for(task, HANGS)
+                return s
+            s = asyncio.run(go())
+            assert s.done and not s.errors() and s.text() == whole, (s.status, s.events[-1:])
+            c.wait_idle()
+
+
 def test_stopped_worker_is_found_and_its_requests_end():
     """SIGSTOP: silence is noticed by heartbeats."""
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(endless_model(d), kv_memory="128m", silence=SILENCE) as c:
+        with Cluster(endless_model(d), kv_memory="128m", silence=SILENCE, router_args=SOON) as c:
             whole = c.complete(BODY["prompt"], 20, temperature=0, ignore_eos=True)["text"]
             victim = c.decodes[0]
             s, _ = asyncio.run(stream_and(c, 3, lambda: victim.kill(signal.SIGSTOP), ENDLESS_BODY))

@@ -19,7 +19,6 @@
 #define MS          1000u /* µs */
 #define VOCAB       128
 #define WAIT_MS     3000
-#define RERUN_MS    1500
 #define DEADLINE_MS 60000
 #define STILL_MS    3000
 
@@ -209,7 +208,6 @@ static inline void start_in_order(world_t *w, uint32_t max_queue,
         .target = core_target,
         .max_logits_bytes = 64 * VOCAB * sizeof(float),
         .worker_wait_ms = WAIT_MS,
-        .rerun_wait_ms = RERUN_MS,
         .request_timeout_ms = DEADLINE_MS,
         .still_ms = STILL_MS,
         .has_tenants = has_tenants,

@@ -215,7 +215,7 @@ when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
     bt_test_expect_log_lines(2);
     bt_core_worker_down(w->core, d, "silent for 2500 ms", w->now);
     bt_core_worker_down(w->core, p, "killed", w->now);
-    w->now += (RERUN_MS - 1) * MS;
+    w->now += (WAIT_MS - 1) * MS;
     bt_core_tick(w->core, w->now);
     assert_int_equal(c.n_ends, 0);
     w->now += 1 * MS;
@@ -226,7 +226,7 @@ when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
     assert_string_equal(
         c.message,
         "decode worker decode-0 was lost in phase decode (silent for "
-        "2500 ms), and no other workers came within 1500 ms");
+        "2500 ms), and no other workers came within 3000 ms");
     end_world(w);
 }
 

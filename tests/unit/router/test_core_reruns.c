@@ -191,17 +191,18 @@ static void no_attempt_is_spent_on_a_silent_worker(void **state)
     d2 = join(w, "decode-1", BT_ROLE_DECODE);
     bt_core_worker_suspect(w->core, d2, true, w->now);
     bt_core_worker_down(w->core, d, "killed", w->now);
-    pass(w, 2 * RERUN_MS);
+    pass(w, 2 * WAIT_MS);
     assert_int_equal(count(w, d2, BT_MSG_REQUEST), 0);
     submit(w, &c2, "The", 8, NULL);
     bt_core_worker_down(w->core, d2, "silent", w->now);
-    pass(w, RERUN_MS - 50);
+    pass(w, WAIT_MS - 50);
     assert_int_equal(c.n_ends, 0);
     pass(w, 50);
     assert_int_equal(c.n_ends, 1);
     assert_int_equal(c.http_status, 503);
+    assert_int_equal(c2.n_ends, 1); /* that has just come waits no longer */
+    assert_int_equal(c2.http_status, 503);
     ended(w, p, key);
-    bt_core_cancel(w->core, c2.gen, w->now);
     end_world(w);
 }
 
