@@ -48,7 +48,7 @@ static void write_slice(bt_pool_job_t *job)
     a->more = bt_json_slices_write(&a->slices, BT_ANSWER_SLICE_BYTES, &a->out);
 }
 
-static void respond(bt_visit_t *visit, const bt_strbuf_t *out,
+static void respond(bt_visit_t *visit, bt_strbuf_t *out,
                     const bt_account_t *account)
 {
     bt_api_error_t error = {0};
@@ -59,7 +59,7 @@ static void respond(bt_visit_t *visit, const bt_strbuf_t *out,
     }
     switch (bt_strbuf_status(out)) {
     case BT_OK:
-        bt_visit_respond(visit, 200, BT_JSON_TYPE, out->data, out->len);
+        bt_visit_respond_take(visit, 200, BT_JSON_TYPE, out);
         break;
     case BT_ERR_TOO_LARGE:
         bt_visit_fail_for_length(visit);

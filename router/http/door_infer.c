@@ -145,9 +145,9 @@ static void write_all(bt_infer_answer_t *a)
     }
 }
 
-static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
+static void respond(bt_visit_t *visit, bt_infer_answer_t *a)
 {
-    const bt_strbuf_t *body = a->zips ? &a->packed : &a->out;
+    bt_strbuf_t *body = a->zips ? &a->packed : &a->out;
     bt_api_error_t error = {0};
     char length[32];
 
@@ -172,8 +172,8 @@ static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
                                (a->format == BT_ZIP_GZIP) ? "gzip" : "deflate");
         bt_exchange_add_header(visit->ex, "Vary", "Accept-Encoding");
     }
-    bt_visit_respond(visit, 200, (a->json_bytes > 0) ? RAW_TYPE : BT_JSON_TYPE,
-                     body->data, body->len);
+    bt_visit_respond_take(visit, 200,
+                          (a->json_bytes > 0) ? RAW_TYPE : BT_JSON_TYPE, body);
 }
 
 /* ---- the pool's ---- */

@@ -62,6 +62,10 @@ bt_visit_t *bt_visit_begin(bt_door_t *door, bt_exchange_t *ex,
 /** Answer in one piece. The visit is over. */
 void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
                       const void *body, size_t bytes);
+/** bt_visit_respond() with a long body, which need not be copied; it is empty
+ *  afterwards. The visit is over. */
+void bt_visit_respond_take(bt_visit_t *visit, int status, const char *type,
+                           bt_strbuf_t *body);
 /** Answer with an error in the dialect's form. The visit is over. */
 void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error);
 /** Answer that it cannot be put into bytes. The visit is over. */

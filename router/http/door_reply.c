@@ -125,6 +125,12 @@ void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
     bt_exchange_respond(leave(visit, status), status, type, body, bytes);
 }
 
+void bt_visit_respond_take(bt_visit_t *visit, int status, const char *type,
+                           bt_strbuf_t *body)
+{
+    bt_exchange_respond_take(leave(visit, status), status, type, body);
+}
+
 static void add_header(void *ctx, const char *name, const char *value)
 {
     bt_exchange_add_header(ctx, name, value);

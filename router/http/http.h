@@ -182,6 +182,10 @@ void bt_exchange_add_header(bt_exchange_t *ex, const char *name,
 void bt_exchange_respond(bt_exchange_t *ex, int status,
                          const char *content_type, const void *body,
                          size_t bytes);
+/** bt_exchange_respond() with a long body, which need not be copied; it is
+ *  empty afterwards. */
+void bt_exchange_respond_take(bt_exchange_t *ex, int status,
+                              const char *content_type, bt_strbuf_t *body);
 /** Begin a chunked answer (200). The head goes out with the first chunk, or
  *  when the loop runs next. */
 void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type);

@@ -247,30 +247,59 @@ void bt_exchange_add_header(bt_exchange_t *ex, const char *name,
     bt_strbuf_append(&ex->headers, "\r\n", 2);
 }
 
-void bt_exchange_respond(bt_exchange_t *ex, int status,
-                         const char *content_type, const void *body,
-                         size_t bytes)
+/* The head of a whole answer.
+ * @return whether its body follows */
+static bool begin_answer(bt_exchange_t *ex, int status,
+                         const char *content_type, size_t bytes)
 {
     bt_conn_t *conn = ex->conn;
     const bool no_body = (status == 204) || (status == 304);
 
-    if (conn == NULL) {
-        return; /* inside on_gone() */
-    }
-    BT_ASSERT(ex->delivered && !ex->streaming);
-    if (bt_strbuf_status(&ex->headers) != BT_OK) {
-        /* A header is missing: rather nothing than half of an answer. */
-        bt_conn_close(conn);
-        return;
-    }
     conn->close_after |= bt_net_stopped(conn->http->net);
     bt_exchange_write_head(conn, status, no_body ? NULL : content_type,
                            no_body ? UINT64_MAX : bytes, false, &ex->headers,
                            ex->head.minor);
-    if (!no_body && (ex->method != BT_HTTP_HEAD)) {
-        bt_strbuf_append(bt_stream_out(conn->stream), body, bytes);
+    return !no_body && (ex->method != BT_HTTP_HEAD);
+}
+
+/* Can it be answered? */
+static bool may_answer(bt_exchange_t *ex)
+{
+    if (ex->conn == NULL) {
+        return false; /* inside on_gone() */
     }
-    bt_conn_end_answer(conn);
+    BT_ASSERT(ex->delivered && !ex->streaming);
+    if (bt_strbuf_status(&ex->headers) != BT_OK) {
+        /* A header is missing: rather nothing than half of an answer. */
+        bt_conn_close(ex->conn);
+        return false;
+    }
+    return true;
+}
+
+void bt_exchange_respond(bt_exchange_t *ex, int status,
+                         const char *content_type, const void *body,
+                         size_t bytes)
+{
+    if (!may_answer(ex)) {
+        return;
+    }
+    if (begin_answer(ex, status, content_type, bytes)) {
+        bt_strbuf_append(bt_stream_out(ex->conn->stream), body, bytes);
+    }
+    bt_conn_end_answer(ex->conn);
+}
+
+void bt_exchange_respond_take(bt_exchange_t *ex, int status,
+                              const char *content_type, bt_strbuf_t *body)
+{
+    if (may_answer(ex)) {
+        if (begin_answer(ex, status, content_type, body->len)) {
+            bt_stream_take(ex->conn->stream, body);
+        }
+        bt_conn_end_answer(ex->conn);
+    }
+    bt_strbuf_fini(body);
 }
 
 void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)

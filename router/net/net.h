@@ -208,6 +208,9 @@ void bt_stream_stop_reading(bt_stream_t *stream);
 
 /** What is to be sent: append to it, then flush. */
 bt_strbuf_t *bt_stream_out(bt_stream_t *stream);
+/** Bytes to be sent after those that were appended, without a copy where they
+ *  are many; @a body is empty afterwards. */
+void bt_stream_take(bt_stream_t *stream, bt_strbuf_t *body);
 /** Bytes of it that were not sent. */
 size_t bt_stream_unsent(const bt_stream_t *stream);
 /** The user itself keeps so many bytes of answers for it that its peer does not

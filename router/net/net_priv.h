@@ -49,6 +49,7 @@ struct bt_stream {
     struct event ev_again; /**< on_readable() in the loop's next turn */
     bt_strbuf_t out;
     size_t out_sent;       /**< bytes of `out` that are gone */
+    bt_strbuf_t next;      /**< taken whole, to be sent after `out` */
     size_t held;           /**< bytes of answers that the user keeps for it */
     size_t out_charged;    /**< of net->use.answer_bytes */
     bt_tls_session_t *tls; /**< NULL: plain */

@@ -177,8 +177,8 @@ void bt_net_charge_out(bt_stream_t *stream)
     bt_net_t *net = stream->net;
 
     charge(&net->use.answer_bytes, &stream->out_charged,
-           stream->out.cap + stream->held);
-    if ((stream->out.len == stream->out_sent) && (stream->held == 0)) {
+           stream->out.cap + stream->next.cap + stream->held);
+    if ((bt_stream_unsent(stream) == 0) && (stream->held == 0)) {
         bt_list_remove(&stream->behind_link);
     } else if (bt_list_empty(&stream->behind_link)) {
         bt_list_push_back(&net->behind, &stream->behind_link);

@@ -13,6 +13,11 @@
  * costs us as much as a full one's cipher does. */
 #define RECORDS_PER_TURN 64
 
+/* No limit: what may wait for a client is net.h's to say. */
+#define OUT_LIMIT (SIZE_MAX / 2)
+/* From here on a buffer is taken as it is, and not moved any more. */
+#define TAKE_BYTES ((size_t)256 << 10)
+
 /* ---- input ---- */
 
 /* Several records: what is decrypted no socket tells of. */
@@ -118,12 +123,42 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 
 bt_strbuf_t *bt_stream_out(bt_stream_t *stream)
 {
+    if (stream->next.len > 0) { /* what is appended comes after it */
+        bt_strbuf_append(&stream->out, stream->next.data, stream->next.len);
+        bt_strbuf_fini(&stream->next);
+    }
     return &stream->out;
+}
+
+void bt_stream_take(bt_stream_t *stream, bt_strbuf_t *body)
+{
+    bt_strbuf_t *const out = bt_stream_out(stream);
+
+    if (body->len < TAKE_BYTES) {
+        bt_strbuf_append(out, body->data, body->len);
+        bt_strbuf_fini(body);
+        return;
+    }
+    stream->next = *body;
+    stream->next.limit = OUT_LIMIT;
+    bt_strbuf_init(body, body->limit);
 }
 
 size_t bt_stream_unsent(const bt_stream_t *stream)
 {
-    return stream->out.len - stream->out_sent;
+    return stream->out.len - stream->out_sent + stream->next.len;
+}
+
+/* Is there more to be sent? Then it is in out. */
+static bool has_more(bt_stream_t *stream)
+{
+    if ((stream->out_sent == stream->out.len) && (stream->next.len > 0)) {
+        bt_strbuf_fini(&stream->out);
+        stream->out = stream->next;
+        bt_strbuf_init(&stream->next, OUT_LIMIT);
+        stream->out_sent = 0;
+    }
+    return stream->out_sent < stream->out.len;
 }
 
 void bt_stream_hold(bt_stream_t *stream, size_t bytes)
@@ -180,7 +215,8 @@ static bt_status_t keep_rest(bt_stream_t *stream)
     bt_strbuf_t *out = &stream->out;
 
     /* Move it down when that is cheap for what it frees. */
-    if (stream->out_sent > out->len / 2) {
+    if ((stream->out_sent > out->len / 2) &&
+        (out->len - stream->out_sent < TAKE_BYTES)) {
         bt_strbuf_consume(out, stream->out_sent);
         stream->out_sent = 0;
     }
@@ -227,7 +263,7 @@ bt_status_t bt_stream_flush(bt_stream_t *stream, size_t most)
         bt_net_charge_out(stream);
         return BT_INPROGRESS;
     }
-    while (stream->out_sent < out->len) {
+    while (has_more(stream)) {
         const size_t left = out->len - stream->out_sent;
         bt_status_t status = BT_INPROGRESS;
         size_t n = 0;
@@ -330,7 +366,7 @@ static void has_shaken(bt_stream_t *stream)
         bt_stream_close(stream);
         return;
     }
-    if (stream->out.len > 0) {
+    if (bt_stream_unsent(stream) > 0) {
         stream->handlers->on_writable(stream->user);
     }
     if (stream->fd >= 0) {
@@ -450,7 +486,8 @@ bt_status_t bt_stream_create(bt_net_t *net, int fd, bt_net_client_t *client)
     bt_list_init(&stream->behind_link);
     bt_list_init(&stream->gather_link);
     bt_list_init(&stream->shake_link);
-    bt_strbuf_init(&stream->out, SIZE_MAX / 2);
+    bt_strbuf_init(&stream->out, OUT_LIMIT);
+    bt_strbuf_init(&stream->next, OUT_LIMIT);
     make_events(stream);
     bt_stream_file(stream, BT_STREAM_QUIET);
     if ((begin_tls(stream) != BT_OK) ||
@@ -488,6 +525,7 @@ void bt_stream_close(bt_stream_t *stream)
     bt_net_client_leave(stream->client);
     stream->client = NULL;
     bt_strbuf_fini(&stream->out);
+    bt_strbuf_fini(&stream->next);
     stream->out_sent = 0;
     stream->held = 0;
     bt_net_charge_out(stream);

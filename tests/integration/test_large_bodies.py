@@ -2,10 +2,11 @@
 """Large bodies hold up nobody: they are read beside the event loop, and refused by their length alone."""
 import asyncio
 import json
+import socket
 import tempfile
 import threading
 
-from harness import ENDLESS, Cluster, Stream, endless_model, wait_until
+from harness import ENDLESS, Cluster, Stream, endless_model, small_model, wait_until
 
 MIB = 1 << 20
 N_BODIES = 20  # at once; with 8 MiB each they took 2.5 s of the loop, which is dead-ms
@@ -75,3 +76,38 @@ def test_large_bodies_hold_up_nobody():
         c.wait_idle()
         for p in c.processes:
             assert "silent" not in p.log(), p.log()
+
+
+def answers_of(f, n):
+    """@return the bodies of so many answers on a connection"""
+    out = []
+    for _ in range(n):
+        length = None
+        while (line := f.readline().strip()):
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        out.append(f.read(length))
+    return out
+
+
+def test_long_answers_on_one_connection_come_whole_and_in_their_order():
+    """Short requests behind long ones, which do not wait for the answer before theirs, and a client that takes a few bytes
+    at a time."""
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
+        bodies = [{"tokens": [65] * n} for n in (400_000, 5, 3)]
+        alone = [c.request("POST", "/detokenize", body)[2] for body in bodies]
+        assert len(alone[0]) > 1 << 18 > len(alone[1]), [len(x) for x in alone]
+        data = b""
+        for body in bodies:
+            text = json.dumps(body).encode()
+            data += f"POST /detokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.settimeout(60)
+            s.connect(c.http)
+            with s.makefile("rb", buffering=4096) as f:
+                for _ in range(3):
+                    s.sendall(data)
+                    assert answers_of(f, len(bodies)) == alone
+        c.wait_idle()

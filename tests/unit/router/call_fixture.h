@@ -196,6 +196,13 @@ void bt_exchange_respond(bt_exchange_t *ex, int status,
     ex->n_ends++;
 }
 
+void bt_exchange_respond_take(bt_exchange_t *ex, int status,
+                              const char *content_type, bt_strbuf_t *body)
+{
+    bt_exchange_respond(ex, status, content_type, body->data, body->len);
+    bt_strbuf_fini(body);
+}
+
 void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)
 {
     assert_false(ex->streams);
