@@ -190,23 +190,13 @@ void bt_run_dir_each(bt_run_dir_fn fn, void *arg)
 
 /* ---- removing: by name and kind, never whatever is there ---- */
 
-/* May this entry of a run directory go? */
-typedef bool (*is_ours_fn)(int dir, const char *name, const struct stat *info);
-
-static bool in_socket_dir(int dir, const char *name, const struct stat *info)
+/* Sockets, and in the run directory itself the files that we make. */
+static bool is_ours(bool is_top, const char *name, const struct stat *info)
 {
-    (void)dir;
-    (void)name;
-    return S_ISSOCK(info->st_mode);
-}
+    static const char *const files[] = {"key", "lock.new", "cores"};
 
-static bool in_run_dir(int dir, const char *name, const struct stat *info)
-{
-    static const char *const files[] = {"key", "lock", "lock.new", "cores"};
-
-    (void)dir;
-    for (size_t i = 0; S_ISREG(info->st_mode) && (i < BT_ARRAY_LEN(files));
-         i++) {
+    for (size_t i = 0;
+         is_top && S_ISREG(info->st_mode) && (i < BT_ARRAY_LEN(files)); i++) {
         if (strcmp(name, files[i]) == 0) {
             return true;
         }
@@ -215,8 +205,7 @@ static bool in_run_dir(int dir, const char *name, const struct stat *info)
 }
 
 /* @return entries that are none of ours and stay; one has its name in kept */
-static unsigned remove_entries(int dir, is_ours_fn is_ours,
-                               char kept[NAME_MAX]);
+static unsigned remove_entries(int dir, bool is_top, char kept[NAME_MAX]);
 
 /* One of the directories that processes make for their sockets, common/rpc. */
 static bool remove_socket_dir(int parent, const char *name)
@@ -226,24 +215,31 @@ static bool remove_socket_dir(int parent, const char *name)
         openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     char kept[NAME_MAX];
 
-    return (dir >= 0) && (remove_entries(dir, in_socket_dir, kept) == 0) &&
+    return (dir >= 0) && (remove_entries(dir, false, kept) == 0) &&
            (unlinkat(parent, name, AT_REMOVEDIR) == 0);
 }
 
-static bool remove_entry(int dir, const char *name, is_ours_fn is_ours)
+static bool remove_entry(int dir, const char *name, bool is_top)
 {
     struct stat info;
 
     if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
         return errno == ENOENT;
     }
-    if ((is_ours == in_run_dir) && is_run_dir(dir, name)) {
+    if (is_top && is_run_dir(dir, name)) {
         return remove_socket_dir(dir, name);
     }
-    return is_ours(dir, name, &info) && (unlinkat(dir, name, 0) == 0);
+    return is_ours(is_top, name, &info) && (unlinkat(dir, name, 0) == 0);
 }
 
-static unsigned remove_entries(int dir, is_ours_fn is_ours, char kept[NAME_MAX])
+/* The lock goes last, for whoever comes where this is interrupted. */
+static bool is_skipped(const char *name, bool is_top)
+{
+    return (strcmp(name, ".") == 0) || (strcmp(name, "..") == 0) ||
+           (is_top && (strcmp(name, "lock") == 0));
+}
+
+static unsigned remove_entries(int dir, bool is_top, char kept[NAME_MAX])
 {
     const int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *const list = (again >= 0) ? fdopendir(again) : NULL;
@@ -257,9 +253,8 @@ static unsigned remove_entries(int dir, is_ours_fn is_ours, char kept[NAME_MAX])
         return 0; /* where something is in it, it cannot be removed */
     }
     while ((entry = readdir(list)) != NULL) {
-        if ((strcmp(entry->d_name, ".") != 0) &&
-            (strcmp(entry->d_name, "..") != 0) &&
-            !remove_entry(dir, entry->d_name, is_ours)) {
+        if (!is_skipped(entry->d_name, is_top) &&
+            !remove_entry(dir, entry->d_name, is_top)) {
             snprintf(kept, NAME_MAX, "%.*s", NAME_MAX - 1, entry->d_name);
             n_kept++;
         }
@@ -272,8 +267,9 @@ static unsigned remove_entries(int dir, is_ours_fn is_ours, char kept[NAME_MAX])
 static bool remove_at(int dir, const char *path)
 {
     char kept[NAME_MAX] = "";
-    const unsigned n_kept = remove_entries(dir, in_run_dir, kept);
+    const unsigned n_kept = remove_entries(dir, true, kept);
 
+    (void)unlinkat(dir, "lock", 0);
     if (n_kept > 0) {
         BT_LOG_WARN("%s stays: %u of what is in it is none of a launcher's, "
                     "such as %s",
