@@ -579,7 +579,7 @@ static bool is_continuation(const parse_t *p, size_t at)
     return (at < p->bytes) && ((p->text[at] & 0xC0) == 0x80);
 }
 
-/* All of the text; at is 0 behind it, or where it is no UTF-8. */
+/* Is all of the text UTF-8? On failure at is where it is not, else 0. */
 static bt_status_t check_utf8(parse_t *p)
 {
     const uint8_t *const text = (const uint8_t *)p->text;

@@ -29,7 +29,7 @@ struct bt_unpack {
     bt_visit_how_t how;
     char model[NAME_BYTES], version[NAME_BYTES];
     bt_strbuf_t packed, body;
-    size_t likely;                   /* bytes unpacked, the first time */
+    size_t limit;                    /* bytes unpacked, this time */
     size_t packed_bytes, body_bytes; /* held of the server's memory */
     bt_status_t status;
 };
@@ -69,7 +69,7 @@ static void unpack_free(bt_unpack_t *u)
 /* Did it become more than is likely, and may? */
 static bool is_unlikely(const bt_unpack_t *u)
 {
-    return (u->status == BT_ERR_TOO_LARGE) && (u->likely < u->body_bytes);
+    return (u->status == BT_ERR_TOO_LARGE) && (u->limit < u->body_bytes);
 }
 
 static void unpack(bt_pool_job_t *job)
@@ -105,7 +105,7 @@ static void post(bt_unpack_t *u, size_t bytes)
 {
     bt_strbuf_fini(&u->body);
     bt_strbuf_init(&u->body, bytes);
-    u->likely = bytes;
+    u->limit = bytes;
     bt_work_post(&u->work, u->door->front->pool, bt_work_lane(bytes), bytes);
 }
 
