@@ -32,8 +32,8 @@ logits: workers compute for both. The well-behaved clients share a system prompt
 application do, and wait a fifth of a second between requests. Beside them one client has 100 kB
 tokenized five times a second, which is the router's part of a prompt of that length. The figures are
 the time to first token without and, right after, with the attacker; their ratio; and how many of the
-clients' requests failed. Attackers take turns on the same cores as
-everything else, so a part of what they cost is their own work. The router's memory is its peak without
+clients' requests failed. Attackers stand for other machines: they run where
+nobody else wants a core (SCHED_IDLE), so what is measured is what they cost the server. The router's memory is its peak without
 files, and its bound: what it had before, four times --http-memory (requests, answers that are written,
 unread ones of HTTP and of gRPC) and 64 MiB.
 """
@@ -157,10 +157,11 @@ def serve(cluster, rng, args, step):
 def measure(name, cluster, rng, reader, args, step):
     base = private_bytes(cluster.router.pid)
     headers = f"{HEADER}: bad\r\n" if args.tenants and name in POOL_NAMES else ""
-    before = Attacker(WITHOUT[name], cluster, reader, cluster.home, headers) if name in WITHOUT else contextlib.nullcontext()
+    before = Attacker(WITHOUT[name], cluster, reader, cluster.home, headers, is_idle=True) if name in WITHOUT else contextlib.nullcontext()
     with before, Beside(cluster, args) as quiet_beside:
         quiet, failed_before = serve(cluster, rng, args, step)
-    attacker = Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home, headers)
+    attacker = Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home, headers,
+                        is_idle=True)
     with attacker, Beside(cluster, args) as beside:
         times, failed = serve(cluster, rng, args, step)
     failed += beside.failed

@@ -4,7 +4,7 @@
     with Attacker("bodies", cluster) as a: it attacks, as a process of its own; a.done afterwards: how often
 
 As a program: one of them, until its standard input ends. Usage: attackers.py NAME
-'{"http": [HOST, PORT], "doors": [[HOST, PORT], ...]}'. Prints `ready` when the attack is under way and, at the end, how
+'{"http": [HOST, PORT], "doors": [[HOST, PORT], ...], "headers": TEXT, "is_idle": BOOL}'. Prints `ready` when the attack is under way and, at the end, how
 often it did what it does.
 """
 import asyncio
@@ -97,11 +97,12 @@ def doors(cluster):
 
 
 class Attacker:
-    """See the top. With a host of hosts.py it attacks from there. @param reader of the log: a LogReader, for "log" """
+    """See the top. With a host of hosts.py it attacks from there. @param reader of the log: a LogReader, for "log"
+    @param is_idle: it takes no core that another process wants, as one on another machine"""
 
-    def __init__(self, name, cluster, reader=None, host=None, headers=""):
+    def __init__(self, name, cluster, reader=None, host=None, headers="", is_idle=False):
         self.name, self.reader, self.done = name, reader, 1
-        told = json.dumps({"http": cluster.http, "doors": doors(cluster), "headers": headers})
+        told = json.dumps({"http": cluster.http, "doors": doors(cluster), "headers": headers, "is_idle": is_idle})
         self.command = [sys.executable, os.path.abspath(__file__), name, told]
         if host:
             self.command = host.enter(self.command)
@@ -302,6 +303,8 @@ async def run(attack, name):
 
 
 def main():
+    if json.loads(sys.argv[2])["is_idle"]:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     asyncio.run(run(Attack(json.loads(sys.argv[2])), sys.argv[1]))
