@@ -30,7 +30,8 @@ find_programs() {
 # ---- on each node ----
 
 # Prints "DEVICE ADDRESS": NET_DEVICE, or the interface that leads to the first of
-# the routers' and nodes' addresses that is not this node's own.
+# the routers' and nodes' addresses that is not this node's own; where there is no
+# other, the interface of the default route, or the first that is not loopback.
 net_of_node() {
     local device=${NET_DEVICE:-} target route address
     if [ -z "$device" ]; then
@@ -40,6 +41,10 @@ net_of_node() {
             device=$(sed -n 's/.* dev \([^ ]*\).*/\1/p' <<<"$route")
             break
         done
+    fi
+    if [ -z "$device" ]; then # no other node: the interface that others reach this one by
+        device=$(ip -o -4 route get 192.0.2.1 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p')
+        [ "${device:-lo}" != lo ] || device=$(ip -o -4 addr show scope global 2>/dev/null | awk '{ print $2; exit }')
     fi
     device=${device:-lo}
     address=$(ip -o -4 addr show dev "$device" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
@@ -65,6 +70,24 @@ run_worker() {
     exec "$@" --listen-host="${net#* }" --net-device="${net% *}"
 }
 
+# The batch script runs on the first node alone. When Slurm takes that node out of the
+# job, the rest stays as it is (--no-kill), and nobody looks after it: this step, on
+# another node, puts the job back into the queue.
+# shellcheck disable=SC2317 # called by name
+watch_script() { # NODE-OF-THE-SCRIPT OUTPUT-OF-THE-JOB
+    local mine
+    while sleep 2; do
+        # The first line is that of the part with the script, where the job has two. A job that
+        # ends or waits has its nodes from nobody, and the controller may be away.
+        mine=$(scontrol show job -o "$SLURM_JOB_ID" 2>/dev/null | sed -n '1 s/.* JobState=RUNNING .* NodeList=\([^ ]*\) .*/\1/p')
+        [ -n "$mine" ] || continue
+        scontrol show hostnames "$mine" | grep -qx -- "$1" && continue
+        echo "$(date +%T) baton.sbatch: node $1, where the script of job $SLURM_JOB_ID ran, is gone: the job goes back into the queue" >>"$2"
+        scontrol requeue "$SLURM_JOB_ID" || scancel "$SLURM_JOB_ID"
+        return
+    done
+}
+
 # ---- nodes ----
 
 # Of a heterogeneous job the first part is for routers, the second for workers.
@@ -72,7 +95,7 @@ find_nodes() {
     local node address
     ADDRESSES=
     nodes=() router_nodes=() worker_nodes=()
-    declare -gA group_of=() cpus_on=() used=() down=() address_of=()
+    declare -gA group_of=() cpus_on=() used=() down=() shared=() address_of=()
     group=("") # of srun
     if [ -n "${SLURM_HET_SIZE:-}" ]; then
         mapfile -t router_nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0")
@@ -89,14 +112,27 @@ find_nodes() {
         ADDRESSES+="$(getent ahostsv4 "${node%:*}" | awk '{ print $1; exit }') "
     done
     for node in "${nodes[@]}"; do
-        address=$(getent ahostsv4 "$node" | awk '{ print $1; exit }')
-        [ -n "$address" ] || die "node $node has no address"
+        address=$(address_by_name "$node")
+        [ -n "$address" ] || die "node $node has no IPv4 address that other nodes could reach"
         ADDRESSES+="$address "
         address_of[$node]=$address
         used[$node]=0
     done
     export ADDRESSES NET_DEVICE=${NET_DEVICE:-}
-    export -f net_of_node use_network run_worker
+    export -f net_of_node use_network run_worker watch_script is_ours
+}
+
+# Prints the address that a node's name has, or its NodeAddr, or that it says itself: the name
+# is one of loopback where /etc/hosts says so (127.0.1.1 on Debian).
+address_by_name() { # NODE
+    local name address
+    for name in "$1" "$(scontrol show node "$1" 2>/dev/null | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')"; do
+        address=$(getent ahostsv4 "${name:-$1}" | awk '$1 !~ /^127\./ { print $1; exit }')
+        [ -z "$address" ] || { echo "$address"; return; }
+    done
+    # shellcheck disable=SC2016 # expands on the node
+    srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
+        sh -c 'ip -o -4 addr show scope global | awk "{ sub(\"/.*\", \"\", \$4); print \$4; exit }"' </dev/null
 }
 
 address_on() { # NODE
@@ -109,6 +145,14 @@ address_on() { # NODE
         net=$(srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group=${group_of[$1]}} \
             bash -c net_of_node) && echo "${net#* }"
     fi
+}
+
+# Prints the first port for clients: of a job that shares its nodes, one that no other job has.
+client_port() {
+    case $(scontrol show job "$SLURM_JOB_ID" | sed -n '/OverSubscribe=/ { s/.*OverSubscribe=\([A-Z]*\).*/\1/p; q }') in
+    NO) echo 8000 ;;
+    *) echo $((20000 + 12 * (SLURM_JOB_ID % 1000))) ;;
+    esac
 }
 
 # ---- keys ----
@@ -130,22 +174,33 @@ seal() {
     munge ${BATON_MUNGE_SOCKET:+--socket="$BATON_MUNGE_SOCKET"} --restrict-uid="$(id -u)"
 }
 
+# At the end of the script. A job that Slurm starts again keeps its keys: clients have them.
+remove_keys() {
+    local restarts
+    restarts=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null | sed -n '/Restarts=/ { s/.*Restarts=\([0-9]*\).*/\1/p; q }')
+    ((${restarts:-0} == ${SLURM_RESTART_COUNT:-0})) || return
+    rm -f "$WORK_DIR/key" "$WORK_DIR/api-key" "$WORK_DIR/api-keys"
+    rmdir "$WORK_DIR" 2>/dev/null
+}
+
 # Sets KEY_FILE, API_KEYS and key_note. They are removed when the script ends.
 make_keys() {
     key_note=
     ((ROUTERS > 0)) || return 0
-    trap 'rm -f "$WORK_DIR/key" "$WORK_DIR/api-key" "$WORK_DIR/api-keys"; rmdir "$WORK_DIR" 2>/dev/null' EXIT
-    (umask 077 && mkdir -p "$WORK_DIR" && rm -f "$WORK_DIR/key" "$WORK_DIR/api-key" "$WORK_DIR/api-keys") ||
-        die "cannot write to $WORK_DIR"
+    trap remove_keys EXIT
+    if ((${SLURM_RESTART_COUNT:-0} == 0)); then
+        rm -f "$WORK_DIR/key" "$WORK_DIR/api-key" "$WORK_DIR/api-keys"
+    fi
+    (umask 077 && mkdir -p "$WORK_DIR") || die "cannot write to $WORK_DIR"
     if [ -z "${KEY_FILE:-}" ]; then
         KEY_FILE=$WORK_DIR/key
-        (umask 077 && random_hex | seal >"$KEY_FILE") || die "cannot write the cluster key to $KEY_FILE"
+        [ -s "$KEY_FILE" ] || (umask 077 && random_hex | seal >"$KEY_FILE") || die "cannot write the cluster key to $KEY_FILE"
     fi
     case " ${ROUTER_OPTIONS:-} ${BATON_API_KEYS:+--api-keys }${BATON_INSECURE:+--insecure }" in
     *" --insecure "* | *" --api-keys"*) unset API_KEYS ;; # the router has it from there
     *)
         [ -z "${API_KEYS:-}" ] || return 0
-        make_api_key || die "cannot write an API key to $WORK_DIR"
+        [[ -s $WORK_DIR/api-key && -s $WORK_DIR/api-keys ]] || make_api_key || die "cannot write an API key to $WORK_DIR"
         API_KEYS=$WORK_DIR/api-keys
         key_note=" -H \"Authorization: Bearer \$(cat $WORK_DIR/api-key)\""
         ;;
@@ -173,20 +228,43 @@ place() { # NAME RANKS NODES ARRAY
     pids+=("") started+=(0) starts+=(0) failures+=(0) again_at+=(0)
 }
 
-# A node that is down is replaced by one that nobody uses. @return 1: there is none
+is_alone() { # INDEX: is there no other instance of its role that runs?
+    local i
+    for i in "${!names[@]}"; do
+        [[ $i != "$1" && ${names[i]%-*} == "${names[$1]%-*}" && -n ${pids[i]} ]] && return 1
+    done
+    return 0
+}
+
+# Sets spare: a node that nobody uses, or the least used one, for an instance that is the only one
+# of its role: a router's node first, which has the most to spare.
+find_spare() { # INDEX NODES-IT-HAS-ALREADY
+    local node least=
+    spare=
+    for node in "${worker_nodes[@]}"; do
+        [[ -n ${down[$node]:-} || ${used[$node]} != 0 ]] && continue
+        spare=$node
+        return
+    done
+    is_alone "$1" || return 1
+    for node in "${router_nodes[@]}" "${worker_nodes[@]}"; do
+        [[ -n ${down[$node]:-} || " $2 " == *" $node "* ]] && continue
+        ((${least:=1000000} > used[$node])) && least=${used[$node]} spare=$node
+    done
+    [ -n "$spare" ] || return 1
+    shared[$spare]=1
+}
+
+# A node that is down is replaced. @return 1: there is none
 find_home() { # INDEX
     local node spare home=()
     for node in ${where[$1]}; do
         if [ -n "${down[$node]:-}" ]; then
             case ${names[$1]} in router-*) return 1 ;; esac # its address is known
-            for spare in "${worker_nodes[@]}"; do
-                [[ -n ${down[$spare]:-} || ${used[$spare]} != 0 ]] && continue
-                used[$spare]=${used[$node]}
-                say "${names[$1]} moves from $node, which is down, to $spare"
-                node=$spare
-                break
-            done
-            [ -z "${down[$node]:-}" ] || return 1
+            find_spare "$1" "${where[$1]} ${home[*]:-}" || return 1
+            used[$spare]=$((${used[$spare]} + ${used[$node]}))
+            say "${names[$1]} moves from $node, which is down, to $spare${shared[$spare]:+, which others use, too}"
+            node=$spare
         fi
         home+=("$node")
     done
@@ -194,16 +272,18 @@ find_home() { # INDEX
 }
 
 start() { # INDEX
-    local i=$1 node cpus=0 command=() more=() place=() group
+    local i=$1 node cpus=0 command=() more=() place=() group overlap=
     for node in ${where[i]}; do
         place+=("$node")
         group=${group_of[$node]:-}
         ((cpus == 0 || cpus_on[$node] / used[$node] < cpus)) && cpus=$((cpus_on[$node] / used[$node]))
+        # Steps that together want more processors than there are wait for each other for ever.
+        [[ -n ${shared[$node]:-} || ${cpus_on[$node]} -lt ${used[$node]} ]] && overlap=1
     done
     read -ra more <<<"${SRUN_OPTIONS:-} $([[ ${names[i]} == router-* ]] || echo "${WORKER_SRUN_OPTIONS:-}")"
     command_of "${names[i]}"
     # A step of a node that was lost may keep its processors for ever.
-    [ -z "$(steps_named "${names[i]}")" ] || more+=(--overlap)
+    [[ -z $overlap && -z $(steps_named "${names[i]}") ]] || more+=(--overlap)
     # --exact: only these processors, so that steps share a node; -K: a rank that
     # dies ends its step; --mem=0: no step keeps the memory from the next
     srun --mpi=pmix --exact -K -N"${#place[@]}" -n"${ranks_of[i]}" -c "$((cpus > 0 ? cpus : 1))" --mem=0 \
@@ -230,8 +310,18 @@ signal_steps() { # SIGNAL PATTERN: of names
 # ends its first start by saying that the next would be the same: 2 and 78, see
 # "Exit status" in docs/OPERATIONS.md.
 ended() { # INDEX STATUS
-    local i=$1 lived=$((SECONDS - started[$1]))
+    local i=$1 lived=$((SECONDS - started[$1])) node
     pids[i]=
+    for node in ${where[i]}; do
+        [ -n "${down[$node]:-}" ] || continue
+        again_at[i]=$SECONDS
+        say "${names[i]} ended with its node $node"
+        return
+    done
+    if [[ ${names[i]} == router-* && $lived -lt 10 ]]; then # which names its own options
+        say "${names[i]} listens at ${https[${names[i]#*-}]}, ${grpcs[${names[i]#*-}]}, ${metrics[${names[i]#*-}]} and ${listens[${names[i]#*-}]#tcp://};" \
+            "another port: HTTP, GRPC, METRICS and CONTROL_PORT of this script"
+    fi
     if ((starts[i] == 1)) && [[ $2 == 2 || $2 == 78 ]]; then
         failures[i]=6
         say "${names[i]} on ${where[i]} ended with $2: it cannot run there and is left alone"
@@ -254,7 +344,7 @@ leave_node() { # NODE [PATTERN-OF-NAMES]
     for i in "${!names[@]}"; do
         [[ -n ${pids[i]} && " ${where[i]} " == *" $1 "* && ${names[i]} =~ ^(${2:-.*})$ ]] || continue
         say "${names[i]} lost its node $1"
-        signal_steps KILL "${names[i]}"
+        signal_steps KILL "${names[i]}" & # which waits for the node that is gone
         kill -KILL "${pids[i]}" 2>/dev/null
     done
 }
@@ -271,10 +361,15 @@ look_into() { # NODE
 }
 
 look_at_nodes() {
-    local node state since list
+    local node state since list mine
     list=$(scontrol show nodes -o "$(IFS=,; echo "${nodes[*]}")" 2>/dev/null) || return # no controller: no news
+    mine=$(squeue -h -j "$SLURM_JOB_ID" -o %N 2>/dev/null | paste -sd,)
+    [ -n "$mine" ] || return
+    mine=$(scontrol show hostnames "$mine") || return
     down=()
     while read -r node state since; do
+        # Slurm takes a node that crashed out of the job: it does not come back, even when it is up again.
+        grep -qx -- "$node" <<<"$mine" || state=DOWN
         case $state in
         *'*'* | *DOWN* | *FAIL* | *NOT_RESPONDING*)
             down[$node]=1
@@ -331,10 +426,25 @@ http_status() { # ADDR:PORT PATH: the three digits, or nothing
         - "$1" "$2" 2>/dev/null | tail -c 3
 }
 
+# Is it this job's router that listens there? A server of another job may have the port.
+# shellcheck disable=SC2317 # called by name
+is_ours() { # NAME KEY-FILE PORT
+    local inode pid
+    while read -r inode; do
+        for pid in $(pgrep -f -- "/baton-router --name=$1 .*--key-file=$2 "); do
+            find "/proc/$pid/fd" -lname "socket:\[$inode\]" 2>/dev/null | grep -q . && return 0
+        done
+    done < <(awk -v p="$(printf ':%04X$' "$3")" '$4 == "0A" && $2 ~ p { print $10 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)
+    return 1
+}
+
 look_for_ready() {
-    local i
+    local i node
     for ((i = 0; i < ROUTERS; i++)); do
         [ "$(http_status "${https[i]}" /v2/health/ready)" = 200 ] || return
+        node=${where[i]}
+        timeout 10 srun --overlap --mpi=none -N1 -n1 -w "$node" ${group_of[$node]:+--het-group="${group_of[$node]}"} \
+            bash -c 'is_ours "$@"' - "$NAME_PREFIX${names[i]}" "$KEY_FILE" "${https[i]##*:}" </dev/null || return
     done
     ready=1
     for ((i = 0; i < ROUTERS; i++)); do
@@ -344,6 +454,22 @@ look_for_ready() {
     [ -z "$key_note" ] || say "clients need the API key in $WORK_DIR/api-key (BATON_API_KEY for ./baton ask)"
     say "more workers: JOIN=$JOIN KEY_FILE=$KEY_FILE SUM_PARTS=$SUM_PARTS"
     say "curl http://${https[0]}/v2/models/ensemble/generate$key_note -d '{\"text_input\": \"The capital of France is\", \"max_tokens\": 8}'"
+}
+
+# The step that watches over this script: on the last node but the script's own.
+look_after_watch() {
+    local node output
+    [ -n "${watch_pid:-}" ] && kill -0 "$watch_pid" 2>/dev/null && [ -z "${down[$watch_node]:-}" ] && return
+    [ -z "${watch_pid:-}" ] || kill -KILL "$watch_pid" 2>/dev/null
+    watch_pid=
+    for node in "${nodes[@]}"; do
+        [[ $node == "${SLURMD_NODENAME:-${nodes[0]}}" || -n ${down[$node]:-} ]] || watch_node=$node watch_pid=found
+    done
+    [ -n "$watch_pid" ] || return 0
+    output=$(scontrol show job "$SLURM_JOB_ID" | sed -n '/^ *StdOut=/ { s/^ *StdOut=//p; q }') # which srun does not reach any more then
+    srun --overlap --mpi=none --mem=0 -N1 -n1 -w "$watch_node" ${group_of[$watch_node]:+--het-group="${group_of[$watch_node]}"} \
+        --job-name=watch bash -c 'watch_script "$@"' - "${SLURMD_NODENAME:-${nodes[0]}}" "${output:-/dev/null}" </dev/null >/dev/null 2>&1 &
+    watch_pid=$!
 }
 
 any_left() { [ -n "$(tr -d ' ' <<<"${pids[*]}")" ]; }
@@ -375,10 +501,13 @@ end_all() {
         for pid in "${pids[@]}"; do [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null; done
         while any_left; do look_after; pause 0.2; done
     fi
+    signal_steps KILL watch
+    [ -z "${watch_pid:-}" ] || kill -KILL "$watch_pid" 2>/dev/null
     say "stopped"
     # Who ends before the time that Slurm gave is not put back into the queue.
     if [ "$stopping" = gently ] && scontrol show job "$SLURM_JOB_ID" | grep -q 'PreemptTime=[0-9]'; then
         say "preempted: back into the queue"
+        trap - EXIT # the keys stay
         scontrol requeue "$SLURM_JOB_ID"
     fi
     exit "$worst"
@@ -387,17 +516,21 @@ end_all() {
 # scancel sends SIGTERM to every task and to this shell. SIGUSR1, from --signal in
 # baton.sbatch (time limit, preemption), comes to this shell alone.
 look_after_all() {
-    local i looks=0
+    local i node looks=0
     worst=0 ready='' stopping=''
     trap 'stopping=told' TERM
     trap 'stopping=gently' USR1 INT
     look_at_nodes || true # since when they are up: one that starts anew before the next look is seen, too
+    for node in "${nodes[@]}"; do
+        ((used[$node] <= cpus_on[$node])) || say "$node has ${cpus_on[$node]} processors for ${used[$node]} ranks, which share them"
+    done
     for i in "${!names[@]}"; do start "$i"; done
     while [ -z "$stopping" ]; do
         pause 0.5
         [ -z "$stopping" ] || break
         look_after
         ((++looks % 4 == 0)) && look_at_nodes
+        ((looks % 4 == 0)) && look_after_watch
         [ -n "$ready" ] || look_for_ready
         if [ -z "$ready" ] && ((SECONDS > READY_SECONDS)); then
             say "not ready after $READY_SECONDS s"

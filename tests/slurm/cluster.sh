@@ -69,7 +69,8 @@ SlurmctldHost=ctl($NET.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$BASE/munge/munge.sock
+# a job that was put back into the queue waits until the credentials that it had are no longer valid
+AuthInfo=socket=$BASE/munge/munge.sock,cred_expire=20
 CredType=cred/munge
 StateSaveLocation=$BASE/ctl/state
 SlurmctldPidFile=$BASE/ctl/slurmctld.pid

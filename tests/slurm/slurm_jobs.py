@@ -155,7 +155,7 @@ class Job:
         return sum(float(line.rpartition(" ")[2]) for line in text.split("\n") if re.match(name + "[{ ]", line))
 
     def cancel(self, *options):
-        self.cluster.on("n1", "scancel", *options, self.id)
+        self.cluster.on("ctl", "scancel", *options, self.id)
 
     def wait_gone(self, files=True):
         """No process of it, and no file or shared memory."""

@@ -143,6 +143,43 @@ def test_a_node_that_crashes():
             wait_until(f"{name} is back", lambda name=name, joined=joined: f.joined(name) >= joined + 2, 90)
 
 
+def test_each_node_of_the_default_job_crashes():
+    """A router, a prefill and a decode worker on a node each, and no spare: the only instance of a role moves to a node that
+    is left; with the first node, where the script runs, the whole job begins anew on others, with the keys that it had."""
+    asked = bodies(8)
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(4, CLUSTER_KILL_WAIT="5") as cluster:
+        model = model_of(d)
+        job = Job(cluster, model)
+        job.wait_ready()
+        want = {a["i"]: a["ids"] for a in Load(job, asked, repeat=False).end()}
+        key = job.api_key()
+
+        def is_whole():
+            return {a["i"]: a.get("ids") for a in Load(job, asked, repeat=False, routers=job.routers()[-1:]).end()} == want
+
+        def crash(node, name, home):
+            begin = time.monotonic()
+            cluster.script("crash", node)
+            job.wait_said(f"{name} moves from {node}, which is down, to {home}")
+            wait_until("the job is whole again", is_whole)
+            print(f"crash of {node} with {name}: whole again after {time.monotonic() - begin:.1f} s", flush=True)
+
+        crash("n3", "decode-0", "n1")
+        cluster.script("boot", "n3")
+        begin = time.monotonic()
+        cluster.script("crash", "n1")
+        job.wait_said("where the script of job [0-9]+ ran, is gone: the job goes back into the queue")
+        print(f"crash of n1 with the script: the job is back in the queue after {time.monotonic() - begin:.1f} s", flush=True)
+        job.wait_said(" curl http://", 2)
+        print(f"crash of n1 with the script: it serves again after {time.monotonic() - begin:.1f} s", flush=True)
+        assert job.api_key() == key, "another key"
+        assert job.routers()[-1] == "10.77.0.12:8000", job.routers()
+        assert is_whole()
+        crash("n3", "prefill-0", "n2")
+        job.cancel()
+        job.wait_said("baton.sbatch: stopped", 1, seconds=60)
+
+
 if __name__ == "__main__":
     sys.exit(run_tests([test_a_rank_that_stops_or_dies],
-                       [test_the_controller_and_a_router, test_a_link_that_is_cut, test_a_node_that_crashes], sys.argv[1:]))
+                       [test_the_controller_and_a_router, test_a_link_that_is_cut, test_a_node_that_crashes, test_each_node_of_the_default_job_crashes], sys.argv[1:]))

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-from slurm_jobs import PROGRAMS_ALONE, Job, Load, SlurmCluster, run_tests
+from slurm_jobs import PROGRAMS_ALONE, ROOT, Job, Load, SlurmCluster, run_tests
 
 from harness import Cluster, tiny_model, wait_until
 
@@ -203,6 +203,7 @@ def test_preemption_and_a_spare_node():
         model = model_of(d)
         job = Job(cluster, model, "-N4", PREFILL="1", DECODE="1", DRAIN_SECONDS="10", BATON_LAME_DUCK_MS="0")
         job.wait_ready()
+        key = job.api_key()
         load = Load(job, asked)
         load.wait_answers(8)
         first = time.monotonic()
@@ -212,26 +213,67 @@ def test_preemption_and_a_spare_node():
         under_way = [a for a in load.end() if a["begin"] < first <= a["end"]]
         assert under_way and all("ids" in a for a in under_way), under_way
 
-        def runs_again():
-            """Slurm would let it wait for two minutes. Its output begins anew, too."""
+        def serves_again(n):
+            """Slurm would let it wait until its credentials have expired. Its output goes on in the same file."""
             if job.state() == "PENDING":
                 cluster.on("ctl", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
-            return job.state() == "RUNNING" and job.said(f"job {job.id}: ") and not job.said("stopping")
+            return job.said(" curl http://", n)
 
-        wait_until("it runs again", runs_again)
-        job.wait_ready()
+        wait_until("it serves again", lambda: serves_again(2))
         assert "Restarts=1" in cluster.on("ctl", "scontrol", "show", "job", job.id)
+        assert job.api_key() == key, "another key"
 
         want = Load(job, asked, repeat=False).end()
         cluster.script("crash", "n3")
         job.wait_said("decode-0 moves from n3, which is down, to n4")
-        job.wait_said("worker decode-0 joined", 2)
+        job.wait_said("worker decode-0 joined", 3)
         got = Load(job, asked, repeat=False).end()
         assert {a["i"]: a["ids"] for a in got} == {a["i"]: a["ids"] for a in want}
+        cluster.script("boot", "n3")
+        cluster.on("ctl", "scontrol", "requeue", job.id)
+        wait_until("it serves again", lambda: serves_again(3))
+        assert job.api_key() == key, "another key"
         job.cancel()
         job.wait_said("baton.sbatch: stopped", seconds=60)
 
 
+def shared_script(cluster):
+    """A copy for nodes that others use, too, as SLURM.md says. @return its path"""
+    for name in ("baton.sbatch", "steps.bash"):
+        with open(os.path.join(ROOT, "slurm", name), encoding="utf-8") as f:
+            text = f.read().replace("#SBATCH --exclusive\n", "")
+        with open(os.path.join(cluster.directory, name), "w", encoding="utf-8") as f:
+            f.write(text)
+    return os.path.join(cluster.directory, "baton.sbatch")
+
+
+def test_two_jobs_on_a_node():
+    """Each has ports and a key of its own, at the node's address, and three steps share its two processors. A job that is
+    told the port of another one's server is not ready, and says so."""
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(1) as cluster:
+        model = model_of(d)
+        script = shared_script(cluster)
+        jobs = [Job(cluster, model, "-N1", "-c2", script=script) for _ in range(2)]
+        for job in jobs:
+            job.wait_ready()
+            assert job.said("n1 has 2 processors for 3 ranks, which share them")
+        where = [job.routers()[0] for job in jobs]
+        assert len(set(where)) == 2 and all(w.startswith("10.77.0.11:") for w in where), where
+        for job in jobs:
+            statuses = [cluster.on("ctl", "curl", "-s", "-o", cluster.directory + "/answer", "-w", "%{http_code}", "-H",
+                                   f"Authorization: Bearer {job.api_key()}", f"http://{address}/v1/models") for address in where]
+            assert statuses == [("200" if job.routers()[0] == address else "401") for address in where], statuses
+
+        third = Job(cluster, model, "-N1", "-c2", script=script, HTTP=where[0])
+        third.wait_said("router-0 on n1 ended with")
+        assert not third.said("baton.sbatch: ready"), "it calls the server of another job its own"
+        assert third.said("another port: HTTP, GRPC, METRICS and CONTROL_PORT"), "no advice"
+        for job in jobs + [third]:
+            job.cancel()
+        for job in jobs:
+            job.wait_said("baton.sbatch: stopped", seconds=40)
+
+
 if __name__ == "__main__":
     sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
-                        test_an_end_that_was_announced], [test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
+                        test_two_jobs_on_a_node, test_an_end_that_was_announced], [test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))

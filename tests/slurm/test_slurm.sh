@@ -121,7 +121,6 @@ within 20 "the job is cancelled" is_state CANCELLED
 
 # One node for all; the time limit's signal comes to the script alone.
 submit -N1
-HTTP=127.0.0.1:8000
 within 120 "one node serves as well" said 'baton.sbatch: ready after'
 within 60 "and answers" answers
 on n1 scancel --batch --signal=USR1 "$job"
