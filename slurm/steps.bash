@@ -29,27 +29,51 @@ find_programs() {
 
 # ---- on each node ----
 
+# Of the first address of IPv4 in its input, or else of IPv6, without loopback, link-local
+# and IPv4 in IPv6.
+first_address() {
+    awk '$1 ~ /^(127\.|::1$|fe80:|::ffff:)/ { next } $1 ~ /:/ { if (six == "") six = $1; next } { print $1; four = 1; exit }
+        END { if (!four && six != "") print six }'
+}
+
+addresses_of_node() { # all but those of loopback
+    ip -o addr show scope global 2>/dev/null | awk '{ sub("/.*", "", $4); print $4 }'
+}
+
 # Prints "DEVICE ADDRESS": NET_DEVICE, or the interface that leads to the first of
 # the routers' and nodes' addresses that is not this node's own; where there is no
-# other, the interface of the default route, or the first that is not loopback.
+# other, the one with the first address that is not of loopback. @return 1: there is none
 net_of_node() {
     local device=${NET_DEVICE:-} target route address
+    if ! command -v ip >/dev/null; then
+        echo "$(hostname): there is no command ip (iproute2), which tells a node's addresses" >&2
+        return 1
+    fi
     if [ -z "$device" ]; then
         for target in $ADDRESSES; do
-            route=$(ip -o -4 route get "$target" 2>/dev/null) || continue
+            route=$(ip -o route get "$target" 2>/dev/null) || continue
             case $route in local*) continue ;; esac
             device=$(sed -n 's/.* dev \([^ ]*\).*/\1/p' <<<"$route")
             break
         done
     fi
-    if [ -z "$device" ]; then # no other node: the interface that others reach this one by
-        device=$(ip -o -4 route get 192.0.2.1 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p')
-        [ "${device:-lo}" != lo ] || device=$(ip -o -4 addr show scope global 2>/dev/null | awk '{ print $2; exit }')
+    if [ -n "$device" ]; then
+        address=$(ip -o addr show dev "$device" 2>/dev/null | awk '$3 ~ /^inet/ { sub("/.*", "", $4); print $4 }' |
+            if [ "$device" = lo ]; then head -n 1; else first_address; fi)
+    else
+        address=$(addresses_of_node | first_address)
+        device=$(ip -o addr show 2>/dev/null | awk -v a="$address/" 'index($4, a) == 1 { print $2; exit }')
     fi
-    device=${device:-lo}
-    address=$(ip -o -4 addr show dev "$device" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
-    [ -n "$address" ] || return 1
+    if [ -z "$address" ]; then
+        echo "$(hostname): no address on ${NET_DEVICE:-any interface}" >&2
+        return 1
+    fi
     printf '%s %s\n' "$device" "$address"
+}
+
+# In a URL, and in front of a port.
+in_url() { # ADDRESS
+    case $1 in *:*) echo "[$1]" ;; *) echo "$1" ;; esac
 }
 
 # Ranks of several nodes have their sums over the same interface as KV. All of a
@@ -65,7 +89,7 @@ use_network() { # DEVICE
 # shellcheck disable=SC2317 # called by name
 run_worker() {
     local net
-    net=$(net_of_node) || { echo "$(hostname): no IPv4 address on ${NET_DEVICE:-any interface}" >&2; return 1; }
+    net=$(net_of_node) || return 1
     use_network "${net% *}"
     exec "$@" --listen-host="${net#* }" --net-device="${net% *}"
 }
@@ -97,6 +121,7 @@ find_nodes() {
     nodes=() router_nodes=() worker_nodes=()
     declare -gA group_of=() cpus_on=() used=() down=() shared=() address_of=()
     group=("") # of srun
+    export -f first_address addresses_of_node net_of_node in_url use_network run_worker watch_script is_ours
     if [ -n "${SLURM_HET_SIZE:-}" ]; then
         mapfile -t router_nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0")
         mapfile -t worker_nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_1")
@@ -109,17 +134,18 @@ find_nodes() {
     fi
     for node in ${JOIN//,/ }; do # tcp://HOST:PORT
         node=${node#*://}
-        ADDRESSES+="$(getent ahostsv4 "${node%:*}" | awk '{ print $1; exit }') "
+        node=${node%:*}
+        node=${node#[}
+        ADDRESSES+="$(getent ahosts "${node%]}" | first_address) "
     done
     for node in "${nodes[@]}"; do
         address=$(address_by_name "$node")
-        [ -n "$address" ] || die "node $node has no IPv4 address that other nodes could reach"
+        [ -n "$address" ] || die "node $node has no address that other nodes could reach"
         ADDRESSES+="$address "
         address_of[$node]=$address
         used[$node]=0
     done
     export ADDRESSES NET_DEVICE=${NET_DEVICE:-}
-    export -f net_of_node use_network run_worker watch_script is_ours
 }
 
 # Prints the address that a node's name has, or its NodeAddr, or that it says itself: the name
@@ -127,12 +153,11 @@ find_nodes() {
 address_by_name() { # NODE
     local name address
     for name in "$1" "$(scontrol show node "$1" 2>/dev/null | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')"; do
-        address=$(getent ahostsv4 "${name:-$1}" | awk '$1 !~ /^127\./ { print $1; exit }')
+        address=$(getent ahosts "${name:-$1}" | first_address)
         [ -z "$address" ] || { echo "$address"; return; }
     done
-    # shellcheck disable=SC2016 # expands on the node
     srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
-        sh -c 'ip -o -4 addr show scope global | awk "{ sub(\"/.*\", \"\", \$4); print \$4; exit }"' </dev/null
+        bash -c 'addresses_of_node | first_address' </dev/null
 }
 
 address_on() { # NODE
@@ -421,7 +446,7 @@ pause() { sleep "$1" & wait $!; } # a signal ends it
 
 # shellcheck disable=SC2016 # expands in the inner shell
 http_status() { # ADDR:PORT PATH: the three digits, or nothing
-    timeout 5 bash -c 'exec 3<>"/dev/tcp/${1%:*}/${1##*:}" &&
+    timeout 5 bash -c 'host=${1%:*} host=${host#[} && exec 3<>"/dev/tcp/${host%]}/${1##*:}" &&
         printf "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" "$2" "$1" >&3 && head -c 12 <&3' \
         - "$1" "$2" 2>/dev/null | tail -c 3
 }

@@ -13,6 +13,7 @@
 #
 # All but "up" need the folder in CLUSTER_DIR. CLUSTER_CPUS and CLUSTER_MEMORY are
 # what a node claims to have (8, 8000 MiB), more than the machine has, if need be.
+# CLUSTER_IPV6=1: the nodes have IPv6 addresses alone, fd77::1 and fd77::11 ….
 #
 # Each node has its own namespaces:
 #   net    own address (ctl 10.77.0.1, n<i> 10.77.0.<10+i>) on a bridge inside of
@@ -25,15 +26,16 @@
 set -u
 CPUS=${CLUSTER_CPUS:-8}
 MEMORY=${CLUSTER_MEMORY:-8000}
-NET=10.77.0
+NET=10.77.0. PREFIX=24
+if [ -n "${CLUSTER_IPV6:-}" ]; then NET=fd77:: PREFIX=64; fi
 SELF=$(readlink -f "${BASH_SOURCE[0]}")
 
 die() { echo "cluster.sh: $*" >&2; exit 1; }
 
 address_of() { # NODE
     case $1 in
-    ctl) echo $NET.1 ;;
-    n[0-9]*) echo "$NET.$((10 + ${1#n}))" ;;
+    ctl) echo "${NET}1" ;;
+    n[0-9]*) echo "$NET$((10 + ${1#n}))" ;;
     *) die "no such node: $1" ;;
     esac
 }
@@ -65,7 +67,7 @@ write_slurm_conf() { # N
     local node
     cat <<CONF
 ClusterName=baton
-SlurmctldHost=ctl($NET.1)
+SlurmctldHost=ctl(${NET}1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -102,6 +104,7 @@ SlurmdTimeout=10
 SlurmctldTimeout=10
 MessageTimeout=10
 TCPTimeout=2
+${CLUSTER_IPV6:+CommunicationParameters=EnableIPv6,DisableIPv4}
 KillWait=${CLUSTER_KILL_WAIT:-30}
 WaitTime=0
 MinJobAge=300
@@ -156,12 +159,12 @@ start_node() { # NODE: namespaces and network
     echo "$pid" >"$BASE/$1/pid"
     if [ "$1" = ctl ]; then
         nsenter -t "$pid" -n sh -c "ip link add br0 type bridge forward_delay 0 &&
-            ip addr add $NET.1/24 dev br0 && ip link set br0 up"
+            ip addr add ${NET}1/$PREFIX dev br0 ${CLUSTER_IPV6:+nodad} && ip link set br0 up"
     else
         i=${1#n}
         nsenter -t "$(pid_of ctl)" -n sh -c "ip link add v$i type veth peer name eth0 netns $pid &&
             ip link set v$i master br0 up"
-        nsenter -t "$pid" -n sh -c "ip addr add $(address_of "$1")/24 dev eth0 && ip link set eth0 up"
+        nsenter -t "$pid" -n sh -c "ip addr add $(address_of "$1")/$PREFIX dev eth0 ${CLUSTER_IPV6:+nodad} && ip link set eth0 up"
     fi
 }
 

@@ -18,7 +18,7 @@ PATIENCE = 90  # seconds, for one answer
 
 def ask(address, key, body):
     host, port = address.rsplit(":", 1)
-    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=PATIENCE)
     try:
         connection.request("POST", "/v1/completions", json.dumps(body),
                            {"Content-Type": "application/json", "Authorization": f"Bearer {key}"})

@@ -137,7 +137,7 @@ class Job:
 
     def routers(self):
         """ADDR:PORT of each."""
-        return re.findall(r"ready after \d+ s: http://([0-9.:]+),", self.log())
+        return re.findall(r"ready after \d+ s: http://([0-9a-f.:[\]]+),", self.log())
 
     @property
     def work_dir(self):
@@ -149,7 +149,7 @@ class Job:
 
     def metric(self, address, name):
         """Sum of the series of a family; address is that of HTTP."""
-        host, port = address.split(":")
+        host, _, port = address.rpartition(":")
         text = self.cluster.on("ctl", "curl", "-s", "-m", "10", "-H", f"Authorization: Bearer {self.api_key()}",
                                f"http://{host}:{int(port) + 2}/metrics", check=False)
         return sum(float(line.rpartition(" ")[2]) for line in text.split("\n") if re.match(name + "[{ ]", line))

@@ -124,6 +124,18 @@ def test_a_heterogeneous_job_and_one_that_joins_it():
         job.wait_gone()
 
 
+def test_nodes_that_have_ipv6_alone():
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(3, CLUSTER_IPV6="1") as cluster:
+        job = Job(cluster, model_of(d))
+        job.wait_ready()
+        assert job.routers() == ["[fd77::11]:8000"], job.routers()
+        got = Load(job, bodies(24), repeat=False).end()
+        assert all("ids" in a for a in got), got
+        assert job.said("KV goes to decode-0 by network")
+        job.cancel()
+        job.wait_gone()
+
+
 def test_stages_and_ranks_on_four_nodes():
     """Two stages of two ranks each, every rank on a node of its own: the same tokens."""
     asked = bodies(24)
@@ -248,11 +260,16 @@ def shared_script(cluster):
 
 
 def test_two_jobs_on_a_node():
-    """Each has ports and a key of its own, at the node's address, and three steps share its two processors. A job that is
-    told the port of another one's server is not ready, and says so."""
+    """Each has ports and a key of its own, at the node's address, which is not what its name says, and three steps share its
+    two processors. A job that is told the port of another one's server is not ready, and says so."""
     with tempfile.TemporaryDirectory() as d, SlurmCluster(1) as cluster:
         model = model_of(d)
         script = shared_script(cluster)
+        with open(os.path.join(cluster.folder, "etc/hosts"), "r+", encoding="ascii") as f:  # as Debian does
+            text = f.read().replace("10.77.0.11 n1", "127.0.1.1 n1")
+            f.seek(0)
+            f.truncate()
+            f.write(text)
         jobs = [Job(cluster, model, "-N1", "-c2", script=script) for _ in range(2)]
         for job in jobs:
             job.wait_ready()
@@ -276,4 +293,4 @@ def test_two_jobs_on_a_node():
 
 if __name__ == "__main__":
     sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
-                        test_two_jobs_on_a_node, test_an_end_that_was_announced], [test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
+                        test_two_jobs_on_a_node, test_an_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
