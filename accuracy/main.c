@@ -7,7 +7,6 @@
  * but a window's first. The text becomes tokens by A's tokenizer. */
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "accuracy/score.h"
 #include "common/base/alloc.h"
 #include "common/base/exit_code.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "inference/modelfile/modelfile.h"
@@ -286,7 +286,6 @@ int main(int argc, char **argv)
     args_t args = {.window = DEFAULT_WINDOW};
     subject_t subjects[2] = {{0}, {0}};
     char why[WHY_BYTES] = "";
-    cpu_set_t set;
     bt_status_t status = BT_OK;
     const int done = parse(argc, argv, &args);
 
@@ -295,9 +294,7 @@ int main(int argc, char **argv)
     }
     bt_log_init("baton-accuracy", BT_LOG_LEVEL_WARN);
     if (args.n_threads == 0) {
-        args.n_threads = (sched_getaffinity(0, sizeof(set), &set) == 0)
-                             ? (uint32_t)CPU_COUNT(&set)
-                             : 1;
+        args.n_threads = bt_limits_n_cpus();
     }
     for (uint32_t m = 0; (m < 2) && (status == BT_OK); m++) {
         status = open_subject(&subjects[m], args.paths[m], &args, why);

@@ -2,7 +2,6 @@
 /* baton-convert: what `./baton convert` runs. */
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/exit_code.h"
+#include "common/base/limits.h"
 #include "common/base/process.h"
 #include "common/base/shown.h"
 #include "convert/convert.h"
@@ -91,15 +91,6 @@ static bool on_progress(void *ctx, const bt_convert_progress_t *progress)
     return stopped == 0;
 }
 
-static uint32_t count_cores(void)
-{
-    cpu_set_t set;
-
-    return (sched_getaffinity(0, sizeof(set), &set) == 0)
-               ? (uint32_t)CPU_COUNT(&set)
-               : 1;
-}
-
 /* Is there anything that the new file would take the place of? What is of the
  * model itself it never does. */
 static bool is_free(const bt_convert_args_t *args, char *why, size_t why_bytes)
@@ -177,11 +168,12 @@ static bt_status_t get_imatrix(const bt_convert_args_t *args,
 static int convert(const bt_convert_args_t *args)
 {
     show_t show = {.is_terminal = (isatty(STDOUT_FILENO) != 0)};
-    bt_convert_options_t options = {
-        .mix = args->mix,
-        .n_threads = (args->n_threads > 0) ? args->n_threads : count_cores(),
-        .on_progress = on_progress,
-        .ctx = &show};
+    bt_convert_options_t options = {.mix = args->mix,
+                                    .n_threads = (args->n_threads > 0)
+                                                     ? args->n_threads
+                                                     : bt_limits_n_cpus(),
+                                    .on_progress = on_progress,
+                                    .ctx = &show};
     bt_imatrix_t imatrix = {0};
     char why[WHY_BYTES] = "";
     bt_gguf_t *gguf = NULL;

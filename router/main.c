@@ -7,11 +7,13 @@
 
 #include "common/base/core_dump.h"
 #include "common/base/exit_code.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/stop.h"
 #include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
+#include "common/config/program_threads.h"
 #include "common/crypt/key.h"
 #include "common/wire/wire.h"
 #include "router/check.h"
@@ -152,6 +154,16 @@ static int print_metrics_doc(void)
     return code;
 }
 
+/* A launcher has looked, for all that it starts. */
+static bt_status_t check_threads(const bt_config_t *config)
+{
+    if (config->launcher[0] != '\0') {
+        return BT_OK;
+    }
+    return bt_program_threads_check(bt_router_threads(
+        bt_online_cpus(), bt_parse_threads(config, bt_limits_n_cpus())));
+}
+
 int main(int argc, char **argv)
 {
     bt_log_level_t level = BT_LOG_LEVEL_INFO;
@@ -192,6 +204,11 @@ int main(int argc, char **argv)
     }
     bt_stop_block(); /* before any thread */
     if (bt_log_start() != BT_OK) {
+        goto end;
+    }
+    status = check_threads(s.config);
+    if (status != BT_OK) {
+        code = bt_exit_of_start(status);
         goto end;
     }
     status = bt_cluster_open(BT_ROLE_ROUTER, &argc, &argv, &s.cluster);

@@ -2,9 +2,9 @@
 #include "worker/cores.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/limits.h"
 #include "common/base/log.h"
 
 static bt_status_t add_range(const cpu_set_t *allowed, long first, long last,
@@ -68,46 +68,33 @@ err_text:
     return BT_ERR_INVALID_PARAM;
 }
 
-/* cgroup v2 quota: "MAX PERIOD" in microseconds, or "max PERIOD". */
-static uint32_t quota_cores(void)
-{
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "r");
-    unsigned long long quota = 0;
-    unsigned long long period = 0;
-    uint32_t n = UINT32_MAX;
-
-    if (file == NULL) {
-        return n;
-    }
-    if ((fscanf(file, "%llu %llu", &quota, &period) == 2) && (period > 0)) {
-        n = (uint32_t)((quota + period - 1) / period);
-    }
-    fclose(file);
-    return (n == 0) ? 1 : n;
-}
-
 uint32_t bt_cores_threads(uint32_t asked, uint32_t n_cores)
 {
-    const uint32_t quota = quota_cores();
-    cpu_set_t allowed;
-    uint32_t n = 1;
+    bt_limit_t limit;
 
     if (asked != 0) {
         return asked;
     }
-    if (n_cores != 0) {
+    bt_limits_cpus("", &limit);
+    if ((n_cores != 0) && ((limit.by[0] == '\0') || (n_cores <= limit.most))) {
         return n_cores;
     }
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
-        n = (uint32_t)CPU_COUNT(&allowed);
+    if (limit.by[0] != '\0') {
+        BT_LOG_INFO("threads: the cgroup has the time of %llu whole CPUs (%s)",
+                    (unsigned long long)limit.most, limit.by);
     }
-    return (n < quota) ? n : quota;
+    return (uint32_t)limit.most;
 }
 
 uint32_t bt_cores_lent(uint32_t n_threads, uint32_t n_lent)
 {
-    const uint32_t quota = quota_cores();
-    const uint32_t left = (quota > n_threads) ? quota - n_threads : 0;
+    bt_limit_t quota;
+    uint64_t left;
 
-    return (n_lent < left) ? n_lent : left;
+    if (n_lent == 0) {
+        return 0;
+    }
+    bt_cgroup_cpus("", &quota);
+    left = (quota.most > n_threads) ? quota.most - n_threads : 0;
+    return (n_lent < left) ? n_lent : (uint32_t)left;
 }

@@ -18,7 +18,8 @@ BT_MUST_CHECK bt_status_t bt_cores_parse(const char *text,
                                          uint32_t *n_p);
 
 /** Threads to use: what was asked for, else one per core given, else one per
- *  core this process may run on (affinity and cgroup quota). */
+ *  CPU that this process may compute on (limits.h); where a cgroup has a quota
+ *  not more than it has whole CPUs, and that is logged. */
 uint32_t bt_cores_threads(uint32_t asked, uint32_t n_cores);
 
 /** How many of @a n_lent cores of others to compute on beside @a n_threads

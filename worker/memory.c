@@ -2,6 +2,7 @@
 #include "worker/memory.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define DEFAULT_POOL_BYTES (1024ull << 20)
 
@@ -48,6 +49,16 @@ static bt_status_t check_place(const char *place, uint64_t available,
     return BT_ERR_NO_MEMORY;
 }
 
+static void add_limit(const bt_memory_room_t *room, char *why, size_t why_bytes)
+{
+    const size_t n = strlen(why);
+
+    if ((room->limit_by != NULL) && (room->limit_by[0] != '\0')) {
+        snprintf(why + n, why_bytes - n, "; the cgroup has %llu MiB (%s)",
+                 (unsigned long long)(room->limit_bytes >> 20), room->limit_by);
+    }
+}
+
 bt_status_t bt_memory_check(const bt_memory_room_t *room, uint64_t pool_bytes,
                             char *why, size_t why_bytes)
 {
@@ -55,6 +66,9 @@ bt_status_t bt_memory_check(const bt_memory_room_t *room, uint64_t pool_bytes,
     bt_status_t status = check_place(
         "", room->available_bytes, room->model_bytes, 0, here, why, why_bytes);
 
+    if (status != BT_OK) {
+        add_limit(room, why, why_bytes);
+    }
     if ((status == BT_OK) && room->own_memory) {
         status = check_place("device ", room->device_available_bytes,
                              room->device_model_bytes, room->device_later_bytes,

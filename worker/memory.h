@@ -13,6 +13,8 @@
  *  memory is: the host's, or its own. Bytes. */
 typedef struct bt_memory_room {
     uint64_t available_bytes; /**< of the host */
+    uint64_t limit_bytes;     /**< where a cgroup bounds that: of how many... */
+    const char *limit_by;     /**< ...and what says so; NULL or "": none does */
     uint64_t model_bytes;     /**< what the model takes of that */
     bool own_memory;          /**< of the back end; the next three are its */
     uint64_t device_available_bytes;

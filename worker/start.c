@@ -18,6 +18,7 @@
 #include "common/base/stop.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
+#include "common/config/program_threads.h"
 #include "inference/model/shard.h"
 #include "worker/check.h"
 #include "worker/devices.h"
@@ -131,7 +132,11 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
                        .n;
     s->n_threads = (s->n_threads == 0) ? 1 : s->n_threads;
     s->n_lent = bt_cores_lent(s->n_threads, s->n_lent);
-    return BT_OK;
+    if (w->config->run_dir[0] != '\0') {
+        return BT_OK; /* a launcher has looked, for all that it starts */
+    }
+    return bt_program_threads_check(
+        bt_worker_threads(bt_online_cpus(), s->n_threads + s->n_lent));
 }
 
 /* What a worker has before it has a place. */

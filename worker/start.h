@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
@@ -50,7 +51,8 @@ typedef struct bt_start {
     char url[BT_START_URL_BYTES];
     uint32_t memory_node;      /**< of its cores; 0 also where it has none */
     char weight_dir[PATH_MAX]; /**< "": none */
-    bt_model_memory_t memory;  /**< of bt_start_memory_look(), as pool_bytes */
+    bt_limit_t memory_limit;   /**< of bt_start_memory_look(), as is memory */
+    bt_model_memory_t memory;  /**< what the model takes, as pool_bytes */
     uint64_t pool_bytes;
     uint8_t export[BT_KVT_MAX_EXPORT];
 } bt_start_t;
@@ -87,7 +89,8 @@ BT_MUST_CHECK bt_status_t bt_start_engine_open(bt_worker_t *w,
 /* start.c */
 
 /** Cores and threads, this rank's own.
- *  @retval BT_ERR_INVALID_PARAM  a list of cores, or fewer than ranks */
+ *  @retval BT_ERR_INVALID_PARAM  a list of cores, or fewer than ranks
+ *  @retval BT_ERR_NO_MEMORY  fewer threads are left than it has */
 BT_MUST_CHECK bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s);
 
 /* start_pool.c */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/free_memory.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/kv/kv_plan.h"
 #include "inference/model/shard.h"
@@ -15,7 +15,7 @@
 #include "worker/slide.h"
 #include "worker/start.h"
 
-#define WHY_BYTES 512
+#define WHY_BYTES 2048 /* with the path of a cgroup */
 
 bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s)
 {
@@ -277,6 +277,7 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     bt_model_config_t config;
     bt_model_memory_t memory;
     bt_memory_room_t room;
+    bt_limit_t *const limit = &s->memory_limit;
     char why[WHY_BYTES] = "";
     uint64_t pool;
     bt_status_t status = find_weight_dir(w, s);
@@ -293,8 +294,11 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     }
     s->memory = memory;
     count_memory(w, &memory);
+    bt_limits_memory("", limit);
     room = (bt_memory_room_t){
-        .available_bytes = bt_memory_available(),
+        .available_bytes = limit->left,
+        .limit_bytes = limit->most,
+        .limit_by = limit->by,
         .model_bytes = w->model_bytes,
         .own_memory = memory.own_memory,
         .device_available_bytes = memory.device_left_bytes,
@@ -336,6 +340,12 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
 
     if (status != BT_OK) {
         return status;
+    }
+    if (s->memory_limit.by[0] != '\0') {
+        BT_LOG_INFO("memory: the cgroup has %llu MiB and leaves %llu (%s)",
+                    (unsigned long long)(s->memory_limit.most >> 20),
+                    (unsigned long long)(s->memory_limit.left >> 20),
+                    s->memory_limit.by);
     }
     if (memory->own_memory) {
         BT_LOG_INFO(

@@ -10,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/thread.h"
 #include "kernels/cpu/pool_priv.h"
@@ -283,13 +284,10 @@ void bt_cpu_pool_run_lent(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
     bt_cpu_pool_run_job(pool, &job);
 }
 
-/* Has each thread a core that this process may use? */
+/* Has each thread a core that this process may use, and its time? */
 static bool has_cores_for(uint32_t n_threads)
 {
-    cpu_set_t set;
-
-    return (sched_getaffinity(0, sizeof(set), &set) == 0) &&
-           ((uint32_t)CPU_COUNT(&set) >= n_threads);
+    return bt_limits_n_cpus() >= n_threads;
 }
 
 void bt_cpu_pin(pthread_t thread, uint32_t core)

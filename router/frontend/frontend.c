@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/frontend.h"
 
-#include <sched.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/config/program_threads.h"
 #include "router/frontend/call.h"
 #include "router/frontend/watching.h"
 
@@ -37,21 +38,6 @@ static bt_status_t open_models(bt_frontend_t *front)
         }
     }
     return status;
-}
-
-/* Tokenizing is what the pool does most: some 10 MB/s a thread. */
-static uint32_t n_threads(const bt_config_t *config)
-{
-    uint32_t n = config->parse_threads;
-    cpu_set_t cores;
-
-    if (n == 0) {
-        n = (sched_getaffinity(0, sizeof(cores), &cores) == 0)
-                ? (uint32_t)CPU_COUNT(&cores) / 4
-                : 2;
-        n = (n > 8) ? 8 : n;
-    }
-    return (n < 2) ? 2 : n;
 }
 
 /* Of clients' shared memory that is read for requests under way: as bodies. */
@@ -93,7 +79,8 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         BT_LOG_ERROR("no random numbers: %m");
         return BT_ERR_IO;
     }
-    status = bt_pool_create(n_threads(config), &front->pool);
+    status = bt_pool_create(bt_parse_threads(config, bt_limits_n_cpus()),
+                            &front->pool);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot make threads: %s", bt_status_str(status));
         return status;

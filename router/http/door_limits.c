@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "common/base/free_memory.h"
+#include "common/base/limits.h"
 #include "common/base/openfds.h"
 
 #define MIB              (UINT64_C(1) << 20)
@@ -24,7 +24,7 @@ void bt_door_means_read(bt_door_means_t *means)
 
     *means = (bt_door_means_t){
         .in_use = bt_count_open_fds(),
-        .memory_bytes = bt_memory_available(),
+        .memory_bytes = bt_limits_memory_left(),
     };
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
         return;
