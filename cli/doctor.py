@@ -53,6 +53,13 @@ def from_launcher(machine, words):
     return True
 
 
+def limits_from_launcher(machine, words):
+    """Those of cgroups, users and CPUs, read by what reads them at a start."""
+    status, out, _ = machine.run(machine.build.launch, "--print-limits", machine.root or "/", *words, seconds=ASK_S)
+    said = as_json(out) if status == 0 else None
+    machine.limits = said if said and "threads_needed" in said else None  # of an older build: none
+
+
 def by_hand(machine, words):
     """The same of the few that matter, before anything is built: command line over environment over file."""
     found, config = {}, machine.environment.get("BATON_CONFIG")
@@ -137,6 +144,7 @@ def look(words, environment):
         return None
     if machine.build:
         probe(machine)
+        limits_from_launcher(machine, words)
     for wrong in machine.wrong:
         findings.problem("options", wrong["text"], "./baton check, with the same options")
     if machine.unknown:

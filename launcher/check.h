@@ -17,4 +17,11 @@
  *  @return 0; 1: there are problems; 2: it could not be found out */
 int bt_check_main(int argc, char **argv);
 
+/** `baton-launch --print-limits ROOT [OPTION]...`, which ./baton doctor asks:
+ * the limits that a start would find, as bt_survey_limits_json() has them.
+ *  @param [in] root  As in cgroup.h, or "/".
+ *  @param [in] argc, argv  Options, with anything as the first one.
+ *  @return 0; 2: the options are wrong, or it could not be printed */
+int bt_check_print_limits(const char *root, int argc, char **argv);
+
 #endif

@@ -27,6 +27,7 @@
 #include "launcher/run_dir.h"
 #include "launcher/shared_port.h"
 #include "launcher/supervisor.h"
+#include "launcher/survey.h"
 #include "launcher/watchdog.h"
 
 #define MAN_BYTES    (1u << 20)
@@ -186,6 +187,79 @@ static bt_status_t check_watchdog(const bt_config_t *config)
     return BT_ERR_INVALID_PARAM;
 }
 
+/* Notes too: who set a limit may not be the one who reads this. Problems come
+ * last, for the last line is the cause.
+ * @return BT_ERR_NO_MEMORY where there is a problem among them */
+static bt_status_t say_findings(bt_findings_t *findings)
+{
+    static const bt_log_level_t levels[] = {
+        [BT_FINDING_NOTE] = BT_LOG_LEVEL_INFO,
+        [BT_FINDING_WARNING] = BT_LOG_LEVEL_WARN,
+        [BT_FINDING_PROBLEM] = BT_LOG_LEVEL_ERROR};
+    bt_status_t status = findings->status;
+
+    for (size_t level = 0; level < BT_ARRAY_LEN(levels); level++) {
+        for (uint32_t i = 0; i < findings->n; i++) {
+            const bt_finding_t *const finding = &findings->list[i];
+
+            if (finding->level == level) {
+                bt_log(levels[level], "%s: %s%s%s", finding->about,
+                       finding->text, (finding->mend[0] != '\0') ? "; " : "",
+                       finding->mend);
+            }
+        }
+    }
+    if (bt_findings_count(findings, BT_FINDING_PROBLEM) > 0) {
+        status = BT_ERR_NO_MEMORY;
+    }
+    bt_findings_fini(findings);
+    return status;
+}
+
+static bt_status_t check_threads(const bt_config_t *config,
+                                 const bt_survey_limits_t *limits)
+{
+    bt_findings_t findings = {0};
+
+    bt_survey_check_threads(config, config->n_models, limits, &findings);
+    return say_findings(&findings);
+}
+
+/* The sum over all workers, which each of them looks at for itself alone. What
+ * else is wrong with one it says when it starts. */
+static bt_status_t check_memory(bt_plan_t *plan,
+                                const bt_survey_limits_t *limits)
+{
+    bt_findings_t said = {0};
+    bt_findings_t findings = {0};
+    bt_survey_t survey = {.findings = &said};
+    bt_status_t status = bt_survey_ask(&survey, plan, false);
+    uint64_t shm_bytes;
+
+    bt_findings_fini(&said);
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_survey_note_limits(plan, limits, &findings);
+    (void)bt_survey_check_memory(&survey, plan->config, limits, &findings,
+                                 &shm_bytes);
+    status = say_findings(&findings);
+    return (status == BT_OK) ? bt_survey_deal_pools(&survey, limits, plan)
+                             : status;
+}
+
+/* Whoever starts processes takes signals as they come; until then they wait. */
+static void hold_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
 static int serve(const bt_config_store_t *store, const bt_config_t *config)
 {
     const bt_log_dir_t log_dir = {.path = config->log_dir,
@@ -202,6 +276,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         .watchdog_ms = config->watchdog_ms,
     };
     const bool by_mpi = bt_process_is_of_mpi();
+    bt_survey_limits_t limits;
     bt_plan_t *plan = NULL;
     bt_run_dir_t run_dir;
     bt_devices_t devices = {0};
@@ -220,9 +295,11 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         exit_status = bt_exit_of_start(status);
         goto out_log;
     }
+    bt_survey_limits_read("", &limits);
     if ((status = check_watchdog(config)) != BT_OK ||
         (status = check_models(config)) != BT_OK ||
         (status = bt_shared_port_check(config)) != BT_OK ||
+        (status = check_threads(config, &limits)) != BT_OK ||
         (status = bt_run_dir_create(&run_dir)) != BT_OK) {
         exit_status = bt_exit_of_start(status);
         goto out_notify;
@@ -234,8 +311,9 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         exit_status = bt_exit_of_start(status);
         goto out;
     }
-    status = bt_plan_create(store, config, &run_dir, &allowed, &topology,
-                            &devices, !by_mpi, &plan);
+    status = bt_plan_create(store, config, &run_dir, &allowed,
+                            (uint32_t)limits.cpus.most, &topology, &devices,
+                            !by_mpi, &plan);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot plan the processes: %s", bt_status_str(status));
         exit_status = bt_exit_of_start(status);
@@ -245,6 +323,14 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     /* The children's options come from the plan alone. */
     bt_config_unset_environment();
     say_start(config);
+    if (!by_mpi) {
+        hold_signals();
+    }
+    status = check_memory(plan, &limits);
+    if (status != BT_OK) {
+        exit_status = bt_exit_of_start(status);
+        goto out;
+    }
     if (by_mpi) {
         exit_status = bt_orchestrate(plan, options.libexec, options.drain_ms);
         goto out;
@@ -266,6 +352,21 @@ out_log:
     bt_log_copy_to(NULL, NULL);
     bt_log_file_close(&log);
     return exit_status;
+}
+
+/* The log has a thread. Without it most likely none is left, which is said. */
+static int serve_with_log(const bt_config_store_t *store,
+                          const bt_config_t *config)
+{
+    bt_survey_limits_t limits;
+    bt_status_t status;
+
+    if (bt_log_start() == BT_OK) {
+        return serve(store, config);
+    }
+    bt_survey_limits_read("", &limits);
+    status = check_threads(config, &limits);
+    return (status == BT_OK) ? BT_EXIT_FAILURE : bt_exit_of_start(status);
 }
 
 /* `--print-model OPTION...`: the model that the options, the environment and
@@ -309,6 +410,9 @@ int main(int argc, char **argv)
     if ((argc >= 2) && (strcmp(argv[1], "--check") == 0)) {
         return bt_check_main(argc - 1, argv + 1);
     }
+    if ((argc >= 3) && (strcmp(argv[1], "--print-limits") == 0)) {
+        return bt_check_print_limits(argv[2], argc - 2, argv + 2);
+    }
     if ((argc >= 2) && (strcmp(argv[1], "--order") == 0)) {
         return bt_order_main(argc - 2, argv + 2);
     }
@@ -329,7 +433,7 @@ int main(int argc, char **argv)
     if (!config->core_dumps) {
         bt_core_dump_forbid(); /* also of those that are started */
     }
-    exit_status = (bt_log_start() == BT_OK) ? serve(store, config) : 1;
+    exit_status = serve_with_log(store, config);
     bt_log_flush();
     bt_config_destroy(store);
     return exit_status;

@@ -3,16 +3,33 @@
 
 #include <stdio.h>
 
-#define TEXT_BYTES 512
+#include "common/config/program_threads.h"
+#include "launcher/plan.h"
+
+#define TEXT_BYTES 2048 /* with the path of a cgroup */
+#define OF_BYTES   1152
 #define POOL_PART  4 /* worker/memory.c: a quarter of what is left */
 /* What UCX takes of /dev/shm beside the pool of a rank: 4.1 MiB for messages,
  * which nobody sends (1.13.1, mm_recv_desc). */
 #define UCX_SHM_BYTES (UINT64_C(5) << 20)
 
+/* The launcher itself, its log, its output; a program that is asked. */
+#define LAUNCHER_THREADS 4
 typedef struct sums {
     uint64_t weights, own, pools, shm;
     uint64_t n_pools;
+    uint64_t left; /* for the pools */
 } sums_t;
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return (a < b) ? a : b;
+}
+
+static uint64_t largest(uint64_t a, uint64_t b)
+{
+    return (a > b) ? a : b;
+}
 
 static uint64_t mib(uint64_t bytes)
 {
@@ -30,6 +47,18 @@ static bool is_counted(const bt_need_t *needs, uint32_t i)
         }
     }
     return false;
+}
+
+/* Of an instance. Workers start at once, so where nobody said their size they
+ * share half of what is left evenly; a quarter of it each at most. */
+static uint64_t pool_of(const bt_need_t *need, const bt_needs_room_t *room,
+                        uint64_t left, uint64_t n_pools)
+{
+    const uint64_t pool = need->ranks * need->pool_bytes;
+
+    return room->pools_given
+               ? pool
+               : least(pool, left / largest(POOL_PART, 2 * n_pools));
 }
 
 static sums_t sum_up(const bt_need_t *needs, uint32_t n,
@@ -52,17 +81,14 @@ static sums_t sum_up(const bt_need_t *needs, uint32_t n,
         sums.n_pools += need->n;
     }
     left -= (sums.own + sums.weights < left) ? sums.own + sums.weights : left;
+    sums.left = left;
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t k = 0; k < needs[i].n; k++) {
-            uint64_t pool = needs[i].ranks * needs[i].pool_bytes;
+        const uint64_t pool = pool_of(&needs[i], room, left, sums.n_pools);
 
-            if (!room->pools_given && (pool > left / POOL_PART)) {
-                pool = left / POOL_PART;
-            }
-            sums.pools += pool;
-            sums.shm += (pool > 0) ? pool + needs[i].ranks * UCX_SHM_BYTES : 0;
-            left -= (pool < left) ? pool : left;
-        }
+        sums.pools += needs[i].n * pool;
+        sums.shm += (pool > 0)
+                        ? needs[i].n * (pool + needs[i].ranks * UCX_SHM_BYTES)
+                        : 0;
     }
     return sums;
 }
@@ -73,20 +99,25 @@ static void check_memory(const sums_t *sums, const bt_needs_room_t *room,
     const uint64_t rest = sums->weights + sums->own;
     char text[TEXT_BYTES];
     char mend[TEXT_BYTES] = "";
+    char of[OF_BYTES] = "";
     uint64_t most;
 
     if (rest + sums->pools <= room->available_bytes) {
         return;
     }
+    if ((room->limit_by != NULL) && (room->limit_by[0] != '\0')) {
+        snprintf(of, sizeof(of), " of the cgroup's %llu (%s)",
+                 (unsigned long long)(room->limit_bytes >> 20), room->limit_by);
+    }
     snprintf(
         text, sizeof(text),
         "the workers take %llu MiB together (weights %llu, their own %llu, "
-        "KV pools %llu), and %llu MiB are available: %llu MiB are missing",
+        "KV pools %llu), and %llu MiB are available%s: %llu MiB are missing",
         (unsigned long long)mib(rest + sums->pools),
         (unsigned long long)mib(sums->weights),
         (unsigned long long)mib(sums->own),
         (unsigned long long)mib(sums->pools),
-        (unsigned long long)(room->available_bytes >> 20),
+        (unsigned long long)(room->available_bytes >> 20), of,
         (unsigned long long)mib(rest + sums->pools - room->available_bytes));
     most = (rest < room->available_bytes) && (sums->n_pools > 0)
                ? (room->available_bytes - rest) / sums->n_pools >> 20
@@ -138,4 +169,43 @@ uint64_t bt_needs_check(const bt_need_t *needs, uint32_t n,
     check_memory(&sums, room, findings);
     check_shm(&sums, room, findings);
     return sums.shm;
+}
+
+uint64_t bt_needs_pool(const bt_need_t *needs, uint32_t n,
+                       const bt_needs_room_t *room, uint32_t i)
+{
+    const sums_t sums = sum_up(needs, n, room);
+
+    return pool_of(&needs[i], room, sums.left, sums.n_pools);
+}
+
+/* Threads of a rank of a worker with so many that compute. */
+static uint64_t worker_threads(const bt_needs_cpus_t *cpus, uint64_t n_compute)
+{
+    const uint64_t n_with_lent =
+        cpus->lends ? largest(n_compute, cpus->n_cpus) : n_compute;
+
+    return bt_worker_threads(cpus->n_online, n_with_lent);
+}
+
+uint64_t bt_needs_threads(const bt_config_t *config, uint32_t n_models,
+                          const bt_needs_cpus_t *cpus)
+{
+    const uint64_t router = bt_router_threads(
+        cpus->n_online, bt_parse_threads(config, cpus->n_cpus));
+    const uint64_t prefill_ranks =
+        (uint64_t)config->prefill_tp * config->prefill_pp;
+    const uint64_t decode_ranks =
+        (uint64_t)config->decode_tp * config->decode_pp;
+    uint32_t n_prefill, n_decode;
+    uint64_t prefill, decode;
+
+    bt_plan_threads(config, n_models, cpus->n_cpus, &n_prefill, &n_decode);
+    prefill = prefill_ranks *
+              worker_threads(cpus, largest(n_prefill / prefill_ranks, 1));
+    decode = decode_ranks *
+             worker_threads(cpus, largest(n_decode / decode_ranks, 1));
+    return LAUNCHER_THREADS + config->routers * router +
+           n_models * (config->prefill * prefill + config->decode * decode +
+                       config->standby * largest(prefill, decode));
 }

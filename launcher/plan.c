@@ -246,7 +246,7 @@ static void add_worker_args(const bt_plan_t *plan,
                             const bt_plan_process_t *process, bt_strbuf_t *args)
 {
     const bt_plan_model_t *const model = &plan->models[process->model];
-    char text[16];
+    char text[32];
 
     add_model_arg(args, "", model->path);
     add_arg(args, "model-name", model->name);
@@ -258,6 +258,11 @@ static void add_worker_args(const bt_plan_t *plan,
     bt_strbuf_append(args, "", 1);
     snprintf(text, sizeof(text), "%u", process->threads);
     add_arg(args, "threads", text);
+    if (process->pool_bytes > 0) {
+        snprintf(text, sizeof(text), "%llu",
+                 (unsigned long long)process->pool_bytes);
+        add_arg(args, "kv-memory", text);
+    }
     if (tp_of(plan, process) > 1) {
         snprintf(text, sizeof(text), "%u", tp_of(plan, process));
         add_arg(args, "tp", text);
@@ -548,7 +553,8 @@ bt_status_t bt_plan_add_model(bt_plan_t *plan, const char *name,
         return BT_ERR_TOO_LARGE;
     }
     return add_workers(plan, true, name, path, prefill, decode,
-                       threads <= bt_cores_count(&plan->cores));
+                       !plan->has_quota &&
+                           (threads <= bt_cores_count(&plan->cores)));
 }
 
 /* Routers come first, but name the models, and workers name the cores of those
@@ -557,7 +563,7 @@ static bt_status_t plan_all(bt_plan_t *plan)
 {
     const bt_config_t *const config = plan->config;
     const uint32_t n_models = config->n_models;
-    const uint32_t n_cores = bt_cores_count(&plan->cores);
+    const uint32_t n_cores = plan->n_cpus;
     char name[BT_CONFIG_MODEL_NAME_BYTES];
     bt_status_t status = grow(plan, config->routers);
     bool pin;
@@ -568,9 +574,10 @@ static bt_status_t plan_all(bt_plan_t *plan)
     /* At most 16 models with 512 workers of 1024 threads: nothing overflows. */
     bt_plan_threads(config, n_models, n_cores, &plan->threads_prefill,
                     &plan->threads_decode);
-    pin = n_models * (plan->threads_prefill * config->prefill +
-                      plan->threads_decode * config->decode) <=
-          n_cores;
+    pin = !plan->has_quota &&
+          (n_models * (plan->threads_prefill * config->prefill +
+                       plan->threads_decode * config->decode) <=
+           n_cores);
     for (uint32_t i = 0; (status == BT_OK) && (i < n_models); i++) {
         bt_config_model_name(&config->models[i],
                              (i == 0) ? config->model_name : "", name);
@@ -597,8 +604,8 @@ bt_status_t bt_plan_find_devices(const bt_config_t *config,
 bt_status_t
 bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
                const bt_run_dir_t *run_dir, const cpu_set_t *allowed,
-               const bt_topology_t *topology, const bt_devices_t *devices,
-               bool has_desk, bt_plan_t **plan_p)
+               uint32_t n_cpus, const bt_topology_t *topology,
+               const bt_devices_t *devices, bool has_desk, bt_plan_t **plan_p)
 {
     bt_plan_t *const plan = bt_calloc(1, sizeof(*plan));
     bt_status_t status;
@@ -613,6 +620,8 @@ bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
     plan->run_dir = *run_dir;
     plan->cores.free = *allowed;
     plan->cores.topology = *topology;
+    plan->has_quota = n_cpus < bt_cores_count(&plan->cores);
+    plan->n_cpus = plan->has_quota ? n_cpus : bt_cores_count(&plan->cores);
     status = plan_all(plan);
     if (status != BT_OK) {
         bt_plan_destroy(plan);

@@ -40,6 +40,7 @@ typedef struct bt_plan_process {
     uint32_t model;        /**< index, or BT_PLAN_NO_MODEL of a router */
     uint32_t router;       /**< which, of a router */
     uint32_t threads;      /**< of a worker */
+    uint64_t pool_bytes;   /**< of a worker; 0: it finds out by itself */
     uint32_t first_device; /**< of a worker, where there are any */
     char *cores;           /**< owned; "0-3,8", or NULL = not pinned */
     bt_strbuf_t args; /**< owned; zero-terminated strings, one after another,
@@ -59,6 +60,8 @@ typedef struct bt_plan {
     const bt_config_t *config;      /**< borrowed */
     bt_run_dir_t run_dir;
     bt_cores_t cores;              /**< that no worker has */
+    uint32_t n_cpus;               /**< that may compute at once */
+    bool has_quota;                /**< fewer than cores: nobody is pinned */
     const bt_devices_t *devices;   /**< borrowed; n 0: nobody gets any */
     uint32_t n_dealt;              /**< of them, to workers */
     bt_plan_process_t **processes; /**< owned, each by itself: they stay where
@@ -83,18 +86,20 @@ BT_MUST_CHECK bt_status_t bt_plan_find_devices(const bt_config_t *config,
  *                      all threads each worker is pinned to cores of its own,
  *                      of one memory node where one has enough; otherwise
  *                      nobody is pinned.
+ * @param [in] n_cpus   How many of them may compute at once (bt_limits_cpus()),
+ *                      which is what threads are shared out of. Fewer than
+ *                      allowed: a quota of time, which leaves open on which of
+ *                      them others compute, so nobody is pinned.
  * @param [in] devices  Borrowed as well.
  * @param [in] has_desk  See bt_plan_t.
  * @retval BT_ERR_NO_MEMORY
  * @retval BT_ERR_TOO_LARGE  The options of one process are too long.
  */
-BT_MUST_CHECK bt_status_t bt_plan_create(const bt_config_store_t *store,
-                                         const bt_config_t *config,
-                                         const bt_run_dir_t *run_dir,
-                                         const cpu_set_t *allowed,
-                                         const bt_topology_t *topology,
-                                         const bt_devices_t *devices,
-                                         bool has_desk, bt_plan_t **plan_p);
+BT_MUST_CHECK bt_status_t
+bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
+               const bt_run_dir_t *run_dir, const cpu_set_t *allowed,
+               uint32_t n_cpus, const bt_topology_t *topology,
+               const bt_devices_t *devices, bool has_desk, bt_plan_t **plan_p);
 void bt_plan_destroy(bt_plan_t *plan);
 
 /**

@@ -19,7 +19,10 @@
 static _Noreturn void become(char *const *argv, int out, int err)
 {
     const int devnull = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    sigset_t none;
 
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if ((dup2(devnull, STDIN_FILENO) >= 0) && (dup2(out, STDOUT_FILENO) >= 0) &&
         (dup2(err, STDERR_FILENO) >= 0)) {

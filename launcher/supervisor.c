@@ -9,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/cgroup.h"
 #include "common/base/clock.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
@@ -603,6 +604,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
     }
     s.waiting_ms = bt_now_ms() + STILL_WAITING_MS;
     s.has_terminal = bt_terminal_is_ours();
+    s.oom_kills = bt_cgroup_oom_kills("");
     s.look_ms = (options->watchdog_ms == 0) ? 0 : bt_now_ms();
     s.holds_workers = true;
     for (uint32_t i = 0;

@@ -2,12 +2,17 @@
 /* Ends of processes: who is killed, and whether one is started again. */
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 
+#include "common/base/cgroup.h"
 #include "common/base/clock.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "launcher/supervisor_priv.h"
+
+/* So long after it the kernel's counter of kills is taken to tell of an end. */
+#define OOM_MS 2000u
 
 void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
                            int exit_status, const char *cause)
@@ -82,6 +87,41 @@ static void note_trouble(bt_child_t *child)
     bt_last_words_cause(&child->words, why);
     snprintf(child->trouble, sizeof(child->trouble), "ended %s%s%s", child->end,
              (why[0] != '\0') ? ": " : "", why);
+}
+
+/* A process that the kernel killed for want of memory leaves no word, and the
+ * kernel's counter does not tell whom it killed: it is whoever ended by SIGKILL
+ * about when that rose, or had a rank that may have. */
+static void note_memory(bt_supervisor_t *s, bt_child_t *child, int wait_status)
+{
+    const bool was_killed =
+        WIFSIGNALED(wait_status) && (WTERMSIG(wait_status) == SIGKILL);
+    const uint64_t n = bt_cgroup_oom_kills("");
+    const size_t len = strlen(child->end);
+    bt_limit_t limit;
+
+    if (n > s->oom_kills) {
+        s->oom_kills = n;
+        s->oom_ms = bt_now_ms();
+    }
+    if ((!was_killed && (bt_plan_ranks(s->plan, child->process) == 1)) ||
+        (s->oom_ms == 0) || (bt_now_ms() - s->oom_ms > OOM_MS)) {
+        return;
+    }
+    bt_cgroup_memory("", &limit);
+    if (limit.by[0] == '\0') {
+        snprintf(child->end + len, sizeof(child->end) - len, ", out of memory");
+        BT_LOG_ERROR("%s was killed: this machine is out of memory",
+                     child->process->name);
+        return;
+    }
+    snprintf(child->end + len, sizeof(child->end) - len,
+             ", out of memory: the cgroup has %llu MiB",
+             (unsigned long long)(limit.most >> 20));
+    BT_LOG_ERROR("%s was killed: its cgroup is out of memory, of which it has "
+                 "%llu MiB (%s)",
+                 child->process->name, (unsigned long long)(limit.most >> 20),
+                 limit.by);
 }
 
 /* It ended by itself while everything runs. */
@@ -160,6 +200,9 @@ void bt_supervisor_reap(bt_supervisor_t *s)
 
         if (!bt_child_reap(child, &wait_status)) {
             continue;
+        }
+        if (!child->was_killed && (wait_status != 0)) {
+            note_memory(s, child, wait_status);
         }
         if (was_told || (s->phase != BT_SUPERVISOR_RUNNING)) {
             on_ordered_end(s, child, wait_status);

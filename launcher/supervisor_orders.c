@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "launcher/model_file.h"
 #include "launcher/supervisor_priv.h"
+#include "launcher/survey.h"
 
 #define ERROR_BYTES BT_ORDERS_TEXT_BYTES
 #define ANY_MODEL   UINT32_MAX
@@ -574,6 +575,28 @@ static void find_pulled(const bt_config_t *config, bt_orders_request_t *request)
     }
 }
 
+/* Beside those that run. */
+static bool has_threads_for(const bt_config_t *config, uint32_t prefill,
+                            uint32_t decode, char *error)
+{
+    bt_config_t added = *config;
+    bt_findings_t findings = {0};
+    bt_survey_limits_t limits;
+    bool has_them;
+
+    added.prefill = prefill;
+    added.decode = decode;
+    added.routers = 0;
+    bt_survey_limits_read("", &limits);
+    bt_survey_check_threads(&added, 1, &limits, &findings);
+    has_them = bt_findings_count(&findings, BT_FINDING_PROBLEM) == 0;
+    if (!has_them) {
+        snprintf(error, ERROR_BYTES, "%s", findings.list[0].text);
+    }
+    bt_findings_fini(&findings);
+    return has_them;
+}
+
 /* @return its index, or BT_PLAN_NO_MODEL with the reason. */
 static uint32_t add_model(bt_supervisor_t *s,
                           const bt_orders_request_t *request, char *error)
@@ -586,7 +609,8 @@ static uint32_t add_model(bt_supervisor_t *s,
 
     find_pulled(config, &found);
     request = &found;
-    if (!may_load(s, request, prefill, decode, error)) {
+    if (!may_load(s, request, prefill, decode, error) ||
+        !has_threads_for(config, prefill, decode, error)) {
         return BT_PLAN_NO_MODEL;
     }
     status = bt_plan_add_model(s->plan, request->name, request->path, prefill,

@@ -47,19 +47,13 @@ def instructions(machine, findings):
         findings.note("cpu", f"{', '.join(amx)}: this version does not use AMX")
 
 
-def quota(machine):
-    """Cores' time that the cgroup leaves, as worker/cores.c reads it, or None."""
-    words = (machine.read("/sys/fs/cgroup/cpu.max") or "").split()
-    return -(-int(words[0]) // int(words[1])) if len(words) == 2 and words[0].isdigit() and int(words[1]) else None
-
-
 def cores(machine, findings):
     allowed, online = machine.allowed_cores(), cores_of(machine.read("/sys/devices/system/cpu/online"))
-    limit = quota(machine)
-    n = min(len(allowed), limit or len(allowed))
+    limit = machine.limit("cpus")
+    n = min(len(allowed), limit["most"] or len(allowed))
     text = f"{len(allowed)} of {len(online) or len(allowed)} cores may be used"
-    if limit is not None and limit < len(allowed):
-        text += f", for the time of {limit} (cgroup cpu.max)"
+    if limit["by"]:
+        text += f", for the time of {limit['most']} ({limit['by']})"
     siblings = {tuple(sorted(cores_of(machine.read(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"))))
                 for core in allowed} - {()}
     if siblings and len(siblings) < len(allowed):
@@ -71,32 +65,9 @@ def cores(machine, findings):
         return
     if n < 2:
         findings.warning("cores", text + ": prefill and decode share one",
-                         "allow two cores or more (taskset, cpus of the container, cpu.max of the cgroup)")
+                         "allow two cores or more (taskset, cpus of the container, the quota of the cgroup)")
     else:
         findings.ok("cores", text)
-    beyond = own_quota(machine)
-    if beyond is not None and beyond < n:
-        findings.warning("cores", f"a cgroup of this process leaves the time of {beyond} cores, where Baton does not look "
-                         "(it reads /sys/fs/cgroup/cpu.max)", f"--threads-prefill {max(1, beyond // 2)} --threads-decode {max(1, beyond // 2)}")
-
-
-def own_quota(machine):
-    """What a nested cgroup of version 2, or one of version 1, leaves."""
-    found = []
-    for line in (machine.read("/proc/self/cgroup") or "").splitlines():
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        place = path.rstrip("/")
-        while place and controllers == "":
-            words = (machine.read(f"/sys/fs/cgroup{place}/cpu.max") or "").split()
-            if len(words) == 2 and words[0].isdigit():
-                found.append(-(-int(words[0]) // int(words[1])))
-            place = place.rpartition("/")[0]
-        if "cpu" in controllers.split(","):
-            at = f"/sys/fs/cgroup/cpu{path.rstrip('/')}"
-            time, period = machine.number(at + "/cpu.cfs_quota_us"), machine.number(at + "/cpu.cfs_period_us")
-            if time and time > 0 and period:
-                found.append(-(-time // period))
-    return min(found, default=None)
 
 
 def examine(machine, findings):

@@ -2,13 +2,10 @@
 """Limits of this process, which all of a launch inherit."""
 import re
 
-from .cpu import quota
-
 # router/http/door_limits.c: a quarter of the descriptors, at most 1,024, is for workers and logs; 16 connections of clients
 # are the least that a router starts with; it takes 16,384 and those of gRPC and metrics at most.
 RESERVED_MOST, LEAST_CLIENTS, MOST_CLIENTS = 1024, 16, 16384 + 1024 + 64
 IN_USE = 40         # descriptors that a router has open when it looks
-THREADS_EACH = 12   # of a process beside its compute threads: UCX's, nng's, the log's, a router's pool
 
 
 def limits(machine):
@@ -42,22 +39,21 @@ def descriptors(found, findings):
         findings.ok("descriptors", f"{hard} files at most, which leaves a router {n:,} connections of clients")
 
 
-def processes(machine, found, findings):
-    n_cores = min(len(machine.allowed_cores()) or 1, quota(machine) or 1 << 30)
-    workers = int(machine.options.get("prefill", 1)) + int(machine.options.get("decode", 1))
-    routers = int(machine.options.get("routers", 1))
-    needs = (workers + routers + 1) * THREADS_EACH + 2 * n_cores  # compute threads, own and on lent cores
-    limit = found.get("Max processes", (None, None))[0]
-    pids = machine.read("/sys/fs/cgroup/pids.max")
-    used = machine.number("/sys/fs/cgroup/pids.current") or 0
-    if limit is not None and limit < needs and machine.fields("/proc/self/status").get("Uid", "0").split()[0] != "0":
-        findings.problem("processes", f"this user may have {limit} threads, and a launch has some {needs}",
-                         f"ulimit -u {4 * needs} (systemd: LimitNPROC={4 * needs})")
-    elif pids and pids.strip().isdigit() and int(pids) - used < needs:
-        findings.problem("processes", f"the cgroup leaves {max(0, int(pids) - used)} threads (pids.max), and a launch has some {needs}",
-                         f"TasksMax={4 * needs} of the systemd unit (docker: --pids-limit {4 * needs})")
+def processes(machine, findings):
+    if not machine.limits:
+        return
+    limit, needs = machine.limit("threads"), machine.limits["threads_needed"]
+    if limit["left"] is None:
+        findings.ok("processes", f"no limit; a launch has up to {needs} processes and threads")
+        return
+    text = f"{limit['left']:,} of {limit['most']:,} processes and threads are left ({limit['by']}), and a launch has up to {needs}"
+    more = limit["most"] - limit["left"] + needs
+    if limit["left"] >= needs:
+        findings.ok("processes", text)
+    elif limit["by"] == "ulimit -u":
+        findings.problem("processes", text, f"ulimit -u {more} (systemd: LimitNPROC={more})")
     else:
-        findings.ok("processes", f"room for the some {needs} threads of a launch")
+        findings.problem("processes", text, f"{more} or more there (systemd: TasksMax={more}; docker: --pids-limit {more})")
 
 
 def others(machine, found, findings):
@@ -78,10 +74,13 @@ def others(machine, found, findings):
 
 
 def examine(machine, findings):
+    if not machine.limits:
+        findings.note("cgroups", "their limits (of CPUs, memory, processes) are read by the launcher, which is not built or does not run",
+                      "./baton serve builds")
     found = limits(machine)
     if not found:
         findings.note("limits", "/proc/self/limits cannot be read")
         return
     descriptors(found, findings)
-    processes(machine, found, findings)
+    processes(machine, findings)
     others(machine, found, findings)

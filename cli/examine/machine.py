@@ -36,7 +36,13 @@ class Machine:
         self.tree = None              # the version of the source tree, as the programs would say theirs
         self.probe = {}               # what the worker's program says of the machine...
         self.probe_words = ""         # ...and what it had against it
+        self.limits = None            # what a start would find (launcher/survey.h), where something is built
         self.shm_bytes = None         # what KV pools take of /dev/shm, where the workers could be asked
+
+    def limit(self, name):
+        """cpus, memory or threads: most, left, and by, the file of a cgroup or what else sets it. Each None: there is none,
+        or nobody knows."""
+        return (self.limits or {}).get(name) or {"most": None, "left": None, "by": None}
 
     def path(self, path):
         return self.root + path

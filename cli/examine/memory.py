@@ -16,51 +16,21 @@ def kib(fields, name):
     return int(words[0]) * 1024 if words and words[0].isdigit() else None
 
 
-def cgroup_left(machine):
-    """As bt_memory_cgroup_left() of common/base/free_memory.c: pages of files count as free. None: no limit."""
-    limit, used = machine.number("/sys/fs/cgroup/memory.max"), machine.number("/sys/fs/cgroup/memory.current")
-    if limit is None or used is None:
-        return None
-    stat = dict(line.split(" ", 1) for line in (machine.read("/sys/fs/cgroup/memory.stat") or "").splitlines() if " " in line)
-    files = sum(int(stat.get(name, 0)) for name in ("active_file", "inactive_file"))
-    return max(0, limit - max(0, used - files))
-
-
-def hidden_limit(machine):
-    """(limit, where) of a cgroup that Baton does not look at: nested, or of version 1."""
-    for line in (machine.read("/proc/self/cgroup") or "").splitlines():
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        place = path.rstrip("/")
-        while place and controllers == "":
-            limit = machine.number(f"/sys/fs/cgroup{place}/memory.max")
-            if limit is not None:
-                return limit, place
-            place = place.rpartition("/")[0]
-        if "memory" in controllers.split(","):
-            for at in (path.rstrip("/"), ""):
-                limit = machine.number(f"/sys/fs/cgroup/memory{at}/memory.limit_in_bytes")
-                if limit is not None and limit < 1 << 60:
-                    return limit, f"memory:{at or '/'}"
-    return None
-
-
 def available(machine):
-    there = kib(machine.fields("/proc/meminfo"), "MemAvailable")
-    left = cgroup_left(machine)
-    return min((n for n in (there, left) if n is not None), default=None)
+    """Bytes, as a start would find them; before something is built what the machine has, whatever cgroups leave."""
+    left = machine.limit("memory")["left"]
+    return kib(machine.fields("/proc/meminfo"), "MemAvailable") if left is None else left
 
 
 def amount(machine, findings):
-    fields, free, left = machine.fields("/proc/meminfo"), available(machine), cgroup_left(machine)
+    fields, free, limit = machine.fields("/proc/meminfo"), available(machine), machine.limit("memory")
     if free is None:
         findings.warning("memory", "/proc/meminfo cannot be read, so nobody knows whether the model fits", "mount -t proc proc /proc")
         return
-    total, limit = kib(fields, "MemTotal"), machine.number("/sys/fs/cgroup/memory.max")
-    text = f"{mib(free)} of {mib(total or free)} are available"
-    if left is not None:
-        text += f"; the cgroup has {mib(limit)} and leaves {mib(left)} (pages of files count as free)"
-    by_cgroup = left is not None and left == free
-    more = "a higher memory.max of the cgroup (docker run --memory)" if by_cgroup else "fewer other processes, or more memory"
+    text = f"{mib(free)} of {mib(kib(fields, 'MemTotal') or free)} are available"
+    if limit["by"]:
+        text += f"; the cgroup has {mib(limit['most'])} and leaves {mib(limit['left'])} ({limit['by']}; pages of files count as free)"
+    more = "a higher limit of the cgroup (docker run --memory)" if limit["by"] else "fewer other processes, or more memory"
     if free < LEAST_BYTES:
         findings.problem("memory", f"{text}: even the default model and its two workers need {mib(LEAST_BYTES)}", more)
     elif free < 4 * LEAST_BYTES:
@@ -68,11 +38,6 @@ def amount(machine, findings):
                          f"{more}; ./baton check --model M tells what a model takes")
     else:
         findings.ok("memory", text)
-    hidden = hidden_limit(machine)
-    if hidden is not None and hidden[0] < free:
-        findings.warning("memory", f"the cgroup {hidden[1]} of this process has a limit of {mib(hidden[0])}, where Baton does not look "
-                         "(it reads /sys/fs/cgroup/memory.max): workers may be killed",
-                         f"--kv-memory {max(1, hidden[0] // MIB // 8)}m, or a cgroup namespace of version 2")
     if machine.number("/proc/sys/vm/overcommit_memory") == 2:
         findings.warning("memory", "vm.overcommit_memory is 2: address space that is only reserved counts as taken, and starts may "
                          "fail with memory left", "sysctl vm.overcommit_memory=0")

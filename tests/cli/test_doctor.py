@@ -116,6 +116,14 @@ class Doctor(unittest.TestCase):
         found = self.assert_found(level, about, text, mend, *args, root=self.machine(**files), environment=environment)
         self.assertEqual([f for f in found if f["level"] in ("warning", "problem") and f["about"] not in (about, "packages")], [])
 
+    def bounded(self, level, about, text, mend, *args, **files):
+        """As changed(), where a launcher that is built reads the limits of this machine of files."""
+        if not os.access(LAUNCH, os.X_OK):
+            self.skipTest("nothing is built")
+        self.fake("baton-launch", f"""[ "$1" != --print-limits ] || exec {LAUNCH} "$@" """)
+        found = self.assert_found(level, about, text, mend, *args, root=self.machine(**files), launch=os.path.join(self.bin, "baton-launch"))
+        self.assertEqual([f for f in found if f["level"] in ("warning", "problem") and f["about"] not in (about, "packages", "build")], [])
+
     # ---- machines of files ----
 
     def test_a_good_machine_has_no_problem(self):
@@ -124,7 +132,7 @@ class Doctor(unittest.TestCase):
         self.assertEqual([f for f in found if f["level"] in ("warning", "problem")], [])
         self.assertEqual([f["text"] for f in found if f["about"] == "cpu"], ["Test CPU: kernels of tier avx512, with bf16 products"])
         said = {f["about"] for f in found}
-        for room in ("cpu", "cores", "memory", "large pages", "/dev/shm", "descriptors", "processes", "kernel", "clock", "ports",
+        for room in ("cpu", "cores", "memory", "large pages", "/dev/shm", "descriptors", "cgroups", "kernel", "clock", "ports",
                      "interface", "weight cache", "packages", "build", "mpi", "gpu"):
             self.assertIn(room, said)
 
@@ -144,9 +152,13 @@ class Doctor(unittest.TestCase):
         status = good_machine()["/proc/self/status"]
         self.changed("warning", "cores", "1 of 2 cores may be used: prefill and decode share one", "taskset",
                      **{"/proc/self/status": status.replace("0-1", "1")})
-        self.changed("warning", "cores", "for the time of 1 (cgroup cpu.max)", "cpu.max", **{"/sys/fs/cgroup/cpu.max": "50000 100000\n"})
-        self.changed("warning", "cores", "a cgroup of this process leaves the time of 1 cores, where Baton does not look",
-                     "--threads-prefill 1", **{"/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/cpu.max": "100000 100000\n"})
+        self.bounded("warning", "cores", "for the time of 1 (/sys/fs/cgroup/cpu.max)", "quota of the cgroup",
+                     **{"/sys/fs/cgroup/cpu.max": "199999 100000\n"})
+        self.bounded("warning", "cores", "for the time of 1 (/sys/fs/cgroup/a/cpu.max)", "quota of the cgroup",
+                     **{"/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/cpu.max": "100000 100000\n"})
+        self.bounded("warning", "cores", "for the time of 1 (/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us)", "quota of the cgroup",
+                     **{"/proc/self/cgroup": "3:cpu,cpuacct:/x\n", "/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "150000\n",
+                        "/sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000\n"})
         smt = self.of("cores", root=self.machine(**{f"/sys/devices/system/cpu/cpu{i}/topology/thread_siblings_list": "0-1\n"
                                                     for i in range(2)}))
         self.assertIn("they are 1 physical ones", smt[0]["text"])
@@ -158,12 +170,15 @@ class Doctor(unittest.TestCase):
         self.changed("problem", "memory", "need 256 MiB", "more memory", **{"/proc/meminfo": little})
         cgroup = {"/sys/fs/cgroup/memory.max": str(600 << 20), "/sys/fs/cgroup/memory.current": str(500 << 20),
                   "/sys/fs/cgroup/memory.stat": f"anon 1\nactive_file {50 << 20}\ninactive_file {50 << 20}\n"}
-        self.changed("problem", "memory", "the cgroup has 600 MiB and leaves 200 MiB", "memory.max of the cgroup", **cgroup)
-        self.changed("warning", "memory", "leaves 600 MiB", "memory.max", **dict(cgroup, **{"/sys/fs/cgroup/memory.current": "0"}))
-        self.changed("warning", "memory", "the cgroup /a of this process has a limit of 1,024 MiB, where Baton does not look",
-                     "--kv-memory 128m", **{"/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/memory.max": str(GIB)})
-        self.changed("warning", "memory", "the cgroup memory:/x of this process has a limit of 1,024 MiB", "--kv-memory 128m",
-                     **{"/proc/self/cgroup": "4:memory:/x\n", "/sys/fs/cgroup/memory/x/memory.limit_in_bytes": str(GIB)})
+        self.bounded("problem", "memory", "the cgroup has 600 MiB and leaves 200 MiB (/sys/fs/cgroup/memory.max", "limit of the cgroup",
+                     **cgroup)
+        self.bounded("warning", "memory", "leaves 600 MiB", "limit of the cgroup", **dict(cgroup, **{"/sys/fs/cgroup/memory.current": "0"}))
+        self.bounded("warning", "memory", "the cgroup has 1,000 MiB and leaves 1,000 MiB (/sys/fs/cgroup/a/memory.max", "docker run --memory",
+                     **{"/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/memory.max": str(1000 << 20),
+                        "/sys/fs/cgroup/a/memory.current": "0"})
+        self.bounded("warning", "memory", "leaves 1,000 MiB (/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "docker run --memory",
+                     **{"/proc/self/cgroup": "4:memory:/x\n", "/sys/fs/cgroup/memory/x/memory.limit_in_bytes": str(1000 << 20),
+                        "/sys/fs/cgroup/memory/x/memory.usage_in_bytes": "0"})
         self.changed("warning", "memory", "vm.overcommit_memory is 2", "sysctl vm.overcommit_memory=0",
                      **{"/proc/sys/vm/overcommit_memory": "2\n"})
 
@@ -204,10 +219,12 @@ class Doctor(unittest.TestCase):
         for hard, level, said in ((50, "problem", "too low for a router to start"), (600, "warning", "leaves a router ")):
             self.changed(level, "descriptors", said, "LimitNOFILE=65536", **{
                 "/proc/self/limits": text.replace(line, f"{'Max open files':<25} {hard:<20} {hard:<20}")})
-        self.changed("problem", "processes", "this user may have 20 threads", "ulimit -u", **{
-            "/proc/self/limits": text.replace("60000  ", "20     ")})
-        self.changed("problem", "processes", "the cgroup leaves 10 threads (pids.max)", "TasksMax", **{
+        self.bounded("problem", "processes", "17 of 20 processes and threads are left (ulimit -u), and a launch has up to ", "ulimit -u", **{
+            "/proc/self/limits": text.replace("60000  ", "20     "), "/proc/7/status": "Uid:\t1000\t1000\t1000\t1000\nThreads:\t3\n"})
+        self.bounded("problem", "processes", "10 of 30 processes and threads are left (/sys/fs/cgroup/pids.max)", "TasksMax", **{
             "/sys/fs/cgroup/pids.max": "30\n", "/sys/fs/cgroup/pids.current": "20\n"})
+        self.bounded("problem", "processes", "10 of 30 processes and threads are left (/sys/fs/cgroup/pids/a/pids.max)", "TasksMax", **{
+            "/proc/self/cgroup": "8:pids:/a/b\n", "/sys/fs/cgroup/pids/a/pids.max": "30\n", "/sys/fs/cgroup/pids/a/pids.current": "20\n"})
         self.changed("warning", "limits", "a limit of 1,000 bytes of size of files (ulimit -f)", "ulimit -f unlimited", **{
             "/proc/self/limits": text.replace(f"{'Max file size':<25} {'unlimited':<20}", f"{'Max file size':<25} {'1000':<20}")})
         self.changed("warning", "locked memory", "RDMA registers the KV pool", "LimitMEMLOCK=infinity", **{

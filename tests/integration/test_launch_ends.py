@@ -33,8 +33,8 @@ def test_a_launch_that_cannot_serve_ends_at_once():
 
         status, said, wrote = launch(directory, "--model", model, "--http", "127.0.0.1:0", "--kv-memory", "60000g")
         assert status == 78, (status, said)
-        assert "could not start: not enough memory: " in said[-1] and said[-1].endswith(" MiB are missing"), said
-        assert not any("starts again" in line for line in said), said
+        assert "error baton: memory: the workers take " in said[-1] and " MiB are missing; " in said[-1], said
+        assert wrote == ["launcher"], wrote
 
         status, said, wrote = launch(directory, "--model", model, "--http", "127.0.0.1:0", "--backend", "nowhere")
         assert status == 78, (status, said)

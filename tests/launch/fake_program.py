@@ -17,13 +17,16 @@ $FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
   heartless      be ready and never say by heartbeats that it lives
   old            as a worker that never says its role
   chatty         be ready, write 20000 lines, note "wrote"
-A worker takes the role that is in $FAKE_DIR/NAME.role, as from a router, and
+Asked with --check it tells nothing. A worker takes the role that is in $FAKE_DIR/NAME.role, as from a router, and
 everybody writes what is in $FAKE_DIR/NAME.say to standard error.
 """
 import os
 import signal
 import sys
 import time
+
+if sys.argv[1] == "--check":
+    sys.exit(0)  # it does not say what it would take
 
 folder = os.environ["FAKE_DIR"]
 program = os.path.basename(sys.argv[0])

@@ -2,6 +2,7 @@
 /* What the workers of a launch take together. The sums are worked by hand. */
 #include "tests/support/testsupport.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "launcher/needs.h"
@@ -70,14 +71,25 @@ static void what_is_missing_is_said_with_the_pools_that_would_fit(void **state)
     assert_string_equal(findings.list[0].mend, "--kv-memory 49m");
 }
 
-static void pools_of_no_given_size_take_a_quarter_of_what_is_left(void **state)
+static void pools_of_no_given_size_share_half_of_what_is_left(void **state)
 {
-    bt_needs_room_t room = room_of(130, 1000);
+    bt_needs_room_t room = room_of(160, 1000);
+    bt_need_t needs[] = {two[0], two[1]};
 
     (void)state;
     room.pools_given = false;
-    bt_needs_check(two, 2, &room, &findings); /* 10 left: 2.5, then 1.9 */
+    /* 40 left: 10 of it each, and 5 for UCX. */
+    assert_int_equal(bt_needs_check(two, 2, &room, &findings), 30 * MIB);
     assert_int_equal(findings.n, 0);
+    assert_int_equal(bt_needs_pool(two, 2, &room, 1), 10 * MIB);
+    /* 400 left, and they asked for 50. */
+    room.available_bytes = 520 * MIB;
+    assert_int_equal(bt_needs_pool(two, 2, &room, 0), 50 * MIB);
+    /* 8 workers: 520 - 100 - 80 = 340 left, a 16th of it each. */
+    needs[1].n = 7;
+    assert_int_equal(bt_needs_pool(needs, 2, &room, 0), 340 * MIB / 16);
+    needs[0].ranks = 2; /* 100 + 200 + 20 + 70, 130 left */
+    assert_int_equal(bt_needs_pool(needs, 2, &room, 0), 130 * MIB / 16);
     room.available_bytes = 119 * MIB;
     bt_needs_check(two, 2, &room, &findings);
     assert_int_equal(findings.n, 1);
@@ -136,6 +148,69 @@ static void a_small_dev_shm_is_a_warning_unless_it_is_needed(void **state)
     assert_int_equal(findings.n, 0);
 }
 
+static void the_limit_of_a_cgroup_is_named(void **state)
+{
+    bt_needs_room_t room = room_of(219, 110);
+
+    (void)state;
+    room.limit_bytes = 300 * MIB;
+    room.limit_by = "/sys/fs/cgroup/memory.max";
+    bt_needs_check(two, 2, &room, &findings);
+    assert_int_equal(findings.n, 1);
+    assert_non_null(strstr(findings.list[0].text,
+                           "and 219 MiB are available of the cgroup's 300 "
+                           "(/sys/fs/cgroup/memory.max): 1 MiB are missing"));
+}
+
+static uint64_t threads_of(const char *options, uint32_t n_models,
+                           const bt_needs_cpus_t *cpus)
+{
+    const bt_config_t *config = NULL;
+    bt_config_store_t *store = NULL;
+    char words[256];
+    char *argv[16] = {words};
+    char *next = words;
+    uint64_t n;
+    int argc = 0;
+
+    snprintf(words, sizeof(words), "test%s", options);
+    while ((next != NULL) && (argc < 15)) {
+        argv[argc++] = strsep(&next, " ");
+    }
+    assert_int_equal(bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store),
+                     BT_OK);
+    n = bt_needs_threads(config, n_models, cpus);
+    bt_config_destroy(store);
+    return n;
+}
+
+/* Each process but the launcher has 7 + min(16, 2 n) + min(8, n) threads of nng
+ * on n CPUs; a router 9 and 2 to 8 that parse, a worker 7 and those that
+ * compute; the launcher 4. */
+static void threads_are_those_of_all_processes(void **state)
+{
+    const bt_needs_cpus_t two_cpus = {
+        .n_cpus = 2, .n_online = 2, .lends = true};
+    const bt_needs_cpus_t quota = {.n_cpus = 1, .n_online = 64};
+    const bt_needs_cpus_t many = {.n_cpus = 64, .n_online = 64, .lends = true};
+
+    (void)state;
+    assert_int_equal(threads_of("", 1, &two_cpus), 4 + 24 + 2 * 22);
+    assert_int_equal(threads_of("", 2, &two_cpus), 4 + 24 + 4 * 22);
+    assert_int_equal(threads_of(" --lend-cores off", 1, &quota),
+                     4 + 42 + 2 * 39);
+    assert_int_equal(threads_of("", 1, &many), 4 + 48 + 2 * 102);
+    assert_int_equal(
+        threads_of(" --routers 2 --parse-threads 5 --threads-prefill 3 "
+                   "--threads-decode 3 --standby 1 --decode 2",
+                   1, &quota),
+        4 + 2 * 45 + 4 * 41);
+    /* 2 ranks with a thread each. */
+    assert_int_equal(
+        threads_of(" --prefill 0 --local-prefill on --decode-tp 2", 1, &quota),
+        4 + 42 + 2 * 39);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
 
 int main(void)
@@ -143,10 +218,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_fits_is_no_finding),
         TEST(what_is_missing_is_said_with_the_pools_that_would_fit),
-        TEST(pools_of_no_given_size_take_a_quarter_of_what_is_left),
+        TEST(pools_of_no_given_size_share_half_of_what_is_left),
         TEST(a_file_of_weights_is_counted_once_for_each_shape),
         TEST(weights_of_their_own_are_counted_for_each),
         TEST(a_small_dev_shm_is_a_warning_unless_it_is_needed),
+        TEST(the_limit_of_a_cgroup_is_named),
+        TEST(threads_are_those_of_all_processes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

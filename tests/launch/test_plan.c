@@ -26,9 +26,9 @@ typedef struct planned {
 
 /* For these cores, with the words of @a options after two prefill workers and
  * one decode worker. */
-static planned_t plan_on(const cpu_set_t *allowed,
-                         const bt_topology_t *topology,
-                         const bt_devices_t *devices, const char *options)
+static planned_t plan_with(const cpu_set_t *allowed, uint32_t n_cpus,
+                           const bt_topology_t *topology,
+                           const bt_devices_t *devices, const char *options)
 {
     const bt_config_t *config = NULL;
     planned_t planned = {NULL, NULL};
@@ -45,9 +45,18 @@ static planned_t plan_on(const cpu_set_t *allowed,
         bt_config_load(BT_PROG_SERVE, argc, argv, &config, &planned.store),
         BT_OK);
     assert_int_equal(bt_plan_create(planned.store, config, &run_dir, allowed,
-                                    topology, devices, true, &planned.plan),
+                                    n_cpus, topology, devices, true,
+                                    &planned.plan),
                      BT_OK);
     return planned;
+}
+
+static planned_t plan_on(const cpu_set_t *allowed,
+                         const bt_topology_t *topology,
+                         const bt_devices_t *devices, const char *options)
+{
+    return plan_with(allowed, (uint32_t)CPU_COUNT(allowed), topology, devices,
+                     options);
 }
 
 static planned_t plan_for(const cpu_set_t *allowed,
@@ -220,6 +229,48 @@ static void too_few_cores_means_no_pinning(void **state)
                 "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
                 "--threads=1 --run-dir=/run/x --key-file=/run/x/key "
                 "--name=decode-0");
+    destroy(&p);
+}
+
+/* Of 64 cores, on any of which others may compute as well. */
+static void a_quota_is_shared_and_pins_nobody(void **state)
+{
+    cpu_set_t allowed;
+    planned_t p;
+
+    (void)state;
+    CPU_ZERO(&allowed);
+    for (size_t core = 0; core < 64; core++) {
+        CPU_SET(core, &allowed);
+    }
+    p = plan_with(&allowed, 6, &one_memory, &no_devices, "--model m");
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(p.plan->processes[i]->threads, 2);
+        assert_null(p.plan->processes[i]->cores);
+    }
+    assert_false(is_any_lent(p.plan));
+    assert_int_equal(bt_plan_add_model(p.plan, "b", "b.gguf", 1, 1), BT_OK);
+    assert_null(p.plan->processes[4]->cores);
+    destroy(&p);
+    p = plan_with(&allowed, 1, &one_memory, &no_devices, "--model m");
+    assert_int_equal(p.plan->processes[1]->threads, 1);
+    assert_int_equal(p.plan->processes[3]->threads, 1);
+    destroy(&p);
+    /* A quota that is no bound changes nothing. */
+    p = plan_with(&allowed, 64, &one_memory, &no_devices, "--model m");
+    assert_int_equal(p.plan->processes[1]->threads, 21);
+    assert_non_null(p.plan->processes[1]->cores);
+    destroy(&p);
+}
+
+static void a_pool_of_given_size_is_an_argument(void **state)
+{
+    planned_t p = make_plan(6, "--model m.gguf");
+
+    (void)state;
+    p.plan->processes[3]->pool_bytes = UINT64_C(5) << 30;
+    assert_int_equal(bt_plan_renew_args(p.plan, p.plan->processes[3]), BT_OK);
+    assert_true(has_arg(p.plan, 3, "--kv-memory=5368709120"));
     destroy(&p);
 }
 
@@ -558,8 +609,8 @@ static void a_plan_survives_every_failed_allocation(void **state)
                      BT_OK);
     do {
         bt_alloc_fail_at(++nth);
-        status = bt_plan_create(store, config, &run_dir, &allowed, &one_memory,
-                                &no_devices, true, &plan);
+        status = bt_plan_create(store, config, &run_dir, &allowed, 6,
+                                &one_memory, &no_devices, true, &plan);
         assert_true((status == BT_OK) == (plan != NULL));
         assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
     } while (status != BT_OK);
@@ -588,6 +639,8 @@ int main(void)
         BT_TEST(cores_are_lent_unless_told_otherwise),
         BT_TEST(too_few_cores_means_no_pinning),
         BT_TEST(threads_share_the_cores_evenly),
+        BT_TEST(a_quota_is_shared_and_pins_nobody),
+        BT_TEST(a_pool_of_given_size_is_an_argument),
         BT_TEST(each_of_several_models_has_workers_of_its_own),
         BT_TEST(several_routers_have_ports_and_sockets_of_their_own),
         BT_TEST(each_router_has_a_port_for_grpc),
