@@ -44,7 +44,7 @@ def test_a_standby_takes_the_place_of_either_role():
                 assert launch.process(name)["pid"] == standby, launch.output()
             assert launch.process("standby-0")["program"] == "standby"
             assert launch.output().count("takes the place of") == 4
-            launch.order("stop", "standby-0")
+            launch.order("stop", "standby-0", "wait=yes")
             assert launch.process("standby-0")["state"] == "stopped"
             os.kill(int(launch.process("decode-0")["pid"]), signal.SIGKILL)
             wait_until("it is missed", lambda: launch.process("decode-0")["state"] != "ready", 30)
