@@ -189,6 +189,7 @@ COLUMNS = (
     ("STATE", lambda w, r: w["state"], 0),
     ("ACTIVE", lambda w, r: f"{w['active']}/{w['seats']}", 0),
     ("WAIT", lambda w, r: str(w["waiting"]), 0),
+    ("KVWAIT", lambda w, r: count(w.get("waiting_for_kv", 0)), 85),
     ("BATCH", lambda w, r: f"{w['batch_context']}+{w['batch_generation']}", 0),
     ("CTX", lambda w, r: count(w["batch_context_tokens"]), 90),
     ("BLOCKS", lambda w, r: blocks(w), 0),

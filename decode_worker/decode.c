@@ -269,6 +269,37 @@ static bool take_back(bt_worker_t *w)
     return true;
 }
 
+static bt_job_wait_t waits_for(const bt_job_t *job)
+{
+    const bt_decode_job_t *dj = (const bt_decode_job_t *)job;
+    const bt_decode_job_t *lead = (const bt_decode_job_t *)job->leader;
+
+    switch (dj->phase) {
+    case BT_DECODE_QUEUED:
+    case BT_DECODE_FOLLOWING:
+    case BT_DECODE_JOINING:
+    case BT_DECODE_PAUSED:
+        return BT_JOB_WAITS_TURN;
+    case BT_DECODE_LEASED:
+        return BT_JOB_WAITS_KV;
+    case BT_DECODE_SHARING:
+        return ((lead != NULL) && (lead->phase == BT_DECODE_LEASED))
+                   ? BT_JOB_WAITS_KV
+                   : BT_JOB_WAITS_TURN;
+    case BT_DECODE_RUNNING: /* one whose prompt is computed here may wait */
+        return ((job->kind == BT_REQUEST_LOCAL) && !bt_seq_has_begun(&job->seq))
+                   ? BT_JOB_WAITS_TURN
+                   : BT_JOB_WAITS_NOT;
+    case BT_DECODE_PAUSING:
+    case BT_DECODE_STOPPING:
+    case BT_DECODE_QUARANTINED:
+    case BT_DECODE_ENDING:
+    case BT_DECODE_ENDED:
+        break;
+    }
+    return BT_JOB_WAITS_NOT;
+}
+
 static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 {
     const bt_decode_t *state = w->decode;
@@ -296,5 +327,6 @@ const bt_worker_ops_t bt_decode_ops = {
     .on_report_item = on_report_item,
     .on_plane = bt_decode_on_plane,
     .advance = bt_decode_advance,
+    .waits_for = waits_for,
     .fill_stats = fill_stats,
 };

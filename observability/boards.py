@@ -91,6 +91,13 @@ OVERVIEW = [
     ("What limits it?", [
         panel("Sequences that wait in the router", "For workers: above 0 for long, there are too few.", "short",
               (f"sum by (model) (baton_requests_waiting{{{MODEL}}})", "{{model}}")),
+        panel("Requests that wait at workers",
+              "By the role that they wait for: prompts for their context phase at prefill workers, others for a seat or "
+              "blocks at decode workers. Those that wait for KV have room; prefill or the network keeps them.", "short",
+              (f"sum by (role, model) (max by (worker, role, model) (baton_worker_queued_requests{{{MODEL}}}))",
+               "{{model}} {{role}}"),
+              (f"sum by (model) (max by (worker, model) (baton_worker_waiting_for_kv_requests{{{MODEL}}}))",
+               "{{model}} for KV")),
         panel("Seats taken", "Of a role's workers: requests in the batch or before it.", "percentunit",
               (f"sum by (role, model) (max by (worker, role, model) (baton_worker_active_requests{{{MODEL}}})) / "
                f"sum by (role, model) (max by (worker, role, model) (baton_worker_seats{{{MODEL}}}))",
@@ -116,9 +123,12 @@ DRILLDOWN = [
     ("Workers", [
         panel("Takes requests", "0: silent, or draining.", "short",
               (of_worker("baton_worker_up", by="worker, role"), "{{worker}} {{role}}")),
-        panel("Requests of a worker", "Accepted, and of them those not in its batch, and those that stand still.", "short",
+        panel("Requests of a worker",
+              "Accepted, and of them those that wait for their turn, those that wait for KV, and those that stand still.",
+              "short",
               (of_worker("baton_worker_active_requests"), "{{worker}} accepted"),
               (of_worker("baton_worker_queued_requests"), "{{worker}} queued"),
+              (of_worker("baton_worker_waiting_for_kv_requests"), "{{worker}} waiting for KV"),
               (of_worker("baton_worker_paused_requests"), "{{worker}} paused")),
         panel("Batch", "Sequences in the last iteration, by phase.", "short",
               (of_worker("baton_worker_batch_requests", by="worker, phase"), "{{worker}} {{phase}}"), stack=True),

@@ -446,6 +446,32 @@ static void job_fini(bt_job_t *job)
     bt_free(job_of(job)->grant);
 }
 
+static bt_job_wait_t waits_for(const bt_job_t *job)
+{
+    const bt_prefill_job_t *pj = (const bt_prefill_job_t *)job;
+
+    switch (pj->phase) {
+    case BT_PREFILL_QUEUED:
+    case BT_PREFILL_GRANTED:
+    case BT_PREFILL_RESUMING:
+    case BT_PREFILL_FOLLOWING:
+        return BT_JOB_WAITS_TURN;
+    case BT_PREFILL_COMPUTING:
+    case BT_PREFILL_STREAMING:
+    case BT_PREFILL_DRAWING:
+        return bt_seq_has_begun(&job->seq) ? BT_JOB_WAITS_NOT
+                                           : BT_JOB_WAITS_TURN;
+    case BT_PREFILL_WAITING: /* in the decode worker's queue */
+    case BT_PREFILL_DROPPED:
+    case BT_PREFILL_SENDING:
+    case BT_PREFILL_SHARING:
+    case BT_PREFILL_ENDING:
+    case BT_PREFILL_ENDED:
+        break;
+    }
+    return BT_JOB_WAITS_NOT;
+}
+
 static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 {
     const bt_prefill_t *state = w->prefill;
@@ -472,6 +498,7 @@ const bt_worker_ops_t bt_prefill_ops = {
     .on_report_item = on_report_item,
     .on_plane = bt_prefill_on_plane,
     .advance = advance,
+    .waits_for = waits_for,
     .fill_stats = fill_stats,
     .job_fini = job_fini,
 };

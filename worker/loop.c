@@ -526,6 +526,27 @@ static void fill_totals(const bt_worker_t *w, bt_msg_stats_t *stats)
     }
 }
 
+static void fill_waiting(bt_worker_t *w, bt_msg_stats_t *stats)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
+    {
+        const bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+
+        switch (job->ops->waits_for(job)) {
+        case BT_JOB_WAITS_NOT:
+            break;
+        case BT_JOB_WAITS_TURN:
+            stats->waiting_requests++;
+            break;
+        case BT_JOB_WAITS_KV:
+            stats->waiting_for_kv_requests++;
+            break;
+        }
+    }
+}
+
 static void send_stats(bt_worker_t *w)
 {
     bt_msg_t msg = {.type = BT_MSG_STATS};
@@ -579,7 +600,7 @@ static void send_stats(bt_worker_t *w)
     stats->yielded_us = w->yielded_ns / 1000;
     stats->steps_ahead = w->n_steps_ahead;
     fill_totals(w, stats);
-    stats->waiting_requests = w->n_jobs - w->n_in_engine;
+    fill_waiting(w, stats);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         w->ops[i]->fill_stats(w, stats);
     }

@@ -124,6 +124,13 @@ typedef struct bt_job {
     bt_seq_t seq;
 } bt_job_t;
 
+/** What a job waits for, of what this worker and others have to do for it. */
+typedef enum bt_job_wait {
+    BT_JOB_WAITS_NOT,  /**< it is computed or sent, or it ends */
+    BT_JOB_WAITS_TURN, /**< for a seat, blocks, or its first chunk, here */
+    BT_JOB_WAITS_KV, /**< for its KV, which another worker computes or sends */
+} bt_job_wait_t;
+
 /** The handlers of a role. Every callback runs on the control thread. Those
  *  about a job are called for jobs of the role only; the others in every
  *  worker, whatever its roles are. */
@@ -172,6 +179,7 @@ struct bt_worker_ops {
     void (*on_plane)(bt_worker_t *w, const bt_plane_event_t *event);
     /** After any of the above, when all have begun that may. May be NULL. */
     void (*advance)(bt_worker_t *w);
+    bt_job_wait_t (*waits_for)(const bt_job_t *job);
     /** Add its own to what is there. */
     void (*fill_stats)(const bt_worker_t *w, bt_msg_stats_t *stats);
     /** Free what the role's part of a job owns. May be NULL. */

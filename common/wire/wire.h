@@ -321,6 +321,8 @@ typedef struct bt_msg_stats {
     uint32_t scheduled_requests; /**< in the last iteration */
     uint32_t context_requests;
     uint32_t generation_requests;
+    /** For their turn here: a seat, blocks, the first chunk of their context
+     *  phase. An older worker counts all that are not in its engine. */
     uint32_t waiting_requests;
     uint32_t paused_requests;
     uint32_t blocks_max, blocks_free, blocks_used, blocks_reused;
@@ -372,6 +374,8 @@ typedef struct bt_msg_stats {
     /** Iterations that began while its device was at the one before
      *  (common/sched/sched_ahead.h). */
     uint64_t steps_ahead;
+    /** At D, with a seat and blocks: their KV is computed or sent elsewhere. */
+    uint32_t waiting_for_kv_requests;
 } bt_msg_stats_t;
 
 /** Does a worker take requests? */

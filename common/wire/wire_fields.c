@@ -267,6 +267,7 @@ static const field_t stats_fields[] = {
     U32(bt_msg_stats_t, duty, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, kv_bytes_shared),
     OF(FIELD_U64, bt_msg_stats_t, steps_ahead),
+    U32(bt_msg_stats_t, waiting_for_kv_requests, 0, ANY),
 };
 
 static const field_t peer_fields[] = {

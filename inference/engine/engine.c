@@ -286,6 +286,7 @@ static void prepare(bt_seq_t *seq)
     seq->n_under_way = 0;
     seq->from_id = UINT32_MAX;
     seq->is_gone = false;
+    atomic_store_explicit(&seq->has_begun, false, memory_order_relaxed);
     seq->sched.rows_from = (rows == NULL)              ? 0
                            : (rows->done > rows->from) ? rows->done
                                                        : rows->from;

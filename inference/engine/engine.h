@@ -158,6 +158,8 @@ typedef struct bt_seq {
      *  last position on; rows of the prompt are for a sequence alone. */
     const bt_seq_rows_t *rows;
     atomic_bool cancel; /**< set through bt_engine_cancel() */
+    /** bt_seq_has_begun(); of those that another one computes for, too. */
+    atomic_bool has_begun;
     /** Layers whose K and V are there for all n_tokens; 0 before submit. */
     atomic_uint n_layers;
     bt_list_t followers; /**< the engine's: those that it computes for */
@@ -330,6 +332,14 @@ void bt_engine_cancel(bt_seq_t *seq);
 static inline uint32_t bt_seq_layers(const bt_seq_t *seq)
 {
     return atomic_load_explicit(&seq->n_layers, memory_order_acquire);
+}
+
+/** Has an iteration had a part of the sequence, or of who computes for it,
+ *  since it was submitted? Until then it stands in the engine's queue. Owner
+ *  thread; the answer is of a moment ago. */
+static inline bool bt_seq_has_begun(const bt_seq_t *seq)
+{
+    return atomic_load_explicit(&seq->has_begun, memory_order_relaxed);
 }
 
 /**

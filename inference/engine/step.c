@@ -289,6 +289,22 @@ uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
         n_context_p);
 }
 
+/* For bt_seq_has_begun(). */
+static void note_begun(bt_seq_t *seq)
+{
+    bt_list_t *pos, *tmp;
+
+    if (bt_seq_has_begun(seq)) {
+        return;
+    }
+    atomic_store_explicit(&seq->has_begun, true, memory_order_relaxed);
+    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
+    {
+        atomic_store_explicit(&bt_engine_seq_at(pos)->has_begun, true,
+                              memory_order_relaxed);
+    }
+}
+
 void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 {
     bt_pass_t *pass = engine->pass;
@@ -296,6 +312,7 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
     bt_seq_t *seq = bt_engine_seq_of(item->seq);
     const uint32_t row = pass->n_rows;
 
+    note_begun(seq);
     clear_tails(engine, seq, item->n_new);
     pass->seqs[i] = (bt_ragged_seq_t){
         .row = row,

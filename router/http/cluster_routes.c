@@ -30,6 +30,7 @@ static void write_worker(const bt_served_t *served, const bt_instance_t *worker,
     bt_json_str(json, "duty", bt_duty_name(stats->duty));
     bt_json_u64(json, "requests", stats->active_requests);
     bt_json_u64(json, "waiting", stats->waiting_requests);
+    bt_json_u64(json, "waiting_for_kv", stats->waiting_for_kv_requests);
     bt_json_u64(json, "seats", worker->hello.max_batch);
     bt_json_u64(json, "blocks", worker->hello.n_blocks);
     bt_json_u64(json, "blocks_used", stats->blocks_used);

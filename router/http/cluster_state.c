@@ -141,6 +141,7 @@ static void write_work(const bt_msg_stats_t *s, bt_json_t *json)
 {
     bt_json_u64(json, "active", s->active_requests);
     bt_json_u64(json, "waiting", s->waiting_requests);
+    bt_json_u64(json, "waiting_for_kv", s->waiting_for_kv_requests);
     bt_json_u64(json, "paused", s->paused_requests);
     bt_json_u64(json, "batch_requests", s->scheduled_requests);
     bt_json_u64(json, "batch_context", s->context_requests);

@@ -67,8 +67,7 @@ static void sum_memory(double *v, const bt_worker_row_t *worker)
 }
 
 /* Requests that nobody has begun: those of the router's queue and those that
- * wait where the context phase runs. (A decode worker's wait for their KV while
- * it is computed elsewhere.) */
+ * wait where the context phase runs. (A decode worker's wait for room.) */
 static double pending(const bt_model_row_t *model,
                       const bt_worker_row_t *workers)
 {
@@ -190,6 +189,7 @@ static void fill_worker(const bt_worker_row_t *worker, double *w)
     w[BT_WC_SEATS] = s->max_requests;
     w[BT_WC_ACTIVE] = s->active_requests;
     w[BT_WC_QUEUED] = s->waiting_requests;
+    w[BT_WC_WAITING_FOR_KV] = s->waiting_for_kv_requests;
     w[BT_WC_PAUSED] = s->paused_requests;
     w[BT_WC_BATCH_CONTEXT] = s->context_requests;
     w[BT_WC_BATCH_GENERATION] = s->generation_requests;

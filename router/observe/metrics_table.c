@@ -378,8 +378,13 @@ const bt_family_def_t bt_metrics_families[] = {
      "Requests that a worker accepted and did not end, of all routers",
      SERIES(WORKER(ACTIVE))},
     {GAUGE, "baton_worker_queued_requests",
-     "Of those, requests that are not in its batch: they wait for a seat, "
-     "blocks or their KV", SERIES(WORKER(QUEUED))},
+     "Of those, requests that wait for their turn: at a prefill worker for "
+     "their context phase, at a decode worker for a seat or blocks",
+     SERIES(WORKER(QUEUED))},
+    {GAUGE, "baton_worker_waiting_for_kv_requests",
+     "Of those, requests that have a seat and blocks at a decode worker and "
+     "wait for their KV, which a prefill worker computes or sends",
+     SERIES(WORKER(WAITING_FOR_KV))},
     {GAUGE, "baton_worker_paused_requests",
      "Of those, requests that stand still for lack of blocks: their context "
      "phase, or what they generate (--scheduler-policy)",

@@ -150,6 +150,7 @@ typedef enum bt_worker_cell {
     BT_WC_SEATS,
     BT_WC_ACTIVE,
     BT_WC_QUEUED,
+    BT_WC_WAITING_FOR_KV,
     BT_WC_PAUSED,
     BT_WC_BATCH_CONTEXT,
     BT_WC_BATCH_GENERATION,

@@ -108,6 +108,9 @@ export class WorkerCard {
     if (worker.still_ms > 2000) {
       notes.push(`nothing moved for ${ms(worker.still_ms)}`);
     }
+    if (worker.waiting_for_kv > 0) {
+      notes.push(`${plural(worker.waiting_for_kv, 'request')} waiting for KV`);
+    }
     if (worker.paused > 0) {
       notes.push(`${count(worker.paused)} paused`);
     }

@@ -21,7 +21,7 @@ SERIES = ("begun", "ended", "failed", "canceled", "refused", "rerun", "in_tokens
 def worker(name, **more):
     return {"name": name, "id": f"id-{name}", "model": "m", "role": "decode", "state": "up", "duty": "on", "expected": None,
             "launched": False, "restarts": None, "version": "0.1.0", "tp": 1, "pp": 1, "start_unix_ms": 1, "reported": True,
-            "seats": 64, "active": 5, "waiting": 2, "paused": 0, "batch_requests": 5, "batch_context": 1,
+            "seats": 64, "active": 5, "waiting": 2, "waiting_for_kv": 1, "paused": 0, "batch_requests": 5, "batch_context": 1,
             "batch_generation": 4, "batch_context_tokens": 128, "iterations": 9, "blocks": 4096, "blocks_used": 1024,
             "blocks_free": 3072, "blocks_cached": 17, "blocks_quarantined": 0, "blocks_window": 0, "block_tokens": 16,
             "leases": 3, "prompt_tokens": 100, "generated_tokens": 200, "reused_tokens": 0, "kv_sent_bytes": 0,

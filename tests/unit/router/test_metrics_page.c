@@ -165,6 +165,7 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_worker_seats" D0 "} 512",
         "baton_worker_active_requests" D0 "} 6",
         "baton_worker_queued_requests" P0 "} 1",
+        "baton_worker_waiting_for_kv_requests" D0 "} 2",
         "baton_worker_batch_requests" P0 ",phase=\"context\"} 1",
         "baton_worker_batch_requests" D0 ",phase=\"generation\"} 4",
         "baton_worker_batch_context_tokens" P0 "} 384",
@@ -687,7 +688,7 @@ statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
     "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric=" \
     "\"empty_generation_slots\",version=\"1\"} "
 
-static void a_request_that_waits_for_its_kv_is_not_pending(void **state)
+static void a_request_that_waits_at_a_decode_worker_is_not_pending(void **state)
 {
     world_t w;
 
@@ -888,7 +889,7 @@ int main(void)
         BT_TEST(workers_of_one_name_are_told_apart),
         BT_TEST(the_launchers_word_is_replaced_by_its_next),
         BT_TEST(the_systems_word_on_this_process_is_plausible),
-        BT_TEST(a_request_that_waits_for_its_kv_is_not_pending),
+        BT_TEST(a_request_that_waits_at_a_decode_worker_is_not_pending),
         BT_TEST(a_snapshot_says_what_was_when_it_was_taken),
         BT_TEST(a_snapshot_costs_little_of_what_its_page_costs),
         BT_TEST(a_page_that_memory_is_short_for_is_an_error),

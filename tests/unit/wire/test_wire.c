@@ -481,12 +481,13 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.duty, BT_DUTY_OFF);
             assert_int_equal(got.u.stats.kv_bytes_shared, 2035);
             assert_int_equal(got.u.stats.steps_ahead, 2036);
+            assert_int_equal(got.u.stats.waiting_for_kv_requests, 2037);
         }
     }
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 2 + 37 + 11 + 1 + 1 + 6) + 9 +
+    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 2 + 38 + 11 + 1 + 1 + 6) + 9 +
                                   4 + 6 + 1);
 }
 

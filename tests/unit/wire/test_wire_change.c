@@ -123,7 +123,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 63; keep++) {
+    for (size_t keep = 26; keep <= 64; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -166,6 +166,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->duty, (keep > 60) ? BT_DUTY_OFF : BT_DUTY_AS_IT_IS);
         assert_int_equal(s->kv_bytes_shared, (keep > 61) ? 61 : 0);
         assert_int_equal(s->steps_ahead, (keep > 62) ? 62 : 0);
+        assert_int_equal(s->waiting_for_kv_requests, (keep > 63) ? 63 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -150,7 +150,7 @@ bt_msg_t wire_stats(void)
             56,          57,
             58,          59,
             BT_DUTY_OFF, 61,
-            62}};
+            62,          63}};
 
     return m;
 }
