@@ -123,14 +123,15 @@ class Answer(asyncio.Protocol):
         events = body.split(b"\n\n")[:-1]
         if not head.startswith(b"HTTP/1.1 200 ") or events[-1:] != [b"data: [DONE]"] or b'"error"' in body:
             raise SystemExit(f"a request failed: {(head + body)[-1000:].decode(errors='replace')}")
-        self.events = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]]
+        self.events = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1] if not event.startswith(b":")]
         self.times, pieces, at, got = [], iter(pieces), 0, 0
         for event in events:
             at += len(event) + 2
             while got < at:
                 when, piece = next(pieces)
                 got += len(piece)
-            self.times.append(when)
+            if not event.startswith(b":"):  # a comment
+                self.times.append(when)
         return self
 
 

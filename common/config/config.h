@@ -169,13 +169,14 @@ typedef struct bt_config {
     uint64_t router_memory_bytes;    /* of a router's process, 0 = auto */
     uint32_t max_connections;        /* of clients, 0 = auto */
     uint32_t max_client_connections; /* from one address, 4096; 0 = no limit */
-    uint32_t max_watchers;           /* of live views, 16; 0 = none */
-    bool request_texts;              /* they may read prompts and answers */
-    uint32_t worker_wait_ms;         /* 503 when no worker came, 30000 */
-    uint32_t lame_duck_ms;           /* not ready, still serving, 2000 */
-    bool core_dumps;                 /* a crash may write one */
-    uint32_t watchdog_ms; /* silence that is a hang, 10000; 0 = never */
-    uint32_t drain_ms;    /* longest drain at SIGTERM, 30000 */
+    uint32_t sse_keepalive_s; /* comment in a silent stream, 15; 0 = none */
+    uint32_t max_watchers;    /* of live views, 16; 0 = none */
+    bool request_texts;       /* they may read prompts and answers */
+    uint32_t worker_wait_ms;  /* 503 when no worker came, 30000 */
+    uint32_t lame_duck_ms;    /* not ready, still serving, 2000 */
+    bool core_dumps;          /* a crash may write one */
+    uint32_t watchdog_ms;     /* silence that is a hang, 10000; 0 = never */
+    uint32_t drain_ms;        /* longest drain at SIGTERM, 30000 */
     /* as Triton's servers have it */
     const char *model_repository; /* folder of config.pbtxt files, "" = none */
     const bt_repository_t *repository; /* what was read there, or NULL */

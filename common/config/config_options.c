@@ -443,6 +443,10 @@ const bt_option_t bt_config_options[] = {
           max_client_connections,
           "Connections from one address at a time; a reverse proxy or NAT is "
           "one address with all of its clients; 0: no limit"),
+    COUNT("sse-keepalive-s", "15", 0, 3600, "s", S | R, sse_keepalive_s,
+          "A streamed answer (SSE) that has been silent for so long, in the "
+          "queue, in the context phase or between tokens, gets a comment line, "
+          "which clients skip, so that no proxy takes it for dead; 0: none"),
     COUNT("max-watchers", "16", 0, 1000, "readers", S | R, max_watchers,
           "Readers of GET /v2/cluster/events at a time; 0: none may"),
     FLAG("request-texts", S | R, request_texts,

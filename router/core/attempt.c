@@ -442,6 +442,10 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
         bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
         send_attempt(core, &party, party.gens[i], &pick, now_us);
         note_attempt(core, party.gens[i], &pick, &knew, now_us);
+        if ((core->ops.on_placed != NULL) &&
+            (party.gens[i]->attempt.number == 1)) {
+            core->ops.on_placed(core->ops.ctx, party.gens[i]->user);
+        }
     }
     return true;
 }

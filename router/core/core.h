@@ -139,6 +139,10 @@ typedef struct bt_core_ops {
      *  later. */
     void (*send)(void *ctx, bt_instance_t *worker, const bt_msg_t *msg);
     void *send_ctx;
+    /** A generation is sent to workers for the first time: what becomes of it
+     *  from here on is its answer or a failure. Also from inside
+     *  bt_core_submit(), and it must not call the core. May be NULL. */
+    void (*on_placed)(void *ctx, void *user);
     /** Text that is certain. May call bt_core_cancel() on this generation.
      *  @param n_output  tokens generated so far */
     void (*on_text)(void *ctx, void *user, const char *text, size_t bytes,

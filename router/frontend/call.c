@@ -169,6 +169,7 @@ bt_reply_t *bt_call_take_reply(bt_call_t *call)
     reply->facts.n_output = usage.completion_tokens;
     reply->call = NULL;
     call->reply = NULL;
+    bt_list_remove(&call->unbegun);
     return reply;
 }
 
@@ -321,6 +322,12 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         .finish = choice->finish,
     };
 
+    if (!bt_list_empty(&call->unbegun)) {
+        bt_call_begin_now(call);
+        if (call->reply == NULL) {
+            return;
+        }
+    }
     add_rows(call, choice, choice->n_scored, &piece);
     choice->n_scored = piece.to;
     add_calls(choice, &piece);
@@ -679,9 +686,8 @@ static void start(bt_call_t *call, const bt_intake_t *in)
                                   BT_TENANT_REFUSED_SERVER);
         call->tally->failed = true;
         fail(call, 503, "no room for this request, try again later");
-    } else if (call->stream && (call->reply != NULL) &&
-               (call->reply->ops->begin != NULL)) {
-        call->reply->ops->begin(call->reply, &call->answer);
+    } else if (call->stream) {
+        bt_call_begin_stream(call);
     }
     call->pinned = false;
     bt_call_release(call);
@@ -805,6 +811,7 @@ static void begin(bt_frontend_t *front, bt_reply_t *reply,
         return;
     }
     bt_list_init(&call->held);
+    bt_list_init(&call->unbegun);
     bt_list_init(&call->paced);
     call->tally = (source->tally != NULL) ? source->tally : &call->own_tally;
     call->front = front;

@@ -36,6 +36,13 @@ void bt_call_request(bt_frontend_t *front, bt_reply_t *reply,
 bool bt_call_stop(bt_call_t *call);
 /** Begin all that were held for others to come with them: the time is over. */
 void bt_call_begin_held(bt_frontend_t *front);
+/** Begin streams (bt_reply_ops_t.begin) whose calls were placed. At the end of
+ *  each callback of the event loop. */
+void bt_call_begin_placed(bt_frontend_t *front);
+/** Begin those that have waited for workers for as long as a stream may be
+ *  silent (--sse-keepalive-s), where there are workers, all of them busy: a
+ *  503 can only be a failure then. Every 50 ms or so. */
+void bt_call_begin_waiting(bt_frontend_t *front, uint64_t now_us);
 /** Tell those whose refusals were held back for so long (sched_pace.h). */
 void bt_call_tell_refused(bt_frontend_t *front, uint64_t now_us);
 /** The client left. The call is not to be touched afterwards. */
@@ -49,6 +56,7 @@ bt_call_t *bt_call_ref(bt_call_t *call);
 void bt_call_unref(bt_call_t *call);
 
 /** For bt_core_ops_t; @a choice is the generation's user pointer. */
+void bt_call_on_placed(void *ctx, void *choice);
 void bt_call_on_text(void *ctx, void *choice, const char *text, size_t bytes,
                      uint32_t n_output);
 void bt_call_on_end(void *ctx, void *choice, const bt_gen_end_t *end);

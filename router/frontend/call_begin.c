@@ -347,3 +347,78 @@ bt_status_t bt_call_submit_all(bt_call_t *call, const bt_intake_t *in)
     }
     return status;
 }
+
+/* ---- the begin of a stream ---- */
+
+void bt_call_begin_now(bt_call_t *call)
+{
+    bt_list_remove(&call->unbegun);
+    call->reply->ops->begin(call->reply, &call->answer);
+}
+
+static void tell_begin(bt_call_t *call)
+{
+    call->pinned = true;
+    bt_call_begin_now(call);
+    call->pinned = false;
+    bt_call_release(call);
+}
+
+void bt_call_on_placed(void *ctx, void *choice_p)
+{
+    bt_call_t *call = ((bt_choice_t *)choice_p)->call;
+
+    (void)ctx;
+    call->is_placed = true;
+    if (!bt_list_empty(&call->unbegun)) {
+        bt_list_remove(&call->unbegun);
+        bt_list_push_back(&call->front->placed, &call->unbegun);
+    }
+}
+
+void bt_call_begin_stream(bt_call_t *call)
+{
+    if ((call->reply == NULL) || (call->reply->ops->begin == NULL)) {
+        return;
+    }
+    if (call->is_placed) {
+        bt_call_begin_now(call);
+    } else {
+        bt_list_push_back(&call->front->waiting, &call->unbegun);
+    }
+}
+
+void bt_call_begin_placed(bt_frontend_t *front)
+{
+    while (!bt_list_empty(&front->placed)) {
+        tell_begin(BT_CONTAINER_OF(front->placed.next, bt_call_t, unbegun));
+    }
+}
+
+void bt_call_begin_waiting(bt_frontend_t *front, uint64_t now_us)
+{
+    const uint64_t silent_us =
+        (uint64_t)front->config->sse_keepalive_s * 1000000;
+    bt_list_t due, *pos, *tmp;
+
+    if (silent_us == 0) {
+        return;
+    }
+    bt_list_init(&due);
+    BT_LIST_FOR_EACH(pos, tmp, &front->waiting)
+    {
+        const bt_call_t *call = BT_CONTAINER_OF(pos, bt_call_t, unbegun);
+
+        if (now_us < call->ready_us + silent_us) {
+            break;
+        }
+        if (bt_served_ready(call->served)) {
+            bt_list_remove(pos);
+            bt_list_push_back(&due, pos);
+        }
+    }
+    /* A begin may take other clients with it. */
+    while (!bt_list_empty(&due)) {
+        tell_begin(BT_CONTAINER_OF(due.next, bt_call_t, unbegun));
+    }
+}

@@ -60,7 +60,11 @@ struct bt_call {
     bool pinned;      /* a function of this file uses it: do not free */
     bool accumulates; /* each piece has all text so far */
     bt_list_t held;   /* in front->held, until others have come */
-    bt_list_t paced;  /* in front->paced, until tell_us */
+    /* A stream: in front->waiting until it is placed, then in front->placed
+     * until it is told to begin. */
+    bt_list_t unbegun;
+    bool is_placed;  /* one of its choices is with workers, or was */
+    bt_list_t paced; /* in front->paced, until tell_us */
     uint64_t tell_us;
     bt_api_error_t *refusal; /* what it is told then; owned */
     uint64_t ready_us;       /* when it could begin */
@@ -87,6 +91,13 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in);
  *  @retval others  of bt_core_submit_group() */
 BT_MUST_CHECK bt_status_t bt_call_submit_all(bt_call_t *call,
                                              const bt_intake_t *in);
+
+/** Its choices are with the core: a stream begins now if one is placed, else
+ *  later. The client may be gone afterwards: call->reply tells. */
+void bt_call_begin_stream(bt_call_t *call);
+/** One that is in front->waiting or front->placed. The client may be gone
+ *  afterwards, the call only where it is not pinned. */
+void bt_call_begin_now(bt_call_t *call);
 
 /** What its answers would have been made of. */
 void bt_call_free_parts(bt_call_t *call);

@@ -71,6 +71,8 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     *front = (bt_frontend_t){.config = config};
     bt_turn_init(&front->turn);
     bt_list_init(&front->held);
+    bt_list_init(&front->waiting);
+    bt_list_init(&front->placed);
     bt_list_init(&front->paced);
     bt_registry_init(&front->models, front, send, send_ctx);
     bt_loads_init(&front->loads, front);
@@ -172,6 +174,7 @@ static void look_at_memory(bt_frontend_t *front)
 
 void bt_frontend_turn(bt_frontend_t *front)
 {
+    bt_call_begin_placed(front);
     bt_turn_step(&front->turn, bt_now_us());
     bt_router_metrics_turn(front->metrics);
 }
@@ -195,6 +198,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     {
         bt_core_tick(served->core, now_us);
     }
+    bt_call_begin_waiting(front, now_us);
     bt_call_tell_refused(front, now_us);
     bt_watching_tick(front, now_us);
     if (front->trace != NULL) {

@@ -71,6 +71,8 @@ typedef struct bt_frontend {
      *  none is. */
     void (*hold_end)(void *ctx, uint32_t us);
     void *hold_ctx;
+    bt_list_t waiting;   /**< calls: streams that wait for workers, in order */
+    bt_list_t placed;    /**< calls: streams that are to begin */
     bt_list_t paced;     /**< calls that are refused, and told so later */
     uint32_t n_arriving; /**< choices of calls that are not running yet */
     uint32_t n_answers;  /**< ended, and being written by the pool */

@@ -389,6 +389,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
     const bt_core_ops_t ops = {
         .send = send,
         .send_ctx = send_ctx,
+        .on_placed = bt_call_on_placed,
         .on_text = bt_call_on_text,
         .on_end = bt_call_on_end,
         .on_ledger = on_ledger,

@@ -7,6 +7,7 @@
  *
  *     a whole answer     ────────────────────▶ finish(choices)
  *     a stream  ── begin ── piece ── piece ──▶ finish(no choices)
+ *                (or an error before its begin: a refusal)
  *     at any time        ────────────────────▶ error
  *
  * Exactly one of finish() and error() comes, as the last word; after it the
@@ -29,8 +30,10 @@ typedef struct bt_call bt_call_t;
 typedef struct bt_reply bt_reply_t;
 
 typedef struct bt_reply_ops {
-    /** A stream, before anything else of it: the call is accepted and runs. Not
-     *  certain to come. May call bt_call_gone(). NULL: nothing is to be said */
+    /** A stream, before anything else of it: the call is admitted. Workers have
+     *  it, or it has waited for busy ones for so long that its client is to
+     *  hear of it. What follows is its answer or a failure, no refusal.
+     *  May call bt_call_gone(). NULL: nothing is to be said */
     void (*begin)(bt_reply_t *reply, const bt_api_answer_t *answer);
     /** Stream: new text of one choice, certain; with choice->finish its end
      *  (the text may be empty then). May call bt_call_gone().

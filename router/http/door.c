@@ -303,6 +303,7 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
     bt_scrape_init(&door->scrape, door);
     bt_cluster_page_init(&door->cluster, door);
     bt_watchers_init(&door->watchers, door);
+    bt_list_init(&door->streams);
     status = find_names(door);
     if (status == BT_OK) {
         status = find_vertex(door);
@@ -332,6 +333,7 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
 void bt_door_tick(bt_door_t *door, uint64_t now_us)
 {
     bt_watchers_tick(&door->watchers, now_us);
+    bt_door_keep_alive(door, now_us);
 }
 
 void bt_door_stop_listening(bt_door_t *door)

@@ -36,8 +36,9 @@ struct bt_door {
     bt_scrape_t scrape;
     bt_cluster_page_t cluster;
     bt_watchers_t watchers; /**< of the cluster's events */
-    bool secure;            /**< the main port speaks TLS */
-    size_t inline_bytes;    /**< longer answers are the pool's to write */
+    bt_list_t streams;   /**< visits: answers in events, longest silent first */
+    bool secure;         /**< the main port speaks TLS */
+    size_t inline_bytes; /**< longer answers are the pool's to write */
     /** Paths of Vertex AI's; "" = none. */
     char vertex_health[BT_DOOR_PATH_BYTES], vertex_predict[BT_DOOR_PATH_BYTES];
     /** Where it listens, "127.0.0.1:8000". */
@@ -55,7 +56,7 @@ BT_MUST_CHECK bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
  * stopped. Also of a zeroed one. */
 void bt_door_close(bt_door_t *door);
 
-/** Readers of events; call every 50 ms or so. */
+/** Readers of events, and answers that are silent; call every 50 ms or so. */
 void bt_door_tick(bt_door_t *door, uint64_t now_us);
 /** No new connections; open exchanges go on. */
 void bt_door_stop_listening(bt_door_t *door);

@@ -42,6 +42,11 @@ struct bt_visit {
     bool began;          /**< the head of a stream went out */
     uint32_t sequence;   /**< of the next event of a response */
     uint64_t start_us;
+    /** Its answer in events: when some of it was written last, and what is
+     *  written when it is silent; NULL: nothing. In door->streams then. */
+    uint64_t written_us;
+    const char *comment;
+    bt_list_t stream;
     bt_list_t waits;            /**< in bt_pooled_page_t, or by itself */
     bt_watcher_t *watcher;      /**< it reads the cluster's events; or NULL */
     bt_answer_t *writing;       /**< its answer, at the pool; or NULL */
@@ -76,6 +81,9 @@ void bt_visit_fail_for_length(bt_visit_t *visit);
 void bt_visit_begin_stream(bt_visit_t *visit);
 /** The last of one. The visit is over. */
 void bt_visit_end_stream(bt_visit_t *visit, const bt_strbuf_t *last);
+/** Write a comment into each answer in events that has been silent for
+ *  --sse-keepalive-s. */
+void bt_door_keep_alive(bt_door_t *door, uint64_t now_us);
 /** Begin a call from the exchange's body; the visit is its reply.
  *  @param [in] model  from the path, or NULL */
 void bt_visit_call(bt_visit_t *visit, const char *model, bool stream);

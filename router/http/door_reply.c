@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reply of calls as HTTP: one JSON body, or server sent events. */
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "router/http/door_priv.h"
 
@@ -47,6 +49,7 @@ bt_visit_t *bt_visit_begin(bt_door_t *door, bt_exchange_t *ex,
     visit->dialect = dialect;
     visit->start_us = bt_now_us();
     bt_list_init(&visit->waits);
+    bt_list_init(&visit->stream);
     bt_request_id(&door->front->ids, bt_exchange_header(ex, REQUEST_ID),
                   visit->id);
     bt_exchange_add_header(ex, REQUEST_ID, visit->id);
@@ -115,6 +118,7 @@ static bt_exchange_t *leave(bt_visit_t *visit, int code)
     bt_exchange_set_user(ex, NULL);
     bt_tenant_unref(visit->tenant);
     bt_list_remove(&visit->waits);
+    bt_list_remove(&visit->stream);
     bt_free(visit);
     return ex;
 }
@@ -184,11 +188,19 @@ void bt_door_format_error(void *ctx, const char *path, int status,
     bt_api_write_error(bt_door_dialect_of(path), &error, out);
 }
 
-void bt_visit_begin_stream(bt_visit_t *visit)
+/* @param cached  what may be done with what was sent. Proxies of nginx's kind
+ *                are not to gather events. */
+static void begin_events(bt_visit_t *visit, const char *cached)
 {
     visit->began = true;
-    bt_exchange_add_header(visit->ex, "Cache-Control", "no-store");
+    bt_exchange_add_header(visit->ex, "Cache-Control", cached);
+    bt_exchange_add_header(visit->ex, "X-Accel-Buffering", "no");
     bt_exchange_stream_begin(visit->ex, EVENT_STREAM);
+}
+
+void bt_visit_begin_stream(bt_visit_t *visit)
+{
+    begin_events(visit, "no-store");
 }
 
 void bt_visit_end_stream(bt_visit_t *visit, const bt_strbuf_t *last)
@@ -273,6 +285,73 @@ void bt_visit_fail_for_length(bt_visit_t *visit)
     bt_visit_fail(visit, &error);
 }
 
+/* ---- comments in streams that are silent ---- */
+
+/* The comment for a client, NULL: none. A blank line behind it ends no event,
+ * as there is none (the HTML standard, 9.2.6), and those who split a stream at
+ * blank lines before they look for comments need it. */
+static const char *comment_for(const bt_exchange_t *ex)
+{
+    static const struct {
+        const char *agent; /* that its User-Agent begins with */
+        const char *comment;
+    } clients[] = {
+        /* openai-go takes each blank line for an event and reads its data,
+         * which is empty, as JSON. */
+        {"OpenAI/Go", ": keep-alive\n"},
+        /* perf_analyzer, whose name for itself this is, takes whatever it reads
+         * for a token. */
+        {"libcurl-agent/1.0", NULL},
+    };
+    const char *agent = bt_exchange_header(ex, "User-Agent");
+
+    for (size_t i = 0; (agent != NULL) && (i < BT_ARRAY_LEN(clients)); i++) {
+        if (strncmp(agent, clients[i].agent, strlen(clients[i].agent)) == 0) {
+            return clients[i].comment;
+        }
+    }
+    return ": keep-alive\n\n";
+}
+
+/* Those that were written to last are at the end. */
+static void note_written(bt_visit_t *visit, uint64_t now_us)
+{
+    if (visit->comment != NULL) {
+        visit->written_us = now_us;
+        bt_list_remove(&visit->stream);
+        bt_list_push_back(&visit->door->streams, &visit->stream);
+    }
+}
+
+void bt_door_keep_alive(bt_door_t *door, uint64_t now_us)
+{
+    const uint64_t silent_us =
+        (uint64_t)door->front->config->sse_keepalive_s * 1000000;
+
+    while (!bt_list_empty(&door->streams)) {
+        bt_visit_t *visit =
+            BT_CONTAINER_OF(door->streams.next, bt_visit_t, stream);
+
+        if (now_us < visit->written_us + silent_us) {
+            break;
+        }
+        note_written(visit, now_us);
+        /* The client may be gone, and the visit with it. */
+        (void)bt_exchange_stream_write(visit->ex, visit->comment,
+                                       strlen(visit->comment));
+    }
+}
+
+/* The head of an answer in events goes out. */
+static void begin_answer(bt_visit_t *visit)
+{
+    tell_head(visit);
+    if (visit->door->front->config->sse_keepalive_s > 0) {
+        visit->comment = comment_for(visit->ex);
+    }
+    begin_events(visit, "no-cache");
+}
+
 /* Sends the door's scratch. On a failure the client is gone, and bt_door_gone()
  * was called, or there was no memory and it has its last word. */
 static void send_event(bt_visit_t *visit)
@@ -284,19 +363,23 @@ static void send_event(bt_visit_t *visit)
         return;
     }
     if (!visit->began) {
-        visit->began = true;
-        tell_head(visit);
-        bt_exchange_stream_begin(visit->ex, EVENT_STREAM);
+        begin_answer(visit);
     }
+    note_written(visit, bt_now_us());
     (void)bt_exchange_stream_write(visit->ex, out->data, out->len);
 }
 
-/* Clients of responses learn at once that theirs is being worked on. */
+/* Clients, and proxies before them, learn that theirs is being worked on; those
+ * of responses by events of their own. */
 static void on_begin(bt_reply_t *reply, const bt_api_answer_t *answer)
 {
     bt_visit_t *visit = (bt_visit_t *)reply;
     bt_strbuf_t *out = &visit->door->out;
 
+    if (!visit->began) {
+        begin_answer(visit);
+        note_written(visit, bt_now_us());
+    }
     if (visit->dialect == BT_API_RESPONSES) {
         bt_strbuf_reset(out);
         bt_api_write_begin_events(answer, &visit->sequence, out);

@@ -86,6 +86,8 @@ def events_of(data):
     found = []
     for event in data.split(b"\n\n")[:-1]:
         text = event.decode("utf-8", "strict")
+        if text.startswith(":"):
+            continue  # a comment: it was silent for long
         assert text.startswith("data: ") and "\n" not in text, text
         found.append(text[6:] if text == "data: [DONE]" else json.loads(text[6:]))
     return found

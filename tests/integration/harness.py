@@ -427,6 +427,8 @@ class Stream:
                 rest += chunk
                 while b"\n\n" in rest:
                     event, _, rest = rest.partition(b"\n\n")
+                    if event.startswith(b":"):
+                        continue  # a comment: it was silent for long
                     self.times.append(time.monotonic())
                     text = event.decode()
                     assert text.startswith("data: "), text

@@ -148,7 +148,7 @@ class Reading:
         """n events more; a stream that breaks or ends with an error fails."""
         for _ in range(n):
             line = self.answer.readline()
-            while line == b"\n":
+            while line == b"\n" or line.startswith(b":"):
                 line = self.answer.readline()
             assert line.startswith(b"data: {"), line
             event = json.loads(line[6:])

@@ -86,7 +86,7 @@ def freed_by(role, transport, backend="cpu", env=None):
                 await until("the prompts are under way",
                             lambda: leases("prefill") >= 1 and leases("decode") == len(streams))
                 before = held()
-                assert not any(s.status for s in streams), [s.status for s in streams]
+                assert not any(s.events for s in streams), [s.events for s in streams]
                 (c.prefills if role == "prefill" else c.decodes)[0].kill()
                 killed = time.monotonic()
                 await until("the other worker holds nothing", lambda: not any(held()))

@@ -81,7 +81,7 @@ class Reader:
     def line(self):
         while True:
             line = self.response.readline()
-            if line.strip():
+            if line.strip() and not line.startswith(b":"):
                 return line
 
     def rest(self):

@@ -96,7 +96,10 @@ def check_leaving(c):
     connection.request("POST", "/v2/models/ensemble/generate_stream",
                        json.dumps(dict(text_input="a", max_tokens=ENDLESS, stream=True)))
     answer = connection.getresponse()
-    assert answer.readline().startswith(b"data: ")
+    line = answer.readline()
+    while line == b"\n" or line.startswith(b":"):
+        line = answer.readline()
+    assert line.startswith(b"data: "), line
     answer.close()
     connection.close()
     c.wait_idle()

@@ -35,6 +35,7 @@ struct bt_exchange {
     const char *coding, *accepted;     /* Content-Encoding, Accept-Encoding */
     const char *accept, *host, *known; /* known: If-None-Match */
     const char *api_key;               /* x-api-key */
+    const char *agent;                 /* User-Agent */
     const char *json_bytes;            /* Inference-Header-Content-Length */
     void *user;
     int status;
@@ -76,6 +77,9 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
     }
     if (strcmp(name, "x-api-key") == 0) {
         return ex->api_key;
+    }
+    if (strcmp(name, "User-Agent") == 0) {
+        return ex->agent;
     }
     if (strcmp(name, "Host") == 0) {
         return ex->host;
@@ -385,6 +389,7 @@ static inline void start(world_t *w, bool with_workers)
     bt_scrape_init(&w->door.scrape, &w->door);
     bt_cluster_page_init(&w->door.cluster, &w->door);
     bt_watchers_init(&w->door.watchers, &w->door);
+    bt_list_init(&w->door.streams);
     w->door.inline_bytes = BT_ANSWER_INLINE_BYTES;
     w->served = bt_registry_find(&w->front.models, NULL);
     w->core = w->served->core;
