@@ -8,11 +8,16 @@ Usage: test_openai.py [NAME ...]
 Needs `pip install openai` and the variables of test_clients.py.
 """
 import asyncio
+import concurrent.futures
+import contextlib
 import importlib.util
 import json
 import os
 import signal
+import socket
 import sys
+import tempfile
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
@@ -33,6 +38,42 @@ def chat(client, messages=None, **more):
     extra = more.pop("extra", {})
     return client.chat.completions.create(**dict(dict(model=MODEL, messages=messages or HI, max_tokens=8,
                                                       temperature=0, extra_body=extra), **more))
+
+
+class Tap:
+    """Passes connections on to a server, and keeps what comes back, of each by itself."""
+
+    def __init__(self, address):
+        self.address, self.answers = address, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://%s:%d" % self.listener.getsockname()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self.address)
+            self.answers.append(bytearray())
+            threading.Thread(target=self.copy, args=(client, server, None), daemon=True).start()
+            threading.Thread(target=self.copy, args=(server, client, self.answers[-1]), daemon=True).start()
+
+    @staticmethod
+    def copy(source, target, kept):
+        with contextlib.suppress(OSError):
+            while piece := source.recv(65536):
+                if kept is not None:
+                    kept += piece
+                target.sendall(piece)
+            target.shutdown(socket.SHUT_WR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
 
 
 # --- options of completions and chat
@@ -366,14 +407,43 @@ def test_responses_tell_what_was_thought_apart(c):
         assert [x.type for x in cut.output] == ["reasoning"] and cut.status == "incomplete", cut
 
 
+def test_clients_pass_over_the_comments_of_a_silent_stream(_):
+    """Context phases of a second and more: what is streamed then is what is answered whole."""
+    openai, httpx, httpx_sse = client_module("openai"), client_module("httpx"), client_module("httpx_sse")
+    words = "word " * 10
+    asked = dict(model="tiny", max_tokens=4, temperature=0)
+    with tempfile.TemporaryDirectory() as d, harness.Cluster(
+            harness.small_model(d), prefill_args=["--rehearse-token-us", "28000", "--chunk-tokens", "512"],
+            router_args=["--sse-keepalive-s", "1"]) as c, Tap(c.http) as tap:
+        client = openai.OpenAI(base_url=tap.url + "/v1", api_key="none", max_retries=0, timeout=60)
+        messages = [{"role": "user", "content": words}]
+
+        def chat_streamed():
+            return "".join(x.choices[0].delta.content or "" for x in client.chat.completions.create(
+                messages=messages, stream=True, **asked))
+
+        def by_httpx_sse():
+            with httpx.Client(timeout=60) as h, httpx_sse.connect_sse(
+                    h, "POST", tap.url + "/v1/completions", json=dict(asked, prompt=words, stream=True)) as source:
+                data = [event.data for event in source.iter_sse()]
+            assert data.pop() == "[DONE]", data
+            return "".join(json.loads(x)["choices"][0]["text"] for x in data)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            streamed = [x.result() for x in [pool.submit(f) for f in (chat_streamed, by_httpx_sse)]]
+        # The first one is silent for little more than a second, which a busy router may miss.
+        assert sum(b": keep-alive\n\n" in bytes(x) for x in tap.answers) >= len(streamed) - 1, tap.answers
+        whole = [client.chat.completions.create(messages=messages, **asked).choices[0].message.content,
+                 client.completions.create(prompt=words, **asked).choices[0].text]
+        assert streamed == whole, (streamed, whole)
+
+
 def missing():
     return None if importlib.util.find_spec("openai") else "openai is not installed"
 
 
 def test_a_key_opens_and_a_limit_is_an_error_of_the_sdk(c):
     """As the SDK has it: its key is a bearer token, 401 and 429 are exceptions of their own."""
-    import tempfile
-    import harness
     from test_tenants import Keys
     openai = client_module("openai")
     with tempfile.TemporaryDirectory() as d:
