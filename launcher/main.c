@@ -377,10 +377,19 @@ static int print_model(int argc, char **argv)
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
 
-    /* Drop the first argument; argv[0] has no meaning to the options. */
-    if (bt_config_load(BT_PROG_SERVE, argc - 1, argv + 1, &config, &store) !=
-        BT_OK) {
+    /* Drop the first argument; argv[0] has no meaning to the options. What is
+     * no error is said by the start that follows. */
+    if (bt_config_load_all(BT_PROG_SERVE, argc - 1, argv + 1, &config,
+                           &store) != BT_OK) {
         return BT_EXIT_USAGE;
+    }
+    for (uint32_t i = 0; bt_config_finding(store, i) != NULL; i++) {
+        if (bt_config_finding(store, i)->is_error) {
+            fprintf(stderr, "%s: %s\n", bt_config_program_name(BT_PROG_SERVE),
+                    bt_config_finding(store, i)->text);
+            bt_config_destroy(store);
+            return BT_EXIT_USAGE;
+        }
     }
     puts(config->model);
     bt_config_destroy(store);

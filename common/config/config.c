@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/config/config.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,7 +354,8 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
 {
     for (int i = 1; i < argc; i++) {
         const char *const arg = argv[i];
-        bool used;
+        const char *const next = (i + 1 < argc) ? argv[i + 1] : NULL;
+        bool used = false;
         bt_status_t status;
 
         if ((strcmp(arg, "--help") == 0) || (strcmp(arg, "-h") == 0)) {
@@ -364,15 +364,15 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
         if (strcmp(arg, "--version") == 0) {
             return print_and_stop(store->program, true);
         }
-        if ((strncmp(arg, "--", 2) != 0) || (arg[2] == '\0')) {
-            used = false;
-            status = take_word(store, arg);
+        if (bt_config_synonyms_know(store, arg)) {
+            status = bt_config_synonyms_take(store, arg, next, &used);
+        } else if ((strncmp(arg, "--", 2) == 0) && (arg[2] != '\0')) {
+            status = take_argument(store, arg, next, &used);
         } else {
-            status = take_argument(store, arg,
-                                   (i + 1 < argc) ? argv[i + 1] : NULL, &used);
+            status = take_word(store, arg);
         }
-        if ((status == BT_ERR_INVALID_PARAM) && !used && (i + 1 < argc)) {
-            used = is_lost_value(arg, argv[i + 1]);
+        if ((status == BT_ERR_INVALID_PARAM) && !used && (next != NULL)) {
+            used = is_lost_value(arg, next);
         }
         status = bt_config_go_on(store, status);
         if (status != BT_OK) {
@@ -381,43 +381,6 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
         i += used ? 1 : 0;
     }
     return BT_OK;
-}
-
-/* Other variables of ours (BATON_TEST_MODEL ...) share the prefix, so one that
- * only looks like a misspelt option is said, not refused. */
-static void note_misspelt_variables(const bt_config_store_t *store)
-{
-    static const char prefix[] = "BATON_";
-
-    for (char *const *entry = environ; *entry != NULL; entry++) {
-        const char *const rest = *entry + strlen(prefix);
-        const bt_option_t *near;
-        char name[ENV_BYTES];
-        size_t n;
-
-        if (strncmp(*entry, prefix, strlen(prefix)) != 0) {
-            continue;
-        }
-        n = strcspn(rest, "=");
-        if (n >= sizeof(name)) {
-            continue;
-        }
-        for (size_t i = 0; i < n; i++) {
-            name[i] =
-                (rest[i] == '_') ? '-' : (char)tolower((unsigned char)rest[i]);
-        }
-        if (bt_config_option_find(name, n) != NULL) {
-            continue;
-        }
-        near = bt_config_option_closest(name, n, ~0u);
-        if (near != NULL) {
-            bt_config_option_env(near, name, sizeof(name));
-            bt_config_note(store,
-                           "BATON_%.*s is no option and has no effect; did "
-                           "you mean %s?",
-                           (int)n, rest, name);
-        }
-    }
 }
 
 /* Of several models `;` stands between two. */
@@ -467,7 +430,7 @@ static bt_status_t read_environment(bt_config_store_t *store)
             }
         }
     }
-    note_misspelt_variables(store);
+    bt_config_note_variables(store);
     if ((file != NULL) && (file[0] != '\0') && (store->file == NULL)) {
         return set_file(store, file);
     }

@@ -101,9 +101,11 @@ static bt_status_t take_line(bt_config_store_t *store, const char *place,
     key = trim(line);
     option = bt_config_option_find(key, strlen(key));
     if (option == NULL) {
-        const bt_option_t *const near =
-            bt_config_option_closest(key, strlen(key), ~0u);
+        const bt_option_t *near = bt_config_synonym_of(key, strlen(key));
 
+        if (near == NULL) {
+            near = bt_config_option_closest(key, strlen(key), ~0u);
+        }
         bt_config_complain(store, "%s: unknown key '%s'%s%s", place, key,
                            (near == NULL) ? "" : "; did you mean ",
                            (near == NULL) ? "" : near->name);

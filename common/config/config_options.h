@@ -83,6 +83,9 @@ bool bt_config_group_is_used(size_t group, unsigned programs);
 /** Write the variable's name, `BATON_KV_MEMORY`, into @a out. */
 void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes);
 
+/** Say which variables BATON_* have no effect, and what may have been meant. */
+void bt_config_note_variables(const bt_config_store_t *store);
+
 /** A checked value. */
 typedef struct bt_option_value {
     uint64_t number;  /**< numbers and flags */
@@ -146,10 +149,29 @@ struct bt_config_store {
     /** Of --http, --grpc and --metrics, as tritonserver's options say it. */
     char triton_hosts[BT_CONFIG_N_ADDRESSES][BT_CONFIG_TRITON_BYTES];
     char triton_ports[BT_CONFIG_N_ADDRESSES][BT_CONFIG_TRITON_BYTES];
+    bool says_host; /**< triton_hosts[0] was named by --host */
 };
+
+/** Is @a arg, with its dashes and perhaps `=VALUE`, an option of another server
+ *  that has a meaning here, or an answer? Not where it is the program's own. */
+bool bt_config_synonyms_know(const bt_config_store_t *store, const char *arg);
+/** Take one.
+ *  @param [in]  next    the next argument, or NULL
+ *  @param [out] used_p  @a next was the value
+ *  @retval BT_ERR_INVALID_PARAM  Said.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_config_synonyms_take(bt_config_store_t *store,
+                                                  const char *arg,
+                                                  const char *next,
+                                                  bool *used_p);
+/** @return the option that another server calls @a name, without dashes; NULL:
+ *  none. */
+const bt_option_t *bt_config_synonym_of(const char *name, size_t n);
 
 /** Is it an option of tritonserver that baton serve knows? */
 bool bt_config_triton_knows(const char *name, size_t n);
+/** @return the option that it is one of, by another name; NULL: none. */
+const bt_option_t *bt_config_triton_of(const char *name, size_t n);
 /** Take one that it knows.
  *  @param [in]  value   behind "=", or NULL
  *  @param [out] used_p  @a next was the value

@@ -314,6 +314,13 @@ bool bt_config_triton_knows(const char *name, size_t n)
     return find(name, n) != NULL;
 }
 
+const bt_option_t *bt_config_triton_of(const char *name, size_t n)
+{
+    const row_t *const row = find(name, n);
+
+    return (row == NULL) ? NULL : option_of(row->ours);
+}
+
 bt_status_t bt_config_triton_take(bt_config_store_t *store, const char *name,
                                   size_t n, const char *value, const char *next,
                                   bool *used_p)
@@ -361,6 +368,9 @@ bt_status_t bt_config_triton_addresses(bt_config_store_t *store)
                  (parts[1][0] != '\0') ? parts[1] : colon + 1);
         snprintf(where, sizeof(where), "--%s-%s", addresses[i],
                  (parts[1][0] != '\0') ? "port" : "address");
+        if ((i == 0) && store->says_host) {
+            snprintf(where, sizeof(where), "--host");
+        }
         status = bt_config_go_on(store, set(store, addresses[i], whole, where));
     }
     return status;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a request that reach the workers' own state."""
+import json
 import os
 import subprocess
 import tempfile
@@ -85,3 +86,25 @@ def test_what_tritonserver_s_options_ask_for_in_vain_is_refused():
         done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", "none", *arguments],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60, check=False)
         assert done.returncode == 2 and words in done.stdout, (arguments, done)
+
+
+def test_options_of_vllm_and_llama_server_start_the_server_that_they_mean():
+    """By the launcher, which hands them to router and workers under our names."""
+    with tempfile.TemporaryDirectory() as d:
+        http = free_port()
+        with Launch("-m", small_model(d), "--host", "127.0.0.2", "--port", str(http), "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+                    "--max-model-len", "48", "--served-model-name", "shop", "--max-num-seqs", "3", "-ngl", "0") as launch:
+            router = launch.process("router")
+            assert router["http"] == f"127.0.0.2:{http}", router
+            status, _ = launch.post(router["http"], "/v1/completions", {"model": "shop", "prompt": [1, 2], "max_tokens": 1})
+            assert status == 200, status
+            status, said = launch.post(router["http"], "/v1/completions", {"model": "shop", "prompt": [1] * 60, "max_tokens": 1})
+            assert status == 400 and "48" in json.dumps(said), (status, said)
+
+
+def test_options_of_other_servers_that_are_not_served_name_what_is():
+    for arguments, words in ((["--gpu-memory-utilization", "0.9"], "--kv-free-percent N"), (["--api-key", "sk-1"], "--api-keys FILE"),
+                             (["--dtype", "half"], "baton convert"), (["-t", "8"], "--threads-prefill N")):
+        done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", "none", *arguments],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60, check=False)
+        assert done.returncode == 2 and words in done.stdout and "sk-1" not in done.stdout, (arguments, done)
