@@ -6,9 +6,10 @@
   cat FILE | baton ask WORDS   the same, with the file behind it
   baton ask                    a conversation, on a terminal
 
-The server's address is in BATON_HTTP: ADDR:PORT or a URL such as
-http://ADDR:PORT/v1, 127.0.0.1:8000 by default. A key for it, where it wants one,
-is in BATON_API_KEY (or OPENAI_API_KEY), or behind --api-key.
+The server's address is in BATON_URL or behind --url: ADDR:PORT or a URL such as
+http://ADDR:PORT/v1. Else it is the server that BATON_HTTP has serve at ADDR:PORT,
+127.0.0.1:8000 by default. A key for it, where it wants one, is in BATON_API_KEY
+(or OPENAI_API_KEY), or behind --api-key.
 
 Nothing is sent that was not asked for: without --temperature and the like the
 server's own defaults hold. Exit status: 0, 1 after an error, 2 for a mistake in
@@ -40,6 +41,7 @@ def read_options(argv):
                         help="tokens, tokens per second and time to first token, on standard error")
     parser.add_argument("--history", metavar="FILE", default=os.environ.get("BATON_ASK_HISTORY"),
                         help="keep the lines of conversations in FILE (default: BATON_ASK_HISTORY, or nowhere)")
+    parser.add_argument("--url", metavar="URL", help="the server (default: BATON_URL, or BATON_HTTP, or 127.0.0.1:8000)")
     endpoints.add_key_option(parser)
     endpoints.add_tls_options(parser)
     options = parser.read(argv)
@@ -118,9 +120,8 @@ def main():
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     sys.stderr.reconfigure(encoding="utf-8", errors="replace")
     printer = Printer()
-    address = os.environ.get("BATON_HTTP") or endpoints.DEFAULT
-    return command.run(lambda where: run(options, printer, where, address), options, address, "BATON_HTTP",
-                       printer.complain)
+    address, name = endpoints.named(options.url)
+    return command.run(lambda where: run(options, printer, where, address), options, address, name, printer.complain)
 
 
 if __name__ == "__main__":

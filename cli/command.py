@@ -22,7 +22,7 @@ def _run(work, options, address, name, complain):
 def run(work, options, address, name, complain):
     """@param work     called with the Endpoint; gives the exit status
     @param options     has those of endpoint.add_tls_options()
-    @param name        what to call `address` in a complaint, such as BATON_HTTP
+    @param name        what to call `address` in a complaint, such as BATON_URL
     @param complain    is told, in a sentence, why the command fails
     @return the exit status: that of `work`, 1 after trouble or when nobody reads any more, 130 after Ctrl-C"""
     try:

@@ -47,11 +47,24 @@ def tls_context(cacert, cert, key):
     return context
 
 
+def named(url=None):
+    """The server that a command asks: of --url, else of BATON_URL, else the one that serves where BATON_HTTP says.
+
+    @return (address, what to call it in a complaint)"""
+    for text, name in ((url, "--url"), (os.environ.get("BATON_URL"), "BATON_URL")):
+        if text:
+            return text, name
+    return os.environ.get("BATON_HTTP") or DEFAULT, "BATON_HTTP"
+
+
 def find(text, name, cacert=None, cert=None, key=None, api_key=None):
-    """@param name     what to call `text` in a complaint, such as BATON_HTTP
+    """@param name     what to call `text` in a complaint, such as BATON_URL
     @param api_key  of --api-key; None: the environment's
     @return an Endpoint"""
     scheme, split, rest = text.rpartition("://")
+    if name == "BATON_HTTP" and "/" in text:
+        raise Trouble(f"BATON_HTTP is '{text}', and not ADDR:PORT, where a server serves; BATON_URL (or --url) says which one "
+                      "to ask")
     scheme = scheme.lower()
     if split and scheme not in ("http", "https"):
         raise Trouble(f"{name} is '{text}', and neither http nor https")

@@ -7,8 +7,8 @@
   baton load --concurrency 32 --requests 500      closed loop: so many clients, each
                                                   waits for its answer
 
-The server's address is in BATON_HTTP (127.0.0.1:8000 by default) or --url, a key
-in BATON_API_KEY (or OPENAI_API_KEY) or --api-key. (baton load MODEL=PATH is
+The server's address is in BATON_URL or --url, else in BATON_HTTP as it serves there
+(127.0.0.1:8000 by default), a key in BATON_API_KEY (or OPENAI_API_KEY) or --api-key. (baton load MODEL=PATH is
 something else: an order to the running server, to serve one more model.)
 
 Latencies count from the moment when a request was due, also where it was sent
@@ -22,7 +22,6 @@ Exit status: 0, 1 when no request gave a token, 2 for a mistake in the options,
 import asyncio
 import gc
 import json
-import os
 import random
 import resource
 import signal
@@ -61,7 +60,7 @@ extra_fields.__name__ = "JSON object"
 def make_parser():
     parser = Parser(prog="baton load", description=__doc__)
     add = parser.add_argument
-    add("--url", metavar="URL", help="the server (default: BATON_HTTP, or 127.0.0.1:8000)")
+    add("--url", metavar="URL", help="the server (default: BATON_URL, or BATON_HTTP, or 127.0.0.1:8000)")
     add("--model", metavar="NAME", help="one of several models (default: the first)")
     add("--chat", action="store_true", help="/v1/chat/completions in place of /v1/completions")
     when = parser.add_argument_group("when requests come, and how many")
@@ -344,9 +343,9 @@ def main():
     parser = make_parser()
     options = parser.read(sys.argv[1:])
     check(parser, options)
-    address = options.url or os.environ.get("BATON_HTTP") or endpoints.DEFAULT
-    return command.run(lambda where: run_all(options, where), options, address,
-                       "--url" if options.url else "BATON_HTTP", lambda text: print(f"baton: {text}", file=sys.stderr))
+    address, name = endpoints.named(options.url)
+    return command.run(lambda where: run_all(options, where), options, address, name,
+                       lambda text: print(f"baton: {text}", file=sys.stderr))
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def other_models(endpoint, status, name):
 
 def nobody(endpoint, error):
     """What to say where there is no connection, or None: it is something else."""
-    start = f"; start a server with {COMMAND} serve, or name the one that runs in BATON_HTTP"
+    start = f"; start a server with {COMMAND} serve, or name the one that runs in BATON_URL"
     if isinstance(error, ConnectionRefusedError):
         return f"nobody answers at {endpoint.netloc}{start}"
     if isinstance(error, socket.gaierror):

@@ -258,9 +258,7 @@ def main():
     except locale.Error:
         pass  # one that this machine does not have
     options = read_options(sys.argv[1:])
-    named = [(options.url, "--url"), (os.environ.get("BATON_URL"), "BATON_URL"),
-             (os.environ.get("BATON_HTTP") or endpoints.DEFAULT, "BATON_HTTP")]
-    address, name = next(pair for pair in named if pair[0])
+    address, name = endpoints.named(options.url)
     return command.run(lambda where: run(options, where), options, address, name,
                        lambda text: print(f"baton: {text}", file=sys.stderr))
 

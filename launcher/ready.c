@@ -201,7 +201,7 @@ static void print_ask(const char *address, bt_strbuf_t *out)
     print_client_address(address, &client);
     bt_strbuf_puts(out, "  ");
     if ((client.len > 0) && (strcmp(client.data, ASK_DEFAULT) != 0)) {
-        bt_strbuf_printf(out, "BATON_HTTP=%s ", client.data);
+        bt_strbuf_printf(out, "BATON_URL=%s ", client.data);
     }
     bt_strbuf_fini(&client);
     bt_strbuf_printf(out, "%s ask %s\"Why is the sky blue?\"\n",

@@ -146,10 +146,12 @@ cmd_doctor() {
 }
 
 # Orders to a launcher that runs. Nothing is built for them: what runs has been.
-# With --url (or BATON_URL, unless a launcher is named) to a cluster's router.
+# With --url to a cluster's router; with BATON_URL too, where no launcher is named
+# and the order is none that a launcher alone takes.
 cmd_order() {
     local argument where=${BATON_URL:+url}
     [ -z "${BATON_RUN_DIR:-}" ] || where=
+    case $1 in start | stop | restart | load | unload) where= ;; esac
     for argument; do
         case $argument in
         --run-dir*) where= ;;

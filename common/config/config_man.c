@@ -150,7 +150,7 @@ static void print_serve_head(bt_strbuf_t *out)
         ".B baton ask\n"
         "sends its words, and what is piped into it, to the running server and\n"
         "prints the answer as it comes; without either, on a terminal, it is a\n"
-        "conversation. \\fBBATON_HTTP\\fR says where the server is, such as\n"
+        "conversation. \\fBBATON_URL\\fR says where the server is, such as\n"
         "http://127.0.0.1:8000/v1; \\fBbaton ask \\-\\-help\\fR tells its options.\n"
         ".PP\n"
         ".B baton load\n"

@@ -110,13 +110,24 @@ class OneQuestion(AskBase):
         for address, base in ((at, "/v1"), (f"http://{at}", "/v1"), (f"http://{at}/", "/v1"),
                               (f"http://{at}/v1", "/v1"), (f"HTTP://{at}/v1/", "/v1"), (f"{at}/v1", "/v1"),
                               (f"0.0.0.0:{self.server.server_port}", "/v1"), (f"http://{at}/any/way", "/any/way/v1")):
-            self.assertEqual(self.ask("x", BATON_HTTP=address)[0], 0, address)
+            self.assertEqual(self.ask("x", BATON_URL=address)[0], 0, address)
             self.assertEqual(self.server.paths[-1], base + "/chat/completions", address)
         for address in ("nowhere", "a:b", ":80", "a:99999", "http://", "http://a:1/?q", "http://u:p@a:1"):
-            self.assert_refused(f"baton: BATON_HTTP is '{address}', not ADDR:PORT or http://ADDR:PORT/v1\n", "x",
-                                BATON_HTTP=address)
-        self.assert_refused("baton: BATON_HTTP is 'ftp://a:1', and neither http nor https\n", "x",
-                            BATON_HTTP="ftp://a:1")
+            self.assert_refused(f"baton: BATON_URL is '{address}', not ADDR:PORT or http://ADDR:PORT/v1\n", "x",
+                                BATON_URL=address)
+        self.assert_refused("baton: BATON_URL is 'ftp://a:1', and neither http nor https\n", "x",
+                            BATON_URL="ftp://a:1")
+
+    def test_a_url_goes_before_where_a_server_serves(self):
+        at = f"127.0.0.1:{self.server.server_port}"
+        closed = f"127.0.0.1:{closed_port()}"
+        for words, env in (((), {"BATON_HTTP": at}), ((), {"BATON_URL": at, "BATON_HTTP": closed}),
+                           (("--url", f"http://{at}/v1"), {"BATON_URL": closed, "BATON_HTTP": closed})):
+            self.assertEqual(self.ask("x", *words, **env)[0], 0, (words, env))
+        # It is what serve listens at, to every command.
+        for address in (f"http://{at}", f"{at}/v1"):
+            self.assert_refused(f"baton: BATON_HTTP is '{address}', and not ADDR:PORT, where a server serves; BATON_URL (or --url) "
+                                "says which one to ask\n", "x", BATON_HTTP=address)
 
     def test_a_key_is_sent_where_there_is_one(self):
         self.ask("x", BATON_API_KEY="secret")
@@ -186,7 +197,7 @@ class OneQuestion(AskBase):
     def test_a_server_that_is_not_there_is_named(self):
         port = closed_port()
         self.assert_refused(f"baton: nobody answers at 127.0.0.1:{port}; start a server with ./baton serve, or name "
-                            "the one that runs in BATON_HTTP\n", "x", BATON_HTTP=f"http://127.0.0.1:{port}/v1")
+                            "the one that runs in BATON_URL\n", "x", BATON_URL=f"http://127.0.0.1:{port}/v1")
 
     def test_mistakes_in_options_are_named_with_what_was_meant(self):
         for arguments, said in ((("x", "--temprature", "1"), "unknown option --temprature; did you mean --temperature?"),

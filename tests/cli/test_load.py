@@ -212,7 +212,7 @@ class Runs(unittest.TestCase):
 
     def env(self, **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
-        return dict(env, BATON_HTTP=f"http://127.0.0.1:{self.server.server_port}/v1", LC_ALL="C", **more)
+        return dict(env, BATON_URL=f"http://127.0.0.1:{self.server.server_port}/v1", LC_ALL="C", **more)
 
     def load(self, *arguments, **env):
         done = subprocess.run(self.argv(*arguments), env=self.env(**env), capture_output=True, text=True,
@@ -308,7 +308,7 @@ class Runs(unittest.TestCase):
         port = closed_port()
         self.assertEqual(self.load("--url", f"127.0.0.1:{port}"), (
             1, "", f"baton: nobody answers at 127.0.0.1:{port}; start a server with ./baton serve, or name the one that "
-            "runs in BATON_HTTP\n"))
+            "runs in BATON_URL\n"))
         out = self.load("--json", "--url", f"127.0.0.1:{port}", "--model", "m", "--requests", "2")
         self.assertEqual(out[0], 1)
         self.assertEqual(json.loads(out[1])["errors"]["connection refused"]["n"], 2)

@@ -22,7 +22,7 @@ def names(answer):
 def command(c, program, *arguments, piped=""):
     """@return (exit status, standard output, standard error)"""
     env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
-    env.update(BATON_HTTP="http://%s:%d/v1" % c.http)
+    env.update(BATON_URL="http://%s:%d/v1" % c.http)
     run = subprocess.run([sys.executable, os.path.join(CLI, program), *arguments], env=env, input=piped, check=False,
                          capture_output=True, text=True, errors="replace", timeout=120)
     return run.returncode, run.stdout, run.stderr

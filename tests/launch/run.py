@@ -57,7 +57,7 @@ class LaunchTest(LauncherTest):
         said = launched.stdout()
         self.assertIn("\n  OpenAI   http://127.0.0.1:43001/v1\n", said)
         self.assertIn("\n  model    model\n", said)
-        self.assertIn('\n  BATON_HTTP=127.0.0.1:43001 ./baton ask "Why is the '
+        self.assertIn('\n  BATON_URL=127.0.0.1:43001 ./baton ask "Why is the '
                       'sky blue?"\n', said)
         self.assertEqual(launched.stop(), 0)
 

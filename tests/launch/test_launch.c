@@ -420,7 +420,7 @@ static void an_address_with_tls_is_announced_as_such(void **state)
                            "  page     https://127.0.0.1:8000/\n"
                            "  metrics  http://127.0.0.1:8002/metrics\n"
                            "\nTry it:\n"
-                           "  BATON_HTTP=https://127.0.0.1:8000 ./baton ask "
+                           "  BATON_URL=https://127.0.0.1:8000 ./baton ask "
                            "--cacert FILE \"Why is the sky blue?\"\n"
                            "  curl -X POST --cacert FILE "
                            "https://127.0.0.1:8000/v2/"));
@@ -455,7 +455,7 @@ static void several_routers_are_announced_with_all_their_addresses(void **state)
                            "  models   a\n"
                            "           b\n"
                            "\nTry it:\n"
-                           "  BATON_HTTP=127.0.0.1:8003 ./baton ask \"Why is "
+                           "  BATON_URL=127.0.0.1:8003 ./baton ask \"Why is "
                            "the sky blue?\"\n"
                            "  curl -X POST 127.0.0.1:8003/"));
     bt_strbuf_fini(&out);

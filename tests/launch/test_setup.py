@@ -384,8 +384,8 @@ class BatonTest(unittest.TestCase):
             file.write(f"#!/bin/sh\n{text}\n")
         os.chmod(path, 0o755)
 
-    def baton(self, *arguments, path=None):
-        env = dict(os.environ, PATH=path or f"{self.bin}:{os.environ['PATH']}")
+    def baton(self, *arguments, path=None, **more):
+        env = dict(os.environ, PATH=path or f"{self.bin}:{os.environ['PATH']}", **more)
         done = subprocess.run([os.path.join(self.source, "baton"), *arguments],
                               env=env, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, timeout=60,
@@ -537,6 +537,12 @@ class BatonTest(unittest.TestCase):
                 0, "<--order><load>" + "".join(f"<{word}>" for word in words), ""))
         for words in ((), ("--rate", "4"), ("--help",)):
             self.assertEqual(self.baton("load", *words), (0, " ".join(("generator", *words)) + "\n", ""))
+        # BATON_URL says which server is asked. What a launcher alone does goes to the launcher all the same.
+        with open(os.path.join(self.source, "cli/cluster.py"), "w") as file:
+            file.write("import sys\nprint('cluster', *sys.argv[1:])\n")
+        for words, said in ((("load", "a"), "<--order><load><a>"), (("stop", "x"), "<--order><stop><x>"),
+                            (("drain", "x"), "cluster drain x\n"), (("status",), "cluster status\n")):
+            self.assertEqual(self.baton(*words, BATON_URL="http://127.0.0.1:1/v1"), (0, said, ""))
 
     def test_the_version_is_told_with_and_without_git(self):
         shutil.copy(os.path.join(ROOT, "meson.build"), self.source)

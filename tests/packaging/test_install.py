@@ -63,7 +63,7 @@ class Installed(unittest.TestCase):
             # Who restarts it may be heard of before its router's word, or after.
             warnings = [line for line in server.log().splitlines() if " warn " in line and "the KV path to decode-0 is lost" not in line]
             self.assertEqual(warnings, [])
-            self.assertIn(f'\n  BATON_HTTP={server.http} baton ask "', server.log())
+            self.assertIn(f'\n  BATON_URL={server.http} baton ask "', server.log())
             self.assertIn("KV goes to decode-0 by shm", server.log())
         self.run_baton("status", *here, status=1)
 
