@@ -40,7 +40,9 @@ missing_by_check() {
 }
 
 # ensure_packages FILE...: install what is missing, as the options
-# `assume_yes` and `no_install` say.
+# `assume_yes` and `no_install` say. Where neither was given a person at a terminal is
+# asked. Without a terminal nothing is installed that nobody said yes to, unless
+# `unattended` says that the command is a build machine's.
 ensure_packages() {
     local names missing command answer
     if has_apt; then
@@ -58,7 +60,9 @@ ensure_packages() {
         say "$command"
         exit 1
     fi
-    if [ "$assume_yes" != yes ] && [ -t 0 ] && [ -t 2 ]; then
+    if [ "$assume_yes" = yes ]; then
+        :
+    elif [ -t 0 ] && [ -t 2 ]; then
         say "Baton needs these Debian packages:"
         say "  ${missing[*]}"
         printf 'Install them now? [Y/n] ' >&2
@@ -70,6 +74,11 @@ ensure_packages() {
            say "$command"
            exit 1 ;;
         esac
+    elif [ "$unattended" != yes ]; then
+        say "Baton needs packages that are not installed, and there is no terminal to ask at. --yes installs them; by hand:"
+        say ""
+        say "$command"
+        exit 1
     fi
     say "installing ${#missing[@]} packages: ${missing[*]}"
     # Old lists name packages that are gone; without a network the old lists

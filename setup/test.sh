@@ -447,6 +447,7 @@ test_main() {
     check_names ${names[@]+"${names[@]}"}
     lists=("$root/setup/packages.txt" "$root/setup/packages-test.txt")
     [ "$long" = yes ] && lists+=("$root/setup/packages-test-long.txt")
+    unattended=yes # a build machine's command, which has no terminal
     ensure_packages "${lists[@]}"
     mkdir -p "$logs"
     if BATON_TEST_MODEL=$(fetch_model); then

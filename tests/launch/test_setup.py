@@ -417,8 +417,26 @@ class BatonTest(unittest.TestCase):
         return "apt-get install -y --no-install-recommends " + \
             " ".join(self.wanted())
 
-    def test_missing_packages_are_installed_without_a_terminal(self):
-        status, _, _ = self.baton("serve")
+    def test_without_a_terminal_nothing_is_installed_that_nobody_said_yes_to(self):
+        os.mkdir(os.path.join(self.source, "bench"))
+        shutil.copy(os.path.join(ROOT, "bench/engine.py"), os.path.join(self.source, "bench"))
+        for words in (("serve",), ("convert", "a", "b"), ("accuracy", "a", "b"), ("bench", "engine"), ("package", "deb")):
+            status, _, said = self.baton(*words)
+            self.assertEqual(status, 1)
+            self.assertIn("no terminal to ask at. --yes installs them; by hand:\n\napt-get install -y --no-install-recommends ",
+                          said, words)
+            self.assertEqual(self.logged(), [], words)
+            self.baton(*words, "--yes")
+            self.assertEqual(self.logged()[0], "apt-get update", words)
+            os.unlink(self.log)
+
+    def test_the_command_of_build_machines_installs_without_a_terminal(self):
+        self.baton("test", "lint")
+        self.assertEqual(self.logged()[0], "apt-get update")
+        self.assertTrue(self.logged()[1].startswith("apt-get install -y "), self.logged())
+
+    def test_missing_packages_are_installed_with_yes(self):
+        status, _, _ = self.baton("serve", "--yes")
         self.assertEqual(status, 1)  # by the fake meson
         self.assertEqual(self.logged()[:2],
                          ["apt-get update", self.install_line()])
@@ -582,7 +600,7 @@ class BatonTest(unittest.TestCase):
                 r"building Baton\nbuilt Baton in \d+ s\n"),
                 ('echo "FAILED: a.o"; echo oops; exit 1', r"FAILED: a.o\noops\n\(all of it: .*\)\nbaton: the build failed\n")):
             self.fake("ninja", look + steps)
-            status, shown, complaint = self.baton("serve", "m.gguf", "--port", "9")
+            status, shown, complaint = self.baton("serve", "--yes", "m.gguf", "--port", "9")
             self.assertRegex(complaint, f"\\Ainstalling .*\n(?:.*\n)?{said}\\Z")
             self.assertEqual((status, shown), (1, "") if "FAILED" in steps else (0, "serves m.gguf --port 9\n"))
 
@@ -594,7 +612,7 @@ class BatonTest(unittest.TestCase):
                 ("kvtransfer",): " ucx-utils", ("kvtransfer", "--json"):
                 " ucx-utils", ("tokenizer", "--peer"): ""}
         for arguments, packages in more.items():
-            self.assertEqual(self.baton("bench", *arguments)[0], 1)
+            self.assertEqual(self.baton("bench", *arguments, "--yes")[0], 1)
             self.assertEqual(self.logged()[1], self.install_line() + packages)
             os.unlink(self.log)
 
@@ -602,7 +620,7 @@ class BatonTest(unittest.TestCase):
         for words in (("package",), ("package", "rpm"), ("package", "deb", "out", "more")):
             self.assertEqual(self.baton(*words), (1, "", "baton: what package? ./baton package deb [DIR]\n"))
         self.assertEqual(self.logged(), [])
-        self.assertEqual(self.baton("package", "deb")[0], 1)  # by the fake meson
+        self.assertEqual(self.baton("package", "--yes", "deb")[0], 1)  # by the fake meson
         self.assertEqual(self.logged()[1], self.install_line() + " debhelper dpkg-dev")
         self.assertRegex(self.logged()[2], r"\Ameson setup \S+/build/deb \S+ --prefix=/usr -Dbuildtype=release ")
 
