@@ -11,7 +11,7 @@ import sys
 
 import talk
 from printer import say_end
-from words import suggestion
+from words import shown, suggestion
 
 PROMPT, MORE = ">>> ", "... "
 QUOTES = '"""'
@@ -133,7 +133,7 @@ class Conversation:
 
 
 def greet(asker):
-    print(f"Talking to {asker.model} at {asker.where.netloc}. Ctrl-C stops an answer, Ctrl-D leaves, /help says more.",
+    print(f"Talking to {shown(asker.model)} at {asker.where.netloc}. Ctrl-C stops an answer, Ctrl-D leaves, /help says more.",
           file=sys.stderr)
 
 

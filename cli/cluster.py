@@ -127,11 +127,11 @@ def print_status(router, as_json):
     if as_json:
         print(json.dumps(said, indent=1))
         return
-    print(f"router {said['router']}, Baton {said['version']}, {'ready' if said['ready'] else 'not ready'}")
+    print(shown(f"router {said['router']}, Baton {said['version']}, {'ready' if said['ready'] else 'not ready'}"))
     for model in said["models"]:
-        print(f"model {model['name']}, "
-              + ("unloaded" if not model["loaded"] else "ready" if model["ready"] else "not ready")
-              + f", {model['requests']} requests here")
+        print(shown(f"model {model['name']}, "
+                    + ("unloaded" if not model["loaded"] else "ready" if model["ready"] else "not ready")
+                    + f", {model['requests']} requests here"))
     table(said["workers"])
     print_absent(said, time.time())
 

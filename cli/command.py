@@ -5,6 +5,7 @@ import sys
 
 import endpoint as endpoints
 import talk
+from words import in_a_line
 
 
 def _run(work, options, address, name, complain):
@@ -15,7 +16,7 @@ def _run(work, options, address, name, complain):
     except BrokenPipeError:
         raise
     except talk.TROUBLES as error:
-        complain(talk.describe(error, where, address))
+        complain(in_a_line(talk.describe(error, where, address)))
         return 1
 
 

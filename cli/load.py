@@ -35,7 +35,7 @@ import load_report
 import load_svg
 import talk
 from load_wire import Client, Record
-from words import Parser, Trouble, above_0, at_least_0, count
+from words import Parser, Trouble, above_0, at_least_0, count, in_a_line, shown
 
 LAG_EVERY_S = 0.02
 BAR_EVERY_S = 0.2
@@ -304,10 +304,10 @@ def tell(run):
     if options.json:
         print(json.dumps(out, indent=2))
     else:
-        print("\n".join(load_report.lines(out)))
+        print("\n".join(map(in_a_line, load_report.lines(out))))
     if options.svg:
         targets = out["goodput"]["targets"] if out["goodput"] else {}
-        drawn = load_svg.draw(f"{out['model']} at {out['server']}", load_report.latencies(run.records), targets)
+        drawn = load_svg.draw(shown(f"{out['model']} at {out['server']}"), load_report.latencies(run.records), targets)
         try:
             with open(options.svg, "w", encoding="utf-8") as file:
                 file.write(drawn)

@@ -3,6 +3,8 @@
 import re
 import sys
 
+from words import in_a_line
+
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
 
@@ -30,7 +32,7 @@ class Printer:
         """On a line of its own, without a byte more for who reads standard output."""
         if self.in_line and self.safe:
             self.end_line()
-        print(f"baton: {text}", file=sys.stderr)
+        print(f"baton: {in_a_line(text)}", file=sys.stderr)
 
 
 def say_end(answer, options):

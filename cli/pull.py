@@ -30,7 +30,7 @@ from model_fetch import Fetch
 from model_source import plan_for
 from model_store import add_folder_option, find, folder_of, shown
 from progress import size_text
-from words import COMMAND, Parser, Trouble
+from words import COMMAND, Parser, Trouble, in_a_line
 
 
 def sha256(text):
@@ -49,7 +49,7 @@ def make_parser():
 
 
 def say(text):
-    print(f"baton: {text}", file=sys.stderr, flush=True)
+    print(f"baton: {in_a_line(text)}", file=sys.stderr, flush=True)
 
 
 def pull(options):

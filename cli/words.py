@@ -26,6 +26,11 @@ def shown(value, mark="?"):
     return "".join(c if c.isprintable() else mark for c in str(value))
 
 
+def in_a_line(value):
+    """What a stranger said, in one line that steers no terminal."""
+    return shown(" ".join(str(value).splitlines()))
+
+
 def near(word, known):
     """@return the one of `known` that was meant, or None"""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
