@@ -183,6 +183,13 @@ def workers(n, role="decode"):
             for r in ("prefill", "decode", "both") for s in ("up", "suspect", "draining")}
 
 
+def lost(role, left=0, others=0):
+    """Of two workers each, those of a role go between minutes 10 and 11. `others`: of both roles."""
+    kept = {f'baton_workers{{instance="r", model="m", role="{r}", state="up"}}': f"{n}x60" for r, n in (
+        ("prefill", 2), ("decode", 2), ("both", others))}
+    return dict(kept, **{f'baton_workers{{instance="r", model="m", role="{role}", state="up"}}': f"2x10 {left}x60"})
+
+
 def failures(cause, each_minute, jump="0"):
     return {f'baton_attempt_failures_total{{instance="r", model="m", cause="{cause}"}}': f"{jump}+{each_minute}x60",
             'baton_attempts_total{instance="r", model="m", way="pair"}': "0+100x60"}
@@ -196,6 +203,12 @@ def counter(series, text):
 CASES = [
     ("BatonRouterDown", 5, {'up{job="baton", instance="r"}': "1 1 0x60"}, {"job": "baton", "instance": "r"},
      {'up{job="baton", instance="r"}': "0 1x60", 'up{job="other", instance="x"}': "0x60"}),
+    ("BatonRoleLost", 12, lost("prefill"), {"instance": "r", "model": "m", "role": "prefill"}, lost("prefill", 1)),
+    ("BatonRoleLost", 12, lost("decode"), {"instance": "r", "model": "m", "role": "decode"}, lost("decode", others=1)),
+    ("BatonRoleLost", 15, None, None, workers(0)),  # it starts, or never had any
+    ("BatonRoleLost", 12, None, None,  # one that is started again
+     counter('baton_workers{instance="r", model="m", role="decode", state="up"}', "2x10 0 2x60")),
+    ("BatonRoleLost", 12, None, None, workers(1)),  # no worker computes prompts alone, and none ever did
     ("BatonNobodyGenerates", 15, workers(0), {"model": "m"}, workers(1)),
     ("BatonNobodyGenerates", 15, workers(3, "prefill"), {"model": "m"}, workers(1, "both")),
     ("BatonNobodyGenerates", 5, None, None, workers(0)),  # it starts
