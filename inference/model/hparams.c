@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
-
-#include "common/base/shown.h"
+#include "common/base/assert.h"
+#include "inference/gguf/architectures.h"
 #include "inference/model/model_priv.h"
 
 bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
@@ -9,21 +8,14 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
 {
     const bt_arch_t *arch;
     bt_gguf_str_t name;
+    const bt_status_t status =
+        bt_gguf_architecture(gguf, why, why_bytes, &name);
 
-    if (bt_gguf_get_str(gguf, "general.architecture", &name) != BT_OK) {
-        snprintf(why, why_bytes,
-                 "the file does not name its model's architecture (key "
-                 "general.architecture)");
-        return BT_ERR_BAD_FILE;
+    if (status != BT_OK) {
+        return status;
     }
     arch = bt_arch_find(name);
-    if (arch == NULL) {
-        snprintf(why, why_bytes,
-                 "the model's architecture %s is not supported; supported: "
-                 "%s",
-                 bt_shown(name.data, name.len).text, bt_arch_names());
-        return BT_ERR_UNSUPPORTED;
-    }
+    BT_ASSERT(arch != NULL); /* both are made of one list */
     return arch->hparams(arch, gguf, why, why_bytes, hp_p);
 }
 

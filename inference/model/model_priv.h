@@ -68,8 +68,6 @@ struct bt_arch {
 
 /** The architecture of this name, or NULL. */
 const bt_arch_t *bt_arch_find(bt_gguf_str_t name);
-/** Names of all, "llama, other". */
-const char *bt_arch_names(void);
 
 /** One load, or (dry) one count of what a load would take. */
 struct bt_loader {

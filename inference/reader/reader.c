@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/read_whole.h"
 #include "common/kv/kv_layout.h"
+#include "inference/gguf/architectures.h"
 
 #define TOKENS_PER_BLOCK 16u
 #define MAX_TEXT         ((size_t)64 << 20)
@@ -146,6 +147,7 @@ bt_status_t bt_reader_tokens(const bt_gguf_t *gguf, const char *path,
 {
     char *const text = bt_calloc(1, MAX_TEXT + 1);
     bt_tokenizer_t *tok = NULL;
+    bt_gguf_str_t arch;
     size_t n = 0;
     bt_status_t status = BT_ERR_NO_MEMORY;
 
@@ -157,7 +159,10 @@ bt_status_t bt_reader_tokens(const bt_gguf_t *gguf, const char *path,
     if (status != BT_OK) {
         goto out;
     }
-    status = bt_tokenizer_load(gguf, why, why_bytes, &tok);
+    status = bt_gguf_architecture(gguf, why, why_bytes, &arch);
+    if (status == BT_OK) {
+        status = bt_tokenizer_load(gguf, why, why_bytes, &tok);
+    }
     if (status != BT_OK) {
         goto out;
     }

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "inference/gguf/architectures.h"
 #include "inference/modelfile/modelfile.h"
 #include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
@@ -283,10 +284,14 @@ static bt_status_t read_model(bt_served_t *served,
                               const bt_served_options_t *options)
 {
     char why[WHY_BYTES] = "";
+    bt_gguf_str_t arch;
     struct stat info;
     bt_status_t status =
         bt_modelfile_open(options->path, why, sizeof(why), &served->gguf);
 
+    if (status == BT_OK) {
+        status = bt_gguf_architecture(served->gguf, why, sizeof(why), &arch);
+    }
     if (status == BT_OK) {
         status =
             bt_tokenizer_load(served->gguf, why, sizeof(why), &served->tok);

@@ -4,11 +4,12 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import tempfile
 import threading
 import time
 
-from harness import (ENDLESS, LONG_PROMPT, Cluster, Process, Stream, endless_model, slow_model, small_model,
+from harness import (BUILD, ENDLESS, LONG_PROMPT, Cluster, Process, Stream, endless_model, slow_model, small_model,
                      tiny_model, wait_until)
 
 SILENCE = (4000, 6000)  # ms; a busy machine is silent for 2 s
@@ -411,6 +412,26 @@ def bad_start(args, words):
         worker.close()
         assert worker.popen.returncode == 78, worker.popen.returncode
         assert all(w in log for w in words), log
+
+
+def test_an_architecture_that_is_not_supported_is_named_before_faults_of_its_tokenizer():
+    """By every process: whoever reads only the last line must not look for another tokenizer."""
+    with tempfile.TemporaryDirectory() as d:
+        path = d + "/odd.gguf"
+        with open(tiny_model(d, architecture="llama"), "rb") as f:
+            data = f.read()
+        name = b"tokenizer.ggml.model"
+        at = data.index(name) + len(name) + 12  # behind the value's type and length
+        with open(path, "wb") as f:
+            f.write((data[:at] + b"?" + data[at + 1:]).replace(b"llama", b"lemon"))
+        done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", path, "--http", "127.0.0.1:0",
+                               "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
+                              env=dict(os.environ, XDG_RUNTIME_DIR=d))
+        assert done.returncode == 78, done
+        said = [line for line in done.stdout.splitlines() if "the model's architecture lemon is not supported; supported: llama" in line]
+        assert any("router" in line for line in said), done.stdout
+        assert "tokenizer" not in done.stdout, done.stdout
 
 
 def test_bad_model_files_are_named():

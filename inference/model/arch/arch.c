@@ -5,10 +5,8 @@
 #include "inference/model/arch/family.h"
 
 #define ENTRY(name) &bt_arch_##name,
-#define NAME(name)  ", " #name
 
 static const bt_arch_t *const archs[] = {BT_FAMILIES(ENTRY)};
-static const char names[] = BT_FAMILIES(NAME);
 
 const bt_arch_t *bt_arch_find(bt_gguf_str_t name)
 {
@@ -19,9 +17,4 @@ const bt_arch_t *bt_arch_find(bt_gguf_str_t name)
         }
     }
     return NULL;
-}
-
-const char *bt_arch_names(void)
-{
-    return names + strlen(", ");
 }

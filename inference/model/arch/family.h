@@ -15,6 +15,7 @@
 #ifndef BT_INFERENCE_MODEL_ARCH_FAMILY_H
 #define BT_INFERENCE_MODEL_ARCH_FAMILY_H
 
+#include "inference/gguf/architectures.h"
 #include "inference/model/model_priv.h"
 
 /** Norms of queries and keys, before they turn. */
@@ -103,32 +104,6 @@ bt_status_t bt_decoder_load(bt_loader_t *loader, void **state_p);
 void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch,
                         bt_forward_t *fwd);
 void bt_decoder_free(bt_backend_t *be, void *state);
-
-/** All families, by general.architecture. */
-/* clang-format off */
-#define BT_FAMILIES(X) \
-    X(llama) \
-    X(qwen2) \
-    X(qwen3) \
-    X(gemma) \
-    X(gemma2) \
-    X(gemma3) \
-    X(phi3) \
-    X(granite) \
-    X(olmo2) \
-    X(internlm2) \
-    X(smollm3) \
-    X(gpt2) \
-    X(gptneox) \
-    X(falcon) \
-    X(starcoder2) \
-    X(cohere2) \
-    X(bloom) \
-    X(mpt) \
-    X(olmo) \
-    X(baichuan) \
-    X(mistral3)
-/* clang-format on */
 
 #define BT_DECLARE_FAMILY(name) extern const bt_arch_t bt_arch_##name;
 BT_FAMILIES(BT_DECLARE_FAMILY)

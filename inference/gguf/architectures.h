@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file architectures.h
+ *
+ * Which architectures are computed: known here, so that a program that reads a
+ * model's file and computes nothing of it (the router) can say so, too. What
+ * they are is in inference/model/arch.
+ *
+ * Threads: pure functions.
+ */
+#ifndef BT_INFERENCE_GGUF_ARCHITECTURES_H
+#define BT_INFERENCE_GGUF_ARCHITECTURES_H
+
+#include "inference/gguf/gguf.h"
+
+/** All families, by general.architecture. */
+/* clang-format off */
+#define BT_FAMILIES(X) \
+    X(llama) \
+    X(qwen2) \
+    X(qwen3) \
+    X(gemma) \
+    X(gemma2) \
+    X(gemma3) \
+    X(phi3) \
+    X(granite) \
+    X(olmo2) \
+    X(internlm2) \
+    X(smollm3) \
+    X(gpt2) \
+    X(gptneox) \
+    X(falcon) \
+    X(starcoder2) \
+    X(cohere2) \
+    X(bloom) \
+    X(mpt) \
+    X(olmo) \
+    X(baichuan) \
+    X(mistral3)
+/* clang-format on */
+
+/**
+ * Does the file name an architecture that is computed here? To be asked before
+ * anything else of a model: what else is odd about a file of another one is of
+ * no interest.
+ *
+ * @param [out] name_p  general.architecture; inside the file.
+ * @param [out] why     Which one is not supported, and which are.
+ * @retval BT_ERR_UNSUPPORTED  Another one.
+ * @retval BT_ERR_BAD_FILE     The file names none.
+ */
+BT_MUST_CHECK bt_status_t bt_gguf_architecture(const bt_gguf_t *gguf, char *why,
+                                               size_t why_bytes,
+                                               bt_gguf_str_t *name_p);
+
+#endif
