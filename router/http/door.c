@@ -70,6 +70,9 @@ static const char *cors_origins(const void *door)
     return ((const bt_door_t *)door)->front->config->cors_origins;
 }
 
+/* Listed where all pages are. */
+#define ANY_PAGE "null"
+
 /* @param [in] origins  of pages that may use this port, beside our own */
 static const char *check_names(const bt_hosts_t *hosts, const char *origins,
                                const bt_http1_head_t *head)
@@ -77,6 +80,12 @@ static const char *check_names(const bt_hosts_t *hosts, const char *origins,
     const char *const host = bt_http1_find(head, "Host");
     const char *why = bt_hosts_check(hosts, host);
 
+    if ((why == NULL) && (bt_http1_find(head, "Origin") == NULL) &&
+        !bt_cors_allows(origins, ANY_PAGE)) {
+        return bt_hosts_check_fetch(hosts,
+                                    bt_http1_find(head, "Sec-Fetch-Site"),
+                                    bt_http1_find(head, "Sec-Fetch-Dest"));
+    }
     for (uint32_t i = 0; (why == NULL) && (i < head->n_headers); i++) {
         const char *const origin = head->headers[i].value;
 

@@ -10,6 +10,10 @@
 #define BAD_HOST                                                           \
     "the Host of this request is no name of this server: --allowed-hosts " \
     "NAME lets it in"
+#define BAD_SITE                                                        \
+    "a web page of another origin asks for this, which is not allowed " \
+    "here: --cors-origins names pages that may use the server"
+
 #define BAD_ORIGIN                                                  \
     "the Origin of this request, a web page, is not allowed here: " \
     "--allowed-hosts NAME lets it in"
@@ -177,6 +181,17 @@ const char *bt_hosts_check_origin(const bt_hosts_t *hosts, const char *origin,
     return (allows_all(hosts) || origin_passes(hosts, origin, &name))
                ? NULL
                : BAD_ORIGIN;
+}
+
+const char *bt_hosts_check_fetch(const bt_hosts_t *hosts, const char *site,
+                                 const char *dest)
+{
+    /* Somebody who follows a link comes from another page, too. */
+    const bool is_ours = (site == NULL) || (strcmp(site, "same-origin") == 0) ||
+                         (strcmp(site, "none") == 0) ||
+                         ((dest != NULL) && (strcmp(dest, "document") == 0));
+
+    return (is_ours || allows_all(hosts)) ? NULL : BAD_SITE;
 }
 
 /* ---- the lists ---- */

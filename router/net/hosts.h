@@ -50,5 +50,12 @@ const char *bt_hosts_check(const bt_hosts_t *hosts, const char *host);
  *  @return the same */
 const char *bt_hosts_check_origin(const bt_hosts_t *hosts, const char *origin,
                                   const char *host);
+/** A request without an Origin: browsers send such for pictures, scripts and
+ *  frames of any page, and say so in other headers.
+ *  @param [in] site  Sec-Fetch-Site, or NULL
+ *  @param [in] dest  Sec-Fetch-Dest, or NULL
+ *  @return the same */
+const char *bt_hosts_check_fetch(const bt_hosts_t *hosts, const char *site,
+                                 const char *dest);
 
 #endif

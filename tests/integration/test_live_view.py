@@ -164,6 +164,29 @@ def test_a_requests_waterfall_adds_up_and_says_where_it_was():
         assert sum(series[0]["out_tokens"]) == n_output and len(series) == 2, series
 
 
+def test_pages_of_others_take_no_places_of_readers():
+    """What a page embeds has no Origin; what the browser says of it is enough."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(small_model(d), prefill=1, router_args=["--max-watchers", "1"]) as c:
+            for site, dest, right in (("cross-site", "image", 403), ("same-site", "script", 403), ("cross-site", "iframe", 403),
+                                      ("cross-site", None, 403), ("same-origin", "empty", 200), ("none", "document", 200),
+                                      ("cross-site", "document", 200), (None, None, 200)):
+                headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest}
+                headers = {k: v for k, v in headers.items() if v is not None}
+                for path in ("/v2/cluster/events", "/v2/cluster", "/v1/models"):
+                    connection = http.client.HTTPConnection(*c.http, timeout=60)
+                    try:
+                        # The place of the reader before is free as soon as the router sees that it is gone.
+                        def status():
+                            connection.request("GET", path, headers=headers)
+                            found = connection.getresponse().status
+                            connection.close() if found != 200 else None
+                            return found
+                        wait_until(f"{path} {headers}: {right}", lambda: status() == right)
+                    finally:
+                        connection.close()
+
+
 def test_readers_that_stop_reading_cost_nobody_anything():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
             Cluster(small_model(directory), router_args=["--max-watchers", "4"]) as cluster, ExitStack() as stack:
