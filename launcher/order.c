@@ -29,7 +29,8 @@
 static const char usage[] =
     "Usage: baton COMMAND [--run-dir DIR]\n"
     "\n"
-    "  status [--json]      what runs: processes, models, addresses\n"
+    "  status [--json]      what runs: processes, models, addresses; of several\n"
+    "                       launchers all, unless one is named\n"
     "  start NAME           start a process that is stopped\n"
     "  stop NAME            let a process finish its requests and end\n"
     "  drain NAME           the same, and wait for its end\n"
@@ -231,7 +232,8 @@ static const char *find_launcher(found_t *found)
     return NULL;
 }
 
-/* @return a connection, or NULL: said on standard error. */
+/* @param [in] run_dir  NULL: that of the only launcher
+ * @return a connection, or NULL: said on standard error. */
 static bt_orders_client_t *reach(const char *run_dir)
 {
     bt_orders_client_t *client = NULL;
@@ -239,9 +241,6 @@ static bt_orders_client_t *reach(const char *run_dir)
     bt_status_t status;
 
     if (run_dir == NULL) {
-        run_dir = getenv("BATON_RUN_DIR");
-    }
-    if ((run_dir == NULL) || (run_dir[0] == '\0')) {
         run_dir = find_launcher(&found);
         if (run_dir == NULL) {
             return NULL;
@@ -298,8 +297,50 @@ static int give(bt_orders_client_t *client, const bt_orders_request_t *request,
     return EXIT_REFUSED;
 }
 
+/* The launcher that is named, or NULL. */
+static const char *named_run_dir(const arguments_t *arguments)
+{
+    const char *const run_dir = (arguments->run_dir != NULL)
+                                    ? arguments->run_dir
+                                    : getenv("BATON_RUN_DIR");
+
+    return ((run_dir == NULL) || (run_dir[0] == '\0')) ? NULL : run_dir;
+}
+
+/* How all launchers stand: tables one below the other, or an array of JSON.
+ * @return the exit status */
+static int show_all(const found_t *found, const bt_orders_request_t *request,
+                    bool json)
+{
+    const char *before = json ? "[" : "";
+    int exit_status = 0;
+
+    for (uint32_t i = 0; i < found->n; i++) {
+        bt_status_report_t report = {.processes = NULL};
+        bt_orders_client_t *const client = reach(found->paths[i]);
+        int failed = EXIT_REFUSED;
+
+        if (client != NULL) {
+            failed = give(client, request, &report);
+        }
+        if (failed == 0) {
+            fputs(before, stdout);
+            before = json ? "," : "\n";
+            failed = bt_status_report_print(&report, json) ? 0 : EXIT_REFUSED;
+        }
+        exit_status = (failed != 0) ? failed : exit_status;
+        bt_status_report_fini(&report);
+        bt_orders_close(client);
+    }
+    if (json) {
+        fputs((before[0] == '[') ? "[]\n" : "]\n", stdout);
+    }
+    return exit_status;
+}
+
 int bt_order_main(int argc, char **argv)
 {
+    found_t found = {.n = 0};
     arguments_t arguments = {.run_dir = NULL};
     bt_status_report_t report = {.processes = NULL};
     bt_orders_request_t request;
@@ -318,7 +359,14 @@ int bt_order_main(int argc, char **argv)
         fputs(usage, stderr);
         return EXIT_USAGE;
     }
-    client = reach(arguments.run_dir);
+    if ((request.verb == BT_ORDERS_STATUS) &&
+        (named_run_dir(&arguments) == NULL)) {
+        bt_run_dir_each(try_run_dir, &found);
+        if (found.n > 1) {
+            return show_all(&found, &request, arguments.json);
+        }
+    }
+    client = reach(named_run_dir(&arguments));
     if (client == NULL) {
         return EXIT_REFUSED;
     }

@@ -181,13 +181,27 @@ static void print_place(const char *title, const char *address,
     bt_strbuf_printf(out, "%s\n", path);
 }
 
+/* That of setup/fetch_model.py, which is served where nobody named one. */
+#define DEMONSTRATION_MODEL "SmolLM2-135M-Instruct.Q4_1"
+
 static void print_models(const char *const *models, uint32_t n,
                          bt_strbuf_t *out)
 {
+    const char *const command = bt_process_command();
+
     for (uint32_t i = 0; i < n; i++) {
         bt_strbuf_printf(out, "  %-8s %s\n",
                          (i > 0) ? "" : ((n == 1) ? "model" : "models"),
                          models[i]);
+        if (strcmp(models[i], DEMONSTRATION_MODEL) == 0) {
+            bt_strbuf_printf(out,
+                             "           (a small one, to try things out: its "
+                             "answers are often wrong.\n"
+                             "           %s list --known names better ones, %s "
+                             "pull NAME fetches one,\n"
+                             "           %s serve NAME serves it)\n",
+                             command, command, command);
+        }
     }
 }
 

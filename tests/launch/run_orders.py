@@ -704,7 +704,15 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.order("status", **find)[0], 0)
         second = LauncherTest.launch(self)
         second.wait_ready()
-        status, _, errors = self.order("status", **find)
+        # What all of them do; an order is for one.
+        status, text, errors = self.order("status", **find)
+        self.assertEqual((status, errors), (0, ""))
+        pids = {first.process.pid, second.process.pid}
+        self.assertEqual({int(pid) for pid in re.findall(r"^Baton \S+, launcher (\d+) in ", text, re.M)}, pids)
+        status, text, errors = self.order("status", "--json", **find)
+        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual({one["launcher"]["pid"] for one in json.loads(text)}, pids)
+        status, _, errors = self.order("restart", "decode-0", **find)
         self.assertEqual(status, 1)
         self.assertIn("several launchers run; name one with --run-dir:\n",
                       errors)

@@ -427,6 +427,29 @@ static void an_address_with_tls_is_announced_as_such(void **state)
     bt_strbuf_fini(&out);
 }
 
+static void a_model_for_demonstration_is_said_to_be_one(void **state)
+{
+    static const char said[] = "http 127.0.0.1:8000\nready\n";
+    static const char *const models[] = {"SmolLM2-135M-Instruct.Q4_1"};
+    bt_ready_t ready;
+    const bt_ready_t *const routers[] = {&ready};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_ready_reset(&ready);
+    bt_ready_add(&ready, said, sizeof(said) - 1);
+    bt_strbuf_init(&out, 4096);
+    bt_ready_announce(routers, 1, models, 1, &out);
+    assert_non_null(strstr(
+        out.data, "  model    SmolLM2-135M-Instruct.Q4_1\n"
+                  "           (a small one, to try things out: its answers are "
+                  "often wrong.\n"
+                  "           ./baton list --known names better ones, ./baton "
+                  "pull NAME fetches one,\n"
+                  "           ./baton serve NAME serves it)\n"));
+    bt_strbuf_fini(&out);
+}
+
 static void several_routers_are_announced_with_all_their_addresses(void **state)
 {
     static const char *const said[] = {
@@ -668,6 +691,7 @@ int main(void)
         BT_TEST(too_much_on_the_ready_descriptor_is_harmless),
         BT_TEST(the_announcement_has_addresses_and_a_line_to_paste),
         BT_TEST(an_address_with_tls_is_announced_as_such),
+        BT_TEST(a_model_for_demonstration_is_said_to_be_one),
         BT_TEST(several_routers_are_announced_with_all_their_addresses),
         BT_TEST(a_life_has_the_arrows_of_its_drawing_and_no_others),
         BT_TEST(run_directories_are_found_where_they_are_made),
