@@ -202,13 +202,15 @@ void bt_call_free_parts(bt_call_t *call)
 
 /* Whose it is, and where its spans belong: under the client's, if it named
  * one. */
-static void fill_origin(const bt_call_t *call, const char *traceparent,
+static void fill_origin(bt_call_t *call, const char *traceparent,
                         bt_gen_origin_t *origin)
 {
     bt_trace_t *trace = call->front->trace;
+    bt_reply_t *reply = call->reply;
+    const bool has_parent =
+        (traceparent != NULL) && bt_trace_parse_parent(traceparent, origin);
 
-    if ((trace != NULL) && ((traceparent == NULL) ||
-                            !bt_trace_parse_parent(traceparent, origin))) {
+    if (!has_parent && (trace != NULL)) {
         bt_trace_new_id(trace, origin->trace_id);
     }
     snprintf(origin->tenant, sizeof(origin->tenant), "%s", call->tenant->name);
@@ -216,6 +218,16 @@ static void fill_origin(const bt_call_t *call, const char *traceparent,
                    (call->answer.dialect == BT_API_RESPONSES);
     origin->stream = call->stream;
     snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", call->id);
+    if (reply == NULL) {
+        return;
+    }
+    snprintf(origin->request_id, sizeof(origin->request_id), "%s",
+             (reply->request_id != NULL) ? reply->request_id : "");
+    /* What a line of the access log and a trace have in common. */
+    memcpy(reply->facts.answer_id, origin->answer_id,
+           sizeof(origin->answer_id));
+    memcpy(reply->facts.tenant, origin->tenant, sizeof(origin->tenant));
+    memcpy(reply->facts.trace_id, origin->trace_id, sizeof(origin->trace_id));
 }
 
 /* Its own, else its tenant's; the core has the model's. */

@@ -67,10 +67,15 @@ typedef struct bt_reply_facts {
     char ignored[BT_API_IGNORED_BYTES];
     /** Of its last choice; "" = not placed, or both phases at one. */
     char prefill[BT_WIRE_MAX_NAME], decode[BT_WIRE_MAX_NAME];
+    /** Of the call; "" and zeros where it has not come so far. Of several rows
+     *  those of the last one. */
+    char answer_id[64], tenant[64];
+    uint8_t trace_id[16];
 } bt_reply_facts_t;
 
 struct bt_reply {
     const bt_reply_ops_t *ops;
+    const char *request_id; /**< X-Request-Id; the door's; NULL: none */
     bt_reply_facts_t facts;
     /** The call that answers here; NULL before it begins and after its last
      *  word. The call sets it. */

@@ -174,6 +174,9 @@ static void note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
         .prefill = f->prefill,
         .decode = f->decode,
         .finish = (f->n_prompt > 0) ? finish_name(f, http_status) : "",
+        .tenant = f->tenant,
+        .answer_id = f->answer_id,
+        .trace_id = f->trace_id,
     };
 
     bt_access_log_add(door->front->access, &access);

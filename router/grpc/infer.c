@@ -325,6 +325,7 @@ static visit_t *visit_create(bt_gcall_t *call, stream_t *stream,
 
     if (visit != NULL) {
         visit->reply.ops = ops;
+        visit->reply.request_id = bt_gcall_memo(call);
         visit->call = call;
         visit->stream = stream;
         visit->start_us = bt_now_us();

@@ -336,6 +336,7 @@ static void begin_infer(bt_visit_t *visit, const bt_visit_how_t *how,
     }
     bt_exchange_client(visit->ex, client);
     visit->infer.ops = &reply_ops;
+    visit->infer.request_id = visit->id;
     bt_infer_begin(visit->door->front, &visit->infer, &source, body);
 }
 

@@ -100,6 +100,9 @@ static void log_visit(const bt_visit_t *visit, int code)
         .prefill = facts->prefill,
         .decode = facts->decode,
         .finish = generated ? finish_name(facts->finish, code) : "",
+        .tenant = (visit->tenant != NULL) ? visit->tenant->name : facts->tenant,
+        .answer_id = facts->answer_id,
+        .trace_id = facts->trace_id,
     };
 
     bt_access_log_add(visit->door->front->access, &access);
@@ -491,6 +494,7 @@ static void begin_call(bt_visit_t *visit, const bt_visit_how_t *how,
     };
 
     visit->reply.ops = &reply_ops;
+    visit->reply.request_id = visit->id;
     bt_call_json(visit->door->front, &visit->reply, &source, body);
 }
 

@@ -8,6 +8,7 @@
 #include "common/base/json.h"
 #include "common/base/strbuf.h"
 #include "common/base/walltime.h"
+#include "router/observe/ids.h"
 #include "router/observe/line_file.h"
 
 #define LINE_BYTES (64u << 10)
@@ -143,6 +144,7 @@ void bt_access_log_add(bt_access_log_t *log, const bt_access_t *access)
 {
     const bool no_tokens = !access->generated;
     char time[BT_WALLTIME_BYTES];
+    char trace[BT_TRACE_ID_TEXT_BYTES] = "";
     field_t fields[] = {
         {"time", KIND_TEXT, time, 0, false},
         {"id", KIND_TEXT, access->id, 0, false},
@@ -159,9 +161,15 @@ void bt_access_log_add(bt_access_log_t *log, const bt_access_t *access)
         {"prefill", KIND_TEXT, access->prefill, 0, false},
         {"decode", KIND_TEXT, access->decode, 0, false},
         {"finish", KIND_TEXT, access->finish, 0, false},
+        {"tenant", KIND_TEXT, access->tenant, 0, false},
+        {"answer", KIND_TEXT, access->answer_id, 0, false},
+        {"trace", KIND_TEXT, trace, 0, false},
     };
 
     bt_walltime_print(access->unix_ms, time);
+    if (access->trace_id != NULL) {
+        bt_trace_id_print(access->trace_id, trace);
+    }
     put_line(log, fields, BT_ARRAY_LEN(fields));
     if (bt_strbuf_status(&log->line) == BT_OK) {
         bt_line_file_add(log->file, log->line.data, log->line.len);

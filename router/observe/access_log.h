@@ -41,6 +41,9 @@ typedef struct bt_access {
     uint64_t total_us;
     const char *prefill, *decode; /**< workers, of the last attempt */
     const char *finish;           /**< stop, length, canceled, error */
+    const char *tenant;
+    const char *answer_id;   /**< of the call's answer */
+    const uint8_t *trace_id; /**< 16 bytes; NULL or zeros: it has none */
 } bt_access_t;
 
 /** See bt_line_file_open(). @param [in] json  lines as objects */

@@ -75,3 +75,17 @@ void bt_request_id(bt_ids_t *ids, const char *given,
     snprintf(id, BT_REQUEST_ID_BYTES, "%016" PRIx64 "%016" PRIx64, words[0],
              words[1]);
 }
+
+void bt_trace_id_print(const uint8_t id[BT_TRACE_ID_BYTES],
+                       char text[BT_TRACE_ID_TEXT_BYTES])
+{
+    uint8_t any = 0;
+
+    for (size_t i = 0; i < BT_TRACE_ID_BYTES; i++) {
+        snprintf(text + 2 * i, 3, "%02x", id[i]);
+        any |= id[i];
+    }
+    if (any == 0) {
+        text[0] = '\0';
+    }
+}

@@ -37,4 +37,11 @@ void bt_ids_next16(bt_ids_t *ids, uint8_t id[16]);
 void bt_request_id(bt_ids_t *ids, const char *given,
                    char id[BT_REQUEST_ID_BYTES]);
 
+#define BT_TRACE_ID_BYTES      16
+#define BT_TRACE_ID_TEXT_BYTES (2 * BT_TRACE_ID_BYTES + 1)
+
+/** As hexadecimal digits; of zeros, which are no id, "". */
+void bt_trace_id_print(const uint8_t id[BT_TRACE_ID_BYTES],
+                       char text[BT_TRACE_ID_TEXT_BYTES]);
+
 #endif

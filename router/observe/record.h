@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/wire/wire.h"
+#include "router/observe/ids.h"
 #include "router/observe/ledger.h"
 
 #define BT_GEN_MAX_ATTEMPTS 3u /**< the first and two re-runs */
@@ -30,6 +31,7 @@ typedef struct bt_gen_origin {
     char answer_id[64]; /**< "" = none */
     uint64_t number;    /**< of this router's generations, from 1 on; 0: none */
     char tenant[64];    /**< its name, or "" */
+    char request_id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id, or "" */
 } bt_gen_origin_t;
 
 /** What placement went by when it chose. Of a part that is not there, 0. */

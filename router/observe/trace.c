@@ -201,6 +201,12 @@ static void put_request(bt_strbuf_t *out, const char *model,
                          "\"%d\"}},",
                          r->http_status);
     }
+    if (o->request_id[0] != '\0') {
+        put_text(out, "baton.request_id", o->request_id);
+    }
+    if (o->tenant[0] != '\0') {
+        put_text(out, "baton.tenant", o->tenant);
+    }
     put_bool(out, "baton.stream", o->stream);
     put_int(out, "baton.choice", o->choice);
 }

@@ -243,6 +243,7 @@ static bool make_row(bt_infer_call_t *call, size_t i)
     bt_infer_row_t *row = &call->rows[i];
 
     row->reply.ops = &row_ops;
+    row->reply.request_id = call->reply->request_id;
     row->call = call;
     row->index = (uint32_t)i;
     request->stream = call->stream;

@@ -55,6 +55,7 @@ typedef struct bt_infer_reply_ops {
  *  of finish() and error() comes, unless bt_infer_gone() was called before. */
 struct bt_infer_reply {
     const bt_infer_reply_ops_t *ops;
+    const char *request_id; /**< X-Request-Id; the door's; NULL: none */
     bt_reply_facts_t facts; /**< of all rows together */
     bt_infer_call_t *call;  /**< NULL before it begins and after its end */
 };

@@ -46,6 +46,9 @@ void bt_infer_call_add_facts(bt_infer_call_t *call, const bt_infer_row_t *row)
     facts->finish = more->finish;
     memcpy(facts->prefill, more->prefill, sizeof(facts->prefill));
     memcpy(facts->decode, more->decode, sizeof(facts->decode));
+    memcpy(facts->answer_id, more->answer_id, sizeof(facts->answer_id));
+    memcpy(facts->tenant, more->tenant, sizeof(facts->tenant));
+    memcpy(facts->trace_id, more->trace_id, sizeof(facts->trace_id));
 }
 
 /* Gives up what still runs. */

@@ -36,9 +36,13 @@ void bt_past_write_fields(const bt_past_one_t *one, bt_json_t *json)
 {
     const bt_gen_attempt_t *last = last_try(one);
     const bt_gen_origin_t *o = &one->origin;
+    char trace[BT_TRACE_ID_TEXT_BYTES];
 
+    bt_trace_id_print(o->trace_id, trace);
     bt_write_id(json, "id", o->number);
     bt_write_some_text(json, "answer_id", o->answer_id);
+    bt_write_some_text(json, "request_id", o->request_id);
+    bt_write_some_text(json, "trace_id", trace);
     bt_json_u64(json, "choice", o->choice);
     bt_json_str(json, "model", one->model);
     bt_write_some_text(json, "tenant", o->tenant);

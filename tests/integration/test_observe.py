@@ -14,7 +14,7 @@ from harness import BUILD, ENDLESS, Cluster, Stream, children_of, endless_model,
 
 COMPLETIONS = "/v1/completions"
 FIELDS = ["time", "id", "client", "method", "route", "path", "status", "model", "prompt", "output", "ttft_ms",
-          "total_ms", "prefill", "decode", "finish"]
+          "total_ms", "prefill", "decode", "finish", "tenant", "answer", "trace"]
 
 
 def test_tokens_and_blocks_move_while_a_request_runs():
@@ -96,6 +96,47 @@ def test_access_log_has_a_line_for_each_exchange():
             for name in (path, path + ".1"):
                 with open(name, encoding="utf-8") as f:
                     assert secret not in f.read()
+
+
+def test_access_log_trace_and_what_explains_a_request_have_the_same_ids():
+    """Of each API's way: whoever has one of them finds the other two."""
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    with tempfile.TemporaryDirectory() as d:
+        log, trace = os.path.join(d, "access.log"), os.path.join(d, "trace")
+        with Cluster(small_model(d), router_args=["--access-log", log, "--trace", trace, "--tenant-header", "X-Tenant"]) as c:
+            infer = {"inputs": [{"name": "text_input", "shape": [1, 1], "datatype": "BYTES", "data": ["a"]},
+                                {"name": "max_tokens", "shape": [1, 1], "datatype": "INT32", "data": [2]}]}
+            for i, (route, body) in enumerate(((COMPLETIONS, {"prompt": "a", "max_tokens": 2}),
+                                               (COMPLETIONS, {"prompt": "a", "max_tokens": 2, "stream": True}),
+                                               ("/v2/models/ensemble/generate", {"text_input": "a", "max_tokens": 2}),
+                                               ("/v2/models/ensemble/infer", infer))):
+                headers = {"X-Request-Id": f"mine-{i}", "X-Tenant": "shop"}
+                if i % 2 == 0:
+                    headers["traceparent"] = f"00-{trace_id}-00f067aa0ba902b7-01"
+                status, _, _ = c.request("POST", route, json.dumps(body).encode(), headers=headers)
+                assert status == 200, (route, status)
+
+                def line():
+                    with open(log, encoding="utf-8") as f:
+                        return next((fields_of(x.rstrip()) for x in f if f" id=mine-{i} " in x), None)
+
+                def spans():
+                    with open(trace, encoding="utf-8") as f:
+                        for x in f:
+                            span = json.loads(x)["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+                            said = {a["key"]: a["value"].get("stringValue") for a in span["attributes"]}
+                            if said.get("baton.request_id") == f"mine-{i}":
+                                return span, said
+                    return None
+                wait_until("both lines are written", lambda: line() and spans())
+                (span, said), logged = spans(), line()
+                explained, = [r for r in json.loads(c.request("GET", "/v2/cluster/requests")[2])["requests"]
+                              if r["request_id"] == f"mine-{i}"]
+                want = (logged["answer"], logged["trace"], "shop")
+                assert (said["gen_ai.response.id"], span["traceId"], said["baton.tenant"]) == want, (logged, said)
+                assert (explained["answer_id"], explained["trace_id"], explained["tenant"]) == want, (logged, explained)
+                assert logged["tenant"] == "shop" and len(logged["answer"]) > 8 and len(logged["trace"]) == 32, logged
+                assert i % 2 or logged["trace"] == trace_id, logged
 
 
 def test_logs_and_access_log_as_json():

@@ -76,6 +76,11 @@ static void await_file(char *out, size_t bytes, unsigned n_lines)
     } while (count_lines(out) < n_lines);
 }
 
+/* Of the example of W3C's Trace Context. */
+static const uint8_t trace_id[16] = {0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3,
+                                     0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d,
+                                     0x0e, 0x0e, 0x47, 0x36};
+
 static const bt_access_t completion = {
     .unix_ms = 1700074049007,
     .id = "my-id",
@@ -93,6 +98,9 @@ static const bt_access_t completion = {
     .prefill = "prefill-0",
     .decode = "decode-1",
     .finish = "length",
+    .tenant = "shop",
+    .answer_id = "cmpl-1",
+    .trace_id = trace_id,
 };
 
 static const bt_access_t stranger = {
@@ -129,11 +137,12 @@ static void a_line_of_text_has_every_field_in_its_column(void **state)
         "time=2023-11-15T18:47:29.007+00:00 id=my-id client=127.0.0.1 "
         "method=POST route=/v1/completions path=/v1/completions status=200 "
         "model=tiny prompt=12 output=34 ttft_ms=31.250 total_ms=410.007 "
-        "prefill=prefill-0 decode=decode-1 finish=length\n"
+        "prefill=prefill-0 decode=decode-1 finish=length tenant=shop "
+        "answer=cmpl-1 trace=4bf92f3577b34da6a3ce929d0e0e4736\n"
         "time=2023-11-15T18:47:29.007+00:00 id=f00d client=- method=GET "
         "route=other path=\"/a \\\"b\\\\\\n\xef\xbf\xbd=\\u0001\" status=404 "
         "model=- prompt=- output=- ttft_ms=- total_ms=0.090 prefill=- "
-        "decode=- finish=-\n");
+        "decode=- finish=- tenant=- answer=- trace=-\n");
 }
 
 static void a_line_of_json_leaves_out_what_is_unknown(void **state)
@@ -146,7 +155,9 @@ static void a_line_of_json_leaves_out_what_is_unknown(void **state)
         "\"/v1/completions\",\"path\":\"/v1/completions\",\"status\":200,"
         "\"model\":\"tiny\",\"prompt\":12,\"output\":34,\"ttft_ms\":31.25,"
         "\"total_ms\":410.007,\"prefill\":\"prefill-0\",\"decode\":"
-        "\"decode-1\",\"finish\":\"length\"}\n"
+        "\"decode-1\",\"finish\":\"length\",\"tenant\":\"shop\","
+        "\"answer\":\"cmpl-1\",\"trace\":"
+        "\"4bf92f3577b34da6a3ce929d0e0e4736\"}\n"
         "{\"time\":\"2023-11-15T18:47:29.007+00:00\",\"id\":\"f00d\","
         "\"method\":\"GET\",\"route\":\"other\",\"path\":"
         "\"/a \\\"b\\\\\\n\xef\xbf\xbd=\\u0001\",\"status\":404,"

@@ -47,14 +47,16 @@ static void every_exchange_has_an_id_and_a_line(void **state)
                    "route=/v2/models/{model}/generate "
                    "path=/v2/models/ensemble/generate status=200 model=tiny "
                    "prompt=2 output=3 ttft_ms=");
-    has_line(text, " prefill=prefill-0 decode=decode-0 finish=length\n");
+    has_line(
+        text,
+        " prefill=prefill-0 decode=decode-0 finish=length tenant=default answer=");
     has_line(text, " method=GET route=/v2/health/live path=/v2/health/live "
                    "status=200 model=- ");
     has_line(text, " route=/v1/models/{model} path=/v1/models/nobody "
                    "status=404 ");
     has_line(text, " route=/v1/completions path=/v1/completions status=499 "
                    "model=tiny prompt=3 output=1 ");
-    has_line(text, " finish=canceled\n");
+    has_line(text, " finish=canceled tenant=default answer=cmpl-");
     close(fd);
     unlink(path);
 }

@@ -149,6 +149,8 @@ static const char want[] =
     "{\"values\":[{\"stringValue\":\"error\"}]}}},"
     DOUBLE("gen_ai.server.time_to_first_token", "0.0006")
     TEXT("error.type", "503")
+    TEXT("baton.request_id", "mine-1")
+    TEXT("baton.tenant", "shop")
     "{\"key\":\"baton.stream\",\"value\":{\"boolValue\":true}},"
     INT("baton.choice", "2")
     INT("baton.attempts", "1")
@@ -252,8 +254,12 @@ static bt_gen_record_t make_record(const bt_gen_origin_t *origin)
 
 static void a_line_is_this_text(void **state)
 {
-    bt_gen_origin_t origin = {
-        .chat = true, .stream = true, .choice = 2, .answer_id = "chatcmpl-1"};
+    bt_gen_origin_t origin = {.chat = true,
+                              .stream = true,
+                              .choice = 2,
+                              .answer_id = "chatcmpl-1",
+                              .tenant = "shop",
+                              .request_id = "mine-1"};
     const bt_gen_record_t record = make_record(&origin);
     bt_trace_t *trace = NULL;
     char expected[8192];
