@@ -49,7 +49,7 @@ static bt_tenant_t *make(bt_tenants_t *tenants, const char *name, bool is_named)
     tenant->id = is_named ? ++tenants->next_id : 0;
     snprintf(tenant->name, sizeof(tenant->name), "%s", name);
     bt_tenant_limits_init(&tenant->limits);
-    if ((tenants->metrics != NULL) && bt_tenants_are_many(tenants)) {
+    if (tenants->metrics != NULL) {
         tenant->metrics = bt_router_metrics_tenant(tenants->metrics, name);
     }
     return tenant;

@@ -85,6 +85,9 @@ def test_access_log_has_a_line_for_each_exchange():
             assert refused["status"] == "404" and refused["path"] == "/v1/nothing", refused
             assert refused["model"] == refused["output"] == refused["ttft_ms"] == refused["decode"] == "-", refused
             assert c.metric("baton_http_requests_total", route=COMPLETIONS, method="POST", code="200") == 1
+            # Whoever asks without a name is a tenant, too.
+            for name, n in (("prompt", usage["prompt_tokens"]), ("generation", 5)):
+                assert c.metric(f"baton_tenant_{name}_tokens_total", tenant="default") == n, name
 
             os.rename(path, path + ".1")
             c.router.kill(signal.SIGHUP)
