@@ -329,9 +329,11 @@ static void on_xfer_done(bt_worker_t *w, const bt_lanes_event_t *event)
     pj->xfer = NULL;
     state->n_xfers--;
     if (event->status == BT_OK) {
-        pj->job.tail_us = bt_now_us() - pj->granted_us;
+        const uint64_t now_us = bt_now_us();
+
+        pj->job.tail_us = now_us - pj->granted_us;
         bt_sched_cost_learn_transfer(&w->cost, pj->tail_bytes,
-                                     (bt_now_us() - pj->sending_us) * 1000);
+                                     (now_us - pj->sending_us) * 1000, now_us);
     }
     if (pj->phase == BT_PREFILL_ENDING) {
         if (!pj->job.in_engine) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/sched/sched_age.h"
 
 #define TERMS       BT_SCHED_COST_TERMS
 #define NOISE       0.1   /* of a step's time, taken for usual */
@@ -18,6 +19,9 @@
 #define CLIP_LEAST  0.3  /* a relative error that is nothing unusual */
 #define CLIP_ERRORS 3.0  /* the same, in mean errors */
 #define ERROR_SHARE 0.05 /* of the newest in the mean */
+#define REST_DRIFT  0.1  /* of all factors, after a second's rest */
+#define REST_MOST_S 25.0
+#define REST_HALF   10000000u /* us: the mean error halves */
 #define NS_MOST     3.6e12
 #define TOKENS_MOST (1u << 24) /* beyond all reason */
 #define PAIRS_MOST  (UINT64_C(1) << 40)
@@ -82,6 +86,33 @@ static void age(bt_sched_fit_t *fit, unsigned n, const double phi[TERMS])
     }
 }
 
+/* Of a rest since the last step: the machine may be quicker or slower by now,
+ * with all that it does. @return true: it was one */
+static bool age_by_rest(bt_sched_fit_t *fit, unsigned n, uint64_t us,
+                        uint64_t at_us)
+{
+    const uint64_t began_us = (at_us > us) ? at_us - us : 0;
+    const uint64_t rest_us = bt_sched_age_us(fit->at_us, began_us);
+    const double left = bt_sched_age_left(rest_us, REST_HALF);
+    double spread;
+
+    if (at_us > 0) {
+        fit->at_us = at_us;
+    }
+    if (rest_us <= BT_SCHED_COST_REST_US) {
+        return false;
+    }
+    spread = REST_DRIFT * REST_DRIFT * fmin((double)rest_us / 1e6, REST_MOST_S);
+    for (unsigned i = 0; i < n; i++) {
+        for (unsigned k = 0; k < n; k++) {
+            fit->cov[i][k] += spread * fit->factors[i] * fit->factors[k];
+        }
+    }
+    fit->error *= left;
+    fit->bias *= left;
+    return true;
+}
+
 /* @param phi    the terms, over the scale of this step
  * @param error  relative to it, clipped */
 static void update(bt_sched_fit_t *fit, unsigned n, const double phi[TERMS],
@@ -124,7 +155,7 @@ static void rescale(bt_sched_fit_t *fit, double us, double guess)
 }
 
 static void learn(bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
-                  const double x[TERMS], uint64_t ns)
+                  const double x[TERMS], uint64_t ns, uint64_t at_us)
 {
     bt_sched_fit_t *fit = &cost->fits[kind];
     const double us = (double)ns / 1000;
@@ -132,11 +163,13 @@ static void learn(bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
     const double off = (us - guess) / fmax(us, guess);
     const double clip = fmax(CLIP_LEAST, CLIP_ERRORS * fit->error);
     double phi[TERMS] = {0};
+    bool has_rested;
     double scale;
 
     if ((ns == 0) || ((double)ns > NS_MOST)) {
         return;
     }
+    has_rested = age_by_rest(fit, lines[kind].n_terms, ns / 1000, at_us);
     if (fit->n >= N_FREE) {
         fit->error += ERROR_SHARE * (fabs(off) - fit->error);
         fit->bias += ERROR_SHARE * (off - fit->bias);
@@ -149,7 +182,7 @@ static void learn(bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
     }
     age(fit, lines[kind].n_terms, phi);
     update(fit, lines[kind].n_terms, phi,
-           fmax(-clip, fmin(clip, (us - guess) / scale)));
+           fmax(has_rested ? -1 : -clip, fmin(clip, (us - guess) / scale)));
     fit->n++;
 }
 
@@ -190,16 +223,16 @@ void bt_sched_cost_learn(bt_sched_cost_t *cost, const bt_sched_step_t *step,
     }
     terms_of(step, x);
     learn(cost, kind_of(step), x,
-          ns + ((step->n_tokens == 0) ? step->lent_ns : 0));
+          ns + ((step->n_tokens == 0) ? step->lent_ns : 0), step->at_us);
 }
 
 void bt_sched_cost_learn_transfer(bt_sched_cost_t *cost, uint64_t bytes,
-                                  uint64_t ns)
+                                  uint64_t ns, uint64_t at_us)
 {
     const double x[TERMS] = {1, (double)bytes / BYTES_UNIT};
 
     if (bytes <= BYTES_MOST) {
-        learn(cost, BT_SCHED_COST_TRANSFER, x, ns);
+        learn(cost, BT_SCHED_COST_TRANSFER, x, ns, at_us);
     }
 }
 

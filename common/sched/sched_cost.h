@@ -21,8 +21,12 @@
  * others counts no more than one at the edge of what is usual: a machine that
  * was busy with something else teaches nothing, and one that stays slower is
  * believed after a while. What is not seen for long keeps what was last known
- * of it. Until a kind has been measured its line is a guess, of a millisecond
- * for a token.
+ * of it, but less surely: where no step of a kind was measured for more than
+ * BT_SCHED_COST_REST_US the next one may say that the machine is another by
+ * now. All factors are then moved together by what it took, and a step that was
+ * quicker than predicted is believed however much quicker it was. So one slow
+ * measurement before a rest does not outlast a few after it. Until a kind has
+ * been measured its line is a guess, of a millisecond for a token.
  *
  * A generation's line is of the worker's own cores: what was computed on lent
  * ones is added as if it had not been, for they go back to their owner when he
@@ -42,6 +46,8 @@
 #include <stdint.h>
 
 #define BT_SCHED_COST_TERMS 5u
+/** Steps that are no further apart follow each other: nothing ages between. */
+#define BT_SCHED_COST_REST_US 500000u
 
 typedef enum bt_sched_cost_kind {
     BT_SCHED_COST_CONTEXT,
@@ -59,6 +65,8 @@ typedef struct bt_sched_step {
     /** Of one that was measured: what its worker's own threads would have taken
      *  for what was computed on lent cores. 0: nothing was. */
     uint64_t lent_ns;
+    /** Of one that was measured: when it ended. 0: right after the last one. */
+    uint64_t at_us;
 } bt_sched_step_t;
 
 /** One line. */
@@ -70,6 +78,7 @@ typedef struct bt_sched_fit {
     double usual[BT_SCHED_COST_TERMS]; /**< means of the terms */
     /** Of late predictions, relative: means of the error and of its size. */
     double bias, error;
+    uint64_t at_us; /**< end of the last one that was measured; 0: not known */
 } bt_sched_fit_t;
 
 typedef struct bt_sched_cost {
@@ -104,8 +113,9 @@ static inline uint64_t bt_sched_pairs(uint32_t from, uint32_t n)
  *  or of more than there can be, teaches nothing. */
 void bt_sched_cost_learn(bt_sched_cost_t *cost, const bt_sched_step_t *step,
                          uint64_t ns);
+/** @param [in] at_us  when it ended; 0: right after the last one */
 void bt_sched_cost_learn_transfer(bt_sched_cost_t *cost, uint64_t bytes,
-                                  uint64_t ns);
+                                  uint64_t ns, uint64_t at_us);
 
 /** @return us, at least 1. */
 double bt_sched_cost_step_us(const bt_sched_cost_t *cost,

@@ -496,7 +496,10 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
  * this one are reported by themselves. */
 static void learn(bt_engine_t *engine, bt_report_t *report)
 {
-    report->work_ns = bt_now_ns() - report->start_ns - report->inside_ns;
+    const uint64_t now_ns = bt_now_ns();
+
+    report->work_ns = now_ns - report->start_ns - report->inside_ns;
+    report->work.at_us = now_ns / 1000;
     engine->last_step_ns = report->work_ns;
     bt_sched_cost_learn(&engine->cost, &report->work, report->work_ns);
 }

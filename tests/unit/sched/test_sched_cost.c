@@ -222,7 +222,7 @@ static void nonsense_is_survived(void **state)
         }
         bt_sched_cost_learn(&cost, &step, times[draw_below(&rng, 6)]);
         bt_sched_cost_learn_transfer(&cost, UINT64_MAX >> draw_below(&rng, 64),
-                                     times[draw_below(&rng, 6)]);
+                                     times[draw_below(&rng, 6)], 0);
         us = bt_sched_cost_step_us(&cost, &step);
         assert_true(isfinite(us) && (us >= 1));
         us = bt_sched_cost_transfer_us(&cost, 1);
@@ -269,7 +269,7 @@ static void transfers_are_learned(void **state)
         const uint64_t bytes = 1 + draw_below(&rng, 64u << 20);
 
         bt_sched_cost_learn_transfer(&cost, bytes,
-                                     200000 + bytes * 1000000 / (1u << 20));
+                                     200000 + bytes * 1000000 / (1u << 20), 0);
     }
     assert_in_range((uint64_t)bt_sched_cost_transfer_us(&cost, 8u << 20), 8150,
                     8250);
@@ -296,6 +296,114 @@ static void rates_of_others_predict_the_same(void **state)
     assert_int_equal(bt_sched_rates_prompt_us(&none, 512, 256), 0);
 }
 
+/* Measurements with times of their own: prompts of three chunks, steps of
+ * generation, transfers. */
+typedef struct rested {
+    bt_sched_cost_t cost;
+    uint64_t now_us;
+} rested_t;
+
+static void measure(rested_t *r, bt_sched_step_t step, double slower)
+{
+    const double ns = true_ns(&step, slower);
+
+    r->now_us += (uint64_t)(ns / 1000);
+    step.at_us = r->now_us;
+    bt_sched_cost_learn(&r->cost, &step, (uint64_t)ns);
+}
+
+static void measure_prompt(rested_t *r, double slower)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        measure(r, context_step(200 * i, 200), slower);
+    }
+}
+
+static const bt_sched_step_t four = {.n_seqs = 4, .reads = 4000};
+
+static void measure_transfer(rested_t *r, double slower)
+{
+    const uint64_t ns = (uint64_t)(5000000 * slower);
+
+    r->now_us += ns / 1000;
+    bt_sched_cost_learn_transfer(&r->cost, 4u << 20, ns, r->now_us);
+}
+
+/* How many times too long a prediction is: of a chunk, a step, a transfer. */
+static double too_long(const rested_t *r, bt_sched_cost_kind_t kind)
+{
+    const bt_sched_step_t chunk = context_step(200, 200);
+
+    switch (kind) {
+    case BT_SCHED_COST_CONTEXT:
+        return bt_sched_cost_step_us(&r->cost, &chunk) * 1000 /
+               true_ns(&chunk, 1);
+    case BT_SCHED_COST_GENERATION:
+        return bt_sched_cost_step_us(&r->cost, &four) * 1000 /
+               true_ns(&four, 1);
+    case BT_SCHED_COST_TRANSFER:
+    case BT_SCHED_N_COSTS:
+        break;
+    }
+    return bt_sched_cost_transfer_us(&r->cost, 4u << 20) / 5000;
+}
+
+/* All kinds were measured while something else had the cores, five times too
+ * long. Then one request comes in two seconds. The same without rests is what
+ * a busy worker does: what is slow once does not count there, nor what is
+ * quick. */
+static void after_rests_a_few_measurements_are_believed(void **state)
+{
+    rested_t r = {.now_us = 1000}, busy;
+
+    (void)state;
+    bt_sched_cost_init(&r.cost);
+    for (int i = 0; i < 10; i++) {
+        measure_prompt(&r, 5);
+        measure(&r, four, 5);
+        measure_transfer(&r, 5);
+    }
+    for (unsigned kind = 0; kind < BT_SCHED_N_COSTS; kind++) {
+        assert_true(too_long(&r, kind) > 4.5);
+    }
+    busy = r;
+    for (int i = 0; i < 3; i++) {
+        r.now_us += 2000000;
+        measure_prompt(&r, 1);
+        measure(&r, four, 1);
+        measure_transfer(&r, 1);
+        measure(&busy, four, 1);
+        measure_transfer(&busy, 1);
+    }
+    for (unsigned kind = 0; kind < BT_SCHED_N_COSTS; kind++) {
+        assert_true(too_long(&r, kind) < 1.2);
+        assert_true(too_long(&r, kind) > 0.9);
+    }
+    assert_true(too_long(&busy, BT_SCHED_COST_GENERATION) > 2);
+    assert_true(too_long(&busy, BT_SCHED_COST_TRANSFER) > 2);
+}
+
+/* A step after a rest that was slow once counts no more than one at the edge.
+ */
+static void after_a_rest_an_outlier_teaches_little(void **state)
+{
+    rested_t r = {.now_us = 1000};
+
+    (void)state;
+    bt_sched_cost_init(&r.cost);
+    for (int i = 0; i < 10; i++) {
+        measure_prompt(&r, 1);
+    }
+    r.now_us += 60000000;
+    measure(&r, context_step(200, 200), 400);
+    assert_true(too_long(&r, BT_SCHED_COST_CONTEXT) < 1.5);
+    for (int i = 0; i < 3; i++) {
+        r.now_us += 2000000;
+        measure_prompt(&r, 1);
+    }
+    assert_true(too_long(&r, BT_SCHED_COST_CONTEXT) < 1.1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +418,8 @@ int main(void)
         BT_TEST(lent_cores_do_not_count_for_generation),
         BT_TEST(transfers_are_learned),
         BT_TEST(rates_of_others_predict_the_same),
+        BT_TEST(after_rests_a_few_measurements_are_believed),
+        BT_TEST(after_a_rest_an_outlier_teaches_little),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
