@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/sched/sched_local.h"
 
+#include "common/sched/sched_age.h"
 #include "common/sched/sched_target.h"
 #include "common/sched/sched_yield.h"
 
@@ -77,6 +78,8 @@ bt_sched_ways_t bt_sched_ways_forecast(const bt_sched_local_t *local)
                        bt_sched_rates_transfer_us(&local->transfer_rates,
                                                   local->transfer_bytes));
     ways.here_us = sum(prompts_us, steps_beside_us(prompts_us, step_us));
+    ways.is_away_free = local->away.ahead_us == 0;
+    ways.is_here_free = (local->here.ahead_us == 0) && (n_seqs == 0);
     if (local->is_promised || !is_overdue(local, away_us)) {
         ways.loss_us = times(here_us, n_seqs);
     }
@@ -86,8 +89,24 @@ bt_sched_ways_t bt_sched_ways_forecast(const bt_sched_local_t *local)
     return ways;
 }
 
-bool bt_sched_ways_here(const bt_sched_ways_t *ways)
+/* What is left of a forecast that was confirmed so long before the other. */
+static double aged(uint64_t us, bool is_free, uint64_t at_us,
+                   uint64_t other_at_us)
+{
+    const uint64_t older_us = (at_us < other_at_us) ? other_at_us - at_us : 0;
+
+    if (!is_free || (older_us <= BT_SCHED_WAYS_REST_US)) {
+        return (double)us;
+    }
+    return (double)us * bt_sched_age_left(older_us - BT_SCHED_WAYS_REST_US,
+                                          BT_SCHED_WAYS_HALF_US);
+}
+
+bool bt_sched_ways_here(const bt_sched_ways_t *ways, uint64_t away_at_us,
+                        uint64_t here_at_us)
 {
     return ways->is_known &&
-           (sum(ways->here_us, ways->loss_us) < ways->away_us);
+           (aged(sum(ways->here_us, ways->loss_us), ways->is_here_free,
+                 here_at_us, away_at_us) <
+            aged(ways->away_us, ways->is_away_free, away_at_us, here_at_us));
 }

@@ -37,6 +37,13 @@
  * those of another one of the same model, which the caller puts in its place. A
  * transfer that has not been measured counts as none.
  *
+ * A way that is not taken is not measured, so what is thought of it ages: where
+ * it was taken last more than BT_SCHED_WAYS_REST_US before the other, its time
+ * counts half for each BT_SCHED_WAYS_HALF_US beyond. So a way that was slow
+ * once, and is forecast to be so for ever, is tried again: one of twice the
+ * time after 20 s, one of a hundred times after 77 s. That is done where
+ * nothing goes before the prompt and no batch waits for it.
+ *
  * No hysteresis: the answer for one prompt is not used for the next, and what
  * has been sent either way counts for that one at once.
  *
@@ -85,10 +92,21 @@ typedef struct bt_sched_local {
 typedef struct bt_sched_ways {
     bool is_known; /**< else the others are 0 */
     uint64_t away_us, here_us, loss_us;
+    /** Neither prompts that go before, there, nor a batch: a way that nobody
+     *  has tried for long may be tried. */
+    bool is_away_free, is_here_free;
 } bt_sched_ways_t;
 
+#define BT_SCHED_WAYS_REST_US 10000000u
+#define BT_SCHED_WAYS_HALF_US 10000000u
+
 bt_sched_ways_t bt_sched_ways_forecast(const bt_sched_local_t *local);
-/** @return true: both phases at the decode worker */
-bool bt_sched_ways_here(const bt_sched_ways_t *ways);
+/**
+ * @param [in] away_at_us  when the prefill worker was last sent such a prompt
+ * @param [in] here_at_us  ...and the decode worker; any clock, the same of both
+ * @return true: both phases at the decode worker
+ */
+bool bt_sched_ways_here(const bt_sched_ways_t *ways, uint64_t away_at_us,
+                        uint64_t here_at_us);
 
 #endif

@@ -418,7 +418,8 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
         return false;
     }
     if (pick.weighed != NULL) {
-        bt_core_weigh(core, gen, tokens_of(core, gen), &pick, &party.held);
+        bt_core_weigh(core, gen, tokens_of(core, gen), now_us, &pick,
+                      &party.held);
     }
     if ((now_us < gen->hold_until_us) && picks(&pick, gen->lost)) {
         return false;

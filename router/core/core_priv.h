@@ -276,7 +276,7 @@ typedef struct bt_core_held {
 /** Weigh the two ways, where the pick has them, and put in it what is better.
  *  @param [in] tokens  of prompt and output so far */
 void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
-                   const uint32_t *tokens, bt_pick_t *pick,
+                   const uint32_t *tokens, uint64_t now_us, bt_pick_t *pick,
                    bt_core_held_t *held_p);
 /** Of the tokens of a leg so many were there: told by its worker. */
 void bt_core_held_was(bt_leg_t *leg, uint32_t n_cached);

@@ -131,11 +131,19 @@ static uint64_t kv_bytes(const bt_instance_t *worker, uint32_t n_tokens)
     return bt_kv_need_blocks(&need, n_tokens) * bytes;
 }
 
+/* Of a worker that is new here nothing is old. */
+static void note_first_weighed(bt_instance_t *p, bt_instance_t *d,
+                               uint64_t now_us)
+{
+    p->away_at_us = (p->away_at_us != 0) ? p->away_at_us : now_us;
+    d->here_at_us = (d->here_at_us != 0) ? d->here_at_us : now_us;
+}
+
 void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
-                   const uint32_t *tokens, bt_pick_t *pick,
+                   const uint32_t *tokens, uint64_t now_us, bt_pick_t *pick,
                    bt_core_held_t *held_p)
 {
-    const bt_instance_t *p = pick->prefill, *d = pick->weighed;
+    bt_instance_t *p = pick->prefill, *d = pick->weighed;
     const batch_t batch = batch_of(d);
     bt_sched_local_t local = {
         .n_tokens = bt_gen_n_tokens(gen),
@@ -161,10 +169,14 @@ void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
             kv_bytes(pick->decode, local.n_tokens - held.decode);
     }
     ways = bt_sched_ways_forecast(&local);
-    if (bt_sched_ways_here(&ways)) {
+    note_first_weighed(p, d, now_us);
+    if (bt_sched_ways_here(&ways, p->away_at_us, d->here_at_us)) {
         bt_table_pick_weighed(pick);
         held.decode = local.here.n_held;
         held.prefill = 0;
+        d->here_at_us = now_us;
+    } else {
+        p->away_at_us = now_us;
     }
     *held_p = held;
 }

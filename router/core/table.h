@@ -43,6 +43,9 @@ typedef struct bt_instance {
     /** Times that it had less of a prompt than was thought: what was thought
      *  before no longer counts (sched_held.h). */
     uint32_t n_forgot;
+    /** Of prompts that were weighed (sched_local.h): the last one that was sent
+     *  here to be computed for a decode worker, and with both phases. */
+    uint64_t away_at_us, here_at_us;
     bt_list_t legs;  /**< what is sent to it; the core uses it */
     void *link_user; /**< the control link; the caller's */
 } bt_instance_t;

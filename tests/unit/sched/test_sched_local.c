@@ -94,7 +94,7 @@ static void the_two_ways_by_hand(void **state)
         assert_int_equal(ways.away_us, cases[i].away_ms * MS);
         assert_int_equal(ways.here_us, cases[i].here_ms * MS);
         assert_int_equal(ways.loss_us, cases[i].loss_ms * MS);
-        assert_int_equal(bt_sched_ways_here(&ways), cases[i].here);
+        assert_int_equal(bt_sched_ways_here(&ways, 0, 0), cases[i].here);
     }
 }
 
@@ -129,20 +129,60 @@ static void a_promise_and_a_closed_batch_stand(void **state)
     local.away.ahead_us = 2000 * MS;
     local.n_running = 20;
     ways = bt_sched_ways_forecast(&local);
-    assert_true(bt_sched_ways_here(&ways));
+    assert_true(bt_sched_ways_here(&ways, 0, 0));
     local.is_promised = true;
     ways = bt_sched_ways_forecast(&local);
     assert_int_equal(ways.loss_us, 6300 * MS);
-    assert_false(bt_sched_ways_here(&ways));
+    assert_false(bt_sched_ways_here(&ways, 0, 0));
     local.is_promised = false;
     local.is_static = true;
     local.away.ahead_us = 1000000 * MS;
     ways = bt_sched_ways_forecast(&local);
     assert_true(ways.is_known);
-    assert_false(bt_sched_ways_here(&ways));
+    assert_false(bt_sched_ways_here(&ways, 0, 0));
     local.n_running = 0; /* it is open */
     ways = bt_sched_ways_forecast(&local);
-    assert_true(bt_sched_ways_here(&ways));
+    assert_true(bt_sched_ways_here(&ways, 0, 0));
+}
+
+/* 1 s and 2 ms for a transfer that was slow once: here, and so nothing is ever
+ * transferred that could tell otherwise. But of 1,317 ms half is left 20 s
+ * after a prompt was last sent away, a quarter after 30 s, 329 ms, and 307
+ * after 31: less than the 315 here. */
+static void a_way_that_was_not_taken_for_long_is_tried(void **state)
+{
+    const uint64_t s = 1000 * MS;
+    bt_sched_local_t local = three_chunks();
+    bt_sched_ways_t ways;
+
+    (void)state;
+    local.transfer_bytes = MIB;
+    local.transfer_rates.transfer_start_ns = 1000000000;
+    ways = bt_sched_ways_forecast(&local);
+    assert_int_equal(ways.away_us, 1317 * MS);
+    assert_true(bt_sched_ways_here(&ways, 1 * s, 1 * s));
+    assert_true(bt_sched_ways_here(&ways, 1 * s, 31 * s));
+    assert_false(bt_sched_ways_here(&ways, 1 * s, 32 * s));
+    /* Nor for ever, if nothing comes: which was taken last is what counts. */
+    assert_true(bt_sched_ways_here(&ways, 32 * s, 31 * s));
+    /* Not behind others. */
+    local.away.ahead_us = 1;
+    ways = bt_sched_ways_forecast(&local);
+    assert_true(bt_sched_ways_here(&ways, 1 * s, 3600 * s));
+
+    /* The other way round: a decode worker was slow once. */
+    local = three_chunks();
+    local.here.rates.prefill_token_ns = 4000000; /* 1,215 ms */
+    ways = bt_sched_ways_forecast(&local);
+    assert_false(bt_sched_ways_here(&ways, 30 * s, 1 * s));
+    assert_true(bt_sched_ways_here(&ways, 31 * s, 1 * s));
+    /* No batch waits for it, nor one that is closed. */
+    local.n_running = 1;
+    ways = bt_sched_ways_forecast(&local);
+    assert_false(bt_sched_ways_here(&ways, 3600 * s, 1 * s));
+    local.is_static = true;
+    ways = bt_sched_ways_forecast(&local);
+    assert_false(bt_sched_ways_here(&ways, 3600 * s, 1 * s));
 }
 
 /* However long the queue there is. */
@@ -155,26 +195,26 @@ static void what_is_not_measured_goes_away(void **state)
     (void)state;
     local.away.ahead_us = 1000000 * MS;
     ways = bt_sched_ways_forecast(&local);
-    assert_true(bt_sched_ways_here(&ways));
+    assert_true(bt_sched_ways_here(&ways, 0, 0));
 
     local.away.rates = none;
     ways = bt_sched_ways_forecast(&local);
     assert_false(ways.is_known);
-    assert_false(bt_sched_ways_here(&ways));
+    assert_false(bt_sched_ways_here(&ways, 0, 0));
     local.away.rates = measured;
 
     local.here.rates = none;
     ways = bt_sched_ways_forecast(&local);
-    assert_false(bt_sched_ways_here(&ways));
+    assert_false(bt_sched_ways_here(&ways, 0, 0));
     local.here.rates = measured;
 
     /* Steps of a batch only where there is one. */
     local.batch_rates = none;
     ways = bt_sched_ways_forecast(&local);
-    assert_true(bt_sched_ways_here(&ways));
+    assert_true(bt_sched_ways_here(&ways, 0, 0));
     local.n_running = 1;
     ways = bt_sched_ways_forecast(&local);
-    assert_false(bt_sched_ways_here(&ways));
+    assert_false(bt_sched_ways_here(&ways, 0, 0));
     local.n_running = 0;
 
     /* A transfer that nobody has measured: as if it took no time. */
@@ -278,12 +318,12 @@ static void an_empty_batch_never_has_the_later_way(void **state)
         l.n_running = 0;
         alone = bt_sched_ways_forecast(&l);
         assert_int_equal(alone.loss_us, 0);
-        if (bt_sched_ways_here(&alone)) {
+        if (bt_sched_ways_here(&alone, 0, 0)) {
             assert_true(here < away + 3);
             n_here++;
         } else {
             assert_true(away < here + 3);
-            assert_false(bt_sched_ways_here(&beside));
+            assert_false(bt_sched_ways_here(&beside, 0, 0));
             n_away++;
         }
     }
@@ -307,7 +347,7 @@ static void numbers_beyond_all_reason_stay_within_theirs(void **state)
     assert_int_equal(ways.away_us, UINT64_C(1) << 42);
     assert_int_equal(ways.here_us, UINT64_C(1) << 42);
     assert_int_equal(ways.loss_us, UINT64_C(1) << 42);
-    assert_false(bt_sched_ways_here(&ways));
+    assert_false(bt_sched_ways_here(&ways, 0, 0));
 }
 
 int main(void)
@@ -316,6 +356,7 @@ int main(void)
         BT_TEST(the_two_ways_by_hand),
         BT_TEST(who_is_computed_here_first_generates_then),
         BT_TEST(a_promise_and_a_closed_batch_stand),
+        BT_TEST(a_way_that_was_not_taken_for_long_is_tried),
         BT_TEST(what_is_not_measured_goes_away),
         BT_TEST(the_rest_of_a_prompt_attends_to_its_beginning),
         BT_TEST(an_empty_batch_never_has_the_later_way),
