@@ -1,37 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/sched/sched_margin.h"
 
-#define UP   0.1 /* at most, for a promise that was broken */
-#define DOWN (UP / BT_SCHED_MARGIN_ONE_OF)
-#define MOST ((double)BT_SCHED_MARGIN_MOST / 1000)
+#include "common/sched/sched_age.h"
+
+#define UP          0.1 /* at most, for a promise that was broken */
+#define DOWN        (UP / BT_SCHED_MARGIN_ONE_OF)
+#define MOST        ((double)BT_SCHED_MARGIN_MOST / 1000)
+#define PROBE_SHARE 0.25 /* of the way down */
 
 void bt_sched_margin_init(bt_sched_margin_t *margin, uint32_t least)
 {
     *margin = (bt_sched_margin_t){.factor = 1, .least = (double)least / 1000};
 }
 
-void bt_sched_margin_learn(bt_sched_margin_t *margin, uint64_t forecast_us,
-                           uint64_t us)
+static double aged(const bt_sched_margin_t *margin, uint64_t now_us)
 {
-    double more;
+    const uint64_t age_us = bt_sched_age_us(margin->at_us, now_us);
 
-    if (forecast_us == 0) {
-        return;
+    if (age_us <= BT_SCHED_MARGIN_REST_US) {
+        return margin->factor;
     }
-    more = (double)us / (double)forecast_us - margin->factor;
+    return 1 + (margin->factor - 1) *
+                   bt_sched_age_left(age_us - BT_SCHED_MARGIN_REST_US,
+                                     BT_SCHED_MARGIN_HALF_US);
+}
+
+/* @param down  of a promise that was kept: so far at most */
+static void move(bt_sched_margin_t *margin, double to, double down,
+                 uint64_t now_us)
+{
+    double factor = aged(margin, now_us);
+    const double more = to - factor;
+
     if (more > 0) {
-        margin->factor += (more < UP) ? more : UP;
+        factor += (more < UP) ? more : UP;
     } else {
-        margin->factor -= (more > -DOWN) ? -more : DOWN;
+        factor -= (more > -down) ? -more : down;
     }
-    if (margin->factor > MOST) {
-        margin->factor = MOST;
-    } else if (margin->factor < margin->least) {
-        margin->factor = margin->least;
+    if (factor > MOST) {
+        factor = MOST;
+    } else if (factor < margin->least) {
+        factor = margin->least;
+    }
+    margin->factor = factor;
+    margin->at_us = now_us;
+}
+
+void bt_sched_margin_learn(bt_sched_margin_t *margin, uint64_t forecast_us,
+                           uint64_t us, uint64_t now_us)
+{
+    if (forecast_us > 0) {
+        move(margin, (double)us / (double)forecast_us, DOWN, now_us);
     }
 }
 
-uint32_t bt_sched_margin_factor(const bt_sched_margin_t *margin)
+void bt_sched_margin_probe(bt_sched_margin_t *margin, uint64_t forecast_us,
+                           uint64_t us, uint64_t now_us)
 {
-    return (uint32_t)(margin->factor * 1000 + 0.5);
+    const double took =
+        (forecast_us > 0) ? (double)us / (double)forecast_us : 0;
+    const double way = aged(margin, now_us) - took;
+
+    if (forecast_us > 0) {
+        move(margin, took, (way > 0) ? PROBE_SHARE * way : 0, now_us);
+    }
+}
+
+uint32_t bt_sched_margin_factor(const bt_sched_margin_t *margin,
+                                uint64_t now_us)
+{
+    return (uint32_t)(aged(margin, now_us) * 1000 + 0.5);
 }

@@ -8,7 +8,13 @@
  *
  * A promise that is broken moves the factor up, at most to where that one would
  * have been kept; one that is kept moves it down by a little, so that after
- * hard times it is low again in some hundred answers.
+ * hard times it is low again in some hundred answers. Where nothing is promised
+ * for more than BT_SCHED_MARGIN_REST_US it goes back to 1, half of the way in
+ * BT_SCHED_MARGIN_HALF_US: what was learned in hard times says little of later.
+ *
+ * A probe (sched_age.h) was promised nothing. One that would have kept its
+ * promise moves the factor a quarter of the way to where that is just so: while
+ * the factor keeps others away there are no hundred answers to learn from.
  *
  * Threads: pure; whoever has one owns it.
  * Source:  Robbins, Monro, "A Stochastic Approximation Method", 1951 (of a
@@ -23,9 +29,13 @@
 /** Beyond it nothing would be promised: forecasts twice as long as measured. */
 #define BT_SCHED_MARGIN_MOST 2000u
 
+#define BT_SCHED_MARGIN_REST_US 10000000u
+#define BT_SCHED_MARGIN_HALF_US 30000000u
+
 typedef struct bt_sched_margin {
     double factor;
-    double least; /**< it is never less */
+    double least;   /**< it is never less */
+    uint64_t at_us; /**< when it was learned last; 0: never */
 } bt_sched_margin_t;
 
 /** A factor of 1. @param least  thousandths, at most 1000 */
@@ -33,8 +43,12 @@ void bt_sched_margin_init(bt_sched_margin_t *margin, uint32_t least);
 /** What was forecast so, without the factor, took so long. A forecast of 0
  *  teaches nothing. */
 void bt_sched_margin_learn(bt_sched_margin_t *margin, uint64_t forecast_us,
-                           uint64_t us);
+                           uint64_t us, uint64_t now_us);
+/** The same of a probe. */
+void bt_sched_margin_probe(bt_sched_margin_t *margin, uint64_t forecast_us,
+                           uint64_t us, uint64_t now_us);
 /** Thousandths: bt_sched_outlook_t.first_factor, .between_factor. */
-uint32_t bt_sched_margin_factor(const bt_sched_margin_t *margin);
+uint32_t bt_sched_margin_factor(const bt_sched_margin_t *margin,
+                                uint64_t now_us);
 
 #endif

@@ -18,6 +18,7 @@
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
 #include "common/base/hmap.h"
+#include "common/sched/sched_age.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_held.h"
 #include "common/sched/sched_local.h"
@@ -84,8 +85,9 @@ typedef struct bt_core_flow {
      *  first finds nobody, none behind it does. */
     bt_list_t waiting[BT_NEED_N];
     uint32_t n_waiting;
-    uint32_t n_gens;    /**< not freed */
-    double mean_output; /**< tokens of its answers; 0: none has ended */
+    uint32_t n_gens;      /**< not freed */
+    double mean_output;   /**< tokens of its answers; 0: none has ended */
+    uint64_t ended_at_us; /**< the last of those */
     /* Of its open legs. */
     uint64_t prefill_us;    /**< of those COMPUTING */
     uint64_t seats, blocks; /**< where it generates */
@@ -149,6 +151,8 @@ struct bt_gen {
     bt_sched_target_t target;
     /** What it was taken for, without the margins; 0: nothing was forecast. */
     uint64_t forecast_first_us, forecast_between_us;
+    bool was_probe; /**< it was taken though it would be late */
+    bool is_probe;  /**< ...and has no token yet: no other one is taken so */
     uint64_t first_token_at_us, second_token_at_us, last_token_at_us;
     bt_ledger_t ledger;
 };
@@ -178,10 +182,13 @@ struct bt_core {
     uint64_t next_id;
     /** Of the generations that ended well: tokens drawn, and in the cache. */
     double mean_output, mean_context;
-    bt_sched_held_t held; /**< where prompts are weighed */
+    uint64_t lengths_at_us; /**< the last of those */
+    bt_sched_held_t held;   /**< where prompts are weighed */
     bt_sched_margin_t first_margin, between_margin;
+    bt_sched_probe_t probe;
     /** Of the request that was judged last: bt_gen_t has the same. */
     uint64_t forecast_first_us, forecast_between_us;
+    bool judged_probe; /**< it is one, if it is taken */
     bt_core_late_t late;
     uint64_t hope_us; /**< when workers were here last, if only silent ones */
     /** Scratch: a prompt and the tokens that a re-run goes on from. There is
@@ -201,7 +208,7 @@ bt_gen_loss_t bt_gen_loss_of(const bt_gen_t *gen, int32_t status);
 bt_gen_loss_t bt_gen_loss_of_deadline(const bt_gen_t *gen);
 void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us);
 /** A token came, the next in order. */
-void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+void bt_gen_note_token(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** The parts of the ledger that follow from others. */
 void bt_gen_close_ledger(bt_gen_t *gen);
 /** What comes of its hand-over: once for one that has BEGUN. */
@@ -245,15 +252,23 @@ static inline bt_sched_target_t bt_core_target_of(const bt_core_t *core,
     };
 }
 void bt_core_init_margins(bt_core_t *core);
-/** @retval BT_ERR_TIMED_OUT  n of them would be late: core->late */
+/** @retval BT_OK             taken; core->judged_probe says if as a probe
+ *  @retval BT_ERR_TIMED_OUT  n of them would be late: core->late */
 BT_MUST_CHECK bt_status_t bt_core_judge(bt_core_t *core,
                                         const bt_gen_spec_t *spec, uint32_t n,
                                         uint64_t now_us);
 /** A generation ended well: what answers are like, what promises are worth. */
-void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen);
-void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen);
+void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen,
+                          uint64_t now_us);
+void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen,
+                          uint64_t now_us);
+/** It would be late and is taken all the same. */
+void bt_core_probe_sent(bt_core_t *core, bt_gen_t *gen);
+/** It has a token, or has ended. Nothing where it is no probe. */
+void bt_core_probe_over(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** As many seats as keep the server's target between tokens. */
-void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker);
+void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker,
+                         uint64_t now_us);
 
 /** Context phases that go first. */
 typedef struct bt_core_ahead {
@@ -336,7 +351,7 @@ void bt_flow_rest(bt_core_t *core, bt_gen_t *gen);
  *  computed for it */
 void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads);
 /** It ended: what it did not need is its tenant's again. */
-void bt_flow_settle(bt_core_t *core, bt_gen_t *gen);
+void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** What the workers have, for bt_flow_is_limited(). */
 typedef struct bt_flow_room {
     uint64_t n_prefill, n_decode; /**< workers that take requests */

@@ -28,8 +28,9 @@
  * goes alone. */
 #define AHEAD_US     100000u
 #define AHEAD_SEATS  4u
-#define KEPT_SEATS   8u  /* one of so many */
-#define OUTPUT_SHARE 0.1 /* of the newest in a flow's mean */
+#define KEPT_SEATS   8u        /* one of so many */
+#define OUTPUT_SHARE 0.1       /* of the newest in a flow's mean */
+#define OUTPUT_HALF  30000000u /* us: of those before, by their age */
 #define MANY_FLOWS   2048u
 
 /* ---- birth and end ---- */
@@ -244,7 +245,7 @@ void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads)
     bt_sched_fair_charge(&core->fair, &gen->flow->fair, gen->charged);
 }
 
-void bt_flow_settle(bt_core_t *core, bt_gen_t *gen)
+void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     const bt_sched_piece_t thought = piece_of(gen, 0, gen->thought_new);
     const bt_sched_piece_t was =
@@ -262,8 +263,13 @@ void bt_flow_settle(bt_core_t *core, bt_gen_t *gen)
         bt_sched_fair_add(&core->fair, &flow->fair, done - gen->charged);
     }
     if (gen->n_output > 0) {
-        flow->mean_output += ((flow->mean_output > 0) ? OUTPUT_SHARE : 1) *
+        const double share = bt_sched_age_share(
+            OUTPUT_SHARE, bt_sched_age_us(flow->ended_at_us, now_us),
+            OUTPUT_HALF);
+
+        flow->mean_output += ((flow->mean_output > 0) ? share : 1) *
                              ((double)gen->n_output - flow->mean_output);
+        flow->ended_at_us = now_us;
     }
 }
 

@@ -234,6 +234,9 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
         }
         return status;
     }
+    if (core->judged_probe) {
+        bt_core_probe_sent(core, gens_p[0]);
+    }
     for (uint32_t i = 0; i < n; i++) {
         bt_gen_t *gen = gens_p[i];
 
@@ -311,8 +314,8 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
     };
 
     gen->ledger.ok = true;
-    bt_core_note_lengths(core, gen);
-    bt_core_note_promise(core, gen);
+    bt_core_note_lengths(core, gen, now_us);
+    bt_core_note_promise(core, gen, now_us);
     end_for_client(core, gen, why, now_us);
     bt_gen_time(core, BT_TIME_REQUEST, gen->ledger.total_us);
     tell_end(core, gen, &end);

@@ -71,7 +71,8 @@ static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     case BT_GEN_IS_ENDED:
         bt_list_remove(&gen->live_link);
         core->n_live--;
-        bt_flow_settle(core, gen);
+        bt_flow_settle(core, gen, now_us);
+        bt_core_probe_over(core, gen, now_us);
         bt_gen_handover(core, gen, BT_HANDOVER_GIVEN_UP, NULL);
         gen->ledger.total_us = gen->ledger.parse_us + gen->ledger.tokenize_us +
                                now_us - gen->arrived_us;

@@ -84,12 +84,13 @@ bt_gen_loss_t bt_gen_loss_of(const bt_gen_t *gen, int32_t status)
     }
 }
 
-void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+void bt_gen_note_token(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     bt_ledger_t *l = &gen->ledger;
 
     if (gen->first_token_at_us == 0) {
         gen->first_token_at_us = now_us;
+        bt_core_probe_over(core, gen, now_us);
         bt_gen_time(core, BT_TIME_FIRST_TOKEN,
                     l->parse_us + l->tokenize_us + now_us - gen->arrived_us);
     } else {

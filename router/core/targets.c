@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a request can be served in time, by what is on its way now
- * (sched_target.h). */
+ * (sched_target.h), and what is learned of how that was forecast
+ * (sched_age.h). */
 #include "router/core/core_priv.h"
 
-#define MEAN_SHARE 0.05 /* of the newest in a mean */
-#define FIRST_MEAN 256u /* tokens of an answer, before any has ended */
-#define ERROR_MOST 500u /* thousandths */
+#define MEAN_SHARE 0.05      /* of the newest in a mean */
+#define MEAN_HALF  30000000u /* us: what has not been confirmed for so long */
+#define FIRST_MEAN 256u      /* tokens of an answer, before any has ended */
+#define ERROR_MOST 500u      /* thousandths */
 /* Steps are forecast for the worker's own cores, and may always be quicker:
  * more seats keep the target then. A prompt's forecast is never cut. */
 #define FIRST_FACTOR_LEAST   1000u
@@ -16,18 +18,21 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return (a < b) ? a : b;
 }
 
-void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen)
+void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen, uint64_t now_us)
 {
     const double output = gen->n_output;
     const double context = gen->prompt->n + output / 2;
+    const double share = bt_sched_age_share(
+        MEAN_SHARE, bt_sched_age_us(core->lengths_at_us, now_us), MEAN_HALF);
 
     if (core->mean_output <= 0) {
         core->mean_output = output;
         core->mean_context = context;
     } else {
-        core->mean_output += MEAN_SHARE * (output - core->mean_output);
-        core->mean_context += MEAN_SHARE * (context - core->mean_context);
+        core->mean_output += share * (output - core->mean_output);
+        core->mean_context += share * (context - core->mean_context);
     }
+    core->lengths_at_us = now_us;
 }
 
 void bt_core_init_margins(bt_core_t *core)
@@ -36,9 +41,20 @@ void bt_core_init_margins(bt_core_t *core)
     bt_sched_margin_init(&core->between_margin, BETWEEN_FACTOR_LEAST);
 }
 
+/* A probe was promised nothing (sched_margin.h). */
+static void learn(bt_sched_margin_t *margin, const bt_gen_t *gen,
+                  uint64_t forecast_us, uint64_t us, uint64_t now_us)
+{
+    if (gen->was_probe) {
+        bt_sched_margin_probe(margin, forecast_us, us, now_us);
+    } else {
+        bt_sched_margin_learn(margin, forecast_us, us, now_us);
+    }
+}
+
 /* Of a short wait it says nothing about long ones how long the rest took, which
  * is no wait. */
-void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen)
+void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen, uint64_t now_us)
 {
     const uint64_t target_us = (uint64_t)gen->target.ttft_ms * 1000;
 
@@ -46,15 +62,31 @@ void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen)
         return;
     }
     if ((target_us > 0) && (gen->forecast_first_us >= target_us / 2)) {
-        bt_sched_margin_learn(&core->first_margin, gen->forecast_first_us,
-                              gen->first_token_at_us - gen->arrived_us +
-                                  gen->ledger.parse_us +
-                                  gen->ledger.tokenize_us);
+        learn(&core->first_margin, gen, gen->forecast_first_us,
+              gen->first_token_at_us - gen->arrived_us + gen->ledger.parse_us +
+                  gen->ledger.tokenize_us,
+              now_us);
     }
     if ((gen->target.itl_ms > 0) && (gen->n_output > 1)) {
-        bt_sched_margin_learn(&core->between_margin, gen->forecast_between_us,
-                              (gen->last_token_at_us - gen->first_token_at_us) /
-                                  (gen->n_output - 1));
+        learn(&core->between_margin, gen, gen->forecast_between_us,
+              (gen->last_token_at_us - gen->first_token_at_us) /
+                  (gen->n_output - 1),
+              now_us);
+    }
+}
+
+void bt_core_probe_sent(bt_core_t *core, bt_gen_t *gen)
+{
+    gen->is_probe = true;
+    gen->was_probe = true;
+    bt_sched_probe_sent(&core->probe);
+}
+
+void bt_core_probe_over(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    if (gen->is_probe) {
+        gen->is_probe = false;
+        bt_sched_probe_back(&core->probe, now_us);
     }
 }
 
@@ -71,7 +103,8 @@ static uint32_t rounds_of(const bt_instance_t *worker)
     return ((worker->hello.flags & BT_HELLO_STATIC_BATCHES) != 0) ? 2 : 1;
 }
 
-void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker)
+void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker,
+                         uint64_t now_us)
 {
     const bt_sched_rates_t *rates = &worker->stats.rates;
     const uint32_t itl_ms = core->config.target.itl_ms;
@@ -84,7 +117,8 @@ void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker)
     }
     /* Forecasts have their mean error on top, and the margin; so has this. */
     times = (1000 + min_u64(rates->decode_error, ERROR_MOST)) *
-            bt_sched_margin_factor(&core->between_margin) * rounds_of(worker);
+            bt_sched_margin_factor(&core->between_margin, now_us) *
+            rounds_of(worker);
     worker->sched.max_seats =
         bt_sched_rates_seats(rates, bt_core_mean_context(core),
                              (uint64_t)itl_ms * UINT64_C(1000000000) / times,
@@ -191,6 +225,8 @@ typedef struct survey {
     double seats_per_us; /* that iterations of all of them get on */
     uint64_t step_us;    /* of the one with the shortest, and this request */
     uint64_t full_us;    /* the same with all seats taken; 0: many are not */
+    bool rests_prefill;  /* one of them has no prompt to compute */
+    bool rests_decode;   /* one of them generates nothing */
 } survey_t;
 
 static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
@@ -198,12 +234,17 @@ static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
                         survey_t *s)
 {
     const uint64_t ahead_us = bt_core_ahead_at(worker, turn).us;
+    const uint64_t prompt_us = bt_core_prompt_us(core, worker, n_prompt);
 
-    if ((s->n_prefill == 0) || (ahead_us < s->ahead_us)) {
+    if ((s->n_prefill == 0) ||
+        (ahead_us + prompt_us < s->ahead_us + s->prompt_us)) {
         s->ahead_us = ahead_us;
-        s->prompt_us = bt_core_prompt_us(core, worker, n_prompt);
+        s->prompt_us = prompt_us;
         s->prefill_error = worker->stats.rates.prefill_error;
     }
+    s->rests_prefill =
+        s->rests_prefill || ((worker->sched.prefill_tokens == 0) &&
+                             (worker->sched.reported_waiting == 0));
     s->n_prefill++;
 }
 
@@ -227,6 +268,7 @@ static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
 
     s->seats += w->max_seats;
     s->taken += taken;
+    s->rests_decode = s->rests_decode || (taken == 0);
     if (full_us > 0) {
         s->seats_per_us += (double)w->max_seats / (double)full_us;
     }
@@ -263,34 +305,48 @@ static survey_t see_workers(const bt_core_t *core, const bt_sched_turn_t *turn,
 }
 
 /* Notes what is forecast without the margins. */
-static bt_sched_outlook_t outlook_of(bt_core_t *core,
+static bt_sched_outlook_t outlook_of(bt_core_t *core, const survey_t *s,
                                      const bt_sched_turn_t *turn,
-                                     const bt_gen_spec_t *spec, uint32_t n)
+                                     const bt_gen_spec_t *spec, uint32_t n,
+                                     uint64_t now_us)
 {
-    const survey_t s = see_workers(core, turn, spec->prompt->n, n);
     const double tokens = (core->mean_output > 0)
                               ? core->mean_output
                               : (double)min_u64(spec->max_new, FIRST_MEAN);
-    bt_sched_outlook_t o = {.prompt_us = s.prompt_us, .step_us = s.step_us};
-    const uint64_t error =
-        (s.prefill_error > s.decode_error) ? s.prefill_error : s.decode_error;
+    bt_sched_outlook_t o = {.prompt_us = s->prompt_us, .step_us = s->step_us};
+    const uint64_t error = (s->prefill_error > s->decode_error)
+                               ? s->prefill_error
+                               : s->decode_error;
     const bt_core_ahead_t here =
-        ahead_here(core, turn, &spec->tenant, s.prompt_us);
-    const uint64_t n_ahead = s.taken + here.n + n;
+        ahead_here(core, turn, &spec->tenant, s->prompt_us);
+    const uint64_t n_ahead = s->taken + here.n + n;
 
     o.error = (uint32_t)min_u64(error, ERROR_MOST);
-    o.ahead_us = s.ahead_us + ((s.n_prefill > 0) ? here.us / s.n_prefill : 0);
-    if ((spec->max_new > 1) && (s.seats_per_us > 0)) {
-        o.seat_us = (uint64_t)(tokens / s.seats_per_us);
-        o.n_over = (n_ahead > s.seats)
-                       ? (uint32_t)min_u64(n_ahead - s.seats, UINT32_MAX)
+    o.ahead_us =
+        s->ahead_us + ((s->n_prefill > 0) ? here.us / s->n_prefill : 0);
+    if ((spec->max_new > 1) && (s->seats_per_us > 0)) {
+        o.seat_us = (uint64_t)(tokens / s->seats_per_us);
+        o.n_over = (n_ahead > s->seats)
+                       ? (uint32_t)min_u64(n_ahead - s->seats, UINT32_MAX)
                        : 0;
     }
     core->forecast_first_us = bt_sched_forecast_ttft_us(&o);
-    core->forecast_between_us = s.full_us * (1000 + o.error) / 1000;
-    o.first_factor = bt_sched_margin_factor(&core->first_margin);
-    o.between_factor = bt_sched_margin_factor(&core->between_margin);
+    core->forecast_between_us = s->full_us * (1000 + o.error) / 1000;
+    o.first_factor = bt_sched_margin_factor(&core->first_margin, now_us);
+    o.between_factor = bt_sched_margin_factor(&core->between_margin, now_us);
     return o;
+}
+
+/* Would nothing stand before it? Then only forecasts keep it away, and while
+ * they do nothing is measured that could correct them. */
+static bool finds_rest(const bt_core_t *core, const survey_t *s,
+                       const bt_sched_outlook_t *outlook,
+                       bt_sched_judgement_t judgement)
+{
+    const bool has_seat = (outlook->n_over == 0) || s->rests_decode;
+
+    return (core->n_waiting == 0) && s->rests_prefill &&
+           ((judgement == BT_SCHED_FIRST_LATE) ? has_seat : s->rests_decode);
 }
 
 bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
@@ -301,9 +357,11 @@ bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
     bt_sched_turn_t turn;
     uint32_t retry_s = 0;
     bt_sched_judgement_t judgement;
+    survey_t s;
 
     core->forecast_first_us = 0;
     core->forecast_between_us = 0;
+    core->judged_probe = false;
     if (((target.ttft_ms == 0) && (target.itl_ms == 0)) ||
         (bt_sched_rates_prompt_us(&core->rates, 1, 1) == 0)) {
         return BT_OK;
@@ -311,10 +369,18 @@ bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
     bt_sched_turn_init(&turn, spec->priority, now_us);
     turn.slack_us =
         bt_core_slack_us(core, spec->prompt->n, now_us, UINT64_MAX, &target);
-    outlook = outlook_of(core, &turn, spec, n);
+    s = see_workers(core, &turn, spec->prompt->n, n);
+    outlook = outlook_of(core, &s, &turn, spec, n, now_us);
     judgement = bt_sched_judge(&target, &outlook, &retry_s);
     if (judgement == BT_SCHED_IN_TIME) {
         return BT_OK;
+    }
+    if (finds_rest(core, &s, &outlook, judgement)) {
+        if (bt_sched_probe_is_due(&core->probe, now_us)) {
+            core->judged_probe = true;
+            return BT_OK;
+        }
+        retry_s = 1; /* a probe is due by then */
     }
     core->late = (bt_core_late_t){
         .first = judgement == BT_SCHED_FIRST_LATE,

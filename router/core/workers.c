@@ -229,12 +229,15 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
     bool changed;
 
     if (bt_sched_rates_prompt_us(&stats->rates, 1, 1) > 0) {
+        if (bt_sched_rates_prompt_us(&core->rates, 1, 1) == 0) {
+            bt_sched_probe_back(&core->probe, now_us); /* measured just now */
+        }
         core->rates = stats->rates;
     }
     bt_sched_price_learn(&core->price, &stats->rates, worker->sched.seats);
     changed = bt_table_report(worker, stats);
     look_whether_it_moves(core, worker, now_us);
-    bt_core_limit_seats(core, worker);
+    bt_core_limit_seats(core, worker, now_us);
     bt_core_count_others(worker);
     if (heed_duty(core, worker, stats->duty) && !changed) {
         bt_gen_dispatch_waiting(core, now_us);

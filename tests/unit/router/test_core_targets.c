@@ -284,6 +284,139 @@ static void who_was_promised_too_much_is_remembered(void **state)
     end_world(w);
 }
 
+/* A prompt that is forecast to take 8 ms, of a target of 4, at workers that do
+ * nothing: the first a second after they had measured is a probe, at once, and
+ * only that. */
+static void an_idle_worker_takes_a_probe_each_second(void **state)
+{
+    static const bt_sched_target_t target = {.ttft_ms = 4};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    bt_req_key_t key;
+    client_t first, a, b;
+
+    (void)state;
+    start_measured(w, target, &p, &d);
+    w->now += 999 * MS;
+    assert_int_equal(ask(w, &first, "eight to", 2, target), BT_ERR_TIMED_OUT);
+    late(w, true, 4, 8, 1);
+    w->now += MS;
+    assert_int_equal(ask(w, &first, "eight to", 2, target), BT_OK);
+    key = key_at(w, d);
+    /* However long it takes: it has the worker, and others wait behind it. */
+    w->now += 5000 * MS;
+    assert_int_equal(ask(w, &b, "eight to", 2, target), BT_ERR_TIMED_OUT);
+    tokens(w, p, key, 0, "x", BT_FINISH_NONE);
+    prefilled(w, p, key);
+    ended(w, p, key);
+    /* Over with its first token; then a second's rest, in which what is in time
+     * is taken as ever. */
+    w->now += 997 * MS;
+    assert_int_equal(ask(w, &b, "eight to", 2, target), BT_ERR_TIMED_OUT);
+    assert_int_equal(ask(w, &b, "1", 1, target), BT_OK);
+    w->now += MS;
+    assert_int_equal(ask(w, &a, "eight to", 2, target), BT_ERR_TIMED_OUT);
+    bt_core_cancel(w->core, b.gen, w->now);
+    ended(w, p, key_at(w, p));
+    assert_int_equal(ask(w, &a, "eight to", 2, target), BT_OK);
+    /* One that ends without a token is over, too. */
+    bt_core_cancel(w->core, a.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    w->now += 997 * MS;
+    assert_int_equal(ask(w, &a, "eight to", 2, target), BT_ERR_TIMED_OUT);
+    w->now += MS;
+    assert_int_equal(ask(w, &a, "eight to", 2, target), BT_OK);
+    bt_core_cancel(w->core, a.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    bt_core_cancel(w->core, first.gen, w->now);
+    ended(w, d, key);
+    end_world(w);
+}
+
+/* 9 ms for a step of one, of a target of 5: one is taken where nobody else
+ * generates, and its worker says what it took. */
+static void a_step_that_was_slow_is_probed(void **state)
+{
+    static const bt_sched_target_t target = {.itl_ms = 5};
+    bt_msg_t stats = {.type = BT_MSG_STATS};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t a, b, c;
+
+    (void)state;
+    start_measured(w, target, &p, &d);
+    assert_int_equal(ask(w, &a, "a", 20, target), BT_ERR_TIMED_OUT);
+    late(w, false, 5, 9, 1);
+    w->now += 1000 * MS;
+    assert_int_equal(ask(w, &a, "a", 20, target), BT_OK);
+    w->now += 2000 * MS;
+    assert_int_equal(ask(w, &b, "a", 20, target), BT_ERR_TIMED_OUT);
+    stats.u.stats.max_requests = 4;
+    stats.u.stats.rates.decode_step_ns = 3000000;
+    stats.u.stats.rates.decode_seq_ns = 500000;
+    assert_int_equal(bt_core_message(w->core, d, &stats, w->now), BT_OK);
+    assert_int_equal(ask(w, &b, "a", 20, target), BT_OK);
+    assert_int_equal(ask(w, &c, "a", 20, target), BT_OK);
+    bt_core_cancel(w->core, a.gen, w->now);
+    bt_core_cancel(w->core, b.gen, w->now);
+    bt_core_cancel(w->core, c.gen, w->now);
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        if (w->sent[i].msg.type == BT_MSG_CANCEL) {
+            ended(w, w->sent[i].to, w->sent[i].msg.u.cancel.key);
+        }
+    }
+    end_world(w);
+}
+
+/* An answer of 100 tokens, and a minute later two of 2: of a mean of all that
+ * is forgotten, as of the tenant's. 8 ms for a prompt, and 60 ms for a seat
+ * where answers have 20 tokens: 2 take 6. */
+static void lengths_of_long_ago_are_forgotten(void **state)
+{
+    static const bt_sched_target_t none = {0};
+    static const bt_sched_target_t target = {.ttft_ms = 100};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    bt_req_key_t key;
+    client_t c, more[4];
+
+    (void)state;
+    start_measured(w, none, &p, &d);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ask(w, &c, "eight to", 200, none), BT_OK);
+        key = key_at(w, d);
+        tokens(w, p, key, 0, "x", BT_FINISH_NONE);
+        prefilled(w, p, key);
+        ended(w, p, key);
+        for (uint32_t k = 1; k < ((i == 0) ? 100u : 2u); k++) {
+            tokens(w, d, key, k, "y",
+                   (k + 1 == ((i == 0) ? 100u : 2u)) ? BT_FINISH_STOP
+                                                     : BT_FINISH_NONE);
+        }
+        ended(w, d, key);
+        w->now += 60000 * MS;
+    }
+    /* 100, then 3/4 of the way to 2, then again: 2 + 98 / 16, some 8 tokens, of
+     * each of which four seats make one in 3 ms: 24 ms, where it were 96 x 3.
+     */
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ask(w, &more[i], "a", 200, none), BT_OK);
+    }
+    assert_int_equal(ask(w, &c, "a", 200, target), BT_OK);
+    bt_core_cancel(w->core, c.gen, w->now);
+    for (int i = 0; i < 4; i++) {
+        bt_core_cancel(w->core, more[i].gen, w->now);
+    }
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        if (w->sent[i].msg.type == BT_MSG_CANCEL) {
+            ended(w, w->sent[i].to, w->sent[i].msg.u.cancel.key);
+        }
+    }
+    end_world(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +427,9 @@ int main(void)
         BT_TEST(before_anything_is_measured_all_are_taken),
         BT_TEST(workers_hear_the_targets),
         BT_TEST(who_was_promised_too_much_is_remembered),
+        BT_TEST(an_idle_worker_takes_a_probe_each_second),
+        BT_TEST(a_step_that_was_slow_is_probed),
+        BT_TEST(lengths_of_long_ago_are_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
