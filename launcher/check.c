@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "launcher/cores.h"
 #include "launcher/findings.h"
 #include "launcher/model_file.h"
@@ -127,6 +128,18 @@ static void check_watchdog(check_t *c)
                  "watchdog-ms %u is too short: 0 for never, or at least %u",
                  c->config->watchdog_ms, BT_WATCHDOG_LEAST_MS);
         bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "configuration", text,
+                        "");
+    }
+}
+
+/* Of workers nobody is asked anything then. */
+static void check_host_name(check_t *c)
+{
+    char text[TEXT_BYTES];
+
+    if (!bt_process_host_name_fits(text, sizeof(text))) {
+        c->survey.workers_abort = true;
+        bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "host name", text,
                         "");
     }
 }
@@ -273,6 +286,7 @@ int bt_check_main(int argc, char **argv)
     take_repository(&c);
     check_watchdog(&c);
     check_log_dir(&c);
+    check_host_name(&c);
     bt_survey_limits_read("", &c.limits);
     bt_survey_check_threads(c.config, c.config->n_models, &c.limits,
                             &c.findings);

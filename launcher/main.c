@@ -260,6 +260,18 @@ static void hold_signals(void)
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
+/* Workers could not say it: they are aborted before main(). */
+static bt_status_t check_host_name(void)
+{
+    char why[512];
+
+    if (bt_process_host_name_fits(why, sizeof(why))) {
+        return BT_OK;
+    }
+    BT_LOG_ERROR("%s", why);
+    return BT_ERR_UNSUPPORTED;
+}
+
 static int serve(const bt_config_store_t *store, const bt_config_t *config)
 {
     const bt_log_dir_t log_dir = {.path = config->log_dir,
@@ -297,6 +309,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     }
     bt_survey_limits_read("", &limits);
     if ((status = check_watchdog(config)) != BT_OK ||
+        (status = check_host_name()) != BT_OK ||
         (status = check_models(config)) != BT_OK ||
         (status = bt_shared_port_check(config)) != BT_OK ||
         (status = check_threads(config, &limits)) != BT_OK ||

@@ -318,11 +318,13 @@ bt_status_t bt_survey_ask(bt_survey_t *survey, const bt_plan_t *plan,
         const uint32_t model = plan->processes[i]->model;
 
         if (is_first(plan, i) &&
-            ((model == BT_PLAN_NO_MODEL) ? routers
-                                         : !survey->cannot_open[model])) {
+            ((model == BT_PLAN_NO_MODEL)
+                 ? routers
+                 : !survey->workers_abort && !survey->cannot_open[model])) {
             status = ask(survey, plan, plan->processes[i]);
         }
     }
+    survey->is_partial = survey->is_partial || survey->workers_abort;
     return status;
 }
 

@@ -31,6 +31,7 @@ typedef struct bt_survey_limits {
 typedef struct bt_survey {
     bt_findings_t *findings; /**< borrowed; what the programs said */
     bool cannot_open[BT_CONFIG_MAX_MODELS]; /**< said; nobody is asked of it */
+    bool workers_abort;                     /**< said; none is asked */
     bt_need_t needs[BT_SURVEY_NEEDS];
     uint32_t n_needs;
     bool is_partial; /**< some did not say what they take */

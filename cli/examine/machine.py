@@ -10,6 +10,7 @@ import subprocess
 
 MIB = 1 << 20
 COMMAND_S = 10
+HOST_NAME_MOST = 63  # common/base/process.h: with more UCX 1.13 aborts whoever is linked with it
 
 
 def mib(n_bytes):
@@ -113,6 +114,9 @@ class Machine:
     def allowed_cores(self):
         """Those that this process may use."""
         return cores_of(self.fields("/proc/self/status").get("Cpus_allowed_list", ""))
+
+    def host_name(self):
+        return (self.read("/proc/sys/kernel/hostname") or "").strip()
 
     @staticmethod
     def uid():

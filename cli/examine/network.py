@@ -5,6 +5,8 @@ import os
 import re
 import socket
 
+from .machine import HOST_NAME_MOST
+
 LISTEN = "0A"         # proc(5), /proc/net/tcp: the state
 ROUTER_PORT_STEP = 10  # common/config/config.h, BT_CONFIG_ROUTER_PORT_STEP
 DOORS = (("http", "127.0.0.1:8000"), ("grpc", "127.0.0.1:8001"), ("metrics", "127.0.0.1:8002"))
@@ -116,7 +118,16 @@ def interface(machine, findings, device):
                     + (f", {speed} Mbit/s" if speed and speed > 0 else "") + f"; --net-device may be: {', '.join(all_names)}")
 
 
+def host_name(machine, findings):
+    name = machine.host_name()
+    if len(name) > HOST_NAME_MOST:
+        findings.problem("host name", f"{name} has {len(name)} characters: UCX aborts every worker where it has more than {HOST_NAME_MOST}",
+                         "hostname NAME, or hostnamectl set-hostname NAME, with a shorter one")
+
+
 def ucx(machine, findings):
+    if len(machine.host_name()) > HOST_NAME_MOST:
+        return  # it aborts before it could be asked
     said = machine.command("ucx_info", "-d")
     kinds = list(dict.fromkeys(re.findall(r"Transport: (\S+)", said or "")))
     listed = f"; it has {', '.join(kinds)}" if kinds else ""
@@ -143,4 +154,5 @@ def examine(machine, findings):
     ports(machine, findings)
     for device in devices(machine):
         interface(machine, findings, device)
+    host_name(machine, findings)
     ucx(machine, findings)

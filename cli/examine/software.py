@@ -3,7 +3,10 @@
 import os
 import re
 
+from .machine import HOST_NAME_MOST
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MPIRUN_HOST_NAME_MOST = 56  # of Open MPI 4.1: it writes "[NAME:PID]" where there is no room for more
 PROGRAMS = ("baton-launch", "baton-router", "baton-prefill-worker", "baton-decode-worker")
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 
@@ -85,6 +88,8 @@ def build(machine, findings):
         if path is None:
             continue
         text, why = version_of(machine, path)
+        if text is None and name != "baton-router" and len(machine.host_name()) > HOST_NAME_MOST:
+            continue  # as is said there
         if text is None:
             library = re.search(r"(\S+\.so\S*): cannot open shared object", why or "")
             findings.problem("build", f"{name} does not run: {why}", f"apt-get install the package of {library[1]} (apt-file search "
@@ -112,6 +117,9 @@ def mpi(machine, findings):
     text = f"{program}, Open MPI {version[1]}" if version else f"{program}, which is no Open MPI"
     if not version:
         findings.warning("mpi", text + ": Baton is built for that one", "apt-get install -y --no-install-recommends openmpi-bin")
+    elif version[1].startswith("4.1.") and len(machine.host_name()) > MPIRUN_HOST_NAME_MOST:
+        findings.warning("mpi", f"{text}: it aborts where the host's name has more than {MPIRUN_HOST_NAME_MOST} characters, and {machine.host_name()} "
+                         f"has {len(machine.host_name())}", "hostname NAME, or hostnamectl set-hostname NAME, with a shorter one")
     elif library and library[1] != version[1]:
         findings.warning("mpi", f"{text}; what is built is linked with Open MPI {library[1]}: ranks that this mpirun starts may not find "
                          "each other", f"PATH with the mpirun of {library[1]}, or build again with the library of {version[1]}")

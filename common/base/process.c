@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 static uint64_t to_ms(struct timeval t)
@@ -97,6 +98,26 @@ const char *bt_process_command(void)
         }
     }
     return "baton";
+}
+
+bool bt_process_host_name_fits(char *why, size_t why_bytes)
+{
+    struct utsname host;
+    size_t n;
+
+    if (uname(&host) != 0) {
+        return true;
+    }
+    n = strlen(host.nodename);
+    if (n <= BT_PROCESS_HOST_NAME_MOST) {
+        return true;
+    }
+    snprintf(why, why_bytes,
+             "the name of this host has %zu characters (%s), and UCX aborts "
+             "every worker where it has more than %u: hostname NAME, or "
+             "hostnamectl set-hostname NAME, with a shorter one",
+             n, host.nodename, BT_PROCESS_HOST_NAME_MOST);
+    return false;
 }
 
 bool bt_process_is_of_mpi(void)

@@ -9,6 +9,7 @@
 #define BT_COMMON_BASE_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct bt_process_use {
@@ -25,6 +26,16 @@ uint64_t bt_process_private_bytes(void);
 
 /** Did a launcher of MPI (mpirun, srun --mpi=pmix) start this process? */
 bool bt_process_is_of_mpi(void);
+
+/** The longest name of a host on which UCX 1.13 loads: it aborts every process
+ *  that is linked with it, before main(), where the name is as long as Linux
+ *  allows. */
+#define BT_PROCESS_HOST_NAME_MOST 63u
+
+/** Is the name of this host no longer than that? For programs that start
+ *  workers, and are not linked with UCX themselves.
+ *  @param [out] why  only where it is longer: a sentence with the cure */
+bool bt_process_host_name_fits(char *why, size_t why_bytes);
 
 /** @return what a person types to give one of Baton's commands: "./baton" where
  *  this program lies in a build tree, otherwise "baton" */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """./baton check: options with their sources, and all that is wrong with them, without a start."""
+import ctypes
 import json
 import os
 import resource
@@ -172,6 +173,23 @@ class Check(unittest.TestCase):
         self.assertEqual(word, "--kv-memory")
         # A little less, for others take memory meanwhile.
         self.assertEqual(self.texts(*options, "--kv-memory", f"{int(size[:-1]) // 2}m", code=0), [])
+
+    def test_a_host_name_that_ucx_does_not_survive(self):
+        if os.geteuid() != 0 or subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no UTS namespaces here, or not as root")
+
+        def of_length(n):
+            if ctypes.CDLL(None).unshare(0x04000000) != 0:  # CLONE_NEWUTS
+                raise OSError("unshare")
+            socket.sethostname("n" * n)
+
+        args = ["--model", self.model, "--cors-origins", "x"]
+        texts = self.texts(*args, before=lambda: of_length(64))
+        self.assert_one("the name of this host has 64 characters", texts)
+        self.assert_one("hostname NAME, or hostnamectl set-hostname NAME, with a shorter one", texts)
+        self.assert_one('--cors-origins: "x" is no origin', texts)  # the router is asked all the same
+        self.assertEqual(len(texts), 2, texts)
+        self.assertEqual(self.texts(*args[:2], code=0, before=lambda: of_length(63)), [])
 
     def test_a_password_is_not_shown(self):
         out = self.run_check("--otlp", "http://me:secret@host:4318/x", "--model", self.model, code=1)

@@ -37,7 +37,7 @@ def good_machine():
         "/proc/self/limits": limits, "/proc/self/cgroup": "0::/\n",
         "/proc/self/mounts": "/dev/vda1 / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n",
         "/proc/self/ns/ipc": "", "/proc/self/ns/pid": "", "/proc/sys/kernel/random/boot_id": "x\n",
-        "/proc/sys/kernel/osrelease": "6.8.0-test\n", "/proc/sys/vm/overcommit_memory": "0\n", "/proc/sys/vm/memfd_noexec": "0\n",
+        "/proc/sys/kernel/hostname": "host\n", "/proc/sys/kernel/osrelease": "6.8.0-test\n", "/proc/sys/vm/overcommit_memory": "0\n", "/proc/sys/vm/memfd_noexec": "0\n",
         "/proc/meminfo": f"MemTotal: {16 * GIB // 1024} kB\nMemAvailable: {14 * GIB // 1024} kB\n",
         "/proc/net/tcp": "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n",
         "/sys/devices/system/cpu/online": "0-1\n",
@@ -284,6 +284,11 @@ class Doctor(unittest.TestCase):
         if os.geteuid() == 0:
             self.assert_found("note", "mpi", "it refuses to run as root", "export OMPI_ALLOW_RUN_AS_ROOT=1", root=self.machine(), code=0)
         self.assertEqual(self.of("mpi", root=self.machine(), environment={"OMPI_ALLOW_RUN_AS_ROOT": "1"})[0]["level"], "ok")
+        self.fake("mpirun", "echo 'mpirun (Open MPI) 4.1.4'")
+        self.changed("warning", "mpi", "aborts where the host's name has more than 56 characters", "hostname NAME", **{
+            "/proc/sys/kernel/hostname": "n" * 57 + "\n"})
+        self.changed("problem", "host name", "has 64 characters", "hostname NAME", environment={"PATH": "/nowhere"}, **{
+            "/proc/sys/kernel/hostname": "n" * 64 + "\n"})
         self.fake("mpirun", "echo 'HYDRA build details'")
         self.changed("warning", "mpi", "which is no Open MPI", "openmpi-bin")
         self.fake("mpirun", "echo 'mpirun (Open MPI) 4.1.4'")
@@ -359,12 +364,22 @@ class Doctor(unittest.TestCase):
             self.assert_found("warning", "weight cache", "is user 12345's, and this is user 0", "--weight-cache DIR", environment=where)
         self.assert_found("warning", "weight cache", "neither XDG_CACHE_HOME nor HOME is set", "--weight-cache DIR", environment={"HOME": ""})
 
-    def in_namespace(self, setup):
+    def in_namespace(self, setup, kind=("--mount", "--propagation", "private")):
         """@return words before a command that run it where `setup` was done to mounts, or a skip"""
-        prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", setup + ' && exec "$@"', "sh"]
+        prefix = ["unshare", *kind, "sh", "-c", setup + ' && exec "$@"', "sh"]
         if os.geteuid() != 0 or subprocess.run(prefix + ["true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("no mount namespaces here")
+            self.skipTest(f"no namespaces of {kind[0]} here, or not as root")
         return prefix
+
+    @unittest.skipUnless(os.access(LAUNCH, os.X_OK), "nothing is built")
+    def test_a_host_name_that_ucx_does_not_survive(self):
+        """Linux allows 64 characters. Then the workers cannot even be asked for their version: that is not told of the build."""
+        longest = self.in_namespace(f"echo {'n' * 64} > /proc/sys/kernel/hostname", ("--uts",))
+        found = self.assert_found("problem", "host name", "has 64 characters: UCX aborts every worker", "hostname NAME", prefix=longest,
+                                  launch=LAUNCH)
+        self.assertEqual([f for f in found if f["about"] in ("build", "ucx") and f["level"] == "problem"], [])
+        shorter = self.in_namespace(f"echo {'n' * 63} > /proc/sys/kernel/hostname", ("--uts",))
+        self.assertEqual(self.of("host name", prefix=shorter), [])
 
     def test_a_small_and_a_read_only_file_system(self):
         small = self.in_namespace("mount -t tmpfs -o size=3m tmpfs /dev/shm")

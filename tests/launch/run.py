@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The launcher with fake programs: run.py LAUNCHER"""
+import ctypes
 import fcntl
 import json
 import os
@@ -8,6 +9,7 @@ import pty
 import resource
 import re
 import signal
+import socket
 import stat
 import subprocess
 import termios
@@ -632,6 +634,25 @@ class LaunchTest(LauncherTest):
                                      "BATON_READY_FD=3",
                                      "BATON_READY_JOINED=1"])
         self.assertEqual(launched.stop(), 0)
+
+    def test_a_host_name_of_64_characters_is_said_before_anything_starts(self):
+        if os.geteuid() != 0 or subprocess.run(
+                ["unshare", "--uts", "true"], capture_output=True,
+                check=False).returncode != 0:
+            self.skipTest("no UTS namespaces here, or not as root")
+
+        def rename():
+            if ctypes.CDLL(None).unshare(0x04000000) != 0:  # CLONE_NEWUTS
+                raise OSError("unshare")
+            socket.sethostname("n" * 64)
+
+        launched = self.launch(popen={"preexec_fn": rename})
+        self.assertEqual(launched.wait(), 78)
+        self.assertIn("the name of this host has 64 characters (nnn",
+                      launched.stderr())
+        self.assertIn("hostname NAME, or hostnamectl set-hostname NAME, with "
+                      "a shorter one\n", launched.stderr())
+        self.assertEqual(self.events(), [])
 
     def test_a_missing_model_is_said_before_anything_starts(self):
         launched = self.launch("--model", "/nowhere/m.gguf")
