@@ -163,6 +163,7 @@ static bt_status_t ask_programs(check_t *c)
     }
     bt_cores_allowed(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
+    bt_topology_read_threads(BT_TOPOLOGY_CPUS, &topology);
     status = bt_plan_find_devices(c->config, &devices);
     if (status == BT_OK) {
         status = bt_plan_create(c->store, c->config, &run_dir, &allowed,

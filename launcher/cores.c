@@ -25,6 +25,33 @@ uint32_t bt_cores_count(const bt_cores_t *cores)
     return (uint32_t)CPU_COUNT(&cores->free);
 }
 
+/* One of each physical core of which none but free ones are known to us. What
+ * others have taken of it makes it one that is shared. */
+static void whole_cores(const bt_cores_t *cores, cpu_set_t *set)
+{
+    cpu_set_t seen;
+
+    CPU_ZERO(&seen);
+    CPU_ZERO(set);
+    for (uint32_t core = 0; core < CPU_SETSIZE; core++) {
+        const uint32_t physical = bt_topology_physical(&cores->topology, core);
+
+        if (CPU_ISSET(core, &cores->free) && !CPU_ISSET(physical, &seen) &&
+            !CPU_ISSET(physical, &cores->in_use)) {
+            CPU_SET(physical, &seen);
+            CPU_SET(core, set);
+        }
+    }
+}
+
+uint32_t bt_cores_count_physical(const bt_cores_t *cores)
+{
+    cpu_set_t whole;
+
+    whole_cores(cores, &whole);
+    return (uint32_t)CPU_COUNT(&whole);
+}
+
 /* As "0-3,8". */
 static void write_cores(const cpu_set_t *set, bt_strbuf_t *out)
 {
@@ -49,16 +76,17 @@ static void write_cores(const cpu_set_t *set, bt_strbuf_t *out)
     }
 }
 
-/* The memory node that n cores fit into most tightly; if there is none, the one
- * with the most free cores, so that few nodes share the worker. */
-static uint32_t best_node(const bt_cores_t *cores, uint32_t n)
+/* The memory node that n cores of a set fit into most tightly; if there is
+ * none, the one with the most of them, so that few nodes share the worker. */
+static uint32_t best_node(const bt_topology_t *topology, const cpu_set_t *set,
+                          uint32_t n)
 {
     uint32_t n_free[BT_TOPOLOGY_NODES] = {0};
     uint32_t best = 0;
 
     for (size_t core = 0; core < CPU_SETSIZE; core++) {
-        if (CPU_ISSET(core, &cores->free)) {
-            n_free[cores->topology.node[core]]++;
+        if (CPU_ISSET(core, set)) {
+            n_free[topology->node[core]]++;
         }
     }
     for (uint32_t node = 1; node < BT_TOPOLOGY_NODES; node++) {
@@ -78,12 +106,19 @@ void bt_cores_take(bt_cores_t *cores, uint32_t n, bt_strbuf_t *out)
 
     CPU_ZERO(&taken);
     while ((n > 0) && (CPU_COUNT(&cores->free) > 0)) {
-        const uint32_t node = best_node(cores, n);
+        cpu_set_t set;
+        uint32_t node;
 
-        for (size_t core = 0; (core < CPU_SETSIZE) && (n > 0); core++) {
-            if (CPU_ISSET(core, &cores->free) &&
-                (cores->topology.node[core] == node)) {
+        whole_cores(cores, &set);
+        if (CPU_COUNT(&set) == 0) {
+            set = cores->free;
+        }
+        node = best_node(&cores->topology, &set, n);
+        for (uint32_t core = 0; (core < CPU_SETSIZE) && (n > 0); core++) {
+            if (CPU_ISSET(core, &set) && (cores->topology.node[core] == node)) {
                 CPU_CLR(core, &cores->free);
+                CPU_SET(bt_topology_physical(&cores->topology, core),
+                        &cores->in_use);
                 CPU_SET(core, &taken);
                 n--;
             }

@@ -12,6 +12,7 @@
 
 typedef struct bt_cores {
     cpu_set_t free;
+    cpu_set_t in_use; /**< physical cores of which some thread was taken */
     bt_topology_t topology;
 } bt_cores_t;
 
@@ -21,8 +22,12 @@ void bt_cores_allowed(cpu_set_t *allowed);
 /** How many are left. */
 uint32_t bt_cores_count(const bt_cores_t *cores);
 
+/** How many of those are physical ones: threads of one core count once. */
+uint32_t bt_cores_count_physical(const bt_cores_t *cores);
+
 /** Take @a n (there are as many), of one memory node where one has enough, and
- *  append them as "0-3,8". */
+ *  append them as "0-3,8". Of each physical core one is taken, and others of
+ *  its threads only where there are no more physical cores that nobody has. */
 void bt_cores_take(bt_cores_t *cores, uint32_t n, bt_strbuf_t *out);
 
 /** Add the cores of a list that bt_cores_take() wrote. */

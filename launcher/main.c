@@ -155,6 +155,17 @@ static void say_start(const bt_config_t *config)
     }
 }
 
+/* What Linux counts as cores and what computes like one differ. */
+static void say_cores(const bt_plan_t *plan, uint32_t n_allowed)
+{
+    if (plan->n_physical < n_allowed) {
+        BT_LOG_INFO("%u cores are hardware threads of %u physical ones, which "
+                    "are what workers share; --threads-prefill and "
+                    "--threads-decode say otherwise",
+                    n_allowed, plan->n_physical);
+    }
+}
+
 static void copy_line(void *log, const char *line, size_t bytes)
 {
     bt_log_file_write(log, line, bytes);
@@ -319,6 +330,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     }
     bt_cores_allowed(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
+    bt_topology_read_threads(BT_TOPOLOGY_CPUS, &topology);
     status = bt_plan_find_devices(config, &devices);
     if (status != BT_OK) {
         exit_status = bt_exit_of_start(status);
@@ -336,6 +348,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     /* The children's options come from the plan alone. */
     bt_config_unset_environment();
     say_start(config);
+    say_cores(plan, (uint32_t)CPU_COUNT(&allowed));
     if (!by_mpi) {
         hold_signals();
     }

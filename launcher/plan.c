@@ -572,8 +572,10 @@ static bt_status_t plan_all(bt_plan_t *plan)
         status = add_router(plan, i);
     }
     /* At most 16 models with 512 workers of 1024 threads: nothing overflows. */
-    bt_plan_threads(config, n_models, n_cores, &plan->threads_prefill,
-                    &plan->threads_decode);
+    plan->n_physical = bt_cores_count_physical(&plan->cores);
+    bt_plan_threads(config, n_models,
+                    (plan->n_physical < n_cores) ? plan->n_physical : n_cores,
+                    &plan->threads_prefill, &plan->threads_decode);
     pin = !plan->has_quota &&
           (n_models * (plan->threads_prefill * config->prefill +
                        plan->threads_decode * config->decode) <=

@@ -62,6 +62,7 @@ typedef struct bt_plan {
     bt_cores_t cores;              /**< that no worker has */
     uint32_t n_cpus;               /**< that may compute at once */
     bool has_quota;                /**< fewer than cores: nobody is pinned */
+    uint32_t n_physical;           /**< of all cores */
     const bt_devices_t *devices;   /**< borrowed; n 0: nobody gets any */
     uint32_t n_dealt;              /**< of them, to workers */
     bt_plan_process_t **processes; /**< owned, each by itself: they stay where

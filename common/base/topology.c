@@ -8,8 +8,8 @@
 
 #include "common/base/log.h"
 
-/* Cores of "0-3,8" belong to @a node; what is no such list is left out. */
-static void read_list(FILE *file, uint8_t node, bt_topology_t *topology)
+/* Cores of "0-3,8"; what is no such list is left out. */
+static void read_list(FILE *file, cpu_set_t *set)
 {
     unsigned long first;
     unsigned long last;
@@ -25,7 +25,7 @@ static void read_list(FILE *file, uint8_t node, bt_topology_t *topology)
             c = fgetc(file);
         }
         for (; (first <= last) && (first < CPU_SETSIZE); first++) {
-            topology->node[first] = node;
+            CPU_SET(first, set);
         }
         if (c != ',') {
             return;
@@ -33,20 +33,62 @@ static void read_list(FILE *file, uint8_t node, bt_topology_t *topology)
     }
 }
 
+/* @return false: there is no such file */
+static bool read_file(const char *path, cpu_set_t *set)
+{
+    FILE *file = fopen(path, "r");
+
+    CPU_ZERO(set);
+    if (file == NULL) {
+        return false;
+    }
+    read_list(file, set);
+    fclose(file);
+    return true;
+}
+
 void bt_topology_read(const char *dir, bt_topology_t *topology)
 {
     memset(topology, 0, sizeof(*topology));
     for (uint32_t node = 0; node < BT_TOPOLOGY_NODES; node++) {
         char path[PATH_MAX];
-        FILE *file;
+        cpu_set_t set;
 
         snprintf(path, sizeof(path), "%s/node%u/cpulist", dir, node);
-        file = fopen(path, "r");
-        if (file != NULL) { /* numbers may have gaps */
-            read_list(file, (uint8_t)node, topology);
-            fclose(file);
+        if (!read_file(path, &set)) { /* numbers may have gaps */
+            continue;
+        }
+        for (size_t core = 0; core < CPU_SETSIZE; core++) {
+            if (CPU_ISSET(core, &set)) {
+                topology->node[core] = (uint8_t)node;
+            }
         }
     }
+}
+
+void bt_topology_read_threads(const char *dir, bt_topology_t *topology)
+{
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        char path[PATH_MAX];
+        cpu_set_t set;
+        size_t first = 0;
+
+        topology->first[core] = 0;
+        snprintf(path, sizeof(path), "%s/cpu%zu/topology/thread_siblings_list",
+                 dir, core);
+        if (!read_file(path, &set) || !CPU_ISSET(core, &set)) {
+            continue;
+        }
+        while (!CPU_ISSET(first, &set)) { /* it ends at core itself */
+            first++;
+        }
+        topology->first[core] = (uint16_t)(first + 1);
+    }
+}
+
+uint32_t bt_topology_physical(const bt_topology_t *topology, uint32_t core)
+{
+    return (topology->first[core] > 0) ? topology->first[core] - 1u : core;
 }
 
 uint32_t bt_topology_node_of(const bt_topology_t *topology,

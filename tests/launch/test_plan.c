@@ -187,6 +187,57 @@ static void a_worker_has_cores_of_one_memory_where_they_fit(void **state)
     destroy(&p);
 }
 
+/* Eight hardware threads of four physical cores, numbered as Linux does on most
+ * machines (0 and 4 are one core), and in pairs. Two workers have two cores
+ * each, and not four threads that the other computes on, too. Who asks for more
+ * has second threads of cores last. */
+static void threads_of_one_core_count_once(void **state)
+{
+    const char *const two = "--model m --prefill 1";
+    bt_topology_t apart = {0}, pairs = {0};
+    cpu_set_t allowed;
+    planned_t p;
+
+    (void)state;
+    CPU_ZERO(&allowed);
+    for (size_t core = 0; core < 8; core++) {
+        CPU_SET(core, &allowed);
+        apart.first[core] = (uint16_t)(core % 4 + 1);
+        pairs.first[core] = (uint16_t)(core / 2 * 2 + 1);
+    }
+    p = plan_for(&allowed, &apart, two);
+    assert_int_equal(p.plan->n_physical, 4);
+    assert_cores(p.plan, 1, "0-1");
+    assert_cores(p.plan, 2, "2-3");
+    assert_true(has_arg(p.plan, 2, "--threads=2"));
+    destroy(&p);
+    p = plan_for(&allowed, &pairs, two);
+    assert_cores(p.plan, 1, "0,2");
+    assert_cores(p.plan, 2, "4,6");
+    destroy(&p);
+    p = plan_for(&allowed, &apart, "--model m --threads-decode 6");
+    assert_cores(p.plan, 1, "0");
+    assert_cores(p.plan, 2, "1");
+    assert_cores(p.plan, 3, "2-7");
+    destroy(&p);
+    /* One thread of each may be used: those are cores like any. */
+    for (size_t core = 0; core < 4; core++) {
+        CPU_CLR(core, &allowed);
+    }
+    p = plan_for(&allowed, &apart, two);
+    assert_cores(p.plan, 1, "4-5");
+    assert_cores(p.plan, 2, "6-7");
+    destroy(&p);
+    /* Two threads of one: a worker has one each. */
+    CPU_ZERO(&allowed);
+    CPU_SET(0, &allowed);
+    CPU_SET(4, &allowed);
+    p = plan_for(&allowed, &apart, two);
+    assert_cores(p.plan, 1, "0");
+    assert_cores(p.plan, 2, "4");
+    destroy(&p);
+}
+
 static bool is_any_lent(const bt_plan_t *plan)
 {
     bool lent = false;
@@ -636,6 +687,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(the_plan_pins_workers_to_cores_of_their_own),
         BT_TEST(a_worker_has_cores_of_one_memory_where_they_fit),
+        BT_TEST(threads_of_one_core_count_once),
         BT_TEST(cores_are_lent_unless_told_otherwise),
         BT_TEST(too_few_cores_means_no_pinning),
         BT_TEST(threads_share_the_cores_evenly),

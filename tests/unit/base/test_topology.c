@@ -67,6 +67,56 @@ static void cores_belong_to_the_node_that_lists_them(void **state)
     assert_int_equal(topology.node[5], 0);
 }
 
+/* Of cpu1 nobody says anything, cpu3 says a list that it is not on, cpu4 none.
+ */
+static void threads_of_a_core_are_known_by_the_first(void **state)
+{
+    static const char *const lists[] = {"0,2\n",  NULL,    "0,2\n", "0-2\n",
+                                        "four\n", "5-6\n", "5-6\n"};
+    static const uint32_t firsts[] = {0, 1, 0, 3, 4, 5, 5, 7};
+    char root[] = "/tmp/baton-test-topology-XXXXXX";
+    bt_topology_t topology = {0};
+    char path[256];
+    FILE *file;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        if (lists[i] == NULL) {
+            continue;
+        }
+        snprintf(path, sizeof(path), "%s/cpu%u", root, i);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof(path), "%s/cpu%u/topology", root, i);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof(path), "%s/cpu%u/topology/thread_siblings_list",
+                 root, i);
+        file = fopen(path, "w");
+        assert_non_null(file);
+        assert_true(fputs(lists[i], file) >= 0);
+        assert_int_equal(fclose(file), 0);
+    }
+    bt_topology_read_threads(root, &topology);
+    for (uint32_t core = 0; core < 8; core++) {
+        assert_int_equal(bt_topology_physical(&topology, core), firsts[core]);
+    }
+    for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        if (lists[i] == NULL) {
+            continue;
+        }
+        snprintf(path, sizeof(path), "%s/cpu%u/topology/thread_siblings_list",
+                 root, i);
+        assert_int_equal(unlink(path), 0);
+        snprintf(path, sizeof(path), "%s/cpu%u/topology", root, i);
+        assert_int_equal(rmdir(path), 0);
+        snprintf(path, sizeof(path), "%s/cpu%u", root, i);
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(rmdir(root), 0);
+    bt_topology_read_threads(root, &topology); /* it is gone */
+    assert_int_equal(bt_topology_physical(&topology, 2), 2);
+}
+
 static void a_worker_stays_on_the_nodes_of_its_cores(void **state)
 {
     bt_topology_t topology = {0};
@@ -113,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(cores_belong_to_the_node_that_lists_them),
         BT_TEST(cores_of_one_node_have_it),
+        BT_TEST(threads_of_a_core_are_known_by_the_first),
         BT_TEST(a_worker_stays_on_the_nodes_of_its_cores),
     };
 
