@@ -46,6 +46,9 @@ typedef struct bt_instance {
     /** Of prompts that were weighed (sched_local.h): the last one that was sent
      *  here to be computed for a decode worker, and with both phases. */
     uint64_t away_at_us, here_at_us;
+    /** All seats that keep the target between tokens are taken since then, or
+     *  since one more was sent; 0: never looked at. */
+    uint64_t seats_tried_us;
     bt_list_t legs;  /**< what is sent to it; the core uses it */
     void *link_user; /**< the control link; the caller's */
 } bt_instance_t;

@@ -8,6 +8,8 @@
 #define MEAN_HALF  30000000u /* us: what has not been confirmed for so long */
 #define FIRST_MEAN 256u      /* tokens of an answer, before any has ended */
 #define ERROR_MOST 500u      /* thousandths */
+/* A decode worker whose seats are all taken for so long is sent one more. */
+#define SEATS_EVERY_US 60000000u
 /* Steps are forecast for the worker's own cores, and may always be quicker:
  * more seats keep the target then. A prompt's forecast is never cut. */
 #define FIRST_FACTOR_LEAST   1000u
@@ -103,6 +105,24 @@ static uint32_t rounds_of(const bt_instance_t *worker)
     return ((worker->hello.flags & BT_HELLO_STATIC_BATCHES) != 0) ? 2 : 1;
 }
 
+/* What an iteration of one sequence more takes is not measured while no more
+ * are sent: where the limit is too low all seats are taken, and one more is
+ * sent from time to time. Until the next STATS, which make the limit anew. */
+static uint32_t one_more(bt_instance_t *worker, uint32_t n_seats,
+                         uint64_t now_us)
+{
+    if ((n_seats == worker->hello.max_batch) ||
+        (worker->sched.seats < n_seats) || (worker->seats_tried_us == 0)) {
+        worker->seats_tried_us = now_us;
+        return n_seats;
+    }
+    if (bt_sched_age_us(worker->seats_tried_us, now_us) < SEATS_EVERY_US) {
+        return n_seats;
+    }
+    worker->seats_tried_us = now_us;
+    return n_seats + 1;
+}
+
 void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker,
                          uint64_t now_us)
 {
@@ -119,10 +139,12 @@ void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker,
     times = (1000 + min_u64(rates->decode_error, ERROR_MOST)) *
             bt_sched_margin_factor(&core->between_margin, now_us) *
             rounds_of(worker);
-    worker->sched.max_seats =
+    worker->sched.max_seats = one_more(
+        worker,
         bt_sched_rates_seats(rates, bt_core_mean_context(core),
                              (uint64_t)itl_ms * UINT64_C(1000000000) / times,
-                             worker->hello.max_batch);
+                             worker->hello.max_batch),
+        now_us);
     worker->sched.holds_target = true;
 }
 

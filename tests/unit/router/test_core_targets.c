@@ -370,6 +370,65 @@ static void a_step_that_was_slow_is_probed(void **state)
     end_world(w);
 }
 
+/* 20 ms more for each sequence, as a neighbour made it look, of a target of 11:
+ * one at a time, of which nobody learns what two take. After a minute with all
+ * seats taken two are sent, until the worker says again what it measured.
+ */
+static void one_sequence_more_is_tried_where_all_seats_are_taken(void **state)
+{
+    const bt_sched_target_t loose = {.itl_ms = 1000};
+    bt_msg_t stats = {.type = BT_MSG_STATS};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t c[3];
+
+    (void)state;
+    start_measured(w, (bt_sched_target_t){.itl_ms = 11}, &p, &d);
+    stats.u.stats.max_requests = 4;
+    stats.u.stats.rates.decode_seq_ns = 20000000;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(bt_core_message(w->core, d, &stats, w->now), BT_OK);
+        assert_int_equal(d->sched.max_seats, 1); /* nobody wants more */
+        w->now += 80000 * MS;
+    }
+    assert_int_equal(bt_core_message(w->core, d, &stats, w->now), BT_OK);
+    assert_int_equal(ask(w, &c[0], "a", 20, loose), BT_OK);
+    for (int i = 0; i < 29; i++) {
+        w->now += 2000 * MS;
+        assert_int_equal(bt_core_message(w->core, d, &stats, w->now), BT_OK);
+        assert_int_equal(d->sched.max_seats, 1);
+        if (i == 15) { /* another has the seat from then on */
+            assert_int_equal(ask(w, &c[1], "a", 20, loose), BT_OK);
+            assert_int_equal(ask(w, &c[2], "a", 20, loose), BT_OK);
+            bt_core_cancel(w->core, c[0].gen, w->now);
+            ended(w, d, (bt_req_key_t){.id = 1, .attempt = 1});
+            ended(w, p, (bt_req_key_t){.id = 1, .attempt = 1});
+        }
+        bt_core_tick(w->core, w->now);
+    }
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 2);
+    w->now += 1900 * MS;
+    assert_int_equal(bt_core_message(w->core, d, &stats, w->now), BT_OK);
+    assert_int_equal(d->sched.max_seats, 1);
+    w->now += 100 * MS;
+    assert_int_equal(bt_core_message(w->core, d, &stats, w->now), BT_OK);
+    assert_int_equal(d->sched.max_seats, 2);
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 3);
+    w->now += 1000 * MS;
+    assert_int_equal(bt_core_message(w->core, d, &stats, w->now), BT_OK);
+    assert_int_equal(d->sched.max_seats, 1);
+    bt_core_cancel(w->core, c[1].gen, w->now);
+    bt_core_cancel(w->core, c[2].gen, w->now);
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        if ((w->sent[i].msg.type == BT_MSG_CANCEL) &&
+            (w->sent[i].msg.u.cancel.key.id > 1)) {
+            ended(w, w->sent[i].to, w->sent[i].msg.u.cancel.key);
+        }
+    }
+    end_world(w);
+}
+
 /* An answer of 100 tokens, and a minute later two of 2: of a mean of all that
  * is forgotten, as of the tenant's. 8 ms for a prompt, and 60 ms for a seat
  * where answers have 20 tokens: 2 take 6. */
@@ -429,6 +488,7 @@ int main(void)
         BT_TEST(who_was_promised_too_much_is_remembered),
         BT_TEST(an_idle_worker_takes_a_probe_each_second),
         BT_TEST(a_step_that_was_slow_is_probed),
+        BT_TEST(one_sequence_more_is_tried_where_all_seats_are_taken),
         BT_TEST(lengths_of_long_ago_are_forgotten),
     };
 
