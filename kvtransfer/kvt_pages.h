@@ -40,10 +40,6 @@ void *bt_kvt_pages_reserve(size_t bytes);
  * no touch of it can end in SIGBUS. What is there already costs next to nothing
  * (10 ms for each GiB); the rest is taken as by a first touch.
  *
- * UCX writes the whole of a POSIX segment before it maps it, and that is all
- * that such a pool needs; it promises that nowhere, and does not do it for a
- * segment of System V.
- *
  * @param base  Mapped, from a page on.
  * @retval BT_ERR_NO_MEMORY  the file system behind it, or the machine, is full;
  *                           what was taken stays so until it is unmapped

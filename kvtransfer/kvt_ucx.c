@@ -35,23 +35,18 @@ static const struct {
                {"TX_SEG_SIZE", TCP_SEGMENT},
                {"RX_SEG_SIZE", TCP_SEGMENT}};
 
-/* Where the domain of shared memory has no room, UCX would go on to memory of
- * this process alone, and nobody would be told. */
-static const char shared_only[] = "md:posix,md:sysv";
-
 const char *bt_kvt_ucx_version(void)
 {
     return ucp_get_version_string();
 }
 
-bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
-                                    const char *device, uint64_t features,
-                                    ucp_context_h *context_p)
+static bt_status_t context_open(const char *tls, const char *device,
+                                ucp_context_h *context_p)
 {
-    const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
-                                               UCP_PARAM_FIELD_NAME,
-                                 .features = features,
-                                 .name = name};
+    const ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+        .name = "baton-kv-net"};
     const bool tcp = strncmp(tls, "tcp", 3) == 0;
     ucp_config_t *config;
     ucs_status_t rc = ucp_config_read(NULL, NULL, &config);
@@ -61,9 +56,7 @@ bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
     }
     rc = ucp_config_modify(config, "TLS", tls);
     if (rc == UCS_OK) {
-        rc = (device != NULL)
-                 ? ucp_config_modify(config, "NET_DEVICES", device)
-                 : ucp_config_modify(config, "ALLOC_PRIO", shared_only);
+        rc = ucp_config_modify(config, "NET_DEVICES", device);
     }
     for (size_t i = 0; tcp && (rc == UCS_OK) && (i < BT_ARRAY_LEN(tcp_set));
          i++) {
@@ -76,8 +69,8 @@ bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
     return (rc == UCS_OK) ? BT_OK : BT_ERR_UNSUPPORTED;
 }
 
-bt_status_t bt_kvt_ucx_worker_open(ucp_context_h context,
-                                   ucp_worker_h *worker_p)
+/** @a *worker_p is NULL after a failure. @retval BT_ERR_UNSUPPORTED */
+static bt_status_t worker_open(ucp_context_h context, ucp_worker_h *worker_p)
 {
     const ucp_worker_params_t params = {.field_mask =
                                             UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -170,12 +163,10 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     snprintf(tls, sizeof(tls), "%s,self%s", rdma ? "rc,ud" : "tcp",
              (config->memory == BT_KVT_MEMORY_DEVICE) ? ",cuda" : "");
     bt_kvt_ucx_door_before(&ucx->door);
-    status = bt_kvt_ucx_context_open("baton-kv-net", tls, device,
-                                     UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
-                                     &ucx->net_context);
+    status = context_open(tls, device, &ucx->net_context);
     ucx->tcp = !rdma;
     if (status == BT_OK) {
-        status = bt_kvt_ucx_worker_open(ucx->net_context, &ucx->net);
+        status = worker_open(ucx->net_context, &ucx->net);
     }
     if (status == BT_OK) {
         status = bt_kvt_ucx_handlers_set(ucx);
@@ -274,6 +265,7 @@ static bt_status_t ucx_open(bt_kvt_t *kvt)
     ucx->kvt = kvt;
     ucx->epoll_fd = NO_FD;
     ucx->net_fd = NO_FD;
+    ucx->pool_fd = NO_FD;
     ucx->mapped_bytes = config->pool_bytes + BT_KVT_PROBE_BYTES;
     bt_list_init(&ucx->links);
     bt_list_init(&ucx->requests);
@@ -354,16 +346,14 @@ static void ucx_describe(bt_kvt_t *kvt, bt_kvt_export_info_t *info_p)
                                  : sizeof(struct sockaddr_in6);
     info_p->sources.data = ucx->door.own;
     info_p->sources.bytes = ucx->door.n_own * BT_KVT_SOURCE_BYTES;
-    if (ucx->shm_mem == NULL) {
+    if (ucx->pool_fd < 0) {
         return;
     }
     info_p->shm_base = (uint64_t)(uintptr_t)kvt->pool;
     info_p->probe_offset = kvt->config.pool_bytes;
     memcpy(info_p->probe, ucx->probe, sizeof(ucx->probe));
-    info_p->shm_addr = (bt_kvt_blob_t){.data = ucx->shm_addr,
-                                       .bytes = (uint32_t)ucx->shm_addr_bytes};
-    info_p->shm_rkey =
-        (bt_kvt_blob_t){.data = ucx->rkey, .bytes = (uint32_t)ucx->rkey_bytes};
+    info_p->shm_file = (bt_kvt_blob_t){.data = &ucx->pool_file,
+                                       .bytes = sizeof(ucx->pool_file)};
 }
 
 /* ---- progress ---- */

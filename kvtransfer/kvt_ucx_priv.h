@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt_ucx_priv.h
  *
- * UCX under kvtransfer; the one includer of its headers. Two contexts, because
- * shared memory and peer error handling exclude each other in one:
+ * UCX under kvtransfer; the one includer of its headers. Active messages over
+ * TCP (or RDMA): all control messages, also on one host, and data where memory
+ * is not shared; UCX reports the death of a peer.
  *
- *     net    active messages over TCP (or RDMA): all control messages, also on
- *            one host, and data where memory is not shared; reports the death
- *            of a peer
- *     shm    allocates the pool and maps those of others; carries no message
+ * Memory that processes of one host share is not UCX's: shared memory and peer
+ * error handling exclude each other in a context, and UCX's segments have a
+ * name in /dev/shm while it fills them, by which they outlive who is killed
+ * then. The pool is a file that never has a name; others open it at its process
+ * (/proc/PID/fd).
  *
  *     kvt_ucx.c         open, close, progress
  *     kvt_ucx_listen.c  who connects
@@ -52,12 +54,21 @@ typedef struct ucx_door {
     uint32_t n_own;
 } ucx_door_t;
 
+/* The file that a pool lies in: a descriptor of its process, and which file
+ * that is. 24 bytes without padding. */
+typedef struct bt_kvt_file {
+    char magic[4];
+    uint32_t fd;
+    uint64_t device, inode;
+} bt_kvt_file_t;
+
 typedef struct ucx {
     bt_kvt_t *kvt;
     ucx_door_t door;
-    ucp_context_h net_context, shm_context;
-    ucp_worker_h net, shm;
-    ucp_mem_h shm_mem;    /* the pool; NULL: it is anonymous memory... */
+    ucp_context_h net_context;
+    ucp_worker_h net;
+    bool shares;          /* pools of this host, where both sides can */
+    int pool_fd;          /* file of the pool; NO_FD: it is anonymous memory */
     ucp_mem_h device_mem; /* ...or the device's, registered with net */
     size_t mapped_bytes;  /* of the pool with the probe */
     bool tcp;             /* the network; else RDMA */
@@ -66,10 +77,7 @@ typedef struct ucx {
     ucp_listener_h listener;
     struct sockaddr_storage net_addr; /* where it listens */
     char interface[IF_NAMESIZE];      /* and on which interface */
-    ucp_address_t *shm_addr;
-    size_t shm_addr_bytes;
-    void *rkey;
-    size_t rkey_bytes;
+    bt_kvt_file_t pool_file;          /* what others open it by */
     bt_kvt_host_t host;
     bool host_known;
     uint8_t probe[16];
@@ -96,8 +104,9 @@ typedef struct ucx_link {
     bt_list_t link;
     ucx_t *ucx;
     bt_kvt_link_t *owner; /* NULL: accepted, no hello yet; or forgotten */
-    ucp_ep_h ep, shm_ep;
-    ucp_rkey_h rkey;
+    ucp_ep_h ep;
+    void *map; /* the peer's pool, or NULL */
+    size_t map_bytes;
     uint64_t n_sent, n_taken; /* messages: the numbers */
     bt_list_t early;
     uint32_t n_early;
@@ -109,18 +118,6 @@ typedef struct ucx_link {
     bool garbled; /* a message is missing: nothing is taken any more */
     bool closing; /* a close of ep has not completed */
 } ucx_link_t;
-
-/* kvt_ucx.c */
-/** @a device: the network device, NULL for shared memory.
- *  @retval BT_ERR_UNSUPPORTED */
-BT_MUST_CHECK bt_status_t bt_kvt_ucx_context_open(const char *name,
-                                                  const char *tls,
-                                                  const char *device,
-                                                  uint64_t features,
-                                                  ucp_context_h *context_p);
-/** @a *worker_p is NULL after a failure. @retval BT_ERR_UNSUPPORTED */
-BT_MUST_CHECK bt_status_t bt_kvt_ucx_worker_open(ucp_context_h context,
-                                                 ucp_worker_h *worker_p);
 
 /* kvt_ucx_listen.c */
 /** Listen on the interface's first address, IPv4 before IPv6, any port. */

@@ -1,38 +1,90 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pool's memory, and the pools of others through shared memory. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
-#include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_host.h"
 #include "kvtransfer/kvt_pages.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
+#define SHM_DIR "/dev/shm"
+
+/* What an export says of the file that a pool lies in. Read on the same host
+ * alone, so as it lies in memory. */
+static const char file_magic[4] = {'B', 'T', 'S', 'F'};
+
+static bool file_decode(const bt_kvt_blob_t *blob, bt_kvt_file_t *file_p)
+{
+    if (blob->bytes != sizeof(*file_p)) {
+        return false;
+    }
+    memcpy(file_p, blob->data, sizeof(*file_p));
+    /* Another one is of a version that had UCX map pools. */
+    return memcmp(file_p->magic, file_magic, sizeof(file_magic)) == 0;
+}
+
+static bool map_bytes(const bt_kvt_export_info_t *info, size_t *bytes_p)
+{
+    return (info->probe_offset >= info->pool_bytes) &&
+           !__builtin_add_overflow(info->probe_offset, BT_KVT_PROBE_BYTES,
+                                   bytes_p) &&
+           (*bytes_p <= PTRDIFF_MAX);
+}
+
+/* The pool of a process of this host, opened at that process: it has no name.
+ * @return -1: there is no such file */
+static int file_open(const bt_kvt_host_t *host, const bt_kvt_file_t *file,
+                     size_t bytes)
+{
+    char path[64];
+    struct stat info;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%u/fd/%u", host->pid, file->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        return -1;
+    }
+    if ((fstat(fd, &info) != 0) || !S_ISREG(info.st_mode) ||
+        (info.st_nlink != 0) || (info.st_dev != file->device) ||
+        (info.st_ino != file->inode) || (info.st_size < 0) ||
+        ((uint64_t)info.st_size < bytes)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Map @a bytes of a file at an address for large pages. @return NULL: no */
+static void *file_map(int fd, size_t bytes)
+{
+    void *const area = bt_kvt_pages_reserve(bytes);
+
+    if (area == NULL) {
+        return NULL;
+    }
+    if (mmap(area, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+             0) == MAP_FAILED) {
+        munmap(area, bytes);
+        return NULL;
+    }
+    return area;
+}
+
 void bt_kvt_ucx_shm_unmap(ucx_link_t *ul)
 {
-    /* Not by force: UCX refuses that without peer-error mode, and the segment
-     * of a dead peer stayed mapped. */
-    const ucp_request_param_t param = {0};
-    ucs_status_ptr_t request;
-
-    if (ul->rkey != NULL) {
-        ucp_rkey_destroy(ul->rkey);
-        ul->rkey = NULL;
-    }
-    if (ul->shm_ep != NULL) {
-        request = ucp_ep_close_nbx(ul->shm_ep, &param);
-        ul->shm_ep = NULL;
-        /* Nothing was ever sent on it, so this ends at once; the worker would
-         * finish it in any case. */
-        while (ucp_worker_progress(ul->ucx->shm) != 0) {
-        }
-        if (UCS_PTR_IS_PTR(request)) {
-            ucp_request_free(request);
-        }
+    if (ul->map != NULL) {
+        munmap(ul->map, ul->map_bytes);
+        ul->map = NULL;
     }
 }
 
@@ -45,41 +97,30 @@ bt_status_t bt_kvt_ucx_map(bt_kvt_link_t *link,
                            const bt_kvt_export_info_t *info)
 {
     ucx_link_t *ul = link->transport;
-    ucx_t *ucx = ul->ucx;
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-                              .address = info->shm_addr.data};
-    void *base = NULL;
+    const ucx_t *ucx = ul->ucx;
+    bt_kvt_file_t file;
+    BT_CLEANUP(close) int fd = -1;
 
-    if ((ucx->shm == NULL) || (info->shm_base == 0) ||
-        (info->shm_addr.bytes == 0) || (info->shm_rkey.bytes == 0) ||
-        !ucx->host_known || !bt_kvt_host_same(&ucx->host, &info->host) ||
-        (info->probe_offset < info->pool_bytes)) {
+    if (!ucx->shares || (info->shm_base == 0) || !ucx->host_known ||
+        !bt_kvt_host_same(&ucx->host, &info->host) ||
+        !file_decode(&info->shm_file, &file) ||
+        !map_bytes(info, &ul->map_bytes)) {
         return BT_ERR_UNSUPPORTED;
     }
-    if (ucp_ep_create(ucx->shm, &params, &ul->shm_ep) != UCS_OK) {
-        ul->shm_ep = NULL;
+    fd = file_open(&info->host, &file, ul->map_bytes);
+    ul->map = (fd >= 0) ? file_map(fd, ul->map_bytes) : NULL;
+    if (ul->map == NULL) {
         return BT_ERR_UNSUPPORTED;
-    }
-    if (ucp_ep_rkey_unpack(ul->shm_ep, info->shm_rkey.data, &ul->rkey) !=
-        UCS_OK) {
-        ul->rkey = NULL;
-        goto err;
-    }
-    if (ucp_rkey_ptr(ul->rkey, info->shm_base, &base) != UCS_OK) {
-        goto err;
     }
     /* Identifiers can lie (a copied /etc, a nested container); bytes that the
      * other side wrote cannot. */
-    if (memcmp((const uint8_t *)base + info->probe_offset, info->probe,
+    if (memcmp((const uint8_t *)ul->map + info->probe_offset, info->probe,
                sizeof(info->probe)) != 0) {
-        goto err;
+        bt_kvt_ucx_unmap(link);
+        return BT_ERR_UNSUPPORTED;
     }
-    link->map = base;
+    link->map = ul->map;
     return BT_OK;
-
-err:
-    bt_kvt_ucx_unmap(link);
-    return BT_ERR_UNSUPPORTED;
 }
 
 uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, const bt_hash_piece_t *pieces,
@@ -95,8 +136,8 @@ uint64_t bt_kvt_ucx_shm_room(void)
 {
     struct statvfs fs;
 
-    return (statvfs("/dev/shm", &fs) == 0) ? (uint64_t)fs.f_bavail * fs.f_frsize
-                                           : 0;
+    return (statvfs(SHM_DIR, &fs) == 0) ? (uint64_t)fs.f_bavail * fs.f_frsize
+                                        : 0;
 }
 
 bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx)
@@ -174,7 +215,7 @@ void bt_kvt_ucx_pool_drop(ucx_t *ucx)
     if (ucx->device_mem != NULL) {
         ucp_mem_unmap(ucx->net_context, ucx->device_mem);
         ucx->device_mem = NULL;
-    } else if ((ucx->kvt->pool != NULL) && (ucx->shm_mem == NULL) &&
+    } else if ((ucx->kvt->pool != NULL) && (ucx->pool_fd < 0) &&
                (ucx->kvt->config.memory == BT_KVT_MEMORY_HOST)) {
         munmap(ucx->kvt->pool, ucx->mapped_bytes);
     } else {
@@ -183,29 +224,51 @@ void bt_kvt_ucx_pool_drop(ucx_t *ucx)
     ucx->kvt->pool = NULL;
 }
 
-/** At an address for large pages, unless UCX or the system refuses that. */
+/* A file without a name, from its first moment: whenever its last process ends,
+ * and however, nothing of it is left. @return -1: there is no room for it */
+static int pool_file_make(size_t bytes)
+{
+    const int fd = open(SHM_DIR, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+
+    if ((fd >= 0) && ((bt_kvt_ucx_shm_room() < bytes) ||
+                      (ftruncate(fd, (off_t)bytes) != 0))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* @return owned: ucx->pool_fd, ucx->kvt->pool; neither after a failure */
 static bt_status_t pool_map_shared(ucx_t *ucx)
 {
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH |
-                      UCP_MEM_MAP_PARAM_FIELD_FLAGS,
-        .address = bt_kvt_pages_reserve(ucx->mapped_bytes),
-        .length = ucx->mapped_bytes,
-        .flags = UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED};
+    struct stat info;
+    void *pool = NULL;
+    const int fd = pool_file_make(ucx->mapped_bytes);
 
-    if (params.address != NULL) {
-        if (ucp_mem_map(ucx->shm_context, &params, &ucx->shm_mem) == UCS_OK) {
-            return BT_OK;
-        }
-        munmap(params.address, ucx->mapped_bytes);
-        params.address = NULL;
+    if ((fd < 0) || (fstat(fd, &info) != 0)) {
+        goto err_fd;
     }
-    params.flags = UCP_MEM_MAP_ALLOCATE;
-    if (ucp_mem_map(ucx->shm_context, &params, &ucx->shm_mem) == UCS_OK) {
-        return BT_OK;
+    pool = file_map(fd, ucx->mapped_bytes);
+    if (pool == NULL) {
+        goto err_fd;
     }
-    ucx->shm_mem = NULL;
+    if (bt_kvt_pages_take(pool, ucx->mapped_bytes) != BT_OK) {
+        goto err_map;
+    }
+    memcpy(ucx->pool_file.magic, file_magic, sizeof(file_magic));
+    ucx->pool_file.fd = (uint32_t)fd;
+    ucx->pool_file.device = info.st_dev;
+    ucx->pool_file.inode = info.st_ino;
+    ucx->pool_fd = fd;
+    ucx->kvt->pool = pool;
+    return BT_OK;
+
+err_map:
+    munmap(pool, ucx->mapped_bytes);
+err_fd:
+    if (fd >= 0) {
+        close(fd);
+    }
     return BT_ERR_NO_MEMORY;
 }
 
@@ -221,90 +284,39 @@ static void warm_pool(bt_kvt_t *kvt)
     }
 }
 
-static bt_status_t pool_make_shared(ucx_t *ucx)
-{
-    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
-    bt_status_t status;
-
-    /* UCX says in lines of its own that there is no room. */
-    if ((bt_kvt_ucx_shm_room() < ucx->mapped_bytes) ||
-        (pool_map_shared(ucx) != BT_OK)) {
-        return BT_ERR_NO_MEMORY;
-    }
-    if ((ucp_mem_query(ucx->shm_mem, &attr) != UCS_OK) ||
-        (ucp_rkey_pack(ucx->shm_context, ucx->shm_mem, &ucx->rkey,
-                       &ucx->rkey_bytes) != UCS_OK) ||
-        (getrandom(ucx->probe, sizeof(ucx->probe), 0) !=
-         (ssize_t)sizeof(ucx->probe))) {
-        status = BT_ERR_UNSUPPORTED;
-        goto err_mem;
-    }
-    status = bt_kvt_pages_take(attr.address, ucx->mapped_bytes);
-    if (status != BT_OK) {
-        goto err_mem;
-    }
-    ucx->kvt->pool = attr.address;
-    warm_pool(ucx->kvt);
-    memcpy(ucx->kvt->pool + ucx->kvt->config.pool_bytes, ucx->probe,
-           sizeof(ucx->probe));
-    return BT_OK;
-
-err_mem:
-    ucp_mem_unmap(ucx->shm_context, ucx->shm_mem);
-    ucx->shm_mem = NULL;
-    return status;
-}
-
 bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx)
 {
-    static const char *const tls[] = {"posix,self", "sysv,self"};
-    bt_status_t status = BT_ERR_UNSUPPORTED;
+    bt_status_t status;
 
     if (!ucx->host_known) {
-        return status;
+        return BT_ERR_UNSUPPORTED;
     }
-    for (size_t i = 0; (i < BT_ARRAY_LEN(tls)) && (status != BT_OK); i++) {
-        status = bt_kvt_ucx_context_open("baton-kv-shm", tls[i], NULL,
-                                         UCP_FEATURE_RMA, &ucx->shm_context);
+    ucx->shares = true;
+    if (ucx->kvt->config.memory != BT_KVT_MEMORY_HOST) {
+        return BT_OK;
     }
+    if (getrandom(ucx->probe, sizeof(ucx->probe), 0) !=
+        (ssize_t)sizeof(ucx->probe)) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    status = pool_map_shared(ucx);
     if (status == BT_OK) {
-        status = bt_kvt_ucx_worker_open(ucx->shm_context, &ucx->shm);
-    }
-    if ((status == BT_OK) &&
-        (ucp_worker_get_address(ucx->shm, &ucx->shm_addr,
-                                &ucx->shm_addr_bytes) != UCS_OK)) {
-        ucx->shm_addr = NULL;
-        status = BT_ERR_UNSUPPORTED;
-    }
-    if ((status == BT_OK) && (ucx->kvt->config.memory == BT_KVT_MEMORY_HOST)) {
-        status = pool_make_shared(ucx);
+        warm_pool(ucx->kvt);
+        memcpy(ucx->kvt->pool + ucx->kvt->config.pool_bytes, ucx->probe,
+               sizeof(ucx->probe));
     }
     return status;
 }
 
 void bt_kvt_ucx_shm_close(ucx_t *ucx)
 {
-    if (ucx->rkey != NULL) {
-        ucp_rkey_buffer_release(ucx->rkey);
-        ucx->rkey = NULL;
-    }
-    if (ucx->shm_addr != NULL) {
-        ucp_worker_release_address(ucx->shm, ucx->shm_addr);
-        ucx->shm_addr = NULL;
-    }
-    if (ucx->shm_mem != NULL) {
+    ucx->shares = false;
+    if (ucx->pool_fd >= 0) {
         bt_kvt_warmer_stop(ucx->kvt->warmer);
         ucx->kvt->warmer = NULL;
-        ucp_mem_unmap(ucx->shm_context, ucx->shm_mem);
-        ucx->shm_mem = NULL;
+        munmap(ucx->kvt->pool, ucx->mapped_bytes);
         ucx->kvt->pool = NULL;
-    }
-    if (ucx->shm != NULL) {
-        ucp_worker_destroy(ucx->shm);
-        ucx->shm = NULL;
-    }
-    if (ucx->shm_context != NULL) {
-        ucp_cleanup(ucx->shm_context);
-        ucx->shm_context = NULL;
+        close(ucx->pool_fd);
+        ucx->pool_fd = NO_FD;
     }
 }

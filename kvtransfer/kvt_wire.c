@@ -235,6 +235,7 @@ static bt_status_t reader_end(const reader_t *r)
 bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
                                  size_t cap, size_t *bytes_p)
 {
+    static const bt_kvt_blob_t none = {.bytes = 0};
     writer_t w = section_begin(buf, cap, MAGIC_EXPORT);
 
     put_le(&w, info->oldest, 2);
@@ -257,8 +258,8 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
     put_bytes(&w, info->handle, sizeof(info->handle));
     fixed_end(&w);
     put_blob(&w, &info->net_addr);
-    put_blob(&w, &info->shm_addr);
-    put_blob(&w, &info->shm_rkey);
+    put_blob(&w, &none); /* where UCX reached the pool, once */
+    put_blob(&w, &info->shm_file);
     put_blob(&w, &info->sources);
     return writer_end(&w, bytes_p);
 }
@@ -295,8 +296,8 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     }
     fixed_leave(&r, rest_bytes);
     info.net_addr = get_blob(&r);
-    info.shm_addr = get_blob(&r);
-    info.shm_rkey = get_blob(&r);
+    (void)get_blob(&r);
+    info.shm_file = get_blob(&r);
     info.sources = get_blob(&r);
 
     status = reader_end(&r);

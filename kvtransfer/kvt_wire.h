@@ -80,7 +80,8 @@ typedef struct bt_kvt_export_info {
     uint8_t probe[16];     /**< stands at the pool + probe_offset */
     uint64_t probe_offset; /**< bytes */
     bt_kvt_host_t host;
-    bt_kvt_blob_t net_addr, shm_addr, shm_rkey;
+    bt_kvt_blob_t net_addr;
+    bt_kvt_blob_t shm_file; /**< the transport's: what opens its pool */
     /** Where its connections may come from: IPv6 addresses, IPv4 mapped, of
      *  BT_KVT_SOURCE_BYTES each. */
     bt_kvt_blob_t sources;

@@ -9,12 +9,10 @@
 #define TEXT_BYTES 2048 /* with the path of a cgroup */
 #define OF_BYTES   1152
 #define POOL_PART  4 /* worker/memory.c: a quarter of what is left */
-/* What UCX takes of /dev/shm beside the pool of a rank: 4.1 MiB for messages,
- * which nobody sends (1.13.1, mm_recv_desc). */
-#define UCX_SHM_BYTES (UINT64_C(5) << 20)
 
 /* The launcher itself, its log, its output; a program that is asked. */
 #define LAUNCHER_THREADS 4
+
 typedef struct sums {
     uint64_t weights, own, pools, shm;
     uint64_t n_pools;
@@ -86,9 +84,7 @@ static sums_t sum_up(const bt_need_t *needs, uint32_t n,
         const uint64_t pool = pool_of(&needs[i], room, left, sums.n_pools);
 
         sums.pools += needs[i].n * pool;
-        sums.shm += (pool > 0)
-                        ? needs[i].n * (pool + needs[i].ranks * UCX_SHM_BYTES)
-                        : 0;
+        sums.shm += needs[i].n * pool;
     }
     return sums;
 }

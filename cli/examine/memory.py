@@ -8,7 +8,6 @@ from .machine import MIB, mib
 # Of the default model two workers take 92 MiB of weights together and 76 MiB each while they load (./baton check tells it).
 LEAST_BYTES = 256 * MIB
 POOL_MOST = 1024 * MIB     # worker/memory.c, DEFAULT_POOL_BYTES: of each worker, or a quarter of what is left
-UCX_SHM_BYTES = 5 * MIB    # launcher/needs.c: what UCX takes of /dev/shm beside a pool
 
 
 def kib(fields, name):
@@ -102,7 +101,7 @@ def pools(machine):
         return machine.shm_bytes, "take"
     n = int(machine.options.get("prefill", 1)) + int(machine.options.get("decode", 1))
     asked = size_of(machine.options.get("kv-memory", "0"))
-    return n * ((asked or min(POOL_MOST, (available(machine) or 0) // 4)) + UCX_SHM_BYTES), "take" if asked else "take at most"
+    return n * (asked or min(POOL_MOST, (available(machine) or 0) // 4)), "take" if asked else "take at most"
 
 
 def size_of(text):

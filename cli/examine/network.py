@@ -141,9 +141,9 @@ def ucx(machine, findings):
             findings.warning("ucx", f"UCX {probe['ucx']} uses {device}, and no shared memory: {machine.probe_words or 'no reason was given'}"
                              f"{listed}", "mend /dev/shm or the kernel, as said there; or --transport network")
         else:
-            findings.ok("ucx", f"UCX {probe['ucx']}: shared memory on this host (posix), {device} between hosts{listed}")
+            findings.ok("ucx", f"UCX {probe['ucx']}: shared memory on this host, {device} between hosts{listed}")
     elif said is not None:
-        missing = [kind for kind in ("tcp", "posix") if kind not in kinds]
+        missing = [kind for kind in ("tcp",) if kind not in kinds]
         if missing:
             findings.problem("ucx", f"UCX here has no {' and no '.join(missing)}{listed}", "apt-get install --reinstall libucx0")
         else:

@@ -70,9 +70,9 @@ class Check(unittest.TestCase):
                 ("kv-memory", "64m", "file", conf + ":4"), ("http", "127.0.0.1:9000", "file", conf + ":5"),
                 ("kv-type", "bf16", "default", None), ("log-dir", "", "default", None)):
             self.assertEqual(options[name], {"name": name, "value": value, "source": source, "where": where})
-        # Pools of two prefill workers and a decode worker, and 5 MiB for UCX beside each.
+        # Pools of two prefill workers and a decode worker.
         said = json.loads(self.run_check("--kv-memory", "64m", "--prefill=2", "--model", self.model, "--json", code=0))
-        self.assertEqual(said["shm_bytes"], 3 * (69 << 20))
+        self.assertEqual(said["shm_bytes"], 3 * (64 << 20))
         self.assertIsNone(json.loads(self.run_check("--json", code=0))["shm_bytes"])
         # Those of --help are all there.
         named = subprocess.run([LAUNCH, "--help"], capture_output=True, text=True, check=True).stdout

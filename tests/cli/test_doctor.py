@@ -192,12 +192,12 @@ class Doctor(unittest.TestCase):
         self.assertIn("200 MiB are reserved for hugetlbfs", note[1]["text"])
 
     def test_a_small_dev_shm(self):
-        """Two pools of 1 GiB and 5 MiB each for UCX: 2,058 MiB, of a machine with 14 GiB available."""
+        """Two pools of 1 GiB each: 2,048 MiB, of a machine with 14 GiB available."""
         small = {"/dev/shm.room": f"{64 << 20} {63 << 20}\n"}
-        self.changed("warning", "/dev/shm", "63 MiB of 64 MiB are free, and the KV pools of a launch take at most 2,058 MiB",
-                     "mount -o remount,size=2123m /dev/shm", **small)
+        self.changed("warning", "/dev/shm", "63 MiB of 64 MiB are free, and the KV pools of a launch take at most 2,048 MiB",
+                     "mount -o remount,size=2113m /dev/shm", **small)
         self.changed("problem", "/dev/shm", "no worker starts", "--shm-size", "--transport", "shm", **small)
-        self.changed("warning", "/dev/shm", "take 522 MiB", "--kv-memory 15m", "--kv-memory=256m", **small)
+        self.changed("warning", "/dev/shm", "take 512 MiB", "--kv-memory 15m", "--kv-memory=256m", **small)
         self.assertEqual(self.of("/dev/shm", "--transport=network", root=self.machine(**small)), [])
         self.fake("baton-launch", """[ "$1" != --check ] || echo '{"options":[],"findings":[],"shm_bytes":73400320}'""")
         self.assert_found("warning", "/dev/shm", "the KV pools of a launch take 70 MiB", "remount", root=self.machine(**small),
@@ -406,7 +406,7 @@ class Doctor(unittest.TestCase):
         if "tier avx512" in tier:
             self.assert_found("warning", "cpu", "because of BATON_CPU_TIER=avx2; it could be avx512", "unset BATON_CPU_TIER", launch=LAUNCH,
                               environment={"BATON_CPU_TIER": "avx2"})
-        prefix = self.in_namespace("mount -t tmpfs -o size=3m tmpfs /dev/shm")
+        prefix = self.in_namespace("mount -t tmpfs -o size=512k tmpfs /dev/shm")
         found = self.assert_found("warning", "ucx", "no shared memory: kv transfer: no shared memory for a pool", "mend /dev/shm",
                                   launch=LAUNCH, prefix=prefix)
         self.assertNotIn("options", {f["about"] for f in found})

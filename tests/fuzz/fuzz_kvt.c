@@ -76,8 +76,7 @@ static void decode_export(const uint8_t *data, size_t size, uint8_t *again)
 
     if (bt_kvt_export_decode(data, size, &info) == BT_OK) {
         touch(&info.net_addr);
-        touch(&info.shm_addr);
-        touch(&info.shm_rkey);
+        touch(&info.shm_file);
         touch(&info.sources);
         status = bt_kvt_export_encode(&info, again, size + SINCE_BYTES, &bytes);
         check_same(data, size, status, again, bytes, SUM_BYTES);

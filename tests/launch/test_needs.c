@@ -11,7 +11,7 @@
 
 static bt_findings_t findings;
 /* 1 + 1 workers, 100 MiB of weights in one file, 10 MiB and a pool of 50 each:
- * 220 MiB, of which 100 in /dev/shm, with 5 more for UCX of each. */
+ * 220 MiB, of which 100 in /dev/shm. */
 static const bt_need_t two[] = {
     {.n = 1,
      .ranks = 1,
@@ -49,16 +49,16 @@ static bt_needs_room_t room_of(uint64_t available_mib, uint64_t shm_mib)
 
 static void what_fits_is_no_finding(void **state)
 {
-    const bt_needs_room_t room = room_of(220, 110);
+    const bt_needs_room_t room = room_of(220, 100);
 
     (void)state;
-    assert_int_equal(bt_needs_check(two, 2, &room, &findings), 110 * MIB);
+    assert_int_equal(bt_needs_check(two, 2, &room, &findings), 100 * MIB);
     assert_int_equal(findings.n, 0);
 }
 
 static void what_is_missing_is_said_with_the_pools_that_would_fit(void **state)
 {
-    const bt_needs_room_t room = room_of(219, 110);
+    const bt_needs_room_t room = room_of(219, 100);
 
     (void)state;
     bt_needs_check(two, 2, &room, &findings);
@@ -78,8 +78,8 @@ static void pools_of_no_given_size_share_half_of_what_is_left(void **state)
 
     (void)state;
     room.pools_given = false;
-    /* 40 left: 10 of it each, and 5 for UCX. */
-    assert_int_equal(bt_needs_check(two, 2, &room, &findings), 30 * MIB);
+    /* 40 left: 10 of it each. */
+    assert_int_equal(bt_needs_check(two, 2, &room, &findings), 20 * MIB);
     assert_int_equal(findings.n, 0);
     assert_int_equal(bt_needs_pool(two, 2, &room, 1), 10 * MIB);
     /* 400 left, and they asked for 50. */
@@ -104,7 +104,7 @@ static void a_file_of_weights_is_counted_once_for_each_shape(void **state)
     (void)state;
     /* 2 ranks with a file each: 200 more, and 10 and 50 more. */
     needs[1].ranks = 2;
-    room = room_of(100 + 200 + 30 + 150, 165);
+    room = room_of(100 + 200 + 30 + 150, 150);
     bt_needs_check(needs, 2, &room, &findings);
     assert_int_equal(findings.n, 0);
     room.available_bytes--;
@@ -115,7 +115,7 @@ static void a_file_of_weights_is_counted_once_for_each_shape(void **state)
 static void weights_of_their_own_are_counted_for_each(void **state)
 {
     bt_need_t needs[] = {two[0], two[1]};
-    bt_needs_room_t room = room_of(320, 110);
+    bt_needs_room_t room = room_of(320, 100);
 
     (void)state;
     needs[0].weights_shared = needs[1].weights_shared = false;
@@ -135,9 +135,9 @@ static void a_small_dev_shm_is_a_warning_unless_it_is_needed(void **state)
     assert_int_equal(findings.n, 1);
     assert_int_equal(findings.list[0].level, BT_FINDING_WARNING);
     assert_non_null(strstr(findings.list[0].text,
-                           "take 110 MiB of /dev/shm, which has 64 MiB left"));
+                           "take 100 MiB of /dev/shm, which has 64 MiB left"));
     assert_non_null(
-        strstr(findings.list[0].mend, "mount -o remount,size=174m /dev/shm"));
+        strstr(findings.list[0].mend, "mount -o remount,size=164m /dev/shm"));
     bt_findings_fini(&findings);
     room.needs_shm = true;
     bt_needs_check(two, 2, &room, &findings);
@@ -150,7 +150,7 @@ static void a_small_dev_shm_is_a_warning_unless_it_is_needed(void **state)
 
 static void the_limit_of_a_cgroup_is_named(void **state)
 {
-    bt_needs_room_t room = room_of(219, 110);
+    bt_needs_room_t room = room_of(219, 100);
 
     (void)state;
     room.limit_bytes = 300 * MIB;

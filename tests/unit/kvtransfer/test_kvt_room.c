@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools in a /dev/shm that is too small for them: a mount of this process
  * alone. A touch of what is not there would end it by SIGBUS. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,42 +12,33 @@
 #include <unistd.h>
 
 #include "kvtransfer/kvt.h"
+#include "kvtransfer/kvt_pages.h"
 #include "tests/support/testsupport.h"
 
 #define MIB        ((size_t)1 << 20)
 #define POOL_BYTES (16 * MIB)
 #define SKIPPED    77 /* as meson understands it */
 
-/* What UCX itself takes there: about 4.2 MiB for each process. */
 #define ROOM_FOR_ONE "size=28m"
 
-/* What others do to the file system that looked large enough. */
-static bool fill_before; /* UCX allocates the pool */
-static bool make_holes;  /* in what UCX allocated, and take their room */
+static bool fill_before; /* others do, once it looked large enough */
+static unsigned n_named; /* of files, while a pool takes its memory */
 
-int __real_ucp_mem_map(void *context, const void *params, void **mem_p);
-int __wrap_ucp_mem_map(void *context, const void *params, void **mem_p);
+bt_status_t __real_bt_kvt_pages_take(void *base, size_t bytes);
+bt_status_t __wrap_bt_kvt_pages_take(void *base, size_t bytes);
 
-/* The last mapping of UCX's shared memory that is large enough for a pool. */
-static void *pool_mapping(void)
+static unsigned count_names(void)
 {
-    FILE *maps = fopen("/proc/self/maps", "r");
-    void *found = NULL;
-    char line[512];
+    DIR *const dir = opendir("/dev/shm");
+    const struct dirent *entry;
+    unsigned n = 0;
 
-    assert_non_null(maps);
-    while (fgets(line, sizeof(line), maps) != NULL) {
-        uintptr_t from;
-        uintptr_t to;
-
-        if ((strstr(line, "ucx_shm_posix") != NULL) &&
-            (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2) &&
-            (to - from >= POOL_BYTES)) {
-            memcpy(&found, &from, sizeof(found));
-        }
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        n += (entry->d_name[0] != '.') ? 1 : 0;
     }
-    fclose(maps);
-    return found;
+    closedir(dir);
+    return n;
 }
 
 static void fill_up(void)
@@ -62,23 +53,13 @@ static void fill_up(void)
     close(fd);
 }
 
-/* With holes: a UCX that takes its segment's pages with the first touch. */
-int __wrap_ucp_mem_map(void *context, const void *params, void **mem_p)
+bt_status_t __wrap_bt_kvt_pages_take(void *base, size_t bytes)
 {
-    void *pool;
-    int rc;
-
+    n_named += count_names();
     if (fill_before) {
         fill_up();
     }
-    rc = __real_ucp_mem_map(context, params, mem_p);
-    if ((rc == 0) && make_holes) {
-        pool = pool_mapping();
-        assert_non_null(pool);
-        assert_int_equal(madvise(pool, POOL_BYTES, MADV_REMOVE), 0);
-        fill_up();
-    }
-    return rc;
+    return __real_bt_kvt_pages_take(base, bytes);
 }
 
 static bt_status_t pool_open(bt_kvt_path_t path, uint64_t instance,
@@ -106,7 +87,7 @@ static int mount_small(void **state)
 static int unmount_small(void **state)
 {
     (void)state;
-    fill_before = make_holes = false;
+    fill_before = false;
     return umount2("/dev/shm", MNT_DETACH);
 }
 
@@ -134,18 +115,20 @@ static void of_two_pools_one_is_private(void **state)
     bt_kvt_close(first);
 }
 
-static void pages_that_others_took_meanwhile_are_not_touched(void **state)
+/* Whoever is killed at any moment leaves nothing behind. */
+static void a_pool_never_has_a_name(void **state)
 {
     bt_kvt_t *kvt = NULL;
 
     (void)state;
-    make_holes = true;
-    assert_int_equal(pool_open(BT_KVT_PATH_AUTO, 1, &kvt), BT_OK);
+    n_named = 0;
+    assert_int_equal(pool_open(BT_KVT_PATH_SHM, 1, &kvt), BT_OK);
     touch_all(kvt);
+    assert_int_equal(n_named, 0);
+    assert_int_equal(count_names(), 0);
     bt_kvt_close(kvt);
 }
 
-/* UCX must not take memory of another kind instead. */
 static void a_file_system_that_fills_up_meanwhile_is_full(void **state)
 {
     bt_kvt_t *kvt = NULL;
@@ -156,15 +139,6 @@ static void a_file_system_that_fills_up_meanwhile_is_full(void **state)
     assert_int_equal(pool_open(BT_KVT_PATH_AUTO, 1, &kvt), BT_OK);
     touch_all(kvt);
     bt_kvt_close(kvt);
-}
-
-static void who_asked_for_shared_memory_is_told(void **state)
-{
-    bt_kvt_t *kvt = NULL;
-
-    (void)state;
-    make_holes = true;
-    assert_int_equal(pool_open(BT_KVT_PATH_SHM, 1, &kvt), BT_ERR_NO_MEMORY);
 }
 
 static bool write_text(const char *path, const char *text)
@@ -202,9 +176,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_SMALL(of_two_pools_one_is_private),
-        IN_SMALL(pages_that_others_took_meanwhile_are_not_touched),
+        IN_SMALL(a_pool_never_has_a_name),
         IN_SMALL(a_file_system_that_fills_up_meanwhile_is_full),
-        IN_SMALL(who_asked_for_shared_memory_is_told),
     };
 
     if (!enter_own_world()) {
