@@ -200,7 +200,7 @@ static bt_status_t connect_to(const char *dir, bt_orders_client_t **client_p)
     return bt_orders_connect(path, client_p);
 }
 
-/* A bt_run_dir_fn: remember it when a launcher answers there. */
+/* A bt_own_dir_fn: remember it when a launcher answers there. */
 static void try_run_dir(void *arg, const char *path)
 {
     found_t *const found = arg;

@@ -102,10 +102,9 @@ static void close_fds(const bt_rpc_t *rpc)
 
 static void free_rpc(bt_rpc_t *rpc)
 {
-    if (rpc->ipc_dir != NULL) {
-        (void)rmdir(rpc->ipc_dir);
+    if (rpc->ipc_dir.path[0] != '\0') {
+        bt_own_dir_remove(&rpc->ipc_dir);
     }
-    bt_free(rpc->ipc_dir);
     bt_free(rpc->lane_bytes);
     bt_free(rpc->listen_dir);
     bt_free(rpc->listen_host);

@@ -24,6 +24,7 @@
 #include <nng/nng.h>
 
 #include "common/base/list.h"
+#include "common/base/own_dir.h"
 #include "common/base/strbuf.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/rpc_frame.h"
@@ -187,7 +188,7 @@ struct bt_rpc {
     uint64_t n_sockets; /* that were announced or will be */
     rpc_known_t known[RPC_KNOWN];
     char *listen_host;
-    char *ipc_dir; /* made by us, 0700; NULL before it is needed */
+    bt_own_dir_t ipc_dir; /* for our sockets; no path: it is not needed yet */
     char *listen_dir;
     uint32_t heartbeat_ms, suspect_ms, dead_ms, max_queue_bytes;
     uint64_t incarnation;

@@ -209,28 +209,25 @@ void bt_rpc_link_free(bt_rpc_link_t *link)
     bt_free(link);
 }
 
-/* The folder for this process' sockets; nobody else may look inside. */
+/* The folder for this process' sockets; nobody else may look inside. What dead
+ * ones left of theirs goes. */
 static bt_status_t make_ipc_dir(bt_rpc_t *rpc)
 {
-    bt_strbuf_t path;
+    bt_status_t status;
 
-    if (rpc->ipc_dir != NULL) {
+    if (rpc->ipc_dir.path[0] != '\0') {
         return BT_OK;
     }
-    bt_strbuf_init(&path, RPC_MAX_URL);
-    bt_strbuf_printf(&path, "%s/baton-XXXXXX", rpc->listen_dir);
-    if (bt_strbuf_status(&path) != BT_OK) {
-        bt_strbuf_fini(&path);
-        return BT_ERR_NO_MEMORY;
-    }
-    if (mkdtemp(path.data) == NULL) { /* mode 0700 */
+    bt_own_dir_remove_dead(rpc->listen_dir);
+    status = bt_own_dir_create(rpc->listen_dir, &rpc->ipc_dir);
+    if (status == BT_ERR_TOO_LARGE) {
+        BT_LOG_ERROR("%s is too long a path for a folder of sockets",
+                     rpc->listen_dir);
+    } else if (status != BT_OK) {
         BT_LOG_ERROR("cannot make a folder for sockets in %s: %m",
                      rpc->listen_dir);
-        bt_strbuf_fini(&path);
-        return BT_ERR_IO;
     }
-    rpc->ipc_dir = path.data; /* the buffer's memory changes hands */
-    return BT_OK;
+    return status;
 }
 
 static bt_status_t listen_url(bt_rpc_t *rpc, bool ipc, char url[RPC_MAX_URL])
@@ -252,7 +249,7 @@ static bt_status_t listen_url(bt_rpc_t *rpc, bool ipc, char url[RPC_MAX_URL])
         return status;
     }
     bt_key_random(&name, sizeof(name));
-    n = snprintf(url, RPC_MAX_URL, "ipc://%s/%016llx", rpc->ipc_dir,
+    n = snprintf(url, RPC_MAX_URL, "ipc://%s/%016llx", rpc->ipc_dir.path,
                  (unsigned long long)name);
     return ((n > 0) && (n < (int)RPC_MAX_URL)) ? BT_OK : BT_ERR_INVALID_PARAM;
 }

@@ -402,7 +402,7 @@ class LaunchTest(LauncherTest):
         living = self.launch()
         living.wait_ready()
         living.wait_says(f"removed {self.folder}/{left[0]}, left behind by a "
-                         "launcher that is dead\n")
+                         "process that is dead\n")
         others = ["baton-backup", "baton-copied", "baton-d4e5f6"]
         mine = [entry for entry in self.run_dirs() if entry not in others]
         self.assertEqual(sorted(os.listdir(cache)), ["key", "lock", "model.gguf"])
