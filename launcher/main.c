@@ -318,6 +318,9 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         exit_status = bt_exit_of_start(status);
         goto out_log;
     }
+    /* From here on there is something to remove: who is asked to stop ends in
+     * order (bt_supervise(), bt_orchestrate()). */
+    hold_signals();
     bt_survey_limits_read("", &limits);
     if ((status = check_watchdog(config)) != BT_OK ||
         (status = check_host_name()) != BT_OK ||
@@ -349,9 +352,6 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_config_unset_environment();
     say_start(config);
     say_cores(plan, (uint32_t)CPU_COUNT(&allowed));
-    if (!by_mpi) {
-        hold_signals();
-    }
     status = check_memory(plan, &limits);
     if (status != BT_OK) {
         exit_status = bt_exit_of_start(status);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/orchestrate.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
-#include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,8 +13,6 @@
 #include "launcher/programs.h"
 
 #define NUMBER_BYTES 16
-
-extern char **environ;
 
 /* The command line of baton-orchestrator. */
 typedef struct line {
@@ -113,9 +109,9 @@ static int wait_for(pid_t pid, const sigset_t *signals)
         siginfo_t info = {0};
         const int number = sigwaitinfo(signals, &info);
 
-        if (((number == SIGTERM) || (number == SIGINT)) &&
+        if (((number == SIGTERM) || (number == SIGINT) || (number == SIGHUP)) &&
             (info.si_pid != getppid())) {
-            (void)kill(pid, number);
+            (void)kill(pid, (number == SIGHUP) ? SIGTERM : number);
         }
         if (waitpid(pid, &status, WNOHANG) == pid) {
             return WIFEXITED(status) ? WEXITSTATUS(status) : BT_EXIT_FAILURE;
@@ -123,29 +119,45 @@ static int wait_for(pid_t pid, const sigset_t *signals)
     }
 }
 
+/* After fork: only async-signal-safe calls. The orchestrator ends with its
+ * launcher. */
+static _Noreturn void become(char **words, pid_t launcher)
+{
+    sigset_t none;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) {
+        _exit(127); /* it died before the line above */
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execv(words[0], words);
+    _exit(127);
+}
+
 static int run(char **words)
 {
-    posix_spawnattr_t attr;
-    sigset_t signals, none;
-    pid_t pid = 0;
-    int err;
+    const pid_t launcher = getpid();
+    sigset_t signals;
+    pid_t pid;
 
-    sigemptyset(&none);
+    if (access(words[0], X_OK) != 0) {
+        BT_LOG_ERROR("cannot start %s: %m", words[0]);
+        return bt_exit_of_start(BT_ERR_IO);
+    }
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, NULL);
-    err = posix_spawnattr_init(&attr);
-    if (err == 0) {
-        (void)posix_spawnattr_setsigmask(&attr, &none);
-        (void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
-        err = posix_spawn(&pid, words[0], NULL, &attr, words, environ);
-        (void)posix_spawnattr_destroy(&attr);
-    }
-    if (err != 0) {
-        BT_LOG_ERROR("cannot start %s: %s", words[0], strerror(err));
+    pid = fork();
+    if (pid < 0) {
+        BT_LOG_ERROR("cannot start %s: %m", words[0]);
         return bt_exit_of_start(BT_ERR_IO);
+    }
+    if (pid == 0) {
+        become(words, launcher);
     }
     return wait_for(pid, &signals);
 }

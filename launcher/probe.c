@@ -16,7 +16,7 @@
 #define PIECE_BYTES 4096
 
 /* After fork: only async-signal-safe calls. */
-static _Noreturn void become(char *const *argv, int out, int err)
+static _Noreturn void become(char *const *argv, pid_t parent, int out, int err)
 {
     const int devnull = open("/dev/null", O_RDONLY | O_CLOEXEC);
     sigset_t none;
@@ -24,8 +24,8 @@ static _Noreturn void become(char *const *argv, int out, int err)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if ((dup2(devnull, STDIN_FILENO) >= 0) && (dup2(out, STDOUT_FILENO) >= 0) &&
-        (dup2(err, STDERR_FILENO) >= 0)) {
+    if ((getppid() == parent) && (dup2(devnull, STDIN_FILENO) >= 0) &&
+        (dup2(out, STDOUT_FILENO) >= 0) && (dup2(err, STDERR_FILENO) >= 0)) {
         execv(argv[0], argv);
     }
     _exit(127);
@@ -76,6 +76,7 @@ static bool listen_to(const int fds[2], uint64_t end_ms, bt_probe_t *probe)
 bt_status_t bt_probe_run(char *const *argv, uint32_t timeout_ms,
                          bt_probe_t *probe_p)
 {
+    const pid_t self = getpid();
     bt_probe_t probe = {0};
     int out[2], err[2], wait_status;
     pid_t pid;
@@ -94,7 +95,7 @@ bt_status_t bt_probe_run(char *const *argv, uint32_t timeout_ms,
         goto err_err;
     }
     if (pid == 0) {
-        become(argv, out[1], err[1]);
+        become(argv, self, out[1], err[1]);
     }
     close(out[1]);
     close(err[1]);
