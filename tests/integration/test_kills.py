@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Killed at any moment, from the first millisecond of the start on: nothing of a process outlives it.
+
+A few moments here, 200 with --long. BATON_KILLS_SEED repeats those of a run, which says its seed when it fails.
+"""
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from harness import BUILD, Skip, is_there, small_model, wait_until
+
+SHORT, LONG = 8, 200
+MARK = "BT_TEST_KILLS"  # in the environment of all that a round starts
+HOWS = ("kill launcher", "kill worker", "stop launcher", "kill all", "kill lone worker")
+
+
+class Kills:
+    """Rounds in a directory of their own, with a /dev/shm of their own."""
+
+    def __init__(self, directory, seed):
+        self.dir = directory
+        self.model = small_model(directory)
+        self.run_dirs = os.path.join(directory, "run")
+        os.mkdir(self.run_dirs)
+        self.key = os.path.join(directory, "key")
+        with os.fdopen(os.open(self.key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write("ab" * 32)
+        self.mark = f"{os.getpid()}.{seed}"
+        self.random = random.Random(seed)
+        self.lasts = {}  # how long a start takes here
+
+    def popen(self, *args):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
+        env.pop("XDG_RUNTIME_DIR", None)
+        env.update({"TMPDIR": self.run_dirs, "BATON_WEIGHT_CACHE": os.path.join(self.dir, "weights"), MARK: self.mark})
+        with open(os.path.join(self.dir, "log"), "wb") as log:
+            return subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True)
+
+    def log(self):
+        with open(os.path.join(self.dir, "log"), encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def launch(self):
+        return self.popen(os.path.join(BUILD, "launcher/baton-launch"), "--model", self.model, "--kv-memory", "64m",
+                          "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+                          "--threads-prefill", "1", "--threads-decode", "1", "--drain-ms", "0")
+
+    def lone_worker(self):
+        """As mpirun, srun or a hand would start it: nobody watches it, and it looks for a router that is not there."""
+        return self.popen(os.path.join(BUILD, "worker_main/baton-decode-worker"), "--model", self.model, "--kv-memory", "64m",
+                          "--key-file", self.key, "--join", f"ipc://{self.dir}/none.ipc", "--run-dir", self.run_dirs,
+                          "--threads", "1")
+
+    def processes(self):
+        """Of what the rounds started, whoever their parent is by now."""
+        mark = f"{MARK}={self.mark}".encode()
+        found = []
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    if mark in f.read().split(b"\0") and is_there(int(pid)):
+                        found.append(int(pid))
+            except OSError:
+                pass
+        return found
+
+    def time_starts(self):
+        for name, start, is_ready in (("launcher", self.launch, "Baton is ready"), ("lone worker", self.lone_worker, " ready: ")):
+            begun = time.monotonic()
+            process = start()
+            wait_until(f"the {name} is ready", lambda word=is_ready: word in self.log())
+            self.lasts[name] = time.monotonic() - begun
+            process.terminate()
+            assert process.wait(60) == 0, self.log()
+        self.check_clean("after a start without a kill")
+
+    def left(self):
+        return {"/dev/shm": os.listdir("/dev/shm"), "run directories": os.listdir(self.run_dirs)}
+
+    def check_clean(self, when, but=()):
+        left = self.left()
+        left["run directories"] = [name for name in left["run directories"] if name not in but]
+        assert not any(left.values()), f"{when}: {left}\n{self.log()}"
+
+    def check_all_ended(self, when):
+        wait_until(f"all processes have ended {when}", lambda: not self.processes())
+        assert not os.listdir("/dev/shm"), (when, os.listdir("/dev/shm"))
+
+    def round(self, how):
+        """One start, and the end of it."""
+        lone = how == "kill lone worker"
+        before = set(os.listdir(self.run_dirs))
+        moment = self.random.uniform(0.001, 1.1 * self.lasts["lone worker" if lone else "launcher"])
+        when = f"{how} {1000 * moment:.0f} ms after its start"
+        process = self.lone_worker() if lone else self.launch()
+        try:
+            time.sleep(moment)  # this is drawn; nothing is waited for
+            if how in ("kill launcher", "kill lone worker"):
+                process.kill()
+            elif how == "kill all":
+                for pid in [process.pid, *self.processes()]:
+                    self.signal(pid, signal.SIGKILL)
+            elif how == "kill worker":
+                self.signal(self.random.choice([pid for pid in self.processes() if pid != process.pid] or [0]), signal.SIGKILL)
+            if how in ("kill worker", "stop launcher"):
+                process.send_signal(signal.SIGTERM)
+            process.wait(60)
+            self.check_all_ended(when)
+            if how in ("kill worker", "stop launcher"):
+                self.check_clean(f"{when}, of its own", before)
+            return set(os.listdir(self.run_dirs))
+        finally:
+            for pid in self.processes():
+                self.signal(pid, signal.SIGKILL)
+
+    @staticmethod
+    def signal(pid, number):
+        try:
+            if pid > 0:
+                os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+    def check_next_start(self, when):
+        """Removes all that those before it left."""
+        process = self.launch()
+        wait_until("the next start is ready", lambda: "Baton is ready" in self.log())
+        process.terminate()
+        process.wait(60)
+        self.check_all_ended(when)
+        self.check_clean(when)
+
+
+def kill(rounds, seed):
+    """Runs in a mount namespace of its own."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        kills = Kills(directory, seed)
+        left = 0
+        kills.time_starts()
+        for i in range(rounds):
+            left += bool(kills.round(HOWS[i % len(HOWS)]))
+            if i % 20 == 19 or i == rounds - 1:
+                kills.check_next_start(f"at the start after {i + 1} rounds")
+    print(f"{rounds} kills, seed {seed}: nothing was left after the next start ({left} rounds ended with a directory to remove)")
+
+
+def test_whoever_is_killed_at_any_moment_leaves_nothing():
+    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run(enter + ["mount -t tmpfs none /dev/shm"], check=False, capture_output=True).returncode != 0:
+        raise Skip("this user may not mount in a namespace of its own")
+    rounds = LONG if os.environ.get("BATON_LONG") else SHORT
+    seed = int(os.environ.get("BATON_KILLS_SEED") or random.randrange(1 << 32))
+    run = f"import test_kills; test_kills.kill({rounds}, {seed})"
+    done = subprocess.run(enter + ['mount -t tmpfs none /dev/shm && exec "$@"', "sh", sys.executable, "-c", run],
+                          cwd=os.path.dirname(os.path.abspath(__file__)), check=False, capture_output=True, text=True)
+    assert done.returncode == 0, f"seed {seed}\n{done.stdout}{done.stderr}"
+    print(done.stdout.strip())
