@@ -19,11 +19,11 @@ import json
 import os
 import sys
 
-from examine import cpu, gpu, kernel, limits, memory, network, software, storage
+from examine import cpu, gpu, kernel, leftovers, limits, memory, network, software, storage
 from examine.findings import Findings
 from examine.machine import Machine
 
-ROOMS = (cpu, memory, limits, kernel, network, storage, software, gpu)
+ROOMS = (cpu, memory, limits, kernel, network, storage, leftovers, software, gpu)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ASK_S = 120
 # Without a launcher that knows them all: those that are looked at here.

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """./baton doctor on machines that are wrong: really so where that is cheap, else made of files under another root. Each
 is named, with its cure."""
+import fcntl
 import json
 import os
 import resource
@@ -133,7 +134,7 @@ class Doctor(unittest.TestCase):
         self.assertEqual([f["text"] for f in found if f["about"] == "cpu"], ["Test CPU: kernels of tier avx512, with bf16 products"])
         said = {f["about"] for f in found}
         for room in ("cpu", "cores", "memory", "large pages", "/dev/shm", "descriptors", "cgroups", "kernel", "clock", "ports",
-                     "interface", "weight cache", "packages", "build", "mpi", "gpu"):
+                     "interface", "weight cache", "leftovers", "packages", "build", "mpi", "gpu"):
             self.assertIn(room, said)
 
     def test_instruction_sets(self):
@@ -211,6 +212,31 @@ class Doctor(unittest.TestCase):
                      **{"/proc/self/mounts": mounts.replace("shm tmpfs rw", "shm tmpfs ro")})
         noexec = self.of("/dev/shm", root=self.machine(**{"/proc/self/mounts": mounts.replace("nodev", "nodev,noexec")}))
         self.assertTrue(noexec[0]["level"] == "ok" and noexec[0]["text"].endswith("noexec, which does no harm"), noexec)
+
+    def test_what_killed_processes_left_is_named(self):
+        """Segments that nobody has open, and directories whose lock says that they are themselves and that nobody holds."""
+        root = self.machine(**{"/dev/shm/ucx_shm_posix_1a2b": "x" * 4096, "/dev/shm/ucx_shm_posix_3c4d": "used", "/dev/shm/other": "x",
+                               "/tmp/baton-aaaaaa/lock": "", "/tmp/baton-aaaaaa/key": "k" * 65, "/tmp/baton-bbbbbb/lock": "",
+                               "/tmp/baton-cccccc/lock": "mine", "/tmp/baton-dddddd/notes": "mine", "/tmp/baton-long-name/lock": ""})
+        for name in ("aaaaaa", "bbbbbb", "long-name"):
+            info = os.stat(f"{root}/tmp/baton-{name}")
+            with open(f"{root}/tmp/baton-{name}/lock", "w", encoding="ascii") as f:
+                f.write(f"run directory of baton-launch: {info.st_dev} {info.st_ino}\n")
+        os.mkdir(root + "/tmp/baton-eeeeee")
+        os.chmod(root + "/tmp/baton-eeeeee", 0o1700)
+        inode = os.stat(root + "/dev/shm/ucx_shm_posix_3c4d").st_ino
+        os.makedirs(root + "/proc/77")
+        with open(root + "/proc/77/maps", "w", encoding="ascii") as f:
+            f.write(f"7f0000000000-7f0000001000 rw-s 00000000 00:1a {inode} /dev/shm/ucx_shm_posix_3c4d (deleted)\n")
+        with open(root + "/tmp/baton-bbbbbb/lock", "rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            found = self.of("leftovers", root=root)
+        self.assertEqual([(f["level"], f["mend"]) for f in found],
+                         [("note", "rm -r /tmp/baton-aaaaaa"), ("note", "rm -r /tmp/baton-eeeeee"),
+                          ("warning", "rm /dev/shm/ucx_shm_posix_1a2b")])
+        lock_bytes = os.path.getsize(root + "/tmp/baton-aaaaaa/lock")
+        self.assertIn(f"/tmp/baton-aaaaaa, {65 + lock_bytes} bytes: the run directory", found[0]["text"])
+        self.assertIn("4,096 bytes: shared memory", found[2]["text"])
 
     def test_limits(self):
         text = good_machine()["/proc/self/limits"]
