@@ -127,13 +127,40 @@ show_steps() {
         END { if (n && terminal == "yes") printf "\r\033[K" }' >&2
 }
 
+# run_job COMMAND...: in a process group of its own. Who asks this script to stop
+# (Ctrl-C, SIGTERM, SIGHUP) ends the whole group, and what ninja started in groups
+# of its own: a ninja that is asked to stop ends those and waits for them.
+run_job() {
+    local job='' status=0 stop='' tries=0 name
+    for name in INT TERM HUP; do
+        # shellcheck disable=SC2064
+        trap "stop=$name"'; [ -z "$job" ] || kill -TERM -- "-$job" 2>/dev/null' "$name"
+    done
+    set -m
+    "$@" &
+    job=$!
+    set +m
+    # A signal that has a trap ends the wait, too.
+    [ -n "$stop" ] || wait "$job" || status=$?
+    trap - INT TERM HUP
+    [ -n "$stop" ] || return "$status"
+    kill -TERM -- "-$job" 2>/dev/null || true
+    wait "$job" 2>/dev/null || true
+    while kill -0 -- "-$job" 2>/dev/null && [ "$tries" -lt 200 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+    kill -KILL -- "-$job" 2>/dev/null || true
+    kill -s "$stop" $$
+}
+
 # configure DIR MESON_OPTION...: once; ninja does it again when needed.
 configure() {
     local dir=$1 name
     shift
     [ -e "$dir/build.ninja" ] && return 0
     name=configure-$(basename "$dir")
-    run_logged "$name" meson setup "$dir" "$root" "$@" || {
+    run_job run_logged "$name" meson setup "$dir" "$root" "$@" || {
         show_log "$build/logs/$name.log"
         die "the build cannot be configured"
     }
@@ -144,11 +171,19 @@ run_ninja() {
     local dir=$1 label=$2
     shift 2
     mkdir -p "$build/logs"
-    ninja -j "$(nproc)" -C "$dir" "$@" 2>&1 |
-        tee "$build/logs/build.log" | show_steps "$label" || {
+    run_job ninja_steps "$dir" "$label" "$@" || {
         show_log "$build/logs/build.log"
         die "the build failed"
     }
+}
+
+# SIGTERM is for ninja, which has a handler; the others read what it says to the end.
+ninja_steps() {
+    local dir=$1 label=$2
+    shift 2
+    trap '' TERM
+    ninja -j "$(nproc)" -C "$dir" "$@" 2>&1 |
+        tee "$build/logs/build.log" | show_steps "$label"
 }
 
 # build_release ARGUMENT...: the programs of `baton serve`, only what changed.

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -24,6 +25,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "setup"))
 
 import fetch_model  # noqa: E402
+from launched import is_alive, poll  # noqa: E402
 import test_report  # noqa: E402
 
 MODEL = bytes(i * 7 % 251 for i in range(200000))
@@ -478,6 +480,38 @@ class BatonTest(unittest.TestCase):
         self.assertIn(" ninja-build", said)
         self.assertIn(" libucx-dev", said)
         self.assertNotIn(" meson", said)  # the fake one is there
+
+    def test_a_build_that_is_asked_to_stop_leaves_no_process(self):
+        """SIGTERM and SIGINT to the script alone, and Ctrl-C: of ninja, and what it runs in a group of its own."""
+        if shutil.which("ninja") is None:
+            self.skipTest("no ninja")
+        self.fake("dpkg-query", "\n".join(f"echo {name} install ok installed" for name in ["ninja-build", *self.wanted()]))
+        build = os.path.join(self.source, "build")
+        pids = os.path.join(self.folder, "pids")
+        os.mkdir(build)
+        targets = subprocess.run(["bash", "-c", f'root={self.source}; self=./baton; . {self.source}/setup/common.sh; echo "${{programs[@]}}"'],
+                                 capture_output=True, text=True, check=True).stdout.split()
+        with open(os.path.join(build, "build.ninja"), "w", encoding="ascii") as file:
+            file.write(f"rule slow\n  command = echo $$$$ >>{pids}; sleep 60 & echo $$! >>{pids}; wait\n")
+            for target in targets:
+                file.write(f"build {target}: slow\n")
+        for number, is_to_group in ((signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGHUP, False), (signal.SIGINT, True)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(pids)
+            env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}")
+            process = subprocess.Popen([os.path.join(self.source, "baton"), "serve"], env=env, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+            poll(lambda: os.path.exists(pids) and len(self.lines_of(pids)) >= 2, "a step of the build")
+            (os.killpg if is_to_group else os.kill)(process.pid, number)
+            said = process.communicate(timeout=60)[0]  # nobody has its output open any more
+            self.assertEqual(process.returncode, -number, said)
+            for pid in self.lines_of(pids):
+                poll(lambda pid=pid: not is_alive(int(pid)), f"the end of {pid} by {number}")
+
+    @staticmethod
+    def lines_of(path):
+        with open(path, encoding="ascii") as file:
+            return file.read().split()
 
     def test_the_question_on_a_terminal_can_be_declined(self):
         # script(1) would do; Python's pty needs no package.
