@@ -99,11 +99,33 @@ static bool name_make(char name[NAME_BYTES + 1])
     return true;
 }
 
-/* @retval BT_INPROGRESS  that name is taken, or was taken away: once more */
+/* Makes and locks it; the lock and the directory stay open.
+ * @retval BT_INPROGRESS  that name is taken, or was taken away: once more */
+static bt_status_t make(bt_own_dir_t *made)
+{
+    if (mkdir(made->path, MODE_NEW) != 0) {
+        return (errno == EEXIST) ? BT_INPROGRESS : BT_ERR_IO;
+    }
+    made->dir_fd =
+        open(made->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (made->dir_fd < 0) {
+        return (errno == ENOENT) ? BT_INPROGRESS : BT_ERR_IO;
+    }
+    made->lock_fd = take_lock(made->dir_fd);
+    if ((made->lock_fd < 0) && (errno == ENOENT)) {
+        close(made->dir_fd);
+        (void)rmdir(made->path);
+        return BT_INPROGRESS;
+    }
+    /* Without a lock nobody removes it but we. */
+    (void)fchmod(made->dir_fd, MODE_OWN);
+    (void)flock(made->dir_fd, LOCK_SH | LOCK_NB);
+    return BT_OK;
+}
+
 static bt_status_t create_once(const char *parent, bt_own_dir_t *made)
 {
     char name[NAME_BYTES + 1];
-    BT_CLEANUP(close) int dir = -1;
     int n;
 
     if (!name_make(name)) {
@@ -113,26 +135,12 @@ static bt_status_t create_once(const char *parent, bt_own_dir_t *made)
     if ((n < 0) || ((size_t)n >= sizeof(made->path))) {
         return BT_ERR_TOO_LARGE;
     }
-    if (mkdir(made->path, MODE_NEW) != 0) {
-        return (errno == EEXIST) ? BT_INPROGRESS : BT_ERR_IO;
-    }
-    dir = open(made->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0) {
-        return (errno == ENOENT) ? BT_INPROGRESS : BT_ERR_IO;
-    }
-    made->lock_fd = take_lock(dir);
-    if ((made->lock_fd < 0) && (errno == ENOENT)) {
-        (void)rmdir(made->path);
-        return BT_INPROGRESS;
-    }
-    /* Without a lock nobody removes it but we. */
-    (void)fchmod(dir, MODE_OWN);
-    return BT_OK;
+    return make(made);
 }
 
 bt_status_t bt_own_dir_create(const char *parent, bt_own_dir_t *dir)
 {
-    bt_own_dir_t made = {.lock_fd = -1};
+    bt_own_dir_t made = {.lock_fd = -1, .dir_fd = -1};
     bt_status_t status = BT_INPROGRESS;
 
     for (int i = 0; (i < N_TRIES) && (status == BT_INPROGRESS); i++) {
@@ -142,6 +150,60 @@ bt_status_t bt_own_dir_create(const char *parent, bt_own_dir_t *dir)
         *dir = made;
     }
     return (status == BT_INPROGRESS) ? BT_ERR_IO : status;
+}
+
+/* @return whether @a path names what is open as @a fd */
+static bool is_at(int fd, int parent, const char *path)
+{
+    struct stat open_one;
+    struct stat named;
+
+    return (fstat(fd, &open_one) == 0) &&
+           (fstatat(parent, path, &named, AT_SYMLINK_NOFOLLOW) == 0) &&
+           (open_one.st_dev == named.st_dev) &&
+           (open_one.st_ino == named.st_ino);
+}
+
+bool bt_own_dir_is_whole(const bt_own_dir_t *dir)
+{
+    return is_at(dir->dir_fd, AT_FDCWD, dir->path) &&
+           ((dir->lock_fd < 0) || is_at(dir->lock_fd, dir->dir_fd, LOCK));
+}
+
+static void close_both(bt_own_dir_t *dir)
+{
+    if (dir->lock_fd >= 0) {
+        close(dir->lock_fd);
+    }
+    if (dir->dir_fd >= 0) {
+        close(dir->dir_fd);
+    }
+    dir->lock_fd = dir->dir_fd = -1;
+}
+
+bt_status_t bt_own_dir_restore(bt_own_dir_t *dir)
+{
+    bt_own_dir_t made = {.lock_fd = -1, .dir_fd = -1};
+    int lock;
+
+    if (is_at(dir->dir_fd, AT_FDCWD, dir->path)) {
+        lock = take_lock(dir->dir_fd);
+        if (lock < 0) {
+            return BT_ERR_IO;
+        }
+        if (dir->lock_fd >= 0) {
+            close(dir->lock_fd);
+        }
+        dir->lock_fd = lock;
+        return BT_OK;
+    }
+    memcpy(made.path, dir->path, sizeof(made.path));
+    if (make(&made) != BT_OK) {
+        return BT_ERR_IO;
+    }
+    close_both(dir);
+    *dir = made;
+    return BT_OK;
 }
 
 /* Is it a directory of ours with such a name? No link: another user could have
@@ -287,19 +349,10 @@ static bool remove_at(int dir, const char *path)
 
 void bt_own_dir_remove(bt_own_dir_t *dir)
 {
-    BT_CLEANUP(close)
-    const int fd =
-        open(dir->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-    if (fd < 0) {
-        BT_LOG_WARN("cannot read %s: %m", dir->path);
-    } else {
-        (void)remove_at(fd, dir->path);
+    if (is_at(dir->dir_fd, AT_FDCWD, dir->path)) {
+        (void)remove_at(dir->dir_fd, dir->path);
     }
-    if (dir->lock_fd >= 0) {
-        close(dir->lock_fd);
-        dir->lock_fd = -1;
-    }
+    close_both(dir);
 }
 
 /* Is it the directory that its lock says, of a process that is dead? Whoever

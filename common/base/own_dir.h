@@ -18,6 +18,8 @@
 #ifndef BT_BASE_OWN_DIR_H
 #define BT_BASE_OWN_DIR_H
 
+#include <stdbool.h>
+
 #include "common/base/status.h"
 
 #define BT_OWN_DIR_BYTES 96 /**< a socket's whole path has only 108 */
@@ -25,6 +27,7 @@
 typedef struct bt_own_dir {
     char path[BT_OWN_DIR_BYTES];
     int lock_fd; /**< owned; -1: the file system has no locks */
+    int dir_fd; /**< owned; locked (shared), which keeps systemd-tmpfiles out */
 } bt_own_dir_t;
 
 /** Make one in @a parent.
@@ -33,9 +36,17 @@ typedef struct bt_own_dir {
 BT_MUST_CHECK bt_status_t bt_own_dir_create(const char *parent,
                                             bt_own_dir_t *dir);
 
+/** Is it still where it was made, with its lock? */
+bool bt_own_dir_is_whole(const bt_own_dir_t *dir);
+
+/** Somebody removed it, or its lock: make it again, under the same path.
+ *  @retval BT_ERR_IO  errno says why; @a dir is as before */
+BT_MUST_CHECK bt_status_t bt_own_dir_restore(bt_own_dir_t *dir);
+
 /** Remove what Baton's processes make in it (key, lock, cores, sockets,
  *  directories of sockets), then the directory. Where anything else is in it,
- *  that and the directory stay, and a warning says so. */
+ *  that and the directory stay, and a warning says so. One that is gone already
+ *  is no failure. */
 void bt_own_dir_remove(bt_own_dir_t *dir);
 
 /** @param [in] path  A directory that may be one of these. */

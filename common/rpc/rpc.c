@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/rpc/rpc.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -519,6 +520,16 @@ static void wait_for_answer(rpc_join_t *join, uint64_t waited_ms)
     }
 }
 
+/* Somebody removed the socket that a router was to connect to, perhaps with the
+ * whole directory: the next link has another one. */
+static void drop_without_socket(rpc_join_t *join)
+{
+    if (join->over_ipc && (access(join->link->url + 6, F_OK) != 0) &&
+        (errno == ENOENT)) {
+        bt_rpc_link_over(join->link, "its socket was removed");
+    }
+}
+
 static void tick_join(rpc_join_t *join)
 {
     bt_rpc_t *rpc = join->rpc;
@@ -535,6 +546,10 @@ static void tick_join(rpc_join_t *join)
         }
     }
     if ((join->link->state != LINK_WAITING) || (now < join->next_announce_ms)) {
+        return;
+    }
+    drop_without_socket(join);
+    if (join->link == NULL) {
         return;
     }
     announced = bt_rpc_join_announce(join, false);

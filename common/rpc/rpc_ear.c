@@ -33,6 +33,7 @@
 #define CALLERS_AT_ONCE 64 /* accepted before those that are here are heard */
 #define SILENCE_MS      10000 /* from accept to the first announcement */
 #define PAUSE_MS        100   /* when no descriptor is left */
+#define LOOK_MS         1000  /* for the socket's name */
 
 typedef struct rpc_caller {
     int fd;
@@ -178,60 +179,6 @@ static uint64_t drop_silent(rpc_listener_t *listener, uint64_t now_ms)
     return next_ms;
 }
 
-/* One wait, and what it brought. @return false when it is over */
-static bool listen_once(rpc_listener_t *listener, bool *short_p)
-{
-    const uint64_t next_ms = drop_silent(listener, bt_now_ms());
-    const uint32_t n = listener->n_callers;
-    struct pollfd *fds = listener->fds;
-    uint64_t now_ms = bt_now_ms();
-    int timeout_ms = -1;
-
-    fds[0] = (struct pollfd){.fd = listener->stop_fd, .events = POLLIN};
-    fds[1] =
-        (struct pollfd){.fd = *short_p ? -1 : listener->fd, .events = POLLIN};
-    for (uint32_t i = 0; i < n; i++) {
-        fds[2 + i] =
-            (struct pollfd){.fd = listener->callers[i]->fd, .events = POLLIN};
-    }
-    if (next_ms != 0) {
-        timeout_ms = (next_ms > now_ms) ? (int)(next_ms - now_ms) : 0;
-    }
-    if (*short_p) {
-        timeout_ms = PAUSE_MS;
-        *short_p = false;
-    }
-    if ((poll(fds, 2 + n, timeout_ms) < 0) && (errno != EINTR)) {
-        BT_LOG_ERROR("cannot listen for workers any more: %m");
-        return false;
-    }
-    for (uint32_t i = n; i > 0; i--) { /* hang_up() moves only heard ones */
-        if ((fds[1 + i].revents != 0) &&
-            !hear(listener, listener->callers[i - 1])) {
-            hang_up(listener, i - 1);
-        }
-    }
-    if (fds[1].revents != 0) {
-        now_ms = bt_now_ms();
-        for (int i = 0;
-             (i < CALLERS_AT_ONCE) && let_in(listener, now_ms, short_p); i++) {
-        }
-    }
-    return fds[0].revents == 0;
-}
-
-static void *ear(void *arg)
-{
-    rpc_listener_t *listener = arg;
-    bool is_short = false;
-
-    while (listen_once(listener, &is_short)) {
-    }
-    return NULL;
-}
-
-/* ---- the socket ---- */
-
 /* A socket's file that nobody listens at any more was left by a process that
  * was killed. */
 static bool is_left_over(const struct sockaddr_un *name)
@@ -274,6 +221,97 @@ static int open_ipc(const char *path, struct sockaddr_un *name)
     close(fd);
     return -1;
 }
+
+/* Where somebody removed the socket's name, perhaps with its directory, nobody
+ * could connect any more: it is made again as soon as that is possible. */
+static void look_after_name(rpc_listener_t *listener, uint64_t now_ms)
+{
+    struct sockaddr_un name;
+    int fd;
+
+    if (!listener->ipc || (now_ms < listener->look_ms)) {
+        return;
+    }
+    listener->look_ms = now_ms + LOOK_MS;
+    if ((access(listener->name.sun_path, F_OK) == 0) || (errno != ENOENT)) {
+        return;
+    }
+    fd = open_ipc(listener->name.sun_path, &name);
+    if ((fd >= 0) && (listen(fd, BACKLOG) == 0)) {
+        BT_LOG_WARN("%s was removed, and is there again",
+                    listener->name.sun_path);
+        close(listener->fd);
+        listener->fd = fd;
+        listener->is_gone = false;
+        return;
+    }
+    if (!listener->is_gone) {
+        BT_LOG_WARN("%s was removed, and cannot be made again now: %m",
+                    listener->name.sun_path);
+        listener->is_gone = true;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* One wait, and what it brought. @return false when it is over */
+static bool listen_once(rpc_listener_t *listener, bool *short_p)
+{
+    const uint64_t next_ms = drop_silent(listener, bt_now_ms());
+    const uint32_t n = listener->n_callers;
+    struct pollfd *fds = listener->fds;
+    uint64_t now_ms = bt_now_ms();
+    int timeout_ms = -1;
+
+    look_after_name(listener, now_ms);
+    fds[0] = (struct pollfd){.fd = listener->stop_fd, .events = POLLIN};
+    fds[1] =
+        (struct pollfd){.fd = *short_p ? -1 : listener->fd, .events = POLLIN};
+    for (uint32_t i = 0; i < n; i++) {
+        fds[2 + i] =
+            (struct pollfd){.fd = listener->callers[i]->fd, .events = POLLIN};
+    }
+    if (next_ms != 0) {
+        timeout_ms = (next_ms > now_ms) ? (int)(next_ms - now_ms) : 0;
+    }
+    if (listener->ipc && ((timeout_ms < 0) || (timeout_ms > LOOK_MS))) {
+        timeout_ms = LOOK_MS;
+    }
+    if (*short_p) {
+        timeout_ms = PAUSE_MS;
+        *short_p = false;
+    }
+    if ((poll(fds, 2 + n, timeout_ms) < 0) && (errno != EINTR)) {
+        BT_LOG_ERROR("cannot listen for workers any more: %m");
+        return false;
+    }
+    for (uint32_t i = n; i > 0; i--) { /* hang_up() moves only heard ones */
+        if ((fds[1 + i].revents != 0) &&
+            !hear(listener, listener->callers[i - 1])) {
+            hang_up(listener, i - 1);
+        }
+    }
+    if (fds[1].revents != 0) {
+        now_ms = bt_now_ms();
+        for (int i = 0;
+             (i < CALLERS_AT_ONCE) && let_in(listener, now_ms, short_p); i++) {
+        }
+    }
+    return fds[0].revents == 0;
+}
+
+static void *ear(void *arg)
+{
+    rpc_listener_t *listener = arg;
+    bool is_short = false;
+
+    while (listen_once(listener, &is_short)) {
+    }
+    return NULL;
+}
+
+/* ---- the socket ---- */
 
 /* HOST:PORT, [HOST]:PORT; an empty host or `*` is all addresses. */
 static int open_tcp(const char *place, uint16_t *port_p)

@@ -169,6 +169,8 @@ typedef struct rpc_listener {
     bt_rpc_t *rpc;
     bool ipc;
     struct sockaddr_un name; /* ipc: to be removed at the end */
+    uint64_t look_ms;        /* ipc: when to look whether it is there */
+    bool is_gone;            /* ipc: it is not, and that was said */
     int fd;
     int stop_fd; /* readable: the thread is to end */
     pthread_t thread;

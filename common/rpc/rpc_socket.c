@@ -216,7 +216,11 @@ static bt_status_t make_ipc_dir(bt_rpc_t *rpc)
     bt_status_t status;
 
     if (rpc->ipc_dir.path[0] != '\0') {
-        return BT_OK;
+        if (bt_own_dir_is_whole(&rpc->ipc_dir)) {
+            return BT_OK;
+        }
+        bt_own_dir_remove(&rpc->ipc_dir); /* what is left of it */
+        rpc->ipc_dir.path[0] = '\0';
     }
     bt_own_dir_remove_dead(rpc->listen_dir);
     status = bt_own_dir_create(rpc->listen_dir, &rpc->ipc_dir);
