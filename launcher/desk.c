@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/desk.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -31,6 +32,7 @@ typedef struct client {
 } client_t;
 
 struct bt_desk {
+    struct sockaddr_un address;
     int listener;
     bt_desk_order_fn on_order;
     void *arg;
@@ -56,37 +58,70 @@ static void move(client_t *client, phase_t next)
     }
 }
 
+/* @return the socket, or -1 */
+static int listen_at(const struct sockaddr_un *address)
+{
+    const int fd =
+        socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    mode_t mask;
+    bool failed;
+
+    mask = umask(0177); /* the socket's file is ours alone from the start */
+    failed =
+        (fd < 0) ||
+        (bind(fd, (const struct sockaddr *)address, sizeof(*address)) != 0) ||
+        (listen(fd, BT_DESK_CLIENTS) != 0);
+    umask(mask);
+    if (failed) {
+        const int why = errno;
+
+        if (fd >= 0) {
+            close(fd);
+        }
+        errno = why;
+        return -1;
+    }
+    return fd;
+}
+
 bt_status_t bt_desk_create(const char *run_dir, bt_desk_order_fn on_order,
                            void *arg, bt_desk_t **desk_p)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     bt_desk_t *const desk = bt_calloc(1, sizeof(*desk));
-    mode_t mask;
-    int failed;
 
     if (desk == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     desk->on_order = on_order;
     desk->arg = arg;
-    desk->listener =
-        socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    desk->address.sun_family = AF_UNIX;
     /* A run directory's path is short enough by its type. */
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", run_dir,
-             BT_ORDERS_SOCKET);
-    mask = umask(0177); /* the socket's file is ours alone from the start */
-    failed = (desk->listener < 0) ||
-             (bind(desk->listener, (const struct sockaddr *)&address,
-                   sizeof(address)) != 0) ||
-             (listen(desk->listener, BT_DESK_CLIENTS) != 0);
-    umask(mask);
-    if (failed) {
-        BT_LOG_ERROR("cannot listen at %s: %m", address.sun_path);
+    snprintf(desk->address.sun_path, sizeof(desk->address.sun_path), "%s/%s",
+             run_dir, BT_ORDERS_SOCKET);
+    desk->listener = listen_at(&desk->address);
+    if (desk->listener < 0) {
+        BT_LOG_ERROR("cannot listen at %s: %m", desk->address.sun_path);
         bt_desk_destroy(desk);
         return BT_ERR_IO;
     }
     *desk_p = desk;
     return BT_OK;
+}
+
+void bt_desk_restore(bt_desk_t *desk)
+{
+    int fd;
+
+    if ((access(desk->address.sun_path, F_OK) == 0) || (errno != ENOENT)) {
+        return;
+    }
+    fd = listen_at(&desk->address);
+    if (fd >= 0) {
+        BT_LOG_WARN("%s was removed, and is there again",
+                    desk->address.sun_path);
+        close(desk->listener);
+        desk->listener = fd;
+    }
 }
 
 void bt_desk_destroy(bt_desk_t *desk)

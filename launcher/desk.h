@@ -45,6 +45,9 @@ BT_MUST_CHECK bt_status_t bt_desk_create(const char *run_dir,
                                          bt_desk_order_fn on_order, void *arg,
                                          bt_desk_t **desk_p);
 
+/** Where somebody removed the socket's name, make it again. Says so. */
+void bt_desk_restore(bt_desk_t *desk);
+
 /** NULL is allowed. The socket's file stays with its directory. */
 void bt_desk_destroy(bt_desk_t *desk);
 

@@ -290,10 +290,12 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
                                   .n_keep = config->log_keep};
     bt_log_file_t log;
     bt_notify_t notify;
+    bt_run_dir_t run_dir;
     const bt_supervisor_options_t options = {
         .log_dir = &log_dir,
         .log = &log,
         .notify = &notify,
+        .run_dir = &run_dir,
         .libexec = getenv("BATON_LIBEXEC"),
         .drain_ms = config->lame_duck_ms + config->drain_ms,
         .watchdog_ms = config->watchdog_ms,
@@ -301,7 +303,6 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     const bool by_mpi = bt_process_is_of_mpi();
     bt_survey_limits_t limits;
     bt_plan_t *plan = NULL;
-    bt_run_dir_t run_dir;
     bt_devices_t devices = {0};
     bt_topology_t topology;
     cpu_set_t allowed;
@@ -330,6 +331,12 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         (status = bt_run_dir_create(&run_dir)) != BT_OK) {
         exit_status = bt_exit_of_start(status);
         goto out_notify;
+    }
+    if (bt_run_dir_ends_with_session(&run_dir)) {
+        BT_LOG_WARN("%s goes away when this user logs out, and processes of "
+                    "the session may be ended then: loginctl enable-linger "
+                    "keeps both",
+                    run_dir.path);
     }
     bt_cores_allowed(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);

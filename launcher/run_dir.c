@@ -2,19 +2,22 @@
 #include "launcher/run_dir.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/cleanup.h"
 #include "common/base/log.h"
 
-#define KEY_BYTES  32
-#define N_PARENTS  3
-#define LEAF_BYTES (sizeof("/baton-XXXXXX") - 1)
+#define KEY_BYTES      32
+#define KEY_TEXT_BYTES (2 * KEY_BYTES + 1)
+#define KEY_FILE_BYTES 4096 /* somebody may have put another one there */
+#define N_PARENTS      3
+#define LEAF_BYTES     (sizeof("/baton-XXXXXX") - 1)
 
 /* Where run directories are made, the best place first. Some are NULL. */
 static void list_parents(const char *parents[N_PARENTS])
@@ -31,34 +34,72 @@ static bool make_under(const char *parent, bt_run_dir_t *dir)
            (bt_own_dir_create(parent, &dir->own) == BT_OK);
 }
 
-static bt_status_t write_key(const char *path)
+static bool make_key(char text[KEY_TEXT_BYTES])
 {
-    BT_CLEANUP(close)
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     static const char digits[] = "0123456789abcdef";
     unsigned char key[KEY_BYTES];
-    char text[2 * KEY_BYTES + 1];
-    bt_status_t status = BT_ERR_IO;
 
-    if ((fd < 0) || (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key))) {
-        return BT_ERR_IO;
+    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
+        return false;
     }
     for (size_t i = 0; i < sizeof(key); i++) {
         text[2 * i] = digits[key[i] >> 4];
         text[2 * i + 1] = digits[key[i] & 15u];
     }
     text[2 * sizeof(key)] = '\n';
-    if (write(fd, text, sizeof(text)) == (ssize_t)sizeof(text)) {
-        status = BT_OK;
-    }
     explicit_bzero(key, sizeof(key));
-    explicit_bzero(text, sizeof(text));
-    return status;
+    return true;
+}
+
+/* @return the file's descriptor, or -1 */
+static int write_key(const char *path, const char *text, size_t bytes)
+{
+    const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    if ((fd >= 0) && (write(fd, text, bytes) != (ssize_t)bytes)) {
+        close(fd);
+        (void)unlink(path);
+        return -1;
+    }
+    return fd;
+}
+
+/* A key file that is there is kept as it is: somebody may have put another one
+ * in its place. @return whether there is one */
+static bool keep_key(bt_run_dir_t *dir)
+{
+    char text[KEY_FILE_BYTES];
+    struct stat named;
+    struct stat known;
+    ssize_t n;
+    int fd;
+
+    if (stat(dir->key_file, &named) == 0) {
+        if ((fstat(dir->key_fd, &known) == 0) &&
+            (known.st_dev == named.st_dev) && (known.st_ino == named.st_ino)) {
+            return true;
+        }
+        fd = open(dir->key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    } else {
+        n = pread(dir->key_fd, text, sizeof(text), 0);
+        fd = (n > 0) ? write_key(dir->key_file, text, (size_t)n) : -1;
+        explicit_bzero(text, sizeof(text));
+        if (fd >= 0) {
+            BT_LOG_WARN("%s was removed, and is there again", dir->key_file);
+        }
+    }
+    if (fd < 0) {
+        return false;
+    }
+    close(dir->key_fd);
+    dir->key_fd = fd;
+    return true;
 }
 
 bt_status_t bt_run_dir_create(bt_run_dir_t *dir)
 {
     const char *parents[N_PARENTS];
+    char text[KEY_TEXT_BYTES];
     bt_run_dir_t made;
 
     list_parents(parents);
@@ -70,13 +111,60 @@ bt_status_t bt_run_dir_create(bt_run_dir_t *dir)
     snprintf(made.path, sizeof(made.path), "%.*s", BT_RUN_DIR_BYTES - 1,
              made.own.path);
     snprintf(made.key_file, sizeof(made.key_file), "%s/key", made.path);
-    if (write_key(made.key_file) != BT_OK) {
+    made.is_broken = false;
+    made.key_fd =
+        make_key(text) ? write_key(made.key_file, text, sizeof(text)) : -1;
+    explicit_bzero(text, sizeof(text));
+    if (made.key_fd < 0) {
         BT_LOG_ERROR("cannot write the cluster key %s: %m", made.key_file);
         bt_run_dir_remove(&made);
         return BT_ERR_IO;
     }
     *dir = made;
     return BT_OK;
+}
+
+bt_status_t bt_run_dir_restore(bt_run_dir_t *dir)
+{
+    const bool was_whole = bt_own_dir_is_whole(&dir->own);
+
+    if ((!was_whole && (bt_own_dir_restore(&dir->own) != BT_OK)) ||
+        !keep_key(dir)) {
+        if (!dir->is_broken) {
+            BT_LOG_ERROR("%s was removed, and cannot be made again now: %m; "
+                         "until then no process can start",
+                         dir->path);
+        }
+        dir->is_broken = true;
+        return BT_ERR_IO;
+    }
+    dir->is_broken = false;
+    if (!was_whole) {
+        BT_LOG_WARN("the run directory %s was removed, and is there again",
+                    dir->path);
+    }
+    return BT_OK;
+}
+
+bool bt_run_dir_ends_with_session(const bt_run_dir_t *dir)
+{
+    char path[64];
+    char linger[320];
+    struct passwd entry;
+    struct passwd *user = NULL;
+    char room[1024];
+
+    snprintf(path, sizeof(path), "/run/user/%u/", (unsigned)geteuid());
+    if (strncmp(dir->path, path, strlen(path)) != 0) {
+        return false;
+    }
+    if ((getpwuid_r(geteuid(), &entry, room, sizeof(room), &user) != 0) ||
+        (user == NULL)) {
+        return true;
+    }
+    snprintf(linger, sizeof(linger), "/var/lib/systemd/linger/%s",
+             user->pw_name);
+    return access(linger, F_OK) != 0;
 }
 
 /* Where @a i is the first of its name. */
@@ -107,6 +195,10 @@ void bt_run_dir_each(bt_own_dir_fn fn, void *arg)
 
 void bt_run_dir_remove(bt_run_dir_t *dir)
 {
+    if (dir->key_fd >= 0) {
+        close(dir->key_fd);
+        dir->key_fd = -1;
+    }
     bt_own_dir_remove(&dir->own);
 }
 

@@ -7,6 +7,8 @@
 #ifndef BT_LAUNCHER_RUN_DIR_H
 #define BT_LAUNCHER_RUN_DIR_H
 
+#include <stdbool.h>
+
 #include "common/base/own_dir.h"
 #include "common/base/status.h"
 
@@ -16,12 +18,24 @@ typedef struct bt_run_dir {
     char path[BT_RUN_DIR_BYTES];
     char key_file[BT_RUN_DIR_BYTES + 16];
     bt_own_dir_t own;
+    bool is_broken; /**< it cannot be restored, which was said */
+    int key_fd; /**< owned; of the key file: what is in it outlives its name */
 } bt_run_dir_t;
 
 /** Under $XDG_RUNTIME_DIR or $TMPDIR where that is short enough and writable,
  *  else under /tmp.
  *  @retval BT_ERR_IO  Logged. */
 BT_MUST_CHECK bt_status_t bt_run_dir_create(bt_run_dir_t *dir);
+
+/** Where somebody removed the directory, its lock or the key file (a logout
+ * ends $XDG_RUNTIME_DIR), make that again, with the same path and key, so that
+ * processes can start. Says so, once.
+ *  @retval BT_ERR_IO  It cannot be made now; logged, once. */
+BT_MUST_CHECK bt_status_t bt_run_dir_restore(bt_run_dir_t *dir);
+
+/** Does it end with the session of its user, who may not stay when nobody is
+ *  logged in (loginctl enable-linger)? */
+bool bt_run_dir_ends_with_session(const bt_run_dir_t *dir);
 
 /** Call @a fn for each directory of this user where bt_run_dir_create() makes
  *  them; also for those that a killed launcher left behind. */

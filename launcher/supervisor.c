@@ -20,6 +20,8 @@
 
 /* Before a standby starts again: who took a place comes first. */
 #define STANDBY_PAUSE_MS 1000u
+/* How often to look whether the run directory is there. */
+#define RUN_DIR_MS 1000
 /* How often to look at all, where nobody can wait for what comes. */
 #define LOOK_MS 50
 /* How often to say which processes are still awaited. */
@@ -99,6 +101,15 @@ static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
     return true;
 }
 
+/* Processes find each other there, and the key: somebody may have removed
+ * it. */
+static void look_after_run_dir(bt_supervisor_t *s)
+{
+    if (bt_run_dir_restore(s->options->run_dir) == BT_OK) {
+        bt_desk_restore(s->desk);
+    }
+}
+
 static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
 {
     char program[BT_PROGRAM_PATH_BYTES];
@@ -117,6 +128,7 @@ static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
                                  program, sizeof(program));
     }
     if (status == BT_OK) {
+        look_after_run_dir(s);
         status = bt_child_start(child, program);
     }
     return status;
@@ -381,6 +393,10 @@ static void on_time(bt_supervisor_t *s)
         if ((s->look_ms != 0) && (s->look_ms <= now_ms)) {
             bt_supervisor_watch(s, now_ms);
         }
+        if (s->dir_ms <= now_ms) {
+            look_after_run_dir(s);
+            s->dir_ms = now_ms + RUN_DIR_MS;
+        }
         return;
     }
     if ((s->phase == BT_SUPERVISOR_DRAIN) && !any_router_runs(s)) {
@@ -427,6 +443,7 @@ static int next_timeout_ms(const bt_supervisor_t *s)
         if ((s->look_ms != 0) && (s->look_ms < due_ms)) {
             due_ms = s->look_ms;
         }
+        due_ms = (s->dir_ms < due_ms) ? s->dir_ms : due_ms;
     } else if ((s->phase != BT_SUPERVISOR_KILL) && (s->deadline_ms < due_ms)) {
         due_ms = s->deadline_ms;
     }

@@ -31,11 +31,12 @@ typedef struct bt_supervisor_options {
     const bt_log_dir_t *log_dir;
     bt_log_file_t *log; /**< the launcher's own beside standard error; borrowed;
                              perhaps without a file */
-    bt_notify_t *notify;  /**< borrowed */
-    const char *libexec;  /**< directory of the programs, or NULL: found from
-                               this program's own place */
-    uint32_t drain_ms;    /**< the longest drain of a process */
-    uint32_t watchdog_ms; /**< silence after which it is hung; 0 = never */
+    bt_notify_t *notify;   /**< borrowed */
+    bt_run_dir_t *run_dir; /**< of the plan; borrowed: it is looked after */
+    const char *libexec;   /**< directory of the programs, or NULL: found from
+                                this program's own place */
+    uint32_t drain_ms;     /**< the longest drain of a process */
+    uint32_t watchdog_ms;  /**< silence after which it is hung; 0 = never */
 } bt_supervisor_options_t;
 
 /** The last line that it logs is the cause, where something else than an order

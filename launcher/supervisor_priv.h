@@ -58,9 +58,10 @@ typedef struct bt_supervisor {
     bt_supervisor_phase_t phase;
     uint64_t deadline_ms; /**< of DRAIN and STOP */
     uint64_t look_ms;     /**< when to look who is hung; 0 = never */
-    uint64_t oom_kills;   /**< of bt_cgroup_oom_kills(), as last read... */
-    uint64_t oom_ms;      /**< ...and when it had risen; 0 = never */
-    uint64_t waiting_ms;  /**< when to say who is awaited; 0 = never */
+    uint64_t dir_ms;     /**< when to look whether the run directory is there */
+    uint64_t oom_kills;  /**< of bt_cgroup_oom_kills(), as last read... */
+    uint64_t oom_ms;     /**< ...and when it had risen; 0 = never */
+    uint64_t waiting_ms; /**< when to say who is awaited; 0 = never */
     bool was_announced;
     bool cannot_wait;   /**< for descriptors; that was said */
     bool holds_workers; /**< the launch: until the routers' ports are bound */

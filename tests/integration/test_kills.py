@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Killed at any moment, from the first millisecond of the start on: nothing of a process outlives it.
 
-A few moments here, 200 with --long. BATON_KILLS_SEED repeats those of a run, which says its seed when it fails.
+Six moments here, 200 with --long. BATON_KILLS_SEED repeats those of a run, which says its seed when it fails.
 """
 import os
 import random
@@ -13,7 +13,7 @@ import time
 
 from harness import BUILD, Skip, is_there, small_model, wait_until
 
-SHORT, LONG = 8, 200
+SHORT, LONG = 6, 200
 MARK = "BT_TEST_KILLS"  # in the environment of all that a round starts
 HOWS = ("kill launcher", "kill worker", "stop launcher", "kill all", "kill lone worker")
 

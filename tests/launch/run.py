@@ -378,6 +378,19 @@ class LaunchTest(LauncherTest):
         poll(lambda: len(self.events("wrote")) == 5, "what the workers write")
         self.assertEqual(launched.stop(), 0)  # still unread
 
+    def test_a_run_directory_that_ends_with_the_session_is_warned_of(self):
+        """Below /run/user/UID, unless the user lingers."""
+        enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        mounts = "mount -t tmpfs none /run && mkdir -p /run/user/0 && mount -t tmpfs none /var/lib && mkdir -p /var/lib/systemd/linger"
+        if subprocess.run(enter + [mounts], check=False, capture_output=True).returncode != 0:
+            self.skipTest("this user may not mount in a namespace of its own")
+        for more, is_warned in (("true", True), ("touch /var/lib/systemd/linger/root", False)):
+            done = subprocess.run(enter + [f'{mounts} && {more} && exec "$@"', "sh", launcher(), "--model", self.model],
+                                  env={**os.environ, "BATON_LIBEXEC": "/nowhere", "XDG_RUNTIME_DIR": "/run/user/0"}, check=False,
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(len(re.findall(r"/run/user/0/baton-\w{6} goes away when this user logs out.*loginctl enable-linger",
+                                            done.stderr)), is_warned, done.stderr)
+
     def test_what_dead_launchers_left_is_removed_at_the_next_start(self):
         dead = self.launch()
         dead.wait_ready()
