@@ -283,6 +283,17 @@ static bt_status_t check_host_name(void)
     return BT_ERR_UNSUPPORTED;
 }
 
+/* UCX tries at the start of each process whether it would see memory that goes
+ * away, with a segment of System V, which outlives who is killed meanwhile.
+ * That is for memory that is registered with a device: without RDMA there is
+ * none. */
+static void spare_ucx_its_trial(void)
+{
+    if (access("/sys/class/infiniband", F_OK) != 0) {
+        setenv("UCX_MEM_EVENTS", "n", 0);
+    }
+}
+
 static int serve(const bt_config_store_t *store, const bt_config_t *config)
 {
     const bt_log_dir_t log_dir = {.path = config->log_dir,
@@ -357,6 +368,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
 
     /* The children's options come from the plan alone. */
     bt_config_unset_environment();
+    spare_ucx_its_trial();
     say_start(config);
     say_cores(plan, (uint32_t)CPU_COUNT(&allowed));
     status = check_memory(plan, &limits);
