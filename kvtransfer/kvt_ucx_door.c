@@ -4,8 +4,8 @@
  * what opens a connection from an address that no peer has: a filter at the
  * listening sockets (SO_ATTACH_FILTER, socket(7); classic BPF), before anybody
  * accepts. Sockets that are accepted inherit it, and it lets their packets
- * pass: only those with SYN are looked at. On loopback everybody has the same
- * address, and nothing is filtered. */
+ * pass: only those with SYN are looked at. Of this host everybody has the same
+ * address: there kvt_ucx_accept.c asks who it is. */
 #include <dirent.h>
 #include <ifaddrs.h>
 #include <linux/filter.h>
@@ -272,10 +272,16 @@ static bool own_find(ucx_door_t *door, const char *interface)
 
 void bt_kvt_ucx_door_close(ucx_door_t *door, const char *interface)
 {
-    if (own_find(door, interface)) {
+    const bool is_loopback = own_find(door, interface);
+    const bool found = fds_find(door);
+
+    for (uint32_t i = 0; i < door->n_fds; i++) {
+        bt_kvt_ucx_accept_set(door->fds[i], BT_KVT_UCX_GUARDED);
+    }
+    if (is_loopback) {
         return;
     }
-    door->closed = fds_find(door) && filter_set(door);
+    door->closed = found && filter_set(door);
     if (!door->closed) {
         door_open(door);
         BT_LOG_WARN("kv transfer: connections to %s cannot be filtered here; "

@@ -168,6 +168,13 @@ static unsigned door_mute(const struct sockaddr_storage *door)
     return n_readable;
 }
 
+static void guard(const ucx_t *ucx, bt_kvt_ucx_guard_t guard)
+{
+    for (uint32_t i = 0; i < ucx->door.n_fds; i++) {
+        bt_kvt_ucx_accept_set(ucx->door.fds[i], guard);
+    }
+}
+
 /* UCX 1.13.1 frees the listener while connections that it accepted have not
  * yet said what they want; when they then do, its own thread goes through the
  * freed listener, and the process dies (the call of conn_request_cb in
@@ -184,12 +191,17 @@ void bt_kvt_ucx_listener_close(ucx_t *ucx)
     if (ucx->listener == NULL) {
         return;
     }
+    guard(ucx, BT_KVT_UCX_CLOSING);
     ucx->door.closed = false; /* its numbers are soon others' */
     while ((n_quiet < 2) && (bt_now_ms() < until_ms)) {
-        n_quiet = (door_mute(&ucx->net_addr) == 0) ? n_quiet + 1 : 0;
+        n_quiet =
+            (bt_kvt_ucx_accept_is_idle() && (door_mute(&ucx->net_addr) == 0))
+                ? n_quiet + 1
+                : 0;
         (void)ucp_worker_progress(ucx->net);
     }
     requests_reject(ucx);
+    guard(ucx, BT_KVT_UCX_OPEN);
     ucp_listener_destroy(ucx->listener);
     ucx->listener = NULL;
 }

@@ -14,6 +14,7 @@
  *     kvt_ucx.c         open, close, progress
  *     kvt_ucx_listen.c  who connects
  *     kvt_ucx_door.c    from where: a filter before UCX sees anything
+ *     kvt_ucx_accept.c  who of this host: accept() in front of libc's
  *     kvt_ucx_ep.c      connections, the end of processes
  *     kvt_ucx_am.c      messages in order, pieces
  *     kvt_ucx_shm.c     the pool, and those of others mapped
@@ -134,11 +135,24 @@ void bt_kvt_ucx_listener_close(ucx_t *ucx);
 /** Listening TCP sockets of this process now, to be told from later ones. */
 void bt_kvt_ucx_door_before(ucx_door_t *door);
 /** Those that came since are UCX's: closed from now on to whom nobody admits,
- *  unless @a interface is loopback, where all have the same address. */
+ *  unless @a interface is loopback, where all have the same address, and to
+ *  other users and programs of this host. */
 void bt_kvt_ucx_door_close(ucx_door_t *door, const char *interface);
 /** Of bt_kvt_transport_t. */
 void bt_kvt_ucx_admit(bt_kvt_t *kvt, const bt_kvt_export_info_t *info);
 void bt_kvt_ucx_door_fini(ucx_door_t *door);
+
+/* kvt_ucx_accept.c */
+typedef enum bt_kvt_ucx_guard {
+    BT_KVT_UCX_OPEN,    /**< everybody may connect */
+    BT_KVT_UCX_GUARDED, /**< of this host only processes of this user that run a
+                             program of Baton */
+    BT_KVT_UCX_CLOSING, /**< nobody; it was guarded */
+} bt_kvt_ucx_guard_t;
+/** Who may connect to the port of the listening socket @a fd. */
+void bt_kvt_ucx_accept_set(int fd, bt_kvt_ucx_guard_t guard);
+/** @return whether no connection is being accepted just now */
+bool bt_kvt_ucx_accept_is_idle(void);
 
 /* kvt_ucx_ep.c; the first four are of bt_kvt_transport_t */
 bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,

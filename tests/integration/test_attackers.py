@@ -2,6 +2,8 @@
 """Each attacker alone beside clients that behave: nobody's request fails or changes, and afterwards nothing is held.
 What it costs the others in time is bench/attack.py's."""
 import asyncio
+import os
+import random
 import select
 import socket
 import tempfile
@@ -53,6 +55,48 @@ def test_attackers_harm_nobody():
             c.wait_idle()
             codes = c.stop()
             assert set(codes.values()) == {0}, (codes, c.logs())
+
+
+# What UCX 1.13.1 takes for the head of a connection's first message, and what ends it by an assertion: more than it says.
+FIRST_BYTES = (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", b"\xff" * 300, bytes([16]) + bytes(7), bytes(64),
+               bytes([64]) + bytes(7) + b"a" * 200, bytes([16]) + bytes(7) + b"x" * 16, b"GET", random.Random(1).randbytes(500))
+
+
+def throw(door, first, closes):
+    """@return the connection, half of it closed, or None"""
+    s = socket.socket()
+    try:
+        s.connect(door)
+        s.sendall(first)
+        if not closes:
+            s.shutdown(socket.SHUT_WR)
+            return s
+    except OSError:
+        pass  # it may be ended at any time
+    s.close()
+    return None
+
+
+def test_kv_is_closed_to_other_programs_of_the_host():
+    """Whatever they send first: no worker ends, none keeps a descriptor, and KV goes on."""
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), prefill=1, decode=1) as c:
+        workers = c.prefills + c.decodes
+        doors_of = {w: sorted(listening(w.pid)) for w in workers}
+        assert c.post("/v1/completions", {"prompt": "hello", "max_tokens": 8})[0] == 200
+        held = {w: len(os.listdir(f"/proc/{w.pid}/fd")) for w in workers}
+        kept = []
+        for w in workers:
+            assert len(doors_of[w]) == 2, doors_of  # of UCX
+            for door in doors_of[w]:
+                for first in FIRST_BYTES:
+                    kept += [throw(door, first, closes) for closes in (True, False)]
+        wait_until("their connections are gone", lambda: all(len(os.listdir(f"/proc/{w.pid}/fd")) <= held[w] for w in workers))
+        assert all(w.alive() for w in workers), c.logs()
+        assert c.post("/v1/completions", {"prompt": "hello again", "max_tokens": 8})[0] == 200
+        for s in filter(None, kept):
+            s.close()
+        codes = c.stop()
+        assert set(codes.values()) == {0}, (codes, c.logs())
 
 
 def knock(host, door):
