@@ -13,6 +13,7 @@
 #include "common/base/core_dump.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/openfds.h"
 #include "common/base/process.h"
 #include "common/base/ready_fd.h"
 #include "common/base/stop.h"
@@ -364,6 +365,7 @@ int bt_worker_main(bt_role_t role,
     if (!w->config->core_dumps) {
         bt_core_dump_forbid();
     }
+    (void)bt_raise_open_fds(); /* a connection and more for each peer */
     signal_fd = open_signals();
     if (signal_fd < 0) {
         BT_LOG_ERROR("signals: %m");

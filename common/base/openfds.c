@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <stddef.h>
+#include <sys/resource.h>
 
 uint32_t bt_count_open_fds(void)
 {
@@ -17,4 +18,20 @@ uint32_t bt_count_open_fds(void)
     }
     closedir(dir);
     return n - 3; /* ".", ".." and the directory's own descriptor */
+}
+
+uint64_t bt_raise_open_fds(void)
+{
+    struct rlimit limit = {0};
+    uint64_t n;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return 0;
+    }
+    n = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        n = limit.rlim_cur;
+    }
+    return n;
 }

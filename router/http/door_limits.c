@@ -2,7 +2,6 @@
 #include "router/http/door_limits.h"
 
 #include <stdio.h>
-#include <sys/resource.h>
 
 #include "common/base/limits.h"
 #include "common/base/openfds.h"
@@ -20,20 +19,11 @@
 
 void bt_door_means_read(bt_door_means_t *means)
 {
-    struct rlimit limit = {0};
-
     *means = (bt_door_means_t){
         .in_use = bt_count_open_fds(),
         .memory_bytes = bt_limits_memory_left(),
     };
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-        return;
-    }
-    means->descriptors = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        means->descriptors = limit.rlim_cur;
-    }
+    means->descriptors = bt_raise_open_fds();
 }
 
 /* Connections of clients, both ports. */
