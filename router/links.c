@@ -313,9 +313,10 @@ static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
     }
     switch (event->type) {
     case BT_RPC_LINK_SUSPECT:
+    case BT_RPC_LINK_STARVED:
     case BT_RPC_LINK_HEALTHY:
         bt_core_worker_suspect(model_of(links, worker)->core, worker,
-                               event->type == BT_RPC_LINK_SUSPECT, bt_now_us());
+                               event->type != BT_RPC_LINK_HEALTHY, bt_now_us());
         break;
     case BT_RPC_LINK_DOWN:
         link_down(links, worker, event);
@@ -408,6 +409,7 @@ static bt_status_t open_rpc(bt_links_t *links, const uint8_t *key,
         .heartbeat_ms = config->heartbeat_ms,
         .suspect_ms = config->suspect_ms,
         .dead_ms = config->dead_ms,
+        .tells_starved = true,
         .max_queue_bytes = LINK_QUEUE_BYTES,
         .share_memory = strcmp(config->link_transport, "auto") == 0,
         .on_refused = on_refused,

@@ -457,6 +457,9 @@ static void take_rpc(bt_worker_t *w)
         case BT_RPC_LINK_SUSPECT:
             BT_LOG_INFO("router is silent");
             break;
+        case BT_RPC_LINK_STARVED:
+            BT_LOG_INFO("router is starved: it waits for a core");
+            break;
         case BT_RPC_LINK_HEALTHY:
             BT_LOG_INFO("router speaks again");
             break;

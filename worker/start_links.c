@@ -195,6 +195,7 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
         .heartbeat_ms = w->config->heartbeat_ms,
         .suspect_ms = w->config->suspect_ms,
         .dead_ms = w->config->dead_ms,
+        .tells_starved = true,
         .max_queue_bytes = RPC_QUEUE_BYTES,
         .share_memory = strcmp(w->config->link_transport, "auto") == 0,
     };

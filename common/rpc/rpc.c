@@ -71,6 +71,7 @@ static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
     rpc->heartbeat_ms = config->heartbeat_ms;
     rpc->suspect_ms = config->suspect_ms;
     rpc->dead_ms = config->dead_ms;
+    rpc->tells_starved = config->tells_starved;
     rpc->max_queue_bytes = config->max_queue_bytes;
     rpc->share_memory = config->share_memory;
     rpc->on_refused = config->on_refused;
@@ -617,10 +618,7 @@ void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
         /* While we slept we did not listen: that is not the peer's silence,
          * nor its delay. */
         if (pause > 2ull * rpc->heartbeat_ms) {
-            link->heard_ms += pause - rpc->heartbeat_ms;
-            if (link->heard_ms > now_ms) {
-                link->heard_ms = now_ms;
-            }
+            bt_rpc_silence_slept(link, pause - rpc->heartbeat_ms);
             if (link->deadline_ms != 0) {
                 link->deadline_ms += pause - rpc->heartbeat_ms;
             }

@@ -31,6 +31,9 @@
  * frame that is not the next one of this link and direction, by sequence and
  * tag, ends the link.
  *
+ * A peer that gets no core is silent, too, and neither dead nor cut off
+ * (rpc_silence.c): where that can be told, its link stays.
+ *
  * Threads: one thread owns a bt_rpc_t and calls everything here; nng's own
  * threads only fill an inbox behind bt_rpc_fd(). The time is a parameter.
  */
@@ -75,6 +78,10 @@ typedef struct bt_rpc_config {
     const char *listen_dir; /**< worker: where to make ipc:// sockets, or */
     const char *listen_host; /**< worker: address for tcp:// listeners */
     uint32_t heartbeat_ms, suspect_ms, dead_ms;
+    /** Silence of a peer counts as far as it is its own: not the time in which
+     * its process, on this host, waited for a core; and four times dead_ms end
+     * the link where its host still acknowledges what we send. */
+    bool tells_starved;
     uint32_t max_queue_bytes; /**< unsent bytes per link; past it, link lost */
     /** Where both ends are on one host and want it, messages go through memory
      *  that they share (WIRE.md, "Shared memory"). */
@@ -127,7 +134,9 @@ uint32_t bt_rpc_routers(const bt_rpc_t *rpc, bt_rpc_router_t *list,
 typedef enum bt_rpc_event_type {
     BT_RPC_LINK_UP,      /**< data = the peer's hello payload */
     BT_RPC_LINK_SUSPECT, /**< silent for suspect_ms */
-    BT_RPC_LINK_HEALTHY, /**< was suspect, spoke again */
+    BT_RPC_LINK_STARVED, /**< silent for suspect_ms, and its process waits for a
+                              core; may follow SUSPECT, and that this */
+    BT_RPC_LINK_HEALTHY, /**< was either of these, spoke again */
     BT_RPC_LINK_DOWN,    /**< data = reason text; the link is gone after */
     BT_RPC_LINK_ROOM,    /**< as bt_rpc_want_room() asked for */
     BT_RPC_MESSAGE,      /**< data = one message */

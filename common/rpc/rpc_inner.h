@@ -23,6 +23,7 @@
 
 #include <nng/nng.h>
 
+#include "common/base/core_wait.h"
 #include "common/base/list.h"
 #include "common/base/own_dir.h"
 #include "common/base/strbuf.h"
@@ -80,6 +81,22 @@ typedef struct rpc_lanes {
     char bye[RPC_MAX_REASON]; /* the reason it gave */
 } rpc_lanes_t;
 
+/* What is known of a peer that says nothing; rpc_silence.c. Owner only. */
+typedef struct rpc_silence {
+    pid_t pid; /* the peer's; 0: it is not on this host, or not known */
+    bt_core_wait_t wait;
+    uint64_t first_look_ms; /* of this silence; 0: there was none yet */
+    uint64_t waited_ms;     /* for a core, since then */
+    int socket; /* of the connection, in nng's hands; -1: not looked for */
+} rpc_silence_t;
+
+/* What was told of a link's silence. */
+typedef enum rpc_told {
+    RPC_TOLD_NOTHING,
+    RPC_TOLD_SUSPECT,
+    RPC_TOLD_STARVED,
+} rpc_told_t;
+
 struct bt_rpc_link {
     bt_rpc_t *rpc;
     bt_list_t in_all;
@@ -116,7 +133,8 @@ struct bt_rpc_link {
     bool old_announced; /* so the first frame may be of protocol 2 */
     rpc_old_side_t old_ours, old_theirs;
     bool up_pending, up_told, down_told;
-    bool is_suspect, suspect_pending, healthy_pending;
+    rpc_told_t is, told; /* as it is; as the owner was told last */
+    rpc_silence_t silence;
     rpc_lanes_t lanes;
     bool bye_wanted, bye_sent, heartbeat_due;
     bool room_wanted;
@@ -193,6 +211,7 @@ struct bt_rpc {
     bt_own_dir_t ipc_dir; /* for our sockets; no path: it is not needed yet */
     char *listen_dir;
     uint32_t heartbeat_ms, suspect_ms, dead_ms, max_queue_bytes;
+    bool tells_starved;
     uint64_t incarnation;
     uint64_t now_ms, tick_ms;
 
@@ -320,6 +339,17 @@ void bt_rpc_tell_refused(const bt_rpc_t *rpc, const bt_rpc_refused_t *refused);
 bool bt_rpc_link_keep(bt_rpc_link_t *link, const void *hello, size_t bytes);
 /** Both have proven the key, and the hello is kept. */
 void bt_rpc_link_up(bt_rpc_link_t *link);
+
+/* rpc_silence.c */
+
+/** The link is up. */
+void bt_rpc_silence_init(bt_rpc_link_t *link);
+/** The peer spoke. */
+void bt_rpc_silence_over(bt_rpc_link_t *link);
+/** We did not run for so long, and did not listen: that is not its silence. */
+void bt_rpc_silence_slept(bt_rpc_link_t *link, uint64_t ms);
+/** Nothing of the peer is unread: is it silent, or for too long? */
+void bt_rpc_silence_tick(bt_rpc_link_t *link);
 
 /* rpc_link_send.c */
 

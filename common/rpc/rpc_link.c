@@ -193,6 +193,7 @@ void bt_rpc_link_up(bt_rpc_link_t *link)
     link->up_pending = true;
     link->deadline_ms = 0;
     link->up_ms = link->heard_ms = link->sent_ms = link->rpc->now_ms;
+    bt_rpc_silence_init(link);
     if (link->join != NULL) {
         link->join->complained = false;
     } else if (!link->old) {
@@ -236,15 +237,6 @@ static void on_bye(bt_rpc_link_t *link, const rpc_frame_t *frame)
     bt_rpc_link_over(link, reason);
 }
 
-static void heard(bt_rpc_link_t *link)
-{
-    link->heard_ms = link->rpc->now_ms;
-    link->healthy_pending =
-        link->healthy_pending || (link->is_suspect && !link->suspect_pending);
-    link->is_suspect = false;
-    link->suspect_pending = false;
-}
-
 /* @return true when msg is now rpc->current_msg. */
 static bool on_frame(bt_rpc_link_t *link, nng_msg *msg)
 {
@@ -255,7 +247,7 @@ static bool on_frame(bt_rpc_link_t *link, nng_msg *msg)
         nng_msg_free(msg);
         return false;
     }
-    heard(link);
+    bt_rpc_silence_over(link);
     switch (frame.kind) {
     case RPC_OFFER:
     case RPC_GIVEN:
@@ -306,13 +298,20 @@ static link_step_t emit_up(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
                 event_p);
 }
 
-static link_step_t emit_healthy(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
+/* What is new of its silence. */
+static link_step_t emit_news(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
-    if (!link->healthy_pending) {
+    static const bt_rpc_event_type_t types[] = {
+        [RPC_TOLD_NOTHING] = BT_RPC_LINK_HEALTHY,
+        [RPC_TOLD_SUSPECT] = BT_RPC_LINK_SUSPECT,
+        [RPC_TOLD_STARVED] = BT_RPC_LINK_STARVED,
+    };
+
+    if (link->told == link->is) {
         return STEP_AGAIN;
     }
-    link->healthy_pending = false;
-    return emit(link, BT_RPC_LINK_HEALTHY, NULL, 0, event_p);
+    link->told = link->is;
+    return emit(link, types[link->is], NULL, 0, event_p);
 }
 
 /* Something of the inbox. */
@@ -336,7 +335,7 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
         bt_rpc_handshake_frame(link, nng_msg_body(msg), nng_msg_len(msg));
         nng_msg_free(msg);
     } else if (on_frame(link, msg)) {
-        return emit_healthy(link, event_p);
+        return emit_news(link, event_p);
     }
     return STEP_AGAIN;
 }
@@ -345,8 +344,8 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 static link_step_t step_in(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
     if ((link->state == LINK_UP) && bt_rpc_lanes_read(link)) {
-        heard(link);
-        return emit_healthy(link, event_p);
+        bt_rpc_silence_over(link);
+        return emit_news(link, event_p);
     }
     if (link->state == LINK_OVER) {
         return STEP_AGAIN;
@@ -399,9 +398,8 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
         bt_rpc_link_close(link, "it speaks the frames of protocol 2");
         return STEP_AGAIN; /* who owns it has not refused it by itself */
     }
-    if (link->suspect_pending) {
-        link->suspect_pending = false;
-        return emit(link, BT_RPC_LINK_SUSPECT, NULL, 0, event_p);
+    if ((link->state == LINK_UP) && (link->told != link->is)) {
+        return emit_news(link, event_p);
     }
     if (link->room_wanted && (link->state == LINK_UP) &&
         (bt_rpc_queued(link) <= link->room_bytes)) {
@@ -415,7 +413,6 @@ void bt_rpc_link_tick(bt_rpc_link_t *link)
 {
     bt_rpc_t *rpc = link->rpc;
     const uint64_t now = rpc->now_ms;
-    char reason[64];
     bool unread;
 
     if (link->state == LINK_OVER) {
@@ -440,16 +437,7 @@ void bt_rpc_link_tick(bt_rpc_link_t *link)
     pthread_mutex_lock(&rpc->mutex);
     unread = link->inbox_n > 0; /* it spoke, we only have not listened */
     pthread_mutex_unlock(&rpc->mutex);
-    if (unread || bt_rpc_lanes_any(link) || (now < link->heard_ms)) {
-        return;
-    }
-    if (now - link->heard_ms >= rpc->dead_ms) {
-        snprintf(reason, sizeof(reason), "silent for %llu ms",
-                 (unsigned long long)(now - link->heard_ms));
-        bt_rpc_link_over(link, reason);
-    } else if ((now - link->heard_ms >= rpc->suspect_ms) && !link->is_suspect) {
-        link->is_suspect = true;
-        link->suspect_pending = true;
-        bt_rpc_mark_ready(link);
+    if (!unread && !bt_rpc_lanes_any(link) && (now >= link->heard_ms)) {
+        bt_rpc_silence_tick(link);
     }
 }

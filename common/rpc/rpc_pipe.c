@@ -529,6 +529,34 @@ rpc_pipe_state_t bt_rpc_pipe_state(rpc_pipe_t *pipe)
     return state;
 }
 
+pid_t bt_rpc_pipe_peer(rpc_pipe_t *pipe)
+{
+    uint64_t pid = 0;
+
+    pthread_mutex_lock(&pipe->mutex);
+    if (pipe->ipc && pipe->open && (pipe->stream != NULL) &&
+        (nng_stream_get_uint64(pipe->stream, NNG_OPT_IPC_PEER_PID, &pid) !=
+         0)) {
+        pid = 0;
+    }
+    pthread_mutex_unlock(&pipe->mutex);
+    return ((pid > 0) && (pid <= INT32_MAX)) ? (pid_t)pid : 0;
+}
+
+bool bt_rpc_pipe_addresses(rpc_pipe_t *pipe, nng_sockaddr *local_p,
+                           nng_sockaddr *remote_p)
+{
+    bool are_known;
+
+    pthread_mutex_lock(&pipe->mutex);
+    are_known =
+        !pipe->ipc && pipe->open && (pipe->stream != NULL) &&
+        (nng_stream_get_addr(pipe->stream, NNG_OPT_LOCADDR, local_p) == 0) &&
+        (nng_stream_get_addr(pipe->stream, NNG_OPT_REMADDR, remote_p) == 0);
+    pthread_mutex_unlock(&pipe->mutex);
+    return are_known;
+}
+
 bt_status_t bt_rpc_pipe_listen(rpc_pipe_t *pipe, const char *url, int *port_p)
 {
     int rv = nng_stream_listener_alloc(&pipe->listener, url);

@@ -26,6 +26,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include <nng/nng.h>
 
@@ -67,6 +68,13 @@ BT_MUST_CHECK bt_status_t bt_rpc_pipe_listen(rpc_pipe_t *pipe, const char *url,
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_dial(rpc_pipe_t *pipe, const char *url);
 
 rpc_pipe_state_t bt_rpc_pipe_state(rpc_pipe_t *pipe);
+
+/** @return the process at the other end of an open pipe over ipc; 0: it is not
+ *  over ipc, or that process has no number here (proc namespaces) */
+pid_t bt_rpc_pipe_peer(rpc_pipe_t *pipe);
+/** @return false: it is not open, or not over tcp */
+bool bt_rpc_pipe_addresses(rpc_pipe_t *pipe, nng_sockaddr *local_p,
+                           nng_sockaddr *remote_p);
 
 /** After an on_message that returned false. */
 void bt_rpc_pipe_resume(rpc_pipe_t *pipe);

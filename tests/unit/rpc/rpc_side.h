@@ -28,7 +28,7 @@ static const uint8_t key_b[] = "a cluster key for tests, 2";
 typedef struct side {
     bt_rpc_t *rpc;
     bt_rpc_link_t *link; /* the newest that is up */
-    unsigned n_up, n_down, n_suspect, n_healthy, n_room;
+    unsigned n_up, n_down, n_suspect, n_starved, n_healthy, n_room;
     size_t queued; /* when it last had room */
     uint64_t up_ms, down_ms, suspect_ms;
     uint64_t incarnation;
@@ -70,6 +70,9 @@ static inline void side_on_event(side_t *side, const bt_rpc_event_t *event,
     case BT_RPC_LINK_SUSPECT:
         side->n_suspect++;
         side->suspect_ms = now_ms;
+        break;
+    case BT_RPC_LINK_STARVED:
+        side->n_starved++;
         break;
     case BT_RPC_LINK_HEALTHY:
         side->n_healthy++;
