@@ -166,7 +166,7 @@ def give(router, options):
     if verb == "role":
         what, is_so = {"role": rest[1]}, lambda w: must_be_here(w, options)["role"] == rest[1]
     elif verb == "undrain":
-        what, is_so = {"duty": "on"}, lambda w: must_be_here(w, options)["state"] in ("up", "silent")
+        what, is_so = {"duty": "on"}, lambda w: must_be_here(w, options)["state"] in ("up", "silent", "starved")
     elif options.and_stop:
         what, is_so = {"duty": "end"}, lambda w: w is None
     else:

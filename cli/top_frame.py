@@ -8,12 +8,12 @@ import time
 from words import shown
 
 PLAIN, DIM, BOLD, GOOD, WARN, BAD = "plain", "dim", "bold", "good", "warn", "bad"
-STATES = {"up": GOOD, "silent": WARN, "draining": WARN, "drained": DIM, "ending": WARN, "missing": BAD}
+STATES = {"up": GOOD, "silent": WARN, "starved": WARN, "draining": WARN, "drained": DIM, "ending": WARN, "missing": BAD}
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*%#"
 FEWEST_EVENTS = 3
 KINDS = {"worker_joined": GOOD, "worker_back": GOOD, "worker_on": GOOD, "model_ready": GOOD, "router_ready": GOOD,
-         "model_loaded": GOOD, "worker_lost": BAD, "worker_silent": WARN, "request_rerun": WARN, "model_not_ready": BAD,
+         "model_loaded": GOOD, "worker_lost": BAD, "worker_silent": WARN, "worker_starved": WARN, "request_rerun": WARN, "model_not_ready": BAD,
          "router_not_ready": BAD, "router_leaving": WARN}
 
 

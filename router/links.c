@@ -313,10 +313,13 @@ static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
     }
     switch (event->type) {
     case BT_RPC_LINK_SUSPECT:
-    case BT_RPC_LINK_STARVED:
     case BT_RPC_LINK_HEALTHY:
         bt_core_worker_suspect(model_of(links, worker)->core, worker,
-                               event->type != BT_RPC_LINK_HEALTHY, bt_now_us());
+                               event->type == BT_RPC_LINK_SUSPECT, bt_now_us());
+        break;
+    case BT_RPC_LINK_STARVED:
+        bt_core_worker_starved(model_of(links, worker)->core, worker,
+                               bt_now_us());
         break;
     case BT_RPC_LINK_DOWN:
         link_down(links, worker, event);

@@ -127,7 +127,8 @@ typedef enum bt_worker_news {
     BT_WORKER_JOINED,
     BT_WORKER_LOST,     /**< its link ended, for whatever reason */
     BT_WORKER_SILENT,   /**< nothing comes from it, or its work does not move */
-    BT_WORKER_BACK,     /**< neither any more */
+    BT_WORKER_STARVED,  /**< nothing comes from it, for it gets no core */
+    BT_WORKER_BACK,     /**< none of these any more */
     BT_WORKER_DRAINING, /**< it takes nothing new */
     BT_WORKER_DRAINED,  /**< ...and has nothing left */
     BT_WORKER_ON,       /**< it takes requests again */
@@ -298,8 +299,13 @@ BT_MUST_CHECK bt_status_t bt_core_worker_up(bt_core_t *core,
                                             void *link_user, uint64_t now_us,
                                             char why[BT_TABLE_WHY_BYTES],
                                             bt_instance_t **worker_p);
+/** Nothing has come from it for a while, or something comes again. */
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
                             bool suspect, uint64_t now_us);
+/** Nothing has come from it for a while, for it waits for a core. New requests
+ *  avoid it; what it has, it keeps. */
+void bt_core_worker_starved(bt_core_t *core, bt_instance_t *worker,
+                            uint64_t now_us);
 /** More bytes wait on its link than should, or few enough again: meanwhile it
  *  is sent no request. May be called from inside ops.send (behind: true). */
 void bt_core_worker_behind(bt_core_t *core, bt_instance_t *worker, bool behind,

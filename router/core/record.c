@@ -218,6 +218,13 @@ void bt_gen_settle(bt_core_t *core, bt_gen_t *gen)
     bt_gen_free(core, gen);
 }
 
+static uint32_t state_of(const bt_instance_t *worker)
+{
+    return ((worker->sched.health == BT_SCHED_SUSPECT) && worker->is_starved)
+               ? BT_METRICS_STARVED
+               : (uint32_t)worker->sched.health;
+}
+
 bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
 {
     const bt_list_t *head = &core->table.workers;
@@ -238,7 +245,7 @@ bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
         workers[n++] = (bt_metrics_worker_t){
             .hello = &worker->hello,
             .stats = worker->has_stats ? &worker->stats : NULL,
-            .state = (uint32_t)worker->sched.health,
+            .state = state_of(worker),
         };
     }
     view->workers = workers;

@@ -37,6 +37,7 @@ typedef struct bt_instance {
     bt_msg_stats_t stats; /**< the latest; zero before the first */
     bool has_stats;
     bool is_silent;    /**< nothing has come from it for a while */
+    bool is_starved;   /**< ...for it waits for a core */
     bool is_still;     /**< it has work that does not move */
     bool is_launched;  /**< a launcher runs it, whose word counts */
     uint32_t n_others; /**< generate there for others, as of its STATS */

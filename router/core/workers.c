@@ -167,7 +167,9 @@ static void settle_health(bt_core_t *core, bt_instance_t *worker,
     if (health == BT_SCHED_SUSPECT) {
         BT_LOG_WARN("worker %s %s; new requests avoid it", worker->hello.name,
                     why);
-        bt_core_worker_news(core, worker, BT_WORKER_SILENT, why);
+        bt_core_worker_news(
+            core, worker,
+            worker->is_starved ? BT_WORKER_STARVED : BT_WORKER_SILENT, why);
         return;
     }
     BT_LOG_INFO("worker %s %s again", worker->hello.name, why);
@@ -296,11 +298,41 @@ bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
     return BT_OK;
 }
 
+/* That it is silent was news already; why it is may be. */
+static void settle_silence(bt_core_t *core, bt_instance_t *worker,
+                           bool is_starved, const char *why, uint64_t now_us)
+{
+    const bool is_news = (worker->sched.health == BT_SCHED_SUSPECT) &&
+                         worker->is_silent &&
+                         (worker->is_starved != is_starved);
+
+    worker->is_silent = true;
+    worker->is_starved = is_starved;
+    if (is_news) {
+        BT_LOG_INFO("worker %s %s", worker->hello.name, why);
+        bt_core_worker_news(core, worker,
+                            is_starved ? BT_WORKER_STARVED : BT_WORKER_SILENT,
+                            why);
+    }
+    settle_health(core, worker, why, now_us);
+}
+
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
                             bool suspect, uint64_t now_us)
 {
-    worker->is_silent = suspect;
-    settle_health(core, worker, suspect ? "is silent" : "speaks", now_us);
+    if (suspect) {
+        settle_silence(core, worker, false, "is silent", now_us);
+        return;
+    }
+    worker->is_silent = worker->is_starved = false;
+    settle_health(core, worker, "speaks", now_us);
+}
+
+void bt_core_worker_starved(bt_core_t *core, bt_instance_t *worker,
+                            uint64_t now_us)
+{
+    settle_silence(core, worker, true, "is starved: it waits for a core",
+                   now_us);
 }
 
 void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,

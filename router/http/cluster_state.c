@@ -31,7 +31,7 @@ const char *bt_cluster_worker_state(const bt_instance_t *worker)
     case BT_SCHED_UP:
         return "up";
     case BT_SCHED_SUSPECT:
-        return "silent";
+        return worker->is_starved ? "starved" : "silent";
     default:
         break;
     }

@@ -23,8 +23,8 @@ void bt_cluster_write_state(const bt_door_t *door, bt_json_t *json);
 const char *bt_cluster_router_name(const bt_frontend_t *front);
 void bt_cluster_print_id(const bt_instance_t *worker,
                          char id[BT_CLUSTER_ID_BYTES]);
-/** "up", "silent", "draining", "drained", "ending": as it says, or as an older
- *  build lets us know. */
+/** "up", "silent", "starved", "draining", "drained", "ending": as it says, or
+ * as an older build lets us know. */
 const char *bt_cluster_worker_state(const bt_instance_t *worker);
 
 /** Has a worker of this name joined? @a front is a bt_frontend_t. */

@@ -240,11 +240,14 @@ BT_MUST_CHECK bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
 
 /* ---- the page ---- */
 
+/** Of bt_metrics_worker_t.state: suspect, and it waits for a core. */
+#define BT_METRICS_STARVED 3u
+
 /** A worker as it is now. Everything is borrowed. */
 typedef struct bt_metrics_worker {
     const bt_msg_hello_t *hello;
     const bt_msg_stats_t *stats; /**< the latest; NULL before the first */
-    uint32_t state;              /**< 0 up, 1 suspect, 2 draining */
+    uint32_t state; /**< 0 up, 1 suspect, 2 draining, or BT_METRICS_STARVED */
 } bt_metrics_worker_t;
 
 /** One model as it is now: what its gauges are made of. */

@@ -29,9 +29,9 @@ function lines(...given) {
 }
 
 /* Kinds of events that tell of trouble; the rest is news. */
-const TROUBLE = new Set(['worker_lost', 'worker_silent', 'request_rerun', 'model_not_ready', 'router_not_ready', 'router_leaving']);
+const TROUBLE = new Set(['worker_lost', 'worker_silent', 'worker_starved', 'request_rerun', 'model_not_ready', 'router_not_ready', 'router_leaving']);
 const KINDS = {
-  worker_joined: 'joined', worker_lost: 'lost', worker_silent: 'silent', worker_back: 'back', worker_draining: 'draining',
+  worker_joined: 'joined', worker_lost: 'lost', worker_silent: 'silent', worker_starved: 'starved', worker_back: 'back', worker_draining: 'draining',
   worker_drained: 'drained', worker_on: 'on', worker_role: 'role', request_rerun: 're-run', model_loaded: 'loaded',
   model_unloaded: 'unloaded', model_ready: 'ready', model_not_ready: 'not ready', router_ready: 'router ready',
   router_not_ready: 'router not ready', router_leaving: 'router leaving',

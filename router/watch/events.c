@@ -14,6 +14,7 @@ const char *bt_event_kind_name(bt_event_kind_t kind)
         [BT_EVENT_WORKER_JOINED] = "worker_joined",
         [BT_EVENT_WORKER_LOST] = "worker_lost",
         [BT_EVENT_WORKER_SILENT] = "worker_silent",
+        [BT_EVENT_WORKER_STARVED] = "worker_starved",
         [BT_EVENT_WORKER_BACK] = "worker_back",
         [BT_EVENT_WORKER_DRAINING] = "worker_draining",
         [BT_EVENT_WORKER_DRAINED] = "worker_drained",

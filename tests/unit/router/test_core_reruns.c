@@ -168,6 +168,44 @@ static void a_worker_whose_work_does_not_move_is_avoided(void **state)
     bt_core_destroy(w->core);
 }
 
+/* It gets a core, if late: it keeps what it has, and gets nothing new where
+ * others can take it. */
+static void
+a_starved_worker_keeps_what_it_has_and_gets_nothing_new(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d, *d2;
+    bt_req_key_t key;
+    client_t c, c2;
+
+    (void)state;
+    start_pair(w, &p, &d);
+    submit(w, &c, "The", 8, NULL);
+    key = key_at(w, d);
+    bt_test_expect_log_lines(
+        1); /* the first silence; why it is is no trouble */
+    bt_core_worker_suspect(w->core, d, true, w->now);
+    assert_false(d->is_starved);
+    bt_core_worker_starved(w->core, d, w->now);
+    assert_true(d->is_starved);
+    assert_int_equal(d->sched.health, BT_SCHED_SUSPECT);
+    pass(w, 2 * WAIT_MS);
+    assert_int_equal(c.n_ends, 0);
+    assert_int_equal(count(w, d, BT_MSG_CANCEL), 0);
+
+    d2 = join(w, "decode-1", BT_ROLE_DECODE);
+    submit(w, &c2, "The", 8, NULL);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
+    assert_int_equal(count(w, d2, BT_MSG_REQUEST), 1);
+    bt_core_worker_suspect(w->core, d, false, w->now);
+    assert_false(d->is_starved);
+    assert_int_equal(d->sched.health, BT_SCHED_UP);
+    bt_core_cancel(w->core, c.gen, w->now);
+    ended(w, d, key);
+    ended(w, p, key);
+    bt_core_destroy(w->core);
+}
+
 static void no_attempt_is_spent_on_a_silent_worker(void **state)
 {
     world_t *w = &world;
@@ -215,6 +253,7 @@ int main(void)
         BT_TEST(a_request_on_hold_takes_nobodys_turn),
         BT_TEST(a_worker_whose_work_does_not_move_is_avoided),
         BT_TEST(no_attempt_is_spent_on_a_silent_worker),
+        BT_TEST(a_starved_worker_keeps_what_it_has_and_gets_nothing_new),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
