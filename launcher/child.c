@@ -15,6 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "launcher/threads.h"
 
 #define PIECE_BYTES 4096
 
@@ -118,6 +119,8 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
 static void begin(bt_child_t *child)
 {
     bt_watchdog_init(&child->watchdog, bt_now_ms());
+    child->core_wait.looked_ms = 0;
+    child->is_starved = false;
     child->end[0] = '\0';
     bt_last_words_reset(&child->words);
     bt_ready_reset(&child->ready);
@@ -292,6 +295,23 @@ static void describe_end(int wait_status, char *out, size_t bytes)
                  strsignal(WTERMSIG(wait_status)));
     } else {
         snprintf(out, bytes, "with exit status %d", WEXITSTATUS(wait_status));
+    }
+}
+
+uint64_t bt_child_core_wait_ms(bt_child_t *child, bool has_beaten,
+                               uint64_t now_ms)
+{
+    if (has_beaten || (child->pid == 0)) {
+        child->core_wait.looked_ms = 0;
+        return 0;
+    }
+    return bt_core_wait_look(&child->core_wait, child->pid, now_ms);
+}
+
+void bt_child_log_threads(const bt_child_t *child)
+{
+    if (child->pid != 0) {
+        bt_threads_log(child->process->name, child->pid);
     }
 }
 

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "common/base/core_wait.h"
 #include "common/base/status.h"
 #include "launcher/last_words.h"
 #include "launcher/life.h"
@@ -51,6 +52,8 @@ typedef struct bt_child {
     int beat_fd;   /**< -1 while it does not run */
     int place_fd;  /**< -1: it is no standby that waits */
     bt_watchdog_t watchdog;
+    bt_core_wait_t core_wait; /**< looked at while it is silent */
+    bool is_starved;          /**< silent, for it waits for a core */
     bt_log_file_t log; /**< where its output goes; none: standard error */
     bt_output_t output;
     char end[BT_CHILD_END_BYTES]; /**< how it ended the last time, or "" */
@@ -96,6 +99,16 @@ bool bt_child_read_ready(bt_child_t *child);
 
 /** @return whether its heart has beaten since the last call. */
 bool bt_child_take_beat(bt_child_t *child);
+
+/** How long it waited for a core since the last call, in ms; 0 at the first one
+ *  since a heartbeat. */
+uint64_t bt_child_core_wait_ms(bt_child_t *child, bool has_beaten,
+                               uint64_t now_ms);
+
+/** Log what each of its threads does: state, where in the kernel it waits,
+ *  time on a core and in the run queue, and the kernel's stack where it may be
+ *  read (as root). */
+void bt_child_log_threads(const bt_child_t *child);
 
 /** Has it ended? Then everything it wrote is read, its pipes are closed, and
  *  child->end says how: "with exit status 1", "by signal 9 (Killed)".

@@ -12,7 +12,8 @@
  *     DRAIN, STOP, KILL ──nobody left──▶ return
  *
  * A process that runs and is hung (watchdog.h) is killed, which is an end like
- * any other; one that was told to stop has its time for that anyway.
+ * any other, after its threads' states are in the log; one that was told to
+ * stop has its time for that anyway.
  *
  * What happens to each process meanwhile is in life.h. While RUNNING a process
  * that an order stops is killed when it has not ended after the drain's time; a

@@ -212,6 +212,26 @@ void bt_supervisor_reap(bt_supervisor_t *s)
     }
 }
 
+/* One that waits for a core is not hung, however long: others have the cores,
+ * or its quota of processor time is used up. */
+static void tell_starved(bt_supervisor_t *s, bt_child_t *child)
+{
+    const bool is_starved =
+        bt_watchdog_is_starved(&child->watchdog, s->options->watchdog_ms);
+
+    if (is_starved == child->is_starved) {
+        return;
+    }
+    child->is_starved = is_starved;
+    if (is_starved) {
+        BT_LOG_WARN("%s is starved: it waits for a core, and is not hung",
+                    child->process->name);
+    } else {
+        BT_LOG_INFO("%s is not starved any more", child->process->name);
+    }
+    bt_supervisor_tell_process(s, child);
+}
+
 void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms)
 {
     const uint32_t limit_ms = s->options->watchdog_ms;
@@ -220,17 +240,22 @@ void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms)
     for (uint32_t i = 0; i < s->n_children; i++) {
         bt_child_t *const child = s->children[i];
         const bool has_beaten = bt_child_take_beat(child);
+        const uint64_t waited_ms =
+            bt_child_core_wait_ms(child, has_beaten, now_ms);
 
         if ((child->life != BT_LIFE_STARTING) &&
             (child->life != BT_LIFE_READY)) {
             continue;
         }
-        if (bt_watchdog_look(&child->watchdog, now_ms, has_beaten, limit_ms)) {
+        if (bt_watchdog_look(&child->watchdog, now_ms, has_beaten, waited_ms,
+                             limit_ms)) {
+            bt_child_log_threads(child);
             BT_LOG_WARN("%s is hung (stopped, blocked or spinning): silent for "
                         "%u.%u s, it is killed",
                         child->process->name, limit_ms / 1000,
                         limit_ms % 1000 / 100);
             bt_child_signal(child, SIGKILL);
         }
+        tell_starved(s, child);
     }
 }

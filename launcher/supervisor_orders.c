@@ -95,7 +95,9 @@ static void describe_trouble(const bt_child_t *child,
 
     switch (child->life) {
     case BT_LIFE_READY:
-        copy(child->ready.why, process->why, sizeof(process->why));
+        copy(child->is_starved ? "starved: it waits for a core"
+                               : child->ready.why,
+             process->why, sizeof(process->why));
         break;
     case BT_LIFE_STARTING:
         bt_last_words_cause(&child->words, line);

@@ -25,7 +25,7 @@ uint32_t bt_watchdog_period_ms(uint32_t limit_ms)
 }
 
 bool bt_watchdog_look(bt_watchdog_t *watchdog, uint64_t now_ms, bool has_beaten,
-                      uint32_t limit_ms)
+                      uint64_t waited_ms, uint32_t limit_ms)
 {
     const uint64_t most_ms = 2u * bt_watchdog_period_ms(limit_ms);
     uint64_t passed_ms = now_ms - watchdog->looked_ms;
@@ -33,7 +33,7 @@ bool bt_watchdog_look(bt_watchdog_t *watchdog, uint64_t now_ms, bool has_beaten,
     watchdog->looked_ms = now_ms;
     if (has_beaten) {
         watchdog->is_watched = true;
-        watchdog->silent_ms = 0;
+        watchdog->silent_ms = watchdog->waited_ms = 0;
         return false;
     }
     if (!watchdog->is_watched) {
@@ -42,10 +42,19 @@ bool bt_watchdog_look(bt_watchdog_t *watchdog, uint64_t now_ms, bool has_beaten,
     if (passed_ms > most_ms) {
         passed_ms = most_ms; /* we did not run either */
     }
-    watchdog->silent_ms += passed_ms;
+    waited_ms = (waited_ms < passed_ms) ? waited_ms : passed_ms;
+    watchdog->waited_ms += waited_ms;
+    watchdog->silent_ms += passed_ms - waited_ms;
     if (watchdog->silent_ms < limit_ms) {
         return false;
     }
     watchdog->is_watched = false;
     return true;
+}
+
+bool bt_watchdog_is_starved(const bt_watchdog_t *watchdog, uint32_t limit_ms)
+{
+    return watchdog->is_watched &&
+           (watchdog->waited_ms >= bt_watchdog_period_ms(limit_ms)) &&
+           (watchdog->waited_ms >= watchdog->silent_ms);
 }

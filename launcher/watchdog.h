@@ -8,6 +8,9 @@
  *     heartbeats:       ||||  |||   ....stopped............
  *     silent for:       0     0     p    2p    3p  … limit: hung
  *
+ * A process that waits for a core is starved, not hung: that time
+ * (common/base/core_wait.h) is nobody's silence.
+ *
  * A process is watched from its first heartbeat on: what loads a model is not.
  * Time in which the launcher itself did not run (the machine slept, it was
  * stopped) counts for nobody's silence beyond two periods.
@@ -27,6 +30,7 @@
 typedef struct bt_watchdog {
     uint64_t looked_ms;
     uint64_t silent_ms;
+    uint64_t waited_ms; /**< for a core, since the last heartbeat */
     bool is_watched;
 } bt_watchdog_t;
 
@@ -41,8 +45,13 @@ uint32_t bt_watchdog_period_ms(uint32_t limit_ms);
 
 /** Once in a period.
  *  @param [in] has_beaten  since the last look
+ *  @param [in] waited_ms   so long it waited for a core since then
  *  @return it is hung: silent for @a limit_ms. Said once for a process. */
 bool bt_watchdog_look(bt_watchdog_t *watchdog, uint64_t now_ms, bool has_beaten,
-                      uint32_t limit_ms);
+                      uint64_t waited_ms, uint32_t limit_ms);
+
+/** Is it silent for it waits for a core: half of the time, and longer than
+ *  between two looks? */
+bool bt_watchdog_is_starved(const bt_watchdog_t *watchdog, uint32_t limit_ms);
 
 #endif

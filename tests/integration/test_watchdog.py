@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hung processes of a launch are killed and started again; those that only compute for long are not."""
 import os
+import re
 import signal
 import tempfile
 import time
@@ -24,6 +25,9 @@ def test_a_stopped_process_of_a_launch_comes_back():
                 assert launch.process(name)["pid"] != before["pid"]
                 assert f"{name} is hung (stopped, blocked or spinning): silent for 2.0 s, it is killed" \
                     in launch.output(), launch.output()
+                # What its threads did is said before.
+                assert re.search(rf"{name} thread {before['pid']} \(.+\): state T, waits in \S.*, ran [0-9]+ ms, waited "
+                                 r"[0-9]+ ms for a core in [0-9]+ turns", launch.output()), launch.output()
             # The router is ready when its workers are.
             launch.complete(launch.process("router")["http"], "hello", 2)
             assert launch.output().count("is hung") == 3, launch.output()

@@ -188,24 +188,24 @@ static void a_hang_is_as_much_silence_as_the_limit(void **state)
     bt_watchdog_init(&dog, now_ms);
     for (int i = 0; i < 100; i++) {
         now_ms += 1000;
-        assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
     }
     now_ms += 1000;
-    assert_false(bt_watchdog_look(&dog, now_ms, true, 10000));
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 0, 10000));
     for (int i = 0; i < 9; i++) {
         now_ms += 1000;
-        assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
     }
     now_ms += 1000;
-    assert_false(bt_watchdog_look(&dog, now_ms, true, 10000)); /* just so */
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 0, 10000)); /* just so */
     for (int i = 0; i < 9; i++) {
         now_ms += 1000;
-        assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
     }
     now_ms += 1000;
-    assert_true(bt_watchdog_look(&dog, now_ms, false, 10000));
+    assert_true(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
     now_ms += 1000;
-    assert_false(bt_watchdog_look(&dog, now_ms, false, 10000)); /* said */
+    assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000)); /* said */
 }
 
 static void a_pause_of_the_machine_is_nobodys_silence(void **state)
@@ -216,15 +216,49 @@ static void a_pause_of_the_machine_is_nobodys_silence(void **state)
     (void)state;
     bt_watchdog_init(&dog, now_ms);
     now_ms += 1000;
-    assert_false(bt_watchdog_look(&dog, now_ms, true, 10000));
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 0, 10000));
     for (int i = 0; i < 4; i++) { /* hours, but the launcher slept too */
         now_ms += 3600000;
-        assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
     }
     now_ms += 1999; /* 9999 of 10000 that count */
-    assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+    assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
     now_ms += 1;
-    assert_true(bt_watchdog_look(&dog, now_ms, false, 10000));
+    assert_true(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
+}
+
+static void who_waits_for_a_core_is_starved_and_not_hung(void **state)
+{
+    bt_watchdog_t dog;
+    uint64_t now_ms = 0;
+
+    (void)state;
+    bt_watchdog_init(&dog, now_ms);
+    now_ms += 1000;
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 0, 10000));
+    for (int i = 0; i < 9; i++) { /* the first look has nothing to compare */
+        now_ms += 1000;
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
+    }
+    assert_false(bt_watchdog_is_starved(&dog, 10000));
+    for (int i = 0; i < 100; i++) { /* more than passed is not waited */
+        now_ms += 1000;
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 1500, 10000));
+    }
+    assert_true(bt_watchdog_is_starved(&dog, 10000));
+    now_ms += 1000; /* it is stopped: as much silence as is left */
+    assert_true(bt_watchdog_look(&dog, now_ms, false, 0, 10000));
+    assert_false(bt_watchdog_is_starved(&dog, 10000));
+
+    bt_watchdog_init(&dog, now_ms);
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 0, 10000));
+    for (int i = 0; i < 4; i++) {
+        now_ms += 1000;
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 900, 10000));
+    }
+    assert_true(bt_watchdog_is_starved(&dog, 10000));
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 0, 10000));
+    assert_false(bt_watchdog_is_starved(&dog, 10000)); /* its loop turned */
 }
 
 static void last_words_are_the_last_twenty_lines(void **state)
@@ -682,6 +716,7 @@ int main(void)
         BT_TEST(what_would_end_so_again_is_not_tried_again),
         BT_TEST(a_hang_is_as_much_silence_as_the_limit),
         BT_TEST(a_pause_of_the_machine_is_nobodys_silence),
+        BT_TEST(who_waits_for_a_core_is_starved_and_not_hung),
         BT_TEST(exit_codes_tell_what_may_pass),
         BT_TEST(the_cause_is_the_last_error_among_the_last_words),
         BT_TEST(last_words_are_the_last_twenty_lines),
