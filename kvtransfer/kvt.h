@@ -131,8 +131,11 @@ typedef struct bt_kvt_config {
     uint64_t instance;      /**< this process' life, random */
     /** Of the KV plane (WIRE.md): who has another one is no peer. Copied. */
     uint8_t key[BT_KEY_BYTES];
-    uint32_t keepalive_ms;  /**< network peers: ping interval */
-    uint32_t dead_ms;       /**< network peers: silence that means lost */
+    uint32_t keepalive_ms; /**< network peers: ping interval */
+    uint32_t dead_ms;      /**< network peers: silence that means lost */
+    /** Time in which a peer on this host waits for a core is not its silence
+     *  (core_wait.h). */
+    bool tells_starved;
     uint32_t quarantine_ms; /**< longest quarantine before QUARANTINE_STUCK */
 } bt_kvt_config_t;
 

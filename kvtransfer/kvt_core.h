@@ -45,6 +45,7 @@
 #ifndef BT_KVTRANSFER_KVT_CORE_H
 #define BT_KVTRANSFER_KVT_CORE_H
 
+#include "common/base/core_wait.h"
 #include "common/base/hash.h"
 #include "common/base/hmap.h"
 #include "common/base/list.h"
@@ -214,7 +215,8 @@ struct bt_kvt_link {
     uint8_t *map;       /**< its pool, when we write directly... */
     bool by_device;     /**< ...which our device does; only it reaches `map` */
     uint64_t pool_bytes;
-    int32_t pid; /**< 0 = not known */
+    int32_t pid;         /**< on this host; 0 = not known */
+    bt_core_wait_t wait; /**< of that process, while it is silent */
     bt_list_t peers, xfers, windows;
     uint32_t max_record_bytes; /**< cut for it to that */
     uint32_t max_record_runs;  /**< written directly: in so many of its runs */

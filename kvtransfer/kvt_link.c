@@ -394,6 +394,26 @@ void bt_kvt_links_mend(bt_kvt_t *kvt)
     }
 }
 
+/* Silence in which its process, on this host, waits for a core is not its own
+ * (core_wait.h). */
+static void pardon_starved(bt_kvt_link_t *link)
+{
+    const uint64_t now = link->kvt->now_ms;
+    const uint32_t keepalive_ms = link->kvt->config.keepalive_ms;
+
+    if (!link->kvt->config.tells_starved || (link->pid == 0) ||
+        (now - link->last_heard_ms < keepalive_ms)) {
+        link->wait.looked_ms = 0;
+        return;
+    }
+    if (now - link->wait.looked_ms >= keepalive_ms / 2) {
+        link->last_heard_ms += bt_core_wait_look(&link->wait, link->pid, now);
+        if (link->last_heard_ms > now) {
+            link->last_heard_ms = now;
+        }
+    }
+}
+
 static void link_tick(bt_kvt_link_t *link)
 {
     bt_kvt_t *kvt = link->kvt;
@@ -416,6 +436,9 @@ static void link_tick(bt_kvt_link_t *link)
         link->last_heard_ms = now;
         link->last_ping_ms = now;
         return;
+    }
+    if (silence_counts) {
+        pardon_starved(link);
     }
     if (silence_counts && (now - link->last_heard_ms >= kvt->config.dead_ms)) {
         bt_kvt_link_lost(link, false, "silence");

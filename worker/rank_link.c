@@ -23,6 +23,11 @@ void bt_rank_link_init(bt_rank_link_t *link, int fd)
     bt_strbuf_init(&link->in, 2 * (size_t)BT_RANK_LINK_MAX_BYTES);
 }
 
+void bt_rank_link_is_with(bt_rank_link_t *link, pid_t pid)
+{
+    link->pid = pid;
+}
+
 void bt_rank_link_fini(bt_rank_link_t *link)
 {
     if (link->fd >= 0) {
@@ -86,6 +91,7 @@ static void read_more(bt_rank_link_t *link)
         if (n > 0) {
             bt_strbuf_append(&link->in, bytes, (size_t)n);
             link->silent_ms = 0;
+            link->wait.looked_ms = 0;
         }
     } while ((n == (ssize_t)sizeof(bytes)) || ((n < 0) && (errno == EINTR)));
     if ((n == 0) || ((n < 0) && (errno != EAGAIN)) ||
@@ -141,6 +147,23 @@ bool bt_rank_link_next(bt_rank_link_t *link, bt_rank_frame_t *frame_p)
     return take(link, frame_p);
 }
 
+/* It waits for a core: that is not its silence. */
+static void pardon_starved(bt_rank_link_t *link, uint64_t now_ms,
+                           uint32_t dead_ms)
+{
+    const bool is_looked_at = link->wait.looked_ms != 0;
+    uint64_t waited_ms;
+
+    if ((link->pid == 0) ||
+        (!is_looked_at && (link->silent_ms < dead_ms / 4)) ||
+        (is_looked_at && (now_ms - link->wait.looked_ms < dead_ms / 16))) {
+        return;
+    }
+    waited_ms = bt_core_wait_look(&link->wait, link->pid, now_ms);
+    link->silent_ms -=
+        (waited_ms < link->silent_ms) ? waited_ms : link->silent_ms;
+}
+
 void bt_rank_link_beat(bt_rank_link_t *link, uint64_t now_ms,
                        uint32_t heartbeat_ms, uint32_t dead_ms)
 {
@@ -150,6 +173,7 @@ void bt_rank_link_beat(bt_rank_link_t *link, uint64_t now_ms,
 
     link->looked_ms = now_ms;
     link->silent_ms += (since_ms < most_ms) ? since_ms : most_ms;
+    pardon_starved(link, now_ms, dead_ms);
     if (!link->is_lost && (link->silent_ms >= dead_ms)) {
         BT_LOG_ERROR("a rank of this instance has said nothing for %u ms",
                      dead_ms);

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/core_wait.h"
 #include "common/base/strbuf.h"
 
 #define BT_RANK_LINK_WAIT_MS   3000
@@ -49,6 +50,8 @@ typedef struct bt_rank_link {
     uint64_t beat_ms;   /**< when we said so last */
     uint64_t looked_ms; /**< bt_rank_link_beat() */
     uint64_t silent_ms;
+    pid_t pid;           /**< the other's, on this host; 0: not known */
+    bt_core_wait_t wait; /**< of that process, while it is silent */
 } bt_rank_link_t;
 
 typedef struct bt_rank_frame {
@@ -60,6 +63,9 @@ typedef struct bt_rank_frame {
 
 /** @param [in] fd  A connected stream socket; owned from now on. */
 void bt_rank_link_init(bt_rank_link_t *link, int fd);
+/** The other end is this process of this host: what it waits for a core is not
+ *  its silence. */
+void bt_rank_link_is_with(bt_rank_link_t *link, pid_t pid);
 void bt_rank_link_fini(bt_rank_link_t *link);
 
 /** All of it is with the kernel, or the link is lost. */

@@ -111,6 +111,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         .instance = w->instance,
         .keepalive_ms = w->config->heartbeat_ms,
         .dead_ms = w->config->dead_ms,
+        .tells_starved = true,
         .quarantine_ms = w->config->quarantine_ms,
     };
     bool said = false;

@@ -103,6 +103,7 @@ static bt_status_t find_place(bt_team_t *team)
         return BT_ERR_NO_MEMORY;
     }
     bt_rank_link_init(&team->links[0], link);
+    bt_rank_link_is_with(&team->links[0], getppid());
     return status;
 }
 
@@ -188,6 +189,7 @@ static bt_status_t start_child(bt_team_t *team, uint32_t rank, int fd,
         return BT_ERR_IO;
     }
     team->pids[rank] = pid;
+    bt_rank_link_is_with(&team->links[rank - 1], pid);
     team->pidfds[rank] = (int)syscall(SYS_pidfd_open, pid, 0);
     team->n_started++;
     if (team->pidfds[rank] < 0) {
