@@ -19,12 +19,12 @@ DRAWN = dict(temperature=0.9, top_p=0.95, top_k=40, seed=5, ignore_eos=True)
 class Launch:
     """with Launch("--model", ...) as l: l.order("status")"""
 
-    def __init__(self, *args, http="127.0.0.1:0"):
+    def __init__(self, *args, http="127.0.0.1:0", silence=Cluster.PATIENT):
         self.dir = tempfile.mkdtemp(prefix="baton-test-")
         self.logs_dir = os.path.join(self.dir, "logs")
         self.args = [os.path.join(BUILD, "launcher/baton-launch"), *args, "--http", http,
                      "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--threads-prefill", "1", "--threads-decode", "1",
-                     "--suspect-ms", str(Cluster.PATIENT[0]), "--dead-ms", str(Cluster.PATIENT[1]),
+                     "--suspect-ms", str(silence[0]), "--dead-ms", str(silence[1]),
                      "--kv-memory", "192m", "--drain-ms", "2000", "--log-dir", self.logs_dir]
         self.popen = None
 
