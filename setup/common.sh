@@ -9,34 +9,60 @@ build="$root/build"
 programs=(launcher/baton-launch router/baton-router orchestrator/baton-orchestrator
           worker_main/baton-prefill-worker worker_main/baton-decode-worker)
 
-# read_packages FILE...: the package names.
+# read_packages FILE...: a word for each package, its name or its names with | between.
 read_packages() { awk '!/^#/ && NF { print $1 }' "$@"; }
 
 has_apt() { command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
 
-# missing_by_dpkg PACKAGE...: those that are not installed.
+# missing_by_dpkg NAMES...: those of which none is installed.
 missing_by_dpkg() {
-    dpkg-query -W -f='${Package} ${Status}\n' "$@" 2>/dev/null |
+    local names
+    IFS=' |' read -ra names <<<"$*"
+    dpkg-query -W -f='${Package} ${Status}\n' "${names[@]}" 2>/dev/null |
         awk -v wanted="$*" '
             $2 " " $3 " " $4 == "install ok installed" { have[$1] = 1 }
             END {
-                n = split(wanted, names, " ")
-                for (i = 1; i <= n; i++) if (!(names[i] in have)) print names[i]
+                n = split(wanted, packages, " ")
+                for (i = 1; i <= n; i++) {
+                    there = 0
+                    n_names = split(packages[i], names, "|")
+                    for (k = 1; k <= n_names; k++) there = there || (names[k] in have)
+                    if (!there) print packages[i]
+                }
             }'
 }
 
 # missing_by_check FILE...: on a system without dpkg, by the second column.
 missing_by_check() {
-    local package check
+    local package checks check
     awk '!/^#/ && NF { print $1, $2 }' "$@" |
-        while read -r package check; do
-            case $check in
-            cmd:*) command -v "${check#cmd:}" >/dev/null ;;
-            pc:*) pkg-config --exists "${check#pc:}" 2>/dev/null ;;
-            header:*) printf '#include <%s>\n' "${check#header:}" |
-                      "${CC:-cc}" -E -x c - >/dev/null 2>&1 ;;
-            esac || printf '%s\n' "$package"
+        while read -r package checks; do
+            for check in ${checks//|/ } missing; do
+                case $check in
+                cmd:*) command -v "${check#cmd:}" >/dev/null ;;
+                pc:*) pkg-config --exists "${check#pc:}" 2>/dev/null ;;
+                header:*) printf '#include <%s>\n' "${check#header:}" |
+                          "${CC:-cc}" -E -x c - >/dev/null 2>&1 ;;
+                missing) [ -z "$checks" ] || printf '%s\n' "$package" ;;
+                esac && break
+            done
         done
+}
+
+# Is there a package of that name to install?
+apt_has() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep '^  Candidate: [^(]' >/dev/null; }
+
+# names_here NAMES...: of each the name that it has on this distribution.
+names_here() {
+    local names name
+    for names; do
+        for name in ${names//|/ }; do
+            if [ "$name" = "${names##*|}" ] || apt_has "$name"; then
+                printf '%s\n' "$name"
+                break
+            fi
+        done
+    done
 }
 
 # ensure_packages FILE...: install what is missing, as the options
@@ -44,7 +70,7 @@ missing_by_check() {
 # asked. Without a terminal nothing is installed that nobody said yes to, unless
 # `unattended` says that the command is a build machine's.
 ensure_packages() {
-    local names missing command answer
+    local names missing install="apt-get install -y --no-install-recommends" command answer
     if has_apt; then
         mapfile -t names < <(read_packages "$@")
         mapfile -t missing < <(missing_by_dpkg "${names[@]}")
@@ -53,9 +79,10 @@ ensure_packages() {
     fi
     [ ${#missing[@]} -eq 0 ] && return 0
 
-    command="apt-get install -y --no-install-recommends ${missing[*]}"
+    mapfile -t names < <(names_here "${missing[@]}")
+    command="$install ${names[*]}"
     if [ "$no_install" = yes ] || [ "$(id -u)" -ne 0 ] || ! has_apt; then
-        say "Baton needs packages that are not installed. On Debian 12, as root:"
+        say "Baton needs packages that are not installed. On Debian 12 or 13, as root:"
         say ""
         say "$command"
         exit 1
@@ -64,7 +91,7 @@ ensure_packages() {
         :
     elif [ -t 0 ] && [ -t 2 ]; then
         say "Baton needs these Debian packages:"
-        say "  ${missing[*]}"
+        say "  ${names[*]}"
         printf 'Install them now? [Y/n] ' >&2
         read -r answer || answer=n
         case $answer in
@@ -80,13 +107,14 @@ ensure_packages() {
         say "$command"
         exit 1
     fi
-    say "installing ${#missing[@]} packages: ${missing[*]}"
+    say "installing ${#names[@]} packages: ${names[*]}"
     # Old lists name packages that are gone; without a network the old lists
     # may still do.
     run_logged install-update apt-get update || say "(apt-get update failed)"
+    mapfile -t names < <(names_here "${missing[@]}") # a new machine had no lists
     export DEBIAN_FRONTEND=noninteractive
     # shellcheck disable=SC2086
-    run_logged install $command </dev/null || {
+    run_logged install $install "${names[@]}" </dev/null || {
         show_log "$build/logs/install.log"
         die "the packages could not be installed"
     }

@@ -12,11 +12,11 @@ MUNGE_SOCKET = "/run/munge/munge.socket.2"
 
 
 def listed(path):
-    """(package, how its presence is seen) of setup/packages.txt"""
+    """(a package's names, how the presence of each is seen) of setup/packages.txt"""
     try:
         with open(path, encoding="ascii") as f:
-            return [tuple(line.split()[:2]) + ("",) * (2 - len(line.split()[:2])) for line in f
-                    if line.split() and not line.startswith("#")]
+            rows = [(line.split() + [""])[:2] for line in f if line.split() and not line.startswith("#")]
+            return [(names.split("|"), checks.split("|")) for names, checks in rows]
     except OSError:
         return []  # an installed Baton has none
 
@@ -30,20 +30,27 @@ def is_there(machine, check):
     return True  # a header: the build says it
 
 
+def name_here(machine, names):
+    """Of a package's names the one that apt has, else the last: names_here of setup/common.sh."""
+    for name in names[:-1]:
+        if re.search(r"^  \S+: \d", machine.command("apt-cache", "policy", name) or "", re.M):
+            return name
+    return names[-1]
+
+
 def packages(machine, findings):
     """As setup/common.sh: by dpkg where there is one."""
     rows = listed(os.path.join(ROOT, "setup/packages.txt"))
     if not rows:
         return
     if machine.has("dpkg-query"):
-        # Nothing for those it does not know, which makes it fail: so one by one where that is so.
-        said = machine.command("dpkg-query", "-W", "-f=${Package} ${Status}\n", *(name for name, _ in rows))
-        if said is None:
-            said = "".join(machine.command("dpkg-query", "-W", "-f=${Package} ${Status}\n", name) or "" for name, _ in rows)
+        # It fails where it does not know one, and tells of the others.
+        _, said, _ = machine.run("dpkg-query", "-W", "-f=${Package} ${Status}\n", *(name for names, _ in rows for name in names))
         have = {line.split()[0] for line in said.splitlines() if line.endswith(" install ok installed")}
-        missing = [name for name, _ in rows if name not in have]
+        missing = [names for names, _ in rows if not have.intersection(names)]
     else:
-        missing = [name for name, check in rows if not is_there(machine, check)]
+        missing = [names for names, checks in rows if not any(is_there(machine, check) for check in checks)]
+    missing = [name_here(machine, names) for names in missing]
     if missing:
         (findings.warning if machine.build else findings.problem)(
             "packages", f"not installed: {', '.join(missing)}" + ("; what is built may do without" if machine.build else ""),

@@ -305,6 +305,14 @@ class Doctor(unittest.TestCase):
         self.fake("dpkg-query", 'shift 2; for p; do [ "$p" = libnng-dev ] || echo "$p install ok installed"; done')
         self.assert_found("problem", "packages", "not installed: libnng-dev", "apt-get install -y --no-install-recommends libnng-dev",
                           root=self.machine(), code=1)
+        # Of a package with several names one is enough, and the one to install is what apt has.
+        self.fake("dpkg-query", 'shift 2; for p; do case $p in libmsgpack*) ;; *) echo "$p install ok installed" ;; esac; done; exit 1')
+        for apt, name in (("exit 100", "libmsgpack-dev"), ('echo "$2:"; echo "  Installed: (none)"; echo "  Candidate: 6.0.1-3"', "libmsgpack-c-dev")):
+            self.fake("apt-cache", apt)
+            self.assert_found("problem", "packages", f"not installed: {name}", f"install -y --no-install-recommends {name}",
+                              root=self.machine(), code=1)
+        self.fake("dpkg-query", 'shift 2; for p; do [ "$p" = libmsgpack-dev ] || echo "$p install ok installed"; done; exit 1')
+        self.assertEqual(self.of("packages", root=self.machine())[0]["level"], "ok")
         self.fake("dpkg-query", 'shift 2; for p; do echo "$p install ok installed"; done')
         self.fake("mpirun", "echo 'mpirun (Open MPI) 4.1.4'")
         if os.geteuid() == 0:

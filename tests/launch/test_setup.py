@@ -376,6 +376,7 @@ class BatonTest(unittest.TestCase):
         self.fake("dpkg-query", "echo ninja-build install ok installed; "
                                 "echo curl deinstall ok config-files; exit 1")
         self.fake("apt-get", f'echo "apt-get $*" >>{self.log}')
+        self.fake("apt-cache", "exit 100")
         self.fake("id", "echo 0")
         # Where the tests of the installation end.
         self.fake("meson", f'echo "meson $*" >>{self.log}; exit 1')
@@ -411,7 +412,7 @@ class BatonTest(unittest.TestCase):
 
     def wanted(self):
         with open(os.path.join(ROOT, "setup/packages.txt")) as file:
-            names = [line.split()[0] for line in file
+            names = [line.split()[0].split("|")[-1] for line in file
                      if line.strip() and not line.startswith("#")]
         return [name for name in names if name != "ninja-build"]
 
@@ -450,6 +451,29 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn(f"\n{self.install_line()}\n", said)
         self.assertEqual(self.logged(), [])
+
+    def test_a_package_of_several_names_has_the_one_that_apt_knows(self):
+        # As Debian 13 answers, where libmsgpack-dev is there, too.
+        self.fake("apt-cache", 'echo "$2:"; echo "  Installed: (none)"\n'
+                  'case $2 in libmsgpack*) echo "  Candidate: 6.0.1-3" ;; *) echo "  Candidate: (none)" ;; esac')
+        _, _, said = self.baton("serve", "--no-install")
+        self.assertIn(" libmsgpack-c-dev ", said)
+        self.assertNotIn(" libmsgpack-dev", said)
+        self.assertNotIn("|", said)
+        self.baton("serve", "--yes")
+        self.assertIn(" libmsgpack-c-dev ", self.logged()[1])
+        # Lists come with the update.
+        self.fake("apt-cache", f'grep -q update {self.log} && echo "  Candidate: 1"')
+        os.unlink(self.log)
+        self.baton("serve", "--yes")
+        self.assertIn(" libmsgpack-c-dev ", self.logged()[1])
+
+    def test_a_package_is_there_by_any_of_its_names(self):
+        for name in ("libmsgpack-dev", "libmsgpack-c-dev"):
+            self.fake("dpkg-query", f"echo {name} install ok installed; exit 1")
+            _, _, said = self.baton("serve", "--no-install")
+            self.assertIn(" libnng-dev ", said)
+            self.assertNotIn("msgpack", said)
 
     def test_without_root_the_exact_line_is_printed(self):
         self.fake("id", "echo 1000")

@@ -15,7 +15,7 @@ LIBRARIES = {
     "libm": None,
     "libxxhash": "common/base",
     "zlib": "common/zip",
-    "msgpack": "common/wire",
+    "msgpack-c": "common/wire",
     "nng": "common/rpc",
     "libsodium": "common/crypt",
     "munge": "common/crypt",
@@ -39,24 +39,24 @@ PROGRAMS = {
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "munge", "mpi", "libevent_core", "openssl",
+        "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "libevent_core", "openssl",
                       "libnghttp2", "libprotobuf-c", "zlib"],
     },
     "worker_main": {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "munge", "mpi", "dl", "ucx"],
+        "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "dl", "ucx"],
     },
     "convert_main": {
         "never": ["common/rpc", "common/cluster", "inference/engine", "kvtransfer", "worker", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack", "dl"],
+        "libraries": ["libxxhash", "msgpack-c", "dl"],
     },
     "accuracy": {
         "never": ["common/rpc", "common/cluster", "kvtransfer", "worker", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack", "dl"],
+        "libraries": ["libxxhash", "msgpack-c", "dl"],
     },
     "bench": {
         "never": ["common/cluster", "worker", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "munge", "openssl", "dl", "ucx"],
+        "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "openssl", "dl", "ucx"],
     },
 }
 

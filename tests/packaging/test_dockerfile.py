@@ -42,7 +42,7 @@ def of(stage, word):
 
 def listed_packages():
     with open(os.path.join(ROOT, "setup/packages.txt"), encoding="utf-8") as f:
-        return [line.split()[0] for line in f if line.strip() and not line.startswith("#")]
+        return [line.split()[0].split("|")[-1] for line in f if line.strip() and not line.startswith("#")]
 
 
 def install(directory):
