@@ -27,9 +27,19 @@ static void list_parents(const char *parents[N_PARENTS])
     parents[2] = "/tmp";
 }
 
+/* Lines that tell of a path end where it has a line's end. */
+static bool has_controls(const char *path)
+{
+    while ((*path != '\0') && ((unsigned char)*path >= ' ') &&
+           (*path != 0x7f)) {
+        path++;
+    }
+    return *path != '\0';
+}
+
 static bool make_under(const char *parent, bt_run_dir_t *dir)
 {
-    return (parent != NULL) && (parent[0] == '/') &&
+    return (parent != NULL) && (parent[0] == '/') && !has_controls(parent) &&
            (strlen(parent) + LEAF_BYTES < BT_RUN_DIR_BYTES) &&
            (bt_own_dir_create(parent, &dir->own) == BT_OK);
 }

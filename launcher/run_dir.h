@@ -22,8 +22,8 @@ typedef struct bt_run_dir {
     int key_fd; /**< owned; of the key file: what is in it outlives its name */
 } bt_run_dir_t;
 
-/** Under $XDG_RUNTIME_DIR or $TMPDIR where that is short enough and writable,
- *  else under /tmp.
+/** Under $XDG_RUNTIME_DIR or $TMPDIR where that is short enough, writable and
+ *  without control characters in its name, else under /tmp.
  *  @retval BT_ERR_IO  Logged. */
 BT_MUST_CHECK bt_status_t bt_run_dir_create(bt_run_dir_t *dir);
 

@@ -170,10 +170,10 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
 static bt_status_t join_routers(bt_worker_t *w, bt_start_t *s)
 {
     bt_status_t status = BT_OK;
-    char *save = NULL;
+    char *rest = s->url;
+    const char *url;
 
-    for (char *url = strtok_r(s->url, ",", &save);
-         (url != NULL) && (status == BT_OK); url = strtok_r(NULL, ",", &save)) {
+    while ((status == BT_OK) && ((url = bt_rpc_url_take(&rest)) != NULL)) {
         status = bt_rpc_join(w->rpc, url);
         if (status != BT_OK) {
             BT_LOG_ERROR("cannot join a router at %s: %s", url,

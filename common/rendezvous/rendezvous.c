@@ -16,6 +16,7 @@
 
 bool bt_rendezvous_is_url(const char *url)
 {
+    const bool is_path = strncmp(url, "ipc:///", 7) == 0;
     const size_t n = strlen(url);
     const char *port;
 
@@ -23,11 +24,14 @@ bool bt_rendezvous_is_url(const char *url)
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        if (((unsigned char)url[i] <= ' ') || ((unsigned char)url[i] > '~')) {
+        const unsigned char c = (unsigned char)url[i];
+
+        if ((c < ' ') || (c == 0x7f) ||
+            (!is_path && ((c == ' ') || (c > '~')))) {
             return false;
         }
     }
-    if (strncmp(url, "ipc:///", 7) == 0) {
+    if (is_path) {
         return true;
     }
     port = strrchr(url, ':');

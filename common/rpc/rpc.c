@@ -260,9 +260,30 @@ void bt_rpc_close(bt_rpc_t *rpc)
 
 static bool is_url(const char *url)
 {
-    return (strlen(url) < RPC_MAX_URL) &&
-           ((bt_rpc_sp_is_ipc(url)) || ((strncmp(url, "tcp://", 6) == 0) &&
-                                        (strchr(url + 6, ':') != NULL)));
+    return bt_rpc_is_url((const uint8_t *)url, strlen(url)) &&
+           (bt_rpc_sp_is_ipc(url) || (strchr(url + 6, ':') != NULL));
+}
+
+/* The comma that ends the URL at text, or its end. */
+static char *url_end(char *text)
+{
+    char *end = strchrnul(text, ',');
+
+    while (bt_rpc_sp_is_ipc(text) && (*end == ',') && (end[1] != '\0') &&
+           !bt_rpc_sp_is_ipc(end + 1) && (strncmp(end + 1, "tcp://", 6) != 0)) {
+        end = strchrnul(end + 1, ',');
+    }
+    return end;
+}
+
+char *bt_rpc_url_take(char **rest_p)
+{
+    char *const url = *rest_p + strspn(*rest_p, ",");
+    char *const end = url_end(url);
+
+    *rest_p = end + ((*end == ',') ? 1 : 0);
+    *end = '\0';
+    return (url[0] == '\0') ? NULL : url;
 }
 
 bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url, char *bound,

@@ -113,6 +113,12 @@ BT_MUST_CHECK bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url,
  *  for several routers. Never blocks; the router may come later. */
 BT_MUST_CHECK bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url);
 
+/** Take the first url out of a list with commas. A path may have commas, too:
+ *  behind one, a comma ends the url where another url or nothing follows.
+ *  @param [in,out] rest_p  text, which is cut; then what is left of it
+ *  @return in that text, or NULL: there is none left */
+char *bt_rpc_url_take(char **rest_p);
+
 /** Worker: no longer look for the router at @a url. A link that is up stays,
  * and then so does this: ask again when it is down. One that never was asked
  * for counts as left. @return whether it is left */

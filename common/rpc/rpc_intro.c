@@ -88,15 +88,21 @@ const uint8_t *bt_rpc_intro_key_id(const void *data, size_t bytes)
                : p + RPC_INTRO_HEADER + 8; /* behind the range */
 }
 
+/* A folder of sockets may be called anything, hosts are plain ASCII. */
 bool bt_rpc_is_url(const uint8_t *text, size_t n)
 {
-    if ((n < MIN_URL) || (n >= RPC_MAX_URL) ||
-        ((memcmp(text, "tcp://", 6) != 0) &&
-         (memcmp(text, "ipc://", 6) != 0))) {
+    bool is_path;
+
+    if ((n < MIN_URL) || (n >= RPC_MAX_URL)) {
+        return false;
+    }
+    is_path = memcmp(text, "ipc://", 6) == 0;
+    if (!is_path && (memcmp(text, "tcp://", 6) != 0)) {
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        if ((text[i] <= ' ') || (text[i] >= 0x7f)) {
+        if ((text[i] < ' ') || (text[i] == 0x7f) ||
+            (!is_path && ((text[i] == ' ') || (text[i] > 0x7f)))) {
             return false;
         }
     }

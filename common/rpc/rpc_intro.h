@@ -62,7 +62,8 @@ BT_MUST_CHECK bt_status_t bt_rpc_open_check(const rpc_keys_t *keys,
  *  made with, proven or not; NULL: it is too short for either */
 const uint8_t *bt_rpc_intro_key_id(const void *data, size_t bytes);
 
-/** Is this text an address that a router may dial? */
+/** Is this text an address that a router may dial? A path has no control
+ *  characters, a host nothing but printable ASCII without blanks. */
 bool bt_rpc_is_url(const uint8_t *text, size_t n);
 
 #endif

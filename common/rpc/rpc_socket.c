@@ -255,7 +255,13 @@ static bt_status_t listen_url(bt_rpc_t *rpc, bool ipc, char url[RPC_MAX_URL])
     bt_key_random(&name, sizeof(name));
     n = snprintf(url, RPC_MAX_URL, "ipc://%s/%016llx", rpc->ipc_dir.path,
                  (unsigned long long)name);
-    return ((n > 0) && (n < (int)RPC_MAX_URL)) ? BT_OK : BT_ERR_INVALID_PARAM;
+    if ((n < 0) || !bt_rpc_is_url((const uint8_t *)url, (size_t)n)) {
+        BT_LOG_ERROR("no sockets can be made in %s: its name is too long or "
+                     "has control characters",
+                     rpc->listen_dir);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
 }
 
 bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc)

@@ -19,8 +19,13 @@ DRAWN = dict(temperature=0.9, top_p=0.95, top_k=40, seed=5, ignore_eos=True)
 class Launch:
     """with Launch("--model", ...) as l: l.order("status")"""
 
-    def __init__(self, *args, http="127.0.0.1:0", silence=Cluster.PATIENT):
-        self.dir = tempfile.mkdtemp(prefix="baton-test-")
+    def __init__(self, *args, http="127.0.0.1:0", silence=Cluster.PATIENT, folder="", environment=None):
+        """@param folder  the name of the one that it writes into, where that matters
+        @param environment  how to tell it of that folder, as a function of its path (XDG_RUNTIME_DIR and the weight cache)"""
+        self.top = tempfile.mkdtemp(prefix="baton-test-")
+        self.dir = os.path.join(self.top, folder) if folder else self.top
+        os.makedirs(self.dir, exist_ok=True)
+        self.environment = (environment or (lambda d: {"XDG_RUNTIME_DIR": d, "BATON_WEIGHT_CACHE": d + "/weights"}))(self.dir)
         self.logs_dir = os.path.join(self.dir, "logs")
         self.args = [os.path.join(BUILD, "launcher/baton-launch"), *args, "--http", http,
                      "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--threads-prefill", "1", "--threads-decode", "1",
@@ -29,8 +34,7 @@ class Launch:
         self.popen = None
 
     def __enter__(self):
-        environment = dict(os.environ, XDG_RUNTIME_DIR=self.dir,
-                           BATON_WEIGHT_CACHE=os.path.join(self.dir, "weights"))
+        environment = {k: v for k, v in os.environ.items() if k != "XDG_RUNTIME_DIR"} | self.environment
         with open(os.path.join(self.dir, "out"), "wb") as out:
             self.popen = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                           env=environment)
@@ -53,7 +57,7 @@ class Launch:
             for name in sorted(os.listdir(self.logs_dir) if os.path.isdir(self.logs_dir) else []):
                 with open(os.path.join(self.logs_dir, name), encoding="utf-8", errors="replace") as f:
                     print(f"--- {name}\n{f.read()[-3000:]}")
-        shutil.rmtree(self.dir, ignore_errors=True)
+        shutil.rmtree(self.top, ignore_errors=True)
 
     def output(self):
         with open(os.path.join(self.dir, "out"), encoding="utf-8", errors="replace") as f:

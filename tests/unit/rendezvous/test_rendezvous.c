@@ -78,7 +78,8 @@ static void a_router_is_there_from_publish_to_withdraw(void **state)
 static void addresses_that_nobody_else_can_use_are_refused(void **state)
 {
     static const char *const good[] = {"tcp://h:1", "tcp://[fe80::1]:7000",
-                                       "ipc:///a", "tcp://10.0.0.0:7000"};
+                                       "ipc:///a", "tcp://10.0.0.0:7000",
+                                       "ipc:///a b,\xc3\xa9"};
     static const char *const bad[] = {"",
                                       "tcp://0.0.0.0:7000",
                                       "tcp://[::]:7000",
@@ -89,6 +90,8 @@ static void addresses_that_nobody_else_can_use_are_refused(void **state)
                                       "http://h:1",
                                       "tcp://h:1 ",
                                       "tcp://h:1\n",
+                                      "tcp://\xc3\xa9:1",
+                                      "ipc:///a\tb",
                                       "ipc://a",
                                       "tcp://h:"};
     char longest[BT_RENDEZVOUS_URL_BYTES + 1];

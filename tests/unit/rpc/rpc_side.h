@@ -195,10 +195,11 @@ static inline void side_open(side_t *side, const uint8_t *key,
     assert_int_equal(bt_rpc_open(&config, &side->rpc), BT_OK);
 }
 
-/* A folder for the sockets of this run; children inherit its name. */
+/* A folder for the sockets of this run, of a name with all that a path may
+ * have; children inherit its name. */
 static inline int test_dir_make(void)
 {
-    char dir[] = "/tmp/baton-rpc-XXXXXX";
+    char dir[] = "/tmp/baton rpc,\xc3\xa9-XXXXXX";
 
     return ((mkdtemp(dir) == NULL) || (setenv("RPC_TEST_DIR", dir, 1) != 0))
                ? -1

@@ -485,6 +485,70 @@ static void faulty_configurations_and_addresses_are_refused(void **state)
     bt_rpc_close(NULL);
 }
 
+static void urls_of_a_list_end_where_another_one_begins(void **state)
+{
+    static const struct {
+        const char *list;
+        const char *urls[4];
+    } cases[] = {
+        {"tcp://h:1,tcp://h:2", {"tcp://h:1", "tcp://h:2"}},
+        {"ipc:///a b,c/r,ipc:///a b,c/s", {"ipc:///a b,c/r", "ipc:///a b,c/s"}},
+        {",ipc:///a,,b,tcp://h:1,", {"ipc:///a,,b", "tcp://h:1"}},
+        {"ipc:///a,", {"ipc:///a"}},
+        {"h:1,x,ipc:///a", {"h:1", "x", "ipc:///a"}},
+        {",,", {NULL}},
+        {"", {NULL}},
+    };
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        char *rest = text;
+
+        snprintf(text, sizeof(text), "%s", cases[i].list);
+        for (const char *const *want = cases[i].urls; *want != NULL; want++) {
+            const char *const found = bt_rpc_url_take(&rest);
+
+            assert_non_null(found);
+            assert_string_equal(found, *want);
+        }
+        assert_null(bt_rpc_url_take(&rest));
+    }
+}
+
+static void addresses_are_paths_without_controls_or_plain_hosts(void **state)
+{
+    static const char *const good[] = {"ipc:///a b", "ipc:///\xc3\xa9,%20=~",
+                                       "ipc:///\xff", "tcp://h:1"};
+    static const char *const bad[] = {
+        "ipc://",     "ipc:///a\tb",      "ipc:///a\n", "ipc:///\x7f",
+        "tcp://h :1", "tcp://\xc3\xa9:1", "udp://h:1"};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(good); i++) {
+        assert_true(bt_rpc_is_url((const uint8_t *)good[i], strlen(good[i])));
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        assert_false(bt_rpc_is_url((const uint8_t *)bad[i], strlen(bad[i])));
+    }
+}
+
+static void a_folder_that_sockets_cannot_be_in_is_refused(void **state)
+{
+    bt_rpc_config_t config = side_config(key_a, "h");
+    char folder[64];
+    bt_rpc_t *rpc = NULL;
+
+    (void)state;
+    snprintf(folder, sizeof(folder), "%s/a\nb", getenv("RPC_TEST_DIR"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    config.listen_dir = folder;
+    assert_int_equal(bt_rpc_open(&config, &rpc), BT_OK);
+    bt_test_expect_log_lines(1);
+    assert_int_equal(bt_rpc_join(rpc, "ipc:///tmp/x"), BT_ERR_INVALID_PARAM);
+    bt_rpc_close(rpc);
+}
+
 static void memory_that_is_short_is_said_and_nothing_leaks(void **state)
 {
     const bt_rpc_config_t config = side_config(key_a, "h");
@@ -541,6 +605,9 @@ int main(void)
         BT_TEST(a_router_that_comes_back_gets_its_worker_back),
         BT_TEST(sockets_of_a_worker_are_private_and_removed),
         BT_TEST(faulty_configurations_and_addresses_are_refused),
+        BT_TEST(urls_of_a_list_end_where_another_one_begins),
+        BT_TEST(addresses_are_paths_without_controls_or_plain_hosts),
+        BT_TEST(a_folder_that_sockets_cannot_be_in_is_refused),
         BT_TEST(memory_that_is_short_is_said_and_nothing_leaks),
     };
     int failed;
