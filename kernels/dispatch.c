@@ -95,9 +95,9 @@ static bt_cpu_tier_t tier_pick(void)
     return tier;
 }
 
-/* @return NULL when the folder has no such plugin, or none that can be loaded
- */
-static void *plugin_load(const char *dir, const char *name)
+/* @param [out] is_there_p  set where the folder has such a plugin
+ * @return NULL: it has none, or one that cannot be loaded (logged) */
+static void *plugin_load(const char *dir, const char *name, bool *is_there_p)
 {
     char path[PATH_MAX];
     const int len = snprintf(path, sizeof(path), "%s/baton_%s.so", dir, name);
@@ -107,6 +107,7 @@ static void *plugin_load(const char *dir, const char *name)
         (access(path, R_OK) != 0)) {
         return NULL;
     }
+    *is_there_p = true;
     /* Never closed: a driver keeps threads of its own, which must not lose
      * their code. */
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -133,7 +134,7 @@ static bool program_dir(char dir[PATH_MAX])
     return true;
 }
 
-static void *plugin_find(const char *name)
+static void *plugin_find(const char *name, bool *is_there_p)
 {
     /* The latter two: in a build tree, a folder for each back end. */
     static const struct {
@@ -146,7 +147,7 @@ static void *plugin_find(const char *name)
     void *handle = NULL;
 
     if ((env != NULL) && (env[0] != '\0')) {
-        handle = plugin_load(env, name);
+        handle = plugin_load(env, name, is_there_p);
     }
     if (!program_dir(program)) {
         return handle;
@@ -158,7 +159,7 @@ static void *plugin_find(const char *name)
                      places[i].own_folder ? name : "");
 
         if ((len > 0) && ((size_t)len < sizeof(dir))) {
-            handle = plugin_load(dir, name);
+            handle = plugin_load(dir, name, is_there_p);
         }
     }
     return handle;
@@ -189,14 +190,19 @@ static bt_status_t plugin_open(const char *name,
                                bt_backend_t **be_p)
 {
     char symbol_name[MAX_NAME + sizeof("bt__backend_open")];
-    void *handle = is_name(name) ? plugin_find(name) : NULL;
+    bool is_there = false;
+    void *handle = is_name(name) ? plugin_find(name, &is_there) : NULL;
     bt_backend_open_fn open_fn = NULL;
     void *symbol;
 
     if (handle == NULL) {
         explain(config,
-                "no plugin baton_%s.so could be loaded from "
-                "BATON_PLUGIN_DIR or the program's folder",
+                is_there
+                    ? "no plugin baton_%s.so could be loaded from "
+                      "BATON_PLUGIN_DIR or the program's folder"
+                    : "no plugin baton_%s.so is in BATON_PLUGIN_DIR or the "
+                      "program's folder: this Baton was built without it, "
+                      "as Debian packages are",
                 is_name(name) ? name : "NAME");
         return BT_ERR_NOT_FOUND;
     }

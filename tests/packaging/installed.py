@@ -28,7 +28,7 @@ def install(directory):
     first = os.path.join(directory, "first")
     subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", first], check=True,
                    stdout=subprocess.DEVNULL)
-    moved = os.path.join(directory, "moved")
+    moved = os.path.join(directory, "mo ved,é")  # and folders may have any name
     os.rename(first, moved)
     return moved + prefix()
 

@@ -42,6 +42,11 @@ class Package(unittest.TestCase):
         self.assertTrue({"libc6", "libnng1", "libopenmpi3", "libucx0", "libssl3", "python3"} <= names, names)
         self.assertFalse([name for name in names if re.search("-dev$|gcc|meson|ninja|git|pip", name)], names)
 
+    def test_it_is_said_whether_it_has_cuda_and_what_finds_the_default_model_is_recommended(self):
+        has_cuda = "baton_cuda.so" in output("dpkg-deb", "--contents", self.deb)
+        self.assertIn("or on GPUs by CUDA" if has_cuda else "this package has no CUDA", " ".join(self.field("Description").split()))
+        self.assertIn("python3-pip-whl", self.field("Recommends").split(", "))
+
     def test_a_later_commit_is_a_later_version(self):
         version = self.field("Version")
         self.assertRegex(version, r"\A[0-9.]+(\+[0-9]+\.g[0-9a-f.a-z]+)?\Z")

@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -173,14 +174,14 @@ class Installed(unittest.TestCase):
         script = os.path.join(self.prefix, "share/baton/examples/mpirun.sh")
         self.assertIn("there is no model", self.home.run(script, "none.gguf", status=2))
         said = self.home.run("bash", "-c", "set -u; die() { echo \"$*\"; exit 1; }; SLURM_SUBMIT_DIR=/nowhere\n"
-                             f". {self.prefix}/share/baton/slurm/steps.bash; find_programs; echo $router_program $prefill_program "
-                             "$decode_program")
-        for path in said.split():
+                             f". {shlex.quote(self.prefix)}/share/baton/slurm/steps.bash; find_programs; printf '%s\\n' "
+                             "\"$router_program\" \"$prefill_program\" \"$decode_program\"")
+        for path in said.splitlines():
             self.assertTrue(os.access(path, os.X_OK), path)
-        self.assertEqual(len(said.split()), 3)
+        self.assertEqual(len(said.splitlines()), 3)
         launch = os.path.join(self.prefix, "share/baton/examples/launch_triton_server.py")
         said = "".join(self.home.run(sys.executable, launch, "--help").split())  # argparse breaks lines within words
-        self.assertIn(os.path.join(self.prefix, "bin/baton"), said)
+        self.assertIn("".join(os.path.join(self.prefix, "bin/baton").split()), said)
 
     def test_bash_completes_commands_options_and_values(self):
         path = os.path.join(self.prefix, "share/bash-completion/completions/baton.bash")
@@ -190,7 +191,7 @@ class Installed(unittest.TestCase):
                       'printf "%s\\n" "${COMPREPLY[@]}"')
             return set(self.home.run("bash", "-c", script, "-", path, *words).split())
 
-        self.assertIn("-F _baton baton", self.home.run("bash", "-c", f". {path}; complete -p baton"))
+        self.assertIn("-F _baton baton", self.home.run("bash", "-c", f". {shlex.quote(path)}; complete -p baton"))
         self.assertEqual(complete("baton", "s"), {"serve", "status", "start", "stop"})
         text = self.run_baton("help")
         self.assertTrue(commands_of(text) <= complete("baton", ""))
@@ -240,7 +241,7 @@ class Installed(unittest.TestCase):
         start = f"ExecStart={self.configured}/bin/baton serve --config {self.sysconf}/baton/baton.conf"
         self.assertIn(f"\n{start}\n", text)
         with open(unit, "w", encoding="utf-8") as f:
-            f.write(text.replace(start, f"ExecStart={self.baton} serve").replace("/bin/kill", shutil.which("true")))
+            f.write(text.replace(start, f"ExecStart=\"{self.baton}\" serve").replace("/bin/kill", shutil.which("true")))
         done = subprocess.run(["systemd-analyze", "--man=no", "verify", unit], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
         # A machine without systemd's own units cannot say more.
