@@ -48,7 +48,7 @@ static bt_status_t take_snapshot(bt_pooled_page_t *page)
 {
     bt_scrape_t *scrape = scrape_of(page);
     const bt_frontend_t *front = page->door->front;
-    bt_metrics_view_t views[BT_DOOR_MAX_MODELS];
+    bt_metrics_view_t views[BT_DOOR_MAX_MODELS] = {{.model = NULL}};
     uint32_t n = 0;
     bt_status_t status = view_models(&front->models, views, &n);
 

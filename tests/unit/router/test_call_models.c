@@ -98,7 +98,7 @@ static void calls_go_to_the_workers_of_their_model(void **state)
         .name = "other", .path = other_path, .chat_template = "chatml"};
     world_t *w = &world;
     bt_instance_t *p, *d;
-    bt_served_t *other;
+    bt_served_t *other = NULL;
     bt_exchange_t ex, calls[4];
 
     (void)state;
@@ -143,7 +143,7 @@ static void a_model_that_is_unloaded_is_refused_and_others_are_not(void **state)
     const bt_served_options_t options = {
         .name = "other", .path = other_path, .chat_template = "chatml"};
     world_t *w = &world;
-    bt_served_t *other;
+    bt_served_t *other = NULL;
     bt_exchange_t ex;
 
     (void)state;
