@@ -5,14 +5,14 @@
 
 logs="$build/test-logs"
 stages=(lint gcc clang asan integration clients tsan)
-long_stages=(soak valgrind fuzz)
+long_stages=(soak valgrind fuzz debian13)
 
 # Seconds that a stage may take in a fresh clone on the slow kind of machine (two
 # cores, int8 some 900 GOPS) with nothing else to do. docs/TESTING.md says how
 # they came about. More is said, but fails nothing: machines are shared.
 declare -A budgets=([lint]=25 [gcc]=440 [clang]=65 [asan]=460
                     [integration]=440 [clients]=260 [tsan]=110)
-declare -A long_budgets=([integration]=3000 [soak]=2000 [valgrind]=900 [fuzz]=1500)
+declare -A long_budgets=([integration]=3000 [soak]=2000 [valgrind]=900 [fuzz]=1500 [debian13]=1200)
 rows=() # of the table: stage, passed, failed, skipped, seconds, budget
 
 n_passed=0
@@ -305,6 +305,12 @@ stage_fuzz() {
         check "$name" "$logs/$name.txt" wait "${pids[$program]}" ||
             show_log "$logs/$name.log"
     done
+}
+
+# Set-up, build, serving and tests/unit on the next Debian, unpacked beside this one.
+stage_debian13() {
+    run_printing debian13 bash "$root/tests/packaging/debian13.sh" "${BATON_TEST_MODEL:-}" \
+        "${XDG_CACHE_HOME:-$HOME/.cache}/baton-test/debs13"
 }
 
 # --- the whole --------------------------------------------------------------
