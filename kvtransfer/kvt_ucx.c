@@ -31,13 +31,63 @@ _Static_assert(BT_KVT_STAGE_SLOT_BYTES <= TCP_PIECE_BYTES, "one piece");
  * wakes from a stop during which its peer gave it up. */
 static const struct {
     const char *name, *value;
-} tcp_set[] = {{"PUT_ENABLE", "n"},
-               {"TX_SEG_SIZE", TCP_SEGMENT},
-               {"RX_SEG_SIZE", TCP_SEGMENT}};
+} tcp_set[] = {{"TCP_PUT_ENABLE", "n"},
+               {"TCP_TX_SEG_SIZE", TCP_SEGMENT},
+               {"TCP_RX_SEG_SIZE", TCP_SEGMENT}};
+#define TCP_PREFIX "TCP_"
 
 const char *bt_kvt_ucx_version(void)
 {
     return ucp_get_version_string();
+}
+
+/* Does a transport know its settings by their whole names? */
+static bool knows_prefix(uct_component_h component)
+{
+    uct_md_config_t *md_config;
+    uct_iface_config_t *config;
+    bool knows = false;
+    uct_md_h md;
+
+    if (uct_md_config_read(component, NULL, NULL, &md_config) != UCS_OK) {
+        return false;
+    }
+    if (uct_md_open(component, "tcp", md_config, &md) == UCS_OK) {
+        if (uct_md_iface_config_read(md, "tcp", NULL, NULL, &config) ==
+            UCS_OK) {
+            knows = uct_config_modify(config, tcp_set[0].name,
+                                      tcp_set[0].value) == UCS_OK;
+            uct_config_release(config);
+        }
+        uct_md_close(md);
+    }
+    uct_config_release(md_config);
+    return knows;
+}
+
+/* UCX 1.13 knows settings of transports without their prefix, 1.18 with it, and
+ * both pass over the other name with a warning. @return what is not said of it
+ */
+static size_t prefix_bytes(void)
+{
+    uct_component_h *components;
+    bool knows = false;
+    unsigned n;
+
+    if (uct_query_components(&components, &n) != UCS_OK) {
+        return 0;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        uct_component_attr_t attr = {.field_mask =
+                                         UCT_COMPONENT_ATTR_FIELD_NAME};
+
+        if ((uct_component_query(components[i], &attr) == UCS_OK) &&
+            (strcmp(attr.name, "tcp") == 0)) {
+            knows = knows_prefix(components[i]);
+        }
+    }
+    uct_release_component_list(components);
+    return knows ? 0 : strlen(TCP_PREFIX);
 }
 
 static bt_status_t context_open(const char *tls, const char *device,
@@ -48,6 +98,7 @@ static bt_status_t context_open(const char *tls, const char *device,
         .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
         .name = "baton-kv-net"};
     const bool tcp = strncmp(tls, "tcp", 3) == 0;
+    const size_t passed = tcp ? prefix_bytes() : 0;
     ucp_config_t *config;
     ucs_status_t rc = ucp_config_read(NULL, NULL, &config);
 
@@ -60,7 +111,8 @@ static bt_status_t context_open(const char *tls, const char *device,
     }
     for (size_t i = 0; tcp && (rc == UCS_OK) && (i < BT_ARRAY_LEN(tcp_set));
          i++) {
-        rc = ucp_config_modify(config, tcp_set[i].name, tcp_set[i].value);
+        rc = ucp_config_modify(config, tcp_set[i].name + passed,
+                               tcp_set[i].value);
     }
     if (rc == UCS_OK) {
         rc = ucp_init(&params, config, context_p);

@@ -26,6 +26,7 @@
 #include <sys/socket.h>
 
 #include <ucp/api/ucp.h>
+#include <uct/api/uct.h>
 
 #include "kvtransfer/kvt_core.h"
 #include "kvtransfer/kvt_host.h"
