@@ -131,7 +131,7 @@ ok build
 in_tree env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 meson test -C build/test-gcc --no-rebuild --suite unit \
     --num-processes $((2 * $(nproc))) >"$log" 2>&1 || true
 python3 "$tree/setup/test_report.py" results "$root$home/build/test-gcc/meson-logs/testlog.json" >"$log" || true
-grep -v '^ok ' "$log" | sed '$d' || true
+grep -av '^ok ' "$log" | sed '$d' || true
 read -r more_passed _ more_failed _ more_skipped _ < <(tail -n 1 "$log")
 passed=$((passed + more_passed)) failed=$((failed + more_failed)) skipped=$((skipped + more_skipped))
 total
