@@ -57,6 +57,7 @@ static void world_start(world_t *w)
     w->config.launcher = w->path;
     w->front.config = &w->config;
     bt_list_init(&w->front.models.models);
+    bt_list_init(&w->front.placed);
     bt_turn_init(&w->front.turn);
     assert_int_equal(bt_router_metrics_create(&w->front.metrics), BT_OK);
 }
