@@ -133,23 +133,35 @@ static void consider(choice_t *best, const choice_t *next)
     }
 }
 
+/* @return false: it is none for this request. */
+static bool is_choice(bt_sched_worker_t *worker,
+                      const bt_sched_request_t *request, choice_t *next_p)
+{
+    if ((worker->health == BT_SCHED_DRAINING) ||
+        ((worker->roles & request->needs) != request->needs)) {
+        return false;
+    }
+    *next_p = (choice_t){.worker = worker,
+                         .is_avoided = is_avoided(request, worker),
+                         .is_full = is_full(worker),
+                         .why = BT_SCHED_ONLY_ONE};
+    return true;
+}
+
 /* One pass: of very many workers, looking at each is what takes time. */
 static choices_t best_of(const bt_list_t *workers,
                          const bt_sched_request_t *request)
 {
     choices_t best = {.prefill = {.why = BT_SCHED_ONLY_ONE}};
+    choice_t next;
 
     for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
         bt_sched_worker_t *worker =
             BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
-        choice_t next = {.worker = worker, .why = BT_SCHED_ONLY_ONE};
 
-        if ((worker->health == BT_SCHED_DRAINING) ||
-            ((worker->roles & request->needs) != request->needs)) {
+        if (!is_choice(worker, request, &next)) {
             continue;
         }
-        next.is_avoided = is_avoided(request, worker);
-        next.is_full = is_full(worker);
         if ((worker->roles & BT_SCHED_PREFILL) != 0) {
             next.load = load_of(worker, BT_SCHED_PREFILL);
             consider(&best.prefill, &next);
@@ -187,6 +199,138 @@ bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement)
            ((placement->decode == NULL) || healthy(placement->decode));
 }
 
+static bool is_both(const bt_sched_worker_t *worker)
+{
+    const uint32_t both = BT_SCHED_PREFILL | BT_SCHED_DECODE;
+
+    return (worker->roles & both) == both;
+}
+
+/* ---- pairs whose KV can travel ---- */
+
+typedef struct pair {
+    choice_t prefill, decode; /* NULL workers: none */
+} pair_t;
+
+static bool is_pair(const pair_t *pair)
+{
+    return (pair->prefill.worker != NULL) && (pair->decode.worker != NULL);
+}
+
+/* The best one of a role among those that are linked with @a other. */
+static choice_t best_linked(const bt_list_t *workers,
+                            const bt_sched_request_t *request, uint32_t role,
+                            const bt_sched_worker_t *other)
+{
+    choice_t best = {.worker = NULL};
+    choice_t next;
+
+    for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
+        bt_sched_worker_t *worker =
+            BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
+        const bool linked = (role == BT_SCHED_PREFILL)
+                                ? bt_sched_reaches(worker, other)
+                                : bt_sched_reaches(other, worker);
+
+        if (linked && (worker != other) && ((worker->roles & role) != 0) &&
+            is_choice(worker, request, &next)) {
+            next.load = load_of(worker, role);
+            consider(&best, &next);
+        }
+    }
+    return best;
+}
+
+/* Smaller is better. */
+static uint32_t trouble_of(const pair_t *pair)
+{
+    const bool is_avoided = pair->prefill.is_avoided || pair->decode.is_avoided;
+
+    if (!is_pair(pair)) {
+        return 4;
+    }
+    if (!takes(pair->prefill.worker) || !takes(pair->decode.worker)) {
+        return is_avoided ? 3 : 2;
+    }
+    return is_avoided ? 1 : 0;
+}
+
+static void keep_better(pair_t *best, const pair_t *next)
+{
+    if (trouble_of(next) < trouble_of(best)) {
+        *best = *next;
+    }
+}
+
+/* Of all pairs: the best prefill worker that reaches one that takes it. */
+static pair_t best_of_pairs(const bt_list_t *workers,
+                            const bt_sched_request_t *request)
+{
+    pair_t best = {.prefill = {.worker = NULL}};
+    bt_sched_why_t why;
+
+    for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
+        bt_sched_worker_t *worker =
+            BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
+        pair_t next;
+
+        if (((worker->roles & BT_SCHED_PREFILL) == 0) ||
+            (worker->tells_links && (worker->links.n == 0)) ||
+            !is_choice(worker, request, &next.prefill)) {
+            continue;
+        }
+        next.prefill.load = load_of(worker, BT_SCHED_PREFILL);
+        next.decode = best_linked(workers, request, BT_SCHED_DECODE, worker);
+        if (is_pair(&next) && is_pair(&best) &&
+            (trouble_of(&next) == trouble_of(&best))) {
+            best = better(&next.prefill, &best.prefill, &why) ? next : best;
+        } else {
+            keep_better(&best, &next);
+        }
+    }
+    return best;
+}
+
+/* Put a pair that is linked in place of the best two, who are not. */
+static void link_up(const bt_list_t *workers, const bt_sched_request_t *request,
+                    choices_t *best)
+{
+    const bool both_take =
+        takes(best->prefill.worker) && takes(best->decode.worker);
+    pair_t pair = {.prefill = best_linked(workers, request, BT_SCHED_PREFILL,
+                                          best->decode.worker),
+                   .decode = best->decode};
+    const pair_t other = {.prefill = best->prefill,
+                          .decode =
+                              best_linked(workers, request, BT_SCHED_DECODE,
+                                          best->prefill.worker)};
+
+    keep_better(&pair, &other);
+    /* Where one of the best two takes nothing, neither does any pair. */
+    if (!is_pair(&pair) || (both_take && (trouble_of(&pair) >= 2))) {
+        const pair_t any = best_of_pairs(workers, request);
+
+        keep_better(&pair, &any);
+    }
+    if (is_pair(&pair)) {
+        best->prefill = pair.prefill;
+        best->decode = pair.decode;
+    } else {
+        best->prefill.worker = NULL;
+    }
+}
+
+/* Would KV have to travel between the best two, and cannot? */
+static bool is_cut(const choices_t *best)
+{
+    const bt_sched_worker_t *prefill = best->prefill.worker;
+    const bt_sched_worker_t *decode = best->decode.worker;
+
+    return (prefill != NULL) && (decode != NULL) && (prefill != decode) &&
+           !(is_both(prefill) && is_both(decode)) &&
+           !bt_sched_reaches(prefill, decode);
+}
+
 static bool is_weighed(const bt_sched_worker_t *worker)
 {
     return (worker->roles & BT_SCHED_WEIGHED) != 0;
@@ -200,13 +344,6 @@ static bool relieves(const bt_sched_worker_t *local,
     return !is_weighed(local) &&
            prefill->prefill_tokens >=
                LOCAL_FROM_TOKENS + LOCAL_SHARE * local->prefill_tokens;
-}
-
-static bool is_both(const bt_sched_worker_t *worker)
-{
-    const uint32_t both = BT_SCHED_PREFILL | BT_SCHED_DECODE;
-
-    return (worker->roles & both) == both;
 }
 
 static void place_local(choice_t local, bt_sched_cause_t cause,
@@ -235,13 +372,20 @@ void bt_sched_place_weighed(bt_sched_placement_t *placement)
 bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
                     bt_sched_placement_t *placement_p)
 {
-    const choices_t best = best_of(workers, request);
-    const choice_t prefill = best.prefill, decode = best.decode;
-    const choice_t local = best.local;
-    const bool weighs = is_worth_weighing(&local, &prefill);
-    bt_sched_worker_t *const weighed = weighs ? local.worker : NULL;
+    choices_t best = best_of(workers, request);
+    choice_t prefill, decode, local;
+    bt_sched_worker_t *weighed;
+    bool weighs;
 
     BT_ASSERT(request->max_new > 0);
+    if ((request->max_new > 1) && is_cut(&best)) {
+        link_up(workers, request, &best);
+    }
+    prefill = best.prefill;
+    decode = best.decode;
+    local = best.local;
+    weighs = is_worth_weighing(&local, &prefill);
+    weighed = weighs ? local.worker : NULL;
     if (takes(prefill.worker)) {
         if (takes(local.worker) && relieves(local.worker, prefill.worker)) {
             place_local(local, BT_SCHED_RELIEF, placement_p);

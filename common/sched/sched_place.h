@@ -16,6 +16,12 @@
  * where there is no healthy one, a draining one never; the one that was taken
  * longest ago among equals.
  *
+ * A pair is one whose KV can travel: the prefill worker says which decode
+ * workers it reaches (bt_sched_reaches()). Where the best two are none, the
+ * best one that reaches that decode worker is taken, or the best decode worker
+ * that is reached; where nobody reaches anybody, it is as if no prefill worker
+ * were here.
+ *
  * A healthy worker with BT_SCHED_LOCAL does both phases where no prefill worker
  * is healthy and not full, and where that one is far behind: for each
  * outstanding prompt token of its own there are four, and 1,024 more, at the
@@ -41,6 +47,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/list.h"
+#include "common/sched/sched_links.h"
 
 /** What a worker may be asked for: a set. */
 #define BT_SCHED_PREFILL 1u  /**< context phase; its KV goes elsewhere */
@@ -86,7 +93,19 @@ typedef struct bt_sched_worker {
     /* What it reported last; 0 before it did. */
     uint64_t reported_seats, reported_blocks, reported_waiting;
     uint64_t last_taken; /**< bt_sched_take()'s number of it */
+    /* KV links; the owner keeps them. */
+    uint32_t number;        /**< no other worker's */
+    bool tells_links;       /**< else its KV reaches every decode worker */
+    bt_sched_links_t links; /**< numbers of those that it reaches */
 } bt_sched_worker_t;
+
+/** Can KV go from one to the other, as far as is proven? */
+static inline bool bt_sched_reaches(const bt_sched_worker_t *prefill,
+                                    const bt_sched_worker_t *decode)
+{
+    return !prefill->tells_links ||
+           bt_sched_links_has(&prefill->links, decode->number);
+}
 
 /** What a request asks for: all that a policy may go by. The one above goes by
  *  max_new and avoid; which beginning of the prompt a worker has cached, no
@@ -107,7 +126,8 @@ typedef struct bt_sched_request {
 typedef enum bt_sched_cause {
     BT_SCHED_BY_PHASES,  /**< a pair: one worker for each phase */
     BT_SCHED_ONE_TOKEN,  /**< prefill alone */
-    BT_SCHED_NO_PREFILL, /**< local: no prefill worker is healthy */
+    BT_SCHED_NO_PREFILL, /**< local: no prefill worker is healthy, or none
+                              reaches a decode worker */
     BT_SCHED_RELIEF,     /**< local: prompts queue up */
     BT_SCHED_BEST_TWICE, /**< local: it is the best one in both roles */
     BT_SCHED_BOTH_TWICE, /**< local: the best ones have both roles, each */
@@ -136,7 +156,8 @@ typedef struct bt_sched_placement {
 } bt_sched_placement_t;
 
 /**
- * Choose workers for one request. O(workers x avoid).
+ * Choose workers for one request. O(workers x avoid); where links are missing
+ * O(prefill workers x decode workers) at worst.
  *
  * @param [in] workers  List of bt_sched_worker_t.link.
  * @return false when not all whom it needs are here.

@@ -530,6 +530,202 @@ static void a_full_worker_is_the_last_that_is_sent_anything(void **state)
     assert_false(bt_sched_placement_takes(&got));
 }
 
+/* ---- KV links ---- */
+
+/* A prefill worker that tells whom it reaches: nobody yet. */
+static bt_sched_worker_t *add_telling(uint32_t roles, uint32_t number)
+{
+    bt_sched_worker_t *worker = add(roles);
+
+    worker->number = number;
+    worker->tells_links = true;
+    return worker;
+}
+
+static bt_sched_worker_t *add_numbered(uint32_t roles, uint32_t number)
+{
+    bt_sched_worker_t *worker = add(roles);
+
+    worker->number = number;
+    return worker;
+}
+
+static void link_to(bt_sched_worker_t *prefill, const bt_sched_worker_t *decode)
+{
+    assert_int_equal(bt_sched_links_add(&prefill->links, decode->number),
+                     BT_OK);
+}
+
+static void end(void)
+{
+    for (uint32_t i = 0; i < n_workers; i++) {
+        bt_sched_links_fini(&all[i].links);
+    }
+}
+
+static void a_pair_without_a_link_is_none(void **state)
+{
+    bt_sched_worker_t *p, *d;
+
+    (void)state;
+    begin();
+    p = add_telling(BT_SCHED_PREFILL, 0);
+    d = add_numbered(BT_SCHED_DECODE, 70);
+    assert_false(take());
+    assert_true(take_one_token()); /* its KV stays where it is */
+    assert_ptr_equal(got.prefill, p);
+    link_to(p, d);
+    assert_true(take());
+    assert_ptr_equal(got.prefill, p);
+    assert_ptr_equal(got.decode, d);
+    bt_sched_links_remove(&p->links, d->number);
+    assert_false(take());
+    end();
+}
+
+static void
+the_best_decode_worker_gets_the_prefill_worker_that_reaches_it(void **state)
+{
+    bt_sched_worker_t *cut, *linked, *d;
+
+    (void)state;
+    begin();
+    cut = add_telling(BT_SCHED_PREFILL, 0);
+    linked = add_telling(BT_SCHED_PREFILL, 1);
+    d = add_numbered(BT_SCHED_DECODE, 2);
+    link_to(linked, d);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(take());
+        assert_ptr_equal(got.prefill, linked);
+        linked->prefill_us += 1000000; /* however busy it is */
+    }
+    link_to(cut, d);
+    assert_true(take());
+    assert_ptr_equal(got.prefill, cut);
+    end();
+}
+
+static void
+the_best_prefill_worker_gets_the_decode_worker_that_it_reaches(void **state)
+{
+    bt_sched_worker_t *p, *cut, *linked;
+
+    (void)state;
+    begin();
+    p = add_telling(BT_SCHED_PREFILL, 0);
+    cut = add_numbered(BT_SCHED_DECODE, 1);
+    linked = add_numbered(BT_SCHED_DECODE, 2);
+    link_to(p, linked);
+    linked->seats = 4; /* the other one is idle, and not to be reached */
+    assert_true(take());
+    assert_ptr_equal(got.decode, linked);
+    assert_ptr_not_equal(got.decode, cut);
+    end();
+}
+
+static void a_pair_is_found_where_neither_is_the_best(void **state)
+{
+    bt_sched_worker_t *p0, *p1, *d0, *d1;
+
+    (void)state;
+    begin();
+    p0 = add_telling(BT_SCHED_PREFILL, 0); /* the best, reaches nobody */
+    p1 = add_telling(BT_SCHED_PREFILL, 1);
+    d0 = add_numbered(BT_SCHED_DECODE, 2); /* the best, reached by nobody */
+    d1 = add_numbered(BT_SCHED_DECODE, 3);
+    p1->prefill_us = 1000;
+    d1->seats = 2;
+    link_to(p1, d1);
+    assert_true(take());
+    assert_ptr_equal(got.prefill, p1);
+    assert_ptr_equal(got.decode, d1);
+    assert_true(bt_sched_placement_takes(&got));
+    (void)p0;
+    (void)d0;
+    end();
+}
+
+/* The one that is left is full: it is waited for, and no other is tried. */
+static void the_only_linked_pair_is_waited_for(void **state)
+{
+    bt_sched_worker_t *cut, *p, *d;
+
+    (void)state;
+    begin();
+    cut = add_telling(BT_SCHED_PREFILL, 0);
+    p = add_telling(BT_SCHED_PREFILL, 1);
+    d = add_numbered(BT_SCHED_DECODE, 2);
+    link_to(p, d);
+    p->is_behind = true;
+    assert_true(take());
+    assert_ptr_equal(got.prefill, p);
+    assert_false(bt_sched_placement_takes(&got));
+    (void)cut;
+    end();
+}
+
+static void a_worker_that_prefills_itself_needs_no_link(void **state)
+{
+    const uint32_t kinds[] = {BT_SCHED_LOCAL,
+                              BT_SCHED_LOCAL | BT_SCHED_WEIGHED};
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        bt_sched_worker_t *p, *d;
+
+        begin();
+        p = add_telling(BT_SCHED_PREFILL, 0);
+        d = add_numbered(BT_SCHED_DECODE | kinds[i], 1);
+        assert_true(take());
+        assert_local(d, BT_SCHED_NO_PREFILL);
+        link_to(p, d);
+        assert_true(take());
+        assert_ptr_equal(got.prefill, p);
+        end();
+    }
+}
+
+static void one_that_does_not_tell_reaches_everybody(void **state)
+{
+    bt_sched_worker_t *p, *d;
+
+    (void)state;
+    begin();
+    p = add(BT_SCHED_PREFILL);
+    d = add_numbered(BT_SCHED_DECODE, 5);
+    assert_true(take());
+    assert_ptr_equal(got.prefill, p);
+    assert_ptr_equal(got.decode, d);
+    end();
+}
+
+static void a_set_of_numbers_has_what_was_added(void **state)
+{
+    bt_sched_links_t links = {0};
+
+    (void)state;
+    assert_int_equal(bt_sched_links_free(&links), 0);
+    for (uint32_t i = 0; i < 64; i++) {
+        assert_int_equal(bt_sched_links_add(&links, i), BT_OK);
+    }
+    assert_int_equal(bt_sched_links_free(&links), 64);
+    assert_int_equal(bt_sched_links_add(&links, 200), BT_OK);
+    assert_int_equal(bt_sched_links_add(&links, 200), BT_OK);
+    assert_int_equal(links.n, 65);
+    assert_int_equal(bt_sched_links_free(&links), 64);
+    assert_true(bt_sched_links_has(&links, 200));
+    assert_false(bt_sched_links_has(&links, 199));
+    assert_false(bt_sched_links_has(&links, 100000));
+    bt_sched_links_remove(&links, 100000);
+    bt_sched_links_remove(&links, 7);
+    bt_sched_links_remove(&links, 7);
+    assert_int_equal(links.n, 64);
+    assert_int_equal(bt_sched_links_free(&links), 7);
+    bt_sched_links_fini(&links);
+    assert_int_equal(links.n, 0);
+    assert_false(bt_sched_links_has(&links, 200));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -551,6 +747,14 @@ int main(void)
         BT_TEST(what_draws_one_token_shares_all_of_its_whole_blocks),
         BT_TEST(workers_that_know_no_groups_get_none),
         BT_TEST(a_full_worker_is_the_last_that_is_sent_anything),
+        BT_TEST(a_pair_without_a_link_is_none),
+        BT_TEST(the_best_decode_worker_gets_the_prefill_worker_that_reaches_it),
+        BT_TEST(the_best_prefill_worker_gets_the_decode_worker_that_it_reaches),
+        BT_TEST(a_pair_is_found_where_neither_is_the_best),
+        BT_TEST(the_only_linked_pair_is_waited_for),
+        BT_TEST(a_worker_that_prefills_itself_needs_no_link),
+        BT_TEST(one_that_does_not_tell_reaches_everybody),
+        BT_TEST(a_set_of_numbers_has_what_was_added),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
