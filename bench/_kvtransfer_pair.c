@@ -302,7 +302,7 @@ static uint64_t transfer(sender_t *s, order_t *o, uint64_t piece_bytes)
         if (bt_now_ms() > limit_ms) {
             die("a transfer does not end at the sender");
         }
-    } while (!bt_kvt_poll(s->kvt, &event));
+    } while (!bt_kvt_poll(s->kvt, &event) || (event.type == BT_KVT_PEER_UP));
     end_us = bt_now_us();
 
     if ((event.type != BT_KVT_XFER_DONE) || (event.status != BT_OK)) {

@@ -312,6 +312,7 @@ void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
         break;
     case BT_PLANE_OUT_DONE:
     case BT_PLANE_PEER_LOST:
+    case BT_PLANE_PEER_UP:
         break; /* of transfers, which are not ours */
     }
 }

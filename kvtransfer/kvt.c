@@ -483,6 +483,13 @@ bool bt_kvt_poll(bt_kvt_t *kvt, bt_kvt_event_t *event_p)
         event.user = event.peer->user;
         event.pid = event.peer->link->pid;
         event.status = BT_ERR_PEER_LOST;
+        event.at = event.peer->link->at;
+        event.why = event.peer->link->why;
+        break;
+    case BT_KVT_PEER_UP:
+        event.peer = entry->owner;
+        event.user = event.peer->user;
+        event.pid = event.peer->link->pid;
         break;
     }
     *event_p = event;

@@ -162,6 +162,7 @@ typedef enum bt_kvt_event_type {
                                NO_MEMORY, DEVICE (or what the own device's copy
                                answered); release it next */
     BT_KVT_PEER_LOST,     /**< peer; its transfers complete separately */
+    BT_KVT_PEER_UP,       /**< peer: it has answered, both ways are proven */
     BT_KVT_QUARANTINE_STUCK, /**< window: a silent sender may still write;
                                pid in `pid` (0 unknown): end that process */
 } bt_kvt_event_type_t;
@@ -182,6 +183,9 @@ typedef struct bt_kvt_event {
     uint64_t bytes;      /**< WINDOW_DONE, XFER_DONE: payload moved */
     uint32_t n_descriptors;
     int32_t pid;
+    /** PEER_LOST: where it was, "10.0.0.2:4711 on eth0" (or "", unknown), and
+     *  what happened; there until the peer is released. */
+    const char *at, *why;
 } bt_kvt_event_t;
 
 typedef struct bt_kvt_counters {
@@ -244,8 +248,10 @@ BT_MUST_CHECK bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob,
 BT_MUST_CHECK bt_status_t bt_kvt_admit(bt_kvt_t *kvt, const void *blob,
                                        size_t bytes);
 
-/** Connect to the owner of an export blob. Does not block; a peer that cannot
- *  be reached is reported as PEER_LOST later.
+/** Connect to the owner of an export blob. Does not block: PEER_UP tells that
+ *  the peer has answered; one that cannot be reached is reported as PEER_LOST
+ *  later. While nothing is sent, a peer of the network is asked every dead_ms
+ *  whether it is there, and PEER_LOST follows if it does not answer.
  *  @retval BT_ERR_BAD_MESSAGE  malformed
  *  @retval BT_ERR_UNSUPPORTED  the configured path cannot reach it, or it
  *                              speaks no version that we do */

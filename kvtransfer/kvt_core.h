@@ -73,6 +73,9 @@
 
 #define BT_KVT_KEY_GRACE_MS 600000u
 
+#define BT_KVT_AT_BYTES  96u
+#define BT_KVT_WHY_BYTES 128u
+
 typedef struct bt_kvt_link bt_kvt_link_t;
 typedef struct bt_kvt_stage bt_kvt_stage_t;
 typedef struct bt_kvt_slot bt_kvt_slot_t;
@@ -96,6 +99,10 @@ struct bt_kvt_transport {
     /** Make link->transport. @retval BT_ERR_PEER_LOST, BT_ERR_NO_MEMORY */
     bt_status_t (*connect)(bt_kvt_link_t *link,
                            const bt_kvt_export_info_t *info);
+    /** Where that is, in words: "10.0.0.2:4711 on eth0". NULL: nowhere that
+     *  could be named. */
+    void (*locate)(const bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
+                   char at[BT_KVT_AT_BYTES]);
     /** Stop talking; data under way completes (bt_kvt_xfer_sent) later. The
      *  watch on the process stays. */
     void (*disconnect)(bt_kvt_link_t *link);
@@ -225,6 +232,10 @@ struct bt_kvt_link {
     bool stalled;              /**< transfers wait for inflight_bytes to fall */
     uint64_t inflight_bytes;
     uint64_t last_heard_ms, last_ping_ms;
+    bool asked; /**< while nothing is under way, whether it is there... */
+    uint64_t asked_ms;          /**< ...at that time first */
+    char at[BT_KVT_AT_BYTES];   /**< where it is */
+    char why[BT_KVT_WHY_BYTES]; /**< lost: what happened */
     uint64_t *over; /**< owned: grants that we must not write to any more */
     uint32_t n_over, over_cap;
     uint64_t over_floor; /**< all grants below it are over */
@@ -236,7 +247,7 @@ struct bt_kvt_peer {
     bt_list_t of_link;
     bt_kvt_link_t *link;
     void *user;
-    bt_kvt_event_entry_t lost;
+    bt_kvt_event_entry_t lost, up;
 };
 
 /** bt_kvt_window.close_ms: closed, and no tick since. */

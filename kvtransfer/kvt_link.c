@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kvtransfer/kvt_core.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -135,6 +136,9 @@ static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
         bt_free(link);
         return status;
     }
+    if (kvt->ops->locate != NULL) {
+        kvt->ops->locate(kvt, info, link->at);
+    }
     bt_list_push_back(&kvt->links, &link->all);
     *link_p = link;
     return BT_OK;
@@ -178,6 +182,7 @@ void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
     link->lost = true;
     link->gone = link->gone || gone;
     if (first) {
+        snprintf(link->why, sizeof(link->why), "%s", why);
         BT_LOG_INFO("kv transfer: link to instance %016llx pid %d lost: %s",
                     (unsigned long long)link->instance, link->pid, why);
         kvt->ops->disconnect(link);
@@ -358,6 +363,8 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
 void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
                            const uint8_t key[BT_KEY_BYTES])
 {
+    bt_list_t *pos, *tmp;
+
     if ((link->peer_nonce != 0) && (link->peer_nonce != msg->nonce)) {
         if (msg->nonce > link->peer_nonce) {
             bt_kvt_link_lost(link, true, "it connected anew");
@@ -375,6 +382,11 @@ void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
             bt_kvt_link_lost(link, false, "it refused shared memory");
             return;
         }
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &link->peers)
+    {
+        bt_kvt_event_push(link->kvt,
+                          &BT_CONTAINER_OF(pos, bt_kvt_peer_t, of_link)->up);
     }
     bt_kvt_xfers_wake(link);
 }
@@ -414,6 +426,41 @@ static void pardon_starved(bt_kvt_link_t *link)
     }
 }
 
+static void lose_silent(bt_kvt_link_t *link)
+{
+    char why[BT_KVT_WHY_BYTES];
+
+    snprintf(why, sizeof(why), "no answer for %g s (a firewall?)",
+             link->kvt->config.dead_ms / 1e3);
+    bt_kvt_link_lost(link, false, why);
+}
+
+/* Nothing is under way to it: is it still there? A path that was cut meanwhile
+ * is known before somebody needs it. */
+static void idle_tick(bt_kvt_link_t *link)
+{
+    const bt_kvt_config_t *config = &link->kvt->config;
+    const uint64_t now = link->kvt->now_ms;
+    bt_kvt_msg_t ping = {.type = BT_KVT_MSG_PING};
+
+    if (link->asked && (link->last_heard_ms >= link->asked_ms)) {
+        link->asked = false;
+    }
+    if (link->asked && (now - link->asked_ms >= config->dead_ms)) {
+        lose_silent(link);
+        return;
+    }
+    if (!link->asked && (now - link->last_heard_ms >= config->dead_ms)) {
+        link->asked = true;
+        link->asked_ms = now;
+    } else if (!link->asked ||
+               (now - link->last_ping_ms < config->keepalive_ms)) {
+        return;
+    }
+    link->last_ping_ms = now;
+    bt_kvt_link_send(link, &ping);
+}
+
 static void link_tick(bt_kvt_link_t *link)
 {
     bt_kvt_t *kvt = link->kvt;
@@ -429,10 +476,14 @@ static void link_tick(bt_kvt_link_t *link)
 
     if (!active) {
         link->active = false;
+        if (link->acked && silence_counts) {
+            idle_tick(link);
+        }
         return;
     }
     if (!link->active) {
         link->active = true;
+        link->asked = false;
         link->last_heard_ms = now;
         link->last_ping_ms = now;
         return;
@@ -441,7 +492,7 @@ static void link_tick(bt_kvt_link_t *link)
         pardon_starved(link);
     }
     if (silence_counts && (now - link->last_heard_ms >= kvt->config.dead_ms)) {
-        bt_kvt_link_lost(link, false, "silence");
+        lose_silent(link);
         return;
     }
     if ((now - link->last_heard_ms >= kvt->config.keepalive_ms) &&
@@ -477,6 +528,9 @@ void bt_kvt_links_slept(bt_kvt_t *kvt, uint64_t pause_ms)
         link->last_heard_ms += pause_ms - keepalive_ms;
         if (link->last_heard_ms > kvt->now_ms) {
             link->last_heard_ms = kvt->now_ms;
+        }
+        if (link->asked) { /* and so is its time to answer */
+            link->asked_ms = kvt->now_ms;
         }
     }
 }
@@ -617,8 +671,14 @@ bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
     peer->lost.type = BT_KVT_PEER_LOST;
     peer->lost.owner = peer;
     bt_list_init(&peer->lost.link);
+    peer->up.type = BT_KVT_PEER_UP;
+    peer->up.owner = peer;
+    bt_list_init(&peer->up.link);
     bt_list_push_back(&link->peers, &peer->of_link);
     kvt->counters.peers++;
+    if (link->acked) {
+        bt_kvt_event_push(kvt, &peer->up);
+    }
     *peer_p = peer;
     return BT_OK;
 
@@ -650,6 +710,7 @@ void bt_kvt_peer_release(bt_kvt_peer_t *peer)
     }
     peer->link->kvt->counters.peers--;
     bt_list_remove(&peer->lost.link);
+    bt_list_remove(&peer->up.link);
     bt_list_remove(&peer->of_link);
     bt_free(peer);
 }

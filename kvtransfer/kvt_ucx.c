@@ -463,6 +463,7 @@ const bt_kvt_transport_t bt_kvt_transport_ucx = {
     .describe = ucx_describe,
     .admit = bt_kvt_ucx_admit,
     .connect = bt_kvt_ucx_connect,
+    .locate = bt_kvt_ucx_locate,
     .disconnect = bt_kvt_ucx_disconnect,
     .forget = bt_kvt_ucx_forget,
     .map = bt_kvt_ucx_map,

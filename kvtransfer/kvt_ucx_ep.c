@@ -3,7 +3,9 @@
  * 1.13.1 aborts the *surviving* process (assertion in
  * ucp_request_send_state_ff) when a peer dies while the wire-up messages of a
  * worker-address endpoint are under way. */
+#include <netdb.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -24,7 +26,7 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     ucx_link_t *ul = arg;
 
     (void)ep;
-    (void)status;
+    ul->error = status;
     bt_kvt_ucx_connection_fail(ul);
 }
 
@@ -133,6 +135,26 @@ bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
     ul->owner = link;
     link->transport = ul;
     return BT_OK;
+}
+
+void bt_kvt_ucx_locate(const bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
+                       char at[BT_KVT_AT_BYTES])
+{
+    const ucx_t *ucx = kvt->transport;
+    struct sockaddr_storage addr = {0};
+    char host[INET6_ADDRSTRLEN] = "", port[8] = "";
+
+    if (info->net_addr.bytes <= sizeof(addr)) {
+        memcpy(&addr, info->net_addr.data, info->net_addr.bytes);
+    }
+    if (((addr.ss_family == AF_INET) || (addr.ss_family == AF_INET6)) &&
+        (getnameinfo((const struct sockaddr *)&addr, info->net_addr.bytes, host,
+                     sizeof(host), port, sizeof(port),
+                     NI_NUMERICHOST | NI_NUMERICSERV) == 0)) {
+        snprintf(at, BT_KVT_AT_BYTES,
+                 (addr.ss_family == AF_INET) ? "%s:%s on %s" : "[%s]:%s on %s",
+                 host, port, ucx->interface);
+    }
 }
 
 /* ---- closing ---- */
@@ -321,6 +343,17 @@ bt_status_t bt_kvt_ucx_watch(bt_kvt_link_t *link,
     return BT_OK;
 }
 
+static void lose(ucx_link_t *ul)
+{
+    const bool said = (ul->error != UCS_OK) && !ul->owner->acked;
+    char why[BT_KVT_WHY_BYTES];
+
+    snprintf(why, sizeof(why), "%s%s%s",
+             ul->owner->acked ? "its connection ended" : "no connection",
+             said ? ": " : "", said ? ucs_status_string(ul->error) : "");
+    bt_kvt_link_lost(ul->owner, false, why);
+}
+
 void bt_kvt_ucx_failed_report(ucx_t *ucx)
 {
     bt_list_t *pos, *tmp;
@@ -337,7 +370,7 @@ void bt_kvt_ucx_failed_report(ucx_t *ucx)
             connection_close(ul, true);
             link_reap(ul);
         } else if (!ul->owner->lost) {
-            bt_kvt_link_lost(ul->owner, false, "its connection ended");
+            lose(ul);
         }
     }
 }

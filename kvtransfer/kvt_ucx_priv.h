@@ -115,10 +115,11 @@ typedef struct ucx_link {
     size_t early_bytes, inbox_bytes;
     uint64_t since_ms; /* there; of ucx.ran_ms */
     int pidfd;
-    bool proven;  /* we made it, or it said a hello that is true */
-    bool failed;  /* nothing can be sent any more */
-    bool garbled; /* a message is missing: nothing is taken any more */
-    bool closing; /* a close of ep has not completed */
+    bool proven;        /* we made it, or it said a hello that is true */
+    bool failed;        /* nothing can be sent any more... */
+    ucs_status_t error; /* ...for this, as UCX says; UCS_OK: it did not */
+    bool garbled;       /* a message is missing: nothing is taken any more */
+    bool closing;       /* a close of ep has not completed */
 } ucx_link_t;
 
 /* kvt_ucx_listen.c */
@@ -158,6 +159,8 @@ bool bt_kvt_ucx_accept_is_idle(void);
 /* kvt_ucx_ep.c; the first four are of bt_kvt_transport_t */
 bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
                                const bt_kvt_export_info_t *info);
+void bt_kvt_ucx_locate(const bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
+                       char at[BT_KVT_AT_BYTES]);
 void bt_kvt_ucx_disconnect(bt_kvt_link_t *link);
 void bt_kvt_ucx_forget(bt_kvt_link_t *link);
 bt_status_t bt_kvt_ucx_watch(bt_kvt_link_t *link,

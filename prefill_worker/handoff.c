@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From finished blocks to a decode worker: peers, transfers, manifests. */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -28,23 +29,93 @@ static bt_prefill_peer_t *peer_find(const bt_prefill_t *state,
     return NULL;
 }
 
+/* ---- what routers hear of links ---- */
+
+static void tell_link(bt_worker_t *w, bt_worker_link_t *to,
+                      const bt_prefill_peer_t *peer)
+{
+    bt_msg_t msg = {.type = BT_MSG_KV_LINK,
+                    .u.kv_link = {.instance = peer->instance,
+                                  .state = (uint32_t)peer->state}};
+
+    if (to->reads_kv_links && ((peer->routers & to->bit) != 0)) {
+        memcpy(msg.u.kv_link.at, peer->at, sizeof(peer->at));
+        memcpy(msg.u.kv_link.why, peer->why, sizeof(peer->why));
+        bt_worker_send(w, to, &msg);
+    }
+}
+
+/* The link is so now. @param why  of a FAILED one; else NULL */
+static void set_link(bt_worker_t *w, bt_prefill_peer_t *peer,
+                     bt_kv_link_state_t state, const char *at, const char *why)
+{
+    bt_prefill_peer_t now = {.state = state};
+
+    if (state == BT_KV_LINK_FAILED) {
+        snprintf(now.at, sizeof(now.at), "%s", (at != NULL) ? at : "");
+        snprintf(now.why, sizeof(now.why), "%s", why);
+    }
+    if ((state == peer->state) && (strcmp(now.at, peer->at) == 0) &&
+        (strcmp(now.why, peer->why) == 0)) {
+        return; /* tried in vain, as before */
+    }
+    if (state == BT_KV_LINK_FAILED) {
+        const char *where = (now.at[0] != '\0') ? " at " : "";
+
+        if (peer->state == BT_KV_LINK_PROVEN) {
+            BT_LOG_WARN("the KV path to %s is lost%s%s: %s", peer->name, where,
+                        now.at, now.why);
+        } else {
+            BT_LOG_WARN("%s cannot reach %s%s%s: %s", w->name, peer->name,
+                        where, now.at, now.why);
+        }
+    }
+    peer->state = state;
+    memcpy(peer->at, now.at, sizeof(peer->at));
+    memcpy(peer->why, now.why, sizeof(peer->why));
+    for (uint32_t i = 0; i < w->n_links; i++) {
+        tell_link(w, w->links[i], peer);
+    }
+}
+
+/* ---- peers ---- */
+
 static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer)
 {
+    bt_prefill_t *state = w->prefill;
     bt_status_t status;
 
     if (!peer->is_fit) {
         return;
     }
+    bt_list_remove(&peer->link); /* others are next */
+    bt_list_push_back(&state->peers, &peer->link);
     status = bt_plane_connect(w->plane, peer->split, peer->ranks, peer->n_ranks,
                               peer, &peer->plane);
     peer->retry_ms = bt_now_ms() + w->config->dead_ms;
     if (status != BT_OK) {
         peer->plane = NULL;
-        BT_LOG_ERROR("cannot reach the KV pool of %s: %s", peer->name,
-                     bt_status_str(status));
+        set_link(w, peer, BT_KV_LINK_FAILED, NULL, bt_status_str(status));
         return;
     }
-    BT_LOG_INFO("KV goes to %s by %s", peer->name, bt_plane_path(peer->plane));
+    peer->is_tried = true;
+    state->n_tries++;
+    peer->again_ms = (peer->again_ms == 0)
+                         ? bt_now_ms() + w->config->heartbeat_ms
+                         : UINT64_MAX;
+}
+
+static void end_try(bt_prefill_t *state, bt_prefill_peer_t *peer)
+{
+    state->n_tries -= peer->is_tried ? 1 : 0;
+    peer->is_tried = false;
+}
+
+static void disconnect_peer(bt_prefill_t *state, bt_prefill_peer_t *peer)
+{
+    end_try(state, peer);
+    bt_plane_disconnect(peer->plane);
+    peer->plane = NULL;
 }
 
 /* Are its blocks, as far as it says, as large as those of such ranks are? */
@@ -60,8 +131,8 @@ static bool have_size(const bt_kv_route_t *route, const bt_msg_peer_t *msg)
     return true;
 }
 
-/* Can KV go to this decode worker? If not, why is logged. */
-static bool is_fit(bt_worker_t *w, const bt_msg_peer_t *msg)
+/* Can KV go to this decode worker? @return NULL, or why not */
+static const char *why_unfit(bt_worker_t *w, const bt_msg_peer_t *msg)
 {
     const bt_kv_split_t theirs = {.tp = msg->tp, .pp = msg->pp};
     const bool says_layout = (msg->layout.lo | msg->layout.hi) != 0;
@@ -82,23 +153,35 @@ static bool is_fit(bt_worker_t *w, const bt_msg_peer_t *msg)
     if ((why == NULL) && !have_size(route, msg)) {
         why = "its blocks have another size than its ranks would have";
     }
-    if (why != NULL) {
-        BT_LOG_ERROR("KV cannot go to %s (tp %u x pp %u): %s", msg->name,
-                     msg->tp, msg->pp, why);
-    }
-    return why == NULL;
+    return why;
 }
 
-static bt_prefill_peer_t *peer_new(bt_prefill_t *state,
+/* Prefill workers that come at once each begin with others. */
+static uint64_t order_of(const bt_worker_t *w, const bt_msg_peer_t *msg)
+{
+    const uint64_t both[] = {w->instance, msg->instance};
+
+    return bt_hash64(both, sizeof(both), 0);
+}
+
+static bt_prefill_peer_t *peer_new(const bt_worker_t *w,
                                    const bt_msg_peer_t *msg)
 {
     bt_prefill_peer_t *peer = bt_calloc(1, sizeof(*peer));
+    bt_list_t *next = w->prefill->peers.next;
 
-    if (peer != NULL) {
-        peer->instance = msg->instance;
-        memcpy(peer->name, msg->name, sizeof(peer->name));
-        bt_list_push_back(&state->peers, &peer->link);
+    if (peer == NULL) {
+        return NULL;
     }
+    peer->instance = msg->instance;
+    peer->order = order_of(w, msg);
+    memcpy(peer->name, msg->name, sizeof(peer->name));
+    while (
+        (next != &w->prefill->peers) &&
+        (BT_CONTAINER_OF(next, bt_prefill_peer_t, link)->order < peer->order)) {
+        next = next->next;
+    }
+    bt_list_push_back(next, &peer->link); /* before that one */
     return peer;
 }
 
@@ -106,9 +189,12 @@ static bt_prefill_peer_t *peer_new(bt_prefill_t *state,
 static bt_status_t take_ranks(bt_worker_t *w, bt_prefill_peer_t *peer,
                               const bt_msg_peer_t *msg)
 {
+    const char *why = why_unfit(w, msg);
     bt_status_t status = BT_OK;
 
-    if (is_fit(w, msg)) {
+    if (why != NULL) {
+        set_link(w, peer, BT_KV_LINK_FAILED, NULL, why);
+    } else {
         status = bt_wire_ranks_copy(msg->ranks, msg->n_ranks, &peer->ranks);
         if (status == BT_OK) {
             peer->n_ranks = msg->n_ranks;
@@ -119,15 +205,15 @@ static bt_status_t take_ranks(bt_worker_t *w, bt_prefill_peer_t *peer,
     return status;
 }
 
-void bt_prefill_peer_forget(bt_prefill_peer_t *peer)
+void bt_prefill_peer_forget(bt_prefill_t *state, bt_prefill_peer_t *peer)
 {
-    bt_plane_disconnect(peer->plane);
+    disconnect_peer(state, peer);
     bt_list_remove(&peer->link);
     bt_free(peer->ranks);
     bt_free(peer);
 }
 
-void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
+void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
                         const bt_msg_peer_t *msg)
 {
     bt_prefill_t *state = w->prefill;
@@ -137,7 +223,7 @@ void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
         return; /* both phases of a request here are a local one */
     }
     if (peer == NULL) {
-        peer = peer_new(state, msg);
+        peer = peer_new(w, msg);
     }
     if ((peer == NULL) ||
         (!peer->is_fit && (take_ranks(w, peer, msg) != BT_OK))) {
@@ -145,8 +231,11 @@ void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
         return;
     }
     peer->routers |= from->bit; /* every router tells us of every worker */
+    if (peer->state != BT_KV_LINK_UNPROVEN) {
+        tell_link(w, from, peer);
+    }
     if (peer->plane == NULL) {
-        connect_peer(w, peer);
+        peer->retry_ms = 0; /* it may be back */
     }
 }
 
@@ -181,7 +270,7 @@ void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
     }
     peer->routers &= ~from->bit;
     if (peer->routers == 0) {
-        bt_prefill_peer_forget(peer);
+        bt_prefill_peer_forget(w->prefill, peer);
     }
 }
 
@@ -199,8 +288,21 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
 
         peer->routers &= ~from->bit;
         if ((peer->routers == 0) && (peer->plane == NULL)) {
-            bt_prefill_peer_forget(peer);
+            bt_prefill_peer_forget(state, peer);
         }
+    }
+}
+
+/* The first connection may come before the decode worker has heard that it may
+ * (docs/WIRE.md): what opened it was dropped, and the kernel would say it again
+ * after a second only. So the second try is soon. */
+static void try_anew(bt_prefill_t *state, bt_prefill_peer_t *peer,
+                     uint64_t now_ms)
+{
+    if (peer->is_tried && (now_ms >= peer->again_ms) &&
+        (state->n_xfers == 0)) { /* an older router's may wait for it */
+        disconnect_peer(state, peer);
+        peer->retry_ms = 0;
     }
 }
 
@@ -215,6 +317,10 @@ void bt_prefill_reconnect(bt_worker_t *w)
     {
         bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
 
+        try_anew(state, peer, now_ms);
+        if (state->n_tries >= BT_PREFILL_MAX_TRIES) {
+            continue;
+        }
         if ((peer->plane == NULL) && (now_ms >= peer->retry_ms)) {
             connect_peer(w, peer);
         }
@@ -347,19 +453,29 @@ static void on_xfer_done(bt_worker_t *w, const bt_lanes_event_t *event)
     }
 }
 
+static void on_peer_up(bt_worker_t *w, const bt_lanes_event_t *event)
+{
+    bt_prefill_peer_t *peer = event->user;
+
+    end_try(w->prefill, peer);
+    BT_LOG_INFO("KV goes to %s by %s", peer->name, bt_plane_path(peer->plane));
+    set_link(w, peer, BT_KV_LINK_PROVEN, NULL, NULL);
+}
+
 static void on_peer_lost(bt_worker_t *w, const bt_lanes_event_t *event)
 {
+    bt_prefill_t *state = w->prefill;
     const uint64_t retry_ms = bt_now_ms() + w->config->heartbeat_ms;
     bt_prefill_peer_t *peer = event->user;
 
-    BT_LOG_WARN("the KV path to %s is lost", peer->name);
+    /* Routers hear of it before the requests fail: they run again elsewhere. */
+    set_link(w, peer, BT_KV_LINK_FAILED, event->at, event->why);
     fail_jobs_of(w, NULL, peer->instance);
     if (peer->routers == 0) {
-        bt_prefill_peer_forget(peer);
+        bt_prefill_peer_forget(state, peer);
         return;
     }
-    bt_plane_disconnect(peer->plane);
-    peer->plane = NULL;
+    disconnect_peer(state, peer);
     /* Not at once: of a worker that died the routers will tell. */
     if (peer->retry_ms < retry_ms) {
         peer->retry_ms = retry_ms;
@@ -374,6 +490,9 @@ void bt_prefill_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
         break;
     case BT_PLANE_PEER_LOST:
         on_peer_lost(w, &event->lanes);
+        break;
+    case BT_PLANE_PEER_UP:
+        on_peer_up(w, &event->lanes);
         break;
     case BT_PLANE_OPENED:
     case BT_PLANE_IN_DONE:

@@ -54,7 +54,8 @@ static void close_role(bt_worker_t *w)
     }
     BT_LIST_FOR_EACH(pos, tmp, &state->peers)
     {
-        bt_prefill_peer_forget(BT_CONTAINER_OF(pos, bt_prefill_peer_t, link));
+        bt_prefill_peer_forget(state,
+                               BT_CONTAINER_OF(pos, bt_prefill_peer_t, link));
     }
     bt_free(state);
     w->prefill = NULL;
@@ -482,7 +483,8 @@ static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 
 const bt_worker_ops_t bt_prefill_ops = {
     .kinds = 1u << BT_REQUEST_PREFILL,
-    .events = 1u << BT_PLANE_OUT_DONE | 1u << BT_PLANE_PEER_LOST,
+    .events = 1u << BT_PLANE_OUT_DONE | 1u << BT_PLANE_PEER_LOST |
+              1u << BT_PLANE_PEER_UP,
     .job_bytes = sizeof(bt_prefill_job_t),
     .spans_needed = spans_needed,
     .open = open_role,

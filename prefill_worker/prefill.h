@@ -30,10 +30,21 @@ typedef struct bt_prefill_peer {
     bt_wire_rank_t *ranks; /**< owned: their exports, to connect again */
     uint32_t n_ranks;
     bt_kv_split_t split;
-    bool is_fit; /**< else it cannot be sent to, and why was logged */
-    bt_plane_peer_t *plane; /**< to its ranks; NULL: lost */
+    bool is_fit;            /**< else it cannot be sent to */
+    bt_plane_peer_t *plane; /**< to its ranks; NULL: lost, or not tried yet */
     uint64_t retry_ms;      /**< when to connect again */
+    bool is_tried;          /**< one of bt_prefill_t.n_tries */
+    uint64_t again_ms;      /**< of a first try: when to begin anew */
+    uint64_t order;         /**< random: in which those not tried yet are */
+    /** It has answered since it was connected to, or why it could not be. */
+    bt_kv_link_state_t state;
+    char at[BT_WIRE_MAX_AT], why[BT_WIRE_MAX_WHY];
 } bt_prefill_peer_t;
+
+/** Connections that are under way at a time. With 1,000 workers the first
+ *  answer does not wait until everybody is linked with everybody, and nobody is
+ *  asked by all at once. */
+#define BT_PREFILL_MAX_TRIES 16u
 
 /** When a last chunk leaves in groups of layers. */
 typedef struct bt_prefill_split {
@@ -55,7 +66,8 @@ typedef struct bt_prefill {
     /* Jobs by phase; bt_prefill_move() keeps these. */
     bt_list_t streaming; /**< STREAMING ones */
     uint32_t n_paused;   /**< those with BT_PREFILL_IS_PAUSED */
-    bt_list_t peers;
+    bt_list_t peers;     /**< in the order in which they are tried */
+    uint32_t n_tries;    /**< of them: connected to, and not answered yet */
     uint32_t n_xfers;
 } bt_prefill_t;
 
@@ -91,16 +103,17 @@ void bt_prefill_move(bt_worker_t *w, bt_prefill_job_t *pj,
 
 /* handoff.c */
 
-void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
+void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
                         const bt_msg_peer_t *msg);
 void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
                              uint64_t instance);
 void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from);
-/** Connect again where a path was lost: a decode worker holds what was granted
- *  over the old one until it hears of a new one. */
+/** Connect where there is no path yet, and again where one was lost: a decode
+ *  worker holds what was granted over the old one until it hears of a new one.
+ *  At most BT_PREFILL_MAX_TRIES are under way. */
 void bt_prefill_reconnect(bt_worker_t *w);
 /** Its transfers are canceled, its memory is freed. */
-void bt_prefill_peer_forget(bt_prefill_peer_t *peer);
+void bt_prefill_peer_forget(bt_prefill_t *state, bt_prefill_peer_t *peer);
 void bt_prefill_on_plane(bt_worker_t *w, const bt_plane_event_t *event);
 
 /** Send what is ready of a STREAMING job, the rest and the manifest of a

@@ -92,6 +92,10 @@ static void say_event(follow_t *f, uint64_t id, const bt_lanes_event_t *event)
     bt_strbuf_t *frame = new_frame(f);
 
     bt_strbuf_append(frame, event, sizeof(*event));
+    if (event->type == BT_LANES_PEER_LOST) { /* what its pointers lead to */
+        bt_plane_put_text(frame, event->at);
+        bt_plane_put_text(frame, event->why);
+    }
     bt_rank_link_send(f->to_lead, BT_RANK_EVENT, id, frame);
 }
 
@@ -99,7 +103,7 @@ static void say_event(follow_t *f, uint64_t id, const bt_lanes_event_t *event)
 
 static void on_peer(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 {
-    const bt_lanes_event_t lost = {.type = BT_LANES_PEER_LOST};
+    bt_lanes_event_t lost = {.type = BT_LANES_PEER_LOST, .at = ""};
     thing_t *thing = thing_new(f, KIND_PEER, id);
     bt_status_t status = BT_ERR_NO_MEMORY;
     bt_kv_split_t theirs;
@@ -119,6 +123,7 @@ static void on_peer(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
     if (thing != NULL) {
         thing_free(thing);
     }
+    lost.why = bt_status_str(status);
     say_event(f, id, &lost);
 }
 

@@ -64,7 +64,8 @@ typedef struct peer_lane {
 struct bt_lanes_peer {
     bt_lanes_t *all;
     void *user;
-    bool is_lost; /* said so */
+    bool is_lost;  /* said so */
+    uint32_t n_up; /* lanes on which it has answered */
     uint32_t n_lanes;
     peer_lane_t lanes[];
 };
@@ -516,8 +517,22 @@ static bool take_sent(out_lane_t *lane, const bt_kvt_event_t *event,
     return event_p->user != NULL;
 }
 
+/* The peer is up with the last of its lanes. */
+static bool take_peer_up(const peer_lane_t *lane, bt_lanes_event_t *event_p)
+{
+    bt_lanes_peer_t *peer = lane->peer;
+
+    peer->n_up++;
+    if (peer->is_lost || (peer->n_up < peer->n_lanes)) {
+        return false;
+    }
+    *event_p = (bt_lanes_event_t){.type = BT_LANES_PEER_UP, .user = peer->user};
+    return true;
+}
+
 /* One lane lost, all lost. */
-static bool take_peer_lost(peer_lane_t *lane, bt_lanes_event_t *event_p)
+static bool take_peer_lost(const peer_lane_t *lane, const bt_kvt_event_t *event,
+                           bt_lanes_event_t *event_p)
 {
     bt_lanes_peer_t *peer = lane->peer;
 
@@ -525,8 +540,10 @@ static bool take_peer_lost(peer_lane_t *lane, bt_lanes_event_t *event_p)
         return false;
     }
     peer->is_lost = true;
-    *event_p =
-        (bt_lanes_event_t){.type = BT_LANES_PEER_LOST, .user = peer->user};
+    *event_p = (bt_lanes_event_t){.type = BT_LANES_PEER_LOST,
+                                  .user = peer->user,
+                                  .at = event->at,
+                                  .why = event->why};
     return true;
 }
 
@@ -542,7 +559,9 @@ bool bt_lanes_take(const bt_kvt_event_t *event, bt_lanes_event_t *event_p)
     case BT_KVT_XFER_DONE:
         return take_sent(event->user, event, event_p);
     case BT_KVT_PEER_LOST:
-        return take_peer_lost(event->user, event_p);
+        return take_peer_lost(event->user, event, event_p);
+    case BT_KVT_PEER_UP:
+        return take_peer_up(event->user, event_p);
     case BT_KVT_QUARANTINE_STUCK:
         *event_p =
             (bt_lanes_event_t){.type = BT_LANES_STUCK, .pid = event->pid};

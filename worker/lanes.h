@@ -55,7 +55,8 @@ typedef enum bt_lanes_event_type {
     BT_LANES_IN_CLOSED, /**< the handle is gone after */
     BT_LANES_OUT_DONE,  /**< likewise */
     BT_LANES_PEER_LOST,
-    BT_LANES_STUCK, /**< BT_KVT_QUARANTINE_STUCK */
+    BT_LANES_PEER_UP, /**< it has answered on all lanes */
+    BT_LANES_STUCK,   /**< BT_KVT_QUARANTINE_STUCK */
 } bt_lanes_event_type_t;
 
 typedef struct bt_lanes_event {
@@ -71,6 +72,7 @@ typedef struct bt_lanes_event {
     uint64_t bytes;      /**< IN_DONE, OUT_DONE: of all */
     uint32_t n_descriptors;
     int32_t pid;
+    const char *at, *why; /**< PEER_LOST: as bt_kvt_event_t has them */
 } bt_lanes_event_t;
 
 /** The process of a rank, as bt_kvt_config_t.instance. */

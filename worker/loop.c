@@ -216,7 +216,7 @@ static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
     }
 }
 
-static void on_peer(bt_worker_t *w, const bt_worker_link_t *from,
+static void on_peer(bt_worker_t *w, bt_worker_link_t *from,
                     const bt_msg_peer_t *peer)
 {
     if (peer->sends) {
@@ -301,6 +301,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_STATS:
     case BT_MSG_DRAIN:
     case BT_MSG_ROWS:
+    case BT_MSG_KV_LINK:
         BT_LOG_WARN("router sent message type %d to a worker", (int)msg.type);
         break;
     }
@@ -381,6 +382,7 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
     }
     link->rpc = rpc;
     link->reads_duty = (flags & BT_HELLO_DUTY) != 0;
+    link->reads_kv_links = (flags & BT_HELLO_KV_LINKS) != 0;
     link->tokens = bt_calloc(w->max_seqs, sizeof(*link->tokens));
     link->scores = bt_calloc(w->max_seqs, sizeof(*link->scores));
     if ((link->tokens == NULL) || (link->scores == NULL)) {

@@ -2,6 +2,7 @@
 #include "worker/plane.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -64,6 +65,7 @@ struct bt_plane_peer {
     bt_plane_t *plane;
     void *user;
     bt_lanes_peer_t *local;
+    uint64_t unproven; /* ranks to which it has not answered */
     bool is_lost;
 };
 
@@ -125,6 +127,20 @@ uint32_t bt_plane_read_windows(bt_rank_reader_t *reader,
                                .blob_bytes = head[2]};
     }
     return ((n > max) || reader->is_short) ? 0 : n;
+}
+
+void bt_plane_put_text(bt_strbuf_t *out, const char *text)
+{
+    char padded[BT_PLANE_TEXT_BYTES] = "";
+
+    snprintf(padded, sizeof(padded), "%s", (text != NULL) ? text : "");
+    bt_strbuf_append(out, padded, sizeof(padded));
+}
+
+static void read_text(bt_rank_reader_t *reader, char text[BT_PLANE_TEXT_BYTES])
+{
+    bt_rank_read(reader, text, BT_PLANE_TEXT_BYTES);
+    text[BT_PLANE_TEXT_BYTES - 1] = '\0';
 }
 
 static bt_strbuf_t *new_frame(bt_plane_t *plane)
@@ -374,6 +390,7 @@ bt_status_t bt_plane_connect(bt_plane_t *plane, bt_kv_split_t theirs,
         bt_free(peer);
         return status;
     }
+    peer->unproven = all_others(plane) | 1u;
     bt_list_push_back(&plane->peers, &peer->as.link);
     frame = new_frame(plane);
     bt_strbuf_append(frame, &theirs, sizeof(theirs));
@@ -400,9 +417,21 @@ const char *bt_plane_path(const bt_plane_peer_t *peer)
     return bt_lanes_path(peer->local);
 }
 
-static void take_peer_lost(bt_plane_peer_t *peer)
+static void take_peer_up(bt_plane_peer_t *peer, uint32_t rank)
 {
     const bt_lanes_event_t event = {.user = peer->user};
+    const bool was_up = peer->unproven == 0;
+
+    peer->unproven &= ~(1ull << rank);
+    if (!was_up && (peer->unproven == 0) && !peer->is_lost) {
+        say(peer->plane, BT_PLANE_PEER_UP, &event);
+    }
+}
+
+static void take_peer_lost(bt_plane_peer_t *peer, const bt_lanes_event_t *lanes)
+{
+    const bt_lanes_event_t event = {
+        .user = peer->user, .at = lanes->at, .why = lanes->why};
 
     if (!peer->is_lost) {
         peer->is_lost = true;
@@ -558,7 +587,10 @@ void bt_plane_take_kvt(bt_plane_t *plane, const bt_kvt_event_t *event)
         take_out_done(lanes.user, 0, lanes.status, lanes.bytes);
         break;
     case BT_LANES_PEER_LOST:
-        take_peer_lost(lanes.user);
+        take_peer_lost(lanes.user, &lanes);
+        break;
+    case BT_LANES_PEER_UP:
+        take_peer_up(lanes.user, 0);
         break;
     case BT_LANES_STUCK:
         say(plane, BT_PLANE_STUCK, &lanes);
@@ -618,7 +650,12 @@ static void take_event(bt_plane_t *plane, uint32_t rank, uint64_t id,
         break;
     case BT_LANES_PEER_LOST:
         if (peer != NULL) {
-            take_peer_lost(peer);
+            take_peer_lost(peer, event);
+        }
+        break;
+    case BT_LANES_PEER_UP:
+        if (peer != NULL) {
+            take_peer_up(peer, rank);
         }
         break;
     case BT_LANES_STUCK:
@@ -644,6 +681,7 @@ static void take_frame(bt_plane_t *plane, uint32_t rank,
 {
     bt_rank_reader_t reader = bt_rank_reader(frame);
     bt_lanes_event_t event = {0};
+    char at[BT_PLANE_TEXT_BYTES] = "", why[BT_PLANE_TEXT_BYTES] = "";
     bt_plane_in_t *in;
 
     switch (frame->kind) {
@@ -660,6 +698,12 @@ static void take_frame(bt_plane_t *plane, uint32_t rank,
         bt_rank_read(&reader, &event, sizeof(event));
         event.note = NULL;
         event.note_bytes = 0;
+        event.at = at; /* its own pointers lead into the other process */
+        event.why = why;
+        if (event.type == BT_LANES_PEER_LOST) {
+            read_text(&reader, at);
+            read_text(&reader, why);
+        }
         take_event(plane, rank, frame->id, &event);
         break;
     default:

@@ -23,6 +23,8 @@
 #include "worker/lanes.h"
 #include "worker/rank_link.h"
 
+#define BT_PLANE_TEXT_BYTES 160u
+
 typedef struct bt_plane bt_plane_t;
 typedef struct bt_plane_peer bt_plane_peer_t;
 typedef struct bt_plane_in bt_plane_in_t;
@@ -36,6 +38,7 @@ typedef enum bt_plane_event_type {
     BT_PLANE_IN_CLOSED,
     BT_PLANE_OUT_DONE,
     BT_PLANE_PEER_LOST,
+    BT_PLANE_PEER_UP, /**< it has answered to all ranks */
     BT_PLANE_STUCK,
 } bt_plane_event_type_t;
 
@@ -130,6 +133,8 @@ void bt_plane_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
 uint32_t bt_plane_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks);
 void bt_plane_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
                           uint32_t n);
+/** NULL: as "". What is longer than BT_PLANE_TEXT_BYTES is cut. */
+void bt_plane_put_text(bt_strbuf_t *out, const char *text);
 uint32_t bt_plane_read_windows(bt_rank_reader_t *reader,
                                bt_wire_window_t *windows, uint32_t max);
 

@@ -153,7 +153,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (bt_group_is_possible(w)) {
         hello->flags |= BT_HELLO_GROUPS | BT_HELLO_GROUP_PROMPT;
     }
-    hello->flags |= BT_HELLO_RANKS;
+    hello->flags |= BT_HELLO_RANKS | BT_HELLO_KV_LINKS;
     hello->ranks = ranks;
     hello->n_ranks = s->team.size;
     hello->tp = w->split.tp;

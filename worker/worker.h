@@ -72,6 +72,7 @@ typedef struct bt_worker_link {
     uint32_t n_scores;        /**< of those tokens */
     bt_token_score_t *scores; /**< max_seqs of them */
     bool reads_duty;          /**< BT_HELLO_DUTY */
+    bool reads_kv_links;      /**< BT_HELLO_KV_LINKS */
 } bt_worker_link_t;
 
 /** Common part of a job; the first member of the role's own struct. */
@@ -169,7 +170,7 @@ struct bt_worker_ops {
     void (*pause)(bt_worker_t *w, bt_job_t *job);
     /** What one router sees of the other workers; another router may see it
      *  otherwise. May be NULL. */
-    void (*on_peer)(bt_worker_t *w, const bt_worker_link_t *from,
+    void (*on_peer)(bt_worker_t *w, bt_worker_link_t *from,
                     const bt_msg_peer_t *peer);
     void (*on_peer_gone)(bt_worker_t *w, const bt_worker_link_t *from,
                          uint64_t instance);

@@ -69,6 +69,8 @@
 #define BT_WIRE_MAX_BLOB   (4u << 20) /**< bytes of a grant or export blob */
 #define BT_WIRE_MAX_NAME   64
 #define BT_WIRE_MAX_MODEL  256 /**< of a model's name, with its zero byte */
+#define BT_WIRE_MAX_AT     128 /**< of an address with its interface */
+#define BT_WIRE_MAX_WHY    160 /**< of a reason */
 #define BT_WIRE_MAX_BATCH  (1u << 14)  /**< tokens in one TOKENS message */
 #define BT_WIRE_MAX_BYTES  (12u << 20) /**< of one encoded message */
 #define BT_WIRE_MAX_RANKS  64u         /**< tp x pp of one instance */
@@ -93,8 +95,9 @@ typedef enum bt_msg_type {
     BT_MSG_PEER = 11,
     BT_MSG_PEER_GONE = 12,
     BT_MSG_DRAIN = 13,
-    BT_MSG_ROLE = 14, /**< to those whose STATS say roles */
-    BT_MSG_ROWS = 15, /**< of requests with wants */
+    BT_MSG_ROLE = 14,    /**< to those whose STATS say roles */
+    BT_MSG_ROWS = 15,    /**< of requests with wants */
+    BT_MSG_KV_LINK = 16, /**< to routers that say BT_HELLO_KV_LINKS */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -170,6 +173,10 @@ typedef struct bt_msg_hello {
 /** A router that reads the duty in STATS. For another a worker that drained is
  *  gone until it links itself anew. */
 #define BT_HELLO_DUTY 256u
+/** A worker that tells how its KV links are (bt_msg_kv_link_t), and a router
+ *  that reads it. Of a worker that does not, every link is thought to be well.
+ */
+#define BT_HELLO_KV_LINKS 512u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
@@ -411,6 +418,22 @@ typedef struct bt_msg_peer_gone {
     uint64_t instance;
 } bt_msg_peer_gone_t;
 
+typedef enum bt_kv_link_state {
+    BT_KV_LINK_UNPROVEN = 0, /**< not tried yet, or it is being tried */
+    BT_KV_LINK_PROVEN = 1,   /**< the decode worker has answered */
+    BT_KV_LINK_FAILED = 2,   /**< it could not be proven, or was lost; it is
+                                  tried again */
+} bt_kv_link_state_t;
+
+/** P → R: how its link to a decode worker that PEER told of is now; with each
+ *  change, and to a router that tells of that worker. */
+typedef struct bt_msg_kv_link {
+    uint64_t instance; /**< the decode worker's */
+    uint32_t state;    /**< bt_kv_link_state_t; another one: as UNPROVEN */
+    char at[BT_WIRE_MAX_AT];   /**< FAILED: "10.0.0.2:4711 on eth0", or "" */
+    char why[BT_WIRE_MAX_WHY]; /**< FAILED: for people; else "" */
+} bt_msg_kv_link_t;
+
 /** Any message, decoded. Pointers inside lead into memory owned by the
  *  decoder object and stay valid until its next use. */
 typedef struct bt_msg {
@@ -430,6 +453,7 @@ typedef struct bt_msg {
         bt_msg_peer_gone_t peer_gone;
         bt_msg_role_t role;
         bt_msg_rows_t rows;
+        bt_msg_kv_link_t kv_link;
     } u;
 } bt_msg_t;
 

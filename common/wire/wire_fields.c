@@ -302,6 +302,13 @@ static const field_t rows_fields[] = {
     COUNTED(FIELD_BLOB, bt_msg_rows_t, data, data_bytes, 0, BT_WIRE_MAX_ROWS),
 };
 
+static const field_t kv_link_fields[] = {
+    OF(FIELD_U64, bt_msg_kv_link_t, instance),
+    U32(bt_msg_kv_link_t, state, 0, ANY),
+    SIZED(FIELD_TEXT, bt_msg_kv_link_t, at, BT_WIRE_MAX_AT),
+    SIZED(FIELD_TEXT, bt_msg_kv_link_t, why, BT_WIRE_MAX_WHY),
+};
+
 const field_list_t *bt_wire_fields(uint32_t type)
 {
     static const field_list_t lists[] = {
@@ -320,6 +327,7 @@ const field_list_t *bt_wire_fields(uint32_t type)
         [BT_MSG_DRAIN] = {NULL, 0, 0},
         [BT_MSG_ROLE] = LIST(role_fields, 1),
         [BT_MSG_ROWS] = LIST(rows_fields, 7),
+        [BT_MSG_KV_LINK] = LIST(kv_link_fields, 4),
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {

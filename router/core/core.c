@@ -3,8 +3,10 @@
 #include "router/core/core_priv.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "common/base/alloc.h"
+#include "router/core/kv_links.h"
 
 #define TOKEN_TEXT_LIMIT (1u << 20) /* bytes of one token and what it frees */
 #define MAX_BUCKETS      (1u << 16)
@@ -143,13 +145,29 @@ void bt_gen_fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
                 bt_gen_phase_name(gen), worker_name(gen));
 }
 
+/* Where workers are here between which no KV can travel: which, and why.
+ * Addresses are not for clients. */
+static const char *cut_text(const bt_core_t *core, char text[BT_CUT_TEXT])
+{
+    const bt_cut_t *cut = bt_kv_links_first_cut(&core->table);
+
+    text[0] = '\0';
+    if ((cut != NULL) && !bt_table_ready(&core->table)) {
+        snprintf(text, BT_CUT_TEXT, "; %s cannot reach %s: %s",
+                 cut->prefill->hello.name, cut->decode->hello.name, cut->why);
+    }
+    return text;
+}
+
 static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
                                 uint32_t wait_ms, uint64_t now_us)
 {
+    char cut[BT_CUT_TEXT];
+
     if (gen->attempt.number > 0) {
         bt_gen_fail(core, gen, 503, now_us,
-                    "%s, and no other workers came within %u ms", gen->trouble,
-                    wait_ms);
+                    "%s, and no other workers came within %u ms%s",
+                    gen->trouble, wait_ms, cut_text(core, cut));
     } else if ((gen->rows != NULL) && bt_table_ready(&core->table)) {
         bt_gen_fail(core, gen, 503, now_us,
                     "log-probs or logits are asked for, and no workers that "
@@ -157,7 +175,8 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
                     wait_ms);
     } else {
         bt_gen_fail(core, gen, 503, now_us,
-                    "no prefill and decode worker came within %u ms", wait_ms);
+                    "no prefill and decode worker came within %u ms%s", wait_ms,
+                    cut_text(core, cut));
     }
 }
 

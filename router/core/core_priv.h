@@ -9,11 +9,12 @@
  *     local.c       which worker computes a prompt, where that is weighed
  *     flows.c       tenants: what is theirs, and what they may have ahead
  *     workers.c     workers come, fall silent and go
+ *     kv_links.c    between which of them KV can travel; pure
  *     rivals.c      those that were refused may be right; pure
  *     messages.c    what they say
  *     record.c      what others learn of all that
  *
- * table.c, stops.c and gen_life.c know nothing of the rest. */
+ * table.c, kv_links.c, stops.c and gen_life.c know nothing of the rest. */
 #ifndef BT_ROUTER_CORE_CORE_PRIV_H
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
@@ -301,6 +302,9 @@ void bt_core_held_now(bt_core_t *core, const bt_leg_t *leg);
 void bt_core_count_others(bt_instance_t *worker);
 
 /* workers.c */
+/** A prefill worker says how its link to a decode worker is. */
+void bt_core_kv_link(bt_core_t *core, bt_instance_t *prefill,
+                     const bt_msg_kv_link_t *said, uint64_t now_us);
 /** What computing so many tokens takes. @param worker  NULL: at any */
 uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                            uint32_t n_tokens);

@@ -405,6 +405,9 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_STATS:
         bt_core_worker_stats(core, worker, &msg->u.stats, now_us);
         return BT_OK;
+    case BT_MSG_KV_LINK:
+        bt_core_kv_link(core, worker, &msg->u.kv_link, now_us);
+        return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
         bt_core_worker_drains(core, worker);

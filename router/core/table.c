@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "router/core/kv_links.h"
 #include "router/core/kv_need.h"
 
 void bt_table_init(bt_table_t *table, bt_hash128_t model)
@@ -15,6 +16,7 @@ void bt_table_init(bt_table_t *table, bt_hash128_t model)
     memset(table, 0, sizeof(*table));
     bt_list_init(&table->workers);
     bt_list_init(&table->candidates);
+    bt_list_init(&table->cuts);
     table->model = model;
 }
 
@@ -24,8 +26,9 @@ void bt_table_fini(bt_table_t *table)
 
     BT_LIST_FOR_EACH(pos, tmp, &table->workers)
     {
-        bt_table_remove(BT_CONTAINER_OF(pos, bt_instance_t, link));
+        bt_table_remove(table, BT_CONTAINER_OF(pos, bt_instance_t, link));
     }
+    bt_sched_links_fini(&table->numbers);
 }
 
 /* Are they numbers of the same model? What makes it another one stands behind a
@@ -194,6 +197,13 @@ bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
     if (bt_wire_ranks_copy(hello->ranks, hello->n_ranks, &ranks) != BT_OK) {
         goto err_worker;
     }
+    worker->sched.number = bt_sched_links_free(&table->numbers);
+    if (bt_sched_links_add(&table->numbers, worker->sched.number) != BT_OK) {
+        goto err_ranks;
+    }
+    worker->sched.tells_links = (hello->flags & BT_HELLO_KV_LINKS) != 0;
+    worker->is_awaited = !bt_table_ready(table);
+    table->n_awaited += worker->is_awaited ? 1 : 0;
     worker->hello = *hello;
     worker->hello.ranks = ranks;
     bt_list_init(&worker->legs);
@@ -206,19 +216,23 @@ bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
     *worker_p = worker;
     return BT_OK;
 
+err_ranks:
+    bt_free(ranks);
 err_worker:
     bt_free(worker);
 err:
     return BT_ERR_NO_MEMORY;
 }
 
-void bt_table_remove(bt_instance_t *worker)
+void bt_table_remove(bt_table_t *table, bt_instance_t *worker)
 {
     bt_wire_rank_t *ranks;
 
     BT_ASSERT(bt_list_empty(&worker->legs));
     bt_list_remove(&worker->link);
     bt_list_remove(&worker->sched.link);
+    bt_kv_links_forget(table, worker);
+    table->n_awaited -= worker->is_awaited ? 1 : 0;
     /* Owned since bt_table_add(); const only because messages borrow it. */
     memcpy(&ranks, &worker->hello.ranks, sizeof(ranks));
     bt_free(ranks);
@@ -295,7 +309,8 @@ bool bt_table_ready(const bt_table_t *table)
     bt_sched_placement_t placement;
 
     return bt_sched_place(&table->candidates, &request, &placement) &&
-           bt_sched_placement_is_healthy(&placement);
+           bt_sched_placement_is_healthy(&placement) &&
+           !bt_kv_links_await(table);
 }
 
 uint32_t bt_table_context_tokens(const bt_table_t *table)

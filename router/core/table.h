@@ -25,6 +25,7 @@
 
 #define BT_TABLE_WHY_BYTES 384
 #define BT_TABLE_MAX_AVOID 4
+#define BT_TABLE_MAX_CUTS  64
 
 typedef struct bt_instance {
     bt_list_t link;       /**< in bt_table.workers */
@@ -50,9 +51,15 @@ typedef struct bt_instance {
     /** All seats that keep the target between tokens are taken since then, or
      *  since one more was sent; 0: never looked at. */
     uint64_t seats_tried_us;
+    /** Of a prefill worker: numbers of decode workers that it cannot reach. */
+    bt_sched_links_t cut;
+    bool is_awaited; /**< it came before the model was ready (kv_links.h) */
     bt_list_t legs;  /**< what is sent to it; the core uses it */
     void *link_user; /**< the control link; the caller's */
 } bt_instance_t;
+
+/** A pair of workers between which KV cannot travel: kv_links.h. */
+typedef struct bt_cut bt_cut_t;
 
 typedef struct bt_table {
     bt_list_t workers;
@@ -62,6 +69,10 @@ typedef struct bt_table {
     /** Workers of several numeric profiles may serve together, if these are of
      *  the same model: what stands behind a blank of theirs is the same. */
     bool mixes_profiles;
+    bt_sched_links_t numbers; /**< of the workers that are here */
+    uint32_t n_awaited;       /**< those with is_awaited */
+    bt_list_t cuts;           /**< bt_cut_t, the oldest first */
+    uint32_t n_cuts;          /**< at most BT_TABLE_MAX_CUTS */
 } bt_table_t;
 
 /** The workers for one request. */
@@ -105,7 +116,7 @@ BT_MUST_CHECK bt_status_t bt_table_add(bt_table_t *table,
                                        const bt_msg_hello_t *hello,
                                        bt_instance_t **worker_p);
 /** Takes the worker out and frees it; its legs must have been removed. */
-void bt_table_remove(bt_instance_t *worker);
+void bt_table_remove(bt_table_t *table, bt_instance_t *worker);
 
 /** @return NULL when there is none. */
 bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance);
@@ -122,7 +133,8 @@ void bt_table_pick_weighed(bt_pick_t *pick);
 /** The request goes there, so others are next where all are equal. */
 void bt_table_take(bt_table_t *table, const bt_pick_t *pick);
 
-/** True when a request could be served now by healthy workers. */
+/** True when a request could be served now by healthy workers, and no decode
+ *  worker is waited for (kv_links.h). */
 bool bt_table_ready(const bt_table_t *table);
 
 /** Longest sequence, prompt and output, that every worker here takes: no more

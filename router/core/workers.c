@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "router/core/kv_links.h"
 
 /* ---- peers: who may be named in a transfer ---- */
 
@@ -121,9 +122,45 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
     bt_core_worker_news(core, worker, BT_WORKER_JOINED,
                         bt_role_name(worker->roles));
     introduce(core, worker);
+    bt_kv_links_settle(&core->table);
     bt_gen_dispatch_waiting(core, now_us);
     *worker_p = worker;
     return BT_OK;
+}
+
+/* ---- KV links ---- */
+
+void bt_core_kv_link(bt_core_t *core, bt_instance_t *prefill,
+                     const bt_msg_kv_link_t *said, uint64_t now_us)
+{
+    const bt_instance_t *decode = bt_table_find(&core->table, said->instance);
+    char text[BT_CUT_TEXT];
+    bt_cut_t cut = {.prefill = prefill, .decode = decode};
+
+    if ((decode == NULL) || (decode == prefill)) { /* it has gone meanwhile */
+        return;
+    }
+    switch (bt_kv_link_report(&core->table, prefill, decode, said)) {
+    case BT_KV_LINK_SAME:
+    case BT_KV_LINK_IS_UNUSED:
+        return;
+    case BT_KV_LINK_IS_CUT:
+        memcpy(cut.at, said->at, sizeof(cut.at));
+        memcpy(cut.why, said->why, sizeof(cut.why));
+        bt_cut_print(&cut, text);
+        if ((decode->sched.health == BT_SCHED_UP) &&
+            (prefill->sched.health == BT_SCHED_UP)) {
+            BT_LOG_WARN("%s; no request is given to the two together", text);
+        } else { /* one of them is on its way out */
+            BT_LOG_INFO("%s", text);
+        }
+        return;
+    case BT_KV_LINK_IS_USED:
+        break;
+    }
+    BT_LOG_INFO("KV of %s reaches %s", prefill->hello.name, decode->hello.name);
+    bt_kv_links_settle(&core->table);
+    bt_gen_dispatch_waiting(core, now_us);
 }
 
 /* ---- roles ---- */
@@ -368,7 +405,8 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         bt_gen_loss(core, BT_LOSS_WORKER);
         bt_gen_rerun(core, gen, leg, now_us);
     }
-    bt_table_remove(worker);
+    bt_table_remove(&core->table, worker);
+    bt_kv_links_settle(&core->table);
     if (is_decode) {
         forget_peer(core, instance);
     }

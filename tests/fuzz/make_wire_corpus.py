@@ -138,7 +138,7 @@ WIRE = {
     "refused_grant_rank_64": GRANT + [b"", [[0, 0, b"a"], [64, 0, b"bc"]]],
     "refused_grant_windows_short": GRANT + [b"", [[0, 0, b"a"], [1, 0]]],
     "later_type": [99, 1],
-    "later_type_16": [16] + FUTURE,
+    "later_type_17": [17] + FUTURE,
     "role": [14, 3],
     "role_duty": [14, 0, 3],
     "role_future": [14, 3, 2] + FUTURE,
@@ -158,6 +158,9 @@ WIRE = {
     "rows_future": [15, 42, 3, 9, 0, 0, 0, b""] + FUTURE,
     "refused_rows_short": [15, 42, 3, 0, 1, 1, 0],
     "refused_rows_too_many_tokens": [15, 42, 3, 0, (1 << 20) + 1, 1, 0, b""],
+    "kv_link": [16, 99, 2, "10.0.0.2:4711 on eth0", "no answer for 2.5 s (a firewall?)"],
+    "kv_link_future": [16, 99, 7, "", ""] + FUTURE,
+    "refused_kv_link_short": [16, 99, 2, ""],
     "later_type_wide": [0xFFFFFFFF, [], b""],
     "refused_type_0": [0, 1],
 }

@@ -182,7 +182,7 @@ typedef struct pair {
     uint64_t real_ms; /* of the last round */
     bool still;       /* nothing happens for want of time: both are one thread,
                          and a busy machine may be slow to run it */
-    int peers_lost;
+    int peers_lost, peers_up;
     bool reuses;     /* windows share bytes: no canaries after they closed */
     track_t *tracks; /* owned */
     uint32_t n_tracks;
@@ -456,6 +456,8 @@ static void pair_receiver_event(pair_t *pair, const bt_kvt_event_t *event)
         pair_bytes_check(pair, t);
         t->done++;
         break;
+    case BT_KVT_PEER_UP: /* both may send */
+        return;
     case BT_KVT_WINDOW_FAILED:
         assert_int_not_equal(event->status, BT_OK);
         t->failed++;
@@ -494,6 +496,10 @@ static void pair_sender_event(pair_t *pair, const bt_kvt_event_t *event)
 
     if (event->type == BT_KVT_PEER_LOST) {
         pair->peers_lost++;
+        return;
+    }
+    if (event->type == BT_KVT_PEER_UP) {
+        pair->peers_up++;
         return;
     }
     assert_int_equal(event->type, BT_KVT_XFER_DONE);

@@ -487,6 +487,8 @@ static void rank_event(const bt_kvt_event_t *event)
         bt_kvt_peer_release(event->peer);
         *peer_p = NULL;
         break;
+    case BT_KVT_PEER_UP:
+        break;
     case BT_KVT_QUARANTINE_STUCK:
         die("a quarantine is stuck");
     }

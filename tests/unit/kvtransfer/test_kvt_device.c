@@ -123,6 +123,8 @@ static void take(outcome_t *o, const bt_kvt_event_t *event)
         o->xfer_status = event->status;
         bt_kvt_release(event->xfer);
         break;
+    case BT_KVT_PEER_UP:
+        break;
     default:
         fail_msg("event %d", (int)event->type);
     }

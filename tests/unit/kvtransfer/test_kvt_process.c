@@ -179,6 +179,8 @@ static void side_event(side_t *s, const bt_kvt_event_t *event)
     case BT_KVT_PEER_LOST:
         s->lost++;
         break;
+    case BT_KVT_PEER_UP:
+        break;
     }
 }
 

@@ -212,6 +212,8 @@ static void flow_event(const bt_kvt_event_t *event)
         f->xfer_done++;
         bt_kvt_release(event->xfer);
         break;
+    case BT_KVT_PEER_UP:
+        break;
     default:
         fail_msg("event %d", (int)event->type);
     }

@@ -391,6 +391,7 @@ static void take_event(end_t *e, const bt_kvt_event_t *event)
         memset(h->source, 0xee, N_BYTES); /* ours again */
         break;
     case BT_KVT_PEER_LOST:
+    case BT_KVT_PEER_UP:
         assert_ptr_equal(e, h->p);
         break;
     }

@@ -93,12 +93,12 @@ static void who_can_serve_stays(void **state)
         assert_false(come(4, BT_ROLE_PREFILL, 16, i * S));
     }
     /* One is started again, which takes less than the wait. */
-    bt_table_remove(worker);
+    bt_table_remove(&table, worker);
     assert_false(come(2, BT_ROLE_DECODE, 16, 30 * S));
     assert_false(come(4, BT_ROLE_PREFILL, 16, 39 * S));
     assert_int_equal(bt_table_add(&table, &second, &worker), BT_OK);
     assert_false(come(2, BT_ROLE_DECODE, 16, 39 * S));
-    bt_table_remove(worker);
+    bt_table_remove(&table, worker);
     assert_false(come(4, BT_ROLE_PREFILL, 16, 41 * S));
     assert_false(come(2, BT_ROLE_DECODE, 16, 50 * S));
     assert_true(come(4, BT_ROLE_PREFILL, 16, 51 * S));

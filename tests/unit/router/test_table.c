@@ -93,7 +93,7 @@ static void a_hello_says_what_a_worker_may_be_asked_for(void **state)
 
     p->sched.health = BT_SCHED_SUSPECT;
     assert_false(bt_table_ready(&table));
-    bt_table_remove(p);
+    bt_table_remove(&table, p);
     assert_false(take(&table, &pick)); /* no candidate any more */
 
     hello = hello_of("decode-1", BT_ROLE_DECODE);
@@ -244,7 +244,7 @@ an_instance_of_several_ranks_meets_who_can_exchange_with_it(void **state)
     refused(&table, &four,
             "decode-4 has 4 ranks (tp 2 x pp 2), and prefill-0 exchanges KV "
             "with instances of one rank only");
-    bt_table_remove(worker);
+    bt_table_remove(&table, worker);
     (void)join(&table, &four);
     refused(&table, &one, "decode-4 has 4 ranks");
     bt_table_fini(&table);

@@ -187,6 +187,9 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
     out[n++] = (bt_msg_t){
         .type = BT_MSG_ROWS,
         .u.rows = {{1, 2}, BT_ROWS_LOGITS, 3, 4, 5, blob, sizeof(blob)}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_KV_LINK,
+                          .u.kv_link = {5, BT_KV_LINK_FAILED,
+                                        "10.0.0.2:4711 on eth0", "no answer"}};
     return n;
 }
 
