@@ -116,6 +116,8 @@ def print_absent(said, now_s):
     refused = [dict(row, name=(row["name"] or "?") + ("" if row["proven"] else " (unproven)"),
                     address=row["address"] or "-", last=age(row["last_ms"], now_s) + " ago")
                for row in said.get("refused", [])]
+    for pair in said.get("unreachable", []):
+        print(shown(pair["text"]))
     for rows, columns in ((missing, MISSING), (refused, REFUSED)):
         if rows:
             print()

@@ -236,6 +236,13 @@ def handovers(view):
     return [[("KV     ", DIM), (text, PLAIN)]]
 
 
+def unreachable(view):
+    """Pairs of workers between which no KV can go: the first."""
+    found = view.state.get("unreachable", [])
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return [[("no path ", BAD), (one["text"] + more, PLAIN)] for one in found[:1]]
+
+
 def refused(view):
     """Workers that came and may not join: the last."""
     return [[("refused ", BAD), (f"{one['name'] or one['address'] or 'somebody'}: {one['why']}", PLAIN)]
@@ -266,7 +273,7 @@ def frame(view, width, height, scroll=0, unicode=True, notice=None):
     @return the lines, none longer than width; and the furthest that one can scroll"""
     top = head(view, width, notice) + flow(view, width, unicode) + models(view)
     rows = workers(view, width)
-    bottom = refused(view) + handovers(view)
+    bottom = unreachable(view) + refused(view) + handovers(view)
     if height is None:
         lines = top + rows + bottom + events(view, len(view.events))
         return [cut(line, width) for line in lines], 0

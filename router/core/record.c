@@ -3,7 +3,10 @@
  * record at the end, and how things stand for the metrics. */
 #include "router/core/core_priv.h"
 
+#include <string.h>
+
 #include "common/base/alloc.h"
+#include "router/core/kv_links.h"
 
 void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us)
 {
@@ -225,6 +228,26 @@ static uint32_t state_of(const bt_instance_t *worker)
                : (uint32_t)worker->sched.health;
 }
 
+static void view_links(const bt_table_t *table, bt_metrics_view_t *view)
+{
+    const bt_kv_link_counts_t counts = bt_kv_links_count(table);
+    const bt_list_t *head = &table->cuts;
+
+    view->n_links_proven = counts.n_proven;
+    view->n_links_failed = counts.n_failed;
+    view->n_links_unproven = counts.n_unproven;
+    view->n_cuts = 0;
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_cut_t *cut = BT_CONTAINER_OF(pos, bt_cut_t, link);
+        bt_metrics_cut_t *out = &view->cuts[view->n_cuts++];
+
+        memcpy(out->prefill, cut->prefill->hello.name, sizeof(out->prefill));
+        memcpy(out->decode, cut->decode->hello.name, sizeof(out->decode));
+        memcpy(out->at, cut->at, sizeof(out->at));
+        memcpy(out->why, cut->why, sizeof(out->why));
+    }
+}
+
 bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
 {
     const bt_list_t *head = &core->table.workers;
@@ -238,6 +261,12 @@ bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
     if (workers == NULL) {
         return BT_ERR_NO_MEMORY;
     }
+    view->cuts = bt_calloc((size_t)core->table.n_cuts + 1, sizeof(*view->cuts));
+    if (view->cuts == NULL) {
+        bt_free(workers);
+        return BT_ERR_NO_MEMORY;
+    }
+    view_links(&core->table, view);
     n = 0;
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
         const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
@@ -258,6 +287,8 @@ bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
 
 void bt_core_view_fini(bt_metrics_view_t *view)
 {
+    bt_free(view->cuts);
+    view->cuts = NULL;
     bt_free(view->workers);
     view->workers = NULL;
 }

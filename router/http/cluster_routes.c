@@ -81,6 +81,7 @@ void bt_route_cluster(const bt_request_t *r)
     bt_json_end_array(&json);
     bt_muster_write(&front->muster, (uint64_t)bt_walltime_ms(),
                     bt_cluster_is_here, r->door->front, &json);
+    bt_cluster_write_unreachable(front, &json);
     bt_json_end_object(&json);
     bt_request_respond_json(r);
 }

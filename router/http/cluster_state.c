@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/walltime.h"
+#include "router/core/kv_links.h"
 #include "router/http/door_priv.h"
 #include "router/watch/write.h"
 
@@ -255,6 +256,37 @@ static void write_workers(bt_frontend_t *front, bt_json_t *json)
     bt_json_end_array(json);
 }
 
+static void write_cut(const bt_served_t *served, const bt_cut_t *cut,
+                      bt_json_t *json)
+{
+    char text[BT_CUT_TEXT];
+
+    bt_cut_print(cut, text);
+    bt_json_object(json, NULL);
+    bt_json_str(json, "model", served->name);
+    bt_json_str(json, "prefill", cut->prefill->hello.name);
+    bt_json_str(json, "decode", cut->decode->hello.name);
+    bt_json_str(json, "address", (cut->at[0] != '\0') ? cut->at : NULL);
+    bt_json_str(json, "why", cut->why);
+    bt_json_str(json, "text", text);
+    bt_json_end_object(json);
+}
+
+void bt_cluster_write_unreachable(const bt_frontend_t *front, bt_json_t *json)
+{
+    bt_list_t *pos, *tmp;
+
+    bt_json_array(json, "unreachable");
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, &bt_core_table(served->core)->cuts)
+        {
+            write_cut(served, BT_CONTAINER_OF(pos, bt_cut_t, link), json);
+        }
+    }
+    bt_json_end_array(json);
+}
+
 /* ---- tenants ---- */
 
 static void write_limit(bt_json_t *json, const char *key, uint64_t limit)
@@ -313,6 +345,7 @@ void bt_cluster_write_state(const bt_door_t *door, bt_json_t *json)
     write_workers(door->front, json);
     bt_muster_write(&door->front->muster, (uint64_t)bt_walltime_ms(),
                     bt_cluster_is_here, door->front, json);
+    bt_cluster_write_unreachable(door->front, json);
     write_tenants(&door->front->tenants, json);
 }
 

@@ -27,6 +27,10 @@ void bt_cluster_print_id(const bt_instance_t *worker,
  * as an older build lets us know. */
 const char *bt_cluster_worker_state(const bt_instance_t *worker);
 
+/** One field: "unreachable", pairs of workers between which no KV can go, of
+ *  all models. */
+void bt_cluster_write_unreachable(const bt_frontend_t *front, bt_json_t *json);
+
 /** Has a worker of this name joined? @a front is a bt_frontend_t. */
 bool bt_cluster_is_here(void *front, const char *name);
 

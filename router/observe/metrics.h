@@ -250,12 +250,21 @@ typedef struct bt_metrics_worker {
     uint32_t state; /**< 0 up, 1 suspect, 2 draining, or BT_METRICS_STARVED */
 } bt_metrics_worker_t;
 
+/** A pair of workers between which KV cannot go. */
+typedef struct bt_metrics_cut {
+    char prefill[BT_WIRE_MAX_NAME], decode[BT_WIRE_MAX_NAME];
+    char at[BT_WIRE_MAX_AT], why[BT_WIRE_MAX_WHY];
+} bt_metrics_cut_t;
+
 /** One model as it is now: what its gauges are made of. */
 typedef struct bt_metrics_view {
     bt_model_metrics_t *model;
     bt_metrics_worker_t *workers; /**< of whoever fills the view */
     uint32_t n_workers;
     uint32_t n_in_flight, n_waiting, n_legs;
+    bt_metrics_cut_t *cuts; /**< of whoever fills the view */
+    uint32_t n_cuts;
+    uint64_t n_links_proven, n_links_failed, n_links_unproven;
 } bt_metrics_view_t;
 
 /** The machine's processor time when it was read last, in ticks. */

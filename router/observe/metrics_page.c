@@ -119,6 +119,9 @@ static void fill_model(bt_model_row_t *model, const bt_worker_row_t *workers,
     v[BT_MC_IN_FLIGHT] = model->n_in_flight;
     v[BT_MC_WAITING] = model->n_waiting;
     v[BT_MC_LEGS] = model->n_legs;
+    v[BT_MC_LINKS_PROVEN] = (double)model->n_links_proven;
+    v[BT_MC_LINKS_FAILED] = (double)model->n_links_failed;
+    v[BT_MC_LINKS_UNPROVEN] = (double)model->n_links_unproven;
 }
 
 /* What a worker of an older version does not send. */
@@ -441,6 +444,50 @@ static void put_tenants(page_t *page, const bt_series_def_t *series)
     }
 }
 
+/* Of two lives of a name that say the same, one. */
+static bool is_said(const bt_metrics_cut_t *cuts, uint32_t k)
+{
+    for (uint32_t i = 0; i < k; i++) {
+        if ((strcmp(cuts[i].prefill, cuts[k].prefill) == 0) &&
+            (strcmp(cuts[i].decode, cuts[k].decode) == 0) &&
+            (strcmp(cuts[i].at, cuts[k].at) == 0) &&
+            (strcmp(cuts[i].why, cuts[k].why) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_cuts(page_t *page, const bt_series_def_t *series)
+{
+    const bt_metrics_snapshot_t *s = page->s;
+    bt_strbuf_t scope;
+
+    bt_strbuf_init(&scope, LABEL_BYTES);
+    for (uint32_t m = 0; m < s->n_models; m++) {
+        const bt_metrics_cut_t *cuts = &s->cuts[s->models[m].first_cut];
+
+        for (uint32_t k = 0; k < s->models[m].n_cuts; k++) {
+            if (is_said(cuts, k)) {
+                continue;
+            }
+            bt_strbuf_reset(&scope);
+            bt_metrics_put_label(&scope, "prefill", cuts[k].prefill);
+            bt_metrics_put_label(&scope, "decode", cuts[k].decode);
+            bt_metrics_put_label(&scope, "at", cuts[k].at);
+            bt_metrics_put_label(&scope, "why", cuts[k].why);
+            bt_strbuf_append(&scope, ",", 1);
+            bt_strbuf_puts(&scope, s->models[m].labels);
+            if (bt_strbuf_status(&scope) != BT_OK) {
+                page->out->status = bt_strbuf_status(&scope);
+                break;
+            }
+            put(page, series, scope.data, 1);
+        }
+    }
+    bt_strbuf_fini(&scope);
+}
+
 /* ---- the whole ---- */
 
 static int by_name(const void *a, const void *b)
@@ -563,7 +610,7 @@ void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
         [BT_SCOPE_INFERENCE] = put_inference, [BT_SCOPE_WORKER] = put_workers,
         [BT_SCOPE_ROLE] = put_roles,          [BT_SCOPE_ROUTE] = put_routes,
         [BT_SCOPE_EXPECTED] = put_fleet,      [BT_SCOPE_RESTARTS] = put_fleet,
-        [BT_SCOPE_TENANT] = put_tenants,
+        [BT_SCOPE_TENANT] = put_tenants,      [BT_SCOPE_CUT] = put_cuts,
     };
     page_t page = {.s = snapshot, .out = out};
 

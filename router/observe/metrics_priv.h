@@ -85,6 +85,8 @@ typedef struct bt_model_row {
     bool is_seed;       /* stands in the seeds' families under their name */
     bool is_served;     /* there is a view of it */
     uint32_t n_in_flight, n_waiting, n_legs;
+    uint64_t n_links_proven, n_links_failed, n_links_unproven;
+    uint32_t first_cut, n_cuts;
     uint32_t first, n_workers; /* its workers, side by side */
     bt_model_values_t values;
 } bt_model_row_t;
@@ -106,6 +108,8 @@ struct bt_metrics_snapshot {
     uint32_t n_names;
     bt_worker_row_t *workers; /* in the views' order; rendering sorts them */
     uint32_t n_workers;
+    bt_metrics_cut_t *cuts; /* those of a model side by side */
+    uint32_t n_cuts;
     bt_http_count_t *http;
     uint32_t n_http;
     bt_fleet_cells_t *fleet; /* a reference, or NULL */

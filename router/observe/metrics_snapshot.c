@@ -70,7 +70,7 @@ static void copy_names(bt_metrics_snapshot_t *snapshot,
 static void copy_views(bt_metrics_snapshot_t *snapshot,
                        const bt_metrics_view_t *views, uint32_t n_views)
 {
-    uint32_t at = 0;
+    uint32_t at = 0, cut_at = 0;
 
     for (uint32_t i = 0; i < n_views; i++) {
         const bt_metrics_view_t *view = &views[i];
@@ -80,6 +80,14 @@ static void copy_views(bt_metrics_snapshot_t *snapshot,
         row->n_in_flight = view->n_in_flight;
         row->n_waiting = view->n_waiting;
         row->n_legs = view->n_legs;
+        row->n_links_proven = view->n_links_proven;
+        row->n_links_failed = view->n_links_failed;
+        row->n_links_unproven = view->n_links_unproven;
+        row->first_cut = cut_at;
+        row->n_cuts = view->n_cuts;
+        for (uint32_t k = 0; k < view->n_cuts; k++) {
+            snapshot->cuts[cut_at++] = view->cuts[k];
+        }
         row->first = at;
         row->n_workers = view->n_workers;
         for (uint32_t k = 0; k < view->n_workers; k++) {
@@ -101,6 +109,7 @@ bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
     }
     for (uint32_t i = 0; i < n_views; i++) {
         snapshot->n_workers += views[i].n_workers;
+        snapshot->n_cuts += views[i].n_cuts;
     }
     snapshot->n_models = m->n_models;
     snapshot->n_names = m->n_names;
@@ -112,13 +121,15 @@ bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
         bt_calloc((size_t)m->n_names + 1, sizeof(*snapshot->names));
     snapshot->workers =
         bt_calloc((size_t)snapshot->n_workers + 1, sizeof(*snapshot->workers));
+    snapshot->cuts =
+        bt_calloc((size_t)snapshot->n_cuts + 1, sizeof(*snapshot->cuts));
     snapshot->http = bt_calloc((size_t)m->n_http + 1, sizeof(*snapshot->http));
     snapshot->n_tenants = m->n_tenants;
     snapshot->tenants =
         bt_calloc((size_t)m->n_tenants + 1, sizeof(*snapshot->tenants));
     if ((snapshot->models == NULL) || (snapshot->names == NULL) ||
-        (snapshot->workers == NULL) || (snapshot->http == NULL) ||
-        (snapshot->tenants == NULL)) {
+        (snapshot->workers == NULL) || (snapshot->cuts == NULL) ||
+        (snapshot->http == NULL) || (snapshot->tenants == NULL)) {
         bt_metrics_snapshot_destroy(snapshot);
         return BT_ERR_NO_MEMORY;
     }
@@ -151,6 +162,7 @@ void bt_metrics_snapshot_destroy(bt_metrics_snapshot_t *snapshot)
     bt_metrics_fleet_drop(snapshot->fleet);
     bt_free(snapshot->tenants);
     bt_free(snapshot->http);
+    bt_free(snapshot->cuts);
     bt_free(snapshot->workers);
     bt_free(snapshot->names);
     bt_free(snapshot->models);

@@ -365,6 +365,17 @@ const bt_family_def_t bt_metrics_families[] = {
             STATE("both", "suspect", BOTH_SUSPECT),
             STATE("both", "draining", BOTH_DRAINING),
             STATE("both", "starved", BOTH_STARVED))},
+    {GAUGE, "baton_kv_links",
+     "KV links, of each prefill worker to each decode worker: proven ones may "
+     "be used, failed ones are tried again, of unproven ones nothing is known "
+     "yet",
+     SERIES(MODEL_BY("state=\"proven\"", LINKS_PROVEN),
+            MODEL_BY("state=\"failed\"", LINKS_FAILED),
+            MODEL_BY("state=\"unproven\"", LINKS_UNPROVEN))},
+    {GAUGE, "baton_kv_link_failed",
+     "1: no KV can go from this prefill worker to this decode worker: where it "
+     "was tried, and what happened; of 64 pairs of a model at most",
+     SERIES(OTHER(CUT))},
     {GAUGE, "baton_expected_workers",
      "Workers that the launcher means to run", SERIES(OTHER(EXPECTED))},
     {COUNTER, "baton_worker_restarts_total",

@@ -18,6 +18,7 @@
  *     EXPECTED   model, role                 of the fleet  one per those told
  *     RESTARTS   worker                      of the fleet  one per those told
  *     TENANT     tenant                      tenant cell   one per tenant
+ *     CUT        prefill, decode, at, why, model  1        one per pair told of
  */
 #ifndef BT_ROUTER_OBSERVE_METRICS_TABLE_H
 #define BT_ROUTER_OBSERVE_METRICS_TABLE_H
@@ -43,6 +44,7 @@ typedef enum bt_series_scope {
     BT_SCOPE_EXPECTED,
     BT_SCOPE_RESTARTS,
     BT_SCOPE_TENANT,
+    BT_SCOPE_CUT,
     BT_N_SCOPES,
 } bt_series_scope_t;
 
@@ -85,6 +87,9 @@ typedef enum bt_model_cell {
     BT_MC_BOTH_SUSPECT,
     BT_MC_BOTH_DRAINING,
     BT_MC_BOTH_STARVED,
+    BT_MC_LINKS_PROVEN,
+    BT_MC_LINKS_FAILED,
+    BT_MC_LINKS_UNPROVEN,
     BT_MC_N_GAUGES,
     BT_MC_TRANSFER_MS = BT_MC_N_GAUGES,
     BT_MC_TRANSFER_REQUESTS,
