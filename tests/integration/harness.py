@@ -253,7 +253,8 @@ class Cluster:
 
     def all_joined(self):
         return all(self.total("baton_workers", role=role, state="up") == n
-                   for role, n in (("prefill", self.n_prefill), ("decode", self.n_decode)))
+                   for role, n in (("prefill", self.n_prefill), ("decode", self.n_decode))) and \
+            self.total("baton_kv_links", state="unproven") == 0  # requests may go to any pair
 
     def _check_alive(self):
         for p in self.processes:
@@ -379,6 +380,31 @@ class Cluster:
             leases = [v for k, v in m.items() if k.startswith("baton_leases")]
             return used and active and not any(used + active + leases)
         wait_until("all blocks, seats and leases returned", idle, seconds)
+
+
+class UnprovenCluster(Cluster):
+    """Does not wait until it is ready: KV may not go from its prefill to its decode workers."""
+
+    def start(self, seconds=120):
+        self.router = self.start_router()
+        self.prefills = [self.start_worker("prefill", i) for i in range(self.n_prefill)]
+        self.decodes = [self.start_worker("decode", i) for i in range(self.n_decode)]
+        wait_until("the router serves", lambda: self.router.is_ready() or "metrics " in self.router.ready_text, seconds)
+        self.read_addresses()
+        wait_until("all are here", lambda: self.here() == (self.n_prefill, self.n_decode) or self._check_alive(), seconds)
+        return self
+
+    def here(self):
+        return tuple(self.total("baton_workers", role=role, state="up") for role in ("prefill", "decode"))
+
+    def ready(self):
+        return self.request("GET", "/v2/health/ready")[0]
+
+    def unreachable(self):
+        return json.loads(self.request("GET", "/cluster")[2])["unreachable"]
+
+    def links(self, state):
+        return self.metric("baton_kv_links", state=state)
 
 
 class Stream:

@@ -153,6 +153,15 @@ class Network:
         for host in self.hosts + ([self.switch] if self.switch else []):
             host.close()
 
+    @staticmethod
+    def block(host, address):
+        """As a firewall that drops: nothing of what comes to this host from there is answered any more."""
+        host.run("ip", "route", "add", "blackhole", address)
+
+    @staticmethod
+    def unblock(host, address):
+        host.run("ip", "route", "del", "blackhole", address)
+
     def cut(self, host):
         """Pull the cable at the switch: the host keeps its own address."""
         self.switch.run("ip", "link", "set", "v-" + host.name, "down")

@@ -7,7 +7,7 @@ import tempfile
 import threading
 
 from hosts import Network
-from harness import Cluster, Skip, children_of, is_there, slow_model, tiny_model, wait_until
+from harness import Cluster, Skip, UnprovenCluster, children_of, is_there, slow_model, tiny_model, wait_until
 from test_same_bytes import ask_all, options, prompts, reused
 
 TEXTS = prompts()[::4]
@@ -90,12 +90,12 @@ def test_ranks_hand_over_blocks_with_scales():
                 c.wait_idle()
 
 
-def over_two_interfaces(net, model, decode, check):
+def over_two_interfaces(net, model, decode, check, kind=Cluster):
     """Two ranks on host a hand over to `decode` of them on host b, where all have eth0 and eth1 in turn."""
     more = layout(2, decode, "tcp", 512, "off", ["--sum-parts", "2"])
     for side in ("prefill_args", "decode_args"):
         more[side] += ["--net-device", "eth0,eth1"]
-    with Cluster(model, kv_memory="256m", hosts=net.hosts[:1], decode_hosts=net.hosts[1:], **more) as c:
+    with kind(model, kv_memory="256m", hosts=net.hosts[:1], decode_hosts=net.hosts[1:], **more) as c:
         check(c)
 
 
@@ -113,14 +113,15 @@ def test_ranks_hand_over_on_an_interface_each():
         assert 0.4 < got[0] / sum(got) < 0.6, got
 
     def refused(c):
-        status, answer = c.post("/v1/completions", {"prompt": prompt, "max_tokens": 4})
-        assert status == 503 and "transfer" in answer["error"]["message"], (status, answer)
+        wait_until("it is named", c.unreachable)
+        assert c.ready() == 503
+        assert c.unreachable()[0]["text"].startswith("prefill-0 cannot reach decode-0 at 10.78.0.2:"), c.unreachable()
         assert "this process is on interface eth1, and the way to its peer is over eth0: see --net-device" in c.prefills[0].log()
 
     with tempfile.TemporaryDirectory() as d, Network("a", "b", interfaces=2) as net:
         model = tiny_model(d, layers=4, dim=64, heads=8, kv_heads=8, head_dim=64, ffn=64, context=4096, seed=5)
         over_two_interfaces(net, model, 2, halves)
-        over_two_interfaces(net, model, 1, refused)
+        over_two_interfaces(net, model, 1, refused, UnprovenCluster)
 
 
 def test_every_pair_of_layouts_with_long():
