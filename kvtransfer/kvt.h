@@ -125,10 +125,11 @@ typedef struct bt_kvt_config {
     void *transport_arg; /**< borrowed; what that one needs. UCX: nothing */
     bt_kvt_path_t path;
     const char *net_device; /**< UCX device (interface) name; NULL = "lo" */
-    size_t pool_bytes;      /**< the registered pool */
-    bt_kvt_memory_t memory; /**< DEVICE: AUTO means NETWORK */
-    bt_kvt_device_t device; /**< DEVICE, STAGED */
-    uint64_t instance;      /**< this process' life, random */
+    uint16_t first_port, last_port; /**< of the network; 0 and 0: any */
+    size_t pool_bytes;              /**< the registered pool */
+    bt_kvt_memory_t memory;         /**< DEVICE: AUTO means NETWORK */
+    bt_kvt_device_t device;         /**< DEVICE, STAGED */
+    uint64_t instance;              /**< this process' life, random */
     /** Of the KV plane (WIRE.md): who has another one is no peer. Copied. */
     uint8_t key[BT_KEY_BYTES];
     uint32_t keepalive_ms; /**< network peers: ping interval */

@@ -90,8 +90,9 @@ static size_t prefix_bytes(void)
     return knows ? 0 : strlen(TCP_PREFIX);
 }
 
+/** @a port: of TCP; 0 = any. @retval BT_ERR_UNSUPPORTED */
 static bt_status_t context_open(const char *tls, const char *device,
-                                ucp_context_h *context_p)
+                                uint16_t port, ucp_context_h *context_p)
 {
     const ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
@@ -99,6 +100,7 @@ static bt_status_t context_open(const char *tls, const char *device,
         .name = "baton-kv-net"};
     const bool tcp = strncmp(tls, "tcp", 3) == 0;
     const size_t passed = tcp ? prefix_bytes() : 0;
+    char range[16];
     ucp_config_t *config;
     ucs_status_t rc = ucp_config_read(NULL, NULL, &config);
 
@@ -113,6 +115,10 @@ static bt_status_t context_open(const char *tls, const char *device,
          i++) {
         rc = ucp_config_modify(config, tcp_set[i].name + passed,
                                tcp_set[i].value);
+    }
+    if ((port != 0) && (rc == UCS_OK)) {
+        snprintf(range, sizeof(range), "%u-%u", port, port);
+        rc = ucp_config_modify(config, &TCP_PREFIX "PORT_RANGE"[passed], range);
     }
     if (rc == UCS_OK) {
         rc = ucp_init(&params, config, context_p);
@@ -184,6 +190,45 @@ static bool has_link(const char *interface)
     return running;
 }
 
+/* The context and its worker, which listens at a port of its own. Of a range
+ * one port is given at a time: with several UCX tries for ever where all are
+ * taken. */
+static bt_status_t net_worker_open(ucx_t *ucx, const char *tls,
+                                   const char *device)
+{
+    ucx_ports_t ports = bt_kvt_ucx_ports(ucx);
+    bt_status_t status = BT_ERR_UNSUPPORTED;
+    uint16_t port = 0;
+
+    while ((status != BT_OK) && bt_kvt_ucx_ports_next(ucx, &ports, &port)) {
+        status =
+            context_open(tls, device, ucx->tcp ? port : 0, &ucx->net_context);
+        if (status != BT_OK) {
+            return status;
+        }
+        status = worker_open(ucx->net_context, &ucx->net);
+        if (status != BT_OK) { /* somebody took the port meanwhile */
+            ucp_cleanup(ucx->net_context);
+            ucx->net_context = NULL;
+        }
+    }
+    return status;
+}
+
+/* Why a device cannot be used, where it is known. */
+static void complain(const ucx_t *ucx, const char *device)
+{
+    const bt_kvt_config_t *config = &ucx->kvt->config;
+
+    if (config->first_port != 0) {
+        BT_LOG_ERROR("kv transfer: UCX cannot use network device %s, or fewer "
+                     "than two ports of --kv-port-range %u-%u are free there",
+                     device, config->first_port, config->last_port);
+        return;
+    }
+    BT_LOG_ERROR("kv transfer: UCX cannot use network device %s", device);
+}
+
 static bt_status_t net_open(ucx_t *ucx, const char *device)
 {
     const bt_kvt_config_t *config = &ucx->kvt->config;
@@ -215,16 +260,16 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     snprintf(tls, sizeof(tls), "%s,self%s", rdma ? "rc,ud" : "tcp",
              (config->memory == BT_KVT_MEMORY_DEVICE) ? ",cuda" : "");
     bt_kvt_ucx_door_before(&ucx->door);
-    status = context_open(tls, device, &ucx->net_context);
     ucx->tcp = !rdma;
+    status = bt_kvt_ucx_own_addr_read(ucx);
     if (status == BT_OK) {
-        status = worker_open(ucx->net_context, &ucx->net);
+        status = net_worker_open(ucx, tls, device);
     }
     if (status == BT_OK) {
         status = bt_kvt_ucx_handlers_set(ucx);
     }
     if (status == BT_OK) {
-        status = bt_kvt_ucx_listener_open(ucx, interface);
+        status = bt_kvt_ucx_listener_open(ucx);
     }
     if (status == BT_OK) {
         bt_kvt_ucx_door_close(&ucx->door, interface);
@@ -234,7 +279,7 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
         status = BT_ERR_UNSUPPORTED;
     }
     if (status != BT_OK) {
-        BT_LOG_ERROR("kv transfer: UCX cannot use network device %s", device);
+        complain(ucx, device);
     }
     return status;
 }

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -77,7 +78,96 @@ static void requests_reject(ucx_t *ucx)
     }
 }
 
-bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx, const char *interface)
+bt_status_t bt_kvt_ucx_own_addr_read(ucx_t *ucx)
+{
+    const struct ifaddrs *found = NULL;
+    struct ifaddrs *all = NULL;
+
+    if (getifaddrs(&all) != 0) {
+        return BT_ERR_IO;
+    }
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        if ((i->ifa_addr == NULL) ||
+            (strcmp(i->ifa_name, ucx->interface) != 0)) {
+            continue;
+        }
+        if (i->ifa_addr->sa_family == AF_INET) {
+            found = i;
+            break;
+        }
+        if ((i->ifa_addr->sa_family == AF_INET6) && (found == NULL)) {
+            found = i;
+        }
+    }
+    if (found != NULL) {
+        ucx->own_addr_bytes = (found->ifa_addr->sa_family == AF_INET)
+                                  ? sizeof(struct sockaddr_in)
+                                  : sizeof(struct sockaddr_in6);
+        memcpy(&ucx->own_addr, found->ifa_addr, ucx->own_addr_bytes);
+    }
+    freeifaddrs(all);
+    return (found != NULL) ? BT_OK : BT_ERR_UNSUPPORTED;
+}
+
+/* ---- ports ---- */
+
+static struct sockaddr_storage own_addr_at(const ucx_t *ucx, uint16_t port)
+{
+    struct sockaddr_storage addr = ucx->own_addr;
+
+    /* Both have their port in the same place. */
+    ((struct sockaddr_in *)&addr)->sin_port = htons(port);
+    return addr;
+}
+
+static bool is_free(const ucx_t *ucx, uint16_t port)
+{
+    const struct sockaddr_storage addr = own_addr_at(ucx, port);
+    const int fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
+    bool free;
+
+    if (fd < 0) {
+        return false;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    free = bind(fd, (const struct sockaddr *)&addr, ucx->own_addr_bytes) == 0;
+    close(fd);
+    return free;
+}
+
+ucx_ports_t bt_kvt_ucx_ports(const ucx_t *ucx)
+{
+    const bt_kvt_config_t *config = &ucx->kvt->config;
+    ucx_ports_t ports = {.n = 1, .first = config->first_port};
+
+    if (config->first_port != 0) {
+        ports.n = 1u + config->last_port - config->first_port;
+        bt_key_random(&ports.begin, sizeof(ports.begin));
+    }
+    return ports;
+}
+
+bool bt_kvt_ucx_ports_next(const ucx_t *ucx, ucx_ports_t *ports,
+                           uint16_t *port_p)
+{
+    while (ports->tried < ports->n) {
+        const uint32_t at =
+            (uint32_t)(((uint64_t)ports->begin + ports->tried++) % ports->n);
+
+        if (ports->first == 0) {
+            *port_p = 0;
+            return true;
+        }
+        if (is_free(ucx, (uint16_t)(ports->first + at))) {
+            *port_p = (uint16_t)(ports->first + at);
+            return true;
+        }
+    }
+    return false;
+}
+
+bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx)
 {
     ucp_listener_params_t params = {.field_mask =
                                         UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
@@ -85,35 +175,25 @@ bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx, const char *interface)
                                     .conn_handler.cb = on_connection,
                                     .conn_handler.arg = ucx};
     ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
-    struct ifaddrs *all = NULL;
-    bt_status_t status = BT_ERR_UNSUPPORTED;
+    ucx_ports_t ports = bt_kvt_ucx_ports(ucx);
+    struct sockaddr_storage addr;
+    uint16_t port = 0;
 
-    if (getifaddrs(&all) != 0) {
-        return BT_ERR_IO;
-    }
-    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-        if ((i->ifa_addr == NULL) || (strcmp(i->ifa_name, interface) != 0)) {
-            continue;
-        }
-        if (i->ifa_addr->sa_family == AF_INET) {
-            params.sockaddr.addr = i->ifa_addr;
-            params.sockaddr.addrlen = sizeof(struct sockaddr_in);
-            break;
-        }
-        if ((i->ifa_addr->sa_family == AF_INET6) &&
-            (params.sockaddr.addr == NULL)) {
-            params.sockaddr.addr = i->ifa_addr;
-            params.sockaddr.addrlen = sizeof(struct sockaddr_in6);
+    while ((ucx->listener == NULL) &&
+           bt_kvt_ucx_ports_next(ucx, &ports, &port)) {
+        addr = own_addr_at(ucx, port);
+        params.sockaddr.addr = (const struct sockaddr *)&addr;
+        params.sockaddr.addrlen = ucx->own_addr_bytes;
+        if (ucp_listener_create(ucx->net, &params, &ucx->listener) != UCS_OK) {
+            ucx->listener = NULL;
         }
     }
-    if ((params.sockaddr.addr != NULL) &&
-        (ucp_listener_create(ucx->net, &params, &ucx->listener) == UCS_OK) &&
-        (ucp_listener_query(ucx->listener, &attr) == UCS_OK)) {
-        ucx->net_addr = attr.sockaddr;
-        status = BT_OK;
+    if ((ucx->listener == NULL) ||
+        (ucp_listener_query(ucx->listener, &attr) != UCS_OK)) {
+        return BT_ERR_UNSUPPORTED;
     }
-    freeifaddrs(all);
-    return status;
+    ucx->net_addr = attr.sockaddr;
+    return BT_OK;
 }
 
 /* ---- ceasing to listen ---- */

@@ -80,6 +80,8 @@ typedef struct ucx {
     struct sockaddr_storage net_addr; /* where it listens */
     char interface[IF_NAMESIZE];      /* and on which interface */
     bt_kvt_file_t pool_file;          /* what others open it by */
+    struct sockaddr_storage own_addr; /* of that, port 0 */
+    socklen_t own_addr_bytes;
     bt_kvt_host_t host;
     bool host_known;
     uint8_t probe[16];
@@ -123,9 +125,24 @@ typedef struct ucx_link {
 } ucx_link_t;
 
 /* kvt_ucx_listen.c */
-/** Listen on the interface's first address, IPv4 before IPv6, any port. */
-BT_MUST_CHECK bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx,
-                                                   const char *interface);
+/** ucx->own_addr: the interface's first address, IPv4 before IPv6.
+ *  @retval BT_ERR_UNSUPPORTED  it has none */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_own_addr_read(ucx_t *ucx);
+/** Listen there, at a free port of those that are configured.
+ *  @retval BT_ERR_UNSUPPORTED  UCX refuses, or no port is free */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx);
+
+/** Ports of the range that is configured, from a random one on, so that workers
+ *  that start together do not try the same ones. */
+typedef struct ucx_ports {
+    uint32_t n, tried, begin;
+    uint16_t first;
+} ucx_ports_t;
+ucx_ports_t bt_kvt_ucx_ports(const ucx_t *ucx);
+/** The next that nobody listens at; of no range 0, once.
+ *  @return false: there is none left */
+bool bt_kvt_ucx_ports_next(const ucx_t *ucx, ucx_ports_t *ports,
+                           uint16_t *port_p);
 /** Connections that came since; not from within a callback of UCX. While the
  *  transport closes, they wait for bt_kvt_ucx_listener_close(). */
 void bt_kvt_ucx_requests_accept(ucx_t *ucx);

@@ -119,6 +119,10 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         bt_interface_of(w->config->net_device, s->team.rank, interface, NULL);
 
     if (status == BT_OK) {
+        status = bt_config_split_ports(w->config->kv_port_range,
+                                       &config.first_port, &config.last_port);
+    }
+    if (status == BT_OK) {
         status = choose_memory(w, &config);
     }
     if (status != BT_OK) {

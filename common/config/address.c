@@ -20,6 +20,31 @@ static bt_status_t parse_port(const char *text, uint16_t *port_p)
     return BT_OK;
 }
 
+bt_status_t bt_config_split_ports(const char *text, uint16_t *first_p,
+                                  uint16_t *last_p)
+{
+    const char *const dash = strchr(text, '-');
+    char first_text[8] = "";
+    uint16_t first, last;
+
+    if (text[0] == '\0') {
+        *first_p = *last_p = 0;
+        return BT_OK;
+    }
+    if ((dash == NULL) || ((size_t)(dash - text) >= sizeof(first_text))) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    memcpy(first_text, text, (size_t)(dash - text));
+    if ((parse_port(first_text, &first) != BT_OK) ||
+        (parse_port(dash + 1, &last) != BT_OK) || (first == 0) ||
+        (first > last)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    *first_p = first;
+    *last_p = last;
+    return BT_OK;
+}
+
 bt_status_t bt_config_split_address(const char *text, char *host,
                                     size_t host_bytes, uint16_t *port_p)
 {

@@ -130,6 +130,7 @@ typedef struct bt_config {
     uint32_t place_from;        /* 0: this process is none */
     const char *devices;        /* GPUs; "": as CUDA_VISIBLE_DEVICES says */
     const char *net_device;     /* KV network interface, lo */
+    const char *kv_port_range;  /* "20000-20100"; "": any free ports */
     const char *transport;      /* auto, shm, network */
     const char *backend;        /* cpu, or a plugin's name: cuda */
     const char *numerics;       /* exact, tensor */
@@ -348,6 +349,11 @@ void bt_config_unset_environment(void);
 
 /** Split "ADDR:PORT", "[v6]:PORT"; the port may be 0 (the system chooses).
  *  @a host gets no brackets. @retval BT_ERR_INVALID_PARAM */
+/** "20000-20100": ports from 1 on, the first no larger than the last; "" is
+ *  0 and 0. @retval BT_ERR_INVALID_PARAM */
+BT_MUST_CHECK bt_status_t bt_config_split_ports(const char *text,
+                                                uint16_t *first_p,
+                                                uint16_t *last_p);
 BT_MUST_CHECK bt_status_t bt_config_split_address(const char *text, char *host,
                                                   size_t host_bytes,
                                                   uint16_t *port_p);

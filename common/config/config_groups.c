@@ -92,7 +92,7 @@ static const char *const requests[] = {"max-queue",
                                        NULL};
 static const char *const devices[] = {
     "backend",   "numerics",   "mixed-profiles", "devices",
-    "transport", "net-device", "link-transport", NULL};
+    "transport", "net-device", "kv-port-range", "link-transport", NULL};
 static const char *const logs[] = {"log-level",
                                    "log-format",
                                    "log-dir",

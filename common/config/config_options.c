@@ -304,6 +304,10 @@ const bt_option_t bt_config_options[] = {
          "Network interface that carries KV blocks; must be a private "
          "network. Of several, with commas, the ranks of a worker take one "
          "each, in turn; each must reach all of the other workers'"),
+    TEXT("kv-port-range", "FIRST-LAST", "", S | WORKERS, kv_port_range,
+         "Ports at which workers listen for KV blocks, such as 20000-20100, for "
+         "firewalls between their hosts; two for each worker, and for each of "
+         "its ranks; empty: any free ports"),
     CHOICE("kv-type", "bf16", "bf16, f16, int8, fp8", S | WORKERS, kv_type,
            "Number format of the KV cache, the same for all workers; int8 and fp8 "
            "have a scale per token and head and take about half the memory and "

@@ -119,6 +119,23 @@ static bt_status_t check_ports(const bt_config_store_t *store)
     return BT_OK;
 }
 
+/* One for connections, one for what they carry. */
+static bt_status_t check_kv_ports(const bt_config_store_t *store)
+{
+    uint16_t first, last;
+
+    if ((bt_config_split_ports(store->config.kv_port_range, &first, &last) ==
+         BT_OK) &&
+        ((first == 0) || (first < last))) {
+        return BT_OK;
+    }
+    bt_config_complain(store,
+                       "--kv-port-range %s: give two ports from 1 to 65535, "
+                       "the smaller one first, such as 20000-20100",
+                       store->config.kv_port_range);
+    return BT_ERR_INVALID_PARAM;
+}
+
 static const struct {
     unsigned programs;
     bt_status_t (*check)(const bt_config_store_t *store);
@@ -127,6 +144,7 @@ static const struct {
     {~0u, check_block},
     {~0u, check_chunk},
     {~0u, check_devices},
+    {~0u, check_kv_ports},
     {~0u, check_gpu_metrics},
     {BT_PROG_SERVE, check_prefill},
     {BT_PROG_SERVE | BT_PROG_ROUTER, bt_config_check_doors},

@@ -111,3 +111,21 @@ def test_a_decode_worker_that_prefills_itself_waits_for_no_link():
         wait_until("it is ready", lambda: c.ready() == 200)
         wait_until("the pair is named", c.unreachable)
         assert c.ready() == 200 and ask(c)[0] == 200
+
+
+def listening(host, address):
+    """Ports of that address at which anybody on the host listens."""
+    wanted = "".join(f"{int(byte):02X}" for byte in reversed(address.split(".")))
+    rows = [line.split() for line in host.run("cat", "/proc/net/tcp").splitlines()[1:]]
+    return sorted(int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[1].split(":")[0] == wanted)
+
+
+def test_kv_ports_are_those_of_the_range():
+    """Two for each worker; one for whom none is left says so, and does not wait for ever."""
+    with blocked("ab", small_model, [], decode=2, decode_args=["--kv-port-range", "20000-20003"]) as (net, c):
+        wait_until("it is ready", lambda: c.ready() == 200 and c.links("proven") == 2)
+        assert ask(c)[0] == 200
+        assert listening(net.hosts[1], "10.79.0.2") == [20000, 20001, 20002, 20003]
+        more = c.start_worker("decode", 2)
+        assert more.popen.wait(60) != 0
+        assert "fewer than two ports of --kv-port-range 20000-20003 are free there" in more.log(), more.log()

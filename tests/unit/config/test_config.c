@@ -768,6 +768,28 @@ static void load_survives_every_failed_allocation(void **state)
     unlink(path);
 }
 
+static void a_range_of_ports_has_a_first_and_a_last_one(void **state)
+{
+    static const char *const bad[] = {
+        "20000", "20000-", "-20100", "0-9",      "20100-20000", "1-65536",
+        "a-b",   "1-2-3",  " 1-2",   "123456-9", "1- 2"};
+    uint16_t first = 7, last = 8;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(bt_config_split_ports(bad[i], &first, &last),
+                         BT_ERR_INVALID_PARAM);
+        assert_int_equal(first, 7);
+        assert_int_equal(last, 8);
+    }
+    assert_int_equal(bt_config_split_ports("1-65535", &first, &last), BT_OK);
+    assert_int_equal(first, 1);
+    assert_int_equal(last, 65535);
+    assert_int_equal(bt_config_split_ports("", &first, &last), BT_OK);
+    assert_int_equal(first, 0);
+    assert_int_equal(last, 0);
+}
+
 /* Each mistake of every kind is kept; what is wrong is as if it were not there,
  * and what is right counts. */
 static void all_mistakes_are_found_where_all_are_wanted(void **state)
@@ -778,6 +800,8 @@ static void all_mistakes_are_found_where_all_are_wanted(void **state)
         "BATON_DECODE: 'x' is not a whole number from 1 to 256 workers",
         "--tokens-per-block 7 must be an even number",
         "--chunk-tokens 3 is less than one block: --tokens-per-block 7",
+        "--kv-port-range 9-9: give two ports from 1 to 65535, the smaller one "
+        "first, such as 20000-20100",
     };
     char program[] = "serve";
     char *args[] = {program,
@@ -787,6 +811,7 @@ static void all_mistakes_are_found_where_all_are_wanted(void **state)
                     (char[]){"--tokens-per-block"},
                     (char[]){"7"},
                     (char[]){"--chunk-tokens=3"},
+                    (char[]){"--kv-port-range=9-9"},
                     (char[]){"--prefill=2"}};
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -814,6 +839,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(defaults_are_those_of_the_manual),
+        BT_TEST(a_range_of_ports_has_a_first_and_a_last_one),
         BT_TEST(all_mistakes_are_found_where_all_are_wanted),
         BT_TEST(both_spellings_of_an_option_work),
         BT_TEST(a_switch_needs_no_value_and_takes_only_its_own),
