@@ -91,8 +91,8 @@ static const char *const requests[] = {"max-queue",
                                        "unknown-fields",
                                        NULL};
 static const char *const devices[] = {
-    "backend",   "numerics",   "mixed-profiles", "devices",
-    "transport", "net-device", "kv-port-range", "link-transport", NULL};
+    "backend",    "numerics",      "mixed-profiles", "devices", "transport",
+    "net-device", "kv-port-range", "link-transport", NULL};
 static const char *const logs[] = {"log-level",
                                    "log-format",
                                    "log-dir",

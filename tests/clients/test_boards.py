@@ -160,6 +160,7 @@ def test_rules_are_rules_and_each_has_a_part_of_the_manual(_):
 
 ASKED = 'baton_http_requests_total{route="/v1/completions", method="POST", instance="r", '
 W = 'worker="decode-0", role="decode", model="m"'
+CUT = 'prefill="prefill-0", decode="decode-0", at="10.0.0.2:20001 on eth0", why="no answer for 2.5 s (a firewall?)", model="m"'
 
 
 def blocks(used, free, quarantined=0):
@@ -242,6 +243,10 @@ CASES = [
      dict(workers(1), **{'baton_expected_workers{instance="r", role="decode", model="m"}': "2x60"})),
     ("BatonWorkerRestarts", 40, counter('baton_worker_restarts_total{instance="r", worker="w"}', "0x20 1x5 2x5 3x60"),
      {"worker": "w"}, counter('baton_worker_restarts_total{instance="r", worker="w"}', "7x20 8x10 9x60")),
+    ("BatonKvPathBroken", 10, counter(f'baton_kv_link_failed{{{CUT}, instance="r"}}', "1x60"),
+     {"model": "m", "prefill": "prefill-0", "decode": "decode-0", "at": "10.0.0.2:20001 on eth0",
+      "why": "no answer for 2.5 s (a firewall?)"},
+     counter(f'baton_kv_link_failed{{{CUT}, instance="r"}}', "1x1 _x3 1x1 _x60")),
     ("BatonAttemptsFail", 30, failures("transfer", 1), {"model": "m", "cause": "transfer"}, failures("deadline", 9)),
     ("BatonKvCorrupt", 30, counter('baton_kv_checksum_failures_total{instance="r", model="m"}', "0x20 1x60"),
      {"model": "m"}, counter('baton_kv_checksum_failures_total{instance="r", model="m"}', "5x90")),
@@ -266,6 +271,10 @@ CASES = [
 ]
 
 
+def expanded(text, labels):
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda m: labels[m[1]], text)
+
+
 def test_each_alert_fires_where_it_should_and_nowhere_else(_):
     import yaml
     rules = {rule["alert"]: rule for rule in alerts()}
@@ -279,7 +288,8 @@ def test_each_alert_fires_where_it_should_and_nowhere_else(_):
                     "interval": "1m",
                     "input_series": [{"series": s, "values": v} for s, v in series.items()],
                     "alert_rule_test": [{"eval_time": f"{minute}m", "alertname": name, "exp_alerts": [
-                        {"exp_labels": dict(rule["labels"], **x), "exp_annotations": rule["annotations"]}
+                        {"exp_labels": dict(rule["labels"], **x),
+                         "exp_annotations": {key: expanded(text, x) for key, text in rule["annotations"].items()}}
                         for x in expected]}]})
     with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
         path = os.path.join(d, "tests.yml")
