@@ -45,7 +45,7 @@ static void take_out(bt_ready_t *ready, const char *line)
     ready->len -= n;
 }
 
-/* "1 2 URL: WHY" */
+/* "1 2 URL: WHY", or "2 2 WHY" */
 static void take_joined(bt_ready_t *ready, const char *text)
 {
     unsigned n_up, n_all;
@@ -53,10 +53,14 @@ static void take_joined(bt_ready_t *ready, const char *text)
 
     ready->said_joined = true;
     ready->why[0] = '\0';
-    if ((sscanf(text, "%9u %9u%n", &n_up, &n_all, &at) == 2) && (at > 0) &&
-        (n_up < n_all)) {
-        text += at;
-        text += strspn(text, " ");
+    if ((sscanf(text, "%9u %9u%n", &n_up, &n_all, &at) != 2) || (at <= 0)) {
+        return;
+    }
+    text += at;
+    text += strspn(text, " ");
+    if (n_up == n_all) {
+        snprintf(ready->why, sizeof(ready->why), "%s", text);
+    } else if (n_up < n_all) {
         snprintf(ready->why, sizeof(ready->why),
                  "linked with %u of %u routers%s%s", n_up, n_all,
                  (text[0] != '\0') ? "; " : "", text);

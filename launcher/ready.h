@@ -9,10 +9,12 @@
  *     worker:  role decode \n ready \n ... role both \n ...
  *              joined 0 1 ipc:///run/r: it is there but does not answer \n
  *              joined 1 1 \n ...
+ *              joined 1 1 prefill-0 cannot reach decode-0 ... \n ...
  *
  * A worker says its role again whenever it has changed; one of an older build
  * says none, and cannot change it. It says how many of its routers it is linked
- * with, and what keeps the first other one, whenever that has changed, where
+ * with, and what keeps the first other one, or, where there is none, what else
+ * is wrong, whenever that has changed, where
  * BATON_READY_JOINED is set: who does not know that line would keep each.
  */
 #ifndef BT_LAUNCHER_READY_H
@@ -32,7 +34,8 @@ typedef struct bt_ready {
     char text[BT_READY_BYTES]; /**< what has come so far */
     size_t len;
     char role[BT_READY_ROLE_BYTES]; /**< that it said last, or "" */
-    /** What keeps it from some of its routers, or from all; "": nothing. */
+    /** What keeps it from some of its routers, or from all, or what else is
+     *  wrong; "": nothing. */
     char why[BT_READY_WHY_BYTES];
     bool said_joined; /**< a line of that kind has come */
 } bt_ready_t;

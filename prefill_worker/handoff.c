@@ -45,6 +45,27 @@ static void tell_link(bt_worker_t *w, bt_worker_link_t *to,
     }
 }
 
+/* What the launcher hears: of the first that cannot be reached. */
+static void note_trouble(bt_worker_t *w)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    w->kv_trouble[0] = '\0';
+    BT_LIST_FOR_EACH(pos, tmp, &w->prefill->peers)
+    {
+        const bt_prefill_peer_t *peer =
+            BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
+
+        if (peer->state == BT_KV_LINK_FAILED) {
+            snprintf(w->kv_trouble, sizeof(w->kv_trouble),
+                     "%s cannot reach %s%s%s: %s", w->name, peer->name,
+                     (peer->at[0] != '\0') ? " at " : "", peer->at, peer->why);
+            return;
+        }
+    }
+}
+
 /* The link is so now. @param why  of a FAILED one; else NULL */
 static void set_link(bt_worker_t *w, bt_prefill_peer_t *peer,
                      bt_kv_link_state_t state, const char *at, const char *why)
@@ -73,6 +94,7 @@ static void set_link(bt_worker_t *w, bt_prefill_peer_t *peer,
     peer->state = state;
     memcpy(peer->at, now.at, sizeof(peer->at));
     memcpy(peer->why, now.why, sizeof(peer->why));
+    note_trouble(w);
     for (uint32_t i = 0; i < w->n_links; i++) {
         tell_link(w, w->links[i], peer);
     }
@@ -205,12 +227,13 @@ static bt_status_t take_ranks(bt_worker_t *w, bt_prefill_peer_t *peer,
     return status;
 }
 
-void bt_prefill_peer_forget(bt_prefill_t *state, bt_prefill_peer_t *peer)
+void bt_prefill_peer_forget(bt_worker_t *w, bt_prefill_peer_t *peer)
 {
-    disconnect_peer(state, peer);
+    disconnect_peer(w->prefill, peer);
     bt_list_remove(&peer->link);
     bt_free(peer->ranks);
     bt_free(peer);
+    note_trouble(w);
 }
 
 void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
@@ -270,7 +293,7 @@ void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
     }
     peer->routers &= ~from->bit;
     if (peer->routers == 0) {
-        bt_prefill_peer_forget(w->prefill, peer);
+        bt_prefill_peer_forget(w, peer);
     }
 }
 
@@ -288,7 +311,7 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
 
         peer->routers &= ~from->bit;
         if ((peer->routers == 0) && (peer->plane == NULL)) {
-            bt_prefill_peer_forget(state, peer);
+            bt_prefill_peer_forget(w, peer);
         }
     }
 }
@@ -472,7 +495,7 @@ static void on_peer_lost(bt_worker_t *w, const bt_lanes_event_t *event)
     set_link(w, peer, BT_KV_LINK_FAILED, event->at, event->why);
     fail_jobs_of(w, NULL, peer->instance);
     if (peer->routers == 0) {
-        bt_prefill_peer_forget(state, peer);
+        bt_prefill_peer_forget(w, peer);
         return;
     }
     disconnect_peer(state, peer);

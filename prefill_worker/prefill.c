@@ -54,7 +54,7 @@ static void close_role(bt_worker_t *w)
     }
     BT_LIST_FOR_EACH(pos, tmp, &state->peers)
     {
-        bt_prefill_peer_forget(state,
+        bt_prefill_peer_forget(w,
                                BT_CONTAINER_OF(pos, bt_prefill_peer_t, link));
     }
     bt_free(state);

@@ -113,7 +113,7 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from);
  *  At most BT_PREFILL_MAX_TRIES are under way. */
 void bt_prefill_reconnect(bt_worker_t *w);
 /** Its transfers are canceled, its memory is freed. */
-void bt_prefill_peer_forget(bt_prefill_t *state, bt_prefill_peer_t *peer);
+void bt_prefill_peer_forget(bt_worker_t *w, bt_prefill_peer_t *peer);
 void bt_prefill_on_plane(bt_worker_t *w, const bt_plane_event_t *event);
 
 /** Send what is ready of a STREAMING job, the rest and the manifest of a

@@ -12,8 +12,10 @@
 /* That are looked at: those of a shared directory, and as many of --join. */
 #define MOST_ROUTERS (2 * BT_RENDEZVOUS_MAX)
 
-/* "joined 1 2 URL: WHY\n" of the first that is not. */
-static void print_line(const bt_rpc_t *rpc, char line[BT_JOINED_LINE_BYTES])
+/* "joined 1 2 URL: WHY\n" of the first that is not; where all are, what is
+ * wrong behind the numbers. */
+static void print_line(const bt_rpc_t *rpc, const char *trouble,
+                       char line[BT_JOINED_LINE_BYTES])
 {
     bt_rpc_router_t list[MOST_ROUTERS];
     const uint32_t n_all = bt_rpc_routers(rpc, list, MOST_ROUTERS);
@@ -27,7 +29,8 @@ static void print_line(const bt_rpc_t *rpc, char line[BT_JOINED_LINE_BYTES])
         }
     }
     if (kept == NULL) {
-        snprintf(line, BT_JOINED_LINE_BYTES, "joined %u %u\n", n_up, n_all);
+        snprintf(line, BT_JOINED_LINE_BYTES, "joined %u %u%s%.512s\n", n_up,
+                 n_all, (trouble[0] != '\0') ? " " : "", trouble);
         return;
     }
     /* A url and a reason of rpc.h, each of which is shorter than its part. */
@@ -44,7 +47,7 @@ void bt_joined_tell(bt_worker_t *w, uint64_t now_ms)
         (getenv("BATON_READY_JOINED") == NULL)) {
         return;
     }
-    print_line(w->rpc, line);
+    print_line(w->rpc, w->kv_trouble, line);
     if (strcmp(line, w->joined.said) != 0) {
         memcpy(w->joined.said, line, sizeof(line));
         w->joined.next_ms = now_ms + BT_JOINED_EVERY_MS;

@@ -57,6 +57,8 @@
 #include "worker/plane.h"
 #include "worker/stuck.h"
 
+#define BT_WORKER_TROUBLE_BYTES 448
+
 #define BT_WORKER_JOB_BUCKETS 4096
 #define BT_WORKER_HANDLERS    2 /**< of prefill and of decode */
 
@@ -275,6 +277,8 @@ struct bt_worker {
     bt_stuck_t stuck;
     bt_alone_t alone;
     bt_joined_t joined;
+    /** A decode worker that its KV does not reach, in words; "": none. */
+    char kv_trouble[BT_WORKER_TROUBLE_BYTES];
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;

@@ -359,6 +359,8 @@ what_keeps_a_worker_from_its_routers_is_kept_and_takes_no_room(void **state)
     assert_string_equal(ready.why, "linked with 0 of 1 routers");
     bt_ready_add(&ready, "joined nonsense\n", 16);
     assert_string_equal(ready.why, "");
+    bt_ready_add(&ready, "joined 2 2 p cannot reach d: no\n", 32);
+    assert_string_equal(ready.why, "p cannot reach d: no");
     bt_ready_add(&ready, "joined 0 1 u: x\njoined 1 1\n", 27);
     assert_string_equal(ready.why, "");
     assert_string_equal(ready.text, "ready\n");
