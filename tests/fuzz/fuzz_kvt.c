@@ -257,6 +257,7 @@ static void events_take(session_t *s)
         case BT_KVT_XFER_DONE:
             xfer_done(s, event.xfer);
             break;
+        case BT_KVT_PEER_UP:
         case BT_KVT_PEER_LOST:
             break;
         }
