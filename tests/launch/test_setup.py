@@ -544,7 +544,8 @@ class BatonTest(unittest.TestCase):
         build = os.path.join(self.source, "build")
         pids = os.path.join(self.folder, "pids")
         os.mkdir(build)
-        targets = subprocess.run(["bash", "-c", f'root={self.source}; self=./baton; . {self.source}/setup/common.sh; echo "${{programs[@]}}"'],
+        targets = subprocess.run(["bash", "-c", f"root='{self.source}'; self=./baton; . '{self.source}/setup/common.sh'; "
+                                  'echo "${programs[@]}"'],
                                  capture_output=True, text=True, check=True).stdout.split()
         with open(os.path.join(build, "build.ninja"), "w", encoding="ascii") as file:
             file.write(f"rule slow\n  command = echo $$$$ >>{pids}; sleep 60 & echo $$! >>{pids}; wait\n")
