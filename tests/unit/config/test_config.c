@@ -800,8 +800,8 @@ static void all_mistakes_are_found_where_all_are_wanted(void **state)
         "BATON_DECODE: 'x' is not a whole number from 1 to 256 workers",
         "--tokens-per-block 7 must be an even number",
         "--chunk-tokens 3 is less than one block: --tokens-per-block 7",
-        "--kv-port-range 9-9: give two ports from 1 to 65535, the smaller one "
-        "first, such as 20000-20100",
+        ("--kv-port-range 9-9: give two ports from 1 to 65535, the smaller one "
+         "first, such as 20000-20100"),
     };
     char program[] = "serve";
     char *args[] = {program,
