@@ -12,7 +12,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, CLI)
 
 DONE = b"data: [DONE]\n\n"
-LIMIT_S = 6  # guards against hanging alone
+LIMIT_S = 60  # guards against hanging alone
 
 
 def event(**more):
