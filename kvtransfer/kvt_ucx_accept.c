@@ -29,7 +29,7 @@
 
 #define PROGRAMS "baton-" /* what their names begin with */
 
-#define GUARDED_MAX 8u
+#define GUARDED_MAX 64u
 
 /* Ports of UCX's listeners, in the order of the network; 0: none. */
 static _Atomic uint32_t guarded[GUARDED_MAX];
@@ -90,14 +90,19 @@ static uint32_t guard_of(int fd, ends_t *ends_p)
     return 0;
 }
 
-void bt_kvt_ucx_accept_set(int fd, bt_kvt_ucx_guard_t guard)
+uint16_t bt_kvt_ucx_port_of(int fd)
 {
     struct sockaddr_storage addr = {0};
     socklen_t bytes = sizeof(addr);
-    uint32_t port;
 
-    if ((getsockname(fd, (struct sockaddr *)&addr, &bytes) != 0) ||
-        ((port = port_of(&addr)) == 0)) {
+    return (getsockname(fd, (struct sockaddr *)&addr, &bytes) == 0)
+               ? port_of(&addr)
+               : 0;
+}
+
+void bt_kvt_ucx_accept_set(uint16_t port, bt_kvt_ucx_guard_t guard)
+{
+    if (port == 0) {
         return;
     }
     for (size_t i = 0; i < GUARDED_MAX; i++) {

@@ -276,7 +276,8 @@ void bt_kvt_ucx_door_close(ucx_door_t *door, const char *interface)
     const bool found = fds_find(door);
 
     for (uint32_t i = 0; i < door->n_fds; i++) {
-        bt_kvt_ucx_accept_set(door->fds[i], BT_KVT_UCX_GUARDED);
+        door->ports[i] = bt_kvt_ucx_port_of(door->fds[i]);
+        bt_kvt_ucx_accept_set(door->ports[i], BT_KVT_UCX_GUARDED);
     }
     if (is_loopback) {
         return;
@@ -349,6 +350,9 @@ void bt_kvt_ucx_admit(bt_kvt_t *kvt, const bt_kvt_export_info_t *info)
 
 void bt_kvt_ucx_door_fini(ucx_door_t *door)
 {
+    for (uint32_t i = 0; i < door->n_fds; i++) {
+        bt_kvt_ucx_accept_set(door->ports[i], BT_KVT_UCX_OPEN);
+    }
     bt_free(door->sources);
     door->sources = NULL;
     door->n_sources = door->sources_cap = 0;

@@ -251,7 +251,7 @@ static unsigned door_mute(const struct sockaddr_storage *door)
 static void guard(const ucx_t *ucx, bt_kvt_ucx_guard_t guard)
 {
     for (uint32_t i = 0; i < ucx->door.n_fds; i++) {
-        bt_kvt_ucx_accept_set(ucx->door.fds[i], guard);
+        bt_kvt_ucx_accept_set(ucx->door.ports[i], guard);
     }
 }
 
@@ -281,7 +281,6 @@ void bt_kvt_ucx_listener_close(ucx_t *ucx)
         (void)ucp_worker_progress(ucx->net);
     }
     requests_reject(ucx);
-    guard(ucx, BT_KVT_UCX_OPEN);
     ucp_listener_destroy(ucx->listener);
     ucx->listener = NULL;
 }

@@ -47,7 +47,8 @@
 typedef struct ucx_door {
     int before[64]; /* listening sockets that are not UCX's */
     uint32_t n_before;
-    int fds[8]; /* those that are */
+    int fds[8];        /* those that are */
+    uint16_t ports[8]; /* of these, in the order of the network */
     uint32_t n_fds;
     bool closed;                             /* to all but the addresses */
     uint8_t (*sources)[BT_KVT_SOURCE_BYTES]; /* owned */
@@ -159,6 +160,7 @@ void bt_kvt_ucx_door_before(ucx_door_t *door);
 void bt_kvt_ucx_door_close(ucx_door_t *door, const char *interface);
 /** Of bt_kvt_transport_t. */
 void bt_kvt_ucx_admit(bt_kvt_t *kvt, const bt_kvt_export_info_t *info);
+/** When UCX listens no more: its ports are soon others'. */
 void bt_kvt_ucx_door_fini(ucx_door_t *door);
 
 /* kvt_ucx_accept.c */
@@ -168,8 +170,11 @@ typedef enum bt_kvt_ucx_guard {
                              program of Baton */
     BT_KVT_UCX_CLOSING, /**< nobody; it was guarded */
 } bt_kvt_ucx_guard_t;
-/** Who may connect to the port of the listening socket @a fd. */
-void bt_kvt_ucx_accept_set(int fd, bt_kvt_ucx_guard_t guard);
+/** @return the port of a socket, in the order of the network; 0: it has none */
+uint16_t bt_kvt_ucx_port_of(int fd);
+/** Who may connect to the listening sockets of this process at @a port; 0:
+ *  nothing changes. */
+void bt_kvt_ucx_accept_set(uint16_t port, bt_kvt_ucx_guard_t guard);
 /** @return whether no connection is being accepted just now */
 bool bt_kvt_ucx_accept_is_idle(void);
 
