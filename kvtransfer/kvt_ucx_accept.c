@@ -361,31 +361,34 @@ static bool is_held(const char *socket, const char *own)
     return is;
 }
 
-/* Nearly all who come are: their programs are looked at before anybody's
- * descriptors. What nobody has here is in another PID namespace: a container of
- * the same user. */
-static bool is_baton(unsigned long inode)
+/* @return false: it is not on this host, or has just been closed */
+static bool find_other_end(const ends_t *ends, other_end_t *end_p)
 {
-    char socket[64], own[512];
+    bool found = false;
 
-    snprintf(socket, sizeof(socket), "socket:[%lu]", inode);
-    return !program_of("self", own, sizeof(own)) || is_known(socket) ||
-           is_held(socket, own) || !is_held(socket, NULL);
+    return ask_for_other_end(ends, end_p, &found)
+               ? found
+               : look_for_other_end(ends, end_p);
 }
 
+/* Nearly all who come are Baton's: their programs are looked at before
+ * anybody's descriptors. A socket that nobody has here, and that is still open
+ * then, is in another PID namespace: a container of the same user. */
 static bool may_connect(const ends_t *ends)
 {
     other_end_t end = {0};
-    bool found = false;
+    char socket[64], own[512];
 
     if (!is_local(ends)) {
         return true; /* the filter let it pass */
     }
-    if (!ask_for_other_end(ends, &end, &found)) {
-        found = look_for_other_end(ends, &end);
+    if (!find_other_end(ends, &end) || (end.uid != (unsigned long)geteuid())) {
+        return false;
     }
-    return found && (end.uid == (unsigned long)geteuid()) &&
-           is_baton(end.inode);
+    snprintf(socket, sizeof(socket), "socket:[%lu]", end.inode);
+    return !program_of("self", own, sizeof(own)) || is_known(socket) ||
+           is_held(socket, own) ||
+           (!is_held(socket, NULL) && find_other_end(ends, &end));
 }
 
 int bt_kvt_ucx_accept(int fd, struct sockaddr *addr, socklen_t *len)
