@@ -90,13 +90,14 @@ def test_a_worker_that_is_killed_is_seen_to_go_and_to_come_back():
         with Watcher(address) as watcher:
             wait_until("the launcher's word is here", lambda: (
                 lambda w: w and w["expected"] and w["launched"] and w["state"] == "up")(named(get(address, "/v2/cluster"), name)))
+            wait_until("the model's readiness is told", lambda: "model_ready" in [
+                event["kind"] for event in get(address, "/v2/cluster")["events"]])
             first = named(get(address, "/v2/cluster"), name)
             os.kill(int(launch.process(name)["pid"]), signal.SIGKILL)
             wait_until("its loss is told", lambda: "worker_lost" in watcher.kinds(name))
             wait_until("its return is told", lambda: watcher.kinds(name)[-1:] == ["worker_joined"])
             wait_until("the model's loss and return are told", lambda: (
-                lambda k: k.index("model_not_ready") < len(k) - 1 - k[::-1].index("model_ready"))(
-                    watcher.kinds()) if "model_not_ready" in watcher.kinds() else False)
+                lambda k: "model_not_ready" in k and "model_ready" in k[k.index("model_not_ready"):])(watcher.kinds()))
             state = wait_until("its restart is counted", lambda: (
                 lambda s: s if (named(s, name) or {}).get("restarts") == 1 and named(s, name)["state"] == "up" else None)(
                     get(address, "/v2/cluster")))
