@@ -324,14 +324,15 @@ static bool is_program(const char *pid, const char *own)
            (strncmp(name, PROGRAMS, strlen(PROGRAMS)) == 0);
 }
 
-static bool is_known(const char *socket)
+/* The number of one that ended may be another's by now. */
+static bool is_known(const char *socket, const char *own)
 {
     for (size_t i = 0; i < KNOWN_MAX; i++) {
         const int32_t pid = atomic_load(&known[i]);
         char name[16];
 
         snprintf(name, sizeof(name), "%d", pid);
-        if ((pid != 0) && has_socket(name, socket)) {
+        if ((pid != 0) && is_program(name, own) && has_socket(name, socket)) {
             return true;
         }
     }
@@ -386,7 +387,7 @@ static bool may_connect(const ends_t *ends)
         return false;
     }
     snprintf(socket, sizeof(socket), "socket:[%lu]", end.inode);
-    return !program_of("self", own, sizeof(own)) || is_known(socket) ||
+    return !program_of("self", own, sizeof(own)) || is_known(socket, own) ||
            is_held(socket, own) ||
            (!is_held(socket, NULL) && find_other_end(ends, &end));
 }
