@@ -201,8 +201,11 @@ seal() {
 
 # At the end of the script. A job that Slurm starts again keeps its keys: clients have them.
 remove_keys() {
-    local restarts
-    restarts=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null | sed -n '/Restarts=/ { s/.*Restarts=\([0-9]*\).*/\1/p; q }')
+    local restarts='' tries
+    for ((tries = 0; tries < 5 && ${#restarts} == 0; tries++)); do # the signal of a requeue ends scontrol, too
+        ((tries == 0)) || sleep 0.2
+        restarts=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null | sed -n '/Restarts=/ { s/.*Restarts=\([0-9]*\).*/\1/p; q }')
+    done
     ((${restarts:-0} == ${SLURM_RESTART_COUNT:-0})) || return
     rm -f "$WORK_DIR/key" "$WORK_DIR/api-key" "$WORK_DIR/api-keys"
     rmdir "$WORK_DIR" 2>/dev/null
