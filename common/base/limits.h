@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file limits.h
  *
- * What this process, and those that it starts, may use of the machine: the
+ * Limits of CPUs, memory and processes for a process and its children: the
  * tighter of what the machine or the user has and what control groups leave
  * (cgroup.h). One answer for all: the launcher reads it for what it starts, a
  * worker or a tool that nobody started for itself, and `./baton check` and

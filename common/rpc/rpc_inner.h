@@ -81,7 +81,8 @@ typedef struct rpc_lanes {
     char bye[RPC_MAX_REASON]; /* the reason it gave */
 } rpc_lanes_t;
 
-/* What is known of a peer that says nothing; rpc_silence.c. Owner only. */
+/* A silent peer: whether its process waits for a core (rpc_silence.c). The
+ * thread that owns the links uses it alone. */
 typedef struct rpc_silence {
     pid_t pid; /* the peer's; 0: it is not on this host, or not known */
     bt_core_wait_t wait;
@@ -90,7 +91,7 @@ typedef struct rpc_silence {
     int socket; /* of the connection, in nng's hands; -1: not looked for */
 } rpc_silence_t;
 
-/* What was told of a link's silence. */
+/* The last event that the owner of a link got about the peer's silence. */
 typedef enum rpc_told {
     RPC_TOLD_NOTHING,
     RPC_TOLD_SUSPECT,

@@ -36,8 +36,8 @@ typedef struct bt_sched_probe {
     uint64_t rests_until_us;
 } bt_sched_probe_t;
 
-/** What is left of the weight of a measurement: half after half_us, a quarter
- *  after twice that. @return 1 to 0 */
+/** The share of its weight that a measurement keeps: half at the age half_us, a
+ *  quarter at twice that. @return 1 to 0 */
 double bt_sched_age_left(uint64_t age_us, uint64_t half_us);
 
 /** Share of the newest sample in a mean.
@@ -54,9 +54,12 @@ static inline uint64_t bt_sched_age_us(uint64_t earlier_us, uint64_t now_us)
                                                        : 0;
 }
 
+/** @return whether a probe may be sent now */
 bool bt_sched_probe_is_due(const bt_sched_probe_t *probe, uint64_t now_us);
+/** A probe is under way: no other one is due until it is back. */
 void bt_sched_probe_sent(bt_sched_probe_t *probe);
-/** It is over; or something was measured just now, so that none is due. */
+/** A probe is over, or a request that is none was just measured: the next probe
+ *  is due BT_SCHED_PROBE_EVERY_US later. */
 void bt_sched_probe_back(bt_sched_probe_t *probe, uint64_t now_us);
 
 #endif
