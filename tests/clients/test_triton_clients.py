@@ -75,14 +75,17 @@ def successes(c, model):
 
 def profile(c, model, data, *options, n=6, door="grpc"):
     """perf_analyzer's requests of these inputs, two at a time. Over gRPC it asks for every output that the metadata names.
+    The version is named: without it perf_analyzer takes the one whose counts rose after its first look, and a few quick
+    requests may all have been served by then ("failed to find the requested model version").
     @return the requests as it exports them: inputs and, of each response, the outputs"""
     before = successes(c, model)
     with tempfile.TemporaryDirectory() as folder:
         inputs, export = os.path.join(folder, "inputs.json"), os.path.join(folder, "export.json")
         with open(inputs, "w", encoding="utf-8") as f:
             json.dump({"data": data}, f)
-        printed = succeed([fetch_perf_analyzer.ensure(fetch_model.default_cache()), "-m", model, "-i", door, "-u",
-                           grpc_at(c) if door == "grpc" else f"{c.http[0]}:{c.http[1]}", "--async", "--request-count", str(n), "--concurrency-range", "2", "--stability-percentage", "999",
+        printed = succeed([fetch_perf_analyzer.ensure(fetch_model.default_cache()), "-m", model, "-x", "1", "-i", door,
+                           "-u", grpc_at(c) if door == "grpc" else f"{c.http[0]}:{c.http[1]}", "--async",
+                           "--request-count", str(n), "--concurrency-range", "2", "--stability-percentage", "999",
                            "--input-data", inputs, "--profile-export-file", export, *options])
         with open(export, encoding="utf-8") as f:
             requests = json.load(f)["experiments"][0]["requests"]
