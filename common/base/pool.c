@@ -56,8 +56,11 @@ struct bt_pool {
     pthread_cond_t wake, wake_background, wake_files;
     /* Under the lock. */
     lane_t lanes[BT_POOL_N_LANES];
-    bt_list_t finished;
     bool ending;
+    /* The last one that finished, whose link leads to the one before it.
+     * Without the lock: who has just got it may have no core for long, and the
+     * owner would wait with it. */
+    _Atomic(bt_list_t *) finished;
     /* Written under the lock. */
     _Atomic uint64_t n_inside;
     /* The owner's. */
@@ -161,16 +164,39 @@ static bt_pool_job_t *next_job(const worker_t *worker)
     return NULL;
 }
 
-/* With the lock. */
+/* Without the lock: the owner wakes at once, on this thread's core perhaps. The
+ * job is the owner's from here. */
 static void push_finished(bt_pool_t *pool, bt_pool_job_t *job)
 {
     static const uint64_t one = 1;
+    bt_list_t *before = atomic_load(&pool->finished);
 
-    if (bt_list_empty(&pool->finished)) {
+    do {
+        job->link.next = before;
+    } while (
+        !atomic_compare_exchange_weak(&pool->finished, &before, &job->link));
+    if (before == NULL) {
         /* Cannot fail or wait: the count is far from its end. */
         (void)!write(pool->fd, &one, sizeof(one));
     }
-    bt_list_push_back(&pool->finished, &job->link);
+}
+
+/* All that finished goes behind what was taken before, in its order. */
+static void take_finished(bt_pool_t *pool)
+{
+    bt_list_t *link = atomic_exchange(&pool->finished, NULL);
+    bt_list_t *first = NULL;
+    bt_list_t *next;
+
+    for (; link != NULL; link = next) {
+        next = link->next;
+        link->next = first;
+        first = link;
+    }
+    for (; first != NULL; first = next) {
+        next = first->next;
+        bt_list_push_back(&pool->taken, first);
+    }
 }
 
 static bool may_run_inside(const bt_pool_job_t *job)
@@ -208,11 +234,13 @@ static void run_job(worker_t *worker, bt_pool_job_t *job)
         frame.outer->inside_us += all_us;
     }
     job->ran = true;
-    pthread_mutex_lock(&pool->lock);
     if (order != NULL) {
+        pthread_mutex_lock(&pool->lock);
         order->ended(pool->lanes[job->lane].ctx, job, all_us - frame.inside_us);
+        pthread_mutex_unlock(&pool->lock);
     }
     push_finished(pool, job);
+    pthread_mutex_lock(&pool->lock);
 }
 
 /* At a poll of a long job: shorter ones of its lane that wait, while its own
@@ -312,10 +340,10 @@ void bt_pool_cancel(bt_pool_t *pool, bt_pool_job_t *job)
     was_queued = job->queued;
     if (was_queued) {
         lane_remove(pool, job);
-        push_finished(pool, job);
     }
     pthread_mutex_unlock(&pool->lock);
     if (was_queued) {
+        push_finished(pool, job);
         pool->canceled.queued++;
     } else {
         pool->canceled.running++;
@@ -342,16 +370,6 @@ uint32_t bt_pool_n_jobs(const bt_pool_t *pool)
     return pool->n_jobs;
 }
 
-static void move_all(bt_list_t *from, bt_list_t *to)
-{
-    while (!bt_list_empty(from)) {
-        bt_list_t *link = from->next;
-
-        bt_list_remove(link);
-        bt_list_push_back(to, link);
-    }
-}
-
 static void end_job(bt_pool_t *pool, bt_pool_job_t *job)
 {
     pool->n_jobs--;
@@ -367,9 +385,7 @@ bool bt_pool_next(bt_pool_t *pool)
         /* The count first: what finishes after it makes the descriptor
          * readable again. */
         (void)!read(pool->fd, &count, sizeof(count));
-        pthread_mutex_lock(&pool->lock);
-        move_all(&pool->finished, &pool->taken);
-        pthread_mutex_unlock(&pool->lock);
+        take_finished(pool);
         job = take_from(&pool->taken);
     }
     if (job == NULL) {
@@ -404,7 +420,7 @@ void bt_pool_stop(bt_pool_t *pool)
     }
     join_all(pool);
     pool->stopped = true;
-    move_all(&pool->finished, &pool->taken);
+    take_finished(pool);
     for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
         while ((job = lane_pop(pool, (bt_pool_lane_t)lane, UINT64_MAX)) !=
                NULL) {
@@ -485,7 +501,6 @@ bt_status_t bt_pool_create(uint32_t n_threads, bt_pool_t **pool_p)
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->wake_background, NULL);
     pthread_cond_init(&pool->wake_files, NULL);
-    bt_list_init(&pool->finished);
     bt_list_init(&pool->taken);
     for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
         bt_list_init(&pool->lanes[lane].jobs);

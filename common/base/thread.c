@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/thread.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -21,8 +22,10 @@
 #define BURST_NS 2000000u
 #define LONG_NS  100000000u
 
-/* A weight of 110, where others have 1024 (sched(7)). */
-#define BACKGROUND_NICE 10
+/* A weight of 36, where a router's other threads have 1024 and workers, at 5,
+ * 335 (sched(7)). */
+#define BACKGROUND_NICE 15
+#define MOST_NICE       19
 
 /* Of the kernel (sched_setattr(2)); its header cannot be had beside sched.h. */
 typedef struct attr {
@@ -71,9 +74,24 @@ void bt_thread_works_when_idle(void)
     }
 }
 
+void bt_thread_lower_priority(uint32_t nice)
+{
+    const id_t id = (id_t)gettid();
+    int now;
+
+    errno = 0;
+    now = getpriority(PRIO_PROCESS, id);
+    if ((nice == 0) || ((now == -1) && (errno != 0))) {
+        return;
+    }
+    (void)setpriority(PRIO_PROCESS, id,
+                      (nice < (uint32_t)(MOST_NICE - now)) ? now + (int)nice
+                                                           : MOST_NICE);
+}
+
 void bt_thread_works_in_background(void)
 {
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BACKGROUND_NICE);
+    bt_thread_lower_priority(BACKGROUND_NICE);
 }
 
 int bt_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg)

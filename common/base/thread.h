@@ -40,8 +40,13 @@ void bt_thread_works_long(bool alone);
  *  privilege. */
 void bt_thread_works_when_idle(void);
 
-/** This thread gives way to others that compute: where they leave it no core,
- *  it has a tenth of one (nice 10). For good: back needs privilege. */
+/** This thread, and those it makes from now on, have a lower weight where they
+ *  share a core with others: `nice` is added to their nice value, which is 19
+ *  at most (setpriority(2)). For good: back needs privilege. */
+void bt_thread_lower_priority(uint32_t nice);
+
+/** The same by 15, for what takes long: it gives way to workers that compute
+ *  too. Where they leave it no core, it has a tenth of one. */
 void bt_thread_works_in_background(void);
 
 /** A thread that takes no signals: those belong to the program's own.

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -59,10 +60,38 @@ static void a_brief_thread_has_a_short_slice(void **state)
     assert_int_equal(slice_ns(), usual);
 }
 
+static void *lowered(void *added_p)
+{
+    const id_t id = (id_t)gettid();
+    const int usual = getpriority(PRIO_PROCESS, id);
+
+    bt_thread_lower_priority(0);
+    assert_int_equal(getpriority(PRIO_PROCESS, id), usual);
+    bt_thread_lower_priority(3);
+    *(int *)added_p = getpriority(PRIO_PROCESS, id) - usual;
+    bt_thread_lower_priority(UINT32_MAX);
+    assert_int_equal(getpriority(PRIO_PROCESS, id), 19);
+    return NULL;
+}
+
+static void a_lower_priority_is_added_to_what_there_is(void **state)
+{
+    const int usual = getpriority(PRIO_PROCESS, (id_t)gettid());
+    pthread_t thread;
+    int added = 0;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, lowered, &added), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(added, (usual + 3 <= 19) ? 3 : 19 - usual);
+    assert_int_equal(getpriority(PRIO_PROCESS, (id_t)gettid()), usual);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_brief_thread_has_a_short_slice),
+        BT_TEST(a_lower_priority_is_added_to_what_there_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
