@@ -47,7 +47,7 @@ typedef struct rpc_caller {
 
 static void announce(bt_rpc_t *rpc, const void *data, size_t bytes)
 {
-    const uint64_t one = 1;
+    bool is_due = false;
     nng_msg *msg;
 
     if (nng_msg_alloc(&msg, 0) != 0) {
@@ -62,12 +62,13 @@ static void announce(bt_rpc_t *rpc, const void *data, size_t bytes)
         rpc->announces[(rpc->first_announce + rpc->n_announces++) %
                        RPC_ANNOUNCES] = msg;
         msg = NULL;
-        if (!rpc->signalled) {
-            rpc->signalled = true;
-            (void)!write(rpc->event_fd, &one, sizeof(one));
-        }
+        is_due = !rpc->signalled;
+        rpc->signalled = true;
     }
     pthread_mutex_unlock(&rpc->mutex);
+    if (is_due) {
+        bt_rpc_signal(rpc);
+    }
     nng_msg_free(msg); /* too many at once, likewise */
 }
 

@@ -242,8 +242,8 @@ struct bt_rpc {
     int fd; /* epoll: of event_fd and of links' sockets and bells */
     int event_fd;
     pthread_mutex_t mutex;
-    bt_list_t ready;                   /* links with something for the owner */
-    bool signalled;                    /* event_fd is readable */
+    bt_list_t ready; /* links with something for the owner */
+    bool signalled;  /* event_fd is readable, or soon will be */
     nng_msg *announces[RPC_ANNOUNCES]; /* a ring: they are told in order */
     uint32_t first_announce;
     uint32_t n_announces;
@@ -267,6 +267,8 @@ BT_MUST_CHECK bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc);
 BT_MUST_CHECK bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link,
                                            const char *url);
 void bt_rpc_mark_ready(bt_rpc_link_t *link);
+/** The owner wakes. Once `signalled` was set, without the mutex. */
+void bt_rpc_signal(bt_rpc_t *rpc);
 /** The same where the descriptor of bt_rpc_fd() is readable anyway. */
 void bt_rpc_queue_ready(bt_rpc_link_t *link);
 /** @return NULL when nothing is ready; then the event fd is not readable */

@@ -20,17 +20,25 @@ static void queue_ready(bt_rpc_link_t *link)
     }
 }
 
-/* Under the mutex. */
-static void mark_ready(bt_rpc_link_t *link)
+/* Under the mutex. @return bt_rpc_signal() is due once it is free: the owner
+ * wakes at once, on this thread's core perhaps, and takes the mutex */
+static bool mark_ready(bt_rpc_link_t *link)
 {
     bt_rpc_t *rpc = link->rpc;
-    const uint64_t one = 1;
 
     queue_ready(link);
-    if (!link->gone && !rpc->signalled) {
-        rpc->signalled = true;
-        (void)!write(rpc->event_fd, &one, sizeof(one));
+    if (link->gone || rpc->signalled) {
+        return false;
     }
+    rpc->signalled = true;
+    return true;
+}
+
+void bt_rpc_signal(bt_rpc_t *rpc)
+{
+    const uint64_t one = 1;
+
+    (void)!write(rpc->event_fd, &one, sizeof(one));
 }
 
 static bool on_message(void *ctx, nng_msg *msg)
@@ -39,6 +47,7 @@ static bool on_message(void *ctx, nng_msg *msg)
     bt_rpc_t *rpc = link->rpc;
     uint32_t at;
     bool go_on;
+    bool is_due;
 
     pthread_mutex_lock(&rpc->mutex);
     /* there is room: reading goes on only because there is */
@@ -49,8 +58,11 @@ static bool on_message(void *ctx, nng_msg *msg)
     go_on = !link->gone && (link->inbox_n < RPC_INBOX_FRAMES) &&
             (link->inbox_bytes < RPC_INBOX_BYTES);
     link->recv_paused = !go_on;
-    mark_ready(link);
+    is_due = mark_ready(link);
     pthread_mutex_unlock(&rpc->mutex);
+    if (is_due) {
+        bt_rpc_signal(rpc);
+    }
     return go_on;
 }
 
@@ -58,13 +70,17 @@ static void on_sent(void *ctx)
 {
     bt_rpc_link_t *link = ctx;
     bt_rpc_t *rpc = link->rpc;
+    bool is_due = false;
 
     pthread_mutex_lock(&rpc->mutex);
     if (link->send_wake) {
         link->send_wake = false;
-        mark_ready(link);
+        is_due = mark_ready(link);
     }
     pthread_mutex_unlock(&rpc->mutex);
+    if (is_due) {
+        bt_rpc_signal(rpc);
+    }
 }
 
 static void on_change(void *ctx)
@@ -84,9 +100,15 @@ static const rpc_pipe_ops_t link_pipe_ops = {
 
 void bt_rpc_mark_ready(bt_rpc_link_t *link)
 {
-    pthread_mutex_lock(&link->rpc->mutex);
-    mark_ready(link);
-    pthread_mutex_unlock(&link->rpc->mutex);
+    bt_rpc_t *rpc = link->rpc;
+    bool is_due;
+
+    pthread_mutex_lock(&rpc->mutex);
+    is_due = mark_ready(link);
+    pthread_mutex_unlock(&rpc->mutex);
+    if (is_due) {
+        bt_rpc_signal(rpc);
+    }
 }
 
 void bt_rpc_queue_ready(bt_rpc_link_t *link)
@@ -106,8 +128,9 @@ bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc)
         link = BT_CONTAINER_OF(rpc->ready.next, bt_rpc_link_t, in_ready);
         bt_list_remove(&link->in_ready);
     } else if ((rpc->n_announces == 0) && rpc->signalled) {
-        (void)!read(rpc->event_fd, &count, sizeof(count));
-        rpc->signalled = false;
+        /* Not yet written: the signal is on its way. */
+        rpc->signalled =
+            read(rpc->event_fd, &count, sizeof(count)) != sizeof(count);
     }
     pthread_mutex_unlock(&rpc->mutex);
     return link;
