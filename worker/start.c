@@ -365,6 +365,9 @@ int bt_worker_main(bt_role_t role,
     if (!w->config->core_dumps) {
         bt_core_dump_forbid();
     }
+    if (strcmp(w->config->backend, "cpu") == 0) { /* before other threads */
+        bt_thread_lower_priority(w->config->worker_nice);
+    }
     (void)bt_raise_open_fds(); /* a connection and more for each peer */
     signal_fd = open_signals();
     if (signal_fd < 0) {

@@ -138,6 +138,7 @@ typedef struct bt_config {
     const char *cores;          /* cpu list to pin to, "" = no pinning */
     const char *role;           /* worker: auto, prefill, decode, both */
     const char *lend_cores;     /* on, idle, off */
+    uint32_t worker_nice;       /* worker: added to its nice value */
     const char *lent_cores;     /* worker: cpu list of others, "" = none */
     uint32_t threads;           /* of this worker; 0 = all allowed cores */
     uint32_t tp;                /* ranks of a stage of this worker */

@@ -143,6 +143,10 @@ const bt_option_t bt_config_options[] = {
     TEXT("cores", "LIST", "", WORKERS, cores,
          "Cores to pin the compute threads to, such as 0-3,8; empty: no "
          "pinning"),
+    COUNT("worker-nice", "5", 0, 19, "", S | WORKERS, worker_nice,
+          "Added to the nice value of workers that compute on the CPU "
+          "(setpriority(2)), so that a router on the same cores gets one before "
+          "they do; 0: workers and routers are equal"),
     SIZE("kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
          "Memory for the KV cache of each worker; 0: from the model and the "
          "machine"),

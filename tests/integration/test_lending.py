@@ -43,6 +43,20 @@ def lent(c, what):
     return {role: c.metric(f"baton_worker_lent_{what}_total", role=role) for role in ("prefill", "decode")}
 
 
+def test_workers_have_a_lower_priority_than_the_router():
+    """And all their threads, those of the kernel's idle class apart."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with tempfile.TemporaryDirectory() as d:
+        for option, added in ([], 5), (["--worker-nice", "0"], 0), (["--worker-nice", "19"], 19):
+            with Cluster(model_in(d), worker_args=option) as c:
+                ask_all(c, prompts()[:1], 1, 2)
+                for process in c.processes:
+                    nice = own if process is c.router else min(own + added, 19)
+                    threads = [int(t) for t in os.listdir(f"/proc/{process.pid}/task")]
+                    assert os.getpriority(os.PRIO_PROCESS, process.pid) == nice, (option, process.name)
+                    assert all(os.getpriority(os.PRIO_PROCESS, t) >= nice for t in threads), (option, process.name)
+
+
 def test_work_on_lent_cores_gives_the_same_bytes():
     """With and without, and with somebody who takes the cores back again and again."""
     texts = prompts()
