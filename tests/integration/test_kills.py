@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Killed at any moment, from the first millisecond of the start on: nothing of a process outlives it.
 
-Six moments here, 200 with --long. BATON_KILLS_SEED repeats those of a run, which says its seed when it fails.
+Five moments without limits and three in control groups here, 200 of each with --long. BATON_KILLS_SEED repeats those of a run, which says its seed when it fails.
 """
+import contextlib
 import os
 import random
 import signal
@@ -11,9 +12,11 @@ import sys
 import tempfile
 import time
 
+from cgroups import Group
 from harness import BUILD, Skip, is_there, small_model, wait_until
 
-SHORT, LONG = 6, 200
+SHORT, SHORT_BOUNDED, LONG = 5, 3, 200
+BOUNDS = {"memory": {"limit_in_bytes": 900 << 20}, "cpu": {"cfs_period_us": 100000, "cfs_quota_us": 100000}, "pids": {"max": 128}}
 MARK = "BT_TEST_KILLS"  # in the environment of all that a round starts
 HOWS = ("kill launcher", "kill worker", "stop launcher", "kill all", "kill lone worker")
 
@@ -21,8 +24,10 @@ HOWS = ("kill launcher", "kill worker", "stop launcher", "kill all", "kill lone 
 class Kills:
     """Rounds in a directory of their own, with a /dev/shm and segments of System V of their own."""
 
-    def __init__(self, directory, seed):
+    def __init__(self, directory, seed, is_bounded):
         self.dir = directory
+        # In control groups a launch finds by itself what fits.
+        self.sizes = [] if is_bounded else ["--kv-memory", "64m", "--threads-prefill", "1", "--threads-decode", "1"]
         self.model = small_model(directory)
         self.run_dirs = os.path.join(directory, "run")
         os.mkdir(self.run_dirs)
@@ -45,9 +50,8 @@ class Kills:
             return f.read()
 
     def launch(self):
-        return self.popen(os.path.join(BUILD, "launcher/baton-launch"), "--model", self.model, "--kv-memory", "64m",
-                          "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                          "--threads-prefill", "1", "--threads-decode", "1", "--drain-ms", "0")
+        return self.popen(os.path.join(BUILD, "launcher/baton-launch"), "--model", self.model, *self.sizes,
+                          "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--drain-ms", "0")
 
     def lone_worker(self):
         """As mpirun, srun or a hand would start it: nobody watches it, and it looks for a router that is not there."""
@@ -143,10 +147,10 @@ class Kills:
         self.check_clean(when)
 
 
-def kill(rounds, seed):
+def kill(rounds, seed, is_bounded):
     """Runs in a mount namespace of its own."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
-        kills = Kills(directory, seed)
+        kills = Kills(directory, seed, is_bounded)
         left = 0
         kills.time_starts()
         for i in range(rounds):
@@ -156,14 +160,31 @@ def kill(rounds, seed):
     print(f"{rounds} kills, seed {seed}: nothing was left after the next start ({left} rounds ended with a directory to remove)")
 
 
-def test_whoever_is_killed_at_any_moment_leaves_nothing():
+def kill_in_namespaces(rounds, groups=()):
+    """Groups: that all of it joins."""
     enter = ["unshare", "--user", "--map-root-user", "--mount", "--ipc", "sh", "-c"]
     if subprocess.run(enter + ["mount -t tmpfs none /dev/shm"], check=False, capture_output=True).returncode != 0:
         raise Skip("this user may not mount in a namespace of its own")
-    rounds = LONG if os.environ.get("BATON_LONG") else SHORT
+    rounds = LONG if os.environ.get("BATON_LONG") else rounds
     seed = int(os.environ.get("BATON_KILLS_SEED") or random.randrange(1 << 32))
-    run = f"import test_kills; test_kills.kill({rounds}, {seed})"
-    done = subprocess.run(enter + ['mount -t tmpfs none /dev/shm && exec "$@"', "sh", sys.executable, "-c", run],
+    run = f"import test_kills; test_kills.kill({rounds}, {seed}, {bool(groups)})"
+    join = "".join(f"echo $$ >{group.folder}/cgroup.procs && " for group in groups)
+    done = subprocess.run(["sh", "-c", join + 'exec "$@"', "sh", *enter, 'mount -t tmpfs none /dev/shm && exec "$@"', "sh",
+                           sys.executable, "-c", run],
                           cwd=os.path.dirname(os.path.abspath(__file__)), check=False, capture_output=True, text=True)
     assert done.returncode == 0, f"seed {seed}\n{done.stdout}{done.stderr}"
     print(done.stdout.strip())
+
+
+def test_whoever_is_killed_at_any_moment_leaves_nothing():
+    kill_in_namespaces(SHORT)
+
+
+def test_whoever_is_killed_in_control_groups_leaves_nothing():
+    """One CPU, 900 MiB, 128 processes and threads: limits of the group above the one that a launch is in."""
+    with contextlib.ExitStack() as stack:
+        groups = [stack.enter_context(Group(name, deeper=True, **limits)) for name, limits in BOUNDS.items()]
+        kill_in_namespaces(SHORT_BOUNDED, groups)
+        for group in groups:
+            if group.controller == "memory":
+                assert "oom_kill 0" in group.read("oom_control", group.folder)
