@@ -21,6 +21,7 @@ import time
 from attackers import Attacker, LogReader, NAMES
 from harness import Cluster, Skip, Stream, open_fds, slow_model, small_model, wait_until
 from hosts import Network
+from quota import Quota
 
 ALONE = True  # its requests must end in time
 PAUSES = ["--scheduler-policy", "max_utilization", "--kv-tokens", "512"]
@@ -29,6 +30,7 @@ SIEGE = 15.0  # seconds of each attacker
 N_CLIENTS = 8
 N_JOBS = 16
 ABORTED = 0.10  # of the requests
+STARVED_US = 20000  # of processor time in a second
 TIMEOUT = 20.0  # deadline of a request, seconds
 SLACK = 10.0  # for a busy machine's router and client
 PATIENCE = 300.0  # seconds behind the faults; whoever takes longer does not get on
@@ -133,8 +135,9 @@ async def client(c, rng, until, expected, tally):
         await one_request(c, rng, expected, tally)
 
 
-def plan(rng, seconds, cuts):
-    """[(when, what, whom)], whom = number of a worker or host. cuts: of links between hosts, too"""
+def plan(rng, seconds, cuts, starves):
+    """[(when, what, whom)], whom = number of a worker or host. cuts: of links between hosts, too; starves: workers get next
+    to no core, and are killed while they start"""
     events = []
     for begin in range(0, int(seconds), int(CYCLE)):
         for k, victim in enumerate(rng.sample(range(4), 4)):
@@ -143,15 +146,18 @@ def plan(rng, seconds, cuts):
         events.append((begin + 11.5 + rng.uniform(0, 2), "cut 1", rng.randrange(2)))
         events.append((begin + 17 + rng.uniform(0, 2), "stop 6", rng.randrange(4)))
         events.append((begin + 27 + rng.uniform(0, 2), "cut 6", rng.randrange(2)))
+        for when, what in (2, "start 3"), (6, "starve 4"), (14, "starve 6"), (20, "start 3"):
+            if starves:
+                events.append((begin + when + rng.uniform(0, 2), what, rng.randrange(4)))
     # What begins late would end after the clients.
     return sorted(e for e in events if e[0] < seconds - 3 and (cuts or "cut" not in e[1]))
 
 
 class Faults:
-    def __init__(self, c, net):
-        self.c, self.net = c, net
+    def __init__(self, c, net, rng):
+        self.c, self.net, self.rng = c, net, rng
         self.workers = c.prefills + c.decodes
-        self.n = {"kill": 0, "stop": 0, "cut": 0}
+        self.n = {"kill": 0, "stop": 0, "cut": 0, "starve": 0, "start": 0}
 
     def kill(self, k):
         old = self.workers[k]
@@ -161,11 +167,29 @@ class Faults:
         self.c.processes.remove(old)
         self.workers[k] = self.c.start_worker(old.role, int(old.name.split("-")[1]))
 
+    async def starve(self, k, seconds):
+        """From now on next to no core for it, whoever it is then."""
+        victim = self.workers[k]
+        with contextlib.suppress(ProcessLookupError), Quota([victim.pid], STARVED_US):
+            await asyncio.sleep(seconds)
+
+    async def start_badly(self, k, times):
+        """Killed again in the first moments of its starts, each of which begins without a core."""
+        for i in range(int(times)):
+            self.kill(k)
+            moment = self.rng.uniform(0, 0.2 * 3 ** i)
+            await asyncio.gather(self.starve(k, moment), asyncio.sleep(moment))
+        self.kill(k)
+
     async def act(self, what, whom):
         word, _, seconds = what.partition(" ")
         self.n[word] += 1
         if word == "kill":
             self.kill(whom)
+        elif word == "starve":
+            await self.starve(whom, float(seconds))
+        elif word == "start":
+            await self.start_badly(whom, seconds)
         elif word == "stop":
             victim = self.workers[whom]
             victim.kill(signal.SIGSTOP)
@@ -202,13 +226,13 @@ async def besiege(c, reader, until, attacks):
         attacks[name] = attacks.get(name, 0) + a.done
 
 
-async def storm(c, net, rng, seconds, expected, reader):
-    tally, faults, attacks = Tally(), Faults(c, net), {}
+async def storm(c, net, rng, seconds, expected, reader, starves):
+    tally, faults, attacks = Tally(), Faults(c, net, random.Random(1)), {}
     start = time.monotonic()
     others = [client(c, random.Random(rng.random()), start + seconds, expected, tally) for _ in range(N_CLIENTS)]
     if reader:
         others.append(besiege(c, reader, start + seconds, attacks))
-    await asyncio.gather(faults.run(plan(rng, seconds, bool(net)), start), *others)
+    await asyncio.gather(faults.run(plan(rng, seconds, bool(net), starves), start), *others)
     return tally, faults, attacks
 
 
@@ -252,8 +276,9 @@ async def ask_all(c):
     return await asyncio.gather(*(one(i) for i in range(N_JOBS)))
 
 
-def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, policy=None):
-    """@param attacked  one attacker after the other joins the clients
+def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, policy=None, starves=False):
+    """@param starves   workers get next to no core for seconds, and are killed while they start
+    @param attacked  one attacker after the other joins the clients
     @param pauses    decode workers have KV for less than they begin
     @param policy    options that are not the default: arguments of Cluster
     @param names     of the hosts; none: all on this one, where control messages are in shared memory"""
@@ -272,7 +297,7 @@ def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, pol
             c.wait_idle()
             fds = {p.name: {"descriptors": open_fds(p.pid), "keys": mapped_keys(p.pid)} for p in c.processes}
             began = time.monotonic()
-            tally, faults, attacks = asyncio.run(storm(c, net, rng, seconds, expected, reader))
+            tally, faults, attacks = asyncio.run(storm(c, net, rng, seconds, expected, reader, starves))
             seconds = time.monotonic() - began
             wait_until("all workers are here again", c.all_joined)
             leaked = leaks_after(c, fds)
@@ -281,7 +306,7 @@ def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, pol
             tally.wrong += [(i, a, b) for i, (a, b) in enumerate(zip(after, expected)) if a != b]
             leaked.update(leaks_after(c, fds))
             print(f"    seed {seed}, {seconds:.0f} s, {faults.n['kill']} kills, {faults.n['stop']} stops, "
-                  f"{faults.n['cut']} cuts: leaked {len(leaked)}, wrong bytes {len(tally.wrong)}, "
+                  f"{faults.n['cut']} cuts, {faults.n['starve']} starved, {faults.n['start']} bad starts: leaked {len(leaked)}, wrong bytes {len(tally.wrong)}, "
                   f"hung {len(tally.hung)}; {tally.completed} completed, {len(tally.failed)} failed with a clear "
                   f"error, {tally.aborted} aborted, {reruns} re-run; longest gap in a stream "
                   f"{tally.longest_gap:.2f} s, longest request {tally.longest:.2f} s", flush=True)
@@ -351,6 +376,10 @@ def everywhere(*options):
 
 def test_chaos_five_minutes():
     run_long(attacked=True)
+
+
+def test_chaos_five_minutes_with_starved_workers_and_killed_starts():
+    run_long(starves=True)
 
 
 def test_chaos_five_minutes_with_pauses():
