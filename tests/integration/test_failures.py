@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers that die, stop, never come or do not fit."""
 import asyncio
+import http.client
+import itertools
 import json
 import os
 import signal
@@ -11,6 +13,7 @@ import time
 
 from harness import (BUILD, ENDLESS, LONG_PROMPT, Cluster, Process, Stream, endless_model, slow_model, small_model,
                      tiny_model, wait_until)
+from launch import Launch
 
 SILENCE = (4000, 6000)  # ms; a busy machine is silent for 2 s
 HANGS = 120.0  # seconds; whoever takes longer never ends
@@ -233,6 +236,45 @@ def test_interrupted_requests_wait_for_the_only_worker_of_a_role():
             s = asyncio.run(go())
             assert s.done and not s.errors() and s.text() == whole, (s.status, s.events[-1:])
             c.wait_idle()
+
+
+def test_no_request_fails_while_the_only_worker_of_a_role_is_killed_again_and_again():
+    """Four times here, 20 with --long, by turns of the roles. The launcher starts it again after 0.5 to 30 s, and requests
+    wait: those that were interrupted and those that come."""
+    kills = 20 if os.environ.get("BATON_LONG") else 4
+    with tempfile.TemporaryDirectory() as d, Launch("--model", slow_model(d)) as launch:
+        address, metrics = (launch.process("router")[name] for name in ("http", "metrics"))
+        answers, over = [], threading.Event()
+
+        def client(i):
+            for k in itertools.count():
+                if over.is_set():
+                    return
+                body = {"prompt": f"client {i} asks {k}", "max_tokens": 30, "temperature": 0, "ignore_eos": True}
+                try:
+                    answers.append(launch.post(address, "/v1/completions", body, 300))
+                except (OSError, http.client.HTTPException) as why:
+                    answers.append((0, repr(why)))
+        clients = [threading.Thread(target=client, args=(i,)) for i in range(4)]
+        for thread in clients:
+            thread.start()
+        try:
+            for k in range(kills):
+                name = ("decode-0", "prefill-0")[k % 2]
+                served = len(answers)
+                wait_until("requests are served", lambda: len(answers) >= served + 4, 120)
+                pid = launch.process(name)["pid"]
+                os.kill(int(pid), signal.SIGKILL)
+                wait_until("another one runs", lambda: launch.process(name)["pid"] not in (pid, "0"), 120)
+        finally:
+            over.set()
+            for thread in clients:
+                thread.join(300)
+        failed = [answer for answer in answers if answer[0] != 200]
+        assert not failed, (len(answers), failed[:4])
+        reruns = launch.metric(metrics, "baton_reruns_total")
+        print(f"{kills} kills, {len(answers)} requests, none failed, {reruns:.0f} re-run")
+        assert reruns > 0, "the kills met requests"
 
 
 def test_stopped_worker_is_found_and_its_requests_end():
