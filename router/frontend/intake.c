@@ -122,6 +122,45 @@ static void tokenize(bt_pool_job_t *job)
     }
 }
 
+/* Work on the event loop, given up when its time is over. */
+typedef struct brief {
+    bt_task_t task;
+    uint64_t until_us;
+} brief_t;
+
+static void look_at_clock(void *ctx)
+{
+    brief_t *brief = ctx;
+
+    if (bt_now_us() >= brief->until_us) {
+        bt_task_cancel(&brief->task);
+    }
+}
+
+/* On the event loop. A chat template may run for long however short the
+ * request is.
+ * @return false: it was given up, and nothing has changed */
+static bool tokenize_briefly(bt_intake_t *in)
+{
+    const size_t n_ignored = strlen(in->request.ignored);
+    brief_t brief = {.until_us = bt_now_us() + BT_INTAKE_INLINE_US};
+    bt_task_t *before;
+
+    bt_task_init(&brief.task);
+    brief.task.yield = look_at_clock;
+    brief.task.ctx = &brief;
+    before = bt_task_enter(&brief.task);
+    tokenize(&in->work.job);
+    bt_task_leave(before);
+    if ((in->status == BT_OK) || !bt_task_is_canceled(&brief.task)) {
+        return true;
+    }
+    in->status = BT_OK;
+    in->error = (bt_api_error_t){0};
+    in->request.ignored[n_ignored] = '\0';
+    return false;
+}
+
 static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
                  void (*done)(bt_pool_job_t *), bt_pool_lane_t lane)
 {
@@ -135,6 +174,16 @@ static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
     } else {
         in->posted = true;
         bt_work_post(&in->work, in->front->pool, lane, in->text_bytes);
+    }
+}
+
+/* So many bytes of it are there already. */
+static void open_account(bt_intake_t *in, size_t bytes)
+{
+    if (in->account == NULL) {
+        in->account =
+            bt_work_account(&in->front->requests, in->tenant, &in->client);
+        in->status = bt_work_admit(in->account, bytes, &in->error);
     }
 }
 
@@ -261,7 +310,20 @@ static void parsed(bt_pool_job_t *job)
     }
     hold_places(in, (uint32_t)n_choices);
     set_exclude_input(in);
-    post(in, tokenize, tokenized, in->lane);
+    if (!in->is_inline) {
+        post(in, tokenize, tokenized, in->lane);
+    } else if (tokenize_briefly(in)) {
+        in->work.job.ran = true;
+        tokenized(&in->work.job);
+    } else {
+        in->is_inline = false;
+        open_account(in, in->text_bytes);
+        if (in->status != BT_OK) {
+            tell(in);
+            return;
+        }
+        post(in, tokenize, tokenized, BT_POOL_LONG);
+    }
 }
 
 /* ---- birth and end ---- */
@@ -292,17 +354,6 @@ static void give_back_body(const bt_call_source_t *source)
 {
     if (source->body_freed != NULL) {
         source->body_freed(source->ctx, source->body_bytes);
-    }
-}
-
-static void open_account(bt_intake_t *in, const bt_call_source_t *source)
-{
-    if (source->account != NULL) {
-        in->account = bt_account_ref(source->account);
-    } else if (!in->is_inline) {
-        in->account =
-            bt_work_account(&in->front->requests, in->tenant, &source->client);
-        in->status = bt_work_admit(in->account, in->body.cap, &in->error);
     }
 }
 
@@ -341,7 +392,12 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
     }
     set_lane(in);
     bt_work_init(&in->work, in->tenant, &source->client);
-    open_account(in, source);
+    in->client = source->client;
+    if (source->account != NULL) {
+        in->account = bt_account_ref(source->account);
+    } else if (!in->is_inline) {
+        open_account(in, in->body.cap);
+    }
     give_back_body(source);
     if (!copy_text(source->model, &in->path_model) ||
         !copy_text(source->traceparent, &in->traceparent)) {

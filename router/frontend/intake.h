@@ -26,6 +26,8 @@
 /** Bodies up to here are looked at on the event loop: that takes some 100 us,
  *  and they are answered sooner than a thread wakes up. */
 #define BT_INTAKE_INLINE_BYTES 2048u
+/** Templates and tokens that take longer there are the pool's after all. */
+#define BT_INTAKE_INLINE_US 1000u
 
 /** How far a client's request has come whose sequences may belong to several
  *  calls: it counts once, when all have ended well or the first did not. */
@@ -71,8 +73,9 @@ typedef struct bt_intake {
     char *path_model;      /**< owned, or NULL */
     char *traceparent;     /**< owned, or NULL */
     bt_tenant_t *tenant;   /**< a reference */
-    bt_strbuf_t body;      /**< owned; empty once it is parsed */
-    bool parsed_before;    /**< there is no body */
+    bt_work_client_t client;
+    bt_strbuf_t body;   /**< owned; empty once it is parsed */
+    bool parsed_before; /**< there is no body */
     bool is_inline;
     bool posted; /**< at the pool: its job is not done */
     bt_pool_lane_t lane;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What takes long is done beside the router's event loop, whoever asks for it."""
 import http.client
+import json
 import os
 import socket
 import tempfile
@@ -126,3 +127,26 @@ def test_a_model_is_read_beside_the_event_loop():
             assert set(health) == {200}, health
             assert loop < whole / 2, (loop, whole)
             assert set(c.stop().values()) == {0}
+
+
+def test_a_chat_template_that_runs_for_long_leaves_the_event_loop():
+    """Of short requests, which are otherwise prepared there: given up after a millisecond, and the pool's."""
+    slow = "{% for i in range(1000) %}{% for j in range(500) %}{% if j == 600 %}no{% endif %}{% endfor %}{% endfor %}"
+    quick = "{{ messages[0].content }}"
+    body = {"messages": [{"role": "user", "content": "one two", "unread": 1}], "max_tokens": 1}
+    with tempfile.TemporaryDirectory() as d:
+        for template, most in ((slow + quick, 0.5), (quick, None)):
+            path = os.path.join(d, "template")
+            with open(path, "w", encoding="ascii") as f:
+                f.write(template)
+            with Cluster(small_model(d), router_args=["--chat-template", path]) as c:
+                status, headers, data = c.request("POST", "/v1/chat/completions", body)
+                expected = (status, headers.get("X-Baton-Ignored-Fields"), json.loads(data)["usage"])
+                before = loop_cpu(c.metrics())
+                for _ in range(10):
+                    status, headers, data = c.request("POST", "/v1/chat/completions", body)
+                    assert (status, headers.get("X-Baton-Ignored-Fields"), json.loads(data)["usage"]) == expected
+                loop, whole = (b - a for a, b in zip(before, loop_cpu(c.metrics())))
+                print(f"    {loop:.3f} s of the loop, {whole:.3f} s in all")
+                assert expected[0] == 200 and "unread" in expected[1], expected
+                assert most is None or (loop < most * whole and whole > 0.1), (loop, whole)
