@@ -9,13 +9,8 @@
  * UCX has no place to ask for that, so accept() of this file stands in front
  * of libc's: the linker takes it for all that is loaded. It does what libc's
  * does for every socket that is not UCX's. */
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
-#include <linux/inet_diag.h>
-#include <linux/netlink.h>
-#include <linux/sock_diag.h>
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/tcp_peer.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define PROGRAMS "baton-" /* what their names begin with */
@@ -49,55 +45,29 @@ int bt_kvt_ucx_accept(int fd, struct sockaddr *addr,
                       socklen_t *len) __asm__("accept")
     __attribute__((visibility("default"), used));
 
-typedef struct ends {
-    struct sockaddr_storage ours, theirs;
-} ends_t;
-
-static uint16_t port_of(const struct sockaddr_storage *addr)
-{
-    switch (addr->ss_family) {
-    case AF_INET:
-        return ((const struct sockaddr_in *)addr)->sin_port;
-    case AF_INET6:
-        return ((const struct sockaddr_in6 *)addr)->sin6_port;
-    default:
-        return 0;
-    }
-}
-
-/* @return what is guarded at the port of the socket; 0: nothing */
-static uint32_t guard_of(int fd, ends_t *ends_p)
-{
-    socklen_t ours = sizeof(ends_p->ours);
-    socklen_t theirs = sizeof(ends_p->theirs);
-    uint16_t port;
-
-    memset(ends_p, 0, sizeof(*ends_p));
-    if ((getsockname(fd, (struct sockaddr *)&ends_p->ours, &ours) != 0) ||
-        ((port = port_of(&ends_p->ours)) == 0)) {
-        return 0;
-    }
-    for (size_t i = 0; i < GUARDED_MAX; i++) {
-        const uint32_t guard = atomic_load(&guarded[i]);
-
-        if ((guard & PORT) == port) {
-            return (getpeername(fd, (struct sockaddr *)&ends_p->theirs,
-                                &theirs) == 0)
-                       ? guard
-                       : 0;
-        }
-    }
-    return 0;
-}
-
 uint16_t bt_kvt_ucx_port_of(int fd)
 {
     struct sockaddr_storage addr = {0};
     socklen_t bytes = sizeof(addr);
 
     return (getsockname(fd, (struct sockaddr *)&addr, &bytes) == 0)
-               ? port_of(&addr)
+               ? bt_tcp_port(&addr)
                : 0;
+}
+
+/* @return what is guarded at the port of the socket; 0: nothing */
+static uint32_t guard_of(int fd, bt_tcp_ends_t *ends_p)
+{
+    const uint16_t port = bt_kvt_ucx_port_of(fd);
+
+    for (size_t i = 0; (port != 0) && (i < GUARDED_MAX); i++) {
+        const uint32_t guard = atomic_load(&guarded[i]);
+
+        if ((guard & PORT) == port) {
+            return bt_tcp_ends_of(fd, ends_p) ? guard : 0;
+        }
+    }
+    return 0;
 }
 
 void bt_kvt_ucx_accept_set(uint16_t port, bt_kvt_ucx_guard_t guard)
@@ -124,149 +94,6 @@ void bt_kvt_ucx_accept_set(uint16_t port, bt_kvt_ucx_guard_t guard)
 bool bt_kvt_ucx_accept_is_idle(void)
 {
     return atomic_load(&n_accepting) == 0;
-}
-
-/* ---- the other end, if it is on this host ---- */
-
-/* As in /proc/net/tcp: the words of the address as they are in memory. */
-static void print_end(const struct sockaddr_storage *addr, char out[64])
-{
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)addr;
-    uint32_t words[4];
-
-    if (addr->ss_family == AF_INET) {
-        const struct sockaddr_in *four = (const struct sockaddr_in *)addr;
-
-        snprintf(out, 64, "%08X:%04X", four->sin_addr.s_addr,
-                 ntohs(four->sin_port));
-        return;
-    }
-    memcpy(words, &six->sin6_addr, sizeof(words));
-    snprintf(out, 64, "%08X%08X%08X%08X:%04X", words[0], words[1], words[2],
-             words[3], ntohs(six->sin6_port));
-}
-
-typedef struct other_end {
-    unsigned long uid, inode;
-} other_end_t;
-
-static void put_address(const struct sockaddr_storage *addr, __be32 out[4],
-                        __be16 *port_p)
-{
-    *port_p = port_of(addr);
-    if (addr->ss_family == AF_INET) {
-        out[0] = ((const struct sockaddr_in *)addr)->sin_addr.s_addr;
-    } else {
-        memcpy(out, &((const struct sockaddr_in6 *)addr)->sin6_addr,
-               4 * sizeof(out[0]));
-    }
-}
-
-/* What the kernel answers when it is asked for one socket (sock_diag(7)). */
-typedef union answer {
-    struct nlmsghdr head;
-    uint8_t bytes[4096];
-} answer_t;
-
-/* @return bytes of the answer, or less than 1 */
-static ssize_t ask_kernel(const ends_t *ends, answer_t *answer)
-{
-    struct {
-        struct nlmsghdr head;
-        struct inet_diag_req_v2 body;
-    } ask = {
-        .head = {.nlmsg_len = sizeof(ask),
-                 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                 .nlmsg_flags = NLM_F_REQUEST},
-        .body = {.sdiag_family = (uint8_t)ends->theirs.ss_family,
-                 .sdiag_protocol = IPPROTO_TCP,
-                 .idiag_states = UINT32_MAX,
-                 .id.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}};
-    const int fd =
-        socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    ssize_t n = -1;
-
-    put_address(&ends->theirs, ask.body.id.idiag_src, &ask.body.id.idiag_sport);
-    put_address(&ends->ours, ask.body.id.idiag_dst, &ask.body.id.idiag_dport);
-    if ((fd >= 0) && (send(fd, &ask, sizeof(ask), 0) == sizeof(ask))) {
-        n = recv(fd, answer, sizeof(*answer), 0);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return n;
-}
-
-/* @return false: the kernel does not say; *found_p otherwise */
-static bool ask_for_other_end(const ends_t *ends, other_end_t *end_p,
-                              bool *found_p)
-{
-    answer_t answer;
-    const struct inet_diag_msg *msg = NLMSG_DATA(&answer.head);
-    const struct nlmsgerr *error = NLMSG_DATA(&answer.head);
-    const ssize_t n = ask_kernel(ends, &answer);
-
-    if (n < (ssize_t)NLMSG_LENGTH(sizeof(*error))) {
-        return false;
-    }
-    if (answer.head.nlmsg_type == NLMSG_ERROR) {
-        *found_p = false;
-        return error->error == -ENOENT;
-    }
-    if ((answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY) ||
-        (n < (ssize_t)NLMSG_LENGTH(sizeof(*msg)))) {
-        return false;
-    }
-    *end_p = (other_end_t){.uid = msg->idiag_uid, .inode = msg->idiag_inode};
-    *found_p = msg->idiag_inode != 0; /* 0: nobody has it any more */
-    return true;
-}
-
-/* The same where the kernel cannot be asked.
- * @return false: it is not on this host, or has just been closed */
-static bool look_for_other_end(const ends_t *ends, other_end_t *end_p)
-{
-    const char *path = (ends->theirs.ss_family == AF_INET)
-                           ? "/proc/self/net/tcp"
-                           : "/proc/self/net/tcp6";
-    FILE *file = fopen(path, "re");
-    char ours[64], theirs[64], local[64], remote[64];
-    char line[512];
-    bool found = false;
-
-    if (file == NULL) {
-        return false;
-    }
-    print_end(&ends->ours, ours);
-    print_end(&ends->theirs, theirs);
-    while (!found && (fgets(line, sizeof(line), file) != NULL)) {
-        other_end_t end;
-
-        found =
-            (sscanf(line, " %*d: %63s %63s %*x %*x:%*x %*x:%*x %*x %lu %*d %lu",
-                    local, remote, &end.uid, &end.inode) == 4) &&
-            (strcmp(local, theirs) == 0) && (strcmp(remote, ours) == 0) &&
-            (end.inode != 0);
-        if (found) {
-            *end_p = end;
-        }
-    }
-    fclose(file);
-    return found;
-}
-
-static bool is_local(const ends_t *ends)
-{
-    const struct sockaddr_in *a4 = (const struct sockaddr_in *)&ends->theirs;
-    const struct sockaddr_in *b4 = (const struct sockaddr_in *)&ends->ours;
-    const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&ends->theirs;
-    const struct sockaddr_in6 *b6 = (const struct sockaddr_in6 *)&ends->ours;
-
-    if (ends->theirs.ss_family == AF_INET) {
-        return ((ntohl(a4->sin_addr.s_addr) >> 24) == 127) ||
-               (a4->sin_addr.s_addr == b4->sin_addr.s_addr);
-    }
-    return memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr)) == 0;
 }
 
 /* ---- whose it is ---- */
@@ -362,39 +189,30 @@ static bool is_held(const char *socket, const char *own)
     return is;
 }
 
-/* @return false: it is not on this host, or has just been closed */
-static bool find_other_end(const ends_t *ends, other_end_t *end_p)
-{
-    bool found = false;
-
-    return ask_for_other_end(ends, end_p, &found)
-               ? found
-               : look_for_other_end(ends, end_p);
-}
-
 /* Nearly all who come are Baton's: their programs are looked at before
  * anybody's descriptors. A socket that nobody has here, and that is still open
  * then, is in another PID namespace: a container of the same user. */
-static bool may_connect(const ends_t *ends)
+static bool may_connect(const bt_tcp_ends_t *ends)
 {
-    other_end_t end = {0};
+    bt_tcp_peer_t peer = {0};
     char socket[64], own[512];
 
-    if (!is_local(ends)) {
+    if (!bt_tcp_is_local(ends)) {
         return true; /* the filter let it pass */
     }
-    if (!find_other_end(ends, &end) || (end.uid != (unsigned long)geteuid())) {
+    if (!bt_tcp_peer_find(ends, &peer) || (peer.uid != geteuid())) {
         return false;
     }
-    snprintf(socket, sizeof(socket), "socket:[%lu]", end.inode);
+    snprintf(socket, sizeof(socket), "socket:[%llu]",
+             (unsigned long long)peer.inode);
     return !program_of("self", own, sizeof(own)) || is_known(socket, own) ||
            is_held(socket, own) ||
-           (!is_held(socket, NULL) && find_other_end(ends, &end));
+           (!is_held(socket, NULL) && bt_tcp_peer_find(ends, &peer));
 }
 
 int bt_kvt_ucx_accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
-    ends_t ends;
+    bt_tcp_ends_t ends;
     uint32_t guard;
     int got;
 
