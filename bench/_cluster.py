@@ -16,7 +16,8 @@ from _shared import ROOT, own_ticks
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
 from attackers import Attacker, LogReader, NAMES, POOL_NAMES, WITHOUT  # noqa: E402, F401
-from harness import BUILD, PROGRAMS, Cluster, Stream, free_port, wait_until  # noqa: E402, F401
+import harness  # noqa: E402
+from harness import BUILD, PROGRAMS, Stream, free_port, wait_until  # noqa: E402, F401
 from hosts import Network  # noqa: E402, F401
 
 SYS_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}.get(os.uname().machine, -1)
@@ -35,6 +36,15 @@ def worker_cores(threads):
         return [], []
     first, second = ",".join(cores[:threads]), ",".join(cores[threads:2 * threads])
     return ["--cores", first, "--lent-cores", second], ["--cores", second, "--lent-cores", first]
+
+
+class Cluster(harness.Cluster):
+    """As the launcher starts one: where every worker has cores of its own the router is told so."""
+
+    def __init__(self, *args, prefill_args=(), decode_args=(), router_args=(), **more):
+        if "--cores" in prefill_args and "--cores" in decode_args:
+            router_args = [*router_args, "--workers-pinned"]
+        super().__init__(*args, prefill_args=list(prefill_args), decode_args=list(decode_args), router_args=list(router_args), **more)
 
 
 def brief():

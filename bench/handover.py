@@ -106,7 +106,7 @@ def start(args, directory, overlap):
     threads = worker_threads(args)
     prefill, decode = worker_cores(threads)
     cluster = Cluster(args.model, kv_memory="1g",
-                      router_args=["--trace", trace] + (["--workers-pinned"] if prefill else []),
+                      router_args=["--trace", trace],
                       worker_args=["--threads", str(threads), "--transport", args.transport, "--prefix-cache", "off"],
                       prefill_args=["--kv-overlap", overlap, *prefill], decode_args=["--max-batch", "32", "--late-join", args.late_join, *decode])
     return cluster, trace
