@@ -93,14 +93,15 @@ typedef struct bt_config {
     const char *metrics;          /* 127.0.0.1:8002 */
     const char *tls_cert;         /* "" = plain */
     const char *tls_key, *tls_client_ca;
-    const char *api_keys;       /* file, "" = nobody needs one */
-    const char *tenant_header;  /* name, "" = none says whose request it is */
-    bool insecure;              /* beyond loopback without keys */
-    const char *allowed_hosts;  /* "" = the server's own names */
-    const char *cors_origins;   /* "" = none */
-    const char *chat_template;  /* NAME|FILE, "" = from the model file */
-    const char *content_format; /* auto, string, openai */
-    const char *reasoning;      /* auto, off, think ... */
+    const char *api_keys;      /* file, "" = nobody needs one */
+    const char *tenant_header; /* name, "" = none says whose request it is */
+    const char *orders_without_keys; /* own-user, anybody */
+    bool insecure;                   /* beyond loopback without keys */
+    const char *allowed_hosts;       /* "" = the server's own names */
+    const char *cors_origins;        /* "" = none */
+    const char *chat_template;       /* NAME|FILE, "" = from the model file */
+    const char *content_format;      /* auto, string, openai */
+    const char *reasoning;           /* auto, off, think ... */
     uint32_t ttft_target_ms, itl_target_ms; /* 0 = none */
     const char *model_targets; /* NAME=TTFT/ITL,..., "" = none of their own */
     const char *tool_format;   /* auto, off, hermes ... */

@@ -220,6 +220,12 @@ const bt_option_t bt_config_options[] = {
          "Header, such as X-Baton-Tenant, in which a gateway says whose request "
          "it is, where there are no keys; whoever reaches the server may say "
          "anything there; empty: all requests are one tenant's"),
+    CHOICE("orders-without-keys", "own-user", "own-user, anybody", S | R,
+           orders_without_keys,
+           "Whose orders are taken where there are no keys (load and unload "
+           "models, drain workers, change settings; HTTP and gRPC): own-user: "
+           "processes on the router's host of its own user or of root; anybody: "
+           "whoever reaches the port"),
     FLAG("insecure", S | R, insecure,
          "Listen beyond loopback though nobody needs a key: whoever reaches the "
          "ports may use the server"),

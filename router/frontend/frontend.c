@@ -312,3 +312,8 @@ uint32_t bt_frontend_n_legs(const bt_frontend_t *front)
     }
     return n;
 }
+
+bool bt_frontend_obeys_anybody(const bt_frontend_t *front)
+{
+    return strcmp(front->config->orders_without_keys, "anybody") == 0;
+}

@@ -37,6 +37,12 @@
 /** Bytes of it that logits may have, beside all else that is in it. */
 #define BT_ANSWER_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
 
+/** Why an order is refused where there are no keys. */
+#define BT_ORDER_REFUSED                                                     \
+    "this is an order to the server: where there are no keys (--api-keys), " \
+    "it takes those of its own user and of root on its own host, and with "  \
+    "--orders-without-keys anybody those of whoever reaches the port"
+
 typedef struct bt_frontend {
     const bt_config_t *config;
     bt_registry_t models;
@@ -81,6 +87,10 @@ typedef struct bt_frontend {
     uint64_t id_start;   /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
+
+/** Whose orders are taken where there are no keys: everybody's, or those of the
+ *  router's own user alone? */
+bool bt_frontend_obeys_anybody(const bt_frontend_t *front);
 
 /**
  * Opens the models that the options name.

@@ -268,8 +268,8 @@ static bool check_head(bt_gconn_t *conn, bt_h2_stream_t *stream,
     if (handlers->on_admit != NULL) {
         bt_grpc_code_t code = BT_GRPC_UNAUTHENTICATED;
 
-        why =
-            handlers->on_admit(handlers->ctx, method, field_of, stream, &code);
+        why = handlers->on_admit(handlers->ctx, method, conn->stream, field_of,
+                                 stream, &code);
         if (why != NULL) {
             refuse(conn, stream, code, why);
             return false;

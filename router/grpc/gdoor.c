@@ -23,7 +23,7 @@
 typedef enum access {
     BY_KEY,
     ANYBODY,
-    ORDERS, /* for a tenant that is `admin` */
+    ORDERS, /* for a tenant that is `admin`; without keys for the own user */
 } access_t;
 
 #define SMALL_FOR(who, name, fn)                                   \
@@ -75,16 +75,25 @@ static const bt_gmethod_t methods[] = {
 /* Messages of a stream that stays open while keys change are looked at again,
  * in infer.c. */
 static const char *on_admit(void *ctx, const bt_gmethod_t *method,
-                            bt_grpc_field_fn field, const void *head,
-                            bt_grpc_code_t *code_p)
+                            const bt_stream_t *client, bt_grpc_field_fn field,
+                            const void *head, bt_grpc_code_t *code_p)
 {
     bt_gdoor_t *door = ctx;
     bt_tenants_t *tenants = &door->front->tenants;
     bt_tenant_t *tenant = NULL;
     const char *why = NULL;
 
-    if (!bt_tenants_are_keyed(tenants) || (method->access == ANYBODY)) {
+    if (method->access == ANYBODY) {
         return NULL;
+    }
+    if (!bt_tenants_are_keyed(tenants)) {
+        if ((method->access != ORDERS) ||
+            bt_frontend_obeys_anybody(door->front) ||
+            bt_stream_is_of_own_user(client)) {
+            return NULL;
+        }
+        *code_p = BT_GRPC_PERMISSION_DENIED;
+        return BT_ORDER_REFUSED;
     }
     if (bt_tenants_find(tenants, field, head, &tenant, &why) != BT_OK) {
         bt_router_metrics_unauthorized(tenants->metrics);

@@ -88,11 +88,12 @@ typedef struct bt_grpc_handlers {
     const char *(*on_check)(void *ctx, const char *authority,
                             const char *origin);
     /** May be NULL. May who calls call this method, on_check() being past?
+     *  @param client        its connection
      *  @param [out] code_p  otherwise the call's
      *  @return NULL, or why not; static */
     const char *(*on_admit)(void *ctx, const bt_gmethod_t *method,
-                            bt_grpc_field_fn field, const void *head,
-                            bt_grpc_code_t *code_p);
+                            const bt_stream_t *client, bt_grpc_field_fn field,
+                            const void *head, bt_grpc_code_t *code_p);
     /** May be NULL. A call begins. */
     void (*on_begin)(void *ctx, bt_gcall_t *call);
     /** May be NULL: on_end() is called. A call is refused before it begins.

@@ -90,6 +90,13 @@ bool bt_visit_admit(bt_visit_t *visit, bt_access_kind_t kind, bool changes)
         refuse(visit, http_of(status), why);
         return false;
     }
+    if (!is_keyed && changes &&
+        ((kind == BT_ACCESS_ADMIN) || (kind == BT_ACCESS_ORDERS)) &&
+        !bt_frontend_obeys_anybody(visit->door->front) &&
+        !bt_exchange_is_of_own_user(visit->ex)) {
+        refuse(visit, 403, BT_ORDER_REFUSED);
+        return false;
+    }
     if (is_keyed && !tenant->limits.admin &&
         ((kind == BT_ACCESS_INSIDE) || (kind == BT_ACCESS_ADMIN) ||
          ((kind == BT_ACCESS_ORDERS) && changes))) {

@@ -12,6 +12,10 @@
  *           ─▶ ORDERS ─ to read as BY_KEY, to change as ADMIN
  *           ─▶ INSIDE ─ as ADMIN, but on loopback as ANYBODY
  *
+ * Where there are no keys everybody may use every route, but what ADMIN and
+ * ORDERS change is for processes of the router's user on its host (403;
+ * --orders-without-keys).
+ *
  * Threads: the event loop's.
  */
 #ifndef BT_ROUTER_HTTP_ADMIT_H

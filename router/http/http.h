@@ -159,6 +159,8 @@ void bt_exchange_ids(const bt_exchange_t *ex, uint64_t *address_p,
 /** Numeric address of the client, without the port; "" when it is not known. */
 void bt_exchange_client(const bt_exchange_t *ex,
                         char out[BT_HTTP_CLIENT_BYTES]);
+/** As bt_stream_is_of_own_user(); false for a client that has left. */
+bool bt_exchange_is_of_own_user(const bt_exchange_t *ex);
 /** NULL when absent. */
 const char *bt_exchange_header(const bt_exchange_t *ex, const char *name);
 /** The body, zero-terminated unless it is empty, becomes the caller's; the

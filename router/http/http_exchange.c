@@ -174,6 +174,11 @@ const char *bt_exchange_query(const bt_exchange_t *ex)
     return ex->head.query;
 }
 
+bool bt_exchange_is_of_own_user(const bt_exchange_t *ex)
+{
+    return (ex->conn != NULL) && bt_stream_is_of_own_user(ex->conn->stream);
+}
+
 void bt_exchange_client(const bt_exchange_t *ex, char out[BT_HTTP_CLIENT_BYTES])
 {
     out[0] = '\0';

@@ -241,6 +241,9 @@ void bt_stream_stop_timer(bt_stream_t *stream);
 #define BT_NET_PEER_BYTES 64
 /** Numeric address of the peer, without the port; "" when it is not known. */
 void bt_stream_peer(const bt_stream_t *stream, char out[BT_NET_PEER_BYTES]);
+/** Is the peer a process on this host, of this process' user or of root?
+ *  The kernel is asked (common/base/tcp_peer.h). */
+bool bt_stream_is_of_own_user(const bt_stream_t *stream);
 /** For telling clients apart: equal for streams of one address (IPv6: of one
  *  /64 network; 0 without a limit of connections for each), and of one stream.
  */

@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/tcp_peer.h"
 #include "router/net/net_priv.h"
 
 /* Four fill the buffer. A peer may put each byte into one of its own, which
@@ -554,6 +555,11 @@ void bt_stream_ids(const bt_stream_t *stream, uint64_t *address_p,
             ? bt_hash64(stream->client->key, sizeof(stream->client->key), 0)
             : 0;
     *stream_p = (uintptr_t)stream;
+}
+
+bool bt_stream_is_of_own_user(const bt_stream_t *stream)
+{
+    return bt_tcp_peer_is_own_or_root(stream->fd);
 }
 
 void bt_stream_peer(const bt_stream_t *stream, char out[BT_NET_PEER_BYTES])

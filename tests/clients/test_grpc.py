@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
 import client_tests  # noqa: E402
 import harness  # noqa: E402
 from harness import wait_until  # noqa: E402
+from other_user import passed_on  # noqa: E402
 
 MODEL = "ensemble"
 QUESTION = b"The capital of France is"
@@ -251,6 +252,20 @@ def test_models_are_loaded_and_unloaded_by_the_launchers_orders(c):
                     code_of(lambda: t.unload_model("nothing", client_timeout=0.001))
                 t.unload_model("a")
                 assert not t.is_model_ready("a")
+
+
+def test_orders_without_keys_are_those_of_the_servers_own_user(c):
+    if os.geteuid() != 0:
+        raise harness.Skip("only root has another user")
+    with passed_on(c.grpc) as other, triton.InferenceServerClient("%s:%d" % other) as t, client(c) as own:
+        for order in ("load_model", "unload_model"):
+            code, text = code_of(lambda: getattr(t, order)(MODEL))  # pylint: disable=cell-var-from-loop
+            assert code == "StatusCode.PERMISSION_DENIED" and "--orders-without-keys anybody" in text, (order, code, text)
+        for settings in ("update_log_settings", "update_trace_settings"):
+            code, text = code_of(lambda: getattr(t, settings)(settings={}))  # pylint: disable=cell-var-from-loop
+            assert code == "StatusCode.PERMISSION_DENIED", (settings, code, text)
+            assert getattr(own, settings)(settings={}) is not None
+        assert t.infer(MODEL, question(2)).as_numpy("text_output") is not None, "who may not order may ask"
 
 
 # --- infer

@@ -10,8 +10,9 @@ import sys
 import tempfile
 import threading
 
-from harness import ENDLESS, ROOT, Cluster, endless_model, small_model, wait_until
+from harness import ENDLESS, ROOT, Cluster, Skip, endless_model, small_model, wait_until
 from launch import Launch
+from other_user import passed_on
 
 KEY = os.path.join(ROOT, "cli", "key.py")
 PATH = "/v2/models/ensemble/generate"
@@ -130,6 +131,41 @@ def test_a_key_opens_everything_but_orders():
         assert c.metric("baton_tenant_generation_tokens_total", tenant="acme") == 12
         assert c.metric("baton_tenant_requests_total", tenant="ops") == 0
         assert c.metric("baton_unauthorized_total") == 15
+
+
+ORDERS = (("/v2/repository/models/ensemble/unload", "{}"), ("/v2/repository/models/ensemble/load", "{}"),
+          ("/v2/logging", '{"log_verbose_level": 0}'), ("/v2/trace/setting", "{}"), ("/v2/models/ensemble/trace/setting", "{}"),
+          ("/cluster/workers/decode-0", '{"role": "decode"}'))
+
+
+def post_to(address, path, body):
+    with contextlib.closing(http.client.HTTPConnection(*address, timeout=300)) as connection:
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def test_orders_without_keys_are_those_of_the_servers_own_user():
+    """Another user of the host may ask, and read settings, and gives no orders; unless the operator says so."""
+    if os.geteuid() != 0:
+        raise Skip("only root has another user")
+    ask_of = "/v1/completions", '{"prompt": "a", "max_tokens": 1}'
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as folder:
+        model = small_model(folder)
+        with Cluster(model) as c, passed_on(c.http) as other:
+            for path, body in ORDERS:
+                status, data = post_to(other, path, body)
+                assert status == 403 and b"--orders-without-keys anybody" in data, (path, status, data)
+                status, data = post_to(c.http, path, body)
+                assert status != 403, (path, status, data)
+            assert post_to(other, *ask_of)[0] == 200
+            with contextlib.closing(http.client.HTTPConnection(*other, timeout=300)) as connection:
+                connection.request("GET", "/v2/logging")
+                assert connection.getresponse().status == 200
+        with Cluster(model, router_args=["--orders-without-keys", "anybody"]) as c, passed_on(c.http) as other:
+            for path, body in ORDERS:
+                status, data = post_to(other, path, body)
+                assert status != 403, (path, status, data)
 
 
 def test_wrong_keys_harm_nobody():
