@@ -352,10 +352,6 @@ def test_a_worker_started_without_link_waits_for_it():
             assert "cannot start" not in ended.log()
 
 
-def test_chaos_of_one_host():
-    run_chaos(CYCLE / 2, int(os.environ.get("BATON_SEED", "3")), names=())
-
-
 def test_chaos_of_one_host_with_pauses():
     run_chaos(CYCLE / 2, int(os.environ.get("BATON_SEED", "4")), names=(), pauses=True)
 
