@@ -90,6 +90,25 @@ static void order_roles(bt_fleet_t *fleet)
     }
 }
 
+/* Requests wait for workers that start, or start again after a pause of the
+ * launcher's, which may be longer than they wait for somebody unknown. */
+static void expect_workers(const bt_fleet_t *fleet, uint64_t now_us)
+{
+    for (uint32_t i = 0; i < fleet->n_processes; i++) {
+        const bt_orders_process_t *process = &fleet->processes[i];
+        const bool comes = is_worker(process) &&
+                           ((process->state == BT_ORDERS_WAITING) ||
+                            (process->state == BT_ORDERS_STARTING));
+        const bt_served_t *served =
+            comes ? bt_registry_named(&fleet->front->models, process->model)
+                  : NULL;
+
+        if (served != NULL) {
+            bt_core_expect_worker(served->core, now_us);
+        }
+    }
+}
+
 /* Adds the process to the count of its model and role. */
 static void expect(bt_metrics_expected_t *expected, uint32_t *n,
                    const bt_orders_process_t *process)
@@ -251,6 +270,7 @@ void bt_fleet_tick(bt_fleet_t *fleet, uint64_t now_ms)
         if (bt_orders_wants_write(fleet->client)) {
             take(fleet);
         }
+        expect_workers(fleet, bt_now_us());
         return;
     }
     if (now_ms < fleet->retry_ms) {

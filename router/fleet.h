@@ -10,7 +10,8 @@
  *     model line    ─▶ loads: a new model is read, a known one is loaded or
  *                      unloaded
  *     process line  ─▶ metrics: expected workers, restarts; muster: who they
- *                      are, and what keeps one of them
+ *                      are, and what keeps one of them; requests wait for
+ *                      workers that start, or start again after a pause
  *     lost          ─▶ what was said stays; connected anew after a second
  *
  * Threads: everything on the event loop's thread.

@@ -469,7 +469,8 @@ const bt_option_t bt_config_options[] = {
          "write"),
     TIME("worker-wait-ms", "30000", 0, HOUR_MS, S | R, worker_wait_ms,
          "How long a request waits for a worker before it is answered with "
-         "503"),
+         "503; for one that the launcher starts (again) it waits to its own "
+         "deadline"),
     TIME("lame-duck-ms", "2000", 0, HOUR_MS, S | R, lame_duck_ms,
          "How long a router that stops says it is not ready and takes requests "
          "all the same, for balancers to notice; none where nobody asked for "

@@ -204,6 +204,11 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     return false;
 }
 
+void bt_core_expect_worker(bt_core_t *core, uint64_t now_us)
+{
+    core->hope_us = now_us;
+}
+
 void bt_core_tick(bt_core_t *core, uint64_t now_us)
 {
     bt_list_t *pos = core->live.next;

@@ -189,7 +189,8 @@ typedef struct bt_core_config {
     uint32_t n_vocab;          /**< larger ids are a worker's error */
     uint32_t max_queue;        /**< generations in flight */
     uint64_t max_logits_bytes; /**< of all generations; see bt_core_submit() */
-    uint32_t worker_wait_ms;   /**< without a pair, each attempt */
+    uint32_t worker_wait_ms;   /**< without a pair, each attempt, since a worker
+                                    was last expected */
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
     uint32_t still_ms;      /**< a worker whose work does not move is avoided */
     bt_sched_order_t order; /**< of those that wait for workers */
@@ -314,6 +315,9 @@ void bt_core_worker_behind(bt_core_t *core, bt_instance_t *worker, bool behind,
  *  these roles (bits of bt_role_t), unless it is, or is of a build that cannot.
  *  It has come true when its STATS say so; until then say it again. */
 void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles);
+/** A worker that is not here starts, or will by itself: who waits for one goes
+ *  on waiting, to its own deadline if need be. */
+void bt_core_expect_worker(bt_core_t *core, uint64_t now_us);
 /** By order of whoever runs the cluster: tell this worker once.
  *  @param [in] roles  bits of bt_role_t; 0 = as they are
  *  @param [in] duty   or BT_DUTY_AS_IT_IS

@@ -191,7 +191,8 @@ struct bt_core {
     uint64_t forecast_first_us, forecast_between_us;
     bool judged_probe; /**< it is one, if it is taken */
     bt_core_late_t late;
-    uint64_t hope_us; /**< when workers were here last, if only silent ones */
+    /** When workers were here last, if only silent ones, or expected. */
+    uint64_t hope_us;
     /** Scratch: a prompt and the tokens that a re-run goes on from. There is
      *  room for the longest that could ever be. */
     uint32_t *joined;
