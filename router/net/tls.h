@@ -65,7 +65,7 @@ bt_tls_t *bt_tls_create_client(void);
 /** Memory of a session while it shakes hands, and after, with nothing under
  *  way: what the net charges for it (tests/unit/router/test_tls.c measures). */
 #define BT_TLS_HANDSHAKE_BYTES ((size_t)64 * 1024)
-#define BT_TLS_IDLE_BYTES      ((size_t)20 * 1024)
+#define BT_TLS_IDLE_BYTES      ((size_t)32 * 1024)
 
 /** What a session does next. */
 typedef enum bt_tls_step {
@@ -92,7 +92,9 @@ bt_tls_session_t *bt_tls_begin_client(bt_tls_t *tls, int fd, const char *host);
 bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session);
 /** Why the last step failed: a phrase, static. */
 const char *bt_tls_trouble(const bt_tls_session_t *session);
-/** @param [out] n_p  0 with BT_TLS_DONE: the peer sends no more */
+/** Data of one record; what is none is skipped, a limited amount in one call.
+ *  With BT_TLS_WANTS_READ all that is left is in the socket, which tells of it.
+ *  @param [out] n_p  0 with BT_TLS_DONE: the peer sends no more */
 bt_tls_step_t bt_tls_read(bt_tls_session_t *session, void *data, size_t most,
                           size_t *n_p);
 /** After BT_TLS_WANTS_WRITE the next call has the same bytes, or more. */
