@@ -43,7 +43,8 @@ struct bt_stream {
     bool want_write; /**< ev_write is added */
     bool shaking;    /**< hands, with TLS: the user hears nothing yet */
     bool unread;     /**< decrypted bytes, or an end, that no socket tells of */
-    bool ending;     /**< bt_stream_shutdown() waits for the socket */
+    bool replying; /**< TLS itself, when the socket takes it; nothing is read */
+    bool ending;   /**< bt_stream_shutdown() waits for the socket */
     bool told_of_stop;
     struct event ev_read, ev_write, ev_timer;
     struct event ev_again; /**< on_readable() in the loop's next turn */

@@ -21,6 +21,45 @@
 
 /* ---- input ---- */
 
+static void want_write(bt_stream_t *stream, bool want)
+{
+    if (want == stream->want_write) {
+        return;
+    }
+    stream->want_write = want;
+    if (want) {
+        if (event_add(&stream->ev_write, NULL) != 0) {
+            stream->want_write = false;
+        }
+    } else {
+        event_del(&stream->ev_write);
+    }
+}
+
+/* TLS answers something by itself, such as a KeyUpdate, and the socket is full.
+ * No read gets further until that is sent, so the loop need not wake for what
+ * comes. @return false: no memory */
+static bool wait_to_reply(bt_stream_t *stream)
+{
+    stream->replying = true;
+    event_del(&stream->ev_read);
+    want_write(stream, true);
+    return stream->want_write;
+}
+
+/* The socket takes more: the next read sends it first. @return false: no
+ * memory */
+static bool go_on_reading(bt_stream_t *stream)
+{
+    stream->replying = false;
+    want_write(stream, stream->ending || (bt_stream_unsent(stream) > 0));
+    if (event_add(&stream->ev_read, NULL) != 0) {
+        return false;
+    }
+    bt_stream_again(stream);
+    return true;
+}
+
 /* Several records: what is decrypted no socket tells of. */
 static bt_status_t read_tls(bt_stream_t *stream, size_t *n_p)
 {
@@ -41,8 +80,12 @@ static bt_status_t read_tls(bt_stream_t *stream, size_t *n_p)
         n_records++;
     } while ((step == BT_TLS_DONE) && (n < BT_NET_SCRATCH_BYTES) &&
              (n_records < RECORDS_PER_TURN));
+    if ((step == BT_TLS_WANTS_WRITE) && !wait_to_reply(stream)) {
+        return BT_ERR_PEER_LOST;
+    }
     if (n > 0) {
-        stream->unread = (step != BT_TLS_WANTS_READ);
+        stream->unread =
+            (step != BT_TLS_WANTS_READ) && (step != BT_TLS_WANTS_WRITE);
     } else if (step != BT_TLS_DONE) {
         return (step == BT_TLS_FAILED) ? BT_ERR_PEER_LOST : BT_INPROGRESS;
     }
@@ -87,6 +130,7 @@ void bt_stream_stop_reading(bt_stream_t *stream)
     event_del(&stream->ev_read);
     evtimer_del(&stream->ev_again);
     stream->unread = false;
+    stream->replying = false;
 }
 
 /* It waits for its turn to shake hands, and for nothing else. */
@@ -167,21 +211,6 @@ void bt_stream_hold(bt_stream_t *stream, size_t bytes)
     if ((bytes != stream->held) && (stream->fd >= 0)) {
         stream->held = bytes;
         bt_net_charge_out(stream);
-    }
-}
-
-static void want_write(bt_stream_t *stream, bool want)
-{
-    if (want == stream->want_write) {
-        return;
-    }
-    stream->want_write = want;
-    if (want) {
-        if (event_add(&stream->ev_write, NULL) != 0) {
-            stream->want_write = false;
-        }
-    } else {
-        event_del(&stream->ev_write);
     }
 }
 
@@ -281,7 +310,7 @@ bt_status_t bt_stream_flush(bt_stream_t *stream, size_t most)
         stream->out_sent += n;
         most -= n;
     }
-    want_write(stream, false);
+    want_write(stream, stream->replying);
     stream->out_sent = 0;
     if (out->cap > BT_NET_KEEP_BYTES) {
         bt_strbuf_fini(out);
@@ -298,7 +327,7 @@ bt_status_t bt_stream_shutdown(bt_stream_t *stream)
         const bt_tls_step_t step = bt_tls_shutdown(stream->tls);
 
         stream->ending = (step == BT_TLS_WANTS_WRITE);
-        want_write(stream, stream->ending);
+        want_write(stream, stream->ending || stream->replying);
         if (stream->ending && stream->want_write) {
             return BT_OK; /* later */
         }
@@ -319,7 +348,9 @@ static void on_write(evutil_socket_t fd, short what, void *arg)
         shake_later(stream);
         return;
     }
-    if (!stream->ending) {
+    if (stream->replying && !go_on_reading(stream)) {
+        bt_stream_close(stream);
+    } else if (!stream->ending) {
         stream->handlers->on_writable(stream->user);
     } else if (bt_stream_shutdown(stream) != BT_OK) {
         bt_stream_close(stream);

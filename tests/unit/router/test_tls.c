@@ -7,13 +7,6 @@
 
 static bt_tls_t *tls; /* of the whole file */
 
-static void expect_echo(fixture_t *f, tls_client_t *t)
-{
-    tls_next(t);
-    tls_puts(f, t, POST_5 "hello");
-    WAIT_FOR(f, tls_has(t, NL NL "hello"));
-}
-
 static void a_plain_client_gets(fixture_t *f, const char *text,
                                 const char *answer)
 {
@@ -145,48 +138,7 @@ what_is_left_of_a_read_is_in_no_socket_and_not_forgotten(void **state)
     stop(&f);
 }
 
-/* RFC 8446, 4.6.3; a record of 27 bytes. */
-static void update_key(tls_client_t *t, int type)
-{
-    ssl_owner = CLIENT;
-    assert_int_equal(SSL_key_update(t->ssl, type), 1);
-    assert_int_equal(SSL_do_handshake(t->ssl), 1);
-    ssl_owner = SERVER;
-}
-
-/* OpenSSL has read it together with the KeyUpdate: no socket tells of it. */
-static void what_comes_right_behind_a_key_update_is_read(void **state)
-{
-    static const int types[] = {SSL_KEY_UPDATE_NOT_REQUESTED,
-                                SSL_KEY_UPDATE_REQUESTED};
-    uint32_t n = 0;
-    fixture_t f;
-    tls_client_t t;
-
-    (void)state;
-    tls_start(&f, tls, &normal);
-    tls_open(&f, &t);
-    for (size_t i = 0; i < BT_ARRAY_LEN(types); i++) {
-        expect_echo(&f, &t);
-        n++;
-        update_key(&t, types[i]);
-        tls_puts(&f, &t, GET("/empty"));
-        WAIT_FOR(&f, f.n_requests == n + 1);
-        n++;
-        tls_next(&t);
-        tls_puts(&f, &t, POST_5 "he"); /* and between two of data */
-        update_key(&t, types[i]);
-        tls_puts(&f, &t, "llo");
-        WAIT_FOR(&f, tls_has(&t, NL NL "hello"));
-        n++;
-    }
-    assert_int_equal(f.n_requests, n);
-    tls_close(&t);
-    stop(&f);
-}
-
-/* Each byte is a record of its own, and then what is no data at all; all of it
- * is there before the server looks. */
+/* Each byte is a record of its own; all are there before the server looks. */
 static void records_without_much_in_them_take_many_turns(void **state)
 {
     enum { N = 1000 };
@@ -211,16 +163,6 @@ static void records_without_much_in_them_take_many_turns(void **state)
         event_base_loop(f.base, EVLOOP_ONCE);
     }
     assert_true(turns >= N / 64);
-
-    for (int i = 0; i < 3 * N; i++) {
-        update_key(&t, SSL_KEY_UPDATE_NOT_REQUESTED);
-    }
-    tls_puts(&f, &t, GET("/empty"));
-    for (turns = 0; f.n_requests == 2; turns++) {
-        assert_true(turns < 100 * N);
-        event_base_loop(f.base, EVLOOP_ONCE);
-    }
-    assert_in_range(turns, 4, 100); /* 20 KiB in a turn; no spinning */
     tls_close(&t);
     stop(&f);
 }
@@ -742,14 +684,8 @@ static void the_servers_own_failed_allocations_are_survived_too(void **state)
 
 static int make_identity(void **state)
 {
-    identity_t id;
-
     (void)state;
-    make_tls_dir();
-    id = identity_make("unit", NULL, false, 2);
-    write_pair(&id);
-    identity_free(&id);
-    tls = tls_make(&tls_files);
+    tls = tls_make_with_dir();
     return 0;
 }
 
@@ -767,7 +703,6 @@ int main(void)
         BT_TEST(answers_are_the_same_as_without_tls),
         BT_TEST(large_bodies_go_both_ways_and_a_slow_reader_gets_all),
         BT_TEST(what_is_left_of_a_read_is_in_no_socket_and_not_forgotten),
-        BT_TEST(what_comes_right_behind_a_key_update_is_read),
         BT_TEST(records_without_much_in_them_take_many_turns),
         BT_TEST(pieces_of_a_stream_arrive_one_by_one),
         BT_TEST(a_client_that_leaves_is_noticed_while_its_request_waits),

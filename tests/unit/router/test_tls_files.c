@@ -4,13 +4,6 @@
 
 static identity_t ca, alice, mallory;
 
-static void expect_echo(fixture_t *f, tls_client_t *t)
-{
-    bt_strbuf_reset(&t->c.got);
-    tls_puts(f, t, POST_5 "hello");
-    WAIT_FOR(f, tls_has(t, NL NL "hello"));
-}
-
 /* Common name of the certificate that the server showed. */
 static const char *shown_to(const tls_client_t *t)
 {

@@ -296,4 +296,25 @@ static inline void tls_start(fixture_t *f, bt_tls_t *tls,
     start(f, &with);
 }
 
+/* In a folder of its own, until remove_tls_dir(). */
+static inline bt_tls_t *tls_make_with_dir(void)
+{
+    identity_t id;
+
+    make_tls_dir();
+    id = identity_make("unit", NULL, false, 2);
+    write_pair(&id);
+    identity_free(&id);
+    return tls_make(&tls_files);
+}
+
+/* ---- requests ---- */
+
+static inline void expect_echo(fixture_t *f, tls_client_t *t)
+{
+    tls_next(t);
+    tls_puts(f, t, POST_5 "hello");
+    WAIT_FOR(f, tls_has(t, NL NL "hello"));
+}
+
 #endif
