@@ -106,7 +106,7 @@ until grep -q 'Baton is ready' "$log"; do
 done
 say "$(in_tree ./baton version | tr '\n' ' ')"
 http=$(sed -n 's/.*BATON_URL=\([0-9.:]*\) .*/\1/p' "$log" | head -n 1)
-answer=$(in_tree env BATON_URL="$http" ./baton ask "What is the capital of France?" --max-tokens 16 2>>"$log") || not_ok serve "$log"
+answer=$(in_tree env BATON_URL="$http" ./baton ask "Name the capital of France." --max-tokens 24 --temperature 0 2>>"$log") || not_ok serve "$log"
 say "it answers: $answer"
 [[ $answer == *Paris* ]] || not_ok serve "$log"
 pid=$(pgrep -P "$server" -f baton-launch || echo "$server")
