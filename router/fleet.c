@@ -96,9 +96,9 @@ static void expect_workers(const bt_fleet_t *fleet, uint64_t now_us)
 {
     for (uint32_t i = 0; i < fleet->n_processes; i++) {
         const bt_orders_process_t *process = &fleet->processes[i];
-        const bool comes = is_worker(process) &&
-                           ((process->state == BT_ORDERS_WAITING) ||
-                            (process->state == BT_ORDERS_STARTING));
+        const bool comes =
+            is_worker(process) && ((process->state == BT_ORDERS_WAITING) ||
+                                   (process->state == BT_ORDERS_STARTING));
         const bt_served_t *served =
             comes ? bt_registry_named(&fleet->front->models, process->model)
                   : NULL;
