@@ -230,7 +230,7 @@ make_keys() {
         [ -z "${API_KEYS:-}" ] || return 0
         [[ -s $WORK_DIR/api-key && -s $WORK_DIR/api-keys ]] || make_api_key || die "cannot write an API key to $WORK_DIR"
         API_KEYS=$WORK_DIR/api-keys
-        key_note=" -H \"Authorization: Bearer \$(cat $WORK_DIR/api-key)\""
+        key_note=" -H \"Authorization: Bearer \$(cat $(printf %q "$WORK_DIR/api-key"))\""
         ;;
     esac
 }
@@ -382,9 +382,10 @@ leave_node() { # NODE [PATTERN-OF-NAMES]
 look_into() { # NODE
     local i there
     there=$(timeout 10 srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
-        ps -eo args </dev/null) || return 1
+        ps -ww -eo comm,args </dev/null) || return 1
+    there=$(grep -F -- " --key-file=$KEY_FILE " <<<"$there") # another job's have the same names
     for i in "${!names[@]}"; do
-        grep -q -- "^[^ ]*/baton-.* --name=$NAME_PREFIX${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
+        grep -q -- "^baton-.* --name=$NAME_PREFIX${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
     done
 }
 
@@ -459,7 +460,8 @@ http_status() { # ADDR:PORT PATH: the three digits, or nothing
 is_ours() { # NAME KEY-FILE PORT
     local inode pid
     while read -r inode; do
-        for pid in $(pgrep -f -- "/baton-router --name=$1 .*--key-file=$2 "); do
+        for pid in $(pgrep -f -- "/baton-router --name=$1 "); do
+            tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "--key-file=$2" || continue
             find "/proc/$pid/fd" -lname "socket:\[$inode\]" 2>/dev/null | grep -q . && return 0
         done
     done < <(awk -v p="$(printf ':%04X$' "$3")" '$4 == "0A" && $2 ~ p { print $10 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)
@@ -480,7 +482,7 @@ look_for_ready() {
     done
     ((ROUTERS > 0)) || { say "started: its workers join $JOIN"; return; }
     [ -z "$key_note" ] || say "clients need the API key in $WORK_DIR/api-key (BATON_API_KEY for ./baton ask)"
-    say "more workers: JOIN=$JOIN KEY_FILE=$KEY_FILE SUM_PARTS=$SUM_PARTS"
+    say "more workers: JOIN=$JOIN KEY_FILE=$(printf %q "$KEY_FILE") SUM_PARTS=$SUM_PARTS"
     say "curl http://${https[0]}/v2/models/ensemble/generate$key_note -d '{\"text_input\": \"The capital of France is\", \"max_tokens\": 8}'"
 }
 

@@ -38,13 +38,13 @@ def look_around():
 class SlurmCluster:
     """Nodes n1 … nN, and a folder that they share."""
 
-    def __init__(self, n_nodes, **environment):
+    def __init__(self, n_nodes, prefix="baton-slurm-", **environment):
         look_around()
         self.n_nodes = n_nodes
         # what the caller's own job or options may have left must not reach these
         self.environment = {k: v for k, v in os.environ.items() if not OURS.match(k)}
         self.environment.update(environment)
-        self.directory = tempfile.mkdtemp(prefix="baton-slurm-")
+        self.directory = tempfile.mkdtemp(prefix=prefix)
         self.folder = None
 
     def __enter__(self):
@@ -109,12 +109,12 @@ class SlurmCluster:
 class Job:
     """One that serves, once it is ready."""
 
-    def __init__(self, cluster, model, *options, script="slurm/baton.sbatch", **variables):
+    def __init__(self, cluster, model, *options, script="slurm/baton.sbatch", arguments=(), **variables):
         self.cluster = cluster
         environment = dict(MODEL=model, BUILD=BUILD, BATON_THREADS="1", BATON_KV_MEMORY="64m",
                            BATON_WEIGHT_CACHE=os.path.join(cluster.directory, "weights"))
         environment.update(variables)
-        self.id = cluster.on("n1", "sbatch", "--parsable", *options, os.path.join(ROOT, script),
+        self.id = cluster.on("n1", "sbatch", "--parsable", *options, os.path.join(ROOT, script), *arguments,
                              **environment).strip()
 
     def log(self):

@@ -9,7 +9,7 @@ import time
 
 from slurm_jobs import PROGRAMS_ALONE, ROOT, Job, Load, SlurmCluster, run_tests
 
-from harness import Cluster, tiny_model, wait_until
+from harness import BUILD, Cluster, tiny_model, wait_until
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven wizards boxed quietly near an old stone bridge".split()
 N_REQUESTS = 200
@@ -249,14 +249,59 @@ def test_preemption_and_a_spare_node():
         job.wait_said("baton.sbatch: stopped", seconds=60)
 
 
-def shared_script(cluster):
+def shared_script(cluster, script="baton.sbatch"):
     """A copy for nodes that others use, too, as SLURM.md says. @return its path"""
-    for name in ("baton.sbatch", "steps.bash"):
+    for name in (script, "steps.bash"):
         with open(os.path.join(ROOT, "slurm", name), encoding="utf-8") as f:
             text = f.read().replace("#SBATCH --exclusive\n", "")
         with open(os.path.join(cluster.directory, name), "w", encoding="utf-8") as f:
             f.write(text)
-    return os.path.join(cluster.directory, "baton.sbatch")
+    return os.path.join(cluster.directory, script)
+
+
+def last_line(job, begin):
+    """@return the line of its output that begins so, behind time and name"""
+    return re.findall(rf"baton\.sbatch: ({begin}.*)", job.log())[-1]
+
+
+def test_folders_with_blanks():
+    """Scripts, programs, model, keys and output are in folders with blanks and brackets; the script has an argument with one.
+    The lines to paste that the job prints work as they are."""
+    with tempfile.TemporaryDirectory(prefix="a model (1) ") as d, SlurmCluster(1, prefix="baton slurm (1) ") as cluster:
+        model = model_of(d)
+        build = os.path.join(d, "build")
+        os.symlink(BUILD, build)
+        job = Job(cluster, model, "-N1", "-c2", script=shared_script(cluster), arguments=["an argument"], BUILD=build)
+        job.wait_ready()
+        answer = cluster.on("ctl", "bash", "-c", last_line(job, "curl "))
+        assert "text_output" in answer, answer
+        more = last_line(job, "more workers: ").partition(": ")[2]
+        told = cluster.on("ctl", "bash", "-c", f'{more}; printf %s "$KEY_FILE"')
+        assert told == os.path.join(job.work_dir, "key"), told
+
+        def steps_begun():
+            with open(os.path.join(cluster.folder, "n1/slurmd.log"), encoding="utf-8", errors="replace") as f:
+                return f.read().count("launch task StepId=")
+
+        begun = steps_begun()
+        for pid in cluster.pids("n1", "^slurmd"):
+            cluster.on("n1", "kill", str(pid))
+        wait_until("slurmd has ended", lambda: not cluster.pids("n1", "^slurmd$"))
+        cluster.on("n1", "slurmd")
+        wait_until("the script looks whose processes are there", lambda: steps_begun() > begun)
+        wait_until("it has looked", lambda: "ps" not in cluster.on("ctl", "squeue", "-h", "-s", "-o", "%j").split())
+        for pid in cluster.pids("n1", "^/[^=]*/baton-decode-worker --tp"):
+            cluster.on("n1", "kill", "-KILL", str(pid))
+        job.wait_said("worker decode-0 joined", 2)
+        assert not job.said("lost its node"), "a process that is there was not found"
+        job.cancel()
+        job.wait_gone()
+
+        job = Job(cluster, model, "-N1", "--ntasks-per-node=3", script=shared_script(cluster, "one-world.sbatch"), BUILD=build)
+        wait_until("it serves", lambda: "worker decode-0 joined" in cluster.read(f"baton-{job.id}-0.log") or job.state() == "FAILED")
+        assert job.state() == "RUNNING", job.log()
+        job.cancel()
+        job.wait_gone()
 
 
 def test_two_jobs_on_a_node():
@@ -293,4 +338,4 @@ def test_two_jobs_on_a_node():
 
 if __name__ == "__main__":
     sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
-                        test_two_jobs_on_a_node, test_an_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
+                        test_two_jobs_on_a_node, test_folders_with_blanks, test_an_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
