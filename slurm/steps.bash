@@ -2,7 +2,8 @@
 # shellcheck shell=bash disable=SC2154 # baton.sbatch sets what is not set here
 #
 # Instances as job steps: where they are placed, started, started again and ended.
-# For baton.sbatch, which has the variables, command_of() and say().
+# For baton.sbatch, which has the variables, command_of() and say(). job_id is for
+# Slurm's commands, to which the bare number of a task may mean its whole array.
 
 # ---- programs ----
 
@@ -103,11 +104,11 @@ watch_script() { # NODE-OF-THE-SCRIPT OUTPUT-OF-THE-JOB
     while sleep 2; do
         # The first line is that of the part with the script, where the job has two. A job that
         # ends or waits has its nodes from nobody, and the controller may be away.
-        mine=$(scontrol show job -o "$SLURM_JOB_ID" 2>/dev/null | sed -n '1 s/.* JobState=RUNNING .* NodeList=\([^ ]*\) .*/\1/p')
+        mine=$(scontrol show job -o "$job_id" 2>/dev/null | sed -n '1 s/.* JobState=RUNNING .* NodeList=\([^ ]*\) .*/\1/p')
         [ -n "$mine" ] || continue
         scontrol show hostnames "$mine" | grep -qx -- "$1" && continue
         echo "$(date +%T) baton.sbatch: node $1, where the script of job $SLURM_JOB_ID ran, is gone: the job goes back into the queue" >>"$2"
-        scontrol requeue "$SLURM_JOB_ID" || scancel "$SLURM_JOB_ID"
+        scontrol requeue "$job_id" || scancel "$job_id"
         return
     done
 }
@@ -174,7 +175,7 @@ address_on() { # NODE
 
 # Prints the first port for clients: of a job that shares its nodes, one that no other job has.
 client_port() {
-    case $(scontrol show job "$SLURM_JOB_ID" | sed -n '/OverSubscribe=/ { s/.*OverSubscribe=\([A-Z]*\).*/\1/p; q }') in
+    case $(scontrol show job "$job_id" | sed -n '/OverSubscribe=/ { s/.*OverSubscribe=\([A-Z]*\).*/\1/p; q }') in
     NO) echo 8000 ;;
     *) echo $((20000 + 12 * (SLURM_JOB_ID % 1000))) ;;
     esac
@@ -204,7 +205,7 @@ remove_keys() {
     local restarts='' tries
     for ((tries = 0; tries < 5 && ${#restarts} == 0; tries++)); do # the signal of a requeue ends scontrol, too
         ((tries == 0)) || sleep 0.2
-        restarts=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null | sed -n '/Restarts=/ { s/.*Restarts=\([0-9]*\).*/\1/p; q }')
+        restarts=$(scontrol show job "$job_id" 2>/dev/null | sed -n '/Restarts=/ { s/.*Restarts=\([0-9]*\).*/\1/p; q }')
     done
     ((${restarts:-0} == ${SLURM_RESTART_COUNT:-0})) || return
     rm -f "$WORK_DIR/key" "$WORK_DIR/api-key" "$WORK_DIR/api-keys"
@@ -323,7 +324,7 @@ start() { # INDEX
 }
 
 steps_named() { # PATTERN: their numbers
-    squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2>/dev/null | awk -v p="^($1)$" '$2 ~ p { print $1 }'
+    squeue -h -s -j "$job_id" -o '%i %j' 2>/dev/null | awk -v p="^($1)$" '$2 ~ p { print $1 }'
 }
 
 signal_steps() { # SIGNAL PATTERN: of names
@@ -392,7 +393,7 @@ look_into() { # NODE
 look_at_nodes() {
     local node state since list mine
     list=$(scontrol show nodes -o "$(IFS=,; echo "${nodes[*]}")" 2>/dev/null) || return # no controller: no news
-    mine=$(squeue -h -j "$SLURM_JOB_ID" -o %N 2>/dev/null | paste -sd,)
+    mine=$(squeue -h -j "$job_id" -o %N 2>/dev/null | paste -sd,)
     [ -n "$mine" ] || return
     mine=$(scontrol show hostnames "$mine") || return
     down=()
@@ -496,7 +497,7 @@ look_after_watch() {
         [[ $node == "${SLURMD_NODENAME:-${nodes[0]}}" || -n ${down[$node]:-} ]] || watch_node=$node watch_pid=found
     done
     [ -n "$watch_pid" ] || return 0
-    output=$(scontrol show job "$SLURM_JOB_ID" | sed -n '/^ *StdOut=/ { s/^ *StdOut=//p; q }') # which srun does not reach any more then
+    output=$(scontrol show job "$job_id" | sed -n '/^ *StdOut=/ { s/^ *StdOut=//p; q }') # which srun does not reach any more then
     srun --overlap --mpi=none --mem=0 -N1 -n1 -w "$watch_node" ${group_of[$watch_node]:+--het-group="${group_of[$watch_node]}"} \
         --job-name=watch bash -c 'watch_script "$@"' - "${SLURMD_NODENAME:-${nodes[0]}}" "${output:-/dev/null}" </dev/null >/dev/null 2>&1 &
     watch_pid=$!
@@ -535,10 +536,10 @@ end_all() {
     [ -z "${watch_pid:-}" ] || kill -KILL "$watch_pid" 2>/dev/null
     say "stopped"
     # Who ends before the time that Slurm gave is not put back into the queue.
-    if [ "$stopping" = gently ] && scontrol show job "$SLURM_JOB_ID" | grep -q 'PreemptTime=[0-9]'; then
+    if [ "$stopping" = gently ] && scontrol show job "$job_id" | grep -q 'PreemptTime=[0-9]'; then
         say "preempted: back into the queue"
         trap - EXIT # the keys stay
-        scontrol requeue "$SLURM_JOB_ID"
+        scontrol requeue "$job_id"
     fi
     exit "$worst"
 }

@@ -116,6 +116,8 @@ class Job:
         environment.update(variables)
         self.id = cluster.on("n1", "sbatch", "--parsable", *options, os.path.join(ROOT, script), *arguments,
                              **environment).strip()
+        self.name = self.id  # for Slurm's commands; ARRAY_TASK of a task of an array
+        self.folder = None   # WORK_DIR, of an array that is given one
 
     def log(self):
         return self.cluster.read(f"baton-{self.id}.out")
@@ -132,7 +134,7 @@ class Job:
         assert self.said(last_line), "it failed"
 
     def state(self):
-        found = re.search("JobState=([A-Z]*)", self.cluster.on("ctl", "scontrol", "show", "job", self.id, check=False))
+        found = re.search("JobState=([A-Z]*)", self.cluster.on("ctl", "scontrol", "show", "job", self.name, check=False))
         return found.group(1) if found else ""
 
     def routers(self):
@@ -141,7 +143,7 @@ class Job:
 
     @property
     def work_dir(self):
-        return os.path.join(self.cluster.directory, f"baton-{self.id}")
+        return os.path.join(self.folder or self.cluster.directory, f"baton-{self.id}")
 
     def api_key(self):
         with open(os.path.join(self.work_dir, "api-key"), encoding="utf-8") as f:
@@ -155,7 +157,7 @@ class Job:
         return sum(float(line.rpartition(" ")[2]) for line in text.split("\n") if re.match(name + "[{ ]", line))
 
     def cancel(self, *options):
-        self.cluster.on("ctl", "scancel", *options, self.id)
+        self.cluster.on("ctl", "scancel", *options, self.name)
 
     def wait_gone(self, files=True):
         """No process of it, and no file or shared memory."""

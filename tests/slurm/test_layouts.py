@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of several routers and of instances whose ranks are on several nodes. usage: BATON_BUILD=… test_layouts.py"""
+import copy
 import json
 import os
 import re
@@ -259,6 +260,78 @@ def shared_script(cluster, script="baton.sbatch"):
     return os.path.join(cluster.directory, script)
 
 
+def tasks_of(job):
+    """@return a Job for each task of this array, the one first that has the array's own number"""
+    found = []
+
+    def all_found():
+        shown = job.cluster.on("ctl", "scontrol", "show", "job", "-o", job.id)
+        found[:] = re.findall(r"^JobId=(\d+) ArrayJobId=(\d+) ArrayTaskId=(\d+) ", shown, re.M)
+        return len(found) == 2
+
+    wait_until("both tasks have begun", all_found)
+    tasks = []
+    for number, array, task in sorted(found, key=lambda f: f[0] != f[1]):
+        tasks.append(copy.copy(job))
+        tasks[-1].id, tasks[-1].name = number, f"{array}_{task}"
+    assert tasks[0].id == job.id, found
+    return tasks
+
+
+def test_an_array_of_two_tasks_on_a_node():
+    """Each task is a cluster of its own: ports, keys and output. The one whose number is also the array's ends, or is put back
+    into the queue, and the other one serves on."""
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(1) as cluster:
+        model = model_of(d)
+
+        def statuses(task, addresses):
+            return [cluster.on("ctl", "curl", "-s", "-o", cluster.directory + "/answer", "-w", "%{http_code}", "-H",
+                               f"Authorization: Bearer {task.api_key()}", f"http://{address}/v1/models") for address in addresses]
+
+        for given in (None, os.path.join(cluster.directory, "keys")):
+            more = {} if given is None else {"WORK_DIR": given}
+            job = Job(cluster, model, "-N1", "-c2", "--array=0-1", script=shared_script(cluster), ROUTERS="2", **more)
+            first, other = tasks_of(job)
+            for task in (first, other):
+                task.folder = given
+                task.wait_ready()
+                assert task.said(rf"job {task.id} \({task.name}\): 2 router"), "it does not say which task it is"
+            where = [first.routers(), other.routers()]
+            assert len(set(where[0] + where[1])) == 4, where
+            assert statuses(first, where[0] + where[1]) == ["200", "200", "401", "401"]
+            assert statuses(other, where[0] + where[1]) == ["401", "401", "200", "200"]
+            if given is None:
+                first.cancel("--batch", "--signal=USR1")
+                first.wait_said("baton.sbatch: stopped", seconds=40)
+                wait_until("the first one has ended", lambda task=first: task.state() == "COMPLETED")
+                assert not os.path.exists(first.work_dir), os.listdir(first.work_dir)
+            else:
+                cluster.on("ctl", "scontrol", "requeue", first.name)
+                first.wait_said("baton.sbatch: stopped", seconds=40)
+                assert os.path.exists(os.path.join(first.work_dir, "api-key")), "its clients have lost their key"
+            assert statuses(other, where[1]) == ["200", "200"] and other.state() == "RUNNING"
+            assert not other.said("stopping|ended with"), "it lost something"
+            for task in (first, other):
+                task.cancel()
+            other.wait_gone()
+
+
+def test_an_array_of_worlds_on_a_node():
+    with tempfile.TemporaryDirectory() as d, SlurmCluster(1) as cluster:
+        model = model_of(d)
+        job = Job(cluster, model, "-N1", "--ntasks-per-node=3", "--array=0-1", script=shared_script(cluster, "one-world.sbatch"))
+        first, other = tasks_of(job)
+        for task in (first, other):
+            wait_until("it serves", lambda task=task: re.search("worker decode-0 joined", cluster.read(f"baton-{task.id}-0.log")))
+        where = [re.search(r"^http://(\S+),", cluster.read(f"baton-{task.id}-0.log")).group(1) for task in (first, other)]
+        assert len(set(where)) == 2, where
+        first.cancel("--batch", "--signal=USR1")
+        wait_until("the first one has ended", lambda: first.state() in ("COMPLETED", "FAILED", "CANCELLED"))
+        assert other.state() == "RUNNING" and "stopping" not in cluster.read(f"baton-{other.id}-0.log")
+        other.cancel()
+        other.wait_gone()
+
+
 def last_line(job, begin):
     """@return the line of its output that begins so, behind time and name"""
     return re.findall(rf"baton\.sbatch: ({begin}.*)", job.log())[-1]
@@ -338,4 +411,5 @@ def test_two_jobs_on_a_node():
 
 if __name__ == "__main__":
     sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
-                        test_two_jobs_on_a_node, test_folders_with_blanks, test_an_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
+                        test_two_jobs_on_a_node, test_folders_with_blanks, test_an_array_of_two_tasks_on_a_node,
+                        test_an_array_of_worlds_on_a_node, test_an_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
