@@ -28,6 +28,18 @@ find_programs() {
     die "no baton-router, baton-prefill-worker and baton-decode-worker in ${places[*]}: set BUILD to the build folder"
 }
 
+# ---- logs ----
+
+# Sets output, the file of the job's output ("": none), and logs, the begin of instances' logs
+# beside it. To srun a % is the begin of a pattern.
+find_logs() {
+    output=$(readlink "/proc/$$/fd/1")
+    [ -f "$output" ] || output=
+    logs=${output%/*}
+    logs=${logs:-$SLURM_SUBMIT_DIR}/baton-$SLURM_JOB_ID
+    logs_of_srun=${logs//%/%%}
+}
+
 # ---- on each node ----
 
 # Of the first address of IPv4 in its input, or else of IPv6, without loopback, link-local
@@ -317,7 +329,7 @@ start() { # INDEX
     # dies ends its step; --mem=0: no step keeps the memory from the next
     srun --mpi=pmix --exact -K -N"${#place[@]}" -n"${ranks_of[i]}" -c "$((cpus > 0 ? cpus : 1))" --mem=0 \
         -w "$(IFS=,; echo "${place[*]}")" ${group:+--het-group="$group"} --job-name="${names[i]}" \
-        "${more[@]}" "${command[@]}" &
+        --output="$logs_of_srun-${names[i]}.log" --open-mode=append "${more[@]}" "${command[@]}" &
     pids[i]=$!
     started[i]=$SECONDS
     starts[i]=$((starts[i] + 1))
@@ -353,13 +365,13 @@ ended() { # INDEX STATUS
     fi
     if ((starts[i] == 1)) && [[ $2 == 2 || $2 == 78 ]]; then
         failures[i]=6
-        say "${names[i]} on ${where[i]} ended with $2: it cannot run there and is left alone"
+        say "${names[i]} on ${where[i]} ended with $2: it cannot run there and is left alone; its log says why"
         return
     fi
     ((lived > 10)) && failures[i]=0
     failures[i]=$((failures[i] + 1))
     if ((failures[i] > 5)); then
-        say "${names[i]} on ${where[i]} ended with $2 again; it is left alone"
+        say "${names[i]} on ${where[i]} ended with $2 again; it is left alone; its log says why"
         return
     fi
     again_at[i]=$((SECONDS + (1 << failures[i]) / 2))
@@ -489,7 +501,7 @@ look_for_ready() {
 
 # The step that watches over this script: on the last node but the script's own.
 look_after_watch() {
-    local node output
+    local node
     [ -n "${watch_pid:-}" ] && kill -0 "$watch_pid" 2>/dev/null && [ -z "${down[$watch_node]:-}" ] && return
     [ -z "${watch_pid:-}" ] || kill -KILL "$watch_pid" 2>/dev/null
     watch_pid=
@@ -497,7 +509,7 @@ look_after_watch() {
         [[ $node == "${SLURMD_NODENAME:-${nodes[0]}}" || -n ${down[$node]:-} ]] || watch_node=$node watch_pid=found
     done
     [ -n "$watch_pid" ] || return 0
-    output=$(scontrol show job "$job_id" | sed -n '/^ *StdOut=/ { s/^ *StdOut=//p; q }') # which srun does not reach any more then
+    # The output has to be opened there: this script's srun is no more then.
     srun --overlap --mpi=none --mem=0 -N1 -n1 -w "$watch_node" ${group_of[$watch_node]:+--het-group="${group_of[$watch_node]}"} \
         --job-name=watch bash -c 'watch_script "$@"' - "${SLURMD_NODENAME:-${nodes[0]}}" "${output:-/dev/null}" </dev/null >/dev/null 2>&1 &
     watch_pid=$!
@@ -555,6 +567,7 @@ look_after_all() {
     for node in "${nodes[@]}"; do
         ((used[$node] <= cpus_on[$node])) || say "$node has ${cpus_on[$node]} processors for ${used[$node]} ranks, which share them"
     done
+    say "logs of instances: $logs-INSTANCE.log ($logs-${names[0]}.log …)"
     for i in "${!names[@]}"; do start "$i"; done
     while [ -z "$stopping" ]; do
         pause 0.5

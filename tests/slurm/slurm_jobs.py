@@ -59,7 +59,7 @@ class SlurmCluster:
     def __exit__(self, kind, value, trace):
         if kind is not None and kind is not Skip:
             for name in sorted(os.listdir(self.directory)):
-                if name.endswith(".out"):
+                if name.endswith((".out", ".log")):
                     print(f"--- {name}")
                     print("\n".join("    " + line for line in self.read(name).split("\n")[-150:]))
         if self.folder:
@@ -120,7 +120,9 @@ class Job:
         self.folder = None   # WORK_DIR, of an array that is given one
 
     def log(self):
-        return self.cluster.read(f"baton-{self.id}.out")
+        """@return the job's output, then the logs of its instances"""
+        names = [name for name in sorted(os.listdir(self.cluster.directory)) if re.match(rf"baton-{self.id}-.*\.log$", name)]
+        return "".join(self.cluster.read(name) for name in [f"baton-{self.id}.out", *names])
 
     def said(self, pattern, n=1):
         return len(re.findall(pattern, self.log())) >= n

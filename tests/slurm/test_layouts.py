@@ -233,6 +233,7 @@ def test_preemption_and_a_spare_node():
             return job.said(" curl http://", n)
 
         wait_until("it serves again", lambda: serves_again(2))
+        assert cluster.read(f"baton-{job.id}-router-0.log").count(" serving ") == 2, "the log of before is lost"
         assert "Restarts=1" in cluster.on("ctl", "scontrol", "show", "job", job.id)
         assert job.api_key() == key, "another key"
 
@@ -296,6 +297,8 @@ def test_an_array_of_two_tasks_on_a_node():
                 task.folder = given
                 task.wait_ready()
                 assert task.said(rf"job {task.id} \({task.name}\): 2 router"), "it does not say which task it is"
+                logs = [f"baton-{task.id}-{name}.log" for name in ("decode-0", "prefill-0", "router-0", "router-1")]
+                assert all(cluster.read(name) for name in logs), f"none of {logs}"
             where = [first.routers(), other.routers()]
             assert len(set(where[0] + where[1])) == 4, where
             assert statuses(first, where[0] + where[1]) == ["200", "200", "401", "401"]
@@ -317,17 +320,20 @@ def test_an_array_of_two_tasks_on_a_node():
 
 
 def test_an_array_of_worlds_on_a_node():
+    """Each task has ports of its own, and logs beside its output."""
     with tempfile.TemporaryDirectory() as d, SlurmCluster(1) as cluster:
         model = model_of(d)
-        job = Job(cluster, model, "-N1", "--ntasks-per-node=3", "--array=0-1", script=shared_script(cluster, "one-world.sbatch"))
+        os.mkdir(os.path.join(cluster.directory, "logs"))
+        job = Job(cluster, model, "-N1", "--ntasks-per-node=3", "--array=0-1", "--output=logs/%j.out",
+                  script=shared_script(cluster, "one-world.sbatch"))
         first, other = tasks_of(job)
         for task in (first, other):
-            wait_until("it serves", lambda task=task: re.search("worker decode-0 joined", cluster.read(f"baton-{task.id}-0.log")))
-        where = [re.search(r"^http://(\S+),", cluster.read(f"baton-{task.id}-0.log")).group(1) for task in (first, other)]
+            wait_until("it serves", lambda task=task: re.search("worker decode-0 joined", cluster.read(f"logs/baton-{task.id}-0.log")))
+        where = [re.search(r"^http://(\S+),", cluster.read(f"logs/baton-{task.id}-0.log")).group(1) for task in (first, other)]
         assert len(set(where)) == 2, where
         first.cancel("--batch", "--signal=USR1")
         wait_until("the first one has ended", lambda: first.state() in ("COMPLETED", "FAILED", "CANCELLED"))
-        assert other.state() == "RUNNING" and "stopping" not in cluster.read(f"baton-{other.id}-0.log")
+        assert other.state() == "RUNNING" and "stopping" not in cluster.read(f"logs/baton-{other.id}-0.log")
         other.cancel()
         other.wait_gone()
 
@@ -367,6 +373,9 @@ def test_folders_with_blanks():
             cluster.on("n1", "kill", "-KILL", str(pid))
         job.wait_said("worker decode-0 joined", 2)
         assert not job.said("lost its node"), "a process that is there was not found"
+        begins = {name: len(re.findall(rf" {name}: ready:", cluster.read(f"baton-{job.id}-{name}.log"))) for name in ("prefill-0", "decode-0")}
+        assert begins == {"prefill-0": 1, "decode-0": 2}, begins
+        assert ": ready:" not in cluster.read(f"baton-{job.id}.out"), "an instance writes to the job's output"
         job.cancel()
         job.wait_gone()
 

@@ -44,7 +44,7 @@ trap 'exit 1' INT TERM
 
 fail() {
     echo "not ok: $*"
-    for file in "$work"/baton-*.out; do
+    for file in "$work"/baton-*.out "$work"/baton-*.log; do
         [ -e "$file" ] && tail -n 60 "$file" | sed 's/^/    /'
     done
     exit 1
@@ -59,7 +59,7 @@ within() { # SECONDS WHAT cmd …
     echo "ok: $what"
 }
 on() { "$cluster" exec "$@"; }
-said() { grep -q "$1" "$work/baton-$job.out"; } # PATTERN
+said() { cat "$work/baton-$job.out" "$work/baton-$job"-*.log 2>/dev/null | grep "$1" >/dev/null; } # PATTERN
 submit() { # sbatch's options …
     job=$(on n1 env MODEL="$model" BUILD="$build" BATON_THREADS=1 BATON_KV_MEMORY=64m \
         sbatch --parsable "$@" "$script") || fail "sbatch"
