@@ -55,9 +55,10 @@ addresses_of_node() { # all but those of loopback
 
 # Prints "DEVICE ADDRESS": NET_DEVICE, or the interface that leads to the first of
 # the routers' and nodes' addresses that is not this node's own; where there is no
-# other, the one with the first address that is not of loopback. @return 1: there is none
+# other, the one with the first address that is not of loopback. Of a list the first has the
+# address; of an RDMA device (mlx5_0:1) its interface has. @return 1: there is none
 net_of_node() {
-    local device=${NET_DEVICE:-} target route address
+    local device=${NET_DEVICE:-} interface target route address
     if ! command -v ip >/dev/null; then
         echo "$(hostname): there is no command ip (iproute2), which tells a node's addresses" >&2
         return 1
@@ -71,8 +72,12 @@ net_of_node() {
         done
     fi
     if [ -n "$device" ]; then
-        address=$(ip -o addr show dev "$device" 2>/dev/null | awk '$3 ~ /^inet/ { sub("/.*", "", $4); print $4 }' |
-            if [ "$device" = lo ]; then head -n 1; else first_address; fi)
+        interface=${device%%,*}
+        for target in "/sys/class/infiniband/${interface%:*}/device/net/"*; do
+            [ ! -e "$target" ] || { interface=${target##*/}; break; }
+        done
+        address=$(ip -o addr show dev "$interface" 2>/dev/null | awk '$3 ~ /^inet/ { sub("/.*", "", $4); print $4 }' |
+            if [ "$interface" = lo ]; then head -n 1; else first_address; fi)
     else
         address=$(addresses_of_node | first_address)
         device=$(ip -o addr show 2>/dev/null | awk -v a="$address/" 'index($4, a) == 1 { print $2; exit }')

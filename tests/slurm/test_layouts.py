@@ -418,7 +418,18 @@ def test_two_jobs_on_a_node():
             job.wait_said("baton.sbatch: stopped", seconds=40)
 
 
+def test_net_device_has_an_address():
+    """An interface, the first of a list, and the interface of an RDMA device, which keeps its own name for UCX."""
+    with SlurmCluster(1) as cluster:
+        look = f"""mount -t tmpfs tmpfs /sys/class && mkdir -p /sys/class/infiniband/mlx5_0/device/net/eth0
+            . {os.path.join(ROOT, "slurm/steps.bash")} && ADDRESSES= net_of_node"""
+        for device in ("eth0", "eth0,lo", "mlx5_0:1", "mlx5_0:1,mlx5_1:1"):
+            said = cluster.on("n1", "unshare", "--mount", "bash", "-c", look, NET_DEVICE=device).strip()
+            assert said == f"{device} 10.77.0.11", (device, said)
+        assert cluster.on("n1", "bash", "-c", look.split("\n")[1], NET_DEVICE="mlx5_0:1", check=False) == "", "there is none"
+
+
 if __name__ == "__main__":
     sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
                         test_two_jobs_on_a_node, test_folders_with_blanks, test_an_array_of_two_tasks_on_a_node,
-                        test_an_array_of_worlds_on_a_node, test_an_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
+                        test_an_array_of_worlds_on_a_node, test_net_device_has_an_address, test_an_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
