@@ -229,9 +229,11 @@ remove_keys() {
     rmdir "$WORK_DIR" 2>/dev/null
 }
 
-# Sets KEY_FILE, API_KEYS and key_note. They are removed when the script ends.
+# Sets KEY_FILE, API_KEYS, key_note for curl and ask, a line for a shell up to the address.
+# The files are removed when the script ends.
 make_keys() {
-    key_note=
+    key_note= ask="baton ask --url"
+    [ ! -f "$SLURM_SUBMIT_DIR/baton" ] || ask="./$ask"
     ((ROUTERS > 0)) || return 0
     trap remove_keys EXIT
     if ((${SLURM_RESTART_COUNT:-0} == 0)); then
@@ -249,6 +251,7 @@ make_keys() {
         [[ -s $WORK_DIR/api-key && -s $WORK_DIR/api-keys ]] || make_api_key || die "cannot write an API key to $WORK_DIR"
         API_KEYS=$WORK_DIR/api-keys
         key_note=" -H \"Authorization: Bearer \$(cat $(printf %q "$WORK_DIR/api-key"))\""
+        ask="BATON_API_KEY=\"\$(cat $(printf %q "$WORK_DIR/api-key"))\" $ask"
         ;;
     esac
 }
@@ -501,6 +504,7 @@ look_for_ready() {
     ((ROUTERS > 0)) || { say "started: its workers join $JOIN"; return; }
     [ -z "$key_note" ] || say "clients need the API key in $WORK_DIR/api-key (BATON_API_KEY for ./baton ask)"
     say "more workers: JOIN=$JOIN KEY_FILE=$(printf %q "$KEY_FILE") SUM_PARTS=$SUM_PARTS"
+    say "$ask http://${https[0]} The capital of France is"
     say "curl http://${https[0]}/v2/models/ensemble/generate$key_note -d '{\"text_input\": \"The capital of France is\", \"max_tokens\": 8}'"
 }
 

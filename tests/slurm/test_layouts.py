@@ -354,6 +354,10 @@ def test_folders_with_blanks():
         job.wait_ready()
         answer = cluster.on("ctl", "bash", "-c", last_line(job, "curl "))
         assert "text_output" in answer, answer
+        line = last_line(job, "BATON_API_KEY=")
+        assert " baton ask --url http://" in line, line
+        said = cluster.on("ctl", "bash", "-c", f"cd {ROOT} && {line.replace(' baton ask', ' ./baton ask')}")
+        assert said.strip(), "no answer"
         more = last_line(job, "more workers: ").partition(": ")[2]
         told = cluster.on("ctl", "bash", "-c", f'{more}; printf %s "$KEY_FILE"')
         assert told == os.path.join(job.work_dir, "key"), told
@@ -382,6 +386,9 @@ def test_folders_with_blanks():
         job = Job(cluster, model, "-N1", "--ntasks-per-node=3", script=shared_script(cluster, "one-world.sbatch"), BUILD=build)
         wait_until("it serves", lambda: "worker decode-0 joined" in cluster.read(f"baton-{job.id}-0.log") or job.state() == "FAILED")
         assert job.state() == "RUNNING", job.log()
+        line = re.search("^BATON_API_KEY=.* baton ask --url http://.*", cluster.read(f"baton-{job.id}-0.log"), re.M).group()
+        said = cluster.on("ctl", "bash", "-c", f"cd {ROOT} && {line.replace(' baton ask', ' ./baton ask')}")
+        assert said.strip(), "no answer"
         job.cancel()
         job.wait_gone()
 
