@@ -324,6 +324,32 @@ static bool read_head(bt_tools_t *tools,
     return true;
 }
 
+static bt_tools_state_t behind_call(const bt_tools_t *tools)
+{
+    return ((tools->spec.max_calls > 0) &&
+            (tools->n_calls >= tools->spec.max_calls))
+               ? BT_TOOLS_FULL
+               : BT_TOOLS_TAIL;
+}
+
+/* f[ARGS]null: with {} for arguments. */
+static bool read_nothing(bt_tools_t *tools, bt_strbuf_t *content,
+                         bt_tools_match_t *match_p)
+{
+    bt_tools_slice_t name;
+    size_t end;
+
+    *match_p =
+        bt_tools_bare_nothing(tools->held.data + tools->begin,
+                              tools->held.len - tools->begin, &name, &end);
+    if ((*match_p != BT_TOOLS_YES) ||
+        !bt_tools_add(tools, name, (bt_tools_slice_t){"{}", 2}, content)) {
+        return false;
+    }
+    tools->at = tools->begin + end;
+    return has_call(tools, behind_call(tools));
+}
+
 /* f[ARGS]{…} */
 static bool read_name(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 {
@@ -333,6 +359,9 @@ static bool read_name(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 
     tools->begin = tools->at;
     if (read_head(tools, bt_tools_bare_head, content, &match)) {
+        return true;
+    }
+    if ((match == BT_TOOLS_NO) && read_nothing(tools, content, &match)) {
         return true;
     }
     if (match != BT_TOOLS_MAYBE) {
@@ -346,14 +375,6 @@ static bool read_name(bt_tools_t *tools, bool last, bt_strbuf_t *content)
     return (name[n] == '[') ? end_named(tools, (bt_tools_slice_t){name, n},
                                         (bt_tools_slice_t){"", 0}, content)
                             : end_unnamed(tools, content);
-}
-
-static bt_tools_state_t behind_call(const bt_tools_t *tools)
-{
-    return ((tools->spec.max_calls > 0) &&
-            (tools->n_calls >= tools->spec.max_calls))
-               ? BT_TOOLS_FULL
-               : BT_TOOLS_TAIL;
 }
 
 /* An object is there, up to `at`, or the beginning of one that is cut. */

@@ -111,19 +111,26 @@ bt_tools_match_t bt_tools_head(const char *text, size_t n,
     return verdict(&c, n, ok);
 }
 
+/* f[ARGS], perhaps with [CALL_ID]… between the two. */
+static bool take_bare_name(cursor_t *c, bt_tools_slice_t *name_p)
+{
+    static const char id_mark[] = "[CALL_ID]";
+    bt_tools_slice_t id;
+    bool ok = take_name(c, '[', name_p);
+
+    if (ok && (c->n > 1) && (c->at[1] == id_mark[1])) {
+        ok = expect(c, id_mark) && take_name(c, '[', &id);
+    }
+    return ok && expect(c, "[ARGS]");
+}
+
 bt_tools_match_t bt_tools_bare_head(const char *text, size_t n,
                                     bt_tools_slice_t *name_p, size_t *args_p)
 {
-    static const char id_mark[] = "[CALL_ID]";
     cursor_t c = {.at = text, .n = n};
     bt_tools_slice_t name = {0};
-    bt_tools_slice_t id;
-    bool ok = take_name(&c, '[', &name);
+    const bool ok = take_bare_name(&c, &name) && expect_token(&c, "{");
 
-    if (ok && (c.n > 1) && (c.at[1] == id_mark[1])) {
-        ok = expect(&c, id_mark) && take_name(&c, '[', &id);
-    }
-    ok = ok && expect(&c, "[ARGS]") && expect_token(&c, "{");
     if (ok) {
         *name_p = name;
         *args_p = n - c.n - 1;
@@ -318,6 +325,37 @@ static bool is_nothing(bt_tools_slice_t value)
         value.n--;
     }
     return (value.n == 0) || is_word(value, "null");
+}
+
+/* null, or a string of nothing: is_nothing() has which. */
+static bool take_nothing(cursor_t *c)
+{
+    value_t string;
+
+    skip_spaces(c);
+    if ((c->n == 0) || (*c->at != '"')) {
+        return expect(c, "null");
+    }
+    string = read_string(c->at, c->n);
+    c->at += string.text.n;
+    c->n -= string.text.n;
+    c->ran_out = !string.is_whole;
+    return string.is_whole && is_nothing((bt_tools_slice_t){string.text.at + 1,
+                                                            string.text.n - 2});
+}
+
+bt_tools_match_t bt_tools_bare_nothing(const char *text, size_t n,
+                                       bt_tools_slice_t *name_p, size_t *end_p)
+{
+    cursor_t c = {.at = text, .n = n};
+    bt_tools_slice_t name = {0};
+    const bool ok = take_bare_name(&c, &name) && take_nothing(&c);
+
+    if (ok) {
+        *name_p = name;
+        *end_p = n - c.n;
+    }
+    return verdict(&c, n, ok);
 }
 
 /* What is there of arguments that break off: of an object as it is written, or

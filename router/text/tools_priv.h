@@ -63,6 +63,10 @@ bt_tools_match_t bt_tools_head(const char *text, size_t n,
 /** f[ARGS]{   perhaps with [CALL_ID]… before [ARGS] */
 bt_tools_match_t bt_tools_bare_head(const char *text, size_t n,
                                     bt_tools_slice_t *name_p, size_t *args_p);
+/** f[ARGS]null, or a string of nothing there: a call without arguments.
+ *  @param [out] name_p, end_p  the latter behind it */
+bt_tools_match_t bt_tools_bare_nothing(const char *text, size_t n,
+                                       bt_tools_slice_t *name_p, size_t *end_p);
 /** The name and the arguments of an object, whatever its order; of a
  *  "function" in it, too. Arguments that are a text of JSON are written to
  *  @a room, and are there then.

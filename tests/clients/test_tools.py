@@ -40,7 +40,7 @@ def nothings(key="arguments"):
 
 
 # What is said behind a prompt that ends with this character. O, T: one, two; S: beside text; B: broken; R: a result
-# came; E: without arguments; a quote, a blank, a bracket: the answer was begun as a call.
+# came; E, A: without arguments; a quote, a blank, a bracket: the answer was begun as a call.
 FORMATS = {
     "hermes": dict(template="qwen2_5_tools.jinja", scripts={
         "O": HERMES[0], "T": "\n".join(HERMES), "S": "I look it up.\n" + HERMES[0],
@@ -57,6 +57,7 @@ FORMATS = {
         "S": f"I look it up.[TOOL_CALLS] [{MISTRAL[0]}]", "E": f"[TOOL_CALLS] [{', '.join(nothings())}]", "B": "[TOOL_CALLS] weather in Oslo",
         "C": "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Os",
         "N": f"[TOOL_CALLS]weather[ARGS]{json.dumps(ROME, ensure_ascii=False)}[TOOL_CALLS]time[ARGS]{json.dumps(OSLO)}",
+        "A": "".join(f"[TOOL_CALLS]time[ARGS]{x}" for x in NOTHING),
         " ": json.dumps(OSLO) + "}]", '"': "weather\", \"arguments\": " + json.dumps(OSLO) + "}]"}),
     "pythonic": dict(template=None, args=["--tool-format", "pythonic"], scripts={
         "O": "[weather(city='Rome \u2600', days=[1, 2.5], more={'deep': None, 'on': True})]",
@@ -172,6 +173,8 @@ def check_calls(m, name):
         if "N" in m.scripts:
             named = read("Weather and time? N")
             assert called(named) == [("weather", ROME), ("time", OSLO)], (name, called(named))
+            empty = read("Time? A")
+            assert called(empty) == [("time", {})] * len(NOTHING) and text_of(empty) == "", (name, empty)
     message = m.whole("Weather and time? T").message
     assert message.content is None and len({x.id for x in message.tool_calls}) == 2, message
     if name == "mistral":
