@@ -26,7 +26,7 @@ export class Explain {
     this.only = h('select', { 'aria-label': 'Which requests', onchange: refresh },
       [['', 'All requests'], ['failed', 'That failed'], ['missed', 'That missed a target'], ['slow', 'Slower than 1 s'], ['slower', 'Slower than 10 s']]
         .map(([value, name]) => h('option', { value }, name)));
-    this.again = h('button', { type: 'button', onclick: refresh }, icon('retry'), 'Look again');
+    this.again = h('button', { type: 'button', onclick: refresh }, icon('retry'), 'Refresh');
     this.rows = h('tbody');
     this.more = h('button', { type: 'button', class: 'quiet', onclick: () => this.refresh(true) }, 'Earlier ones');
     this.table = h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Requests' }, h('table', { class: 'requests' },
@@ -34,7 +34,7 @@ export class Explain {
         .map(([name, kind = '']) => h('th', { scope: 'col', class: kind }, name)))), this.rows));
     this.none = h('div', { class: 'none', hidden: true });
     this.listPart = h('div', { class: 'list-part' },
-      h('div', { class: 'section-head' }, h('h2', {}, 'Lately'), this.only, this.again), this.none, this.table, h('div', { class: 'row' }, this.more));
+      h('div', { class: 'section-head' }, h('h2', {}, 'Recent requests'), this.only, this.again), this.none, this.table, h('div', { class: 'row' }, this.more));
     this.detailPart = h('div', { class: 'detail-part', 'aria-live': 'off' });
     this.root.append(h('h1', { class: 'unseen' }, 'Explain'), h('div', { class: 'explain-content' }, this.listPart, this.detailPart));
   }

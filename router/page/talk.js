@@ -49,7 +49,7 @@ export class Talk {
     this.buildComposer();
     this.down = h('button', { type: 'button', class: 'down', hidden: true, onclick: () => this.toEnd() }, icon('down'), 'To the end');
     this.sheet = h('dialog', { class: 'sheet', 'aria-labelledby': 'sheet-title' },
-      h('div', { class: 'sheet-head' }, h('h2', { id: 'sheet-title' }, 'How to ask'),
+      h('div', { class: 'sheet-head' }, h('h2', { id: 'sheet-title' }, 'Generation settings'),
         iconButton('close', 'Close', () => this.toggleSheet(false))),
       this.settings.element);
     this.root.append(
@@ -74,7 +74,7 @@ export class Talk {
     this.input = h('textarea', { class: 'input', rows: '1', 'aria-label': 'Message', placeholder: 'Say something', enterkeyhint: 'send' });
     this.choice = h('select', { 'aria-label': 'Model', onchange: () => this.choose(this.choice.value) });
     this.sheetButton = h('button', { type: 'button', class: 'quiet', 'aria-expanded': 'false', onclick: () => this.toggleSheet(!this.sheet.open) },
-      icon('sliders'), h('span', { class: 'wide-only' }, 'How to ask'), h('span', { class: 'badge', hidden: true }));
+      icon('sliders'), h('span', { class: 'wide-only' }, 'Settings'), h('span', { class: 'badge', hidden: true }));
     this.fresh = h('button', { type: 'button', class: 'quiet', onclick: () => this.startAnew(), 'aria-label': 'New conversation', title: 'New conversation' },
       icon('plus'), h('span', { class: 'wide-only' }, 'New'));
     this.sendButton = h('button', { type: 'submit', class: 'main round', 'aria-label': 'Send', title: 'Send' }, icon('send'));
@@ -132,7 +132,7 @@ export class Talk {
     const badge = this.sheetButton.querySelector('.badge');
     badge.hidden = n === 0;
     setText(badge, String(n));
-    this.sheetButton.setAttribute('aria-label', `How to ask${n > 0 ? `, ${plural(n, 'setting')} of your own` : ''}`);
+    this.sheetButton.setAttribute('aria-label', `Generation settings${n > 0 ? `, ${plural(n, 'setting')} of your own` : ''}`);
   }
 
   showModels() {
@@ -175,7 +175,7 @@ export class Talk {
     } else if (asked && list.length === 0) {
       this.blank.replaceChildren(h('h2', {}, 'No model is served yet'),
         h('p', {}, 'The server is here, but it lists no model. One that is being loaded comes by itself.'),
-        h('button', { type: 'button', onclick: () => this.page.models.refresh() }, icon('retry'), 'Look again'));
+        h('button', { type: 'button', onclick: () => this.page.models.refresh() }, icon('retry'), 'Refresh'));
     } else if (asked) {
       this.blank.replaceChildren(...this.welcome());
     }
