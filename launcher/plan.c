@@ -530,6 +530,60 @@ err_model:
     return status;
 }
 
+/* Those that are left get what they have. */
+static bool has_cores_for(const bt_plan_t *plan, uint32_t prefill,
+                          uint32_t decode)
+{
+    const uint32_t threads =
+        plan->threads_prefill * prefill + plan->threads_decode * decode;
+
+    return !plan->has_quota && (threads <= bt_cores_count(&plan->cores));
+}
+
+bt_status_t bt_plan_add_workers(bt_plan_t *plan, uint32_t model,
+                                uint32_t prefill, uint32_t decode)
+{
+    bt_plan_model_t *const added = &plan->models[model];
+    const bool pin = has_cores_for(plan, prefill, decode);
+    const bt_cores_t cores = plan->cores;
+    const uint32_t before = plan->n_processes;
+    const uint32_t n_dealt = plan->n_dealt;
+    bt_status_t status = grow(plan, prefill + decode);
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < prefill); i++) {
+        status =
+            add_worker(plan, model, BT_PROG_PREFILL, added->prefill + i, pin);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < decode); i++) {
+        status =
+            add_worker(plan, model, BT_PROG_DECODE, added->decode + i, pin);
+    }
+    if (status != BT_OK) {
+        goto err_workers;
+    }
+    added->prefill += prefill;
+    added->decode += decode;
+    return BT_OK;
+
+err_workers:
+    while (plan->n_processes > before) {
+        drop_process(plan);
+    }
+    plan->n_dealt = n_dealt;
+    plan->cores = cores;
+    return status;
+}
+
+void bt_plan_drop_workers(bt_plan_t *plan, uint32_t model, uint32_t prefill,
+                          uint32_t decode)
+{
+    for (uint32_t i = 0; i < prefill + decode; i++) {
+        drop_process(plan);
+    }
+    plan->models[model].prefill -= prefill;
+    plan->models[model].decode -= decode;
+}
+
 void bt_plan_drop_model(bt_plan_t *plan)
 {
     plan->n_models--;
@@ -545,16 +599,12 @@ bt_status_t bt_plan_add_model(bt_plan_t *plan, const char *name,
                               const char *path, uint32_t prefill,
                               uint32_t decode)
 {
-    const uint32_t threads =
-        plan->threads_prefill * prefill + plan->threads_decode * decode;
-
     BT_ASSERT(bt_plan_find_model(plan, name) == BT_PLAN_NO_MODEL);
     if (plan->n_models == BT_CONFIG_MAX_MODELS) {
         return BT_ERR_TOO_LARGE;
     }
     return add_workers(plan, true, name, path, prefill, decode,
-                       !plan->has_quota &&
-                           (threads <= bt_cores_count(&plan->cores)));
+                       has_cores_for(plan, prefill, decode));
 }
 
 /* Routers come first, but name the models, and workers name the cores of those

@@ -116,6 +116,22 @@ BT_MUST_CHECK bt_status_t bt_plan_add_model(bt_plan_t *plan, const char *name,
                                             const char *path, uint32_t prefill,
                                             uint32_t decode);
 
+/**
+ * Add so many workers to those of a model, behind the processes that there are,
+ * with cores as bt_plan_add_model().
+ *
+ * @param [in] model  Its index.
+ * @retval BT_ERR_NO_MEMORY  The plan is as before.
+ */
+BT_MUST_CHECK bt_status_t bt_plan_add_workers(bt_plan_t *plan, uint32_t model,
+                                              uint32_t prefill,
+                                              uint32_t decode);
+
+/** Take back what the last bt_plan_add_workers() added, of which nothing was
+ *  started. Its cores stay taken. */
+void bt_plan_drop_workers(bt_plan_t *plan, uint32_t model, uint32_t prefill,
+                          uint32_t decode);
+
 /** Take the last model back, of which nothing was started. Its cores stay
  *  taken. */
 void bt_plan_drop_model(bt_plan_t *plan);

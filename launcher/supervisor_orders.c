@@ -495,6 +495,11 @@ static void order_unload(bt_supervisor_t *s, uint64_t client,
     answer_when_done(s, client, request, NULL, model);
 }
 
+static uint32_t count_or(uint32_t asked, uint32_t otherwise)
+{
+    return (asked == BT_ORDERS_UNSET) ? otherwise : asked;
+}
+
 /* May a known model be loaded like that? */
 static bool may_load_again(const bt_supervisor_t *s, uint32_t i,
                            const bt_orders_request_t *request, char *error)
@@ -511,12 +516,11 @@ static bool may_load_again(const bt_supervisor_t *s, uint32_t i,
                  model->name, 1024, model->path);
         return false;
     }
-    if (((request->prefill != BT_ORDERS_UNSET) &&
-         (request->prefill != prefill)) ||
-        ((request->decode != BT_ORDERS_UNSET) && (request->decode != decode))) {
+    if ((count_or(request->prefill, prefill) < prefill) ||
+        (count_or(request->decode, decode) < decode)) {
         snprintf(error, ERROR_BYTES,
-                 "%s has prefill=%u and decode=%u, which only a new model may "
-                 "choose",
+                 "%s has prefill=%u and decode=%u: an order to stop one names "
+                 "it",
                  model->name, prefill, decode);
         return false;
     }
@@ -558,11 +562,6 @@ static bool may_load(const bt_supervisor_t *s,
         return false;
     }
     return bt_model_file_check(request->path, error, ERROR_BYTES) == BT_OK;
-}
-
-static uint32_t count_or(uint32_t asked, uint32_t otherwise)
-{
-    return (asked == BT_ORDERS_UNSET) ? otherwise : asked;
 }
 
 /* `load NAME` of a model of the launch's folder of models. */
@@ -632,6 +631,40 @@ static uint32_t add_model(bt_supervisor_t *s,
     return s->plan->n_models - 1;
 }
 
+/* To a model that has fewer than it is asked for. @return false: @a error says
+ * why not */
+static bool add_workers(bt_supervisor_t *s, uint32_t i,
+                        const bt_orders_request_t *request, char *error)
+{
+    const bt_plan_model_t *const model = &s->plan->models[i];
+    const uint32_t prefill =
+        count_or(request->prefill, model->prefill) - model->prefill;
+    const uint32_t decode =
+        count_or(request->decode, model->decode) - model->decode;
+    bt_status_t status;
+
+    if (prefill + decode == 0) {
+        return true;
+    }
+    if (!has_threads_for(s->plan->config, prefill, decode, error)) {
+        return false;
+    }
+    status = bt_plan_add_workers(s->plan, i, prefill, decode);
+    if (status == BT_OK) {
+        status = bt_supervisor_add_children(s);
+        if (status == BT_ERR_NO_MEMORY) {
+            bt_plan_drop_workers(s->plan, i, prefill, decode);
+        }
+    }
+    /* Without its log, which was said, a worker serves all the same. */
+    if ((status != BT_OK) && (status != BT_ERR_IO)) {
+        snprintf(error, ERROR_BYTES, "%s cannot have more workers: %s",
+                 model->name, bt_status_str(status));
+        return false;
+    }
+    return true;
+}
+
 static void order_load(bt_supervisor_t *s, uint64_t client,
                        const bt_orders_request_t *request)
 {
@@ -640,7 +673,8 @@ static void order_load(bt_supervisor_t *s, uint64_t client,
 
     if (model == BT_PLAN_NO_MODEL) {
         model = add_model(s, request, error);
-    } else if (!may_load_again(s, model, request, error)) {
+    } else if (!may_load_again(s, model, request, error) ||
+               !add_workers(s, model, request, error)) {
         model = BT_PLAN_NO_MODEL;
     }
     if (model == BT_PLAN_NO_MODEL) {

@@ -80,6 +80,14 @@ def test_a_model_is_loaded_while_others_are_served():
             launch.order("load", f"late={late}", "wait=yes")
             wait_until("it is served", lambda: launch.post(
                 http, "/v1/completions", {"model": "late", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
+            # More workers for a model that has fewer, in a launch of one model, too.
+            metrics = launch.process("router")["metrics"]
+            for model, name in (("late", "late.decode-1"), ("a", "decode-1")):
+                launch.order("load", model, "decode=2", "wait=yes")
+                assert launch.process(name)["state"] == "ready"
+                wait_until("it has joined", lambda: sum(launch.metric(metrics, "baton_workers", model=model, role="decode", state=state)
+                                                        or 0 for state in ("up", "starved")) == 2)
+                assert launch.metric(metrics, "baton_expected_workers", model=model, role="decode") == 2
             stream.read(4).close()
 
 

@@ -311,9 +311,9 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.refused(f"load model={path}"),
                          f"model is the model {self.model} already; another "
                          "file needs another name")
-        self.assertEqual(self.refused("load model prefill=2"),
-                         "model has prefill=1 and decode=1, which only a new "
-                         "model may choose")
+        self.assertEqual(self.refused("load model prefill=0"),
+                         "model has prefill=1 and decode=1: an order to stop "
+                         "one names it")
         self.assertEqual(self.refused("unload b"),
                          "no model 'b'; there are: model")
         self.assertEqual(len(self.status("model")), 1)
@@ -635,13 +635,22 @@ class OrdersTest(LauncherTest):
         self.tell_role("b.prefill-1", "decode")
         self.assertEqual(self.order("role", "b.prefill-1", "decode",
                                     BATON_RUN_DIR=run_dir), (0, "", ""))
+        self.assertEqual(self.order("load", "b", "prefill=3"), (0, "", ""))
+        self.assertEqual(self.state("b.prefill-2"), "ready")
+        self.assertEqual(self.order("load", "b", "prefill=3", "decode=1"),
+                         (0, "", ""))
+        self.assertEqual(self.order("load", "b", "prefill=2"), (
+            1, "", "baton: b has prefill=3 and decode=1: an order to stop one "
+            "names it\n"))
         self.assertEqual(self.order("unload", "b"), (0, "", ""))
+        self.assertEqual(self.state("b.prefill-2"), "stopped")
         self.assertEqual(self.state("b.decode-0"), "stopped")
         self.assertEqual(self.order("restart", "--no-wait", "b.decode-0"),
                          (0, "", ""))
         self.assertEqual(self.order("stop", "decode-1"), (
             1, "", "baton: no process 'decode-1'; there are: router, "
-            "prefill-0, decode-0, b.prefill-0, b.prefill-1, b.decode-0\n"))
+            "prefill-0, decode-0, b.prefill-0, b.prefill-1, b.decode-0, "
+            "b.prefill-2\n"))
         self.assertEqual(launched.stop(), 0)
 
     def test_an_order_that_is_not_understood_is_explained(self):

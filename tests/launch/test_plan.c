@@ -314,6 +314,40 @@ static void a_quota_is_shared_and_pins_nobody(void **state)
     destroy(&p);
 }
 
+static void workers_are_added_to_a_model_and_taken_back(void **state)
+{
+    planned_t p = make_plan(6, "--model m.gguf --prefill 1 --decode 1");
+    const uint32_t n = p.plan->n_processes;
+
+    (void)state;
+    assert_int_equal(bt_plan_add_workers(p.plan, 0, 2, 1), BT_OK);
+    assert_int_equal(p.plan->n_processes, n + 3);
+    assert_string_equal(p.plan->processes[n]->name, "prefill-1");
+    assert_string_equal(p.plan->processes[n + 1]->name, "prefill-2");
+    assert_string_equal(p.plan->processes[n + 2]->name, "decode-1");
+    assert_true(has_arg(p.plan, n + 2, "--model=m.gguf"));
+    assert_int_equal(p.plan->models[0].prefill, 3);
+    assert_int_equal(p.plan->models[0].decode, 2);
+    bt_plan_drop_workers(p.plan, 0, 2, 1);
+    assert_int_equal(p.plan->n_processes, n);
+    assert_int_equal(p.plan->models[0].prefill, 1);
+    for (int nth = 1;; nth++) { /* without memory all is as before */
+        bt_status_t status;
+
+        bt_alloc_fail_at(nth);
+        status = bt_plan_add_workers(p.plan, 0, 1, 1);
+        bt_alloc_fail_at(0);
+        if (status == BT_OK) {
+            break;
+        }
+        assert_int_equal(status, BT_ERR_NO_MEMORY);
+        assert_int_equal(p.plan->n_processes, n);
+        assert_int_equal(p.plan->models[0].decode, 1);
+    }
+    assert_int_equal(p.plan->models[0].decode, 2);
+    destroy(&p);
+}
+
 static void a_pool_of_given_size_is_an_argument(void **state)
 {
     planned_t p = make_plan(6, "--model m.gguf");
@@ -692,6 +726,7 @@ int main(void)
         BT_TEST(too_few_cores_means_no_pinning),
         BT_TEST(threads_share_the_cores_evenly),
         BT_TEST(a_quota_is_shared_and_pins_nobody),
+        BT_TEST(workers_are_added_to_a_model_and_taken_back),
         BT_TEST(a_pool_of_given_size_is_an_argument),
         BT_TEST(each_of_several_models_has_workers_of_its_own),
         BT_TEST(several_routers_have_ports_and_sockets_of_their_own),
