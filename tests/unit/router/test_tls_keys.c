@@ -113,12 +113,13 @@ static uint32_t turns_of_a_while(fixture_t *f)
     const struct timeval a_while = {.tv_usec = 50000};
     bool is_over = false;
     struct event *timer = evtimer_new(f->base, note_time, &is_over);
-    uint32_t turns;
+    uint32_t turns = 0;
 
     assert_non_null(timer);
     assert_int_equal(evtimer_add(timer, &a_while), 0);
-    for (turns = 0; !is_over; turns++) {
+    while (!is_over) {
         event_base_loop(f->base, EVLOOP_ONCE);
+        turns++;
     }
     event_free(timer);
     return turns;
