@@ -149,4 +149,4 @@ def test_a_chat_template_that_runs_for_long_leaves_the_event_loop():
                 loop, whole = (b - a for a, b in zip(before, loop_cpu(c.metrics())))
                 print(f"    {loop:.3f} s of the loop, {whole:.3f} s in all")
                 assert expected[0] == 200 and "unread" in expected[1], expected
-                assert most is None or (loop < most * whole and whole > 0.1), (loop, whole)
+                assert most is None or (loop < most * whole and whole > 0.02), (loop, whole)

@@ -16,7 +16,7 @@ from cgroups import Group
 from harness import BUILD, Skip, is_there, small_model, wait_until
 
 SHORT, SHORT_BOUNDED, LONG = 5, 3, 200
-BOUNDS = {"memory": {"limit_in_bytes": 900 << 20}, "cpu": {"cfs_period_us": 100000, "cfs_quota_us": 100000}, "pids": {"max": 128}}
+BOUNDS = {"memory": {"limit_in_bytes": 900 << 20}, "cpu": {"cfs_period_us": 100000, "cfs_quota_us": 100000}, "pids": {"max": 128 + 64 * os.cpu_count()}}
 MARK = "BT_TEST_KILLS"  # in the environment of all that a round starts
 HOWS = ("kill launcher", "kill worker", "stop launcher", "kill all", "kill lone worker")
 
@@ -181,7 +181,7 @@ def test_whoever_is_killed_at_any_moment_leaves_nothing():
 
 
 def test_whoever_is_killed_in_control_groups_leaves_nothing():
-    """One CPU, 900 MiB, 128 processes and threads: limits of the group above the one that a launch is in."""
+    """One CPU, 900 MiB, some hundred processes and threads: limits of the group above the one that a launch is in."""
     with contextlib.ExitStack() as stack:
         groups = [stack.enter_context(Group(name, deeper=True, **limits)) for name, limits in BOUNDS.items()]
         kill_in_namespaces(SHORT_BOUNDED, groups)
