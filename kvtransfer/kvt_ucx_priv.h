@@ -172,8 +172,10 @@ typedef enum bt_kvt_ucx_guard {
 } bt_kvt_ucx_guard_t;
 /** @return the port of a socket, in the order of the network; 0: it has none */
 uint16_t bt_kvt_ucx_port_of(int fd);
-/** Who may connect to the listening sockets of this process at @a port; 0:
- *  nothing changes. */
+/** Sets which processes accept() lets connect to a listener of UCX's.
+ *  @param [in] port   of the listener, in the order of the network; 0: nothing
+ *                     is set
+ *  @param [in] guard  everybody, Baton's own processes, or nobody any more */
 void bt_kvt_ucx_accept_set(uint16_t port, bt_kvt_ucx_guard_t guard);
 /** @return whether no connection is being accepted just now */
 bool bt_kvt_ucx_accept_is_idle(void);

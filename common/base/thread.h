@@ -45,8 +45,9 @@ void bt_thread_works_when_idle(void);
  *  at most (setpriority(2)). For good: back needs privilege. */
 void bt_thread_lower_priority(uint32_t nice);
 
-/** The same by 15, for what takes long: it gives way to workers that compute
- *  too. Where they leave it no core, it has a tenth of one. */
+/** This thread does what takes long and nobody waits for: 15 is added to its
+ * nice value. Beside a worker's thread that computes on the same core (nice 5)
+ * it has a tenth of the time. For good: back needs privilege. */
 void bt_thread_works_in_background(void);
 
 /** A thread that takes no signals: those belong to the program's own.

@@ -267,7 +267,8 @@ BT_MUST_CHECK bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc);
 BT_MUST_CHECK bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link,
                                            const char *url);
 void bt_rpc_mark_ready(bt_rpc_link_t *link);
-/** The owner wakes. Once `signalled` was set, without the mutex. */
+/** Makes event_fd readable, so that the thread that owns the links wakes. The
+ *  caller has set `signalled` under the mutex, and has given the mutex back. */
 void bt_rpc_signal(bt_rpc_t *rpc);
 /** The same where the descriptor of bt_rpc_fd() is readable anyway. */
 void bt_rpc_queue_ready(bt_rpc_link_t *link);

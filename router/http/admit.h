@@ -13,8 +13,8 @@
  *           ─▶ INSIDE ─ as ADMIN, but on loopback as ANYBODY
  *
  * Where there are no keys everybody may use every route, but what ADMIN and
- * ORDERS change is for processes of the router's user on its host (403;
- * --orders-without-keys).
+ * ORDERS change is for processes of the router's user and of root on its host
+ * (403; --orders-without-keys).
  *
  * Threads: the event loop's.
  */
