@@ -204,11 +204,12 @@ static void say_good_bye(bt_rpc_t *rpc)
 
         (void)bt_rpc_look(rpc);
         while ((link = bt_rpc_pop_ready(rpc)) != NULL) {
-            bool ended = false;
+            bool is_tagged, ended = false;
             nng_msg *msg;
 
             bt_rpc_link_pump(link);
-            while ((msg = bt_rpc_inbox_take(link, &ended)) != NULL) {
+            while ((msg = bt_rpc_inbox_take(link, &is_tagged, &ended)) !=
+                   NULL) {
                 nng_msg_free(msg);
             }
             if (ended) {

@@ -63,13 +63,26 @@ static bool body_fits(const rpc_frame_t *frame)
     }
 }
 
+bool bt_rpc_frame_is_tagged(const uint8_t key[BT_KEY_BYTES], const void *data,
+                            size_t bytes)
+{
+    const uint8_t *p = data;
+    uint8_t tag[BT_TAG_BYTES];
+    bt_key_part_t said;
+
+    if (bytes < bt_rpc_frame_bytes(0)) {
+        return false;
+    }
+    said = (bt_key_part_t){p, bytes - BT_TAG_BYTES};
+    bt_key_tag(key, &said, 1, tag);
+    return bt_key_equal(tag, p + said.bytes, sizeof(tag)) != 0;
+}
+
 bt_status_t bt_rpc_frame_open(const uint8_t key[BT_KEY_BYTES], const void *data,
                               size_t bytes, rpc_frame_t *frame_p)
 {
     static const uint8_t zeros[SEQUENCE_AT - KIND_AT - 1];
     const uint8_t *p = data;
-    uint8_t tag[BT_TAG_BYTES];
-    bt_key_part_t said;
     rpc_frame_t frame;
 
     if ((bytes < bt_rpc_frame_bytes(0)) || (bytes > RPC_MAX_FRAME) ||
@@ -77,15 +90,13 @@ bt_status_t bt_rpc_frame_open(const uint8_t key[BT_KEY_BYTES], const void *data,
         (memcmp(p + KIND_AT + 1, zeros, sizeof(zeros)) != 0)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    said = (bt_key_part_t){p, bytes - BT_TAG_BYTES};
-    bt_key_tag(key, &said, 1, tag);
-    if (!bt_key_equal(tag, p + said.bytes, sizeof(tag))) {
+    if ((key != NULL) && !bt_rpc_frame_is_tagged(key, data, bytes)) {
         return BT_ERR_UNAUTHORIZED;
     }
     frame.kind = p[KIND_AT];
     frame.sequence = bt_rpc_get_le(p + SEQUENCE_AT, sizeof(uint64_t));
     frame.body = p + RPC_HEADER_BYTES;
-    frame.bytes = said.bytes - RPC_HEADER_BYTES;
+    frame.bytes = bytes - bt_rpc_frame_bytes(0);
     if (!body_fits(&frame)) {
         return BT_ERR_BAD_MESSAGE;
     }

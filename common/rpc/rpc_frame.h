@@ -75,7 +75,12 @@ static inline size_t bt_rpc_frame_bytes(size_t body_bytes)
 void bt_rpc_frame_seal(const uint8_t key[BT_KEY_BYTES], uint8_t kind,
                        uint64_t sequence, uint8_t *frame, size_t bytes);
 
-/** @retval BT_ERR_BAD_MESSAGE   not a frame, or a body that its kind cannot
+/** Is the tag at the end of these bytes of this key? False for fewer bytes than
+ *  a frame has. */
+bool bt_rpc_frame_is_tagged(const uint8_t key[BT_KEY_BYTES], const void *data,
+                            size_t bytes);
+/** @param [in] key  NULL: bt_rpc_frame_is_tagged() was true of these bytes
+ *  @retval BT_ERR_BAD_MESSAGE   not a frame, or a body that its kind cannot
  * have
  *  @retval BT_ERR_UNAUTHORIZED  its tag is not of this key */
 BT_MUST_CHECK bt_status_t bt_rpc_frame_open(const uint8_t key[BT_KEY_BYTES],

@@ -37,6 +37,7 @@
 #define RPC_LANE_READ      (64u << 10)
 #define RPC_INBOX_FRAMES   64
 #define RPC_INBOX_BYTES    (32u << 20) /* more is not read before some is used */
+#define RPC_TAG_THERE      (16u << 10) /* nng's threads check longer frames */
 #define RPC_ANNOUNCES      256
 #define RPC_SAID           64
 #define RPC_ANNOUNCE_MS    250  /* first pause between announcements */
@@ -111,12 +112,14 @@ struct bt_rpc_link {
     /* under rpc->mutex */
     bt_list_t in_ready;
     nng_msg *inbox[RPC_INBOX_FRAMES];
+    bool inbox_is_tagged[RPC_INBOX_FRAMES]; /* the tag was found right */
     uint32_t inbox_first;
     uint32_t inbox_n;
     size_t inbox_bytes;
     bool recv_paused;
-    bool gone;      /* with the undertaker: nothing is read or told any more */
-    bool send_wake; /* the owner waits until it may send */
+    bool gone; /* with the undertaker: nothing is read or told any more */
+    bool has_open_key; /* open_key stays as it is: tags can be checked */
+    bool send_wake;    /* the owner waits until it may send */
 
     /* owner only */
     link_state_t state;
@@ -274,8 +277,13 @@ void bt_rpc_signal(bt_rpc_t *rpc);
 void bt_rpc_queue_ready(bt_rpc_link_t *link);
 /** @return NULL when nothing is ready; then the event fd is not readable */
 bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc);
-/** Oldest frame, owned by the caller, or NULL. *ended_p: no more will come. */
-nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *ended_p);
+/** @param [out] is_tagged_p  its tag is of open_key; false: not looked at
+ *  @param [out] ended_p      no more will come
+ *  @return the oldest frame, owned by the caller, or NULL */
+nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *is_tagged_p,
+                           bool *ended_p);
+/** open_key is the one of all frames to come. */
+void bt_rpc_inbox_share_key(bt_rpc_link_t *link);
 /** @return false when it cannot be sent now; otherwise it is not the caller's
  *  any more */
 bool bt_rpc_send(bt_rpc_link_t *link, nng_msg *msg);

@@ -188,6 +188,7 @@ void bt_rpc_link_up(bt_rpc_link_t *link)
     link->proven = true;
     if (!link->old) {
         replace_older(link);
+        bt_rpc_inbox_share_key(link);
     }
     link->state = LINK_UP;
     link->up_pending = true;
@@ -204,10 +205,12 @@ void bt_rpc_link_up(bt_rpc_link_t *link)
 /* ---- an established link ---- */
 
 /* The next frame of this link and direction, or the end of the link. */
-static bool open_next(bt_rpc_link_t *link, nng_msg *msg, rpc_frame_t *frame_p)
+static bool open_next(bt_rpc_link_t *link, nng_msg *msg, bool is_tagged,
+                      rpc_frame_t *frame_p)
 {
-    const bt_status_t status = bt_rpc_frame_open(
-        link->open_key, nng_msg_body(msg), nng_msg_len(msg), frame_p);
+    const bt_status_t status =
+        bt_rpc_frame_open(is_tagged ? NULL : link->open_key, nng_msg_body(msg),
+                          nng_msg_len(msg), frame_p);
 
     if (status != BT_OK) {
         bt_rpc_link_over(link, (status == BT_ERR_UNAUTHORIZED)
@@ -238,12 +241,12 @@ static void on_bye(bt_rpc_link_t *link, const rpc_frame_t *frame)
 }
 
 /* @return true when msg is now rpc->current_msg. */
-static bool on_frame(bt_rpc_link_t *link, nng_msg *msg)
+static bool on_frame(bt_rpc_link_t *link, nng_msg *msg, bool is_tagged)
 {
     bt_rpc_t *rpc = link->rpc;
     rpc_frame_t frame;
 
-    if (!open_next(link, msg, &frame)) {
+    if (!open_next(link, msg, is_tagged, &frame)) {
         nng_msg_free(msg);
         return false;
     }
@@ -317,8 +320,9 @@ static link_step_t emit_news(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 /* Something of the inbox. */
 static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
+    bool is_tagged = false;
     bool ended;
-    nng_msg *msg = bt_rpc_inbox_take(link, &ended);
+    nng_msg *msg = bt_rpc_inbox_take(link, &is_tagged, &ended);
 
     if (msg == NULL) {
         if (ended && !bt_rpc_lanes_last(link)) {
@@ -334,7 +338,7 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     } else if (link->state != LINK_UP) {
         bt_rpc_handshake_frame(link, nng_msg_body(msg), nng_msg_len(msg));
         nng_msg_free(msg);
-    } else if (on_frame(link, msg)) {
+    } else if (on_frame(link, msg, is_tagged)) {
         return emit_news(link, event_p);
     }
     return STEP_AGAIN;

@@ -41,10 +41,27 @@ void bt_rpc_signal(bt_rpc_t *rpc)
     (void)!write(rpc->event_fd, &one, sizeof(one));
 }
 
+/* A long frame takes the owner, who has others to serve, a millisecond for each
+ * MB to check. */
+static bool is_tagged(bt_rpc_link_t *link, nng_msg *msg)
+{
+    bool has_key;
+
+    if (nng_msg_len(msg) < RPC_TAG_THERE) {
+        return false;
+    }
+    pthread_mutex_lock(&link->rpc->mutex);
+    has_key = link->has_open_key;
+    pthread_mutex_unlock(&link->rpc->mutex);
+    return has_key && bt_rpc_frame_is_tagged(link->open_key, nng_msg_body(msg),
+                                             nng_msg_len(msg));
+}
+
 static bool on_message(void *ctx, nng_msg *msg)
 {
     bt_rpc_link_t *link = ctx;
     bt_rpc_t *rpc = link->rpc;
+    const bool tagged = is_tagged(link, msg);
     uint32_t at;
     bool go_on;
     bool is_due;
@@ -53,6 +70,7 @@ static bool on_message(void *ctx, nng_msg *msg)
     /* there is room: reading goes on only because there is */
     at = (link->inbox_first + link->inbox_n) % RPC_INBOX_FRAMES;
     link->inbox[at] = msg;
+    link->inbox_is_tagged[at] = tagged;
     link->inbox_n++;
     link->inbox_bytes += nng_msg_len(msg);
     go_on = !link->gone && (link->inbox_n < RPC_INBOX_FRAMES) &&
@@ -136,7 +154,15 @@ bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc)
     return link;
 }
 
-nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *ended_p)
+void bt_rpc_inbox_share_key(bt_rpc_link_t *link)
+{
+    pthread_mutex_lock(&link->rpc->mutex);
+    link->has_open_key = true;
+    pthread_mutex_unlock(&link->rpc->mutex);
+}
+
+nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *is_tagged_p,
+                           bool *ended_p)
 {
     bt_rpc_t *rpc = link->rpc;
     nng_msg *msg = NULL;
@@ -145,6 +171,7 @@ nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *ended_p)
     pthread_mutex_lock(&rpc->mutex);
     if (link->inbox_n > 0) {
         msg = link->inbox[link->inbox_first];
+        *is_tagged_p = link->inbox_is_tagged[link->inbox_first];
         link->inbox_first = (link->inbox_first + 1) % RPC_INBOX_FRAMES;
         link->inbox_n--;
         link->inbox_bytes -= nng_msg_len(msg);

@@ -211,6 +211,59 @@ static void a_frame_sent_back_to_its_sender_is_nobodys(void **state)
     fake_close(&fake, &worker);
 }
 
+/* A frame of many messages, numbered as side_t wants them.
+ * @param [in] spoilt  a byte of it is another one; 0: none */
+static void send_numbers(fake_t *fake, uint64_t sequence, uint32_t first,
+                         uint32_t n, size_t spoilt)
+{
+    const size_t each = RPC_LENGTH_BYTES + sizeof(uint32_t);
+    const size_t whole = bt_rpc_frame_bytes(n * each);
+    uint8_t *frame = malloc(whole);
+
+    assert_non_null(frame);
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t *at = frame + RPC_HEADER_BYTES + i * each;
+
+        bt_rpc_put_le(at, sizeof(uint32_t), RPC_LENGTH_BYTES);
+        bt_rpc_put_le(at + RPC_LENGTH_BYTES, first + i, sizeof(uint32_t));
+    }
+    bt_rpc_frame_seal(fake->session.to_worker, RPC_DATA, sequence, frame,
+                      whole);
+    frame[spoilt] ^= (spoilt > 0) ? 1 : 0;
+    sp_send(fake->pair, frame, whole);
+    free(frame);
+}
+
+/* Long frames are checked by nng's threads, short ones by the owner. */
+static void frames_of_any_length_are_checked(void **state)
+{
+    const struct {
+        uint32_t n;
+        size_t spoilt; /* of 8: a byte of it */
+    } rows[] = {{1, 7}, {1000, 4}, {RPC_TAG_THERE / 8 + 1, 8}, {60000, 3}};
+    side_t worker;
+    fake_t fake;
+
+    (void)state;
+    fake_open(&fake, &worker);
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        const size_t whole = bt_rpc_frame_bytes(8 * (size_t)rows[i].n);
+        const unsigned was = worker.n_messages;
+        const uint32_t n = rows[i].n;
+
+        fake_link(&fake, &worker);
+        send_numbers(&fake, 2, was, n, 0);
+        send_numbers(&fake, 3, was + n, n, 0);
+        UNTIL(&worker, NULL, worker.n_messages == was + 2 * n);
+        send_numbers(&fake, 4, was + 2 * n, n, whole * rows[i].spoilt / 8 - 1);
+        UNTIL(&worker, NULL, worker.n_down == i + 1);
+        assert_string_equal(worker.reason, "frame without a right tag");
+        assert_int_equal(worker.n_messages, was + 2 * n);
+        close(fake.pair);
+    }
+    fake_close(&fake, &worker);
+}
+
 static void open_with(side_t *side, const char *name, bt_wire_range_t range)
 {
     bt_rpc_config_t config = side_config(key_a, name);
@@ -300,6 +353,7 @@ static int run(void)
         BT_TEST(a_recorded_accept_is_no_workers),
         BT_TEST(recorded_frames_of_a_router_open_nothing),
         BT_TEST(a_frame_sent_back_to_its_sender_is_nobodys),
+        BT_TEST(frames_of_any_length_are_checked),
         BT_TEST(the_newest_common_version_is_said),
         BT_TEST(versions_that_do_not_fit_are_refused_by_name),
     };
