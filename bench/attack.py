@@ -7,6 +7,7 @@ Usage: ./baton bench attack [options]
                       log, gone, waiting, texts, logits
   --clients N         well-behaved clients at a time (default 2)
   --requests N        their requests without and with each attacker (default 200)
+  --rounds N          these are asked in so many rounds, without and with it in turn (default 4)
   --prompt-bytes N    text of each of their prompts (default 3000), all but 100 bytes of it the same
   --long-bytes N      text of the long prompts of one more client (default 100000)
   --http-memory SIZE  of the router (default 256m), whose memory is compared with what it allows
@@ -31,7 +32,7 @@ and 4 that ask for the logits of short prompts as JSON, compared with 4 that ask
 logits: workers compute for both. The well-behaved clients share a system prompt, as those of one
 application do, and wait a fifth of a second between requests. Beside them one client has 100 kB
 tokenized five times a second, which is the router's part of a prompt of that length. The figures are
-the time to first token without and, right after, with the attacker; their ratio; and how many of the
+the time to first token without and with the attacker, in turn; their ratio; and how many of the
 clients' requests failed. Attackers stand for other machines: they run where
 nobody else wants a core (SCHED_IDLE), so what is measured is what they cost the server. The router's memory is its peak without
 files, and its bound: what it had before, four times --http-memory (requests, answers that are written,
@@ -109,7 +110,7 @@ class Beside:
         return self
 
     def __exit__(self, kind, value, trace):
-        while kind is None and len(self.times) + len(self.failed) < 20:
+        while kind is None and len(self.times) + len(self.failed) < 5:
             time.sleep(0.02)
         self.over = True
         for t in self.threads:
@@ -154,28 +155,49 @@ def serve(cluster, rng, args, step):
     return times, failed
 
 
+class Side:
+    """What well-behaved clients noticed, round after round: without the attacker, or beside it"""
+
+    def __init__(self):
+        self.times, self.long_times, self.failed, self.peak, self.attacks = [], [], [], 0, 0
+
+    def measure(self, attacker, cluster, rng, args, step):
+        with attacker or contextlib.nullcontext(), Beside(cluster, args) as beside:
+            times, failed = serve(cluster, rng, args, step)
+        self.times += times
+        self.long_times += beside.times
+        self.failed += failed + beside.failed
+        self.peak = max(self.peak, beside.peak)
+        self.attacks += attacker.done if attacker else 0
+
+
+def split(n, parts):
+    """@return counts that are n together, of at most so many parts"""
+    return [part for part in (n // parts + (i < n % parts) for i in range(parts)) if part]
+
+
 def measure(name, cluster, rng, reader, args, step):
     base = private_bytes(cluster.router.pid)
     headers = f"{HEADER}: bad\r\n" if args.tenants and name in POOL_NAMES else ""
-    before = Attacker(WITHOUT[name], cluster, reader, cluster.home, headers, is_idle=True) if name in WITHOUT else contextlib.nullcontext()
-    with before, Beside(cluster, args) as quiet_beside:
-        quiet, failed_before = serve(cluster, rng, args, step)
-    attacker = Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home, headers,
-                        is_idle=True)
-    with attacker, Beside(cluster, args) as beside:
-        times, failed = serve(cluster, rng, args, step)
-    failed += beside.failed
+    quiet, attacked = Side(), Side()
+    for n in split(args.requests, args.rounds):
+        some = argparse.Namespace(**{**vars(args), "requests": n})
+        before = Attacker(WITHOUT[name], cluster, reader, cluster.home, headers, is_idle=True) if name in WITHOUT else None
+        quiet.measure(before, cluster, rng, some, step)
+        attacked.measure(Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home,
+                                  headers, is_idle=True), cluster, rng, some, step)
     ended = [p.name for p in cluster.processes if not p.alive()]
-    out = {"attacker": name, "attacks": attacker.done, "failed": len(failed), "failed_before": len(failed_before),
-           "why": failed[:3], "ended": ended}
+    out = {"attacker": name, "attacks": attacked.attacks, "failed": len(attacked.failed),
+           "failed_before": len(quiet.failed), "why": attacked.failed[:3], "ended": ended,
+           "n_long": len(quiet.long_times), "n_long_attacked": len(attacked.long_times)}
     for p in (50, 99):
-        out[f"quiet_p{p}_ms"] = 1e3 * percentile(quiet, p)
-        out[f"attacked_p{p}_ms"] = 1e3 * percentile(times, p)
+        out[f"quiet_p{p}_ms"] = 1e3 * percentile(quiet.times, p)
+        out[f"attacked_p{p}_ms"] = 1e3 * percentile(attacked.times, p)
+        out[f"long_quiet_p{p}_ms"] = 1e3 * percentile(quiet.long_times, p)
+        out[f"long_attacked_p{p}_ms"] = 1e3 * percentile(attacked.long_times, p)
     out["p99_ratio"] = out["attacked_p99_ms"] / out["quiet_p99_ms"]
-    out["long_quiet_p99_ms"] = 1e3 * percentile(quiet_beside.times, 99)
-    out["long_attacked_p99_ms"] = 1e3 * percentile(beside.times, 99)
     out["long_p99_ratio"] = out["long_attacked_p99_ms"] / out["long_quiet_p99_ms"]
-    out["router_peak_bytes"] = beside.peak
+    out["router_peak_bytes"] = attacked.peak
     out["router_bound_bytes"] = base + allowed_bytes(cluster) + SLACK
     return out
 
@@ -194,6 +216,7 @@ def parse():
     p.add_argument("--only", default=",".join(ALL))
     p.add_argument("--clients", type=int, default=2)
     p.add_argument("--requests", type=int, default=200)
+    p.add_argument("--rounds", type=int, default=4)
     p.add_argument("--prompt-bytes", type=int, default=3000)
     p.add_argument("--long-bytes", type=int, default=100000)
     p.add_argument("--http-memory", default="256m")
@@ -208,7 +231,7 @@ def parse():
     strange = [name for name in args.only if name not in ALL]
     if strange:
         p.error(f"no attacker {strange[0]}")
-    if min(args.clients, args.requests, args.prompt_bytes, args.output_tokens) < 1:
+    if min(args.clients, args.requests, args.rounds, args.prompt_bytes, args.output_tokens) < 1:
         p.error("counts must be at least 1")
     check_model(p, args)
     return args
@@ -238,7 +261,7 @@ def run(args):
             serve(cluster, rng, argparse.Namespace(**{**vars(args), "requests": 1}), lambda: None)
         with load.during(pids_of(cluster)):
             rows = [measure(name, cluster, rng, reader, args, progress.step) for name in args.only]
-    out = describe(args, ("only", "clients", "requests", "prompt_bytes", "long_bytes", "http_memory", "tenants", "output_tokens", "threads", "hosts", "seed"))
+    out = describe(args, ("only", "clients", "requests", "rounds", "prompt_bytes", "long_bytes", "http_memory", "tenants", "output_tokens", "threads", "hosts", "seed"))
     out.update(load.figures(), rows=rows)
     del out["cpu_others_percent"]  # the attackers would be among them
     return out
