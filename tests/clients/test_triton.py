@@ -327,6 +327,8 @@ def test_what_a_file_recommends_does_not_count_at_tritons_doors(_):
         model = harness.tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1,
                                    key=["general.sampling.temp=f:50", "general.sampling.top_k=u:100"])
         with harness.Cluster(model) as c:
+            drawn = json.loads(c.request("GET", "/v1/models")[2])["data"][0]["default_sampling"]
+            assert (drawn["from"], drawn["temperature"], drawn["top_k"]) == ("file", 50, 100), drawn
             asked = dict(prompt="abc", max_tokens=12, ignore_eos=True)
             assert c.complete(**asked, seed=1)["token_ids"] != c.complete(**asked, temperature=0)["token_ids"]
             check_draws(c)

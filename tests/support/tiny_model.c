@@ -172,7 +172,11 @@ static void put_own_key(writer_t *w, const bt_tiny_key_t *own)
     const size_t n = strlen(own->value);
     char key[NAME_BYTES];
 
-    arch_key(w, key, own->name);
+    if (strncmp(own->name, "general.", strlen("general.")) == 0) {
+        snprintf(key, sizeof(key), "%s", own->name);
+    } else {
+        arch_key(w, key, own->name);
+    }
     switch (own->type) {
     case 'u':
         kv_u32(w, key, (uint32_t)strtoul(own->value, NULL, 10));

@@ -20,7 +20,7 @@
 #define BT_TINY_SAME_TYPE UINT32_MAX
 #define BT_TINY_MAX_KEYS  12
 
-/** A further key "ARCHITECTURE.name". */
+/** A further key: "general.…" as it is, others "ARCHITECTURE.name". */
 typedef struct bt_tiny_key {
     const char *name;
     char type; /**< 'u' 32 bits, 'f' float, 'b' truth value, 's' text, 'p' a
