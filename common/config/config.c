@@ -85,6 +85,7 @@ static bool is_text(const bt_option_t *option)
            (option->type == BT_OPTION_SWITCH) ||
            (option->type == BT_OPTION_ADDRESS) ||
            (option->type == BT_OPTION_TARGETS) ||
+           (option->type == BT_OPTION_SAMPLING) ||
            (option->type == BT_OPTION_MODELS);
 }
 

@@ -105,15 +105,16 @@ typedef struct bt_config {
     uint32_t ttft_target_ms, itl_target_ms; /* 0 = none */
     const char *model_targets; /* NAME=TTFT/ITL,..., "" = none of their own */
     const char *tool_format;   /* auto, off, hermes ... */
-    const char *log_level;     /* info */
-    const char *log_format;    /* text, json */
-    const char *log_dir;       /* "" = standard error */
-    uint64_t log_max_bytes;    /* 0: files of any size */
-    uint32_t log_keep;         /* files beside the one that is written */
-    const char *access_log;    /* "" = none, "-" = standard output */
-    const char *trace;         /* file of the requests' ledgers, "" = none */
-    const char *otlp;          /* URL of a collector for them, "" = none */
-    const char *otlp_headers;  /* file of headers for it, "" = none */
+    const char *override_generation_config; /* JSON, "" = none */
+    const char *log_level;                  /* info */
+    const char *log_format;                 /* text, json */
+    const char *log_dir;                    /* "" = standard error */
+    uint64_t log_max_bytes;                 /* 0: files of any size */
+    uint32_t log_keep;        /* files beside the one that is written */
+    const char *access_log;   /* "" = none, "-" = standard output */
+    const char *trace;        /* file of the requests' ledgers, "" = none */
+    const char *otlp;         /* URL of a collector for them, "" = none */
+    const char *otlp_headers; /* file of headers for it, "" = none */
     uint64_t otlp_queue_bytes;
     /* what the processes take (serve passes them on) */
     const char *model_name; /* of an only model without a name of its own */
@@ -304,6 +305,20 @@ bool bt_config_is_model_name(const char *text, size_t n);
  *  those of all. 0 = none. */
 void bt_config_model_targets(const bt_config_t *config, const char *model,
                              uint32_t *ttft_ms_p, uint32_t *itl_ms_p);
+
+/** What --override-generation-config says; what it leaves out is 0. */
+typedef struct bt_config_sampling {
+    bool has_temperature, has_top_p, has_top_k, has_min_p;
+    bool has_repetition_penalty;
+    double temperature, top_p, top_k, min_p, repetition_penalty;
+} bt_config_sampling_t;
+
+/** @param [in]  text  JSON, or "": nothing is said
+ *  @param [out] why   after a failure: the cause, a phrase
+ *  @retval BT_ERR_INVALID_PARAM */
+BT_MUST_CHECK bt_status_t
+bt_config_sampling_read(const char *text, bt_config_sampling_t *sampling_p,
+                        char *why, size_t why_bytes);
 
 /** Append --model as a program reads it back: NAME=PATH, or PATH when @a name
  *  is "". Without a zero byte after it. */

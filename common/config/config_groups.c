@@ -12,6 +12,7 @@ static const char *const models[] = {"model",
                                      "context-tokens",
                                      "model-repository",
                                      "reasoning",
+                                     "override-generation-config",
                                      "tool-format",
                                      "chat-template-content-format",
                                      NULL};

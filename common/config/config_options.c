@@ -80,6 +80,12 @@
             programs, offsetof(bt_config_t, field), help                  \
     }
 
+#define SAMPLING(name, programs, field, help)                           \
+    {                                                                   \
+        name, BT_OPTION_SAMPLING, "JSON", "", 0, 0, "", NULL, programs, \
+            offsetof(bt_config_t, field), help                          \
+    }
+
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
     MODELS("model", ALL, model,
@@ -241,6 +247,11 @@ const bt_option_t bt_config_options[] = {
            "answers have as reasoning_content: <think>, <seed:think>, [THINK] "
            "and so on; auto: as the file's chat template has it; off: all is "
            "content"),
+    SAMPLING("override-generation-config", S | R, override_generation_config,
+             "Sampling of requests of the OpenAI API that do not say theirs, in "
+             "the place of what each model's file recommends: temperature, "
+             "top_p, top_k, min_p, repetition_penalty, such as "
+             "{\"temperature\":0.2,\"top_p\":0.9}"),
     CHOICE("tool-format", "auto",
            "auto, off, hermes, llama3, mistral, pythonic", S | R, tool_format,
            "How a model writes that it calls a tool, which chat's answers have "

@@ -11,25 +11,26 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  132
+#define BT_CONFIG_N_OPTIONS  133
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {
-    BT_OPTION_TEXT,    /**< const char *, any text */
-    BT_OPTION_CHOICE,  /**< const char *, one of `choices` */
-    BT_OPTION_ADDRESS, /**< const char *, ADDR:PORT */
-    BT_OPTION_COUNT,   /**< uint32_t */
-    BT_OPTION_SIZE,    /**< uint64_t bytes, written 512m, 2g, 2GB, 2GiB */
-    BT_OPTION_SIZE32,  /**< uint32_t bytes, written the same way */
-    BT_OPTION_PORT,    /**< uint32_t; stands in config->http, never in the
-                            environment, where BATON_PORT is what a cluster says
-                            of a service called baton */
-    BT_OPTION_FLAG,    /**< bool; the bare option means true */
-    BT_OPTION_SWITCH,  /**< const char *, one of `choices`, on and off among
-                            them; the bare option means on, the words of a
-                            flag mean on and off */
-    BT_OPTION_MODELS,  /**< [NAME=]PATH, repeatable; config->models */
-    BT_OPTION_TARGETS, /**< const char *, NAME=TTFT/ITL,... */
+    BT_OPTION_TEXT,     /**< const char *, any text */
+    BT_OPTION_CHOICE,   /**< const char *, one of `choices` */
+    BT_OPTION_ADDRESS,  /**< const char *, ADDR:PORT */
+    BT_OPTION_COUNT,    /**< uint32_t */
+    BT_OPTION_SIZE,     /**< uint64_t bytes, written 512m, 2g, 2GB, 2GiB */
+    BT_OPTION_SIZE32,   /**< uint32_t bytes, written the same way */
+    BT_OPTION_PORT,     /**< uint32_t; stands in config->http, never in the
+                             environment, where BATON_PORT is what a cluster says
+                             of a service called baton */
+    BT_OPTION_FLAG,     /**< bool; the bare option means true */
+    BT_OPTION_SWITCH,   /**< const char *, one of `choices`, on and off among
+                             them; the bare option means on, the words of a
+                             flag mean on and off */
+    BT_OPTION_MODELS,   /**< [NAME=]PATH, repeatable; config->models */
+    BT_OPTION_TARGETS,  /**< const char *, NAME=TTFT/ITL,... */
+    BT_OPTION_SAMPLING, /**< const char *, JSON of sampling defaults */
 } bt_option_type_t;
 
 typedef struct bt_option {

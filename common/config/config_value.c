@@ -8,6 +8,7 @@
 #include "common/config/config_options.h"
 
 #define HOST_BYTES 256
+#define WHY_BYTES  160
 
 /* Powers of 1024, whatever they are called: memory is not sold by powers of
  * 1000, and 2g, 2GB and 2GiB of one command line should not be two sizes. */
@@ -145,6 +146,8 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
     bt_option_value_t value = {.number = 0, .text = text};
     char host[HOST_BYTES];
     bt_config_targets_t targets;
+    bt_config_sampling_t sampling;
+    char why[WHY_BYTES];
     const char *path;
     uint16_t port;
 
@@ -166,6 +169,13 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
                          text);
                 return BT_ERR_INVALID_PARAM;
             }
+        }
+        break;
+    case BT_OPTION_SAMPLING:
+        if (bt_config_sampling_read(text, &sampling, why, sizeof(why)) !=
+            BT_OK) {
+            snprintf(reason, bytes, "'%s': %s", text, why);
+            return BT_ERR_INVALID_PARAM;
         }
         break;
     case BT_OPTION_SWITCH:

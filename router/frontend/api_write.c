@@ -354,8 +354,14 @@ void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
 static void put_sampling(const bt_sampling_defaults_t *sampling,
                          bt_json_t *json)
 {
+    static const char *const sources[] = {
+        [BT_SAMPLING_OF_SERVER] = "server",
+        [BT_SAMPLING_OF_FILE] = "file",
+        [BT_SAMPLING_OF_OPTION] = "option",
+    };
+
     bt_json_object(json, "default_sampling");
-    bt_json_str(json, "from", sampling->of_file ? "file" : "server");
+    bt_json_str(json, "from", sources[sampling->source]);
     bt_json_float(json, "temperature", sampling->temperature);
     bt_json_float(json, "top_p", sampling->top_p);
     bt_json_u64(json, "top_k", sampling->top_k);

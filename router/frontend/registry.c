@@ -303,6 +303,7 @@ static bt_status_t read_model(bt_served_t *served,
     snprintf(served->name, sizeof(served->name), "%s", options->name);
     served->version = BT_SERVED_VERSION;
     bt_sampling_defaults_read(served->gguf, served->name, &served->sampling);
+    bt_sampling_defaults_override(&served->sampling, &options->sampling);
     served->reason = find_reason(served, options->reasoning);
     served->identity = bt_gguf_identity(served->gguf);
     if (stat(options->path, &info) == 0) {
@@ -496,7 +497,7 @@ static bt_status_t check_new(const bt_registry_t *registry,
 bt_served_options_t bt_served_options_of(const bt_config_t *config,
                                          const char *name, const char *path)
 {
-    return (bt_served_options_t){
+    bt_served_options_t options = {
         .name = name,
         .path = path,
         .chat_template = config->chat_template,
@@ -505,6 +506,14 @@ bt_served_options_t bt_served_options_of(const bt_config_t *config,
         .tool_format = config->tool_format,
         .context_tokens = config->context_tokens,
     };
+    char why[WHY_BYTES];
+
+    /* It was read when the options were. */
+    if (bt_config_sampling_read(config->override_generation_config,
+                                &options.sampling, why, sizeof(why)) != BT_OK) {
+        BT_LOG_ERROR("--override-generation-config: %s", why);
+    }
+    return options;
 }
 
 bt_status_t bt_served_read(const bt_served_options_t *options,

@@ -83,7 +83,8 @@ typedef struct bt_served_options {
         *content_format;     /**< --chat-template-content-format; NULL: auto */
     const char *reasoning;   /**< option of the same name; NULL: auto */
     const char *tool_format; /**< option of the same name; NULL: auto */
-    uint32_t context_tokens; /**< 0 = the file's */
+    bt_config_sampling_t sampling; /**< --override-generation-config */
+    uint32_t context_tokens;       /**< 0 = the file's */
 } bt_served_options_t;
 
 typedef struct bt_registry {

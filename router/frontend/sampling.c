@@ -4,6 +4,15 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
+static const bt_sampling_defaults_t nothing_said = {
+    .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
+
+/* A division by less would overflow. */
+static float temperature_of(float said)
+{
+    return (said < 1e-5f) ? 0.0f : said;
+}
+
 /* Names: gguf's own constants for its writers (general.sampling.*). A number
  * may be an integer there. */
 static bool number_of(const bt_gguf_t *gguf, const char *key, float *number_p)
@@ -43,8 +52,8 @@ static bool read_one(const bt_gguf_t *gguf, const char *model_name,
 void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
                                bt_sampling_defaults_t *defaults_p)
 {
-    bt_sampling_defaults_t file = {
-        .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
+    bt_sampling_defaults_t file = nothing_said;
+    bool is_said = false;
     float top_k = 0.0f;
     const struct {
         const char *key;
@@ -60,14 +69,13 @@ void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
     };
 
     for (size_t i = 0; i < BT_ARRAY_LEN(keys); i++) {
-        file.of_file |= read_one(gguf, model_name, keys[i].key, keys[i].min,
-                                 keys[i].max, keys[i].value);
+        is_said |= read_one(gguf, model_name, keys[i].key, keys[i].min,
+                            keys[i].max, keys[i].value);
     }
+    file.source = is_said ? BT_SAMPLING_OF_FILE : BT_SAMPLING_OF_SERVER;
     file.top_k = (uint32_t)top_k;
-    if (file.temperature < 1e-5f) {
-        file.temperature = 0.0f; /* a division by less would overflow */
-    }
-    if (!file.of_file) {
+    file.temperature = temperature_of(file.temperature);
+    if (!is_said) {
         file.temperature = BT_SAMPLING_TEMPERATURE;
         file.top_p = BT_SAMPLING_TOP_P;
         file.min_p = BT_SAMPLING_MIN_P;
@@ -75,10 +83,39 @@ void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
     *defaults_p = file;
 }
 
+void bt_sampling_defaults_override(bt_sampling_defaults_t *defaults,
+                                   const bt_config_sampling_t *option)
+{
+    if (!option->has_temperature && !option->has_top_p && !option->has_top_k &&
+        !option->has_min_p && !option->has_repetition_penalty) {
+        return;
+    }
+    if (defaults->source == BT_SAMPLING_OF_SERVER) {
+        *defaults = nothing_said;
+    }
+    defaults->source = BT_SAMPLING_OF_OPTION;
+    if (option->has_temperature) {
+        defaults->temperature = temperature_of((float)option->temperature);
+    }
+    if (option->has_top_p) {
+        defaults->top_p = (float)option->top_p;
+    }
+    if (option->has_top_k) {
+        defaults->top_k = (uint32_t)option->top_k;
+    }
+    if (option->has_min_p) {
+        defaults->min_p = (float)option->min_p;
+    }
+    if (option->has_repetition_penalty) {
+        defaults->repetition_penalty = (float)option->repetition_penalty;
+    }
+}
+
 void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
                                 uint32_t said, bt_sampling_t *sampling)
 {
-    if (!defaults->of_file && ((said & BT_SAYS_A_DISTRIBUTION) != 0)) {
+    if ((defaults->source == BT_SAMPLING_OF_SERVER) &&
+        ((said & BT_SAYS_A_DISTRIBUTION) != 0)) {
         return;
     }
     if ((said & BT_SAYS_TEMPERATURE) == 0) {

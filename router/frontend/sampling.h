@@ -3,10 +3,13 @@
  *
  * How a model draws where a request of the OpenAI API does not say it.
  *
+ *     the operator says something (--override-generation-config)
+ *         each option that the request leaves out is the operator's, and what
+ *         that leaves out is the file's
  *     the file recommends something (general.sampling.*)
  *         each option that the request leaves out is the file's; what the file
  *         leaves out is off, and its temperature 1
- *     it does not
+ *     neither does
  *         a request that says none of temperature, top_p, top_k and min_p draws
  *         as BT_SAMPLING_… below say; one that says any of them gets what
  *         OpenAI's API has for the others: temperature 1, the rest off
@@ -25,6 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/config/config.h"
 #include "common/wire/request.h"
 #include "inference/gguf/gguf.h"
 
@@ -40,8 +44,14 @@
 #define BT_SAYS_REPETITION_PENALTY 16u
 #define BT_SAYS_A_DISTRIBUTION     15u /**< any of the first four */
 
+typedef enum bt_sampling_source {
+    BT_SAMPLING_OF_SERVER,
+    BT_SAMPLING_OF_FILE,
+    BT_SAMPLING_OF_OPTION, /**< with the file's for what it leaves out */
+} bt_sampling_source_t;
+
 typedef struct bt_sampling_defaults {
-    bool of_file;
+    bt_sampling_source_t source;
     float temperature, top_p, min_p, repetition_penalty;
     uint32_t top_k; /**< 0 = off */
 } bt_sampling_defaults_t;
@@ -49,6 +59,10 @@ typedef struct bt_sampling_defaults {
 /** A value of the file that is out of range is passed over, with a warning. */
 void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
                                bt_sampling_defaults_t *defaults_p);
+/** Put the operator's in the place of the file's or the server's; nothing is
+ *  changed where @a option says nothing. */
+void bt_sampling_defaults_override(bt_sampling_defaults_t *defaults,
+                                   const bt_config_sampling_t *option);
 /** For requests of OpenAI's API; Triton's have no defaults of a model.
  *  @param [in]     said      BT_SAYS_*
  *  @param [in,out] sampling  as OpenAI's API has it */

@@ -228,6 +228,23 @@ def test_models_say_how_they_are_served(c):
     assert silent.choices[0].message.content == said.choices[0].message.content
 
 
+def test_the_operators_sampling_counts_before_the_files(_):
+    with tempfile.TemporaryDirectory() as d:
+        model = harness.tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1,
+                                   key=["general.sampling.temp=f:50", "general.sampling.top_k=u:100"])
+        said = {"from": "option", "temperature": 0, "top_p": 0.5, "top_k": 100, "min_p": 0, "repetition_penalty": 1}
+        with harness.Cluster(model, router_args=["--override-generation-config",
+                                                 '{"temperature":0,"top_p":0.5}']) as c:
+            client = openai_client(c)
+            assert client.models.list().data[0].model_dump()["default_sampling"] == said, client.models.list().data[0]
+            asked = dict(prompt="abc", max_tokens=12, ignore_eos=True, seed=3)
+            silent, greedy = c.complete(**asked), c.complete(**asked, temperature=0)
+            assert silent["token_ids"] == greedy["token_ids"]
+            # What a request says counts; the rest is the operator's, then the file's.
+            warm = c.complete(**asked, temperature=50)["token_ids"]
+            assert warm == c.complete(**asked, temperature=50, top_p=0.5, top_k=100)["token_ids"] != silent["token_ids"]
+
+
 def test_tokenize_and_detokenize(c):
     def post(path, body):
         status, _, data = c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})[:3]

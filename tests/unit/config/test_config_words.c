@@ -100,6 +100,53 @@ static void a_model_may_have_targets_of_its_own(void **state)
     }
 }
 
+static void sampling_defaults_are_json_of_known_fields_in_range(void **state)
+{
+    static const struct {
+        const char *json;
+        const char *why;
+    } bad[] = {
+        {"{\"temp\":1}", "temp is none of temperature, top_p, top_k, min_p and "
+                         "repetition_penalty"},
+        {"{\"top_p\":0}", "top_p is not a number from 1e-06 to 1"},
+        {"{\"min_p\":\"0.5\"}", "min_p is not a number from 0 to 1"},
+        {"{\"top_k\":-1}", "top_k is not a number from 0 to 1e+06"},
+        {"{\"temperature\":1e999}",
+         "temperature is not a number from 0 to 100"},
+        {"[0.2]", "it is no JSON object"},
+    };
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    bt_config_sampling_t sampling;
+    char why[160];
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_ROUTER,
+                          "--override-generation-config "
+                          "{\"temperature\":0.25,\"top_k\":40}",
+                          &c, &store),
+                     BT_OK);
+    assert_int_equal(bt_config_sampling_read(c->override_generation_config,
+                                             &sampling, why, sizeof(why)),
+                     BT_OK);
+    assert_true(sampling.has_temperature && sampling.has_top_k);
+    assert_true((sampling.temperature == 0.25) && (sampling.top_k == 40.0));
+    assert_false(sampling.has_top_p || sampling.has_min_p ||
+                 sampling.has_repetition_penalty);
+    bt_config_destroy(store);
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        char line[128];
+        char want[256];
+
+        snprintf(line, sizeof(line), "--override-generation-config %s",
+                 bad[i].json);
+        snprintf(want, sizeof(want),
+                 "baton-router: --override-generation-config: '%s': %s\n",
+                 bad[i].json, bad[i].why);
+        assert_refused(BT_PROG_ROUTER, line, want);
+    }
+}
+
 static void models_may_stand_without_their_option(void **state)
 {
     const bt_config_t *c = NULL;
@@ -225,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(unknown_options_name_the_closest),
         BT_TEST(a_model_may_have_targets_of_its_own),
+        BT_TEST(sampling_defaults_are_json_of_known_fields_in_range),
         BT_TEST(models_may_stand_without_their_option),
         BT_TEST(the_port_can_be_told_alone),
         BT_TEST(a_size_may_have_a_space_before_its_unit),

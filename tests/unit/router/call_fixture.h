@@ -373,6 +373,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.shared_memory = shared_memory;
     w->config.unknown_fields = "warn";
     w->config.out_of_vocabulary_ids = "refuse";
+    w->config.override_generation_config = "";
     w->config.reasoning = reasoning;
     w->config.tool_format = tool_format;
     w->config.cors_origins = "";
