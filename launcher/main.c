@@ -415,8 +415,9 @@ static int serve_with_log(const bt_config_store_t *store,
 }
 
 /* `--print-model OPTION...`: the model that the options, the environment and
- * the file name between them, or an empty line. Says what is wrong with them,
- * so that the baton script can ask before it fetches anything. */
+ * the file name between them, or an empty line; and what they say as
+ * --override-generation-config. Says what is wrong with them, so that the baton
+ * script can ask before it fetches anything. */
 static int print_model(int argc, char **argv)
 {
     const bt_config_t *config = NULL;
@@ -437,6 +438,7 @@ static int print_model(int argc, char **argv)
         }
     }
     puts(config->model);
+    puts(config->override_generation_config);
     bt_config_destroy(store);
     return 0;
 }

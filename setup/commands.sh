@@ -71,8 +71,8 @@ find_python() {
     printf 'python3\n'
 }
 
-# fetch_model: print the path of the default model.
-fetch_model() { "$(find_python)" "$root/setup/fetch_model.py"; }
+# fetch_model: print the path of the default model; with --sampling, how it draws.
+fetch_model() { "$(find_python)" "$root/setup/fetch_model.py" "$@"; }
 
 # What a person types, in a text written for the source tree: in one of two columns, too.
 cmd_help() {
@@ -121,15 +121,19 @@ END
 }
 
 # serve_model OPTION...: run the launcher, with the default model where the options
-# name none. It knows all the ways to name one, and checks the options before
-# anything large is fetched.
+# name none, which draws as its makers publish it unless the options say how. The
+# launcher knows all the ways to name one, and checks the options before anything
+# large is fetched. It prints two lines: the model, and how it draws.
 serve_model() {
-    local model
-    model=$("$launch" --print-model "$@") || exit $?
-    if [ -z "$model" ]; then
+    local said model
+    said=$("$launch" --print-model "$@") || exit $?
+    case $said in
+    '' | $'\n'*)
         model=$(fetch_model) || exit 1
+        [ -n "$said" ] || set -- "$@" --override-generation-config "$(fetch_model --sampling)"
         set -- "$@" --model "$model"
-    fi
+        ;;
+    esac
     exec "$launch" "$@"
 }
 

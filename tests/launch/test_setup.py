@@ -694,6 +694,22 @@ class BatonTest(unittest.TestCase):
             self.assertRegex(complaint, f"\\Ainstalling .*\n(?:.*\n)?{said}\\Z")
             self.assertEqual((status, shown), (1, "") if "FAILED" in steps else (0, "serves m.gguf --port 9\n"))
 
+    def test_the_model_that_serve_fetches_draws_as_its_makers_publish_it(self):
+        launcher = os.path.join(self.source, "build/launcher/baton-launch")
+        os.makedirs(os.path.dirname(launcher))
+        self.fake("meson", 'mkdir -p "$2"; touch "$2/build.ninja"')
+        self.fake("ninja", "echo ninja: no work to do.")
+        with open(os.path.join(self.source, "setup/fetch_model.py"), "w") as file:
+            file.write("import sys\nprint({'': 'm.gguf', '--sampling': '{}'}[''.join(sys.argv[1:])])\n")
+        published = "--override-generation-config {} "
+        for model, said, shown in (("", "", published + "--model m.gguf"), ("", '{"top_k":1}', "--model m.gguf"), ("a.gguf", "", "")):
+            with open(launcher, "w") as file:
+                file.write(f"#!/bin/sh\n[ \"$1\" = --print-model ] && printf '%s\\n' '{model}' '{said}' || echo \"serves $*\"\n")
+            os.chmod(launcher, 0o755)
+            self.assertEqual(self.baton("serve", "--yes", "--port", "9")[:2], (0, f"serves --port 9 {shown}".rstrip() + "\n"))
+        # SmolLM2's model card, "How to use": temperature=0.2, top_p=0.9.
+        self.assertEqual(json.loads(fetch_model.SAMPLING), {"temperature": 0.2, "top_p": 0.9})
+
     def test_a_benchmark_installs_what_it_needs_itself(self):
         self.write_benches("all.py", "engine.py", "kvtransfer.py", "large.py", "quants.py", "tokenizer.py")
         # All of them install nothing for one of them: what is not there the report names.
