@@ -89,13 +89,9 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
         return BT_OK;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM:
         param->kind = BT_INFER_INT;
-        if (value->uint64_param > INT64_MAX) {
-            bt_api_error_set(error, 400, INVALID, NULL,
-                             "parameter %s: %llu is beyond 64 bits with a sign",
-                             name, (unsigned long long)value->uint64_param);
-            return BT_ERR_INVALID_PARAM;
-        }
-        param->integer = (int64_t)value->uint64_param;
+        param->integer = (value->uint64_param > INT64_MAX)
+                             ? INT64_MAX
+                             : (int64_t)value->uint64_param;
         return BT_OK;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM:
         param->kind = BT_INFER_DOUBLE;

@@ -33,7 +33,7 @@ typedef struct bt_infer_param {
     char name[BT_TENSOR_NAME_BYTES];
     bt_infer_kind_t kind;
     bool boolean;
-    int64_t integer;
+    int64_t integer; /**< one of a larger size is the largest of this type */
     double real;
     char *text; /**< owned; of a STRING */
 } bt_infer_param_t;

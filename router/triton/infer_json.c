@@ -122,10 +122,13 @@ static void read_number_param(parse_t *parse, bt_infer_param_t *param)
     bt_json_in_number(&parse->in, &number);
     param->real = number.real;
     param->kind = BT_INFER_DOUBLE;
-    if (number.is_integer && (number.magnitude <= INT64_MAX)) {
+    if (number.is_integer) {
+        const int64_t size = (number.magnitude > INT64_MAX)
+                                 ? INT64_MAX
+                                 : (int64_t)number.magnitude;
+
         param->kind = BT_INFER_INT;
-        param->integer = number.negative ? -(int64_t)number.magnitude
-                                         : (int64_t)number.magnitude;
+        param->integer = number.negative ? -size : size;
     }
 }
 

@@ -141,7 +141,8 @@ def test_openai_serves_the_lowest_priority_first(c):
 
 def test_triton_serves_priority_one_first(c):
     for door, send in triton_senders().items():
-        assert served(c, TRACE, send, [25, None, 9, 1]) == [1, 9, None, 25], door
+        assert served(c, TRACE, send, [2**64 - 1, None, 9, 1]) == [1, 9, None, 2**64 - 1], door
+        assert served(c, TRACE, send, [25, None, 1]) == [1, None, 25], door
 
 
 def test_a_share_of_one_serves_the_highest_first(c):
@@ -204,7 +205,8 @@ def test_without_client_priority_no_value_is_judged(_):
                       {"name": "max_tokens", "shape": [1, 1], "datatype": "INT32", "data": [1]}]
             status, answer = c.post("/v2/models/ensemble/infer", {"inputs": inputs, "parameters": {"priority": value}})
             assert status == 200, (value, status, answer)
-        wait_until("all are in the trace", lambda: len(read(trace)) == 8 * 5)
+        triton_senders()["gRPC"](c, 1, 2**64 - 1)
+        wait_until("all are in the trace", lambda: len(read(trace)) == 8 * 5 + 1)
         assert served(c, trace, by_openai, [9, -9, 0]) == [9, -9, 0]
 
 
