@@ -8,7 +8,8 @@ import { clock, span } from './format.js';
 const HEIGHT = 150;
 const TOP = 10;
 const BOTTOM = 22;
-const LEFT = 56;
+const LEFT = 40; /* at least: the numbers of the scale need more */
+const DIGIT = 7.5; /* of them, in px */
 const RIGHT = 8;
 const WINDOW_MS = 15 * 60 * 1000;
 
@@ -58,6 +59,7 @@ export class Chart {
     this.more = more;
     this.at = null; /* the point that is looked at; null: the last */
     this.width = 0;
+    this.left = LEFT;
     this.readings = lines.map((line) => h('span', { class: `reading ${line.kind}` }, h('i'), `${line.label} `, h('b', {}, '–')));
     this.when = h('span', { class: 'when' });
     this.svg = s('svg', { class: 'plot', height: HEIGHT, role: 'img', tabindex: '0' });
@@ -103,7 +105,7 @@ export class Chart {
   }
 
   x(unixMs) {
-    return LEFT + (1 - (this.end - unixMs) / WINDOW_MS) * (this.width - LEFT - RIGHT);
+    return this.left + (1 - (this.end - unixMs) / WINDOW_MS) * (this.width - this.left - RIGHT);
   }
 
   y(value) {
@@ -147,7 +149,7 @@ export class Chart {
     });
     this.drawTarget(target);
     this.nothing.toggleAttribute('hidden', known.length > 0);
-    setAttribute(this.nothing, 'x', (this.width + LEFT) / 2);
+    setAttribute(this.nothing, 'x', (this.width + this.left) / 2);
     setAttribute(this.nothing, 'y', HEIGHT / 2);
     this.drawReadings();
     setAttribute(this.svg, 'aria-label', this.words(known));
@@ -156,7 +158,7 @@ export class Chart {
   drawTarget(target) {
     this.aim.toggleAttribute('hidden', target === null);
     if (target !== null) {
-      setAttribute(this.aim, 'x1', LEFT);
+      setAttribute(this.aim, 'x1', this.left);
       setAttribute(this.aim, 'x2', this.width - RIGHT);
       setAttribute(this.aim, 'y1', this.y(target));
       setAttribute(this.aim, 'y2', this.y(target));
@@ -164,13 +166,18 @@ export class Chart {
   }
 
   drawGrid(step) {
-    const marks = [];
+    const values = [];
     for (let value = 0; value <= this.top * 1.001; value += step) {
-      marks.push(s('line', { x1: LEFT, x2: this.width - RIGHT, y1: this.y(value), y2: this.y(value) }),
-        s('text', { class: 'plot-y', x: LEFT - 8, y: this.y(value) + 4 }, `${Number(value.toPrecision(6)).toLocaleString('en')}${this.more.unit ?? ''}`));
+      values.push(value);
     }
+    const texts = values.map((value) => `${Number(value.toPrecision(6)).toLocaleString('en')}${this.more.unit ?? ''}`);
+    this.left = Math.max(LEFT, 10 + DIGIT * Math.max(...texts.map((text) => text.length)));
+    const marks = values.flatMap((value, i) => [
+      s('line', { x1: this.left, x2: this.width - RIGHT, y1: this.y(value), y2: this.y(value) }),
+      s('text', { class: 'plot-y', x: this.left - 8, y: this.y(value) + 4 }, texts[i]),
+    ]);
     for (const minutes of [15, 10, 5, 0]) {
-      const x = LEFT + (1 - minutes / 15) * (this.width - LEFT - RIGHT);
+      const x = this.left + (1 - minutes / 15) * (this.width - this.left - RIGHT);
       marks.push(s('text', { class: `plot-x${minutes === 0 ? ' last' : minutes === 15 ? ' first' : ''}`, x, y: HEIGHT - 5 }, minutes === 0 ? 'now' : `−${minutes} min`));
     }
     this.grid.replaceChildren(...marks);

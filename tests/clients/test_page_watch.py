@@ -236,6 +236,38 @@ def test_charts_say_what_the_history_has(c):
     c.wait_idle()
 
 
+def test_the_scale_of_a_chart_has_room_for_its_numbers(c):
+    with opened(c) as page:
+        page.wait(OPEN)
+        for value, words in ((3, "3 ms"), (123456, "150,000 ms")):
+            cut = page.run("""(async () => {
+                const { Chart } = await import('./page/chart.js');
+                const chart = new Chart('A chart', [{ name: 'a', kind: 'first', label: 'a', of: () => [%d] }], String, { unit: ' ms' });
+                document.querySelector('main section:not([hidden])').append(chart.element);
+                chart.width = 300;
+                chart.update({ unixMs: [Date.now()], stepMs: 5000 }, '');
+                const left = chart.svg.getBoundingClientRect().left;
+                const texts = [...chart.grid.querySelectorAll('.plot-y')];
+                const cut = texts.filter((x) => x.getBoundingClientRect().left < left).map((x) => x.textContent);
+                return [texts.map((x) => x.textContent), cut];
+            })()""" % value)
+            assert words in cut[0] and cut[1] == [], cut
+
+
+def test_the_stations_of_a_request_fit_beside_the_list(c):
+    ask(c)
+    with opened(c, "explain") as page:
+        for width in (390, 1080, 1100, 1280, 1440):
+            page.look(width=width, height=800)
+            page.run("location.hash = '#/explain'")
+            page.wait("document.querySelector('.requests tbody tr a')")
+            if width < 1080:
+                page.click(".requests tbody tr a")
+            page.wait("document.querySelector('.waterfall tbody tr')")
+            cut = page.run("[...document.querySelectorAll('#explain .scroll')].filter((x) => x.scrollWidth > x.clientWidth).map((x) => [x.ariaLabel, x.scrollWidth, x.clientWidth])")
+            assert cut == [], (width, cut)
+
+
 def test_the_stream_is_found_again_and_nothing_is_told_twice(c):
     with opened(c) as page:
         page.wait(OPEN)
