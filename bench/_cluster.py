@@ -65,6 +65,11 @@ def warm_up(cluster, headers=None):
     status, _, data = cluster.request("POST", "/v1/completions", {"prompt": "warm up", "max_tokens": 8, "temperature": 0}, headers)
     if status != 200:
         raise SystemExit(f"the first request fails: {data.decode(errors='replace')}")
+    rest(cluster)
+
+
+def rest(cluster):
+    """Wait until the cluster's processes take less than a tenth of a core."""
     pids = [p.pid for p in cluster.processes]
     wait_until("the cluster rests", lambda: ticks_within(pids, 0.5) <= 5, 120)
 

@@ -47,7 +47,7 @@ import re
 import threading
 import time
 
-from _cluster import Attacker, Cluster, LogReader, NAMES, Network, POOL_NAMES, Stream, WITHOUT, free_port, pids_of, warm_up, worker_cores, worker_threads
+from _cluster import Attacker, Cluster, LogReader, NAMES, Network, POOL_NAMES, Stream, WITHOUT, free_port, pids_of, rest, warm_up, worker_cores, worker_threads
 from _shared import (Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
                      show_machine)
 from charts import Bars
@@ -162,6 +162,7 @@ class Side:
         self.times, self.long_times, self.failed, self.peak, self.attacks = [], [], [], 0, 0
 
     def measure(self, attacker, cluster, rng, args, step):
+        rest(cluster)  # what the attacker before left is over
         with attacker or contextlib.nullcontext(), Beside(cluster, args) as beside:
             times, failed = serve(cluster, rng, args, step)
         self.times += times
