@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 
 #define MAX_LINE 512u
 #define MAGIC    "baton-accuracy 1"
@@ -83,7 +83,7 @@ uint64_t bt_progress_read(const bt_progress_t *progress, uint64_t n_tokens,
     if (fd < 0) {
         return 0;
     }
-    status = bt_read_whole(fd, line, MAX_LINE - 1, &n);
+    status = bt_read_file(fd, line, MAX_LINE - 1, &n);
     close(fd);
     if ((status != BT_OK) || (n >= MAX_LINE)) {
         return 0;

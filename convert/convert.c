@@ -7,7 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/cleanup.h"
-#include "common/base/shown.h"
+#include "common/base/printable.h"
 #include "common/base/strbuf.h"
 #include "convert/header.h"
 #include "convert/part_file.h"
@@ -138,8 +138,8 @@ static bt_status_t convert_slab(work_t *w, uint64_t row, uint64_t n,
 static bt_status_t refuse(work_t *w, bt_status_t status)
 {
     const bt_convert_step_t *const step = w->progress.step;
-    const bt_shown_t name =
-        bt_shown(step->tensor->name.data, step->tensor->name.len);
+    const bt_printable_t name =
+        bt_printable(step->tensor->name.data, step->tensor->name.len);
 
     switch (status) {
     case BT_ERR_INVALID_PARAM:

@@ -11,8 +11,8 @@
 
 #include "common/base/exit_code.h"
 #include "common/base/limits.h"
+#include "common/base/printable.h"
 #include "common/base/process.h"
-#include "common/base/shown.h"
 #include "convert/convert.h"
 #include "convert_main/options.h"
 #include "imatrix/collect.h"
@@ -34,9 +34,9 @@ typedef struct show {
     uint64_t n_kept;
 } show_t;
 
-static bt_shown_t name_of(const bt_convert_step_t *step)
+static bt_printable_t name_of(const bt_convert_step_t *step)
 {
-    return bt_shown(step->tensor->name.data, step->tensor->name.len);
+    return bt_printable(step->tensor->name.data, step->tensor->name.len);
 }
 
 static void show_bar(const bt_convert_progress_t *progress)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/near.h"
+#include "common/base/fuzzy_match.h"
 #include "imatrix/collect.h"
 #include "inference/reader/reader.h"
 
@@ -249,7 +249,7 @@ static bool no_option(parse_t *p, const char *word, size_t n)
     for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
         names[i] = options[i].name;
     }
-    near = bt_near_of(word, n, names, BT_ARRAY_LEN(names));
+    near = bt_fuzzy_match(word, n, names, BT_ARRAY_LEN(names));
     snprintf(p->why, p->why_bytes, "no option %.*s%s%s%s", (int)n, word,
              (near != NULL) ? " (did you mean " : "",
              (near != NULL) ? near : "", (near != NULL) ? "?)" : "");

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 #include "imatrix/imatrix.h"
 
 #define MAX_DAT  ((size_t)1 << 30)
@@ -229,7 +229,7 @@ static bt_status_t read_dat(int fd, char *why, size_t why_bytes,
         snprintf(why, why_bytes, "%s", bt_status_str(BT_ERR_NO_MEMORY));
         return BT_ERR_NO_MEMORY;
     }
-    status = bt_read_whole(fd, data, (size_t)size, &n);
+    status = bt_read_file(fd, data, (size_t)size, &n);
     if (status == BT_OK) {
         n = (n < (size_t)size) ? n : (size_t)size;
         status = bt_imatrix_parse_dat(data, n, why, why_bytes, m);

@@ -11,7 +11,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
-#include "common/base/near.h"
+#include "common/base/fuzzy_match.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
 #include "common/orders/client.h"
@@ -83,7 +83,7 @@ static void complain_of_option(const char *arg)
     static const char *const names[] = {"--json", "--no-wait", "--help",
                                         "--run-dir"};
     const size_t n = strcspn(arg, "=");
-    const char *const near = bt_near_of(arg, n, names, BT_ARRAY_LEN(names));
+    const char *const near = bt_fuzzy_match(arg, n, names, BT_ARRAY_LEN(names));
 
     if (strcmp(arg, "--run-dir") == 0) {
         complain("--run-dir needs a value");

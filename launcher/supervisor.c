@@ -225,7 +225,7 @@ static void announce(bt_supervisor_t *s)
     bt_strbuf_init(&text, ANNOUNCE_BYTES);
     bt_ready_announce(routers, n, models, n_models, &text);
     if (bt_strbuf_status(&text) == BT_OK) {
-        bt_sink_add(s->out, text.data, text.len);
+        bt_async_writer_add(s->out, text.data, text.len);
     } else {
         BT_LOG_WARN("ready, but the addresses cannot be printed: %s",
                     bt_status_str(bt_strbuf_status(&text)));
@@ -284,7 +284,7 @@ static void on_signals(bt_supervisor_t *s)
             reopen_logs(s);
             continue;
         }
-        wish = bt_stop_wish(&s->wishes, bt_now_ms(), false);
+        wish = bt_stop_request(&s->wishes, bt_now_ms(), false);
         if (s->phase == BT_SUPERVISOR_RUNNING) {
             BT_LOG_INFO("stopping after the running requests; once more after "
                         "a second stops at once");
@@ -591,7 +591,7 @@ static void fini(bt_supervisor_t *s)
         bt_free(s->children[i]);
     }
     bt_desk_destroy(s->desk);
-    bt_sink_close(s->out, BT_LOG_FLUSH_MS);
+    bt_async_writer_close(s->out, BT_LOG_FLUSH_MS);
     if (s->signal_fd >= 0) {
         close(s->signal_fd);
     }
@@ -602,14 +602,15 @@ static void fini(bt_supervisor_t *s)
 int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
 {
     bt_supervisor_t s = {.options = options, .plan = plan, .signal_fd = -1};
-    const bt_sink_options_t out = {.fd = STDOUT_FILENO, .room = ANNOUNCE_BYTES};
+    const bt_async_writer_options_t out = {.fd = STDOUT_FILENO,
+                                           .room = ANNOUNCE_BYTES};
     bt_status_t status = bt_supervisor_add_children(&s);
 
     if (status == BT_OK) {
         status = block_signals(&s);
     }
     if (status == BT_OK) {
-        status = bt_sink_open(&out, &s.out);
+        status = bt_async_writer_open(&out, &s.out);
     }
     if (status == BT_OK) {
         status = bt_desk_create(plan->run_dir.path, bt_supervisor_order, &s,

@@ -13,8 +13,8 @@
 
 #include <poll.h>
 
-#include "common/base/sink.h"
-#include "common/base/stop.h"
+#include "common/base/async_writer.h"
+#include "common/base/stop_signals.h"
 #include "launcher/child.h"
 #include "launcher/desk.h"
 #include "launcher/supervisor.h"
@@ -47,12 +47,12 @@ typedef struct bt_pending {
 typedef struct bt_supervisor {
     const bt_supervisor_options_t *options;
     bt_plan_t *plan;
-    bt_desk_t *desk;       /**< owned */
-    bt_sink_t *out;        /**< owned; standard output */
-    bt_child_t **children; /**< owned; in the order of the plan */
+    bt_desk_t *desk;        /**< owned */
+    bt_async_writer_t *out; /**< owned; standard output */
+    bt_child_t **children;  /**< owned; in the order of the plan */
     uint32_t n_children;
     struct pollfd *fds; /**< owned; room for all there is to wait for */
-    bt_stop_wishes_t wishes;
+    bt_stop_requests_t wishes;
     int signal_fd;
     bool has_terminal; /**< whose hang-up is a wish to stop */
     bt_supervisor_phase_t phase;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file watchdog.h
  *
- * Is a process hung that says by heartbeats (common/base/beat.h) that it is
- * not? Pure: the time comes in as a parameter.
+ * Is a process hung that says by heartbeats (common/base/heartbeat.h) that it
+ * is not? Pure: the time comes in as a parameter.
  *
  *     launcher looks:   ·     ·     ·     ·     ·     ·     ·
  *     heartbeats:       ||||  |||   ....stopped............
@@ -21,11 +21,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/beat.h"
+#include "common/base/heartbeat.h"
 
 /** Of --watchdog-ms, where it is not 0: programs have a heartbeat every
- *  BT_BEAT_EVERY_MS. */
-#define BT_WATCHDOG_LEAST_MS (5u * BT_BEAT_EVERY_MS)
+ *  BT_HEARTBEAT_EVERY_MS. */
+#define BT_WATCHDOG_LEAST_MS (5u * BT_HEARTBEAT_EVERY_MS)
 
 typedef struct bt_watchdog {
     uint64_t looked_ms;

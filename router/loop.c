@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/beat.h"
 #include "common/base/clock.h"
+#include "common/base/heartbeat.h"
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
-#include "common/base/stop.h"
+#include "common/base/stop_signals.h"
 #include "common/crypt/key.h"
 #include "common/rendezvous/rendezvous.h"
 #include "router/fleet.h"
@@ -40,9 +40,9 @@ struct bt_loop {
     struct event *held;    /* NULL: no request waits for others */
     int signal_fd;         /* SIGTERM and SIGINT */
     bt_rendezvous_t place; /* of --join-dir */
-    bt_stop_wishes_t wishes;
+    bt_stop_requests_t wishes;
     int ready_fd; /* -1: none, or said */
-    bt_beat_t beat;
+    bt_heartbeat_t beat;
     bool again;           /* a second signal came */
     uint64_t ticked_us;   /* 0: not yet */
     uint64_t duck_end_ms; /* 0: no lame duck */
@@ -127,7 +127,7 @@ static void tick(bt_loop_t *loop)
     const uint64_t due_us = loop->ticked_us + TICK_MS * 1000u;
     const uint64_t now_us = bt_now_us();
 
-    bt_beat(&loop->beat, now_ms);
+    bt_heartbeat_tick(&loop->beat, now_ms);
     if (loop->ticked_us != 0) {
         bt_router_metrics_tick(loop->front.metrics,
                                (now_us > due_us) ? now_us - due_us : 0);
@@ -205,7 +205,7 @@ static void on_signal(evutil_socket_t fd, short what, void *ctx)
 
     (void)what;
     while ((number = bt_stop_next(fd, &from_parent)) != 0) {
-        switch (bt_stop_wish(&loop->wishes, bt_now_ms(), from_parent)) {
+        switch (bt_stop_request(&loop->wishes, bt_now_ms(), from_parent)) {
         case BT_STOP_BEGIN:
             begin_leaving(loop);
             break;
@@ -394,7 +394,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
         return status;
     }
     loop->ready_fd = bt_ready_fd_open();
-    bt_beat_open(&loop->beat);
+    bt_heartbeat_open(&loop->beat);
     loop->signal_fd = -1;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* the write says it (ulimit -f) */
@@ -521,6 +521,6 @@ void bt_loop_destroy(bt_loop_t *loop)
         event_base_free(loop->base);
     }
     bt_ready_fd_close(&loop->ready_fd);
-    bt_beat_close(&loop->beat);
+    bt_heartbeat_close(&loop->beat);
     bt_free(loop);
 }

@@ -7,9 +7,9 @@
  *     SIGTERM, SIGINT ─▶ not ready. Where somebody asks for that, requests are
  *     taken for lame_duck_ms yet, for balancers to notice; then: stop
  * listening, answer 503 to new requests, go on until the last request ended or
- * drain_ms passed, end with 0. A second wish (stop.h) ends at once. SIGHUP ─▶
- * trace and access log are opened anew, the cluster key and the files of TLS
- * are read again.
+ * drain_ms passed, end with 0. A second wish (stop_signals.h) ends at once.
+ * SIGHUP ─▶ trace and access log are opened anew, the cluster key and the files
+ * of TLS are read again.
  */
 #ifndef BT_ROUTER_LOOP_H
 #define BT_ROUTER_LOOP_H

@@ -9,7 +9,7 @@
 #include "common/base/exit_code.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/base/stop.h"
+#include "common/base/stop_signals.h"
 #include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"

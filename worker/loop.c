@@ -11,8 +11,8 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/exit_code.h"
+#include "common/base/fd_limit.h"
 #include "common/base/log.h"
-#include "common/base/openfds.h"
 #include "common/base/process.h"
 #include "common/base/ready_fd.h"
 #include "worker/duty.h"
@@ -677,7 +677,7 @@ static void tick(bt_worker_t *w)
 {
     const uint64_t now_ms = bt_now_ms();
 
-    bt_beat(&w->beat, now_ms);
+    bt_heartbeat_tick(&w->beat, now_ms);
     bt_log_tick();
     bt_rpc_tick(w->rpc, now_ms);
     if (now_ms >= w->next_stats_ms) {
@@ -700,7 +700,7 @@ static void take_signals(bt_worker_t *w, int signal_fd)
     bool from_parent = false;
 
     while (bt_stop_next(signal_fd, &from_parent) != 0) {
-        switch (bt_stop_wish(&w->wishes, bt_now_ms(), from_parent)) {
+        switch (bt_stop_request(&w->wishes, bt_now_ms(), from_parent)) {
         case BT_STOP_BEGIN:
             begin_drain(w);
             break;

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
-#include "common/base/stop.h"
+#include "common/base/stop_signals.h"
 #include "worker/start.h"
 
 #define LINE_BYTES 256
@@ -61,8 +61,8 @@ static bt_status_t wait_for_line(bt_worker_t *w, int signal_fd,
     size_t n = 0;
 
     while (status == BT_INPROGRESS) {
-        bt_beat(&w->beat, bt_now_ms());
-        if (poll(fds, BT_ARRAY_LEN(fds), BT_BEAT_EVERY_MS) < 0) {
+        bt_heartbeat_tick(&w->beat, bt_now_ms());
+        if (poll(fds, BT_ARRAY_LEN(fds), BT_HEARTBEAT_EVERY_MS) < 0) {
             status = (errno == EINTR) ? BT_INPROGRESS : BT_ERR_IO;
         } else if ((fds[1].revents != 0) &&
                    (bt_stop_next(signal_fd, &from_parent) != 0)) {

@@ -12,11 +12,11 @@
 #include "common/base/alloc.h"
 #include "common/base/core_dump.h"
 #include "common/base/exit_code.h"
+#include "common/base/fd_limit.h"
 #include "common/base/log.h"
-#include "common/base/openfds.h"
 #include "common/base/process.h"
 #include "common/base/ready_fd.h"
-#include "common/base/stop.h"
+#include "common/base/stop_signals.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
 #include "common/config/program_threads.h"
@@ -224,7 +224,7 @@ static void close_all(bt_worker_t *w)
     bt_wire_decoder_destroy(w->decoder);
     bt_strbuf_fini(&w->out);
     bt_ready_fd_close(&w->ready_fd);
-    bt_beat_close(&w->beat);
+    bt_heartbeat_close(&w->beat);
 }
 
 /* Signals come by descriptor; blocked before any thread exists, so that all
@@ -287,7 +287,7 @@ static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
     int code;
 
     w->ready_fd = bt_ready_fd_open();
-    bt_beat_open(&w->beat);
+    bt_heartbeat_open(&w->beat);
     status = open_all(w, s, signal_fd);
     /* The links have what they need of it. */
     bt_key_wipe(s->key, sizeof(s->key));

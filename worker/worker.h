@@ -29,11 +29,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/base/beat.h"
+#include "common/base/heartbeat.h"
 #include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "common/base/status.h"
-#include "common/base/stop.h"
+#include "common/base/stop_signals.h"
 #include "common/base/strbuf.h"
 #include "common/config/config.h"
 #include "common/kv/kv_block_pool.h"
@@ -268,7 +268,7 @@ struct bt_worker {
 
     bt_worker_link_t *links[16]; /**< routers */
     uint32_t n_links;
-    bt_stop_wishes_t wishes;
+    bt_stop_requests_t wishes;
     bool draining; /**< to its end, by a signal or when it is to leave */
     bool off_duty; /**< duty.h */
     bool leaves;   /**< off duty, and it ends when nothing is left */
@@ -285,7 +285,7 @@ struct bt_worker {
     bool pool_is_cold;           /**< idle moments have something to do */
     bt_membership_t *membership; /**< NULL: no --join-dir */
     int hangup_fd;               /**< hangup.h; -1: none */
-    bt_beat_t beat;              /**< of the control thread, to the launcher */
+    bt_heartbeat_t beat;         /**< of the control thread, to the launcher */
     int ready_fd;                /**< of who started it; -1: nobody asks */
 };
 

@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/async_writer.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/base/log_limit.h"
-#include "common/base/sink.h"
 #include "common/base/strbuf.h"
 #include "common/base/walltime.h"
 
@@ -29,7 +29,8 @@
 /* The log is the one global of the code base. */
 static struct {
     const char *program;
-    _Atomic(bt_sink_t *) out; /* NULL: not started, written as it comes */
+    _Atomic(bt_async_writer_t *)
+        out; /* NULL: not started, written as it comes */
     _Atomic int level;
     atomic_bool json;
     bt_log_copy_fn copy; /* NULL: none */
@@ -136,7 +137,7 @@ static size_t make_line(bt_log_level_t level, const char *name,
     return line.len + 1;
 }
 
-/* A bt_sink_tell_fn. */
+/* A bt_async_writer_report_fn. */
 static size_t tell_dropped(uint64_t n, char *line, size_t cap)
 {
     char name[NAME_BYTES + 1];
@@ -152,10 +153,10 @@ static size_t tell_dropped(uint64_t n, char *line, size_t cap)
 
 bt_status_t bt_log_start(void)
 {
-    const bt_sink_options_t options = {
+    const bt_async_writer_options_t options = {
         .fd = STDERR_FILENO, .room = ROOM_BYTES, .tell = tell_dropped};
-    bt_sink_t *out = NULL;
-    const bt_status_t status = bt_sink_open(&options, &out);
+    bt_async_writer_t *out = NULL;
+    const bt_status_t status = bt_async_writer_open(&options, &out);
 
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot make the log's thread: %s", bt_status_str(status));
@@ -167,19 +168,20 @@ bt_status_t bt_log_start(void)
 
 uint64_t bt_log_dropped(void)
 {
-    bt_sink_t *out = atomic_load(&state.out);
+    bt_async_writer_t *out = atomic_load(&state.out);
 
-    return (out != NULL) ? bt_sink_dropped(out) : 0;
+    return (out != NULL) ? bt_async_writer_dropped(out) : 0;
 }
 
 void bt_log_pass_on(const char *lines, size_t bytes)
 {
-    bt_sink_t *out = atomic_load_explicit(&state.out, memory_order_acquire);
+    bt_async_writer_t *out =
+        atomic_load_explicit(&state.out, memory_order_acquire);
 
     /* One write, so that lines of several threads and processes do not mix.
      * Where it fails nowhere is left to say it. */
     if (out != NULL) {
-        bt_sink_add(out, lines, bytes);
+        bt_async_writer_add(out, lines, bytes);
     } else {
         (void)!write(STDERR_FILENO, lines, bytes);
     }
@@ -246,11 +248,11 @@ void bt_log_tick(void)
 
 void bt_log_flush(void)
 {
-    bt_sink_t *out = atomic_load(&state.out);
+    bt_async_writer_t *out = atomic_load(&state.out);
 
     tell_held(UINT64_MAX);
     if (out != NULL) {
-        (void)bt_sink_flush(out, BT_LOG_FLUSH_MS);
+        (void)bt_async_writer_flush(out, BT_LOG_FLUSH_MS);
     }
 }
 

@@ -12,9 +12,10 @@
  *
  * From bt_log_start() on nobody who logs waits for the reader of standard
  * error: lines that find no room are dropped and counted, and one says how many
- * (sink.h). And of each call BT_LOG_LIMIT_LINES a second are written at most,
- * with one that says how many more there were (log_limit.h), but for those of
- * debugging: what clients and strangers cause again and again fills no disk.
+ * (async_writer.h). And of each call BT_LOG_LIMIT_LINES a second are written at
+ * most, with one that says how many more there were (log_limit.h), but for
+ * those of debugging: what clients and strangers cause again and again fills no
+ * disk.
  */
 #ifndef BT_COMMON_BASE_LOG_H
 #define BT_COMMON_BASE_LOG_H

@@ -15,10 +15,10 @@
 
 #include "common/base/alloc.h"
 #include "common/base/cleanup.h"
+#include "common/base/fuzzy_match.h"
 #include "common/base/json_doc.h"
-#include "common/base/near.h"
 #include "common/base/process.h"
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 #include "common/config/config_options.h"
 #include "common/config/model_hint.h"
 
@@ -147,7 +147,7 @@ static bool came_from(const char *folder, const char *source)
         const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
         if ((fd < 0) || !is_file(path) ||
-            (bt_read_whole(fd, text, MANIFEST_BYTES, &n) != BT_OK) ||
+            (bt_read_file(fd, text, MANIFEST_BYTES, &n) != BT_OK) ||
             (n > MANIFEST_BYTES) ||
             (bt_json_doc_parse(text, n, why, sizeof(why), &doc) != BT_OK)) {
             return false;
@@ -236,7 +236,7 @@ static void nearest(const char *dir_path, const char *word,
     size_t least = SIZE_MAX;
 
     out[0] = '\0';
-    if ((dir == NULL) || (n_word > BT_NEAR_MAX_BYTES)) {
+    if ((dir == NULL) || (n_word > BT_FUZZY_MAX_BYTES)) {
         goto out;
     }
     while ((entry = readdir(dir)) != NULL) {
@@ -251,8 +251,8 @@ static void nearest(const char *dir_path, const char *word,
         }
         memcpy(name, entry->d_name, n);
         name[n] = '\0';
-        distance = bt_near_distance(word, n_word, name, n);
-        if ((distance < least) && bt_near_enough(distance, n) &&
+        distance = bt_edit_distance(word, n_word, name, n);
+        if ((distance < least) && bt_fuzzy_is_close(distance, n) &&
             find_in(dir_path, name, path)) {
             least = distance;
             memcpy(out, name, n + 1);

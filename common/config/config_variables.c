@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
-#include "common/base/near.h"
+#include "common/base/fuzzy_match.h"
 #include "common/config/config_options.h"
 
 #define NAME_BYTES 64
@@ -95,12 +95,12 @@ static bool find_meant(const char *name, size_t n, char *out, size_t bytes)
     }
     if (option == NULL) {
         option = bt_config_option_closest(dashed, n, ~0u);
-        other = bt_near_of(name, n, others, BT_ARRAY_LEN(others));
+        other = bt_fuzzy_match(name, n, others, BT_ARRAY_LEN(others));
         n_option = (option == NULL) ? 0 : strlen(option->name);
         if ((other != NULL) &&
             ((option == NULL) ||
-             (bt_near_distance(name, n, other, strlen(other)) <
-              bt_near_distance(dashed, n, option->name, n_option)))) {
+             (bt_edit_distance(name, n, other, strlen(other)) <
+              bt_edit_distance(dashed, n, option->name, n_option)))) {
             BT_ASSERT(sizeof(prefix) + strlen(other) <= bytes);
             memcpy(out, prefix, sizeof(prefix) - 1);
             memcpy(out + sizeof(prefix) - 1, other, strlen(other) + 1);

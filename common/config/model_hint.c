@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/base/near.h"
+#include "common/base/fuzzy_match.h"
 #include "common/base/process.h"
 
 #define NAME_BYTES 256
@@ -49,12 +49,12 @@ static bool find_near(const char *dir, const char *word, char near[NAME_BYTES])
         const size_t n = strlen(entry->d_name);
         size_t distance;
 
-        if ((entry->d_name[0] == '.') || (n > BT_NEAR_MAX_BYTES) ||
-            (n_word > BT_NEAR_MAX_BYTES) || !is_model(dir, entry->d_name)) {
+        if ((entry->d_name[0] == '.') || (n > BT_FUZZY_MAX_BYTES) ||
+            (n_word > BT_FUZZY_MAX_BYTES) || !is_model(dir, entry->d_name)) {
             continue;
         }
-        distance = bt_near_distance(word, n_word, entry->d_name, n);
-        if ((distance < best) && bt_near_enough(distance, n)) {
+        distance = bt_edit_distance(word, n_word, entry->d_name, n);
+        if ((distance < best) && bt_fuzzy_is_close(distance, n)) {
             best = distance;
             snprintf(near, NAME_BYTES, "%s", entry->d_name);
         }

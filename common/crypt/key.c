@@ -13,7 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/log.h"
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 #include "common/crypt/munge.h"
 
 #define MIN_FILE_BYTES 16u
@@ -71,7 +71,7 @@ static bt_status_t read_secret(int fd, const char *munge_socket,
     if (status != BT_OK) {
         return status;
     }
-    status = bt_read_whole(fd, data, MAX_FILE_BYTES, &n);
+    status = bt_read_file(fd, data, MAX_FILE_BYTES, &n);
     if (status != BT_OK) {
         snprintf(why, BT_KEY_WHY_BYTES, "%m");
         return status;

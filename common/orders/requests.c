@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/near.h"
+#include "common/base/fuzzy_match.h"
 #include "common/orders/orders_priv.h"
 
 #define LIST_BYTES   256
@@ -57,7 +57,7 @@ static void say_unknown(const char *what, const char *word,
                         const char *const *names, size_t n_names, char *why,
                         size_t why_bytes)
 {
-    const char *const near = bt_near_of(word, strlen(word), names, n_names);
+    const char *const near = bt_fuzzy_match(word, strlen(word), names, n_names);
     char list[LIST_BYTES] = "";
     size_t n = 0;
 
@@ -157,7 +157,8 @@ static void say_misplaced(const char *word, bt_orders_verb_t verb, char *why,
     const char *near = NULL;
 
     if (verb == BT_ORDERS_LOAD) {
-        near = bt_near_of(word, strcspn(word, "="), keys, BT_ARRAY_LEN(keys));
+        near =
+            bt_fuzzy_match(word, strcspn(word, "="), keys, BT_ARRAY_LEN(keys));
     }
     snprintf(why, why_bytes, "'%s' does not belong to %s%s%s%s%s", word,
              bt_orders_verb_name(verb), operands_text(verbs[verb].operands),

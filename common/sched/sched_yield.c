@@ -12,7 +12,8 @@ bool bt_sched_wants_cores(const bt_sched_work_t *work, uint64_t now_us)
            (waited_us / BT_SCHED_YIELD_STRETCH >= work->whole_us);
 }
 
-uint64_t bt_sched_spare_us(const bt_sched_pace_t *pace, uint64_t step_us)
+uint64_t bt_sched_spare_us(const bt_sched_itl_progress_t *pace,
+                           uint64_t step_us)
 {
     const double each =
         (double)(pace->itl_us - pace->itl_us / BT_SCHED_YIELD_MARGIN);

@@ -49,18 +49,19 @@ bool bt_sched_wants_cores(const bt_sched_work_t *work, uint64_t now_us);
 #define BT_SCHED_YIELD_MARGIN 8u
 
 /** How far a sequence has got on with its target. */
-typedef struct bt_sched_pace {
+typedef struct bt_sched_itl_progress {
     uint64_t itl_us;   /**< of the mean time between its tokens */
     uint64_t spent_us; /**< since the first of them */
     uint32_t n_tokens; /**< after that one */
-} bt_sched_pace_t;
+} bt_sched_itl_progress_t;
 
 /**
  * What a sequence may wait before the next iteration, which takes step_us.
  *
  * @return us; 0: nothing, its next token is late
  */
-uint64_t bt_sched_spare_us(const bt_sched_pace_t *pace, uint64_t step_us);
+uint64_t bt_sched_spare_us(const bt_sched_itl_progress_t *pace,
+                           uint64_t step_us);
 
 /**
  * Somebody wants the cores of a worker that generates. How long does it sleep

@@ -85,7 +85,7 @@ static uint64_t least_spare_us(const bt_engine_t *engine, uint64_t step_us,
 
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
         const bt_seq_t *seq = BT_CONTAINER_OF(pos, bt_seq_t, sched.turn.link);
-        const bt_sched_pace_t pace = {
+        const bt_sched_itl_progress_t pace = {
             .itl_us = seq->itl_us,
             .spent_us = (now_us > seq->paced_us) ? now_us - seq->paced_us : 0,
             .n_tokens = seq->n_drawn - seq->n_unpaced,

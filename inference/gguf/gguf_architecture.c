@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/shown.h"
+#include "common/base/printable.h"
 #include "inference/gguf/architectures.h"
 
 #define ENTRY(name) #name,
@@ -32,6 +32,6 @@ bt_status_t bt_gguf_architecture(const bt_gguf_t *gguf, char *why,
     }
     snprintf(why, why_bytes,
              "the model's architecture %s is not supported; supported: %s",
-             bt_shown(name.data, name.len).text, names + strlen(", "));
+             bt_printable(name.data, name.len).text, names + strlen(", "));
     return BT_ERR_UNSUPPORTED;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/shown.h"
+#include "common/base/printable.h"
 #include "inference/gguf/gguf_priv.h"
 
 #define VERSION           3
@@ -41,9 +41,9 @@ static bt_status_t fail(const reader_t *rd, bt_status_t status, const char *fmt,
 }
 
 /* A name from the file. */
-static bt_shown_t show(bt_gguf_str_t str)
+static bt_printable_t show(bt_gguf_str_t str)
 {
-    return bt_shown(str.data, str.len);
+    return bt_printable(str.data, str.len);
 }
 
 static size_t left(const reader_t *rd)
@@ -232,7 +232,7 @@ static bt_status_t read_kvs(reader_t *rd, bt_gguf_t *gguf, uint64_t n_kvs)
 /* dims and type are set; find bytes. */
 static bt_status_t tensor_bytes(const reader_t *rd, bt_gguf_tensor_t *tensor)
 {
-    const bt_shown_t name = show(tensor->name);
+    const bt_printable_t name = show(tensor->name);
     uint64_t n = 1;
     uint32_t block_elems;
     uint32_t block_bytes;

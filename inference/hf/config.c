@@ -61,7 +61,7 @@ static bt_status_t check_settings(const bt_hf_t *hf)
                           "config.json: the activation %s is not supported "
                           "for %s models; supported: %s",
                           (act->kind == BT_JSON_STRING)
-                              ? bt_shown(act->text, act->len).text
+                              ? bt_printable(act->text, act->len).text
                               : "that is no name",
                           hf->family->model_type, hf->family->acts);
     }
@@ -317,7 +317,7 @@ static bt_status_t check_layers(bt_hf_t *hf)
                               "config.json: layer_types has %s for layer %u; "
                               "%s models with that are not supported",
                               (at->kind == BT_JSON_STRING)
-                                  ? bt_shown(at->text, at->len).text
+                                  ? bt_printable(at->text, at->len).text
                                   : "no name",
                               i, hf->family->model_type);
         }
@@ -383,7 +383,7 @@ static bt_status_t find_text(bt_hf_t *hf)
                           "type %s is not supported; supported: %s",
                           hf->family->model_type,
                           (type->kind == BT_JSON_STRING)
-                              ? bt_shown(type->text, type->len).text
+                              ? bt_printable(type->text, type->len).text
                               : "that is no name",
                           inner);
     }
@@ -405,7 +405,7 @@ static bt_status_t find_family(bt_hf_t *hf)
         return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                           "config.json: models of the type %s are not "
                           "supported; supported: %s",
-                          bt_shown(type->text, type->len).text,
+                          bt_printable(type->text, type->len).text,
                           bt_hf_family_names());
     }
     return find_text(hf);

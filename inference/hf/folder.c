@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
-#include "common/base/shown.h"
+#include "common/base/printable.h"
 
 /* The folder of the last component, in place; false: there is none. */
 static bool cut_last(char *path, const char **last_p)
@@ -90,12 +90,12 @@ static bt_status_t join(const bt_folder_t *folder, const char *name,
     if ((name[0] == '\0') || (strchr(name, '/') != NULL) ||
         (strcmp(name, ".") == 0) || (strcmp(name, "..") == 0)) {
         snprintf(why, why_bytes, "\"%s\" is not the name of a file in it",
-                 bt_shown(name, strlen(name)).text);
+                 bt_printable(name, strlen(name)).text);
         return BT_ERR_BAD_FILE;
     }
     if (n >= PATH_MAX - n_dir - 1) {
         snprintf(why, why_bytes, "the path of %s is too long",
-                 bt_shown(name, n).text);
+                 bt_printable(name, n).text);
         return BT_ERR_IO;
     }
     memcpy(path, folder->path, n_dir);
@@ -167,7 +167,7 @@ static bt_status_t map_entry(const bt_folder_t *folder, const char *name,
 
     if (entry == NULL) {
         snprintf(why, why_bytes, "%s is not there",
-                 bt_shown(name, strlen(name)).text);
+                 bt_printable(name, strlen(name)).text);
         return BT_ERR_NOT_FOUND;
     }
     *file_p = (bt_folder_file_t){

@@ -4,7 +4,7 @@
 #ifndef BT_INFERENCE_HF_HF_PRIV_H
 #define BT_INFERENCE_HF_HF_PRIV_H
 
-#include "common/base/shown.h"
+#include "common/base/printable.h"
 #include "inference/gguf/gguf_assemble.h"
 #include "inference/gguf/gguf_meta.h"
 #include "inference/hf/families.h"

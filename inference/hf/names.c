@@ -32,7 +32,7 @@ static bt_status_t no_place(const bt_hf_t *hf, const item_t *item)
         hf, BT_ERR_UNSUPPORTED,
         "tensor %s has no place in a %s model; its effect would "
         "be missing",
-        bt_shown(item->stored->name.data, item->stored->name.len).text,
+        bt_printable(item->stored->name.data, item->stored->name.len).text,
         hf->family->model_type);
 }
 
@@ -41,7 +41,8 @@ static bt_status_t wrong(const bt_hf_t *hf, const item_t *item,
 {
     return bt_hf_fail(
         hf, BT_ERR_BAD_FILE, "tensor %s %s",
-        bt_shown(item->stored->name.data, item->stored->name.len).text, what);
+        bt_printable(item->stored->name.data, item->stored->name.len).text,
+        what);
 }
 
 /* ---- tables ---- */
@@ -121,7 +122,7 @@ static bt_status_t plain_type(const bt_hf_t *hf, const item_t *item,
             "tensor %s has the dtype %s, which is not "
             "supported without a quantization_config "
             "that says what it means",
-            bt_shown(item->stored->name.data, item->stored->name.len).text,
+            bt_printable(item->stored->name.data, item->stored->name.len).text,
             bt_st_dtype_name(item->stored->dtype));
     }
 }

@@ -40,7 +40,7 @@ static bt_status_t wrong(const bt_hf_t *hf, const parts_t *parts,
                          const char *what)
 {
     return bt_hf_fail(hf, BT_ERR_BAD_FILE, "the quantized matrix %s %s",
-                      bt_shown(parts->base, parts->base_len).text, what);
+                      bt_printable(parts->base, parts->base_len).text, what);
 }
 
 static const bt_json_node_t *
@@ -61,7 +61,7 @@ static bt_status_t refuse(const bt_hf_t *hf, const char *name,
                       "config.json: quantization_config with %s %s is not "
                       "supported",
                       name,
-                      shows ? bt_shown(node->text, node->len).text : "so");
+                      shows ? bt_printable(node->text, node->len).text : "so");
 }
 
 /* A side tensor by its ending. NULL: there is none */
@@ -194,7 +194,7 @@ static bt_status_t plan_bytes(bt_hf_t *hf, const parts_t *parts,
         return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                           "the quantized matrix %s has zero points beside "
                           "bytes, which is not supported",
-                          bt_shown(parts->base, parts->base_len).text);
+                          bt_printable(parts->base, parts->base_len).text);
     }
     r.n_out = w->dims[0];
     r.n_in = w->dims[1];

@@ -134,7 +134,7 @@ static bt_status_t put_rope_type(bt_hf_t *hf)
                       "config.json: positions of the type %s are not supported "
                       "for %s models",
                       (type->kind == BT_JSON_STRING)
-                          ? bt_shown(type->text, type->len).text
+                          ? bt_printable(type->text, type->len).text
                           : "that is no name",
                       hf->family->model_type);
 }

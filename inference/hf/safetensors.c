@@ -7,7 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/base/shown.h"
+#include "common/base/printable.h"
 
 static const struct {
     const char *name;
@@ -45,7 +45,7 @@ static bt_status_t bad(const parse_t *p, const bt_json_node_t *key,
                        const char *what)
 {
     snprintf(p->why, p->why_bytes, "tensor %s %s",
-             bt_shown(key->text, key->len).text, what);
+             bt_printable(key->text, key->len).text, what);
     return BT_ERR_BAD_FILE;
 }
 
@@ -66,8 +66,8 @@ static bt_status_t read_dtype(const parse_t *p, const bt_json_node_t *key,
     }
     snprintf(p->why, p->why_bytes,
              "tensor %s has the dtype %s, which is not known",
-             bt_shown(key->text, key->len).text,
-             bt_shown(node->text, node->len).text);
+             bt_printable(key->text, key->len).text,
+             bt_printable(node->text, node->len).text);
     return BT_ERR_UNSUPPORTED;
 }
 
@@ -84,7 +84,8 @@ static bt_status_t read_shape(const parse_t *p, const bt_json_node_t *key,
     if (node->n > BT_ST_MAX_DIMS) {
         snprintf(p->why, p->why_bytes,
                  "tensor %s has %u dimensions; %d are possible",
-                 bt_shown(key->text, key->len).text, node->n, BT_ST_MAX_DIMS);
+                 bt_printable(key->text, key->len).text, node->n,
+                 BT_ST_MAX_DIMS);
         return BT_ERR_UNSUPPORTED;
     }
     tensor->n_dims = node->n;
@@ -123,8 +124,8 @@ static bt_status_t read_place(const parse_t *p, const bt_json_node_t *key,
         snprintf(p->why, p->why_bytes,
                  "tensor %s ends at byte %llu of the data, but there are %zu; "
                  "the file is cut off or was not downloaded completely",
-                 bt_shown(key->text, key->len).text, (unsigned long long)end,
-                 p->data_bytes);
+                 bt_printable(key->text, key->len).text,
+                 (unsigned long long)end, p->data_bytes);
         return BT_ERR_BAD_FILE;
     }
     if (__builtin_mul_overflow(tensor->n_elems, dtypes[tensor->dtype].bytes,
@@ -181,7 +182,7 @@ static bt_status_t check_cover(const parse_t *p)
 
         if (t->data != end) {
             snprintf(p->why, p->why_bytes, "tensor %s %s",
-                     bt_shown(t->name.data, t->name.len).text,
+                     bt_printable(t->name.data, t->name.len).text,
                      (t->data < end) ? "overlaps another"
                                      : "begins behind bytes of no tensor");
             return BT_ERR_BAD_FILE;

@@ -279,7 +279,7 @@ static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
                           "tokenizer_config.json: added_tokens_decoder has %s, "
                           "which is not the id of one of %u tokens",
-                          bt_shown(key->text, key->len).text, vocab->n);
+                          bt_printable(key->text, key->len).text, vocab->n);
     }
     vocab->pieces[id].rules = 0;
     for (size_t i = 0; i < BT_ARRAY_LEN(rules); i++) {

@@ -116,8 +116,9 @@ bt_status_t bt_hf_bad_number(const bt_hf_t *hf, const char *names,
 
     return bt_hf_fail(
         hf, BT_ERR_BAD_FILE, "config.json: %.*s is %s%s", n, names,
-        (node->kind == BT_JSON_NUMBER) ? bt_shown(node->text, node->len).text
-                                       : "not a number",
+        (node->kind == BT_JSON_NUMBER)
+            ? bt_printable(node->text, node->len).text
+            : "not a number",
         (node->kind == BT_JSON_NUMBER) ? ", which is absurd" : "");
 }
 

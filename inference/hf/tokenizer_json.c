@@ -35,7 +35,7 @@ bt_status_t bt_hf_not_supported(const bt_hf_t *hf, const char *what,
     return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                       FILE_NAME ": the %s %s is not supported", what,
                       ((name != NULL) && (name->kind == BT_JSON_STRING))
-                          ? bt_shown(name->text, name->len).text
+                          ? bt_printable(name->text, name->len).text
                           : "without a name");
 }
 

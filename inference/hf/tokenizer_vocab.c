@@ -23,7 +23,7 @@ static bt_status_t count_named(const bt_hf_t *hf, const bt_hf_vocab_t *v,
         if (!bt_json_as_u64(at + 1, &id) || (id >= most)) {
             return bt_hf_fail(hf, BT_ERR_BAD_FILE,
                               FILE_NAME ": the id of token %s is absurd",
-                              bt_shown(at->text, at->len).text);
+                              bt_printable(at->text, at->len).text);
         }
         *n_p = (id >= *n_p) ? id + 1 : *n_p;
         at = bt_json_next(v->doc, at + 1);
@@ -183,7 +183,7 @@ static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *v,
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
                           FILE_NAME ": the added token %s has the id of "
                                     "another",
-                          bt_shown(text->text, text->len).text);
+                          bt_printable(text->text, text->len).text);
     }
     piece->text = text->text;
     piece->len = text->len;

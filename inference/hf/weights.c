@@ -62,7 +62,7 @@ static bt_status_t map_shard(bt_hf_t *hf, const char *name)
     if (status == BT_ERR_NOT_FOUND) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
                           "the shard %s is missing from the folder",
-                          bt_shown(name, strlen(name)).text);
+                          bt_printable(name, strlen(name)).text);
     }
     if (status != BT_OK) {
         return bt_hf_fail(hf, status, "%s", reason);
@@ -74,7 +74,7 @@ static bt_status_t map_shard(bt_hf_t *hf, const char *name)
     return (status == BT_OK)
                ? BT_OK
                : bt_hf_fail(hf, status, "%s: %s",
-                            bt_shown(name, strlen(name)).text, reason);
+                            bt_printable(name, strlen(name)).text, reason);
 }
 
 static bt_status_t reserve(bt_hf_t *hf, uint32_t n)
@@ -115,7 +115,8 @@ static bt_status_t list_files(const bt_hf_t *hf, const bt_json_doc_t *doc,
             (memchr(file->text, '\0', file->len) != NULL)) {
             return bt_hf_fail(hf, BT_ERR_BAD_FILE,
                               "%s: the place of %s is not the name of a file",
-                              INDEX_NAME, bt_shown(key->text, key->len).text);
+                              INDEX_NAME,
+                              bt_printable(key->text, key->len).text);
         }
         list[i] = file;
         key = bt_json_next(doc, file);
@@ -177,9 +178,9 @@ static bt_status_t check_index(const bt_hf_t *hf, const bt_folder_json_t *index)
 
     for (uint32_t i = 0; i < map->n; i++) {
         if (bt_hf_stored(hf->store, key->text, key->len) == NULL) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              "tensor %s of %s is in none of the shards",
-                              bt_shown(key->text, key->len).text, INDEX_NAME);
+            return bt_hf_fail(
+                hf, BT_ERR_BAD_FILE, "tensor %s of %s is in none of the shards",
+                bt_printable(key->text, key->len).text, INDEX_NAME);
         }
         key = bt_json_next(index->doc, key + 1);
     }
@@ -255,7 +256,7 @@ static bt_status_t index_stored(bt_hf_t *hf)
             const bt_gguf_str_t name = store->stored[i]->name;
 
             return bt_hf_fail(hf, BT_ERR_BAD_FILE, "tensor %s is in two shards",
-                              bt_shown(name.data, name.len).text);
+                              bt_printable(name.data, name.len).text);
         }
     }
     return BT_OK;

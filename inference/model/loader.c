@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/shown.h"
+#include "common/base/printable.h"
 #include "inference/model/model_priv.h"
 
 #define NAME_BYTES 96
@@ -663,7 +663,7 @@ bt_status_t bt_loader_check_all_used(bt_loader_t *loader)
             return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
                                   "tensor %s has no place in this "
                                   "architecture; its effect would be missing",
-                                  bt_shown(name.data, name.len).text);
+                                  bt_printable(name.data, name.len).text);
         }
     }
     return BT_OK;

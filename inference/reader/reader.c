@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 #include "common/kv/kv_layout.h"
 #include "inference/gguf/architectures.h"
 
@@ -125,7 +125,7 @@ static bt_status_t read_text(const char *path, char *text, size_t *n_p,
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     bt_status_t status =
-        (fd < 0) ? BT_ERR_IO : bt_read_whole(fd, text, MAX_TEXT, n_p);
+        (fd < 0) ? BT_ERR_IO : bt_read_file(fd, text, MAX_TEXT, n_p);
 
     if ((status == BT_OK) && (*n_p > MAX_TEXT)) {
         status = BT_ERR_TOO_LARGE;

@@ -16,7 +16,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/cleanup.h"
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 #include "common/crypt/key.h"
 
 /* Of a handshake in one step: a hello may be as much as 128 KiB, and each byte
@@ -132,7 +132,7 @@ static bt_status_t load_key(SSL_CTX *ctx, const char *path,
         snprintf(why, BT_TLS_WHY_BYTES, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
-    status = bt_read_whole(fd, text, MAX_KEY_BYTES, &n);
+    status = bt_read_file(fd, text, MAX_KEY_BYTES, &n);
     if (status != BT_OK) {
         snprintf(why, BT_TLS_WHY_BYTES, "key %s: %m", path);
     } else if (n > MAX_KEY_BYTES) {

@@ -9,19 +9,19 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/async_writer.h"
 #include "common/base/log.h"
-#include "common/base/sink.h"
 
 #define ROOM_BYTES (8u << 20) /* of lines, and as many with the thread */
 #define RETRY_MS   1000u
 #define CLOSE_MS   500u
 
 struct bt_line_file {
-    bt_sink_t *sink;
+    bt_async_writer_t *writer;
     char *path; /* owned */
     const char *what, *option;
     uint64_t n_lost;    /* of those that could not be made, not told yet */
-    uint64_t n_dropped; /* of those that the sink dropped, told */
+    uint64_t n_dropped; /* of those that the writer dropped, told */
     bool failing;       /* and that was said */
     uint64_t behind_ms; /* since when its reader is behind; 0: it is not */
 };
@@ -41,10 +41,10 @@ static bool is_standard_output(const bt_line_file_t *file)
 
 static bt_status_t open_sink(bt_line_file_t *file)
 {
-    bt_sink_options_t options = {.fd = STDOUT_FILENO,
-                                 .by_thread = true,
-                                 .room = ROOM_BYTES,
-                                 .retry_ms = RETRY_MS};
+    bt_async_writer_options_t options = {.fd = STDOUT_FILENO,
+                                         .by_thread = true,
+                                         .room = ROOM_BYTES,
+                                         .retry_ms = RETRY_MS};
 
     if (is_standard_output(file)) {
         if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
@@ -59,7 +59,7 @@ static bt_status_t open_sink(bt_line_file_t *file)
                      file->option, file->path);
         return BT_ERR_IO;
     }
-    return bt_sink_open(&options, &file->sink);
+    return bt_async_writer_open(&options, &file->writer);
 }
 
 bt_status_t bt_line_file_open(const char *path, const char *what,
@@ -97,7 +97,7 @@ void bt_line_file_lose(bt_line_file_t *file)
 
 void bt_line_file_add(bt_line_file_t *file, const char *line, size_t bytes)
 {
-    bt_sink_add(file->sink, line, bytes);
+    bt_async_writer_add(file->writer, line, bytes);
 }
 
 /* A reader may be behind for a moment; any other fault is said at once. */
@@ -115,7 +115,7 @@ static bool is_failing(bt_line_file_t *file, int fault, uint64_t now_ms)
 
 static void say_state(bt_line_file_t *file, uint64_t now_ms)
 {
-    const int fault = bt_sink_fault(file->sink);
+    const int fault = bt_async_writer_fault(file->writer);
     const bool failing = is_failing(file, fault, now_ms);
 
     if (failing && !file->failing) {
@@ -132,12 +132,12 @@ static void say_state(bt_line_file_t *file, uint64_t now_ms)
 
 uint64_t bt_line_file_flush(bt_line_file_t *file, uint64_t now_ms)
 {
-    const uint64_t n_dropped = bt_sink_dropped(file->sink);
+    const uint64_t n_dropped = bt_async_writer_dropped(file->writer);
     const uint64_t n_lost = file->n_lost + n_dropped - file->n_dropped;
 
     file->n_lost = 0;
     file->n_dropped = n_dropped;
-    bt_sink_start(file->sink);
+    bt_async_writer_start(file->writer);
     say_state(file, now_ms);
     if (n_lost > 0) {
         BT_LOG_WARN("%s file %s: %" PRIu64 " lines are lost", file->what,
@@ -160,7 +160,7 @@ void bt_line_file_reopen(bt_line_file_t *file)
                     file->what, file->option, file->path);
         return;
     }
-    bt_sink_reopen(file->sink, fd);
+    bt_async_writer_reopen(file->writer, fd);
     BT_LOG_INFO("%s file %s: opened again", file->what, file->path);
 }
 
@@ -169,12 +169,12 @@ void bt_line_file_close(bt_line_file_t *file)
     if (file == NULL) {
         return;
     }
-    if (!bt_sink_flush(file->sink, CLOSE_MS)) {
-        errno = bt_sink_fault(file->sink);
+    if (!bt_async_writer_flush(file->writer, CLOSE_MS)) {
+        errno = bt_async_writer_fault(file->writer);
         BT_LOG_WARN("%s file %s: %m; the last %zu bytes are lost", file->what,
-                    file->path, bt_sink_waiting(file->sink));
+                    file->path, bt_async_writer_waiting(file->writer));
     }
-    bt_sink_close(file->sink, 0);
+    bt_async_writer_close(file->writer, 0);
     bt_free(file->path);
     bt_free(file);
 }

@@ -3,9 +3,9 @@
  *
  * A file that lines are appended to and that nobody waits for: the trace, the
  * access log. Lines are collected in memory and written by a thread of the
- * file's own (common/base/sink.h), which bt_line_file_flush() starts. While the
- * file takes nothing (a full disk, a pipe whose reader is slow) they are kept
- * up to a limit, then lost and counted; serving goes on.
+ * file's own (common/base/async_writer.h), which bt_line_file_flush() starts.
+ * While the file takes nothing (a full disk, a pipe whose reader is slow) they
+ * are kept up to a limit, then lost and counted; serving goes on.
  *
  *     add ─▶ memory ── flush ──▶ thread ──▶ file    SIGHUP ─▶ the path anew
  *

@@ -302,7 +302,7 @@ static bool read_count(const bt_json_node_t *node, uint64_t *n_p)
 static void read_message(const bt_json_node_t *node, bt_otlp_told_t *told)
 {
     if ((node != NULL) && (node->kind == BT_JSON_STRING)) {
-        told->message = bt_shown(node->text, node->len);
+        told->message = bt_printable(node->text, node->len);
     }
 }
 

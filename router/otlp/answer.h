@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/shown.h"
+#include "common/base/printable.h"
 
 #define BT_OTLP_ANSWER_BYTES ((size_t)64 << 10) /**< longer ones are cut */
 
@@ -45,9 +45,9 @@ bt_otlp_reading_t bt_otlp_answer_read(char *data, size_t bytes, bool ended,
 
 /** What the JSON of a body says. */
 typedef struct bt_otlp_told {
-    uint64_t n_rejected; /**< spans, of partialSuccess */
-    bool is_partial;     /**< it has rejected some, or has a word for us */
-    bt_shown_t message;  /**< of partialSuccess or of an error; or "" */
+    uint64_t n_rejected;    /**< spans, of partialSuccess */
+    bool is_partial;        /**< it has rejected some, or has a word for us */
+    bt_printable_t message; /**< of partialSuccess or of an error; or "" */
 } bt_otlp_told_t;
 
 /** A body that is no such JSON says nothing. */

@@ -12,7 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 #include "common/crypt/key.h"
 
 static bt_status_t complain(char *why, unsigned line, const char *what)
@@ -143,7 +143,7 @@ static bt_status_t read_open_file(int fd, bt_strbuf_t *out, char *why)
         snprintf(why, BT_OTLP_HEADERS_WHY_BYTES, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
-    status = bt_read_whole(fd, text, BT_OTLP_HEADERS_BYTES, &n);
+    status = bt_read_file(fd, text, BT_OTLP_HEADERS_BYTES, &n);
     if (status != BT_OK) {
         snprintf(why, BT_OTLP_HEADERS_WHY_BYTES, "%m");
     } else if (n > BT_OTLP_HEADERS_BYTES) {

@@ -12,7 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 #include "common/sched/sched_bucket.h"
 
 #define BLANK         " \t"
@@ -580,7 +580,7 @@ bt_status_t bt_keys_file_read(const char *path, bt_keys_file_t *file_p,
         snprintf(why, BT_KEYS_WHY_BYTES, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
-    status = bt_read_whole(fd, text, BT_KEYS_MAX_BYTES, &bytes);
+    status = bt_read_file(fd, text, BT_KEYS_MAX_BYTES, &bytes);
     if (status != BT_OK) {
         snprintf(why, BT_KEYS_WHY_BYTES, "%m");
     } else {

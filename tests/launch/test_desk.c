@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
-#include "common/base/openfds.h"
+#include "common/base/fd_limit.h"
 #include "common/orders/client.h"
 #include "launcher/desk.h"
 #include "launcher/run_dir.h"

@@ -10,7 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/openfds.h"
+#include "common/base/fd_limit.h"
 #include "common/orders/client.h"
 
 #define DEADLINE_MS 60000

@@ -5,7 +5,7 @@
 #include "tests/unit/router/call_fixture.h"
 
 #include "common/base/assert.h"
-#include "common/base/openfds.h"
+#include "common/base/fd_limit.h"
 
 #define INFER(model) "/v2/models/" model "/infer"
 #define MEMORY       "/v2/systemsharedmemory"

@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/base/openfds.h"
+#include "common/base/fd_limit.h"
 #include "router/frontend/regions.h"
 
 #define HELD_MOST 1000u

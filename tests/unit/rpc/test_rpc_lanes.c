@@ -4,7 +4,7 @@
 #include "tests/unit/rpc/rpc_side.h"
 
 #include "common/base/assert.h"
-#include "common/base/openfds.h"
+#include "common/base/fd_limit.h"
 
 static char url[256];
 

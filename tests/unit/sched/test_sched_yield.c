@@ -44,8 +44,9 @@ static void a_step_at_most_doubles(void **state)
  * 350 ms after it. */
 static void a_sequence_spares_what_its_mean_leaves(void **state)
 {
-    const bt_sched_pace_t first = {40000, 0, 0}, fast = {40000, 90000, 9},
-                          late = {40000, 340000, 9};
+    const bt_sched_itl_progress_t first = {40000, 0, 0},
+                                  fast = {40000, 90000, 9},
+                                  late = {40000, 340000, 9};
 
     (void)state;
     assert_int_equal(bt_sched_spare_us(&first, 10000), 25000);
@@ -59,8 +60,8 @@ static void a_sequence_spares_what_its_mean_leaves(void **state)
 /* Whatever a process says of itself. */
 static void a_pace_beyond_all_reason_has_an_end(void **state)
 {
-    const bt_sched_pace_t slow = {UINT64_MAX, 0, UINT32_MAX},
-                          never = {1, UINT64_MAX, 0};
+    const bt_sched_itl_progress_t slow = {UINT64_MAX, 0, UINT32_MAX},
+                                  never = {1, UINT64_MAX, 0};
 
     (void)state;
     assert_true(bt_sched_spare_us(&slow, 1000) == UINT64_C(1000000000000));
@@ -72,7 +73,7 @@ static void a_pace_beyond_all_reason_has_an_end(void **state)
  * but the margin of it is given away. */
 static void who_gives_way_at_every_step_keeps_its_target(void **state)
 {
-    bt_sched_pace_t pace = {.itl_us = 40000};
+    bt_sched_itl_progress_t pace = {.itl_us = 40000};
 
     (void)state;
     for (uint32_t i = 0; i < 200; i++) {

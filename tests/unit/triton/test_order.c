@@ -12,7 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/openfds.h"
+#include "common/base/fd_limit.h"
 #include "router/triton/order.h"
 
 #define PATIENCE_MS 20000

@@ -3,7 +3,7 @@
 #include "tests/support/shm_object.h"
 
 #include "common/base/alloc.h"
-#include "common/base/openfds.h"
+#include "common/base/fd_limit.h"
 #include "router/triton/uses.h"
 
 #define MOST      1000u /* of all requests */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/openfds.h"
+#include "common/base/fd_limit.h"
 
 #include <dirent.h>
 #include <stddef.h>

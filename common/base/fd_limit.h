@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file openfds.h  How many descriptors this process holds, for its metrics
+/** @file fd_limit.h  How many descriptors this process holds, for its metrics
  * and for tests of leaks, and how many it may have. */
-#ifndef BT_COMMON_BASE_OPENFDS_H
-#define BT_COMMON_BASE_OPENFDS_H
+#ifndef BT_COMMON_BASE_FD_LIMIT_H
+#define BT_COMMON_BASE_FD_LIMIT_H
 
 #include <stdint.h>
 

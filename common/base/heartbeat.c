@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/beat.h"
+#include "common/base/heartbeat.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -7,13 +7,13 @@
 
 #include "common/base/log.h"
 
-void bt_beat_open(bt_beat_t *beat)
+void bt_heartbeat_open(bt_heartbeat_t *heartbeat)
 {
     const char *text = getenv("BATON_BEAT_FD");
     char *end = NULL;
     long fd;
 
-    *beat = (bt_beat_t){0};
+    *heartbeat = (bt_heartbeat_t){0};
     if ((text == NULL) || (text[0] == '\0')) {
         return;
     }
@@ -24,27 +24,27 @@ void bt_beat_open(bt_beat_t *beat)
         BT_LOG_WARN("BATON_BEAT_FD is not a descriptor number");
         return;
     }
-    beat->fd = (int)fd;
+    heartbeat->fd = (int)fd;
 }
 
-void bt_beat(bt_beat_t *beat, uint64_t now_ms)
+void bt_heartbeat_tick(bt_heartbeat_t *heartbeat, uint64_t now_ms)
 {
     static const uint64_t one = 1;
 
-    if ((beat->fd == 0) || (now_ms < beat->next_ms)) {
+    if ((heartbeat->fd == 0) || (now_ms < heartbeat->next_ms)) {
         return;
     }
-    beat->next_ms = now_ms + BT_BEAT_EVERY_MS;
-    if (write(beat->fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) {
+    heartbeat->next_ms = now_ms + BT_HEARTBEAT_EVERY_MS;
+    if (write(heartbeat->fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) {
         BT_LOG_WARN("cannot write to BATON_BEAT_FD: %m");
-        bt_beat_close(beat);
+        bt_heartbeat_close(heartbeat);
     }
 }
 
-void bt_beat_close(bt_beat_t *beat)
+void bt_heartbeat_close(bt_heartbeat_t *heartbeat)
 {
-    if (beat->fd > 0) {
-        close(beat->fd);
+    if (heartbeat->fd > 0) {
+        close(heartbeat->fd);
     }
-    beat->fd = 0;
+    heartbeat->fd = 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/stop.h"
+#include "common/base/stop_signals.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -14,11 +14,11 @@ typedef struct signal_at {
 
 static void assert_means(const signal_at_t *signals, size_t n)
 {
-    bt_stop_wishes_t wishes = {0};
+    bt_stop_requests_t wishes = {0};
 
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(
-            bt_stop_wish(&wishes, signals[i].ms, signals[i].from_parent),
+            bt_stop_request(&wishes, signals[i].ms, signals[i].from_parent),
             signals[i].means);
     }
 }

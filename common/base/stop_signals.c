@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/stop.h"
+#include "common/base/stop_signals.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-bt_stop_t bt_stop_wish(bt_stop_wishes_t *wishes, uint64_t now_ms,
-                       bool from_parent)
+bt_stop_t bt_stop_request(bt_stop_requests_t *wishes, uint64_t now_ms,
+                          bool from_parent)
 {
     const bool passed_on = from_parent && !wishes->came_from_parent;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file relax.h  For loops that wait for another core. */
-#ifndef BT_COMMON_BASE_RELAX_H
-#define BT_COMMON_BASE_RELAX_H
+/** @file cpu_relax.h  For loops that wait for another core. */
+#ifndef BT_COMMON_BASE_CPU_RELAX_H
+#define BT_COMMON_BASE_CPU_RELAX_H
 
 /** Let this core's other thread work, and save power. */
 static inline void bt_cpu_relax(void)

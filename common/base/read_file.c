@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/read_whole.h"
+#include "common/base/read_file.h"
 
 #include <errno.h>
 #include <unistd.h>
 
-bt_status_t bt_read_whole(int fd, void *data, size_t max_bytes, size_t *n_p)
+bt_status_t bt_read_file(int fd, void *data, size_t max_bytes, size_t *n_p)
 {
     size_t n = 0;
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/near.h"
+#include "common/base/fuzzy_match.h"
 
 #include <stdint.h>
 #include <string.h>
 
 /* Edit distance where swapping two neighbours counts once.
  * Source: Damerau 1964, restricted form; rows i-2, i-1 and i are kept. */
-size_t bt_near_distance(const char *a, size_t n_a, const char *b, size_t n_b)
+size_t bt_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b)
 {
-    size_t rows[3][BT_NEAR_MAX_BYTES + 1];
+    size_t rows[3][BT_FUZZY_MAX_BYTES + 1];
     size_t *before = rows[0];
     size_t *above = rows[1];
     size_t *row = rows[2];
@@ -38,26 +38,26 @@ size_t bt_near_distance(const char *a, size_t n_a, const char *b, size_t n_b)
     return above[n_b];
 }
 
-bool bt_near_enough(size_t distance, size_t n_meant)
+bool bt_fuzzy_is_close(size_t distance, size_t n_meant)
 {
     return distance <= (n_meant + 2) / 3;
 }
 
-const char *bt_near_of(const char *word, size_t n_word,
-                       const char *const *names, size_t n)
+const char *bt_fuzzy_match(const char *word, size_t n_word,
+                           const char *const *names, size_t n)
 {
     const char *best = NULL;
     size_t least = SIZE_MAX;
 
-    if (n_word > BT_NEAR_MAX_BYTES) {
+    if (n_word > BT_FUZZY_MAX_BYTES) {
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
         const size_t n_name = strlen(names[i]);
         const size_t distance =
-            bt_near_distance(word, n_word, names[i], n_name);
+            bt_edit_distance(word, n_word, names[i], n_name);
 
-        if ((distance < least) && bt_near_enough(distance, n_name)) {
+        if ((distance < least) && bt_fuzzy_is_close(distance, n_name)) {
             best = names[i];
             least = distance;
         }

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file near.h
+/** @file fuzzy_match.h
  *
  * Names that somebody may have meant: options, request fields.
  *
  * Threads: pure functions.
  */
-#ifndef BT_COMMON_BASE_NEAR_H
-#define BT_COMMON_BASE_NEAR_H
+#ifndef BT_COMMON_BASE_FUZZY_MATCH_H
+#define BT_COMMON_BASE_FUZZY_MATCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#define BT_NEAR_MAX_BYTES 64 /**< of a name that is compared */
+#define BT_FUZZY_MAX_BYTES 64 /**< of a name that is compared */
 
 /** Edit distance where swapping two neighbours counts once; of names of at most
- *  BT_NEAR_MAX_BYTES. */
-size_t bt_near_distance(const char *a, size_t n_a, const char *b, size_t n_b);
+ *  BT_FUZZY_MAX_BYTES. */
+size_t bt_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b);
 /** So near that the name of @a n_meant bytes was meant: a third of it differs
  *  at most. */
-bool bt_near_enough(size_t distance, size_t n_meant);
+bool bt_fuzzy_is_close(size_t distance, size_t n_meant);
 /** The nearest of @a n names to a word of @a n_word bytes.
  *  @return NULL: none is near enough */
-const char *bt_near_of(const char *word, size_t n_word,
-                       const char *const *names, size_t n);
+const char *bt_fuzzy_match(const char *word, size_t n_word,
+                           const char *const *names, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file stop.h
+/** @file stop_signals.h
  *
  * Signals that ask a process to stop. The first is the wish to finish what runs
  * and end; a later one means "at once". But one wish often comes as several
@@ -10,8 +10,8 @@
  *
  * Threads: the owner's.
  */
-#ifndef BT_COMMON_BASE_STOP_H
-#define BT_COMMON_BASE_STOP_H
+#ifndef BT_COMMON_BASE_STOP_SIGNALS_H
+#define BT_COMMON_BASE_STOP_SIGNALS_H
 
 #include <signal.h>
 #include <stdbool.h>
@@ -26,14 +26,14 @@ typedef enum bt_stop {
 } bt_stop_t;
 
 /** Zero-initialise. */
-typedef struct bt_stop_wishes {
+typedef struct bt_stop_requests {
     bool came, came_from_parent;
     uint64_t first_ms;
-} bt_stop_wishes_t;
+} bt_stop_requests_t;
 
 /** A signal came. @param from_parent  sent by the parent process */
-bt_stop_t bt_stop_wish(bt_stop_wishes_t *wishes, uint64_t now_ms,
-                       bool from_parent);
+bt_stop_t bt_stop_request(bt_stop_requests_t *wishes, uint64_t now_ms,
+                          bool from_parent);
 
 /** SIGTERM and SIGINT. */
 void bt_stop_signals(sigset_t *set_p);

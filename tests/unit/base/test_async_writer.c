@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/async_writer.h"
 #include "common/base/clock.h"
-#include "common/base/sink.h"
 
 #define DEADLINE_MS 60000
 #define ROOM        8192u
@@ -31,19 +31,20 @@ static size_t tell(uint64_t n, char *line, size_t cap)
     return (size_t)snprintf(line, cap, "%llu dropped\n", (unsigned long long)n);
 }
 
-static void add_line(bt_sink_t *sink, unsigned i)
+static void add_line(bt_async_writer_t *writer, unsigned i)
 {
     char line[32];
 
     snprintf(line, sizeof(line), "line %05u.\n", i);
-    bt_sink_add(sink, line, LINE_BYTES);
+    bt_async_writer_add(writer, line, LINE_BYTES);
 }
 
-static bt_status_t open_sink(int fd, size_t room, bt_sink_t **sink_p)
+static bt_status_t open_sink(int fd, size_t room, bt_async_writer_t **writer_p)
 {
-    const bt_sink_options_t options = {.fd = fd, .room = room, .tell = tell};
+    const bt_async_writer_options_t options = {
+        .fd = fd, .room = room, .tell = tell};
 
-    return bt_sink_open(&options, sink_p);
+    return bt_async_writer_open(&options, writer_p);
 }
 
 static void forget(void)
@@ -71,11 +72,11 @@ static void read_until(int fd, const char *end)
 }
 
 /* Read what there is until all that was added is out. */
-static void read_all(bt_sink_t *sink, int fd)
+static void read_all(bt_async_writer_t *writer, int fd)
 {
     const uint64_t deadline_ms = bt_now_ms() + DEADLINE_MS;
 
-    while (!bt_sink_flush(sink, 1)) {
+    while (!bt_async_writer_flush(writer, 1)) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
 
         assert_true(bt_now_ms() < deadline_ms);
@@ -87,15 +88,16 @@ static void read_all(bt_sink_t *sink, int fd)
 
 /* With nobody who reads: until what leads there is full, the thread waits, and
  * lines are dropped. @return how many were added */
-static unsigned fill(bt_sink_t *sink)
+static unsigned fill(bt_async_writer_t *writer)
 {
     unsigned n = 0;
 
     do {
         for (unsigned i = 0; i < 500; i++) {
-            add_line(sink, n++); /* comes back */
+            add_line(writer, n++); /* comes back */
         }
-    } while (bt_sink_flush(sink, 20) || (bt_sink_dropped(sink) == 0));
+    } while (bt_async_writer_flush(writer, 20) ||
+             (bt_async_writer_dropped(writer) == 0));
     return n;
 }
 
@@ -126,43 +128,43 @@ static void assert_told(unsigned n_lines, uint64_t n_dropped)
 
 /* Nobody reads while lines are added; then somebody does.
  * @param ends  read, written */
-static void assert_never_waits(bt_sink_t *sink, const int ends[2])
+static void assert_never_waits(bt_async_writer_t *writer, const int ends[2])
 {
-    const unsigned n = fill(sink);
+    const unsigned n = fill(writer);
 
     forget();
     assert_int_equal(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0);
-    read_all(sink, ends[0]);
-    add_line(sink, 99999);
+    read_all(writer, ends[0]);
+    add_line(writer, 99999);
     read_until(ends[0], "line 99999.\n");
-    assert_true(bt_sink_dropped(sink) > 0);
-    assert_told(n, bt_sink_dropped(sink));
+    assert_true(bt_async_writer_dropped(writer) > 0);
+    assert_told(n, bt_async_writer_dropped(writer));
 }
 
 static void a_reader_that_stops_costs_lines_and_learns_how_many(void **state)
 {
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
     int ends[2];
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
-    assert_never_waits(sink, ends);
-    bt_sink_close(sink, DEADLINE_MS);
+    assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
+    assert_never_waits(writer, ends);
+    bt_async_writer_close(writer, DEADLINE_MS);
     close(ends[0]);
     close(ends[1]);
 }
 
 static void a_socket_is_not_waited_for_either(void **state)
 {
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
     int ends[2];
 
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
-    assert_never_waits(sink, ends);
-    bt_sink_close(sink, DEADLINE_MS);
+    assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
+    assert_never_waits(writer, ends);
+    bt_async_writer_close(writer, DEADLINE_MS);
     close(ends[0]);
     close(ends[1]);
 }
@@ -172,7 +174,7 @@ static void a_terminal_that_is_stopped_is_not_waited_for(void **state)
 {
     const int reader = posix_openpt(O_RDWR | O_NOCTTY);
     struct termios raw;
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
     int ends[2];
 
     (void)state;
@@ -186,26 +188,26 @@ static void a_terminal_that_is_stopped_is_not_waited_for(void **state)
     cfmakeraw(&raw);
     assert_int_equal(tcsetattr(ends[1], TCSANOW, &raw), 0);
     assert_int_equal(tcflow(ends[1], TCOOFF), 0);
-    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
     assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
-    (void)fill(sink);
+    (void)fill(writer);
     assert_int_equal(read(ends[0], text, sizeof(text)), -1);
     assert_int_equal(tcflow(ends[1], TCOON), 0);
     forget();
     read_until(ends[0], " dropped\n");
     assert_memory_equal(text, "line 00000.\nline 00001.\n", 2 * LINE_BYTES);
-    read_all(sink, ends[0]);
-    bt_sink_close(sink, DEADLINE_MS);
+    read_all(writer, ends[0]);
+    bt_async_writer_close(writer, DEADLINE_MS);
     close(ends[0]);
     close(ends[1]);
 }
 
 /* As where it is another user's: room for one descriptor more. */
-static bt_sink_t *open_that_cannot_open_anew(int fd)
+static bt_async_writer_t *open_that_cannot_open_anew(int fd)
 {
     struct rlimit before, now;
     const int next = dup(fd);
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
 
     assert_true(next >= 0);
     close(next);
@@ -213,38 +215,38 @@ static bt_sink_t *open_that_cannot_open_anew(int fd)
     now = before;
     now.rlim_cur = (rlim_t)next + 1;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
-    assert_int_equal(open_sink(fd, ROOM, &sink), BT_OK);
+    assert_int_equal(open_sink(fd, ROOM, &writer), BT_OK);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    return sink;
+    return writer;
 }
 
 static void a_pipe_that_cannot_be_opened_anew_is_the_threads(void **state)
 {
-    bt_sink_t *sink;
+    bt_async_writer_t *writer;
     int ends[2];
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    sink = open_that_cannot_open_anew(ends[1]);
-    assert_never_waits(sink, ends);
-    bt_sink_close(sink, DEADLINE_MS);
+    writer = open_that_cannot_open_anew(ends[1]);
+    assert_never_waits(writer, ends);
+    bt_async_writer_close(writer, DEADLINE_MS);
     close(ends[0]);
     close(ends[1]);
 }
 
 static void the_end_is_not_waited_for_longer_than_said(void **state)
 {
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
     int ends[2];
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
-    (void)fill(sink);
-    bt_sink_close(sink, 1); /* comes back */
-    sink = open_that_cannot_open_anew(ends[1]);
-    (void)fill(sink);
-    bt_sink_close(sink, 1); /* with its thread in write() */
+    assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
+    (void)fill(writer);
+    bt_async_writer_close(writer, 1); /* comes back */
+    writer = open_that_cannot_open_anew(ends[1]);
+    (void)fill(writer);
+    bt_async_writer_close(writer, 1); /* with its thread in write() */
     forget();
     read_until(ends[0], "line 00000.\n");
     close(ends[0]); /* and this ends that */
@@ -253,45 +255,45 @@ static void the_end_is_not_waited_for_longer_than_said(void **state)
 
 static void a_line_is_out_at_once_while_somebody_reads(void **state)
 {
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
     char got[64] = "";
     int ends[2];
 
     (void)state;
     assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
-    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
     for (unsigned i = 0; i < 100; i++) {
-        add_line(sink, i);
+        add_line(writer, i);
         assert_int_equal(read(ends[0], got, sizeof(got)), LINE_BYTES);
     }
     assert_string_equal(got, "line 00099.\n");
-    bt_sink_close(sink, 0);
+    bt_async_writer_close(writer, 0);
     close(ends[0]);
     close(ends[1]);
 }
 
 static void a_reader_that_is_gone_costs_lines_only(void **state)
 {
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
     int ends[2];
 
     (void)state;
     signal(SIGPIPE, SIG_IGN);
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
-    add_line(sink, 1);
+    assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
+    add_line(writer, 1);
     close(ends[0]);
-    add_line(sink, 2);
-    add_line(sink, 3);
-    assert_int_equal(bt_sink_dropped(sink), 2);
-    bt_sink_close(sink, DEADLINE_MS);
+    add_line(writer, 2);
+    add_line(writer, 3);
+    assert_int_equal(bt_async_writer_dropped(writer), 2);
+    bt_async_writer_close(writer, DEADLINE_MS);
     close(ends[1]);
 }
 
 /* While others write to the same pipe: whole lines of at most PIPE_BUF. */
 static void lines_that_waited_are_not_mixed_with_others(void **state)
 {
-    bt_sink_t *a = NULL, *b = NULL;
+    bt_async_writer_t *a = NULL, *b = NULL;
     const char *at;
     unsigned n_a = 0, n_b = 0;
     int ends[2];
@@ -307,8 +309,8 @@ static void lines_that_waited_are_not_mixed_with_others(void **state)
     forget();
     read_until(ends[0], "line 69999.\n");
     read_until(ends[0], "line 19999.\n");
-    bt_sink_close(a, DEADLINE_MS);
-    bt_sink_close(b, DEADLINE_MS);
+    bt_async_writer_close(a, DEADLINE_MS);
+    bt_async_writer_close(b, DEADLINE_MS);
     close(ends[1]);
     for (at = text; *at != '\0'; at += LINE_BYTES) {
         const unsigned long i = strtoul(at + 5, NULL, 10);
@@ -329,24 +331,24 @@ static void lines_that_waited_are_not_mixed_with_others(void **state)
 static void a_line_beyond_the_room_is_dropped(void **state)
 {
     static char huge[ROOM + 1];
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
     int ends[2];
 
     (void)state;
     memset(huge, 'x', sizeof(huge));
     huge[ROOM] = '\n';
     assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
-    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
-    bt_sink_add(sink, huge, sizeof(huge));
-    assert_int_equal(bt_sink_dropped(sink), 1);
+    assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
+    bt_async_writer_add(writer, huge, sizeof(huge));
+    assert_int_equal(bt_async_writer_dropped(writer), 1);
     assert_int_equal(read(ends[0], huge, 1), -1);
-    bt_sink_close(sink, 0);
+    bt_async_writer_close(writer, 0);
     close(ends[0]);
     close(ends[1]);
 }
 
 typedef struct adder {
-    bt_sink_t *sink;
+    bt_async_writer_t *writer;
     pthread_t thread;
     unsigned first;
 } adder_t;
@@ -356,23 +358,23 @@ static void *add_many(void *arg)
     adder_t *const adder = arg;
 
     for (unsigned i = 0; i < 10000; i++) {
-        add_line(adder->sink, adder->first + i);
+        add_line(adder->writer, adder->first + i);
     }
     return NULL;
 }
 
 static void threads_lose_nothing_but_what_is_counted(void **state)
 {
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
     adder_t adders[4];
     unsigned long n_lines = 0, n_told = 0;
     int ends[2];
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
     for (unsigned i = 0; i < 4; i++) {
-        adders[i] = (adder_t){.sink = sink, .first = 10000 * i};
+        adders[i] = (adder_t){.writer = writer, .first = 10000 * i};
         assert_int_equal(
             pthread_create(&adders[i].thread, NULL, add_many, &adders[i]), 0);
     }
@@ -381,8 +383,8 @@ static void threads_lose_nothing_but_what_is_counted(void **state)
     for (unsigned i = 0; i < 4; i++) {
         pthread_join(adders[i].thread, NULL);
     }
-    read_all(sink, ends[0]);
-    add_line(sink, 99999);
+    read_all(writer, ends[0]);
+    add_line(writer, 99999);
     read_until(ends[0], "line 99999.\n");
     for (const char *at = text; *at != '\0'; at = strchr(at, '\n') + 1) {
         if (strncmp(at, "line ", 5) == 0) {
@@ -392,23 +394,23 @@ static void threads_lose_nothing_but_what_is_counted(void **state)
         }
     }
     assert_int_equal(n_lines + n_told, 40001);
-    assert_int_equal(bt_sink_dropped(sink), n_told);
-    bt_sink_close(sink, DEADLINE_MS);
+    assert_int_equal(bt_async_writer_dropped(writer), n_told);
+    bt_async_writer_close(writer, DEADLINE_MS);
     close(ends[0]);
     close(ends[1]);
 }
 
 static void a_failed_allocation_opens_nothing(void **state)
 {
-    bt_sink_t *sink = NULL;
+    bt_async_writer_t *writer = NULL;
 
     (void)state;
     for (int nth = 1; nth <= 3; nth++) {
         bt_alloc_fail_at(nth);
-        assert_int_equal(open_sink(STDERR_FILENO, ROOM, &sink),
+        assert_int_equal(open_sink(STDERR_FILENO, ROOM, &writer),
                          BT_ERR_NO_MEMORY);
         bt_alloc_fail_at(0);
-        assert_null(sink);
+        assert_null(writer);
     }
 }
 
