@@ -37,7 +37,7 @@
 #include "common/base/log.h"
 #include "common/coll/coll_shm.h"
 #include "common/kv/kv_layout.h"
-#include "common/sched/sched_lots.h"
+#include "common/sched/sched_microbatch.h"
 #include "inference/model/model.h"
 #include "inference/model/shard.h"
 #include "inference/packed/packed_store.h"
@@ -201,7 +201,7 @@ static void decode_at_once(run_t *r, uint32_t batch)
 static double decode(run_t *r, uint32_t batch)
 {
     const bt_sched_ready_t ready = {batch, batch};
-    const bt_sched_lots_t lots = bt_sched_lots(
+    const bt_sched_microbatches_t lots = bt_sched_microbatches(
         &ready, bt_model_max_started(r->model), bt_model_least_rows(r->model));
     uint64_t start;
 

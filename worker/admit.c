@@ -31,9 +31,10 @@ static void drop(bt_worker_t *w)
  * a context phase ends by itself and brings back all that it took. */
 static uint32_t free_blocks_for(const bt_worker_t *w, const bt_job_t *job)
 {
-    const uint32_t n_spare = (job->claim.want == BT_SCHED_CONTEXT)
-                                 ? 0
-                                 : bt_sched_pause_spare(&w->pause) * w->n_whole;
+    const uint32_t n_spare =
+        (job->claim.want == BT_SCHED_CONTEXT)
+            ? 0
+            : bt_sched_preempt_spare(&w->pause) * w->n_whole;
     const uint32_t n_free = bt_job_free_blocks(w);
 
     return (n_free > n_spare) ? n_free - n_spare : 0;
@@ -91,7 +92,7 @@ static void unstick(bt_worker_t *w)
     const uint64_t now_ms = bt_now_ms();
 
     if (!bt_sched_admit_is_stuck(&w->admit) &&
-        !bt_sched_pause_is_stuck(&w->pause)) {
+        !bt_sched_preempt_is_stuck(&w->pause)) {
         w->stuck_since_ms = 0;
     } else if (w->stuck_since_ms == 0) {
         w->stuck_since_ms = now_ms;

@@ -4,12 +4,12 @@
  * What workers of one host tell each other about their cores: a file in the
  * launcher's run directory, mapped by all of them, with a word for each core of
  * the host. Who computes on others' cores while these are idle writes there
- * until when it wants them altogether (common/sched/sched_yield.h); who owns
- * the core reads it. A word runs out by itself, so nothing has to be undone for
- * a process that dies.
+ * until when it wants them altogether (common/sched/sched_core_donation.h); who
+ * owns the core reads it. A word runs out by itself, so nothing has to be
+ * undone for a process that dies.
  *
  * Words are only hints: whatever stands there costs its reader some time,
- * within the bounds of sched_yield.h.
+ * within the bounds of sched_core_donation.h.
  *
  * Threads: open and close by the owner; the rest by the compute thread alone.
  */

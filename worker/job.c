@@ -163,7 +163,7 @@ void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
      * does not grow. */
     job->n_begin = ((job->claim.want == BT_SCHED_CONTEXT) || (w->n_whole == 0))
                        ? job->grower.n_most
-                       : bt_sched_pause_begins_with(&w->pause, &job->grower);
+                       : bt_sched_preempt_begins_with(&w->pause, &job->grower);
     reach = bt_slide_reach(w, job, job->n_begin);
     job->claim.n_blocks = (uint32_t)bt_kv_reach_blocks(&w->groups, &reach);
 }
@@ -633,7 +633,7 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     bt_list_remove(&job->link);
     bt_list_remove(&job->by_key);
     bt_list_remove(&job->claim.turn.link);
-    bt_sched_pause_out(&w->pause, &job->grower);
+    bt_sched_preempt_out(&w->pause, &job->grower);
     count_job(w, job, -1);
     if (job->ops->job_fini != NULL) {
         job->ops->job_fini(job);

@@ -9,7 +9,7 @@
 #include "worker/job.h"
 #include "worker/rows.h"
 
-static bt_job_t *job_of(bt_sched_grower_t *grower)
+static bt_job_t *job_of(bt_sched_kv_demand_t *grower)
 {
     return BT_CONTAINER_OF(grower, bt_job_t, grower);
 }
@@ -36,21 +36,21 @@ bt_status_t bt_pause_open(bt_worker_t *w)
             return BT_ERR_UNSUPPORTED;
         }
     }
-    bt_sched_pause_init(&w->pause, is_on, w->tokens_per_block,
-                        BT_SCHED_AHEAD_TOKENS);
+    bt_sched_preempt_init(&w->pause, is_on, w->tokens_per_block,
+                          BT_SCHED_PREEMPT_AHEAD_TOKENS);
     return BT_OK;
 }
 
 void bt_pause_in(bt_worker_t *w, bt_job_t *job, bool leaves)
 {
     if (w->pause.is_on) {
-        bt_sched_pause_in(&w->pause, &job->grower, leaves);
+        bt_sched_preempt_in(&w->pause, &job->grower, leaves);
     }
 }
 
 void bt_pause_out(bt_worker_t *w, bt_job_t *job)
 {
-    bt_sched_pause_out(&w->pause, &job->grower);
+    bt_sched_preempt_out(&w->pause, &job->grower);
 }
 
 void bt_pause_on_token(bt_job_t *job, uint32_t index)
@@ -119,14 +119,15 @@ static bool drop_waiting(bt_worker_t *w)
 
 bool bt_pause_serve(bt_worker_t *w)
 {
-    bt_sched_grower_t *who = NULL;
+    bt_sched_kv_demand_t *who = NULL;
     uint32_t n_spans = 0;
     bool has_grown = false;
     bool goes_on = true;
     bool enough = false;
 
     while (goes_on) {
-        switch (bt_sched_pause_next(&w->pause, free_spans(w), &who, &n_spans)) {
+        switch (
+            bt_sched_preempt_next(&w->pause, free_spans(w), &who, &n_spans)) {
         case BT_SCHED_ENOUGH:
             enough = true;
             goes_on = false;

@@ -2,7 +2,7 @@
 /** @file pause.h
  *
  * Jobs that hold blocks as they grow, and those that are paused for others:
- * what common/sched/sched_pause.h decides, carried out.
+ * what common/sched/sched_preempt.h decides, carried out.
  *
  *     RUNNING ─ a token is told ─▶ n_known grows ─▶ blocks ahead, or ops->pause
  *                                                                      │

@@ -425,11 +425,11 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
     return status;
 }
 
-static bt_sched_ahead_mode_t ahead_of(const char *steps_ahead)
+static bt_sched_overlap_mode_t ahead_of(const char *steps_ahead)
 {
-    return (strcmp(steps_ahead, "on") == 0)    ? BT_SCHED_AHEAD_ON
-           : (strcmp(steps_ahead, "off") == 0) ? BT_SCHED_AHEAD_OFF
-                                               : BT_SCHED_AHEAD_AUTO;
+    return (strcmp(steps_ahead, "on") == 0)    ? BT_SCHED_OVERLAP_ON
+           : (strcmp(steps_ahead, "off") == 0) ? BT_SCHED_OVERLAP_OFF
+                                               : BT_SCHED_OVERLAP_AUTO;
 }
 
 bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)

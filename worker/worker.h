@@ -46,7 +46,7 @@
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_order.h"
-#include "common/sched/sched_pause.h"
+#include "common/sched/sched_preempt.h"
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
@@ -97,7 +97,7 @@ typedef struct bt_job {
     /** What it has, holds and may need, in spans of tokens_per_block with a
      *  block of each group; those that it begins with make claim.n_blocks. In
      *  its queue while it generates and may grow (pause.h). */
-    bt_sched_grower_t grower;
+    bt_sched_kv_demand_t grower;
     uint32_t n_reused; /**< leading spans, found in the prefix index */
     /* Of one that was paused (pause.h). */
     uint32_t n_computed; /**< of its tokens, when it left */
@@ -237,9 +237,9 @@ struct bt_worker {
     uint32_t max_seqs;
     bt_sched_order_t order;        /**< of prompts */
     bt_sched_order_t decode_order; /**< of those that wait to generate */
-    bt_sched_cost_t cost;   /**< what iterations and transfers took here */
-    bt_sched_admit_t admit; /**< who waits, and who begins when */
-    bt_sched_pause_t pause; /**< who grows, and who makes room for it */
+    bt_sched_cost_t cost;     /**< what iterations and transfers took here */
+    bt_sched_admit_t admit;   /**< who waits, and who begins when */
+    bt_sched_preempt_t pause; /**< who grows, and who makes room for it */
     uint64_t n_pauses, n_resumes, tokens_recomputed; /**< since its start */
     uint64_t n_steps_ahead;                          /**< the same */
     uint64_t yielded_ns;                             /**< the same */

@@ -15,7 +15,7 @@
  *             granted it. One that asks for one token needs no grant: it is
  *             granted from the first.
  *   lease     a seat and all blocks, or those that it begins with
- *             (sched_pause.h), for KV that comes from another worker
+ *             (sched_preempt.h), for KV that comes from another worker
  *   local     the same for both phases of a request; depends on nobody
  *
  * Static batches: while one is closed (sched_batch.h), leases and local ones

@@ -19,10 +19,10 @@
  * Who was away has no claim on what others had meanwhile, nor has who could not
  * be served for a limit of its own: bt_sched_fair_passed().
  *
- * Work is told when it begins, as much as it is thought to be (sched_price.h);
- * what it turned out less is given back at its end, what was more is charged.
- * The order of requests within a flow is the owner's (sched_queue.h), for the
- * price is paid when one goes, not when it comes.
+ * Work is told when it begins, as much as it is thought to be
+ * (sched_token_cost.h); what it turned out less is given back at its end, what
+ * was more is charged. The order of requests within a flow is the owner's
+ * (sched_queue.h), for the price is paid when one goes, not when it comes.
  *
  * Threads: one thread owns it. Pure.
  * Source:  P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queuing", SIGCOMM 1996;

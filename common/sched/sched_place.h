@@ -27,7 +27,7 @@
  * outstanding prompt token of its own there are four, and 1,024 more, at the
  * best prefill worker. One with BT_SCHED_WEIGHED does where no prefill worker
  * is healthy; else the placement names it beside the pair, for the owner to
- * weigh the two ways (sched_local.h), which takes more than is known here. A
+ * weigh the two ways (sched_disagg.h), which takes more than is known here. A
  * worker that is the best one in both roles does both
  * phases, too; and where the best ones are two, each of both roles, the one for
  * generation does: no KV has to travel, and no two workers hold blocks for each
@@ -82,7 +82,7 @@ typedef struct bt_sched_worker {
     uint32_t max_seats, n_blocks; /**< what it has, at least 1 of each */
     /** More is on its way to it than there should be; the owner keeps it. */
     bool is_behind;
-    /** Its seats are those that keep a target between tokens (sched_target.h):
+    /** Its seats are those that keep a target between tokens (sched_slo.h):
      *  more than an eighth beyond them is not sent. */
     bool holds_target;
     /* Sent from here and not seen ended. */

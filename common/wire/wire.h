@@ -362,11 +362,11 @@ typedef struct bt_msg_stats {
     uint64_t lent_pieces;       /**< computed on other workers' cores */
     uint64_t lent_us;           /**< in that time */
     uint64_t lent_again;        /**< pieces done twice */
-    /** Of sequences that made room for others (common/sched/sched_pause.h):
+    /** Of sequences that made room for others (common/sched/sched_preempt.h):
      *  tokens whose K and V were computed once more. */
     uint64_t pauses, resumes, tokens_recomputed;
     /** That it slept between iterations, for who wanted its cores
-     *  (common/sched/sched_yield.h). */
+     *  (common/sched/sched_core_donation.h). */
     uint64_t yielded_us;
     /** Of layers that see a window (common/kv/kv_hold.h): of blocks_used now;
      *  and those that sequences let go of since its start. */
@@ -379,7 +379,7 @@ typedef struct bt_msg_stats {
                         no orders about that */
     uint64_t kv_bytes_shared; /**< that its device wrote into another's pool */
     /** Iterations that began while its device was at the one before
-     *  (common/sched/sched_ahead.h). */
+     *  (common/sched/sched_overlap.h). */
     uint64_t steps_ahead;
     /** At D, with a seat and blocks: their KV is computed or sent elsewhere. */
     uint32_t waiting_for_kv_requests;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Passes on a device, of which one begins while the one before is under way
- * (sched_ahead.h). The second is planned as if the first were over: its
+ * (sched_overlap.h). The second is planned as if the first were over: its
  * sequences are *put ahead* by what it computes, and where it draws, by a token
  * that nobody knows yet; the device puts that in (bt_forward_t.from_ids). When
  * the first is over they are taken back to what was known, and it is settled
@@ -95,8 +95,8 @@ static bool begin(bt_engine_t *engine, bt_status_t *status_p)
     flight->is_behind = engine->n_flights > 0;
     *status_p = bt_engine_take_off(engine);
     if (engine->landed_ns != 0) {
-        bt_sched_ahead_learn_host(&engine->ahead,
-                                  bt_now_ns() - engine->landed_ns);
+        bt_sched_overlap_learn_host(&engine->ahead,
+                                    bt_now_ns() - engine->landed_ns);
         engine->landed_ns = 0;
     }
     return true;
@@ -127,7 +127,7 @@ void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
     }
     first = bt_engine_flight(engine, 0);
     if ((status == BT_OK) &&
-        bt_sched_ahead_pays(&engine->ahead, engine->config.ahead) &&
+        bt_sched_overlap_pays(&engine->ahead, engine->config.ahead) &&
         can_be_followed(first)) {
         bt_engine_take_changes(engine, report);
         put_ahead(first);

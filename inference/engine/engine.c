@@ -216,8 +216,8 @@ bt_status_t bt_engine_create(const bt_engine_config_t *config,
     }
     engine->config = *config;
     bt_list_init(&engine->running);
-    bt_sched_late_init(&engine->late,
-                       bt_model_hparams(config->model)->n_layers);
+    bt_sched_midstep_join_init(&engine->late,
+                               bt_model_hparams(config->model)->n_layers);
     bt_sched_cost_init(&engine->cost);
     bt_sched_chunk_init(&engine->chunk, !config->tunes_chunks,
                         config->token_budget, config->kv.tokens_per_block,

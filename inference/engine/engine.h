@@ -73,9 +73,9 @@
 
 #include "common/base/status.h"
 #include "common/kv/kv_fork.h"
-#include "common/sched/sched_ahead.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_order.h"
+#include "common/sched/sched_overlap.h"
 #include "common/sched/sched_plan.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
@@ -142,7 +142,8 @@ typedef struct bt_seq {
     bool leave_after_first; /**< prefill worker: out after one token */
     bool tell_layers;       /**< for bt_seq_layers() */
     /** Target of the mean time between its tokens, for which it gives no more
-     *  of its time away (sched_yield.h); 0: the engine's, of each iteration. */
+     *  of its time away (sched_core_donation.h); 0: the engine's, of each
+     * iteration. */
     uint64_t itl_us;
     /** When the token was drawn after which that mean counts, by bt_now_us();
      *  0: the first that is drawn here. */
@@ -236,8 +237,8 @@ typedef struct bt_engine_config {
     bool tunes_chunks;     /**< as many as are right (sched_chunk.h) */
     uint32_t itl_us;       /**< sched_chunk.h; 0: a default */
     bt_sched_order_t order;
-    /** Of cores that workers of a host lend each other (sched_yield.h): say
-     *  until when (bt_now_ns()) those of others are wanted, 0: not any more;
+    /** Of cores that workers of a host lend each other (sched_core_donation.h):
+     * say until when (bt_now_ns()) those of others are wanted, 0: not any more;
      *  and until when others want ours. Compute thread: no lock, no system
      *  call. NULL: there are none. */
     void (*want_cores)(void *ctx, uint64_t until_ns);
@@ -245,11 +246,11 @@ typedef struct bt_engine_config {
     void *cores_ctx; /**< the owner's */
     bool own_cores;  /**< nobody else computes on the compute thread's core */
     bool late_join;  /**< sequences with one token to compute may come into an
-                          iteration that is under way (sched_late.h) */
+                          iteration that is under way (sched_midstep_join.h) */
     bt_engine_rehearsal_t rehearsal;
     /** Whether an iteration on a device may begin while it is at the one before
-     *  (sched_ahead.h). Elsewhere it says nothing. */
-    bt_sched_ahead_mode_t ahead;
+     *  (sched_overlap.h). Elsewhere it says nothing. */
+    bt_sched_overlap_mode_t ahead;
 } bt_engine_config_t;
 
 typedef struct bt_engine bt_engine_t;

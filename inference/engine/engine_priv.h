@@ -14,9 +14,9 @@
 
 #include "common/base/assert.h"
 #include "common/base/ring.h"
-#include "common/sched/sched_ahead.h"
 #include "common/sched/sched_chunk.h"
-#include "common/sched/sched_late.h"
+#include "common/sched/sched_midstep_join.h"
+#include "common/sched/sched_overlap.h"
 #include "inference/engine/engine.h"
 #include "inference/model/drawing.h"
 #include "inference/model/sampler.h"
@@ -86,14 +86,14 @@ struct bt_engine {
      * time. */
     bt_flight_t *flights;
     uint32_t first_flight, n_flights, max_flights;
-    bt_sched_ahead_t ahead;
+    bt_sched_overlap_t ahead;
     uint64_t ended_ns;  /* end of the pass that landed last */
     uint64_t landed_ns; /* the same; 0: one has begun since, or the thread has
                            slept */
     /* Of the iteration under way: all that was computed inside it. */
     uint64_t inside_ns, inside_lent_ns;
     bt_status_t inside_status;
-    bt_sched_late_t late;
+    bt_sched_midstep_join_t late;
     bt_sched_cost_t cost; /* what iterations took so far */
     bt_sched_chunk_t chunk;
     uint64_t last_step_ns; /* what the last iteration took */

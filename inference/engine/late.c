@@ -19,7 +19,7 @@ uint32_t bt_engine_take_late(void *engine_p, uint32_t n_layers)
     bt_engine_t *engine = engine_p;
     uint32_t n = 0;
 
-    if (!bt_sched_late_may(&engine->late, n_layers)) {
+    if (!bt_sched_midstep_join_may(&engine->late, n_layers)) {
         return 0;
     }
     while (n < BT_MODEL_MAX_LATE) {
@@ -40,7 +40,7 @@ uint32_t bt_engine_take_late(void *engine_p, uint32_t n_layers)
         n++;
     }
     if (n > 0) {
-        bt_sched_late_spend(&engine->late, n_layers);
+        bt_sched_midstep_join_spend(&engine->late, n_layers);
     }
     return n;
 }

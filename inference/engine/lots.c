@@ -2,8 +2,8 @@
 /* Passes that follow each other through the stages of a model: one begins while
  * the stages behind are at those before it. Each has sequences of its own, and
  * a sequence's next token is begun when the one before it is drawn; which they
- * are is common/sched/sched_lots.h. */
-#include "common/sched/sched_lots.h"
+ * are is common/sched/sched_microbatch.h. */
+#include "common/sched/sched_microbatch.h"
 #include "inference/engine/engine_priv.h"
 
 /* Of one that has room: a token and drafts, or a chunk. */
@@ -69,7 +69,7 @@ static bool load(bt_engine_t *engine, bt_flight_t *flight, uint32_t n_most)
     bt_pass_t *pass = &flight->pass;
     const uint32_t n = bt_engine_plan(engine, pass, &flight->n_context_tokens);
 
-    pass->n_planned = bt_sched_cut_lot(pass->plan, n, n_most);
+    pass->n_planned = bt_sched_microbatch_cut(pass->plan, n, n_most);
     for (uint32_t i = pass->n_planned; i < n; i++) {
         drop_drafts(pass->plan[i].seq);
     }
@@ -89,10 +89,11 @@ static bool begin(bt_engine_t *engine, bt_status_t *status_p)
     const uint32_t least = bt_model_least_rows(engine->config.model);
     const bt_sched_ready_t free = count_free(engine);
     const bt_sched_ready_t all = count_all(engine, &free);
-    const bt_sched_lots_t lots =
-        bt_sched_lots(&all, engine->max_flights, least);
+    const bt_sched_microbatches_t lots =
+        bt_sched_microbatches(&all, engine->max_flights, least);
 
-    if (!bt_sched_lot_begins(&lots, engine->n_flights, free.n_rows, least) ||
+    if (!bt_sched_microbatch_begins(&lots, engine->n_flights, free.n_rows,
+                                    least) ||
         !load(engine, flight, lots.n_generating)) {
         return false;
     }

@@ -570,7 +570,7 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     whole->n_planned = bt_engine_plan(engine, whole, &report->n_context_tokens);
     engine->inside_ns = engine->inside_lent_ns = 0;
     engine->inside_status = BT_OK;
-    bt_sched_late_step(&engine->late);
+    bt_sched_midstep_join_step(&engine->late);
     bt_engine_run_pass(engine, report);
     if (report->status == BT_OK) {
         report->status = engine->inside_status;

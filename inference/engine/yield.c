@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cores that others want, and those of others that are wanted here
- * (common/sched/sched_yield.h). */
+ * (common/sched/sched_core_donation.h). */
 #include "common/base/clock.h"
-#include "common/sched/sched_yield.h"
+#include "common/sched/sched_core_donation.h"
 #include "inference/engine/engine_priv.h"
 
 /* What is wanted is said again before each iteration; of none does it take
@@ -115,8 +115,8 @@ void bt_engine_give_way(bt_engine_t *engine, bt_report_t *report)
         !may_give_way(engine)) {
         return;
     }
-    us = bt_sched_yield_us(step_us,
-                           least_spare_us(engine, step_us, now_ns / 1000));
+    us = bt_sched_donation_us(step_us,
+                              least_spare_us(engine, step_us, now_ns / 1000));
     if (us > 0) {
         atomic_store_explicit(&engine->busy, false, memory_order_relaxed);
         bt_ring_wait_us(engine->inbox, us);

@@ -38,7 +38,7 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     bt_table_init(&core->table, config->model);
     core->table.mixes_profiles = config->mixes_profiles;
     bt_sched_cost_init(&core->cost);
-    bt_sched_price_init(&core->price);
+    bt_sched_token_cost_init(&core->price);
     bt_list_init(&core->live);
     bt_hmap_init(&core->flows, core->flow_buckets, BT_CORE_FLOW_BUCKETS);
     bt_sched_fair_init(&core->fair);

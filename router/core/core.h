@@ -46,9 +46,9 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "common/sched/sched_fair.h"
-#include "common/sched/sched_margin.h"
 #include "common/sched/sched_order.h"
-#include "common/sched/sched_target.h"
+#include "common/sched/sched_safety_factor.h"
+#include "common/sched/sched_slo.h"
 #include "common/wire/wire.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/prompt.h"
@@ -93,9 +93,9 @@ typedef struct bt_gen_spec {
     bt_hash128_t space; /**< bt_msg_request_t.space */
     bt_wants_t wants;   /**< what it is to be told beside tokens */
     bt_gen_tenant_t tenant;
-    uint32_t priority;        /**< among those of its tenant */
-    uint32_t timeout_ms;      /**< 0 = the server's; longer than that is cut */
-    bt_sched_target_t target; /**< each 0 = the server's */
+    uint32_t priority;     /**< among those of its tenant */
+    uint32_t timeout_ms;   /**< 0 = the server's; longer than that is cut */
+    bt_sched_slo_t target; /**< each 0 = the server's */
     uint64_t parse_us, tokenize_us; /**< for the ledger */
     uint32_t n_of_request;          /**< the same */
     uint64_t held_us; /**< it could have come so much earlier; a wait */
@@ -194,7 +194,7 @@ typedef struct bt_core_config {
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
     uint32_t still_ms;      /**< a worker whose work does not move is avoided */
     bt_sched_order_t order; /**< of those that wait for workers */
-    bt_sched_target_t target; /**< of those that have none of their own */
+    bt_sched_slo_t target;  /**< of those that have none of their own */
     /** There are several: none may have much ahead of others at the workers. */
     bool has_tenants;
     bool mixes_profiles; /**< see bt_table_t */

@@ -21,10 +21,10 @@
 #include "common/base/hmap.h"
 #include "common/sched/sched_age.h"
 #include "common/sched/sched_cost.h"
-#include "common/sched/sched_held.h"
-#include "common/sched/sched_local.h"
-#include "common/sched/sched_price.h"
+#include "common/sched/sched_disagg.h"
+#include "common/sched/sched_prefix_estimate.h"
 #include "common/sched/sched_queue.h"
+#include "common/sched/sched_token_cost.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
 #include "router/core/kv_need.h"
@@ -149,7 +149,7 @@ struct bt_gen {
     char trouble[480];
 
     uint64_t arrived_us, waiting_since_us, deadline_us;
-    bt_sched_target_t target;
+    bt_sched_slo_t target;
     /** What it was taken for, without the margins; 0: nothing was forecast. */
     uint64_t forecast_first_us, forecast_between_us;
     bool was_probe; /**< it was taken though it would be late */
@@ -175,17 +175,17 @@ struct bt_core {
     bt_sched_cost_t cost; /**< a guess, before any worker has measured */
     /** Of the worker that last said some: for one that has none yet. */
     bt_sched_rates_t rates;
-    bt_sched_price_t price; /**< of work */
-    uint64_t n_seats;       /**< of all flows */
+    bt_sched_token_cost_t price; /**< of work */
+    uint64_t n_seats;            /**< of all flows */
     uint32_t n_live, n_waiting, n_legs;
     bt_gen_rows_held_t logits_bytes; /**< of all rows, those of answers that are
                                           being written included */
     uint64_t next_id;
     /** Of the generations that ended well: tokens drawn, and in the cache. */
     double mean_output, mean_context;
-    uint64_t lengths_at_us; /**< the last of those */
-    bt_sched_held_t held;   /**< where prompts are weighed */
-    bt_sched_margin_t first_margin, between_margin;
+    uint64_t lengths_at_us;          /**< the last of those */
+    bt_sched_prefix_estimate_t held; /**< where prompts are weighed */
+    bt_sched_safety_factor_t first_margin, between_margin;
     bt_sched_probe_t probe;
     /** Of the request that was judged last: bt_gen_t has the same. */
     uint64_t forecast_first_us, forecast_between_us;
@@ -238,17 +238,17 @@ bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
 /** What it grants others before it (sched_order.h). */
 uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
                           uint64_t since_us, uint64_t deadline_us,
-                          const bt_sched_target_t *target);
+                          const bt_sched_slo_t *target);
 
 /* targets.c */
 /** Its own targets, else the server's. */
-static inline bt_sched_target_t bt_core_target_of(const bt_core_t *core,
-                                                  const bt_gen_spec_t *spec)
+static inline bt_sched_slo_t bt_core_target_of(const bt_core_t *core,
+                                               const bt_gen_spec_t *spec)
 {
-    const bt_sched_target_t *own = &spec->target;
-    const bt_sched_target_t *all = &core->config.target;
+    const bt_sched_slo_t *own = &spec->target;
+    const bt_sched_slo_t *all = &core->config.target;
 
-    return (bt_sched_target_t){
+    return (bt_sched_slo_t){
         .ttft_ms = (own->ttft_ms > 0) ? own->ttft_ms : all->ttft_ms,
         .itl_ms = (own->itl_ms > 0) ? own->itl_ms : all->itl_ms,
     };

@@ -208,10 +208,10 @@ void bt_flow_rest(bt_core_t *core, bt_gen_t *gen)
 
 /* ---- work ---- */
 
-static bt_sched_piece_t piece_of(const bt_gen_t *gen, uint32_t n_cached,
-                                 uint32_t n_new)
+static bt_sched_charge_t piece_of(const bt_gen_t *gen, uint32_t n_cached,
+                                  uint32_t n_new)
 {
-    return (bt_sched_piece_t){
+    return (bt_sched_charge_t){
         .n_cached = n_cached,
         .n_prompt = gen->shares_prompt ? 0 : gen->prompt->n,
         .n_context = gen->prompt->n,
@@ -232,7 +232,7 @@ static uint32_t expected_output(const bt_core_t *core, const bt_gen_t *gen)
 /* A re-run is nobody's fault but the workers'. */
 void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads)
 {
-    bt_sched_piece_t piece;
+    bt_sched_charge_t piece;
 
     if (gen->charged > 0) {
         return;
@@ -241,14 +241,14 @@ void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads)
     gen->thought_new = expected_output(core, gen);
     gen->tag = gen->flow->fair.time;
     piece = piece_of(gen, 0, gen->thought_new);
-    gen->charged = bt_sched_price_of(&core->price, &piece);
+    gen->charged = bt_sched_token_cost_of(&core->price, &piece);
     bt_sched_fair_charge(&core->fair, &gen->flow->fair, gen->charged);
 }
 
 void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
-    const bt_sched_piece_t thought = piece_of(gen, 0, gen->thought_new);
-    const bt_sched_piece_t was =
+    const bt_sched_charge_t thought = piece_of(gen, 0, gen->thought_new);
+    const bt_sched_charge_t was =
         piece_of(gen, gen->ledger.n_cached, gen->n_output);
     bt_core_flow_t *flow = gen->flow;
     uint64_t done;
@@ -256,7 +256,8 @@ void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if (gen->charged == 0) { /* it was sent to nobody */
         return;
     }
-    done = bt_sched_price_settled(&core->price, gen->charged, &thought, &was);
+    done =
+        bt_sched_token_cost_settled(&core->price, gen->charged, &thought, &was);
     if (gen->charged > done) {
         bt_sched_fair_refund(&core->fair, &flow->fair, gen->charged - done);
     } else {

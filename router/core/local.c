@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a prompt is computed where it generates (sched_local.h), by what is
+/* Whether a prompt is computed where it generates (sched_disagg.h), by what is
  * under way at the two workers and what they have of it. */
 #include "router/core/core_priv.h"
 
@@ -25,9 +25,9 @@ static uint32_t held_at(const bt_core_t *core, const bt_instance_t *worker,
         return 0;
     }
     /* The last token is computed whatever is there: the answer begins there. */
-    return bt_sched_held_find(&core->held, whose(worker), gen->space, tokens,
-                              bt_gen_n_tokens(gen) - 1,
-                              worker->hello.tokens_per_block);
+    return bt_sched_prefix_estimate_find(&core->held, whose(worker), gen->space,
+                                         tokens, bt_gen_n_tokens(gen) - 1,
+                                         worker->hello.tokens_per_block);
 }
 
 void bt_core_held_was(bt_leg_t *leg, uint32_t n_cached)
@@ -55,9 +55,9 @@ void bt_core_held_now(bt_core_t *core, const bt_leg_t *leg)
     const bt_gen_t *gen = leg->gen;
 
     if (keeps(leg->worker) && has_weighed(core)) {
-        bt_sched_held_note(&core->held, whose(leg->worker), gen->space,
-                           gen->prompt->tokens, gen->prompt->n,
-                           leg->worker->hello.tokens_per_block);
+        bt_sched_prefix_estimate_add(
+            &core->held, whose(leg->worker), gen->space, gen->prompt->tokens,
+            gen->prompt->n, leg->worker->hello.tokens_per_block);
     }
 }
 
@@ -145,7 +145,7 @@ void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
 {
     bt_instance_t *p = pick->prefill, *d = pick->weighed;
     const batch_t batch = batch_of(d);
-    bt_sched_local_t local = {
+    bt_sched_disagg_t local = {
         .n_tokens = bt_gen_n_tokens(gen),
         .chunk_tokens = BT_SCHED_RATES_CHUNK,
         .away = site_of(core, p, gen, tokens),
@@ -158,7 +158,7 @@ void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
         .is_static = (d->hello.flags & BT_HELLO_STATIC_BATCHES) != 0,
         .context_tokens = bt_core_mean_context(core),
     };
-    bt_sched_ways_t ways;
+    bt_sched_disagg_times_t ways;
     bt_core_held_t held = {.prefill = local.away.n_held};
 
     if (pick->decode != NULL) {
@@ -168,9 +168,9 @@ void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
         local.transfer_bytes =
             kv_bytes(pick->decode, local.n_tokens - held.decode);
     }
-    ways = bt_sched_ways_forecast(&local);
+    ways = bt_sched_disagg_forecast(&local);
     note_first_weighed(p, d, now_us);
-    if (bt_sched_ways_here(&ways, p->away_at_us, d->here_at_us)) {
+    if (bt_sched_disagg_is_local(&ways, p->away_at_us, d->here_at_us)) {
         bt_table_pick_weighed(pick);
         held.decode = local.here.n_held;
         held.prefill = 0;

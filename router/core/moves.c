@@ -14,7 +14,7 @@ static bt_need_t need_of(const bt_gen_t *gen)
 
 uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
                           uint64_t since_us, uint64_t deadline_us,
-                          const bt_sched_target_t *target)
+                          const bt_sched_slo_t *target)
 {
     const uint64_t whole_us = bt_core_prompt_us(core, NULL, n_tokens);
     const uint64_t ttft_us = (uint64_t)target->ttft_ms * 1000;

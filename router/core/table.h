@@ -43,10 +43,10 @@ typedef struct bt_instance {
     bool is_launched;  /**< a launcher runs it, whose word counts */
     uint32_t n_others; /**< generate there for others, as of its STATS */
     /** Times that it had less of a prompt than was thought: what was thought
-     *  before no longer counts (sched_held.h). */
+     *  before no longer counts (sched_prefix_estimate.h). */
     uint32_t n_forgot;
-    /** Of prompts that were weighed (sched_local.h): the last one that was sent
-     *  here to be computed for a decode worker, and with both phases. */
+    /** Of prompts that were weighed (sched_disagg.h): the last one that was
+     * sent here to be computed for a decode worker, and with both phases. */
     uint64_t away_at_us, here_at_us;
     /** All seats that keep the target between tokens are taken since then, or
      *  since one more was sent; 0: never looked at. */

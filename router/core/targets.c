@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a request can be served in time, by what is on its way now
- * (sched_target.h), and what is learned of how that was forecast
+ * (sched_slo.h), and what is learned of how that was forecast
  * (sched_age.h). */
 #include "router/core/core_priv.h"
 
@@ -39,18 +39,18 @@ void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen, uint64_t now_us)
 
 void bt_core_init_margins(bt_core_t *core)
 {
-    bt_sched_margin_init(&core->first_margin, FIRST_FACTOR_LEAST);
-    bt_sched_margin_init(&core->between_margin, BETWEEN_FACTOR_LEAST);
+    bt_sched_safety_factor_init(&core->first_margin, FIRST_FACTOR_LEAST);
+    bt_sched_safety_factor_init(&core->between_margin, BETWEEN_FACTOR_LEAST);
 }
 
-/* A probe was promised nothing (sched_margin.h). */
-static void learn(bt_sched_margin_t *margin, const bt_gen_t *gen,
+/* A probe was promised nothing (sched_safety_factor.h). */
+static void learn(bt_sched_safety_factor_t *margin, const bt_gen_t *gen,
                   uint64_t forecast_us, uint64_t us, uint64_t now_us)
 {
     if (gen->was_probe) {
-        bt_sched_margin_probe(margin, forecast_us, us, now_us);
+        bt_sched_safety_factor_probe(margin, forecast_us, us, now_us);
     } else {
-        bt_sched_margin_learn(margin, forecast_us, us, now_us);
+        bt_sched_safety_factor_learn(margin, forecast_us, us, now_us);
     }
 }
 
@@ -137,7 +137,7 @@ void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker,
     }
     /* Forecasts have their mean error on top, and the margin; so has this. */
     times = (1000 + min_u64(rates->decode_error, ERROR_MOST)) *
-            bt_sched_margin_factor(&core->between_margin, now_us) *
+            bt_sched_safety_factor_now(&core->between_margin, now_us) *
             rounds_of(worker);
     worker->sched.max_seats = one_more(
         worker,
@@ -327,15 +327,15 @@ static survey_t see_workers(const bt_core_t *core, const bt_sched_turn_t *turn,
 }
 
 /* Notes what is forecast without the margins. */
-static bt_sched_outlook_t outlook_of(bt_core_t *core, const survey_t *s,
-                                     const bt_sched_turn_t *turn,
-                                     const bt_gen_spec_t *spec, uint32_t n,
-                                     uint64_t now_us)
+static bt_sched_forecast_t outlook_of(bt_core_t *core, const survey_t *s,
+                                      const bt_sched_turn_t *turn,
+                                      const bt_gen_spec_t *spec, uint32_t n,
+                                      uint64_t now_us)
 {
     const double tokens = (core->mean_output > 0)
                               ? core->mean_output
                               : (double)min_u64(spec->max_new, FIRST_MEAN);
-    bt_sched_outlook_t o = {.prompt_us = s->prompt_us, .step_us = s->step_us};
+    bt_sched_forecast_t o = {.prompt_us = s->prompt_us, .step_us = s->step_us};
     const uint64_t error = (s->prefill_error > s->decode_error)
                                ? s->prefill_error
                                : s->decode_error;
@@ -354,31 +354,32 @@ static bt_sched_outlook_t outlook_of(bt_core_t *core, const survey_t *s,
     }
     core->forecast_first_us = bt_sched_forecast_ttft_us(&o);
     core->forecast_between_us = s->full_us * (1000 + o.error) / 1000;
-    o.first_factor = bt_sched_margin_factor(&core->first_margin, now_us);
-    o.between_factor = bt_sched_margin_factor(&core->between_margin, now_us);
+    o.first_factor = bt_sched_safety_factor_now(&core->first_margin, now_us);
+    o.between_factor =
+        bt_sched_safety_factor_now(&core->between_margin, now_us);
     return o;
 }
 
 /* Would nothing stand before it? Then only forecasts keep it away, and while
  * they do nothing is measured that could correct them. */
 static bool finds_rest(const bt_core_t *core, const survey_t *s,
-                       const bt_sched_outlook_t *outlook,
-                       bt_sched_judgement_t judgement)
+                       const bt_sched_forecast_t *outlook,
+                       bt_sched_slo_verdict_t judgement)
 {
     const bool has_seat = (outlook->n_over == 0) || s->rests_decode;
 
     return (core->n_waiting == 0) && s->rests_prefill &&
-           ((judgement == BT_SCHED_FIRST_LATE) ? has_seat : s->rests_decode);
+           ((judgement == BT_SCHED_TTFT_MISSED) ? has_seat : s->rests_decode);
 }
 
 bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
                           uint32_t n, uint64_t now_us)
 {
-    const bt_sched_target_t target = bt_core_target_of(core, spec);
-    bt_sched_outlook_t outlook;
+    const bt_sched_slo_t target = bt_core_target_of(core, spec);
+    bt_sched_forecast_t outlook;
     bt_sched_turn_t turn;
     uint32_t retry_s = 0;
-    bt_sched_judgement_t judgement;
+    bt_sched_slo_verdict_t judgement;
     survey_t s;
 
     core->forecast_first_us = 0;
@@ -393,8 +394,8 @@ bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
         bt_core_slack_us(core, spec->prompt->n, now_us, UINT64_MAX, &target);
     s = see_workers(core, &turn, spec->prompt->n, n);
     outlook = outlook_of(core, &s, &turn, spec, n, now_us);
-    judgement = bt_sched_judge(&target, &outlook, &retry_s);
-    if (judgement == BT_SCHED_IN_TIME) {
+    judgement = bt_sched_slo_check(&target, &outlook, &retry_s);
+    if (judgement == BT_SCHED_SLO_MET) {
         return BT_OK;
     }
     if (finds_rest(core, &s, &outlook, judgement)) {
@@ -405,7 +406,7 @@ bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
         retry_s = 1; /* a probe is due by then */
     }
     core->late = (bt_core_late_t){
-        .first = judgement == BT_SCHED_FIRST_LATE,
+        .first = judgement == BT_SCHED_TTFT_MISSED,
         .retry_s = retry_s,
     };
     core->late.target_ms = core->late.first ? target.ttft_ms : target.itl_ms;

@@ -273,7 +273,7 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
         }
         core->rates = stats->rates;
     }
-    bt_sched_price_learn(&core->price, &stats->rates, worker->sched.seats);
+    bt_sched_token_cost_learn(&core->price, &stats->rates, worker->sched.seats);
     changed = bt_table_report(worker, stats);
     look_whether_it_moves(core, worker, now_us);
     bt_core_limit_seats(core, worker, now_us);

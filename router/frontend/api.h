@@ -22,7 +22,7 @@
 #include "common/base/json.h"
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
-#include "common/sched/sched_target.h"
+#include "common/sched/sched_slo.h"
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/rows.h"
@@ -176,8 +176,8 @@ typedef struct bt_api_request {
     char *metadata_json;  /**< responses: an object, given back; NULL: none */
     char *cache_salt; /**< NULL: blocks are shared with all that have none */
     bt_api_priority_t priority;
-    uint32_t timeout_ms;      /**< 0 = the server's */
-    bt_sched_target_t target; /**< each 0 = the server's */
+    uint32_t timeout_ms;   /**< 0 = the server's */
+    bt_sched_slo_t target; /**< each 0 = the server's */
     /** Names of fields that nobody here knows, "a, b[2].c", in printable ASCII
      *  without white space; as many as there is room for, then "...". */
     char ignored[BT_API_IGNORED_BYTES];

@@ -43,7 +43,8 @@ void bt_call_begin_placed(bt_frontend_t *front);
  *  silent (--sse-keepalive-s), where there are workers, all of them busy: a
  *  503 can only be a failure then. Every 50 ms or so. */
 void bt_call_begin_waiting(bt_frontend_t *front, uint64_t now_us);
-/** Tell those whose refusals were held back for so long (sched_pace.h). */
+/** Tell those whose refusals were held back for so long (sched_reject_delay.h).
+ */
 void bt_call_tell_refused(bt_frontend_t *front, uint64_t now_us);
 /** The client left. The call is not to be touched afterwards. */
 void bt_call_gone(bt_call_t *call);

@@ -231,13 +231,13 @@ static void fill_origin(bt_call_t *call, const char *traceparent,
 }
 
 /* Its own, else its tenant's; the core has the model's. */
-static bt_sched_target_t target_of(const bt_api_request_t *request,
-                                   const bt_tenant_t *tenant)
+static bt_sched_slo_t target_of(const bt_api_request_t *request,
+                                const bt_tenant_t *tenant)
 {
-    const bt_sched_target_t *own = &request->target;
+    const bt_sched_slo_t *own = &request->target;
     const bt_tenant_limits_t *its = &tenant->limits;
 
-    return (bt_sched_target_t){
+    return (bt_sched_slo_t){
         .ttft_ms = (own->ttft_ms > 0) ? own->ttft_ms : its->ttft_target_ms,
         .itl_ms = (own->itl_ms > 0) ? own->itl_ms : its->itl_target_ms,
     };

@@ -16,7 +16,7 @@ bool bt_call_hold_refusal(bt_call_t *call, bt_tenant_t *tenant,
         ((call->tally != &call->own_tally) && (call->tally->n > 1))) {
         return false;
     }
-    hold_us = bt_sched_pace_hold_us(&tenant->pace, now_us);
+    hold_us = bt_sched_reject_delay_us(&tenant->pace, now_us);
     if (hold_us == 0) {
         return false;
     }

@@ -24,7 +24,7 @@
 
 #include "common/base/list.h"
 #include "common/sched/sched_bucket.h"
-#include "common/sched/sched_pace.h"
+#include "common/sched/sched_reject_delay.h"
 #include "router/observe/metrics.h"
 #include "router/tenants/keys_file.h"
 
@@ -44,7 +44,7 @@ typedef struct bt_tenant {
     bt_tenant_limits_t limits;
     uint32_t n_under_way; /**< of its requests, each answer counted */
     bt_sched_bucket_t bucket;
-    bt_sched_pace_t pace;         /**< of what it is refused */
+    bt_sched_reject_delay_t pace; /**< of what it is refused */
     uint64_t ended_us, gap_us;    /**< when one ended; how long between two */
     bt_tenant_metrics_t *metrics; /**< NULL: not counted */
 } bt_tenant_t;

@@ -22,7 +22,7 @@ typedef enum kind {
     N_KINDS,
 } kind_t;
 
-static void open_ahead(bench_t *b, bt_sched_ahead_mode_t mode)
+static void open_ahead(bench_t *b, bt_sched_overlap_mode_t mode)
 {
     bt_engine_config_t config = open_device(b, BUDGET);
 
@@ -200,8 +200,8 @@ static void the_tokens_are_those_of_one_pass_after_the_other(void **state)
         bench_t one, two;
         told_t told;
 
-        open_ahead(&one, BT_SCHED_AHEAD_OFF);
-        open_ahead(&two, BT_SCHED_AHEAD_ON);
+        open_ahead(&one, BT_SCHED_OVERLAP_OFF);
+        open_ahead(&two, BT_SCHED_OVERLAP_ON);
         make_seqs(&one, kind, known);
         told = run_all(&one, known, NULL);
         assert_int_equal(told.n_ahead, 0);
@@ -244,8 +244,8 @@ static void who_is_canceled_leaves(void **state)
     told_t told;
 
     (void)state;
-    open_ahead(&one, BT_SCHED_AHEAD_OFF);
-    open_ahead(&two, BT_SCHED_AHEAD_ON);
+    open_ahead(&one, BT_SCHED_OVERLAP_OFF);
+    open_ahead(&two, BT_SCHED_OVERLAP_ON);
     make_seqs(&one, BEST, want);
     (void)run_all(&one, want, NULL);
     make_seqs(&two, BEST, got);
@@ -276,7 +276,8 @@ static void a_group_s_followers_draw_as_ever(void **state)
 
     (void)state;
     for (uint32_t mode = 0; mode < 2; mode++) {
-        open_ahead(&b, (mode == 0) ? BT_SCHED_AHEAD_OFF : BT_SCHED_AHEAD_ON);
+        open_ahead(&b,
+                   (mode == 0) ? BT_SCHED_OVERLAP_OFF : BT_SCHED_OVERLAP_ON);
         for (uint32_t i = 0; i < 6; i++) {
             seqs[mode][i] =
                 make_seq(&b, prompts[i], (i % 2 == 0) ? 0.9f : 0.0f);
@@ -313,7 +314,7 @@ static void a_device_that_fails_lets_all_go(void **state)
         bench_t b;
         told_t told;
 
-        open_ahead(&b, BT_SCHED_AHEAD_ON);
+        open_ahead(&b, BT_SCHED_OVERLAP_ON);
         make_seqs(&b, ENDING, known);
         (void)run_all(&b, known, NULL);
         make_seqs(&b, ENDING, seqs);
@@ -345,7 +346,7 @@ static void an_engine_that_ends_leaves_what_was_known(void **state)
     bench_t b;
 
     (void)state;
-    open_ahead(&b, BT_SCHED_AHEAD_ON);
+    open_ahead(&b, BT_SCHED_OVERLAP_ON);
     make_seqs(&b, BEST, seqs);
     submit_all(&b, seqs);
     while (report == NULL) {

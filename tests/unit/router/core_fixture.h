@@ -195,7 +195,7 @@ static inline void fake_finish(bt_detok_t *detok, bt_strbuf_t *out)
     (void)out;
 }
 
-static bt_sched_target_t core_target; /* of the next start */
+static bt_sched_slo_t core_target; /* of the next start */
 
 static inline void start_in_order(world_t *w, uint32_t max_queue,
                                   bt_sched_order_t order)

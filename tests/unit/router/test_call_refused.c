@@ -44,11 +44,11 @@ static void a_refusal_is_held_back_and_takes_no_place(void **state)
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 1);
     assert_int_equal(metric(w, "\nbaton_requests_refused_total "), 4);
     bt_frontend_tick(&w->front, start_us);
-    bt_frontend_tick(&w->front, start_us + BT_SCHED_PACE_MOST_US - 1);
+    bt_frontend_tick(&w->front, start_us + BT_SCHED_REJECT_DELAY_MOST_US - 1);
     for (unsigned i = 0; i < 4; i++) {
         assert_int_equal(ex[i].n_ends, 0);
     }
-    bt_frontend_tick(&w->front, bt_now_us() + BT_SCHED_PACE_MOST_US);
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SCHED_REJECT_DELAY_MOST_US);
     for (unsigned i = 0; i < 4; i++) {
         assert_int_equal(ex[i].n_ends, 1);
         assert_int_equal(ex[i].status, 429);
@@ -69,7 +69,7 @@ static void who_leaves_is_told_nothing(void **state)
     post(w, &a, COMPLETIONS, ASK);
     post(w, &b, COMPLETIONS, ASK);
     bt_door_gone(&w->door, &a);
-    bt_frontend_tick(&w->front, bt_now_us() + BT_SCHED_PACE_MOST_US);
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SCHED_REJECT_DELAY_MOST_US);
     assert_int_equal(a.n_ends, 0);
     assert_int_equal(b.status, 429);
     end_full(w, &running);

@@ -18,19 +18,19 @@ static void measured(world_t *w, bt_instance_t *worker)
     assert_int_equal(bt_core_message(w->core, worker, &stats, w->now), BT_OK);
 }
 
-static void start_measured(world_t *w, bt_sched_target_t target,
+static void start_measured(world_t *w, bt_sched_slo_t target,
                            bt_instance_t **p_p, bt_instance_t **d_p)
 {
     core_target = target;
     start_pair(w, p_p, d_p);
-    core_target = (bt_sched_target_t){0};
+    core_target = (bt_sched_slo_t){0};
     measured(w, *p_p);
     measured(w, *d_p);
 }
 
 /* @return what becomes of a request with a target of its own */
 static bt_status_t ask(world_t *w, client_t *c, const char *prompt,
-                       uint32_t max_new, bt_sched_target_t target)
+                       uint32_t max_new, bt_sched_slo_t target)
 {
     const bt_gen_spec_t spec = {
         .prompt = prompt_of(prompt),
@@ -62,22 +62,22 @@ static void late(const world_t *w, bool first, uint32_t target_ms,
 /* First come first served: 8 ms and 8 ms are more than 10. */
 static void who_would_wait_too_long_is_told_at_once(void **state)
 {
-    static const bt_sched_target_t none = {0};
+    static const bt_sched_slo_t none = {0};
     world_t *w = &world;
     bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t a, b;
 
     (void)state;
-    start_measured(w, (bt_sched_target_t){.ttft_ms = 10}, &p, &d);
+    start_measured(w, (bt_sched_slo_t){.ttft_ms = 10}, &p, &d);
     assert_int_equal(ask(w, &a, "eight to", 2, none), BT_OK);
     key = key_at(w, d);
     assert_int_equal(ask(w, &b, "eight to", 2, none), BT_ERR_TIMED_OUT);
     late(w, true, 10, 16, 1);
     assert_int_equal(count(w, p, BT_MSG_REQUEST), 1);
     /* Its own target is what counts, and a short prompt is in time. */
-    assert_int_equal(
-        ask(w, &b, "eight to", 2, (bt_sched_target_t){.ttft_ms = 16}), BT_OK);
+    assert_int_equal(ask(w, &b, "eight to", 2, (bt_sched_slo_t){.ttft_ms = 16}),
+                     BT_OK);
     bt_core_cancel(w->core, b.gen, w->now);
     ended(w, p, key_at(w, p));
     ended(w, d, key_at(w, d));
@@ -102,13 +102,13 @@ static void who_would_wait_too_long_is_told_at_once(void **state)
  * one ends every 60 ms. */
 static void who_finds_all_seats_taken_waits_for_the_next(void **state)
 {
-    static const bt_sched_target_t none = {0};
+    static const bt_sched_slo_t none = {0};
     world_t *w = &world;
     bt_instance_t *p, *d;
     client_t c[5];
 
     (void)state;
-    start_measured(w, (bt_sched_target_t){.ttft_ms = 60}, &p, &d);
+    start_measured(w, (bt_sched_slo_t){.ttft_ms = 60}, &p, &d);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(ask(w, &c[i], "a", 20, none), BT_OK);
     }
@@ -136,14 +136,14 @@ static void who_finds_all_seats_taken_waits_for_the_next(void **state)
  * they are not computed beside them. */
 static void no_more_are_sent_than_keep_the_time_between_tokens(void **state)
 {
-    static const bt_sched_target_t none = {0};
+    static const bt_sched_slo_t none = {0};
     world_t *w = &world;
     bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c[5];
 
     (void)state;
-    start_measured(w, (bt_sched_target_t){.itl_ms = 11}, &p, &d);
+    start_measured(w, (bt_sched_slo_t){.itl_ms = 11}, &p, &d);
     assert_int_equal(d->sched.max_seats, 3);
     assert_int_equal(p->sched.max_seats, 4);
     for (int i = 0; i < 4; i++) {
@@ -152,7 +152,7 @@ static void no_more_are_sent_than_keep_the_time_between_tokens(void **state)
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 3);
     assert_int_equal(n_waiting(w), 1);
     /* Who wants less than even three leave. */
-    assert_int_equal(ask(w, &c[4], "a", 2, (bt_sched_target_t){.itl_ms = 10}),
+    assert_int_equal(ask(w, &c[4], "a", 2, (bt_sched_slo_t){.itl_ms = 10}),
                      BT_ERR_TIMED_OUT);
     late(w, false, 10, 11, 1);
     /* The next is sent when one has ended. */
@@ -184,21 +184,19 @@ static void a_static_batch_may_be_waited_for(void **state)
     client_t a, b;
 
     (void)state;
-    core_target = (bt_sched_target_t){.itl_ms = 22};
+    core_target = (bt_sched_slo_t){.itl_ms = 22};
     start(w, 10);
-    core_target = (bt_sched_target_t){0};
+    core_target = (bt_sched_slo_t){0};
     p = join(w, "prefill-0", BT_ROLE_PREFILL);
     d = join_flags(w, "decode-0", BT_ROLE_DECODE, BT_HELLO_STATIC_BATCHES);
     measured(w, p);
     measured(w, d);
     assert_int_equal(d->sched.max_seats, 3);
-    assert_int_equal(ask(w, &a, "a", 2, (bt_sched_target_t){.itl_ms = 9}),
-                     BT_OK);
-    assert_int_equal(ask(w, &b, "a", 2, (bt_sched_target_t){.itl_ms = 19}),
+    assert_int_equal(ask(w, &a, "a", 2, (bt_sched_slo_t){.itl_ms = 9}), BT_OK);
+    assert_int_equal(ask(w, &b, "a", 2, (bt_sched_slo_t){.itl_ms = 19}),
                      BT_ERR_TIMED_OUT);
     late(w, false, 19, 20, 1);
-    assert_int_equal(ask(w, &b, "a", 2, (bt_sched_target_t){.itl_ms = 20}),
-                     BT_OK);
+    assert_int_equal(ask(w, &b, "a", 2, (bt_sched_slo_t){.itl_ms = 20}), BT_OK);
     bt_core_cancel(w->core, b.gen, w->now);
     ended(w, p, key_at(w, p));
     ended(w, d, key_at(w, d));
@@ -215,11 +213,11 @@ static void before_anything_is_measured_all_are_taken(void **state)
     client_t c;
 
     (void)state;
-    core_target = (bt_sched_target_t){.ttft_ms = 1, .itl_ms = 1};
+    core_target = (bt_sched_slo_t){.ttft_ms = 1, .itl_ms = 1};
     start_pair(w, &p, &d);
-    core_target = (bt_sched_target_t){0};
-    assert_int_equal(
-        ask(w, &c, "eight to", 2, (bt_sched_target_t){.ttft_ms = 1}), BT_OK);
+    core_target = (bt_sched_slo_t){0};
+    assert_int_equal(ask(w, &c, "eight to", 2, (bt_sched_slo_t){.ttft_ms = 1}),
+                     BT_OK);
     bt_core_cancel(w->core, c.gen, w->now);
     ended(w, p, key_at(w, p));
     ended(w, d, key_at(w, d));
@@ -230,7 +228,7 @@ static void before_anything_is_measured_all_are_taken(void **state)
  * away than the other leaves; who has no target has none. */
 static void workers_hear_the_targets(void **state)
 {
-    static const bt_sched_target_t none = {0};
+    static const bt_sched_slo_t none = {0};
     world_t *w = &world;
     bt_instance_t *p, *d;
     client_t a, b;
@@ -238,7 +236,7 @@ static void workers_hear_the_targets(void **state)
     (void)state;
     start_measured(w, none, &p, &d);
     assert_int_equal(ask(w, &a, "eight to", 2,
-                         (bt_sched_target_t){.ttft_ms = 250, .itl_ms = 40}),
+                         (bt_sched_slo_t){.ttft_ms = 250, .itl_ms = 40}),
                      BT_OK);
     assert_int_equal(w->sent[w->n_sent - 1].msg.type, BT_MSG_REQUEST);
     assert_int_equal(w->sent[w->n_sent - 1].msg.u.request.first_ms, 250);
@@ -261,7 +259,7 @@ static void workers_hear_the_targets(void **state)
  * which is too late. */
 static void who_was_promised_too_much_is_remembered(void **state)
 {
-    static const bt_sched_target_t target = {.ttft_ms = 9};
+    static const bt_sched_slo_t target = {.ttft_ms = 9};
     world_t *w = &world;
     bt_instance_t *p, *d;
     bt_req_key_t key;
@@ -289,7 +287,7 @@ static void who_was_promised_too_much_is_remembered(void **state)
  * only that. */
 static void an_idle_worker_takes_a_probe_each_second(void **state)
 {
-    static const bt_sched_target_t target = {.ttft_ms = 4};
+    static const bt_sched_slo_t target = {.ttft_ms = 4};
     world_t *w = &world;
     bt_instance_t *p, *d;
     bt_req_key_t key;
@@ -339,7 +337,7 @@ static void an_idle_worker_takes_a_probe_each_second(void **state)
  * generates, and its worker says what it took. */
 static void a_step_that_was_slow_is_probed(void **state)
 {
-    static const bt_sched_target_t target = {.itl_ms = 5};
+    static const bt_sched_slo_t target = {.itl_ms = 5};
     bt_msg_t stats = {.type = BT_MSG_STATS};
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -376,14 +374,14 @@ static void a_step_that_was_slow_is_probed(void **state)
  */
 static void one_sequence_more_is_tried_where_all_seats_are_taken(void **state)
 {
-    const bt_sched_target_t loose = {.itl_ms = 1000};
+    const bt_sched_slo_t loose = {.itl_ms = 1000};
     bt_msg_t stats = {.type = BT_MSG_STATS};
     world_t *w = &world;
     bt_instance_t *p, *d;
     client_t c[3];
 
     (void)state;
-    start_measured(w, (bt_sched_target_t){.itl_ms = 11}, &p, &d);
+    start_measured(w, (bt_sched_slo_t){.itl_ms = 11}, &p, &d);
     stats.u.stats.max_requests = 4;
     stats.u.stats.rates.decode_seq_ns = 20000000;
     for (int i = 0; i < 3; i++) {
@@ -434,8 +432,8 @@ static void one_sequence_more_is_tried_where_all_seats_are_taken(void **state)
  * where answers have 20 tokens: 2 take 6. */
 static void lengths_of_long_ago_are_forgotten(void **state)
 {
-    static const bt_sched_target_t none = {0};
-    static const bt_sched_target_t target = {.ttft_ms = 100};
+    static const bt_sched_slo_t none = {0};
+    static const bt_sched_slo_t target = {.ttft_ms = 100};
     world_t *w = &world;
     bt_instance_t *p, *d;
     bt_req_key_t key;

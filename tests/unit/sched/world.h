@@ -29,9 +29,9 @@
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_fair.h"
 #include "common/sched/sched_order.h"
-#include "common/sched/sched_pause.h"
 #include "common/sched/sched_place.h"
 #include "common/sched/sched_plan.h"
+#include "common/sched/sched_preempt.h"
 
 #define W_T         8u  /* tokens per block */
 #define W_NODES     4u  /* at most */
@@ -66,7 +66,7 @@ struct w_req;
 typedef struct w_node {
     bt_sched_worker_t sched; /* the router's view */
     bt_sched_admit_t admit;
-    bt_sched_pause_t pause;
+    bt_sched_preempt_t pause;
     bt_sched_cost_t cost;
     bt_sched_chunk_t chunk;
     bt_kv_pool_t *pool;
@@ -85,7 +85,7 @@ typedef struct w_node {
 
 typedef struct w_leg {
     bt_sched_claim_t claim;
-    bt_sched_grower_t grower; /* n_held: blocks, of contexts too */
+    bt_sched_kv_demand_t grower; /* n_held: blocks, of contexts too */
     bt_sched_seq_t seq;
     w_phase_t phase;
     w_node_t *node;

@@ -35,7 +35,7 @@ void w_node_open(w_node_t *node)
     bt_list_init(&node->running);
     bt_sched_admit_init(&node->admit, sched->n_blocks, sched->max_seats,
                         20 + w_below(60));
-    bt_sched_pause_init(&node->pause, w.pauses, W_T, W_T);
+    bt_sched_preempt_init(&node->pause, w.pauses, W_T, W_T);
     bt_sched_cost_init(&node->cost);
     bt_sched_chunk_init(&node->chunk, w_below(4) == 0, W_T * (1 + w_below(8)),
                         W_T, 1000 * (50 + w_below(300)));
@@ -73,14 +73,14 @@ static void to_engine(w_leg_t *leg)
     leg->node->n_inside++;
     bt_sched_queue_insert(&leg->node->running, &leg->seq.turn);
     if (leg->node->pause.is_on && (leg->claim.want != BT_SCHED_CONTEXT)) {
-        bt_sched_pause_in(&leg->node->pause, &leg->grower, false);
+        bt_sched_preempt_in(&leg->node->pause, &leg->grower, false);
     }
 }
 
 static void from_engine(w_leg_t *leg)
 {
     bt_list_remove(&leg->seq.turn.link);
-    bt_sched_pause_out(&leg->node->pause, &leg->grower);
+    bt_sched_preempt_out(&leg->node->pause, &leg->grower);
     leg->node->n_inside--;
 }
 
@@ -120,8 +120,8 @@ void w_leg_leave(w_leg_t *leg)
                 bt_sched_admit_free_waiting(&leg->node->admit, &leg->claim);
             }
             if (!bt_list_empty(&leg->grower.turn.link)) {
-                bt_sched_pause_out(&leg->node->pause, &leg->grower);
-                bt_sched_pause_in(&leg->node->pause, &leg->grower, true);
+                bt_sched_preempt_out(&leg->node->pause, &leg->grower);
+                bt_sched_preempt_in(&leg->node->pause, &leg->grower, true);
             }
             leg->phase = W_STOPS;
             return;
@@ -167,7 +167,7 @@ static void wait_for_turn(w_leg_t *leg)
         leg->claim.n_blocks = leg->grower.n_most;
     } else {
         leg->claim.n_blocks =
-            bt_sched_pause_begins_with(&leg->node->pause, &leg->grower);
+            bt_sched_preempt_begins_with(&leg->node->pause, &leg->grower);
     }
     leg->phase = W_QUEUED;
     bt_sched_queue_insert(queue, &leg->claim.turn);
@@ -291,7 +291,7 @@ static bool try_to_begin(w_node_t *node, bt_sched_claim_t *claim)
     const uint32_t n_free = bt_kv_pool_n_free(node->pool);
     const uint32_t n_spare = (claim->want == BT_SCHED_CONTEXT)
                                  ? 0
-                                 : bt_sched_pause_spare(&node->pause);
+                                 : bt_sched_preempt_spare(&node->pause);
 
     for (bt_list_t *pos = claim->turn.link.next;
          (pos != &node->admit.granted) && (pos != &node->admit.ungranted) &&
@@ -348,8 +348,8 @@ static void pause_one(w_leg_t *leg)
         return;
     }
     leg->phase = W_LEAVES;
-    bt_sched_pause_out(&leg->node->pause, &leg->grower);
-    bt_sched_pause_in(&leg->node->pause, &leg->grower, true);
+    bt_sched_preempt_out(&leg->node->pause, &leg->grower);
+    bt_sched_preempt_in(&leg->node->pause, &leg->grower, true);
 }
 
 static void grow(w_leg_t *leg, uint32_t n)
@@ -363,12 +363,12 @@ static void grow(w_leg_t *leg, uint32_t n)
 
 static bool serve(w_node_t *node)
 {
-    bt_sched_grower_t *who = NULL;
+    bt_sched_kv_demand_t *who = NULL;
     uint32_t n = 0;
 
     for (;;) {
-        switch (bt_sched_pause_next(&node->pause, bt_kv_pool_n_free(node->pool),
-                                    &who, &n)) {
+        switch (bt_sched_preempt_next(
+            &node->pause, bt_kv_pool_n_free(node->pool), &who, &n)) {
         case BT_SCHED_ENOUGH:
             return true;
         case BT_SCHED_GROW:
@@ -413,7 +413,7 @@ static void take_back(w_node_t *node)
 static void unstick(w_node_t *node)
 {
     if (!bt_sched_admit_is_stuck(&node->admit) &&
-        !bt_sched_pause_is_stuck(&node->pause)) {
+        !bt_sched_preempt_is_stuck(&node->pause)) {
         node->stuck_since_us = 0;
     } else if (node->stuck_since_us == 0) {
         node->stuck_since_us = w.now_us;
