@@ -15,6 +15,7 @@ import unittest
 
 import layers
 import openapi
+import plain
 import requests_doc
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -124,10 +125,14 @@ def check_requests_doc():
     return requests_doc.check(*(read(p) for p in (requests_doc.PAGE, requests_doc.OPENAPI, requests_doc.MODELS)))
 
 
+def check_retired_names():
+    return plain.retired_names(read(plain.RENAMED), tracked(""), {p: read(p) for p in sources()})
+
+
 def check_itself():
     """The tests of the checks above."""
     found = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromNames(["test_layers", "test_openapi", "test_requests_doc"]).run(found)
+    unittest.defaultTestLoader.loadTestsFromNames(["test_layers", "test_openapi", "test_plain", "test_requests_doc"]).run(found)
     bad = [f"{test.id()}: {text.strip().splitlines()[-1]}" for test, text in found.failures + found.errors]
     return bad if found.testsRun else ["no test of the checks was found"]
 
