@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file batch.h
  *
- * The tables of a batch (bt_batch_t) as one run of 32-bit words, for a back end
- * that uploads them in one copy; one whose memory is the host's reads the
- * batch's own arrays and needs none of this.
+ * Serialises the tables of a batch (bt_batch_t) into one run of 32-bit words,
+ * for a back end that uploads them in one copy. A back end whose memory is the
+ * host's reads the batch's own arrays and does not need this file.
  *
  *     token[n_rows]       as in the batch
  *     position[n_rows]    of each row in its sequence
  *     block[n_rows][n_groups]
- *                         ids of the blocks that hold this position; in them
- *                         the row is slot position % T
- *     row_seq[n_rows]     which sequence a row belongs to
+ *                         ids of the blocks that hold this position; the row is
+ *                         slot position % T of them
+ *     row_seq[n_rows]     index of the sequence that a row belongs to
  *     logit_row[n_logit_rows]
- *     from_id[n_rows]     where the batch has from_ids
- *     seq[n_seqs][4]      row, n_rows, pos, where its ids begin in ids[]
- *     draw[n_draws][13]   bt_draw_t; first_edit is which of all words
+ *     from_id[n_rows]     only if the batch has from_ids
+ *     seq[n_seqs][4]      row, n_rows, pos, start of its ids in id[]
+ *     draw[n_draws][13]   bt_draw_t; first_edit is an index into all words
  *     scoring[n_scorings][3]
  *                         bt_scoring_t
  *     id[...][n_groups]   block ids of all sequences, one after the other
  *     edit[n_edits][4]    bt_draw_edit_t
  *
- * What there is more of at each step is behind the rest: the others' places
- * hang on how many rows, sequences and draws there are.
+ * Tables that grow with each step come last; the offsets of the others depend
+ * only on the number of rows, sequences and draws.
  *
- * C and C++ alike: a plugin cannot link the library, so this is all of it.
+ * C and C++ alike. A plugin cannot link the library, so everything is inline.
  *
  * Threads: pure functions.
  */
@@ -36,12 +36,12 @@
 
 #include "kernels/kernels.h"
 
-#define BT_BATCH_SEQ_WORDS     4u /**< of seq[] */
+#define BT_BATCH_SEQ_WORDS     4u /**< words of one seq[] entry */
 #define BT_BATCH_DRAW_WORDS    (sizeof(bt_draw_t) / sizeof(uint32_t))
 #define BT_BATCH_EDIT_WORDS    (sizeof(bt_draw_edit_t) / sizeof(uint32_t))
 #define BT_BATCH_SCORING_WORDS (sizeof(bt_scoring_t) / sizeof(uint32_t))
 
-/** Where each table begins, in words from the first. */
+/** Offset of each table, in words from the first. */
 typedef struct bt_batch_layout {
     size_t token;
     size_t position;
@@ -54,11 +54,11 @@ typedef struct bt_batch_layout {
     size_t scoring;
     size_t id;
     size_t edit;
-    size_t n_words; /**< of all together */
+    size_t n_words; /**< total size */
 } bt_batch_layout_t;
 
-/** Blocks of a group that a sequence's rows read and write: those of positions
- *  0 .. pos + n_rows - 1. */
+/** Returns the number of blocks of one group that the rows of a sequence read
+ *  and write: the blocks of positions 0 .. pos + n_rows - 1. */
 static inline size_t bt_batch_blocks(const bt_ragged_seq_t *seq,
                                      uint32_t tokens_per_block)
 {
@@ -88,13 +88,13 @@ static inline bt_batch_layout_t bt_batch_layout_of(const bt_batch_limits_t *n,
     return at;
 }
 
-/** Words of the largest batch. */
+/** Returns the number of words of the largest batch. */
 static inline size_t bt_batch_max_words(const bt_batch_limits_t *limits)
 {
     return bt_batch_layout_of(limits, limits->max_rows).n_words;
 }
 
-/** Where the tables of @a batch lie. */
+/** Returns the offsets of the tables of @a batch. */
 static inline bt_batch_layout_t bt_batch_layout(const bt_batch_t *batch)
 {
     const size_t n_groups = (size_t)batch->n_other_groups + 1;
@@ -116,8 +116,8 @@ static inline bt_batch_layout_t bt_batch_layout(const bt_batch_t *batch)
                               (batch->from_ids == NULL) ? 0 : batch->n_rows);
 }
 
-/** Does it keep to the limits? Then bt_batch_layout().n_words is at most
- *  bt_batch_max_words(). */
+/** True when the batch is within the limits. Then bt_batch_layout().n_words is
+ *  at most bt_batch_max_words(). */
 static inline bool bt_batch_fits(const bt_batch_t *batch,
                                  const bt_batch_limits_t *limits)
 {
@@ -154,7 +154,8 @@ static inline void bt_batch_pack_draws(const bt_batch_t *batch,
     }
 }
 
-/** Write all tables. @param [out] words  bt_batch_layout().n_words of them */
+/** Writes all tables.
+ *  @param [out] words  (bt_batch_layout().n_words) */
 static inline void bt_batch_pack(const bt_batch_t *batch, uint32_t *words)
 {
     const bt_batch_layout_t at = bt_batch_layout(batch);

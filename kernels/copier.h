@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file copier.h
  *
- * Copies between host and device memory that run beside everything else: what
- * kvtransfer needs of a device, and nothing of the device itself. Filled by
- * kernels/cuda (bt_kernels_ops.copier_open) and, in tests, by a device made of
- * host memory.
+ * Asynchronous copies between host and device memory: the part of a device that
+ * kvtransfer needs. Implemented by kernels/cuda (bt_kernels_ops.copier_open)
+ * and, in tests, by a simulated device in host memory.
  *
  *     host ── to_device(ticket 3) ──▶ device        returns at once
  *     query(3) → BT_INPROGRESS … BT_OK              then ticket 3 is free again
  *
  * The caller names each copy by a *ticket*, a number below n_tickets that no
- * copy under way has. Copies may end in any order. Until query() has answered
- * something other than BT_INPROGRESS, both sides of a copy belong to the
- * device: the source must not change and may still be read, the target may
+ * copy in flight uses. Copies may complete in any order. Until query() has
+ * returned something other than BT_INPROGRESS, both sides of a copy belong to
+ * the device: the source may still be read and must not change, the target may
  * still be written.
  *
- * A copy is not ordered against the device's other work: what it reads must be
- * finished before it begins, and nobody may use what it writes before it ended.
+ * A copy is not ordered against other work of the device: its source must be
+ * complete before it begins, and its target must not be used before it has
+ * ended.
  *
- * Memory of a device can be *shared* with a process of the same host, where
- * both devices (it may be one) and the system allow it. Then bytes go from
- * device to device, and no processor sees them; so the devices make their
- * checksums (kernels/device_hash.h), each of what it has:
+ * Device memory can be *shared* with another process on the same host, if both
+ * devices (possibly one) and the system allow it. Bytes then go from device to
+ * device without passing a CPU, so the devices compute the checksums
+ * (kernels/device_hash.h), each over its own side:
  *
  *     owner                                  the other process
  *     share(buffer) ── handle (any way) ──▶  open_shared() → its pointer
  *                                            between(there, here, ticket 5)
  *                                            query(5) → BT_OK; hashed(5)
  *     hash(buffer + …, ticket 2) …           close_shared()
- *     hashed(2): the same
+ *     hashed(2): equal
  *
- * What was shared stays the owner's, who frees it after the others closed it,
- * or with its process.
+ * Shared memory stays with its owner, which frees it after the other processes
+ * have closed it, or by exiting.
  *
  * Threads: one at a time.
  */
@@ -43,74 +43,77 @@
 
 #include "common/base/status.h"
 
-/** Of a handle, opaque; as long for every device, as it goes to other hosts'
- *  builds. */
+/** Size of an opaque handle. Equal for every device and build, since handles
+ *  are sent to other hosts. */
 #define BT_COPIER_HANDLE_BYTES 96u
-/** Most that one between() or hash() takes. */
+/** Maximum bytes of one between() or hash(). */
 #define BT_COPIER_MAX_BYTES (1u << 20)
 
 typedef struct bt_copier {
-    void *user;         /**< of the functions below */
-    uint32_t n_tickets; /**< copies that may be under way at a time */
+    void *user;         /**< first argument of the functions below */
+    uint32_t n_tickets; /**< maximum copies in flight */
 
-    /** Host memory that the device reaches by itself (pinned), 64-byte
+    /** Allocates pinned host memory that the device accesses directly, 64-byte
      *  aligned. @retval BT_ERR_NO_MEMORY */
     bt_status_t (*host_alloc)(void *user, size_t bytes, void **ptr_p);
-    /** Nothing is under way with it. */
+    /** Frees memory of host_alloc() that no copy in flight uses. */
     void (*host_free)(void *user, void *ptr);
 
-    /** Begin a copy into / from memory of host_alloc().
+    /** Begins a copy into / from memory of host_alloc().
      *  @retval BT_ERR_DEVICE  nothing was begun, the ticket is free */
     bt_status_t (*to_host)(void *user, void *host, const void *device,
                            size_t bytes, uint32_t ticket);
     bt_status_t (*to_device)(void *user, void *device, const void *host,
                              size_t bytes, uint32_t ticket);
 
-    /** The way to shared memory, for logs ("cuda_ipc"); NULL: memory of this
-     *  device cannot be shared, and what is below but query() and wait_all()
-     *  is not there. */
+    /** Name of the sharing method, for logs ("cuda_ipc"). NULL: memory of this
+     *  device cannot be shared, and the functions below except query() and
+     *  wait_all() are absent. */
     const char *share_name;
-    /** A handle of @a buffer, which is the beginning of an allocation.
-     *  @retval BT_ERR_UNSUPPORTED  not of this device; why_not() */
+    /** Creates a handle of @a buffer, which is the start of an allocation.
+     *  @retval BT_ERR_UNSUPPORTED  not on this device; see why_not() */
     bt_status_t (*share)(void *user, void *buffer,
                          uint8_t handle[BT_COPIER_HANDLE_BYTES]);
-    /** The buffer of a handle, as the own device reaches it; not of an own
-     *  handle. May take milliseconds.
-     *  @retval BT_ERR_UNSUPPORTED  of another kind, or out of reach, or gone;
-     *                              why_not() */
+    /** Maps the buffer of another process's handle into this device. May take
+     *  milliseconds.
+     *  @retval BT_ERR_UNSUPPORTED  another kind of handle, or unreachable, or
+     *      gone; see why_not() */
     bt_status_t (*open_shared)(void *user,
                                const uint8_t handle[BT_COPIER_HANDLE_BYTES],
                                void **buffer_p);
-    /** Nothing is under way with it. */
+    /** Unmaps a shared buffer that no copy in flight uses. */
     void (*close_shared)(void *user, void *buffer);
-    /** Of the last share() or open_shared() that was refused; static text. */
+    /** Returns the reason of the last refused share() or open_shared(); static
+     *  text. */
     const char *(*why_not)(void *user);
-    /** Begin a copy of at most BT_COPIER_MAX_BYTES into a buffer of
-     *  open_shared(), or into the own memory, and the hash of what it reads.
-     *  @retval BT_ERR_INVALID_PARAM  from or to is not on 4 bytes
+    /** Begins a copy of at most BT_COPIER_MAX_BYTES into a buffer of
+     *  open_shared(), or into the process's own memory, and the hash of the
+     *  bytes read.
+     *  @retval BT_ERR_INVALID_PARAM  from or to is not 4-byte aligned
      *  @retval BT_ERR_DEVICE  nothing was begun, the ticket is free */
     bt_status_t (*between)(void *user, void *to, const void *from, size_t bytes,
                            uint64_t seed, uint32_t ticket);
-    /** Begin the hash of so many bytes that this device reaches.
-     *  @retval BT_ERR_INVALID_PARAM  it is not on 4 bytes
+    /** Begins the hash of @a bytes bytes in memory that this device can access.
+     *  @retval BT_ERR_INVALID_PARAM  @a device is not 4-byte aligned
      *  @retval BT_ERR_DEVICE  nothing was begun, the ticket is free */
     bt_status_t (*hash)(void *user, const void *device, size_t bytes,
                         uint64_t seed, uint32_t ticket);
-    /** bt_device_hash() of what the last between() or hash() of this ticket
-     *  read, once query() has said BT_OK, until the ticket's next use. */
+    /** Returns bt_device_hash() of the bytes read by the last between() or
+     *  hash() with this ticket. Valid after query() returned BT_OK, until the
+     *  ticket's next use. */
     uint64_t (*hashed)(void *user, uint32_t ticket);
 
-    /** How is the copy? Never blocks.
-     *  @retval BT_OK          it is done, the ticket is free
-     *  @retval BT_INPROGRESS  ask again
-     *  @retval BT_ERR_DEVICE  it failed and has ended, the ticket is free */
+    /** Polls a copy; never blocks.
+     *  @retval BT_OK          complete, the ticket is free
+     *  @retval BT_INPROGRESS  still running
+     *  @retval BT_ERR_DEVICE  failed and ended, the ticket is free */
     bt_status_t (*query)(void *user, uint32_t ticket);
 
-    /** Wait until no copy is under way; all tickets are free. */
+    /** Waits until no copy is in flight; all tickets are free. */
     void (*wait_all)(void *user);
 } bt_copier_t;
 
-/** Ask until the copy has ended: for who has nothing else to do.
+/** Polls until the copy has ended, for callers with nothing else to do.
  *  @return as query(), never BT_INPROGRESS */
 static inline bt_status_t bt_copier_wait(const bt_copier_t *copier,
                                          uint32_t ticket)

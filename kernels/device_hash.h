@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file device_hash.h
  *
- * The checksum of bytes that go from device to device, which the devices make
- * themselves: XXH3, that of all other ways, is a chain over its bytes, and a
- * device has thousands of threads. So this one is a sum, modulo 2^64:
+ * Checksum of bytes that are copied from device to device, computed by the
+ * devices themselves. XXH3, used for all other transports, is a sequential
+ * chain over its bytes, while a device has thousands of threads. This checksum
+ * is a sum modulo 2^64 instead:
  *
  *     hash(bytes, seed) = sum over i of mix(word i ^ (seed + (i + 1) g))
  *
- * Word i is the bytes 8 i ... 8 i + 7, little-endian, zeros behind the last;
- * how many there are, and whose, is in the seed (bt_kvt_record_seed()). A sum
- * has no order: any thread may take any words. Mixing is a permutation, so one
- * word that differs is always found; of several, one case in 2^64 is not. It is
- * for accidents, as XXH3 is: who may write is proven otherwise (docs/WIRE.md).
+ * Word i is the bytes 8 i ... 8 i + 7, little-endian, zero-padded at the end.
+ * The length and the identity of the bytes are in the seed
+ * (bt_kvt_record_seed()). A sum has no order, so any thread may process any
+ * words. Mixing is a permutation, so one differing word is always detected;
+ * several are missed in one case in 2^64. Like XXH3 the checksum detects
+ * accidents only: authorisation is proven separately (docs/WIRE.md).
  *
  * g and the mix: Steele, Lea, Flood, "Fast splittable pseudorandom number
  * generators" (OOPSLA 2014), with Stafford's variant 13, as in java.util's
  * SplittableRandom.
  *
- * C and CUDA C++ alike. Another formula is another BT_DEVICE_HASH_VERSION,
- * which handles bring along (kernels/copier.h): who has not the same shares
- * nothing.
+ * C and CUDA C++ alike. A change of the formula needs a new
+ * BT_DEVICE_HASH_VERSION, which handles carry (kernels/copier.h): peers with
+ * different versions share nothing.
  */
 #ifndef BT_KERNELS_DEVICE_HASH_H
 #define BT_KERNELS_DEVICE_HASH_H
@@ -31,7 +33,7 @@
 
 #define BT_DEVICE_HASH_VERSION 1u
 
-/** What word @a i adds. */
+/** Returns the term that word @a i adds to the sum. */
 BT_FORMULA uint64_t bt_device_hash_term(uint64_t word, uint64_t i,
                                         uint64_t seed)
 {
@@ -44,7 +46,7 @@ BT_FORMULA uint64_t bt_device_hash_term(uint64_t word, uint64_t i,
 
 #if !defined(__CUDACC__)
 
-/** The reference: what every device must make of @a n bytes. */
+/** Returns the reference hash of @a n bytes, which every device must match. */
 static inline uint64_t bt_device_hash(const void *bytes, size_t n,
                                       uint64_t seed)
 {

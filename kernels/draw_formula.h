@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file draw_formula.h  The numbers of draw.h, for all who draw: C and CUDA
- * C++ alike. */
+/** @file draw_formula.h  Arithmetic of draw.h, shared by all samplers: C and
+ *  CUDA C++ alike. */
 #ifndef BT_KERNELS_DRAW_FORMULA_H
 #define BT_KERNELS_DRAW_FORMULA_H
 
@@ -12,21 +12,22 @@
 #include "kernels/exp_negative.h"
 #include "kernels/philox.h"
 
-#define BT_DRAW_ONE 0x1p39 /**< the weight of the best candidate */
+#define BT_DRAW_ONE 0x1p39 /**< weight of the best candidate */
 
-/** @param [in] best  finite, and no less than the logit, which may be a NaN */
+/** Returns the integer weight of a candidate.
+ *  @param [in] best  finite, and no less than the logit, which may be a NaN */
 BT_FORMULA uint64_t bt_draw_weight(float logit, float best, double temperature)
 {
     const double e =
         bt_exp_negative(((double)logit - (double)best) / temperature);
-    const double rounded = e * BT_DRAW_ONE + 0x1p52; /* a whole number */
+    const double rounded = e * BT_DRAW_ONE + 0x1p52; /* an integer */
     uint64_t bits;
 
     memcpy(&bits, &rounded, sizeof(bits));
     return bits - 0x4330000000000000u; /* of 0x1p52 */
 }
 
-/** The least weight that is kept. */
+/** Returns the least weight that min_p keeps. */
 BT_FORMULA uint64_t bt_draw_least(float min_p)
 {
     const uint64_t least = (uint64_t)((double)min_p * BT_DRAW_ONE);
@@ -34,7 +35,7 @@ BT_FORMULA uint64_t bt_draw_least(float min_p)
     return (least == 0) ? 1 : least;
 }
 
-/** The sum that a prefix has to reach. */
+/** Returns the sum that the top_p prefix has to reach. */
 BT_FORMULA uint64_t bt_draw_need(float top_p, uint64_t mass)
 {
     const uint64_t need = (uint64_t)((double)top_p * (double)mass);
@@ -42,7 +43,7 @@ BT_FORMULA uint64_t bt_draw_need(float top_p, uint64_t mass)
     return (need == 0) ? 1 : need;
 }
 
-/** 53 random bits, the highest ones. */
+/** Returns 53 random bits, in the highest bits. */
 BT_FORMULA uint64_t bt_draw_bits(uint64_t seed, uint64_t position)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -66,7 +67,7 @@ BT_FORMULA uint64_t bt_draw_goal(uint64_t bits, uint64_t mass)
     return a_high * b_high + (mid >> 32) + (other >> 32);
 }
 
-/** The logit of a token that was seen, and generated @a n times. */
+/** Returns the logit of a seen token that was generated @a n times. */
 BT_FORMULA float bt_draw_penalized(float logit, uint32_t n, float repetition,
                                    float presence, float frequency)
 {
@@ -77,7 +78,8 @@ BT_FORMULA float bt_draw_penalized(float logit, uint32_t n, float repetition,
     return logit;
 }
 
-/** @param [in] what  of an edit */
+/** Returns the edited logit.
+ *  @param [in] what  bt_draw_edit_t.what */
 BT_FORMULA float bt_draw_edited(float logit, uint32_t what, float bias,
                                 float repetition, float presence,
                                 float frequency)
@@ -92,8 +94,8 @@ BT_FORMULA float bt_draw_edited(float logit, uint32_t what, float bias,
     return ((what & BT_EDIT_BAN) != 0) ? -INFINITY : logit;
 }
 
-/** What a logit adds to score()'s sum. exp() makes nothing of a NaN, here it
- *  must show. */
+/** Returns the term that a logit adds to score()'s sum. exp() maps a NaN to 0,
+ *  but a NaN must show in the sum. */
 BT_FORMULA float bt_scored_term(float logit, float best)
 {
     const float below = logit - best;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file e4m3.h
  *
- * 8-bit floats in plain C: the specification of what the tiers do to whole
- * registers. A sign, 4 bits of exponent with bias 7, 3 of fraction; no
- * infinities, and the one NaN of each sign has all other bits set.
+ * 8-bit floats in plain C: the specification for the vectorised tiers. A sign,
+ * 4 exponent bits with bias 7, 3 fraction bits; no infinities, and the one NaN
+ * of each sign has all other bits set.
  * Source: "OCP 8-bit Floating Point Specification (OFP8)", E4M3; Micikevicius
  * et al., "FP8 Formats for Deep Learning".
  */
@@ -12,21 +12,21 @@
 
 #include "kernels/half.h"
 
-#define BT_E4M3_BLOCK 64u /* weights that share a scale */
+#define BT_E4M3_BLOCK 64u /* weights per scale */
 
 #define E4M3_MAX    448.0f
-#define E4M3_NORMAL 0x1p-6f /* the smallest number that is not subnormal */
+#define E4M3_NORMAL 0x1p-6f /* smallest normal number */
 
-/** Adding it puts the unit of subnormal numbers, 2^-9, at the lowest bit of a
- *  float's fraction. */
+/** Constant whose addition aligns the unit of subnormal numbers, 2^-9, with the
+ *  lowest fraction bit of a float. */
 #define E4M3_ALIGN 0x1p14f
 
-#define E4M3_BIAS_F32  (120u << 3)  /* of the exponents, at a code's place */
-#define E4M3_BIAS_BF16 (120u << 7)  /* the same at a bf16's */
-#define E4M3_NAN_BF16  (0x78u << 7) /* what an exponent of 15 lacks to 255 */
+#define E4M3_BIAS_F32  (120u << 3)  /* exponent bias, at a code's position */
+#define E4M3_BIAS_BF16 (120u << 7)  /* at a bf16's position */
+#define E4M3_NAN_BF16  (0x78u << 7) /* makes an exponent of 15 a 255 */
 
-/** To nearest, ties to even; beyond 448, infinities too, to 448. Not for a NaN.
- */
+/** Rounds to nearest, ties to even; beyond 448, infinities too, to 448. Not for
+ *  NaN. */
 BT_FORMULA uint8_t bt_f32_to_e4m3(float x)
 {
     const uint32_t sign = bt_f32_bits(x) >> 24 & 0x80u;
@@ -44,10 +44,10 @@ BT_FORMULA uint8_t bt_f32_to_e4m3(float x)
     return (uint8_t)(sign | mag);
 }
 
-/** Exact; a NaN keeps its sign and its fraction. */
+/** Converts exactly; a NaN keeps its sign and its fraction. */
 BT_FORMULA uint16_t bt_e4m3_to_bf16(uint8_t code)
 {
-    /* Of subnormal numbers, eighths of 2^-6. */
+    /* Subnormal numbers: eighths of 2^-6. */
     static const uint16_t small[8] = {0,      0x3b00, 0x3b80, 0x3bc0,
                                       0x3c00, 0x3c20, 0x3c40, 0x3c60};
     const uint32_t sign = (code & 0x80u) << 8;
@@ -60,8 +60,8 @@ BT_FORMULA uint16_t bt_e4m3_to_bf16(uint8_t code)
                               ((mag == 0x7fu) ? E4M3_NAN_BF16 : 0)));
 }
 
-/** Of a weight (BT_KTYPE_E4M3), exact: what would be NaN is 480, or -480, so
- *  that nobody has to look for it. */
+/** Converts a weight code (BT_KTYPE_E4M3) exactly. The NaN codes are 480 and
+ *  -480, so that no code needs a check. */
 BT_FORMULA float bt_e4m3_weight(uint32_t code)
 {
     const float mag = bt_f32_from_bits((code & 0x7fu) << 20) * 0x1p120f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file exp_negative.h  exp() for what is drawn, and in float for what is said
- *  of it: all roundings are written out, in C and CUDA C++ alike. */
+/** @file exp_negative.h  exp() for sampling, and in float for log
+ *  probabilities: all roundings are explicit, in C and CUDA C++ alike. */
 #ifndef BT_KERNELS_EXP_NEGATIVE_H
 #define BT_KERNELS_EXP_NEGATIVE_H
 
@@ -9,12 +9,12 @@
 
 #include "kernels/half.h"
 
-/** exp(x) for x <= 0. Not the C library's, whose last bit depends on the
- * machine's instructions: a sequence must draw the same token wherever it
- * runs. Within 2 units in the last place; 0 below -700. No branch, so that it
- * vectorizes. 0 for NaN.
- * exp(x) = 2^n e^r, n = round(x / ln 2), |r| <= ln(2) / 2, e^r by its Taylor
- * series to r^13 (remainder below 2^-57). */
+/** Returns exp(x) for x <= 0. Replaces the C library's exp(), whose last bit
+ *  depends on the machine's instructions: a sequence must draw the same token
+ *  on any machine. Within 2 units in the last place; 0 below -700. Branch-free,
+ *  so that it vectorizes. 0 for NaN.
+ *  exp(x) = 2^n e^r, n = round(x / ln 2), |r| <= ln(2) / 2, e^r by its Taylor
+ *  series to r^13 (remainder below 2^-57). */
 BT_FORMULA double bt_exp_negative(double x)
 {
     const double shift = 0x1.8p52; /* adding it rounds to an integer */
@@ -49,9 +49,9 @@ BT_FORMULA double bt_exp_negative(double x)
     return p * scale;
 }
 
-/** exp(x) for x <= 0: 0 below -87 and for NaN, else within 3 units in the last
- *  place, by the series to r^7 (remainder below 2^-27). logprob.c has the same
- *  of many at a time. */
+/** Returns exp(x) for x <= 0: 0 below -87 and for NaN, else within 3 units in
+ *  the last place, by the series to r^7 (remainder below 2^-27). logprob.c has
+ *  a vectorised version. */
 BT_FORMULA float bt_exp_negative_float(float x)
 {
     const float shift = 0x1.8p23f;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file formula.h
  *
- * Functions of one number, as every back end computes them: all roundings are
- * written out (fmaf, and no contraction elsewhere), so the bits are the same.
- * C and CUDA C++ alike.
+ * Scalar functions that every back end computes identically: all roundings are
+ * explicit (fmaf, and no contraction elsewhere), so the bits are equal. C and
+ * CUDA C++ alike.
  */
 #ifndef BT_KERNELS_FORMULA_H
 #define BT_KERNELS_FORMULA_H
@@ -103,7 +103,7 @@ BT_FORMULA float bt_activated(bt_activation_t act, float x)
     }
 }
 
-/* Numbers below 2^-126 are zeros to the dot product of bf16. */
+/* The bf16 dot product treats numbers below 2^-126 as zeros. */
 BT_FORMULA float bt_or_zero(float x)
 {
     return (fabsf(x) < 0x1p-126f) ? copysignf(0.0f, x) : x;
@@ -124,7 +124,7 @@ BT_FORMULA float bt_fma_flushed(float w, float x, float acc)
                : sum;
 }
 
-/* Of two bf16 the first and the second, in a word as memory has them. */
+/* The first and the second of two bf16 in a word, in memory order. */
 BT_FORMULA float bt_bf16_low(uint32_t pair)
 {
     return bt_f32_from_bits(pair << 16);
@@ -135,7 +135,7 @@ BT_FORMULA float bt_bf16_high(uint32_t pair)
     return bt_f32_from_bits(pair & 0xffff0000u);
 }
 
-/* VDPBF16PS, one lane (kernels/cpu/cpu.h): a and b are pairs in a word. */
+/* One lane of VDPBF16PS (kernels/cpu/cpu.h): a and b are pairs in a word. */
 BT_FORMULA float bt_dot_bf16(uint32_t a, uint32_t b, float acc)
 {
     acc = bt_fma_flushed(bt_or_zero(bt_bf16_high(a)),
@@ -144,8 +144,8 @@ BT_FORMULA float bt_dot_bf16(uint32_t a, uint32_t b, float acc)
                           bt_or_zero(bt_bf16_low(b)), acc);
 }
 
-/* The scale of a vector whose largest code is @a most, from the bits of its
- * largest magnitude (as integers, those of an infinity or a NaN are above all
+/* Scale of a vector whose largest code is @a most, from the bits of its largest
+ * magnitude (as integers, the bits of an infinity or a NaN are above all
  * others). */
 BT_FORMULA float bt_code_scale(uint32_t amax_bits, float most)
 {
@@ -154,7 +154,7 @@ BT_FORMULA float bt_code_scale(uint32_t amax_bits, float most)
     if (amax_bits >= 0x7f800000u) {
         return bt_f32_from_bits(0x7fc00000u);
     }
-    /* Subnormal scales are too coarse to keep codes within it. */
+    /* Subnormal scales are too coarse to keep codes within the limit. */
     return (scale < 0x1p-126f) ? 0.0f : scale;
 }
 

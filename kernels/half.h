@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file half.h
  *
- * 16-bit floats in plain C: the specification of what F16C computes.
- * C and CUDA C++ alike.
+ * 16-bit floats in plain C: the specification of F16C's results. C and CUDA C++
+ * alike.
  * Source: IEEE 754-2008 binary16; bfloat16 is the upper half of binary32.
  */
 #ifndef BT_KERNELS_HALF_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/** What functions of numbers are declared by that every back end compiles. */
+/** Declaration specifiers of numeric functions that every back end compiles. */
 #if defined(__CUDACC__)
 #define BT_FORMULA static __device__ __forceinline__
 #else
@@ -34,7 +34,7 @@ BT_FORMULA uint32_t bt_f32_bits(float value)
     return bits;
 }
 
-/** Exact; a signalling NaN becomes quiet, as F16C does. */
+/** Converts exactly; a signalling NaN becomes quiet, as with F16C. */
 BT_FORMULA float bt_f16_to_f32(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
@@ -55,7 +55,7 @@ BT_FORMULA float bt_f16_to_f32(uint16_t half)
                             (fraction << 13));
 }
 
-/** Round to nearest, ties to even; too large becomes infinity. */
+/** Rounds to nearest, ties to even; overflow becomes infinity. */
 BT_FORMULA uint16_t bt_f32_to_f16(float value)
 {
     uint32_t bits = bt_f32_bits(value);
@@ -78,8 +78,8 @@ BT_FORMULA uint16_t bt_f32_to_f16(float value)
     return (uint16_t)(sign | (rounded >> 13));
 }
 
-/** Round to nearest, ties to even; too large becomes infinity; subnormals
- *  stay, a NaN becomes quiet. */
+/** Rounds to nearest, ties to even; overflow becomes infinity; subnormals are
+ *  kept, a NaN becomes quiet. */
 BT_FORMULA uint16_t bt_f32_to_bf16(float value)
 {
     uint32_t bits = bt_f32_bits(value);

@@ -19,7 +19,7 @@
 #define BT_PHILOX_WEYL_0 0x9E3779B9u /* golden ratio */
 #define BT_PHILOX_WEYL_1 0xBB67AE85u /* sqrt(3) - 1 */
 
-/** Replace @a ctr by its image under @a key. */
+/** Replaces @a ctr by its image under @a key. */
 BT_FORMULA void bt_philox4x32_10(const uint32_t key[2], uint32_t ctr[4])
 {
     uint32_t k0 = key[0];

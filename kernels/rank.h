@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rank.h
  *
- * The order of candidates as one number. A value and its index are a *rank*:
- * the larger, the earlier in the order of top() (kernels.h), and no two are
- * equal. C and CUDA C++ alike.
+ * Encodes the order of candidates as one number. A value and its index form a
+ * *rank*: the larger, the earlier in the order of top() (kernels.h), and no two
+ * ranks are equal. C and CUDA C++ alike.
  */
 #ifndef BT_KERNELS_RANK_H
 #define BT_KERNELS_RANK_H
@@ -13,18 +13,18 @@
 
 #include "kernels/half.h"
 
-#define BT_RANK_NONE 0ull /**< of what cannot be drawn; the last */
+#define BT_RANK_NONE 0ull /**< rank of a value that cannot be drawn */
 
-/** The bits of a float as a number that grows with it, above; below, what falls
- *  as the index grows. */
+/** Returns the rank: the float's bits as an order-preserving integer in the
+ *  upper half, the inverted index in the lower. */
 BT_FORMULA uint64_t bt_rank_of(float value, uint32_t id)
 {
     uint32_t bits;
 
-    if (!(value > -INFINITY)) { /* nor a NaN */
+    if (!(value > -INFINITY)) { /* nor NaN */
         return BT_RANK_NONE;
     }
-    bits = bt_f32_bits((value == 0.0f) ? 0.0f : value); /* -0 is as large */
+    bits = bt_f32_bits((value == 0.0f) ? 0.0f : value); /* -0 equals 0 */
     bits = ((bits >> 31) != 0) ? ~bits : bits | 0x80000000u;
     return ((uint64_t)bits << 32) | (0xffffffffu - id);
 }
@@ -34,7 +34,7 @@ BT_FORMULA uint32_t bt_rank_id(uint64_t rank)
     return 0xffffffffu - (uint32_t)rank;
 }
 
-/** The value; 0 for -0. */
+/** Returns the value of a rank; 0 for -0. */
 BT_FORMULA float bt_rank_value(uint64_t rank)
 {
     const uint32_t bits = (uint32_t)(rank >> 32);

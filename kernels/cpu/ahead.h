@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file ahead.h
  *
- * The next panel of a matrix, asked for while one is multiplied with many rows.
- * A core that computes for long does not come to its next loads: without being
- * asked, memory waits while it works, and the other way round. With few rows it
- * does come to them, and more requests are in their way: each kernel knows how
- * many rows are few.
+ * Prefetches the next panel of a matrix while the current one is multiplied
+ * with many rows. A core that computes for a long time does not issue its next
+ * loads: without prefetch, memory idles while the core works, and the other way
+ * round. With few rows the core does issue them, and more requests would get in
+ * their way: each kernel knows how many rows are few.
  */
 #ifndef BT_KERNELS_CPU_AHEAD_H
 #define BT_KERNELS_CPU_AHEAD_H
 
 #include "kernels/cpu/cpu.h"
 
-/** At most so much of it: the panel that is multiplied stays in the same cache,
- *  and in larger models either has some hundred KiB. */
+/** Maximum bytes prefetched of a panel: the panel in use stays in the same
+ *  cache, and in larger models either has some hundred KiB. */
 #define BT_AHEAD_BYTES ((size_t)256 << 10)
 
 typedef struct bt_ahead {
@@ -22,8 +22,9 @@ typedef struct bt_ahead {
     uint32_t n_lines; /**< cache lines of one bt_ahead_ask() */
 } bt_ahead_t;
 
-/** What follows panel @a p, evenly in @a n_asks calls of bt_ahead_ask(), which
- *  the kernels leave out with few rows. Behind the last panel is nothing. */
+/** Prepares the prefetch of the panel after panel @a p, spread evenly over @a
+ *  n_asks calls of bt_ahead_ask(), which kernels omit with few rows. Nothing is
+ *  prefetched after the last panel. */
 static inline bt_ahead_t bt_ahead_of(const bt_matmul_job_t *job, uint32_t p,
                                      uint32_t n_asks)
 {
@@ -42,7 +43,7 @@ static inline bt_ahead_t bt_ahead_of(const bt_matmul_job_t *job, uint32_t p,
     };
 }
 
-/** Into the core's second cache: the first is full of the rows. */
+/** Prefetches the next lines into the L2 cache: the rows fill the L1 cache. */
 static inline void bt_ahead_ask(bt_ahead_t *ahead)
 {
     for (uint32_t i = 0; (i < ahead->n_lines) && (ahead->next < ahead->end);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file avx2.h  Between the files of the AVX2 tier. */
+/** @file avx2.h  Internal to the files of the AVX2 tier. */
 #ifndef BT_KERNELS_CPU_AVX2_H
 #define BT_KERNELS_CPU_AVX2_H
 
@@ -11,24 +11,25 @@
 
 #define TIER(name) bt_avx2_##name
 
-/** A register of floats, how many it has, and an instruction for it. */
+/** Register of floats, its number of lanes, and its instruction prefix. */
 typedef __m256 vec_t;
 #define VEC        8u
 #define VEC_OP(op) _mm256_##op
 
-/** @a at: aligned to what is read. */
+/** Loads f16 values. @a at is aligned to the bytes read. */
 static inline vec_t vec_load_f16(const void *at)
 {
     return _mm256_cvtph_ps(_mm_load_si128(at));
 }
 
-/** 8 numbers of 8 bits; @a at as above. */
+/** Loads 8 signed bytes as floats. @a at is aligned to the bytes read. */
 static inline vec_t vec_load_i8(const void *at)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at)));
 }
 
-/** bt_quant_e8m0_half() of 8 bytes; @a at as above. */
+/** Loads bt_quant_e8m0_half() of 8 bytes. @a at is aligned to the bytes
+ *  read. */
 static inline vec_t vec_load_e8m0(const void *at)
 {
     const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(at));
@@ -43,7 +44,7 @@ static inline vec_t vec_load_e8m0(const void *at)
 
 #include "kernels/cpu/vec.h"
 
-/** The four bytes at x in every lane. */
+/** Broadcasts the four bytes at x to every lane. */
 static inline __m256i word8(const void *x)
 {
     int32_t word;
@@ -52,8 +53,8 @@ static inline __m256i word8(const void *x)
     return _mm256_set1_epi32(word);
 }
 
-/** The first n of a row's two registers of sums, all of them where n is more;
- * see bt_matmul_job_t.add. */
+/** Stores the first n of a row's two registers of sums, or all of them when n
+ *  is larger; see bt_matmul_job_t.add. */
 static inline void store_sums(float *out, uint32_t n, bool add,
                               const __m256 *sums)
 {
@@ -75,7 +76,7 @@ static inline void store_sums(float *out, uint32_t n, bool add,
     }
 }
 
-/** bt_expf() of 8 values. */
+/** Returns bt_expf() of 8 values. */
 static inline __m256 vec_exp(__m256 x)
 {
     __m256 n;
@@ -93,10 +94,11 @@ static inline __m256 vec_exp(__m256 x)
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-/** MXCSR: flush to zero, denormals are zeros; for dot_pairs(). */
+/** MXCSR bits for dot_pairs(): flush to zero, denormals are zeros. */
 #define BT_AVX2_ZEROS 0x8040u
 
-/** bt_f32_to_bf16() in the upper half of each word; the lower is anything. */
+/** Returns bt_f32_to_bf16() in the upper half of each word; the lower half is
+ *  undefined. */
 static inline __m256i bf16_bits(__m256 x)
 {
     __m256i bits = _mm256_castps_si256(x);
@@ -110,7 +112,7 @@ static inline __m256i bf16_bits(__m256 x)
         up, _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)), nan);
 }
 
-/** Pairs of bf16 as floats: the first and the second of each. */
+/** Pairs of bf16 as floats: first and second elements. */
 typedef struct halves {
     __m256 even;
     __m256 odd;
@@ -125,7 +127,7 @@ static inline halves_t halves_of(__m256i pairs)
                           _mm256_castsi256_ps(_mm256_and_si256(pairs, upper))};
 }
 
-/** bt_dot_bf16() in every lane, in the mode BT_AVX2_ZEROS. */
+/** Returns bt_dot_bf16() in every lane, in the mode BT_AVX2_ZEROS. */
 static inline __m256 dot_halves(halves_t a, halves_t b, __m256 acc)
 {
     return _mm256_fmadd_ps(a.even, b.even, _mm256_fmadd_ps(a.odd, b.odd, acc));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file avx512.h  Between the files of the AVX-512 tier. */
+/** @file avx512.h  Internal to the files of the AVX-512 tier. */
 #ifndef BT_KERNELS_CPU_AVX512_H
 #define BT_KERNELS_CPU_AVX512_H
 
@@ -11,24 +11,25 @@
 
 #define TIER(name) bt_avx512_##name
 
-/** A register of floats, how many it has, and an instruction for it. */
+/** Register of floats, its number of lanes, and its instruction prefix. */
 typedef __m512 vec_t;
 #define VEC        16u
 #define VEC_OP(op) _mm512_##op
 
-/** @a at: aligned to what is read. */
+/** Loads f16 values. @a at is aligned to the bytes read. */
 static inline vec_t vec_load_f16(const void *at)
 {
     return _mm512_cvtph_ps(_mm256_load_si256(at));
 }
 
-/** 16 numbers of 8 bits; @a at as above. */
+/** Loads 16 signed bytes as floats. @a at is aligned to the bytes read. */
 static inline vec_t vec_load_i8(const void *at)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(at)));
 }
 
-/** bt_quant_e8m0_half() of 16 bytes; @a at as above. */
+/** Loads bt_quant_e8m0_half() of 16 bytes. @a at is aligned to the bytes
+ *  read. */
 static inline vec_t vec_load_e8m0(const void *at)
 {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_load_si128(at));
@@ -43,13 +44,13 @@ static inline vec_t vec_load_e8m0(const void *at)
 
 #include "kernels/cpu/vec.h"
 
-/** Mask of the first n lanes of 16. */
+/** Returns the mask of the first n lanes of 16. */
 static inline __mmask16 first_lanes(uint32_t n)
 {
     return (__mmask16)((n >= 16) ? 0xffffu : (1u << n) - 1u);
 }
 
-/** The four bytes at x in every lane. */
+/** Broadcasts the four bytes at x to every lane. */
 static inline __m512i word16(const void *x)
 {
     int32_t word;
@@ -58,7 +59,7 @@ static inline __m512i word16(const void *x)
     return _mm512_set1_epi32(word);
 }
 
-/** The first n of 16 sums, n > 0; see bt_matmul_job_t.add. */
+/** Stores the first n of 16 sums, n > 0; see bt_matmul_job_t.add. */
 static inline void store_half(float *out, uint32_t n, bool add, __m512 sums)
 {
     const __mmask16 lanes = first_lanes(n);
@@ -69,8 +70,8 @@ static inline void store_half(float *out, uint32_t n, bool add, __m512 sums)
     _mm512_mask_storeu_ps(out, lanes, sums);
 }
 
-/** The first n of a row's two registers of sums, all of them where n is more.
- */
+/** Stores the first n of a row's two registers of sums, or all of them when n
+ *  is larger. */
 static inline void store_sums(float *out, uint32_t n, bool add,
                               const __m512 *sums)
 {
@@ -80,7 +81,7 @@ static inline void store_sums(float *out, uint32_t n, bool add,
     }
 }
 
-/** bt_expf() of 16 values. */
+/** Returns bt_expf() of 16 values. */
 static inline __m512 vec_exp(__m512 x)
 {
     __m512 n;

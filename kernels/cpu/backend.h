@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/cpu.h"
 
-/** Most rows of a matmul that each thread prepares for itself; not more than
- *  one tile has. */
+/** Most rows of a matmul that each thread prepares for itself; at most one
+ *  tile. */
 #define BT_CPU_OWN_ROWS BT_TILE_ROWS
 
 /** Below this many elements (of cheap operations), waking a helper costs more
@@ -24,19 +24,20 @@ typedef struct cpu_backend {
     uint32_t dense_n_in; /* widest n_in that panels and tiles can take */
     uint32_t bf16_n_in;  /* widest n_in that bf16 can take */
     uint32_t q8_n_in;    /* widest n_in that q8 can take */
-    size_t panel_floats; /* of one thread */
+    size_t panel_floats; /* per thread */
     float *panels;       /* one dequantized panel per thread */
-    size_t wide_bytes;   /* of one thread */
+    size_t wide_bytes;   /* per thread */
     uint8_t *wide;       /* one widened panel per thread */
-    /* Rows of one matmul; behind the max_rows (of tiles: + BT_TILE_ROWS) of all
-     * threads BT_CPU_OWN_ROWS of each thread's own. */
+    /* Rows of one matmul. The max_rows (tiles: + BT_TILE_ROWS) rows common to
+     * all threads are followed by BT_CPU_OWN_ROWS for each thread. */
     float *tiles;       /* rearranged */
     uint16_t *bf16;     /* n_in made even */
     bt_q8_group_t *q8;  /* quantized */
-    size_t line_floats; /* of one thread, a multiple of 64 bytes */
-    float *lines;       /* one row per thread, before it becomes the above */
-    const bt_weight_t *ahead; /* read after the next matmul; NULL: not known */
-    size_t attn_floats;       /* of one thread */
+    size_t line_floats; /* per thread, a multiple of 64 bytes */
+    float *lines;       /* one row per thread, before it is converted to the
+                         * formats above */
+    const bt_weight_t *ahead; /* read after the next matmul; NULL: unknown */
+    size_t attn_floats;       /* per thread */
     float *attn;
 } cpu_backend_t;
 
@@ -45,10 +46,11 @@ static inline cpu_backend_t *bt_cpu_of(bt_backend_t *be)
     return (cpu_backend_t *)(void *)be;
 }
 
-/** A chunk that has at least @a min_work units of work. */
+/** Returns the items of a chunk with at least @a min_work units of work. */
 uint32_t bt_cpu_grain(const cpu_backend_t *cpu, uint32_t n_items,
                       uint64_t work_per_item, uint64_t min_work);
-/** Items 0 to n_items - 1 by the thread group, in such chunks. */
+/** Runs items 0 to n_items - 1 on the thread pool, in chunks of
+ *  bt_cpu_grain(). */
 void bt_cpu_run(cpu_backend_t *cpu, uint32_t n_items, uint64_t work_per_item,
                 uint64_t min_work, bt_cpu_job_fn fn, void *ctx);
 

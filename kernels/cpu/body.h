@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file body.h
  *
- * The specification, in plain C, of every operation but matmul. Each tier
- * compiles this text with its own instruction set: all roundings are written
- * out (fmaf, and no contraction elsewhere), so the bits are the same.
+ * Specification, in plain C, of every operation but matmul. Each tier compiles
+ * this text with its own instruction set: all roundings are explicit (fmaf, and
+ * no contraction elsewhere), so the bits are equal.
  *
  * A *lane sum* of n values: value i goes to lane i % 16, each lane sums in
  * ascending order, then lane j += lane j + 8, 4, 2, 1.
@@ -79,7 +79,7 @@ static inline int32_t quantize_half(const float *x, int8_t *code, float *scale)
     return sum;
 }
 
-/* What follows from the codes' sums of the halves and their scales. */
+/* Values derived from the sums of the halves' codes and their scales. */
 static inline void finish_group(bt_q8_group_t *group, uint32_t bias,
                                 int32_t low, int32_t high)
 {
@@ -206,7 +206,7 @@ static inline float softmax_step(const float *s, uint32_t from, uint32_t n,
     return corr;
 }
 
-/* What an element of the cache is as bf16; of INT8 and FP8 the code. */
+/* A cache element as bf16; for INT8 and FP8 the code. */
 static inline uint16_t body_elem(bt_kv_type_t type, const void *elems, size_t i)
 {
     switch (type) {
@@ -311,8 +311,8 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
     }
 }
 
-/* Inlined for good: a call that does nothing but this counts as one without
- * effect, and gcc drops it. */
+/* Always inlined: gcc drops calls of a function that only prefetches, as
+ * without effect. */
 __attribute__((always_inline)) static inline void
 attn_ahead(const bt_attn_tile_t *tile, uint32_t begin, uint32_t end)
 {
@@ -350,7 +350,7 @@ static inline float body_to_i8(const float *x, uint32_t n, int8_t *out)
     return scale;
 }
 
-/* One FP8 vector, likewise. */
+/* One FP8 vector: see bt_kv_view_t. Returns the scale. */
 static inline float body_to_e4m3(const float *x, uint32_t n, uint8_t *out)
 {
     float scale = bt_code_scale(body_amax_bits(x, n, 0), E4M3_MAX);
@@ -403,8 +403,8 @@ static inline void body_clamp(float *x, float limit, size_t n)
     }
 }
 
-/* See argmax() in kernels.h. Lanes, because a single running maximum waits for
- * itself; then the first that has it. */
+/* See argmax() in kernels.h. Several lanes, because a single running maximum is
+ * a dependency chain; then the first index with the maximum. */
 static inline uint32_t body_argmax(const float *x, uint32_t n)
 {
     float best[4 * LANES];

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file kv_slot.h  Where vectors lie in the paged cache (docs/KV_LAYOUT.md).
- */
+/** @file kv_slot.h  Addresses of vectors in the paged cache
+ *  (docs/KV_LAYOUT.md). */
 #ifndef BT_KERNELS_CPU_KV_SLOT_H
 #define BT_KERNELS_CPU_KV_SLOT_H
 
 #include "common/base/assert.h"
 #include "kernels/cpu/cpu.h"
 
-/** One vector of the cache, or the first of some in neighbouring slots. */
+/** Address of one vector of the cache, or of the first of several in
+ *  neighbouring slots. */
 typedef struct kv_slot {
-    void *elems;  /**< its first; see kv_slot() */
+    void *elems;  /**< first element; see kv_slot() */
     float *scale; /* NULL: none */
 } kv_slot_t;
 
@@ -18,9 +19,9 @@ static inline size_t kv_elem_bytes(const bt_kv_view_t *kv)
     return bt_cpu_kv_scaled(kv->type) ? 1 : 2;
 }
 
-/** Where head @a kv_head of @a position begins: part 0 keys, (dim / 2, T, 2),
- * so that element d follows d / 2 * 2 T + d % 2 behind; 1 values, (T / 2, dim,
- * 2), element d 2 d behind. */
+/** Returns the start of head @a kv_head of @a position. Part 0 is keys, (dim /
+ *  2, T, 2), with element d at offset d / 2 * 2 T + d % 2; part 1 is values, (T
+ *  / 2, dim, 2), with element d at offset 2 d. */
 static inline kv_slot_t kv_slot(const bt_kv_view_t *kv, uint32_t layer,
                                 const bt_ragged_seq_t *seq, uint32_t part,
                                 uint32_t kv_head, uint32_t position)
@@ -54,8 +55,8 @@ static inline void kv_check_view(const bt_backend_t *be, const bt_kv_view_t *kv)
     BT_ASSERT(kv->head_dim <= BT_MAX_HEAD_DIM);
     BT_ASSERT(kv->head_dim % 2 == 0);
     BT_ASSERT(kv->tokens_per_block % 2 == 0);
-    /* So that scales, behind an even number of vectors' elements, lie on whole
-     * floats. */
+    /* Scales follow an even number of vectors' elements, so they are aligned to
+     * whole floats. */
     BT_ASSERT(!bt_cpu_kv_scaled(kv->type) || (kv->block_bytes % 4 == 0));
     (void)be;
     (void)kv;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file tier_attn.h  Loading keys and values: the types as constants, for the
- *  load_keys() and load_values() of the tier whose file includes it, behind the
- *  tier's header; and what of a softmax step both tiers write alike. */
+/** @file tier_attn.h  Loading of keys and values with the type as a constant,
+ *  for load_keys() and load_values() of a tier, and the common part of a
+ *  softmax step. Included by a tier's file after the tier's header. */
 #ifndef BT_KERNELS_CPU_TIER_ATTN_H
 #define BT_KERNELS_CPU_TIER_ATTN_H
 
 #include "kernels/cpu/simd.h"
 
-/** The tier's own; see bt_cpu_isa_t. */
+/** Loads keys and values; defined by the tier. See bt_cpu_isa_t. */
 SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
                           uint32_t first, uint32_t n, uint32_t dim,
                           uint16_t *out);
@@ -15,9 +15,8 @@ SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
                             uint32_t first, uint32_t n, uint32_t dim,
                             uint16_t *out);
 
-/* bt_soft_capped() of a register. Few models have one: out of the way of the
- * rest.
- */
+/* bt_soft_capped() of a register. Not inlined, as few models have a soft
+ * cap. */
 static __attribute__((noinline)) vec_t vec_capped(const bt_attn_tile_t *t,
                                                   vec_t s)
 {
@@ -27,8 +26,8 @@ static __attribute__((noinline)) vec_t vec_capped(const bt_attn_tile_t *t,
     return vec_mul(vec_all(t->soft_cap), vec_sub(vec_all(1.0f), below));
 }
 
-/* Scores of the positions first .. first + VEC - 1 of pair i, less its slope
- * times the distance. */
+/* Scores of positions first .. first + VEC - 1 of pair i, less the slope times
+ * the distance. */
 static __attribute__((noinline)) vec_t
 vec_sloped(const bt_attn_tile_t *t, uint32_t i, uint32_t first, vec_t s)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tier_matmul.h
  *
- * Matmul of F32 and F16 weights: what a vector tier's file includes, once,
- * after its header and these:
+ * Matmul of F32 and F16 weights. A vector tier's file includes this header
+ * once, after the tier's header and these definitions:
  *
- *     DIRECT_ROWS  up to so many rows weights are converted in registers and
- *                  used at once; with more a panel is converted to scratch,
- *                  then register tiles run over it
+ *     DIRECT_ROWS  up to this many rows, weights are converted in registers and
+ *                  used at once; with more, a panel is converted to scratch and
+ *                  register tiles run over it
  *     TILE_ROWS    the largest tile
  *
  * A register tile is n_rows x two registers of outputs. Every output is summed
@@ -17,10 +17,11 @@
 
 #include "kernels/cpu/simd.h"
 
-/** The tier's own: all rows of the batch times panels begin .. end - 1. */
+/** Multiplies all rows of the batch with panels begin .. end - 1; defined by
+ *  the tier. */
 SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
                        uint32_t begin, uint32_t end);
-/** The tier's own: all rows times a panel that is converted. */
+/** Multiplies all rows with a converted panel; defined by the tier. */
 static void tiles(const bt_matmul_job_t *job, uint32_t panel,
                   const float *weights);
 

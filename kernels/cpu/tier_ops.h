@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tier_ops.h
  *
- * The operations of a vector tier that are not matmul or attention, and its
- * table: what a tier's file includes, once, after its header and TIER_ID,
- * TIER_NAME and the functions declared first here. What is not by hand is
- * body.h compiled for the tier.
+ * Operations of a vector tier other than matmul and attention, and the tier's
+ * function table. A tier's file includes this header once, after the tier's
+ * header, TIER_ID, TIER_NAME and the functions declared first here. Operations
+ * without a hand-written version are body.h compiled for the tier.
  */
 #ifndef BT_KERNELS_CPU_TIER_OPS_H
 #define BT_KERNELS_CPU_TIER_OPS_H
 
 #include <string.h>
 
-/** The tier's own: VEC floats to f16, bf16 (bt_f32_to_bf16()), and int8 (the
- *  nearest, of numbers within it), and bt_f32_to_e4m3(). */
+/** Converts VEC floats to f16, bf16 (bt_f32_to_bf16()), int8 (to nearest,
+ *  values within its range) and E4M3 (bt_f32_to_e4m3()); defined by the
+ *  tier. */
 static inline void vec_store_f16(uint16_t *at, vec_t v);
 static inline void vec_store_bf16(uint16_t *at, vec_t v);
 static inline void vec_store_i8(int8_t *at, vec_t v);
 static inline void vec_store_e4m3(uint8_t *at, vec_t v);
-/** The tier's own: bits of the largest magnitude of n values, n a multiple of
- *  VEC. */
+/** Returns the bits of the largest magnitude of n values, n a multiple of VEC;
+ *  defined by the tier. */
 static inline uint32_t amax_bits(const float *x, uint32_t n);
 
 static void to_f16(const float *x, uint32_t n, uint16_t *out)
@@ -215,7 +216,7 @@ static uint32_t argmax(const float *x, uint32_t n)
     return body_argmax(x, n);
 }
 
-/** All of a vector tier's table but .direct_kv. */
+/** Function table of a vector tier except .direct_kv. */
 #define TIER_OPS                                                            \
     .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,                 \
     .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),               \

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file tier_q8.h  Matmul of quantized weights, what both vector tiers write
- * alike: scales and minima as floats, tight panels widened, and the packs as
- * constants. The tier's file has codes_t (a register of bytes) before it, and
- * stored_codes(), panel_few() and panel_many(). */
+/** @file tier_q8.h  Matmul of quantized weights, the common part of both vector
+ *  tiers: scales and minima as floats, widening of tight panels, and packs as
+ *  constants. The tier's file defines codes_t (a register of bytes) before it,
+ *  and stored_codes(), panel_few() and panel_many(). */
 #ifndef BT_KERNELS_CPU_TIER_Q8_H
 #define BT_KERNELS_CPU_TIER_Q8_H
 
 #include "kernels/cpu/ahead.h"
 #include "kernels/cpu/simd.h"
 
-/* So many rows, or fewer, read a panel as it lies, since memory is their limit:
- * see pack.h. */
+/* Up to this many rows read a panel in place, since memory is their limit: see
+ * pack.h. */
 #define FEW_ROWS 4u
 
-/* The units of a block of steps, made floats once for its groups. */
+/* Units of a block of steps, converted to floats once for its groups. */
 typedef struct units {
     _Alignas(64) float scale[BT_PANEL];
     _Alignas(64) float min[BT_PANEL];
@@ -56,8 +56,8 @@ SPECIALIZE vec_t factors(bt_pack_format_t format, const uint8_t *src,
     }
 }
 
-/** The tier's own: register v of the codes of the 4 k of a step, 8 of which are
- *  a group, or of the indices of their book. */
+/** Loads register v of the codes of the 4 k of a step, or of their codebook
+ *  indices; 8 steps are a group. Defined by the tier. */
 SPECIALIZE codes_t stored_codes(bt_pack_format_t format, const uint8_t *codes,
                                 uint32_t step, uint32_t v);
 
@@ -97,7 +97,7 @@ SPECIALIZE void widen_factors(bt_pack_format_t format, const uint8_t *src,
     }
 }
 
-/* What of a panel is not wide, made so at @a out: see bt_pack_scratch_at(). */
+/* Widens the tight parts of a panel into @a out: see bt_pack_scratch_at(). */
 SPECIALIZE void widen(bt_pack_format_t format, const bt_weight_t *w,
                       const uint8_t *block, uint8_t *out)
 {
@@ -128,7 +128,7 @@ SPECIALIZE void widen(bt_pack_format_t format, const bt_weight_t *w,
     }
 }
 
-/* Group i of a block: as it lies, or what widen() made of it at @a scratch. */
+/* Group i of a block: in place, or its widened form at @a scratch. */
 SPECIALIZE bt_pack_group_t group_at(bt_pack_format_t format, bool wide,
                                     const uint8_t *block, uint32_t i,
                                     const uint8_t *scratch)
@@ -146,11 +146,12 @@ SPECIALIZE bt_pack_group_t group_at(bt_pack_format_t format, bool wide,
     return group;
 }
 
-/** The tier's own: 1 .. FEW_ROWS rows times a panel as it lies. */
+/** Multiplies 1 .. FEW_ROWS rows with a panel in place; defined by the tier. */
 SPECIALIZE void panel_few(bt_pack_format_t format, const bt_matmul_job_t *job,
                           uint32_t panel);
 
-/** The tier's own: more rows times a panel that widen() has been over. */
+/** Multiplies more rows with a panel that widen() has processed; defined by the
+ *  tier. */
 SPECIALIZE void panel_many(bt_pack_format_t format, const bt_matmul_job_t *job,
                            uint32_t panel, const uint8_t *scratch);
 
@@ -172,7 +173,8 @@ SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-/* A function of each pack: in one of all the compiler gives up on registers. */
+/* One function per pack: in a single function the compiler gives up on
+ * registers. */
 #define OF_PACK(pack)                                             \
     static __attribute__((noinline)) void panels_of_##pack(       \
         const bt_matmul_job_t *job, uint32_t begin, uint32_t end, \

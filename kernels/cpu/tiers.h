@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file tiers.h  What the files of a tier define for each other, and the AVX2
- *  tier for the AVX-512 one on a processor without AVX512_BF16. See
+/** @file tiers.h  Functions that the files of a tier define for each other. The
+ *  AVX-512 tier also uses those of AVX2 on a processor without AVX512_BF16. See
  *  bt_cpu_isa_t. */
 #ifndef BT_KERNELS_CPU_TIERS_H
 #define BT_KERNELS_CPU_TIERS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file vec.h  What both vector tiers write alike over their registers:
- * included last by avx2.h and avx512.h, which define vec_t, VEC and vec_*(). */
+/** @file vec.h  Vector functions common to both tiers: included last by avx2.h
+ *  and avx512.h, which define vec_t, VEC and vec_*(). */
 #ifndef BT_KERNELS_CPU_VEC_H
 #define BT_KERNELS_CPU_VEC_H
 
@@ -14,7 +14,7 @@ static inline vec_t vec_all(float x)
     return VEC_OP(set1_ps)(x);
 }
 
-/** @a at: aligned to a register, as in vec_store(). */
+/** Loads a register. @a at is aligned to a register, as in vec_store(). */
 static inline vec_t vec_load(const void *at)
 {
     return VEC_OP(load_ps)(at);
@@ -55,7 +55,7 @@ static inline vec_t vec_div(vec_t a, vec_t b)
     return VEC_OP(div_ps)(a, b);
 }
 
-/** Of a and b the larger, b where either is a NaN. */
+/** Returns the larger of a and b, b where either is a NaN. */
 static inline vec_t vec_max(vec_t a, vec_t b)
 {
     return VEC_OP(max_ps)(a, b);
@@ -71,14 +71,14 @@ static inline vec_t vec_negate(vec_t v)
     return VEC_OP(xor_ps)(v, vec_all(-0.0f));
 }
 
-/** a * b + c */
+/** Returns a * b + c. */
 static inline vec_t vec_fma(vec_t a, vec_t b, vec_t c)
 {
     return VEC_OP(fmadd_ps)(a, b, c);
 }
 
-/** The first half of bt_expf(): exp(x) = y * 2^n. *t_p: its bits have n as the
- *  low ones. @return y */
+/** Computes the first half of bt_expf(): exp(x) = y * 2^n. The low bits of *t_p
+ *  hold n. @return y */
 static inline vec_t exp_parts(vec_t x, vec_t *n_p, vec_t *t_p)
 {
     const vec_t magic = vec_all(EXP_MAGIC);

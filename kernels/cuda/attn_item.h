@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file attn_item.h
  *
- * Of attention.cu: what a thread block has to do, and what its threads share.
+ * Work items of attention.cu: the work of a thread block, and its shared
+ * memory.
  */
 #ifndef BT_KERNELS_CUDA_ATTN_ITEM_H
 #define BT_KERNELS_CUDA_ATTN_ITEM_H
@@ -18,10 +19,10 @@ const uint32_t kTile = 32; /* positions of one softmax step, lanes of a warp */
 const uint32_t kTilePairs = kTile / 2; /* of positions */
 const uint32_t kMaxWarps = 8;
 const uint32_t kMaxDim = 256;
-const uint32_t kMaxPairs = 8; /* of an item */
-const uint32_t kAhead = 8; /* words of the cache that are asked for at once */
-/* A row of a tile's scores: one more, so that threads which read a row each
- * meet different banks. */
+const uint32_t kMaxPairs = 8; /* of a work item */
+const uint32_t kAhead = 8; /* words of the cache that are prefetched together */
+/* Row of a tile's scores: one word longer, so that threads that read a row each
+ * access different banks. */
 const uint32_t kRow = kTile + 1;
 
 struct Job {
@@ -41,12 +42,12 @@ struct Job {
     const float *sinks, *slopes;
 };
 
-/* N words side by side, which are read at once. */
+/* N adjacent words, loaded together. */
 template <uint32_t N> struct alignas(N * sizeof(uint32_t)) Words {
     uint32_t w[N];
 };
 
-/* Of P pairs, those whose words lie side by side. */
+/* Number of adjacent words among P pairs. */
 template <uint32_t P> constexpr uint32_t kBeside = (P < 4) ? P : 4;
 
 /* ---- shared memory ---- */
@@ -58,7 +59,7 @@ template <uint32_t P> __device__ auto queries_of()
     return queries;
 }
 
-/* (P): the first position that a pair sees, and one behind the last */
+/* (P): the first visible position of a pair, and the end */
 template <uint32_t P> __device__ auto begins_of()
 {
     BT_SHARED(uint32_t, begins, P);
@@ -78,8 +79,8 @@ template <uint32_t P> __device__ auto scores_of()
     return scores;
 }
 
-/* The same, exp(score - largest so far): apart from the scores, as those of the
- * next span come while these are summed. */
+/* [tile][pair][position]: exp(score - largest so far). Separate from the
+ * scores, because those of the next span are written while these are summed. */
 template <uint32_t P> __device__ auto exps_of()
 {
     BT_SHARED(float, exps, kMaxWarps *P *kRow);
@@ -87,7 +88,7 @@ template <uint32_t P> __device__ auto exps_of()
 }
 
 /* [tile][pair]: the largest score; the largest of this tile and all before it;
- * what acc and the sum are multiplied by; the sum of the tile's own */
+ * the factor of acc and the sum; the tile's own sum */
 template <uint32_t P> __device__ auto maxima_of()
 {
     BT_SHARED(float, maxima, kMaxWarps *P);
@@ -120,14 +121,14 @@ template <uint32_t P> __device__ auto weights_of()
     return weights;
 }
 
-/* [tile][pair of positions]: where their values lie, from the base */
+/* [tile][pair of positions]: offset of their values, from the base */
 inline __device__ auto places_of()
 {
     BT_SHARED(size_t, places, kMaxWarps * kTilePairs);
     return places;
 }
 
-/* [tile][position], of types that have them */
+/* [tile][position], for types with scales */
 inline __device__ auto value_scales_of()
 {
     BT_SHARED(float, value_scales, kMaxWarps *kTile);
@@ -137,16 +138,16 @@ inline __device__ auto value_scales_of()
 /* ---- items ---- */
 
 struct Item {
-    uint32_t row; /* of the sequence, its first */
-    uint32_t pos; /* of that */
+    uint32_t row; /* first row of the sequence */
+    uint32_t pos; /* position of that row */
     const uint32_t *ids;
-    uint32_t kv_head, head;  /* the first query head that reads it */
-    uint32_t group;          /* how many do */
+    uint32_t kv_head, head;  /* first query head that reads it */
+    uint32_t group;          /* query heads that do */
     uint32_t first, n_pairs; /* pair p: row p / group, head p % group */
-    /* The positions that some pair sees, the first made even as values lie by
-     * pairs: nothing else of the cache may be read. */
+    /* Positions visible to some pair, the first made even as values are stored
+     * in pairs: nothing else of the cache may be read. */
     uint32_t begin, end;
-    /* Whole pairs of positions that all pairs see. */
+    /* Whole pairs of positions that are visible to all pairs. */
     uint32_t inner_begin, inner_end;
 };
 
@@ -155,23 +156,23 @@ inline __device__ uint32_t first_head(const Job &job, uint32_t kv_head)
     return (kv_head * job.n_heads + job.n_kv_heads - 1) / job.n_kv_heads;
 }
 
-/* The first position that the one at position sees. */
+/* First position visible from a position. */
 inline __device__ uint32_t first_seen(uint32_t window, uint32_t position)
 {
     return ((window == 0) || (position < window)) ? 0 : position + 1 - window;
 }
 
-/* The position of pair i of the item. */
+/* Position of pair i of the item. */
 inline __device__ uint32_t position_of(const Item &item, uint32_t i)
 {
     return item.pos + (item.first + i) / item.group;
 }
 
-/* The pairs of a sequence and a KV head are cut into items of P. There is a
- * block for each row, KV head and item that may begin in this row; the last
- * rows see the most positions and come first. (So a grid follows from the
- * number of rows alone, and its blocks need no table of their own.)
- * @return false: none begins */
+/* Pairs of a sequence and a KV head are split into items of P. There is a
+ * thread block for each row, KV head and item that may begin in this row; the
+ * last rows see the most positions and come first. (So the grid follows from
+ * the number of rows alone, and its blocks need no table of their own.)
+ * @return false: no item begins */
 template <uint32_t P> __device__ bool find_item(const Job &job, Item *item)
 {
     const uint32_t in_row = blockIdx.x % job.items_per_row;
@@ -211,8 +212,8 @@ inline __device__ uint32_t clean_bf16(float x)
     return bt_f32_bits(bt_or_zero(rounded)) >> 16;
 }
 
-/* Queries and what each pair sees. Pairs that the item lacks are the last one
- * again: numbers like any others, and nobody asks for what becomes of them. */
+/* Loads the queries and the visible range of each pair. Missing pairs repeat
+ * the last one: ordinary numbers whose result is ignored. */
 template <uint32_t P>
 __device__ void load_item(const Job &job, const Item &item)
 {
@@ -245,7 +246,7 @@ __device__ void load_item(const Job &job, const Item &item)
     }
 }
 
-/* Does pair p see something of the tile at a position? What it does not is no
+/* True when pair p sees a position of the tile at @a at. An unseen tile is no
  * step of its softmax. */
 template <uint32_t P> __device__ bool is_seen(uint32_t p, uint32_t at)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file attn_steps.h
  *
- * Of attention.cu: the steps of a thread block on a span of positions, each
- * between two barriers.
+ * Steps of a thread block of attention.cu on a span of positions, each between
+ * two barriers.
  */
 #ifndef BT_KERNELS_CUDA_ATTN_STEPS_H
 #define BT_KERNELS_CUDA_ATTN_STEPS_H
@@ -17,24 +17,24 @@ namespace bt_attn
 
 /* ---- products ---- */
 
-/* Two neighbouring elements of the cache as they lie. */
+/* Two adjacent elements of the cache, as stored. */
 template <bt_kv_type_t T>
 using Raw = std::conditional_t<(T == BT_KV_F16) || (T == BT_KV_BF16), uint32_t,
                                uint16_t>;
 
-/* They as bf16 (codes as they are), without subnormal numbers. */
+/* The elements as bf16 (INT8 and FP8: the codes), without subnormal numbers. */
 struct Two {
     float low, high;
 };
 
-/* Small floats become binary32 by their bits at its place and a power of two,
- * which is exact, of subnormal ones too. */
+/* A small float becomes binary32 by shifting its bits and multiplying by a
+ * power of two, which is exact, for subnormal numbers too. */
 inline __device__ float widened(uint32_t bits, uint32_t shift, float power)
 {
     return __fmul_rn(bt_f32_from_bits(bits << shift), power);
 }
 
-/* bt_f16_to_f32() made bf16; none is so small that it is a subnormal one. */
+/* bt_f16_to_f32() rounded to bf16; the result is never subnormal. */
 inline __device__ float f16_elem(uint32_t bits)
 {
     const uint32_t mag = bits & 0x7fffu;
@@ -80,17 +80,16 @@ template <bt_kv_type_t T> __device__ Two two_of(Raw<T> raw)
                elem_of<T>(bits >> width)};
 }
 
-/* A step of a sum: bt_dot_bf16() of a word and two, of numbers that are no
- * subnormal ones. */
+/* One step of a sum: bt_dot_bf16() of two words, without subnormal numbers. */
 inline __device__ float add_exactly(uint32_t word, Two two, float sum)
 {
     sum = bt_fma_flushed(bt_bf16_high(word), two.high, sum);
     return bt_fma_flushed(bt_bf16_low(word), two.low, sum);
 }
 
-/* The same of N sums at once, by the products alone. That is it but where
- * something comes out below 2^-126, which is seldom.
- * @return false: so it did, and the sums are not to be used */
+/* N such sums at once, by plain products. Equal to add_exactly() unless a sum
+ * is below 2^-126, which is rare. @return false: one was, and the sums are
+ * invalid */
 template <uint32_t N>
 __device__ bool add_products(const Words<N> &words, Two two, float *sums)
 {
@@ -107,7 +106,7 @@ __device__ bool add_products(const Words<N> &words, Two two, float *sums)
     return is_plain;
 }
 
-/* P sums take over what became of them, if it is good. */
+/* Replaces P sums by their new values if these are valid. */
 template <uint32_t P>
 __device__ bool take(bool is_plain, const float *next, float *sums)
 {
@@ -120,11 +119,11 @@ __device__ bool take(bool is_plain, const float *next, float *sums)
 
 /* ---- a span ---- */
 
-/* What a thread finds out of its position with the scores, for later. */
+/* Lookup results for a thread's position, kept from the scores for later. */
 struct Place {
     size_t values;
     float value_scale;
-    bool is_seen; /* by some pair, or its neighbour is */
+    bool is_seen; /* visible to some pair, or the neighbour is */
 };
 
 /* kAhead steps of all pairs' scores at once, from word i on. */
@@ -155,7 +154,7 @@ __device__ bool multiply_ahead(const Raw<T> *keys, uint32_t stride, uint32_t i,
     return take<P>(is_plain, next, s);
 }
 
-/* Sums of the products of all queries and a key, whose words lie stride words
+/* Sums of the products of all queries and a key whose words are stride words
  * apart. */
 template <bt_kv_type_t T, uint32_t P>
 __device__ void multiply(const Raw<T> *keys, uint32_t stride, uint32_t n_words,
@@ -184,7 +183,7 @@ __device__ void multiply(const Raw<T> *keys, uint32_t stride, uint32_t n_words,
     }
 }
 
-/* From a product to the score of pair p. */
+/* Score of pair p from its product. */
 template <uint32_t P>
 __device__ float score_of(const Job &job, const Item &item, uint32_t p,
                           uint32_t position, float s)
@@ -264,7 +263,7 @@ __device__ Place score(const Job &job, const Item &item, uint32_t at)
     return place;
 }
 
-/* For whoever weighs and reads the values. */
+/* For the threads that weigh and read the values. */
 template <bt_kv_type_t T> __device__ void note_place(const Place &place)
 {
     if (place.is_seen && (threadIdx.x % 2 == 0)) {
@@ -275,12 +274,12 @@ template <bt_kv_type_t T> __device__ void note_place(const Place &place)
     }
 }
 
-/* A thread with a tile and a pair; the state is the pair's, as all threads with
- * it have it. */
+/* Thread with a tile and a pair; all threads of a pair hold a copy of its
+ * state. */
 struct Keeper {
     bool is_one;
     uint32_t tile, pair;
-    float max, sum; /* the sum: where it has tile 0 */
+    float max, sum; /* the sum: only in the thread of tile 0 */
 };
 
 template <uint32_t P>
@@ -301,7 +300,8 @@ __device__ Keeper keeper_of(const Job &job, const Item &item)
     return k;
 }
 
-/* Which tile of the span at a position a thread keeps, if its pair sees it. */
+/* Selects the tile of the span at a position that a thread keeps, if its pair
+ * sees the tile. */
 template <uint32_t P> __device__ bool keeps(const Keeper &k, uint32_t at)
 {
     return k.is_one && is_seen<P>(k.pair, at + k.tile * kTile);
@@ -343,7 +343,7 @@ template <uint32_t P> __device__ void correct(Keeper *k, uint32_t at)
     }
 }
 
-/* Weights of two positions and the pairs that lie side by side. */
+/* Weights of two positions and of adjacent pairs. */
 template <bt_kv_type_t T, uint32_t P>
 __device__ void weigh(const Item &item, uint32_t at)
 {
@@ -355,7 +355,8 @@ __device__ void weigh(const Item &item, uint32_t at)
     const uint32_t two = threadIdx.x % kTilePairs;
     const uint32_t quad = threadIdx.x / kTilePairs % n_quads;
     const uint32_t tile_at = at + tile * kTile;
-    /* Odd positions first in one half of a warp: its banks are the other's. */
+    /* Odd positions first in one half of a warp, which would otherwise access
+     * the other half's banks. */
     const uint32_t swap = (P == 1) ? 0 : threadIdx.x / kTilePairs % 2;
     Words<kBeside<P>> words = {};
 
@@ -399,8 +400,8 @@ __device__ void weigh(const Item &item, uint32_t at)
     weights_of<P>().set((tile * kTilePairs + two) * n_quads + quad, words);
 }
 
-/* The lane sum of a tile: lane j has positions j and j + 16, then the tree 8,
- * 4, 2, 1. */
+/* Lane sum of a tile: lane j has positions j and j + 16, then the tree 8, 4, 2,
+ * 1. */
 template <uint32_t P> __device__ void sum_tile(const Keeper &k, uint32_t at)
 {
     const auto exps = exps_of<P>();
@@ -418,7 +419,7 @@ template <uint32_t P> __device__ void sum_tile(const Keeper &k, uint32_t at)
     for (uint32_t level = 0; level < 4; level++) {
         const uint32_t half = 8u >> level;
 
-        /* Always 8 turns, so that the lanes are registers. */
+        /* Always 8 iterations, so that the lanes are registers. */
 #pragma unroll
         for (uint32_t j = 0; j < 8; j++) {
             if (j < half) {
@@ -429,7 +430,7 @@ template <uint32_t P> __device__ void sum_tile(const Keeper &k, uint32_t at)
     sums_of<P>().set(threadIdx.x, lane[0]);
 }
 
-/* The sums of the span at a position, behind all before it. */
+/* Adds the sums of the span at a position, after all spans before it. */
 template <uint32_t P> __device__ void add_sums(Keeper *k, uint32_t at)
 {
     if (!k->is_one || (k->tile != 0)) {
@@ -445,9 +446,9 @@ template <uint32_t P> __device__ void add_sums(Keeper *k, uint32_t at)
 
 /* ---- values ---- */
 
-/* Which values a thread sums: element d of the pairs of quads first, first +
- * step. Threads that are more than the elements take quads apart, as far as
- * they go; those left over have none. */
+/* Values that a thread sums: element d of the pairs of quads first, first +
+ * step, … Threads beyond the number of elements share the quads as far as these
+ * go; remaining threads have none. */
 struct Column {
     uint32_t d;
     uint32_t first, step;
@@ -462,7 +463,7 @@ template <uint32_t P> __device__ Column column_of(uint32_t dim)
     return Column{threadIdx.x % width, (first < step) ? first : P, step};
 }
 
-/* The pair of a thread's i-th sum. */
+/* Pair of a thread's i-th sum. */
 template <uint32_t P>
 __device__ uint32_t pair_of(const Column &column, uint32_t i)
 {
@@ -471,7 +472,7 @@ __device__ uint32_t pair_of(const Column &column, uint32_t i)
     return quad * kBeside<P> + i % kBeside<P>;
 }
 
-/* The two values as pair p sees them at a position, which is even. */
+/* The two values at an even position as visible to pair p. */
 template <uint32_t P>
 __device__ Two seen_of(uint32_t p, uint32_t position, Two two)
 {
@@ -482,8 +483,8 @@ __device__ Two seen_of(uint32_t p, uint32_t position, Two two)
                (position + 1 < end) ? two.high : 0.0f};
 }
 
-/* One step: of pairs that see neither a position, which is even, nor the next
- * one, none. */
+/* One step. Pairs that see neither an even position nor the next one skip
+ * it. */
 template <uint32_t P>
 __device__ void add_seen(const Item &item, const Column &column,
                          uint32_t weights_at, uint32_t position, Two two,
@@ -506,7 +507,7 @@ __device__ void add_seen(const Item &item, const Column &column,
     }
 }
 
-/* Where a thread's value of two positions is. */
+/* Address of a thread's value of two positions. */
 template <bt_kv_type_t T>
 __device__ const Raw<T> *value_at(const Job &job, const Column &column,
                                   uint32_t place)
@@ -515,7 +516,8 @@ __device__ const Raw<T> *value_at(const Job &job, const Column &column,
            column.d;
 }
 
-/* kAhead steps of a thread's pairs at once, all of which see all of it. */
+/* kAhead steps of a thread's pairs at once, all positions visible to all
+ * pairs. */
 template <bt_kv_type_t T, uint32_t P>
 __device__ bool add_ahead(const Job &job, const Column &column, uint32_t place,
                           float *acc)
@@ -546,7 +548,7 @@ __device__ bool add_ahead(const Job &job, const Column &column, uint32_t place,
     return take<P>(is_plain, next, acc);
 }
 
-/* Values of one tile at a position. */
+/* Adds the values of one tile at a position. */
 template <bt_kv_type_t T, uint32_t P>
 __device__ void add_tile(const Job &job, const Item &item, const Column &column,
                          uint32_t tile, uint32_t at, float *acc)

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file attn_tensor.h
  *
- * Of attention_tensor.cu: what a warp does with a tile of 32 positions. It has
+ * Work of a warp of attention_tensor.cu on a tile of 32 positions. The warp has
  * 16 (row, head) pairs of one sequence and one KV head, which are the rows of
  * its matrices; lane 4 g + t has pairs g and g + 8.
  *
- * The cache lies for tensor cores as it is (kernels.h): a word has two
- * neighbouring k of a product. What a column of a product is is ours to choose,
- * so lanes read four neighbouring words at a time:
+ * The cache is stored in tensor core order (kernels.h): a word has two adjacent
+ * k of a product. The assignment of the columns of a product is free, so lanes
+ * read four adjacent words at a time:
  *
  *     scores    column c of product i is position 4 c + i of the tile, so a
  *               lane has positions 8 t .. 8 t + 7
  *     values    column c of product i is dimension 4 c + i of 32, so a lane has
  *               dimensions 8 t .. 8 t + 7 of these
  *
- * and weights of positions 8 t + i, 8 t + i + 1 are a word of the next
- * product's A: nothing of it goes through shared memory.
+ * and the weights of positions 8 t + i, 8 t + i + 1 are a word of the next
+ * product's A: no data goes through shared memory.
  *
- * F16 caches are multiplied as f16, all others as bf16; queries of f16 are
- * times a power of two. */
+ * F16 caches are multiplied as f16, all others as bf16; f16 queries are scaled
+ * by a power of two.
+ */
 #ifndef BT_KERNELS_CUDA_ATTN_TENSOR_H
 #define BT_KERNELS_CUDA_ATTN_TENSOR_H
 
@@ -30,22 +31,23 @@
 namespace bt_attn
 {
 
-const uint32_t kPairs = 16; /* of a warp */
-const uint32_t kPart = 128; /* positions that are one sum */
+const uint32_t kPairs = 16; /* (row, head) pairs of a warp */
+const uint32_t kPart = 128; /* positions whose values are one sum */
 const uint32_t kAll = 0xffffffffu;
 
-/** Dimensions of values that a warp has: long ones are two warps' work, as
- *  their sums would not be registers. Each makes all scores. */
+/** Value dimensions per warp. Longer values are split between two warps, as
+ *  their sums would not fit in registers; each of the two computes all
+ *  scores. */
 template <uint32_t D> constexpr uint32_t kWidth = (D > 128) ? 128 : D;
 
 template <bt_kv_type_t T>
 constexpr bool kHasScales = (T == BT_KV_INT8) || (T == BT_KV_FP8);
 
-/** Two neighbouring elements of the cache as they lie. */
+/** Two adjacent elements of the cache, as stored. */
 template <bt_kv_type_t T>
 using Elems = std::conditional_t<kHasScales<T>, uint16_t, uint32_t>;
 
-/** Four of them; two. */
+/** Four adjacent words of elements; two. */
 template <bt_kv_type_t T> struct alignas(4 * sizeof(Elems<T>)) Four {
     Elems<T> of[4];
 };
@@ -53,21 +55,21 @@ template <bt_kv_type_t T> struct alignas(2 * sizeof(Elems<T>)) Pair {
     Elems<T> of[2];
 };
 
-/** A warp's part of an item, as one lane sees it. */
+/** One lane's view of a warp's part of an item. */
 struct Rows {
     uint32_t lane, g, t;
-    uint32_t d;          /* the first dimension of its values */
-    uint32_t begin, end; /* positions that some pair sees; begin is even */
-    uint32_t inner_begin, inner_end; /* that all see */
+    uint32_t d;          /* first dimension of its values */
+    uint32_t begin, end; /* positions visible to some pair; begin is even */
+    uint32_t inner_begin, inner_end; /* positions visible to all pairs */
     uint32_t pair[2];                /* g and g + 8, of the item */
-    uint32_t from[2], to[2];         /* what they see */
-    float slope[2], power[2]; /* power: what its query is to be divided by */
+    uint32_t from[2], to[2];         /* positions visible to each pair */
+    float slope[2], power[2];        /* power: divisor of the query's scaling */
 };
 
-/** Softmax of a part so far; V dimensions of its values. */
+/** Online softmax state of a part, with V dimensions of its values. */
 template <uint32_t V> struct State {
     float max[2];
-    float sum[2];        /* of the lane's positions */
+    float sum[2];        /* over the lane's positions */
     float acc[V / 8][4]; /* by products of 8 dimensions */
 };
 
@@ -89,7 +91,7 @@ inline __device__ float e4m3_value(uint32_t bits)
                : bt_f32_from_bits((bits & 0x80u) << 24 | bt_f32_bits(x));
 }
 
-/** Two elements as a product takes them: all are exact. */
+/** Converts two elements to operands of a product, exactly. */
 template <bt_kv_type_t T> __device__ uint32_t word_of(Elems<T> elems)
 {
     const uint32_t bits = elems;
@@ -114,7 +116,7 @@ template <bt_kv_type_t T> __device__ uint32_t word_of(float low, float high)
                                      << 16;
 }
 
-/** Is one of them infinite, or no number? */
+/** True when one of the halves of a word is infinite or NaN. */
 template <bt_kv_type_t T> __device__ bool is_odd(uint32_t word)
 {
     const uint32_t exponent = (T == BT_KV_F16) ? 0x7c00u : 0x7f80u;
@@ -137,14 +139,14 @@ __device__ __forceinline__ void multiply_halves(float (&sums)[4],
 
 /* ---- the cache ---- */
 
-/** Where a position is. */
+/** Block and slot of a position. */
 struct Spot {
     uint32_t id, slot; /* kNowhere: no pair of the warp sees it */
 };
 
 const uint32_t kNowhere = 0xffffffffu;
 
-/** Position @a at + the lane. */
+/** Returns the spot of position @a at + the lane's number. */
 inline __device__ Spot find_spot(const Job &job, const Item &item,
                                  const Rows &rows, uint32_t at)
 {
@@ -161,7 +163,8 @@ inline __device__ Spot find_spot(const Job &job, const Item &item,
     return spot;
 }
 
-/** What lane @a from found. An even position stands for the next one, too. */
+/** Returns the spot found by lane @a from. The spot of an even position covers
+ *  the next position too. */
 inline __device__ Spot spot_of(const Spot &mine, uint32_t from)
 {
     Spot spot;
@@ -176,8 +179,8 @@ inline __device__ const uint8_t *block_of(const Job &job, const Spot &spot)
     return job.base + spot.id * job.block_bytes;
 }
 
-/** Four neighbouring words, of which two may lie elsewhere: read as one where
- *  they do not (@a beside). NULL: zeros. */
+/** Loads four adjacent words as two pairs at @a low and @a high, with one load
+ *  where the pairs are contiguous (@a beside). NULL: zeros. */
 template <bt_kv_type_t T>
 __device__ __forceinline__ Four<T> load_four(const uint8_t *low,
                                              const uint8_t *high, bool beside)
@@ -207,8 +210,9 @@ __device__ __forceinline__ Four<T> load_four(const uint8_t *low,
 
 /* ---- queries ---- */
 
-/** Word number @a i of pair @a p of a warp in its queries, which are [pair][D /
- *  2]: 16 bytes are turned so that eight pairs' begin in different banks. */
+/** Returns the index of word @a i of pair @a p in a warp's queries, which are
+ *  [pair][D / 2]. 16-byte pieces are swizzled so that the rows of eight pairs
+ *  begin in different banks. */
 template <uint32_t D> __device__ uint32_t query_at(uint32_t p, uint32_t i)
 {
     return p * (D / 2) + ((i / 4 ^ p % 8) * 4 + i % 4);
@@ -232,7 +236,8 @@ inline __device__ float magnitude_of(const float *q, uint32_t dim,
     return most;
 }
 
-/** The power of two that brings a magnitude to 2^14 .. 2^15, or 2^126. */
+/** Returns the power of two that scales a magnitude to 2^14 .. 2^15, at most
+ *  2^126. */
 inline __device__ float power_for(float most)
 {
     const int32_t exponent =
@@ -251,8 +256,8 @@ inline __device__ const float *query_of(const Job &job, const Item &item,
     return job.q + row * job.row_floats + head * job.dim;
 }
 
-/** By the warp, @a first its first pair; pairs that it lacks have zeros, and
- *  nobody asks for what becomes of them. */
+/** Loads a warp's queries, from pair @a first on. Missing pairs have zeros, and
+ *  their results are ignored. */
 template <bt_kv_type_t T, uint32_t D>
 __device__ void load_queries(const Job &job, const Item &item, uint32_t first,
                              uint32_t last, Rows *rows,
@@ -284,7 +289,7 @@ __device__ void load_queries(const Job &job, const Item &item, uint32_t first,
     __syncwarp();
 }
 
-/** What the lane's pairs see, and the warp's. */
+/** Computes the visible positions of the lane's pairs and of the warp. */
 inline __device__ Rows rows_of(const Job &job, const Item &item, uint32_t first,
                                uint32_t last, uint32_t d)
 {
@@ -317,8 +322,8 @@ inline __device__ Rows rows_of(const Job &job, const Item &item, uint32_t first,
 
 /* ---- scores ---- */
 
-/** Products of all pairs' queries and the tile's keys: sums[i] of positions
- *  4 c + i. */
+/** Multiplies all pairs' queries with the tile's keys: sums[i] of positions 4 c
+ *  + i. */
 template <bt_kv_type_t T, uint32_t D>
 __device__ __forceinline__ void
 multiply_keys(const Job &job, const Item &item, const Rows &rows,
@@ -331,7 +336,7 @@ multiply_keys(const Job &job, const Item &item, const Rows &rows,
     const size_t head = job.keys + static_cast<size_t>(item.kv_head) * job.t *
                                        job.dim * sizeof(Elems<T>) / 2;
     const uint32_t line = (rows.lane / 8 % 2) * 8 + rows.lane % 8;
-    /* Of four side by side the first two may be unseen. */
+    /* The first two of four adjacent positions may be invisible. */
     const bool is_low = low.id != kNowhere;
     const bool is_high = high.id != kNowhere;
     const bool by_high = beside && !is_low;
@@ -375,7 +380,7 @@ multiply_keys(const Job &job, const Item &item, const Rows &rows,
     }
 }
 
-/** The position of sum @a j of product i, of the lane's in the tile. */
+/** Returns the position, in the tile, of the lane's sum @a j of product i. */
 inline __device__ uint32_t position_at(const Rows &rows, uint32_t i, uint32_t j)
 {
     return 8 * rows.t + 4 * (j % 2) + i;
@@ -397,7 +402,7 @@ inline __device__ float score_of(const Job &job, const Rows &rows, uint32_t r,
     return s;
 }
 
-/** Scales of the lane's positions, those of keys or of values. */
+/** Loads the scales of keys or of values for the lane's positions. */
 template <bt_kv_type_t T>
 __device__ __forceinline__ void load_scales(const Job &job, const Item &item,
                                             const Rows &rows, const Spot &mine,
@@ -420,7 +425,7 @@ __device__ __forceinline__ void load_scales(const Job &job, const Item &item,
     }
 }
 
-/** Scores become weights, in @a sums; the state takes them over.
+/** Converts scores to weights in @a sums and updates the state.
  *  @param inner  all pairs see all positions */
 template <bt_kv_type_t T, uint32_t V>
 __device__ __forceinline__ void
@@ -479,7 +484,7 @@ weigh(const Job &job, const Item &item, const Rows &rows, uint32_t at,
         const uint32_t j = position_at(rows, i / 4, i % 4);
         float &s = sums[i / 4][i % 4];
 
-        /* Of what is not seen the scale may be anything. */
+        /* The scale of an invisible position may be any value. */
         s = (inner || ((at + j >= rows.from[i % 4 / 2]) &&
                        (at + j < rows.to[i % 4 / 2])))
                 ? __fmul_rn(s, scales[j % 8])
@@ -489,8 +494,8 @@ weigh(const Job &job, const Item &item, const Rows &rows, uint32_t at,
 
 /* ---- values ---- */
 
-/** The halves of a word of positions @a position, even, and the next one that
- *  lie in from .. to - 1; zeros for others. */
+/** Returns the halves of a word of positions @a position (even) and @a position
+ *  + 1 that are in from .. to - 1; zeros for others. */
 inline __device__ uint32_t seen_of(uint32_t word, uint32_t position,
                                    uint32_t from, uint32_t to)
 {
@@ -499,10 +504,10 @@ inline __device__ uint32_t seen_of(uint32_t word, uint32_t position,
                                                            : word & 0xffffu;
 }
 
-/** Products of weights and 32 dimensions of the tile's values where one of
- *  these is infinite or no number, and not all pairs see all: a zero weight
- *  would not hide it. So each pair has a product to itself, in which what it
- *  does not see is 0. */
+/** Multiplies weights with 32 dimensions of the tile's values when a value is
+ *  infinite or NaN and not all pairs see all positions: a zero weight would not
+ *  mask it. So each pair has a separate product, in which its invisible values
+ *  are 0. */
 template <bt_kv_type_t T, uint32_t V>
 __device__ __forceinline__ void
 add_odd_values(const Item &item, const Rows &rows, uint32_t window,
@@ -539,9 +544,9 @@ add_odd_values(const Item &item, const Rows &rows, uint32_t window,
     }
 }
 
-/** The lane's words of 32 dimensions from @a d on: of positions 8 t + 2 i,
- *  + 1. What of them no pair sees may be anything: its weight is 0, and
- *  add_odd_values() has the rest. */
+/** Loads the lane's words of 32 dimensions from @a d on, for positions 8 t + 2
+ *  i and 8 t + 2 i + 1. Invisible values may be anything: their weight is 0,
+ *  and add_odd_values() handles the remaining cases. */
 template <bt_kv_type_t T>
 __device__ __forceinline__ void
 load_values(const Job &job, const Item &item, const Rows &rows,
@@ -572,7 +577,7 @@ load_values(const Job &job, const Item &item, const Rows &rows,
     }
 }
 
-/** A tile's weights times its values. */
+/** Multiplies a tile's weights with its values. */
 template <bt_kv_type_t T, uint32_t V>
 __device__ __forceinline__ void
 add_values(const Job &job, const Item &item, const Rows &rows, uint32_t first,
@@ -616,7 +621,7 @@ add_values(const Job &job, const Item &item, const Rows &rows, uint32_t first,
     }
 }
 
-/** A tile of 32 positions. */
+/** Adds a tile of 32 positions to the state. */
 template <bt_kv_type_t T, uint32_t D>
 __device__ __forceinline__ void
 add_tile(const Job &job, const Item &item, const Rows &rows, uint32_t first,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file check.h  What a call of the CUDA run time came to. */
+/** @file check.h  Status of CUDA run-time calls. */
 #ifndef BT_KERNELS_CUDA_CHECK_H
 #define BT_KERNELS_CUDA_CHECK_H
 
@@ -7,8 +7,9 @@
 
 #include "common/base/status.h"
 
-/** Also clears CUDA's sticky last error, so that it is not blamed on a later
- *  call. @retval BT_ERR_NO_MEMORY  @retval BT_ERR_DEVICE */
+/** Converts a CUDA error to a status and clears CUDA's sticky last error, so
+ *  that a later call does not report it. @retval BT_ERR_NO_MEMORY
+ *  @retval BT_ERR_DEVICE */
 static inline bt_status_t bt_cuda_check(cudaError_t error)
 {
     if (error == cudaSuccess) {

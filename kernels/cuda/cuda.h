@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file cuda.h
  *
- * What the plugin baton_cuda.so exports. It is opened at run time by
- * kernels/dispatch.c, so one build of Baton runs with and without a GPU driver:
- * the plugin links the CUDA run-time library statically and the driver not at
- * all. On a host without driver or device it answers BT_ERR_NO_DEVICE.
+ * Interface of the plugin baton_cuda.so. kernels/dispatch.c opens it at run
+ * time, so one build of Baton runs with and without a GPU driver: the plugin
+ * links the CUDA run-time library statically and does not link the driver. On a
+ * host without driver or device it returns BT_ERR_NO_DEVICE.
  *
- * Every operation has the bits of the CPU's reference (docs/GPU_STATUS.md), but
- * for what BT_NUMERICS_TENSOR has of its own.
+ * Every operation has the bits of the CPU's reference (docs/GPU_STATUS.md),
+ * except for those that BT_NUMERICS_TENSOR defines itself.
  */
 #ifndef BT_KERNELS_CUDA_CUDA_H
 #define BT_KERNELS_CUDA_CUDA_H
@@ -24,58 +24,61 @@ extern "C" {
 
 #define BT_CUDA_EXPORT __attribute__((visibility("default")))
 
-/** What bt_backend_open("cuda") looks up.
+/** Opens the CUDA back end; the symbol that bt_backend_open("cuda") looks up.
  *  @retval BT_ERR_NO_DEVICE  no driver, no device, or no such ordinal */
 BT_CUDA_EXPORT bt_status_t
 bt_cuda_backend_open(const bt_backend_config_t *config, bt_backend_t **be_p);
 
-/** copier_open and copier_close of the table of operations. */
+/** Implements copier_open and copier_close of bt_kernels_ops_t. */
 bt_status_t bt_cuda_copier_open(bt_backend_t *be, uint32_t n_tickets,
                                 bt_copier_t *copier_p);
 void bt_cuda_copier_close(bt_copier_t *copier);
 
-/** returns_open and returns_close of the same. */
+/** Implements returns_open and returns_close of bt_kernels_ops_t. */
 bt_status_t bt_cuda_returns_open(bt_backend_t *be, uint32_t n_slots,
                                  size_t bytes, bt_returns_t *returns_p);
 void bt_cuda_returns_close(bt_returns_t *returns);
 
-/** CUDA stream of a back end (cudaStream_t), to which all operations so far are
- *  handed over, and its device's ordinal, for the plugin's own files. */
+/** Returns the CUDA stream (cudaStream_t) of a back end, with all operations so
+ *  far submitted to it, and the ordinal of its device; for the plugin's own
+ *  files. */
 void *bt_cuda_stream(bt_backend_t *be);
 int bt_cuda_device(bt_backend_t *be);
-/** The first error of what was queued so far, once. @retval BT_ERR_DEVICE */
+/** Returns the first error of the operations queued so far, once.
+ *  @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_cuda_take_error(bt_backend_t *be);
-/** The tables of the batch begun last, on the device; bt_batch_layout(). */
+/** Returns the tables of the batch begun last, on the device; see
+ *  bt_batch_layout(). */
 uint32_t *bt_cuda_words(bt_backend_t *be);
-/** Of the configuration: threads of the host for what it computes, at least 1,
- *  and most rows of a product. */
+/** Returns members of the configuration: host threads for the back end's own
+ *  computations, at least 1; most rows of a product; numerics. */
 uint32_t bt_cuda_threads(bt_backend_t *be);
 uint32_t bt_cuda_max_rows(bt_backend_t *be);
 bt_numerics_t bt_cuda_numerics(bt_backend_t *be);
-/** Memory of the device for an operation's own use, until its end: at least as
- *  much as was reserved. Growing waits for all that is queued.
- *  @retval BT_ERR_NO_MEMORY  what there was stays */
+/** Reserves device scratch for an operation, valid until the operation ends: at
+ *  least as much as was reserved before. Growing waits for everything queued.
+ *  @retval BT_ERR_NO_MEMORY  existing scratch is kept */
 BT_MUST_CHECK bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be,
                                                   size_t bytes);
 void *bt_cuda_scratch(bt_backend_t *be);
-size_t bt_cuda_scratch_bytes(bt_backend_t *be); /**< of it */
+size_t bt_cuda_scratch_bytes(bt_backend_t *be); /**< bytes of scratch */
 
-/** A buffer with a copy of host memory, pages of a file perhaps, which was read
- *  when it returns. The copy is queued; it waits for none.
+/** Allocates a buffer with a copy of host memory, which may be pages of a file.
+ *  The copy is queued; the host memory was read when the function returns.
  *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_cuda_upload(bt_backend_t *be, const void *src,
                                          size_t bytes, void **ptr_p);
 
-#define BT_CUDA_MAX_RANKS 16u /**< of an instance */
-/** Of each rank's part of a sum that come together at a time, in scratch. */
+#define BT_CUDA_MAX_RANKS 16u /**< most ranks of an instance */
+/** Bytes of each rank's part that are summed together in scratch. */
 #define BT_CUDA_SUM_BYTES ((size_t)4 << 20)
 
-/** out[i] = the sum over r of parts[r * n_each + i], in the order of
+/** Computes out[i] = the sum over r of parts[r * n_each + i], in the order of
  *  coll_tree.h; n_parts from 2 to BT_CUDA_MAX_RANKS, n_each > 0. */
 void bt_cuda_sum_parts(bt_backend_t *be, const float *parts, uint32_t n_parts,
                        size_t n_each, float *out);
 
-/** What these files have, into the table. */
+/** Sets the operations implemented by each file in the table. */
 void bt_cuda_weights_ops(bt_kernels_ops_t *ops);
 void bt_cuda_rows_ops(bt_kernels_ops_t *ops);
 void bt_cuda_top_ops(bt_kernels_ops_t *ops);

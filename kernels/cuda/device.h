@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file device.h
  *
- * What kernels touch memory by, meet by and are launched by. For a GPU all of
- * it is the language's own; with BT_SIMT the same sources are compiled for a
- * machine of the tests (tests/simt), which sees every access. So kernels use
- * nothing else for it:
+ * Primitives by which kernels access memory, synchronise and are launched. On a
+ * GPU they map to CUDA; with BT_SIMT the same sources are compiled for the
+ * simulator of the tests (tests/simt), which checks every access. Kernels must
+ * use only these:
  *
  *     bt_load(p), bt_store(p, value)       global memory
  *     BT_SHARED(float, sums, 16);          shared memory: sums.get(i),
  *                                          sums.set(i, value), and
- *                                          sums.address(i) for what takes one
+ *                                          sums.address(i) for its address
  *     atomicAdd(p, value), atomicMax(...)  both, by several threads at once
  *     bt_mma_s8(d, a, b, c), bt_mma_bf16(d, a, b, c), bt_mma_f16(...)
  *                                          d = a b + c by a warp
  *     bt_mul_bf16(a, b)                    two products of bfloat16 at a time
  *     bt_ldmatrix(r, row), bt_ldmatrix_trans(r, row)
- *                                          what those take, out of shared
- *                                          memory
+ *                                          load mma operands from shared memory
  *     bt_copy_async<16>(to, from), bt_copy_commit(), bt_copy_wait<0>()
- *                                          into it, behind a thread's back
- *     BT_SYNC()                            the barrier of the block
- *     bt_half_to_float(bits)               what an f16 is
+ *                                          asynchronous copies to shared memory
+ *     BT_SYNC()                            barrier of the thread block
+ *     bt_half_to_float(bits)               value of an f16
  *     BT_UNROLL                            before a loop of constant bounds
- *     BT_NO_UNROLL                         before one whose copies would take
- *                                          registers and give nothing
- *     BT_BOUNDS(threads, blocks)           of a kernel: at most as many
- * threads, and registers for so many blocks of a multiprocessor
+ *     BT_NO_UNROLL                         before a loop where unrolling would
+ *                                          cost registers for no gain
+ *     BT_BOUNDS(threads, blocks)           of a kernel: maximum threads, and
+ *                                          blocks per multiprocessor that the
+ *                                          registers must allow
  *     BT_LAUNCH(kernel, blocks, threads, be, arguments...)
  */
 #ifndef BT_KERNELS_CUDA_DEVICE_H
@@ -36,7 +36,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
 
-/** The stream of a back end's operations; all of them so far are in it. */
+/** Returns the stream of a back end's operations, with all of them so far
+ *  submitted. */
 static inline cudaStream_t bt_stream_of(bt_backend_t *be)
 {
     return static_cast<cudaStream_t>(bt_cuda_stream(be));
@@ -73,7 +74,7 @@ template <typename T> struct bt_shared {
     }
 };
 
-/** Exact; a NaN stays one. */
+/** Converts an f16 exactly; a NaN stays one. */
 __device__ __forceinline__ float bt_half_to_float(uint16_t half)
 {
     float value;
@@ -82,7 +83,8 @@ __device__ __forceinline__ float bt_half_to_float(uint16_t half)
     return value;
 }
 
-/** Two products of bfloat16, to nearest even; subnormal numbers are numbers. */
+/** Returns two bfloat16 products, rounded to nearest even; subnormal numbers
+ *  are kept. */
 __device__ __forceinline__ uint32_t bt_mul_bf16(uint32_t a, uint32_t b)
 {
     uint32_t d;
@@ -99,20 +101,20 @@ __device__ __forceinline__ uint32_t bt_mul_bf16(uint32_t a, uint32_t b)
  * A is 16 rows of 16 k, B 16 k of 8 columns (PTX ISA, "Matrix Fragments for
  * mma.m16n8k16"), the lowest k in a register's lowest bits:
  *
- *     of bytes   a[0]  row g,      k 4t .. 4t + 3
- *                a[1]  row g + 8,  the same k
+ *     bytes      a[0]  row g,      k 4t .. 4t + 3
+ *                a[1]  row g + 8,  k 4t .. 4t + 3
  *                b     column g,   k 4t .. 4t + 3
  *
  *     halves     a[0]  row g,      k 2t, 2t + 1 (bfloat16, binary16)
- *                a[1]  row g + 8,  the same k
+ *                a[1]  row g + 8,  k 2t, 2t + 1
  *                a[2]  row g,      k 2t + 8, 2t + 9
- *                a[3]  row g + 8,  the same k
+ *                a[3]  row g + 8,  k 2t + 8, 2t + 9
  *                b[0]  column g,   k 2t, 2t + 1
  *                b[1]  column g,   k 2t + 8, 2t + 9
  *
  *     both       c[0], c[1]  row g,      columns 2t, 2t + 1
- *                c[2], c[3]  row g + 8,  the same; d as c, and may be it
- */
+ *                c[2], c[3]  row g + 8,  columns 2t, 2t + 1; d has the layout
+ *                            of c and may alias it */
 
 __device__ __forceinline__ void bt_mma_s8(int32_t (&d)[4],
                                           const uint32_t (&a)[2], uint32_t b,
@@ -125,7 +127,8 @@ __device__ __forceinline__ void bt_mma_s8(int32_t (&d)[4],
                    "r"(c[2]), "r"(c[3]));
 }
 
-/** Order and rounding of the sums are the device's own. */
+/** Defines an mma of 16-bit operands. The order and rounding of its sums are
+ *  the device's own. */
 #define BT_MMA_HALVES(name, type)                                              \
     __device__ __forceinline__ void name(float(&d)[4], const uint32_t(&a)[4],  \
                                          const uint32_t(&b)[2],                \
@@ -185,9 +188,10 @@ BT_LDMATRIX(bt_ldmatrix_trans, ".trans")
 
 /* ---- copies from global to shared memory (sm_80) ---- */
 
-/** 4, 8 or 16 bytes, both at a multiple of it, of which @a valid are read, and
- *  zeros follow. They are there for the thread behind bt_copy_wait(), for
- *  others behind a barrier after it. */
+/** Copies 4, 8 or 16 bytes asynchronously, both addresses aligned to that size.
+ *  Only @a valid bytes are read; the rest is zero-filled. The data is visible
+ *  to the thread after bt_copy_wait(), to other threads after a following
+ *  barrier. */
 template <unsigned bytes>
 __device__ __forceinline__ void bt_copy_async(void *shared, const void *global,
                                               unsigned valid = bytes)
@@ -196,7 +200,7 @@ __device__ __forceinline__ void bt_copy_async(void *shared, const void *global,
     const size_t from = __cvta_generic_to_global(global);
 
     static_assert((bytes == 4) || (bytes == 8) || (bytes == 16), "as PTX");
-    if constexpr (bytes == 16) { /* past the first cache */
+    if constexpr (bytes == 16) { /* bypasses the L1 cache */
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                      :
                      : "r"(to), "l"(from), "r"(valid)
@@ -209,13 +213,13 @@ __device__ __forceinline__ void bt_copy_async(void *shared, const void *global,
     }
 }
 
-/** What the thread has asked for since the last one is a group. */
+/** Commits the thread's copies since the last commit as a group. */
 __device__ __forceinline__ void bt_copy_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/** Its groups are there, but for the last @a n. */
+/** Waits until all of the thread's groups except the last @a n are complete. */
 template <unsigned n> __device__ __forceinline__ void bt_copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");

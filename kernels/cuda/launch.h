@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file launch.h
  *
- * How kernels are launched. A step of a model is some hundred of them, each of
- * which costs the host some microseconds: more than the device has to do for a
- * few rows. So BT_LAUNCH only notes a call, and whoever needs the device to go
- * on (a copy, a wait, the next batch) hands over all that was noted. What was
- * noted the same before, word for word, is a graph by then and one launch; what
- * comes for the second time becomes one. So nobody has to say what a step is,
- * and no step can be replayed with what it did not ask for.
+ * Launching of kernels through CUDA graphs. A step of a model is some hundred
+ * kernels, and each launch costs the host some microseconds: more than the
+ * device needs for a few rows. So BT_LAUNCH only records a call, and an
+ * operation that needs the device to make progress (a copy, a wait, the next
+ * batch) submits all recorded calls. A sequence of calls that was recorded
+ * before, byte for byte, is a graph by then and a single launch; a sequence
+ * recorded for the second time becomes a graph. So no caller has to declare a
+ * step, and a graph is only replayed for exactly the calls it was made of.
  *
- * A batch's tables are at the same place whenever it has as many rows,
- * sequences and results (kernels/batch.h), so the steps of as many sequences
- * that decode are the same calls; what differs among them is in the tables.
+ * The tables of a batch have equal addresses for equal numbers of rows,
+ * sequences and results (kernels/batch.h), so decode steps of equally many
+ * sequences record the same calls; only the contents of the tables differ.
  *
- * BATON_CUDA_GRAPHS=0 in the environment: no graphs.
+ * BATON_CUDA_GRAPHS=0 in the environment disables graphs.
  *
- * Threads: the one that drives the back end.
+ * Threads: the thread that drives the back end.
  */
 #ifndef BT_KERNELS_CUDA_LAUNCH_H
 #define BT_KERNELS_CUDA_LAUNCH_H
@@ -30,30 +31,32 @@
 
 struct BtLauncher;
 
-/** What is noted goes to @a stream. @return NULL: no memory */
+/** Creates a launcher for @a stream. @return NULL: no memory */
 BtLauncher *bt_launcher_create(cudaStream_t stream);
-/** Graphs too; what is noted is forgotten. NULL is allowed. */
+/** Destroys the launcher and its graphs; recorded calls are dropped. NULL is
+ *  allowed. */
 void bt_launcher_destroy(BtLauncher *launcher);
-/** Hand over what was noted. What fails is CUDA's last error, or told by
+/** Submits the recorded calls. Errors are in CUDA's last error or reported by
  *  bt_launcher_take_error(). */
 void bt_launcher_flush(BtLauncher *launcher);
-/** And have no graphs any more: what they are of goes. */
+/** Submits the recorded calls and destroys all graphs, because the memory they
+ *  use is going away. */
 void bt_launcher_forget(BtLauncher *launcher);
-/** The first error of a call that was handed over, once. */
+/** Returns the first error of a submitted call, once. */
 cudaError_t bt_launcher_take_error(BtLauncher *launcher);
 
-/** Begins a call on a stream: a BtCall of some kind, or what else can be
- *  captured. @return what went wrong with it */
+/** Runs a recorded call on a stream: a BtCall, or anything else that can be
+ *  captured. @return its error */
 typedef cudaError_t (*BtRunCall)(const void *call, cudaStream_t stream);
 
-/** Zeroed memory for a call of so many bytes, noted as the next one: words
- *  without a destructor. */
+/** Records the next call and returns zeroed memory of @a bytes bytes for it, of
+ *  types without a destructor. */
 void *bt_launcher_room(BtLauncher *launcher, BtRunCall run, size_t bytes);
 
-/** The back end's. */
+/** Returns the back end's launcher. */
 BtLauncher *bt_cuda_launcher(bt_backend_t *be);
 
-/** A kernel and what it is given. */
+/** Kernel call: a kernel and its arguments. */
 template <typename... Params> struct BtCall {
     void (*kernel)(Params...);
     const char *name;
@@ -92,7 +95,8 @@ void bt_launch(bt_backend_t *be, const char *name, void (*kernel)(Params...),
                       (alignof(Call) <= sizeof(uint64_t)),
                   "calls are words that are forgotten as they are");
 
-    /* In place, and of zeros: what lies between its members is compared too. */
+    /* In place and over zeroed memory: padding between members is compared
+     * too. */
     new (bt_launcher_room(bt_cuda_launcher(be), bt_run_call<Params...>,
                           sizeof(Call)))
         Call{kernel, name, static_cast<unsigned>(blocks), threads,

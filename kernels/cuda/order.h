@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file order.h  Ranks (rank.h) of a block: the first of them, and all in
- *  order. Source: Batcher, "Sorting networks and their applications" (bitonic).
- */
+/** @file order.h  Block-wide maximum and sort of ranks (rank.h).
+ *  Source: Batcher, "Sorting networks and their applications" (bitonic). */
 #ifndef BT_KERNELS_CUDA_ORDER_H
 #define BT_KERNELS_CUDA_ORDER_H
 
 #include "kernels/cuda/device.h"
 #include "kernels/rank.h"
 
-/** The largest of all threads', at all of them: whole warps. @a parts has room
- *  for one of each warp. */
+/** Returns the largest value of all threads, to all threads; the block consists
+ *  of whole warps. @a parts has one slot per warp. */
 inline __device__ uint64_t bt_largest(const bt_shared<uint64_t> &parts,
                                       uint64_t value)
 {
@@ -33,7 +32,8 @@ inline __device__ uint64_t bt_largest(const bt_shared<uint64_t> &parts,
     return value;
 }
 
-/** The first of a row's, at all threads; BT_RANK_NONE: there is none. */
+/** Returns the best rank of a row, to all threads; BT_RANK_NONE: there is
+ *  none. */
 inline __device__ uint64_t bt_best_rank(const float *x, uint32_t dim,
                                         const bt_shared<uint64_t> &parts)
 {
@@ -47,8 +47,9 @@ inline __device__ uint64_t bt_best_rank(const float *x, uint32_t dim,
     return bt_largest(parts, best);
 }
 
-/** The first @a n of the list fall. By the block; what was written before a
- *  barrier is in it. It has room for the next power of two. */
+/** Sorts the first @a n entries of the list in descending order, by the block;
+ *  entries must have been written before a barrier. The list has space for the
+ *  next power of two. */
 inline __device__ void bt_put_in_order(const bt_shared<uint64_t> &list,
                                        uint32_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file q8.h  Between the forms of quantized weights times rows of 8 bits. */
+/** @file q8.h  Interface between the variants of quantized matmul. */
 #ifndef BT_KERNELS_CUDA_Q8_H
 #define BT_KERNELS_CUDA_Q8_H
 
@@ -7,11 +7,11 @@
 
 #include "kernels/cuda/unpack.h"
 
-/** What the third and fourth word of a group of a row are. */
+/** Meaning of the third and fourth word of a group of a row. */
 enum BtQ8Rest {
     BT_Q8_STARTS, /* -bias times the sum of the codes of each half, integers */
-    BT_Q8_SUM,    /* the sum of the row's values, as the codes have it */
-    BT_Q8_SUMS,   /* the same of each half */
+    BT_Q8_SUM,    /* sum of the row's values, dequantized from the codes */
+    BT_Q8_SUMS,   /* sum of the values of each half, dequantized */
 };
 
 /** Rows of 8 bits: see bt_q8_group_t in kernels/cpu/cpu.h. */
@@ -20,10 +20,10 @@ struct BtQ8Rows {
     const uint4 *groups;   /* (n_rows, n_in / 32): both scales, BtQ8Rest */
 };
 
-/** The sum of a row and an output with a group of them.
- *  @param products  Of whole numbers and the row's scales: of the whole group,
- *                   or of each half that has a scale
- *  @param row       The row's group, of BtQ8Rows.groups */
+/** Returns @a acc plus the product of a row and an output over one group.
+ *  @param products  integer products times the row's scales: of the whole
+ *      group, or of each half that has a scale
+ *  @param row       The row's group, from BtQ8Rows.groups */
 template <bt_pack_t P>
 __device__ __forceinline__ float bt_q8_add(float acc, const float products[2],
                                            const float scales[2],
@@ -41,7 +41,7 @@ __device__ __forceinline__ float bt_q8_add(float acc, const float products[2],
     return acc;
 }
 
-/** Many rows, by tensor cores: matmul_q8_many.cu. */
+/** Multiplies many rows by tensor cores: matmul_q8_many.cu. */
 void bt_cuda_q8_many(bt_backend_t *be, const bt_weight_t *w, const BtQ8Rows &x,
                      uint32_t n_rows, bool add, float *out);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file stage.h
  *
- * Large copies of any memory of the host to the device: by pinned slots in
- * turn, so that one is filled, from pages of a file perhaps, while the other is
- * on its way.
+ * Large copies from pageable host memory to the device, through pinned slots in
+ * turn: one slot is filled, possibly from pages of a file, while the other is
+ * being copied.
  *
- * Threads: the one that drives the back end.
+ * Threads: the thread that drives the back end.
  */
 #ifndef BT_KERNELS_CUDA_STAGE_H
 #define BT_KERNELS_CUDA_STAGE_H
@@ -19,11 +19,12 @@
 
 struct BtStage;
 
-/** @return NULL: no memory for it, which a copy can do without */
+/** Creates the pinned slots.
+ *  @return NULL: no memory; copies work without it */
 BtStage *bt_stage_create();
-void bt_stage_destroy(BtStage *stage); /**< NULL is allowed. Nothing is under
-                                            way. */
-/** Queue a copy on @a stream. @a src was read when it returns.
+void bt_stage_destroy(BtStage *stage); /**< Frees the slots. NULL is allowed. No
+                                            copy may be in flight. */
+/** Queues a copy on @a stream. @a src has been read on return.
  *  @retval BT_ERR_DEVICE */
 bt_status_t bt_stage_copy(BtStage *stage, cudaStream_t stream, void *dst,
                           const void *src, size_t bytes);

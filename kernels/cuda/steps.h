@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file steps.h  Products, and what comes before and after them in a layer. */
+/** @file steps.h  Matrix products with the fused steps before and after
+ *  them. */
 #ifndef BT_KERNELS_CUDA_STEPS_H
 #define BT_KERNELS_CUDA_STEPS_H
 
@@ -13,7 +14,7 @@ enum BtRowsKind {
     BT_ROWS_GATED, /**< silu_mul(x), x (R, 2 n_in) */
 };
 
-/** The rows of a product. */
+/** Input rows of a product. */
 struct BtStepRows {
     BtRowsKind kind;
     const float *x;
@@ -21,21 +22,22 @@ struct BtStepRows {
     float eps;
 };
 
-/** A value goes to *p, or is added to what is there. */
+/** Stores @a sum to *p, or adds it. */
 __device__ __forceinline__ void bt_put_sum(float *p, float sum, bool add)
 {
     bt_store(p, add ? __fadd_rn(bt_load(p), sum) : sum);
 }
 
-/** Bytes of scratch for rows of 8 bits. */
+/** Returns the scratch bytes for rows of 8 bits. */
 size_t bt_cuda_q8_bytes(uint32_t n_rows, uint32_t n_in);
-/** Rows of 8 bits for a product with @a w, in the back end's scratch. */
+/** Quantizes rows to 8 bits for a product with @a w, in the back end's
+ *  scratch. */
 BtQ8Rows bt_cuda_quantize(bt_backend_t *be, const bt_weight_t *w,
                           const BtStepRows &from, uint32_t n_rows);
 
-/** Products with quantized weights, with F16 and BF16 weights of the tensor
- *  profile, and with others: out (n_rows, n_out), or
- *  (@a add) added to it. n_rows > 0; scratch was reserved. */
+/** Multiplies rows with quantized weights, with F16, BF16 and E4M3 weights in
+ *  the tensor profile, and with other weights: out (n_rows, n_out), overwritten
+ *  or (@a add) added to. n_rows > 0; scratch was reserved. */
 void bt_cuda_matmul_q8(bt_backend_t *be, const bt_weight_t *w,
                        const BtStepRows &from, uint32_t n_rows, bool add,
                        float *out);

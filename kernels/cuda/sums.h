@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file sums.h  Sums over a row by a block, in the order of the reference. */
+/** @file sums.h  Block-wide sums over a row, in the order of the reference. */
 #ifndef BT_KERNELS_CUDA_SUMS_H
 #define BT_KERNELS_CUDA_SUMS_H
 
 #include "kernels/cuda/device.h"
 
-#define BT_SUM_LANES 16u   /**< of a lane sum */
-#define BT_SUM_CHUNK 1024u /**< values that come to shared memory at a time */
+#define BT_SUM_LANES 16u   /**< lanes of a lane sum */
+#define BT_SUM_CHUNK 1024u /**< values loaded to shared memory at a time */
 
 /**
- * A lane sum of values 0 .. dim - 1 (kernels.h): value i goes to lane i % 16,
- * each lane sums in ascending order, then the pairwise tree 8, 4, 2, 1. By the
- * block, which is together before and after it.
+ * Returns the lane sum of values 0 .. dim - 1 (kernels.h): value i goes to lane
+ * i % 16, each lane sums in ascending order, then the pairwise tree 8, 4, 2, 1.
+ * Called by the whole block, which is synchronised before and after.
  *
- * A lane is one thread, and its sums follow each other: that is what it takes,
- * so all threads bring the values and none of the sixteen waits for memory.
+ * A lane is one thread with a chain of dependent sums, which dominates the
+ * time. So all threads load the values, and none of the sixteen waits for
+ * memory.
  *
  * @param value  (i): value i
- * @param step   (value, sum): the sum with it
- * @return at all threads
+ * @param step   (value, sum): the new sum
+ * @return the sum, at all threads
  */
 template <typename Value, typename Step>
 __device__ float bt_lane_sum(uint32_t dim, const Value &value, const Step &step)
@@ -56,7 +57,7 @@ __device__ float bt_lane_sum(uint32_t dim, const Value &value, const Step &step)
     return sum;
 }
 
-/** 1 / sqrt(sum / dim + eps) */
+/** Returns 1 / sqrt(sum / dim + eps). */
 __device__ __forceinline__ float bt_inverse_root(float sum, uint32_t dim,
                                                  float eps)
 {
@@ -64,7 +65,7 @@ __device__ __forceinline__ float bt_inverse_root(float sum, uint32_t dim,
                                __fdiv_rn(sum, static_cast<float>(dim)), eps)));
 }
 
-/** What rmsnorm() multiplies the values of a row by. */
+/** Returns the factor that rmsnorm() applies to the values of a row. */
 __device__ __forceinline__ float bt_rms_factor(const float *x, uint32_t dim,
                                                float eps)
 {

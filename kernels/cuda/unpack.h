@@ -3,7 +3,7 @@
  *
  * Packed weights (kernels/pack/format.h) as the lanes of a warp read them: lane
  * o has output o of a panel, so that each line of codes is one request of 128
- * bytes. All that is asked of the format is constant where the pack is.
+ * bytes. Format properties are compile-time constants of the pack.
  */
 #ifndef BT_KERNELS_CUDA_UNPACK_H
 #define BT_KERNELS_CUDA_UNPACK_H
@@ -12,7 +12,7 @@
 #include "kernels/half.h"
 #include "kernels/pack/pack.h"
 
-/** A weight, as kernels take it. */
+/** Weight in the form that kernels receive. */
 struct BtMatrix {
     const uint8_t *data; /* on the device */
     size_t panel_bytes;
@@ -36,18 +36,18 @@ static inline BtMatrix bt_matrix_of(const bt_weight_t *w)
 /** Constants of a quantized pack. */
 template <bt_pack_t P> struct BtPack {
     static constexpr bt_pack_format_t format = bt_pack_format(P);
-    /** Bits of a code in the first lines, and in those behind them. */
+    /** Bits of a code in the first lines, and in the lines after them. */
     static constexpr uint32_t low =
         ((format.bits == 5) || (format.bits == 6)) ? 4 : format.bits;
     static constexpr uint32_t high = format.bits - low;
-    static constexpr uint32_t halves = format.two ? 2 : 1; /* scales of it */
-    /** Of codes that are in memory with a bias, and not signed as they are
-     *  multiplied, the bias. */
+    static constexpr uint32_t halves = format.two ? 2 : 1; /* scales per
+                                                            * group */
+    /** Bias of codes that are stored with a bias and multiplied unsigned. */
     static constexpr uint32_t bias =
         (format.book || (format.bias == 128)) ? 0 : format.bias;
 };
 
-/** A lane's codes of a group, as they lie. */
+/** Codes of one lane and group, as stored. */
 template <bt_pack_t P> struct BtCodes {
     uint32_t low[BtPack<P>::low];
     uint32_t high[(BtPack<P>::high > 0) ? BtPack<P>::high : 1];
@@ -74,7 +74,7 @@ __device__ __forceinline__ BtCodes<P> bt_load_codes(const uint8_t *codes,
     return c;
 }
 
-/** Four codes of a book by their indices, a byte each. */
+/** Returns four codes of a codebook by their indices, one byte each. */
 __device__ __forceinline__ uint32_t bt_from_book(const uint32_t book[4],
                                                  uint32_t indices)
 {
@@ -87,7 +87,8 @@ __device__ __forceinline__ uint32_t bt_from_book(const uint32_t book[4],
            (__byte_perm(book[2], book[3], select) & upper);
 }
 
-/** In which lines codes k = 4 @a quad .. + 3 of a group are. */
+/** Returns the lines with the low and the high bits of codes k = 4 @a quad .. +
+ *  3 of a group. */
 template <bt_pack_t P>
 __device__ __forceinline__ uint32_t bt_low_line(uint32_t quad)
 {
@@ -103,8 +104,8 @@ __device__ __forceinline__ uint32_t bt_high_line(uint32_t quad)
     return 0;
 }
 
-/** These codes, a byte each, out of the words of their lines: signed but for
- *  BtPack::bias. */
+/** Extracts the codes of @a quad, one byte each, from the words of their lines:
+ *  signed except for BtPack::bias. */
 template <bt_pack_t P>
 __device__ __forceinline__ uint32_t bt_codes_of(const BtMatrix &m, uint32_t low,
                                                 uint32_t high, uint32_t quad)
@@ -133,7 +134,7 @@ __device__ __forceinline__ uint32_t bt_quad(const BtMatrix &m,
                           c.high[bt_high_line<P>(quad)], quad);
 }
 
-/** What the steps of a lane in a block are times; @a half 0: scales, 1:
+/** Returns the unit of a lane's steps in a block; @a half 0: for scales, 1: for
  *  minima. */
 template <bt_pack_t P>
 __device__ __forceinline__ float
@@ -147,7 +148,7 @@ bt_unit(const BtMatrix &m, const uint8_t *block, uint32_t half, uint32_t lane)
            m.unit;
 }
 
-/** A scale or minimum out of its bits. */
+/** Decodes a scale or minimum from its bits. */
 template <bt_pack_t P>
 __device__ __forceinline__ float bt_factor_of(uint32_t bits, float unit)
 {
@@ -160,7 +161,8 @@ __device__ __forceinline__ float bt_factor_of(uint32_t bits, float unit)
     return unit * static_cast<float>(static_cast<int8_t>(bits));
 }
 
-/** A lane's scale or minimum; @a at: those of all lanes. */
+/** Returns a lane's scale or minimum; @a at points to the factors of all
+ *  lanes. */
 template <bt_pack_t P>
 __device__ __forceinline__ float bt_factor(const uint8_t *at, float unit,
                                            uint32_t lane)
@@ -172,7 +174,7 @@ __device__ __forceinline__ float bt_factor(const uint8_t *at, float unit,
         unit);
 }
 
-/** CALL(P) of the constant that @a pack, a quantized one, is. */
+/** Expands CALL(P) for the constant P equal to @a pack, a quantized one. */
 #define BT_CUDA_EACH_PACK(pack, CALL) \
     switch (pack) {                   \
     case BT_PACK_TERNARY:             \

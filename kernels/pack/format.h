@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file format.h
  *
- * The layouts of packed weights (pack.h has what they are for) as numbers: C
- * and CUDA C++ alike, in the latter constants of the compiler.
+ * Layouts of packed weights (described in pack.h) as numbers: C and CUDA C++
+ * alike, in CUDA C++ as compile-time constants.
  */
 #ifndef BT_KERNELS_PACK_FORMAT_H
 #define BT_KERNELS_PACK_FORMAT_H
@@ -26,8 +26,8 @@ typedef enum bt_pack {
     BT_PACK_F32,
     BT_PACK_F16,
     BT_PACK_BF16,
-    BT_PACK_E4M3,      /**< computed as F32 */
-    BT_PACK_E4M3_BF16, /**< the same bytes, computed as BF16 */
+    BT_PACK_E4M3,      /**< multiplied as F32 */
+    BT_PACK_E4M3_BF16, /**< bytes of E4M3, multiplied as BF16 */
     BT_PACK_TERNARY,   /**< TQ1_0, TQ2_0 */
     BT_PACK_Q2_K,
     BT_PACK_Q4_0,
@@ -45,44 +45,45 @@ typedef enum bt_pack {
     BT_PACK_BOOK_TWO_STEPS, /**< Q3_K, IQ1_M, IQ2_XS, IQ2_S */
 } bt_pack_t;
 
-/** What a scale or minimum of a lane is. */
+/** Encoding of a scale or minimum of a lane. */
 typedef enum bt_pack_factor {
     BT_FACTOR_F16,
-    BT_FACTOR_F32,   /**< of wide panels only */
+    BT_FACTOR_F32,   /**< only in wide panels */
     BT_FACTOR_E8M0,  /**< u8: bt_quant_e8m0_half() */
     BT_FACTOR_STEPS, /**< i8, times the f16 unit of 8 groups * weight.unit */
 } bt_pack_factor_t;
 
 /**
- * What a pack is, and where the pieces of a block of a quantized panel are.
- * With f16 or f32 for factors a block is one group:
+ * Format of a pack, and the positions of the pieces in a block of a quantized
+ * panel. With f16 or f32 factors a block is one group:
  *
  *     u8 code[bits][32][4], scale[1 or 2][32] (, min[1 or 2][32])
  *
- * With E8M0 it is a *pair* of groups, with steps four pairs behind their units.
- * A pair has its factors before its codes, so that all is read in one direction
- * and begins on 64 bytes:
+ * With E8M0 factors it is a *pair* of groups, with steps four pairs after their
+ * units. A pair has its factors before its codes, so that everything is read in
+ * one direction and is 64-byte aligned:
  *
  *     steps  f16 unit[32] (, min_unit[32]), pair[4]
- *     pair   scale[2][1 or 2][32] (, min[2][1 or 2][32]), u8
- * code[2][bits][32][4]
+ *     pair   scale[2][1 or 2][32] (, min[2][1 or 2][32]),
+ *            u8 code[2][bits][32][4]
  *
  * With 2, 4 or 8 bits, byte (i, o, j) has k = 32i/bits + 4c + j in its bits
- * from bits * c on, c = 0 .. 8/bits - 1. With 5 or 6 the first four lines have
- * their lower 4 bits so, and the others, as with 1 or 2 bits, the upper ones.
+ * from bits * c on, c = 0 .. 8/bits - 1. With 5 or 6 bits the first four lines
+ * have the lower 4 bits in this order, and the other lines the upper bits, in
+ * the order of 1 or 2 bits.
  */
 typedef struct bt_pack_format {
-    uint32_t bits;     /**< of a code, or of a dense element */
+    uint32_t bits;     /**< bits of a code, or of a dense element */
     uint32_t bias;     /**< added to codes, which makes them unsigned */
-    uint32_t n_groups; /**< of a block; 0: dense */
-    uint32_t bytes;    /**< of a block */
+    uint32_t n_groups; /**< groups of a block; 0: dense */
+    uint32_t bytes;    /**< bytes of a block */
     bt_pack_factor_t factor;
-    bool two;  /**< factors of k 0 .. 15, then of 16 .. 31 */
-    bool min;  /**< there are minima */
+    bool two;  /**< separate factors for k 0 .. 15 and 16 .. 31 */
+    bool min;  /**< has minima */
     bool book; /**< codes are indices of bt_weight.book */
 } bt_pack_format_t;
 
-/** Bytes of the scales, or minima, of one half of a group. */
+/** Returns the bytes of the scales, or minima, of one half of a group. */
 BT_PACK_NUMBER uint32_t bt_pack_half_bytes(bt_pack_format_t format)
 {
     return BT_PANEL * ((format.factor == BT_FACTOR_F32)   ? 4u
@@ -90,26 +91,26 @@ BT_PACK_NUMBER uint32_t bt_pack_half_bytes(bt_pack_format_t format)
                                                           : 1u);
 }
 
-/** Bytes of the scales, or minima, of a group. */
+/** Returns the bytes of the scales, or minima, of a group. */
 BT_PACK_NUMBER uint32_t bt_pack_factor_bytes(bt_pack_format_t format)
 {
     return bt_pack_half_bytes(format) * (format.two ? 2u : 1u);
 }
 
-/** Bytes of the codes of a group. */
+/** Returns the bytes of the codes of a group. */
 BT_PACK_NUMBER uint32_t bt_pack_code_bytes(bt_pack_format_t format)
 {
     return format.bits * (BT_PACK_GROUP / 8) * BT_PANEL;
 }
 
-/** Bytes of all factors of a group. */
+/** Returns the bytes of all factors of a group. */
 BT_PACK_NUMBER uint32_t bt_pack_factors_bytes(bt_pack_format_t format)
 {
     return bt_pack_factor_bytes(format) * (format.min ? 2u : 1u);
 }
 
-/** Bytes of the units at a block's start; those of the minima are the second
- *  half. */
+/** Returns the bytes of the units at a block's start; the units of the minima
+ *  are the second half. */
 BT_PACK_NUMBER uint32_t bt_pack_unit_bytes(bt_pack_format_t format)
 {
     return (format.factor == BT_FACTOR_STEPS)
@@ -117,7 +118,7 @@ BT_PACK_NUMBER uint32_t bt_pack_unit_bytes(bt_pack_format_t format)
                : 0;
 }
 
-/** A format of codes, of which all but the sizes of its block is said. */
+/** Completes a format of codes with the sizes of its block. */
 BT_PACK_NUMBER bt_pack_format_t bt_pack_sized(bt_pack_format_t f)
 {
     f.n_groups = (f.factor == BT_FACTOR_STEPS)  ? 8
@@ -128,8 +129,8 @@ BT_PACK_NUMBER bt_pack_format_t bt_pack_sized(bt_pack_format_t f)
     return f;
 }
 
-/** A scale to each group, or (@a two) to each half of one; @a min: and a
- *  minimum. */
+/** Returns a format with one scale per group, or (@a two) per half group, and
+ *  with minima if @a min. */
 BT_PACK_NUMBER bt_pack_format_t bt_pack_codes_of(uint32_t bits, uint32_t bias,
                                                  bt_pack_factor_t factor,
                                                  bool two, bool min)
@@ -155,7 +156,8 @@ BT_PACK_NUMBER bt_pack_format_t bt_pack_dense_of(uint32_t bits)
     return f;
 }
 
-/** With a constant pack it vanishes: the tiers' functions are specialized. */
+/** Returns the format of a pack. A constant @a pack makes it a compile-time
+ *  constant: the functions of the tiers are specialized. */
 BT_PACK_NUMBER bt_pack_format_t bt_pack_format(bt_pack_t pack)
 {
     switch (pack) {
@@ -201,39 +203,40 @@ BT_PACK_NUMBER bt_pack_format_t bt_pack_format(bt_pack_t pack)
     }
 }
 
-/** Is an element a number of its own, and no code? */
+/** True when elements are individual numbers and not codes. */
 BT_PACK_NUMBER bool bt_pack_is_dense(bt_pack_t pack)
 {
     return bt_pack_format(pack).n_groups == 0;
 }
 
-/** Is it codes of E4M3 with a scale to each block of an output? */
+/** True for E4M3 codes with one scale per block of an output. */
 BT_PACK_NUMBER bool bt_pack_is_e4m3(bt_pack_t pack)
 {
     return (pack == BT_PACK_E4M3) || (pack == BT_PACK_E4M3_BF16);
 }
 
-/** Lines of 32 words of a block: scales, then 16 of codes. */
+/** Lines of 32 words in an E4M3 block: scales, then 16 lines of codes. */
 #define BT_E4M3_LINES 17u
 #define BT_E4M3_BYTES (BT_E4M3_LINES * BT_PANEL * 4u)
 
-/** Where k of a lane is in the codes of its block, in bytes from the block's
- *  begin. A word has k, k + 1, k + 8 and k + 9, what a lane brings to a product
- *  of 16 k, in an order in which bytes 0 and 2, 1 and 3 are pairs. */
+/** Returns the position of code k of a lane in its block, in bytes from the
+ *  block's start. A word has k, k + 1, k + 8 and k + 9, the operands of one
+ *  lane in a product of 16 k, ordered so that bytes 0 and 2, 1 and 3 are
+ *  pairs. */
 BT_PACK_NUMBER uint32_t bt_e4m3_at(uint32_t k, uint32_t lane)
 {
     return ((1u + k / 16u * 4u + k % 8u / 2u) * BT_PANEL + lane) * 4u +
            k % 2u * 2u + k / 8u % 2u;
 }
 
-/** Where the pieces of a group are in its block, in bytes. */
+/** Positions of the pieces of a group in its block, in bytes. */
 typedef struct bt_pack_place {
     size_t codes;
     size_t scales;
     size_t mins;
 } bt_pack_place_t;
 
-/** Of group @a i of a block. */
+/** Returns the positions for group @a i of a block. */
 BT_PACK_NUMBER bt_pack_place_t bt_pack_place_of(bt_pack_format_t format,
                                                 uint32_t i)
 {

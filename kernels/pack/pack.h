@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file pack.h
  *
- * Packed weights, as every back end of ours has them: what lies in memory, and
- * in the file that the workers of a host share.
+ * Packed weights, in the layout of every back end, both in memory and in the
+ * file that the workers of a host share.
  *
  * A lane is an output. 32 outputs form a *panel*; inside a panel everything is
- * k-major, so one load brings the same k of neighbouring outputs and each lane
+ * k-major, so one load reads the same k of neighbouring outputs and each lane
  * sums its own output with k ascending:
  *
  *     F32, F16                elem[k][32]
@@ -16,18 +16,18 @@
  *     quantized               blocks of 1, 2 or 8 groups of 32 k: see
  *                             bt_pack_format_t
  *
- * Codes are unsigned, as the dot product instructions want them: the pack's
- * bias (bt_pack_format()) is added. Those of a *book* are indices of 16 codes,
- * which bt_weight.book has with the bias. The last panel is filled up with
- * zeros, and so is a last block. Every piece begins on 64 bytes.
+ * Codes are unsigned, as the dot product instructions require: the pack's bias
+ * (bt_pack_format()) is added. Codes with a *codebook* are indices of its 16
+ * codes, which are in bt_weight.book with the bias added. The last panel and
+ * the last block are zero-padded. Every piece is 64-byte aligned.
  *
- * **Tight and wide.** Memory is what limits a few rows, so packs are hardly
- * larger than the file: codes of 5 and 6 bits, scales that are small integers
- * times a number of 256 weights. To take that apart costs instructions and
- * registers, which a tile of many rows does not have. For these what is tight
- * in a panel is first *widened* into scratch, once for all rows: codes of 5 and
- * 6 bits become 8, each scale a float (bt_pack_wide()). Both have the same
- * values, so the sums have the same bits.
+ * **Tight and wide.** With few rows, memory bandwidth is the limit, so packs
+ * are hardly larger than the file: codes of 5 and 6 bits, scales that are small
+ * integers times a number per 256 weights. Decoding them costs instructions and
+ * registers, which a tile of many rows cannot spare. For many rows, the tight
+ * parts of a panel are first *widened* into scratch, once for all rows: codes
+ * of 5 and 6 bits become 8, each scale a float (bt_pack_wide()). Both forms
+ * have the same values, so the sums have the same bits.
  *
  * Threads: immutable once made.
  */
@@ -47,7 +47,7 @@
 extern "C" {
 #endif
 
-/** Types of matrices that there is a layout for: bt_kernels_caps_t. */
+/** Matrix types that have a packed layout: bt_kernels_caps_t. */
 #define BT_PACK_TYPE(name) (1ull << BT_KTYPE_##name)
 #define BT_PACK_TYPES                                                     \
     (BT_PACK_TYPE(F32) | BT_PACK_TYPE(F16) | BT_PACK_TYPE(BF16) |         \
@@ -61,9 +61,9 @@ extern "C" {
      BT_PACK_TYPE(MXFP4) | BT_PACK_TYPE(NVFP4) | BT_PACK_TYPE(E4M3) |     \
      BT_PACK_TYPE(E4M3_BF16))
 
-/** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
- *  it with every change of a byte of it, or old files are taken for new ones
- *  (kernels.h, pack_version). */
+/** Version of the layout that bt_pack_create() writes, for every tier. Raise it
+ *  with every change of a byte of the layout, or old files are taken for new
+ *  ones (kernels.h, pack_version). */
 #define BT_PACK_VERSION 6u
 
 struct bt_weight {
@@ -74,12 +74,13 @@ struct bt_weight {
     uint32_t n_panels;
     size_t panel_bytes;
     const uint8_t *data; /**< n_panels * panel_bytes, 64-byte aligned */
-    uint8_t *own;        /**< the same, NULL: borrowed (bt_pack_adopt()) */
-    float unit;          /**< of steps: what the stored units are times */
-    uint8_t book[BT_QUANT_BOOK]; /**< codes + bias; of packs with a book */
+    uint8_t *own;        /**< data if owned; NULL: borrowed (bt_pack_adopt()) */
+    float unit;          /**< factor of the stored units of steps */
+    uint8_t book[BT_QUANT_BOOK]; /**< codes + bias, for packs with a codebook */
 };
 
-/** What the kernels see of a widened panel; a wide one's is its own. */
+/** Returns the format of a widened panel; a format that is wide already is
+ *  unchanged. */
 static inline bt_pack_format_t bt_pack_wide(bt_pack_format_t f)
 {
     f.bits = (f.bits > 4) ? 8 : f.bits;
@@ -87,14 +88,14 @@ static inline bt_pack_format_t bt_pack_wide(bt_pack_format_t f)
     return f;
 }
 
-/** What is made of each group when a panel is widened: the codes, the factors,
- *  or both. What is wide already is read where it lies. */
+/** Scratch layout of a widened group: the codes, the factors, or both. Parts
+ *  that are wide already are read in place. */
 typedef struct bt_pack_scratch {
-    bool has_codes; /**< at 0 */
+    bool has_codes; /**< at offset 0 */
     bool has_factors;
     uint32_t scale_at;
     uint32_t min_at;
-    uint32_t bytes; /**< of a group; 0: all is wide */
+    uint32_t bytes; /**< bytes per group; 0: everything is wide already */
 } bt_pack_scratch_t;
 
 static inline bt_pack_scratch_t bt_pack_scratch_at(bt_pack_format_t format)
@@ -110,14 +111,14 @@ static inline bt_pack_scratch_t bt_pack_scratch_at(bt_pack_format_t format)
     return at;
 }
 
-/** One group of a quantized panel: where its pieces are. */
+/** Pointers to the pieces of one group of a quantized panel. */
 typedef struct bt_pack_group {
     const uint8_t *codes;
     const uint8_t *scales;
     const uint8_t *mins;
 } bt_pack_group_t;
 
-/** Group @a i of the block at @a block. */
+/** Returns the pieces of group @a i of the block at @a block. */
 static inline bt_pack_group_t bt_pack_group_at(bt_pack_format_t format,
                                                const uint8_t *block, uint32_t i)
 {
@@ -129,58 +130,59 @@ static inline bt_pack_group_t bt_pack_group_at(bt_pack_format_t format,
     return group;
 }
 
-/** Groups of a block, of which so many are left of a row: all but in a last
- * one.
- */
+/** Returns the groups of a block when @a n_left groups are left of a row: a
+ *  full block except in the last one. */
 static inline uint32_t bt_pack_groups_left(bt_pack_format_t format,
                                            uint32_t n_left)
 {
     return (n_left < format.n_groups) ? n_left : format.n_groups;
 }
 
-/** Values of group @a g (32 k, fewer at the end of a dense row) of @a panel:
- *  out[k][32]. The specification of the packed formats. */
+/** Reads the values of group @a g (32 k, fewer at the end of a dense row) of @a
+ *  panel: out[k][32]. The specification of the packed formats. */
 void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         float *out);
 
-/** Codes without bias, scales and minima (-0.0: none) of one lane of a group
- *  of a quantized panel. */
+/** Reads codes without bias, scales and minima (-0.0: none) of one lane of a
+ *  group of a quantized panel. */
 void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         uint32_t lane, bt_quant_group_t *group);
 
-/** Values k of output @a row: out (n_in). */
+/** Reads the values k of output @a row: out (n_in). */
 void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out);
 
-/** A panel of E4M3 codes as one of the type that they stand for: out
+/** Decodes a panel of E4M3 codes to the type that the codes stand for: out
  *  (bt_pack_scratch_bytes()). */
 void bt_pack_decode(const bt_weight_t *w, uint32_t panel, void *out);
 
-/** Memory of its own for a weight, to be filled by bt_pack_panels().
+/** Allocates a weight, to be filled by bt_pack_panels().
  *  @retval BT_ERR_UNSUPPORTED  type or shape
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_pack_create(bt_ktype_t type, uint32_t n_out,
                                          uint32_t n_in, bt_weight_t **weight_p);
-/** Fill panels begin .. end - 1; others may be filled by other threads.
- *  @param data  Of a tensor of that type and shape, rows one after the other.
- */
+/** Fills panels begin .. end - 1; other threads may fill other panels.
+ *  @param data  A tensor of the weight's type and shape, rows one after the
+ *      other. */
 void bt_pack_panels(const bt_weight_t *weight, const void *data, uint32_t begin,
                     uint32_t end);
-/** The bytes are at @a data from now on, in memory of a device, say: borrowed.
- *  Those of bt_pack_create() are freed. */
+/** Moves the weight to a borrowed copy of its bytes at @a data, such as device
+ *  memory, and frees the bytes of bt_pack_create(). */
 void bt_pack_move(bt_weight_t *weight, const void *data);
-void bt_pack_destroy(bt_weight_t *weight); /**< NULL is allowed. */
-/** @return 0: no such type or shape */
+void bt_pack_destroy(bt_weight_t *weight); /**< Frees a weight. NULL is
+                                                allowed. */
+/** Returns the packed bytes of a matrix.
+ *  @return 0: unsupported type or shape */
 size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
 
-/** Bytes that a panel of the type takes when it is widened, 0 where none is; of
- *  E4M3 as a panel of F32 or BF16 (bt_pack_decode()). */
+/** Returns the bytes of a widened panel of the type, 0 if none is needed; for
+ *  E4M3 the bytes of a panel of F32 or BF16 (bt_pack_decode()). */
 size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in);
 
-/** A weight over the bytes of one that bt_pack_create() made of the same type
- *  and shape, in this process or another. Any bytes are safe: they are numbers
- *  only. Borrowed until bt_pack_destroy().
+/** Creates a weight over bytes that bt_pack_create() made for the same type and
+ *  shape, in this process or another. Any bytes are safe, as they are only
+ *  numbers. Borrowed until bt_pack_destroy().
  *  @retval BT_ERR_UNSUPPORTED    type or shape
- *  @retval BT_ERR_INVALID_PARAM  another number of bytes, or not aligned
+ *  @retval BT_ERR_INVALID_PARAM  wrong number of bytes, or not aligned
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_pack_adopt(bt_ktype_t type, uint32_t n_out,
                                         uint32_t n_in, const void *data,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file blocks.h  Between the files of kernels/quant: readers of blocks.
- */
+/** @file blocks.h  Block readers, internal to kernels/quant. */
 #ifndef BT_KERNELS_QUANT_BLOCKS_H
 #define BT_KERNELS_QUANT_BLOCKS_H
 
@@ -22,7 +21,7 @@ static inline float bt_read_f16(const uint8_t *p)
     return bt_f16_to_f32(bt_read_u16(p));
 }
 
-/** One scale for the whole group. */
+/** Sets one scale for the whole group. */
 static inline void bt_group_scale(bt_quant_group_t *group, float scale)
 {
     group->scale[0] = scale;
@@ -35,7 +34,7 @@ static inline void bt_group_min(bt_quant_group_t *group, float min)
     group->min[1] = min;
 }
 
-/** The scale of half @a h as its product. */
+/** Sets the scale of half @a h to the product of unit and step. */
 static inline void bt_group_step(bt_quant_group_t *group, uint32_t h,
                                  float unit, int step)
 {
@@ -44,14 +43,14 @@ static inline void bt_group_step(bt_quant_group_t *group, uint32_t h,
     group->scale[h] = unit * (float)step;
 }
 
-/** One for both halves. */
+/** Sets the scale of both halves to the product of unit and step. */
 static inline void bt_group_steps(bt_quant_group_t *group, float unit, int step)
 {
     bt_group_step(group, 0, unit, step);
     bt_group_step(group, 1, unit, step);
 }
 
-/** The same of a minimum. */
+/** Sets the minimum of half @a h to the product of unit and step. */
 static inline void bt_group_min_step(bt_quant_group_t *group, uint32_t h,
                                      float unit, int step)
 {
@@ -60,8 +59,8 @@ static inline void bt_group_min_step(bt_quant_group_t *group, uint32_t h,
     group->min[h] = unit * (float)step;
 }
 
-/** Group @a j of the block at @a block. Before it @a group has minima of
- *  -0.0. */
+/** Reads group @a j of the block at @a block. The caller sets the minima in @a
+ *  group to -0.0 first. */
 typedef void bt_block_reader_t(const uint8_t *block, uint32_t j,
                                bt_quant_group_t *group);
 
