@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file _gpu_copy.h
  *
- * What gpu-run measures of a back end's copier (kernels/copier.h), by commands:
+ * Measurements of gpu-run on a back end's copier (kernels/copier.h), by
+ * commands:
  *
- *     pool BYTES                     memory of the device, for what follows:
- *                                    {"handle"}, empty where none can be had
- *     across HANDLE RECORD SAMPLES   all of it into another process' pool of as
- *                                    many bytes, with the hashes of it:
- *                                    {"seconds": [of all, in each sample],
- *                                    "right": there, too, by its hashes}
- *     checked RECORD SAMPLES         the hashes alone: {"seconds"}
- *     staged RECORD SAMPLES          to pinned memory and back: {"seconds"}
+ *     pool BYTES                     allocates device memory for the others:
+ *                                    {"handle"}, empty if it cannot be shared
+ *     across HANDLE RECORD SAMPLES   copies the pool to another process' pool
+ *                                    of as many bytes, with hashes: {"seconds":
+ *                                    [one per sample], "right": hashes match}
+ *     checked RECORD SAMPLES         computes the hashes alone: {"seconds"}
+ *     staged RECORD SAMPLES          copies to pinned memory and back:
+ *                                    {"seconds"}
  *
- * In records of RECORD bytes, up to 16 at a time, as the transfers have it. */
+ * Copies are records of RECORD bytes, up to 16 in flight, as in KV transfers.
+ */
 #ifndef BT_BENCH_GPU_COPY_H
 #define BT_BENCH_GPU_COPY_H
 
@@ -27,7 +29,7 @@ typedef struct bt_gpu_copy {
     uint32_t bytes;
 } bt_gpu_copy_t;
 
-/** @return false: it is none of these commands */
+/** Runs a command. @return false: not one of these commands */
 bool bt_gpu_copy_command(bt_gpu_copy_t *copy, const char *const *words);
 void bt_gpu_copy_fini(bt_gpu_copy_t *copy);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two processes that move KV through kvt.h, for bench/kvtransfer.py.
+/* Two processes that transfer KV through kvt.h, for bench/kvtransfer.py.
  *
  *     kvtransfer-pair shm|network TOTAL_BYTES SENDER_CORE RECEIVER_CORE
  *
@@ -7,18 +7,19 @@
  *
  *     RUN_BYTES PIECE_BYTES CHECKSUMS TRANSFERS
  *
- * TOTAL_BYTES (rounded down to whole runs) lie in runs of RUN_BYTES that are
- * scattered over the pools of both, in another order at each. Every run is cut
- * into pieces of PIECE_BYTES, posted in the order in which a prefill finishes
- * layers: the first piece of every run, then the second of every run... so that
- * no two posts in a row are neighbours. PIECE_BYTES 0: a post per run.
- * CHECKSUMS 0 takes hashing out on both sides, to see what it costs.
+ * TOTAL_BYTES (rounded down to whole runs) are in runs of RUN_BYTES that are
+ * scattered over the pools of both, in a different order on each side. Every
+ * run is split into pieces of PIECE_BYTES, posted in the order in which a
+ * prefill finishes layers: the first piece of every run, then the second of
+ * every run... so that no two consecutive posts are adjacent. PIECE_BYTES 0: a
+ * post per run. CHECKSUMS 0 disables hashing on both sides, to measure its
+ * cost.
  *
- * Answer, one line: bytes, pieces, then for each transfer its microseconds from
- * prep to XFER_DONE: all bytes written, the manifest verified by the receiver,
- * its answer here. One transfer more is made first and not told. After the last
- * the receiver compares every byte with what the sender was to send.
- */
+ * The answer is one line: bytes, pieces, then for each transfer its
+ * microseconds from prep to XFER_DONE: all bytes written, the manifest verified
+ * by the receiver, its answer received. One more transfer is made first and not
+ * reported. After the last one the receiver compares every byte with the
+ * expected pattern. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -45,7 +46,7 @@
 #define MAX_TIMES 1000u
 #define MAX_DESC  BT_KVT_DESC_BYTES(BT_KVT_MAX_EXTENTS)
 
-/* What the sender tells the receiver before each transfer. */
+/* Sent to the receiver before each transfer. */
 typedef struct order {
     uint64_t id, run_bytes, n_runs, pattern;
     uint32_t checksums, fresh, compare;
@@ -65,7 +66,7 @@ static void put(int fd, const void *data, size_t bytes)
     }
 }
 
-/** @return bytes of one word; 0: the other side ended. */
+/** Receives one message. @return its bytes; 0: the other side ended */
 static size_t get(int fd, void *data, size_t cap)
 {
     const ssize_t n = recv(fd, data, cap, 0);
@@ -107,11 +108,12 @@ static bt_kvt_t *kvt_open(const char *path, uint64_t instance, size_t pool)
     return kvt;
 }
 
-/** Where run @a i of @a n lies: a shuffle that is its own for each side. */
+/** Returns the position of run @a i of @a n: a permutation specific to each
+ *  side. */
 static uint64_t run_place(uint64_t i, uint64_t n, uint64_t run_bytes,
                           uint64_t side)
 {
-    /* A step that shares no factor with n visits every place once. */
+    /* A step that shares no factor with n visits every position once. */
     uint64_t step = n / 2 + n / 7 + 1 + side;
     uint64_t a = n, b = step;
 
@@ -274,7 +276,7 @@ static void pieces_post(const sender_t *s, bt_kvt_xfer_t *x, const order_t *o,
     }
 }
 
-/** @return microseconds */
+/** Runs one transfer. @return microseconds */
 static uint64_t transfer(sender_t *s, order_t *o, uint64_t piece_bytes)
 {
     static uint8_t desc[MAX_DESC];

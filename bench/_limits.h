@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file _limits.h
  *
- * What this machine can do at most: loops that do nothing but read memory, or
- * nothing but multiply and add in registers. Benchmarks measure them in the
- * same run as what they hold against them.
+ * Upper limits of this machine: loops that only read memory, or only multiply
+ * and add in registers. Benchmarks measure them in the same run as the code
+ * that is compared with them.
  *
- * The loops are our own and use the widest instructions that the CPU has,
- * whatever BATON_CPU_TIER says: the limit is the machine's.
+ * The loops use the widest instructions of the CPU, regardless of
+ * BATON_CPU_TIER: the limit is the machine's.
  * Threads: one caller; each measurement starts and ends threads of its own.
  */
 #ifndef BT_BENCH_LIMITS_H
@@ -25,7 +25,7 @@ typedef enum bt_limit {
     BT_LIMIT_COUNT,
 } bt_limit_t;
 
-/** As in the commands and in JSON: "read", "int8", "bf16", "f32". */
+/** Names in commands and in JSON: "read", "int8", "bf16", "f32". */
 extern const char *const bt_limit_names[BT_LIMIT_COUNT];
 
 typedef struct bt_limit_rate {
@@ -38,11 +38,12 @@ typedef struct bt_limit_rate {
 typedef struct bt_limits bt_limits_t;
 
 /**
- * @param [in] n_threads   1 to 1024, one core each as far as there are so many.
- * @param [in] read_bytes  What a pass of the stream reads in all, at least
- *                         64 KiB a thread; many times the caches. Taken when
- *                         the stream is first measured, from huge pages where
- *                         the kernel gives them.
+ * Creates the measurement.
+ *
+ * @param [in] n_threads   1 to 1024, one core each as far as there are enough.
+ * @param [in] read_bytes  Total bytes of a pass of the read stream, at least 64
+ *     KiB per thread; many times the caches. Allocated when the stream is first
+ *     measured, from huge pages if the kernel provides them.
  * @retval BT_ERR_INVALID_PARAM
  * @retval BT_ERR_NO_MEMORY
  */
@@ -52,7 +53,9 @@ BT_MUST_CHECK bt_status_t bt_limits_create(uint32_t n_threads,
 void bt_limits_destroy(bt_limits_t *limits); /**< NULL is allowed. */
 
 /**
- * @param [in] ms  About how long. At least three passes are made.
+ * Measures one limit.
+ *
+ * @param [in] ms  Approximate duration. At least three passes are made.
  * @retval BT_ERR_UNSUPPORTED  This CPU has no such instructions (bf16).
  * @retval BT_ERR_NO_MEMORY    for the stream's buffer
  * @retval BT_ERR_IO           A thread could not be started.

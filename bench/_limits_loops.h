@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file _limits_loops.h  The loops that _limits.c times. */
+/** @file _limits_loops.h  Loops that _limits.c times. */
 #ifndef BT_BENCH_LIMITS_LOOPS_H
 #define BT_BENCH_LIMITS_LOOPS_H
 
@@ -8,20 +8,22 @@
 
 #include "bench/_limits.h"
 
-/** What a loop works on: the stream's part of one thread. */
+/** Input of a loop: one thread's part of the stream. */
 typedef struct bt_loop_work {
     const void *data; /**< 64-byte aligned; the stream only */
-    size_t n;         /**< bytes, a multiple of 512; else turns of the loop */
+    size_t n;         /**< bytes, a multiple of 512; otherwise loop
+                           iterations */
 } bt_loop_work_t;
 
 typedef struct bt_loop {
     const char *isa;
-    /** @return anything: it keeps the work from being optimised away */
+    /** Runs the loop. @return an arbitrary value that keeps the work from being
+     *  optimised away */
     uint64_t (*run)(const bt_loop_work_t *work);
-    double per_n; /**< bytes or operations for each of n */
+    double per_n; /**< bytes or operations per unit of n */
 } bt_loop_t;
 
-/** The widest that this CPU has; run is NULL: there is none. */
+/** Returns the widest loop that this CPU supports; run is NULL: none. */
 bt_loop_t bt_loop_for(bt_limit_t what);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file _router_h2.h
  *
- * As much of HTTP/2 and gRPC as a client needs that asks one thing at a time on
- * a connection: streams of ModelStreamInfer. Light, so that its own work is
- * little beside the server's; heads are sent from the table of HPACK after the
- * first, as real clients do.
+ * Minimal HTTP/2 and gRPC client for one request at a time on a connection:
+ * streams of ModelStreamInfer. It is light, so that its own work is small
+ * beside the server's; after the first request, headers are sent as HPACK table
+ * indices, as real clients do.
  *
  * Threads: pure functions. Source: RFC 9113, RFC 7541, "gRPC over HTTP2".
  */
@@ -16,26 +16,28 @@
 
 #include "common/base/strbuf.h"
 
-#define BT_H2_FRAME_BYTES 16384u /**< of a frame, and so of a request */
+#define BT_H2_FRAME_BYTES 16384u /**< maximum frame and request size */
 
-/** Zero-initialise it for each connection. */
+/** State of a connection. Zero-initialise for each connection. */
 typedef struct bt_h2_client {
-    uint32_t stream;     /**< of the request that is under way */
-    uint32_t unacked;    /**< bytes of answers whose room was not given back */
-    uint32_t n_messages; /**< of its answer, that have begun; each response of
-                              the stream is one */
-    uint32_t n_start;    /**< of the message that is read: bytes of `start` */
-    uint32_t left;       /**< of the message that is read */
-    uint8_t start[6];    /**< prefix, and its first byte */
-    bool over;           /**< the answer is whole */
+    uint32_t stream;     /**< stream id of the current request */
+    uint32_t unacked;    /**< response bytes not yet returned to the receive
+                              window */
+    uint32_t n_messages; /**< response messages begun; each response of the
+                              stream is one */
+    uint32_t n_start;    /**< bytes of `start` received of the current
+                              message */
+    uint32_t left;       /**< bytes left of the current message */
+    uint8_t start[6];    /**< message prefix and first byte */
+    bool over;           /**< the response is complete */
 } bt_h2_client_t;
 
-/** Append what asks for it.
+/** Appends the frames of a request.
  *  @param [in] body  a ModelInferRequest, shorter than a frame by 5 bytes */
 void bt_h2_client_ask(bt_h2_client_t *h, const bt_strbuf_t *body,
                       bt_strbuf_t *out);
-/** Take whole frames, and append what they must be answered with.
- *  @return NULL, or what the answer is that it must not be */
+/** Processes whole received frames, and appends the frames to answer with.
+ *  @return NULL, or the protocol error in the response */
 const char *bt_h2_client_take(bt_h2_client_t *h, bt_strbuf_t *got,
                               bt_strbuf_t *out);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file header.h  The head of a new GGUF file: all but the tensors' data. */
+/** @file header.h  Header of a new GGUF file: everything but the tensors'
+ *  data. */
 #ifndef BT_CONVERT_HEADER_H
 #define BT_CONVERT_HEADER_H
 
@@ -7,17 +8,17 @@
 #include "convert/plan.h"
 #include "imatrix/imatrix.h"
 
-/** Key with which file, by bt_gguf_identity(), which version of the quantizer
- *  and which importance matrix a file was made from: two heads are equal only
- *  if what follows is. */
+/** Metadata key of the source: the input file (bt_gguf_identity()), the
+ *  quantizer's version and the importance matrix. Two headers are equal only if
+ *  the data after them is. */
 #define BT_CONVERT_KEY_SOURCE "baton.convert.source"
 
 /**
- * The pairs of @a gguf as they are, but for those that say how its numbers are
- * stored, and the table of tensors, padded to where their data begins.
+ * Appends the header: the metadata pairs of @a gguf, except those that describe
+ * the number format, and the tensor table, padded to the start of the data.
  *
  * @param [in]  imatrix  NULL: none
- * @param [out] out  what fails is its status
+ * @param [out] out  holds the status of failures
  */
 void bt_convert_header(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
                        const bt_imatrix_t *imatrix,

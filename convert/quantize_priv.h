@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file quantize_priv.h  What the files of the quantizer share. */
+/** @file quantize_priv.h  Internal interface of the quantizer's files. */
 #ifndef BT_CONVERT_QUANTIZE_PRIV_H
 #define BT_CONVERT_QUANTIZE_PRIV_H
 
@@ -8,10 +8,11 @@
 #include "convert/fit.h"
 #include "convert/quantize.h"
 
-/** Little endian. */
+/** Writes a 16-bit value in little-endian order. */
 void bt_quantize_put16(uint8_t *out, uint16_t value);
 
-/** A block of 256: Q4_K or Q5_K; Q6_K. @param w  (256) weights */
+/** Quantizes a block of 256 to Q4_K or Q5_K (k45) or to Q6_K (k6).
+ *  @param w  (256) weights */
 void bt_quantize_k45(uint32_t type, const float *x, const float *w,
                      uint8_t *out);
 void bt_quantize_k6(uint32_t type, const float *x, const float *w,
