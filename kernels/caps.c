@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a back end is asked for against what it can do. */
+/* Checks requests to a back end against its capabilities. */
 #include <stdarg.h>
 #include <stdio.h>
 

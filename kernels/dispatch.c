@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which back end, and on a CPU which instruction tier. */
+/* Selects the back end, and for the CPU the instruction set tier. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -165,7 +165,7 @@ static void *plugin_find(const char *name, bool *is_there_p)
     return handle;
 }
 
-/* Of such a name no path can be made that leads elsewhere. */
+/* Such a name cannot form a path that leads elsewhere. */
 static bool is_name(const char *name)
 {
     const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");

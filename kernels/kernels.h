@@ -98,7 +98,7 @@ BT_MUST_CHECK bt_status_t bt_kv_type_parse(const char *name,
 
 struct bt_collectives; /* common/coll/coll.h */
 
-typedef struct bt_backend bt_backend_t; /**< one device or thread group */
+typedef struct bt_backend bt_backend_t; /**< one device or thread pool */
 typedef struct bt_weight bt_weight_t;   /**< packed matrix, opaque */
 
 /** New tokens of one sequence. */
@@ -108,8 +108,9 @@ typedef struct bt_ragged_seq {
     uint32_t pos;    /**< position of the first new token, from 0 */
     /** Block ids: position p is in blocks[p / T]. With several layer groups,
      *  each with its own blocks, position p is in blocks[p / T * groups +
-     *  group]. Entries for positions before the attention window of the layer
-     *  are never read as blocks and may hold any number. */
+     *  group]. Entries before all positions that the layer's rows see are not
+     *  used and may hold any number, such as the id of another sequence's
+     *  block. */
     const uint32_t *blocks;
 } bt_ragged_seq_t;
 
@@ -254,8 +255,9 @@ typedef enum bt_numerics {
 typedef struct bt_backend_config {
     uint32_t n_threads;    /**< CPU: threads, including the caller's */
     const uint32_t *cores; /**< CPU: n_threads core ids to pin to, or NULL */
-    const uint32_t *lent_cores; /**< CPU: n_lent borrowed core ids of other
-                                     processes, used while they are idle */
+    const uint32_t *lent_cores; /**< CPU: n_lent borrowed core ids, owned by
+                                     other threads or processes, used while they
+                                     are idle */
     uint32_t n_lent;            /**< 0: none */
     uint32_t device;            /**< CUDA: ordinal */
     uint32_t max_rows;          /**< most rows of one matmul, for scratch */

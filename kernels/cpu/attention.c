@@ -9,7 +9,7 @@
 
 #define PREFETCH_PAIRS 16u
 #define ROWS_OF_THREAD 4u
-#define ITEMS_SHARE    8u /* pieces that a thread's items are cut into */
+#define ITEMS_SHARE    8u /* pieces that a thread's items are split into */
 
 typedef struct attn_job {
     cpu_backend_t *cpu;
@@ -34,8 +34,8 @@ static uint32_t first_head(const attn_job_t *job, uint32_t kv_head)
     return (uint32_t)(((uint64_t)kv_head * job->n_heads + n_kv - 1) / n_kv);
 }
 
-/* Some (row, head) pairs of one sequence and one KV head. Pair p is row
- * p / group, head p % group of the group. */
+/* (row, head) pairs of one sequence and one KV head. Pair p is row p / group,
+ * head p % group of the group. */
 typedef struct attn_item {
     const bt_ragged_seq_t *seq;
     uint32_t kv_head;
@@ -44,19 +44,19 @@ typedef struct attn_item {
     uint32_t n_pairs;
 } attn_item_t;
 
-/* What of a thread's scratch is what; see ATTN_SCRATCH_FLOATS. */
+/* Layout of a thread's scratch; see ATTN_SCRATCH_FLOATS. */
 typedef struct attn_scratch {
     uint16_t *keys;        /* bt_cpu_isa_t.load_keys */
     uint16_t *values;      /* load_values */
-    float *key_scales;     /* (32), of types that have them */
-    float *value_scales;   /* the same */
+    float *key_scales;     /* (32), for types with scales */
+    float *value_scales;   /* (32), for types with scales */
     uint16_t *q;           /* (pairs, dim) in bf16 */
     float *acc;            /* (pairs, dim) */
-    const uint8_t **ahead; /* lines to be asked for during the next tile */
+    const uint8_t **ahead; /* lines to prefetch during the next tile */
     uint32_t n_ahead;
 } attn_scratch_t;
 
-/* The first position that the one at position sees. */
+/* First position visible from a position. */
 static uint32_t first_seen(const attn_job_t *job, uint32_t position)
 {
     const uint32_t window = job->attention->window;
@@ -64,8 +64,9 @@ static uint32_t first_seen(const attn_job_t *job, uint32_t position)
     return ((window == 0) || (position < window)) ? 0 : position + 1 - window;
 }
 
-/* The first one of the tile that a pair of the item sees, in the tile, made
- * even as values lie by pairs: nothing before it may be read. */
+/* First position of the tile visible to a pair of the item, relative to the
+ * tile, made even as values are stored in pairs: nothing before it may be
+ * read. */
 static uint32_t seen_from(const attn_job_t *job, const attn_item_t *item,
                           uint32_t at)
 {
@@ -75,7 +76,7 @@ static uint32_t seen_from(const attn_job_t *job, const attn_item_t *item,
     return (first > at) ? (first - at) / 2 * 2 : 0;
 }
 
-/* Positions at .. at + n - 1 as far as they are seen. */
+/* Positions at .. at + n - 1, limited to the visible ones. */
 static void load_tile(const attn_job_t *job, const attn_item_t *item,
                       uint32_t at, uint32_t n, const attn_scratch_t *s)
 {
@@ -116,8 +117,8 @@ static void point_at_loaded(const attn_job_t *job, const attn_scratch_t *s,
     }
 }
 
-/* May few pairs read the cache itself? Its blocks must not divide 16
- * positions. */
+/* True when few pairs may read the cache in place. A block boundary must not
+ * split 16 positions. */
 static bool is_direct(const attn_job_t *job, const attn_item_t *item)
 {
     return (item->n_pairs <= BT_ATTN_TOGETHER) &&
@@ -151,27 +152,28 @@ static void point_into_cache(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
-/* One behind the last position that the last pair sees. */
+/* End of the positions visible to the last pair. */
 static uint32_t positions_of(const attn_item_t *item)
 {
     return item->seq->pos + (item->first + item->n_pairs - 1) / item->group + 1;
 }
 
-/* The tile in which the first position lies that the first pair sees. */
+/* Tile of the first position visible to the first pair. */
 static uint32_t first_tile_of(const attn_job_t *job, const attn_item_t *item)
 {
     return first_seen(job, item->seq->pos + item->first / item->group) /
            BT_ATTN_TILE * BT_ATTN_TILE;
 }
 
-/* Does a pair's window begin within the tile? The last pair's begins last. */
+/* True when a pair's window begins within the tile. The last pair's begins
+ * last. */
 static bool is_cut(const attn_job_t *job, const attn_item_t *item, uint32_t at)
 {
     return first_seen(job, positions_of(item) - 1) > at;
 }
 
-/* The cache lines of n neighbouring heads of a part that begin at slot, of run
- * positions. @return how many lines there are now */
+/* Cache lines of n adjacent heads of a part that begin at slot, of run
+ * positions. @return the number of lines so far */
 static uint32_t lines_of_heads(const attn_job_t *job, uint32_t part,
                                kv_slot_t slot, uint32_t n_heads, uint32_t run,
                                const uint8_t **lines, uint32_t n)
@@ -179,7 +181,7 @@ static uint32_t lines_of_heads(const attn_job_t *job, uint32_t part,
     const uint32_t dim = job->kv->head_dim;
     const size_t pair = 2 * kv_elem_bytes(job->kv);
     const size_t head = job->kv->tokens_per_block * pair * dim / 2;
-    /* A few positions of keys are a piece of each of dim / 2 rows. */
+    /* A few positions of keys are one piece in each of dim / 2 rows. */
     const size_t across = job->kv->tokens_per_block * pair;
     const bool pieces = (part == 0) && (across > 64);
     const uint32_t n_pieces = pieces ? n_heads * dim / 2 : n_heads;
@@ -198,9 +200,9 @@ static uint32_t lines_of_heads(const attn_job_t *job, uint32_t part,
     return n;
 }
 
-/* A sequence that decodes has little to compute on a tile, and its blocks lie
- * anywhere: without this each of them would be waited for. @return lines of the
- * tile that position lies in, from there on, of n_heads KV heads from the
+/* A decoding sequence has little to compute on a tile, and its blocks are
+ * scattered: without prefetch the core would wait for each of them. @return
+ * lines of the tile of position, from position on, of n_heads KV heads from the
  * item's on; 0 where there is enough to compute */
 static uint32_t lines_of_tile(const attn_job_t *job, const attn_item_t *item,
                               uint32_t n_heads, uint32_t position,
@@ -261,7 +263,7 @@ static const float *query_of(const attn_job_t *job, const attn_item_t *item,
     return job->q + row * job->row_floats + (size_t)head * job->kv->head_dim;
 }
 
-/* All pairs of the item before the positions at .. at + n_tile - 1. */
+/* Processes all pairs of the item with positions at .. at + n_tile - 1. */
 static void attend_tile(const attn_job_t *job, const attn_item_t *item,
                         const attn_scratch_t *s, bt_attn_state_t *states,
                         uint32_t at, uint32_t n_tile)
@@ -290,7 +292,7 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
             item->seq->pos + (item->first + i) / item->group + 1;
         const uint32_t first = first_seen(job, end - 1);
 
-        /* Those that see nothing of it come before or behind the others. */
+        /* Pairs that see nothing of it come before or after the others. */
         if ((end > at) && (first < at + n_tile)) {
             if (tile.n_pairs == 0) {
                 tile.q = s->q + (size_t)i * dim;
@@ -315,7 +317,7 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
-/* Before the first position: nothing, or the sink of the pair's head. */
+/* Initial state: empty, or the sink of the pair's head. */
 static bt_attn_state_t first_state(const attn_job_t *job,
                                    const attn_item_t *item, uint32_t i)
 {
@@ -345,9 +347,9 @@ static attn_scratch_t scratch_of(float *scratch, uint32_t dim)
     return s;
 }
 
-/* n items of one sequence, of neighbouring KV heads, tile by tile: what they
- * read of a block lies side by side. @a next: the first of as many that come
- * after these, or NULL. */
+/* Processes n items of one sequence with adjacent KV heads, tile by tile: the
+ * data they read of a block is adjacent. @a next: the first of as many items
+ * that follow, or NULL. */
 static void attend(const attn_job_t *job, const attn_item_t *items, uint32_t n,
                    const attn_item_t *next, float *scratch)
 {
@@ -402,7 +404,7 @@ static void attend(const attn_job_t *job, const attn_item_t *items, uint32_t n,
     }
 }
 
-/* All pairs of one row that read a KV head. */
+/* Number of pairs of one row that read a KV head. */
 static attn_item_t item_of_head(const attn_job_t *job,
                                 const bt_ragged_seq_t *seq, uint32_t kv_head)
 {
@@ -435,7 +437,8 @@ static void attn_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-/* Is there one row of each sequence, and enough of them for all threads? */
+/* True when each sequence has one row, and there are enough of them for all
+ * threads. */
 static bool are_rows(const attn_job_t *job, uint32_t n_threads)
 {
     bool ok = (job->n_heads <= BT_ATTN_PAIRS) &&
@@ -543,8 +546,8 @@ void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
     BT_ASSERT((attention->key_dim == kv->head_dim) &&
               (attention->value_dim == kv->head_dim));
     if (are_rows(&job, n_threads)) {
-        /* Two: the first asks for the second's tile, and no thread waits long
-         * for another's last. */
+        /* Two: the first prefetches the second's tile, and no thread waits long
+         * for the last item of another. */
         bt_cpu_pool_run_lent(cpu->pool, job.n_seqs, 2, attn_rows, &job);
         return;
     }
@@ -557,8 +560,8 @@ void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
         job.pairs_per_item = (job.pairs_per_item + 1) / 2;
         n_items = count_items(&job);
     }
-    /* A short context is quicker done than a helper is woken; some items of a
-     * thread follow each other, so that each can ask for the next one's. */
+    /* A short context is computed faster than a helper is woken. A thread gets
+     * several consecutive items, so that each can prefetch for the next one. */
     grain = n_items / (n_threads * ITEMS_SHARE);
     grain = (grain == 0) ? 1 : grain;
     bt_cpu_pool_run_lent(cpu->pool, n_items,

@@ -8,7 +8,7 @@
 
 #define TOGETHER 2u
 
-/* So that nothing moves over a change of the mode. */
+/* Compiler barrier around a change of the mode. */
 #define IN_MODE static __attribute__((noinline))
 
 /* ---- 16 elements to bf16 ---- */
@@ -34,7 +34,7 @@ SPECIALIZE const uint8_t *elem(bt_kv_type_t type, const void *base, size_t i)
 /* bt_e4m3_to_bf16() of 16 codes. */
 static inline __m256i sixteen_e4m3(const void *at)
 {
-    /* Of subnormal numbers, the lower bytes and then the upper ones. */
+    /* Subnormal numbers: the lower bytes, then the upper ones. */
     const __m256i small = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 0, (char)0x80, (char)0xc0, 0, 0x20, 0x40, 0x60, 0,
                       0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c));
@@ -318,7 +318,7 @@ SPECIALIZE void weigh_regs(uint32_t n_pairs, uint32_t n_regs,
 
         for (uint32_t j = common; 2 * j < n; j++) {
             const __m256i pj = word8(&p[i][2 * j]);
-            /* Nobody knows what lies behind the last position. */
+            /* Data after the last position is undefined. */
             const __m256i there =
                 _mm256_set1_epi32((2 * j + 1 < n) ? -1 : 0xffff);
 

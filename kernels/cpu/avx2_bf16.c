@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BF16 weights times rows of bf16 with AVX2: what AVX512_BF16 does in one
- * instruction, with two FMAs of floats in a mode where subnormal numbers are
- * zeros. A panel is two halves of two registers of 8 outputs. */
+/* BF16 weights times bf16 rows with AVX2: emulates AVX512_BF16's instruction by
+ * two FMAs of floats in a mode where subnormal numbers are zeros. A panel is
+ * two halves of two registers of 8 outputs. */
 #include <immintrin.h>
 
 #include "kernels/cpu/avx2.h"
@@ -10,11 +10,11 @@
 #define TILE_ROWS 4u
 #define HALF      16u /* outputs of a tile */
 
-/* Where the sums of a tile go, 16 outputs of each row. */
+/* Destination of the sums of a tile, 16 outputs of each row. */
 typedef struct tile_out {
     float *to;
     size_t stride;
-    uint32_t n; /* outputs that there are; the tile has up to 16 of them */
+    uint32_t n; /* valid outputs; the tile has up to 16 */
 } tile_out_t;
 
 /* n_rows rows times half h of a panel. */
@@ -75,8 +75,8 @@ static void tile_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t h,
     }
 }
 
-/* The sums are added to what is there as add() does it, where subnormal numbers
- * count: outside of the mode, and nothing may be moved over its change. */
+/* Sums are added as add() does it, where subnormal numbers count: outside of
+ * the mode, with no code moved across its change. */
 static void add_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t h,
                      uint32_t row, uint32_t n, tile_out_t out, uint32_t mode)
 {

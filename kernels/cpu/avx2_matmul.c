@@ -15,7 +15,7 @@
 
 #define HALF 16u /* outputs */
 
-/* How many outputs half @a h of a panel has. */
+/* Number of outputs of half @a h of a panel. */
 static inline uint32_t half_outputs(const bt_weight_t *w, uint32_t panel,
                                     uint32_t h)
 {

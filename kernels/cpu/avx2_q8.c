@@ -39,14 +39,15 @@ static inline void set_book(const bt_weight_t *w, q8_tile_t *t)
     t->book[1] = nibbles(book, true);
 }
 
-/* Codes of more than 4 bits, and of books, are taken in two parts of 4. */
+/* Codes of more than 4 bits, and codebook codes, are processed in two parts of
+ * 4. */
 SPECIALIZE uint32_t n_parts(bt_pack_format_t format)
 {
     return ((format.bits > 4) || format.book) ? 2 : 1;
 }
 
-/* `bits` of the codes of the 4 k of a step, at `codes` the register of the
- * first line that has such. */
+/* `bits` of the codes of the 4 k of a step; `codes` is the register of the
+ * first line that has them. */
 SPECIALIZE __m256i some_bits(const uint8_t *codes, uint32_t step, uint32_t bits)
 {
     const uint32_t at = step * bits % 8;
@@ -93,7 +94,7 @@ SPECIALIZE __m256i codes_of(bt_pack_format_t format, const uint8_t *codes,
                        : some_bits(codes + 4 * 128, step, format.bits - 4);
 }
 
-/* isum[r][v] += a part of what of a group belongs to the k of a half. */
+/* isum[r][v] += a part of the products of a half of a group. */
 SPECIALIZE void add_part(bt_pack_format_t format, uint32_t n_rows,
                          const uint8_t *codes, const q8_tile_t *t,
                          uint32_t half, uint32_t part, __m256i (*isum)[2])
@@ -148,7 +149,7 @@ SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-/* isum[r][v] = what of a group belongs to the k of a half. */
+/* isum[r][v] = the products of a half of a group. */
 SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
                           const uint8_t *codes, const q8_tile_t *t,
                           uint32_t half, __m256i (*isum)[2])
@@ -232,7 +233,7 @@ SPECIALIZE void add_group(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-/* n_rows rows times half h of a panel, as it lies or widened. */
+/* n_rows rows times half h of a panel, in place or widened. */
 SPECIALIZE void tile_half(bt_pack_format_t format, bool wide, uint32_t n_rows,
                           const bt_matmul_job_t *job, uint32_t panel,
                           const uint8_t *scratch, uint32_t h, uint32_t row,
@@ -255,7 +256,7 @@ SPECIALIZE void tile_half(bt_pack_format_t format, bool wide, uint32_t n_rows,
 
     set_book(w, &t);
 
-    /* Asked for while the sums grow: they may be added to it. */
+    /* Prefetched during the sums, which may be added to it. */
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
         __builtin_prefetch(out + (size_t)r * w->n_out, 1, 3);

@@ -37,7 +37,7 @@ static inline __m512i e4m3_words(__m256i codes)
     const __mmask32 is_odd =
         _mm512_cmple_epu16_mask(next, _mm512_set1_epi16(8));
 
-    /* the sign of one beside the rest of the other */
+    /* the sign of one operand with the magnitude of the other */
     return _mm512_ternarylogic_epi32(
         _mm512_set1_epi16((short)0x8000), _mm512_slli_epi16(words, 8),
         _mm512_mask_permutexvar_epi16(mag, is_odd, next, odd), 0xca);
@@ -212,7 +212,7 @@ SPECIALIZE void scores(bt_attn_elem_t elems, uint32_t n_pairs,
 /* ---- softmax: lane 4 i of a register belongs to pair i, and its next 3 ----
  */
 
-/* bt_expf() of numbers up to 0; 0 beside lanes. */
+/* bt_expf() of numbers up to 0; 0 in other lanes. */
 static inline __m512 exp16_negative(__m512 x, __mmask16 lanes)
 {
     const __mmask16 seen =
@@ -239,7 +239,7 @@ static inline __m512 sums_of(const __m512 *v)
     return _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
 }
 
-/* The same of the largest. */
+/* Quarter i is the largest of v[i]'s lanes, four times. */
 static inline __m512 largest_of(const __m512 *v)
 {
     const __m512 ab = _mm512_max_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x44),
@@ -333,7 +333,7 @@ SPECIALIZE void weigh(bt_attn_elem_t elems, uint32_t n_pairs, uint32_t n_regs,
                       const bt_attn_tile_t *t, uint16_t (*p)[BT_ATTN_TILE],
                       __m512 corr, uint32_t d)
 {
-    /* What scores() left of the lines, in the first turn. */
+    /* Lines that scores() did not prefetch, in the first iteration. */
     const uint32_t left = (t->n_ahead > t->dim) ? t->n_ahead - t->dim : 0;
     const uint32_t step =
         (d == 0) ? (left + BT_ATTN_TILE / 2 - 1) / (BT_ATTN_TILE / 2) : 0;
@@ -374,7 +374,7 @@ SPECIALIZE void weigh(bt_attn_elem_t elems, uint32_t n_pairs, uint32_t n_regs,
     for (uint32_t i = 0; i < n_pairs; i++) {
         for (uint32_t j = common; 2 * j < t->n[i]; j++) {
             const __m512bh pj = (__m512bh)word16(&p[i][2 * j]);
-            /* Nobody knows what lies behind the last position. */
+            /* Data after the last position is undefined. */
             const __mmask32 there =
                 (2 * j + 1 < t->n[i]) ? 0xffffffffu : 0x55555555u;
 

@@ -10,10 +10,10 @@
 
 #define TILE_ROWS 12u
 #define AT_ONCE   4u /* pairs of k of one turn of the loop */
-#define FEW_ROWS  4u /* so many wait for memory alone */
+#define FEW_ROWS  4u /* up to this many rows, memory is the limit */
 
-/* The rows of a tile are so many pairs apart; four pointers, each with the
- * stride as an index, reach 12 of them without further registers. */
+/* Distance of the rows of a tile, in pairs; four pointers, each with the stride
+ * as an index, reach 12 of them without further registers. */
 typedef struct bf16_rows {
     const uint16_t *third[TILE_ROWS / 3];
     size_t stride; /* elements */

@@ -76,7 +76,7 @@ SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-/* The last tile's rows; its width may be larger than what is stored, and then
+/* Rows of the last tile. Its width may be larger than the stored part, and then
  * the result goes through a buffer. */
 static void tile_rest(uint32_t n_rows, const float *weights, const float *x,
                       uint32_t n_in, bool add, float *out, size_t out_stride,

@@ -32,8 +32,8 @@ SPECIALIZE uint32_t steps_of_line(bt_pack_format_t format)
     return (format.bits == 8) ? 1 : (format.bits == 2) ? 4 : 2;
 }
 
-/* Each byte's bits moved up by n (down where it is negative), those of its
- * neighbour among them. */
+/* Shifts the bits of each byte by n (right if negative), with bits of its
+ * neighbour shifted in. */
 SPECIALIZE __m512i moved(__m512i x, int n)
 {
     switch (n) {
@@ -133,7 +133,7 @@ SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-/* isum[r][v] = what of register v of a group belongs to the k of a half. */
+/* isum[r][v] = the products of register v of a half of a group. */
 SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
                           bt_pack_group_t group, const q8_tile_t *t,
                           uint32_t half, uint32_t v, __m512i (*isum)[2])
@@ -179,8 +179,8 @@ SPECIALIZE void add_mins(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-/* What an integer sum of a half becomes: part (of the first half) or, with a
- * scale of its own or the second half's sum, acc. */
+/* Result of a half's integer sum: part (for the first half) or, with a scale of
+ * its own or the second half's sum, acc. */
 SPECIALIZE void add_sum(bt_pack_format_t format, bt_pack_group_t group,
                         const units_t *units, uint32_t half, uint32_t v,
                         __m512i isum, float scale, __m512 *part, __m512 *acc)
@@ -211,8 +211,8 @@ SPECIALIZE void add_half(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-/* Loops around what fills the sums would be unrolled too late for these to be
- * registers: halves and registers are written out. */
+/* Loops around the sums would be unrolled too late to keep them in registers:
+ * halves and registers are written out. */
 SPECIALIZE void add_register(bt_pack_format_t format, uint32_t n_rows,
                              bt_pack_group_t group, const units_t *units,
                              const q8_tile_t *t, uint32_t v, __m512 (*acc)[2])
@@ -266,9 +266,9 @@ SPECIALIZE void add_both(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
-/* add_group() that reads the group from its first line to its last, as the
- * processor's own prefetcher likes it best: for so few rows that memory is the
- * limit and all sums fit into registers. */
+/* add_group() that reads the group from its first line to its last, in the
+ * order that the hardware prefetcher handles best: for so few rows that memory
+ * is the limit and all sums fit into registers. */
 SPECIALIZE void add_group_in_order(bt_pack_format_t format, uint32_t n_rows,
                                    bt_pack_group_t group, const units_t *units,
                                    const q8_tile_t *t, __m512 (*acc)[2])
@@ -281,7 +281,7 @@ SPECIALIZE void add_group_in_order(bt_pack_format_t format, uint32_t n_rows,
     add_mins(format, n_rows, group, units, t, 1, acc);
 }
 
-/* Rows row .. times a panel, as it lies or widened. */
+/* Rows row .. times a panel, in place or widened. */
 SPECIALIZE void tile_panel(bt_pack_format_t format, bool wide, uint32_t n_rows,
                            const bt_matmul_job_t *job, uint32_t panel,
                            const uint8_t *scratch, uint32_t row,
@@ -302,8 +302,8 @@ SPECIALIZE void tile_panel(bt_pack_format_t format, bool wide, uint32_t n_rows,
         .book = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)w->book)),
     };
 
-    /* Where the sums go, and are added to, is asked for while they grow: 12
-     * misses at the end of a tile cost more than fusing the addition saves. */
+    /* The destination of the sums is prefetched while they are computed: 12
+     * misses at the end of a tile cost more than the fused addition saves. */
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
         const float *to = out + (size_t)r * w->n_out;

@@ -366,8 +366,8 @@ static const bt_kernels_caps_t cpu_caps[] = {
     [BT_CPU_AVX512] = CAPS("avx512"),
 };
 
-/* Where the kernel does not allow it the back end works without. What a piece
- * changes in place is at most one panel's outputs of all rows. */
+/* If the kernel does not allow it, the back end works without. A piece changes
+ * at most one panel's outputs of all rows in place. */
 static bt_status_t lend(cpu_backend_t *cpu, const bt_backend_config_t *config)
 {
     const uint32_t n =

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw() and score() (kernels.h) as they are defined, a row after the other and
- * nothing kept: what back ends with memory of their own are measured by. The
- * CPU's engine draws by inference/model/sampler.c, which is faster. */
+/* draw() and score() (kernels.h) implemented directly from the definition,
+ * row by row without saved state: the reference for back ends with memory of
+ * their own. The CPU's engine samples by inference/model/sampler.c, which is
+ * faster. */
 #include <math.h>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/draw_formula.h"
 #include "kernels/rank.h"
 
-/* What is left to be drawn. */
+/* Candidates still kept. */
 typedef struct kept {
     const float *x;
     uint32_t dim;
@@ -42,7 +43,7 @@ static uint64_t weight_at(const kept_t *kept, uint32_t i)
     return (weight < kept->least) ? 0 : weight;
 }
 
-/* Of all that is kept: its sum, or how many candidates there are. */
+/* Sum of the kept candidates' weights, or their number. */
 static uint64_t sum_of(const kept_t *kept, bool counts)
 {
     uint64_t sum = 0;
@@ -54,8 +55,8 @@ static uint64_t sum_of(const kept_t *kept, bool counts)
     return sum;
 }
 
-/* The last one is that at which the sum reaches @a need: the highest rank from
- * which on there is as much, bit by bit. */
+/* Moves `last` to the candidate where the sum reaches @a need: the highest rank
+ * from which on the sum is at least that, searched bit by bit. */
 static void keep_until(kept_t *kept, bool counts, uint64_t need)
 {
     const uint64_t least = kept->last;
@@ -132,7 +133,7 @@ void bt_cpu_draw(bt_backend_t *be, float *logits, const bt_batch_t *batch,
 }
 
 #define LANES 16u
-#define BLOCK 256u /* summed in float, before double takes it */
+#define BLOCK 256u /* partial sums in float, then double */
 
 static double exp_sum(const float *x, uint32_t dim, float best)
 {

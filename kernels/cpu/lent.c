@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of the group on lent cores; the contract is in pool.h.
+/* Threads of the pool on borrowed cores; the contract is in pool.h.
  *
- * Such a thread may be stopped by the kernel at any instruction, for as long as
- * its core's owner works. At the end of a job the caller waits a moment for
- * those inside; who does not come is *torn out*: its bit is set in lent_torn, a
- * signal is sent, then membarrier(2) interrupts every core on which a thread of
- * this process runs. A signal that is pending is taken before the next
- * instruction in user mode, at the return from that interrupt, or when the
- * stopped thread is put on a core again; its handler jumps out of the job. So
- * when membarrier returns, all that the thread wrote is seen, and it executes
- * nothing more of the job, ever: it may write straight to where results
- * belong, read what the next job changes, and needs no copy of anything.
+ * The kernel may preempt such a thread at any instruction, for as long as its
+ * core's owner works. At the end of a job the caller waits a moment for the
+ * lent threads inside; a thread that does not leave is *torn out*: its bit is
+ * set in lent_torn, a signal is sent, then membarrier(2) interrupts every core
+ * on which a thread of this process runs. A pending signal is handled before
+ * the next instruction in user mode, at the return from that interrupt, or when
+ * the preempted thread is scheduled again; its handler jumps out of the job. So
+ * when membarrier returns, all that the thread wrote is visible, and it
+ * executes nothing more of the job, ever: it may write directly to the results,
+ * read data that the next job changes, and needs no copy of anything.
  *
- * Who is inside, for lent thread h, every operation on the bits sequentially
+ * Protocol for lent thread h, every operation on the bits sequentially
  * consistent:
  *
  *     thread   torn &= ~h; in |= h; is it open? ... work ...; in &= ~h
  *     caller   open = 0; in == 0, or: torn |= in; signals; membarrier;
- *              in &= ~torn; what their shares say is not done is done again
+ *              in &= ~torn; redo the pieces that the shares show unfinished
  *
  * Either the caller sees the bit, or the thread sees that the job is closed.
- * `torn` is of this stay: a signal that comes late, in a later stay, finds the
- * bit cleared and does nothing. All of it is idempotent, so it does not matter
- * between which two instructions the thread stops.
+ * `torn` applies to the current stay in a job: a signal that arrives during a
+ * later stay finds the bit cleared and does nothing. Everything is idempotent,
+ * so the thread may be preempted between any two instructions.
  *
- * ThreadSanitizer delivers signals late and knows nothing of membarrier: with
- * it the caller waits, however long. */
+ * ThreadSanitizer delivers signals late and does not model membarrier: with it
+ * the caller waits without limit. */
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -39,19 +39,19 @@
 #include "common/base/thread.h"
 #include "kernels/cpu/pool_priv.h"
 
-/* Ignored where nobody asks for it, and nobody else sends it to a thread. */
+/* Ignored by default, and not sent to threads by anything else. */
 #define TEAR_SIGNAL SIGURG
-/* Between two jobs of a pass, or two steps, lies less. */
+/* Longer than the time between two jobs of a pass, or two steps. */
 #define LENT_SPIN_NS 300000u
-/* To wake a thread costs the caller a few microseconds. */
+/* Waking a thread costs the caller a few microseconds. */
 #define CALL_EVERY_NS 200000u
-/* Jobs since one had help. Without that lent threads get no shares: others
- * would read these backwards. */
+/* Jobs since one was helped by a lent thread. After that many, lent threads get
+ * no shares: other threads would read these backwards. */
 #define HELPED_LATELY 16u
-/* More than between a thread's last write and its being seen to be out. */
+/* Longer than from a thread's last write until its leaving is visible. */
 #define LEAVE_NS 10000u
 
-/* The handler has no other way to know whose it is. */
+/* The handler has no other way to find its thread. */
 static _Thread_local lent_t *self;
 
 static uint64_t bit_of(const lent_t *lent)
@@ -87,7 +87,7 @@ static uint32_t piece_items(const bt_cpu_pool_t *pool)
     return n;
 }
 
-/* Is the lent thread's side of the share its end? See pool_priv.h. */
+/* True when the lent thread's side of the share is its end. See pool_priv.h. */
 static bool is_from_end(const bt_cpu_pool_t *pool, uint32_t whose)
 {
     return whose < pool->n_threads;
@@ -166,7 +166,7 @@ static void do_job(lent_t *lent)
     }
 }
 
-/* Nothing of it lives on across the jump but what is in the pool. */
+/* Only data in the pool survives the jump. */
 static __attribute__((noinline)) void join_job(lent_t *lent)
 {
     bt_cpu_pool_t *const pool = lent->pool;
@@ -185,7 +185,7 @@ static __attribute__((noinline)) void join_job(lent_t *lent)
     lent->inside = 0;
 }
 
-/* Until there is a call. Who wakes wakes two others. */
+/* Waits for a call. Each woken thread wakes two others. */
 static void sleep_until_called(bt_cpu_pool_t *pool)
 {
     const uint32_t call = atomic_load(&pool->lent_call);
@@ -240,7 +240,7 @@ uint64_t bt_cpu_lent_begin(bt_cpu_pool_t *pool)
     return now;
 }
 
-/* @return those still inside when the time is up */
+/* @return lent threads still inside at the timeout */
 static uint64_t wait_for_lent(bt_cpu_pool_t *pool, uint64_t start_ns,
                               uint32_t n_chunks)
 {
@@ -253,7 +253,7 @@ static uint64_t wait_for_lent(bt_cpu_pool_t *pool, uint64_t start_ns,
     }
     now = bt_now_ns();
     end = now + LEAVE_NS;
-    if (n_chunks > 0) { /* as long as the caller itself takes for two */
+    if (n_chunks > 0) { /* the time the caller itself takes for two */
         end += 2 * (now - start_ns) / n_chunks;
     }
     while (((in = atomic_load(&pool->lent_in)) != 0) && (bt_now_ns() < end)) {
@@ -262,9 +262,9 @@ static uint64_t wait_for_lent(bt_cpu_pool_t *pool, uint64_t start_ns,
     return in;
 }
 
-/* When it returns nothing of the job is executed any more. Whether one of those
- * left by itself cannot be told from the bits: who is torn out clears its own.
- */
+/* After its return nothing of the job is executed any more. The bits do not
+ * tell whether one of these threads left by itself: a torn thread clears its
+ * own. */
 static void tear_out(bt_cpu_pool_t *pool, uint64_t in)
 {
 #ifdef __SANITIZE_THREAD__
@@ -283,7 +283,7 @@ static void tear_out(bt_cpu_pool_t *pool, uint64_t in)
 #endif
 }
 
-/* What the share's lent thread took and did not finish. */
+/* Redoes the piece that the share's lent thread took and did not finish. */
 static void finish_share(bt_cpu_pool_t *pool, uint32_t whose,
                          const lent_t *lent)
 {
@@ -350,7 +350,7 @@ void bt_cpu_lent_fini(bt_cpu_pool_t *pool)
     atomic_fetch_add(&pool->lent_call, 1);
     bt_cpu_futex_wake(&pool->lent_call, BT_CPU_MAX_LENT);
     for (uint32_t i = 0; i < pool->n_lent; i++) {
-        /* Where its core is busy it would end when that pleases the owner. */
+        /* On a busy core it would end only when the owner lets it run. */
         (void)pthread_setaffinity_np(pool->lents[i].id, sizeof(all), &all);
         pthread_join(pool->lents[i].id, NULL);
     }
@@ -362,7 +362,7 @@ void bt_cpu_lent_fini(bt_cpu_pool_t *pool)
     pool->n_lent = 0;
 }
 
-/* The signal's handler, of all groups of the process. */
+/* The signal's handler, for all pools of the process. */
 static bt_status_t prepare_process(void)
 {
     struct sigaction action = {.sa_handler = on_tear,

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matmul and the steps that are fused with it.
+/* Matmul and the steps that are fused with it. A step is rows (unchanged,
+ * normalized, or silu(gate) * up), *prepared* for the weights' kind (quantized,
+ * bf16, or tiles of f32), times panels, stored or added to the output. A row in
+ * f32 is never more than one line of scratch.
  *
- * A step is rows (as they are, normalized, or silu(gate) * up), *prepared* for
- * the weights' kind (quantized, bf16, or tiles of f32), times panels, stored or
- * added to what is there. A row in f32 is never more than one line of scratch.
- *
- * Few rows: each thread prepares them all for itself and goes straight on to
- * its panels, one job with one barrier, and at its end they ask for the next
- * matrix. Many: to prepare them is a job of its own, rows being its items. */
+ * Few rows: each thread prepares all of them for itself and continues with its
+ * panels, one job with one barrier, and at its end threads prefetch the next
+ * matrix. Many: preparation is a job of its own, with rows as its items. */
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -27,7 +26,8 @@ typedef enum rows_kind {
 
 typedef struct step {
     const cpu_backend_t *cpu;
-    bt_matmul_job_t job; /* w, n_rows, add, out, and what all threads share */
+    bt_matmul_job_t job; /* w, n_rows, add, out, and data shared by all
+                          * threads */
     rows_kind_t kind;
     const float *x;    /* (n_rows, n_in); SILU: (n_rows, 2 n_in) */
     const float *norm; /* NORM: weights (n_in) */
@@ -35,7 +35,7 @@ typedef struct step {
     bool own; /* each thread prepares all rows for itself */
 } step_t;
 
-/* By which pack's rule products with it are computed. */
+/* The pack whose product rule applies. */
 static bt_pack_t rule_of(const bt_weight_t *w)
 {
     switch (w->pack) {
@@ -48,7 +48,7 @@ static bt_pack_t rule_of(const bt_weight_t *w)
     }
 }
 
-/* Where a thread puts the rows that it prepares, from row 0 on. */
+/* Destination of the rows that a thread prepares, from row 0 on. */
 typedef struct place {
     float *tiles;
     uint16_t *bf16;
@@ -80,7 +80,7 @@ static place_t place_of(const step_t *step, uint32_t thread)
     return place;
 }
 
-/* Row r in f32: in line (n_in), or where it is. */
+/* Row r in f32: in line (n_in), or in place. */
 static const float *make_row(const step_t *step, size_t r, float *line)
 {
     const bt_cpu_isa_t *isa = step->cpu->isa;
@@ -100,7 +100,7 @@ static const float *make_row(const step_t *step, size_t r, float *line)
     }
 }
 
-/* Tile t; zero rows fill it up. */
+/* Prepares tile t, padded with zero rows. */
 static void make_tile(const step_t *step, uint32_t t, float *line, float *tile)
 {
     const size_t n_in = step->job.w->n_in;
@@ -135,7 +135,7 @@ static void prepare_dense(const step_t *step, uint32_t begin, uint32_t end,
     }
 }
 
-/* The last k of an odd number has a 0 beside it. */
+/* The last k of an odd number is paired with 0. */
 static void prepare_bf16(const step_t *step, uint32_t begin, uint32_t end,
                          float *line, uint16_t *bf16)
 {
@@ -187,8 +187,8 @@ static bool is_dense(const bt_weight_t *w)
     return (rule_of(w) == BT_PACK_F32) || (w->pack == BT_PACK_F16);
 }
 
-/* The kernels for F32 and F16 weights take rows as they are where they read
- * rows, or a tile has but one. */
+/* The kernels for F32 and F16 weights read rows directly where they take rows,
+ * or where a tile has only one. */
 static bool is_prepared(const step_t *step)
 {
     return (step->kind == ROWS_AS_THEY_ARE) && is_dense(step->job.w) &&
@@ -209,8 +209,8 @@ static void prepare_own(void *ctx, uint32_t thread)
     prepare(ctx, thread, 0, n_pieces(ctx));
 }
 
-/* Panels of codes, each as one of what they stand for. A panel of no bytes lies
- * where the first does. */
+/* Panels of codes, each decoded to the type that they stand for. The panel
+ * stride is 0: every panel is at the first one's address. */
 static void run_decoded(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
                         uint32_t begin, uint32_t end, uint32_t thread)
 {
@@ -265,7 +265,7 @@ static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-/* Of panels begin .. end - 1, which sums are added to. */
+/* Output lines of panels begin .. end - 1 that sums are added to. */
 static void keep_outputs(void *ctx, uint32_t begin, uint32_t end, void *copy,
                          bool back)
 {

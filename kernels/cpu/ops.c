@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Splits each operation into items for the thread group. */
+/* Splits each operation into items for the thread pool. */
 #include <string.h>
 
 #include "kernels/cpu/backend.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that llama does without: other norms and activations, biases,
+/* Operations that Llama models do not use: other norms and activations, biases,
  * learned positions, scales and caps. */
 #include "kernels/cpu/backend.h"
 
@@ -95,7 +95,7 @@ typedef struct rows {
     uint32_t first, end;
 } rows_t;
 
-/* Those of a sequence that are among [begin, end). */
+/* Rows of a sequence that are in [begin, end). */
 static rows_t rows_in(const bt_ragged_seq_t *seq, uint32_t begin, uint32_t end)
 {
     const uint32_t seq_end = seq->row + seq->n_rows;
@@ -142,7 +142,7 @@ typedef struct temper_job {
     uint32_t dim;
 } temper_job_t;
 
-/* Items are rows, as above. */
+/* Items are rows of the batch in the order of the sequences. */
 static void scale_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const temper_job_t *job = ctx;

@@ -17,13 +17,13 @@
 
 #define MAX_THREADS 1024u
 #define SPIN_NS     20000u
-/* With a core for each thread: what lies between two jobs of a pass is shorter,
- * and to wake a thread of a virtual machine costs up to 50 us. */
+/* With a core for each thread: longer than the time between two jobs of a pass;
+ * waking a thread of a virtual machine costs up to 50 us. */
 #define SPIN_ALONE_NS 300000u
 
-/* Most of what a thread asks for ahead: a part of a core's own cache, which
- * what is computed meanwhile needs too. Then the lines at the end of a job (a
- * core takes some 20 misses at a time), and those between two looks. */
+/* Limits of a thread's prefetch: bytes in all, a part of the core's own cache,
+ * which the current computation needs too; lines at the end of a job (a core
+ * handles some 20 misses at a time); lines between two polls. */
 #define AHEAD_BYTES 262144u
 #define FIRST_LINES 16u
 #define MORE_LINES  4u
@@ -31,7 +31,7 @@
 
 void bt_cpu_futex_wait(_Atomic uint32_t *word, uint32_t value)
 {
-    /* Errors (EAGAIN, EINTR) mean "look again", which every caller does. */
+    /* Errors (EAGAIN, EINTR) mean "check again", which every caller does. */
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
@@ -206,8 +206,8 @@ static void wait_for_helpers(bt_cpu_pool_t *pool)
     }
 }
 
-/* A share that no job touched for so many jobs would look as if this one had.
- */
+/* A share that no job touched for a whole cycle of tags would look as if this
+ * job had touched it. */
 static void next_tag(bt_cpu_pool_t *pool)
 {
     pool->tag++;
@@ -284,7 +284,7 @@ void bt_cpu_pool_run_lent(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
     bt_cpu_pool_run_job(pool, &job);
 }
 
-/* Has each thread a core that this process may use, and its time? */
+/* True when each thread has a core that this process may use, and its time. */
 static bool has_cores_for(uint32_t n_threads)
 {
     return bt_limits_n_cpus() >= n_threads;

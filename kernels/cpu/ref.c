@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plain C tier: the specification that the others are compared with. */
+/* The plain C tier: the specification that other tiers are compared with. */
 #include <string.h>
 
 #include "kernels/cpu/body.h"
@@ -80,7 +80,7 @@ static void ref_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
     }
 }
 
-/* One group more of a sum of products. */
+/* Adds one group to a sum of products. */
 static float ref_q8_add(const bt_pack_format_t *format,
                         const bt_quant_group_t *group, const bt_q8_group_t *x,
                         float acc)

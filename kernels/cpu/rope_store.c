@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary positions, and keys and values into the paged cache. */
+/* Rotary position embedding, and storing of keys and values into the paged
+ * cache. */
 #include <string.h>
 
 #include "kernels/cpu/backend.h"
@@ -18,10 +19,10 @@ typedef struct rope_job {
     const bt_rotation_t *rotation;
 } rope_job_t;
 
-/* Elements of one vector, side by side. */
+/* Elements of one vector, contiguous. */
 typedef union vector {
     uint16_t words[BT_MAX_HEAD_DIM];
-    uint8_t codes[BT_MAX_HEAD_DIM]; /* of any type that has scales */
+    uint8_t codes[BT_MAX_HEAD_DIM]; /* for any type with scales */
 } vector_t;
 
 static void convert(const rope_job_t *job, const float *x, kv_slot_t slot,
@@ -46,8 +47,7 @@ static void convert(const rope_job_t *job, const float *x, kv_slot_t slot,
     }
 }
 
-/* Two elements of a key lie side by side, then come those of the other slots.
- */
+/* Two elements of a key are adjacent, followed by those of the other slots. */
 static void key_store(const rope_job_t *job, kv_slot_t slot, const float *x)
 {
     const size_t step = 2 * kv_elem_bytes(job->kv) * job->kv->tokens_per_block;
@@ -65,7 +65,7 @@ static void key_store(const rope_job_t *job, kv_slot_t slot, const float *x)
     }
 }
 
-/* Between the elements of a value lie those of the slot beside it. */
+/* Elements of a value alternate with those of the neighbouring slot. */
 static void value_store(const rope_job_t *job, kv_slot_t slot, const float *x)
 {
     vector_t v;
@@ -130,7 +130,7 @@ static void rope_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-/* Of a row: queries and keys, which are turned in place. */
+/* Queries and keys of a row, which are rotated in place. */
 static size_t turned_bytes(const rope_job_t *job)
 {
     return ((size_t)job->n_heads + job->kv->n_kv_heads) * job->kv->head_dim *

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first of a row in the order of top() (kernels.h): a heap of the k that
- * were best so far, whose root is the last of them, lies in the outputs
- * themselves. O(dim) where few enter once k are there; the same on all
- * tiers. The reference of devices; models on a CPU are in the host's memory,
- * which looks at rows itself. */
+/* Top k of a row in the order of top() (kernels.h): a heap of the k best so
+ * far, with the last of them as its root, is kept in the outputs. O(dim) where
+ * few values enter once k are there; the same on all tiers. The reference for
+ * devices; with a model on the CPU, the host reads the rows itself. */
 #include <math.h>
 
 #include "kernels/cpu/backend.h"
@@ -27,7 +26,7 @@ static bool precedes(float x, uint32_t i, float y, uint32_t j)
     return (x > y) || ((x == y) && (i < j));
 }
 
-/* (value, id) takes the place @a at, or one below it. */
+/* Puts (value, id) at position @a at, or below it. */
 static void sift_down(heap_t heap, uint32_t at, float value, uint32_t id)
 {
     for (;;) {
@@ -52,7 +51,7 @@ static void sift_down(heap_t heap, uint32_t at, float value, uint32_t id)
     heap.ids[at] = id;
 }
 
-/* Any order becomes a heap. */
+/* Builds a heap from any order. */
 static void heapify(heap_t heap)
 {
     for (uint32_t i = heap.n / 2; i > 0; i--) {
@@ -60,7 +59,7 @@ static void heapify(heap_t heap)
     }
 }
 
-/* A heap becomes the order: what is taken from it goes to its end. */
+/* Sorts a heap: each removed entry goes to its end. */
 static void put_in_order(heap_t heap)
 {
     while (heap.n > 1) {
@@ -91,7 +90,7 @@ static void top_of_row(const float *x, uint32_t dim, uint32_t k, uint32_t *ids,
             if (heap.n == k) {
                 heapify(heap);
             }
-        } else if (value > values[0]) { /* of equals the first was here */
+        } else if (value > values[0]) { /* on ties the earlier one stays */
             sift_down(heap, 0, value, i);
         }
     }

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over the paged cache, with the bits of the reference
- * (kernels/cpu/body.h, attn_pair()): each sum is one chain in its order, and
- * what runs side by side are chains.
+ * (kernels/cpu/body.h, attn_pair()): each sum is one sequential chain in its
+ * order, and independent chains run in parallel.
  *
  * A thread block has an *item*: up to P (row, head) pairs of one sequence and
- * one KV head, which share what is read of the cache. It walks over the
- * positions by *spans*, a tile of 32 for each of its warps:
+ * one KV head, which share the cache reads. The block walks over the positions
+ * by *spans*, a tile of 32 for each of its warps:
  *
- *     score         a thread a position: its scores of all pairs
- *     find_maximum  a thread a tile and pair: the tile's largest score
- *     correct       the same: the largest so far, and what that makes of acc
- *     weigh         a thread two positions of some pairs: exp and weights
- *     sum_tile      a thread a tile and pair: the tile's sum
- *     add_values    a thread an element of the values: acc of some pairs
+ *     score         a thread per position: its scores of all pairs
+ *     find_maximum  a thread per tile and pair: the tile's largest score
+ *     correct       a thread per tile and pair: the largest so far, and the
+ *                   factor of acc
+ *     weigh         a thread per two positions of some pairs: exp and weights
+ *     sum_tile      a thread per tile and pair: the tile's sum
+ *     add_values    a thread per element of the values: acc of some pairs
  *
- * with a barrier between any two but the last, and none behind a span: the next
- * one's scores write nothing that sums and values read. How many warps a block
- * has, and so how long a span is, changes no bit. */
+ * with a barrier between any two but the last, and none after a span: the
+ * scores of the next span write nothing that sums and values read. The number
+ * of warps of a block, and so the length of a span, changes no bit. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attn_item.h"
 #include "kernels/cuda/attn_steps.h"
@@ -48,7 +49,7 @@ __device__ void store_values(const Job &job, const Item &item,
 
 template <bt_kv_type_t T, uint32_t P> __global__ void attention_kernel(Job job)
 {
-    const uint32_t span = blockDim.x; /* a position a thread */
+    const uint32_t span = blockDim.x; /* a position per thread */
     Item item;
 
     if (!find_item<P>(job, &item)) {
@@ -63,8 +64,8 @@ template <bt_kv_type_t T, uint32_t P> __global__ void attention_kernel(Job job)
     for (uint32_t i = 0; i < P; i++) {
         const uint32_t p = pair_of<P>(column, i);
 
-        /* Not 0 of a pair that the item lacks: its weights are 0, and sums of 0
-         * have all beside them take the long way (add_products()). */
+        /* Nonzero for pairs that the item lacks: their weights are 0, and zero
+         * sums would take the slow path (add_products()). */
         acc[i] = (p < item.n_pairs) ? 0.0f : 1.0f;
     }
     load_item<P>(job, item);
@@ -97,8 +98,8 @@ template <bt_kv_type_t T, uint32_t P> __global__ void attention_kernel(Job job)
 
 /* ---- host ---- */
 
-/* A tile of the longest sequence for each warp, and a thread for each element
- * of a value. */
+/* Warps of a block: one per tile of the longest sequence, and a thread for each
+ * element of a value. */
 uint32_t threads_for(const bt_batch_t *batch, uint32_t window, uint32_t dim)
 {
     uint32_t n_warps = (dim + kTile - 1) / kTile;
@@ -125,8 +126,8 @@ void launch_pairs(bt_backend_t *be, Job job, uint32_t group, uint32_t n_threads)
               n_threads, be, job);
 }
 
-/* As many pairs of an item as a row has of a KV head where all sequences have
- * one row; else rows share what is read. */
+/* Pairs per item: the pairs of a row and KV head where all sequences have one
+ * row; otherwise rows share the cache reads. */
 template <bt_kv_type_t T>
 void launch(bt_backend_t *be, const Job &job, const bt_batch_t *batch)
 {
@@ -143,7 +144,7 @@ void launch(bt_backend_t *be, const Job &job, const bt_batch_t *batch)
     }
 }
 
-/* Where the parts of a layer lie in a block (kernels.h). */
+/* Offsets of a layer's parts in a block (kernels.h). */
 void place_layer(const bt_kv_view_t *kv, uint32_t layer, Job *job)
 {
     const bool has_scales = (kv->type == BT_KV_INT8) || (kv->type == BT_KV_FP8);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention over the paged cache by tensor cores: of the tensor profile
- * (docs/adr/0019-tensor-profile.md). Positions are cut into parts of 128, at
- * multiples of it, whoever asks: each part of a row and head has a softmax of
- * its own, tile by tile of 32, and these are added in order. So what a result
- * is follows from its sequence alone, and there are two ways to it:
+/* Attention over the paged cache by tensor cores, in the tensor profile
+ * (docs/adr/0019-tensor-profile.md). Positions are split into parts of 128,
+ * always at multiples of 128: each part of a row and head has a softmax of its
+ * own, tile by tile of 32, and the parts are added in order. So a result
+ * follows from its sequence alone, and there are two ways to compute it:
  *
- *     whole   a warp has 16 (row, head) pairs of a sequence and goes through
- *             all their parts: chunks of prompts
- *     split   a warp has one part of them, and leaves what comes of it to a
- *             second kernel: rows that decode
+ *     whole   a warp has 16 (row, head) pairs of a sequence and processes all
+ *             their parts: prefill chunks
+ *     split   a warp has one part of the pairs, and a second kernel combines
+ *             the results: decode rows
  *
- * Warps share nothing: what they read of the cache meets in the caches. */
+ * Warps share nothing: common cache reads meet in the hardware caches. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attn_tensor.h"
 
@@ -21,24 +21,24 @@ namespace
 
 const uint32_t kThreads = 128; /* at most */
 
-/* Warps of a block: as many as shared memory has room for; warps that have the
- * same pairs, and a slice of the dimensions each. */
+/* Warps of a block, as many as shared memory has space for; a slice is the
+ * warps with equal pairs and different dimensions. */
 template <uint32_t D> constexpr uint32_t kWarpsOf = (D > 128) ? 2 : 4;
 template <uint32_t D> constexpr uint32_t kSlices = D / kWidth<D>;
 template <uint32_t D> constexpr uint32_t kTeams = kWarpsOf<D> / kSlices<D>;
 
 /* Parts of rows that are split: (sequence, KV head, pair, part). */
 struct Parts {
-    float *values;   /* [part][floats]; NULL: none is split */
+    float *values;   /* [part][floats]; NULL: no sequence is split */
     float2 *heads;   /* [part]: the largest score, and the sum */
-    uint32_t n;      /* of a sequence, at most */
-    uint32_t pairs;  /* the same */
+    uint32_t n;      /* per sequence, at most */
+    uint32_t pairs;  /* per sequence, at most */
     uint32_t floats; /* of a part's values */
 };
 
 /* ---- parts ---- */
 
-/* Are a sequence's rows split? All or none of its items. */
+/* True when the rows of a sequence are split: all or none of its items. */
 __device__ __forceinline__ bool is_split(const Job &job, const Parts &parts,
                                          uint32_t seq)
 {
@@ -50,7 +50,7 @@ __device__ __forceinline__ bool is_split(const Job &job, const Parts &parts,
             kPairs);
 }
 
-/* All that a sequence, which is split, has of a KV head. */
+/* Item with all pairs of a split sequence and KV head. */
 __device__ __forceinline__ Item item_of(const Job &job, uint32_t number,
                                         uint32_t kv_head)
 {
@@ -101,13 +101,13 @@ run_part(const Job &job, const Item &item, const Rows &rows, uint32_t first,
     }
 }
 
-/* Does a row that sees from .. to - 1 see something of a part? */
+/* True when a row that sees from .. to - 1 sees a position of a part. */
 __device__ __forceinline__ bool sees(uint32_t from, uint32_t to, uint32_t part)
 {
     return (from < (part + 1) * kPart) && (to > part * kPart);
 }
 
-/* The sum of all parts so far, of one pair. */
+/* Running total of all parts so far, of one pair. */
 struct Total {
     float max, sum;
 };
@@ -123,7 +123,7 @@ __device__ __forceinline__ Total total_of(const Job &job, uint32_t head)
     return total;
 }
 
-/* What the total and a part are times as they are added. */
+/* Factors of the total and of a part when they are added. */
 struct Factors {
     float total, part;
 };
@@ -146,7 +146,7 @@ __device__ __forceinline__ float add_value(float total, float value,
     return fmaf(total, factors.total, __fmul_rn(value, factors.part));
 }
 
-/* ---- what comes out ---- */
+/* ---- results ---- */
 
 /* Eight values of a pair from dimension d on. */
 __device__ __forceinline__ void put_eight(float *row, uint32_t d, uint32_t dim,
@@ -242,7 +242,7 @@ put_whole(const Job &job, const Item &item, const Rows &rows, uint32_t first,
         for (uint32_t r = 0; r < 2; r++) {
             float values[8];
 
-            /* No pair that the item lacks: those are its last one again. */
+            /* Skips pairs that the item lacks, which repeat its last one. */
             if (rows.pair[r] == first + rows.g + 8 * r) {
                 in_order(acc, r, __fdiv_rn(1.0f, totals[r].sum), values);
                 put_eight(out_of(job, item, rows.pair[r]),
@@ -299,7 +299,7 @@ __global__ void BT_BOUNDS(32 * kWarpsOf<D>, 1)
 
 /* ---- split ---- */
 
-/* The number of the first part of a pair of a sequence. */
+/* Number of the first part of a pair of a sequence. */
 __device__ __forceinline__ size_t first_part(const Job &job, const Parts &parts,
                                              uint32_t seq, uint32_t kv_head,
                                              uint32_t pair)
@@ -309,8 +309,8 @@ __device__ __forceinline__ size_t first_part(const Job &job, const Parts &parts,
     return (of_head * parts.pairs + pair) * parts.n;
 }
 
-/* A block has one part of an item: one warp's work, so that few sequences are
- * on many multiprocessors. */
+/* A block has one part of an item: the work of one warp, so that few sequences
+ * spread over many multiprocessors. */
 template <bt_kv_type_t T, uint32_t D>
 __global__ void BT_BOUNDS(32 * kSlices<D>, 1) split_kernel(Job job, Parts parts)
 {
@@ -365,8 +365,8 @@ __global__ void BT_BOUNDS(32 * kSlices<D>, 1) split_kernel(Job job, Parts parts)
     }
 }
 
-/* A block has a pair of a sequence and KV head, a thread dimensions of it; a
- * warp reads the heads of 32 parts at once. */
+/* A block has a pair of a sequence and KV head, a thread some dimensions of it;
+ * a warp reads the headers of 32 parts at once. */
 __global__ void combine_kernel(Job job, Parts parts)
 {
     const uint32_t pair = blockIdx.x % parts.pairs;
@@ -419,8 +419,9 @@ uint32_t round_up(uint32_t n, uint32_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Of a batch, those whose rows fit a warp and see more than a part. Their
- * number of parts is a power of two, so that steps seldom are other calls. */
+/* Sequences of a batch whose rows fit a warp and see more than a part. The
+ * number of parts is rounded to a power of two, so that steps rarely record
+ * different calls. */
 Parts parts_of(const Job &job, const bt_batch_t *batch)
 {
     const uint32_t group = (job.n_heads + job.n_kv_heads - 1) / job.n_kv_heads;
@@ -448,14 +449,14 @@ Parts parts_of(const Job &job, const bt_batch_t *batch)
     return parts;
 }
 
-/* Of so many parts, values and heads. */
+/* Bytes for a number of parts, values and headers. */
 size_t bytes_of(size_t n_parts, uint32_t floats)
 {
     return n_parts * (floats * sizeof(float) + sizeof(float2));
 }
 
-/* What was reserved is there or not. Without the memory for it nothing is
- * split: slower, and the same bits. */
+/* Reserved scratch is used if it is there. Without it nothing is split: slower,
+ * with the same bits. */
 void take_memory(bt_backend_t *be, const Job &job, uint32_t n_seqs,
                  Parts *parts)
 {
@@ -514,7 +515,7 @@ size_t bt_cuda_attention_bytes(const bt_workload_t *w)
     uint32_t n = 1;
 
     if ((group == 0) || (group > kPairs)) {
-        return 0; /* a row is more than a warp has */
+        return 0; /* a row is more than a warp can hold */
     }
     while (n < most) {
         n *= 2;

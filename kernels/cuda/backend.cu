@@ -68,7 +68,7 @@ bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
     if (status != BT_OK) {
         return status;
     }
-    /* Zero for all streams: what the copier brings may come first. */
+    /* Zeroed in order with all streams: a copier's data may arrive first. */
     status = bt_cuda_check(cudaMemsetAsync(ptr, 0, bytes, self(be)->stream));
     if (status == BT_OK) {
         status = bt_cuda_check(cudaStreamSynchronize(self(be)->stream));
@@ -83,7 +83,8 @@ bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
 
 void buffer_free(bt_backend_t *be, void *ptr)
 {
-    (void)stream_of(be); /* what uses it is under way, cudaFree() waits */
+    (void)stream_of(be); /* users of the buffer may be in flight, cudaFree()
+                          * waits */
     (void)cudaFree(ptr);
 }
 
@@ -163,7 +164,7 @@ bt_status_t batch_reserve(bt_backend_t *be, const bt_batch_limits_t *limits)
         return status;
     }
     (void)cudaStreamSynchronize(
-        stream_of(be)); /* who reads the old ones is done */
+        stream_of(be)); /* the reader of the old ones is done */
     batch_free(b);
     b->words = taken.words;
     b->host_words = taken.host_words;
@@ -172,8 +173,9 @@ bt_status_t batch_reserve(bt_backend_t *be, const bt_batch_limits_t *limits)
     return BT_OK;
 }
 
-/* One copy for all tables. The event is of the upload before: the words of it
- * have left the host's memory. An event that was never recorded is no wait. */
+/* One copy for all tables. The event belongs to the previous upload, whose
+ * words have then left host memory. An event that was never recorded does not
+ * wait. */
 bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
 {
     Backend *b = self(be);
@@ -182,7 +184,7 @@ bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
     if ((b->words == nullptr) || !bt_batch_fits(batch, &b->limits)) {
         return BT_ERR_INVALID_PARAM;
     }
-    bt_launcher_flush(b->launcher); /* of the step before, with its tables */
+    bt_launcher_flush(b->launcher); /* of the previous step, with its tables */
     status = bt_cuda_check(cudaEventSynchronize(b->uploaded));
     if (status != BT_OK) {
         return status;
@@ -257,7 +259,7 @@ no_device(const bt_backend_config_t *config, const char *format, ...)
     return BT_ERR_NO_DEVICE;
 }
 
-/* Where the driver cannot be asked. */
+/* Used where the driver cannot be queried. */
 bt_status_t no_driver(const bt_backend_config_t *config)
 {
     int driver = 0;
@@ -358,8 +360,8 @@ BtLauncher *bt_cuda_launcher(bt_backend_t *be)
     return self(be)->launcher;
 }
 
-/* A launch that failed has returned nothing: without the last error, what lay
- * there before would be taken for its result. */
+/* A failed launch returns nothing: without a check of the last error, the old
+ * contents would be taken for its result. */
 extern "C" bt_status_t bt_cuda_take_error(bt_backend_t *be)
 {
     const bt_status_t of_calls =
@@ -412,7 +414,7 @@ extern "C" bt_status_t bt_cuda_scratch_reserve(bt_backend_t *be, size_t bytes)
         return status;
     }
     (void)cudaStreamSynchronize(
-        stream_of(be)); /* who uses the old one is done */
+        stream_of(be)); /* the user of the old one is done */
     (void)cudaFree(b->scratch);
     b->scratch = ptr;
     b->scratch_bytes = bytes;

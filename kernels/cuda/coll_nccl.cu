@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives table over NCCL: the only includer of nccl.h.
+/* Collectives table over NCCL: the only includer of nccl.h.
  *
  * A sum is not ncclAllReduce(), whose order NCCL chooses by sizes and machines:
- * all parts come together, piece by piece, and each rank adds them in the order
- * of coll_tree.h (coll_sum.cu). So ranks on devices have the bytes of those on
- * CPUs, whatever lies between them. */
+ * all parts are gathered, piece by piece, and each rank adds them in the order
+ * of coll_tree.h (coll_sum.cu). So ranks on devices have the bytes of ranks on
+ * CPUs, over any interconnect. */
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -32,8 +32,8 @@ bt_status_t check(ncclResult_t result)
     return (result == ncclSuccess) ? BT_OK : BT_ERR_DEVICE;
 }
 
-/* A call, noted among the launches (launch.h), so that a step of ranks is one
- * graph as well. What goes wrong with it is told by the next wait. */
+/* A call, recorded among the launches (launch.h), so that a step of ranks is
+ * one graph as well. The next wait reports its errors. */
 struct Call {
     ncclComm_t comm;
     const void *send;

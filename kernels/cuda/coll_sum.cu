@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of a sum, which all ranks have, added in the order of coll_tree.h:
- * every rank gets the same bits, those of the CPU's ranks. */
+/* Adds the parts of a sum, which all ranks have, in the order of coll_tree.h:
+ * every rank gets the same bits, equal to those of CPU ranks. */
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda.h"
@@ -11,8 +11,8 @@ namespace
 
 const uint32_t kThreads = 256;
 
-/* Value i of parts 0 .. n - 1, which lie @a stride apart: halves of the list,
- * each in the same way, of which the first one is the shorter. */
+/* Sum of value i of parts 0 .. n - 1, stored @a stride apart: recursively by
+ * halves of the list, of which the first is the shorter. */
 template <uint32_t n>
 __device__ __forceinline__ float tree_of(const float *parts, size_t stride)
 {
@@ -36,7 +36,7 @@ __global__ void sum_kernel(const float *parts, size_t n_each, float *out)
     }
 }
 
-/* The kernel of so many parts, at most n. */
+/* Launches the kernel for the number of parts, at most n. */
 template <uint32_t n>
 void launch(bt_backend_t *be, const float *parts, uint32_t n_parts,
             size_t n_each, float *out)

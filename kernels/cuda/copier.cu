@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/copier.h: one stream in each direction, because a device has a copy
- * engine for each, and one for what goes from device to device; and one event
+ * engine for each, one stream for copies from device to device, and one event
  * per ticket. */
 #include <cuda_runtime.h>
 
@@ -26,7 +26,7 @@ struct Copier {
     const char *why_not;
 };
 
-/* What a handle is made of; the rest is zeros. */
+/* Contents of a handle; the rest is zeros. */
 struct Handle {
     uint32_t magic, hash_version;
     cudaIpcMemHandle_t of_cuda;
@@ -63,14 +63,14 @@ void host_free(void *user, void *ptr)
     (void)cudaFreeHost(ptr);
 }
 
-/* What the stream has been given is the ticket's. */
+/* Assigns the work submitted to the stream so far to the ticket. */
 bt_status_t mark(Copier *c, cudaStream_t stream, uint32_t ticket)
 {
     const bt_status_t status =
         bt_cuda_check(cudaEventRecord(c->events[ticket], stream));
 
     if (status != BT_OK) {
-        /* It was begun, and nothing will tell when it ends. */
+        /* The copy was begun, but no event will report its end. */
         (void)cudaStreamSynchronize(stream);
         (void)cudaGetLastError();
     }
@@ -119,7 +119,7 @@ bt_status_t query(void *user, uint32_t ticket)
         return BT_INPROGRESS;
     }
     if (error != cudaSuccess) {
-        wait_all(user); /* it has ended, whatever the error is of */
+        wait_all(user); /* it has ended, whichever operation failed */
     }
     return bt_cuda_check(error);
 }
@@ -196,7 +196,7 @@ bt_status_t between(void *user, void *to, const void *from, size_t bytes,
     uint64_t *sums = c->sums + ticket * BT_CUDA_HASH_SUMS;
     bt_status_t status;
 
-    /* Places come from peers; one that is not aligned would end the context. */
+    /* Offsets come from peers; an unaligned one would end the context. */
     if (((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) %
          sizeof(uint32_t)) != 0) {
         return BT_ERR_INVALID_PARAM;

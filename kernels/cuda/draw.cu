@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw() as kernels/draw.h has it. A block takes all draws of a row, one after
- * the other: it edits the row, draws, and puts back what was there.
+/* draw() as specified in kernels/draw.h. A block handles all draws of a row,
+ * one after the other: it edits the row, draws, and restores the row.
  *
- * Weights are whole numbers, so sums may be made in any order. What top_k and
- * top_p keep ends with the candidate at which the running sum reaches a goal:
+ * Weights are integers, so sums may be computed in any order. The range that
+ * top_k and top_p keep ends with the candidate at which the running sum reaches
+ * a goal:
  *
  *     row ── sums over buckets of logits ──▶ the bucket where it is reached
  *              (atomics in shared memory)              │ its members
- *                     more than the list holds ◀───────┴──▶ few: put in order,
- *              buckets of that bucket's bits                 running sums
+ *                     more than the list holds ◀───────┴──▶ few: sorted,
+ *              buckets of that bucket's bits                running sums
  *
- * The draw itself goes by ids: sums over pieces of the row, the piece in which
- * the goal is passed, its ids. */
+ * The draw itself goes by ids: sums over pieces of the row, then the piece in
+ * which the goal is passed, then its ids. */
 #include <cmath>
 #include <cstring>
 
@@ -24,22 +25,22 @@
 namespace
 {
 
-/* As atomicAdd() takes it. */
+/* The type that atomicAdd() takes. */
 typedef unsigned long long Sum;
 
 const uint32_t kThreads = 512;
 const uint32_t kWarps = kThreads / 32;
-const uint32_t kEach = 4;                /* values of a thread in a step */
-const uint32_t kStep = kThreads * kEach; /* those of a block */
-const uint32_t kSums = kStep;            /* kEach of a thread */
-const uint32_t kPieces = 512;            /* that ids are cut into */
+const uint32_t kEach = 4;                /* values per thread and step */
+const uint32_t kStep = kThreads * kEach; /* values per block and step */
+const uint32_t kSums = kStep;            /* kEach per thread */
+const uint32_t kPieces = 512;            /* pieces that ids are split into */
 const uint32_t kWords = sizeof(bt_draw_t) / sizeof(uint32_t);
 const unsigned kAll = 0xffffffffu;
 
-/* 27.7 temperatures below the best there is no weight. */
+/* Candidates 27.7 temperatures below the best have weight 0. */
 const float kReach = 28.0f;
 
-/* Shared memory, once for all that is done to a row. */
+/* Shared memory, common to all steps of a row. */
 struct Room {
     bt_shared<Sum> sums;       /* kSums */
     bt_shared<uint64_t> list;  /* kSums */
@@ -48,7 +49,7 @@ struct Room {
     bt_shared<uint32_t> at;    /* 1 */
 };
 
-/* What is left to be drawn of a row. */
+/* Candidates of a row that are still kept. */
 struct Kept {
     const float *x;
     uint32_t dim;
@@ -70,7 +71,7 @@ __device__ uint64_t weigh(const Kept &kept, float x, uint32_t id)
     return (weight < kept.least) ? 0 : weight;
 }
 
-/* @a visit (value, id) of all of the row. By the block. */
+/* Calls @a visit (value, id) for all values of the row. By the block. */
 template <typename Visit>
 __device__ void each(const float *x, uint32_t dim, const Visit &visit)
 {
@@ -98,10 +99,10 @@ __device__ void clear(const bt_shared<Sum> &sums)
     }
 }
 
-/* Where the running sum of room.sums reaches what is needed of their total. The
- * sums may be written again when it is back.
+/* Finds the bucket where the running sum of room.sums reaches what is needed of
+ * their total. The sums may be overwritten after it returns.
  * @param [in]  need_of  (total): at least 1, at most the total
- * @param [out] need_p   what of it is left for that place */
+ * @param [out] need_p   the remaining need at that bucket */
 template <typename NeedOf>
 __device__ uint32_t find(const Room &room, const NeedOf &need_of,
                          uint64_t *need_p)
@@ -155,8 +156,8 @@ __device__ uint32_t find(const Room &room, const NeedOf &need_of,
     return room.at.get(0);
 }
 
-/* The id at which the running sum, by ascending ids, reaches what is needed.
- * @param [in] weight_of  (value, id) */
+/* Returns the id at which the running sum, by ascending ids, reaches what is
+ * needed. @param [in] weight_of  (value, id) */
 template <typename WeightOf, typename NeedOf>
 __device__ uint32_t find_id(const Room &room, const Kept &kept,
                             const WeightOf &weight_of, const NeedOf &need_of)
@@ -196,7 +197,7 @@ __device__ uint32_t find_id(const Room &room, const Kept &kept,
         begin += piece * size;
         n = (kept.dim - begin < size) ? kept.dim - begin : size;
     }
-    clear(room.sums); /* each thread those that it sets */
+    clear(room.sums); /* each thread the ones that it sets */
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
         room.sums.set(i, weight_of(bt_load(kept.x + begin + i), begin + i));
     }
@@ -206,8 +207,8 @@ __device__ uint32_t find_id(const Room &room, const Kept &kept,
                               room, [=](uint64_t) { return need; }, &need));
 }
 
-/* Ranks of those for which @a is_member (value, id) holds go into the list,
- * while there is room. @return how many there are */
+/* Appends the ranks of values for which @a is_member (value, id) holds to the
+ * list, while it has space. @return their number */
 template <typename IsMember>
 __device__ uint32_t collect(const Room &room, const Kept &kept,
                             const IsMember &is_member)
@@ -230,8 +231,8 @@ __device__ uint32_t collect(const Room &room, const Kept &kept,
     return room.at.get(0);
 }
 
-/* The rank at which the running sum over the list, in order, reaches the rest
- * of what is needed. */
+/* Returns the rank at which the running sum over the list, in order, reaches
+ * the remaining need. */
 template <typename WeightOf>
 __device__ uint64_t find_in_list(const Room &room, uint32_t n, uint64_t need,
                                  const WeightOf &weight_of)
@@ -240,7 +241,7 @@ __device__ uint64_t find_in_list(const Room &room, uint32_t n, uint64_t need,
     uint64_t last;
 
     bt_put_in_order(room.list, n);
-    clear(room.sums); /* each thread those that it sets */
+    clear(room.sums); /* each thread the ones that it sets */
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
         const uint64_t rank = room.list.get(i);
 
@@ -256,8 +257,8 @@ __device__ uint32_t key_of(float x, uint32_t id)
     return static_cast<uint32_t>(bt_rank_of(x, id) >> 32);
 }
 
-/* Too many for the list: by the bits of the values, which are in [low, high],
- * until they are few or equal. */
+/* Too many for the list: refines the bucket by the bits of the values, which
+ * are in [low, high], until few or equal ones are left. */
 template <typename WeightOf>
 __device__ uint64_t find_by_bits(const Room &room, const Kept &kept,
                                  uint32_t low, uint32_t high, uint64_t need,
@@ -303,16 +304,16 @@ __device__ uint64_t find_by_bits(const Room &room, const Kept &kept,
     return (static_cast<uint64_t>(low) << 32) | (0xffffffffu - id);
 }
 
-/* The rank of the candidate at which the running sum, in their order, reaches
- * what is needed.
- * @param [in] low  what is below it has no weight, but for few */
+/* Returns the rank of the candidate at which the running sum, in candidate
+ * order, reaches what is needed.
+ * @param [in] low  values below it have no weight, with few exceptions */
 template <typename WeightOf, typename NeedOf>
 __device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
                               const WeightOf &weight_of, const NeedOf &need_of)
 {
     const float high = kept.best;
     const float per_unit = static_cast<float>(kSums - 1) / (high - low);
-    /* Rises as values fall, whatever the roundings. */
+    /* Rises as values fall, for any rounding. */
     const auto bucket_of = [=](float x) {
         const float at = (high - x) * per_unit;
 
@@ -341,7 +342,7 @@ __device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
     if (n <= kSums) {
         return find_in_list(room, n, need, weight_of);
     }
-    /* The bounds of its values, both as something that is largest. */
+    /* Finds the bounds of the row's values, both as maxima. */
     uint64_t not_last = 0;
 
     each(kept.x, kept.dim, [&](float x, uint32_t id) {
@@ -358,8 +359,8 @@ __device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
                         static_cast<uint32_t>(first), need, weight_of);
 }
 
-/* From a row that is edited, and that nobody reads any more when it is back. At
- * all threads. */
+/* Draws from an edited row, which no thread reads any more on return. The
+ * result is at all threads. */
 __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
                              const float *x, uint32_t dim)
 {
@@ -430,7 +431,7 @@ __device__ bt_draw_t load_draw(const uint32_t *words)
     return draw;
 }
 
-/* By the block, which is together before and after it. */
+/* Called by the whole block, which is synchronised before and after. */
 __device__ void edit(const bt_draw_t &draw, uint32_t *words, float *x)
 {
     bt_draw_edit_t *edits =
@@ -461,7 +462,8 @@ __device__ void put_back(const bt_draw_t &draw, const uint32_t *words, float *x)
     BT_SYNC();
 }
 
-/* A block per draw, of which the first of a row does all of that row. */
+/* A block per draw; the block of a row's first draw handles all draws of that
+ * row. */
 __global__ void BT_BOUNDS(kThreads, 1)
     draw_kernel(float *logits, uint32_t dim, uint32_t *words, uint32_t draws,
                 uint32_t n_draws, uint32_t *ids)

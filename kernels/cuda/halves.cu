@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows become numbers of 16 bits, as they are, normalized, or gated: what comes
- * before a product by tensor cores, in one go. One block per row. */
+/* Converts rows to 16 bits, unchanged, normalized, or gated: fused preparation
+ * of a tensor core product. One block per row. */
 #include "kernels/cuda/halves.h"
 
 #include <cmath>
@@ -17,13 +17,13 @@ const uint32_t kThreads = 256;
 const uint32_t kAllLanes = 0xffffffffu;
 const uint32_t kInfinity = 0x7f800000u;
 
-/* Two neighbouring values. */
+/* Two adjacent values. */
 struct Pair {
     float low, high;
 };
 
-/* From k on; the last may have no partner. Rows of an even number of values are
- * read two at a time. */
+/* Loads values k and k + 1; the last may have no partner. Rows of an even
+ * number of values are read two at a time. */
 __device__ __forceinline__ Pair load_pair(const float *row, uint32_t n_in,
                                           uint32_t k)
 {
@@ -42,7 +42,7 @@ __device__ __forceinline__ Pair load_pair(const float *row, uint32_t n_in,
     return pair;
 }
 
-/* Where a row's values come from. */
+/* Source of a row's values. */
 struct Source {
     const float *x, *norm;
     float factor; /* of rmsnorm() */
@@ -73,7 +73,7 @@ __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b)
     return (a > b) ? a : b;
 }
 
-/* The bits of its magnitude; 0 of what is not finite. */
+/* Bits of a value's magnitude; 0 if it is not finite. */
 __device__ __forceinline__ uint32_t finite_magnitude(float x)
 {
     const uint32_t bits = bt_f32_bits(x) & 0x7fffffffu;
@@ -81,7 +81,8 @@ __device__ __forceinline__ uint32_t finite_magnitude(float x)
     return (bits < kInfinity) ? bits : 0;
 }
 
-/* The largest of all threads, by the block, which is together behind it. */
+/* Returns the largest value of all threads, by the block, which is synchronised
+ * after it. */
 __device__ __forceinline__ uint32_t largest_of_all(uint32_t most)
 {
     BT_SHARED(uint32_t, of_warps, kThreads / 32);
@@ -100,7 +101,7 @@ __device__ __forceinline__ uint32_t largest_of_all(uint32_t most)
     return most;
 }
 
-/* The exponent of the power that brings a magnitude to 2^14 .. 2^15. */
+/* Exponent of the power that scales a magnitude to 2^14 .. 2^15. */
 __device__ __forceinline__ int32_t exponent_of(uint32_t most)
 {
     const int32_t exponent = 14 + 127 - static_cast<int32_t>(most >> 23);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread takes pairs of words, each 256 behind the last one, so that a warp's
- * 32 lie one behind the other. */
+/* A thread takes pairs of words with a stride of 256 pairs, so that the 32
+ * pairs of a warp are adjacent. */
 #include "kernels/cuda/hash.h"
 
 #include "kernels/cuda/device.h"
@@ -40,7 +40,7 @@ __device__ __forceinline__ uint64_t terms_of(const Range &r, uint4 v,
     return term_of(r, v.x, v.y, 2 * pair) + term_of(r, v.z, v.w, 2 * pair + 1);
 }
 
-/* Four bytes at @a at, or as many as there are, and zeros. */
+/* Loads four bytes at @a at, or fewer at the end, zero-padded. */
 __device__ uint32_t take_word(const Range &r, uint32_t at)
 {
     uint32_t word = 0;
@@ -63,8 +63,8 @@ __device__ uint32_t take_word(const Range &r, uint32_t at)
     return word;
 }
 
-/* A pair that is not whole, or not at a multiple of its size. Of its second
- * word there may be nothing, which then adds nothing. */
+/* Loads a partial or unaligned pair. Its second word may have no bytes, and
+ * then it adds nothing. */
 __device__ uint64_t take_pair(const Range &r, uint32_t pair)
 {
     const uint32_t at = pair * kPairBytes;

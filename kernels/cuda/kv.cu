@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary positions, and keys and values into the paged cache, with the bits of
- * the reference.
+/* Rotary position embedding, and storing of keys and values into the paged
+ * cache, with the bits of the reference.
  *
- * Slots 2 i and 2 i + 1 of a block lie in the same words (kernels.h), of keys
- * where an element has 8 bits, of values always. So one thread block stores
- * both where both come in this call, by whole words: the row of the even slot
- * has it done; an odd slot is stored alone where its neighbour came before. */
+ * Slots 2 i and 2 i + 1 of a block share words (kernels.h): for keys where an
+ * element has 8 bits, for values always. So one thread block stores both slots
+ * by whole words where both come in this call: the block of the even slot's row
+ * does it. An odd slot is stored alone where its neighbour came before. */
 #include <cmath>
 
 #include "kernels/batch.h"
@@ -24,10 +24,10 @@ struct Rotation {
     const float *cos_sin;
     const uint32_t *positions;
     size_t row_floats;
-    uint32_t n_heads; /* queries' and keys' */
+    uint32_t n_heads; /* of queries and keys */
     uint32_t head_dim;
     uint32_t dims;
-    uint32_t interleaved; /* a word, so that nothing lies between members */
+    uint32_t interleaved; /* a word, so that there is no padding */
 };
 
 /* One block per row, a thread for each pair in turn. */
@@ -68,13 +68,13 @@ struct Store {
     uint32_t n_groups, group;
 };
 
-/* Two neighbouring slots of a head, of which one or both come. */
+/* Two neighbouring slots of a head, one or both of which are stored. */
 struct Pair {
-    const float *x[2]; /* the vector of the even slot and of the odd one; NULL:
-                          it does not come */
+    const float *x[2]; /* vector of the even slot and of the odd one; NULL: not
+                        * stored */
     uint8_t *block;
-    size_t vectors; /* of the block before this head's */
-    uint32_t slot;  /* the even one */
+    size_t vectors; /* offset of this head in its block */
+    uint32_t slot;  /* of the even one */
 };
 
 __device__ Pair pair_of(const Store &s, uint32_t row, uint32_t head,
@@ -136,7 +136,7 @@ __device__ void store_halves(const Store &s, const Pair &p, uint32_t part)
     }
 }
 
-/* The scale of a vector, at all threads. */
+/* Returns the scale of a vector, at all threads. */
 __device__ float scale_of(const Store &s, const float *x)
 {
     BT_SHARED(uint32_t, largest, kThreads);
@@ -172,8 +172,7 @@ __device__ uint32_t code_of(const Store &s, float x, float scale)
                                   : bt_f32_to_e4m3(__fdiv_rn(x, scale));
 }
 
-/* Of two neighbouring elements of both slots; none of a slot that does not
- * come. */
+/* Two adjacent elements of both slots; zero for a slot that is not stored. */
 __device__ void codes_of(const Store &s, const Pair &p, uint32_t d,
                          const float scales[2], uint32_t codes[2][2])
 {
@@ -195,7 +194,7 @@ __device__ void store_codes(const Store &s, const Pair &p, uint32_t part)
     float scales[2] = {0.0f, 0.0f};
 
     for (uint32_t k = 0; k < 2; k++) {
-        if (p.x[k] != nullptr) { /* for all threads alike */
+        if (p.x[k] != nullptr) { /* uniform over all threads */
             scales[k] = scale_of(s, p.x[k]);
             if (threadIdx.x == 0) {
                 bt_store(scales_at + p.slot + k, scales[k]);

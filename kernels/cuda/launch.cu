@@ -4,24 +4,24 @@
 #include <cstdlib>
 #include <cstring>
 
-#define BT_CUDA_GRAPHS 64u  /* the one that was not used longest goes */
-#define BT_CUDA_ONCE   256u /* lists of calls that came once, remembered */
+#define BT_CUDA_GRAPHS 64u  /* the least recently used is replaced */
+#define BT_CUDA_ONCE   256u /* remembered lists of calls that came once */
 
 struct BtGraph {
     cudaGraphExec_t exec; /* NULL: none */
     uint64_t hash;
-    uint64_t used; /* when, by the launcher's count of lists */
+    uint64_t used; /* time of last use, as the launcher's count of lists */
     size_t n_words;
-    uint64_t *words; /* the calls that it is of */
+    uint64_t *words; /* calls of the graph */
 };
 
 namespace
 {
 
-const size_t kWords = 1 << 17;  /* of calls that are noted: 1 MiB */
-const uint32_t kLeastCalls = 8; /* that a graph is worth its launch for */
+const size_t kWords = 1 << 17;  /* of recorded calls: 1 MiB */
+const uint32_t kLeastCalls = 8; /* minimum calls for which a graph pays off */
 
-/* Before each call: how it is launched and how many words it has. */
+/* Header of each call: its launch function and its number of words. */
 struct Head {
     BtRunCall run;
     uint64_t n_words;
@@ -36,7 +36,7 @@ bool are_wanted()
     return (value == nullptr) || (std::strcmp(value, "0") != 0);
 }
 
-/* A word at a time; Fowler, Noll and Vo's constants. */
+/* Word-wise hash with the constants of Fowler, Noll and Vo. */
 uint64_t hash_of(const uint64_t *words, size_t n)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -58,7 +58,7 @@ struct BtLauncher {
     uint32_t n_calls;
     size_t n_words;
     uint64_t *words;
-    uint64_t once[BT_CUDA_ONCE]; /* hashes of lists, in turn */
+    uint64_t once[BT_CUDA_ONCE]; /* hashes of lists, in a ring */
     BtGraph graphs[BT_CUDA_GRAPHS];
 };
 
@@ -116,7 +116,7 @@ BtGraph *oldest(BtLauncher *l)
     return found;
 }
 
-/* Did it come once before? Now it did. */
+/* True when the list came once before; remembers it. */
 bool came_before(BtLauncher *l, uint64_t hash)
 {
     for (uint64_t other : l->once) {
@@ -128,7 +128,7 @@ bool came_before(BtLauncher *l, uint64_t hash)
     return false;
 }
 
-/* What is noted as a graph. @return NULL: it cannot be */
+/* Captures the recorded calls as a graph. @return NULL: not possible */
 cudaGraphExec_t capture(const BtLauncher *l)
 {
     cudaGraphExec_t exec = nullptr;
@@ -151,7 +151,7 @@ cudaGraphExec_t capture(const BtLauncher *l)
     return (error == cudaSuccess) ? exec : nullptr;
 }
 
-/* @return NULL: the device makes no graph of it, and will not be asked again */
+/* @return NULL: the device cannot make a graph of it, and is not asked again */
 BtGraph *make(BtLauncher *l, uint64_t hash)
 {
     BtGraph made = {};
@@ -163,7 +163,7 @@ BtGraph *make(BtLauncher *l, uint64_t hash)
         made.exec = capture(l);
     }
     if (made.exec == nullptr) {
-        (void)cudaGetLastError(); /* it is no matter: each call is launched */
+        (void)cudaGetLastError(); /* harmless: each call is launched */
         drop(&made);
         l->has_graphs = false;
         return nullptr;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights that are numbers of 8, 16 or 32 bits times rows, each sum in the
- * order of the reference: k ascending, one accumulator. A block has one panel
- * and some rows; a chunk of both comes to shared memory, all threads loading,
- * then each warp goes through it for its rows, a lane for each output. */
+/* F32, F16, BF16 and E4M3 weights times rows, each sum in the order of the
+ * reference: k ascending, one accumulator. A block has one panel and some rows;
+ * a chunk of both is loaded to shared memory by all threads, then each warp
+ * processes it for its rows, with a lane for each output. */
 #include <cmath>
 
 #include "kernels/cuda/cuda.h"
@@ -28,12 +28,12 @@ __device__ __forceinline__ float dense_weight(const uint8_t *panel, bool halves,
                   : bt_load(reinterpret_cast<const float *>(panel) + i);
 }
 
-/* By the rule of BF16, in pairs of k? */
+/* True for the rule of BF16: pairs of k. */
 template <bt_pack_t P>
 constexpr bool kPairs = (P == BT_PACK_BF16) || (P == BT_PACK_E4M3_BF16);
 
-/* Step @a k of a row: the bits of a float, or a pair of bf16, of which the last
- * may have no partner. */
+/* Step @a k of a row: the bits of a float, or a pair of bf16, the last possibly
+ * without a partner. */
 template <bt_pack_t P>
 __device__ __forceinline__ uint32_t row_step(const float *row, uint32_t n_in,
                                              uint32_t k)
@@ -71,14 +71,14 @@ __device__ __forceinline__ uint32_t coded_weight(uint32_t word, uint32_t i,
         __fmul_rn(bt_e4m3_weight(word >> (8 * i) & 0xffu), scale));
 }
 
-/* The upper halves of two floats, which the lower ones are zeros of. */
+/* Upper halves of two floats whose lower halves are zeros. */
 __device__ __forceinline__ uint32_t upper_halves(uint32_t low, uint32_t high)
 {
     return __byte_perm(low, high, 0x7632);
 }
 
-/* Weights of steps @a begin .. + n - 1, which are whole blocks of codes: a word
- * at a time, which has k, k + 8, k + 1, k + 9. */
+/* Loads the weights of steps @a begin .. + n - 1, which are whole blocks of
+ * codes: a word at a time, which has k, k + 8, k + 1, k + 9. */
 template <bt_pack_t P>
 __device__ __forceinline__ void bring_codes(const uint8_t *panel,
                                             uint32_t begin, uint32_t n,
@@ -100,7 +100,7 @@ __device__ __forceinline__ void bring_codes(const uint8_t *panel,
         const uint32_t word =
             bt_load(reinterpret_cast<const uint32_t *>(block) +
                     (1 + line) * BT_PANEL + lane);
-        /* Of the first of its codes. */
+        /* Position of the first of its codes. */
         const uint32_t k =
             i / BT_PANEL / lines * BT_E4M3_BLOCK + line / 4 * 16 + line % 4 * 2;
         uint32_t value[4];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quantized weights times rows of 8 bits. What the sums of whole numbers are
- * does not hang on their order, so any instruction may make them; the floating
- * sum over the groups keeps the reference's (kernels.h, matmul()).
+/* Quantized weights times rows of 8 bits. Integer sums do not depend on their
+ * order, so any instruction may compute them; the floating-point sum over the
+ * groups keeps the order of the reference (kernels.h, matmul()).
  *
- * Few rows: memory is all that counts. A block has one panel, each of its warps
- * some groups of a chunk at a time, so that many loads are under way. The warps
- * leave the products of each group and row in shared memory, and then one warp
- * of each row adds those of the chunk, group after group. */
+ * Few rows: memory bandwidth is the limit. A block has one panel, each of its
+ * warps some groups of a chunk at a time, so that many loads are in flight. The
+ * warps store the products of each group and row in shared memory, and then one
+ * warp of each row adds those of the chunk, group after group. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/q8.h"
@@ -17,27 +17,26 @@ namespace
 
 const uint32_t kWarps = 8;
 const uint32_t kThreads = 32 * kWarps;
-const uint32_t kFewRows = 8; /* up to here, memory is what counts */
+const uint32_t kFewRows = 8; /* up to this many rows, memory is the limit */
 
 /* ---- few rows ---- */
 
-/* How a block of few rows shares a panel. */
+/* Distribution of a panel over a block of few rows. */
 template <bt_pack_t P, uint32_t R> struct Few {
-    /* Groups of a warp, even so that what a row has of them is whole sectors;
-     * and no more shared memory than a block can have. */
+    /* Groups per warp, even so that their part of a row is whole sectors,
+     * within the shared memory of a block. */
     static constexpr uint32_t own =
         ((R == 8) || (BtPack<P>::halves == 2)) ? 2 : 4;
     static constexpr uint32_t chunk = kWarps * own;
-    /* Floats of what a group has once for each lane and scale of it. */
+    /* Floats that a group has for each lane and scale. */
     static constexpr uint32_t group = BT_PANEL * BtPack<P>::halves;
-    /* What a warp has of a row: two words of 16 bytes of the codes of each of
-     * its groups, and then the groups'. */
+    /* Data of a row for a warp: two words of 16 bytes of codes for each of its
+     * groups, then the groups' own. */
     static constexpr uint32_t row = 3 * own;
 };
 
-/* What the lanes of a warp need of the rows, which is the same for all: lanes
- * side by side ask for it, and it is read out of shared memory. The warp meets
- * behind it. */
+/* Row data that all lanes of a warp need: adjacent lanes load it, and it is
+ * read from shared memory. The warp synchronises after it. */
 template <bt_pack_t P, uint32_t R>
 __device__ __forceinline__ void
 load_rows(const BtQ8Rows &x, size_t first_row, uint32_t n_rows, uint32_t first,
@@ -64,7 +63,7 @@ load_rows(const BtQ8Rows &x, size_t first_row, uint32_t n_rows, uint32_t first,
     __syncwarp();
 }
 
-/* The products of one half of a group, without the scales. */
+/* Products of one half of a group, without the scales. */
 template <bt_pack_t P>
 __device__ __forceinline__ float half_sum(const uint32_t quads[8], uint4 x,
                                           uint32_t start, uint32_t half)
@@ -82,9 +81,9 @@ __device__ __forceinline__ float half_sum(const uint32_t quads[8], uint4 x,
     return static_cast<float>(sum);
 }
 
-/* What is to be multiplied by the weights' scale: of the whole group, or of
- * each half of it.
- *  @param low, high  codes of a row */
+/* Products to be multiplied by the weights' scale: of the whole group, or of
+ * each half.
+ * @param low, high  codes of a row */
 template <bt_pack_t P>
 __device__ __forceinline__ void products_of(const uint32_t quads[8], uint4 low,
                                             uint4 high, uint4 row,
@@ -102,16 +101,14 @@ __device__ __forceinline__ void products_of(const uint32_t quads[8], uint4 low,
     }
 }
 
-/* What a warp has of its groups of a chunk, all asked for before any is used.
- */
+/* A warp's groups of a chunk, all loaded before any is used. */
 template <bt_pack_t P, uint32_t own> struct Groups {
     BtCodes<P> codes[own];
     float scales[own][2];
     float mins[own][2];
 };
 
-/* Groups first .. of a panel, those of them that there are: all of one block.
- */
+/* Loads groups first .. of a panel, as far as they exist: all of one block. */
 template <bt_pack_t P, uint32_t own>
 __device__ __forceinline__ void
 load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,

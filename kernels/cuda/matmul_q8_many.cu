@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quantized weights times many rows of 8 bits, by tensor cores. Their sums are
- * of whole numbers, so these are the reference's bits like any other's: of each
- * half of a group, which has a scale of the row, one product of matrices; what
- * follows from them is added in floats, group after group.
+/* Quantized weights times many rows of 8 bits, by tensor cores. Integer sums
+ * give the bits of the reference in any order: one matrix product for each half
+ * of a group, which has a scale of the row; the results are added in floats,
+ * group after group.
  *
  * A warp has one panel and all rows of its block. The panel is A, 16 outputs of
- * 16 k. Which output is which row of A is ours to choose: lane 4 g + t has
+ * 16 k. The assignment of outputs to rows of A is free: lane 4 g + t has
  * outputs 4 g .. 4 g + 3 of the panel, two in each of two products, so that it
  * reads and writes them as one access of 16 bytes; and it has k 4 t .. 4 t + 3
- * of the half, one word as memory has it.
+ * of the half, one word as stored in memory.
  *
- * The rows, B, come to shared memory while the chunk before is computed. A row
- * there is longer by four words than it is, so that eight neighbours begin in
- * different banks. */
+ * The rows, B, are loaded to shared memory while the previous chunk is
+ * computed. A row there is padded by four words, so that eight adjacent rows
+ * begin in different banks. */
 #include <cmath>
 
 #include "kernels/cuda/cuda.h"
@@ -23,33 +23,33 @@
 namespace
 {
 
-const uint32_t kWarps = 4; /* panels of a block */
+const uint32_t kWarps = 4; /* panels per block */
 const uint32_t kThreads = 32 * kWarps;
-const uint32_t kChunk = 4; /* groups that come at a time */
+const uint32_t kChunk = 4; /* groups loaded at a time */
 const uint32_t kRowWords = kChunk * 8 + 4;
 
-/* A whole number below 2^22 added to these bits makes those of a float which is
- * it and this one: two instructions where a conversion would be four times as
+/* An integer below 2^22 added to these bits gives the bits of the float that is
+ * the sum of both: two instructions, where a conversion would be four times as
  * slow. */
 const int32_t kMagicBits = 0x4b400000;
 const float kMagic = 0x1.8p23f;
 
-/* Rows of a chunk in shared memory; twice, one comes while one is used. */
+/* Rows of a chunk in shared memory, double-buffered. */
 template <uint32_t N> struct Stage {
     bt_shared<uint32_t> codes; /* [2][8 N][kRowWords] */
     bt_shared<uint4> groups;   /* [2][8 N][kChunk], see group_at() */
 };
 
-/* Where group @a g of a row is: those of a row side by side, as they come, but
- * in an order that differs among the four rows whose same group lanes read at a
- * time. */
+/* Position of group @a g of a row: groups of a row are adjacent, as they are
+ * loaded, but in an order that differs among the four rows whose equal groups
+ * are read at a time. */
 __device__ __forceinline__ uint32_t group_at(uint32_t row, uint32_t g)
 {
     return row * kChunk + (g ^ (row / 2 % kChunk));
 }
 
-/* Ask for groups begin .. begin + kChunk - 1 of the block's rows; those that
- * there are not are zeros. */
+/* Begins to load groups begin .. begin + kChunk - 1 of the block's rows, zeros
+ * for missing ones. */
 template <uint32_t N>
 __device__ __forceinline__ void ask(const Stage<N> &stage, const BtQ8Rows &x,
                                     uint32_t first, uint32_t n_rows,
@@ -85,9 +85,9 @@ __device__ __forceinline__ void ask(const Stage<N> &stage, const BtQ8Rows &x,
     }
 }
 
-/* ---- weights, as a lane has them ---- */
+/* ---- weights, as one lane holds them ---- */
 
-/* Four neighbouring factors, or units. */
+/* Four adjacent factors, or units. */
 struct Four {
     float of[4];
 };
@@ -167,9 +167,9 @@ load_codes(const BtMatrix &m, const uint8_t *codes, uint32_t half, uint32_t g,
     of[3] = bt_codes_of<P>(m, low.w, high.w, quad);
 }
 
-/* A group of a panel. */
+/* One group of a panel. */
 template <bt_pack_t P> struct Group {
-    uint32_t codes[2][4]; /* of each half */
+    uint32_t codes[2][4]; /* per half */
     Four scales[BtPack<P>::halves];
     Four mins[BtPack<P>::halves];
 };
@@ -204,8 +204,8 @@ load_group(const BtMatrix &m, const uint8_t *panel, uint32_t number, uint32_t g,
 
 /* ---- products ---- */
 
-/* Sums of whole numbers of one half, as floats: of outputs 2 pair, 2 pair + 1
- * of the lane's and its rows. */
+/* Integer sums of one half, as floats, for outputs 2 pair, 2 pair + 1 of the
+ * lane and its rows. */
 template <bt_pack_t P>
 __device__ __forceinline__ void
 half_sums(const Group<P> &group, uint32_t half, uint32_t pair, uint32_t b,
@@ -229,9 +229,9 @@ half_sums(const Group<P> &group, uint32_t half, uint32_t pair, uint32_t b,
     }
 }
 
-/* A group of a panel, and group @a number of the chunk's of the eight rows from
- * @a first of the stage on. acc[output][row]: the lane's four outputs and rows
- * 2 t, 2 t + 1. */
+/* Multiplies a group of a panel with group @a number of the chunk, for the
+ * eight rows from @a first of the stage on. acc[output][row]: the lane's four
+ * outputs and rows 2 t, 2 t + 1. */
 template <bt_pack_t P>
 __device__ __forceinline__ void
 add_rows(const Group<P> &group, uint32_t number, const bt_shared<uint32_t> &xs,
@@ -276,7 +276,7 @@ add_rows(const Group<P> &group, uint32_t number, const bt_shared<uint32_t> &xs,
     }
 }
 
-/* Four neighbouring outputs of a row. */
+/* Four adjacent outputs of a row. */
 __device__ __forceinline__ void store_four(float *row, uint32_t output,
                                            uint32_t n_out, bool add, float x,
                                            float y, float z, float w)
@@ -334,7 +334,7 @@ __global__ void many_rows_kernel(BtMatrix m, BtQ8Rows x, uint32_t n_rows,
         if (begin + kChunk < n_groups) {
             ask<N>(stage, x, first, n_rows, begin + kChunk, n_groups);
         }
-        bt_copy_commit(); /* of nothing, in the end */
+        bt_copy_commit(); /* an empty group at the end */
         bt_copy_wait<1>();
         BT_SYNC();
         BT_NO_UNROLL

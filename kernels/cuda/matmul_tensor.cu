@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BF16, F16 and E4M3 weights times rows by tensor cores: of the tensor profile
- * (docs/adr/0019-tensor-profile.md). Rows become numbers of 16 bits first; then
- * each output is one chain of products of 16 k, k ascending, from 0 on: which
- * outputs and rows stand beside it in a block changes nothing of it, so forms
- * for few rows and for many have the same bits.
+/* BF16, F16 and E4M3 weights times rows by tensor cores, in the tensor profile
+ * (docs/adr/0019-tensor-profile.md). Rows are first converted to 16 bits; then
+ * each output is one chain of products of 16 k, k ascending, from 0 on. The
+ * other outputs and rows of a block do not affect it, so the variants for few
+ * and for many rows have the same bits.
  *
- * Weights are A and rows are B. Chunks of both come to shared memory several
- * ahead, a ring of them, one barrier each:
+ * Weights are A and rows are B. Chunks of both are loaded to shared memory
+ * several ahead, in a ring with one barrier per chunk:
  *
- *     wait for chunk i | barrier | ask for chunk i + stages - 1 | use chunk i
+ *     wait for chunk i | barrier | load chunk i + stages - 1 | use chunk i
  *
- * BF16 weights lie there as in memory, pairs of k of 32 outputs: a lane's piece
- * of A is words of neighbouring outputs, and which output is which row of A is
- * ours to choose. F16 weights have k by k: ldmatrix turns them. E4M3 codes lie
- * as in memory, too, and become bf16 in registers; each block of 64 k is a
- * chain of its own, whose sum is multiplied by its scale and added to the
- * total, in order. 16 bytes are put where lanes that read at a time find them
- * in different banks. */
+ * BF16 weights are laid out as in memory, pairs of k of 32 outputs: a lane's
+ * piece of A is words of adjacent outputs, and the assignment of outputs to
+ * rows of A is free. F16 weights have k by k: ldmatrix transposes them. E4M3
+ * codes are laid out as in memory, too, and are converted to bf16 in registers;
+ * each block of 64 k is a chain of its own, whose sum is multiplied by its
+ * scale and added to the total, in order. 16-byte pieces are swizzled so that
+ * lanes that read at a time access different banks. */
 #include <cmath>
 
 #include "kernels/cuda/cuda.h"
@@ -29,17 +29,17 @@
 namespace
 {
 
-/* A block has so many panels of 32 outputs and RowWarps times 8 N rows; a warp
- * 16 M outputs of a panel. K of a chunk, how many chunks there is room for. */
+/* A block has Panels panels of 32 outputs and RowWarps times 8 N rows; a warp
+ * has 16 M outputs of a panel. K: k per chunk. Stages: chunks in the ring. */
 template <uint32_t Panels, uint32_t RowWarps, uint32_t M, uint32_t N,
           uint32_t K, uint32_t Stages>
 struct Form {
     static constexpr uint32_t panels = Panels, m = M, n = N, k = K;
     static constexpr uint32_t stages = Stages;
-    static constexpr uint32_t parts = 2 / M; /* of a panel, by warps */
+    static constexpr uint32_t parts = 2 / M; /* of a panel, between warps */
     static constexpr uint32_t rows = RowWarps * 8 * N;
     static constexpr uint32_t threads = 32 * Panels * parts * RowWarps;
-    static constexpr uint32_t wide = 2 * M; /* outputs of a lane side by side */
+    static constexpr uint32_t wide = 2 * M; /* adjacent outputs of a lane */
     static constexpr uint32_t row_fours = K / 8; /* 16 bytes of a row */
 };
 
@@ -49,8 +49,8 @@ struct Some : Form<1, 2, 1, 4, 64, 3> { /* 64 */
 };
 struct Many : Form<4, 2, 2, 8, 32, 3> { /* 128 */
 };
-/* Of codes: half the bytes, so more chunks ahead; sums are kept twice, so fewer
- * of them. */
+/* For codes: half the bytes, so more chunks ahead; sums are kept twice, so
+ * fewer of them. */
 struct FewCodes : Form<1, 1, 1, 1, 64, 10> { /* 8 rows */
 };
 struct SomeCodes : Form<1, 2, 1, 4, 64, 3> { /* 64 */
@@ -59,7 +59,7 @@ struct ManyCodes : Form<4, 2, 2, 4, 32, 4> { /* 64, of 128 outputs */
 };
 const uint32_t kThreads = 256; /* at most */
 
-/* Words of a chunk of a panel; of codes there is a line of scales before. */
+/* Words of a chunk of a panel; for codes there is a line of scales before. */
 template <bt_pack_t P, typename F>
 constexpr uint32_t kPanelWords = (P == BT_PACK_E4M3) ? (1 + F::k / 4) * BT_PANEL
                                                      : F::k *BT_PANEL / 2;
@@ -68,16 +68,17 @@ template <uint32_t N> struct alignas(N * sizeof(uint32_t)) Words {
     uint32_t w[N];
 };
 
-/* What a block keeps in shared memory. */
+/* Shared memory of a block. */
 template <typename F> struct Ring {
     bt_shared<Words<F::wide>> weights; /* [stage][panel][k, outputs] */
     bt_shared<uint4> rows;             /* [stage][row][k] */
 };
 
-/* ---- where 16 bytes lie ---- */
+/* ---- positions of 16-byte pieces ---- */
 
-/* 16 bytes number @a four of line @a line of a panel: a line is a pair of k
- * (BF16) or four (E4M3) of 8 times 16 bytes, or one k (F16) of 4. In words. */
+/* Position, in words, of 16-byte piece @a four of line @a line of a panel. A
+ * line is a pair of k (BF16) or four k (E4M3) of 8 pieces, or one k (F16) of
+ * 4. */
 template <bt_pack_t P>
 __device__ __forceinline__ uint32_t weights_at(uint32_t line, uint32_t four)
 {
@@ -85,7 +86,7 @@ __device__ __forceinline__ uint32_t weights_at(uint32_t line, uint32_t four)
                               : line * 32 + (four ^ (2 * (line % 4))) * 4;
 }
 
-/* 16 bytes number @a four of a row of the block. */
+/* Position of 16-byte piece @a four of a row of the block. */
 template <typename F>
 __device__ __forceinline__ uint32_t rows_at(uint32_t row, uint32_t four)
 {
@@ -95,8 +96,8 @@ __device__ __forceinline__ uint32_t rows_at(uint32_t row, uint32_t four)
 
 /* ---- from memory ---- */
 
-/* Line @a line of the codes from k @a begin on: where it is in its panel, or
- * that it is not asked for. Scales are, where their block ends. */
+/* Line @a line of the codes from k @a begin on: its position in the panel, or
+ * that it is not loaded. Scales are loaded where their block ends. */
 template <typename F>
 __device__ __forceinline__ bool find_codes(const BtMatrix &m, uint32_t begin,
                                            uint32_t line, size_t *at)
@@ -202,9 +203,9 @@ __device__ __forceinline__ void ask_rows(const Ring<F> &ring, const BtHalves &x,
 
 /* ---- pieces of A and B ---- */
 
-/* Where a warp is in its block, and a lane in its warp. */
+/* Position of a warp in its block, and of a lane in its warp. */
 struct Who {
-    uint32_t panel, part, row; /* of the block; the part of a panel */
+    uint32_t panel, part, row; /* in the block; part of a panel */
     uint32_t lane, g, t;
 };
 
@@ -222,8 +223,8 @@ template <typename F> __device__ __forceinline__ Who who_of()
     return who;
 }
 
-/* The output of the panel that row g (half 0) or g + 8 (1) of the warp's m-th
- * product is. */
+/* Output of the panel in row g (half 0) or g + 8 (1) of the warp's m-th
+ * product. */
 template <bt_pack_t P, typename F>
 __device__ __forceinline__ uint32_t output_of(const Who &who, uint32_t m,
                                               uint32_t half)
@@ -233,7 +234,7 @@ __device__ __forceinline__ uint32_t output_of(const Who &who, uint32_t m,
 }
 
 /* Codes 0 and 2 of a word, and 1 and 3: two bf16 each. Their exponents have
- * another bias; a product makes up for it, which is exact. */
+ * another bias, which an exact product corrects. */
 struct Decoded {
     uint32_t even, odd;
 };
@@ -247,7 +248,7 @@ __device__ __forceinline__ Decoded decode(uint32_t word)
             bt_mul_bf16((word >> 4 & magnitudes) | (word & signs), power)};
 }
 
-/* Words of the outputs of a lane, of a line of E4M3 of a warp's panel. */
+/* Words of a lane's outputs, from a line of E4M3 of a warp's panel. */
 template <typename F>
 __device__ __forceinline__ Words<F::wide>
 line_of(const Ring<F> &ring, const Who &who, uint32_t stage, uint32_t line)
@@ -288,7 +289,7 @@ __device__ __forceinline__ void load_a(const Ring<F> &ring, const Who &who,
         const uint32_t line = 8 * step + who.t;
         const uint32_t at =
             base + (weights_at<P>(line, output / 4) + output % 4) / F::wide;
-        /* Four lines on: the same turn of the 16 bytes. */
+        /* Four lines on: the same swizzle of the pieces. */
         const Words<F::wide> low = ring.weights.get(at);
         const Words<F::wide> high = ring.weights.get(at + 4 * 32 / F::wide);
 
@@ -321,7 +322,7 @@ __device__ __forceinline__ void load_b(const Ring<F> &ring, const Who &who,
     const uint32_t base = stage * F::rows * F::row_fours;
     const uint32_t four = 2 * step + who.lane / 8 % 2;
 
-    if constexpr (F::n == 1) { /* half of the lanes bring where rows are */
+    if constexpr (F::n == 1) { /* half of the lanes supply row addresses */
         bt_ldmatrix(b[0], ring.rows.address(
                               base + rows_at<F>(who.row + who.lane % 8, four)));
     } else {
@@ -363,7 +364,7 @@ __device__ __forceinline__ void use(const Ring<F> &ring, const Who &who,
     }
 }
 
-/* A block of codes is done: its sums times their scales, to the totals. */
+/* Ends a block of codes: adds its sums times their scales to the totals. */
 template <typename F>
 __device__ __forceinline__ void
 add_block(const Ring<F> &ring, const Who &who, uint32_t stage,
@@ -382,9 +383,9 @@ add_block(const Ring<F> &ring, const Who &who, uint32_t stage,
     }
 }
 
-/* ---- what comes out ---- */
+/* ---- results ---- */
 
-/* Neighbouring outputs of a row, as one access where they lie for it. */
+/* Adjacent outputs of a row, as one access where they are aligned. */
 template <uint32_t N>
 __device__ __forceinline__ void put_beside(float *row, uint32_t output,
                                            uint32_t n_out, bool add,
@@ -462,13 +463,14 @@ __global__ void BT_BOUNDS(F::threads, 2)
     BT_SHARED(Wide, weights, F::stages * F::panels * panel_words / F::wide);
     BT_SHARED(uint4, rows, F::stages * F::rows * F::row_fours);
     const Ring<F> ring = {weights, rows};
-    /* Blocks of the same weights follow each other: these come once. */
+    /* Blocks of the same weights are consecutive, so that these are read
+     * once. */
     const uint32_t n_row_blocks = (n_rows + F::rows - 1) / F::rows;
     const uint32_t first = blockIdx.x % n_row_blocks * F::rows;
     const uint32_t first_panel = blockIdx.x / n_row_blocks * F::panels;
     const uint32_t n_chunks = (m.n_in + F::k - 1) / F::k;
     const Who who = who_of<F>();
-    float acc[F::m][F::n][4], total[F::m][F::n][4]; /* of codes alone */
+    float acc[F::m][F::n][4], total[F::m][F::n][4]; /* for codes only */
 
     BT_UNROLL
     for (uint32_t i = 0; i < F::m * F::n * 4; i++) {
@@ -486,12 +488,13 @@ __global__ void BT_BOUNDS(F::threads, 2)
         const uint32_t next = i + F::stages - 1;
 
         bt_copy_wait<F::stages - 2>();
-        BT_SYNC(); /* and chunk i - 1 is done with, whose room is the next's */
+        BT_SYNC(); /* and chunk i - 1 is finished, so that its buffer is free
+                    * for the next */
         if (next < n_chunks) {
             ask_weights<P>(ring, m, first_panel, next * F::k, next % F::stages);
             ask_rows(ring, x, first, n_rows, next * F::k, next % F::stages);
         }
-        bt_copy_commit(); /* of nothing, in the end */
+        bt_copy_commit(); /* an empty group at the end */
         use<P, F>(ring, who, i % F::stages, acc);
         if (is_codes && ((i + 1) * F::k % BT_E4M3_BLOCK == 0)) {
             add_block(ring, who, i % F::stages, acc, total);

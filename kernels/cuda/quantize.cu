@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows become 8 bits (kernels.h, matmul()), as they are, normalized, or gated:
- * what comes before a product of quantized weights, in one go. */
+/* Quantizes rows to 8 bits (kernels.h, matmul()), unchanged, normalized, or
+ * gated: fused preparation of a product of quantized weights. */
 #include <cmath>
 
 #include "kernels/cuda/cuda.h"
@@ -16,7 +16,7 @@ namespace
 const uint32_t kThreads = 256;
 const uint32_t kAllLanes = 0xffffffffu;
 
-/* Where codes and groups go, and what is noted of a group. */
+/* Destination of codes and groups, and values recorded per group. */
 struct Q8Out {
     uint32_t *codes;
     uint4 *groups;
@@ -64,9 +64,9 @@ __device__ __forceinline__ uint4 group_of(const Q8Out &to, float scale,
     return group;
 }
 
-/* Four values of number @a quad, if they are there (mine), become codes: a half
- * is four lanes and a group eight, all of whose quads are there or none. By the
- * whole warp. */
+/* Quantizes the four values of number @a quad, if they exist (mine): a half is
+ * four lanes and a group eight, whose quads all exist or none. By the whole
+ * warp. */
 __device__ __forceinline__ void quantize_four(const Q8Out &to, float4 v,
                                               bool mine, size_t quad)
 {
@@ -112,7 +112,7 @@ __device__ __forceinline__ float4 load_four(const float *x, size_t quad)
     return bt_load(reinterpret_cast<const float4 *>(x) + quad);
 }
 
-/* Rows follow each other without a gap: a thread need not know which is its. */
+/* Rows are contiguous: a thread need not know its row. */
 __global__ void quantize_kernel(const float *x, size_t n_quads, Q8Out to)
 {
     const size_t quad =

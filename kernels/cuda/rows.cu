@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on rows: norms, and what is computed value by value. The numeric
- * rules of kernels.h hold: fixed order of sums, fmaf, no fast math; the bits
- * are those of the reference. */
+/* Operations on rows: norms and element-wise operations. The numeric rules of
+ * kernels.h hold: fixed order of sums, fmaf, no fast math; the bits are those
+ * of the reference. */
 #include <cmath>
 #include <cstring>
 
@@ -106,7 +106,7 @@ void layer_norm(bt_backend_t *be, const float *x, const float *weight,
     }
 }
 
-/* ---- value by value ---- */
+/* ---- element-wise ---- */
 
 __device__ size_t value_index()
 {
@@ -344,7 +344,7 @@ void argmax(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
     }
 }
 
-/* A thread per row. What the upload brought is written over, in the tables. */
+/* A thread per row. Overwrites the uploaded tokens in the tables. */
 __global__ void take_tokens_kernel(const uint32_t *from, const uint32_t *ids,
                                    uint32_t n_rows, uint32_t *tokens)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* score() of kernels.h: a block per scoring. Its threads are pairs of a lane of
- * the sum and one of 32 stretches of 256 values; what they have summed in float
- * 16 threads, one of each lane, add in double, in order. */
+/* score() of kernels.h: a block per scoring. Each thread has a lane of the sum
+ * and one of 32 stretches of 256 values and sums in float; then 16 threads, one
+ * per lane, add these sums in double, in order. */
 #include <cmath>
 
 #include "kernels/batch.h"
@@ -15,13 +15,13 @@ namespace
 
 const uint32_t kThreads = 512;
 const uint32_t kWarps = kThreads / 32;
-const uint32_t kLanes = 16;                 /* of the sum */
+const uint32_t kLanes = 16;                 /* lanes of the sum */
 const uint32_t kStretch = 256;              /* values, kLanes of a sum */
 const uint32_t kAtOnce = kThreads / kLanes; /* stretches */
 const uint32_t kWords = sizeof(bt_scoring_t) / sizeof(uint32_t);
 
-/* As a comparison after the other finds it: a first value that is none stays,
- * others are passed over. At all threads. */
+/* The best logit as sequential comparisons find it: a NaN as the first value
+ * stays, other NaNs are skipped. At all threads. */
 __device__ float best_of(const float *x, uint32_t dim)
 {
     BT_SHARED(uint64_t, parts, kWarps);

@@ -25,7 +25,7 @@ BtStage *bt_stage_create()
                            cudaHostAllocDefault) != cudaSuccess) ||
             (cudaEventCreateWithFlags(&slot.sent, cudaEventDisableTiming) !=
              cudaSuccess)) {
-            (void)cudaGetLastError(); /* it is no matter */
+            (void)cudaGetLastError(); /* harmless */
             bt_stage_destroy(stage);
             return nullptr;
         }
@@ -64,8 +64,8 @@ bt_status_t bt_stage_copy(BtStage *stage, cudaStream_t stream, void *dst,
         if ((cudaMemcpyAsync(static_cast<uint8_t *>(dst) + at, slot.bytes, n,
                              cudaMemcpyHostToDevice, stream) != cudaSuccess) ||
             (cudaEventRecord(slot.sent, stream) != cudaSuccess)) {
-            /* What is under way must not be read from a slot that is written
-             * again. */
+            /* Copies in flight must not read a slot that is being
+             * overwritten. */
             (void)cudaStreamSynchronize(stream);
             (void)cudaGetLastError();
             return BT_ERR_DEVICE;

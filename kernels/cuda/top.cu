@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first of each row in the order of top() (kernels.h).
+/* Top k of each row in the order of top() (kernels.h). A block per row keeps
+ * the best ranks (rank.h) in shared memory, in a list longer than k:
  *
- * A block per row keeps the best ranks (rank.h) in shared memory, in a list
- * that is longer than what is asked for:
+ *     │◀── k, descending ──▶│◀── appended later ──▶│ free │
+ *                        ▲ the threshold: ranks below it are not in the top k
  *
- *     │◀── k, falling ──▶│◀── that came behind them ──▶│    room    │
- *                       ▲ the bar: who is below it is none of the k
- *
- * The row is looked at once, a step of values after the other; those above the
- * bar go into the list, in any order. When a step may not find room the list is
- * put in order, all behind the first k are forgotten, and the k-th is the new
- * bar. So of ordinary rows few enter once the bar is there; of one that rises
- * throughout the list is put in order at each step. The list's order depends on
- * which thread was first, what is in it and comes out of it does not. */
+ * The row is read once, a step of values after the other; values above the
+ * threshold are appended to the list, in any order. When a step may not find
+ * space, the list is sorted, everything after the first k is dropped, and the
+ * k-th is the new threshold. So few values of an ordinary row enter once the
+ * threshold is set; for a row that rises throughout, the list is sorted at each
+ * step. The list's order depends on thread timing, but its contents and the
+ * result do not. */
 #include <cmath>
 
 #include "kernels/cuda/cuda.h"
@@ -23,8 +22,8 @@ namespace
 {
 
 const uint32_t kThreads = 512;
-const uint32_t kEach = 4;                /* values of a thread in a step */
-const uint32_t kStep = kThreads * kEach; /* those of a block */
+const uint32_t kEach = 4;                /* values per thread and step */
+const uint32_t kStep = kThreads * kEach; /* values per block and step */
 const uint32_t kList = 2 * kStep;        /* a power of two */
 
 static_assert(BT_TOP_MAX <= kList - kStep, "a step finds room behind the k");
@@ -41,8 +40,8 @@ __device__ void take_step(const float *row, uint32_t dim, uint32_t at,
     }
 }
 
-/* The list is full of the row's beginning, or holds all of it. @return how many
- * are in it */
+/* Fills the list with the row's beginning, or with all of it. @return its
+ * length */
 __device__ uint32_t begin(const float *row, uint32_t dim,
                           const bt_shared<uint64_t> &list)
 {
@@ -51,10 +50,10 @@ __device__ uint32_t begin(const float *row, uint32_t dim,
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
         list.set(i, bt_rank_of(bt_load(row + i), i));
     }
-    return n; /* what comes next is to put it in order, which waits for all */
+    return n; /* the sort that follows waits for all threads */
 }
 
-/* The rest of the row. @return how many are in the list */
+/* Processes the rest of the row. @return length of the list */
 __device__ uint32_t look_on(const float *row, uint32_t dim, uint32_t k,
                             const bt_shared<uint64_t> &list,
                             const bt_shared<uint32_t> &count)
@@ -75,7 +74,7 @@ __device__ uint32_t look_on(const float *row, uint32_t dim, uint32_t k,
         if (threadIdx.x == 0) {
             count.set(0, n);
         }
-        BT_SYNC(); /* of the bar, too, which may be written over now */
+        BT_SYNC(); /* including the threshold, which may be overwritten now */
         BT_UNROLL
         for (uint32_t j = 0; j < kEach; j++) {
             const uint64_t rank =
@@ -86,7 +85,7 @@ __device__ uint32_t look_on(const float *row, uint32_t dim, uint32_t k,
             }
         }
         at = (dim - at > kStep) ? at + kStep : dim;
-        take_step(row, dim, at, values); /* while the others come here */
+        take_step(row, dim, at, values); /* while other threads append here */
         BT_SYNC();
         n = count.get(0);
         BT_SYNC();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed weights on the device, with the layout of the CPU's (pack.h), and what
- * reads single rows of them. */
+/* Packed weights on the device, in the CPU's layout (pack.h), and reads of
+ * single rows. */
 #include <cmath>
 #include <exception>
 #include <thread>
@@ -17,10 +17,10 @@ namespace
 {
 
 const uint32_t kThreads = 256;
-const size_t kAloneBytes = 1 << 20; /* no thread is worth less */
+const size_t kAloneBytes = 1 << 20; /* minimum bytes per thread */
 const uint32_t kMostThreads = 64;
 
-/* ---- there and back ---- */
+/* ---- packing and upload ---- */
 
 /* Panels of share @a i of n. */
 void fill_share(const bt_weight_t *w, const void *data, uint32_t i, uint32_t n)
@@ -31,7 +31,8 @@ void fill_share(const bt_weight_t *w, const void *data, uint32_t i, uint32_t n)
                    static_cast<uint32_t>(n_panels * (i + 1) / n));
 }
 
-/* By several threads of the host; what cannot have one is done here. */
+/* Packs with several host threads; the work of threads that cannot start is
+ * done here. */
 void fill(bt_backend_t *be, const bt_weight_t *w, const void *data)
 {
     const size_t most = 1 + w->n_panels * w->panel_bytes / kAloneBytes;
@@ -56,7 +57,7 @@ void fill(bt_backend_t *be, const bt_weight_t *w, const void *data)
     }
 }
 
-/* Are products with it the tensor profile's own? */
+/* True when the tensor profile defines products with this weight. */
 bool goes_by_tensor(bt_backend_t *be, const bt_weight_t *w)
 {
     return (bt_cuda_numerics(be) == BT_NUMERICS_TENSOR) &&
@@ -64,7 +65,7 @@ bool goes_by_tensor(bt_backend_t *be, const bt_weight_t *w)
             bt_pack_is_e4m3(w->pack));
 }
 
-/* Scratch for products with it. */
+/* Reserves scratch for products with a weight. */
 bt_status_t reserve(bt_backend_t *be, const bt_weight_t *w)
 {
     const uint32_t n_rows = bt_cuda_max_rows(be);
@@ -89,8 +90,8 @@ void weight_free(bt_backend_t *be, bt_weight_t *w)
     bt_pack_destroy(w);
 }
 
-/* The bytes of a weight of the host's go to the device. What there was of it is
- * freed where it fails. */
+/* Uploads the bytes of a host weight to the device. On failure everything is
+ * freed. */
 bt_status_t move_there(bt_backend_t *be, bt_weight_t *w)
 {
     void *there = nullptr;
@@ -220,8 +221,8 @@ __device__ float dense_value(const BtMatrix &m, bt_pack_t pack, uint32_t output,
     }
 }
 
-/* Row numbers[r] of the matrix becomes row r, or (@a add) is added to it. One
- * block per row. */
+/* Copies row numbers[r] of the matrix to row r, or adds it (@a add). One block
+ * per row. */
 template <bt_pack_t P>
 __global__ void take_rows_kernel(BtMatrix m, const uint32_t *numbers, bool add,
                                  float *out)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model takes of a device beside its buffers and weights. Scratch is
- * shared by all operations, which come one after the other: the largest counts.
- */
+/* Device memory of a model besides its buffers and weights. Scratch is shared
+ * by all operations, which run one after the other: the largest counts. */
 #include "kernels/workload.h"
 
 #include "kernels/cuda/attention.h"
@@ -13,15 +12,15 @@
 namespace
 {
 
-/* For parts of attention. With so many long sequences that they would take more
- * there is work enough for all multiprocessors without. */
+/* Scratch for parts of attention. When so many long sequences exist that they
+ * would need more, all multiprocessors are busy without splitting. */
 const size_t kMostParts = size_t(256) << 20;
 
-/* NCCL has buffers for each of its channels and neighbours: it takes some
- * hundred MiB for ranks on one host. */
+/* NCCL has buffers for each of its channels and neighbours: some hundred MiB
+ * for ranks on one host. */
 const size_t kTableBytes = size_t(512) << 20;
-/* 64 graphs of some hundred launches, and kernels that are loaded when they are
- * first launched. */
+/* 64 graphs of some hundred launches, and kernels that are loaded at their
+ * first launch. */
 const size_t kGraphBytes = size_t(64) << 20;
 
 void keep_larger(size_t bytes, size_t *most)

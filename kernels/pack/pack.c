@@ -70,7 +70,7 @@ static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
     if (bt_pack_is_e4m3(pack)) {
         return (size_t)n_in / BT_E4M3_BLOCK * BT_E4M3_BYTES;
     }
-    /* A dense row may end inside a group, but inside no pair. */
+    /* A dense row may end inside a group, but not inside a pair. */
     return bt_pack_is_dense(pack)
                ? (n_in + (size_t)(pack == BT_PACK_BF16) * (n_in % 2)) *
                      BT_PANEL * format.bits / 8
@@ -107,7 +107,7 @@ size_t bt_pack_scratch_bytes(bt_ktype_t type, uint32_t n_in)
                      bt_pack_scratch_at(bt_pack_format(pack)).bytes;
 }
 
-/* Which element of a dense panel is k of @a lane. */
+/* Index of the element with k of @a lane in a dense panel. */
 static size_t dense_index(bt_pack_t pack, size_t k, uint32_t lane)
 {
     return (pack == BT_PACK_BF16) ? (k / 2 * BT_PANEL + lane) * 2 + k % 2
@@ -140,15 +140,15 @@ static void pack_e4m3_row(const bt_weight_t *w, const uint8_t *row,
     }
 }
 
-/* Bits of k of a group: the byte that they are in, of @a lane, and from which
- * bit on. */
+/* Position of the bits of k in a group: the byte of @a lane, and the first
+ * bit. */
 typedef struct bits_place {
     size_t byte;
     uint32_t shift;
 } bits_place_t;
 
-/* Of a code's lower bits (@a high: of those from the fifth on): @a bits in the
- * lines from @a first on. */
+/* Stores a code's lower bits (@a high: the bits from the fifth on): @a bits in
+ * the lines from @a first on. */
 static bits_place_t place_in_lines(uint32_t first, uint32_t bits, uint32_t k,
                                    uint32_t lane)
 {
@@ -210,7 +210,7 @@ static void pack_codes(const bt_pack_format_t *format, const uint8_t *indices,
     }
 }
 
-/* Where each code + bias is in a weight's book. */
+/* Index of each code + bias in a weight's codebook. */
 static void invert_book(const uint8_t *book, uint8_t *indices)
 {
     memset(indices, 0, 256);
@@ -219,7 +219,7 @@ static void invert_book(const uint8_t *book, uint8_t *indices)
     }
 }
 
-/* A lane's scales or minima of both halves, as they came, so that nothing is
+/* A lane's scales or minima of both halves, unchanged, so that nothing is
  * rounded. */
 static void pack_factors(const bt_pack_format_t *format, const float *factors,
                          const int8_t *steps, uint8_t *dst, uint32_t lane)
@@ -236,7 +236,7 @@ static void pack_factors(const bt_pack_format_t *format, const float *factors,
     }
 }
 
-/* A lane's units, of all groups of a block the same. weight.unit is a power of
+/* A lane's units, equal in all groups of a block. weight.unit is a power of
  * two. */
 static void pack_units(const bt_weight_t *w, const bt_quant_group_t *group,
                        uint8_t *block, uint32_t lane)
@@ -310,8 +310,8 @@ void bt_pack_panels(const bt_weight_t *w, const void *data, uint32_t begin,
     }
 }
 
-/* What of a unit is not in the f16 of the file: it would not fit into one where
- * the type's own scales are steps of eighths or quarters. */
+/* Factor of a unit that is not in the f16 of the file: it would not fit into
+ * one where the type's own scales are steps of eighths or quarters. */
 static float unit_of_type(bt_ktype_t type)
 {
     switch (type) {
@@ -328,7 +328,7 @@ static float unit_of_type(bt_ktype_t type)
     }
 }
 
-/* Shape alone; data is the caller's to set. */
+/* Sets the shape only; the caller sets data. */
 static bt_weight_t *weight_new(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
 {
     const int8_t *book = bt_quant_book(type);
@@ -556,7 +556,7 @@ void bt_pack_decode(const bt_weight_t *w, uint32_t panel, void *out)
 
             if (w->pack == BT_PACK_E4M3) {
                 memcpy(at + dense_index(BT_PACK_F32, k, lane) * 4, &value, 4);
-            } else { /* exact: what is cut off are zeros */
+            } else { /* exact: the truncated bits are zeros */
                 memcpy(at + dense_index(BT_PACK_BF16, k, lane) * 2, &half, 2);
             }
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The books, and the types whose blocks have indices of them. */
+/* Codebooks, and the types whose blocks have indices into them. */
 #include "kernels/quant/blocks.h"
 
 /* ggml, "ggml-common.h": kvalues_iq4nl. */
@@ -18,8 +18,7 @@ const int8_t bt_book_q3_k[BT_QUANT_BOOK] = {-4, -3, -2, -1, 0, 1, 2, 3};
 /* (-1, 0 or 1 +- 1/8) * 8. */
 const int8_t bt_book_iq1[BT_QUANT_BOOK] = {-9, -7, -1, 1, 7, 9};
 
-/* What the grids' numbers stand for (ggml, "ggml-common.h"), with both signs.
- */
+/* Meaning of the grids' numbers (ggml, "ggml-common.h"), with both signs. */
 const int8_t bt_book_iq2[BT_QUANT_BOOK] = {8, 25, 43, -8, -25, -43};
 
 const int8_t bt_book_iq3_xxs[BT_QUANT_BOOK] = {
@@ -30,7 +29,7 @@ const int8_t bt_book_iq3_s[BT_QUANT_BOOK] = {
     1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15,
 };
 
-/* Of n bytes: low nibbles are codes 0 .., high nibbles n .. . */
+/* Reads n bytes: low nibbles are codes 0 .., high nibbles n .. . */
 static void read_indices(const int8_t *book, const uint8_t *qs, uint32_t n,
                          int8_t *code)
 {
@@ -59,7 +58,7 @@ void bt_read_iq4_xs(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     read_indices(bt_book_iq4, block + 8 + (size_t)j * 16, 16, group->code);
 }
 
-/* A scale of 2^(e - 127), here halved as the book is doubled; qs[16]. */
+/* A scale of 2^(e - 127), here halved as the codebook is doubled; qs[16]. */
 void bt_read_mxfp4(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
 {
     (void)j;

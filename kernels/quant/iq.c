@@ -10,7 +10,7 @@ static int odd(uint32_t s)
     return (int)(2 * s + 1);
 }
 
-/* Seven signs are stored, of eight: the number of minus signs is even. */
+/* Seven of eight signs are stored: the number of minus signs is even. */
 static uint32_t eight_signs(uint32_t seven)
 {
     return seven | (uint32_t)(__builtin_popcount(seven) & 1) << 7;
@@ -29,7 +29,8 @@ static void read_point8(const uint64_t *grid, uint32_t i, uint32_t signs,
     }
 }
 
-/* The same of 4 numbers of 4 bits; the book has the magnitudes first. */
+/* Codes of point i of a grid of 4 numbers of 4 bits; the codebook has the
+ * magnitudes first. */
 static void read_point4(const uint64_t *grid, const int8_t *book, uint32_t i,
                         uint32_t signs, int8_t *code)
 {
@@ -126,7 +127,7 @@ void bt_read_iq3_s(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     }
 }
 
-/* Codes of point i, its numbers being -1, 0, 1 and an eighth more or less. */
+/* Codes of point i, whose numbers are -1, 0, 1 and an eighth more or less. */
 static void read_point1(uint32_t i, bool less, int8_t *code)
 {
     const uint32_t point = bt_grid_point(bt_grid_iq1, i);

@@ -81,7 +81,7 @@ void bt_read_q4_k(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     }
 }
 
-/* The same with the fifth bits, high[32], before qs. */
+/* d, dmin, 12 bytes of scales and minima, the fifth bits high[32], qs[128]. */
 void bt_read_q5_k(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
 {
     const uint8_t *high = block + 16;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ternary types: blocks of 256 codes -1, 0, 1 with one scale, behind them.
- */
+/* The ternary types: blocks of 256 codes -1, 0, 1 followed by one scale. */
 #include "kernels/quant/blocks.h"
 
 /* Base 3, five codes a byte: bytes 0 .. 31 have elements 0 .. 159, byte i those
@@ -27,7 +26,7 @@ void bt_read_tq1_0(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
     }
 }
 
-/* Bit pairs, as those of Q2_K; the fourth code is 2. */
+/* Bit pairs, in the order of Q2_K; the fourth code is 2. */
 void bt_read_tq2_0(const uint8_t *block, uint32_t j, bt_quant_group_t *group)
 {
     const uint8_t *qs = block + (size_t)(j / 4) * 32;
