@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* baton-accuracy: what `./baton accuracy` runs.
+/* baton-accuracy: the program behind `./baton accuracy`.
  *
  *     baton-accuracy A.gguf B.gguf --text FILE [--window N] [--threads N]
  *
- * Both models read the text in windows that begin anew, and foretell each token
- * but a window's first. The text becomes tokens by A's tokenizer. */
+ * Both models read the text in windows with an empty context each, and predict
+ * each token but a window's first. The text is tokenized by A's tokenizer. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -88,7 +88,7 @@ static bool read_number(const char *text, uint32_t least, uint32_t most,
     return true;
 }
 
-/* @return -1: go on; else what to exit with */
+/* @return -1: continue; else the exit status */
 static int parse(int argc, char **argv, args_t *args)
 {
     uint32_t n_paths = 0;
@@ -134,7 +134,7 @@ static int parse(int argc, char **argv, args_t *args)
     return (args->text == NULL) ? usage("--text is not given", "") : -1;
 }
 
-/* A window of @a n tokens, of which each but the first is foretold. */
+/* Scores a window of @a n tokens, each predicted but the first. */
 static bt_status_t score_window(subject_t *subjects, const uint32_t *tokens,
                                 uint32_t n, bt_score_t *score)
 {
@@ -180,7 +180,7 @@ static void print(const bt_score_t *score)
            100.0 * (double)score->same_top / (double)score->n);
 }
 
-/* A bar of the windows that are done. */
+/* Prints a progress bar of the windows that are done. */
 static void show_bar(uint64_t done, uint64_t all, const bt_score_t *score)
 {
     static const char marks[] = "####################";

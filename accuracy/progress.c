@@ -21,7 +21,7 @@ static bool make_folder(const char *path)
     return (mkdir(path, 0700) == 0) || (errno == EEXIST);
 }
 
-/* @return false: there is no home, or no room for the name */
+/* @return false: no home folder, or the name is too long */
 static bool name_folder(char *folder, size_t bytes)
 {
     const char *const cache = getenv("XDG_CACHE_HOME");

@@ -13,7 +13,8 @@ static uint32_t top(const float *logits, uint32_t n)
     return best;
 }
 
-/* log of the sum of exp(logit): what all logits are above their log p. */
+/* log of the sum of exp(logit): the difference between a logit and its log
+ * p. */
 static double log_sum(const float *logits, uint32_t n, float most)
 {
     double sum = 0.0;

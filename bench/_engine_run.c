@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model in one process, for bench/engine.py.
+/* Runs the model in one process, for bench/engine.py.
  *
  *     engine-run MODEL THREADS KV_TYPE CHUNK MAX_PREFILL MAX_BATCH AFTER STEPS
  *                LIMIT_MIB WEIGHT_CACHE
  *
- * THREADS is a number, or "1+1": the second are on cores behind those of the
- * first and compute only while these are idle, as lent ones do in serving; or
- * "2x1": two ranks, processes of one thread each, on cores of their own; or
- * "1x2x1": one rank of each of two stages of layers, of one thread each.
+ * THREADS is a number, or "1+1": the second number of threads are on the cores
+ * after those of the first and compute only while these are idle, like threads
+ * on lent cores in serving; or "2x1": two ranks, processes of one thread each,
+ * on cores of their own; or "1x2x1": one rank in each of two pipeline stages,
+ * of one thread each.
  *
  * Prints one line of JSON about the model, then answers commands (MAX_PREFILL
- * is cut to the model's context):
+ * is limited to the model's context):
  *
  *     prefill N      one sequence of N tokens from position 0, in chunks of
  *                    CHUNK, logits of the last token: {"seconds"}
@@ -18,9 +19,8 @@
  *                    one token for each, with logits: {"seconds"}
  *     limit NAME MS  see _half.h; the stream reads LIMIT_MIB
  *
- * The tokens are random; nothing is sampled. Blocks of the sequences lie
- * between one another in the pool, as they do in serving.
- */
+ * The tokens are random; nothing is sampled. Blocks of the sequences are
+ * interleaved in the pool, as in serving. */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ typedef struct run {
     uint32_t n_threads;
     uint32_t n_lent;
     uint32_t n_ranks, rank;
-    uint32_t n_stages;   /* of which each is so many of the ranks */
+    uint32_t n_stages;   /* pipeline stages, equal groups of the ranks */
     bt_coll_shm_t *coll; /* NULL: one rank */
     uint32_t chunk;
     uint32_t max_prefill;
@@ -126,14 +126,15 @@ static double prefill(run_t *r, const uint32_t *ids, uint32_t n)
 
 /* ---- decode ---- */
 
-/* Sequences that go through the stages together: all, where there is one. */
+/* Microbatch: sequences that pass the stages together; all, with one stage. */
 typedef struct lot {
     bt_forward_t fwd;
-    uint32_t first; /* of them */
-    uint32_t step;  /* that is next */
+    uint32_t first; /* its first sequence */
+    uint32_t step;  /* its next step */
 } lot_t;
 
-/* The next step of a lot; logits of all rows, as one call would have them. */
+/* Next step of a microbatch; logits of all rows, as one call would have
+ * them. */
 static void lay_lot(run_t *r, lot_t *lot, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -163,7 +164,8 @@ static void expect_ok(bt_status_t status, uint32_t n_rows)
     }
 }
 
-/* As an engine does it: a lot's next step begins when its last one is over. */
+/* As in an engine: a microbatch's next step begins when its last one is
+ * done. */
 static void decode_in_lots(run_t *r, uint32_t batch, uint32_t n_lots)
 {
     const uint32_t n_calls = n_lots * r->steps;
@@ -285,7 +287,7 @@ static void print_hello(const run_t *r, const bt_gguf_t *gguf, double load_s)
     printf("}\n");
 }
 
-/* The blocks of all sequences, and what a forward call is made of. */
+/* Allocates the blocks of all sequences, and the buffers of a forward call. */
 static void lay_out(run_t *r, bt_kv_type_t kv_type)
 {
     const uint32_t prefill_blocks =
@@ -383,7 +385,7 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
     bt_gguf_close(gguf);
 }
 
-/* One process becomes n_ranks, of which the others end with the first. */
+/* Forks into n_ranks processes; the others end with the first. */
 static void make_ranks(run_t *r)
 {
     const size_t bytes =
@@ -417,7 +419,7 @@ static void make_ranks(run_t *r)
     }
 }
 
-/* The ranks behind the first have ended well, or this one says so. */
+/* Waits until the ranks after the first have ended well, else reports it. */
 static void await_ranks(run_t *r)
 {
     for (uint32_t rank = 1; rank < r->n_ranks; rank++) {
@@ -468,7 +470,7 @@ static void read_threads(char *text, run_t *r)
     r->n_threads = bt_half_number(text, 1, MAX_THREADS / 2);
 }
 
-/* @return of the program */
+/* @return exit status of the program */
 static int follow(run_t *r)
 {
     const bt_status_t status = bt_model_follow(r->model, &r->kv, NULL);

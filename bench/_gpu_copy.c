@@ -10,16 +10,16 @@
 #define TICKETS  16u /* each way */
 #define SEED     7u
 #define MAX_POOL (1u << 30)
-#define WARM_UP  2u /* samples that are not told */
+#define WARM_UP  2u /* warm-up samples, not reported */
 
-/* Of a run over the pool. */
+/* State of a pass over the pool. */
 typedef struct work {
     bt_gpu_copy_t *copy;
     const uint8_t *from;
     uint8_t *slots;  /* staged */
     uint8_t *theirs; /* across; NULL: hashes alone */
     uint32_t record, n_records;
-    uint64_t sum; /* of the hashes */
+    uint64_t sum; /* sum of the hashes */
 } work_t;
 
 static void must(bt_status_t status, const char *what)
@@ -71,7 +71,7 @@ static void hashes(work_t *w)
     }
 }
 
-/* Half of the slots are on their way here and half on their way back. */
+/* Half of the slots are being copied to the host and half back. */
 static void through_slots(work_t *w)
 {
     const bt_gpu_copy_t *c = w->copy;
@@ -103,7 +103,7 @@ static void through_slots(work_t *w)
     c->copier.wait_all(c->copier.user);
 }
 
-/* Prints but the end of the line. */
+/* Prints everything but the end of the line. */
 static void measure(work_t *w, void (*run)(work_t *w), const char *samples)
 {
     const uint32_t n = bt_half_number(samples, 1, 1000);
@@ -177,7 +177,7 @@ static void run_across(bt_gpu_copy_t *c, const char *const *words)
     w.theirs = theirs;
     measure(&w, hashes, words[3]);
     sent = w.sum;
-    /* What is there now, as this device reads it. */
+    /* Hash of the pool's current contents, as this device reads them. */
     w.from = theirs;
     w.theirs = NULL;
     hashes(&w);

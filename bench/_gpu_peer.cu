@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a GPU and its makers' library do, for bench/gpu-check.py to hold ours
- * against: a line of JSON. Compiled there alone.
+/* Measures a GPU and its vendor's library, as the comparison of
+ * bench/gpu-check.py; prints a line of JSON. Compiled only there.
  *
  *     gpu-peer ROWS...    copies from device memory to device memory, and
- *                         products of bfloat16 (4096 x 4096) and so many rows
- *                         by cuBLASLt, sums in f32 */
+ *                         products of bfloat16 (4096 x 4096) and ROWS rows by
+ *                         cuBLASLt, sums in f32 */
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -46,7 +46,7 @@ void *room(size_t bytes)
     return ptr;
 }
 
-/* Seconds of the quickest of some calls, n at a time. */
+/* Seconds of the fastest of some calls, n at a time. */
 template <typename Call> double best_of(int n, const Call &call)
 {
     cudaEvent_t begin, end;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single operations of a back end with memory of its own, for bench/_gpu.py.
+/* Runs single operations of a back end with memory of its own, for
+ * bench/_gpu.py.
  *
  *     gpu-run BACKEND MAX_ROWS [tensor]   the numerics, if not exact
  *
@@ -13,14 +14,13 @@
  *                                     SEQS sequences with ROWS new tokens from
  *                                     position POS each: {"kv_token_bytes"}, of
  *                                     one layer
- *     attention CALLS SAMPLES         over that, a layer after the other
- *     step LAYERS SAMPLES             {"seconds": [of a layer in each sample]}:
- *                                     a norm, a product and an addition of one
- *                                     row, with the weight, which is square
- *     pool, across, checked, staged   _gpu_copy.h
+ *     attention CALLS SAMPLES         over the KV cache, a layer after the
+ * other step LAYERS SAMPLES             {"seconds": [of a layer in each
+ * sample]}: a norm, a product and an addition of one row, with the weight,
+ * which is square pool, across, checked, staged   _gpu_copy.h
  *
- * A sample is CALLS calls and then a wait. Without samples it is one call that
- * nobody times: for the machine of the tests, which counts what is accessed. */
+ * A sample is CALLS calls followed by a wait. Without samples a command is one
+ * untimed call: for the simulator of the tests, which counts accesses. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@
 #define TOKENS_PER_BLOCK 16u
 #define MAX_COUNT        (1u << 20)
 #define MAX_COPIES       1024u
-#define WARM_UP          3u /* samples that are not told; graphs are made */
+#define WARM_UP          3u /* warm-up samples, not reported; graphs are made */
 
 typedef struct run {
     bt_backend_t *be;
@@ -54,9 +54,9 @@ typedef struct run {
     uint32_t n_seqs;
     bt_ragged_seq_t *seqs;
     uint32_t *ids;
-    uint32_t *tokens; /* which they are does not matter */
+    uint32_t *tokens; /* arbitrary token ids */
 
-    float *x; /* input and output of the operation at hand */
+    float *x; /* input and output of the current operation */
     float *out;
     uint32_t n_rows;
 } run_t;
@@ -211,7 +211,7 @@ static void run_matmul(run_t *r, const char *const *words)
                  call_matmul, words + 2);
 }
 
-/* What launches cost, where there is little else. */
+/* Measures launch overhead, with little other work. */
 static void call_layer(run_t *r)
 {
     const bt_kernels_ops_t *ops = r->be->ops;
@@ -268,7 +268,7 @@ static void call_attention(run_t *r)
                           r->at++ % r->kv.n_layers, r->out);
 }
 
-/* Ordinary numbers in all of a block: elements between a half and 2, scales of
+/* Ordinary numbers throughout a block: elements between a half and 2, scales of
  * 2^-7. */
 static uint8_t *block_bits(run_t *r)
 {
@@ -311,7 +311,7 @@ static void fill_blocks(run_t *r, uint32_t n_blocks)
     bt_free(data);
 }
 
-/* Blocks of the sequences alternate, as they would. */
+/* Blocks of the sequences alternate, as in serving. */
 static void place_seqs(run_t *r, uint32_t rows, uint32_t pos, uint32_t per_seq)
 {
     r->seqs = host_zeros(r->n_seqs, sizeof(*r->seqs));
@@ -344,7 +344,7 @@ static void begin_batch(run_t *r, uint32_t n_blocks)
     }
 }
 
-/* What a model of these heads takes for its attention. */
+/* Workload memory of a model with these heads. */
 static void reserve(const run_t *r, uint32_t tokens)
 {
     const bt_workload_t workload = {.max_rows = r->n_rows,

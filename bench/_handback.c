@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How soon has a thread its core back that was lent while it slept?
+/* Measures how soon a thread gets its core back that was lent while it slept.
  *
  *     handback CORE OTHER MS
  *
- * A thread on CORE, the owner, sleeps; one on OTHER computes without end and
- * wakes it at random times, every 2 ms in the mean, to work for 200 us. Turn
- * by turn, MS each, CORE is idle meanwhile or lent to what OTHER computes. One
- * line of JSON, percentiles in microseconds: from before the wake to the
- * owner's first instruction, of both, which is also late where somebody else
- * has the core; of these, how long the lent thread still ran; and how much was
- * computed on CORE. */
+ * A thread on CORE, the owner, sleeps; a thread on OTHER computes continuously
+ * and wakes the owner at random times, every 2 ms on average, to work for 200
+ * us. In alternating turns of MS each, CORE is idle meanwhile or lent to the
+ * computation on OTHER. One line of JSON, percentiles in microseconds: from
+ * before the wake to the owner's first instruction, for both kinds of turns,
+ * including delays by other users of the core; of these, how long the lent
+ * thread still ran; and how much was computed on CORE. */
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,7 +44,7 @@ typedef struct hand {
     _Atomic uint64_t lent_ns; /* when the lent thread last ran */
     _Atomic bool stop;
     _Atomic bool awake;
-    delays_t *delays; /* of this turn */
+    delays_t *delays; /* of the current turn */
     delays_t *in_way; /* NULL: nothing is lent */
     uint64_t next_ns;
     uint64_t random;

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single operations of the CPU back end, for bench/kernels.py.
+/* Runs single operations of the CPU back end, for bench/kernels.py.
  *
  *     kernels-run THREADS MAX_ROWS LIMIT_MIB
  *
  * Prints a line of JSON about the back end, then answers commands with
- * {"seconds": [of each call …]}; MS says for how long each is repeated:
+ * {"seconds": [of each call …]}; MS is the time for which each is repeated:
  *
  *     weight TYPE N_OUT N_IN COPIES   random matrices, for the next matmuls:
  *                                     {"bytes": in the file, "packed_bytes"}
  *     matmul ROWS MS                  the copies one after the other
  *     kv TYPE HEADS KV_HEADS DIM ROWS POS SEQS   SEQS sequences with ROWS new
  *                                     tokens from position POS each
- *     attention MS | rope_store MS    over that
+ *     attention MS | rope_store MS    over the KV cache
  *     rmsnorm|silu_mul|add DIM ROWS MS
- *     limit NAME MS                   see _half.h
- */
+ *     limit NAME MS                   see _half.h */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +52,7 @@ typedef struct run {
     float *cos_sin;
     bt_rotation_t rotation;
 
-    float *x; /* inputs and outputs of the operation at hand */
+    float *x; /* inputs and outputs of the current operation */
     float *out;
     uint32_t dim;
     uint32_t n_rows;
@@ -85,7 +84,7 @@ static void release(run_t *r, float **x)
     *x = NULL;
 }
 
-/* Repeat for about ms and print what each call took. The first is not told. */
+/* Repeats for about ms and prints the time of each call but the first. */
 static void measure(run_t *r, call_t call, uint32_t ms)
 {
     const uint64_t end = bt_now_ns() + (uint64_t)ms * 1000000u;

@@ -38,7 +38,8 @@ typedef struct worker {
     pthread_t id;
     uint32_t index;
     bt_loop_work_t work;
-    char *touch; /* the stream's part, to be written once first, or NULL */
+    char *touch; /* thread's part of the stream, to be written once first, or
+                  * NULL */
     uint64_t start_ns;
     uint64_t end_ns;
     uint64_t sink;
@@ -47,9 +48,9 @@ typedef struct worker {
 /* One measurement. */
 struct meter {
     bt_loop_t loop;
-    pthread_mutex_t gate; /* held until all are there */
+    pthread_mutex_t gate; /* held until all threads are there */
     pthread_barrier_t barrier;
-    cpu_set_t cores; /* those we may use */
+    cpu_set_t cores; /* cores that the process may use */
     worker_t *workers;
     uint32_t n_threads;
     bool done; /* written at the gate, then by worker 0 between barriers */
@@ -103,12 +104,12 @@ static bt_status_t take_buffer(bt_limits_t *limits)
     limits->map = map;
     skip = HUGE_BYTES - (uintptr_t)map % HUGE_BYTES;
     limits->data = (char *)map + skip;
-    /* Where the kernel gives none, small pages do. */
+    /* Small pages are used if the kernel provides no huge pages. */
     (void)madvise(limits->data, bytes, MADV_HUGEPAGE);
     return BT_OK;
 }
 
-/* Worker i to the i-th core that we may use, round and round. */
+/* Pins worker i to the i-th usable core, cyclically. */
 static void pin_worker(const worker_t *w)
 {
     const uint32_t n = (uint32_t)CPU_COUNT(&w->meter->cores);
@@ -120,14 +121,14 @@ static void pin_worker(const worker_t *w)
 
             CPU_ZERO(&one);
             CPU_SET(core, &one);
-            /* Unpinned is as good where it is refused. */
+            /* Unpinned threads will do where pinning is refused. */
             (void)sched_setaffinity(0, sizeof(one), &one);
             return;
         }
     }
 }
 
-/* From the first that began to the last that ended. */
+/* From the start of the first thread to the end of the last. */
 static void note_pass(meter_t *m)
 {
     uint64_t start = m->workers[0].start_ns;
@@ -147,8 +148,8 @@ static void note_pass(meter_t *m)
               ((m->n_passes >= MIN_PASSES) && (end >= m->limit_ns));
 }
 
-/* By its own thread: the memory of that one's node. No two pages are alike, so
- * that no hypervisor may keep one for all of them. */
+/* Written by its own thread, so that the memory is on that thread's node. All
+ * pages differ, so that a hypervisor cannot merge them. */
 static void fill_part(char *part, size_t bytes, uint64_t seed)
 {
     uint64_t word = seed + 1;
@@ -184,7 +185,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* How many turns of a loop in registers take about PASS_NS. */
+/* Loop iterations in registers that take about PASS_NS. */
 static size_t calibrate(const bt_loop_t *loop)
 {
     bt_loop_work_t work = {.n = 1000};
@@ -212,7 +213,7 @@ static int compare_rates(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* All or none: they meet at a barrier. */
+/* All threads or none: they meet at a barrier. */
 static bt_status_t run_workers(meter_t *m)
 {
     uint32_t n_started = 0;

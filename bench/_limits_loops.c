@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each loop keeps N_ACC sums in registers: more than latency times width of any
- * CPU that has the instructions, so that throughput is what is seen. An empty
- * asm that "changes" them ends what the compiler knows about their values. */
+ * CPU with the instructions, so that throughput is measured. An empty asm that
+ * "changes" them hides their values from the compiler. */
 #include "bench/_limits_loops.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#define READ_STEP 512u /* bytes per turn */
+#define READ_STEP 512u /* bytes per iteration */
 #define N_PLAIN   16u
 
 static uint64_t read_plain(const bt_loop_work_t *work)
@@ -63,7 +63,7 @@ static uint64_t f32_plain(const bt_loop_work_t *work)
 #define TARGET(features) __attribute__((target(features)))
 #define N_ACC            12u
 
-/* A register of the array on each turn; the array itself stays in registers. */
+/* Iterates over the sums, unrolled, so that the array stays in registers. */
 #define FOR_ACC(k) _Pragma("GCC unroll 12") for (uint32_t k = 0; k < N_ACC; k++)
 
 TARGET("avx512f") static uint64_t read_avx512(const bt_loop_work_t *work)

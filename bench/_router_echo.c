@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server that does nothing, for bench/router.py: what the machine itself adds
- * to a request that comes over loopback, whoever answers it.
+/* Server that does nothing, for bench/router.py: measures the machine's own
+ * part in the time of a request over loopback, for any server.
  *
  *     router-echo REQUEST_BYTES
  *
- * Prints its port. Each connection sends requests of so many bytes, head and
- * body, one at a time; each is answered with the same bytes, which look like a
- * whole answer of one token. Ends at the end of its standard input. */
+ * Prints its port. Each connection sends requests of REQUEST_BYTES bytes, head
+ * and body, one at a time; each is answered with a constant response, which
+ * looks like a complete answer of one token. Ends at the end of its standard
+ * input. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -30,7 +31,7 @@ static const char body[] =
     "{\"prompt_tokens\":256,\"completion_tokens\":1,\"total_tokens\":257}}";
 static char answer[1024];
 static int answer_bytes;
-static long got[MAX_CONNECTIONS]; /* of the request under way, by descriptor */
+static long got[MAX_CONNECTIONS]; /* of the current request, by descriptor */
 
 _Noreturn static void die(const char *what)
 {

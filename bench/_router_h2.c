@@ -64,14 +64,14 @@ static void put_window(bt_strbuf_t *out, uint32_t bytes)
     put_u32(out, bytes);
 }
 
-/* The first time as text that joins the table, then by its places there. */
+/* Sends the field as text that joins the table, later by its index there. */
 static void put_fields(bt_strbuf_t *out, uint32_t stream)
 {
     uint8_t block[512];
     size_t n = 0;
 
     for (size_t i = 0; i < N_FIELDS; i++) {
-        if (stream > 1) { /* the last one that joined is the first there */
+        if (stream > 1) { /* the latest entry has the lowest index */
             block[n++] = (uint8_t)(0x80 | (TABLE_START + N_FIELDS - 1 - i));
             continue;
         }
@@ -112,7 +112,7 @@ void bt_h2_client_ask(bt_h2_client_t *h, const bt_strbuf_t *body,
     bt_strbuf_append(out, body->data, body->len);
 }
 
-/* Messages are of any length against frames. */
+/* Message boundaries are independent of frame boundaries. */
 static const char *take_data(bt_h2_client_t *h, const uint8_t *at, size_t n)
 {
     h->unacked += (uint32_t)n;

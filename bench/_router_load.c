@@ -3,21 +3,22 @@
  *
  *     router-load HOST PORT [tls|triton|grpc]
  *
- * With tls it speaks TLS, and takes any certificate. With triton requests are
- * generate_stream of Triton's HTTP, with grpc ModelStreamInfer.
+ * With tls the clients use TLS, and accept any certificate. With triton
+ * requests are generate_stream of Triton's HTTP API, with grpc
+ * ModelStreamInfer.
  * One command a line on standard input, one line of JSON for each:
  *
  *     closed CONNECTIONS SECONDS TOKENS FILE   each with one request at a time
  *     paced CONNECTIONS SECONDS TOKENS FILE RATE
  *                          requests begin at fixed times, RATE a second, on a
- *                          connection that is free; times count from when a
- *                          request was due
+ *                          free connection; latency is measured from the time
+ *                          when a request was due
  *     idle CONNECTIONS     opened, and closed at the next command
  *
- * FILE holds the body, of grpc a ModelInferRequest. TOKENS is what its answer
- * must have: 1 of a whole answer, more of a stream. Anything but 200 and the
- * whole of what was asked for ends the program: a figure of failures is none.
- */
+ * FILE holds the body, for grpc a ModelInferRequest. TOKENS is the required
+ * number of tokens of the response: 1 for a complete response, more for a
+ * stream. Anything but status 200 and a complete response ends the program, as
+ * failed requests give no valid measurement. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +56,7 @@ typedef struct conn {
     size_t sent;
     uint64_t due_us;
     bt_strbuf_t got;
-    bt_h2_client_t h2; /* of gRPC, as is: */
+    bt_h2_client_t h2; /* for gRPC, sent as is: */
     bt_strbuf_t out;
 } conn_t;
 
@@ -72,9 +73,9 @@ typedef struct load {
     conn_t *conns; /* owned */
     uint32_t n_conns;
     dialect_t dialect;
-    bt_strbuf_t request; /* of gRPC its message */
+    bt_strbuf_t request; /* for gRPC its message */
     uint32_t n_tokens;
-    uint64_t end_us; /* no request begins later */
+    uint64_t end_us; /* no request begins after this time */
     double gap_us;   /* between requests; 0: closed */
     double next_us;
     uint32_t n_busy;
@@ -156,7 +157,7 @@ static void watch(const load_t *l, conn_t *c, uint32_t events)
     }
 }
 
-/* As send() and recv(): -1 with errno EAGAIN when it is not now. */
+/* Sends or receives: -1 with errno EAGAIN if not possible now. */
 static ssize_t tls_result(const conn_t *c, int rc, size_t n)
 {
     const int error = SSL_get_error(c->ssl, rc);
@@ -221,7 +222,7 @@ static void begin(load_t *l, conn_t *c, uint64_t due_us)
 {
     c->busy = true;
     c->due_us = due_us;
-    if (l->dialect == GRPC) { /* of frames there may be a part */
+    if (l->dialect == GRPC) { /* the last frame may be partial */
         bt_strbuf_consume(&c->out, c->sent);
         bt_h2_client_ask(&c->h2, &l->request, &c->out);
     } else {
@@ -232,9 +233,9 @@ static void begin(load_t *l, conn_t *c, uint64_t due_us)
     send_more(l, c);
 }
 
-/* ---- answers ---- */
+/* ---- responses ---- */
 
-/* What gRPC's answer has so far. @return whether it is whole */
+/* Processes the gRPC response so far. @return whether it is complete */
 static bool take_frames(const load_t *l, conn_t *c)
 {
     const char *wrong = bt_h2_client_take(&c->h2, &c->got, &c->out);
@@ -246,7 +247,7 @@ static bool take_frames(const load_t *l, conn_t *c)
     return c->h2.over;
 }
 
-/* Is the answer whole? */
+/* True when the response is complete. */
 static bool is_whole(const load_t *l, conn_t *c)
 {
     const char *head_end =
@@ -260,7 +261,7 @@ static bool is_whole(const load_t *l, conn_t *c)
         return false;
     }
     length = strstr(c->got.data, "Content-Length: ");
-    if ((length != NULL) && (length < head_end)) { /* of an error, too */
+    if ((length != NULL) && (length < head_end)) { /* also for an error */
         return c->got.len - (size_t)(head_end + 4 - c->got.data) >=
                strtoul(length + 16, NULL, 10);
     }
@@ -286,7 +287,7 @@ static void check(const load_t *l, const conn_t *c)
         ok = ok && (count(text, "data: {") >= l->n_tokens) &&
              (strstr(text, "\"error\":") == NULL);
     } else if (l->n_tokens >
-               1) { /* 'a' is whole text: an event for each token */
+               1) { /* 'a' is complete text: an event for each token */
         ok = ok &&
              (count(text, "\ndata: {") + count(text, "\r\ndata: {") >=
               l->n_tokens) &&
@@ -321,7 +322,7 @@ static void finish(load_t *l, conn_t *c, uint64_t now_us)
     }
 }
 
-/* @return whether there may be more, decrypted already */
+/* @return whether more decrypted data may be buffered */
 static bool read_some(load_t *l, conn_t *c)
 {
     char bytes[READ_BYTES];
@@ -345,8 +346,8 @@ static bool read_some(load_t *l, conn_t *c)
 
 /* ---- a run ---- */
 
-/* Those that are due, on connections that are free. @return the time until the
- * next one is */
+/* Begins requests that are due, on free connections. @return the time until the
+ * next one is due */
 static struct timespec begin_due(load_t *l, uint32_t *at)
 {
     const uint64_t now_us = bt_now_us();
@@ -365,7 +366,7 @@ static struct timespec begin_due(load_t *l, uint32_t *at)
     }
     wait_us = l->next_us - (double)bt_now_us();
     if ((l->n_busy == l->n_conns) || (now_us >= l->end_us)) {
-        wait_us = 1000; /* for an answer */
+        wait_us = 1000; /* for a response */
     }
     return (struct timespec){.tv_nsec =
                                  (wait_us > 0) ? (long)(1000 * wait_us) : 0};
@@ -520,7 +521,7 @@ int main(int argc, char **argv)
                                     SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                     SSL_MODE_RELEASE_BUFFERS);
     }
-    bt_thread_works_briefly(); /* as if it had a machine of its own */
+    bt_thread_works_briefly(); /* as on a machine of its own */
     l.at.sin_port = htons((uint16_t)number_of(argv[2], 65535));
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;

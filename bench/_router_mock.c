@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that compute nothing, for bench/router.py: one process with any
- * number of identities, each with a link of its own and the real protocol.
+/* Mock workers that compute nothing, for bench/router.py: one process with
+ * any number of identities, each with a link of its own and the real
+ * protocol.
  *
  *     router-mock MODEL URL KEY RUN_DIR N_PREFILL N_DECODE SEATS STEP_US
  *                 auto|nng
  *
- * A prefill worker answers with token #1 and ends when it has the grant; a
- * decode worker grants at once and then gives one token to each of its
- * requests, a step for all of them, STEP_US after the one before (0: when it
- * has looked at its link). All tokens are 'a'. It ends at the end of its
+ * A prefill worker answers with token #1 and ends the request when it has
+ * the grant; a decode worker grants at once and then gives one token to each
+ * of its requests, in steps for all of them, STEP_US apart (0: after each
+ * poll of its link). All tokens are 'a'. The program ends at the end of its
  * standard input. */
 #include <errno.h>
 #include <inttypes.h>
@@ -46,7 +47,7 @@ typedef struct seq {
 
 typedef struct worker {
     bt_rpc_t *rpc;
-    bt_rpc_link_t *link; /* NULL: not up */
+    bt_rpc_link_t *link; /* NULL: not connected */
     bt_wire_decoder_t *decoder;
     uint64_t instance;
     bool decodes;
@@ -243,7 +244,7 @@ static void turn(worker_t *w)
     bt_rpc_flush(w->rpc);
 }
 
-/* ---- birth ---- */
+/* ---- start ---- */
 
 static void say_hello(const worker_t *w, bt_hash128_t model, const char *name)
 {
@@ -422,5 +423,5 @@ int main(int argc, char **argv)
                     epoll_fd);
     }
     serve(workers, n, epoll_fd);
-    return 0; /* the router is told by the end of our sockets */
+    return 0; /* the router notices the end by our closed sockets */
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many requests a second are placed, for bench/router.py.
+/* Measures how many requests a second the router can place on workers, for
+ * bench/router.py.
  *
  *     router-place WORKERS OPEN SECONDS
  *
  * Half of the workers prefill, half decode, spread in memory as the router's
- * are; OPEN requests are under way, and with each new one the oldest ends. One
+ * are; OPEN requests are in flight, and with each new one the oldest ends. One
  * line of JSON. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #define N_BLOCKS 65536u
 #define PROMPT   256u
 #define BLOCKS   20u
-#define APART    2048u /* bytes of the router's object of a worker */
+#define APART    2048u /* bytes of the router's worker object */
 #define ROUND    256u
 
 typedef struct open_request {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How steadily does this machine compute when nobody asks anything of it?
+/* How steadily does this machine compute when it is idle?
  *
  *     steady MS SECONDS
  *
- * A thread on each core that the process may use does the same piece of work,
- * of about MS milliseconds, again and again. One line of JSON for each core:
- * how long the pieces took. What is more than their median was taken by
- * somebody else: the kernel, a neighbour, a hypervisor. No program on these
- * cores can be steadier. */
+ * A thread on each core that the process may use repeats a fixed piece of work
+ * of about MS milliseconds. One line of JSON for each core: the durations of
+ * the pieces. Time above their median was taken by others: the kernel, a
+ * neighbour, a hypervisor. No program on these cores can be steadier. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -24,7 +23,7 @@
 
 typedef struct core {
     int cpu;
-    double ms, seconds; /* asked for */
+    double ms, seconds; /* requested piece, ms */
     pthread_t thread;
     uint64_t *pieces; /* ns, sorted in the end */
     size_t n_pieces;
@@ -60,7 +59,7 @@ static void *run(void *arg)
     CPU_SET((size_t)core->cpu, &set);
     (void)sched_setaffinity(0, sizeof(set), &set);
     bt_thread_works_long(true);
-    /* How many turns a piece has, of the quickest of the warm-up. */
+    /* Iterations of a piece, from the fastest of the warm-up. */
     while (bt_now_ns() - start < WARM_UP_NS) {
         const uint64_t ns = work(core, 100);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thread that tokenizes texts, for bench/tokenizer.py.
+/* Tokenizes texts with one thread, for bench/tokenizer.py.
  *
  *     tokenizer-rate MODEL.gguf
  *
@@ -7,14 +7,13 @@
  *
  *     SECONDS PIECE_BYTES FLAGS COLD FILE
  *
- * FLAGS are those of bt_tokenize(). COLD 1: what was learned is forgotten
- * before each pass. The file is cut into pieces of at most PIECE_BYTES (0: one
- * piece) between characters, as prompts would come; a pass tokenizes all of
- * them, and passes are made for SECONDS. Answer, one line: bytes, tokens,
+ * FLAGS are those of bt_tokenize(). COLD 1: cached words are cleared before
+ * each pass. The file is split into pieces of at most PIECE_BYTES (0: one
+ * piece) between characters, like prompts; a pass tokenizes all of them, and
+ * passes are repeated for SECONDS. The answer is one line: bytes, tokens,
  * FNV-1a of the ids (a step for each id), words and parts of words of the last
- * pass that were known by the table, by the cache, and merged, and the
- * nanoseconds of each pass, as this thread was given the core.
- */
+ * pass that were found in the table, in the cache, and merged, and the
+ * nanoseconds of each pass, as CPU time of this thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -110,7 +109,7 @@ static uint64_t pass(job_t *job, uint64_t *hash_p)
     return n;
 }
 
-/* What the word cache did; nothing where the vocabulary has no words. */
+/* Word cache statistics; none where the vocabulary has no words. */
 static bt_word_cache_t counts_of(const job_t *job)
 {
     const bt_word_cache_t none = {0};
@@ -146,7 +145,7 @@ static void measure(job_t *job)
         pass(job, NULL);
         times[n++] = cpu_ns() - before;
     }
-    /* Of the last pass: known by the table, by the cache, merged. */
+    /* For the last pass: words found in the table, in the cache, and merged. */
     printf("%zu %" PRIu64 " %016" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
            job->bytes, n_ids, hash, counts_of(job).n_table - counts.n_table,
            counts_of(job).n_hits - counts.n_hits,

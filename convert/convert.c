@@ -14,7 +14,7 @@
 #include "convert/quantize.h"
 #include "kernels/kernels.h"
 
-#define SLAB_ELEMS  (4u << 20) /* numbers between two reports, about */
+#define SLAB_ELEMS  (4u << 20) /* values between two reports, about */
 #define MAX_THREADS 256u
 #define MAX_HEADER  ((size_t)1 << 31)
 
@@ -37,8 +37,10 @@ typedef struct work {
     uint32_t n_threads;
     bt_part_file_t file;
     piece_t pieces[MAX_THREADS];
-    uint8_t *made;  /* data of a tensor that is not stored as GGUF would */
-    float *weights; /* of its columns, where the importance matrix has them */
+    uint8_t *made;  /* converted data of a tensor that is not stored as GGUF
+                     * would */
+    float *weights; /* weights of its columns, if the importance matrix has
+                     * them */
     char *why;
     size_t why_bytes;
 } work_t;
@@ -53,7 +55,7 @@ static uint64_t rows_of(const bt_gguf_tensor_t *tensor)
     return n;
 }
 
-/* Row @a i of the tensor, of one of its matrices. */
+/* Position of row @a i of the tensor, of one of its matrices. */
 static bt_status_t convert_row(piece_t *piece, uint64_t i, const uint8_t *from,
                                uint8_t *to)
 {
@@ -93,7 +95,7 @@ static void *convert_rows(void *ctx)
     return NULL;
 }
 
-/* @a n rows from @a row on into @a out, by all threads. */
+/* Quantizes @a n rows from @a row on into @a out, with all threads. */
 static bt_status_t convert_slab(work_t *w, uint64_t row, uint64_t n,
                                 uint8_t *out)
 {
@@ -114,7 +116,8 @@ static bt_status_t convert_slab(work_t *w, uint64_t row, uint64_t n,
         piece->out = out + (size_t)begin * to_bytes;
     }
     for (uint32_t t = 1; t < w->n_threads; t++) {
-        /* What no thread can be made for is done here, after the first. */
+        /* Work of threads that cannot be started is done here, after the
+         * first. */
         if (pthread_create(&w->pieces[t].thread, NULL, convert_rows,
                            &w->pieces[t]) != 0) {
             break;
@@ -179,7 +182,7 @@ static bt_status_t report(work_t *w, bool is_kept, bool is_done)
     return BT_OK;
 }
 
-/* Weights of all columns of the tensor's matrices. */
+/* Computes the weights of all columns of the tensor's matrices. */
 static bt_status_t take_weights(work_t *w, uint32_t n)
 {
     const bt_gguf_tensor_t *const tensor = w->progress.step->tensor;
@@ -238,7 +241,7 @@ static void free_scratch(work_t *w)
     }
 }
 
-/* The step under way, from its first row. */
+/* Runs the current step, from its first row. */
 static bt_status_t convert_tensor(work_t *w)
 {
     const bt_convert_step_t *const step = w->progress.step;
@@ -290,8 +293,8 @@ static bt_status_t convert_all(work_t *w, const bt_convert_plan_t *plan,
             w->progress.done_bytes += step->bytes;
         } else {
             is_kept = false;
-            /* What a tensor has less than whole goes; what is missing of the
-             * padding before it becomes zeros. */
+            /* Discards a partially written tensor; missing padding before it is
+             * written as zeros. */
             status = bt_part_file_cut(&w->file, begin);
             status = (status == BT_OK) ? convert_tensor(w) : refuse(w, status);
         }
@@ -312,8 +315,8 @@ static bt_status_t convert_all(work_t *w, const bt_convert_plan_t *plan,
     return status;
 }
 
-/* What is written takes the place of what is read, which it would be made of.
- */
+/* Refuses an output file that is a file of the model, since it would overwrite
+ * its own input. */
 static bt_status_t check_place(const bt_gguf_t *gguf, const char *name,
                                char *why, size_t why_bytes)
 {

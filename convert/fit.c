@@ -6,16 +6,16 @@
 #include "kernels/half.h"
 
 #define LANES 8u
-/* Added and taken away again it leaves the nearest whole number, ties to even,
- * of numbers below 2^22, in vector code of any instruction set. */
+/* Adding and subtracting it rounds to an integer, ties to even, for numbers
+ * below 2^22, in vector code of any instruction set. */
 #define ROUNDER 12582912.0f
-#define TINY    1e-30f /* scales below are 0: their inverse is not to overflow */
+#define TINY    1e-30f /* smaller ones are 0: no inverse may overflow */
 
 /* Candidates: the range of the run over this many codes more or less. */
 #define STEPS      9
 #define STEP_CODES 0.1f
 
-/* What is more is no rounding of codes any more. */
+/* A larger factor is not explained by the rounding of codes. */
 #define MOST_LENGTH 1.05f
 
 float bt_fit_f16(float value)
@@ -57,7 +57,7 @@ float bt_fit_codes(const bt_fit_run_t *run, float scale, float min,
     return sum_lanes(lane);
 }
 
-/* The sums that least squares need: of w, w q, w q^2, w x, w x q, w x^2. */
+/* Sums for least squares: of w, w q, w q^2, w x, w x q, w x^2. */
 typedef struct sums {
     float w, q, qq, x, xq, xx;
 } sums_t;
@@ -94,7 +94,7 @@ static float stored(const bt_fit_run_t *run, float value)
     return run->as_f16 ? bt_fit_f16(value) : value;
 }
 
-/* Keep (scale, min) where they are better than the best so far. */
+/* Keeps (scale, min) if better than the best so far. */
 static void consider(const bt_fit_run_t *run, float scale, float min,
                      float *codes, bt_fit_t *best)
 {
@@ -107,7 +107,7 @@ static void consider(const bt_fit_run_t *run, float scale, float min,
     }
 }
 
-/* The value of largest magnitude, with its sign. */
+/* Returns the value of largest magnitude, with its sign. */
 static float furthest(const bt_fit_run_t *run)
 {
     float most = 0.0f;
@@ -120,7 +120,7 @@ static float furthest(const bt_fit_run_t *run)
 
 bt_fit_t bt_fit_scale(const bt_fit_run_t *run)
 {
-    /* The value furthest from 0 takes the code furthest from 0; where both ends
+    /* The value furthest from 0 gets the code furthest from 0; where both ends
      * are equally far the scale is positive. */
     const bool is_even = (-run->low == run->high);
     const float most = is_even ? fabsf(furthest(run)) : furthest(run);
@@ -200,7 +200,7 @@ bt_fit_t bt_fit_affine(const bt_fit_run_t *run, bool min_below)
     return best;
 }
 
-/* Of given codes. */
+/* Least squares for given codes. */
 static float error_of(const bt_fit_run_t *run, float scale, float min,
                       const float *codes)
 {

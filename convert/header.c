@@ -9,16 +9,16 @@
 #include "convert/quantize.h"
 
 #define GGUF_VERSION 3u
-/* Of the block layouts: general.quantization_version (GGML_QNT_VERSION). */
+/* Version of the block layouts: general.quantization_version
+ * (GGML_QNT_VERSION). */
 #define QUANTIZATION_VERSION 2u
 
-/* What llama.cpp's quantizer writes of an importance matrix. */
+/* Keys that llama.cpp's quantizer writes for an importance matrix. */
 #define KEY_IMATRIX_TEXT    "quantize.imatrix.dataset"
 #define KEY_IMATRIX_ENTRIES "quantize.imatrix.entries_count"
 #define KEY_IMATRIX_WINDOWS "quantize.imatrix.chunks_count"
 
-/* Pairs that are written anew, or say of the old file what the new one is not.
- */
+/* Keys that are written anew, or describe the old file and not the new one. */
 static const char *const replaced[] = {
     "general.alignment",
     "general.quantization_version",

@@ -44,7 +44,7 @@ bt_status_t bt_part_file_cut(bt_part_file_t *file, uint64_t bytes)
     return BT_OK;
 }
 
-/* Does the file begin with these bytes? What cannot be read does not. */
+/* True when the file begins with these bytes. An unreadable file does not. */
 static bool begins_with(int fd, const char *head, size_t n)
 {
     char *const piece = bt_calloc(1, COMPARE_BYTES);
@@ -114,7 +114,8 @@ bt_status_t bt_part_file_open(const char *name, const void *head,
         snprintf(why, why_bytes, "%s: %m", made.part);
         goto err_close;
     }
-    /* Who held it may have given it its name meanwhile: then it is whole. */
+    /* The process that held the lock may have renamed the file meanwhile: then
+     * it is complete. */
     if ((flock(made.fd, LOCK_EX | LOCK_NB) != 0) || !has_name(&made)) {
         status = BT_ERR_BUSY;
         snprintf(why, why_bytes, "%s is being written by another process",
@@ -134,7 +135,7 @@ err_close:
     return status;
 }
 
-/* The name itself is on the disk only when its folder is. */
+/* The name itself is on disk only when its folder is synced. */
 static bt_status_t sync_folder(const char *name)
 {
     char *const copy = bt_strdup(name);

@@ -9,17 +9,15 @@
 #include "common/base/assert.h"
 #include "convert/quantize.h"
 
-/* Where a layer stands among all, for the types of its values and its way down.
- */
+/* Position of a layer among all, for the types of attn_v and ffn_down. */
 typedef struct place {
     uint64_t layer;
     uint64_t n_layers;
 } place_t;
 
-/* Values of attention and the feed-forward network's way down are what errors
- * of a layer go through; M mixes give both more bits in the first and last
- * eighth of the layers and in every third between, S mixes in the first few.
- * The same rule as that of the files that others publish under these names. */
+/* Errors of a layer pass through attn_v and ffn_down. M mixes give both more
+ * bits in the first and last eighth of the layers and in every third between, S
+ * mixes in the first few: the rule of published files with these names. */
 static bool is_often(const place_t *at)
 {
     const uint64_t eighth = at->n_layers / 8;
@@ -41,12 +39,12 @@ static bool is_first_four(const place_t *at)
 struct bt_convert_mix {
     const char *name;
     uint32_t file_type; /* llama_ftype */
-    uint32_t type;      /* of matrices */
-    uint32_t output;    /* of what makes the logits */
-    uint32_t finer;     /* of attn_v and ffn_down, in the layers that: */
+    uint32_t type;      /* type of matrices */
+    uint32_t output;    /* type of the output matrix */
+    uint32_t finer;     /* type of attn_v and ffn_down, in the layers that: */
     bool (*values)(const place_t *at);
     bool (*down)(const place_t *at);
-    uint32_t joined; /* of queries, keys and values in one matrix */
+    uint32_t joined; /* type of fused query, key and value matrices */
 };
 
 #define PLAIN(name, file_type, type, output)                  \
@@ -76,7 +74,7 @@ static const bt_convert_mix_t mixes[] = {
     PLAIN("q4_1", 3, BT_QTYPE_Q4_1, BT_QTYPE_Q6_K),
     PLAIN("q4_0", 2, BT_QTYPE_Q4_0, BT_QTYPE_Q6_K),
     PLAIN("mxfp4", 38, BT_QTYPE_MXFP4, BT_QTYPE_Q8_0),
-    /* of no type: plan_same() */
+    /* no type: plan_same() */
     PLAIN("same", BT_CONVERT_FILE_TYPE_STAYS, 0, 0),
 };
 
@@ -120,7 +118,8 @@ static bool ends_with(bt_gguf_str_t name, const char *end)
     return (name.len >= n) && (memcmp(name.data + name.len - n, end, n) == 0);
 }
 
-/* "blk.12.attn_v.weight" is of layer 12. @return false: of no layer */
+/* Parses the layer: "blk.12.attn_v.weight" is layer 12. @return false: no
+ * layer */
 static bool layer_of(bt_gguf_str_t name, uint64_t *layer_p)
 {
     uint64_t layer = 0;
@@ -155,8 +154,8 @@ static uint64_t count_layers(const bt_gguf_t *gguf)
     return n;
 }
 
-/* Vectors, norms, and matrices that are small and decide much: who reads them
- * expects numbers. */
+/* True for vectors, norms, and small critical matrices, which readers expect as
+ * floats. */
 static bool stays_f32(const bt_gguf_tensor_t *tensor)
 {
     return (tensor->n_dims < 2) || !ends_with(tensor->name, ".weight") ||
@@ -195,7 +194,7 @@ static uint32_t wanted(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
     return mix->type;
 }
 
-/* The next type with as many bits or more whose blocks are smaller. */
+/* Returns the next type with as many bits or more whose blocks are smaller. */
 static uint32_t narrower(uint32_t type)
 {
     switch (type) {
@@ -236,7 +235,7 @@ static bt_status_t measure(const bt_gguf_tensor_t *tensor, uint32_t type,
     return BT_OK;
 }
 
-/* Behind what is planned so far. */
+/* Assigns the next free offset to a step. */
 static bt_status_t place(uint64_t *end, bt_convert_step_t *step)
 {
     step->at = *end;
@@ -249,7 +248,7 @@ static bt_status_t place(uint64_t *end, bt_convert_step_t *step)
     return BT_OK;
 }
 
-/* A copy, also of types that can only be read. */
+/* A copy, which is possible for types that can only be read too. */
 static bt_status_t plan_same(uint64_t *end, bt_convert_step_t *step)
 {
     step->wanted = step->tensor->type;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks of 256 in groups, whose scales are whole numbers times one F16 number
- * of the block: the groups' best scales first, then the block's number, then
- * for each group the whole numbers near its own that are best with it, and with
- * these by least squares a better number for the block, for some rounds; then
- * the block is lengthened. */
+/* Blocks of 256 in groups, whose scales are integers times one F16 number of
+ * the block. The search starts with the groups' best scales, then the block's
+ * number. Then, for some rounds, it finds for each group the best integers near
+ * its own, and with these a better number for the block by least squares. At
+ * last the shrinkage of the block is removed. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 #define BLOCK  256u
 #define ROUNDS 3
-/* Whole numbers to either side that are tried. */
+/* Integers to either side that are tried. */
 #define NEAR 1
 
 /* ---- Q4_K, Q5_K: x = d * scale * code - dmin * min, scale and min of 6 bits
@@ -25,7 +25,7 @@
 typedef struct k45 {
     float d;
     float dmin;
-    float scale[K45_GROUPS]; /* whole numbers */
+    float scale[K45_GROUPS]; /* integers */
     float min[K45_GROUPS];
     float error;
     float codes[BLOCK];
@@ -36,7 +36,7 @@ static float clamp(float value, float low, float high)
     return (value < low) ? low : (value > high) ? high : value;
 }
 
-/* The best whole numbers of a group near those that it has. */
+/* Finds the best integers of a group near its current ones. */
 static void k45_settle_group(const bt_fit_run_t *run, k45_t *k, uint32_t g)
 {
     const float scale = k->scale[g];
@@ -307,7 +307,7 @@ void bt_quantize_k6(uint32_t type, const float *x, const float *w, uint8_t *out)
         scales[g] = bt_fit_scale(&run).scale;
         most = (fabsf(scales[g]) > fabsf(most)) ? scales[g] : most;
     }
-    /* The largest scale takes the step furthest from 0, which is -128. */
+    /* The largest scale gets the step furthest from 0, which is -128. */
     k.d = bt_fit_f16(most / -128.0f);
     for (uint32_t g = 0; g < K6_GROUPS; g++) {
         k.scale[g] = (k.d != 0.0f)

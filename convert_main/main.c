@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* baton-convert: what `./baton convert` runs. */
+/* baton-convert: the program behind `./baton convert`. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -54,7 +54,7 @@ static void show_bar(const bt_convert_progress_t *progress)
            name_of(progress->step).text);
 }
 
-/* A line for a tensor; on a terminal those that say something unexpected. */
+/* Prints a line for a tensor; on a terminal only for unexpected results. */
 static void show_line(const show_t *show, const bt_convert_progress_t *progress)
 {
     const bt_convert_step_t *const step = progress->step;
@@ -91,8 +91,8 @@ static bool on_progress(void *ctx, const bt_convert_progress_t *progress)
     return stopped == 0;
 }
 
-/* Is there anything that the new file would take the place of? What is of the
- * model itself it never does. */
+/* True when no file is in the way, or --overwrite allows replacing it. Files of
+ * the model are never replaced (bt_convert()). */
 static bool is_free(const bt_convert_args_t *args, char *why, size_t why_bytes)
 {
     struct stat out;
@@ -119,7 +119,7 @@ static bool on_window(void *ctx, uint32_t n_done, uint32_t n_windows)
     return stopped == 0;
 }
 
-/* Read the importance matrix, or have the model make it.
+/* Reads the importance matrix, or computes it with the model.
  * @param [out] m  zeroed before, ended by the caller */
 static bt_status_t get_imatrix(const bt_convert_args_t *args,
                                const bt_gguf_t *gguf, show_t *show,

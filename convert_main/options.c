@@ -22,12 +22,13 @@ typedef struct parse {
     size_t why_bytes;
 } parse_t;
 
-/* An option's value is in `text`. @return false: refused, why says it */
+/* Command line option. apply() gets the option's value in `text` and returns
+ * false to reject it, with the reason in why. */
 typedef struct option {
     const char *name;
     bool has_value;
     bool (*apply)(parse_t *p, const struct option *option, const char *text);
-    const char *note; /* of options without effect: why */
+    const char *note; /* reason why an option has no effect */
 } option_t;
 
 static bool set_in(parse_t *p, const option_t *option, const char *text)
@@ -183,7 +184,7 @@ static bool tell(parse_t *p, const option_t *option, const char *text)
     return true;
 }
 
-/* Of what can be switched there, and is always on here. */
+/* For features that can be switched there and are always on here. */
 static bool is_always_on(parse_t *p, const option_t *option, const char *text)
 {
     if ((strcmp(text, "enable") == 0) || (strcmp(text, "paged") == 0)) {
@@ -256,7 +257,7 @@ static bool no_option(parse_t *p, const char *word, size_t n)
     return false;
 }
 
-/* The option at argv[*i], and its value. */
+/* Parses the option at argv[*i], and its value. */
 static bool parse_option(parse_t *p, int argc, const char *const *argv, int *i)
 {
     const char *const word = argv[*i];
@@ -282,7 +283,7 @@ static bool parse_option(parse_t *p, int argc, const char *const *argv, int *i)
     return option->apply(p, option, value);
 }
 
-/* Beside the new file. */
+/* Path beside the new file. */
 static bool name_imatrix(parse_t *p)
 {
     const int n = snprintf(p->args.imatrix, sizeof(p->args.imatrix),

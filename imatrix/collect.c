@@ -12,18 +12,18 @@
 
 #define PATH_BYTES   4096u
 #define SOURCE_BYTES 96u
-#define PART_WINDOWS 16u /* between two that are written */
+#define PART_WINDOWS 16u /* windows between two writes of PATH.part */
 
-/* The back end's operations, of which the product of matrices is looked at
- * first. The back end is given this table instead of its own: what is called is
- * its own code, with its own object. Fused operations are left out, so that the
- * single ones run, whose bits are the same. */
+/* Operations of the back end with a matrix product that records its inputs
+ * first. The back end gets this table instead of its own; the recorded calls go
+ * on to its own code, with its own object. Fused operations are left out, so
+ * that the single ones run, which have the same bits. */
 typedef struct watch {
     bt_kernels_ops_t ops; /* first: a back end's table leads to the rest */
     const bt_kernels_ops_t *own;
     const bt_gguf_t *gguf;
     bt_imatrix_t *m;
-    const bt_weight_t **weights; /* (m->n_entries) what each entry became */
+    const bt_weight_t **weights; /* (m->n_entries) tensor of each entry */
     uint32_t cap;
     bt_status_t status;
 } watch_t;
@@ -53,7 +53,7 @@ static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
     watch->own->matmul(be, w, x, n_rows, out);
 }
 
-/* The entry of a name: of a run that goes on it is there. */
+/* Returns the entry of a name, which exists in a continued run. */
 static bt_status_t find_or_add(bt_imatrix_t *m, const bt_gguf_tensor_t *t,
                                uint32_t *i_p)
 {
@@ -171,7 +171,7 @@ static bool is_of(const make_t *make, const bt_imatrix_t *m)
            (m->window == make->c->window) && (m->n_windows <= make->n_windows);
 }
 
-/* What is there already: all of it, a part, or nothing. */
+/* Reads what exists: the complete matrix, a part, or nothing. */
 static bt_status_t resume(make_t *make, bt_imatrix_t *m)
 {
     char why[256];

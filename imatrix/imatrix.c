@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 
-#define LEAST 1e-3f /* weight of a column, of a mean of 1 */
+#define LEAST 1e-3f /* minimum weight of a column, for a mean of 1 */
 
 void bt_imatrix_fini(bt_imatrix_t *m)
 {
@@ -62,7 +62,8 @@ bt_status_t bt_imatrix_add(bt_imatrix_t *m, const char *name, size_t name_len,
     return BT_OK;
 }
 
-/* Has it the columns of each matrix, or of one for all of them? */
+/* True when the entry has the columns of each matrix, or of one for all of
+ * them. */
 static bool fits(const bt_imatrix_entry_t *e, const bt_gguf_tensor_t *t)
 {
     const uint64_t n_in = t->dims[0];

@@ -16,7 +16,7 @@
 #define COUNTS   ".counts"
 #define TYPE_F32 0u
 
-/* Sums of squares and counts of rows are finite, and at least 0. */
+/* True when sums of squares and counts of rows are finite, and at least 0. */
 static bt_status_t check_values(const bt_imatrix_entry_t *e, char *why,
                                 size_t why_bytes)
 {
@@ -37,7 +37,7 @@ static bt_status_t check_values(const bt_imatrix_entry_t *e, char *why,
     return BT_OK;
 }
 
-/* A GGUF string with zero bytes inside would be another one in C. */
+/* A GGUF string with zero bytes inside would be a different one in C. */
 static bool is_name(bt_gguf_str_t name)
 {
     return (name.len > 0) && (name.len < MAX_NAME) &&
@@ -83,7 +83,7 @@ static bt_status_t take_tensor(const bt_gguf_t *gguf, const bt_gguf_tensor_t *t,
     return check_values(&m->entries[i], why, why_bytes);
 }
 
-/* A key that says where it comes from; none is no error. */
+/* Reads a key about the source; a missing key is no error. */
 static char *copy_text(bt_status_t status, bt_gguf_str_t text)
 {
     return (status == BT_OK) ? bt_memdup(text.data, text.len) : NULL;
@@ -115,7 +115,7 @@ static bt_status_t read_gguf(const char *path, char *why, size_t why_bytes,
         status = BT_ERR_BAD_FILE;
     }
     if (status == BT_OK) {
-        /* What is not there or no number stays 0. */
+        /* Missing keys and keys of another type stay 0. */
         (void)!bt_gguf_get_u32(gguf, "imatrix.chunk_count", &m->n_windows);
         (void)!bt_gguf_get_u32(gguf, "imatrix.chunk_size", &m->window);
         m->text = copy_text(
