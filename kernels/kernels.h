@@ -379,8 +379,8 @@ typedef struct bt_kernels_ops {
     bt_status_t (*batch_begin)(bt_backend_t *be, const bt_batch_t *batch);
 
     /** Sets the tokens of the rows that from_ids maps to an entry of @a ids,
-     *  before any operation that reads tokens. @a ids is the argmax() output of
-     *  an earlier step. NULL: not in this back end. */
+     *  before any operation that reads tokens. @a ids is the output of argmax()
+     *  or draw() of an earlier step. NULL: not in this back end. */
     void (*take_tokens)(bt_backend_t *be, const bt_batch_t *batch,
                         const uint32_t *ids);
 
