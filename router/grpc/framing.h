@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file framing.h
  *
- * How gRPC travels in an HTTP/2 stream: messages with a prefix of five bytes
- * (compressed or not, length), time-outs, codes and their text. No sockets.
+ * gRPC's wire format within an HTTP/2 stream: messages with a prefix of five
+ * bytes (compressed or not, length), timeouts, status codes and their text. No
+ * sockets.
  *
  *     ┌─ 1 byte ─┬─ 4 bytes, big-endian ─┬──────────────┐
  *     │ 0 or 1   │ length                │ message      │ … again
@@ -40,60 +41,63 @@ typedef enum bt_grpc_code {
     BT_GRPC_UNAUTHENTICATED = 16,
 } bt_grpc_code_t;
 
-/** The code for an error that a door over HTTP would answer with @a status. */
+/** Returns the gRPC status code for an error with the given HTTP status. */
 bt_grpc_code_t bt_grpc_code_of_http(int status);
-/** The nearest status of HTTP, for books that are kept in those. */
+/** Returns the nearest HTTP status, for logs and metrics that use HTTP
+ *  statuses. */
 int bt_grpc_http_of_code(bt_grpc_code_t code);
 
-/** Splits what a client sends into messages. Zero-initialise it, set limit;
- *  bt_grpc_reader_fini() frees it. */
+/** Splits a client's byte stream into messages. Zero-initialise, set limit;
+ *  free with bt_grpc_reader_fini(). */
 typedef struct bt_grpc_reader {
-    size_t limit; /**< bytes of one message, as it travels */
+    size_t limit; /**< most bytes of one message, as transferred */
     uint8_t prefix[BT_GRPC_PREFIX_BYTES];
     size_t n_prefix;
-    bool compressed;  /**< of the message that is read now */
-    uint32_t length;  /**< the same */
-    bt_strbuf_t body; /**< of it, what has come; memory follows that, not the
-                           length that was announced */
+    bool compressed;  /**< the current message is compressed */
+    uint32_t length;  /**< length of the current message */
+    bt_strbuf_t body; /**< received part of the message; memory grows with this
+                         part, not with the announced length */
 } bt_grpc_reader_t;
 
 /**
- * Read on.
+ * Consumes bytes of the stream.
  *
- * @param [out] used_p  bytes of @a data that were looked at: all, unless a
- *                      message is complete before
+ * @param [out] used_p  consumed bytes of @a data: all, unless a message ends
+ *                      earlier
  * @retval BT_OK          a message is complete: bt_grpc_reader_take() it.
- * @retval BT_INPROGRESS  more must come.
- * @retval BT_ERR_TOO_LARGE    it is over the limit; told before it is read.
+ * @retval BT_INPROGRESS  more bytes are needed.
+ * @retval BT_ERR_TOO_LARGE    the message exceeds the limit; returned before
+ *                           the message is read.
  * @retval BT_ERR_BAD_MESSAGE  the first byte is neither 0 nor 1
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_grpc_reader_feed(bt_grpc_reader_t *reader,
                                               const void *data, size_t bytes,
                                               size_t *used_p);
-/** The complete message becomes the caller's; the next one may be read.
- *  @return whether it is compressed */
+/** Moves the complete message to the caller; the next message may be read.
+ *  @return true when the message is compressed */
 bool bt_grpc_reader_take(bt_grpc_reader_t *reader, bt_strbuf_t *body_p);
-/** In the middle of a message. */
+/** True in the middle of a message. */
 bool bt_grpc_reader_is_busy(const bt_grpc_reader_t *reader);
 void bt_grpc_reader_fini(bt_grpc_reader_t *reader);
 
 void bt_grpc_prefix_write(uint8_t prefix[BT_GRPC_PREFIX_BYTES], bool compressed,
                           uint32_t bytes);
 
-/** "100m": at most eight digits and a unit of H M S m u n.
+/** Parses a grpc-timeout such as "100m": at most eight digits and a unit of H
+ *  M S m u n.
  *  @param [out] us_p  rounded up
  *  @retval BT_OK, BT_ERR_INVALID_PARAM */
 BT_MUST_CHECK bt_status_t bt_grpc_timeout_parse(const char *text,
                                                 uint64_t *us_p);
 
-/** Append a text as grpc-message wants it: what is not printable ASCII, and
- *  '%', as %XX. Cut where it is over @a most bytes of output. */
+/** Appends a text in the encoding of grpc-message: '%' and everything except
+ *  printable ASCII as %XX. Truncates the output to @a most bytes. */
 void bt_grpc_message_encode(const char *text, size_t most, bt_strbuf_t *out);
 
-/** Whether a content type is gRPC's with protobuf. */
+/** True for a content type of gRPC with protobuf. */
 bool bt_grpc_is_content_type(const char *text);
-/** Whether a list such as "identity, deflate, gzip" has gzip. */
+/** True when a list such as "identity, deflate, gzip" contains gzip. */
 bool bt_grpc_accepts_gzip(const char *list);
 
 #endif

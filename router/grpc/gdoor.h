@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file gdoor.h
  *
- * The gRPC door: KServe's inference service with what Triton adds, gRPC's
- * health service and its reflection, in front of the same front end as HTTP's.
+ * The router's gRPC server: KServe's inference service with Triton's
+ * extensions, gRPC's health service and reflection, on the frontend that HTTP
+ * uses too.
  *
  *     ModelInfer        ─▶ bt_infer_begin() ─▶ … ─▶ one response, one code
  *     ModelStreamInfer  ─▶ bt_infer_begin() for each message of the stream
@@ -23,29 +24,30 @@
 typedef struct bt_gdoor {
     bt_frontend_t *front;
     struct event_base *base;
-    const bt_hosts_t *hosts; /**< by which clients may call it */
+    const bt_hosts_t *hosts; /**< host names that clients may use for it */
     bt_grpc_t *grpc;
-    bt_turn_work_t flush;            /**< of answers, at the end of the turn */
-    bt_strbuf_t out;                 /**< scratch for one message */
-    bt_list_t watches;               /**< of the health service */
-    char at[BT_GDOOR_ADDRESS_BYTES]; /**< where it listens */
+    bt_turn_work_t flush; /**< sends pending answers when a turn ends */
+    bt_strbuf_t out;      /**< scratch for one message */
+    bt_list_t watches;    /**< open Watch calls of the health service */
+    char at[BT_GDOOR_ADDRESS_BYTES]; /**< address of the listening socket */
 } bt_gdoor_t;
 
 /** Binds the socket that the option --grpc names.
- *  @param [in] net    how many connections, and how much memory
+ *  @param [in] net    limits of connections and memory
  *  @param [in] hosts  borrowed
- *  @retval others  Logged; bt_gdoor_close() is still due. */
+ *  @retval others  Logged; bt_gdoor_close() is still required. */
 BT_MUST_CHECK bt_status_t bt_gdoor_open(bt_gdoor_t *door,
                                         struct event_base *base,
                                         bt_frontend_t *front,
                                         const bt_net_config_t *net,
                                         const bt_hosts_t *hosts);
-/** Calls that are open are given up; the frontend's pool must have been
- *  stopped. Also of a zeroed one. */
+/** Closes the server and cancels open calls. The frontend's pool must have
+ *  been stopped. A zeroed server is allowed. */
 void bt_gdoor_close(bt_gdoor_t *door);
-/** No new connections, and no new calls on those there are; open ones go on. */
+/** Stops accepting connections, and new calls on existing connections; open
+ *  calls continue. */
 void bt_gdoor_stop_listening(bt_gdoor_t *door);
-/** Tells who watches the health of services; call it every 50 ms or so. */
+/** Reports health changes to Watch calls; call every 50 ms or so. */
 void bt_gdoor_tick(bt_gdoor_t *door);
 uint32_t bt_gdoor_n_connections(const bt_gdoor_t *door);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file gdoor_priv.h  Shared by the files of the gRPC door: gdoor.c, infer.c,
- * services.c, describe.c, memory.c, manage.c, health.c and reflection.c only.
- * The methods are one table, in gdoor.c.
+/** @file gdoor_priv.h
  *
- * A *visit* is one request on its way through the door, as the books know it: a
- * call, or one message of a stream.
+ * Shared by the files of the gRPC server: gdoor.c, infer.c, services.c,
+ * describe.c, memory.c, manage.c, health.c and reflection.c only. The methods
+ * are one table, in gdoor.c.
+ *
+ * A *visit* is one request as the access log and the metrics count it: a call,
+ * or one message of a stream.
  */
 #ifndef BT_ROUTER_GRPC_GDOOR_PRIV_H
 #define BT_ROUTER_GRPC_GDOOR_PRIV_H
@@ -15,22 +17,23 @@
 
 #define BT_INFERENCE "/inference.GRPCInferenceService/"
 
-/** What is written down of a visit. @param [in] facts  NULL: nothing was
- *  generated. */
+/** Records a visit in the access log and the metrics.
+ *  @param [in] facts  NULL: nothing was generated */
 void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
                    const bt_reply_facts_t *facts, uint64_t start_us,
                    int http_status);
 
-/** Read a call's one message. @return NULL: the call was ended; else free it
- *  with bt_gdoor_free(). The message is used up in any case. */
+/** Reads the single message of a call. The message is consumed in any case.
+ *  @return NULL: the call was ended; else free it with bt_pb_free() */
 ProtobufCMessage *bt_gdoor_read(bt_gcall_t *call, bt_gmessage_t *message,
                                 const ProtobufCMessageDescriptor *what,
                                 bt_pb_room_t *room);
-/** Send one message. @return false: the call is over */
+/** Sends one message.
+ *  @return false: the call is over */
 bool bt_gdoor_send(bt_gcall_t *call, const ProtobufCMessage *message);
-/** Send the one message of a unary call, and end it. */
+/** Sends the single message of a unary call, and ends the call. */
 void bt_gdoor_answer(bt_gcall_t *call, const ProtobufCMessage *message);
-/** End it with an error in terms of HTTP. */
+/** Ends a call with an error, given with an HTTP status. */
 void bt_gdoor_fail(bt_gcall_t *call, const bt_api_error_t *error);
 
 /* ---- infer.c ---- */
@@ -48,7 +51,7 @@ void bt_service_server_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_model_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message);
 
-/* ---- describe.c: the same ---- */
+/* ---- describe.c: each answers a bt_gmethod_t's on_message ---- */
 
 void bt_service_model_metadata(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_model_config(bt_gcall_t *call, bt_gmessage_t *message);
@@ -57,16 +60,16 @@ void bt_service_repository_index(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_log_settings(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_trace_setting(bt_gcall_t *call, bt_gmessage_t *message);
 
-/* ---- memory.c: regions of shared memory, the same ---- */
+/* ---- memory.c: regions of shared memory; on_message handlers ---- */
 
 void bt_memory_status(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_memory_register(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_memory_unregister(bt_gcall_t *call, bt_gmessage_t *message);
-/* Of CUDA devices, of which there are none here. */
+/* CUDA shared memory, of which there is none here. */
 void bt_memory_cuda_none(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_memory_cuda_register(bt_gcall_t *call, bt_gmessage_t *message);
 
-/* ---- manage.c: models by the launcher's orders ---- */
+/* ---- manage.c: load and unload models through the launcher ---- */
 
 void bt_manage_load(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_manage_unload(bt_gcall_t *call, bt_gmessage_t *message);

@@ -4,23 +4,24 @@
  * One HTTP/2 connection of a client, without its socket: bytes in, bytes out.
  * The only includer of nghttp2.h is h2.c.
  *
- *     bt_h2_feed() ──▶ on_request ─▶ on_data … ─▶ on_end        the client's
- * half bt_h2_pull() ◀── respond ◀─ write … ◀─ finish             ours either:
- * reset ──▶ on_closed
+ *     bt_h2_feed() ──▶ on_request ─▶ on_data … ─▶ on_end    client's half
+ *     bt_h2_pull() ◀── respond ◀─ write … ◀─ finish         server's half
+ *     either side resets the stream ──▶ on_closed
  *
- * What a stranger can take is bounded: streams at once, bytes of a request's
- * head, memory of the protocol itself (BT_H2_MEMORY_BYTES), answers to frames
- * that want one, streams that are opened and reset again, and frames that cost
- * us work and bring none (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA:
- * a bucket of BT_H2_IDLE_FRAMES, filled slowly, and by what we send). What
- * breaks the protocol ends the stream or the connection, as RFC 9113 says;
- * bt_h2_is_over() tells when nothing more can come of it.
+ * Limits on what a client can use: concurrent streams, bytes of a request's
+ * header, memory of the protocol itself (BT_H2_MEMORY_BYTES), answers to
+ * frames that require one, streams that are opened and reset again, and frames
+ * that cost work and carry no data (PING, SETTINGS, PRIORITY, WINDOW_UPDATE,
+ * empty DATA: a token bucket of BT_H2_IDLE_FRAMES, refilled slowly, and by
+ * what is sent). A protocol error ends the stream or the connection, as RFC
+ * 9113 says; bt_h2_is_over() is true when nothing more can happen on it.
  *
- * Windows: what on_data() was told counts as read at once, and the client may
- * send as much again; who cannot take more does not feed.
+ * Flow control: data passed to on_data() counts as read at once, and the
+ * client may send that many bytes again. To apply back pressure, do not call
+ * bt_h2_feed().
  *
- * A stream is the handlers' from on_request() to on_closed(), which comes
- * exactly once for each, also from bt_h2_destroy().
+ * A stream belongs to the handlers from on_request() to on_closed(), which is
+ * called exactly once for each stream, also from bt_h2_destroy().
  *
  * Threads: all on one thread. Source: RFC 9113, RFC 7541.
  */
@@ -33,16 +34,16 @@
 
 #include "common/base/status.h"
 
-#define BT_H2_HEAD_BYTES        ((size_t)16 * 1024) /**< of one request */
-#define BT_H2_WINDOW_BYTES      (1 << 20)           /**< of a stream */
+#define BT_H2_HEAD_BYTES        ((size_t)16 * 1024) /**< for one request */
+#define BT_H2_WINDOW_BYTES      (1 << 20) /**< receive window of a stream */
 #define BT_H2_CONN_WINDOW_BYTES (4 << 20)
 #define BT_H2_MEMORY_BYTES      ((size_t)4 << 20)
 #define BT_H2_IDLE_FRAMES       1000
-#define BT_H2_IDLE_FRAMES_S     200 /**< as many more in each second */
+#define BT_H2_IDLE_FRAMES_S     200 /**< refilled per second */
 #define BT_H2_RESETS            1000
 #define BT_H2_RESETS_S          100
 
-/** Codes of RFC 9113, 7. */
+/** Error codes of RFC 9113, 7. */
 typedef enum bt_h2_code {
     BT_H2_NO_ERROR = 0,
     BT_H2_INTERNAL_ERROR = 2,
@@ -59,82 +60,88 @@ typedef struct bt_h2_field {
 } bt_h2_field_t;
 
 typedef struct bt_h2_handlers {
-    /** The head of a request is complete. */
+    /** Reports that the header of a request is complete. */
     void (*on_request)(void *ctx, bt_h2_stream_t *stream);
     void (*on_data)(void *ctx, bt_h2_stream_t *stream, const void *data,
                     size_t bytes);
-    /** The client has said all. */
+    /** Reports the end of the client's half. */
     void (*on_end)(void *ctx, bt_h2_stream_t *stream);
-    /** The stream is over and is freed after this call: both sides have ended,
-     *  or one has reset it. */
+    /** Reports that the stream is over: both sides have ended, or one has
+     *  reset the stream. The stream is freed after this call. */
     void (*on_closed)(void *ctx, bt_h2_stream_t *stream);
     void *ctx;
 } bt_h2_handlers_t;
 
-/** @param [in] max_streams  at once
+/** Creates a connection.
+ *  @param [in] max_streams  concurrent streams
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_h2_create(const bt_h2_handlers_t *handlers,
                                        uint32_t max_streams, bt_h2_t **h2_p);
-/** Calls on_closed() for each stream. Not from inside a handler. NULL is
- *  allowed. */
+/** Destroys a connection and calls on_closed() for each stream. Must not be
+ *  called within a handler. NULL is allowed. */
 void bt_h2_destroy(bt_h2_t *h2);
 
 /**
- * Bytes of the client.
+ * Processes bytes of the client.
  *
- * @param [in] now_ms  of a clock that never goes back
+ * @param [in] now_ms  from a monotonic clock
  * @retval BT_OK
- * @retval BT_ERR_BAD_MESSAGE  What is left to send says why: send it and close.
- * @retval BT_ERR_NO_MEMORY    The same.
+ * @retval BT_ERR_BAD_MESSAGE  Protocol error: send the remaining output, which
+ *                             has the reason, and close.
+ * @retval BT_ERR_NO_MEMORY    Send the remaining output and close.
  */
 BT_MUST_CHECK bt_status_t bt_h2_feed(bt_h2_t *h2, const void *data,
                                      size_t bytes, uint64_t now_ms);
 /**
- * Some of the bytes for the client, a frame or so; they are taken.
+ * Takes some of the bytes to send to the client, about one frame.
  *
- * @param [out] data_p  Stays until the next call for this connection.
+ * @param [out] data_p  Valid until the next call for this connection.
  * @retval BT_OK             *bytes_p is 0 when there is nothing to send now.
- * @retval BT_ERR_NO_MEMORY  The connection cannot go on.
+ * @retval BT_ERR_NO_MEMORY  The connection cannot continue.
  */
 BT_MUST_CHECK bt_status_t bt_h2_pull(bt_h2_t *h2, const void **data_p,
                                      size_t *bytes_p);
-/** Nothing more will come of it in either direction. */
+/** True when nothing more will be received or sent. */
 bool bt_h2_is_over(const bt_h2_t *h2);
-/** The client has said who it is: preface and settings. */
+/** True when the client has sent its preface and settings. */
 bool bt_h2_is_open(const bt_h2_t *h2);
-/** In the middle of a request's head. */
+/** True in the middle of a request's header. */
 bool bt_h2_in_head(const bt_h2_t *h2);
 uint32_t bt_h2_n_streams(const bt_h2_t *h2);
-/** Memory: of the protocol and of requests' heads. */
+/** Returns the bytes of memory for the protocol and for requests' headers. */
 size_t bt_h2_bytes(const bt_h2_t *h2);
-/** Memory: of bodies, while some of them is written and not sent. */
+/** Returns the bytes of memory for answers' bodies; 0 when everything written
+ *  has been sent. */
 size_t bt_h2_out_bytes(const bt_h2_t *h2);
 
-/** Says that no more streams will be taken; those on the way still are. */
+/** Announces that no more streams will be accepted; streams on the way still
+ *  are. */
 void bt_h2_announce_end(bt_h2_t *h2);
-/** Takes no more streams; it is over when those that are open have ended. */
+/** Refuses new streams; the connection is over when the open streams have
+ *  ended. */
 void bt_h2_refuse_more(bt_h2_t *h2);
-/** Ends it with a reason. */
+/** Terminates the connection with an error code. */
 void bt_h2_terminate(bt_h2_t *h2, bt_h2_code_t code);
 
 void bt_h2_stream_set_user(bt_h2_stream_t *stream, void *user);
 void *bt_h2_stream_user(const bt_h2_stream_t *stream);
-/** A field of the request, pseudo fields (":path") included; NULL: absent. Of
- *  several with one name the first. */
+/** Returns a field of the request, pseudo-fields (":path") included; NULL:
+ *  absent. The first one of several fields with one name. */
 const char *bt_h2_field(const bt_h2_stream_t *stream, const char *name);
-/** Bytes written that the client's window or the socket has not taken. */
+/** Returns the bytes written that the client's receive window or the socket
+ *  has not accepted. */
 size_t bt_h2_unsent(const bt_h2_stream_t *stream);
 
-/* Those below do nothing where the answer has ended already. For want of
- * memory the stream is reset, which on_closed() tells later. */
+/* The functions below do nothing if the answer has ended already. If memory is
+ * short, the stream is reset, and on_closed() follows later. */
 
-/** The head of the answer, ":status" first.
- *  @param last  there is no body: the answer is whole */
+/** Sends the header of the answer, ":status" first.
+ *  @param last  true: there is no body, the answer is complete */
 void bt_h2_respond(bt_h2_stream_t *stream, const bt_h2_field_t *fields,
                    size_t n, bool last);
-/** Bytes of the body; after bt_h2_respond(). */
+/** Sends bytes of the body; after bt_h2_respond(). */
 void bt_h2_write(bt_h2_stream_t *stream, const void *data, size_t bytes);
-/** The body is whole; trailers end the answer. */
+/** Ends the answer with trailers. */
 void bt_h2_finish(bt_h2_stream_t *stream, const bt_h2_field_t *trailers,
                   size_t n);
 void bt_h2_reset(bt_h2_stream_t *stream, bt_h2_code_t code);

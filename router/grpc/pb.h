@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file pb.h
  *
- * Messages of the protocol, in and out. Those that are made from proto/ stand
- * in pb_messages.h, whose includers are the files named pb_*.c and the
- * services.
+ * Reads and writes protobuf messages. The messages generated from proto/ are
+ * in pb_messages.h, which only the files named pb_*.c and the services
+ * include.
  *
- * A message of a few bytes may ask for much memory when it is read (each empty
- * submessage is a structure here), so it is read from a room of its own.
+ * A message of a few bytes may need much memory when it is parsed (each empty
+ * submessage is a structure), so parsing has a memory budget per message.
  *
  * Threads: pure functions.
  */
@@ -19,43 +19,50 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 
-/** Room for reading one message: so many times its bytes, and some. */
+/** Memory budget for parsing a message: a multiple of its bytes, plus a
+ *  constant. */
 #define BT_PB_ROOM_FACTOR 8u
 #define BT_PB_ROOM_BYTES  ((size_t)64 * 1024)
 
-/** What a message's memory is taken from. Memory of a field that is set to NULL
- *  stays, and is then freed with bt_free(). */
+/** Memory budget for parsing one message. If a field is set to NULL, its
+ *  memory is not freed with the message; free it with bt_free(). */
 typedef struct bt_pb_room {
     ProtobufCAllocator allocator;
     size_t left;
-    bool refused; /**< there was not enough */
+    bool refused; /**< budget exceeded, or memory short */
 } bt_pb_room_t;
 
-/** For a message of so many bytes. */
+/** Initialises the budget for a message of the given size. */
 void bt_pb_room_init(bt_pb_room_t *room, size_t message_bytes);
-/** @param [out] message_p  bt_pb_free() it with the same room
+/** Parses a message.
+ *  @param [out] message_p  free with bt_pb_free() and this room
  *  @retval BT_OK
- *  @retval BT_ERR_TOO_LARGE    It wants more than the room, or memory is short.
- *  @retval BT_ERR_BAD_MESSAGE  These bytes are no such message. */
+ *  @retval BT_ERR_TOO_LARGE    The message exceeds the budget, or memory is
+ *                            short.
+ *  @retval BT_ERR_BAD_MESSAGE  The bytes are not a valid message. */
 BT_MUST_CHECK bt_status_t bt_pb_read(bt_pb_room_t *room,
                                      const ProtobufCMessageDescriptor *what,
                                      const void *data, size_t bytes,
                                      ProtobufCMessage **message_p);
 void bt_pb_free(bt_pb_room_t *room, ProtobufCMessage *message);
-/** protobuf-c has no const: a text that is written from, NULL for "". */
+/** Casts away const, which protobuf-c's messages lack: for text that is only
+ *  read. NULL becomes "". */
 char *bt_pb_text(const char *borrowed);
-/** Append its bytes; the buffer has the status. */
+/** Appends the bytes of a message; errors are recorded in the buffer's
+ *  status. */
 void bt_pb_write(const ProtobufCMessage *message, bt_strbuf_t *out);
 
-/* ---- memory of a message that is being made ---- */
+/* ---- memory for building a message ---- */
 
-/** All of it is freed at once. Zero-initialise. */
+/** Memory for building a message; all of it is freed at once.
+ *  Zero-initialise. */
 typedef struct bt_pb_scratch {
     struct bt_pb_block *blocks;
-    bool failed; /**< memory was short: the message is not to be used */
+    bool failed; /**< memory was short: the message must not be used */
 } bt_pb_scratch_t;
 
-/** Zeroed. @return NULL: memory is short, now or before */
+/** Allocates zeroed memory.
+ *  @return NULL: this or an earlier allocation failed */
 void *bt_pb_scratch_take(bt_pb_scratch_t *scratch, size_t n, size_t size);
 void bt_pb_scratch_fini(bt_pb_scratch_t *scratch);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file pb_model.h
  *
- * What a model is said to be, and its counts, as gRPC's messages. The message
- * lives in the scratch, and borrows the model's strings.
+ * Converts a model's description and statistics to gRPC messages. The messages
+ * live in the scratch memory and borrow the model's strings.
  *
  * Threads: pure functions.
  */
@@ -13,14 +13,17 @@
 #include "router/grpc/pb.h"
 #include "router/observe/metrics.h"
 
-/** ModelMetadataResponse. @return NULL: memory is short */
+/** Makes a ModelMetadataResponse.
+ *  @return NULL: memory is short */
 ProtobufCMessage *bt_pb_metadata(bt_pb_scratch_t *scratch,
                                  const bt_repo_model_t *model,
                                  const char *version);
-/** ModelConfigResponse. @return NULL: memory is short */
+/** Makes a ModelConfigResponse.
+ *  @return NULL: memory is short */
 ProtobufCMessage *bt_pb_config(bt_pb_scratch_t *scratch,
                                const bt_repo_model_t *model, bool decoupled);
-/** A ModelStatistics. @return NULL: memory is short */
+/** Makes a ModelStatistics.
+ *  @return NULL: memory is short */
 ProtobufCMessage *bt_pb_statistics(bt_pb_scratch_t *scratch, const char *name,
                                    const char *version,
                                    const bt_statistics_t *statistics);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file describe.h
  *
- * What Triton's clients ask about the server beside answers, as no door has it:
- * a door calls these and puts what comes into its own bytes.
+ * Answers what Triton's clients ask about the server besides inference. HTTP
+ * and gRPC handlers call these functions and encode the results.
  *
  *     server     name, version, extensions
- *     model      bt_repo_model_t: as its config.pbtxt says, else as Baton is
+ *     model      bt_repo_model_t: from config.pbtxt, else from Baton's state
  *     counts     bt_statistics_t: the cells of /metrics
  *     index      names, versions, states
- *     settings   of the log and the trace: read, and changed where that has a
- *                meaning here
+ *     settings   of the log and the trace: read, and changed where that has an
+ *                effect here
  *
  * Threads: everything on the event loop's thread.
  * Source:  KServe's protocol v2 and Triton's extensions of it: model
@@ -29,47 +29,50 @@
 #define BT_DESCRIBE_SERVER_NAME "baton"
 
 #define BT_DESCRIBE_MAX_EXTENSIONS 16
-/** What the server can do beside inferring.
- *  @return how many there are in the list; the names are static */
+/** Lists the protocol extensions that the server supports besides inference.
+ *  @return number of entries in the list; the names are static */
 size_t bt_describe_extensions(const bt_frontend_t *front,
                               const char *list[BT_DESCRIBE_MAX_EXTENSIONS]);
 
 /* ---- models ---- */
 
-/** A name that clients may use. */
+/** Model name that clients may use. */
 typedef struct bt_described {
-    const char *name;    /**< as it is listed; of the registry or static */
-    bt_served_t *served; /**< that answers to it */
+    const char *name;    /**< name as listed; owned by the registry or static */
+    bt_served_t *served; /**< served model that the name stands for */
 } bt_described_t;
 
-/** All of them: the served models' own names, then Triton's that none has.
- *  @param [out] list  at most @a cap
- *  @return how many there are in the list */
+/** Lists all model names: the served models' own names, then Triton's names
+ *  that no served model has.
+ *  @param [out] list  at most @a cap entries
+ *  @return number of entries in the list */
 size_t bt_describe_names(const bt_frontend_t *front, bt_described_t *list,
                          size_t cap);
 
 /**
- * What the model of this name is said to be.
+ * Describes the model of the given name.
  *
- * @param [in]  name     a client's word for @a served; borrowed while the model
- *                       is in use
- * @param [out] model_p  for bt_repo_model_fini(); its strings are the
- * frontend's or static, but for the name
+ * @param [in]  name     the client's name for @a served; borrowed while the
+ *                       model is in use
+ * @param [out] model_p  free with bt_repo_model_fini(); its strings, except
+ *                       the name, belong to the frontend or are static
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_describe_model(const bt_frontend_t *front,
                                             const char *name,
                                             bt_repo_model_t *model_p);
-/** The largest batch of one request for the model of this name; 0: none. */
+/** Returns the largest batch of one request for the model of this name; 0: no
+ *  batching. */
 uint32_t bt_describe_max_batch(const bt_frontend_t *front, const char *name);
-/** May its requests be answered with several responses? */
+/** True when a request to the model of this name may get several responses. */
 bool bt_describe_is_decoupled(const bt_frontend_t *front, const char *name);
 
 void bt_describe_statistics(const bt_frontend_t *front,
                             const bt_served_t *served, const char *name,
                             bt_statistics_t *statistics);
 
-/** "READY" or "UNAVAILABLE", and of the latter why; static. */
+/** Returns "READY" or "UNAVAILABLE"; *why_p is the reason for "UNAVAILABLE",
+ *  else "". Both strings are static. */
 const char *bt_describe_state(const bt_frontend_t *front,
                               const bt_served_t *served, const char **why_p);
 
@@ -77,17 +80,18 @@ const char *bt_describe_state(const bt_frontend_t *front,
 
 #define BT_SETTINGS_MAX 16
 
-/** One setting, whatever its type is in a door's bytes. */
+/** One setting, in a form independent of the protocol (HTTP or gRPC). */
 typedef struct bt_setting {
     char name[64];
     enum bt_setting_kind {
-        BT_SETTING_NULL, /**< of a request: as it was at the start */
+        BT_SETTING_NULL, /**< in a request: reset to the start value */
         BT_SETTING_BOOL,
         BT_SETTING_NUMBER,
         BT_SETTING_TEXT,
-        BT_SETTING_LIST, /**< of texts; `text` is its elements, with commas */
+        BT_SETTING_LIST, /**< list of strings; `text` holds the elements,
+                            separated by commas */
     } kind;
-    uint64_t number; /**< also of BOOL */
+    uint64_t number; /**< value of a NUMBER; 0 or 1 for a BOOL */
     char text[256];
 } bt_setting_t;
 
@@ -96,20 +100,23 @@ typedef struct bt_settings {
     size_t n;
 } bt_settings_t;
 
-/** @return the place for one more of this name, or NULL: too many, or too long
- *  a name */
+/** Appends a setting of the given name.
+ *  @return the new setting, or NULL: too many settings, or the name is too
+ *          long */
 bt_setting_t *bt_settings_add(bt_settings_t *settings, const char *name);
 
 void bt_describe_log(bt_settings_t *settings);
-/** Take what a client asks for, all or nothing.
+/** Applies the log settings that a client requests, all or none.
  *  @retval BT_ERR_INVALID_PARAM  error_p names the setting */
 BT_MUST_CHECK bt_status_t bt_describe_set_log(const bt_frontend_t *front,
                                               const bt_settings_t *asked,
                                               bt_api_error_t *error_p);
 
 void bt_describe_trace(const bt_frontend_t *front, bt_settings_t *settings);
-/** The same. @param [in] model  NULL: of the whole server; those of a model are
- *  the server's, and are not changed by themselves */
+/** Applies the trace settings that a client requests, all or none.
+ *  @param [in] model  NULL: settings of the whole server. A model has the
+ *                     server's settings; they cannot be changed for one model.
+ *  @retval BT_ERR_INVALID_PARAM  error_p names the setting */
 BT_MUST_CHECK bt_status_t bt_describe_set_trace(bt_frontend_t *front,
                                                 const char *model,
                                                 const bt_settings_t *asked,

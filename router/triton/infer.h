@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file infer.h
  *
- * A request to infer, and a response, as neither HTTP nor gRPC has them: what a
- * door parses into and what it writes from.
+ * Inference requests and responses in a form independent of the protocol: HTTP
+ * and gRPC handlers parse into it and write from it.
  *
  *     bytes ── bt_infer_parse_t ──▶ request ── infer_call.h ──▶ responses
- *              (the door's)                                     │
- *     bytes ◀───────────────── the door's writer ◀──────────────┘
+ *              (the handler's)                                  │
+ *     bytes ◀─────────────── the handler's writer ◀─────────────┘
  *
  * Threads: pure functions.
  */
@@ -18,10 +18,10 @@
 
 #define BT_INFER_MAX_INPUTS  96
 #define BT_INFER_MAX_OUTPUTS 32
-#define BT_INFER_MAX_PARAMS  64  /**< of a request, of one tensor */
-#define BT_INFER_NAME_BYTES  257 /**< of id, model, version; zero included */
+#define BT_INFER_MAX_PARAMS  64  /**< per request and per tensor */
+#define BT_INFER_NAME_BYTES  257 /**< for id, model, version; zero included */
 
-/** A parameter: of the request, or of one of its tensors. */
+/** Type of a parameter of a request or of one of its tensors. */
 typedef enum bt_infer_kind {
     BT_INFER_BOOL,
     BT_INFER_INT,
@@ -33,113 +33,119 @@ typedef struct bt_infer_param {
     char name[BT_TENSOR_NAME_BYTES];
     bt_infer_kind_t kind;
     bool boolean;
-    int64_t integer; /**< one of a larger size is the largest of this type */
+    int64_t integer; /**< value of an INT; a larger value is clamped to the
+                        maximum */
     double real;
-    char *text; /**< owned; of a STRING */
+    char *text; /**< owned; value of a STRING */
 } bt_infer_param_t;
 
 typedef struct bt_infer_params {
-    bt_infer_param_t *list; /**< owned; n of them */
+    bt_infer_param_t *list; /**< owned; n entries */
     size_t n;
 } bt_infer_params_t;
 
-/** A place in shared memory, of a request's input or wanted output; uses.h
- *  knows such places. */
+/** Range in shared memory for an input or a requested output; uses.h resolves
+ *  such ranges. */
 typedef struct bt_infer_region {
-    char name[BT_TENSOR_NAME_BYTES]; /**< "": it is not in shared memory */
+    char name[BT_TENSOR_NAME_BYTES]; /**< "": not in shared memory */
     uint64_t offset, bytes;
 } bt_infer_region_t;
 
 typedef struct bt_infer_input {
-    bt_tensor_t tensor; /**< without data where region says where that is */
+    bt_tensor_t tensor; /**< without data while region says where the data is */
     bt_infer_region_t region;
 } bt_infer_input_t;
 
-/** An output that the client names. */
+/** Output that the client names. */
 typedef struct bt_infer_wanted {
     char name[BT_TENSOR_NAME_BYTES];
-    bool binary; /**< HTTP: raw, behind the JSON */
+    bool binary; /**< HTTP: raw bytes, after the JSON */
     bt_infer_region_t region;
 } bt_infer_wanted_t;
 
-/** Zero-initialise; bt_infer_request_fini(). Its tensors have passed
- *  bt_tensor_check() or are in shared memory. */
+/** Inference request. Zero-initialise; free with bt_infer_request_fini(). The
+ *  tensors have passed bt_tensor_check() or are in shared memory. */
 typedef struct bt_infer_request {
-    /** As the client wrote them, "" when it did not. A door whose path names
-     *  the model fills them from there. */
+    /** Model name and version as the client wrote them, "" when absent. A
+     *  handler whose URL path names the model fills them from the path. */
     char model[BT_INFER_NAME_BYTES], version[BT_INFER_NAME_BYTES];
-    char id[BT_INFER_NAME_BYTES]; /**< echoed; "" = none */
+    char id[BT_INFER_NAME_BYTES]; /**< echoed in the response; "" = none */
     bt_infer_params_t params;
-    bt_infer_input_t *inputs; /**< owned; n_inputs of them */
+    bt_infer_input_t *inputs; /**< owned; n_inputs entries */
     size_t n_inputs;
-    bt_infer_wanted_t *wanted; /**< owned; none: all outputs there are */
+    bt_infer_wanted_t *wanted; /**< owned; none: all outputs that exist */
     size_t n_wanted;
-    bool binary; /**< HTTP: outputs not named are raw */
-    /** The bytes that the tensors borrow from, if they do; owned. */
+    bool binary; /**< HTTP: outputs that are not named are raw bytes */
+    /** Bytes that the tensors may borrow from; owned. */
     bt_strbuf_t body;
 } bt_infer_request_t;
 
 void bt_infer_request_fini(bt_infer_request_t *request);
 
-/** NULL when there is none. */
+/** Returns the parameter of this name, or NULL when there is none. */
 const bt_infer_param_t *bt_infer_param(const bt_infer_params_t *params,
                                        const char *name);
-/** Append one, zeroed but for its name; of a name that is there it is the one
- *  that stays, and what it held is freed.
- *  @retval BT_ERR_TOO_LARGE  BT_INFER_MAX_PARAMS, or the name is too long
+/** Appends a parameter, zeroed except for its name. If the name exists
+ *  already, the existing parameter is reset: its value is freed.
+ *  @retval BT_ERR_TOO_LARGE  more than BT_INFER_MAX_PARAMS, or the name is too
+ *                            long
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_infer_param_add(bt_infer_params_t *params,
                                              const char *name, size_t bytes,
                                              bt_infer_param_t **param_p);
 void bt_infer_params_fini(bt_infer_params_t *params);
-/** NULL when there is none. */
+/** Returns the input of this name, or NULL when there is none. */
 const bt_infer_input_t *bt_infer_input(const bt_infer_request_t *request,
                                        const char *name);
-/** NULL: the client did not name it. */
+/** Returns the output of this name that the client requested; NULL when the
+ *  client did not name this output. */
 const bt_infer_wanted_t *bt_infer_wanted(const bt_infer_request_t *request,
                                          const char *name);
-/** Where in shared memory this output is: a response tells that, and the
- *  tensor's bytes, in place of its data. NULL: it is not there. */
+/** Returns the shared-memory range of an output, or NULL when the output is
+ *  not in shared memory. A response has this range and the tensor's byte size
+ *  in place of data. */
 const bt_infer_region_t *bt_infer_place(const bt_infer_request_t *request,
                                         const char *name);
 
-/** Is this output given as raw bytes: neither as JSON nor in shared memory? */
+/** True when an output is returned as raw bytes: neither as JSON nor in shared
+ *  memory. */
 bool bt_infer_is_raw(const bt_infer_request_t *request, const char *name);
 
 /**
- * From a door's bytes to a request; on the frontend's pool when they are many,
- * so that it touches nothing but its arguments.
+ * Parses the bytes of a body into a request. Large bodies are parsed on the
+ * frontend's thread pool, so the function may touch only its arguments.
  *
- * @param [in]  ctx  the door's, of the call's source
+ * @param [in]  ctx  bt_infer_source_t.parse_ctx of the call
  * @param [in,out] body  May be moved to request->body, so that tensors borrow
- *                   from it; else the caller frees it.
+ *                       from it; else the caller frees it.
  * @retval others  error_p is filled
  */
 typedef bt_status_t (*bt_infer_parse_t)(const void *ctx, bt_strbuf_t *body,
                                         bt_infer_request_t *request_p,
                                         bt_api_error_t *error_p);
 
-/** One response. All borrowed, until the call that tells it returns. */
+/** One response. All pointers are borrowed until the callback that delivers
+ *  the response returns. */
 typedef struct bt_infer_response {
     const char *model, *version;
     const char *id; /**< "" = none */
-    /** The request it answers, for what each output is to look like. */
+    /** Request that this response answers; says how each output is encoded. */
     const bt_infer_request_t *request;
-    /** Those that the client wants. Who answers may take what they own, and
-     *  leave it NULL. */
+    /** Outputs that the client wants. A handler may take the memory that a
+     *  tensor owns and leave NULL. */
     bt_tensor_t *outputs;
     size_t n_outputs;
-    /** Of a stream: that row of the batch has no more after this one. */
+    /** Stream: last response of this row of the batch. */
     bool ends_row;
-    uint32_t row; /**< of the batch; what `batch_index` says */
-    /** Of a stream: the last response of its request. */
+    uint32_t row; /**< row of the batch; value of `batch_index` */
+    /** Stream: last response of the request. */
     bool final;
-    /** Of a stream: the client asked for a response without outputs behind all
-     *  others, and the model is decoupled; that one is the last then. */
+    /** Stream: the client asked for a final response without outputs, and the
+     *  model is decoupled; that empty response is then the last one. */
     bool empty_final;
 } bt_infer_response_t;
 
-/** Parameter of a request, a bool: what empty_final says. */
+/** Name of the boolean request parameter that sets empty_final. */
 #define BT_INFER_EMPTY_FINAL "triton_enable_empty_final_response"
 
 #endif

@@ -9,9 +9,10 @@
  *      "outputs": [{"name": …, "parameters": {"binary_data": true}}, …]}
  *     raw data of the inputs that have a size, one after the other
  *
- * The header Inference-Header-Content-Length says where the JSON ends. A tensor
- * in shared memory has the parameters shared_memory_region, …_offset and
- * …_byte_size in place of data; a response's byte size is that of its data.
+ * The header Inference-Header-Content-Length says where the JSON ends. A
+ * tensor in shared memory has the parameters shared_memory_region, …_offset
+ * and …_byte_size in place of data; in a response, the byte size is the size
+ * of the data.
  *
  * Threads: pure functions.
  * Source:  KServe's protocol v2, extension "binary tensor data".
@@ -24,28 +25,29 @@
 
 #define BT_INFER_LENGTH_HEADER "Inference-Header-Content-Length"
 
-/** What bt_infer_parse_json() is given as ctx. */
+/** Context of bt_infer_parse_json(). */
 typedef struct bt_infer_http {
-    bool has_json_bytes; /**< else all of the body is JSON */
+    bool has_json_bytes; /**< false: the whole body is JSON */
     uint64_t json_bytes;
 } bt_infer_http_t;
 
-/** bt_infer_parse_t of HTTP's bodies. */
+/** Parses an HTTP body; a bt_infer_parse_t. */
 BT_MUST_CHECK bt_status_t bt_infer_parse_json(const void *http,
                                               bt_strbuf_t *body,
                                               bt_infer_request_t *request_p,
                                               bt_api_error_t *error_p);
 
-/** Write the JSON of a response. With slices the response must stay until the
- *  last one is written.
- *  @return true: raw data of outputs follows it (bt_infer_append_raw()) */
+/** Writes the JSON of a response. If the writer produces slices, the response
+ *  must stay valid until the last slice is written.
+ *  @return true: raw data of outputs follows (bt_infer_append_raw()) */
 bool bt_infer_put_json(const bt_infer_response_t *response, bt_json_t *json);
-/** Append the data of the outputs that the request wants raw. */
+/** Appends the data of the outputs that the request wants raw. */
 void bt_infer_append_raw(const bt_infer_response_t *response, bt_strbuf_t *out);
-/** Append the JSON of a response, and behind it the raw data of the outputs
- *  that the request wants raw.
- *  @param [out] json_bytes_p  where the JSON ends, when raw data follows; 0:
- *                    none does, and no header is due */
+/** Appends the JSON of a response, and after the JSON the raw data of the
+ *  outputs that the request wants raw.
+ *  @param [out] json_bytes_p  size of the JSON when raw data follows; 0: no
+ *                             raw data follows, and no
+ *                             Inference-Header-Content-Length is needed */
 void bt_infer_write_json(const bt_infer_response_t *response, bt_strbuf_t *out,
                          size_t *json_bytes_p);
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file json_in.h
  *
- * Private to router/triton: JSON read value by value where it lies, so that a
- * tensor of a million numbers becomes raw data without an object for each.
+ * Private to router/triton: a pull parser that reads JSON value by value in
+ * place, so that a tensor of a million numbers becomes raw data without an
+ * object for each number.
  *
  *     {"shape": [1, 2], …}
  *      └ next key ┘ └ next element … ┘
  *
- * A reader is in the text before a value, or inside an object or array. The
- * first fault stays: all calls after it do nothing, and `why` says what it was.
+ * A reader is positioned before a value, or inside an object or array. The
+ * first error is sticky: all later calls do nothing, and `why` has the reason.
  *
  * Threads: pure functions.
  * Source:  RFC 8259.
@@ -25,7 +26,7 @@
 #define BT_JSON_IN_MAX_DEPTH 64
 
 typedef enum bt_json_in_kind {
-    BT_JSON_IN_NONE, /**< the end, or a fault */
+    BT_JSON_IN_NONE, /**< end of the text, or an error */
     BT_JSON_IN_OBJECT,
     BT_JSON_IN_ARRAY,
     BT_JSON_IN_STRING,
@@ -38,38 +39,42 @@ typedef struct bt_json_in {
     const char *text;
     size_t at, bytes;
     uint32_t depth;
-    const char *why; /**< static; NULL: no fault */
+    const char *why; /**< error, static; NULL: none */
 } bt_json_in_t;
 
-/** A number as it stands: an integer where it is written as one and fits. */
+/** Number as written: an integer if written as one and in range. */
 typedef struct bt_json_number {
-    bool is_integer; /**< magnitude and negative are it */
+    bool is_integer; /**< the value is magnitude and negative */
     bool negative;
     uint64_t magnitude;
-    double real;      /**< of either; infinite beyond what a double holds */
-    const char *text; /**< as it is written; not zero-terminated */
+    double real; /**< value of an integer or a fraction; infinite if beyond a
+                    double */
+    const char *text; /**< as written; not zero-terminated */
     size_t bytes;
 } bt_json_number_t;
 
-/** A byte order mark in front is skipped. */
+/** Starts reading a text. A byte order mark at the beginning is skipped. */
 void bt_json_in_init(bt_json_in_t *in, const char *text, size_t bytes);
-/** What the next value is; nothing is taken. */
+/** Returns the kind of the next value without consuming the value. */
 bt_json_in_kind_t bt_json_in_peek(bt_json_in_t *in);
-/** Take a whole value, whatever it is. */
+/** Consumes a whole value of any kind. */
 void bt_json_in_skip(bt_json_in_t *in);
-/** Only blanks may follow. */
+/** Checks that only white space follows. */
 void bt_json_in_end(bt_json_in_t *in);
 
-/** Enter an object or array. */
+/** Enters an object or array. */
 void bt_json_in_enter(bt_json_in_t *in, bt_json_in_kind_t kind);
-/** Inside an array: is there another value? Else the array is left.
+/** Inside an array: true when another value follows. False leaves the array.
  *  @param [in,out] first  true at the beginning */
 bool bt_json_in_next(bt_json_in_t *in, bool *first);
-/** Inside an object: the next key, after which its value is due. Else the
- *  object is left. @param [out] key  emptied before */
+/** Inside an object: reads the next key; its value must be read next. False
+ *  leaves the object.
+ *  @param [in,out] first  true at the beginning
+ *  @param [out] key  emptied before */
 bool bt_json_in_key(bt_json_in_t *in, bool *first, bt_strbuf_t *key);
 
-/** Append a string's text, decoded: UTF-8; half of a pair is U+FFFD. */
+/** Appends a string's text, decoded as UTF-8; an unpaired surrogate becomes
+ *  U+FFFD. */
 void bt_json_in_string(bt_json_in_t *in, bt_strbuf_t *out);
 void bt_json_in_number(bt_json_in_t *in, bt_json_number_t *number);
 bool bt_json_in_bool(bt_json_in_t *in);

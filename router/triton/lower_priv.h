@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file lower_priv.h  Shared by lower.c (rows of a batch) and lower_fields.c
- *  (what each input means) only. */
+/** @file lower_priv.h
+ *
+ * Shared by lower.c (rows of a batch) and lower_fields.c (meaning of each
+ * input) only.
+ */
 #ifndef BT_ROUTER_TRITON_LOWER_PRIV_H
 #define BT_ROUTER_TRITON_LOWER_PRIV_H
 
 #include "router/triton/lower.h"
 
-/** What one row of the batch has of an input. */
+/** One row of an input tensor. */
 typedef struct bt_slice {
     const bt_tensor_t *tensor;
     const char *name;
-    uint64_t from, n; /* elements */
-    uint32_t n_dims;  /* of the row by itself */
+    uint64_t from, n; /* elements: first and number */
+    uint32_t n_dims;  /* dimensions of the row alone */
     const uint64_t *dims;
 } bt_slice_t;
 
@@ -20,29 +23,30 @@ typedef struct bt_lower {
     const bt_model_spec_t *spec;
     bt_lowered_t *out;
     bt_api_error_t *error;
-    bt_api_request_t *row; /* the one that is being filled */
-    uint64_t n_ids;        /* of a row that says how many count */
+    bt_api_request_t *row; /* the request being filled */
+    uint64_t n_ids;        /* length of a row of ids, if the client gives it */
     bool has_n_ids;
-    bt_slice_t bias_words, bias_weights; /* they go together */
+    bt_slice_t bias_words, bias_weights; /* used together */
 } bt_lower_t;
 
-/** Fill the error: 400, "input 'NAME' …". @return BT_ERR_INVALID_PARAM */
+/** Fills the error with status 400 and "input 'NAME' …".
+ *  @return BT_ERR_INVALID_PARAM */
 bt_status_t bt_lower_refuse(bt_lower_t *l, const char *name, const char *fmt,
                             ...) __attribute__((format(printf, 3, 4)));
 bt_status_t bt_lower_no_memory(bt_lower_t *l);
 
-/** The one integer of a slice, from min to max. */
+/** Reads the single integer of a slice; the value must be from min to max. */
 BT_MUST_CHECK bt_status_t bt_lower_integer(bt_lower_t *l, const bt_slice_t *s,
                                            int64_t min, int64_t max,
                                            int64_t *value_p);
 BT_MUST_CHECK bt_status_t bt_lower_take_stop(bt_lower_t *l,
                                              const bt_slice_t *s);
-/** Words and weights of a row, once both are there. */
+/** Combines the bias words and weights of a row, once both are there. */
 BT_MUST_CHECK bt_status_t bt_lower_join_biases(bt_lower_t *l);
 
-/** Reads what a row has of an input into its request. */
+/** Converts one row of an input to a field of the row's request. */
 typedef bt_status_t (*bt_lower_take_t)(bt_lower_t *l, const bt_slice_t *s);
-/** By bt_model_field_t. */
+/** Converters, indexed by bt_model_field_t. */
 extern const bt_lower_take_t bt_lower_takes[BT_N_FIELDS];
 
 #endif

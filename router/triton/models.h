@@ -7,9 +7,9 @@
  *     preprocessing ─ ids ─▶ tensorrt_llm ─ ids ─▶ postprocessing
  *     └────────── ensemble, tensorrt_llm_bls ─────────────┘
  *
- * Here one served model stands behind all five, the default one; a served
- * model's own name takes the tensors of `ensemble`. Metadata, configuration and
- * the meaning of a request are made from this table alone.
+ * Here all five stand for one served model, the default one; a served model's
+ * own name takes the tensors of `ensemble`. Metadata, configuration and the
+ * meaning of a request are derived from this table alone.
  *
  * Threads: pure functions.
  */
@@ -18,7 +18,7 @@
 
 #include "router/triton/tensor.h"
 
-/** What a model does with a request. */
+/** Operation that a model performs on a request. */
 typedef enum bt_model_role {
     BT_ROLE_TEXT,        /**< text in, text out: generates */
     BT_ROLE_IDS,         /**< token ids in and out: generates */
@@ -26,12 +26,12 @@ typedef enum bt_model_role {
     BT_ROLE_POSTPROCESS, /**< ids to text */
 } bt_model_role_t;
 
-/** What an input means, whatever its model calls it. */
+/** Meaning of an input, independent of its name in a model. */
 typedef enum bt_model_field {
     BT_FIELD_TEXT,
-    BT_FIELD_DECODER_TEXT, /**< of preprocessing, for a model with an encoder */
+    BT_FIELD_DECODER_TEXT, /**< preprocessing, for encoder-decoder models */
     BT_FIELD_IDS,
-    BT_FIELD_N_IDS, /**< how many of a row of ids count */
+    BT_FIELD_N_IDS, /**< number of valid ids in a row */
     BT_FIELD_MAX_TOKENS,
     BT_FIELD_BAD_WORDS,
     BT_FIELD_STOP_WORDS,
@@ -39,7 +39,7 @@ typedef enum bt_model_field {
     BT_FIELD_STOP_WORD_IDS,
     BT_FIELD_BIAS_WORDS,
     BT_FIELD_BIAS_WEIGHTS,
-    BT_FIELD_BIAS, /**< one for each token of the vocabulary */
+    BT_FIELD_BIAS, /**< one bias for each token of the vocabulary */
     BT_FIELD_END_ID,
     BT_FIELD_PAD_ID,
     BT_FIELD_TOP_K,
@@ -51,20 +51,21 @@ typedef enum bt_model_field {
     BT_FIELD_MIN_LENGTH,
     BT_FIELD_SEED,
     BT_FIELD_STREAM,
-    BT_FIELD_STOP, /**< end the request of this id */
+    BT_FIELD_STOP, /**< stop the request of this id */
     BT_FIELD_EXCLUDE_INPUT,
     BT_FIELD_LOG_PROBS,
     BT_FIELD_CONTEXT_LOGITS,
     BT_FIELD_GENERATION_LOGITS,
-    BT_FIELD_ONE,     /**< only 1 is there: beam_width */
-    BT_FIELD_NEUTRAL, /**< any value: of no meaning without beams, and
-                         without an encoder */
-    BT_FIELD_NOT_YET, /**< what changes nothing: 0, false, "", no elements */
-    BT_FIELD_TOKENS,  /**< of postprocessing */
+    BT_FIELD_ONE,     /**< only the value 1 is supported: beam_width */
+    BT_FIELD_NEUTRAL, /**< any value; ignored without beam search and without an
+                         encoder */
+    BT_FIELD_NOT_YET, /**< only a value without effect is accepted: 0, false,
+                         "", no elements */
+    BT_FIELD_TOKENS,  /**< token ids, postprocessing only */
     BT_N_FIELDS,
 } bt_model_field_t;
 
-/** What an output holds. */
+/** Content of an output. */
 typedef enum bt_model_result {
     BT_RESULT_TEXT,
     BT_RESULT_IDS,
@@ -80,32 +81,32 @@ typedef enum bt_model_result {
     BT_RESULT_MAX_TOKENS,
     BT_RESULT_END_ID,
     BT_RESULT_PAD_ID,
-    BT_RESULT_DECODER_IDS, /**< of preprocessing: the padding id where no text
-                              was given for them */
+    BT_RESULT_DECODER_IDS, /**< preprocessing only: the padding id where no
+                              decoder text was given */
     BT_RESULT_N_DECODER_IDS,
-    BT_RESULT_NOT_GIVEN, /**< listed by TensorRT-LLM's files, and left out */
+    BT_RESULT_NOT_GIVEN, /**< listed in TensorRT-LLM's files; never returned */
     BT_N_RESULTS,
 } bt_model_result_t;
 
 #define BT_MODEL_MAX_DIMS 3
 
-/** One input or output. */
+/** Input or output of a model. */
 typedef struct bt_model_tensor {
     const char *name;
     bt_dtype_t dtype;
     uint32_t n_dims;
-    int64_t dims[BT_MODEL_MAX_DIMS]; /**< without the batch's; -1 = any */
+    int64_t dims[BT_MODEL_MAX_DIMS]; /**< without the batch; -1 = any */
     int what;      /**< bt_model_field_t or bt_model_result_t */
-    bool optional; /**< of an input: it may be left out */
-    /** Another spelling of an entry before it, kept for clients that know it:
-     *  taken, but not listed. */
+    bool optional; /**< true: the input may be left out */
+    /** Alternative name of an earlier entry, for clients that use it:
+     *  accepted, but not listed. */
     bool hidden;
 } bt_model_tensor_t;
 
 typedef struct bt_model_spec {
-    const char *name; /**< NULL in the signature of served models' own names */
+    const char *name; /**< NULL: signature of the served models' own names */
     bt_model_role_t role;
-    bool decoupled; /**< may answer with several responses, or one */
+    bool decoupled; /**< may answer with one or several responses */
     const bt_model_tensor_t *inputs;
     size_t n_inputs;
     const bt_model_tensor_t *outputs;
@@ -113,17 +114,17 @@ typedef struct bt_model_spec {
 } bt_model_spec_t;
 
 #define BT_N_MODEL_SPECS 5
-/** The five, in the order of a chain: preprocessing, tensorrt_llm,
- *  postprocessing, ensemble, tensorrt_llm_bls. */
+/** Specifications of the five models, in pipeline order: preprocessing,
+ *  tensorrt_llm, postprocessing, ensemble, tensorrt_llm_bls. */
 extern const bt_model_spec_t bt_model_specs[BT_N_MODEL_SPECS];
 
-/** What a model of this name takes and gives: one of the five, or for any other
- *  name that of `ensemble`. Never NULL. */
+/** Returns the inputs and outputs of the model of this name: one of the five,
+ *  or for any other name those of `ensemble`. Never NULL. */
 const bt_model_spec_t *bt_model_spec(const char *name);
 /** True for one of the five names. */
 bool bt_model_is_alias(const char *name);
 
-/** NULL when there is none. */
+/** Returns the input of this name, or NULL when there is none. */
 const bt_model_tensor_t *bt_model_input(const bt_model_spec_t *spec,
                                         const char *name);
 const bt_model_tensor_t *bt_model_output(const bt_model_spec_t *spec,

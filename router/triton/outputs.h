@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file outputs.h
  *
- * From what rows of a batch came to, to the tensors that the client wants.
+ * Converts the results of a batch's rows to the tensors that the client wants.
  *
  *     row 0: "ab", ids 5 7      ─┬─▶  text_output  [2]        "ab" "c"
  *     row 1: "c",  id  9        ─┴─▶  output_ids   [2, 1, 2]  5 7 · 9 pad
  *                                     sequence_length [2, 1]  2 · 1
  *
- * Log-probs and logits, of every token that was drawn; 0 behind those of
- * shorter rows:
+ * Log-probs and logits of every sampled token; shorter rows are padded with 0:
  *
  *     cum_log_probs  [n, 1]       output_log_probs  [n, 1, output]
  *     context_logits [n, prompt, vocabulary]
@@ -23,44 +22,45 @@
 #include "router/triton/infer.h"
 #include "router/triton/models.h"
 
-/** One row, whole or a piece of it. Borrowed. */
+/** Result of one row, complete or a piece of it. Borrowed. */
 typedef struct bt_infer_result {
     uint32_t row;
     const char *text;
     size_t text_bytes;
-    const uint32_t *prompt; /**< ids in front of the others, or none */
+    const uint32_t *prompt; /**< ids before the output's, or none */
     size_t n_prompt;
     const uint32_t *ids;
     size_t n_ids;
-    /** Log-probs and logits, as bt_api_choice_t has them; NULL: none. */
+    /** Log-probs and logits, as in bt_api_choice_t; NULL: none. */
     bt_gen_rows_t *rows;
     uint32_t from, to;
     double cum_logprob;
-    bool ends; /**< it, or its last piece: logits come with it */
+    bool ends; /**< the row is complete, or this is its last piece: logits are
+                  included */
 } bt_infer_result_t;
 
-/** What the rows have in common. */
+/** Properties that all rows share. */
 typedef struct bt_infer_shape {
     const bt_model_spec_t *spec;
     const bt_infer_request_t *request;
     size_t n_batch;      /**< rows of the whole batch */
-    uint32_t pad_id;     /**< behind shorter rows of ids */
-    uint32_t wants;      /**< BT_WANT_*, of every row */
-    uint64_t max_logits; /**< bytes of them in one response */
+    uint32_t pad_id;     /**< padding of shorter rows of ids */
+    uint32_t wants;      /**< BT_WANT_*, for every row */
+    uint64_t max_logits; /**< most bytes of logits in one response */
 } bt_infer_shape_t;
 
-/** Which BT_WANT_* gives a bt_model_result_t; 0: it needs none. */
+/** Returns the BT_WANT_* that a bt_model_result_t needs; 0: none. */
 uint32_t bt_infer_result_wants(int result);
 
 /**
- * The outputs of @a n rows, in one response.
+ * Makes the output tensors of @a n rows, in one response.
  *
- * Where the client names none, it gets text or ids, and the rows' numbers when
- * the batch has several.
+ * If the client names no outputs, it gets text or ids, and the row numbers
+ * when the batch has several rows.
  *
- * @param [out] outputs_p  room for BT_INFER_MAX_OUTPUTS; bt_tensor_fini() each
- * @retval BT_ERR_NO_MEMORY  also for what is too large to be held
- * @retval BT_ERR_TOO_LARGE  the logits are more than they may be
+ * @param [out] outputs_p  array of BT_INFER_MAX_OUTPUTS; bt_tensor_fini() each
+ * @retval BT_ERR_NO_MEMORY  also when the outputs are too large to be held
+ * @retval BT_ERR_TOO_LARGE  the logits exceed max_logits
  */
 BT_MUST_CHECK bt_status_t bt_infer_outputs(const bt_infer_shape_t *shape,
                                            const bt_infer_result_t *results,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file process.h
  *
- * What `preprocessing` and `postprocessing` do by themselves: text to ids and
- * back, with the tokenizer of a served model.
+ * Runs the models `preprocessing` and `postprocessing`: text to ids and back,
+ * with the tokenizer of a served model.
  *
  *     QUERY [2, 1] "a b" "c"  ─▶  INPUT_ID [2, 3]  1 5 9 · 1 7 pad
  *                                 REQUEST_INPUT_LEN [2, 1]  3 · 2
@@ -19,9 +19,12 @@
 #include "router/triton/models.h"
 
 /**
- * @param [in]  lowered  of preprocessing; of no use to postprocessing
+ * Tokenizes or detokenizes the inputs of a request.
+ *
+ * @param [in]  lowered  lowered request of preprocessing; unused by
+ *                       postprocessing
  * @param [in]  context_tokens  longest prompt
- * @param [out] outputs_p  room for BT_INFER_MAX_OUTPUTS; bt_tensor_fini() each
+ * @param [out] outputs_p  array of BT_INFER_MAX_OUTPUTS; bt_tensor_fini() each
  * @retval others  error_p is filled
  */
 BT_MUST_CHECK bt_status_t

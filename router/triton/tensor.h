@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tensor.h
  *
- * Tensors as Triton's clients send and get them, in their raw form: elements
- * one after the other, row-major, little-endian.
+ * Tensors as Triton's clients send and receive them, in raw form: elements one
+ * after the other, row-major, little-endian.
  *
  *     INT32 [2, 2]     01 00 00 00  02 00 00 00  03 00 00 00  04 00 00 00
  *     BYTES [2]        03 00 00 00  'a' 'b' 'c'   00 00 00 00
  *                      (length, u32) (bytes)      (an empty one)
  *
- * All that comes from outside is checked by bt_tensor_check() once; the readers
- * take only what has passed it.
+ * bt_tensor_check() validates each tensor from outside once; the read
+ * functions accept only validated tensors.
  *
  * Threads: pure functions.
  * Source:  KServe's protocol v2, extension "binary tensor data".
@@ -27,7 +27,7 @@
 #define BT_TENSOR_NAME_BYTES 128
 
 typedef enum bt_dtype {
-    BT_DTYPE_BOOL, /**< one byte, 0 or not */
+    BT_DTYPE_BOOL, /**< one byte, 0 = false */
     BT_DTYPE_UINT8,
     BT_DTYPE_UINT16,
     BT_DTYPE_UINT32,
@@ -49,82 +49,90 @@ typedef struct bt_tensor {
     bt_dtype_t dtype;
     uint32_t n_dims;
     uint64_t dims[BT_TENSOR_MAX_DIMS];
-    const void *data; /**< raw form, of any alignment; NULL when bytes is 0 */
+    const void *data; /**< raw form, any alignment; NULL when bytes is 0 */
     size_t bytes;
-    void *owned; /**< memory that goes with it; NULL: data is borrowed */
-    void (*give_up)(void *owned); /**< how; NULL: bt_free() */
+    void *owned; /**< memory owned by the tensor; NULL: data is borrowed */
+    void (*give_up)(void *owned); /**< destructor of owned; NULL: bt_free() */
 } bt_tensor_t;
 
-/** "INT32", "BYTES" … as the protocol writes them. */
+/** Returns the protocol's name of a datatype: "INT32", "BYTES" … */
 const char *bt_dtype_name(bt_dtype_t dtype);
-/** "TYPE_INT32", "TYPE_STRING" … as a model's configuration writes them. */
+/** Returns the name of a datatype in a model's configuration: "TYPE_INT32",
+ *  "TYPE_STRING" … */
 const char *bt_dtype_config_name(bt_dtype_t dtype);
-/** @return false for a name that is none of them */
+/** Finds a datatype by the protocol's name.
+ *  @return false for an unknown name */
 bool bt_dtype_find(const char *name, size_t bytes, bt_dtype_t *dtype_p);
-/** Bytes of an element; 0 of BYTES, whose elements differ. */
+/** Returns the bytes of an element; 0 for BYTES, whose elements have different
+ *  sizes. */
 size_t bt_dtype_bytes(bt_dtype_t dtype);
-/** BOOL is none of the two. */
+/** True for integer datatypes. BOOL is neither integer nor float. */
 bool bt_dtype_is_integer(bt_dtype_t dtype);
 bool bt_dtype_is_float(bt_dtype_t dtype);
 
-/** Elements of a tensor of these dims; 1 of none.
- *  @retval BT_ERR_OVERFLOW  they are no number of bytes that could be held */
+/** Computes the number of elements of a tensor with these dims; 1 without
+ *  dims.
+ *  @retval BT_ERR_OVERFLOW  the tensor's bytes do not fit the address space */
 BT_MUST_CHECK bt_status_t bt_tensor_count(const uint64_t *dims, uint32_t n_dims,
                                           uint64_t *count_p);
-/** The elements of one that has passed bt_tensor_check(). */
+/** Returns the number of elements of a tensor that has passed
+ *  bt_tensor_check(). */
 uint64_t bt_tensor_elements(const bt_tensor_t *tensor);
 
 #define BT_TENSOR_WHY_BYTES 256
-/** Is the data what dtype and dims say?
- *  @param [out] why  otherwise: a phrase, "has 12 bytes of data, but its shape
- *                    and datatype say 16"
+/** Checks that the data matches dtype and dims.
+ *  @param [out] why  on failure: a phrase, "has 12 bytes of data, but its
+ *                    shape and datatype say 16"
  *  @retval BT_ERR_INVALID_PARAM */
 BT_MUST_CHECK bt_status_t bt_tensor_check(const bt_tensor_t *tensor,
                                           char why[BT_TENSOR_WHY_BYTES]);
-/** Free what it owns. Also of a zeroed one. */
+/** Frees the memory that a tensor owns. A zeroed tensor is allowed. */
 void bt_tensor_fini(bt_tensor_t *tensor);
 
-/* ---- reading: of one that was checked; i is below its elements ---- */
+/* ---- reading a checked tensor; i is below the number of elements ---- */
 
-/** An integer, or BOOL as 0 and 1; floats that are whole count.
- *  @retval BT_ERR_INVALID_PARAM  no number, or one with a fraction
+/** Reads an integer, a BOOL as 0 or 1, or a float without a fraction.
+ *  @retval BT_ERR_INVALID_PARAM  no number, or a number with a fraction
  *  @retval BT_ERR_OVERFLOW       beyond int64_t */
 BT_MUST_CHECK bt_status_t bt_tensor_i64(const bt_tensor_t *tensor, uint64_t i,
                                         int64_t *value_p);
-/** The bits of a UINT64 or INT64; else as bt_tensor_i64(). */
+/** Reads the bits of a UINT64 or INT64; other datatypes as bt_tensor_i64(). */
 BT_MUST_CHECK bt_status_t bt_tensor_u64(const bt_tensor_t *tensor, uint64_t i,
                                         uint64_t *value_p);
-/** Any number; @retval BT_ERR_INVALID_PARAM  BYTES */
+/** Reads any number.
+ *  @retval BT_ERR_INVALID_PARAM  the datatype is BYTES */
 BT_MUST_CHECK bt_status_t bt_tensor_f64(const bt_tensor_t *tensor, uint64_t i,
                                         double *value_p);
-/** @retval BT_ERR_INVALID_PARAM  neither BOOL nor an integer */
+/** Reads a BOOL, or an integer as a boolean.
+ *  @retval BT_ERR_INVALID_PARAM  neither BOOL nor an integer */
 BT_MUST_CHECK bt_status_t bt_tensor_bool(const bt_tensor_t *tensor, uint64_t i,
                                          bool *value_p);
 
-/** Walks the elements of BYTES: begin with *offset 0.
+/** Iterates over the elements of a BYTES tensor: begin with *offset 0.
  *  @param [out] text_p  borrowed from the tensor, not terminated
- *  @return false: there is no more */
+ *  @return false: there are no more elements */
 bool bt_tensor_next_bytes(const bt_tensor_t *tensor, size_t *offset,
                           const char **text_p, size_t *bytes_p);
 
 /* ---- making ---- */
 
-/** A tensor with data of its own, zeroed: fill it through @a owned.
- *  @param bytes  of BYTES; of the others they follow from dims
+/** Makes a tensor with its own zeroed data: fill it through @a owned.
+ *  @param bytes  size of a BYTES tensor; other sizes follow from dims
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_OVERFLOW */
 BT_MUST_CHECK bt_status_t bt_tensor_make(const char *name, bt_dtype_t dtype,
                                          const uint64_t *dims, uint32_t n_dims,
                                          size_t bytes, bt_tensor_t *tensor_p);
-/** A tensor of data that somebody else made, of which it holds a part.
- *  @param owned    given up when it is freed; the caller's where it fails
+/** Makes a tensor that refers to existing data, which @a owned keeps alive.
+ *  @param owned    passed to give_up when the tensor is freed; stays the
+ *                  caller's on failure
  *  @retval BT_ERR_OVERFLOW */
 BT_MUST_CHECK bt_status_t bt_tensor_hold(const char *name, bt_dtype_t dtype,
                                          const uint64_t *dims, uint32_t n_dims,
                                          const void *data, void *owned,
                                          void (*give_up)(void *owned),
                                          bt_tensor_t *tensor_p);
-/** Append one element to raw BYTES that are being made at @a at.
- *  @return where the next one goes */
+/** Writes one element of a raw BYTES tensor at @a at.
+ *  @return position of the next element */
 uint8_t *bt_tensor_put_bytes(uint8_t *at, const char *text, size_t bytes);
 
 #endif
