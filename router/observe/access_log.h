@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file access_log.h
  *
- * The file of --access-log: one line for each exchange that is over, answered
- * or left by its client. Never text of prompt or answer.
+ * Writes the file of --access-log: one line for each exchange that is over,
+ * whether answered or abandoned by the client. Never contains text of prompts
+ * or answers.
  *
  *     time=2026-11-22T14:03:07.123+00:00 id=0af7… client=127.0.0.1
  *     method=POST route=/v1/completions path=/v1/completions status=200
  *     model=tiny prompt=12 output=34 ttft_ms=31.250 total_ms=410.007
  *     prefill=prefill-0 decode=decode-1 finish=length         (in one line)
  *
- * All fields are in each line in this order, so that columns can be counted;
- * what is unknown is "-", and a value that holds a space, quote, backslash or
- * control character is a string as in JSON. With --log-format json a line is
- * one object with the same names; what is unknown is left out.
+ * Each line has all fields in this order, so that columns can be counted; an
+ * unknown value is "-", and a value with a space, quote, backslash or control
+ * character is a JSON string. With --log-format json, a line is one object
+ * with these names; unknown values are left out.
  *
  * Threads: one thread owns it.
  */
@@ -26,37 +27,40 @@
 
 typedef struct bt_access_log bt_access_log_t;
 
-/** An exchange that is over. Everything is borrowed; text may be NULL or ""
- *  where it is unknown. */
+/** Exchange that is over. Everything is borrowed; an unknown text may be NULL
+ *  or "". */
 typedef struct bt_access {
-    int64_t unix_ms; /**< its end */
+    int64_t unix_ms; /**< end of the exchange */
     const char *id;  /**< X-Request-Id */
     const char *client;
     const char *method, *route, *path;
-    uint32_t status; /**< 499: the client left before it was answered */
+    uint32_t status; /**< 499: the client left before the answer */
     const char *model;
-    bool generated;              /**< a call that generates text, and began */
-    uint64_t n_prompt, n_output; /**< tokens of all its choices */
-    uint64_t first_us;           /**< to token #1 of any; 0 = none came */
+    bool generated;              /**< true: a generation call that began */
+    uint64_t n_prompt, n_output; /**< tokens of all choices */
+    uint64_t first_us; /**< to the first token of any choice; 0 = none */
     uint64_t total_us;
-    const char *prefill, *decode; /**< workers, of the last attempt */
+    const char *prefill, *decode; /**< workers of the last attempt */
     const char *finish;           /**< stop, length, canceled, error */
     const char *tenant;
-    const char *answer_id;   /**< of the call's answer */
-    const uint8_t *trace_id; /**< 16 bytes; NULL or zeros: it has none */
+    const char *answer_id;   /**< id of the call's answer */
+    const uint8_t *trace_id; /**< 16 bytes; NULL or zeros: none */
 } bt_access_t;
 
-/** See bt_line_file_open(). @param [in] json  lines as objects */
+/** Opens the log; see bt_line_file_open().
+ *  @param [in] json  lines as JSON objects */
 BT_MUST_CHECK bt_status_t bt_access_log_open(const char *path, bool json,
                                              bt_access_log_t **log_p);
-/** Writes what is left; warns when that fails. NULL is allowed. */
+/** Writes the remaining lines and closes the log; warns on failure. NULL is
+ *  allowed. */
 void bt_access_log_close(bt_access_log_t *log);
 
-/** One line, in memory. */
+/** Adds one line, in memory. */
 void bt_access_log_add(bt_access_log_t *log, const bt_access_t *access);
-/** See bt_line_file_flush(). @return lines lost since the last call */
+/** Writes pending lines; see bt_line_file_flush().
+ *  @return lines lost since the last call */
 uint64_t bt_access_log_flush(bt_access_log_t *log, uint64_t now_ms);
-/** For SIGHUP: the file was moved aside. */
+/** Reopens the path, for SIGHUP: the file was moved aside. */
 void bt_access_log_reopen(bt_access_log_t *log);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file attainment.h  How a sequence's targets went; pure. */
+/** @file attainment.h
+ *
+ * Attainment of a sequence's latency targets; pure.
+ */
 #ifndef BT_ROUTER_OBSERVE_ATTAINMENT_H
 #define BT_ROUTER_OBSERVE_ATTAINMENT_H
 
@@ -7,8 +10,8 @@
 
 #include "router/observe/ledger.h"
 
-/** As baton_target_sequences_total counts them: one that its client gave up has
- *  none. */
+/** Attainment of the targets, as counted by baton_target_sequences_total. A
+ *  sequence canceled by its client has no targets. */
 typedef struct bt_attainment {
     bool has_ttft, met_ttft, has_itl, met_itl;
 } bt_attainment_t;

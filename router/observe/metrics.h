@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file metrics.h
  *
- * What the router's /metrics says: the families that Triton's TensorRT-LLM
- * backend prints (nv_trt_llm_*, nv_llm_*, nv_inference_*, with its label order)
- * and our own (baton_*, process_*). metrics_table.c has all of them in one
- * table, docs/METRICS.md is made from it.
+ * The router's /metrics: the families that Triton's TensorRT-LLM backend
+ * exports (nv_trt_llm_*, nv_llm_*, nv_inference_*, with its label order) and
+ * Baton's own (baton_*, process_*). metrics_table.c has all of them in one
+ * table; docs/METRICS.md is generated from it.
  *
  *     events of a model ──▶ bt_model_metrics_t ─┐
  *     events of the process ──▶ cells ──────────┼─ table ──▶ page
- *     views: workers and queues as they are ────┘
+ *     views: current workers and queues ────────┘
  *                                    snapshot ◀─┘
  *
- * Counters and histograms move at the event that they name; gauges are made
- * of the views. A value that nobody knows is left out together with its labels.
+ * Counters and histograms are updated at the event that they name; gauges are
+ * computed from the views. An unknown value is left out together with its
+ * labels.
  *
- * A page is written from a snapshot: the text of 64 workers takes a millisecond
- * and more, the copy some microseconds. So the owner takes the snapshot, and
- * another thread may write.
+ * A page is rendered from a snapshot: rendering 64 workers takes a millisecond
+ * and more, the copy a few microseconds. So the owner takes the snapshot, and
+ * another thread may render.
  *
- * The documented page has model="tensorrt_llm" in the nv_* families whatever
- * the model is called, so the model that came first stands there under that
- * name; those that came later have a set of series each under their own.
+ * The documented page has model="tensorrt_llm" in the nv_* families for any
+ * model name, so the first model appears there under that name; each later
+ * model has its own set of series under its own name.
  *
  *     request_metrics   active, max: decode workers (where each request has
  *                       its seat); scheduled, context, generation, waiting:
  *                       all workers
  *     kv_cache_block    all workers; fraction = used / max
- *     v1                what a server with static batches prints in place of
- *                       inflight_batcher, where it is asked for
+ *     v1                exported by a server with static batches in place of
+ *                       inflight_batcher, if configured
  *                       (--batching-strategy V1): tokens of the last iteration,
- *                       seats of decode workers that nobody has
- *     pending           in the router's queue or not begun where the context
- *                       phase runs
- *     *_duration_us     from the ledgers of requests that ended well, so
+ *                       free seats of decode workers
+ *     pending           in the router's queue, or prefill not begun at a worker
+ *     *_duration_us     from the timing records of requests that succeeded, so
  *                       request = compute_input + queue + compute_infer, and
  *                       compute_output (text and writing) overlaps the last
- *     exec_count        sequences that workers ran and that ended well, as the
+ *     exec_count        sequences that workers ran and that succeeded, as the
  *                       TensorRT-LLM backend counts them: each is a batch of
  *                       one; iterations are baton_worker_iterations_total
  *     baton_*_seconds   each time when it becomes known: first and next tokens
- *                       as they come, transfers when a sequence joins, the wait
- *                       for its first iteration when its worker ends it
+ *                       as they arrive, transfers when a sequence joins, the
+ *                       wait for its first iteration when its worker ends it
  *
- * Threads: one thread owns it; a snapshot's page may be written on another.
+ * Threads: one thread owns it; a snapshot may be rendered on another.
  * Source:  Prometheus, "Metric and label naming", "Writing client libraries"
  *          (process metrics); the TensorRT-LLM backend's documentation.
  */
@@ -58,79 +58,81 @@
 #include "router/observe/record.h"
 #include "router/otlp/otlp.h"
 
-typedef struct bt_router_metrics bt_router_metrics_t; /**< owns the page */
-typedef struct bt_model_metrics bt_model_metrics_t;   /**< of one model */
+typedef struct bt_router_metrics bt_router_metrics_t; /**< all metrics */
+typedef struct bt_model_metrics bt_model_metrics_t;   /**< one model's */
 
 BT_MUST_CHECK bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p);
 void bt_router_metrics_destroy(bt_router_metrics_t *m); /**< NULL is allowed */
 
-/** The series of the model of this name, made when it is asked for first. They
- *  live as long as @a m, so counters go on when a model comes back.
+/** Returns the series of the model of this name; created on first use. The
+ *  series live as long as @a m, so counters continue when a model comes back.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_router_metrics_model(bt_router_metrics_t *m,
                                                   const char *name,
                                                   bt_model_metrics_t **mm_p);
 
-/** bt_router_metrics_model() for a name that is no model of its own, such as
- *  "ensemble": it has the series of nv_inference_* alone.
- *  @param has_series  false: it has statistics only
+/** Returns the series of a name that is no model of its own, such as
+ *  "ensemble": only those of nv_inference_*. Created on first use.
+ *  @param has_series  false: statistics only
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_router_metrics_name(bt_router_metrics_t *m,
                                                  const char *name,
                                                  bool has_series,
                                                  bt_model_metrics_t **mm_p);
-/** Print nv_trt_llm_v1_metrics in place of in-flight's family. */
+/** Exports nv_trt_llm_v1_metrics in place of the inflight-batcher family. */
 void bt_router_metrics_v1(bt_router_metrics_t *m, bool v1);
 
 /* ---- events of a model ---- */
 
-/** A generation was accepted. */
+/** Counts a generation that was accepted. */
 void bt_router_metrics_prompt(bt_model_metrics_t *mm, uint32_t n_tokens);
-/** A generation ended well for its client: an inference, and an execution. */
+/** Counts a generation that succeeded: an inference, and an execution. */
 void bt_router_metrics_end(bt_model_metrics_t *mm, uint32_t n_prompt,
                            uint32_t n_output);
-/** A client's request ended, of as many generations as it has: once all have
- *  ended well, or when the first did not (or its client left). */
+/** Counts a client's request, of any number of generations: once all have
+ *  succeeded, or when the first one failed (or its client left). */
 void bt_router_metrics_request(bt_model_metrics_t *mm, bool ok);
-/** One response of a stream of several.
- *  @param index  in its request; those past BT_STATISTICS_RESPONSES are counted
- *                nowhere
- *  @param us     since the one before, or since the request began */
+/** Counts one response of a stream of several.
+ *  @param index  position in the request; responses past
+ *                BT_STATISTICS_RESPONSES are not counted
+ *  @param us     since the previous response, or since the request began */
 void bt_router_metrics_response(bt_model_metrics_t *mm, uint32_t index,
                                 uint64_t us);
-/** Time spent on turning tokens into bytes for clients, after a generation that
- *  ended well: its request lasted so much longer. */
+/** Adds the time for converting tokens to bytes for clients, after a
+ *  generation that succeeded: its request lasted longer by this time. */
 void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us);
 void bt_router_metrics_ledger(bt_model_metrics_t *mm,
                               const bt_ledger_t *ledger);
 void bt_router_metrics_transfer(bt_model_metrics_t *mm,
                                 const bt_msg_joined_t *joined, bool first);
-/** FIRST_TOKEN and NEXT_TOKEN, which come once per token, count it too. */
+/** Records a time in its histogram. FIRST_TOKEN and NEXT_TOKEN, which come
+ *  once per token, also count the token. */
 void bt_router_metrics_time(bt_model_metrics_t *mm, bt_gen_time_kind_t which,
                             uint64_t us);
-/** An attempt of one of its sequences is sent. */
+/** Counts an attempt of a sequence of the model that was sent to workers. */
 void bt_router_metrics_sent(bt_model_metrics_t *mm, bt_sched_cause_t cause);
-/** ...failed. */
+/** Counts a failed attempt of a sequence of the model. */
 void bt_router_metrics_loss(bt_model_metrics_t *mm, bt_gen_loss_t loss);
-/** The worker's counters since its last STATS; call before it is replaced. */
+/** Adds the change of a worker's counters since its previous STATS; call
+ *  before the previous STATS is replaced. */
 void bt_router_metrics_stats(bt_model_metrics_t *mm,
                              const bt_msg_stats_t *before,
                              const bt_msg_stats_t *now);
 
 /* ---- statistics, as Triton's clients read them ---- */
 
-#define BT_STATISTICS_RESPONSES 32 /**< of a stream, the first */
+#define BT_STATISTICS_RESPONSES 32 /**< counted per stream */
 
 typedef struct bt_duration {
     uint64_t count, ns;
 } bt_duration_t;
 
-/** The same cells as the nv_inference_* families have, and what those do not
- *  say. As Triton counts: a batch of n is n inferences and one success (or
- *  failure), as are the times' counts; a request's time is the mean of its
- *  sequences'. */
+/** Statistics of a model: the cells of the nv_inference_* families, and more.
+ *  As in Triton, a batch of n counts as n inferences and one success (or
+ *  failure), and so do the counts of times; a request's time is the mean over
+ *  its sequences. */
 typedef struct bt_statistics {
-    uint64_t last_ms; /**< Unix time of the last end of a sequence; 0: none */
+    uint64_t last_ms; /**< Unix time of the last sequence's end; 0: none */
     uint64_t inference_count, execution_count;
     bt_duration_t success, fail, queue;
     bt_duration_t compute_input, compute_infer, compute_output;
@@ -143,85 +145,87 @@ void bt_router_metrics_statistics(const bt_model_metrics_t *mm,
 
 /* ---- events of the process ---- */
 
-/** A request was turned away before it became a generation: for what it asks,
- *  or (429, 5xx: also a failed inference) because the server could not.
- *  @param mm  NULL: it named no model that is here */
+/** Counts a request rejected before it became a generation: for its content,
+ *  or (429, 5xx: also a failed inference) because the server could not serve
+ *  it.
+ *  @param mm  NULL: the request named no model that is here */
 void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
                                int http_status);
-/** A request was turned away because n sequences of it would have been late:
- *  their first token, or else those behind it. */
+/** Counts a request rejected because n of its sequences would have missed a
+ *  target: TTFT if @a first, else ITL. */
 void bt_router_metrics_late(bt_model_metrics_t *mm, bool first, uint32_t n);
-/** An HTTP exchange was answered, or (499) its client left before.
- *  @param route   a literal out of a bounded set, with {model} where the path
+/** Counts an HTTP exchange that was answered, or (499) abandoned by its
+ *  client.
+ *  @param route   a literal from a bounded set, with {model} where the path
  *                 has a name: "/v2/models/{model}/generate"
- *  @param method  a literal: "GET", "HEAD", "POST", "other"; "GRPC" of the
- *                 door for gRPC, whose codes are told as the nearest of HTTP */
+ *  @param method  a literal: "GET", "HEAD", "POST", "other"; "GRPC" for gRPC,
+ *                 whose codes are given as the nearest HTTP status */
 void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
                             const char *method, int code);
-/** The event loop's tick came so much later than asked: for that long requests
- *  and tokens waited too. */
+/** Records the delay of the event loop's tick: requests and tokens waited for
+ *  that time too. */
 void bt_router_metrics_tick(bt_router_metrics_t *m, uint64_t late_us);
-/** A callback of the event loop is over: what it took of the CPU, and what
- *  finding it took since the one before. */
+/** Records the end of an event loop callback: its CPU time, and the CPU time
+ *  to find the callback since the previous one. */
 void bt_router_metrics_turn(bt_router_metrics_t *m);
-/** Trace lines that could not be kept. */
-/** What became of spans for a collector, since the start. */
+/** Sets the counts of spans sent to a collector, since the start. */
 void bt_router_metrics_otlp(bt_router_metrics_t *m,
                             const bt_otlp_counts_t *counts);
+/** Counts trace lines that were lost. */
 void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
-/** Lines of the access log that could not be kept. */
+/** Counts lines of the access log that were lost. */
 void bt_router_metrics_access_lost(bt_router_metrics_t *m, uint64_t n_lines);
 
-/** A request came without a key that is one, where it needs one. */
+/** Counts a request without a valid key where a key is required. */
 void bt_router_metrics_unauthorized(bt_router_metrics_t *m);
 
 /* ---- events of a tenant ---- */
 
-/** Tenants that have series of their own, the first that are asked for; all
- *  later ones share those of "other", so the page has an end. */
+/** Tenants with their own series, the first ones requested; all later tenants
+ *  share the series of "other", so the page's size is bounded. */
 #define BT_METRICS_MAX_TENANTS 64u
 
 typedef struct bt_tenant_metrics bt_tenant_metrics_t;
 
-/** Why a tenant's request was refused. */
+/** Reason for which a tenant's request was rejected. */
 typedef enum bt_tenant_refusal {
-    BT_TENANT_REFUSED_TOKENS,   /**< more than its rate */
-    BT_TENANT_REFUSED_REQUESTS, /**< more at once than it may */
-    BT_TENANT_REFUSED_SERVER,   /**< the server had no room for anybody */
+    BT_TENANT_REFUSED_TOKENS,   /**< token rate exceeded */
+    BT_TENANT_REFUSED_REQUESTS, /**< too many concurrent requests */
+    BT_TENANT_REFUSED_SERVER, /**< the server had no capacity for any tenant */
     BT_TENANT_N_REFUSALS,
 } bt_tenant_refusal_t;
 
-/** The series of the tenant of this name (shorter than 64 bytes); never NULL.
- *  They live as long as @a m. */
+/** Returns the series of the tenant of this name (shorter than 64 bytes);
+ *  never NULL. The series live as long as @a m. */
 bt_tenant_metrics_t *bt_router_metrics_tenant(bt_router_metrics_t *m,
                                               const char *name);
-/* NULL is allowed in all of these: nothing is counted. */
-/** A generation was accepted. */
+/* All functions below accept NULL and then count nothing. */
+/** Counts a generation that was accepted. */
 void bt_tenant_metrics_prompt(bt_tenant_metrics_t *tm, uint32_t n_tokens);
-/** So many more tokens came. */
+/** Adds generated tokens. */
 void bt_tenant_metrics_output(bt_tenant_metrics_t *tm, uint32_t n_tokens);
 void bt_tenant_metrics_refused(bt_tenant_metrics_t *tm,
                                bt_tenant_refusal_t cause);
-/** What was counted so far; of NULL nothing. */
+/** Counts so far; all zero for NULL. */
 typedef struct bt_tenant_totals {
     uint64_t prompt_tokens, output_tokens, refused;
 } bt_tenant_totals_t;
 bt_tenant_totals_t bt_tenant_metrics_totals(const bt_tenant_metrics_t *tm);
-/** So many more, or fewer, are under way. */
+/** Changes the number of running generations. */
 void bt_tenant_metrics_running(bt_tenant_metrics_t *tm, int32_t change);
 
-/* ---- what the launcher tells ---- */
+/* ---- reports of the launcher ---- */
 
-/** So many workers of a role are meant to be here. */
+/** Number of workers of a role that should be running. */
 typedef struct bt_metrics_expected {
     const char *model;
     uint32_t role; /**< bt_role_t */
     uint32_t n_workers;
 } bt_metrics_expected_t;
 
-/** So often a worker was started again. */
+/** Number of times that a worker was restarted. */
 typedef struct bt_metrics_restarts {
-    const char *worker; /**< its name */
+    const char *worker; /**< name of the worker */
     uint64_t n;
 } bt_metrics_restarts_t;
 
@@ -232,89 +236,91 @@ typedef struct bt_metrics_fleet {
     uint32_t n_restarts;
 } bt_metrics_fleet_t;
 
-/** How the processes stand, in place of what was said before; copied. Without
- *  a launcher nobody calls it and the page says nothing of them.
- *  @retval BT_ERR_NO_MEMORY  What was said before stays. */
+/** Replaces the launcher's reported numbers of processes; copied. Without a
+ *  launcher this is never called, and the page has no such series.
+ *  @retval BT_ERR_NO_MEMORY  The previous numbers stay. */
 BT_MUST_CHECK bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
                                            const bt_metrics_fleet_t *told);
 
 /* ---- the page ---- */
 
-/** Of bt_metrics_worker_t.state: suspect, and it waits for a core. */
+/** Value of bt_metrics_worker_t.state: suspect, and waiting for a CPU core. */
 #define BT_METRICS_STARVED 3u
 
-/** A worker as it is now. Everything is borrowed. */
+/** Current state of a worker. Everything is borrowed. */
 typedef struct bt_metrics_worker {
     const bt_msg_hello_t *hello;
     const bt_msg_stats_t *stats; /**< the latest; NULL before the first */
     uint32_t state; /**< 0 up, 1 suspect, 2 draining, or BT_METRICS_STARVED */
 } bt_metrics_worker_t;
 
-/** A pair of workers between which KV cannot go. */
+/** Pair of workers between which KV transfers are impossible. */
 typedef struct bt_metrics_cut {
     char prefill[BT_WIRE_MAX_NAME], decode[BT_WIRE_MAX_NAME];
     char at[BT_WIRE_MAX_AT], why[BT_WIRE_MAX_WHY];
 } bt_metrics_cut_t;
 
-/** One model as it is now: what its gauges are made of. */
+/** Current state of one model, from which gauges are computed. */
 typedef struct bt_metrics_view {
     bt_model_metrics_t *model;
-    bt_metrics_worker_t *workers; /**< of whoever fills the view */
+    bt_metrics_worker_t *workers; /**< owned by the caller */
     uint32_t n_workers;
     uint32_t n_in_flight, n_waiting, n_legs;
-    bt_metrics_cut_t *cuts; /**< of whoever fills the view */
+    bt_metrics_cut_t *cuts; /**< owned by the caller */
     uint32_t n_cuts;
     uint64_t n_links_proven, n_links_failed, n_links_unproven;
 } bt_metrics_view_t;
 
-/** The machine's processor time when it was read last, in ticks. */
+/** CPU time of the machine at the last reading, in ticks. */
 typedef struct bt_metrics_cpu {
     uint64_t busy, all;
 } bt_metrics_cpu_t;
 
 #define BT_METRICS_MEMORY_CAUSES 4 /**< as bt_budget_refusal_t */
 
-/** The router's process as it is now; NaN is left out. */
+/** Current state of the router's process; NaN values are left out. */
 typedef struct bt_metrics_process {
-    double n_connections;             /**< of clients */
-    double work_bytes, writing_bytes; /**< of the pool's work, and answers */
+    double n_connections;             /**< clients */
+    double work_bytes, writing_bytes; /**< bytes of pool work and of answers */
     double n_memory_refused[BT_METRICS_MEMORY_CAUSES];
-    double request_bytes, answer_bytes; /**< that clients' connections hold */
+    double request_bytes, answer_bytes; /**< held by clients' connections */
     double n_quiet_closed, n_turned_away, n_bodies_refused, n_readers_cut;
-    double n_jobs, n_jobs_inside;                 /**< of the pool */
-    double n_canceled_queued, n_canceled_running; /**< jobs of clients gone */
-    double unix_s; /**< wall clock, for the timestamp gauge */
+    double n_jobs, n_jobs_inside; /**< pool jobs */
+    double n_canceled_queued,
+        n_canceled_running; /**< jobs of clients that left */
+    double unix_s;          /**< wall clock, for the timestamp gauge */
     double cpu_s, resident_bytes, virtual_bytes;
     double open_fds, max_fds;
     double n_log_dropped;
-    bt_metrics_cpu_t *cpu; /**< of whoever reads, who keeps it; NULL: the next
-                                three are not asked for */
-    double cpu_use, cpu_total_bytes, cpu_used_bytes; /**< of the machine */
+    bt_metrics_cpu_t *cpu; /**< the caller's state between readings; NULL: the
+                              next three are not read */
+    double cpu_use, cpu_total_bytes, cpu_used_bytes; /**< the machine's */
 } bt_metrics_process_t;
 
-/** Ask the system for all but what is known of connections, and cpu. Any
- *  thread may, one at a time; it takes long with many descriptors open. */
+/** Reads everything except the connections' values and cpu from the system.
+ *  Any thread may call, one at a time; slow with many open descriptors. */
 void bt_metrics_process_read(bt_metrics_process_t *process);
 
-/** All that a page says, at one moment. */
+/** All values of a page, at one moment. */
 typedef struct bt_metrics_snapshot bt_metrics_snapshot_t;
 
-/** Copy it: some 4 KiB for each model and 400 bytes for each worker.
+/** Copies the current values: about 4 KiB for each model and 400 bytes for
+ *  each worker.
  *  @param views  one per model that is served now, each model once
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_metrics_snapshot_create(
     const bt_router_metrics_t *m, const bt_metrics_view_t *views,
     uint32_t n_views, bt_metrics_snapshot_t **snapshot_p);
-/** On the thread that owns the metrics, and while they are there; NULL is
- *  allowed. */
+/** Frees a snapshot; on the thread that owns the metrics, before the metrics
+ *  are destroyed. NULL is allowed. */
 void bt_metrics_snapshot_destroy(bt_metrics_snapshot_t *snapshot);
-/** Append the whole page; once, since it sorts what it prints. On any thread,
- *  while the metrics are there. */
+/** Appends the whole page; only once per snapshot, since rendering sorts the
+ *  snapshot. On any thread, before the metrics are destroyed. */
 void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
                                 const bt_metrics_process_t *process,
                                 bt_strbuf_t *out);
 
-/** Append the table as Markdown, for docs/METRICS.md. */
+/** Appends the table as Markdown, for docs/METRICS.md. */
 void bt_router_metrics_print_doc(bt_strbuf_t *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file metrics_priv.h
  *
- * What the events and the page share: the cells.
+ * Cells of the metrics, shared by the event functions and the page.
  */
 #ifndef BT_ROUTER_OBSERVE_METRICS_PRIV_H
 #define BT_ROUTER_OBSERVE_METRICS_PRIV_H
@@ -10,28 +10,29 @@
 #include "router/observe/metrics.h"
 #include "router/observe/metrics_table.h"
 
-/** Answers of one kind. */
+/** Number of answers of one kind. */
 typedef struct bt_http_count {
     const char *route, *method; /* literals */
     int code;
     double n;
 } bt_http_count_t;
 
-/** A series that the launcher told of. */
+/** Series that the launcher reported. */
 typedef struct bt_fleet_cell {
     bt_series_scope_t scope; /* EXPECTED or RESTARTS */
     char *labels;            /* owned */
     double value;
 } bt_fleet_cell_t;
 
-/** All of them. They never change: what is told later is another one. */
+/** All series that the launcher reported. Immutable: a new report makes a new
+ *  object. */
 typedef struct bt_fleet_cells {
-    uint32_t n_refs; /* of the page and of snapshots; the owner's thread */
+    uint32_t n_refs; /* metrics and snapshots; on the owner's thread */
     uint32_t n;
     bt_fleet_cell_t cells[];
 } bt_fleet_cells_t;
 
-/** What is counted of a model. */
+/** Counted values of a model. */
 typedef struct bt_model_values {
     double cells[BT_MC_N]; /* NaN: unknown, not printed */
     bt_histogram_t hists[BT_MH_N];
@@ -39,16 +40,16 @@ typedef struct bt_model_values {
 
 struct bt_model_metrics {
     bt_list_t link;     /* in bt_router_metrics.models */
-    char *name;         /* owned; NULL: of requests that named no model */
+    char *name;         /* owned; NULL: requests that named no model */
     bt_strbuf_t labels; /* model="NAME", "" without a name; never changes */
     uint32_t index;     /* in the order of creation */
-    bool has_series;    /* of a name that is no model: of nv_inference_* */
-    bt_model_values_t values; /* the gauges are the snapshots' */
+    bool has_series;    /* for a name that is no model: has nv_inference_* */
+    bt_model_values_t values; /* gauges are in the snapshots */
     uint64_t last_ms;         /* Unix time of the last end; 0: none */
     bt_duration_t responses[BT_STATISTICS_RESPONSES];
 };
 
-/** What is counted of a tenant. */
+/** Counted values of a tenant. */
 struct bt_tenant_metrics {
     char name[64];
     char labels[96]; /* tenant="NAME" */
@@ -58,36 +59,36 @@ struct bt_tenant_metrics {
 struct bt_router_metrics {
     bt_list_t models; /* in order of creation */
     uint32_t n_models;
-    bt_list_t names;  /* that are no models of their own */
+    bt_list_t names;  /* names that are no models of their own */
     uint32_t n_names; /* those with series */
     bool v1;
-    bool seed_is_taken; /* a model is called as the seeds call the first */
-    bt_model_metrics_t nowhere; /* counts what no model can */
+    bool seed_is_taken;         /* a model has the name BT_METRICS_SEED_MODEL */
+    bt_model_metrics_t nowhere; /* counts requests without a model */
     double cells[BT_PC_N];
     bt_histogram_t loop[BT_LH_N];
-    uint64_t turn_end_ns; /* of the last turn; 0: none yet */
+    uint64_t turn_end_ns; /* end of the last turn; 0: none yet */
     uint64_t turn_ns;     /* CPU time at the end of the last long turn... */
     uint64_t short_ns;    /* ...and what short ones have taken since */
     bt_strbuf_t build;    /* labels of BT_SCOPE_BUILD */
     bt_http_count_t *http;
     uint32_t n_http, cap_http;
-    bt_fleet_cells_t *fleet; /* NULL: nothing was told */
-    /* One more: of "other". */
+    bt_fleet_cells_t *fleet; /* NULL: no report yet */
+    /* The last one is "other". */
     bt_tenant_metrics_t tenants[BT_METRICS_MAX_TENANTS + 1];
     uint32_t n_tenants;
-    bt_strbuf_t labels; /* scratch, of one series */
+    bt_strbuf_t labels; /* scratch for one series */
 };
 
 /* ---- a snapshot ---- */
 
 typedef struct bt_model_row {
-    const char *labels; /* borrowed of the model, which stays */
-    bool is_seed;       /* stands in the seeds' families under their name */
-    bool is_served;     /* there is a view of it */
+    const char *labels; /* borrowed from the model, which stays */
+    bool is_seed;   /* exported as BT_METRICS_SEED_MODEL in the seed families */
+    bool is_served; /* a view was given */
     uint32_t n_in_flight, n_waiting, n_legs;
     uint64_t n_links_proven, n_links_failed, n_links_unproven;
     uint32_t first_cut, n_cuts;
-    uint32_t first, n_workers; /* its workers, side by side */
+    uint32_t first, n_workers; /* contiguous in workers */
     bt_model_values_t values;
 } bt_model_row_t;
 
@@ -104,31 +105,31 @@ typedef struct bt_worker_row {
 struct bt_metrics_snapshot {
     bt_model_row_t *models; /* in order of creation */
     uint32_t n_models;
-    bt_model_row_t *names; /* of bt_router_metrics.names, those with series */
+    bt_model_row_t *names; /* bt_router_metrics.names, those with series */
     uint32_t n_names;
     bt_worker_row_t *workers; /* in the views' order; rendering sorts them */
     uint32_t n_workers;
-    bt_metrics_cut_t *cuts; /* those of a model side by side */
+    bt_metrics_cut_t *cuts; /* contiguous per model */
     uint32_t n_cuts;
     bt_http_count_t *http;
     uint32_t n_http;
     bt_fleet_cells_t *fleet; /* a reference, or NULL */
     bt_tenant_metrics_t *tenants;
     uint32_t n_tenants;
-    const char *build; /* borrowed of the page, which stays */
+    const char *build; /* borrowed from the metrics, which stay */
     bt_model_values_t nowhere;
     double cells[BT_PC_N];
     bt_histogram_t loop[BT_LH_N];
     bool v1;
 };
 
-/** One reference less; NULL is allowed. */
+/** Drops a reference; NULL is allowed. */
 void bt_metrics_fleet_drop(bt_fleet_cells_t *fleet);
 
-/** "prefill" or "decode". */
+/** Returns "prefill" or "decode". */
 const char *bt_metrics_role_name(uint32_t role);
-/** When this process started, on the wall clock; NAN when nobody knows. It is
- *  asked once, because a clock that is set would move it. */
+/** Returns the start time of this process, as wall-clock time; NAN if unknown.
+ *  Determined once, because setting the clock would change the result. */
 double bt_metrics_process_start(void);
 
 #endif

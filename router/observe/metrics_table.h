@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file metrics_table.h
  *
- * The one table of every family and series of the page, and the cells that
- * their values lie in. A line of the table says name, type, help, labels,
- * where the value is, and of what it is an alias.
+ * The table of all metric families and series, and the cells that hold their
+ * values. A line of the table has a name, type, help, labels, the cell of the
+ * value, and for an alias the name of the original.
  *
  *     scope      "@" in the labels is        cell          series
  *     PROCESS    nothing                     process cell  one
@@ -14,11 +14,11 @@
  *     SUM        nothing                     model cell    one: of all models
  *     WORKER     worker, role, model         worker cell   one per worker
  *     ROLE       role="…"                    worker cell   one per role: a sum
- *     ROUTE      route, method, code         counts        one per those seen
- *     EXPECTED   model, role                 of the fleet  one per those told
- *     RESTARTS   worker                      of the fleet  one per those told
+ *     ROUTE      route, method, code         counts        one per combination
+ *     EXPECTED   model, role                 launcher's    one per report
+ *     RESTARTS   worker                      launcher's    one per report
  *     TENANT     tenant                      tenant cell   one per tenant
- *     CUT        prefill, decode, at, why, model  1        one per pair told of
+ *     CUT        prefill, decode, at, why, model  1        one per failed pair
  */
 #ifndef BT_ROUTER_OBSERVE_METRICS_TABLE_H
 #define BT_ROUTER_OBSERVE_METRICS_TABLE_H
@@ -27,7 +27,7 @@
 
 #include "common/metrics/metrics.h"
 
-/** What the documented page calls its model. */
+/** Model name on the documented page. */
 #define BT_METRICS_SEED_MODEL "tensorrt_llm"
 
 typedef enum bt_series_scope {
@@ -48,7 +48,7 @@ typedef enum bt_series_scope {
     BT_N_SCOPES,
 } bt_series_scope_t;
 
-/** Of a model. The gauges are first: they are made anew for each page. */
+/** Cells of a model. The gauges come first: they are computed for each page. */
 typedef enum bt_model_cell {
     BT_MC_REQ_CONTEXT,
     BT_MC_REQ_SCHEDULED,
@@ -102,7 +102,7 @@ typedef enum bt_model_cell {
     BT_MC_INPUT_US,
     BT_MC_INFER_US,
     BT_MC_OUTPUT_US,
-    BT_MC_FAIL_US, /**< in statistics alone */
+    BT_MC_FAIL_US, /**< only in statistics */
     BT_MC_PROMPT_TOKENS,
     BT_MC_CACHED_TOKENS,
     BT_MC_GENERATION_TOKENS,
@@ -140,7 +140,7 @@ typedef enum bt_model_hist {
     BT_MH_INPUT_TOKENS,
     BT_MH_OUTPUT_TOKENS,
     BT_MH_TRANSFER_MS,
-    BT_MH_N_COUNTED, /**< those before have bounds of their own */
+    BT_MH_N_COUNTED, /**< histograms before this one have their own bounds */
     BT_MH_FIRST_TOKEN = BT_MH_N_COUNTED,
     BT_MH_NEXT_TOKEN,
     BT_MH_QUEUE,
@@ -215,7 +215,7 @@ typedef enum bt_tenant_cell {
     BT_TC_PROMPT_TOKENS,
     BT_TC_GENERATION_TOKENS,
     BT_TC_RUNNING,
-    BT_TC_REFUSED, /**< and behind it for each cause */
+    BT_TC_REFUSED, /**< the next cells are its causes */
     BT_TC_REFUSED_TOKENS = BT_TC_REFUSED,
     BT_TC_REFUSED_REQUESTS,
     BT_TC_REFUSED_SERVER,
@@ -233,7 +233,7 @@ typedef enum bt_process_cell {
     BT_PC_READERS_CUT,
     BT_PC_WORK_BYTES,
     BT_PC_WRITING_BYTES,
-    BT_PC_MEMORY_REFUSED, /**< and behind it for each cause */
+    BT_PC_MEMORY_REFUSED, /**< the next cells are its causes */
     BT_PC_MEMORY_REQUEST = BT_PC_MEMORY_REFUSED,
     BT_PC_MEMORY_CLIENT,
     BT_PC_MEMORY_SERVER,
@@ -273,21 +273,21 @@ typedef enum bt_loop_hist {
 typedef struct bt_series_def {
     bt_series_scope_t scope;
     const char *labels; /**< "@" stands for the labels of the scope */
-    uint32_t cell;      /**< of histograms a bt_model_hist_t */
+    uint32_t cell;      /**< for histograms: bt_model_hist_t */
 } bt_series_def_t;
 
-/** On which pages a family is. */
+/** Condition for exporting a family. */
 typedef enum bt_family_when {
     BT_FAMILY_ALWAYS,
-    BT_FAMILY_INFLIGHT, /**< where batches are in-flight's */
-    BT_FAMILY_V1,       /**< where they are called static ones */
+    BT_FAMILY_INFLIGHT, /**< with in-flight batching */
+    BT_FAMILY_V1,       /**< with --batching-strategy V1 */
 } bt_family_when_t;
 
 typedef struct bt_family_def {
     bt_metric_type_t type;
     const char *name;
     const char *help;
-    /** NULL, or the name that this one is the old name of. */
+    /** NULL, or the new name of this family, which is the old name. */
     const char *alias_of;
     const bt_series_def_t *series;
     uint32_t n_series;
@@ -297,11 +297,12 @@ typedef struct bt_family_def {
 extern const bt_family_def_t bt_metrics_families[];
 extern const uint32_t bt_metrics_n_families;
 
-/** Bounds of each histogram of a model. */
+/** Sets the bounds of each histogram of a model. */
 void bt_metrics_hist_init(bt_histogram_t hists[BT_MH_N]);
-/** Of one in seconds. */
+/** Sets the bounds of a histogram in seconds. */
 void bt_metrics_hist_init_seconds(bt_histogram_t *hist);
-/** The help text as it is printed: of an alias, what it is one of. */
+/** Returns the help text as exported; for an alias: the name of its
+ *  original. */
 const char *bt_metrics_help(const bt_family_def_t *family, char *scratch,
                             uint32_t bytes);
 
