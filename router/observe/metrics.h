@@ -285,10 +285,9 @@ typedef struct bt_metrics_process {
     double n_memory_refused[BT_METRICS_MEMORY_CAUSES];
     double request_bytes, answer_bytes; /**< held by clients' connections */
     double n_quiet_closed, n_turned_away, n_bodies_refused, n_readers_cut;
-    double n_jobs, n_jobs_inside; /**< pool jobs */
-    double n_canceled_queued,
-        n_canceled_running; /**< jobs of clients that left */
-    double unix_s;          /**< wall clock, for the timestamp gauge */
+    double n_jobs, n_jobs_inside;                 /**< pool jobs */
+    double n_canceled_queued, n_canceled_running; /**< jobs of absent clients */
+    double unix_s; /**< wall clock, for the timestamp gauge */
     double cpu_s, resident_bytes, virtual_bytes;
     double open_fds, max_fds;
     double n_log_dropped;

@@ -31,17 +31,15 @@ typedef struct bt_gen_origin {
     uint8_t name;       /**< model name that the client used: bt_name_t */
     uint32_t choice;    /**< index in the call */
     char answer_id[64]; /**< "" = none */
-    uint64_t number; /**< number of the generation in this router, from 1 on; 0:
-                        none */
-    char tenant[64]; /**< name, or "" */
+    uint64_t number;    /**< number in this router, from 1 on; 0: none */
+    char tenant[64];    /**< name, or "" */
     char request_id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id, or "" */
 } bt_gen_origin_t;
 
 /** Information that placement based its choice on; 0 for a worker that was not
  *  chosen. */
 typedef struct bt_gen_knew {
-    uint32_t n_prefill,
-        n_decode; /**< workers of the role that accept requests */
+    uint32_t n_prefill, n_decode; /**< workers that accept requests */
     /* Of the prefill worker: */
     uint32_t ahead_requests; /**< requests at the worker */
     uint32_t ahead_tokens;   /**< prompt tokens that it has yet to compute */
@@ -55,10 +53,8 @@ typedef struct bt_gen_knew {
 /** One attempt: one placement of a sequence on workers. */
 typedef struct bt_gen_attempt {
     uint64_t at_us;                 /**< time it was sent to workers */
-    char prefill[BT_WIRE_MAX_NAME]; /**< "": the decode worker computes the
-                                       prompt */
-    char
-        decode[BT_WIRE_MAX_NAME]; /**< "": one token, from the prefill worker */
+    char prefill[BT_WIRE_MAX_NAME]; /**< "": prefill at the decode worker */
+    char decode[BT_WIRE_MAX_NAME];  /**< "": one token, from prefill */
     /** Reasons for this placement and these workers, static text; NULL for a
      *  worker that is not used. */
     const char *cause, *prefill_why, *decode_why;

@@ -2,10 +2,10 @@
 /** @file exchange.h
  *
  * One request to an OTLP receiver and its answer, within a deadline. The
- * connection is kept for the next one where the receiver keeps it, and over TLS
- * where the link has it.
+ * connection is reused if the receiver keeps it open, and uses TLS if the link
+ * is configured with TLS.
  *
- * Threads: one, which may wait here; names are asked for here, too.
+ * Threads: one, which may block here; host names are resolved here, too.
  */
 #ifndef BT_ROUTER_OTLP_EXCHANGE_H
 #define BT_ROUTER_OTLP_EXCHANGE_H
@@ -21,21 +21,21 @@
 
 #define BT_OTLP_TROUBLE_BYTES 160
 
-/** Until when: the earlier of both. */
+/** Deadline of an exchange: the earlier of try_end_ms and *end_ms. */
 typedef struct bt_otlp_until {
     uint64_t try_end_ms;
-    const _Atomic uint64_t *end_ms; /**< of everything; 0: not yet */
+    const _Atomic uint64_t *end_ms; /**< for all exchanges; 0: none yet */
     int wake_fd;                    /**< readable: end_ms has changed */
 } bt_otlp_until_t;
 
-/** A connection; zero-initialise with fd -1. */
+/** Connection to a receiver; zero-initialise with fd -1. */
 typedef struct bt_otlp_link {
-    bt_tls_t *tls; /**< borrowed, of a client; NULL: HTTP without it */
+    bt_tls_t *tls; /**< client context, borrowed; NULL: plain HTTP */
     bt_tls_session_t *session; /**< owned; NULL without TLS */
     int fd;
-    char *data; /**< owned: BT_OTLP_ANSWER_BYTES for answers... */
-    size_t n;   /**< ...and how much has come of one */
-    char trouble[BT_OTLP_TROUBLE_BYTES]; /**< why there was no answer */
+    char *data; /**< owned; BT_OTLP_ANSWER_BYTES for answers */
+    size_t n;   /**< bytes received of an answer */
+    char trouble[BT_OTLP_TROUBLE_BYTES]; /**< reason for a failure */
 } bt_otlp_link_t;
 
 typedef struct bt_otlp_request {
@@ -44,10 +44,12 @@ typedef struct bt_otlp_request {
 } bt_otlp_request_t;
 
 /**
- * @param [out] answer  points into the link; of one that is cut the status
- *                      counts
+ * Sends a request and receives the answer.
+ *
+ * @param [out] answer  points into the link; a truncated answer counts by its
+ *                      status
  * @retval BT_OK
- * @retval BT_ERR_IO  There was none; link->trouble says why.
+ * @retval BT_ERR_IO  No answer; link->trouble has the reason.
  */
 BT_MUST_CHECK bt_status_t bt_otlp_exchange(bt_otlp_link_t *link,
                                            const bt_otlp_url_t *url,

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file page.h
  *
- * The files of the page that people see at "/", as they lie in this folder:
- * index.html, and what it asks for below "/page/". The program has them inside,
- * so it serves the page wherever it runs, and always the one it was built with.
+ * Files of the web page at "/", embedded in the program: index.html, and the
+ * files that it loads below "/page/". So the page is served wherever the
+ * program runs, and always matches the program's version.
  *
  *     index.html, *.css, *.js, *.svg ── embed.py ──▶ page_table.c
- *         name, type, bytes, the same packed, a tag of each
+ *         name, type, bytes, compressed bytes, ETags
  *
- * Nothing is written into a file: what the page shows it asks for, so all of it
- * is the same for everybody, and no text of others becomes a part of it.
+ * The files are never modified: the page fetches the data that it shows, so
+ * all files are equal for all users, and no text of others becomes a part of
+ * them.
  *
  * Threads: constants and pure functions.
  */
@@ -19,13 +20,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** The one at "/". */
+/** Name of the file at "/". */
 #define BT_PAGE_INDEX "index.html"
 /**
- * What browsers let the page do (Content-Security-Policy): scripts, styles and
- * pictures are files of this server, nothing that stands in HTML runs, and data
- * goes to and comes from this server alone. No text can become markup
- * (trusted-types). Nobody puts it into a frame.
+ * Content-Security-Policy of the page: scripts, styles and images are files of
+ * this server, inline code in HTML does not run, and data goes to and comes
+ * from this server alone. No text can become markup (trusted-types). The page
+ * cannot be embedded in a frame.
  */
 #define BT_PAGE_POLICY                                                     \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src "    \
@@ -34,23 +35,26 @@
     "types 'none'"
 
 typedef struct bt_page_file {
-    const char *name;             /**< "talk.js" */
-    const char *type;             /**< of its content, for Content-Type */
-    const char *tag, *tag_packed; /**< for ETag, with the quotes around them */
+    const char *name;             /**< such as "talk.js" */
+    const char *type;             /**< value of Content-Type */
+    const char *tag, *tag_packed; /**< ETag values, with their quotes */
     const unsigned char *plain;
     size_t plain_bytes;
-    const unsigned char *packed; /**< by gzip */
+    const unsigned char *packed; /**< compressed with gzip */
     size_t packed_bytes;
 } bt_page_file_t;
 
-extern const bt_page_file_t bt_page_files[]; /**< by name */
+extern const bt_page_file_t bt_page_files[]; /**< sorted by name */
 extern const size_t bt_page_n_files;
 
-/** @param [in] name  without a folder @return NULL: there is none */
+/** Finds a file by name.
+ *  @param [in] name  without a folder
+ *  @return NULL: there is none */
 const bt_page_file_t *bt_page_find(const char *name);
 
-/** Is this tag among those of a header If-None-Match? A weak one ("W/") is
- *  the same, as RFC 9110, 13.1.2 has it. @param [in] header  NULL: none is */
+/** True when a tag is in an If-None-Match header. A weak tag ("W/") matches
+ *  too, as RFC 9110, 13.1.2 specifies.
+ *  @param [in] header  NULL: no header */
 bool bt_page_is_known(const char *header, const char *tag);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tools.h
  *
- * Calls of tools in what a model says, while it says it. Each family has a form
- * of its own:
+ * Parses tool calls in a model's output while it streams. Each model family
+ * has its own format:
  *
  *     hermes     text <tool_call>{"name": "f", "arguments": {…}}</tool_call> …
  *     llama3     {"name": "f", "parameters": {…}}; {…}
@@ -12,31 +12,30 @@
  *     pythonic   [f(a=1, b="x"), g()]
  *                text <|python_start|>[f(a=1, b="x"), g()]<|python_end|>
  *
- * Marks may be control tokens of the vocabulary: they come here as they are
- * spelled. Pieces may cut the text anywhere; where they do changes nothing of
- * the result, so a whole answer and a stream have the same calls.
+ * Markers may be special tokens of the vocabulary; they arrive here as text.
+ * Pieces may split the text anywhere without changing the result, so a whole
+ * answer and a stream have equal calls.
  *
- *          what calls begin with         its name is there, and how its
- *     TEXT ─────────────────────▶ HELD   arguments begin
- *      ▲  what is before it is     │ └────────────────────────────▶ a call
- *      │  told as content          │                                  │
- *      ├───────────────────────────┘ it is none: its beginning was     │
- *      └───────────────────────────  text, what follows is looked at ◀─┘
+ *          start of a call               name complete and arguments
+ *     TEXT ─────────────────────▶ HELD   begun
+ *      ▲  text before it is        │ └────────────────────────────▶ a call
+ *      │  output as content        │                                  │
+ *      ├───────────────────────────┘ not a call: its start was         │
+ *      └───────────────────────────  text, the rest is parsed again ◀──┘
  *
- * Text that parses as no call stays text. Arguments are told as they come;
- * those that turn out to be no JSON stay as they are, up to the mark that ends
- * the call, or to the end.
+ * Text that does not parse as a call stays text. Arguments are output as they
+ * arrive; arguments that turn out not to be JSON stay as they are, up to the
+ * marker that ends the call, or to the end.
  *
- * Where the text ends within a call, the call has what is there of it: its
- * name, if that is whole, and its arguments so far, perhaps none. A beginning
- * without a name is dropped where a mark or another call stands before it, and
- * is text elsewhere.
+ * If the text ends within a call, the call has the received part: its name, if
+ * complete, and its arguments so far, perhaps none. A call's start without a
+ * name is dropped after a marker or another call, and is text elsewhere.
  *
- * In llama3 and pythonic a text may also begin with a call, without a mark:
- * there only names of tools that the client gave are calls.
+ * In llama3 and pythonic a text may also begin with a call without a marker:
+ * there only names of the client's tools are calls.
  *
- * White space between text and calls is dropped, but for that between two
- * texts.
+ * White space between text and calls is dropped; white space between two texts
+ * is kept.
  *
  * Threads: one for each object.
  * Source:  the chat templates of Qwen 2.5 and Hermes 2 Pro, Llama 3.1 to 4,
@@ -54,26 +53,30 @@
 
 #define BT_TOOLS_MAX_CALLS      64
 #define BT_TOOLS_MAX_NAME_BYTES 128
-#define BT_TOOLS_MAX_MARKS      4 /**< of a format */
+#define BT_TOOLS_MAX_MARKS      4 /**< markers of a format */
 
 typedef struct bt_tool_format bt_tool_format_t; /**< static */
 
-/** One of the names above, or NULL. */
+/** Returns the format of this name (hermes, llama3, mistral, pythonic), or
+ *  NULL. */
 const bt_tool_format_t *bt_tool_format_named(const char *name);
-/** That of the calls that a chat template writes, or NULL. */
+/** Returns the format of the calls that a chat template writes, or NULL. */
 const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
                                           size_t bytes);
 const char *bt_tool_format_name(const bt_tool_format_t *format);
-/** The marks that its calls are found by. @return how many */
+/** Lists the markers of a format's calls.
+ *  @return number of markers */
 uint32_t bt_tool_format_marks(const bt_tool_format_t *format,
                               const char *marks[BT_TOOLS_MAX_MARKS]);
-/** Bytes of the id of a call that its templates want; 0: any. */
+/** Returns the bytes of a call id that the format's templates require; 0:
+ *  any. */
 uint32_t bt_tool_format_id_bytes(const bt_tool_format_t *format);
-/** Append what an answer begins with that is a call.
- *  @param [in] name  of the tool; NULL: whichever */
+/** Appends the beginning of an answer that is a call.
+ *  @param [in] name  name of the tool; NULL: any tool */
 void bt_tool_format_open(const bt_tool_format_t *format, const char *name,
                          bt_strbuf_t *out);
-/** Can a tool be called so? Letters, digits and "_-.:/", not too many. */
+/** True for a valid tool name: letters, digits and "_-.:/", at most
+ *  BT_TOOLS_MAX_NAME_BYTES. */
 bool bt_tool_name_is_valid(const char *name, size_t bytes);
 
 typedef struct bt_tool_call {
@@ -81,66 +84,66 @@ typedef struct bt_tool_call {
     bt_strbuf_t arguments; /**< a JSON object, as the model wrote it */
 } bt_tool_call_t;
 
-/** What is looked for. Borrowed. */
+/** Configuration of a parser. Borrowed. */
 typedef struct bt_tools_spec {
     const bt_tool_format_t *format; /**< NULL: all is text */
-    const char *names;              /**< of the tools, each with its zero */
+    const char *names; /**< names of the tools, each with its zero */
     size_t names_bytes;
-    uint32_t max_calls; /**< what comes behind so many is dropped; 0: any */
+    uint32_t max_calls; /**< further calls are dropped; 0: no limit */
 } bt_tools_spec_t;
 
 typedef enum bt_tools_state {
     BT_TOOLS_TEXT,
-    BT_TOOLS_OPENED, /**< behind what calls begin with */
+    BT_TOOLS_OPENED, /**< after a start of a call */
     BT_TOOLS_NAME,   /**< mistral: a name and [ARGS] */
-    BT_TOOLS_OBJECT, /**< one that is held until it is whole */
-    BT_TOOLS_LIST,   /**< pythonic: the same of a list */
-    BT_TOOLS_ARGS,   /**< told as they come */
-    BT_TOOLS_REST,   /**< of the object behind its arguments */
-    BT_TOOLS_TAIL,   /**< behind a call */
-    BT_TOOLS_TORN,   /**< arguments that are no JSON */
-    BT_TOOLS_PLAIN,  /**< all that comes is text */
-    BT_TOOLS_FULL,   /**< all that comes is dropped */
+    BT_TOOLS_OBJECT, /**< an object that is held until complete */
+    BT_TOOLS_LIST,   /**< pythonic: a list that is held until complete */
+    BT_TOOLS_ARGS,   /**< arguments, output as they arrive */
+    BT_TOOLS_REST,   /**< rest of the object after its arguments */
+    BT_TOOLS_TAIL,   /**< after a call */
+    BT_TOOLS_TORN,   /**< arguments that are not JSON */
+    BT_TOOLS_PLAIN,  /**< all further text is content */
+    BT_TOOLS_FULL,   /**< all further text is dropped */
 } bt_tools_state_t;
 
 typedef struct bt_tools {
     bt_tools_spec_t spec;
     bt_tools_state_t state;
-    bt_strbuf_t held;  /**< what is not certain: white space, mark, call */
-    size_t mark;       /**< of it, where the mark is */
-    size_t mark_bytes; /**< 0: none was needed */
-    size_t begin;      /**< where the object is */
-    size_t at;         /**< what was looked at */
+    bt_strbuf_t held;  /**< unclassified text: white space, marker, call */
+    size_t mark;       /**< position of the marker in `held` */
+    size_t mark_bytes; /**< 0: no marker was needed */
+    size_t begin;      /**< position of the object */
+    size_t at;         /**< position up to which `held` was parsed */
     bt_json_scan_t scan;
-    uint32_t args_depth; /**< where the arguments end */
-    char quote;          /**< pythonic: of the string that is open */
-    bool is_escaped;     /**< pythonic: behind a backslash */
-    uint32_t depth;      /**< pythonic: of brackets */
+    uint32_t args_depth; /**< nesting depth at which the arguments end */
+    char quote;          /**< pythonic: quote of the open string */
+    bool is_escaped;     /**< pythonic: after a backslash */
+    uint32_t depth;      /**< pythonic: open brackets */
     bool in_list;        /**< mistral: calls in brackets */
-    bool was_no_head;    /**< this object is held until it is whole */
-    bool in_text;        /**< a call needs a mark here */
-    bool has_content;    /**< some was told */
-    bool is_cut;         /**< bt_tools_is_cut() */
-    size_t n_opening;    /**< bytes of `held` that bt_tools_open() gave */
+    bool was_no_head;    /**< the object is held until complete */
+    bool in_text;        /**< a call needs a marker here */
+    bool has_content;    /**< some content was output */
+    bool is_cut;         /**< see bt_tools_is_cut() */
+    size_t n_opening;    /**< bytes of `held` from bt_tools_open() */
     uint32_t n_calls;
-    bt_tool_call_t *calls; /**< owned, n_calls; grows */
+    bt_tool_call_t *calls; /**< owned; n_calls entries */
 } bt_tools_t;
 
 void bt_tools_init(bt_tools_t *tools, const bt_tools_spec_t *spec);
 void bt_tools_fini(bt_tools_t *tools);
-/** The text begins with the beginning of a call that the prompt ends with. What
- *  becomes no call of it is dropped: the model did not say it. Before any
- *  bt_tools_push(), of whose parameters these are. */
+/** Starts with the beginning of a call that ends the prompt. If it does not
+ *  become a call, this text is dropped, since the model did not generate it.
+ *  Call before any bt_tools_push(); parameters are those of bt_tools_push(). */
 void bt_tools_open(bt_tools_t *tools, const char *text, size_t bytes,
                    bt_strbuf_t *content);
-/** After the end: the text ended within its last call. */
+/** True, after the end, when the text ended within its last call. */
 static inline bool bt_tools_is_cut(const bt_tools_t *tools)
 {
     return tools->is_cut || (tools->state == BT_TOOLS_ARGS);
 }
-/** Take new text; append what is certain content, and add to the calls. Want of
- *  memory sticks in @a content.
- *  @param [in] last  nothing comes behind it */
+/** Processes new text: appends content that is certain, and adds calls. A
+ *  failed allocation is recorded in the status of @a content.
+ *  @param [in] last  no text follows */
 void bt_tools_push(bt_tools_t *tools, const char *text, size_t bytes, bool last,
                    bt_strbuf_t *content);
 

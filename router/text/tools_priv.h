@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file tools_priv.h  Shared by the files tools*.c of this folder only. */
+/** @file tools_priv.h
+ *
+ * Shared by the files tools*.c of this folder only.
+ */
 #ifndef BT_ROUTER_TEXT_TOOLS_PRIV_H
 #define BT_ROUTER_TEXT_TOOLS_PRIV_H
 
 #include "router/text/tools.h"
 
-/** What a mark is followed by. */
+/** Syntax after a marker. */
 typedef enum bt_tools_kind {
     BT_TOOLS_OBJECTS,  /**< {"name": "f", …} */
     BT_TOOLS_BRACKETS, /**< [{…}, {…}], or f[ARGS]{…} */
@@ -14,14 +17,14 @@ typedef enum bt_tools_kind {
 
 struct bt_tool_format {
     const char *name;
-    const char *mark; /**< a call stands behind it */
-    const char *end;  /**< what may stand behind a call, or "" */
-    /** Arguments that are no JSON end here; NULL: nowhere. */
+    const char *mark; /**< starts a call */
+    const char *end;  /**< optional end of a call, or "" */
+    /** Ends arguments that are not JSON; NULL: nothing does. */
     const char *torn_end;
-    const char *inner[2]; /**< further marks, in a call, or NULL */
-    /** What templates of this form have, any of them. */
+    const char *inner[2]; /**< further markers within a call, or NULL */
+    /** Strings that identify a template of this format; any one suffices. */
     const char *in_template[2];
-    const char *open[2]; /**< before a name, and behind it */
+    const char *open[2]; /**< text before a name, and after it */
     bt_tools_kind_t kind;
     bool is_bare; /**< a text may also begin with a call of a known tool */
     uint32_t id_bytes;
@@ -32,10 +35,10 @@ typedef struct bt_tools_slice {
     size_t n;
 } bt_tools_slice_t;
 
-/** Whether a text goes the way that is wanted, so far. */
+/** Result of matching a text that may be incomplete. */
 typedef enum bt_tools_match {
     BT_TOOLS_NO,
-    BT_TOOLS_MAYBE, /**< it ends before that is certain */
+    BT_TOOLS_MAYBE, /**< the text is too short to decide */
     BT_TOOLS_YES,
 } bt_tools_match_t;
 
@@ -46,33 +49,37 @@ static inline bool bt_tools_is_space(char c)
 
 /* ---- tools.c ---- */
 
-/** @return false: no such tool, or too many calls, or no memory: then
- *  @a content has that */
+/** Adds a call.
+ *  @return false: unknown tool, too many calls, or no memory, which is
+ *          recorded in the status of @a content */
 bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
                   bt_tools_slice_t arguments, bt_strbuf_t *content);
 
-/** Only the first n calls are any. */
+/** Keeps the first n calls and frees the others. */
 void bt_tools_forget(bt_tools_t *tools, uint32_t n);
 
 /* ---- tools_json.c ---- */
 
-/** {"name": "f", "arguments": {   or "parameters": how most calls begin.
- *  @param [out] name_p, args_p  the latter where the brace is */
+/** Matches the start of most calls: {"name": "f", "arguments": {   or with
+ *  "parameters".
+ *  @param [out] name_p, args_p  name, and position of the arguments' brace */
 bt_tools_match_t bt_tools_head(const char *text, size_t n,
                                bt_tools_slice_t *name_p, size_t *args_p);
-/** f[ARGS]{   perhaps with [CALL_ID]… before [ARGS] */
+/** Matches f[ARGS]{   perhaps with [CALL_ID]… before [ARGS].
+ *  @param [out] name_p, args_p  name, and position of the arguments' brace */
 bt_tools_match_t bt_tools_bare_head(const char *text, size_t n,
                                     bt_tools_slice_t *name_p, size_t *args_p);
-/** f[ARGS]null, or a string of nothing there: a call without arguments.
- *  @param [out] name_p, end_p  the latter behind it */
+/** Matches a call without arguments: f[ARGS]null, or an empty string there.
+ *  @param [out] name_p, end_p  name, and position after the call */
 bt_tools_match_t bt_tools_bare_nothing(const char *text, size_t n,
                                        bt_tools_slice_t *name_p, size_t *end_p);
-/** The name and the arguments of an object, whatever its order; of a
- *  "function" in it, too. Arguments that are a text of JSON are written to
- *  @a room, and are there then.
- *  @param [in] text   JSON, which has been looked at
- *  @param [in] is_cut  it breaks off: the arguments are those that are there
- *  @retval BT_TOOLS_MAYBE  it breaks off before its name is known */
+/** Reads the name and the arguments of an object, in any order, also of a
+ *  "function" within the object. Arguments that are a string of JSON are
+ *  decoded into @a room.
+ *  @param [in] text   JSON that has been scanned
+ *  @param [in] is_cut  the text is incomplete: the arguments are the received
+ *                      part
+ *  @retval BT_TOOLS_MAYBE  the text ends before the name is known */
 bt_tools_match_t bt_tools_of_object(const char *text, size_t n, bool is_cut,
                                     bt_tools_slice_t *name_p,
                                     bt_tools_slice_t *arguments_p,
@@ -80,10 +87,10 @@ bt_tools_match_t bt_tools_of_object(const char *text, size_t n, bool is_cut,
 
 /* ---- tools_python.c ---- */
 
-/** All calls of a list, or none.
- *  @param [in] is_cut  it breaks off: of the last call the arguments are those
- *                      that are there
- *  @retval BT_TOOLS_MAYBE  it breaks off; there may be no call in it */
+/** Adds all calls of a list, or none.
+ *  @param [in] is_cut  the text is incomplete: the last call's arguments are
+ *                      the received part
+ *  @retval BT_TOOLS_MAYBE  the text is incomplete; it may contain no call */
 bt_tools_match_t bt_tools_of_python(bt_tools_t *tools, const char *text,
                                     size_t n, bool is_cut,
                                     bt_strbuf_t *content);

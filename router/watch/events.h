@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file events.h
  *
- * What happened to the cluster, a line each: the latest 256, with numbers that
- * rise. An id names the router's life, too, so that a reader who comes back to
- * another one is told all of it.
+ * Log of cluster events: the latest 256, numbered in ascending order. An id
+ * also names the router's run, so that a reader who reconnects to a restarted
+ * router gets all of its events.
  *
  *     id  5f0c6d0b-17      life 5f0c6d0b, number 17
  *
@@ -43,15 +43,15 @@ typedef enum bt_event_kind {
     BT_EVENT_N_KINDS,
 } bt_event_kind_t;
 
-/** "worker_joined" … */
+/** Returns the name of an event kind: "worker_joined" … */
 const char *bt_event_kind_name(bt_event_kind_t kind);
 
 typedef struct bt_event {
-    uint64_t n; /**< from 1 on */
+    uint64_t n; /**< number, from 1 on */
     uint64_t unix_ms;
     bt_event_kind_t kind;
     char model[BT_CONFIG_MODEL_NAME_BYTES]; /**< "": none */
-    char worker[BT_WIRE_MAX_NAME];          /**< the same */
+    char worker[BT_WIRE_MAX_NAME];          /**< "": none */
     uint64_t request;                       /**< 0: none */
     char text[BT_EVENT_TEXT];
 } bt_event_t;
@@ -62,21 +62,23 @@ typedef struct bt_events {
     bt_event_t ring[BT_EVENTS_KEPT];
 } bt_events_t;
 
-/** Copied; its n is given. */
+/** Appends a copy of an event; the event's number is assigned. */
 void bt_events_add(bt_events_t *events, const bt_event_t *event);
-/** The number of the oldest that is kept; n_ever + 1: there is none. */
+/** Returns the number of the oldest event kept; n_ever + 1 when there is
+ *  none. */
 uint64_t bt_events_oldest(const bt_events_t *events);
-/** @param n  from bt_events_oldest() to n_ever */
+/** Returns the event of a number.
+ *  @param n  from bt_events_oldest() to n_ever */
 const bt_event_t *bt_events_at(const bt_events_t *events, uint64_t n);
-/** Where a reader goes on who has seen this id: the number of the next. What is
- *  no id of this life counts as seen nothing. */
+/** Returns the number of the next event for a reader that has seen this id. An
+ *  id of another run counts as no event seen. */
 uint64_t bt_events_after(const bt_events_t *events, const char *id);
 void bt_events_print_id(const bt_events_t *events, uint64_t n,
                         char id[BT_EVENT_ID_BYTES]);
-/** One as an object. */
+/** Writes one event as an object. */
 void bt_events_write_one(const bt_events_t *events, const bt_event_t *event,
                          bt_json_t *json);
-/** All that are kept, as an array. */
+/** Writes all events kept, as an array. */
 void bt_events_write(const bt_events_t *events, bt_json_t *json);
 
 #endif

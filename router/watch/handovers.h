@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file handovers.h
  *
- * KV on its way between workers: the latest 64 beginnings and ends, for whoever
- * looks on. Those that were written over before a reader came are counted.
+ * Log of KV hand-overs between workers: the latest 64 begins and ends, for
+ * live views. Entries overwritten before a reader's next visit are counted.
  *
  * Pure. Threads: one owns it.
  */
@@ -24,7 +24,7 @@ typedef struct bt_handover {
     uint64_t request;
     char model[BT_CONFIG_MODEL_NAME_BYTES];
     char from[BT_WIRE_MAX_NAME], to[BT_WIRE_MAX_NAME];
-    uint64_t bytes, length_us; /**< of one that ENDED */
+    uint64_t bytes, length_us; /**< set for an ENDED one */
 } bt_handover_t;
 
 typedef struct bt_handovers {
@@ -32,9 +32,10 @@ typedef struct bt_handovers {
     bt_handover_t ring[BT_HANDOVERS_KEPT];
 } bt_handovers_t;
 
-/** Copied. */
+/** Appends a copy of an entry. */
 void bt_handovers_add(bt_handovers_t *handovers, const bt_handover_t *one);
-/** Those behind the first n_seen, as fields: left_out and list. */
+/** Writes the entries after the first n_seen, as the fields left_out and
+ *  list. */
 void bt_handovers_write(const bt_handovers_t *handovers, uint64_t n_seen,
                         bt_json_t *json);
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file history.h
  *
- * The last 15 minutes in steps of 5 seconds, of each model and of all of them:
+ * Time series of the last 15 minutes in steps of 5 seconds, for each model and
+ * for all models together:
  *
- *     events ─▶ series: the step under way ── tick ──▶ ring of points
+ *     events ─▶ series: the current step ──── tick ──▶ ring of points
  *                 counts, two sketches                   180 of each series
  *
- * An event costs a few increments, whatever else happens; percentiles are made
- * when a step ends. Memory is 36 KiB for each model. All series have the same
- * steps: one that came later has empty points before.
+ * An event costs a few increments; percentiles are computed when a step ends.
+ * Memory is 36 KiB for each model. All series have equal steps: a series that
+ * was created later begins with empty points.
  *
- * Pure: the time comes in. Threads: one owns it; a copy may be written on
- * another.
+ * Pure: the caller passes the time. Threads: one owns it; a copy may be
+ * written on another.
  */
 #ifndef BT_ROUTER_WATCH_HISTORY_H
 #define BT_ROUTER_WATCH_HISTORY_H
@@ -29,48 +30,50 @@
 #define BT_HISTORY_STEP_MS 5000u
 #define BT_HISTORY_POINTS  180u
 #define BT_HISTORY_RANKS   3u         /**< percentiles: 50, 90, 99 */
-#define BT_HISTORY_NONE    UINT32_MAX /**< of a percentile of nothing */
+#define BT_HISTORY_NONE    UINT32_MAX /**< percentile without values */
 
 typedef struct bt_history_point {
     uint32_t begun, ended, failed, canceled, refused, reruns;
-    uint32_t waiting, running; /**< the highest */
+    uint32_t waiting, running; /**< highest in the step */
     uint32_t ttft_targets, ttft_met, itl_targets, itl_met;
     uint32_t ttft_us[BT_HISTORY_RANKS], itl_us[BT_HISTORY_RANKS];
     uint64_t in_tokens, out_tokens;
 } bt_history_point_t;
 
 typedef struct bt_series {
-    bt_list_t link;                               /**< in bt_history_t.models */
-    char name[BT_CONFIG_MODEL_NAME_BYTES];        /**< "": of all */
-    bt_history_point_t now;                       /**< the step under way */
-    bt_sketch_t ttft, itl;                        /**< the same */
+    bt_list_t link;                        /**< in bt_history_t.models */
+    char name[BT_CONFIG_MODEL_NAME_BYTES]; /**< "": all models */
+    bt_history_point_t now;                /**< the current step */
+    bt_sketch_t ttft, itl;                 /**< times in the current step */
     bt_history_point_t points[BT_HISTORY_POINTS]; /**< a ring */
 } bt_series_t;
 
 typedef struct bt_history {
     bt_list_t models;
-    bt_series_t all; /**< what is of no model here; the sums at a step's end */
-    uint64_t end_us; /**< of the step under way */
-    uint64_t n_points;                   /**< that ended, ever */
-    uint64_t unix_ms[BT_HISTORY_POINTS]; /**< their ends; a ring */
+    bt_series_t all;   /**< events without a model; totals at a step's end */
+    uint64_t end_us;   /**< end of the current step */
+    uint64_t n_points; /**< steps that have ended */
+    uint64_t unix_ms[BT_HISTORY_POINTS]; /**< end of each step; a ring */
 } bt_history_t;
 
 BT_MUST_CHECK bt_status_t bt_history_create(uint64_t now_us,
                                             bt_history_t **history_p);
 void bt_history_destroy(bt_history_t *history); /**< NULL is allowed */
-/** The series of a model, made when it is asked for first; it stays.
+/** Returns the series of a model, created on first use; the series is never
+ *  removed.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_history_series(bt_history_t *history,
                                             const char *name,
                                             bt_series_t **series_p);
 /** Ends the steps that are over; call every 50 ms or so.
- *  @param unix_ms  the time of day now */
+ *  @param unix_ms  current time of day */
 void bt_history_tick(bt_history_t *history, uint64_t now_us, uint64_t unix_ms);
-/** For another thread to write. @retval BT_ERR_NO_MEMORY */
+/** Copies the history, so that another thread may write it.
+ *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_history_copy(const bt_history_t *history,
                                           bt_history_t **copy_p);
-/** Append its fields: step_ms, unix_ms and series.
- *  @param n_latest  points; fewer where there are not so many */
+/** Writes the history as the fields step_ms, unix_ms and series.
+ *  @param n_latest  number of latest points; fewer if fewer exist */
 void bt_history_write(const bt_history_t *history, uint64_t n_latest,
                       bt_json_t *json);
 
@@ -94,18 +97,20 @@ static inline void bt_series_next_token(bt_series_t *series, uint64_t us)
     bt_sketch_add(&series->itl, us);
 }
 
-/** A generation is over, however it ended. */
+/** Counts a generation that is over, with any result. */
 void bt_series_ledger(bt_series_t *series, const bt_ledger_t *ledger);
 static inline void bt_series_rerun(bt_series_t *series)
 {
     series->now.reruns++;
 }
-/** A request was turned away. @param series  that of all: of no model */
+/** Counts a request that was rejected.
+ *  @param series  the series of all models if the request named no model */
 static inline void bt_series_refused(bt_series_t *series)
 {
     series->now.refused++;
 }
-/** As it is now; of all it is the sum. */
+/** Records the current numbers of waiting and running requests. The series of
+ *  all models is the sum. */
 void bt_series_levels(bt_series_t *series, uint32_t waiting, uint32_t running);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file past.h
  *
- * The generations that ended lately: their ledgers and where they were placed,
- * for people who ask why one was slow. The latest 1,024, in memory that is
- * taken once (1.6 MB, used as they come). Texts of prompt and answer are here
- * only where the operator says so (--request-texts): their beginnings.
+ * Recently finished generations: their timing records and placement, for
+ * debugging slow requests. The latest 1,024, in memory that is allocated once
+ * (1.6 MB, touched as they come). The beginnings of prompt and answer are kept
+ * only if the operator enables it (--request-texts).
  *
  * Pure. Threads: one owns it.
  */
@@ -26,7 +26,7 @@
 typedef struct bt_past_one {
     char model[BT_CONFIG_MODEL_NAME_BYTES];
     uint64_t begin_unix_ms;
-    uint64_t begin_us; /**< the same, by the core's clock */
+    uint64_t begin_us; /**< begin by the core's clock */
     bt_ledger_t ledger;
     bt_gen_origin_t origin;
     bt_finish_t finish;
@@ -35,51 +35,52 @@ typedef struct bt_past_one {
     uint32_t n_tries;
     bt_gen_attempt_t tries[BT_GEN_MAX_ATTEMPTS]; /**< without `ended` */
     char ended[BT_GEN_MAX_ATTEMPTS][BT_PAST_ENDED];
-    char *prompt, *answer; /**< owned: how they begin; NULL: not kept */
+    char *prompt, *answer; /**< owned: the beginnings; NULL: not kept */
 } bt_past_one_t;
 
 typedef struct bt_past {
     uint64_t n_ever;
-    bt_past_one_t *ring; /**< owned; BT_PAST_KEPT of them */
+    bt_past_one_t *ring; /**< owned; BT_PAST_KEPT entries */
 } bt_past_t;
 
 BT_MUST_CHECK bt_status_t bt_past_init(bt_past_t *past);
-void bt_past_fini(bt_past_t *past); /**< also of a zeroed one */
+void bt_past_fini(bt_past_t *past); /**< a zeroed one is allowed */
 
-/** How prompt and answer begin; NULL: that is not kept. */
+/** Beginnings of prompt and answer; NULL: not kept. */
 typedef struct bt_past_texts {
     char *prompt, *answer; /**< owned */
 } bt_past_texts_t;
 
-/** @param unix_minus_core_ns  turns the core's clock into the time of day
+/** Adds a finished generation.
+ *  @param unix_minus_core_ns  offset from the core's clock to the time of day
  *  @param texts               taken over */
 void bt_past_add(bt_past_t *past, const char *model,
                  const bt_gen_record_t *record, int64_t unix_minus_core_ns,
                  bt_past_texts_t texts);
 
-/** What is asked for; all zero: all. */
+/** Filter of generations; all zero: all. */
 typedef struct bt_past_filter {
     const char *model; /**< or NULL */
-    uint64_t slow_us;  /**< that took at least so long */
-    bool missed;       /**< that missed a target */
-    bool failed;       /**< that ended with an error */
-    uint64_t before;   /**< number: those that ended before it; 0: all */
-    uint32_t limit;    /**< 0: none */
+    uint64_t slow_us;  /**< total time is at least this */
+    bool missed;       /**< only those that missed a target */
+    bool failed;       /**< only those that ended with an error */
+    uint64_t before;   /**< only those that ended before this number; 0: all */
+    uint32_t limit;    /**< most entries; 0: no limit */
 } bt_past_filter_t;
 
-/** By its number, or by the id of its answer: then choice 0. @return NULL: it
- *  is not kept */
+/** Finds a generation by its number, or by the id of its answer (choice 0).
+ *  @return NULL: not kept */
 const bt_past_one_t *bt_past_find(const bt_past_t *past, const char *id);
-/** Those that the filter lets through, the latest first, as fields: kept and
- *  requests. */
+/** Writes the generations that match the filter, the latest first, as the
+ *  fields kept and requests. */
 void bt_past_write(const bt_past_t *past, const bt_past_filter_t *filter,
                    bt_json_t *json);
-/** One with its stations, as an object. */
+/** Writes one generation with its phases, as an object. */
 void bt_past_write_one(const bt_past_one_t *one, bt_json_t *json);
 
 /* ---- past_write.c ---- */
 
-/** The fields that a list has, too. */
+/** Writes the fields of one generation that a list has too. */
 void bt_past_write_fields(const bt_past_one_t *one, bt_json_t *json);
 bool bt_past_missed(const bt_past_one_t *one);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sketch.h
  *
- * How long things took, for percentiles: counts in cells whose width is a
- * sixteenth of a power of two, so a value is known to 3.2 %. Below 16 us a
- * cell is a microsecond.
+ * Latency histogram for percentiles, with a relative error of at most 3.2 %:
+ * the width of a cell is a sixteenth of a power of two. Below 16 us a cell is
+ * a microsecond.
  *
  *     us     0 … 15 | 16 17 … 31 | 32 34 … 62 | 64 68 … | … | 9.5 h and more
  *     cell   0 … 15 | 16  …   31 | 32  …   47 | 48   …  | … | 511
@@ -22,7 +22,7 @@ typedef struct bt_sketch {
     uint32_t cells[BT_SKETCH_CELLS];
 } bt_sketch_t;
 
-/** O(1): once for each token. */
+/** Adds a value; O(1), called once for each token. */
 static inline void bt_sketch_add(bt_sketch_t *sketch, uint64_t us)
 {
     uint32_t cell = (uint32_t)us;
@@ -39,9 +39,9 @@ static inline void bt_sketch_add(bt_sketch_t *sketch, uint64_t us)
 
 void bt_sketch_clear(bt_sketch_t *sketch);
 void bt_sketch_merge(bt_sketch_t *into, const bt_sketch_t *from);
-/** The value at a rank: the middle of its cell.
+/** Returns the value of a percentile: the middle of its cell.
  *  @param percent  above 0, at most 100
- *  @return 0 of an empty one */
+ *  @return 0 for an empty sketch */
 uint64_t bt_sketch_percentile(const bt_sketch_t *sketch, uint32_t percent);
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file watch.h
  *
- * What a live view is told beside how things stand: the last 15 minutes, what
- * happened, KV on its way, requests that are over. All of it is in memory of a
- * fixed size and costs the router a few increments for a token and a copy for a
- * request, watched or not. docs/CLUSTER_API.md says what is made of it.
+ * Data of a live view, besides the current state: the last 15 minutes, events,
+ * KV hand-overs, finished requests. Memory has a fixed size; the cost is a few
+ * increments for a token and a copy for a request, whether or not there is a
+ * viewer. docs/CLUSTER_API.md describes the API.
  *
  *     core, links, loads ─▶ router/frontend/watching.c ─▶ history, events,
  *                                                         handovers, past
- *     doors ◀──────────────────────────────────────────────────┘
+ *     HTTP handlers ◀──────────────────────────────────────────┘
  *
- * Pure: the time comes in. Threads: one owns it.
+ * Pure: the caller passes the time. Threads: one owns it.
  */
 #ifndef BT_ROUTER_WATCH_WATCH_H
 #define BT_ROUTER_WATCH_WATCH_H
@@ -31,7 +31,8 @@ typedef struct bt_watch {
     uint64_t start_unix_ms, start_us;
 } bt_watch_t;
 
-/** @param life  tells this router's from others' */
+/** Creates the data of a live view.
+ *  @param life  id of this run of the router */
 BT_MUST_CHECK bt_status_t bt_watch_create(uint32_t life, uint64_t now_us,
                                           uint64_t unix_ms,
                                           bt_watch_t **watch_p);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file waterfall.h
  *
- * A ledger as stations, one behind another: they add up to its whole time. The
- * ledger's own parts do, and the one between the first two tokens is cut
- * further by what workers say of it:
+ * A timing record as consecutive phases that add up to its total time. The
+ * record's own parts already do; the part between the first two tokens is
+ * split further by the durations that workers report:
  *
- *     ledger     parse tokenize wait P queue P compute rest │ handover │ decode
- *     stations   parse tokenize queue prefill_queue context  │    │     │
- * generation first_token       │    │ grant_wait transfer join_wait
- * second_token
+ *     ledger   parse tokenize wait  P queue       P compute rest
+ *     phases   parse tokenize queue prefill_queue context   first_token
  *
- * What they say is cut where it is more than there was. Where no second token
- * came the last one is called "rest".
+ *     ledger   handover                                   decode
+ *     phases   grant_wait transfer join_wait second_token generation
+ *
+ * Reported durations are capped at the time that there was. Without a first or
+ * second token, its phase is called "rest".
  *
  * Pure.
  */
@@ -26,11 +27,11 @@
 
 typedef enum bt_place {
     BT_AT_ROUTER,
-    BT_AT_PREFILL, /**< where its context phase runs */
-    BT_AT_DECODE,  /**< where it generates */
+    BT_AT_PREFILL, /**< where the prefill runs */
+    BT_AT_DECODE,  /**< where the decode runs */
 } bt_place_t;
 
-/** "router", "prefill", "decode" */
+/** Returns the name of a place: "router", "prefill" or "decode". */
 const char *bt_place_name(bt_place_t at);
 
 typedef struct bt_station {
@@ -38,15 +39,15 @@ typedef struct bt_station {
     bt_place_t at;
     uint64_t start_us; /**< since the beginning */
     uint64_t length_us;
-    uint32_t n_chunks; /**< of the context phase; else 0 */
+    uint32_t n_chunks; /**< chunks of the prefill; else 0 */
 } bt_station_t;
 
 typedef struct bt_waterfall {
-    uint32_t n; /**< those that took any time */
+    uint32_t n; /**< phases that took any time */
     bt_station_t stations[BT_WATERFALL_STATIONS];
 } bt_waterfall_t;
 
-/** Of one that is over. */
+/** Splits the timing record of a finished generation into phases. */
 void bt_waterfall_of(const bt_ledger_t *ledger, bt_waterfall_t *waterfall_p);
 
 #endif
