@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection: bytes between its socket and HTTP/2, and what it may take
- * how long. */
+/* One connection: bytes between its socket and HTTP/2, and timeouts. */
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/grpc/grpc_priv.h"
 
-/* Messages that are handed over in one turn of the loop: what a method does at
- * once takes some 100 us at most. */
+/* Messages delivered in one turn of the loop: the synchronous part of a method
+ * takes some 100 us at most. */
 #define DELIVERED_PER_TURN 4
-/* Between the word that no more streams will be taken and its coming true:
- * what was on its way to us has arrived. */
+/* Time between announcing that no more streams are accepted and refusing them:
+ * streams on the way have arrived by then. */
 #define LEAVING_MS 200
 #define LINGER_MS  1000
-/* What a stream takes beside what is counted, roughly. */
+/* Approximate memory of a stream besides what is counted. */
 #define STREAM_BYTES ((size_t)3 * 1024)
 
 static void set_state(bt_gconn_t *conn, bt_gconn_state_t state)
@@ -21,7 +20,7 @@ static void set_state(bt_gconn_t *conn, bt_gconn_state_t state)
     conn->since_ms = bt_now_ms();
 }
 
-/* ---- places and memory ---- */
+/* ---- stream places and memory ---- */
 
 static void file(bt_gconn_t *conn)
 {
@@ -124,7 +123,7 @@ void bt_gconn_dirty(bt_gconn_t *conn)
     }
 }
 
-/* All that will ever be said is with the kernel. */
+/* All output has been passed to the kernel. */
 static void all_said(bt_gconn_t *conn)
 {
     if (bt_stream_shutdown(conn->stream) != BT_OK) {
@@ -134,7 +133,7 @@ static void all_said(bt_gconn_t *conn)
     set_state(conn, BT_GCONN_LINGER);
 }
 
-/* @return false: it is closed */
+/* @return false: the connection is closed */
 static bool pull(bt_gconn_t *conn, bool *more_p)
 {
     bt_strbuf_t *out = bt_stream_out(conn->stream);
@@ -152,7 +151,7 @@ static bool pull(bt_gconn_t *conn, bool *more_p)
     return true;
 }
 
-/* Send what there is. May close it. */
+/* Sends pending output. May close the connection. */
 static void pump(bt_gconn_t *conn)
 {
     bool more = false;
@@ -163,7 +162,7 @@ static void pump(bt_gconn_t *conn)
         return;
     }
     if (bt_stream_unsent(conn->stream) == 0) {
-        conn->sent_ms = bt_now_ms(); /* nothing has waited until now */
+        conn->sent_ms = bt_now_ms(); /* nothing was pending until now */
     }
     if (!pull(conn, &more)) {
         return;
@@ -185,7 +184,7 @@ static void pump(bt_gconn_t *conn)
     charge(conn);
 }
 
-/* The end of each callback of this connection. */
+/* Ends each callback of this connection. */
 static void end_turn(bt_gconn_t *conn)
 {
     conn->in_turn = false;
@@ -286,7 +285,7 @@ static void on_readable(void *user)
 
 /* ---- deadlines ---- */
 
-/* @return false: it was closed */
+/* @return false: the connection was closed */
 static bool own_time(bt_gconn_t *conn, uint64_t now_ms)
 {
     const bt_grpc_config_t *config = &conn->grpc->config;
@@ -356,7 +355,7 @@ static void on_stop(void *user)
     }
 }
 
-/* ---- birth and death ---- */
+/* ---- creation and destruction ---- */
 
 bt_status_t bt_gconn_accept(void *ctx, bt_stream_t *stream)
 {
@@ -377,14 +376,14 @@ bt_status_t bt_gconn_accept(void *ctx, bt_stream_t *stream)
     }
     conn->grpc = grpc;
     conn->stream = stream;
-    conn->place = BT_STREAM_QUIET; /* as it was accepted */
+    conn->place = BT_STREAM_QUIET; /* the state after accepting */
     bt_list_init(&conn->calls);
     bt_list_init(&conn->ready);
     bt_stream_attach(stream, &bt_gconn_stream_handlers, conn);
     set_state(conn, BT_GCONN_OPENING);
     charge(conn);
     timer_sync(conn);
-    bt_gconn_dirty(conn); /* our settings */
+    bt_gconn_dirty(conn); /* the server's settings */
     return BT_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients ask about models, the log and the trace. */
+/* Answers questions of clients about models, the log and the trace. */
 #include <grpc_service.pb-c.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "router/grpc/pb_model.h"
 #include "router/triton/describe.h"
 
-#define MAX_MODELS 256 /* of one list */
+#define MAX_MODELS 256 /* in one list */
 
 /* @return NULL: the call was ended */
 static bt_served_t *find_model(bt_gcall_t *call, const char *name,
@@ -31,7 +31,7 @@ static bt_served_t *find_model(bt_gcall_t *call, const char *name,
     return served;
 }
 
-/* Sends it, or says that memory was short; the scratch ends. */
+/* Sends a message, or an error when memory was short; frees the scratch. */
 static void answer_from(bt_gcall_t *call, bt_pb_scratch_t *scratch,
                         const ProtobufCMessage *message)
 {
@@ -136,7 +136,7 @@ void bt_service_model_statistics(bt_gcall_t *call, bt_gmessage_t *message)
     if (request == NULL) {
         return;
     }
-    if (request->name[0] == '\0') { /* of all */
+    if (request->name[0] == '\0') { /* all models */
         n = bt_describe_names(door->front, list, MAX_MODELS);
     } else {
         list[0] = (bt_described_t){
@@ -207,7 +207,7 @@ typedef Inference__LogSettingsRequest__SettingValue log_asked_t;
 typedef Inference__LogSettingsResponse__SettingValue log_value_t;
 typedef Inference__LogSettingsResponse__SettingsEntry log_entry_t;
 
-/* @return false: it is not of a setting's form */
+/* @return false: invalid form of a setting */
 static bool set_text(bt_setting_t *setting, const char *text)
 {
     const size_t n = strlen(text);
@@ -324,7 +324,7 @@ typedef Inference__TraceSettingRequest trace_request_t;
 typedef Inference__TraceSettingResponse__SettingValue trace_value_t;
 typedef Inference__TraceSettingResponse__SettingsEntry trace_entry_t;
 
-/* Values are lists of texts; none: as it was at the start. */
+/* Values are lists of strings; an empty list resets to the start value. */
 static bool read_trace(const trace_request_t *request, bt_settings_t *settings)
 {
     settings->n = 0;
@@ -424,7 +424,7 @@ void bt_service_trace_setting(bt_gcall_t *call, bt_gmessage_t *message)
     }
     model = (request->model_name[0] == '\0') ? NULL : request->model_name;
     if ((model != NULL) && (find_model(call, model, "") == NULL)) {
-        /* It was told. */
+        /* The error was sent. */
     } else if (!read_trace(request, &settings)) {
         bt_gcall_end(call, BT_GRPC_INVALID_ARGUMENT, bad_settings);
     } else if ((settings.n > 0) &&

@@ -15,7 +15,7 @@ typedef struct code_row {
     bt_grpc_code_t grpc;
 } code_row_t;
 
-/* The first row of a code is the one that leads back. */
+/* The first row of a code maps it back to a status. */
 static const code_row_t codes[] = {
     {200, BT_GRPC_OK},
     {400, BT_GRPC_INVALID_ARGUMENT},
@@ -115,7 +115,7 @@ bt_status_t bt_grpc_reader_feed(bt_grpc_reader_t *reader, const void *data,
     }
     n = reader->length - body->len;
     n = (n < bytes - used) ? n : bytes - used;
-    /* The last doubling stops at the announced length. */
+    /* The last doubling is limited to the announced length. */
     if ((body->len + n >= body->cap) && (reader->length / 2 < body->cap)) {
         bt_strbuf_reserve(body, reader->length);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One call: a stream of HTTP/2 as gRPC. */
+/* One call: an HTTP/2 stream as gRPC. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,8 +11,8 @@
 
 #define CONTENT_TYPE  "application/grpc"
 #define ENCODINGS     "identity,gzip"
-#define MESSAGE_BYTES ((size_t)2048) /* of an error's text, coded */
-/* What is shorter does not gain by it, what is longer takes too long. */
+#define MESSAGE_BYTES ((size_t)2048) /* of an error's text, encoded */
+/* Shorter messages do not shrink, longer ones take too long. */
 #define GZIP_LEAST 1024u
 #define GZIP_MOST  65536u
 #define MAX_HEAD   8
@@ -31,7 +31,7 @@ static void put_status(bt_h2_field_t *fields, size_t *n, bt_grpc_code_t code,
     }
 }
 
-/* An answer of a head alone. */
+/* Sends an answer without a body. */
 static void answer_briefly(bt_h2_stream_t *stream, const bt_h2_field_t *more,
                            size_t n_more, bt_grpc_code_t code,
                            const char *message)
@@ -52,7 +52,7 @@ static void answer_briefly(bt_h2_stream_t *stream, const bt_h2_field_t *more,
     bt_strbuf_fini(&text);
 }
 
-/* One that does not speak gRPC. */
+/* Answers a client that does not speak gRPC. */
 static void answer_http(bt_h2_stream_t *stream, const char *status,
                         const char *name, const char *value)
 {
@@ -94,7 +94,7 @@ static void drop_waiting(bt_gcall_t *call)
     bt_net_charge(call->conn->grpc->net, &call->charged, 0);
 }
 
-/* The last word was said, or nobody hears it. */
+/* Ends the call: its status was sent, or the client is gone. */
 static void call_over(bt_gcall_t *call, bt_grpc_code_t code)
 {
     const bt_grpc_handlers_t *handlers = &call->conn->grpc->handlers;
@@ -149,7 +149,7 @@ static void fail(bt_gcall_t *call, bt_grpc_code_t code, const char *message)
     bt_gcall_end(call, code, message);
 }
 
-/* The client does not take what it is sent. */
+/* Resets a call whose client does not read. */
 static void cut(bt_gcall_t *call)
 {
     tell_gone(call);
@@ -173,7 +173,7 @@ bool bt_gcall_send(bt_gcall_t *call, const void *data, size_t bytes)
     if (unsent <= room) {
         call->largest = 0;
     }
-    /* One message may be larger than all that may wait beside it. */
+    /* One message may exceed the limit for all pending output. */
     if (unsent > room + call->largest) {
         cut(call);
         return false;
@@ -229,7 +229,7 @@ static void refuse(bt_gconn_t *conn, bt_h2_stream_t *stream,
     }
 }
 
-/* Who comes from HTTP/1.1 may say Host instead (RFC 9113, 8.3.1). */
+/* A client translated from HTTP/1.1 may send Host instead (RFC 9113, 8.3.1). */
 static const char *authority_of(const bt_h2_stream_t *stream)
 {
     const char *authority = bt_h2_field(stream, ":authority");
@@ -242,7 +242,7 @@ static const char *field_of(const void *stream, const char *name)
     return bt_h2_field(stream, name);
 }
 
-/* @return false: it was refused */
+/* @return false: the call was refused */
 static bool check_head(bt_gconn_t *conn, bt_h2_stream_t *stream,
                        const bt_gmethod_t *method)
 {
@@ -432,7 +432,8 @@ static void refuse_message(bt_gcall_t *call, bt_status_t status)
     }
 }
 
-/* A prefix is complete, or more of a message has come. */
+/* Adjusts the charged memory: a prefix is complete, or more of a message has
+ * come. */
 static bt_status_t watch_room(bt_gcall_t *call, bool was_begun)
 {
     const bt_gconn_t *conn = call->conn;
@@ -530,7 +531,7 @@ void bt_gcall_deliver(bt_gcall_t *call)
     message = waiting->message;
     bt_list_remove(&waiting->link);
     bt_free(waiting);
-    /* To the end of the line; who has nothing more leaves it next time. */
+    /* To the end of the queue; a call with nothing more leaves it next time. */
     bt_list_remove(&call->ready_link);
     if (!bt_list_empty(&call->waiting) ||
         (call->half_closed && call->method->takes_many)) {

@@ -14,16 +14,16 @@
 #include "router/observe/metrics.h"
 
 #define REQUEST_ID  "x-request-id"
-#define SMALL_BYTES 65536u /* of a message that is no request to infer */
+#define SMALL_BYTES 65536u /* of messages that are no inference requests */
 #define CLIENT_LEFT 499
 
 /* ---- the methods ---- */
 
-/* Where keys are in force; without a word, whoever has one. */
+/* Access levels where keys are configured; by default, any valid key. */
 typedef enum access {
     BY_KEY,
     ANYBODY,
-    ORDERS, /* for a tenant that is `admin`; without keys for the own user */
+    ORDERS, /* tenants with `admin`; without keys, the own user */
 } access_t;
 
 #define SMALL_FOR(who, name, fn)                                   \
@@ -45,7 +45,7 @@ static const bt_gmethod_t methods[] = {
      NULL, bt_manage_gone, ORDERS},
     {BT_INFERENCE "RepositoryModelUnload", false, SMALL_BYTES, bt_manage_unload,
      NULL, bt_manage_gone, ORDERS},
-    /* A message may only ask; what it does is known when it is read. */
+    /* Such a message may only query; this is known when it is read. */
     SMALL_FOR(ORDERS, "TraceSetting", bt_service_trace_setting),
     SMALL_FOR(ORDERS, "LogSettings", bt_service_log_settings),
     SMALL("SystemSharedMemoryStatus", bt_memory_status),
@@ -70,10 +70,10 @@ static const bt_gmethod_t methods[] = {
      BY_KEY},
 };
 
-/* ---- the books ---- */
+/* ---- log and metrics ---- */
 
-/* Messages of a stream that stays open while keys change are looked at again,
- * in infer.c. */
+/* Messages of a stream that stays open while keys change are checked again, in
+ * infer.c. */
 static const char *on_admit(void *ctx, const bt_gmethod_t *method,
                             const bt_stream_t *client, bt_grpc_field_fn field,
                             const void *head, bt_grpc_code_t *code_p)
@@ -108,7 +108,7 @@ static const char *on_admit(void *ctx, const bt_gmethod_t *method,
     return NULL;
 }
 
-/* The client's X-Request-Id, or one of ours, is in the answer's head. */
+/* The answer's header has the client's X-Request-Id, or a new one. */
 static void on_begin(void *ctx, bt_gcall_t *call)
 {
     bt_gdoor_t *door = ctx;
@@ -148,7 +148,7 @@ static const char *finish_name(const bt_reply_facts_t *facts, int code)
     }
 }
 
-/* @param id  of one without a call */
+/* @param id  for one without a call */
 static void note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
                  const char *path, const bt_reply_facts_t *facts,
                  uint64_t start_us, int http_status)
@@ -198,7 +198,7 @@ void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
     note(door, call, "", path, facts, start_us, http_status);
 }
 
-/* It has an id, too, by which it is found in the log. */
+/* A refused call also has an id, by which it is found in the log. */
 static void on_refused(void *ctx, const char *given, bt_grpc_code_t code,
                        char id[BT_GCALL_MEMO_BYTES])
 {
@@ -208,7 +208,7 @@ static void on_refused(void *ctx, const char *given, bt_grpc_code_t code,
     note(door, NULL, id, "none", NULL, bt_now_us(), bt_grpc_http_of_code(code));
 }
 
-/* Requests to infer are noted by infer.c, one by one. */
+/* Inference requests are recorded by infer.c, one by one. */
 static void on_end(void *ctx, bt_gcall_t *call, const char *path,
                    bt_grpc_code_t code)
 {
@@ -288,7 +288,7 @@ void bt_gdoor_fail(bt_gcall_t *call, const bt_api_error_t *error)
                  error->message);
 }
 
-/* ---- birth and end ---- */
+/* ---- creation and destruction ---- */
 
 static void flush(bt_turn_work_t *work)
 {

@@ -11,9 +11,9 @@
 
 #define MAX_FIELDS    16
 #define RESERVE_BYTES ((size_t)16 * 1024)
-/* A stream keeps so much memory between two pieces of its answer. */
+/* Memory that a stream keeps between two pieces of its answer. */
 #define KEEP_BYTES ((size_t)2 * 1024)
-/* Each frame of data that we send may be answered with two window updates. */
+/* Each sent frame of data may be answered with two window updates. */
 #define FRAMES_PER_SENT 2
 
 struct bt_h2_stream {
@@ -23,18 +23,18 @@ struct bt_h2_stream {
     void *user;
     bool told;        /* on_request() was called */
     bool answered;    /* bt_h2_respond() was called */
-    bool finished;    /* the body is whole */
+    bool finished;    /* the body is complete */
     bool waits;       /* nghttp2 waits for more of the body */
-    bt_strbuf_t head; /* "name\0value\0", again and again */
+    bt_strbuf_t head; /* repeated "name\0value\0" */
     bt_strbuf_t out;
     size_t out_sent;
     bt_strbuf_t trailers; /* like head */
 };
 
-/* In front of what nghttp2 has of our memory. */
+/* Header of each allocation of nghttp2. */
 typedef struct block {
     size_t bytes;
-    size_t unused; /* keeps what follows aligned to 16 */
+    size_t unused; /* keeps the block aligned to 16 */
 } block_t;
 
 struct bt_h2 {
@@ -43,22 +43,23 @@ struct bt_h2 {
     bt_h2_handlers_t handlers;
     bt_list_t streams;
     uint32_t n_streams;
-    bool open; /* the client's settings have come */
+    bool open; /* the client's settings have been received */
     bool in_head;
-    bool failed;      /* bt_h2_feed() has said so */
-    size_t lib_bytes; /* what nghttp2 holds */
+    bool failed;      /* bt_h2_feed() has failed */
+    size_t lib_bytes; /* bytes held by nghttp2 */
     size_t head_bytes, out_bytes, unsent_bytes;
-    int64_t idle_frames;  /* that are still allowed, in thousandths */
-    uint64_t filled_ms;   /* when there were so many */
-    bool short_of_memory; /* the reserve was needed */
+    int64_t idle_frames;  /* token bucket, in thousandths */
+    uint64_t filled_ms;   /* time of its last refill */
+    bool short_of_memory; /* the reserve was used */
     size_t reserve_used;
     block_t reserve[RESERVE_BYTES / sizeof(block_t)];
 };
 
-/* ---- memory of the library: counted and bounded ---- */
+/* ---- memory of nghttp2: counted and bounded ---- */
 
-/* nghttp2 1.52 frees twice where memory is short while it sends. So it is not:
- * what malloc() refuses comes from a reserve, and the connection ends. */
+/* nghttp2 1.52 has a double free when an allocation fails while it sends. To
+ * avoid it, a failed malloc() is served from a reserve, and the connection
+ * ends. */
 static void *from_reserve(bt_h2_t *h2, size_t bytes)
 {
     const size_t at = h2->reserve_used;
@@ -206,9 +207,9 @@ static bt_h2_stream_t *stream_of(nghttp2_session *session, int32_t id)
     return nghttp2_session_get_stream_user_data(session, id);
 }
 
-/* ---- what the client sends ---- */
+/* ---- receiving ---- */
 
-/* @return false: the client has had enough of these */
+/* @return false: the client has used up its frames */
 static bool spend_frame(bt_h2_t *h2)
 {
     h2->idle_frames -= 1000;
@@ -238,7 +239,7 @@ static bool brings_nothing(const nghttp2_frame_hd *hd)
         return (hd->length == 0) &&
                ((hd->flags & NGHTTP2_FLAG_END_STREAM) == 0);
     case NGHTTP2_HEADERS:
-    case NGHTTP2_CONTINUATION: /* nghttp2 counts them */
+    case NGHTTP2_CONTINUATION: /* counted by nghttp2 */
     case NGHTTP2_RST_STREAM:   /* these too */
     case NGHTTP2_GOAWAY:
         return false;
@@ -296,14 +297,14 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
 
     (void)flags;
     if ((frame->headers.cat != NGHTTP2_HCAT_REQUEST) || (stream == NULL)) {
-        return 0; /* trailers of a client say nothing to us */
+        return 0; /* trailers of a client are ignored */
     }
     before = stream->head.cap;
     add_field(&stream->head, name, name_bytes, value, value_bytes);
     h2->head_bytes += stream->head.cap - before;
     return (bt_strbuf_status(&stream->head) == BT_OK)
                ? 0
-               : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* resets it */
+               : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* resets the stream */
 }
 
 static void tell_request(bt_h2_t *h2, bt_h2_stream_t *stream)
@@ -354,7 +355,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id,
     if ((stream != NULL) && stream->told && !stream->finished) {
         h2->handlers.on_data(h2->handlers.ctx, stream, data, bytes);
     }
-    /* Fails for want of memory alone, which the next pull says as well. */
+    /* Fails only when memory is short, which the next pull reports as well. */
     return (nghttp2_session_consume(session, id, bytes) == NGHTTP2_ERR_NOMEM)
                ? NGHTTP2_ERR_CALLBACK_FAILURE
                : 0;
@@ -374,9 +375,9 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code,
     return 0;
 }
 
-/* ---- what we send ---- */
+/* ---- sending ---- */
 
-/* A client that still sends into an answer that is whole is told to stop. */
+/* A client that still sends to a complete answer is told to stop. */
 static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame,
                          void *ctx)
 {
@@ -551,14 +552,14 @@ void bt_h2_reset(bt_h2_stream_t *stream, bt_h2_code_t code)
 
     stream->answered = true;
     stream->finished = true;
-    /* Nothing of the body is sent any more. */
+    /* Drops the unsent body. */
     stream->h2->unsent_bytes -= bt_h2_unsent(stream);
     bt_strbuf_fini(&stream->out);
     stream->out_sent = 0;
     out_charge(stream, before);
     if (nghttp2_submit_rst_stream(stream->h2->session, NGHTTP2_FLAG_NONE,
                                   stream->id, (uint32_t)code) != 0) {
-        /* For want of memory: then the connection is of no use. */
+        /* Out of memory: the connection is unusable. */
         bt_h2_terminate(stream->h2, BT_H2_INTERNAL_ERROR);
     }
 }
@@ -607,7 +608,7 @@ static bt_status_t make_session(bt_h2_t *h2)
                                          &h2->mem);
         nghttp2_option_del(option);
         if (rc != 0) {
-            h2->session = NULL; /* it was freed, and is named all the same */
+            h2->session = NULL; /* freed by nghttp2, which leaves it set */
         }
     }
     nghttp2_session_callbacks_del(callbacks);
@@ -691,7 +692,7 @@ bt_status_t bt_h2_feed(bt_h2_t *h2, const void *data, size_t bytes,
     if (h2->short_of_memory || (used == NGHTTP2_ERR_NOMEM)) {
         return BT_ERR_NO_MEMORY;
     }
-    /* Nothing where it was said already. */
+    /* No effect if already sent. */
     (void)nghttp2_session_terminate_session(
         h2->session, (used == NGHTTP2_ERR_FLOODED) ? NGHTTP2_ENHANCE_YOUR_CALM
                                                    : NGHTTP2_PROTOCOL_ERROR);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gRPC's health service: the whole server as "", and as the name of the
+/* gRPC's health service: the whole server as "", and under the name of the
  * inference service. */
 #include <health.pb-c.h>
 #include <string.h>
@@ -18,11 +18,11 @@ typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus status_t;
 #define UNKNOWN_SERVICE \
     GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN
 
-/* Somebody who is told of every change. */
+/* An open Watch call, notified of every change. */
 typedef struct watch {
     bt_list_t link; /* in door->watches */
     bt_gcall_t *call;
-    bool known; /* the service is ours */
+    bool known; /* true: a service of this server */
     status_t told;
 } watch_t;
 
@@ -112,13 +112,13 @@ void bt_health_watch_gone(bt_gcall_t *call)
     }
 }
 
-/* Told once that we leave: they must not hold us up. */
+/* Notified once of the shutdown: watchers must not delay it. */
 static void end_watch(watch_t *watch)
 {
     bt_gcall_t *call = watch->call;
 
     if (!tell(watch, NOT_SERVING)) {
-        return; /* it is gone */
+        return; /* the call is over */
     }
     bt_health_watch_gone(call);
     bt_gcall_end(call, BT_GRPC_OK, NULL);
@@ -138,7 +138,7 @@ void bt_health_tick(bt_gdoor_t *door)
         if (door->front->draining) {
             end_watch(watch);
         } else if (watch->known) {
-            /* Who asks again and again is waited for, and so is this. */
+            /* Repeated checks delay the shutdown, and so does Watch. */
             door->front->ready_asked_ms = bt_now_ms();
             if (watch->told != now) {
                 (void)tell(watch, now);

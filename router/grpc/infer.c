@@ -4,12 +4,12 @@
  *     unary call ── one visit ──▶ one response ─▶ the call's code
  *     stream ──┬── visit ──▶ response … (or one error_message)
  *              ├── visit ──▶ response …
- *              └── the client has said all, and no visit is left ─▶ OK
+ *              └── half-close, and no visit is left ─▶ OK
  *
- * Every response of a stream has the parameter triton_final_response, as Triton
- * gives it: true in the last one of a request, and false in those before. That
- * is the last one with outputs; a client that asks for it with
- * triton_enable_empty_final_response gets one without outputs behind it.
+ * Every response of a stream has the parameter triton_final_response, as in
+ * Triton: true in the last response of a request, false in earlier ones. The
+ * last response has outputs; a client that sets
+ * triton_enable_empty_final_response gets another one without outputs after it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,13 +29,13 @@
 
 /* One request. */
 typedef struct visit {
-    bt_infer_reply_t reply; /* first: a call knows only this */
+    bt_infer_reply_t reply; /* first: the call knows only this */
     bt_list_t link;         /* in stream->visits */
-    struct stream *stream;  /* NULL: of a unary call */
+    struct stream *stream;  /* NULL: a unary call */
     bt_gcall_t *call;
     uint64_t start_us;
-    bool final_told;              /* of a stream: the last response was sent */
-    char id[BT_INFER_NAME_BYTES]; /* of the client, for an error */
+    bool final_told;              /* stream: the last response was sent */
+    char id[BT_INFER_NAME_BYTES]; /* the client's id, for an error */
 } visit_t;
 
 /* A call of ModelStreamInfer. */
@@ -50,7 +50,7 @@ static bt_gdoor_t *door_of(const visit_t *visit)
     return bt_gcall_ctx(visit->call);
 }
 
-/* The visit is over. @return its stream, or NULL */
+/* Ends the visit. @return its stream, or NULL */
 static stream_t *leave(visit_t *visit, int http_status)
 {
     stream_t *stream = visit->stream;
@@ -74,7 +74,7 @@ static void give_up(visit_t *visit)
     (void)leave(visit, CLIENT_LEFT);
 }
 
-/* Nothing keeps the memory of a message as long as logits make it. */
+/* Frees the large buffer that a message with logits needed. */
 static void trim(bt_strbuf_t *out)
 {
     if (out->cap > LONG_MESSAGE) {
@@ -117,7 +117,7 @@ static void unary_finish(bt_infer_reply_t *reply, bt_infer_call_t *infer,
     trim(out);
 }
 
-/* It may not stream, so no pieces come. */
+/* Without streaming, so no pieces come. */
 static const bt_infer_reply_ops_t unary_ops = {
     .piece = NULL,
     .finish = unary_finish,
@@ -137,7 +137,8 @@ static void end_if_done(stream_t *stream)
     }
 }
 
-/* Send what `out` has. @return false: the call is over, and all its visits */
+/* Sends the content of `out`. @return false: the call is over, with all its
+ * visits */
 static bool send_out(bt_gcall_t *call)
 {
     bt_gdoor_t *door = bt_gcall_ctx(call);
@@ -145,7 +146,7 @@ static bool send_out(bt_gcall_t *call)
     bool is_sent;
 
     if (bt_strbuf_status(out) != BT_OK) {
-        /* The next one may fit: this one is said to have failed. */
+        /* The next message may fit: report an error for this one. */
         bt_strbuf_reset(out);
         bt_pb_infer_write_error("out of memory for this response", "", out);
     }
@@ -183,7 +184,7 @@ static void stream_finish(bt_infer_reply_t *reply, bt_infer_call_t *infer,
     if ((whole->n_outputs > 0) && !tell(visit, whole, !whole->empty_final)) {
         return;
     }
-    /* Also of a request that was stopped before it had an answer. */
+    /* Also for a request that was stopped before any output. */
     if (!visit->final_told && !tell(visit, &empty, true)) {
         return;
     }
@@ -217,7 +218,7 @@ static void body_freed(void *ctx, size_t bytes)
     bt_net_give_back(bt_grpc_net(door->grpc), bytes);
 }
 
-/* What a packed message may become is held before it is unpacked. */
+/* Reserves memory for a compressed message before it is decompressed. */
 static bool hold_unpacked(const bt_gdoor_t *door, bt_gmessage_t *message)
 {
     const uint64_t most = door->front->config->max_body_bytes;
@@ -241,8 +242,8 @@ static const char *field_of(const void *call, const char *name)
     return bt_gcall_field(call, name);
 }
 
-/* A stream may be older than the keys that are in force.
- * @return NULL: it was refused, and the visit is over */
+/* A stream may be older than the current keys. @return NULL: refused, and the
+ * visit is over */
 static bt_tenant_t *find_tenant(visit_t *visit, bt_gmessage_t *message)
 {
     bt_gdoor_t *door = door_of(visit);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models that clients load and unload; the call's user is its order. */
+/* Loading and unloading of models; the call's user pointer is the order. */
 #include <grpc_service.pb-c.h>
 
 #include "router/grpc/gdoor_priv.h"
@@ -7,7 +7,7 @@
 
 static void done(void *ctx, const bt_api_error_t *error)
 {
-    /* Either answer has no bytes. */
+    /* Both answers are empty messages. */
     const Inference__RepositoryModelLoadResponse answer =
         INFERENCE__REPOSITORY_MODEL_LOAD_RESPONSE__INIT;
     bt_gcall_t *call = ctx;

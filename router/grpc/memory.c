@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions of shared memory that clients register. Where the option is off there
- * are none: clients that end what is left of a run before, or ask what there
- * is, need not know it. */
+/* Registration of shared-memory regions. With the option off there are none:
+ * clients that clean up after an earlier run, or query regions, still
+ * succeed. */
 #include <grpc_service.pb-c.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ typedef Inference__SystemSharedMemoryStatusResponse status_t;
 typedef Inference__SystemSharedMemoryStatusResponse__RegionsEntry entry_t;
 typedef Inference__SystemSharedMemoryStatusResponse__RegionStatus region_t;
 
-/* ---- of the system ---- */
+/* ---- system shared memory ---- */
 
 static void set_entry(entry_t *entry, region_t *region,
                       const bt_region_info_t *info)
@@ -110,7 +110,7 @@ void bt_memory_register(bt_gcall_t *call, bt_gmessage_t *message)
     bt_pb_free(&room, &request->base);
 }
 
-/* What is not there is unregistered already. */
+/* Unregistering an absent region succeeds. */
 void bt_memory_unregister(bt_gcall_t *call, bt_gmessage_t *message)
 {
     static const Inference__SystemSharedMemoryUnregisterResponse answer =
@@ -134,10 +134,10 @@ void bt_memory_unregister(bt_gcall_t *call, bt_gmessage_t *message)
     bt_gdoor_answer(call, &answer.base);
 }
 
-/* ---- of devices ---- */
+/* ---- CUDA shared memory ---- */
 
-/* Nothing was registered, so there is nothing to tell or to end. The answers
- * have no bytes. */
+/* Nothing was registered, so there is nothing to report or to remove. The
+ * answers are empty messages. */
 void bt_memory_cuda_none(bt_gcall_t *call, bt_gmessage_t *message)
 {
     static const Inference__CudaSharedMemoryUnregisterResponse answer =

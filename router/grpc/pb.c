@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 
-/* What an allocation costs beside its bytes. */
+/* Cost of an allocation besides its bytes. */
 #define OVERHEAD 16
 
 static void *room_alloc(void *data, size_t bytes)
@@ -14,7 +14,7 @@ static void *room_alloc(void *data, size_t bytes)
     void *ptr = NULL;
 
     if ((bytes <= room->left) && (OVERHEAD <= room->left - bytes)) {
-        /* One more, so that nothing is none. */
+        /* One byte more, since size 0 may return NULL. */
         ptr = bt_realloc_array(NULL, 1, bytes + 1);
     }
     if (ptr == NULL) {
@@ -44,7 +44,7 @@ bt_status_t bt_pb_read(bt_pb_room_t *room,
                        const ProtobufCMessageDescriptor *what, const void *data,
                        size_t bytes, ProtobufCMessage **message_p)
 {
-    /* Of an empty message a buffer may have no data. */
+    /* An empty message may come with a NULL pointer. */
     static const uint8_t nothing;
     ProtobufCMessage *message = protobuf_c_message_unpack(
         what, &room->allocator, bytes, (bytes > 0) ? data : &nothing);

@@ -35,7 +35,7 @@ typedef struct bt_pb_room {
 /** Initialises the budget for a message of the given size. */
 void bt_pb_room_init(bt_pb_room_t *room, size_t message_bytes);
 /** Parses a message.
- *  @param [out] message_p  free with bt_pb_free() and this room
+ *  @param [out] message_p  free with bt_pb_free() and @a room
  *  @retval BT_OK
  *  @retval BT_ERR_TOO_LARGE    The message exceeds the budget, or memory is
  *                            short.

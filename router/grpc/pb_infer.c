@@ -35,7 +35,7 @@ static bt_status_t no_memory(bt_api_error_t *error)
 
 /* ---- parameters ---- */
 
-/* Names with Triton's prefix are its own: in its words. */
+/* Names with Triton's prefix are reserved; with its error text. */
 static bt_status_t check_reserved(const bt_infer_param_t *param,
                                   bt_api_error_t *error)
 {
@@ -108,8 +108,8 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
     }
 }
 
-/* A tensor's parameters: where in shared memory it is. Others name what is not
- * there. */
+/* Reads a tensor's parameters: its range in shared memory. Others are
+ * unsupported and rejected. */
 static bt_status_t set_region(bt_infer_region_t *region, const char *name,
                               const param_pb_t *value, bt_api_error_t *error)
 {
@@ -148,10 +148,10 @@ static bt_status_t set_region(bt_infer_region_t *region, const char *name,
 typedef struct numbers {
     const char *field;
     const void *data;
-    size_t n, bytes; /* of an element as it is there */
+    size_t n, bytes; /* of a source element */
 } numbers_t;
 
-/* The field of `contents` in which a datatype's numbers travel. */
+/* Returns the field of `contents` for a datatype's numbers. */
 static numbers_t numbers_of(const contents_pb_t *c, bt_dtype_t dtype)
 {
     switch (dtype) {
@@ -230,7 +230,7 @@ static void fill(bt_tensor_t *tensor, const contents_pb_t *c,
     }
 }
 
-/* A number that is wider here than in its datatype. */
+/* Checks numbers that are wider here than in their datatype. */
 static bool fits(bt_dtype_t dtype, const contents_pb_t *c)
 {
     const size_t bits = 8 * bt_dtype_bytes(dtype);
@@ -337,7 +337,7 @@ static bt_status_t take_head(bt_infer_input_t *input, const input_pb_t *from,
     return (status == BT_OK) ? set_shape(tensor, from, error) : status;
 }
 
-/* The bytes become the tensor's; they were taken from the room. */
+/* Moves the bytes to the tensor; they were allocated from the budget. */
 static void steal(bt_tensor_t *tensor, ProtobufCBinaryData *raw)
 {
     tensor->owned = raw->data;
@@ -559,8 +559,7 @@ bt_status_t bt_pb_infer_parse(const void *ctx, bt_strbuf_t *body,
     return status;
 }
 
-/* Fields come in the order of their numbers, from every writer that there is:
- * name, version, id. */
+/* All known writers order fields by number: name, version, id. */
 void bt_pb_infer_id(const void *data, size_t bytes,
                     char id[BT_INFER_NAME_BYTES])
 {

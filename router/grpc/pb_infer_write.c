@@ -11,15 +11,15 @@ typedef Inference__InferParameter param_pb_t;
 typedef Inference__ModelInferResponse__InferOutputTensor__ParametersEntry
     place_entry_t;
 
-/* Where in shared memory an output is: region, bytes and, unless it is 0, the
- * offset. */
+/* Parameters of an output in shared memory: region, bytes and, unless it is 0,
+ * the offset. */
 #define N_PLACE 3
 typedef struct place_form {
     place_entry_t entries[N_PLACE], *list[N_PLACE];
     param_pb_t values[N_PLACE];
 } place_form_t;
 
-/* Borrows everything; the arrays have room for BT_INFER_MAX_OUTPUTS. */
+/* Borrows everything; the arrays hold BT_INFER_MAX_OUTPUTS. */
 typedef struct response_form {
     response_pb_t message;
     output_pb_t outputs[BT_INFER_MAX_OUTPUTS];
@@ -29,7 +29,7 @@ typedef struct response_form {
     place_form_t places[BT_INFER_MAX_OUTPUTS];
 } response_form_t;
 
-/* The parameter of a response of a stream. */
+/* Parameter of a response in a stream. */
 typedef struct final_form {
     Inference__ModelInferResponse__ParametersEntry entry, *list[1];
     param_pb_t value;
@@ -61,7 +61,7 @@ static void say_final(final_form_t *form, bool final, response_pb_t *message)
     message->parameters = form->list;
 }
 
-/* @return the value, to be filled */
+/* @return the value to set */
 static param_pb_t *add_place(place_form_t *form, output_pb_t *out,
                              const char *key)
 {
@@ -129,7 +129,7 @@ static void fill_response(response_form_t *form,
         place = (from->request == NULL)
                     ? NULL
                     : bt_infer_place(from->request, tensor->name);
-        form->raw[i] = (ProtobufCBinaryData){0}; /* one for each all the same */
+        form->raw[i] = (ProtobufCBinaryData){0}; /* one for each, also here */
         if (place != NULL) {
             fill_place(&form->places[i], place, tensor->bytes, out);
         } else {

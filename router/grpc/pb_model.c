@@ -10,7 +10,8 @@ typedef Inference__ModelMetadataResponse__TensorMetadata tensor_metadata_t;
 typedef Inference__ModelConfig config_t;
 typedef Inference__ModelStatistics statistics_t;
 
-/* An array of pointers to n new messages, each as INIT says. */
+/* Allocates an array of pointers to n new messages, each initialised with
+ * INIT. */
 #define NEW_LIST(scratch, n, type, INIT)                                       \
     ({                                                                         \
         type **list_ = bt_pb_scratch_take(scratch, (n) + 1u, sizeof(*list_));  \
@@ -369,7 +370,7 @@ static Inference__StatisticDuration *executed(bt_pb_scratch_t *scratch,
     return duration_of(scratch, time);
 }
 
-/* Each sequence is an execution of its own, a batch of one. */
+/* Each sequence is one execution with a batch of one. */
 static void set_batches(bt_pb_scratch_t *scratch, const bt_statistics_t *from,
                         statistics_t *to)
 {

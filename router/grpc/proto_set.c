@@ -13,7 +13,7 @@ enum {
     FILE_MESSAGE = 4,
     FILE_ENUM = 5,
     FILE_SERVICE = 6,
-    ANY_NAME = 1, /* of a message, enumeration, service, method */
+    ANY_NAME = 1, /* message, enumeration, service, method */
     MESSAGE_NESTED = 3,
     MESSAGE_ENUM = 4,
     SERVICE_METHOD = 2,
@@ -45,7 +45,7 @@ static void skip(bt_proto_span_t *in, size_t n)
     in->bytes -= n;
 }
 
-/* The next field that has bytes. @return its number, 0: none is left */
+/* Reads the next field that has bytes. @return its number, 0: none is left */
 static uint64_t next_field(bt_proto_span_t *in, bt_proto_span_t *value)
 {
     while (in->bytes > 0) {
@@ -77,7 +77,7 @@ static uint64_t next_field(bt_proto_span_t *in, bt_proto_span_t *value)
     return 0;
 }
 
-/* The i-th field of this number. */
+/* Finds the i-th field of this number. */
 static bool field(bt_proto_span_t in, uint64_t number, size_t i,
                   bt_proto_span_t *value_p)
 {
@@ -120,8 +120,8 @@ bool bt_proto_file_named(const char *name, bt_proto_span_t *file_p)
     return false;
 }
 
-/* Drops "name" or "name." in front of a symbol.
- * @return what is left, "": all of it was the name; NULL: it is another */
+/* Strips "name" or "name." from a symbol. @return the remainder, "" if none;
+ * NULL: another name */
 static const char *after(const char *symbol, bt_proto_span_t name)
 {
     if (strncmp(symbol, (const char *)name.data, name.bytes) != 0) {
@@ -134,9 +134,9 @@ static const char *after(const char *symbol, bt_proto_span_t name)
     return ((symbol[0] == '.') && (symbol[1] != '\0')) ? symbol + 1 : NULL;
 }
 
-/* Is the symbol one of the fields `number` of `in`, or something inside it?
- * Two levels are enough to be sure of a file: nothing else has its package and
- * its first name. */
+/* True when the symbol is one of the fields `number` of `in`, or within one.
+ * Two levels identify a file: no other file has its package and its first
+ * name. */
 static bool has(bt_proto_span_t in, uint64_t number, uint64_t inner1,
                 uint64_t inner2, const char *symbol)
 {

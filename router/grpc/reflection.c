@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gRPC's reflection service. Its two versions have the same messages. */
+/* gRPC's reflection service. Both versions have equal messages. */
 #include "router/grpc/reflection.h"
 
 #include <reflection.pb-c.h>
@@ -43,7 +43,7 @@ static bool list_services(bt_gcall_t *call, response_t *response)
     return bt_gdoor_send(call, &response->base);
 }
 
-/* The constant is not written. */
+/* The constant is only read. */
 static ProtobufCBinaryData borrow(bt_proto_span_t span)
 {
     union {
@@ -54,7 +54,7 @@ static ProtobufCBinaryData borrow(bt_proto_span_t span)
     return (ProtobufCBinaryData){.len = span.bytes, .data = cast.to};
 }
 
-/* A file, and those that it imports. */
+/* Sends a file and its imports. */
 static bool send_file(bt_gcall_t *call, response_t *response,
                       bt_proto_span_t file)
 {

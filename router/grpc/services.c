@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of the inference service that are answered at once. */
+/* Methods of the inference service that are answered immediately. */
 #include <grpc_service.pb-c.h>
 #include <string.h>
 
@@ -7,8 +7,7 @@
 #include "router/grpc/gdoor_priv.h"
 #include "router/triton/describe.h"
 
-/* The message says nothing: it is read all the same. @return false: the call
- * was ended */
+/* Reads and ignores an empty message. @return false: the call was ended */
 static bool skip_message(bt_gcall_t *call, bt_gmessage_t *message,
                          const ProtobufCMessageDescriptor *what)
 {
@@ -34,7 +33,7 @@ void bt_service_server_live(bt_gcall_t *call, bt_gmessage_t *message)
     }
 }
 
-/* Balancers ask this, and are waited for when we leave. */
+/* Load balancers poll this; a shutdown waits for them. */
 void bt_service_server_ready(bt_gcall_t *call, bt_gmessage_t *message)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
@@ -65,7 +64,7 @@ void bt_service_model_ready(bt_gcall_t *call, bt_gmessage_t *message)
     }
     door->front->ready_asked_ms = bt_now_ms();
     served = bt_registry_find(&door->front->models, request->name);
-    /* As Triton does: what is not there is not ready, and no error. */
+    /* As in Triton, an unknown model is not ready, and no error. */
     answer.ready = (served != NULL) && !door->front->leaving &&
                    ((request->version[0] == '\0') ||
                     (strcmp(request->version, served->version) == 0)) &&

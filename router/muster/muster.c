@@ -10,9 +10,10 @@ static bool is_recent(const bt_muster_place_t *place, uint64_t now_ms)
            (now_ms - place->last_ms <= BT_MUSTER_KEEP_MS);
 }
 
-/* The place of that name; or the next one; or that of the stranger who was not
- * heard for longest, or of whoever it was where there are none. NULL: of a
- * stranger where all are taken by those who are none. */
+/* Returns the slot of this name, or a free one, or else the slot of the least
+ * recent peer without the cluster key, or of the least recent one if all
+ * have it. NULL: a peer without the key when all slots belong to workers
+ * with it. */
 static bt_muster_place_t *place_of(bt_muster_t *muster, const bt_refused_t *who)
 {
     bt_muster_place_t *oldest = NULL, *oldest_stranger = NULL;
@@ -100,8 +101,8 @@ const bt_orders_process_t *bt_muster_process(const bt_muster_t *muster,
     return NULL;
 }
 
-/* One that an order stopped is not, and neither is a router. One that could not
- * start says why. */
+/* A worker stopped by an admin command is not expected, and neither is a
+ * router. A worker that failed to start has a reason and is expected. */
 bool bt_muster_expects(const bt_orders_process_t *process)
 {
     return ((process->program == BT_ORDERS_PREFILL) ||
@@ -113,7 +114,7 @@ uint32_t bt_muster_role(const bt_orders_process_t *process)
 {
     return (process->role != BT_ORDERS_NO_ROLE)
                ? process->role
-               : process->program; /* an older launcher's */
+               : process->program; /* an older launcher's field */
 }
 
 static void write_missing(const bt_orders_process_t *process, bt_json_t *json)

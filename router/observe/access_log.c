@@ -54,7 +54,7 @@ void bt_access_log_close(bt_access_log_t *log)
 typedef enum kind {
     KIND_TEXT,
     KIND_NUMBER,
-    KIND_MS, /* of microseconds */
+    KIND_MS, /* from microseconds */
 } kind_t;
 
 typedef struct field {

@@ -20,8 +20,8 @@ bt_status_t bt_ids_init(bt_ids_t *ids)
     return BT_OK;
 }
 
-/* Finalizer of splitmix64: a bijection, so ids of one seed never meet.
- * Source: Steele, Lea, Flood 2014. */
+/* Finalizer of splitmix64: a bijection, so ids of one seed are unique. Source:
+ * Steele, Lea, Flood 2014. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

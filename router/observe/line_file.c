@@ -12,7 +12,7 @@
 #include "common/base/async_writer.h"
 #include "common/base/log.h"
 
-#define ROOM_BYTES (8u << 20) /* of lines, and as many with the thread */
+#define ROOM_BYTES (8u << 20) /* of lines, and as many in the writer */
 #define RETRY_MS   1000u
 #define CLOSE_MS   500u
 
@@ -20,15 +20,15 @@ struct bt_line_file {
     bt_async_writer_t *writer;
     char *path; /* owned */
     const char *what, *option;
-    uint64_t n_lost;    /* of those that could not be made, not told yet */
-    uint64_t n_dropped; /* of those that the writer dropped, told */
-    bool failing;       /* and that was said */
-    uint64_t behind_ms; /* since when its reader is behind; 0: it is not */
+    uint64_t n_lost;    /* lines that could not be made, not yet reported */
+    uint64_t n_dropped; /* lines dropped by the writer, reported */
+    bool failing;       /* a failure was logged */
+    uint64_t behind_ms; /* since when the reader is behind; 0: it is not */
 };
 
 static int open_path(const char *path)
 {
-    /* Not blocking: a pipe's reader may be slow, or not there. */
+    /* Non-blocking: a pipe's reader may be slow or absent. */
     return open(
         path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
         0640);
@@ -100,7 +100,7 @@ void bt_line_file_add(bt_line_file_t *file, const char *line, size_t bytes)
     bt_async_writer_add(file->writer, line, bytes);
 }
 
-/* A reader may be behind for a moment; any other fault is said at once. */
+/* A reader may be behind briefly; any other error is logged at once. */
 static bool is_failing(bt_line_file_t *file, int fault, uint64_t now_ms)
 {
     if ((fault != EAGAIN) && (fault != EWOULDBLOCK)) {

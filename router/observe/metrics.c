@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cells of the page, and the events that move them. */
+/* Cells of the metrics, and the events that update them. */
 #include "router/observe/metrics.h"
 #include "router/observe/attainment.h"
 
@@ -13,7 +13,7 @@
 #include "router/observe/metrics_priv.h"
 
 #define LABEL_BYTES   (16u << 10) /* of one series */
-#define MAX_HTTP      4096        /* kinds of answers; some hundred are there */
+#define MAX_HTTP      4096        /* kinds of answers; some hundred exist */
 #define SHORT_TURN_NS 100000u
 
 const char *bt_metrics_role_name(uint32_t role)
@@ -21,7 +21,7 @@ const char *bt_metrics_role_name(uint32_t role)
     return bt_role_name(role);
 }
 
-/* ---- birth and end ---- */
+/* ---- creation and destruction ---- */
 
 static void model_init(bt_model_metrics_t *mm)
 {
@@ -403,8 +403,8 @@ void bt_router_metrics_tick(bt_router_metrics_t *m, uint64_t late_us)
     bt_histogram_observe(&m->loop[BT_LH_DELAY], (double)late_us / 1e6);
 }
 
-/* Asking for CPU time costs as much as a short turn takes; of such a turn the
- * time that passed is near enough. */
+/* Reading the CPU time costs as much as a short turn; for such a turn the
+ * elapsed time is close enough. */
 void bt_router_metrics_turn(bt_router_metrics_t *m)
 {
     const uint64_t now_ns = bt_now_ns();
@@ -470,7 +470,7 @@ void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
                               : NULL;
 
         if (grown == NULL) {
-            return; /* serving goes on; this kind is missing from the page */
+            return; /* serving continues; this kind is not counted */
         }
         m->http = grown;
         m->cap_http = cap;
@@ -481,7 +481,7 @@ void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
     m->http[i].n++;
 }
 
-/* ---- what the launcher tells ---- */
+/* ---- reports of the launcher ---- */
 
 static bt_status_t fleet_put(bt_router_metrics_t *m, bt_fleet_cell_t *cell,
                              bt_series_scope_t scope, double value)

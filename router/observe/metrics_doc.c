@@ -5,7 +5,7 @@
 
 #include "router/observe/metrics_priv.h"
 
-/* What "@" stands for, and how. */
+/* Labels that "@" stands for. */
 static const char *const scope_labels[BT_N_SCOPES] = {
     [BT_SCOPE_PROCESS] = "",
     [BT_SCOPE_LOOP] = "",
@@ -53,7 +53,7 @@ static bool next_label(const char **at_p, label_t *label)
     return true;
 }
 
-/* Its value in series number @a i. */
+/* Finds a label's value in series number @a i. */
 static bool find_label(const bt_family_def_t *family, uint32_t i,
                        const label_t *wanted, label_t *found)
 {
@@ -69,7 +69,7 @@ static bool find_label(const bt_family_def_t *family, uint32_t i,
     return false;
 }
 
-/* Series with the same value stand together or repeat the whole list. */
+/* Series with equal values are adjacent or repeat the whole list. */
 static bool is_repeated(const bt_family_def_t *family, uint32_t i,
                         const label_t *wanted, const label_t *value)
 {
@@ -85,7 +85,7 @@ static bool is_repeated(const bt_family_def_t *family, uint32_t i,
     return false;
 }
 
-/* A label that the table fixes, with all the values that it has there. */
+/* Writes a label that the table fixes, with all its values. */
 static void put_values(const bt_family_def_t *family, const label_t *wanted,
                        bt_strbuf_t *out)
 {

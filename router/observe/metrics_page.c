@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page of a snapshot: what the gauges are made of, and the table written
+/* Renders the page of a snapshot: computes the gauges, then writes the table
  * line by line. */
 #include <inttypes.h>
 #include <math.h>
@@ -17,9 +17,9 @@ typedef struct page {
     bt_metrics_snapshot_t *s;
     double process[BT_PC_N];
     const bt_family_def_t *family;
-    bool began;          /* the family's head is written */
+    bool began;          /* the family's header was written */
     bt_strbuf_t labels;  /* of one series */
-    bt_strbuf_t workers; /* labels of each, zero-ended, in their order */
+    bt_strbuf_t workers; /* labels of each, zero-terminated, in order */
     bt_strbuf_t *out;
 } page_t;
 
@@ -66,8 +66,9 @@ static void sum_memory(double *v, const bt_worker_row_t *worker)
     v[BT_MC_KV_REUSED] += s->blocks_reused;
 }
 
-/* Requests that nobody has begun: those of the router's queue and those that
- * wait where the context phase runs. (A decode worker's wait for room.) */
+/* Requests not begun: those in the router's queue and those that wait for
+ * their prefill at a worker. (Those at a decode worker wait for a seat or
+ * blocks.) */
 static double pending(const bt_model_row_t *model,
                       const bt_worker_row_t *workers)
 {
@@ -105,7 +106,7 @@ static void fill_model(bt_model_row_t *model, const bt_worker_row_t *workers,
         const bt_worker_row_t *worker = &workers[i];
 
         v[first[worker->role] + (int)worker->state] += 1;
-        v[BT_MC_KV_TOKENS_PER] = worker->tokens_per_block; /* of all */
+        v[BT_MC_KV_TOKENS_PER] = worker->tokens_per_block; /* of all workers */
         if (worker->has_stats) {
             sum_requests(v, worker);
             sum_memory(v, worker);
@@ -124,7 +125,7 @@ static void fill_model(bt_model_row_t *model, const bt_worker_row_t *workers,
     v[BT_MC_LINKS_UNPROVEN] = (double)model->n_links_unproven;
 }
 
-/* What a worker of an older version does not send. */
+/* Values that a worker of an older version does not send. */
 static void fill_later(const bt_msg_stats_t *s, double *w)
 {
     if (s->start_unix_s == 0) {
@@ -154,7 +155,7 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_BLOCKS_SLID] = (double)s->blocks_slid;
 }
 
-/* What a worker has learned of the time that its work takes. */
+/* A worker's learned cost rates. */
 static void fill_rates(const bt_sched_rates_t *r, double *w)
 {
     if (r->prefill_token_ns > 0) {
@@ -229,8 +230,8 @@ static void begin_family(page_t *page)
     }
 }
 
-/* The labels of a line of the table, with those of its scope in place of "@".
- * NULL when memory is short. */
+/* Replaces "@" in the labels of a table line with those of the scope. NULL:
+ * out of memory. */
 static const char *expand(page_t *page, const char *labels, const char *scope)
 {
     bt_strbuf_t *out = &page->labels;
@@ -261,7 +262,7 @@ static void put(page_t *page, const bt_series_def_t *series, const char *scope,
     const char *labels;
 
     if (isnan(value)) {
-        return; /* unknown: its labels go with it */
+        return; /* unknown: left out with its labels */
     }
     labels = expand(page, series->labels, scope);
     if (labels != NULL) {
@@ -328,7 +329,7 @@ static void put_seeds(page_t *page, const bt_series_def_t *series)
     }
 }
 
-/* A model that has series of its own under this name stands there alone. */
+/* A model with its own series under this name takes precedence. */
 static bool is_named(const page_t *page, const char *labels)
 {
     for (uint32_t i = 0; i < page->s->n_models; i++) {
@@ -444,7 +445,7 @@ static void put_tenants(page_t *page, const bt_series_def_t *series)
     }
 }
 
-/* Of two lives of a name that say the same, one. */
+/* True when an earlier incarnation of the names has the same text. */
 static bool is_said(const bt_metrics_cut_t *cuts, uint32_t k)
 {
     for (uint32_t i = 0; i < k; i++) {
@@ -502,8 +503,8 @@ static int by_name(const void *a, const void *b)
     return (x->instance > y->instance) - (x->instance < y->instance);
 }
 
-/* Two workers of one name would be one series twice, which makes the whole page
- * unreadable: their instances tell them apart. */
+/* Two workers of one name would be a duplicate series, which makes the whole
+ * page invalid: the instance distinguishes them. */
 static bool needs_instance(const bt_worker_row_t *workers, uint32_t n,
                            uint32_t k)
 {
@@ -538,7 +539,7 @@ static void label_worker(page_t *page, const bt_model_row_t *model,
     bt_strbuf_append(&page->workers, labels->data, labels->len + 1);
 }
 
-/* Those of one model stand together. */
+/* Workers of one model are adjacent. */
 static void fill_workers(page_t *page)
 {
     bt_metrics_snapshot_t *s = page->s;

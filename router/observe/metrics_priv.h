@@ -83,7 +83,7 @@ struct bt_router_metrics {
 
 typedef struct bt_model_row {
     const char *labels; /* borrowed from the model, which stays */
-    bool is_seed;   /* exported as BT_METRICS_SEED_MODEL in the seed families */
+    bool is_seed;   /* exported as BT_METRICS_SEED_MODEL in the nv_* families */
     bool is_served; /* a view was given */
     uint32_t n_in_flight, n_waiting, n_legs;
     uint64_t n_links_proven, n_links_failed, n_links_unproven;

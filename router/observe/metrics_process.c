@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The router's process, by the names that every Prometheus client gives. */
+/* Metrics of the router's process, with the names of Prometheus' client
+ * libraries. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -106,7 +107,7 @@ static double read_meminfo(const char *format)
     return found ? (double)kib * 1024 : (double)NAN;
 }
 
-/* The share of busy time since it was read last; at first, since the machine
+/* Share of busy time since the last reading; at first, since the machine
  * started. */
 static void read_machine(bt_metrics_process_t *process)
 {

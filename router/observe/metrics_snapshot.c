@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a page says, copied: this is all that it costs the owner's thread. */
+/* Copies the values of a page: the only cost for the owner's thread. */
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "router/observe/metrics_priv.h"
 
-/* As it said last; an older one says its role once. */
+/* Roles of the latest report; an older worker reports its role once. */
 static uint32_t roles_of(const bt_metrics_worker_t *worker)
 {
     const uint32_t said =
@@ -61,7 +61,7 @@ static void copy_names(bt_metrics_snapshot_t *snapshot,
 
             row->labels = mm->labels.data;
             row->values = mm->values;
-            /* Requests of a chain wait at the model that generates. */
+            /* Requests of an ensemble wait at the model that generates. */
             row->values.cells[BT_MC_PENDING] = 0;
         }
     }
@@ -114,7 +114,7 @@ bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
     snapshot->n_models = m->n_models;
     snapshot->n_names = m->n_names;
     snapshot->n_http = m->n_http;
-    /* One more of each: none is no want of memory. */
+    /* One more of each, so that NULL always means out of memory. */
     snapshot->models =
         bt_calloc((size_t)m->n_models + 1, sizeof(*snapshot->models));
     snapshot->names =

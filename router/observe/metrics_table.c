@@ -61,8 +61,7 @@
         BT_SCOPE_##scope, "@", 0 \
     }
 
-/* The documentation of the TensorRT-LLM backend has these, with the labels in
- * this order. */
+/* As in the TensorRT-LLM backend's documentation, in this label order. */
 #define SEED(cell)                                     \
     {                                                  \
         BT_SCOPE_SEED, "@,version=\"1\"", BT_MC_##cell \
@@ -100,7 +99,7 @@
 
 /* clang-format off */
 const bt_family_def_t bt_metrics_families[] = {
-    /* ---- the seeds' families ---- */
+    /* ---- families of TensorRT-LLM's backend ---- */
     {GAUGE, "nv_trt_llm_request_metrics", "TRT LLM request metrics",
      SERIES(REQUEST("context", REQ_CONTEXT),
             REQUEST("scheduled", REQ_SCHEDULED),
@@ -128,7 +127,7 @@ const bt_family_def_t bt_metrics_families[] = {
             INFLIGHT("paused_requests", PAUSED))},
     {GAUGE, "nv_trt_llm_v1_metrics", "TRT LLM v1-specific metrics",
      .when = BT_FAMILY_V1,
-     /* Each generating request makes one token in an iteration. */
+     /* Each generating request gets one token per iteration. */
      SERIES(V1("total_generation_tokens", REQ_GENERATION),
             V1("empty_generation_slots", EMPTY_SLOTS),
             V1("total_context_tokens", CONTEXT_TOKENS))},
@@ -287,7 +286,7 @@ const bt_family_def_t bt_metrics_families[] = {
      "Tokens generated; rises with each as it comes",
      SERIES(MODEL(GENERATION_TOKENS))},
 
-    /* ---- where the time goes ---- */
+    /* ---- times ---- */
     {HISTOGRAM, "baton_time_to_first_token_seconds",
      "From a request's arrival to its token #1", TIME(FIRST_TOKEN)},
     {HISTOGRAM, "baton_inter_token_latency_seconds",
@@ -602,7 +601,7 @@ const uint32_t bt_metrics_n_families = BT_ARRAY_LEN(bt_metrics_families);
 
 void bt_metrics_hist_init_seconds(bt_histogram_t *hist)
 {
-    /* From a message on one host to a long wait in the queue. */
+    /* From a message on one host to a long wait in a queue. */
     static const double bounds[] = {
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
         0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30,    60};

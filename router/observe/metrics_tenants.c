@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is counted of tenants. */
+/* Counters of tenants. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,14 +22,14 @@ bt_tenant_metrics_t *bt_router_metrics_tenant(bt_router_metrics_t *m,
         return &m->tenants[BT_METRICS_MAX_TENANTS];
     }
     if (m->n_tenants == BT_METRICS_MAX_TENANTS) {
-        for (uint32_t i = 0; i < m->n_tenants; i++) { /* one is called so */
+        for (uint32_t i = 0; i < m->n_tenants; i++) { /* it may be taken */
             if (strcmp(m->tenants[i].name, OTHER) == 0) {
                 return &m->tenants[i];
             }
         }
         name = OTHER;
     }
-    BT_ASSERT(strlen(name) < sizeof(tm->name)); /* no quotes in it, either */
+    BT_ASSERT(strlen(name) < sizeof(tm->name)); /* has no quotes, either */
     m->n_tenants++;
     snprintf(tm->name, sizeof(tm->name), "%s", name);
     snprintf(tm->labels, sizeof(tm->labels), "tenant=\"%s\"", tm->name);

@@ -11,19 +11,19 @@
 #include "router/observe/ids.h"
 #include "router/observe/line_file.h"
 
-#define LINE_BYTES  (64u << 10) /* one is near 5 KiB */
+#define LINE_BYTES  (64u << 10) /* a typical one has 5 KiB */
 #define TRACE_BYTES 16u
 #define SPAN_BYTES  8u
 #define KIND_SERVER 2 /* SPAN_KIND_SERVER */
 #define KIND_INNER  1 /* SPAN_KIND_INTERNAL */
 #define CLOSE_MS    2000u
-/* Behind the spans of a line, or of a request to a collector. */
+/* JSON after the spans of a line, or of a request to a collector. */
 #define BEHIND "]}]}]}"
 
 struct bt_trace {
     bt_line_file_t *file; /* NULL: none */
-    bt_otlp_t *otlp;      /* the same */
-    char *before;         /* owned: the JSON that spans stand behind */
+    bt_otlp_t *otlp;      /* NULL: none */
+    char *before;         /* owned: JSON before the spans */
     bt_ids_t ids;
     bt_strbuf_t line; /* scratch */
 };
@@ -60,7 +60,7 @@ bool bt_trace_parse_parent(const char *header, bt_gen_origin_t *origin)
     const size_t n = strlen(header);
     uint8_t trace[TRACE_BYTES], span[SPAN_BYTES], version[1], flags[1];
 
-    /* 00-<32>-<16>-<2>; versions after 00 may go on with another '-'. */
+    /* 00-<32>-<16>-<2>; later versions may continue with another '-'. */
     if ((n < 55) || (header[2] != '-') || (header[35] != '-') ||
         (header[52] != '-') || ((n > 55) && (header[55] != '-')) ||
         !read_hex(header + 3, TRACE_BYTES, trace) ||
@@ -113,7 +113,7 @@ static void put_string(bt_strbuf_t *out, const char *text)
     bt_json_str(&json, NULL, text);
 }
 
-/* Attributes end with a comma; close_list() takes the last one back. */
+/* Attributes end with a comma; close_list() removes the last one. */
 static void put_text(bt_strbuf_t *out, const char *key, const char *value)
 {
     bt_strbuf_printf(out, "{\"key\":\"%s\",\"value\":{\"stringValue\":", key);
@@ -211,7 +211,7 @@ static void put_request(bt_strbuf_t *out, const char *model,
     put_int(out, "baton.choice", o->choice);
 }
 
-/* Nothing where there is none. */
+/* Writes nothing for an empty text. */
 static void put_some_text(bt_strbuf_t *out, const char *key, const char *value)
 {
     if ((value != NULL) && (value[0] != '\0')) {
@@ -288,7 +288,7 @@ static void put_events(bt_strbuf_t *out, const span_t *span,
 
 static void put_status(bt_strbuf_t *out, const bt_gen_record_t *r)
 {
-    /* 1 = OK, 2 = ERROR; a client that left is neither. */
+    /* 1 = OK, 2 = ERROR; unset if the client left. */
     if (r->finish == BT_FINISH_ERROR) {
         bt_strbuf_puts(out, "\"status\":{\"code\":2,\"message\":");
         put_string(out, r->trouble);
@@ -328,7 +328,7 @@ static void put_root(bt_strbuf_t *out, const char *model, const span_t *span,
     bt_strbuf_puts(out, "}");
 }
 
-/* The parts of the critical path, one after the other. @return how many */
+/* Writes the parts of the critical path, in order. @return number of spans */
 static uint32_t put_parts(bt_strbuf_t *out, bt_trace_t *trace,
                           const span_t *span, const bt_ledger_t *l)
 {
@@ -369,7 +369,7 @@ static uint32_t put_parts(bt_strbuf_t *out, bt_trace_t *trace,
     return n;
 }
 
-/* Where it goes. @param n_before  bytes before the spans */
+/* Passes spans on. @param n_before  bytes before the spans */
 static void hand_on(bt_trace_t *trace, size_t n_before, uint32_t n_spans)
 {
     bt_strbuf_t *out = &trace->line;

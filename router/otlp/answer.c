@@ -9,7 +9,7 @@
 
 #define STATUS_LINE_BYTES 12u /* "HTTP/1.1 200" */
 
-/* How a body ends. */
+/* Framing of a body. */
 typedef struct framing {
     bool chunked;
     bool has_length;
@@ -22,9 +22,9 @@ typedef struct field {
     size_t n_name, n_value;
 } field_t;
 
-/* ---- the head ---- */
+/* ---- header ---- */
 
-/* The bytes of a head with the empty line behind it, or 0. */
+/* Returns the bytes of a header with its empty line, or 0. */
 static size_t head_bytes(const char *data, size_t n)
 {
     const char *end = memmem(data, n, "\r\n\r\n", 4);
@@ -32,7 +32,7 @@ static size_t head_bytes(const char *data, size_t n)
     return (end != NULL) ? (size_t)(end - data) + 4 : 0;
 }
 
-/* The status, or 0: it is none. */
+/* Returns the status, or 0 if invalid. */
 static int read_status(const char *data, size_t n)
 {
     int status = 0;
@@ -50,7 +50,8 @@ static int read_status(const char *data, size_t n)
     return ((status >= 100) && (status < 600)) ? status : 0;
 }
 
-/* The next line of a head. @return false: there is none, or it is no field */
+/* Reads the next field of a header. @return false: there is none, or it is
+ * malformed */
 static bool next_field(const char **at_p, const char *end, field_t *field)
 {
     const char *line = *at_p;
@@ -64,7 +65,7 @@ static bool next_field(const char **at_p, const char *end, field_t *field)
     colon = memchr(line, ':', (size_t)(stop - line));
     if (colon == NULL) {
         *field = (field_t){.name = line, .value = stop};
-        return true; /* no name that is ours */
+        return true; /* a field that is not used */
     }
     field->name = line;
     field->n_name = (size_t)(colon - line);
@@ -141,7 +142,8 @@ static void read_fields(const char *data, size_t n, bt_otlp_answer_t *answer,
 
 /* ---- chunks ---- */
 
-/* The digits of a chunk's size. @return false: there are none, or too many */
+/* Reads the digits of a chunk's size. @return false: there are none, or too
+ * many */
 static bool read_size(const char *line, size_t n, size_t *size_p)
 {
     static const char digits[] = "0123456789abcdef";
@@ -160,12 +162,12 @@ static bool read_size(const char *line, size_t n, size_t *size_p)
         size = size * 16 + (size_t)(digit - digits);
     }
     *size_p = size;
-    /* What follows is an extension, or blank. */
+    /* An extension or white space may follow. */
     return (i > 0) && ((i == n) || (strchr("; \t", line[i]) != NULL));
 }
 
-/* @param [in,out] data  with `join`, the chunks are moved together
- * @param [out]    n_body_p   their bytes */
+/* Reads a chunked body. @param [in,out] data  with `join`, the chunks are
+ * joined in place @param [out] n_body_p  bytes of the body */
 static bt_otlp_reading_t read_chunks(char *data, size_t n, bool join,
                                      size_t *n_body_p)
 {
@@ -183,7 +185,7 @@ static bt_otlp_reading_t read_chunks(char *data, size_t n, bool join,
         }
         at = (size_t)(end - data) + 2;
         if (size == 0) {
-            /* Trailers, or at once the empty line. */
+            /* Trailers, or the empty line. */
             *n_body_p = to;
             return ((n - at >= 2) && (memcmp(data + at, "\r\n", 2) == 0)) ||
                            (memmem(data + at, n - at, "\r\n\r\n", 4) != NULL)
@@ -216,7 +218,7 @@ static bt_otlp_reading_t read_body(char *data, size_t n, bool ended,
     if ((answer->http_status == 204) || (answer->http_status == 304)) {
         n_body = 0;
     } else if (framing->bad) {
-        answer->keeps = false; /* its status counts, its body does not */
+        answer->keeps = false; /* the status counts, the body does not */
     } else if (framing->chunked) {
         reading = read_chunks(data, n, false, &n_body);
         if (reading == BT_OTLP_WHOLE) {
@@ -263,7 +265,7 @@ bt_otlp_reading_t bt_otlp_answer_read(char *data, size_t bytes, bool ended,
         if (status == 0) {
             return BT_OTLP_GARBAGE;
         }
-        if (status < 200) { /* "100 Continue": the answer is behind it */
+        if (status < 200) { /* "100 Continue": the answer follows */
             at += n_head;
             continue;
         }
@@ -284,7 +286,7 @@ static bool read_count(const bt_json_node_t *node, uint64_t *n_p)
     if (bt_json_as_u64(node, n_p)) {
         return true;
     }
-    /* proto3's JSON has numbers of 64 bits as strings. */
+    /* proto3's JSON encodes 64-bit numbers as strings. */
     if ((node == NULL) || (node->kind != BT_JSON_STRING) || (node->len == 0) ||
         (node->len > 19)) {
         return false;

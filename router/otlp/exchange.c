@@ -50,7 +50,7 @@ void bt_otlp_link_close(bt_otlp_link_t *link)
 
 /* ---- time ---- */
 
-/* @return 0: it is over */
+/* @return 0: the deadline has passed */
 static int left_ms(const bt_otlp_until_t *until)
 {
     const uint64_t now_ms = bt_now_ms();
@@ -71,13 +71,13 @@ static short events_of(bt_tls_step_t step)
     return (step == BT_TLS_WANTS_WRITE) ? POLLOUT : POLLIN;
 }
 
-/* @return what of @a events is so, or 0: time is over */
+/* @return those of @a events that occurred, or 0: deadline passed */
 static short wait_for(int fd, short events, const bt_otlp_until_t *until)
 {
     for (;;) {
         struct pollfd fds[] = {{.fd = fd, .events = events},
                                {.fd = until->wake_fd, .events = POLLIN}};
-        /* Once everything has an end, nothing more will be said there. */
+        /* Once *end_ms is set, wake_fd is not used any more. */
         const nfds_t n = (atomic_load(until->end_ms) == 0) ? 2 : 1;
         const int ms = left_ms(until);
         uint64_t count;
@@ -197,8 +197,8 @@ static bt_tls_step_t put(bt_otlp_link_t *link, const char *data, size_t n,
     return BT_TLS_DONE;
 }
 
-/* More of the answer, for which there is room. @param [out] got_p  0 with
- * BT_TLS_DONE: the receiver has ended it */
+/* Receives more of the answer into the free space. @param [out] got_p  0 with
+ * BT_TLS_DONE: the receiver closed the connection */
 static bt_tls_step_t take(bt_otlp_link_t *link, size_t *got_p)
 {
     char *const to = link->data + link->n;
@@ -224,8 +224,8 @@ static bt_tls_step_t take(bt_otlp_link_t *link, size_t *got_p)
 
 /* ---- one try ---- */
 
-/* Until more can be sent. @return false: the receiver answers, or ends, before
- * it has all, or time is over */
+/* Waits until more can be sent. @return false: the receiver answered or closed
+ * before it had all, or the deadline has passed */
 static bool await_room(bt_otlp_link_t *link, bt_tls_step_t step,
                        const bt_otlp_until_t *until)
 {
@@ -236,7 +236,7 @@ static bool await_room(bt_otlp_link_t *link, bt_tls_step_t step,
     if ((link->session == NULL) || ((events & POLLIN) == 0)) {
         return (events & POLLOUT) != 0;
     }
-    /* What came may be TLS's own, such as a ticket, and no answer. */
+    /* Received bytes may belong to TLS, such as a session ticket. */
     step = take(link, &got);
     return (step == BT_TLS_WANTS_READ) || (step == BT_TLS_WANTS_WRITE);
 }
@@ -260,8 +260,8 @@ static bool send_all(bt_otlp_link_t *link, const char *data, size_t n,
     return true;
 }
 
-/* Until more of the answer is there. @return false: no more comes, or none that
- * is wanted; *why_p is the cause where that is a fault */
+/* Waits for more of the answer. @return false: no more comes, or none that is
+ * wanted; *why_p is the reason of an error */
 static bool await_more(bt_otlp_link_t *link, const bt_otlp_until_t *until,
                        const char **why_p)
 {
@@ -307,7 +307,7 @@ static bt_status_t receive(bt_otlp_link_t *link, const bt_otlp_until_t *until,
     }
     answer->keeps = false;
     if (answer->http_status != 0) {
-        return BT_OK; /* it has said what it did with the spans */
+        return BT_OK; /* the receiver has reported the result */
     }
     return (strcmp(why, LATE) == 0)
                ? fail(link, LATE, "")
@@ -333,7 +333,7 @@ static bt_status_t ask(bt_otlp_link_t *link, const bt_otlp_request_t *request,
     return status;
 }
 
-/* A receiver that keeps a connection ends it some day, and that is no fault. */
+/* A receiver may close an idle connection at any time; that is no error. */
 static bool is_quiet(const bt_otlp_link_t *link)
 {
     struct pollfd fd = {.fd = link->fd, .events = POLLIN};

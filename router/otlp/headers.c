@@ -42,13 +42,13 @@ static bool is_value(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (((text[i] < ' ') && (text[i] != '\t')) || (text[i] == 0x7f)) {
-            return false; /* char may be signed: no byte above 0x7f either */
+            return false; /* char may be signed: no byte above 0x7f */
         }
     }
     return true;
 }
 
-/* What the request says by itself. */
+/* Headers that the request sets itself. */
 static bool is_ours(const char *name, size_t n)
 {
     static const char *const names[] = {
@@ -161,7 +161,7 @@ static bt_status_t read_open_file(int fd, bt_strbuf_t *out, char *why)
 bt_status_t bt_otlp_headers_read(const char *path, bt_strbuf_t *out,
                                  char why[BT_OTLP_HEADERS_WHY_BYTES])
 {
-    /* A pipe would be waited for. */
+    /* Opening a pipe would block. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     bt_status_t status;
 

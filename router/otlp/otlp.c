@@ -25,12 +25,12 @@
 #include "router/otlp/headers.h"
 #include "router/otlp/queue.h"
 
-#define JOIN_MS       200u /* for a thread that was told to end */
+#define JOIN_MS       200u /* time for the thread to end after the request */
 #define SAY_EVERY_MS  10000u
 #define HEAD_BYTES    (BT_OTLP_HEADERS_TEXT_BYTES + 2048)
-#define LARGEST_BYTES ((size_t)64 << 20) /* of a batch: an item is smaller */
+#define LARGEST_BYTES ((size_t)64 << 20) /* per batch: an item is smaller */
 
-/* What the log said last of the receiver. */
+/* State of the receiver last logged. */
 typedef enum mood {
     MOOD_WELL,
     MOOD_FAILING,
@@ -40,20 +40,20 @@ typedef enum mood {
 struct bt_otlp {
     bt_otlp_options_t options;
     bt_otlp_url_t url;
-    bt_tls_t *tls;      /* owned; NULL: without */
+    bt_tls_t *tls;      /* owned; NULL: no TLS */
     char *headers_path; /* owned */
     char *before, *behind;
-    int wake_fd; /* readable: the thread looks what is new */
+    int wake_fd; /* readable: the state has changed */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t over;
-    _Atomic uint64_t end_ms; /* 0: nobody has closed it */
+    _Atomic uint64_t end_ms; /* 0: not closed */
     /* Under the lock. */
     bt_otlp_queue_t queue;
-    uint64_t since_ms; /* when the queue's first came; while it has any */
+    uint64_t since_ms; /* arrival of the queue's first item; while it has any */
     bt_strbuf_t headers;
     bt_otlp_counts_t counts;
-    uint64_t n_spans; /* of the batch; the thread alone changes it */
+    uint64_t n_spans; /* of the batch; changed by the thread only */
     bool ended, abandoned;
     /* The owner's. */
     uint64_t told_dropped, told_ms;
@@ -76,7 +76,7 @@ void bt_otlp_options_init(bt_otlp_options_t *options)
     };
 }
 
-/* ---- who adds ---- */
+/* ---- adding spans ---- */
 
 static void wake(const bt_otlp_t *otlp)
 {
@@ -101,8 +101,8 @@ void bt_otlp_add(bt_otlp_t *otlp, const char *spans, size_t bytes,
         otlp->since_ms = bt_now_ms();
     }
     pthread_mutex_unlock(&otlp->lock);
-    /* The first sets the thread's clock, and then nothing does until there is
-     * enough for a batch. */
+    /* The first item starts the batch's timer; later ones wake the thread only
+     * when there is enough for a batch. */
     if (added &&
         ((before == 0) || ((before < enough) && (before + bytes >= enough)))) {
         wake(otlp);
@@ -131,16 +131,16 @@ void bt_otlp_counts(bt_otlp_t *otlp, bt_otlp_counts_t *counts)
     say_dropped(otlp, counts->n_dropped);
 }
 
-/* ---- the thread: what it waits for ---- */
+/* ---- the thread: waiting ---- */
 
-/* Until something is new, or so long. */
+/* Waits until the state changes, or for @a ms. */
 static void wait_ms(const bt_otlp_t *otlp, uint64_t ms)
 {
     struct pollfd fd = {.fd = otlp->wake_fd, .events = POLLIN};
     uint64_t count;
 
     (void)poll(&fd, 1, (ms < 3600000) ? (int)ms : 3600000);
-    (void)!read(otlp->wake_fd, &count, sizeof(count)); /* it never waits */
+    (void)!read(otlp->wake_fd, &count, sizeof(count)); /* non-blocking */
 }
 
 static bool is_closing(const bt_otlp_t *otlp)
@@ -155,7 +155,7 @@ static bool is_over(const bt_otlp_t *otlp)
     return (end_ms != 0) && (bt_now_ms() >= end_ms);
 }
 
-/* With the lock. @return 0: it goes now; UINT64_MAX: there is none */
+/* Call with the lock held. @return 0: due now; UINT64_MAX: there is none */
 static uint64_t batch_due_ms(const bt_otlp_t *otlp)
 {
     const uint64_t now_ms = bt_now_ms();
@@ -171,7 +171,7 @@ static uint64_t batch_due_ms(const bt_otlp_t *otlp)
     return due_ms - now_ms;
 }
 
-/* @return false: it was closed, and nothing is left */
+/* @return false: closed, and the queue is empty */
 static bool await_batch(bt_otlp_t *otlp, bt_otlp_piece_t *piece, size_t *from_p)
 {
     for (;;) {
@@ -196,7 +196,7 @@ static bool await_batch(bt_otlp_t *otlp, bt_otlp_piece_t *piece, size_t *from_p)
 
 /* ---- the thread: one batch ---- */
 
-/* @return false: there is no memory for it; it stays in the queue no longer */
+/* @return false: out of memory; the batch is removed from the queue */
 static bool take_batch(bt_otlp_t *otlp, const bt_otlp_piece_t *piece,
                        size_t from)
 {
@@ -210,12 +210,12 @@ static bool take_batch(bt_otlp_t *otlp, const bt_otlp_piece_t *piece,
     pthread_mutex_lock(&otlp->lock);
     bt_otlp_queue_drop(&otlp->queue, piece);
     otlp->n_spans = piece->n_spans;
-    otlp->since_ms = bt_now_ms(); /* of those behind it, about */
+    otlp->since_ms = bt_now_ms(); /* of the items behind it, approximately */
     pthread_mutex_unlock(&otlp->lock);
     return bt_strbuf_status(&otlp->body) == BT_OK;
 }
 
-/* gzip where there is memory for it. */
+/* Compresses the body with gzip if memory allows. */
 static void pack(bt_otlp_t *otlp, bt_otlp_request_t *request, bool *is_packed_p)
 {
     bt_strbuf_reset(&otlp->packed);
@@ -295,7 +295,7 @@ static void count_end(bt_otlp_t *otlp, uint64_t n_sent, uint64_t n_rejected,
     pthread_mutex_unlock(&otlp->lock);
 }
 
-/* @param [out] asked_ms_p  what Retry-After said */
+/* Sends the batch once. @param [out] asked_ms_p  value of Retry-After */
 static bt_otlp_verdict_t try_once(bt_otlp_t *otlp, bool is_packed,
                                   bt_otlp_request_t *request,
                                   uint64_t *asked_ms_p)
@@ -338,7 +338,7 @@ static bt_otlp_verdict_t try_once(bt_otlp_t *otlp, bool is_packed,
     return verdict;
 }
 
-/* Before the next try. @return false: there is none */
+/* Waits before the next try. @return false: give up */
 static bool wait_for_next_try(bt_otlp_t *otlp, uint32_t n_failed,
                               uint64_t asked_ms, uint64_t give_up_ms)
 {
@@ -420,7 +420,7 @@ static void *run(void *arg)
         if (!take_batch(otlp, &piece, from)) {
             count_end(otlp, 0, 0, piece.n_spans);
         } else if (!deliver(otlp) || is_over(otlp)) {
-            /* At the end a receiver that fails is asked no more. */
+            /* While closing, a failing receiver is not retried. */
             well = !is_closing(otlp);
         }
     }
@@ -438,7 +438,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* ---- birth and end ---- */
+/* ---- creation and destruction ---- */
 
 void bt_otlp_reload(bt_otlp_t *otlp)
 {
@@ -540,7 +540,7 @@ bt_status_t bt_otlp_open(const bt_otlp_options_t *options, bt_otlp_t **otlp_p)
     return BT_OK;
 }
 
-/* With the lock. */
+/* Call with the lock held. */
 static bool wait_until_ended(bt_otlp_t *otlp, uint64_t timeout_ms)
 {
     struct timespec when;

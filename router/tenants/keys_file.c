@@ -16,15 +16,15 @@
 #include "common/sched/sched_bucket.h"
 
 #define BLANK         " \t"
-#define DEFAULT_RATES 60u /* seconds of its rate are a burst */
+#define DEFAULT_RATES 60u /* default burst, in seconds of the rate */
 
 /* ---- lines and words ---- */
 
 typedef struct parse {
     bt_keys_file_t file;
     uint32_t cap_tenants, cap_keys;
-    uint32_t line; /* number of the one that is read */
-    char *names;   /* owned: of each key, its tenant's, NAME_BYTES each */
+    uint32_t line; /* number of the current line */
+    char *names;   /* owned: tenant name of each key, NAME_BYTES each */
     char *why;
 } parse_t;
 
@@ -40,7 +40,8 @@ static bt_status_t no_memory(const parse_t *p)
     return BT_ERR_NO_MEMORY;
 }
 
-/* The next word of a line, ended by a zero byte. @return NULL: there is none */
+/* Returns the next word of a line, zero-terminated in place. @return NULL:
+ * there is none */
 static char *next_word(char **at_p)
 {
     char *word = *at_p + strspn(*at_p, BLANK);
@@ -54,7 +55,7 @@ static char *next_word(char **at_p)
     return word;
 }
 
-/* Of outside text, for a message. */
+/* Makes untrusted text printable for a message. */
 static void show(const char *text, char out[48])
 {
     size_t n = 0;
@@ -109,7 +110,7 @@ static bt_status_t take_name(parse_t *p, const char *word,
 
 typedef struct field {
     const char *name;
-    size_t at; /* in bt_tenant_limits_t, a uint32_t */
+    size_t at; /* offset in bt_tenant_limits_t of a uint32_t */
     uint32_t least, most;
 } field_t;
 
@@ -155,7 +156,7 @@ static bool read_number(const char *text, uint32_t least, uint32_t most,
     return true;
 }
 
-/* @param [in,out] seen  bits of the fields that were there */
+/* Parses a field. @param [in,out] seen  bits of the fields that were present */
 static bt_status_t take_field(parse_t *p, char *word, bt_keys_tenant_t *tenant,
                               uint32_t *seen)
 {
@@ -199,7 +200,7 @@ static bt_status_t take_field(parse_t *p, char *word, bt_keys_tenant_t *tenant,
     return complain(p, p->line, what);
 }
 
-/* In front of it; 0: it is new. */
+/* Returns the line of an earlier tenant of this name; 0: it is new. */
 static uint32_t line_of_tenant(const bt_keys_file_t *file, const char *name)
 {
     for (uint32_t i = 0; i < file->n_tenants; i++) {
@@ -352,7 +353,7 @@ static bt_status_t take_key(parse_t *p, char *rest)
     }
     memcpy(p->names + (size_t)p->file.n_keys * sizeof(name), name,
            sizeof(name));
-    key.tenant = p->file.n_keys; /* whose name it is, until all are known */
+    key.tenant = p->file.n_keys; /* of its name, until all are known */
     p->file.keys[p->file.n_keys++] = key;
     return BT_OK;
 }
@@ -399,7 +400,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const named_t *)a)->name, ((const named_t *)b)->name);
 }
 
-/* Names become indices. */
+/* Replaces the keys' tenant names by indices. */
 static bt_status_t find_tenants(parse_t *p)
 {
     const uint32_t n = p->file.n_tenants;
@@ -557,7 +558,7 @@ bt_status_t bt_keys_file_read(const char *path, bt_keys_file_t *file_p,
                               char warning[BT_KEYS_WHY_BYTES],
                               char why[BT_KEYS_WHY_BYTES])
 {
-    /* A pipe would be waited for. */
+    /* Opening a pipe would block. */
     BT_CLEANUP(close)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     bt_status_t status;
@@ -590,7 +591,7 @@ bt_status_t bt_keys_file_read(const char *path, bt_keys_file_t *file_p,
     return status;
 }
 
-/* ---- whose key ---- */
+/* ---- lookup of a key ---- */
 
 static uint64_t front_of(const uint8_t hash[BT_KEY_BYTES])
 {
@@ -602,8 +603,8 @@ static uint64_t front_of(const uint8_t hash[BT_KEY_BYTES])
     return front;
 }
 
-/* The first with this front, or behind it. Nobody can choose a hash, so how
- * long this takes tells nothing. */
+/* Returns the first entry with this prefix, or the insertion point. Hashes
+ * cannot be chosen, so the duration leaks nothing. */
 static uint32_t first_of(const bt_keys_file_t *file, uint64_t front)
 {
     uint32_t low = 0;

@@ -35,7 +35,7 @@ static void set_limits(bt_tenant_t *tenant, const bt_tenant_limits_t *limits,
     bt_sched_bucket_change(&tenant->bucket, limits->rate, burst, now_us);
 }
 
-/* @return one reference, in no list; NULL: no memory */
+/* @return a tenant with one reference, in no list; NULL: out of memory */
 static bt_tenant_t *make(bt_tenants_t *tenants, const char *name, bool is_named)
 {
     bt_tenant_t *tenant = bt_calloc(1, sizeof(*tenant));
@@ -67,7 +67,7 @@ bool bt_tenants_are_many(const bt_tenants_t *tenants)
     return bt_tenants_are_keyed(tenants) || (tenants->header[0] != '\0');
 }
 
-/* @return NULL: there is none of this name */
+/* Finds a tenant by name. @return NULL: there is none */
 static bt_tenant_t *find_name(const bt_tenants_t *tenants, const char *name)
 {
     for (bt_list_t *at = tenants->all.prev; at != &tenants->all;
@@ -89,8 +89,8 @@ static void drop_list(bt_tenant_t **list, uint32_t n)
     bt_free(list);
 }
 
-/* References to the tenants of a file: those that are here already, by name,
- * and new ones. Nothing of the old ones is changed. */
+/* Makes references to the tenants of a file: existing ones by name, and new
+ * ones. Existing tenants are not changed. */
 static bt_status_t match(bt_tenants_t *tenants, const bt_keys_file_t *file,
                          bt_tenant_t ***list_p)
 {
@@ -113,11 +113,11 @@ static bt_status_t match(bt_tenants_t *tenants, const bt_keys_file_t *file,
     return BT_OK;
 }
 
-/* The file is the one in force from here on. */
+/* Activates the file. */
 static void take_over(bt_tenants_t *tenants, const bt_keys_file_t *file,
                       bt_tenant_t **list, uint64_t now_us)
 {
-    /* Who is in no list is found no more. */
+    /* A tenant in no list is not found any more. */
     while (!bt_list_empty(&tenants->all)) {
         bt_list_remove(tenants->all.next);
     }
@@ -179,7 +179,7 @@ bt_status_t bt_tenants_open(bt_tenants_t *tenants, const char *path,
 void bt_tenants_reload(bt_tenants_t *tenants, uint64_t now_us)
 {
     if (bt_tenants_are_keyed(tenants)) {
-        /* Logged. */
+        /* A failure is logged. */
         const bt_status_t status =
             read_keys(tenants, "; those before stay in force", now_us);
 
@@ -194,7 +194,7 @@ void bt_tenants_close(bt_tenants_t *tenants)
     }
     drop_list(tenants->of_file, tenants->file.n_tenants);
     bt_keys_file_fini(&tenants->file);
-    while (!bt_list_empty(&tenants->all)) { /* those of a header */
+    while (!bt_list_empty(&tenants->all)) { /* tenants named by a header */
         bt_tenant_t *tenant =
             BT_CONTAINER_OF(tenants->all.next, bt_tenant_t, link);
 
@@ -205,9 +205,9 @@ void bt_tenants_close(bt_tenants_t *tenants)
     *tenants = (bt_tenants_t){0};
 }
 
-/* ---- whose request it is ---- */
+/* ---- tenant of a request ---- */
 
-/* @return the key of `Bearer KEY`, NULL: it is none */
+/* @return the key of `Bearer KEY`, NULL: another form */
 static const char *bearer(const char *authorization)
 {
     static const char scheme[] = "Bearer";
@@ -244,8 +244,8 @@ static bt_status_t find_key(const bt_tenants_t *tenants,
     return BT_OK;
 }
 
-/* Room for one more name: that of whom nobody has heard for longest, and who
- * has nothing under way. */
+/* Removes the least recently seen tenant without running requests, to make a
+ * slot for a new name. */
 static bool forget_one(bt_tenants_t *tenants)
 {
     bt_list_t *at, *next;
@@ -291,7 +291,7 @@ static bt_status_t find_named(bt_tenants_t *tenants, const char *name,
         }
         tenants->n_named++;
     }
-    bt_list_remove(&tenant->link); /* the latest is last */
+    bt_list_remove(&tenant->link); /* the most recent one is last */
     bt_list_push_back(&tenants->all, &tenant->link);
     *tenant_p = tenant;
     return BT_OK;
@@ -391,7 +391,7 @@ void bt_tenant_note_end(bt_tenant_t *tenant, uint64_t now_us)
     tenant->ended_us = now_us;
 }
 
-/* As OpenAI writes times: "12ms", "1.250s". */
+/* Prints a time as OpenAI's API does: "12ms", "1.250s". */
 static void put_time(uint64_t us, char text[32])
 {
     const uint64_t ms = (us + 999) / 1000;

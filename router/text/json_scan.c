@@ -5,22 +5,22 @@
 #include <string.h>
 
 typedef enum state {
-    VALUE,         /* one must begin */
-    FIRST_VALUE,   /* or the list ends */
-    FIRST_KEY,     /* or the object ends */
-    KEY,           /* one must begin */
-    IN_KEY,        /* a string that is a key */
-    COLON,         /* behind a key */
-    BEHIND,        /* a value: a comma, or the end */
-    IN_STRING,     /* a string that is a value */
-    ESCAPE,        /* behind a backslash; of a key: KEY_ESCAPE */
+    VALUE,         /* a value must begin */
+    FIRST_VALUE,   /* a value, or the end of the array */
+    FIRST_KEY,     /* a key, or the end of the object */
+    KEY,           /* a key must begin */
+    IN_KEY,        /* within a key */
+    COLON,         /* after a key */
+    BEHIND,        /* after a value: a comma, or the end */
+    IN_STRING,     /* within a string value */
+    ESCAPE,        /* after a backslash in a value; in a key: KEY_ESCAPE */
     KEY_ESCAPE,    /* */
-    HEX,           /* digits of an escape */
+    HEX,           /* hex digits of an escape */
     KEY_HEX,       /* */
     WORD,          /* true, false, null */
     MINUS,         /* a digit must come */
     ZERO,          /* no digit may come */
-    DIGITS,        /* of the whole part */
+    DIGITS,        /* of the integer part */
     POINT,         /* a digit must come */
     FRACTION,      /* digits */
     EXPONENT,      /* a sign or a digit must come */
@@ -161,7 +161,7 @@ static bt_json_scan_result_t hex(bt_json_scan_t *scan, char c, bool is_key)
     return go(scan, is_key ? IN_KEY : IN_STRING);
 }
 
-/* What a number may go on with; it ends with what comes behind a value. */
+/* Processes a byte of a number, or the byte after its end. */
 static bt_json_scan_result_t in_number(bt_json_scan_t *scan, char c)
 {
     const state_t state = (state_t)scan->state;

@@ -6,7 +6,7 @@
 
 #include "common/base/assert.h"
 
-/* In the order in which a template's text is asked for them. */
+/* In the order in which they are searched in a template. */
 static const bt_reason_marks_t families[] = {
     {"think", "<think>", "</think>"}, /* DeepSeek-R1, Qwen 3, QwQ, SmolLM3 */
     {"seed", "<seed:think>", "</seed:think>"},
@@ -45,7 +45,7 @@ static bool is_space(char c)
     return (c == ' ') || ((c >= '\t') && (c <= '\r'));
 }
 
-/* Bytes of white space at the beginning. */
+/* Counts bytes of leading white space. */
 static size_t leading(const char *text, size_t n)
 {
     size_t at = 0;
@@ -56,7 +56,7 @@ static size_t leading(const char *text, size_t n)
     return at;
 }
 
-/* Bytes without the white space at the end. */
+/* Counts bytes without trailing white space. */
 static size_t trimmed(const char *text, size_t n)
 {
     while ((n > 0) && is_space(text[n - 1])) {
@@ -108,7 +108,7 @@ static void drop_leading(bt_reason_t *reason, bt_reason_state_t next)
     }
 }
 
-/* @return whether more is to be done with what is held. */
+/* @return true: more of the held text may be processed. */
 static bool before(bt_reason_t *reason, bool last)
 {
     const bt_strbuf_t *held = &reason->held;
@@ -129,8 +129,8 @@ static bool before(bt_reason_t *reason, bool last)
     return true;
 }
 
-/* Bytes at the end that the closing marker may begin with, and the white space
- * before them. */
+/* Counts trailing bytes that may be the start of the closing marker, and the
+ * white space before them. */
 static size_t uncertain(const bt_strbuf_t *held, const char *close)
 {
     size_t n = strlen(close) - 1;

@@ -81,7 +81,7 @@ bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
     return true;
 }
 
-/* ---- what is held ---- */
+/* ---- held text ---- */
 
 static size_t trimmed(const char *text, size_t n)
 {
@@ -102,7 +102,7 @@ static void give(bt_tools_t *tools, size_t n, bt_strbuf_t *content)
     const char *text = tools->held.data;
     size_t skipped = (n < tools->n_opening) ? n : tools->n_opening;
 
-    /* White space that calls have left at the beginning. */
+    /* White space between calls at the beginning is dropped. */
     while (!tools->has_content && (tools->n_calls > 0) && (skipped < n) &&
            bt_tools_is_space(text[skipped])) {
         skipped++;
@@ -130,7 +130,7 @@ static char byte(const bt_tools_t *tools)
     return tools->held.data[tools->at];
 }
 
-/* What began like a call is none: its mark is text. */
+/* A call's start turned out to be text: so is its marker. */
 static bool give_up(bt_tools_t *tools, bt_strbuf_t *content)
 {
     tools->state = BT_TOOLS_TEXT;
@@ -141,7 +141,7 @@ static bool give_up(bt_tools_t *tools, bt_strbuf_t *content)
     return true;
 }
 
-/* The text ends where a call has begun that has no name yet. */
+/* The text ends after a call's start without a name. */
 static bool end_unnamed(bt_tools_t *tools, bt_strbuf_t *content)
 {
     if ((tools->mark_bytes == 0) && (tools->n_calls == 0) &&
@@ -152,7 +152,7 @@ static bool end_unnamed(bt_tools_t *tools, bt_strbuf_t *content)
     return false;
 }
 
-/* The text ends within the arguments of a call, or before them. */
+/* The text ends within a call's arguments, or before them. */
 static bool end_named(bt_tools_t *tools, bt_tools_slice_t name,
                       bt_tools_slice_t arguments, bt_strbuf_t *content)
 {
@@ -164,7 +164,7 @@ static bool end_named(bt_tools_t *tools, bt_tools_slice_t name,
     return false;
 }
 
-/* A call is there, up to `at`. */
+/* Accepts a call that ends at `at`. */
 static bool has_call(bt_tools_t *tools, bt_tools_state_t next)
 {
     consume(tools, tools->at);
@@ -183,9 +183,9 @@ static bool begin_object(bt_tools_t *tools)
     return true;
 }
 
-/* ---- text, and where a call begins in it ---- */
+/* ---- text and the start of a call ---- */
 
-/* Bytes at the end that the mark may begin with. */
+/* Counts trailing bytes that may be the start of the marker. */
 static size_t tail_of(const char *mark, const char *text, size_t bytes)
 {
     size_t n = strlen(mark) - 1;
@@ -207,7 +207,7 @@ static bool begin_list(bt_tools_t *tools)
     return true;
 }
 
-/* A call, where one begins here; @a opener is the byte that it begins with. */
+/* Begins a call if one starts here; @a opener is its first byte. */
 static bool begin_call(bt_tools_t *tools, char opener)
 {
     return (opener == '[') ? begin_list(tools) : begin_object(tools);
@@ -218,7 +218,7 @@ static char opener_of(const bt_tool_format_t *format)
     return (format->kind == BT_TOOLS_PYTHON) ? '[' : '{';
 }
 
-/* Without a mark: the text must begin with a call. */
+/* Without a marker, the text must begin with a call. */
 static bool read_beginning(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 {
     const char opener = opener_of(tools->spec.format);
@@ -292,7 +292,7 @@ static bool read_opened(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 
 /* ---- calls as objects ---- */
 
-/* Arguments begin at @a args: what is before them has been looked at. */
+/* Begins the arguments at @a args; the bytes before have been scanned. */
 static void begin_args(bt_tools_t *tools, size_t args, uint32_t depth)
 {
     consume(tools, args);
@@ -301,7 +301,7 @@ static void begin_args(bt_tools_t *tools, size_t args, uint32_t depth)
     tools->state = BT_TOOLS_ARGS;
 }
 
-/* The name is known, and so is that arguments come. */
+/* Reads a call's start: its name is complete, and arguments follow. */
 static bool read_head(bt_tools_t *tools,
                       bt_tools_match_t (*match)(const char *, size_t,
                                                 bt_tools_slice_t *, size_t *),
@@ -332,7 +332,7 @@ static bt_tools_state_t behind_call(const bt_tools_t *tools)
                : BT_TOOLS_TAIL;
 }
 
-/* f[ARGS]null: with {} for arguments. */
+/* Reads f[ARGS]null, with {} as arguments. */
 static bool read_nothing(bt_tools_t *tools, bt_strbuf_t *content,
                          bt_tools_match_t *match_p)
 {
@@ -350,7 +350,7 @@ static bool read_nothing(bt_tools_t *tools, bt_strbuf_t *content,
     return has_call(tools, behind_call(tools));
 }
 
-/* f[ARGS]{…} */
+/* Reads f[ARGS]{…}. */
 static bool read_name(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 {
     bt_tools_match_t match;
@@ -377,7 +377,7 @@ static bool read_name(bt_tools_t *tools, bool last, bt_strbuf_t *content)
                             : end_unnamed(tools, content);
 }
 
-/* An object is there, up to `at`, or the beginning of one that is cut. */
+/* Takes an object that ends at `at`, or the beginning of a truncated one. */
 static bool take_object(bt_tools_t *tools, bool is_cut, bt_strbuf_t *content)
 {
     bt_tools_slice_t arguments = {"", 0};
@@ -459,7 +459,7 @@ static bool read_args(bt_tools_t *tools)
     return ended || (result == BT_JSON_SCAN_BAD);
 }
 
-/* What comes is the last call's, up to a mark. */
+/* Further text belongs to the last call, up to a marker. */
 static bool read_torn(bt_tools_t *tools, bool last)
 {
     bt_strbuf_t *out = &tools->calls[tools->n_calls - 1].arguments;
@@ -476,7 +476,7 @@ static bool read_torn(bt_tools_t *tools, bool last)
     } else if ((mark != NULL) && !last) {
         n -= tail_of(mark, text, n);
     }
-    if (mark != NULL) { /* white space before a mark is not of the arguments */
+    if (mark != NULL) { /* without white space before the marker */
         const size_t n_out = trimmed(text, n);
 
         bt_strbuf_append(out, text, n_out);
@@ -488,7 +488,7 @@ static bool read_torn(bt_tools_t *tools, bool last)
     return found != NULL;
 }
 
-/* Behind the arguments of an object that is told already. */
+/* Reads the rest of an object whose arguments have been output. */
 static bool read_rest(bt_tools_t *tools)
 {
     bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
@@ -505,9 +505,9 @@ static bool read_rest(bt_tools_t *tools)
     return result != BT_JSON_SCAN_MORE;
 }
 
-/* ---- behind a call ---- */
+/* ---- after a call ---- */
 
-/* What ends a call may be missing. */
+/* The end marker of a call is optional. */
 static bool read_tail(bt_tools_t *tools, bool last)
 {
     const bt_tool_format_t *format = tools->spec.format;
@@ -548,7 +548,7 @@ static bool read_tail(bt_tools_t *tools, bool last)
 
 /* ---- calls as Python ---- */
 
-/* Where the list ends. @return false: not here */
+/* Scans for the end of the list. @return false: not yet */
 static bool end_of_list(bt_tools_t *tools)
 {
     while (tools->at < tools->held.len) {
@@ -604,7 +604,7 @@ static bool read_list(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 
 /* ---- all of it ---- */
 
-/* @return whether more is to be done with what is held. */
+/* @return true: more of the held text may be processed. */
 static bool step(bt_tools_t *tools, bool last, bt_strbuf_t *content)
 {
     switch (tools->state) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forms of the families. */
+/* Formats of the model families. */
 #include <ctype.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "router/text/tools_priv.h"
 
-/* In the order in which a template's text is asked for them. */
+/* In the order in which they are searched in a template. */
 static const bt_tool_format_t formats[] = {
     {
         .name = "hermes",
@@ -67,7 +67,7 @@ static bool has_word(const char *text, size_t bytes, const char *word)
 const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
                                           size_t bytes)
 {
-    /* Forms that have the same marks around something else. */
+    /* Other formats with equal markers around different content. */
     static const char *const others[] = {"<arg_key>", "<function="};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(others); i++) {
@@ -98,7 +98,7 @@ uint32_t bt_tool_format_marks(const bt_tool_format_t *format,
     uint32_t n = 0;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(all); i++) {
-        if ((all[i] != NULL) && (strlen(all[i]) > 1)) { /* ';' is no mark */
+        if ((all[i] != NULL) && (strlen(all[i]) > 1)) { /* ';' is no marker */
             marks[n++] = all[i];
         }
     }

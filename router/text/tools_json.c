@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call as an object of JSON. */
+/* Parses calls in JSON form. */
 #include <string.h>
 
 #include "common/base/utf8.h"
 #include "router/text/tools_priv.h"
 
-/* As JSON has it. */
+/* White space of JSON. */
 static bool is_space(char c)
 {
     return (c == ' ') || (c == '\t') || (c == '\n') || (c == '\r');
@@ -41,14 +41,14 @@ static bool expect(cursor_t *c, const char *word)
     return !c->ran_out;
 }
 
-/* White space may stand before it. */
+/* Matches a token after optional white space. */
 static bool expect_token(cursor_t *c, const char *word)
 {
     skip_spaces(c);
     return expect(c, word);
 }
 
-/* A name up to @a end, which is not part of it. */
+/* Reads a name up to @a end, which is excluded. */
 static bool take_name(cursor_t *c, char end, bt_tools_slice_t *name_p)
 {
     size_t n = 0;
@@ -67,7 +67,7 @@ static bool take_name(cursor_t *c, char end, bt_tools_slice_t *name_p)
     return true;
 }
 
-/* Either of the two words that arguments are written with. */
+/* Matches either key for arguments. */
 static bool take_key(cursor_t *c)
 {
     cursor_t other = *c;
@@ -82,7 +82,7 @@ static bool take_key(cursor_t *c)
     return false;
 }
 
-/* Each piece looks at it anew, so not at just any length. */
+/* A start is matched again for each piece, so its length is bounded. */
 #define MAX_HEAD_BYTES 1024u
 
 static bt_tools_match_t verdict(const cursor_t *c, size_t n, bool ok)
@@ -111,7 +111,7 @@ bt_tools_match_t bt_tools_head(const char *text, size_t n,
     return verdict(&c, n, ok);
 }
 
-/* f[ARGS], perhaps with [CALL_ID]… between the two. */
+/* Reads f[ARGS], perhaps with [CALL_ID]… between the two. */
 static bool take_bare_name(cursor_t *c, bt_tools_slice_t *name_p)
 {
     static const char id_mark[] = "[CALL_ID]";
@@ -150,9 +150,9 @@ static size_t spaces(const char *text, size_t n)
     return at;
 }
 
-/* A value, or what is there of it. */
+/* A value, possibly truncated. */
 typedef struct value {
-    bt_tools_slice_t text; /* of a string with its quotes */
+    bt_tools_slice_t text; /* a string includes its quotes */
     bool is_whole;
 } value_t;
 
@@ -190,7 +190,7 @@ static value_t read_value(const char *text, size_t n)
     return (value_t){{text, at}, at < n};
 }
 
-/* One member; `at` goes behind it. @return false: there is none any more */
+/* Reads one member; `at` moves behind it. @return false: there are no more */
 static bool next_member(const char *text, size_t n, size_t *at_p,
                         bt_tools_slice_t *key_p, value_t *value_p)
 {
@@ -240,7 +240,7 @@ static unsigned hex_of(const char *text)
     return value;
 }
 
-/* \uXXXX, perhaps two of them. @return bytes of it; 0: half a pair */
+/* Decodes \uXXXX, possibly a surrogate pair. @return bytes read; 0: unpaired */
 static size_t unescape_hex(const char *text, size_t n, bt_strbuf_t *out)
 {
     unsigned cp = hex_of(text + 2);
@@ -264,7 +264,7 @@ static size_t unescape_hex(const char *text, size_t n, bt_strbuf_t *out)
     return used;
 }
 
-/* What a string stands for. Of one that is cut the last escape may be half. */
+/* Decodes a string. A truncated one may end within an escape. */
 static bool unescape(const value_t *string, bt_strbuf_t *out)
 {
     static const char from[] = "bfnrt";
@@ -314,7 +314,7 @@ static bool is_object(const char *text, size_t n)
     return (result == BT_JSON_SCAN_DONE) && (at == n);
 }
 
-/* null, and a string of nothing or of null: a call without arguments. */
+/* True for null, and for a string that is empty or "null": no arguments. */
 static bool is_nothing(bt_tools_slice_t value)
 {
     while ((value.n > 0) && bt_tools_is_space(value.at[0])) {
@@ -327,7 +327,7 @@ static bool is_nothing(bt_tools_slice_t value)
     return (value.n == 0) || is_word(value, "null");
 }
 
-/* null, or a string of nothing: is_nothing() has which. */
+/* Reads null or an empty string; see is_nothing(). */
 static bool take_nothing(cursor_t *c)
 {
     value_t string;
@@ -358,8 +358,8 @@ bt_tools_match_t bt_tools_bare_nothing(const char *text, size_t n,
     return verdict(&c, n, ok);
 }
 
-/* What is there of arguments that break off: of an object as it is written, or
- * in a string. Nothing yet of null. */
+/* Takes the received part of truncated arguments: an object as written, or in
+ * a string. Empty for null. */
 static bool take_cut_arguments(const value_t *value,
                                bt_tools_slice_t *arguments_p, bt_strbuf_t *room)
 {
@@ -382,7 +382,7 @@ static bool take_cut_arguments(const value_t *value,
     return (room->len == 0) || (strncmp("null", room->data, room->len) == 0);
 }
 
-/* An object, or a string of one. */
+/* Takes an object, or a string with an object. */
 static bool take_arguments(const value_t *value, bt_tools_slice_t *arguments_p,
                            bt_strbuf_t *room)
 {
@@ -428,7 +428,7 @@ bt_tools_match_t bt_tools_of_object(const char *text, size_t n, bool is_cut,
     while (next_member(text, n, &at, &key, &value)) {
         if ((name.n == 0) && is_word(key, "\"function\"") &&
             (value.text.at[0] == '{')) {
-            text = value.text.at; /* it is in there */
+            text = value.text.at; /* the call is inside */
             n = value.text.n;
             at = 1;
         } else if ((name.n == 0) && is_word(key, "\"name\"") &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A list of calls as Python writes them, with literals as arguments. */
+/* Parses a list of calls in Python syntax, with literals as arguments. */
 #include <ctype.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #define MAX_DEPTH      32
 #define MAX_WORD_BYTES 64
 
-/* What is left of a text. */
+/* Remaining text. */
 typedef struct place {
     const char *text;
     size_t n;
@@ -20,10 +20,10 @@ typedef struct place {
 
 typedef struct reader {
     place_t *at;
-    bt_strbuf_t *content; /* gets want of memory */
+    bt_strbuf_t *content; /* records a failed allocation */
     bt_json_t json;
     unsigned depth;
-    bool is_cut; /* what breaks off counts as far as it is there */
+    bool is_cut; /* a truncated value counts as far as received */
 } reader_t;
 
 static bool value(reader_t *r, const char *key);
@@ -53,7 +53,7 @@ static bool is_word(char c)
            (c == '-') || (c == '+');
 }
 
-/* Name, number or keyword. @return its bytes; 0: none */
+/* Reads a name, number or keyword. @return its bytes; 0: none */
 static size_t word(reader_t *r, char out[MAX_WORD_BYTES + 1])
 {
     size_t n = 0;
@@ -69,7 +69,7 @@ static size_t word(reader_t *r, char out[MAX_WORD_BYTES + 1])
     return ((r->at->n > 0) && is_word(*r->at->text)) ? 0 : n;
 }
 
-/* Of the escapes those of one character; others are no literal here. */
+/* Only single-character escapes are valid literals here. */
 static bool unescape(char c, bt_strbuf_t *out)
 {
     static const char from[] = "n"
@@ -102,7 +102,7 @@ static bool text_in(reader_t *r, bt_strbuf_t *out)
     at->n--;
     while ((at->n > 0) && (*at->text != quote)) {
         if (*at->text == '\\') {
-            if (at->n == 1) { /* half an escape */
+            if (at->n == 1) { /* truncated escape */
                 at->n = 0;
                 return false;
             }
@@ -120,7 +120,7 @@ static bool text_in(reader_t *r, bt_strbuf_t *out)
     return skip(r, quote);
 }
 
-/* A string that was written goes on. */
+/* Reopens a string that was written, to append to it. */
 static void drop_quote(bt_strbuf_t *out)
 {
     if (bt_strbuf_status(out) == BT_OK) {
@@ -149,7 +149,8 @@ static bool text_value(reader_t *r, const char *key)
     return ok;
 }
 
-/* As JSON has numbers: no leading zero or plus, digits around the point. */
+/* Checks for JSON's number syntax: no leading zero or plus, digits around the
+ * point. */
 static bool is_number(const char *text)
 {
     const char *at = text + (*text == '-');
@@ -332,7 +333,7 @@ static bt_tools_match_t call(bt_tools_t *tools, place_t *at, bool is_cut,
     }
     if (!ok && is_begun && is_cut && (at->n == 0)) {
         tools->is_cut = ok = true;
-        if (out.len == 1) { /* a brace, and nothing in it yet */
+        if (out.len == 1) { /* an empty object so far */
             bt_strbuf_reset(&out);
         }
     }

@@ -15,7 +15,7 @@ static const char *const extensions[] = {
     "trace",
     "logging",
     "generate",
-    "system_shared_memory", /* the last */
+    "system_shared_memory", /* must be last */
 };
 
 size_t bt_describe_extensions(const bt_frontend_t *front,
@@ -29,7 +29,7 @@ size_t bt_describe_extensions(const bt_frontend_t *front,
 
 /* ---- an ensemble's steps ---- */
 
-/* What goes from one part to the next: the seeds' names for it. */
+/* Tensors passed between the ensemble's steps, with TensorRT-LLM's names. */
 static const bt_repo_pair_t words_in[] = {
     {"QUERY", "text_input"},
     {"DECODER_QUERY", "decoder_text_input"},
@@ -154,7 +154,7 @@ static bt_status_t add_steps(bt_repo_model_t *model)
     return BT_OK;
 }
 
-/* ---- a model as Baton is ---- */
+/* ---- a model from Baton's state ---- */
 
 static bt_repo_tensor_t *copy_tensors(const bt_model_tensor_t *tensors,
                                       size_t n, uint32_t *n_p)
@@ -204,7 +204,8 @@ static bt_status_t add_groups(bt_repo_model_t *model)
     return BT_OK;
 }
 
-/* What holds for all and is said of tensorrt_llm, by the parameters' names. */
+/* Parameters of all models, documented for tensorrt_llm, by the parameters'
+ * names. */
 static bt_status_t add_parameters(const bt_config_t *config,
                                   bt_repo_model_t *model)
 {
@@ -251,9 +252,9 @@ static bt_status_t describe_own(const bt_config_t *config, const char *name,
     return add_groups(model);
 }
 
-/* ---- a model as its file says ---- */
+/* ---- a model from its file ---- */
 
-/* @return NULL: there is none */
+/* Finds a model of the repository. @return NULL: there is none */
 static const bt_repo_model_t *in_repository(const bt_frontend_t *front,
                                             const char *name)
 {
@@ -287,7 +288,7 @@ static bt_status_t copy_steps(const bt_repo_model_t *from, bt_repo_model_t *to)
     return BT_OK;
 }
 
-/* The path that is served, not one that the file has beside --model. */
+/* Sets the path that is served, not one that the file has besides --model. */
 static void name_model(const bt_config_t *config, bt_repo_model_t *model)
 {
     for (uint32_t i = 0; i < model->n_parameters; i++) {
@@ -304,7 +305,7 @@ static bt_status_t copy_model(const bt_repo_model_t *from, const char *name,
     to->name = name;
     to->steps = NULL;
     to->n_steps = 0;
-    /* One more than there are: the arrays have it, and none is no want. */
+    /* One more than needed, so that NULL always means out of memory. */
     to->inputs =
         bt_memdup(from->inputs, (from->n_inputs + 1) * sizeof(*to->inputs));
     to->outputs =
@@ -319,7 +320,7 @@ static bt_status_t copy_model(const bt_repo_model_t *from, const char *name,
     return (from->steps != NULL) ? copy_steps(from, to) : BT_OK;
 }
 
-/* A file may leave out what Baton knows. */
+/* Adds what Baton knows and a file may leave out. */
 static bt_status_t complete(const bt_config_t *config, const char *name,
                             bt_repo_model_t *model)
 {
@@ -390,7 +391,7 @@ bool bt_describe_is_decoupled(const bt_frontend_t *front, const char *name)
     const bt_repo_model_t *file = in_repository(front, name);
     const bt_model_spec_t *spec = bt_model_spec(name);
 
-    /* The chain streams when the part that generates does. */
+    /* The ensemble is decoupled if the generating model is. */
     if (strcmp(name, "ensemble") == 0) {
         file = in_repository(front, "tensorrt_llm");
     }

@@ -14,7 +14,7 @@
 
 /* ---- memory ---- */
 
-/* The call has nothing of the body any more. */
+/* Frees everything that refers to the body. */
 static void let_go(bt_infer_call_t *call)
 {
     bt_uses_give_back(call->uses);
@@ -48,7 +48,7 @@ static void call_free(bt_infer_call_t *call)
     bt_free(call);
 }
 
-/* Frees the call once nothing leads to it any more. */
+/* Frees the call when nothing refers to it any more. */
 static void call_release(bt_infer_call_t *call)
 {
     if (!call->pinned && !call->posted && (call->reply == NULL) &&
@@ -69,7 +69,7 @@ void bt_infer_unref(bt_infer_call_t *call)
     call_release(call);
 }
 
-/* Whoever pins it frees it, unless somebody further up does. */
+/* The outermost pin frees an ended call on unpin. */
 bool bt_infer_call_pin(bt_infer_call_t *call)
 {
     const bool was_pinned = call->pinned;
@@ -120,7 +120,7 @@ static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     (void)answer;
     (void)first;
     (void)usage;
-    /* The end of a row without more of it says nothing, unless it was all or
+    /* An empty end of a row is not delivered, unless it is all there is or
      * ends the request. */
     if ((call->reply == NULL) ||
         (empty && row->told && !bt_infer_call_is_final(call, result.ends))) {
@@ -133,7 +133,7 @@ static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     bt_infer_call_unpin(call, was_pinned);
 }
 
-/* One less runs. */
+/* Counts a row as ended. */
 static void row_ended(bt_infer_call_t *call, bt_infer_row_t *row)
 {
     call->n_open--;
@@ -147,7 +147,7 @@ static void row_ended(bt_infer_call_t *call, bt_infer_row_t *row)
         return;
     }
     if (call->stream && !call->final_told && !call->empty_final) {
-        /* It was stopped: the last response has outputs all the same. */
+        /* Stopped: the last response still has outputs. */
         const bt_infer_result_t result = bt_infer_call_result_of(row, NULL);
 
         bt_infer_call_tell_piece(call, &result, true);
@@ -176,7 +176,7 @@ static void on_row_finish(bt_reply_t *reply, bt_call_t *answered,
     (void)answer;
     (void)usage;
     if (call->reply == NULL) {
-        return; /* it failed, and what the rows come to is of no use */
+        return; /* failed: the rows' results are not needed */
     }
     was_pinned = bt_infer_call_pin(call);
     bt_infer_call_add_facts(call, row);
@@ -211,8 +211,9 @@ static const bt_reply_ops_t row_ops = {
 
 /* ---- rows begin ---- */
 
-/* Bytes of logits that a row may have in a response of all rows. As JSON a
- * float is four times as long. An output that is not asked for has no form. */
+/* Most bytes of logits of a row in a response of all rows. As JSON, a float
+ * takes four times as many. Outputs that are not requested have no
+ * encoding. */
 static uint64_t whole_logits(const bt_infer_call_t *call)
 {
     uint64_t bytes = BT_ANSWER_LOGITS / call->n_rows;
@@ -234,8 +235,8 @@ static uint64_t whole_logits(const bt_infer_call_t *call)
     return bytes;
 }
 
-/* The ids of a prompt go into the call of its row: those that stand before the
- * answer are kept here. */
+/* Moves a row's prompt ids into its call; ids to be returned before the output
+ * are kept here. */
 static bool make_row(bt_infer_call_t *call, size_t i)
 {
     bt_api_request_t *request = &call->lowered.rows[i];
@@ -337,7 +338,7 @@ static void begin_rows(bt_infer_call_t *call)
     let_go(call);
 }
 
-/* ---- an end that a client asks for ---- */
+/* ---- stopping a request ---- */
 
 static void stop_rows(bt_infer_call_t *call)
 {
@@ -349,7 +350,7 @@ static void stop_rows(bt_infer_call_t *call)
         if ((row->reply.call == NULL) || bt_call_stop(row->reply.call)) {
             continue;
         }
-        /* It does not run yet: nothing is its answer. */
+        /* Not running yet: there is no output. */
         call->tally.n--;
         bt_call_gone(row->reply.call);
         bt_infer_call_add_facts(call, row);
@@ -373,7 +374,7 @@ static void stop_other(bt_infer_call_t *call)
             break;
         }
     }
-    if (call->reply != NULL) { /* one client may have taken both with it */
+    if (call->reply != NULL) { /* one client may have cancelled both */
         bt_infer_call_finish(call);
     }
 }
@@ -432,7 +433,7 @@ static void run_parse(bt_pool_job_t *job)
     }
 }
 
-/* What is in shared memory, now that it was found. */
+/* Reads the tensors in shared memory, which have been looked up. */
 static void run_read(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
@@ -456,7 +457,8 @@ static void run_process(bt_pool_job_t *job)
     }
 }
 
-/* @return whether it goes on; else it was told. */
+/* @return true: the call goes on; false: it has ended, and the reply was
+ * called. */
 static bool step_ended(bt_infer_call_t *call)
 {
     const uint64_t now_us = bt_now_us();
@@ -517,8 +519,8 @@ static bool asks_for_empty_final(const bt_infer_call_t *call)
     return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
 }
 
-/* What the model's configuration allows.
- * @return false: call->error says it */
+/* Checks the limits of the model's configuration. @return false: call->error
+ * is set */
 static bool check_config(bt_infer_call_t *call)
 {
     const char *model = call->request.model;
@@ -552,8 +554,8 @@ static uint64_t n_ids_in(const bt_tensor_t *tensor, const char *name)
                                              : 0;
 }
 
-/* What was tokenized, or made into text: its tenant has it of its tokens. What
- * is beyond them is a debt. */
+/* Charges the tenant for the tokens of pre- and postprocessing; an overdraft
+ * is a debt. */
 static void charge_tokens(bt_infer_call_t *call)
 {
     uint64_t n = 0;
@@ -569,7 +571,7 @@ static void charge_tokens(bt_infer_call_t *call)
     }
 }
 
-/* @return false: its tenant has used up its tokens; call->error says it */
+/* @return false: the tenant has used up its tokens; call->error is set */
 static bool has_tokens(bt_infer_call_t *call)
 {
     bt_tenant_denial_t denial;
@@ -604,7 +606,7 @@ static void go_on(bt_infer_call_t *call)
     if (!find_model(call) || !check_config(call)) {
         bt_infer_call_refuse(call);
     } else if (call->lowered.stop && (call->request.id[0] == '\0')) {
-        /* In the words of TensorRT-LLM's backend. */
+        /* The text of TensorRT-LLM's backend. */
         bt_api_error_set(&call->error, 400, "invalid_request_error", NULL,
                          "Trying to stop a request but request ID is not "
                          "provided");
@@ -632,7 +634,7 @@ static void on_read(bt_pool_job_t *job)
     bt_infer_call_unpin(call, was_pinned);
 }
 
-/* What the pool works on is counted. */
+/* Opens the account for the memory of the pool's work. */
 static bt_status_t open_account(bt_infer_call_t *call, size_t bytes)
 {
     if (call->is_inline || (call->account != NULL)) {
@@ -643,7 +645,7 @@ static bt_status_t open_account(bt_infer_call_t *call, size_t bytes)
     return bt_work_admit(call->account, bytes, &call->error);
 }
 
-/* A short body may stand for long tensors. */
+/* A short body may refer to long tensors. */
 static void begin_read(bt_infer_call_t *call)
 {
     uint64_t bytes;
@@ -683,7 +685,7 @@ static void on_parsed(bt_pool_job_t *job)
     bt_infer_call_unpin(call, was_pinned);
 }
 
-/* ---- birth and end ---- */
+/* ---- creation and destruction ---- */
 
 static bool copy_text(const char *text, char **copy_p)
 {
@@ -705,7 +707,7 @@ static bool copy_name(const char *text, char out[BT_INFER_NAME_BYTES])
     return true;
 }
 
-/* @return NULL for want of memory: the body is still the caller's. */
+/* @return NULL: out of memory; the caller still owns the body. */
 static bt_infer_call_t *call_new(bt_frontend_t *front,
                                  const bt_infer_source_t *source)
 {
@@ -741,7 +743,7 @@ static void out_of_memory(bt_frontend_t *front, bt_infer_reply_t *reply)
     reply->ops->error(reply, &error);
 }
 
-/* Before the pool has it. */
+/* Checks before the pool gets the call. */
 static bool enter(bt_infer_call_t *call, const bt_infer_source_t *source)
 {
     if (!copy_name(source->model, call->request.model) ||

@@ -11,26 +11,26 @@
 #include "router/triton/json_in.h"
 
 #define INVALID       "invalid_request_error"
-#define SCRATCH_BYTES 384 /* longer than any key or name that is known */
+#define SCRATCH_BYTES 384 /* longer than any known key or name */
 
 /* ---- reading ---- */
 
-/* Where the data of an input stands. */
+/* Position of an input's data. */
 typedef struct place {
     bool has_data;
-    bt_json_in_t data; /* before its value */
-    bool has_size;     /* it is raw, behind the JSON */
+    bt_json_in_t data; /* before the value */
+    bool has_size;     /* raw, after the JSON */
     uint64_t size;
 } place_t;
 
 typedef struct parse {
     bt_json_in_t in;
-    const char *raw; /* of the inputs that come next */
+    const char *raw; /* raw data of the next inputs */
     size_t raw_bytes;
     bt_infer_request_t *request;
     bt_api_error_t *error;
-    bt_status_t status;  /* the first that is not BT_OK; the error is filled */
-    bt_strbuf_t scratch; /* a key or a name; fixed, so that none is missed */
+    bt_status_t status;  /* first error, or BT_OK; the error is filled */
+    bt_strbuf_t scratch; /* a key or a name; fixed size */
 } parse_t;
 
 #define REFUSE(parse, ...)                                                     \
@@ -50,7 +50,7 @@ static void no_memory(parse_t *parse)
     }
 }
 
-/* Does it go on? What the JSON reader found is told here. */
+/* True while there is no error; reports the JSON reader's. */
 static bool fine(parse_t *parse)
 {
     if (parse->in.why != NULL) {
@@ -61,7 +61,7 @@ static bool fine(parse_t *parse)
     return parse->status == BT_OK;
 }
 
-/* A short string into memory of its own. */
+/* Reads a short string into its own memory. */
 static void read_name(parse_t *parse, const char *what, char *out, size_t size)
 {
     bt_strbuf_reset(&parse->scratch);
@@ -82,7 +82,7 @@ static void read_name(parse_t *parse, const char *what, char *out, size_t size)
     }
 }
 
-/* So many bytes of a number's text are told. */
+/* Number of bytes of a number's text to print. */
 static int shown(const bt_json_number_t *number)
 {
     return (number->bytes > 64) ? 64 : (int)number->bytes;
@@ -132,7 +132,7 @@ static void read_number_param(parse_t *parse, bt_infer_param_t *param)
     }
 }
 
-/* Objects and arrays are no parameters, and of no meaning. */
+/* Objects and arrays are not valid parameters, and are ignored. */
 static void read_param(parse_t *parse, bt_infer_params_t *params)
 {
     bt_infer_param_t *param = NULL;
@@ -176,7 +176,7 @@ static bool key_is(const parse_t *parse, const char *name)
            (strcmp(parse->scratch.data, name) == 0);
 }
 
-/* Of an object: the next key is in the scratch. */
+/* Reads the next key of an object into the scratch. */
 static bool next_key(parse_t *parse, bool *first)
 {
     if (!fine(parse)) {
@@ -191,13 +191,13 @@ static bool next_key(parse_t *parse, bool *first)
 
 /* ---- the data of an input, in JSON ---- */
 
-/* The elements of a tensor as they are made. */
+/* State while a tensor's elements are filled. */
 typedef struct fill {
     parse_t *parse;
     bt_tensor_t *tensor;
-    uint64_t n, count;   /* elements so far, and to come in all */
-    uint8_t *at;         /* of all but BYTES */
-    bt_strbuf_t strings; /* of BYTES */
+    uint64_t n, count;   /* elements so far, and in total */
+    uint8_t *at;         /* all datatypes but BYTES */
+    bt_strbuf_t strings; /* BYTES */
 } fill_t;
 
 static bool number_fits(bt_dtype_t dtype, const bt_json_number_t *number)
@@ -214,7 +214,7 @@ static bool number_fits(bt_dtype_t dtype, const bt_json_number_t *number)
            (!number->negative && (number->magnitude <= (half - 1) * 2 + 1));
 }
 
-/* Seeds count modulo 2^64 at every door, whatever the datatype can say. */
+/* Seeds count modulo 2^64 in all protocols, for any datatype. */
 static bool seed_of(const bt_tensor_t *tensor, const bt_json_number_t *number,
                     uint64_t *seed_p)
 {
@@ -245,7 +245,7 @@ static void put_integer(fill_t *fill, bt_json_number_t *number)
 
     if (!number->is_integer && (number->real == floor(number->real)) &&
         (fabs(number->real) < 0x1p63)) {
-        number->is_integer = true; /* 3.0 is one */
+        number->is_integer = true; /* 3.0 is an integer */
         number->magnitude = (uint64_t)fabs(number->real);
     }
     if (!number->is_integer || !number_fits(tensor->dtype, number)) {
@@ -306,7 +306,7 @@ static void put_bool(fill_t *fill)
     }
 }
 
-/* One value that is no array. */
+/* Stores one value that is not an array. */
 static void put_element(fill_t *fill)
 {
     parse_t *parse = fill->parse;
@@ -338,7 +338,7 @@ static void put_element(fill_t *fill)
     }
 }
 
-/* Arrays in arrays, row-major; what shape they have is not looked at. */
+/* Stores nested arrays, row-major; their shape is not checked. */
 static void put_elements(fill_t *fill)
 {
     parse_t *parse = fill->parse;
@@ -367,8 +367,8 @@ static void own_strings(fill_t *fill)
     bt_strbuf_init(&fill->strings, 0);
 }
 
-/* From the JSON value that the place says. The reader comes back to where it
- * is. */
+/* Fills a tensor from the JSON value at `place`. The reader's position is
+ * restored. */
 static void fill_from_json(parse_t *parse, const place_t *place,
                            bt_tensor_t *tensor, uint64_t count)
 {
@@ -490,7 +490,7 @@ static void read_datatype(parse_t *parse, bt_tensor_t *tensor)
     }
 }
 
-/* @return which of name, datatype and shape it had. */
+/* @return set of the fields name, datatype and shape that were present. */
 static unsigned read_input_fields(parse_t *parse, bt_infer_input_t *input,
                                   place_t *place)
 {
@@ -542,7 +542,7 @@ static void read_input(parse_t *parse, bt_infer_input_t *input)
                                &count) != BT_OK) {
         REFUSE(parse, "input '%s' has a shape that is too large", name);
     } else if (input->region.name[0] != '\0') {
-        return; /* whoever knows the region reads it */
+        return; /* read with the region later */
     } else if (place.has_size) {
         take_raw(parse, &place, &input->tensor);
     } else if (place.has_data) {
@@ -590,7 +590,7 @@ static void read_wanted_params(parse_t *parse, bt_infer_wanted_t *wanted)
         if (key_is(parse, "binary_data")) {
             wanted->binary = bt_json_in_bool(&parse->in);
         } else if (key_is(parse, "classification")) {
-            /* Refused by name, unless it is off. */
+            /* Rejected by name, unless off. */
             if (read_size(parse, "classification") > 0) {
                 REFUSE(parse, "output '%s': classification is not supported",
                        wanted->name);
@@ -612,7 +612,7 @@ static void read_wanted(parse_t *parse, bt_infer_wanted_t *wanted)
 {
     bool first = true;
 
-    /* What the whole request says is read before, or set afterwards. */
+    /* Settings of the whole request are read before, or set afterwards. */
     bt_json_in_enter(&parse->in, BT_JSON_IN_OBJECT);
     while (next_key(parse, &first)) {
         if (key_is(parse, "name")) {
@@ -709,7 +709,7 @@ static void find_binary(bt_infer_request_t *request)
         (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
 }
 
-/* Where JSON ends and raw data begins. */
+/* Splits the body into JSON and raw data. */
 static void split(parse_t *parse, const bt_infer_http_t *http,
                   const bt_strbuf_t *body)
 {
@@ -750,7 +750,7 @@ bt_status_t bt_infer_parse_json(const void *http, bt_strbuf_t *body,
     }
     find_binary(&request);
     if (parse.raw != parse.in.text + parse.in.bytes) {
-        request.body = *body; /* raw tensors lie in it */
+        request.body = *body; /* raw tensors point into it */
         bt_strbuf_init(body, body->limit);
     }
     *request_p = request;
@@ -768,7 +768,7 @@ static void put_shape(bt_json_t *json, const bt_tensor_t *tensor)
     bt_json_end_array(json);
 }
 
-/* An item of a tensor's list. */
+/* Writes an element of a tensor. */
 static void put_value(bt_json_t *json, const void *tensor_p, const void *none,
                       size_t i)
 {
@@ -796,7 +796,7 @@ static void put_value(bt_json_t *json, const void *tensor_p, const void *none,
             bt_json_i64(json, NULL, integer);
         }
     }
-    (void)status; /* each kind was asked for what it is */
+    (void)status; /* each type was read with its own function */
 }
 
 static void put_data(bt_json_t *json, const bt_tensor_t *tensor)

@@ -8,7 +8,8 @@
 #include "router/frontend/call.h"
 #include "router/frontend/watching.h"
 
-/* What a piece of a stream writes to shared memory, on the event loop. */
+/* Most bytes that a piece of a stream writes to shared memory on the event
+ * loop. */
 #define MAX_WRITTEN (8u << 20)
 
 void bt_infer_call_free_outputs(bt_infer_call_t *call)
@@ -23,14 +24,15 @@ bt_infer_reply_t *bt_infer_call_take_reply(bt_infer_call_t *call)
 {
     bt_infer_reply_t *reply = call->reply;
 
-    /* Its response may be written for some time yet: no id finds it then. */
+    /* The response may still be written for some time: the id must not find
+     * this call. */
     bt_list_remove(&call->stoppable);
     call->reply = NULL;
     reply->call = NULL;
     return reply;
 }
 
-/* What a row came to, for the door's books. */
+/* Adds the facts of a row to those of the reply, for the log. */
 void bt_infer_call_add_facts(bt_infer_call_t *call, const bt_infer_row_t *row)
 {
     bt_reply_facts_t *facts = &call->reply->facts;
@@ -51,7 +53,7 @@ void bt_infer_call_add_facts(bt_infer_call_t *call, const bt_infer_row_t *row)
     memcpy(facts->trace_id, more->trace_id, sizeof(facts->trace_id));
 }
 
-/* Gives up what still runs. */
+/* Cancels the rows that still run. */
 void bt_infer_call_cancel_rows(bt_infer_call_t *call)
 {
     for (size_t i = 0; i < call->n_rows; i++) {
@@ -87,7 +89,7 @@ void bt_infer_call_fail_for_memory(bt_infer_call_t *call)
     bt_infer_call_fail(call, &error);
 }
 
-/* Refused before it ran: that is counted here. */
+/* Fails a call rejected before it ran, and counts the rejection. */
 void bt_infer_call_refuse(bt_infer_call_t *call)
 {
     bt_watching_refused(call->front, call->served, call->error.http_status);
@@ -112,7 +114,7 @@ static bt_infer_response_t response_of(bt_infer_call_t *call)
     };
 }
 
-/* All went well: what call->outputs has is the last word. */
+/* Finishes a successful call with call->outputs. */
 void bt_infer_call_finish(bt_infer_call_t *call)
 {
     const bt_infer_response_t whole = response_of(call);
@@ -134,8 +136,8 @@ static uint32_t pad_id(const bt_infer_call_t *call)
     return (bt_tokenizer_end_ids(call->served->tok, &id, 1) == 1) ? id : 0;
 }
 
-/* @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  of bt_infer_outputs()
- * @retval others  call->error has it */
+/* @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  see bt_infer_outputs() @retval
+ * others  call->error is set */
 static bt_status_t make(bt_infer_call_t *call, const bt_infer_result_t *results,
                         size_t n, uint64_t max_written)
 {
@@ -180,7 +182,7 @@ static void fail_to_make(bt_infer_call_t *call, bt_status_t status)
     bt_infer_call_fail(call, &error);
 }
 
-/* @return false: it failed, and was told. */
+/* @return false: the call failed, and the reply was called. */
 static bool make_outputs(bt_infer_call_t *call,
                          const bt_infer_result_t *results, size_t n)
 {
@@ -194,7 +196,7 @@ static bool make_outputs(bt_infer_call_t *call,
 
 bool bt_infer_call_is_final(const bt_infer_call_t *call, bool ends_row)
 {
-    /* A row whose last piece this is counts as open until its call finished. */
+    /* After its last piece, a row counts as open until its call ends. */
     return ends_row && !call->empty_final &&
            (call->n_open <= (call->row_by_row ? 0 : 1));
 }
@@ -210,14 +212,14 @@ void bt_infer_call_tell_piece(bt_infer_call_t *call,
         piece.ends_row = ends_row;
         piece.final = bt_infer_call_is_final(call, ends_row);
         call->final_told = piece.final;
-        /* The client may be gone afterwards: call->reply tells. */
+        /* The client may be gone afterwards: check call->reply. */
         call->reply->ops->piece(call->reply, &piece);
     }
 }
 
 /* ---- whole rows ---- */
 
-/* The end id is no token of an answer. */
+/* Number of ids to return: without the end id. */
 static size_t n_ids_of(const bt_api_choice_t *choice)
 {
     const bool drop = choice->by_end_id && (choice->n_token_ids > 0);
@@ -256,8 +258,8 @@ bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row,
     };
 }
 
-/* All rows are one response; on the pool where logits are copied into it, or
- * outputs to shared memory. */
+/* Makes one response of all rows; on the pool if logits are copied into it, or
+ * outputs into shared memory. */
 static void run_whole(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
@@ -280,7 +282,7 @@ static void on_whole(bt_pool_job_t *job)
     call->front->n_answers -= call->is_inline ? 0 : 1;
     if (call->reply != NULL) {
         if (!call->work.job.ran) {
-            run_whole(job); /* the server stops: its rows were finished */
+            run_whole(job); /* the server is stopping: the rows are done */
         }
         if (call->status == BT_OK) {
             bt_infer_call_finish(call);

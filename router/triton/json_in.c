@@ -6,7 +6,7 @@
 
 #include "common/base/utf8.h"
 
-#define NUMBER_BYTES 64 /* longer ones are read where they lie */
+#define NUMBER_BYTES 64 /* longer numbers are parsed in place */
 #define BOM          "\xEF\xBB\xBF"
 
 void bt_json_in_init(bt_json_in_t *in, const char *text, size_t bytes)
@@ -24,7 +24,7 @@ static void fail(bt_json_in_t *in, const char *why)
     }
 }
 
-/* 0 at the end. */
+/* Returns the current byte; 0 at the end. */
 static char look(const bt_json_in_t *in)
 {
     return (in->at < in->bytes) ? in->text[in->at] : '\0';
@@ -89,7 +89,7 @@ void bt_json_in_enter(bt_json_in_t *in, bt_json_in_kind_t kind)
     in->at++;
 }
 
-/* Before another member: is there one? */
+/* True when another member follows. */
 static bool another(bt_json_in_t *in, bool *first, char end)
 {
     if (in->why != NULL) {
@@ -152,7 +152,7 @@ static int hex_of(char c)
     return ((c >= 'A') && (c <= 'F')) ? c - 'A' + 10 : -1;
 }
 
-/* The four digits behind "\u"; above 0xFFFF for none. */
+/* Reads the four digits after "\u"; above 0xFFFF: invalid. */
 static uint32_t unit_at(const bt_json_in_t *in, size_t at)
 {
     uint32_t unit = 0;
@@ -178,7 +178,7 @@ static void put_character(bt_strbuf_t *out, uint32_t c)
     bt_strbuf_append(out, bytes, bt_utf8_encode(c, bytes));
 }
 
-/* At the 'u' of an escape. */
+/* Reads an escape from its 'u' on. */
 static void take_unicode(bt_json_in_t *in, bt_strbuf_t *out)
 {
     uint32_t c = unit_at(in, in->at + 1);
@@ -197,11 +197,11 @@ static void take_unicode(bt_json_in_t *in, bt_strbuf_t *out)
             in->at += 6;
         }
     }
-    /* Half of a pair has no form in UTF-8. */
+    /* An unpaired surrogate cannot be encoded in UTF-8. */
     put_character(out, ((c >= 0xD800) && (c < 0xE000)) ? 0xFFFD : c);
 }
 
-/* Behind a backslash. */
+/* Reads an escape after its backslash. */
 static void take_escape(bt_json_in_t *in, bt_strbuf_t *out)
 {
     static const char from[] = "\"\\/bfnrt";
@@ -219,7 +219,7 @@ static void take_escape(bt_json_in_t *in, bt_strbuf_t *out)
     }
 }
 
-/* Bytes from here on that stand for themselves. */
+/* Number of following bytes that are not escaped. */
 static size_t plain_bytes(bt_json_in_t *in)
 {
     size_t at = in->at;
@@ -284,7 +284,7 @@ static size_t take_digits(bt_json_in_t *in)
     return in->at - from;
 }
 
-/* Its integer part's digits. @return false: more than 64 bits */
+/* Reads the integer part's digits. @return false: more than 64 bits */
 static bool magnitude_of(const char *digits, size_t n, uint64_t *magnitude_p)
 {
     uint64_t magnitude = 0;
@@ -353,7 +353,7 @@ void bt_json_in_number(bt_json_in_t *in, bt_json_number_t *number)
         copy[number->bytes] = '\0';
         number->real = strtod(copy, NULL);
     } else if (in->at < in->bytes) {
-        number->real = strtod(number->text, NULL); /* something ends it */
+        number->real = strtod(number->text, NULL); /* a terminator follows */
     } else {
         fail(in, "the text ends too soon");
     }
@@ -387,12 +387,12 @@ bool bt_json_in_bool(bt_json_in_t *in)
 
 /* ---- whole values ---- */
 
-/* Strings that nobody wants are checked all the same. */
+/* Skipped strings are checked too. */
 static void skip_string(bt_json_in_t *in, bt_strbuf_t *scratch)
 {
     bt_strbuf_reset(scratch);
     bt_json_in_string(in, scratch);
-    bt_strbuf_reset(scratch); /* too long for it is no fault */
+    bt_strbuf_reset(scratch); /* longer than the scratch is no error */
 }
 
 static void skip_plain(bt_json_in_t *in, bt_strbuf_t *scratch)
@@ -423,7 +423,7 @@ void bt_json_in_skip(bt_json_in_t *in)
     bt_strbuf_t scratch;
     bool is_object[BT_JSON_IN_MAX_DEPTH + 1];
     bool first[BT_JSON_IN_MAX_DEPTH + 1];
-    size_t n = 0; /* of what is open */
+    size_t n = 0; /* depth of open containers */
 
     bt_strbuf_init_fixed(&scratch, memory, sizeof(memory));
     do {
@@ -439,7 +439,7 @@ void bt_json_in_skip(bt_json_in_t *in)
         } else {
             skip_plain(in, &scratch);
         }
-        /* Up to the next value, leaving what ends before it. */
+        /* Moves to the next value, leaving containers that end before. */
         while (n > 0) {
             const bool more = is_object[n - 1]
                                   ? bt_json_in_key(in, &first[n - 1], &scratch)

@@ -37,7 +37,7 @@ static bt_status_t slice_of(bt_lower_t *l, const bt_tensor_t *tensor,
         s->dims++;
         return BT_OK;
     }
-    /* One for all of them. */
+    /* One row for all prompts. */
     if ((n == 1) || ((tensor->n_dims > 1) && (tensor->dims[0] == 1))) {
         return BT_OK;
     }
@@ -62,7 +62,7 @@ static const bt_tensor_t *find_field(const bt_lower_t *l,
     return NULL;
 }
 
-/* How many ids of a row count: before the ids are read. */
+/* Reads the number of valid ids of a row, before the ids. */
 static bt_status_t read_n_ids(bt_lower_t *l, size_t row, size_t n_rows)
 {
     const bt_tensor_t *tensor = find_field(l, BT_FIELD_N_IDS);
@@ -82,7 +82,7 @@ static bt_status_t read_n_ids(bt_lower_t *l, size_t row, size_t n_rows)
     return status;
 }
 
-/* What only the whole row can tell. */
+/* Checks that need the whole row. */
 static bt_status_t check_row(bt_lower_t *l)
 {
     bt_sampling_t *sampling = &l->row->sampling;
@@ -124,9 +124,9 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
     l->row = &l->out->rows[row];
     l->bias_words = l->bias_weights = (bt_slice_t){0};
     bt_api_request_init(BT_API_GENERATE, l->row);
-    l->out->n_rows = row + 1; /* it is to be freed from here on */
+    l->out->n_rows = row + 1; /* must be freed from here on */
     l->row->names = names_of(l->spec->role);
-    /* Ids end where the client says, not where the vocabulary does. */
+    /* Models of ids stop at the client's end_id, not at the vocabulary's. */
     l->row->ignore_eos = l->spec->role == BT_ROLE_IDS;
     l->row->prompts = bt_calloc(1, sizeof(*l->row->prompts));
     if (l->row->prompts == NULL) {
@@ -149,7 +149,7 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
 
 /* ---- the whole ---- */
 
-/* All are known, and none comes twice. */
+/* Checks that all inputs are known and none comes twice. */
 static bt_status_t check_inputs(bt_lower_t *l)
 {
     const bt_infer_request_t *request = l->request;
@@ -186,7 +186,7 @@ static bt_status_t check_missing(bt_lower_t *l)
 
         if (!input->optional &&
             (bt_infer_input(l->request, input->name) == NULL) &&
-            /* Text models have a length to fall back on. */
+            /* Text models have a default length. */
             (input->what != BT_FIELD_MAX_TOKENS)) {
             bt_api_error_set(l->error, 400, INVALID, NULL,
                              "expected inference input '%s' for model '%s'",
@@ -205,7 +205,7 @@ static bt_status_t count_rows(bt_lower_t *l, size_t *n_rows_p)
     uint64_t n = 1;
 
     BT_ASSERT(prompt != NULL); /* check_missing() */
-    /* One row of ids needs no first dimension. */
+    /* One row of ids may lack the first dimension. */
     if (prompt->n_dims > ((text != NULL) ? 0u : 1u)) {
         n = prompt->dims[0];
     }
@@ -218,7 +218,7 @@ static bt_status_t count_rows(bt_lower_t *l, size_t *n_rows_p)
     return BT_OK;
 }
 
-/* A request to end another one needs nothing else. */
+/* A stop request needs no other inputs. */
 static bt_status_t find_stop(bt_lower_t *l)
 {
     const bt_tensor_t *tensor = find_field(l, BT_FIELD_STOP);
@@ -259,9 +259,10 @@ static bt_status_t fill_rows(bt_lower_t *l)
     return status;
 }
 
-/* What one row wants comes for all of them, so that a tensor has them all; of
- * outputs that are named only those are computed. A named output that no input
- * asks for is not computed, and left out, as TensorRT-LLM's backend does. */
+/* Log-probs or logits that one row wants are computed for all rows, so that a
+ * tensor has all of them. If outputs are named, only the named ones are
+ * computed. A named output that no input enables is not computed, and left
+ * out, as in TensorRT-LLM's backend. */
 static void join_wants(bt_lower_t *l)
 {
     const bt_infer_request_t *request = l->request;
@@ -300,7 +301,7 @@ static bt_api_priority_t priority_of(const bt_infer_param_t *param)
     }
 }
 
-/* Request parameters of Triton that mean something here. */
+/* Reads Triton's request parameters that are supported. */
 static void read_params(bt_lower_t *l)
 {
     const bt_api_priority_t priority =

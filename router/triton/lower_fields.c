@@ -45,7 +45,7 @@ static bt_status_t one_value(bt_lower_t *l, const bt_slice_t *s)
 
 #define SHOWN_BYTES 32
 
-/* A value of a tensor for an error's text, with all the digits that it has. */
+/* Prints a value of a tensor for an error, with full precision. */
 static const char *show_at(const bt_tensor_t *tensor, uint64_t i,
                            char shown[SHOWN_BYTES])
 {
@@ -138,7 +138,7 @@ static bt_status_t bool_of(bt_lower_t *l, const bt_slice_t *s, bool *value_p)
 
 /* ---- strings ---- */
 
-/* Walks the strings of a slice; @return false: there is no more. */
+/* Iterates over the strings of a slice; @return false: there are no more. */
 typedef struct strings {
     const bt_slice_t *slice;
     size_t at;
@@ -200,7 +200,7 @@ static bt_status_t read_words(bt_lower_t *l, const bt_slice_t *s, char **words,
 
     while ((status == BT_OK) && strings_next(&w, &text, &bytes)) {
         if (bytes == 0) {
-            continue; /* Triton's way to say none */
+            continue; /* Triton's notation for none */
         }
         if (*n_p == max) {
             return bt_lower_refuse(l, s->name, "has more than %u words", max);
@@ -214,7 +214,7 @@ static bt_status_t read_words(bt_lower_t *l, const bt_slice_t *s, char **words,
 
 /* ---- prompts ---- */
 
-/* The one string of a slice; an empty one has no bytes. */
+/* Reads the single string of a slice; an empty slice has no bytes. */
 static bt_status_t one_string(bt_lower_t *l, const bt_slice_t *s,
                               const char **text_p, size_t *bytes_p)
 {
@@ -230,7 +230,7 @@ static bt_status_t one_string(bt_lower_t *l, const bt_slice_t *s,
     return status;
 }
 
-/* Zero characters are text, as any. */
+/* Zero characters are valid text. */
 static bt_status_t take_text(bt_lower_t *l, const bt_slice_t *s)
 {
     bt_api_prompt_t *prompt = &l->row->prompts[0];
@@ -295,7 +295,7 @@ static bt_status_t take_n_ids(bt_lower_t *l, const bt_slice_t *s)
 {
     (void)l;
     (void)s;
-    return BT_OK; /* before all others: read_n_ids() */
+    return BT_OK; /* read before all others: read_n_ids() */
 }
 
 /* ---- words as ids ---- */
@@ -426,7 +426,7 @@ static bt_status_t note_bias_weights(bt_lower_t *l, const bt_slice_t *s)
     return BT_OK;
 }
 
-/* An empty word has no tokens: its weight counts for nothing. */
+/* An empty word has no tokens: its weight is ignored. */
 bt_status_t bt_lower_join_biases(bt_lower_t *l)
 {
     const bt_slice_t *s = &l->bias_words;
@@ -547,7 +547,7 @@ static bt_status_t take_temperature(bt_lower_t *l, const bt_slice_t *s)
     const bt_status_t status = real_of(l, s, 0, 100, temperature);
 
     if (*temperature < 1e-5f) {
-        *temperature = 0.0f; /* a division by less would overflow */
+        *temperature = 0.0f; /* dividing by less would overflow */
     }
     l->row->said |= BT_SAYS_TEMPERATURE;
     return status;
@@ -591,7 +591,7 @@ static bt_status_t take_seed(bt_lower_t *l, const bt_slice_t *s)
     return BT_OK;
 }
 
-/* ---- how to answer ---- */
+/* ---- form of the output ---- */
 
 static bt_status_t take_stream(bt_lower_t *l, const bt_slice_t *s)
 {
@@ -621,7 +621,7 @@ static bt_status_t take_exclude(bt_lower_t *l, const bt_slice_t *s)
     return status;
 }
 
-/* ---- what is not there ---- */
+/* ---- unsupported inputs ---- */
 
 static bt_status_t take_one(bt_lower_t *l, const bt_slice_t *s)
 {
@@ -676,7 +676,7 @@ static bt_status_t take_not_yet(bt_lower_t *l, const bt_slice_t *s)
     return BT_OK;
 }
 
-/* ---- what is told beside tokens ---- */
+/* ---- log-probs and logits ---- */
 
 static bt_status_t take_want(bt_lower_t *l, const bt_slice_t *s, uint32_t what)
 {

@@ -12,7 +12,7 @@
 #define OPT(name, type, field, ...)                                      \
     {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
      {__VA_ARGS__}, BT_FIELD_##field, true, false}
-/* Another spelling: clients of other versions of these models send it. */
+/* Alternative name, sent by clients of other versions of these models. */
 #define ALSO(name, type, field, ...)                                     \
     {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
      {__VA_ARGS__}, BT_FIELD_##field, true, true}
@@ -23,8 +23,8 @@
     {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
      {__VA_ARGS__}, BT_RESULT_##result, false, true}
 
-/* Outputs that config.pbtxt of TensorRT-LLM's backend lists and no request is
- * given. */
+/* Outputs that config.pbtxt of TensorRT-LLM's backend lists and that are never
+ * returned. */
 #define PERF_OUTPUTS                                                \
     OUT_ALSO("sequence_index", INT32, NOT_GIVEN, 1),                \
     OUT_ALSO("kv_cache_alloc_new_blocks", INT32, NOT_GIVEN, 1),     \
@@ -40,9 +40,9 @@
     OUT_ALSO("num_input_tokens", INT32, NOT_GIVEN, 1),              \
     OUT_ALSO("num_output_tokens", INT32, NOT_GIVEN, 1)
 
-/* ---- what several of them share ---- */
+/* ---- inputs of several models ---- */
 
-/* Sampling that has one name everywhere. */
+/* Sampling inputs with equal names in all models. */
 #define SAMPLING_INPUTS                                             \
     OPT("end_id", INT32, END_ID, 1),                                \
     OPT("pad_id", INT32, PAD_ID, 1),                                \
@@ -155,7 +155,7 @@ static const bt_model_tensor_t preprocessing_outputs[] = {
 
 static const bt_model_tensor_t tensorrt_llm_inputs[] = {
     IN("input_ids", INT32, IDS, -1),
-    /* One client of these models sends input_ids alone. */
+    /* Some clients of these models send only input_ids. */
     OPT("input_lengths", INT32, N_IDS, 1),
     OPT("request_output_len", INT32, MAX_TOKENS, 1),
     OPT("draft_input_ids", INT32, NOT_YET, -1),
@@ -207,7 +207,7 @@ static const bt_model_tensor_t tensorrt_llm_outputs[] = {
 static const bt_model_tensor_t postprocessing_inputs[] = {
     IN("TOKENS_BATCH", INT32, TOKENS, -1, -1),
     OPT("SEQUENCE_LENGTH", INT32, N_IDS, -1),
-    /* Passed through by a chain, and of no use by themselves. */
+    /* Passed through by an ensemble, and otherwise unused. */
     ALSO("CUM_LOG_PROBS", FP32, NEUTRAL, -1),
     ALSO("OUTPUT_LOG_PROBS", FP32, NEUTRAL, -1, -1),
 };

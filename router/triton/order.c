@@ -11,7 +11,8 @@
 #include "common/orders/client.h"
 
 #define POLL_MS 20
-/* From the launcher's word that its workers are ready to theirs to us. */
+/* Time from the launcher's report that workers are ready until this router
+ * sees them. */
 #define SETTLE_MS 30000
 
 struct bt_order {
@@ -20,7 +21,7 @@ struct bt_order {
     void *ctx;
     bt_orders_client_t *client;
     struct event *readable, *poll;
-    uint64_t end_ms; /* 0: the launcher has not said that it is done */
+    uint64_t end_ms; /* 0: the launcher has not reported completion */
     bt_orders_request_t request;
 };
 
@@ -70,7 +71,7 @@ static void fail(bt_order_t *order, int status, const char *why)
     finish(order, &error);
 }
 
-/* ---- after the launcher's ok ---- */
+/* ---- after the launcher's confirmation ---- */
 
 static bool has_come_true(const bt_order_t *order)
 {
@@ -82,7 +83,7 @@ static bool has_come_true(const bt_order_t *order)
         return (served != NULL) && bt_served_ready(served);
     case BT_ORDERS_UNLOAD:
         return (served == NULL) || served->unloaded;
-    default: /* of a process: the launcher's word is enough */
+    default: /* processes: the launcher's report is sufficient */
         return true;
     }
 }
@@ -182,7 +183,7 @@ static bt_status_t refuse(const char *name, const char *why,
 
 bt_status_t bt_order_check_parameter(const char *name, bt_api_error_t *error_p)
 {
-    /* No model here hangs on another. */
+    /* No model depends on another one here. */
     if (strcmp(name, "unload_dependents") == 0) {
         return BT_OK;
     }
@@ -192,7 +193,8 @@ bt_status_t bt_order_check_parameter(const char *name, bt_api_error_t *error_p)
                   error_p);
 }
 
-/* As the launcher calls it: Triton's names are the first model's. */
+/* Returns the launcher's name of a model: Triton's names stand for the first
+ * one. */
 static const char *name_for_launcher(bt_frontend_t *front, const char *name)
 {
     const bt_served_t *served = bt_registry_find(&front->models, name);

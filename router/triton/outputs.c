@@ -197,7 +197,8 @@ static void give_up_rows(void *rows)
     bt_gen_rows_unref(rows);
 }
 
-/* Of one row they stay where they are; several are copied behind each other. */
+/* A single row's logits are not copied; those of several rows are
+ * concatenated. */
 static bt_status_t make_logits(const bt_infer_result_t *results, size_t n,
                                bool of_context, const char *name,
                                bt_tensor_t *out)
@@ -255,7 +256,7 @@ static bt_status_t make_generation_logits(const bt_infer_shape_t *shape,
     return make_logits(results, n, false, name, out);
 }
 
-/* Those that generating gives; what is not here was refused. */
+/* Outputs of generation; unsupported ones were rejected. */
 static const make_t makes[BT_N_RESULTS] = {
     [BT_RESULT_TEXT] = make_text,
     [BT_RESULT_IDS] = make_ids,
@@ -282,7 +283,7 @@ uint32_t bt_infer_result_wants(int result)
     }
 }
 
-/* Is it given to a client that names none? */
+/* True when returned to a client that names no outputs. */
 static bool is_usual(const bt_infer_shape_t *shape,
                      const bt_model_tensor_t *output)
 {
@@ -292,7 +293,8 @@ static bool is_usual(const bt_infer_shape_t *shape,
     return !output->hidden;
 }
 
-/* What was not asked for is not there, and logits only once a row has ended. */
+/* An output that was not requested is absent, and so are logits before a row's
+ * end. */
 static bool is_here(const bt_infer_shape_t *shape,
                     const bt_infer_result_t *results, size_t n,
                     const bt_model_tensor_t *output)

@@ -16,8 +16,8 @@ typedef struct process {
     const bt_infer_request_t *request;
     const bt_lowered_t *lowered;
     bt_api_error_t *error;
-    bt_token_vec_t *prompts; /* of each row */
-    bt_token_vec_t *decoder; /* of each row, in the same memory */
+    bt_token_vec_t *prompts; /* one per row */
+    bt_token_vec_t *decoder; /* one per row, in the same allocation */
 } process_t;
 
 static bt_status_t no_memory(process_t *p)
@@ -111,7 +111,7 @@ static bt_status_t put_decoder_ids(process_t *p, const char *name,
     return put_rows(p, name, p->decoder, out);
 }
 
-/* One integer a row. */
+/* Writes one integer per row. */
 static bt_status_t put_column(process_t *p, const char *name,
                               int32_t (*value)(const process_t *p, size_t row),
                               bt_tensor_t *out)
@@ -182,7 +182,7 @@ static bt_status_t put_pad_id(process_t *p, const char *name, bt_tensor_t *out)
     return put_column(p, name, pad_id_of, out);
 }
 
-/* ---- lists of words: ids, and where each word of them ends ---- */
+/* ---- lists of words: ids, and the end of each word ---- */
 
 typedef struct words {
     char *const *texts;
@@ -203,8 +203,8 @@ static words_t stop_words_of(const process_t *p, size_t row)
     return (words_t){request->stops, request->n_stops};
 }
 
-/* The ids of a row's words, and the end of each in them; a word of no tokens
- * is left out. */
+/* Ids of a row's words, and the end of each word; a word without tokens is
+ * left out. */
 typedef struct flat {
     bt_token_vec_t ids;
     uint32_t ends[BT_MAX_BAD_WORDS];
@@ -288,7 +288,7 @@ static bt_status_t put_stop_words(process_t *p, const char *name,
     return put_words(p, name, stop_words_of, out);
 }
 
-/* ---- biases: one for each token of the vocabulary, or none ---- */
+/* ---- biases: one per token of the vocabulary, or none ---- */
 
 static bt_status_t add_biases(process_t *p, const char *name,
                               const bt_api_request_t *row, float *biases)
@@ -345,8 +345,8 @@ static const put_t puts_of[BT_N_RESULTS] = {
     [BT_RESULT_N_DECODER_IDS] = put_n_decoder_ids,
 };
 
-/* What a decoder begins with behind an encoder: the text given for it, else one
- * padding id, as TensorRT-LLM's preprocessing has it. */
+/* Makes the initial decoder ids of an encoder-decoder model: the text given
+ * for it, else one padding id, as in TensorRT-LLM's preprocessing. */
 static bt_status_t make_decoder_ids(process_t *p, size_t row)
 {
     const char *text = (p->lowered->decoder_texts != NULL)
@@ -420,7 +420,7 @@ static bt_status_t refuse(process_t *p, const char *name, const char *why)
     return BT_ERR_INVALID_PARAM;
 }
 
-/* The ids of one sequence: from element @a from on, @a n of them. */
+/* Detokenizes one sequence: @a n ids from element @a from on. */
 static bt_status_t detokenize(process_t *p, const bt_tensor_t *tokens,
                               uint64_t from, uint64_t n, bt_strbuf_t *out)
 {
@@ -447,7 +447,7 @@ static bt_status_t detokenize(process_t *p, const bt_tensor_t *tokens,
     return BT_OK;
 }
 
-/* Each sequence's text as an element of BYTES. */
+/* Writes each sequence's text as an element of BYTES. */
 static bt_status_t put_texts(process_t *p, const bt_tensor_t *tokens,
                              const bt_tensor_t *lengths, uint64_t n,
                              uint64_t width, bt_strbuf_t *out)

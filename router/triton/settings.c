@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings of the log and the trace, by Triton's names. */
+/* Settings of the log and the trace, with Triton's names. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static bt_status_t refuse(bt_api_error_t *error, const char *name,
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Of a number that a door may have as text. */
+/* Reads a number, which a protocol may have as text. */
 static bool number_of(const bt_setting_t *setting, uint64_t *number_p)
 {
     if (setting->kind == BT_SETTING_NUMBER) {
@@ -78,7 +78,7 @@ static bool number_of(const bt_setting_t *setting, uint64_t *number_p)
            (sscanf(setting->text, "%" SCNu64, number_p) == 1);
 }
 
-/* Does it ask for what is so already? */
+/* True when the requested value is the current one. */
 static bool is_same(const bt_setting_t *now, const bt_setting_t *asked)
 {
     uint64_t a, b;
@@ -114,7 +114,7 @@ void bt_describe_log(bt_settings_t *settings)
     add_text(settings, "log_format", BT_SETTING_TEXT, "ISO8601");
 }
 
-/* What the log is at the start. */
+/* Returns the log level at the start. */
 static bt_log_level_t first_level(const bt_frontend_t *front)
 {
     bt_log_level_t level = BT_LOG_LEVEL_INFO;
@@ -123,7 +123,7 @@ static bt_log_level_t first_level(const bt_frontend_t *front)
     return level;
 }
 
-/* @return false: it is neither true nor false */
+/* @return false: neither true nor false */
 static bool flag_of(const bt_settings_t *asked, const char *name, bool *flag)
 {
     const bt_setting_t *setting = find(asked, name);
@@ -135,8 +135,8 @@ static bool flag_of(const bt_settings_t *asked, const char *name, bool *flag)
     return setting->kind == BT_SETTING_BOOL;
 }
 
-/* Baton's levels are one above the other: who wants information gets warnings,
- * and errors are always told. */
+/* Baton's levels are ordered: the information level includes warnings, and
+ * errors are always logged. */
 static bt_status_t level_of(const bt_settings_t *asked, bt_log_level_t start,
                             bt_log_level_t *level_p, bt_api_error_t *error_p)
 {
@@ -197,7 +197,7 @@ bt_status_t bt_describe_set_log(const bt_frontend_t *front,
     }
     status = level_of(asked, first_level(front), &level, error_p);
     if ((status == BT_OK) && (level != bt_log_level())) {
-        /* It is said on whichever side of it says more. */
+        /* Logged while the more verbose of both levels is set. */
         if (level > bt_log_level()) {
             bt_log_set_level(level);
         }
@@ -224,7 +224,7 @@ void bt_describe_trace(const bt_frontend_t *front, bt_settings_t *settings)
     add_text(settings, "trace_mode", BT_SETTING_TEXT, "opentelemetry");
 }
 
-/* @param [in,out] off  what trace_level asks for */
+/* @param [in,out] off  set as trace_level requests */
 static bt_status_t take_level(const bt_frontend_t *front,
                               const bt_setting_t *setting, bool *off,
                               bt_api_error_t *error_p)

@@ -8,7 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-#define LENGTH_BYTES sizeof(uint32_t) /* in front of an element of BYTES */
+#define LENGTH_BYTES sizeof(uint32_t) /* before an element of BYTES */
 
 typedef enum kind { BOOLEAN, UNSIGNED, SIGNED, REAL, STRING } kind_t;
 
@@ -76,7 +76,7 @@ bt_status_t bt_tensor_count(const uint64_t *dims, uint32_t n_dims,
                             uint64_t *count_p)
 {
     uint64_t count = 1;
-    uint64_t most = 1; /* of the dims but zeros: they, too, must be sane */
+    uint64_t most = 1; /* of the dims but zeros, which must be sane too */
 
     for (uint32_t i = 0; i < n_dims; i++) {
         const uint64_t dim = (dims[i] > 0) ? dims[i] : 1;
@@ -109,7 +109,8 @@ static bt_status_t check_strings(const bt_tensor_t *tensor, uint64_t count,
     size_t at = 0;
     uint64_t n = 0;
 
-    /* Each takes at least its length: the walk is as long as the data. */
+    /* Each element has at least its length field: the loop is bounded by the
+     * data. */
     while (bt_tensor_next_bytes(tensor, &at, &text, &bytes)) {
         n++;
     }
@@ -167,11 +168,11 @@ void bt_tensor_fini(bt_tensor_t *tensor)
 
 /* ---- reading ---- */
 
-/* The host is little-endian, as the raw form is: the build says so. */
+/* The host is little-endian, as the raw form is: checked by the build. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "raw tensors are read as they lie");
 
-/* The bits of element i, in the low end. */
+/* Returns the bits of element i, right-aligned. */
 static uint64_t bits_of(const bt_tensor_t *tensor, uint64_t i)
 {
     const size_t size = bt_dtype_bytes(tensor->dtype);

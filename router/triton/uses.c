@@ -14,12 +14,12 @@ struct bt_uses {
     bt_regions_t *regions;
     uint64_t input_bytes, held;
     bool writes;
-    /* References, in the order of the request's; NULL: not in shared memory. */
+    /* References, in the request's order; NULL: not in shared memory. */
     bt_region_t *inputs[BT_INFER_MAX_INPUTS];
     bt_region_t *wanted[BT_INFER_MAX_OUTPUTS];
 };
 
-/* The name of the first tensor that is in shared memory, or NULL. */
+/* Returns the name of the first tensor in shared memory, or NULL. */
 static const char *first_of(const bt_infer_request_t *request)
 {
     for (size_t i = 0; i < request->n_inputs; i++) {
@@ -42,7 +42,7 @@ bool bt_uses_any(const bt_infer_request_t *request)
 
 /* ---- references ---- */
 
-/* A region's error, of this tensor. */
+/* Adds the tensor's name to a region's error. */
 static void name_it(bt_api_error_t *error, const char *what, const char *name)
 {
     const bt_api_error_t why = *error;
@@ -249,7 +249,7 @@ static void drop_data(bt_tensor_t *tensor)
     tensor->bytes = bytes;
 }
 
-/* @return where it goes in uses->wanted; n_wanted: nowhere */
+/* @return index in uses->wanted; n_wanted: none */
 static size_t place_of(const bt_uses_t *uses, const bt_infer_request_t *request,
                        const char *name)
 {

@@ -53,7 +53,7 @@ const bt_event_t *bt_events_at(const bt_events_t *events, uint64_t n)
     return &events->ring[(n - 1) % BT_EVENTS_KEPT];
 }
 
-/* @return false: it is no id of this life */
+/* @return false: not an id of this run */
 static bool read_id(const bt_events_t *events, const char *id, uint64_t *n_p)
 {
     char life[16];

@@ -14,7 +14,7 @@
 
 static const uint32_t ranks[BT_HISTORY_RANKS] = {50, 90, 99};
 
-/* ---- birth and end ---- */
+/* ---- creation and destruction ---- */
 
 bt_status_t bt_history_create(uint64_t now_us, bt_history_t **history_p)
 {
@@ -171,7 +171,7 @@ static void end_step(bt_series_t *series, uint64_t at)
 
 void bt_history_tick(bt_history_t *history, uint64_t now_us, uint64_t unix_ms)
 {
-    /* Of a process that was held up for longer than all of this, the last. */
+    /* After a stall longer than the ring, only the last steps are kept. */
     if (now_us >= history->end_us + BT_HISTORY_POINTS * STEP_US) {
         history->end_us += (now_us - history->end_us) / STEP_US * STEP_US;
     }

@@ -56,13 +56,13 @@ void bt_past_add(bt_past_t *past, const char *model,
         const char *ended = record->attempts[i].ended;
 
         one->tries[i] = record->attempts[i];
-        one->tries[i].ended = NULL; /* which is gone soon */
+        one->tries[i].ended = NULL; /* freed soon */
         snprintf(one->ended[i], sizeof(one->ended[i]), "%s",
                  (ended != NULL) ? ended : "");
     }
 }
 
-/* The i-th of those that are kept, the latest first. */
+/* Returns the i-th generation kept, the latest first. */
 static const bt_past_one_t *nth(const bt_past_t *past, uint64_t i)
 {
     return &past->ring[(past->n_ever - 1 - i) % BT_PAST_KEPT];
@@ -73,8 +73,7 @@ static uint64_t n_kept(const bt_past_t *past)
     return (past->n_ever < BT_PAST_KEPT) ? past->n_ever : BT_PAST_KEPT;
 }
 
-/* As it is written: digits alone, and no 0 before them. @return 0: it is none
- */
+/* Parses a number as printed: digits only, no leading 0. @return 0: invalid */
 static uint64_t number_of(const char *id)
 {
     uint64_t number = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A generation that is over, as JSON. */
+/* Writes a finished generation as JSON. */
 
 #include "common/base/assert.h"
 #include "router/observe/attainment.h"
@@ -66,7 +66,7 @@ void bt_past_write_fields(const bt_past_one_t *one, bt_json_t *json)
     bt_write_some_text(json, "decode", (last != NULL) ? last->decode : NULL);
 }
 
-/* Where both phases were at one, that one is in decode. */
+/* An aggregated attempt has only the decode worker. */
 static const char *worker_at(const bt_gen_attempt_t *try, bt_place_t at)
 {
     if ((try == NULL) || (at == BT_AT_ROUTER)) {

@@ -30,7 +30,8 @@ static uint64_t middle_of(uint32_t cell)
 
 uint64_t bt_sketch_percentile(const bt_sketch_t *sketch, uint32_t percent)
 {
-    /* The nearest rank: the smallest value that so many are not above. */
+    /* Nearest rank: the smallest value with at least that many values at or
+     * below. */
     const uint64_t rank = (sketch->n * percent + 99) / 100;
     uint64_t below = 0;
 

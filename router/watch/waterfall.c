@@ -14,7 +14,7 @@ const char *bt_place_name(bt_place_t at)
     return names[at];
 }
 
-/* As much of it as is left. */
+/* Takes at most the time that is left. */
 static uint64_t cut(uint64_t us, uint64_t *left_us)
 {
     const uint64_t taken = (us < *left_us) ? us : *left_us;

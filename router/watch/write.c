@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* "1234.5" of 1234500: no printf, there are thousands on a page. */
+/* Prints 1234500 as "1234.5": without printf, since a page has thousands. */
 void bt_write_ms(bt_json_t *json, const char *key, uint64_t us)
 {
     char text[28];
