@@ -72,7 +72,7 @@ struct bt_gcall {
     bool is_running; /**< the method has received a callback */
     bool began;      /**< the answer's header was sent */
     size_t largest; /**< largest message since the client had read nearly all */
-    bool ended;     /**< the status code was set: no more callbacks */
+    bool ended;     /**< the status code was set */
     bool wants_gzip;
     bt_h2_field_t fields[BT_GRPC_MAX_FIELDS];
     char memo[BT_GCALL_MEMO_BYTES];

@@ -74,7 +74,7 @@ typedef struct bt_infer_source {
     const char *client;
     const char *traceparent; /**< W3C Trace Context, or NULL */
     bt_tenant_t *tenant;     /**< tenant that is charged; NULL: none */
-    bt_work_client_t who;    /**< the tenant's client, for fair queueing */
+    bt_work_client_t who;    /**< client within the tenant */
     bt_infer_parse_t parse;
     /** Context given to parse; parse_ctx_bytes of it are copied (at most
      *  BT_INFER_CTX_BYTES). */
