@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_batch.h
  *
- * Who may come to those that generate: anybody at any time (in-flight
- * batching), or, with static batches (V1), nobody until all of them have ended.
+ * Decides which sequences may join the generation batch: any at any time
+ * (in-flight batching), or, with static batches (V1), none until the whole
+ * batch has ended.
  *
- *     empty ──▶ gathering: who may begin is of it; KV comes
- *                  │ the first of it is ready; those beside it, too, that may
- *                  ▼ begin now
- *               closed: nobody else begins
- *                  │ none of it is left whose KV has not come
+ *     empty ──▶ gathering: sequences that may begin join; KV arrives
+ *                  │ the first member is ready; others that may begin now
+ *                  ▼ join too
+ *               closed: no other sequence joins
+ *                  │ no member is left whose KV has not arrived
  *                  ▼
- *               all that are ready start together; seats of those that end stay
- *               empty; paused ones go on
- *                  │ the last has ended, by whatever
+ *               all ready members start together; seats of those that end
+ *               stay empty; preempted members resume
+ *                  │ the last has ended, for whatever reason
  *                  ▼
  *               empty
  *
- * A batch waits for nobody but those of it whose KV comes from other workers.
- * That they come is what sched_admit.h shows: who is ready counts as a lease
- * until it starts, so what leases leave to context phases they still have, and
- * no worker's batch waits for another's. A lease that fails, is canceled or
- * runs into its deadline leaves the batch, and the rest starts without it. One
- * whose prompt is computed here as well (local) starts at once: that is the
- * batch's context phase. A context phase for another worker is of no batch.
+ * A batch waits only for members whose KV comes from other workers.
+ * sched_admit.h shows that it arrives: a ready member counts as a lease until
+ * it starts, so prefills still have what leases leave to them, and no worker's
+ * batch waits for another's. A lease that fails, is canceled or exceeds its
+ * deadline leaves the batch, and the rest starts without it. A member whose
+ * prompt is computed here as well (local) starts at once: that is the batch's
+ * prefill. A prefill for another worker is in no batch.
  *
  * Threads: pure; one thread owns it.
  * Source:  TensorRT-LLM's V1 batching, as the comparison for its in-flight
@@ -35,42 +36,44 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** What somebody is to the batch. */
+/** State of a sequence with respect to the batch. */
 typedef enum bt_sched_part {
-    BT_SCHED_OUTSIDE, /**< not in it: waits, is over, or begins with a leader */
-    BT_SCHED_COMING,  /**< of it; its KV has not come */
-    BT_SCHED_READY,   /**< its KV is there; it has not started */
-    BT_SCHED_INSIDE,  /**< it generates, or is on its way out */
-    BT_SCHED_PAUSED,  /**< it waits to go on */
+    BT_SCHED_OUTSIDE, /**< not a member: waits, has ended, or begins with a
+                           group leader */
+    BT_SCHED_COMING,  /**< member; its KV has not arrived */
+    BT_SCHED_READY,   /**< KV has arrived; not started */
+    BT_SCHED_INSIDE,  /**< generates, or is leaving */
+    BT_SCHED_PAUSED,  /**< preempted; waits to resume */
     BT_SCHED_N_PARTS,
 } bt_sched_part_t;
 
 typedef struct bt_sched_batch {
     bool is_static;
     bool is_closed;
-    uint32_t n[BT_SCHED_N_PARTS]; /**< none of OUTSIDE is counted */
+    uint32_t n[BT_SCHED_N_PARTS]; /**< members by state; OUTSIDE is not
+                                       counted */
 } bt_sched_batch_t;
 
-/** Empty. */
+/** Initialises an empty batch. */
 void bt_sched_batch_init(bt_sched_batch_t *batch, bool is_static);
 
-/** Somebody is this to the batch from now on. With the last one that leaves, a
- *  closed batch is open again. */
+/** Sets a sequence's state. When the last member leaves, a closed batch
+ *  opens again. */
 void bt_sched_batch_move(bt_sched_batch_t *batch, bt_sched_part_t *part_p,
                          bt_sched_part_t next);
 
-/** All have begun that may now: is it to be closed? To be asked after each
- *  round of admissions. */
+/** Closes a static batch if a member is ready. Call after each round of
+ *  admissions. */
 void bt_sched_batch_round(bt_sched_batch_t *batch);
 
-/** May who is this to the batch begin? */
+/** True when a sequence in this state may begin. */
 static inline bool bt_sched_batch_admits(const bt_sched_batch_t *batch,
                                          bt_sched_part_t part)
 {
     return !batch->is_closed || (part == BT_SCHED_PAUSED);
 }
 
-/** May those that are ready start? */
+/** True when ready members may start. */
 static inline bool bt_sched_batch_starts(const bt_sched_batch_t *batch)
 {
     return !batch->is_static ||

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_bucket.h
  *
- * Tokens at a rate, with a burst: what one tenant may ask for.
+ * Token bucket: rate and burst limit of one tenant.
  *
- *     rate, tokens/s ──▶ ┌────────┐ take(n) ──▶ it goes on
+ *     rate, tokens/s ──▶ ┌────────┐ take(n) ──▶ request proceeds
  *                        │ burst  │
- *     give(n), unused ─▶ └────────┘ too little ──▶ how long to wait
+ *     give(n), unused ─▶ └────────┘ too few tokens ──▶ time to wait
  *
- * What is larger than the burst would never fit, so a full bucket lets it go:
- * the level is below zero then, and as long nobody else's turn. So over any
- * time t no more than rate * t + burst + the largest are let through.
+ * A request larger than the burst would never fit, so a full bucket admits it:
+ * the level is then below zero, and nothing else passes until it recovers. So
+ * over any time t at most rate * t + burst + the largest request pass.
  *
- * Integers: a level is in millionths of a token, which is what a token a second
- * brings in a microsecond; so nothing is lost however often one looks.
+ * Integers: a level is in millionths of a token, the amount that one token a
+ * second adds in a microsecond; so reading the level often loses nothing.
  *
  * Threads: one thread owns a bucket. Pure: the owner's clock.
  * Source:  J. Turner, "New Directions in Communications", IEEE Communications
@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BT_SCHED_BUCKET_MOST 1000000000u /**< of rate, and of burst */
+#define BT_SCHED_BUCKET_MOST 1000000000u /**< maximum of rate and of burst */
 
 typedef struct bt_sched_bucket {
     int64_t level; /**< millionths of a token; below 0: a debt */
@@ -32,26 +32,28 @@ typedef struct bt_sched_bucket {
     uint32_t rate, burst; /**< tokens a second, tokens; rate 0: no limit */
 } bt_sched_bucket_t;
 
-/** Full. @param [in] rate, burst  up to BT_SCHED_BUCKET_MOST; burst at least 1
+/**
+ * Initialises a full bucket.
+ * @param [in] rate, burst  up to BT_SCHED_BUCKET_MOST; burst at least 1
  */
 void bt_sched_bucket_init(bt_sched_bucket_t *bucket, uint32_t rate,
                           uint32_t burst, uint64_t now_us);
-/** From now on with these; what is in it stays, up to the burst. One that had
- *  no limit begins full. */
+/** Changes rate and burst; the level stays, up to the new burst. A bucket
+ *  without a limit becomes full. */
 void bt_sched_bucket_change(bt_sched_bucket_t *bucket, uint32_t rate,
                             uint32_t burst, uint64_t now_us);
-/** Would so many be let through? @return 0, or in how many us */
+/** Returns when n tokens would pass. @return 0: now; else us to wait */
 uint64_t bt_sched_bucket_wait_us(bt_sched_bucket_t *bucket, uint64_t n,
                                  uint64_t now_us);
-/** They are: to be called where that returned 0. */
+/** Takes n tokens. Call when bt_sched_bucket_wait_us() has returned 0. */
 void bt_sched_bucket_take(bt_sched_bucket_t *bucket, uint64_t n,
                           uint64_t now_us);
-/** Of those that were taken, so many were not used. */
+/** Returns n unused tokens to the bucket. */
 void bt_sched_bucket_give(bt_sched_bucket_t *bucket, uint64_t n,
                           uint64_t now_us);
-/** Whole tokens in it; 0 when it is in debt. */
+/** Returns the whole tokens available; 0 when the bucket is in debt. */
 uint64_t bt_sched_bucket_left(bt_sched_bucket_t *bucket, uint64_t now_us);
-/** @return us until it is full */
+/** Returns us until the bucket is full. */
 uint64_t bt_sched_bucket_full_us(bt_sched_bucket_t *bucket, uint64_t now_us);
 
 #endif

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_fair.h
  *
- * Whose turn it is among tenants: weighted fair queueing in work.
- * Each tenant is a *flow* with a virtual time, which rises by work / weight as
- * it is served; the backlogged flow with the least is next:
+ * Weighted fair queueing among tenants, in units of work. Each tenant is a
+ * *flow* with a virtual time, which rises by work / weight as the flow is
+ * served; the backlogged flow with the smallest time is next:
  *
  *     flow   virtual time
  *     A  ████████████▌          charge(A, 8) at weight 2 ─▶ + 4
  *     B  ███████▌  ◀── next
- *     C  ─ nothing waits ─      wait(C): from the time of now, not from before
+ *     C  ─ no backlog ─         wait(C): from the current time, not from before
  *
- * So over any stretch in which both are backlogged the work of two flows, each
- * by its weight, differs by no more than a largest request of either:
+ * So over any interval in which both are backlogged, the work of two flows,
+ * each by its weight, differs by no more than a largest request of either:
  *
  *     | W_a / w_a - W_b / w_b |  <=  L_a / w_a + L_b / w_b
  *
- * and no flow waits for more than one request of each other flow, by weights.
- * Who was away has no claim on what others had meanwhile, nor has who could not
- * be served for a limit of its own: bt_sched_fair_passed().
+ * and no flow waits for more than one request of each other flow, by weights. A
+ * flow that was idle has no claim on what others received meanwhile, and
+ * neither has one that its own limit kept from being served:
+ * bt_sched_fair_passed().
  *
- * Work is told when it begins, as much as it is thought to be
- * (sched_token_cost.h); what it turned out less is given back at its end, what
- * was more is charged. The order of requests within a flow is the owner's
- * (sched_queue.h), for the price is paid when one goes, not when it comes.
+ * Work is charged when it begins, by its estimate (sched_token_cost.h), and
+ * corrected when it ends: unused work is refunded, extra work is charged. The
+ * order of requests within a flow is the owner's (sched_queue.h), because a
+ * request is charged when it leaves the queue, not when it enters.
  *
  * Threads: one thread owns it. Pure.
  * Source:  P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queuing", SIGCOMM 1996;
@@ -41,54 +42,64 @@
 
 #define BT_SCHED_FAIR_MAX_WEIGHT 1000u
 
-/** A tenant's; embedded in the owner's. */
+/** Flow of one tenant; embedded in the owner's object. */
 typedef struct bt_sched_flow {
-    bt_list_t link; /**< in fair->backlog while something of it waits */
+    bt_list_t link; /**< in fair->backlog while the flow is backlogged */
     uint32_t weight;
-    uint64_t time; /**< virtual, BT_SCHED_FAIR_UNIT for a unit of work */
+    uint64_t time; /**< virtual time, BT_SCHED_FAIR_UNIT for a unit of work */
 } bt_sched_flow_t;
 
-/** Weights divide it with little loss; a million a second (microseconds of one
- *  worker, or tokens) take nine years to pass 64 bits. */
+/** Virtual time of a unit of work at weight 1. Weights divide it with little
+ *  loss; a million units a second (microseconds of one worker, or tokens)
+ *  take nine years to pass 64 bits. */
 #define BT_SCHED_FAIR_UNIT 65536u
 
+/** Fair queue of flows. */
 typedef struct bt_sched_fair {
-    bt_list_t backlog; /**< flows by their time, the next one first */
-    uint64_t weights;  /**< of those in it */
-    uint64_t now;      /**< virtual: of the flow that was served last */
+    bt_list_t backlog; /**< flows by virtual time, the next one first */
+    uint64_t weights;  /**< sum over the backlog */
+    uint64_t now;      /**< virtual time of the flow that was served last */
 } bt_sched_fair_t;
 
 void bt_sched_fair_init(bt_sched_fair_t *fair);
-/** @param [in] weight  1 .. BT_SCHED_FAIR_MAX_WEIGHT; what is outside is cut */
+/**
+ * Initialises a flow without backlog.
+ * @param [in] weight  clamped to 1 .. BT_SCHED_FAIR_MAX_WEIGHT
+ */
 void bt_sched_flow_init(bt_sched_flow_t *flow, uint32_t weight);
-/** From the next charge on. */
+/** Changes a flow's weight, from its next charge on. */
 void bt_sched_fair_set_weight(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
                               uint32_t weight);
-/** Something of it waits, or nothing any more. What is so already stays. */
+/** Marks a flow as backlogged (wait) or not (rest). No effect if it is so
+ *  already. */
 void bt_sched_fair_wait(bt_sched_fair_t *fair, bt_sched_flow_t *flow);
-/** Where what was served is queued once more, behind a server's door: of that
- *  the oldest that is not done had this time when it went. Who comes now stands
- *  beside it, not behind all that went meanwhile. */
+/**
+ * Marks a flow as backlogged where served work is queued once more, at a
+ * server. @a oldest is the virtual time at which the oldest unfinished request
+ * there was sent: a flow that returns starts at that time, not behind
+ * everything sent since.
+ */
 void bt_sched_fair_wait_since(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
                               uint64_t oldest);
 void bt_sched_fair_rest(bt_sched_fair_t *fair, bt_sched_flow_t *flow);
-/** It is served. O(backlogged flows) at most. */
+/** Charges a flow for work that is served. O(backlogged flows) at most. */
 void bt_sched_fair_charge(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
                           uint64_t work);
-/** So much of what was charged was not done. */
+/** Refunds work that was charged and not done. */
 void bt_sched_fair_refund(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
                           uint64_t work);
-/** So much more was done than was charged. */
+/** Charges work that was done beyond what was charged. */
 void bt_sched_fair_add(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
                        uint64_t work);
-/** It was its turn, and a limit of its own kept it from being served, while
- *  others were: it has no claim on that. */
+/** Records that a flow was next and its own limit kept it from being served,
+ *  while others were: the flow has no claim on that service. */
 void bt_sched_fair_passed(bt_sched_fair_t *fair, bt_sched_flow_t *flow);
-/** Can the flow be forgotten? Not while it has had more than its share. */
+/** True when the flow can be freed. False while the flow is backlogged or
+ *  has had more than its share. */
 bool bt_sched_fair_is_even(const bt_sched_fair_t *fair,
                            const bt_sched_flow_t *flow);
-/** A share of @a total by the weights of those that are backlogged, the flow's
- *  own among them, rounded up. */
+/** Returns a flow's share of @a total, rounded up, by the weights of the
+ *  backlogged flows and its own. */
 uint64_t bt_sched_fair_share(const bt_sched_fair_t *fair,
                              const bt_sched_flow_t *flow, uint64_t total);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_links.h
  *
- * A set of small numbers: those of the decode workers that a prefill worker's
- * KV is proven to reach. A bit for each, so that all pairs of 1,000 workers
- * take 32 KiB.
+ * Set of small numbers: those of the decode workers that a prefill worker's KV
+ * is proven to reach. One bit each, so that all pairs of 1,000 workers take 32
+ * KiB.
  *
  * Threads: one thread owns a set.
  */
@@ -15,14 +15,17 @@
 
 #include "common/base/status.h"
 
-/** All zero: empty. */
+/** Bit set. All zero: empty. */
 typedef struct bt_sched_links {
     uint64_t *words; /**< owned */
     uint32_t n_words;
-    uint32_t n; /**< numbers in it */
+    uint32_t n; /**< numbers in the set */
 } bt_sched_links_t;
 
-/** @retval BT_ERR_NO_MEMORY  The set is as it was. */
+/**
+ * Adds a number.
+ * @retval BT_ERR_NO_MEMORY  The set is unchanged.
+ */
 BT_MUST_CHECK bt_status_t bt_sched_links_add(bt_sched_links_t *links,
                                              uint32_t number);
 void bt_sched_links_remove(bt_sched_links_t *links, uint32_t number);
@@ -36,9 +39,9 @@ static inline bool bt_sched_links_has(const bt_sched_links_t *links,
            (((links->words[word] >> (number % 64)) & 1u) != 0);
 }
 
-/** The smallest number that is not in it. */
+/** Returns the smallest number that is not in the set. */
 uint32_t bt_sched_links_free(const bt_sched_links_t *links);
-/** Empty it, and free its memory. */
+/** Empties the set and frees its memory. */
 void bt_sched_links_fini(bt_sched_links_t *links);
 
 #endif

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_plan.h
  *
- * In-flight batching with chunked context phase: which tokens of which
- * sequences run in the next iteration. Pure: state in, plan out.
+ * In-flight batching with chunked prefill: which tokens of which sequences run
+ * in the next iteration. Pure: state in, plan out.
  *
  * One iteration is a ragged batch under a token budget:
  *
- *   1. every sequence with one token left to compute gets it, with the drafts
- *      behind it: those in their generation phase, and prompts of which the
- *      rest was found in a cache;
- *   2. what is left of the budget, but never less than a block, goes to
- *      sequences with more to compute, as chunks, in their order
- *      (sched_queue.h, sched_order.h). So a shorter prompt, or one of a higher
- *      priority, also goes before one that is half computed. A chunk that is
- *      not a prompt's last ends on a block boundary of absolute positions, so
- *      that whole blocks become ready to send. Where none fits, nobody further
- *      back overtakes. Behind a prompt of the top level that will be complete
- *      none of level 0 is begun: its first token comes with the iteration's
- *      end.
+ *   1. every sequence with one token left to compute gets it, with the draft
+ *      tokens behind it: generating sequences, and prompts whose rest was
+ *      found in a cache;
+ *   2. the rest of the budget, but never less than a block, goes to sequences
+ *      with more to compute, as chunks, in their order (sched_queue.h,
+ *      sched_order.h). So a shorter prompt, or one of a higher priority, also
+ *      goes before one that is half computed. A chunk that is not a prompt's
+ *      last ends on a block boundary of absolute positions, so that whole
+ *      blocks become ready to send. Where no chunk fits, nothing further back
+ *      overtakes. Behind a prompt of the top level that completes in this
+ *      iteration none of level 0 begins: the first token comes with the
+ *      iteration's end.
  *
- * A sequence that joins is in the next plan; one that leaves is simply not in
- * the list any more. Nothing is padded.
+ * A sequence that joins is in the next plan; one that leaves is no longer in
+ * the list. There is no padding.
  *
  * Threads: none of these functions lock; one thread owns the lists.
  * Source:  Yu et al., "Orca", OSDI 2022 (iteration-level scheduling);
@@ -34,39 +34,41 @@
 
 #include "common/sched/sched_queue.h"
 
-/** The scheduler's part of a sequence; embedded in the engine's. */
+/** Scheduler's part of a sequence; embedded in the engine's object. */
 typedef struct bt_sched_seq {
     bt_sched_turn_t turn; /**< in the engine's running queue */
     uint32_t n_tokens;    /**< known token ids: prompt and generated */
-    uint32_t n_computed;  /**< of them, with K and V in the cache */
-    uint32_t n_drafts;    /**< of n_tokens the last ones, which are guesses */
-    /** Rows of logits that are wanted beside those to draw from: of positions
-     *  rows_from .. rows_end - 1. */
+    uint32_t n_computed;  /**< tokens with K and V in the cache */
+    uint32_t n_drafts;    /**< draft tokens at the end of n_tokens */
+    /** Positions, rows_from .. rows_end - 1, whose rows of logits are wanted
+     *  in addition to those sampled from. */
     uint32_t rows_from, rows_end;
-    /** Positions that it has blocks for; 0: for all that it may compute. Beyond
-     *  them nothing of it is planned. A whole number of blocks, where it is
-     *  below n_tokens of one with chunks to compute. */
+    /** Positions for which blocks are held; 0: for all that the sequence may
+     *  compute. Nothing beyond them is planned. A whole number of blocks if
+     *  below n_tokens of a sequence with chunks to compute. */
     uint32_t n_room;
-    /* Of who computes it, for its slack (sched_order.h). */
+    /* Inputs of the slack (sched_order.h), set by the worker that computes
+     * it. */
     uint64_t deadline_us; /**< by the clock of turn.since_us; 0: none */
-    uint64_t whole_us;    /**< that its chunks take, when it came */
+    uint64_t whole_us;    /**< compute time of its chunks, on arrival */
 } bt_sched_seq_t;
 
-/** Has it chunks to compute? Else it generates: one token, and drafts. */
+/** True when a sequence has chunks to compute. Otherwise it generates: one
+ *  token, and drafts. */
 static inline bool bt_sched_seq_has_chunks(const bt_sched_seq_t *seq)
 {
     return seq->n_tokens - seq->n_computed > 1 + seq->n_drafts;
 }
 
-/** Has it blocks to go on with: for all known tokens, or for a chunk of them?
- *  Else it sits out. */
+/** True when a sequence has blocks to proceed: for all known tokens, or for
+ *  a chunk of them. Otherwise it is skipped. */
 static inline bool bt_sched_seq_has_room(const bt_sched_seq_t *seq)
 {
     return (seq->n_room == 0) || (seq->n_tokens <= seq->n_room) ||
            (bt_sched_seq_has_chunks(seq) && (seq->n_computed < seq->n_room));
 }
 
-/** One sequence's share of the next iteration. */
+/** Part of one sequence in the next iteration. */
 typedef struct bt_sched_item {
     bt_sched_seq_t *seq;
     uint32_t n_new;  /**< tokens to compute: n_computed .. n_computed+n_new-1 */
@@ -74,38 +76,40 @@ typedef struct bt_sched_item {
 } bt_sched_item_t;
 
 /**
- * Plan one iteration.
+ * Plans one iteration.
  *
  * @param [in]  running           Queue of bt_sched_seq_t.turn.
  * @param [in]  token_budget      Tokens of all chunks and generation steps; at
  *                                least tokens_per_block. Generation steps are
  *                                never held back, and beside many of them one
- *                                block of chunks is planned: so it can be more.
+ *                                block of chunks is planned: so the plan may
+ *                                exceed the budget.
  * @param [in]  tokens_per_block
  * @param [in]  max_items         Capacity of @a items.
  * @param [out] items             Generation steps first, then chunks.
- * @param [out] n_context_p       How many of the tokens are context tokens.
- * @return the number of items; 0 only where no sequence has room.
+ * @param [out] n_context_p       Number of prompt tokens among the tokens.
+ * @return the number of items; 0 only if no sequence has blocks to proceed.
  */
 uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
                        uint32_t tokens_per_block, uint32_t max_items,
                        bt_sched_item_t *items, uint32_t *n_context_p);
 
 /**
- * A chunk for a pass of its own inside an iteration that is under way, whose
- * sequences wait for it: of the first sequence with chunks that came to stand
- * before all that are in it. So a short prompt waits for a layer of a long
- * one's chunk, not for the chunk:
+ * Plans a chunk for layer-boundary preemption: a pass of its own inside an
+ * iteration in flight, whose sequences wait for it. The chunk is of the first
+ * sequence with chunks that is now in order before all sequences of the
+ * iteration. So a short prompt waits for a layer of a long one's chunk, not for
+ * the chunk:
  *
  *     long    ██ layer 0 ██ layer 1 ██┊        wait        ┊██ layer 2 ██ ...
- *     short           comes           ┊ layers 0..L, token ┊
+ *     short           arrives         ┊ layers 0..L, token ┊
  *
- * Nobody enters an iteration in which somebody generates: that one's reader
+ * No sequence enters an iteration that has generating sequences: their clients
  * would wait, too.
  *
- * @param [in]  under_way         Plan of that iteration, n_under_way of it;
- *                                n_computed is as it was at its begin.
- * @param [in]  token_budget      Most tokens of the chunk.
+ * @param [in]  under_way     Plan of that iteration, of n_under_way items;
+ *     n_computed is as it was when the iteration began.
+ * @param [in]  token_budget  Most tokens of the chunk.
  * @param [out] item_p
  * @return whether there is one
  * Source: the preemptive shortest job first of the operating systems; between
@@ -117,15 +121,15 @@ bool bt_sched_plan_inside(const bt_list_t *running,
                           uint32_t tokens_per_block, bt_sched_item_t *item_p);
 
 /**
- * Cut the chunks of a plan so that there is room for the rows of logits that
- * sequences want. Those to draw from, one for each item and each draft, are not
+ * Cuts the chunks of a plan so that the rows of logits that sequences want fit
+ * max_rows. Rows to sample from, one for each item and each draft, are not
  * counted. What is cut off comes in a later plan; chunks that are cut may end
- * inside a block. As long as max_rows is not 0, somebody gets on.
+ * inside a block. As long as max_rows is not 0, some sequence makes progress.
  *
  * @param [in,out] items        Of bt_sched_plan(), n_items of them.
- * @param [in]     max_rows     Room.
+ * @param [in]     max_rows     Capacity in rows.
  * @param [in,out] n_context_p  Of bt_sched_plan().
- * @return how many items are left
+ * @return number of items left
  */
 uint32_t bt_sched_limit_rows(bt_sched_item_t *items, uint32_t n_items,
                              uint32_t max_rows, uint32_t *n_context_p);

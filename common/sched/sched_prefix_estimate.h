@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_prefix_estimate.h
  *
- * Which beginnings of prompts workers have the KV of, as far as it can be known
- * from what was sent to them: hashes of the blocks that they computed or were
- * given, each with all that stands before it. An estimate: a worker may have
- * let go of a block since, and where two hashes meet in the table the later one
- * stays. Nothing but a forecast goes by it.
+ * Estimate of which prompt prefixes workers have the KV of, from what was sent
+ * to them: hashes of the blocks that they computed or received, each with
+ * everything before it. A worker may have evicted a block since, and if two
+ * hashes collide in the table the later one stays. Used for forecasts only.
  *
- *     whose    a number of the worker's life, so that what it had dies with it
+ *     whose    a number of the worker's life, so that its entries end with it
  *     space    bt_msg_request_t.space: tenant, adapter, salt
  *
  * Bounded: one table for all workers, and of each prompt the first
@@ -25,17 +24,17 @@
 #define BT_SCHED_PREFIX_SLOTS      16384u
 #define BT_SCHED_PREFIX_MAX_BLOCKS (BT_SCHED_PREFIX_SLOTS / 8)
 
-/** All zero: nothing is held. */
+/** Hash table of prompt blocks. All zero: empty. */
 typedef struct bt_sched_prefix_estimate {
     uint64_t slots[BT_SCHED_PREFIX_SLOTS]; /**< 0: free */
 } bt_sched_prefix_estimate_t;
 
-/** It has the whole blocks of these tokens. */
+/** Records that a worker has the whole blocks of these tokens. */
 void bt_sched_prefix_estimate_add(bt_sched_prefix_estimate_t *held,
                                   uint64_t whose, bt_hash128_t space,
                                   const uint32_t *tokens, uint32_t n,
                                   uint32_t tokens_per_block);
-/** @return how many of the first of them it has: whole blocks */
+/** Returns how many of the first tokens a worker has: whole blocks. */
 uint32_t bt_sched_prefix_estimate_find(const bt_sched_prefix_estimate_t *held,
                                        uint64_t whose, bt_hash128_t space,
                                        const uint32_t *tokens, uint32_t n,

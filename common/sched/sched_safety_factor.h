@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_safety_factor.h
  *
- * How much longer than forecast what was promised takes, at worst: a factor for
- * forecasts, such that one of BT_SCHED_SAFETY_FACTOR_ONE_OF takes longer still.
- * A mean error does not tell that: a promise is kept or broken by the whole of
- * what comes after it, the cores that others want back, the prompts that
- * overtake.
+ * Safety factor for latency forecasts: how much longer than forecast a promised
+ * request takes at worst, such that one of BT_SCHED_SAFETY_FACTOR_ONE_OF takes
+ * longer still. A mean error does not show that: whether a promise holds
+ * depends on everything that happens afterwards, such as cores that others want
+ * back and prompts that overtake.
  *
- * A promise that is broken moves the factor up, at most to where that one would
- * have been kept; one that is kept moves it down by a little, so that after
- * hard times it is low again in some hundred answers. Where nothing is promised
- * for more than BT_SCHED_SAFETY_FACTOR_REST_US it goes back to 1, half of the
- * way in BT_SCHED_SAFETY_FACTOR_HALF_US: what was learned in hard times says
- * little of later.
+ * A broken promise raises the factor, at most to the value that would have kept
+ * it; a kept one lowers it a little, so that after overload it is low again
+ * within some hundred requests. If nothing is promised for more than
+ * BT_SCHED_SAFETY_FACTOR_REST_US the factor decays to 1, with the half-life
+ * BT_SCHED_SAFETY_FACTOR_HALF_US: an old overload says little about the
+ * present.
  *
- * A probe (sched_age.h) was promised nothing. One that would have kept its
- * promise moves the factor a quarter of the way to where that is just so: while
- * the factor keeps others away there are no hundred answers to learn from.
+ * A probe (sched_age.h) is promised nothing. If it would have kept its promise
+ * it moves the factor a quarter of the way to its own ratio: while the factor
+ * rejects other requests there are no hundred to learn from.
  *
- * Threads: pure; whoever has one owns it.
+ * Threads: pure; the holder owns it.
  * Source:  Robbins, Monro, "A Stochastic Approximation Method", 1951 (of a
  *          quantile).
  */
@@ -28,31 +28,38 @@
 #include <stdint.h>
 
 #define BT_SCHED_SAFETY_FACTOR_ONE_OF 200u
-/** Beyond it nothing would be promised: forecasts twice as long as measured. */
+/** Upper limit, in thousandths; beyond it nothing would be promised:
+ *  requests take twice as long as forecast. */
 #define BT_SCHED_SAFETY_FACTOR_MOST 2000u
 
 #define BT_SCHED_SAFETY_FACTOR_REST_US 10000000u
 #define BT_SCHED_SAFETY_FACTOR_HALF_US 30000000u
+/** Learned safety factor. */
 
 typedef struct bt_sched_safety_factor {
     double factor;
-    double least;   /**< it is never less */
-    uint64_t at_us; /**< when it was learned last; 0: never */
+    double least;   /**< lower limit of the factor */
+    uint64_t at_us; /**< when it was last learned; 0: never */
 } bt_sched_safety_factor_t;
 
-/** A factor of 1. @param least  thousandths, at most 1000 */
+/**
+ * Initialises the factor to 1.
+ * @param [in] least  lower limit in thousandths, at most 1000
+ */
 void bt_sched_safety_factor_init(bt_sched_safety_factor_t *margin,
                                  uint32_t least);
-/** What was forecast so, without the factor, took so long. A forecast of 0
- *  teaches nothing. */
+/** Learns from a promised request: its forecast, without the factor, and its
+ *  actual time. A forecast of 0 teaches nothing. */
 void bt_sched_safety_factor_learn(bt_sched_safety_factor_t *margin,
                                   uint64_t forecast_us, uint64_t us,
                                   uint64_t now_us);
-/** The same of a probe. */
+/** Learns from a probe: its forecast, without the factor, and its actual
+ *  time. A forecast of 0 teaches nothing. */
 void bt_sched_safety_factor_probe(bt_sched_safety_factor_t *margin,
                                   uint64_t forecast_us, uint64_t us,
                                   uint64_t now_us);
-/** Thousandths: bt_sched_forecast_t.first_factor, .between_factor. */
+/** Returns the factor in thousandths, for bt_sched_forecast_t.first_factor
+ *  and .between_factor. */
 uint32_t bt_sched_safety_factor_now(const bt_sched_safety_factor_t *margin,
                                     uint64_t now_us);
 

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_slo.h
  *
- * Targets of a request: the time to its first token and the mean time between
- * tokens. What it will meet is forecast from what steps take here
- * (sched_cost.h), before anything is done for it; who cannot be served in time
- * is told at once, and when it may come again, so that the others are.
+ * Latency targets (SLO) of a request: time to first token and mean inter-token
+ * latency. Both are forecast from measured step times (sched_cost.h) before any
+ * work is done; a request that cannot be served in time is rejected at once,
+ * with the time after which to retry, so that the others meet their targets.
  *
- *     time to first token   the context phases that go first, its own, and,
- *                           where all seats are taken, the time until as many
- *                           are free as have come before it
- *     between tokens        an iteration of the worker that would generate,
- *                           with one sequence more
+ *     time to first token   the prefills queued before it, its own, and, if
+ *                           all seats are taken, the time until enough are
+ *                           free for it and the requests before it
+ *     inter-token latency   an iteration of the worker that would generate,
+ *                           with one more sequence
  *
- * A forecast counts with the mean error of those of late on top, and times what
- * promises took at worst (sched_safety_factor.h). Where steps have not been
- * measured yet nothing is refused.
+ * A forecast includes the recent mean error and the safety factor for promised
+ * requests (sched_safety_factor.h). While steps have not been measured nothing
+ * is rejected.
  *
- * A worker with a target between tokens runs no more sequences at a time than
- * keep it: bt_sched_rates_seats().
+ * A worker with an inter-token latency target runs no more sequences at a time
+ * than meet it: bt_sched_rates_seats().
  *
  * Threads: pure.
  * Source:  Zhong et al., "DistServe", OSDI 2024 (goodput under targets of TTFT
@@ -32,55 +32,61 @@
 
 #include "common/sched/sched_cost.h"
 
-/** Nobody is told to come back later than in so many seconds. */
+/** Upper limit of a retry time, in seconds. */
 #define BT_SCHED_RETRY_MOST_S 600u
 
-/** 0: none. */
+/** Latency targets of a request. 0: none. */
 typedef struct bt_sched_slo {
     uint32_t ttft_ms;
-    uint32_t itl_ms; /**< the mean of an answer */
+    uint32_t itl_ms; /**< mean of an answer */
 } bt_sched_slo_t;
 
-/** What a request meets. */
+/** Inputs of the forecast for a request. */
 typedef struct bt_sched_forecast {
-    uint64_t ahead_us;  /**< context phases before it, where they are least */
-    uint64_t prompt_us; /**< its own */
-    uint32_t n_over;    /**< seats that must be free first, its own among them;
-                             0: there is one */
-    uint64_t seat_us;   /**< from one that is free to the next */
+    uint64_t ahead_us;  /**< prefills before it, where they take the least */
+    uint64_t prompt_us; /**< the request's own prefill */
+    uint32_t n_over;    /**< seats that must become free, its own included;
+                             0: one is free */
+    uint64_t seat_us;   /**< time between two seats becoming free */
     uint64_t step_us;   /**< an iteration with it; 0: not measured */
-    uint32_t error;     /**< thousandths of a forecast, of late */
-    /** Thousandths by which forecasts of the first token, and of the time
-     *  between, are too short at worst (sched_safety_factor.h); 0 counts as
-     * 1000. */
+    uint32_t error;     /**< recent mean error, thousandths of a forecast */
+    /** Safety factors of the forecasts of TTFT and of inter-token latency,
+     *  in thousandths (sched_safety_factor.h); 0 counts as 1000. */
     uint32_t first_factor, between_factor;
 } bt_sched_forecast_t;
 
 typedef enum bt_sched_slo_verdict {
     BT_SCHED_SLO_MET,
-    BT_SCHED_TTFT_MISSED, /**< the time to the first token */
-    BT_SCHED_ITL_MISSED,  /**< the time between tokens */
+    BT_SCHED_TTFT_MISSED, /**< time to first token */
+    BT_SCHED_ITL_MISSED,  /**< inter-token latency */
 } bt_sched_slo_verdict_t;
 
-/** us; mean error and factor are in it. */
+/** Return the forecast TTFT and inter-token latency in us, with mean error
+ *  and safety factor. */
 uint64_t bt_sched_forecast_ttft_us(const bt_sched_forecast_t *outlook);
 uint64_t bt_sched_forecast_itl_us(const bt_sched_forecast_t *outlook);
 
 /**
- * @param [out] retry_s_p  Only where it is late: in so many seconds it would
- *                         not be, if nobody else came; at least 1.
+ * Compares a forecast with the targets.
+ * @param [out] retry_s_p  Set only if a target is missed: seconds until it
+ *     would be met if no other request came; at least 1.
  */
 bt_sched_slo_verdict_t bt_sched_slo_check(const bt_sched_slo_t *target,
                                           const bt_sched_forecast_t *outlook,
                                           uint32_t *retry_s_p);
 
-/** An iteration of n sequences, each with so many tokens in its cache.
- *  @return us; 0: not measured there */
+/**
+ * Returns the time of an iteration of n sequences, each with @a context_tokens
+ * tokens in its cache.
+ * @return us; 0: not measured there
+ */
 uint64_t bt_sched_rates_step_us(const bt_sched_rates_t *rates, uint32_t n_seqs,
                                 uint32_t context_tokens);
 
-/** The most sequences of which an iteration takes no more than itl_us.
- *  @return 1 to max_seats; max_seats where nothing was measured */
+/**
+ * Returns the most sequences whose iteration takes at most itl_us.
+ * @return 1 to max_seats; max_seats if nothing was measured
+ */
 uint32_t bt_sched_rates_seats(const bt_sched_rates_t *rates,
                               uint32_t context_tokens, uint64_t itl_us,
                               uint32_t max_seats);

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_tree.h
  *
- * Hierarchical fair queue: whose work is next among tenants, within a tenant
- * among addresses, within an address among connections. Each node is a fair
- * queue of its children (sched_fair.h); a connection's work is first come,
- * first served:
+ * Hierarchical fair queue: chooses the next work item among tenants, within a
+ * tenant among addresses, within an address among connections. Each node is a
+ * fair queue of its children (sched_fair.h); a connection's items are first
+ * come, first served:
  *
  *     root ─┬─ tenant A (weight 2) ─┬─ address 1 ─── connection 7: item item
  *           │                       └─ address 2 ─┬─ connection 8: item
  *           │                                     └─ connection 9: item
  *           └─ tenant B (weight 1) ─── address 3 ─── connection 4: item
  *
- * However many connections an address opens, and addresses a tenant has, they
- * share what one of them would get.
+ * All addresses of a tenant, and all connections of an address, share what one
+ * of them would get.
  *
- * An item is charged its expected cost when it is taken, and what it took more
- * or less at its end. bt_sched_tree_pop() may be asked for items of a small
- * cost alone, by who interrupts a larger one for them.
+ * An item is charged its expected cost when it is taken, and the difference to
+ * its actual cost when it ends. A caller that interrupts a larger item for
+ * small ones asks bt_sched_tree_pop() for items of a small cost only.
  *
- * A node is freed once nothing of it waits or runs and it has had no more than
- * its share. Where memory for a node is short its item waits at the parent,
- * before the parent's children.
+ * A node is freed once none of its items waits or runs and it has had no more
+ * than its share. If there is no memory for a node its item waits at the
+ * parent, before the parent's children.
  *
  * Threads: one owner. Pure.
  * Source:  J. Bennett, H. Zhang, "Hierarchical packet fair queueing
@@ -35,13 +35,13 @@
 
 typedef struct bt_sched_tree_node bt_sched_tree_node_t;
 
-/** Whose an item is: ids from the root downwards. */
+/** Path of an item's connection: ids from the root downwards. */
 typedef struct bt_sched_tree_path {
     uint64_t ids[BT_SCHED_TREE_LEVELS];
-    uint32_t weight; /**< of the first level; the others are equal */
+    uint32_t weight; /**< for the first level; other levels are equal */
 } bt_sched_tree_path_t;
 
-/** Embedded in the owner's. */
+/** Work item; embedded in the owner's object. */
 typedef struct bt_sched_tree_item {
     bt_list_t link;
     bt_sched_tree_node_t *node; /**< NULL: in no tree */
@@ -55,17 +55,17 @@ typedef struct bt_sched_tree {
 } bt_sched_tree_t;
 
 void bt_sched_tree_init(bt_sched_tree_t *tree);
-/** Nothing may wait or run any more. */
+/** Frees the tree. No item may wait or run any more. */
 void bt_sched_tree_fini(bt_sched_tree_t *tree);
-/** The item waits. Never fails. O(children of its nodes). */
+/** Queues an item. Never fails. O(children of its nodes). */
 void bt_sched_tree_push(bt_sched_tree_t *tree, bt_sched_tree_item_t *item,
                         const bt_sched_tree_path_t *path, uint64_t cost);
-/** Take the next item whose cost is @a most at most: it runs until
+/** Takes the next item whose cost is at most @a most: it runs until
  *  bt_sched_tree_end(). @return NULL: there is none */
 bt_sched_tree_item_t *bt_sched_tree_pop(bt_sched_tree_t *tree, uint64_t most);
-/** An item that waits is not needed any more. */
+/** Removes a waiting item. */
 void bt_sched_tree_remove(bt_sched_tree_t *tree, bt_sched_tree_item_t *item);
-/** An item that ran took so much. */
+/** Records that a running item has ended, with its actual cost. */
 void bt_sched_tree_end(bt_sched_tree_t *tree, bt_sched_tree_item_t *item,
                        uint64_t took);
 
