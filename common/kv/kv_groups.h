@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kv_groups.h
  *
- * What a sequence keeps of a model's layers: a list of *groups*, each with
- * blocks of its own, because not all layers need the same. A model whose layers
- * all attend to everything is one group.
+ * KV groups: layers of a model that share blocks. Each *group* has blocks of
+ * its own, because not all layers need to keep the same tokens. A model whose
+ * layers all use full attention is one group.
  *
  *     layer        0     1     2     3     4     5
  *     group        0     1     0     1     0     1
  *     index there  0     0     1     1     2     2
  *
- * A *span* is tokens_per_block tokens of a sequence, the same in all groups; in
- * each group it has one block, so that a sequence's *table* is n_groups ids a
+ * A *span* is tokens_per_block tokens of a sequence, equal in all groups; it
+ * has one block in each group, so that a sequence's *table* is n_groups ids per
  * span, of one pool:
  *
  *     table   [ span 0: group 0, group 1 ][ span 1: group 0, group 1 ] …
  *
  * A block of a PAGED group holds K and V of the span's tokens in the group's
- * layers (kv_layout.h). One of a STATE group holds the state of its layers (a
- * recurrence, a convolution) after the span's last token that is computed. What
- * comes after n tokens needs of a group
+ * layers (kv_layout.h). A block of a STATE group holds the state of its layers
+ * (a recurrence, a convolution) after the span's last computed token. To
+ * compute on after n tokens, a group needs
  *
  *     PAGED without window   all spans
  *     PAGED with window W    the spans of the last W - 1 tokens
  *     STATE                  the last span
  *
  * and that is what a sequence holds (kv_hold.h), what one worker sends to
- * another, and what must be found of a prefix for it to count as found. Which
- * layers share a group is planned by kv_plan.h.
+ * another, and what a cached prefix must have to count as found. kv_plan.h
+ * plans which layers share a group.
  *
  * All blocks of the pool, its *pages*, are as large as the largest group's: a
- * page serves any group, so there is one count of free blocks, one order of
- * admission, and no group can be out of blocks while another has some.
+ * page serves any group, so there is one count of free blocks and one order of
+ * admission, and no group can run out of blocks while another has some.
  *
  * Threads: pure functions.
  */
@@ -46,49 +46,57 @@
 #include "common/kv/kv_layout.h"
 
 #define BT_KV_MAX_GROUPS 8u
-#define BT_KV_NO_BLOCK   UINT32_MAX /**< in a table: not there, nor needed */
+#define BT_KV_NO_BLOCK                              \
+    UINT32_MAX /**< in a table: not present and not \
+                    needed */
 
 typedef enum bt_kv_kind {
     BT_KV_PAGED = 0, /**< K and V of each token */
-    BT_KV_STATE = 1, /**< of fixed size, whatever the length */
+    BT_KV_STATE = 1, /**< fixed size, whatever the length */
 } bt_kv_kind_t;
 
+/** Group of layers. */
 typedef struct bt_kv_group {
     bt_kv_kind_t kind;
-    /** n_layers are the group's own. STATE: n_layers and tokens_per_block
-     *  alone count. */
+    /** Shape of a block; n_layers counts the group's own layers. STATE: only
+     *  n_layers and tokens_per_block are used. */
     bt_kv_shape_t shape;
-    uint32_t window_tokens; /**< PAGED: a token sees so many, itself counted
-                                 in; 0 = all before it */
-    size_t state_bytes;     /**< STATE: of one layer */
+    uint32_t window_tokens; /**< PAGED: tokens that a token attends to,
+                                 itself included; 0 = all before it */
+    size_t state_bytes;     /**< STATE: bytes of one layer */
 } bt_kv_group_t;
 
-/** Where a layer of the model is. */
+/** Position of a model's layer. */
 typedef struct bt_kv_place {
     uint32_t group;
-    uint32_t index; /**< of the layer in its group, from 0 */
+    uint32_t index; /**< index of the layer in its group, from 0 */
 } bt_kv_place_t;
 
+/** Groups of a model, or of one rank's share of it. */
 typedef struct bt_kv_groups {
     uint32_t n;
-    uint32_t n_layers;    /**< of the model; of a share its own */
-    uint32_t first_layer; /**< of the model, that is 0 here; 0 but of a share */
+    uint32_t n_layers;    /**< layers of the model; in a share, of the share */
+    uint32_t first_layer; /**< the model's number of layer 0 here; 0 except
+                               in a share */
     uint32_t tokens_per_block;
     bt_kv_group_t group[BT_KV_MAX_GROUPS];
-    size_t block_bytes[BT_KV_MAX_GROUPS]; /**< that each uses of a page */
-    size_t page_bytes;                    /**< a block of the pool */
-    bt_kv_place_t *places; /**< owned: of each layer; NULL: one group */
+    size_t block_bytes[BT_KV_MAX_GROUPS]; /**< bytes that each group uses of
+                                               a page */
+    size_t page_bytes;                    /**< size of a block of the pool */
+    bt_kv_place_t *places; /**< owned: for each layer; NULL: one group */
 } bt_kv_groups_t;
 
 /**
+ * Initialises the groups of a model.
+ *
  * @param [in]  list      [n] the groups; copied.
  * @param [in]  group_of  [n_layers] the group of each layer of the model; NULL
- *                        when there is one.
+ *                        when there is one group.
  * @param [out] groups_p  Owned by the caller: bt_kv_groups_fini().
  * @retval BT_ERR_INVALID_PARAM  no group or too many; a group whose number of
- *                               layers is another than it says, or whose tokens
- *                               per block differ from the first one's; a shape
- *                               or state without a size
+ *                               layers does not match, or whose tokens per
+ *                               block differ from the first group's; a shape or
+ *                               state without a size
  * @retval BT_ERR_OVERFLOW       a block's size
  * @retval BT_ERR_NO_MEMORY
  */
@@ -96,24 +104,32 @@ BT_MUST_CHECK bt_status_t bt_kv_groups_init(const bt_kv_group_t *list,
                                             uint32_t n, const uint8_t *group_of,
                                             uint32_t n_layers,
                                             bt_kv_groups_t *groups_p);
-/** Of a model whose layers all need the same: @a shape has all of them.
- *  @retval  as bt_kv_groups_init() */
+/**
+ * Initialises the one group of a model whose layers all use full attention: @a
+ * shape has all of them.
+ * @retval  as bt_kv_groups_init()
+ */
 BT_MUST_CHECK bt_status_t bt_kv_groups_one(const bt_kv_shape_t *shape,
                                            bt_kv_groups_t *groups_p);
 void bt_kv_groups_fini(bt_kv_groups_t *groups);
-/** What of them a rank keeps that has some of the layers and of the KV heads
- *  (kv_reshard.h): the same groups, of its layers, which are counted from 0;
- *  of a group there may be none.
- *  @param [out] groups_p  Owned by the caller: bt_kv_groups_fini().
- *  @retval BT_ERR_INVALID_PARAM  layers that the model does not have, or none
- *  @retval  as bt_kv_groups_init() */
+/**
+ * Derives the groups of a rank that holds some of the layers and KV heads
+ * (kv_reshard.h): as many groups, with the rank's layers, which are counted
+ * from 0; a group may have none.
+ * @param [out] groups_p  Owned by the caller: bt_kv_groups_fini().
+ * @retval BT_ERR_INVALID_PARAM  layers that the model does not have, or none
+ * @retval  as bt_kv_groups_init()
+ */
 BT_MUST_CHECK bt_status_t bt_kv_groups_share(const bt_kv_groups_t *whole,
                                              uint32_t first_layer,
                                              uint32_t n_layers,
                                              uint32_t n_kv_heads,
                                              bt_kv_groups_t *groups_p);
 
-/** @param [in] layer  Of these. */
+/**
+ * Returns the group and index of a layer.
+ * @param [in] layer  Number of a layer of these groups.
+ */
 static inline bt_kv_place_t bt_kv_place(const bt_kv_groups_t *groups,
                                         uint32_t layer)
 {
@@ -122,39 +138,45 @@ static inline bt_kv_place_t bt_kv_place(const bt_kv_groups_t *groups,
     return (groups->places == NULL) ? same : groups->places[layer];
 }
 
-/** Identity of the list; both ends of a transfer compare it. That of one PAGED
- *  group without window is bt_kv_layout_identity() of its shape. */
+/** Returns the identity of the groups; both ends of a transfer compare it.
+ *  For one PAGED group without window it is bt_kv_layout_identity() of its
+ *  shape. */
 bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
                                    uint32_t kv_type, uint32_t order);
 
-/** The first span whose block what comes after @a n_tokens tokens still needs.
- *  All from it on are needed; none, when it is that of token n_tokens. */
+/** Returns the first span that is still needed to compute on after @a
+ *  n_tokens tokens. All spans from it on are needed; none, if it is that of
+ *  token n_tokens. */
 uint32_t bt_kv_group_first_span(const bt_kv_group_t *group, uint64_t n_tokens);
 
-/** Does it need only the last of what came before? Then sequences let go of its
- *  other blocks (kv_hold.h). */
+/** True when a group needs only the last of the earlier spans. Sequences
+ *  then release its other blocks (kv_hold.h). */
 static inline bool bt_kv_group_is_windowed(const bt_kv_group_t *group)
 {
     return (group->kind == BT_KV_STATE) || (group->window_tokens != 0);
 }
 
-/** Groups that need all spans. */
+/** Returns the number of groups that need all spans. */
 uint32_t bt_kv_groups_n_whole(const bt_kv_groups_t *groups);
 
-/** Of a windowed group, the most spans that are needed at a time: those that
- *  what comes next sees, and those of @a ahead_tokens that may be computed. */
+/** Returns the most spans of a windowed group that are needed at a time:
+ *  those that the next token attends to, and those of @a ahead_tokens more
+ *  to compute. */
 uint32_t bt_kv_group_most_spans(const bt_kv_group_t *group,
                                 uint32_t ahead_tokens);
 
-/** What a layer leaves in a span, without scales: taken over all layers,
- *  rounded down. */
+/** Returns the bytes of one layer in a span, without scales: the mean over
+ *  all layers, rounded down. */
 size_t bt_kv_groups_layer_bytes(const bt_kv_groups_t *groups);
 
-/** What a finished part of a forward pass has left in a group's blocks.
- *  @param [in] n_layers  of the model, from 0 on, are computed; of a share
- *                       those before and behind its own leave nothing
- *  @return bytes of each block, from its begin: whole layers, and behind the
- *          last one what lies behind it (scales) */
+/**
+ * Returns the bytes that a finished part of a forward pass has written in each
+ * of a group's blocks.
+ * @param [in] n_layers  layers of the model, from 0 on, that are computed; in a
+ *                       share, layers before and after its own write nothing
+ * @return bytes of each block, from its begin: whole layers, and after the last
+ *     one what follows it (scales)
+ */
 size_t bt_kv_group_bytes_of(const bt_kv_groups_t *groups, uint32_t group,
                             uint32_t n_layers);
 

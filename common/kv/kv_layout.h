@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kv_layout.h
  *
- * How the bytes of one KV block lie, and which blocks hold which tokens.
+ * Byte layout of one KV block, and which blocks hold which tokens.
  *
  *     elem[layer][kv][head][...]     row-major; a head of keys is
  *                                    [dim / 2][slot][2], two elements side by
@@ -10,7 +10,7 @@
  *     layer < n_layers, kv: 0 = key 1 = value, head < n_kv_heads,
  *     slot < tokens_per_block, dim < head_dim
  *
- * Types with scales (int8, fp8) have them behind all elements of the block, one
+ * Types with scales (int8, fp8) have them after all elements of the block, one
  * per token, head, layer and key or value:
  *
  *     scale[layer][kv][head][slot]
@@ -29,18 +29,19 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 
-/** Counts, except those in bytes. All but scale_bytes must be non-zero. */
+/** Shape of a block. Counts, except those in bytes. All but scale_bytes must
+ *  be non-zero. */
 typedef struct bt_kv_shape {
     uint32_t n_layers;
     uint32_t n_kv_heads; /**< after GQA: fewer than the query heads */
     uint32_t tokens_per_block;
     uint32_t head_dim;
     uint32_t elem_bytes;  /**< bytes: 1 (int8, fp8), 2 (f16, bf16), 4 (f32) */
-    uint32_t scale_bytes; /**< bytes: 0 = there are none, 2 or 4 */
+    uint32_t scale_bytes; /**< bytes: 0 = no scales, 2 or 4 */
 } bt_kv_shape_t;
 
 /**
- * Size of one block.
+ * Computes the size of one block.
  *
  * @param [in]  shape    Any values; a model file supplies them.
  * @param [out] bytes_p  Bytes per block. Written only on success.
@@ -53,22 +54,24 @@ typedef struct bt_kv_shape {
 BT_MUST_CHECK bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape,
                                             size_t *bytes_p);
 
-/** Elements of one layer of a block, bytes: layer l of a block lies from l
- * times this on. Only of a shape whose block has a size. */
+/** Returns the bytes of the elements of one layer of a block: layer l begins
+ *  at l times this. Only for a shape whose block has a size. */
 static inline size_t bt_kv_layer_bytes(const bt_kv_shape_t *shape)
 {
     return (size_t)2 * shape->n_kv_heads * shape->tokens_per_block *
            shape->head_dim * shape->elem_bytes;
 }
 
-/** Identity of a layout; both ends of a transfer compare it.
- *  @param [in] kv_type  Element type number, as on the wire.
- *  @param [in] order    Number of the order of dimensions, as the back end
- *                       gives it: 3 is the one above. */
+/**
+ * Returns the identity of a layout; both ends of a transfer compare it.
+ * @param [in] kv_type  Element type number, as on the wire.
+ * @param [in] order    Number of the order of dimensions, as the back end gives
+ *                      it: 3 is the one above.
+ */
 bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape, uint32_t kv_type,
                                    uint32_t order);
 
-/** Blocks that @a n_tokens tokens need: the quotient, rounded up. */
+/** Returns the blocks that @a n_tokens tokens need, rounded up. */
 static inline uint32_t bt_kv_blocks_for(uint64_t n_tokens,
                                         uint32_t tokens_per_block)
 {

@@ -5,7 +5,8 @@
 
 #include "common/base/alloc.h"
 
-/** First of the @a n things that share @a i of @a of has: floor(i n / of). */
+/** Returns the first of the @a n things that share @a i of @a of has:
+ *  floor(i n / of). */
 static uint32_t share_begin(uint32_t i, uint32_t n, uint32_t of)
 {
     return (uint32_t)((uint64_t)i * n / of);
@@ -44,7 +45,8 @@ static bool part_ok(const bt_kv_shape_t *whole, const bt_kv_part_t *part)
            (part->first_head <= whole->n_kv_heads - part->n_heads);
 }
 
-/** Bytes of a block of @a part; elements alone in *elem_bytes_p. */
+/** Computes the bytes of a block of @a part; those of its elements in
+ *  *elem_bytes_p. */
 static bt_status_t block_bytes(const bt_kv_shape_t *whole,
                                const bt_kv_part_t *part, uint64_t *elem_bytes_p,
                                uint64_t *bytes_p)
@@ -85,8 +87,9 @@ static void move_add(bt_kv_reshard_t *plan, uint64_t src, uint64_t dst,
     plan->bytes += bytes;
 }
 
-/** One array of both blocks, [layer][kv][head][head_bytes], from src_base and
- *  dst_base on: the heads and layers of @a both. */
+/** Adds the moves of one array of both blocks,
+ *  [layer][kv][head][head_bytes], from src_base and dst_base on: the heads
+ *  and layers of @a both. */
 static void array_add(bt_kv_reshard_t *plan, const bt_kv_part_t *src,
                       const bt_kv_part_t *dst, const bt_kv_part_t *both,
                       uint64_t head_bytes, uint64_t src_base, uint64_t dst_base)
