@@ -1,40 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file alloc.h
  *
- * Every allocation of Baton's own code, so that tests can make the n-th fail.
- * All functions return NULL when memory is short, a product overflows, or the
- * thread works for a task (task.h) that is canceled, or whose account may not
- * have more.
+ * Memory allocation for all of Baton's own code, so that tests can make the
+ * n-th allocation fail. All functions return NULL when memory is short, a
+ * product overflows, or the thread works for a task (task.h) that is canceled
+ * or whose account is exhausted.
  */
 #ifndef BT_COMMON_BASE_ALLOC_H
 #define BT_COMMON_BASE_ALLOC_H
 
 #include <stddef.h>
 
-/** Zeroed memory for @a n elements; freed with bt_free(). */
+/** Allocates zeroed memory for @a n elements; freed with bt_free(). */
 void *bt_calloc(size_t n, size_t size);
 
-/** Grow or shrink an array; new bytes are not zeroed. On NULL the old array
- *  is untouched and still owned by the caller. */
+/** Grows or shrinks an array; new bytes are not zeroed. On NULL the old
+ *  array is untouched and still owned by the caller. */
 void *bt_realloc_array(void *ptr, size_t n, size_t size);
 
-/** Zeroed, 64-byte aligned memory, large areas in huge pages where the system
- *  allows them; freed with bt_free(). */
+/** Allocates zeroed, 64-byte aligned memory, large areas in huge pages where
+ *  the system allows them; freed with bt_free(). */
 void *bt_calloc_aligned(size_t n, size_t size);
 
-/** Copy of @a text; freed with bt_free(). NULL for NULL. */
+/** Copies @a text; freed with bt_free(). NULL for NULL. */
 char *bt_strdup(const char *text);
 
-/** Copy of @a n bytes with a zero byte after them; freed with bt_free(). */
+/** Copies @a n bytes and adds a zero byte; freed with bt_free(). */
 void *bt_memdup(const void *data, size_t n);
 
-/** NULL is allowed. */
+/** Frees memory. NULL is allowed. */
 void bt_free(void *ptr);
 
-/** Tests: let the @a nth allocation from now fail, once (1 = the next);
- *  0 turns it off. Not for threaded tests.
- *  @return how many were still to come before the one of the call before: above
- *          0 it has not failed */
+/**
+ * Lets the @a nth allocation from now fail, once (1 = the next), for tests; 0
+ * turns it off. Not for threaded tests.
+ * @return allocations still to come before the one set by the previous call:
+ *     above 0 it has not failed
+ */
 int bt_alloc_fail_at(int nth);
 
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file cpu_relax.h  For loops that wait for another core. */
+/** @file cpu_relax.h
+ *
+ * Pause instruction for spin loops that wait for another core.
+ */
 #ifndef BT_COMMON_BASE_CPU_RELAX_H
 #define BT_COMMON_BASE_CPU_RELAX_H
 
-/** Let this core's other thread work, and save power. */
+/** Lets this core's other hardware thread run, and saves power. */
 static inline void bt_cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

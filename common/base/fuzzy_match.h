@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file fuzzy_match.h
  *
- * Names that somebody may have meant: options, request fields.
+ * Fuzzy matching of misspelled names: options, request fields.
  *
  * Threads: pure functions.
  */
@@ -11,16 +11,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define BT_FUZZY_MAX_BYTES 64 /**< of a name that is compared */
+#define BT_FUZZY_MAX_BYTES 64 /**< longest name that is compared */
 
-/** Edit distance where swapping two neighbours counts once; of names of at most
- *  BT_FUZZY_MAX_BYTES. */
+/** Returns the edit distance of two names of at most BT_FUZZY_MAX_BYTES;
+ *  swapping two neighbours counts once. */
 size_t bt_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b);
-/** So near that the name of @a n_meant bytes was meant: a third of it differs
- *  at most. */
+/** True when a word at this distance probably means the name of @a n_meant
+ *  bytes: at most a third of it differs. */
 bool bt_fuzzy_is_close(size_t distance, size_t n_meant);
-/** The nearest of @a n names to a word of @a n_word bytes.
- *  @return NULL: none is near enough */
+/**
+ * Finds the nearest of @a n names to a word of @a n_word bytes.
+ * @return NULL: none is near enough
+ */
 const char *bt_fuzzy_match(const char *word, size_t n_word,
                            const char *const *names, size_t n);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file hash.h
  *
- * XXH3, the only includer of xxhash.h. Not for secrets: see common/crypt/key.h
- * for proofs.
+ * XXH3 hashes, the only includer of xxhash.h. Not for secrets: see
+ * common/crypt/key.h for proofs.
+ *
  * Source: Y. Collet, xxHash specification, XXH3 64 and 128 bits.
  */
 #ifndef BT_COMMON_BASE_HASH_H
@@ -17,7 +18,7 @@ typedef struct bt_hash128 {
     uint64_t hi;
 } bt_hash128_t;
 
-/** Are the two one sum? Not in constant time. */
+/** True when two hashes are equal. Not in constant time. */
 static inline bool bt_hash128_equal(bt_hash128_t a, bt_hash128_t b)
 {
     return (a.lo == b.lo) && (a.hi == b.hi);
@@ -26,27 +27,30 @@ static inline bool bt_hash128_equal(bt_hash128_t a, bt_hash128_t b)
 uint64_t bt_hash64(const void *data, size_t n, uint64_t seed);
 bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed);
 
-/** Bytes that follow those of the piece before. */
+/** Piece of data that follows the piece before. */
 typedef struct bt_hash_piece {
     const void *src;
-    void *dst; /**< where they are copied to; not read by who only hashes */
+    void *dst; /**< destination of a copy; unused when only hashing */
     size_t n;
 } bt_hash_piece_t;
 
-/** bt_hash64() of pieces laid end to end. While one is hashed the next one is
- *  brought near, which the processor does by itself only where it lies behind:
- *  of pieces of 8 KiB with gaps that is 2.7 times as fast. */
+/** Returns bt_hash64() of concatenated pieces. While one is hashed the next
+ *  one is prefetched, which the processor does by itself only if it is
+ *  adjacent: 2.7 times as fast for pieces of 8 KiB with gaps. */
 uint64_t bt_hash64_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
                           uint64_t seed);
-/** Copy @a n bytes and return bt_hash64() of them, in one pass: each tile is
- *  hashed while it is in the nearest cache. Meant for memory that another
- *  process reads next: the stores go past the caches, and are visible to others
- *  before any later store of the caller. The areas must not overlap. */
+/**
+ * Copies @a n bytes and returns bt_hash64() of them, in one pass: each tile is
+ * hashed while it is in the nearest cache. For memory that another process
+ * reads next: the stores bypass the caches, and are visible to others before
+ * any later store of the caller. The areas must not overlap.
+ */
 uint64_t bt_hash64_copy(void *dst, const void *src, size_t n, uint64_t seed);
-/** The same of pieces, to bt_hash64_pieces(). */
+/** Copies concatenated pieces and returns bt_hash64_pieces() of them, as
+ *  bt_hash64_copy() does for one piece. */
 uint64_t bt_hash64_copy_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
                                uint64_t seed);
-/** The copy alone. */
+/** Copies as bt_hash64_copy() does, without hashing. */
 void bt_copy_shared(void *dst, const void *src, size_t n);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file strbuf.h
  *
- * A byte string that grows up to a limit given at its birth. Errors stick:
- * after one, appends do nothing and bt_strbuf_status() tells, so a writer of
- * many pieces checks once. `data` is always zero-terminated once non-NULL.
+ * Byte string that grows up to a fixed limit. Errors stick: after one, appends
+ * do nothing and bt_strbuf_status() returns it, so a writer of many pieces
+ * checks once. `data` is always zero-terminated once non-NULL.
  */
 #ifndef BT_COMMON_BASE_STRBUF_H
 #define BT_COMMON_BASE_STRBUF_H
@@ -13,30 +13,32 @@
 
 #include "common/base/status.h"
 
+/** Growing byte string. */
 typedef struct bt_strbuf {
     char *data;   /**< owned; NULL while empty */
     size_t len;   /**< bytes, without the zero at the end */
     size_t cap;   /**< bytes allocated */
-    size_t limit; /**< most bytes of len ever */
+    size_t limit; /**< largest len allowed */
     bt_status_t status;
 } bt_strbuf_t;
 
-/** Allocates nothing. */
+/** Initialises an empty buffer. Allocates nothing. */
 void bt_strbuf_init(bt_strbuf_t *buf, size_t limit_bytes);
 void bt_strbuf_fini(bt_strbuf_t *buf);
-/** A buffer that lives in memory of the caller, never allocates and is not
- *  ended: for places where memory must not be asked for. */
+/** Initialises a buffer in memory of the caller, which never allocates and
+ *  needs no bt_strbuf_fini(): for code that must not allocate. */
 void bt_strbuf_init_fixed(bt_strbuf_t *buf, char *memory, size_t bytes);
 
-/** Forget the content and the error, keep the memory. */
+/** Clears content and error; keeps the memory. */
 void bt_strbuf_reset(bt_strbuf_t *buf);
 
-/** Memory for @a n bytes in all, exactly; nothing when it is there already.
- *  For who knows what will come: appending doubles. */
+/** Allocates memory for @a n bytes in all, exactly; nothing if there is
+ *  enough. For callers that know the size: appending doubles. */
 void bt_strbuf_reserve(bt_strbuf_t *buf, size_t n);
-/** bt_strbuf_append() where there is no room, or an error. */
+/** Implements bt_strbuf_append() when the memory is full, or after an error. */
 void bt_strbuf_append_slowly(bt_strbuf_t *buf, const void *data, size_t n);
-/** Inline where there is room: JSON is written in very small pieces. */
+/** Appends @a n bytes. Inline while the memory suffices: JSON is written in
+ *  very small pieces. */
 static inline void bt_strbuf_append(bt_strbuf_t *buf, const void *data,
                                     size_t n)
 {
@@ -53,12 +55,14 @@ void bt_strbuf_puts(bt_strbuf_t *buf, const char *text);
 void bt_strbuf_printf(bt_strbuf_t *buf, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** Drop the first @a n bytes (at most all). */
+/** Drops the first @a n bytes (at most all). */
 void bt_strbuf_consume(bt_strbuf_t *buf, size_t n);
 
 /**
+ * Returns the buffer's status.
+ *
  * @retval BT_OK
- * @retval BT_ERR_TOO_LARGE  The limit was met; the content is incomplete.
+ * @retval BT_ERR_TOO_LARGE  The limit was reached; the content is incomplete.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_strbuf_status(const bt_strbuf_t *buf);
