@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file assert.h  Checks of our own invariants, never of outside input. */
+/** @file assert.h
+ *
+ * Assertions of our own invariants, never of outside input.
+ */
 #ifndef BT_COMMON_BASE_ASSERT_H
 #define BT_COMMON_BASE_ASSERT_H
 
 _Noreturn void bt_assert_fail(const char *expr, const char *file, int line);
 
-/** Stays in release builds: only where going on would leak or corrupt another
- *  tenant's data. */
+/** Assertion that stays in release builds: only where continuing would leak
+ *  or corrupt another tenant's data. */
 #define BT_ASSERT_ALWAYS(expr) \
     ((expr) ? (void)0 : bt_assert_fail(#expr, __FILE__, __LINE__))
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file cleanup.h  BT_CLEANUP(free|close) for scratch that never leaves the
- *  function. */
+/** @file cleanup.h
+ *
+ * BT_CLEANUP(free|close) for resources that do not outlive the function.
+ */
 #ifndef BT_COMMON_BASE_CLEANUP_H
 #define BT_COMMON_BASE_CLEANUP_H
 

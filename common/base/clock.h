@@ -2,7 +2,7 @@
 /** @file clock.h
  *
  * Monotonic time. Pure modules (common/kv, common/sched, router/core) do not
- * ask for it: they get the time as a parameter, so that tests inject it.
+ * read it: they get the time as a parameter, so that tests inject it.
  */
 #ifndef BT_COMMON_BASE_CLOCK_H
 #define BT_COMMON_BASE_CLOCK_H
@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 uint64_t bt_now_ns(void);        /**< CLOCK_MONOTONIC */
-uint64_t bt_thread_cpu_ns(void); /**< what the calling thread has used */
-/** What turns the monotonic clock into the time of day, as it is now. */
+uint64_t bt_thread_cpu_ns(void); /**< CPU time of the calling thread */
+/** Returns the current difference between the time of day and the monotonic
+ *  clock. */
 int64_t bt_unix_minus_monotonic_ns(void);
 
 static inline uint64_t bt_now_ms(void)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file decimal_text.h
  *
- * Shortest decimal text of a float or double: as few significant digits as read
- * back to the same number, the nearest such decimal to it. Some 40 ns each,
- * where trying one number of digits after the other with printf takes
+ * Shortest decimal text of a float or double: the fewest significant digits
+ * that read back to the same number, and of those the nearest decimal. Some 40
+ * ns each, where trying one number of digits after the other with printf takes
  * microseconds.
  *
  * The form is that of printf's %g: with an exponent below 1e-4, and where the
@@ -18,11 +18,12 @@
 
 #include <stddef.h>
 
-/** The longest text, such as "-2.2250738585072014e-308", with its zero. */
+/** Size of the longest text, such as "-2.2250738585072014e-308", with its
+ *  zero. */
 #define BT_DECIMAL_TEXT_BYTES 25u
 
 /**
- * Write a number.
+ * Writes a number.
  *
  * @param [in]  value  finite
  * @param [out] text   ends with a zero

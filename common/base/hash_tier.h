@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file hash_tier.h
  *
- * Inside of hash.c: what is worth wider vectors, compiled for every processor
- * and once more for those with AVX2. The values are the same.
+ * Private to hash.c: functions that gain from wider vectors, compiled for every
+ * processor and once more for those with AVX2. The values are equal.
  */
 #ifndef BT_COMMON_BASE_HASH_TIER_H
 #define BT_COMMON_BASE_HASH_TIER_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file json_slices.h
  *
- * JSON of which long arrays are written a slice at a time, so that one document
- * of many megabytes does not hold a thread that others wait for:
+ * JSON whose long arrays are written a slice at a time, so that one document of
+ * many megabytes does not block a thread that others wait for:
  *
  *     frame:   {"id":"7","logits":[ ],"end":[ ]}      written at once
  *                                  │        │
@@ -23,33 +23,36 @@
 #include "common/base/json.h"
 #include "common/base/strbuf.h"
 
-/** Arrays of fewer items belong to the frame. */
+/** Length in items from which an array is sliced; shorter arrays belong to
+ *  the frame. */
 #define BT_JSON_SLICED_ITEMS 256u
 
 typedef struct bt_json_series bt_json_series_t;
 
+/** Document that is written in slices. */
 typedef struct bt_json_slices {
     bt_strbuf_t frame;        /**< all but the items of the series */
-    bt_json_series_t *series; /**< owned, n of them, in the frame's order */
+    bt_json_series_t *series; /**< owned, n entries, in the frame's order */
     size_t n, cap;
     size_t done;   /**< bytes of the frame that were written */
-    size_t at;     /**< the series whose items come next ... */
-    size_t n_told; /**< ... and how many of them were written */
+    size_t at;     /**< series whose items come next */
+    size_t n_told; /**< items of that series that were written */
 } bt_json_slices_t;
 
-/** Allocates nothing. @param [in] limit_bytes  of the frame */
+/** Initialises an empty document. Allocates nothing. @param [in] limit_bytes
+ *  of the frame */
 void bt_json_slices_init(bt_json_slices_t *slices, size_t limit_bytes);
 void bt_json_slices_fini(bt_json_slices_t *slices);
-/** Make @a json write into the frame of @a slices, which it borrows. What
- *  series point to must stay until the last slice is written. */
+/** Makes @a json write into the frame of @a slices, which it borrows. Data
+ *  that series point to must stay valid until the last slice is written. */
 void bt_json_slices_begin(bt_json_slices_t *slices, bt_json_t *json);
 /**
- * Append about @a max_bytes more of the document. Errors stick in the frame
+ * Appends about @a max_bytes more of the document. Errors stick in the frame
  * and in @a out, whose status is the document's: a frame without memory gives
  * @a out BT_ERR_NO_MEMORY. Nothing is formatted after an error.
  *
  * @return true while more is to be written; false: the document is complete, or
- *         bt_strbuf_status() of @a out is an error
+ *     bt_strbuf_status() of @a out is an error
  */
 bool bt_json_slices_write(bt_json_slices_t *slices, size_t max_bytes,
                           bt_strbuf_t *out);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/** Link of an element, or head of a list. */
 typedef struct bt_list {
     struct bt_list *next;
     struct bt_list *prev;
@@ -18,7 +19,8 @@ typedef struct bt_list {
 #define BT_CONTAINER_OF(ptr, type, member) \
     ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
-/** Safe against removal of @a pos; @a tmp is a second cursor. */
+/** Iterates over a list. Safe against removal of @a pos; @a tmp is a second
+ *  cursor. */
 #define BT_LIST_FOR_EACH(pos, tmp, head)                             \
     for ((pos) = (head)->next, (tmp) = (pos)->next; (pos) != (head); \
          (pos) = (tmp), (tmp) = (pos)->next)
@@ -42,7 +44,8 @@ static inline void bt_list_push_back(bt_list_t *head, bt_list_t *link)
     head->prev = link;
 }
 
-/** Afterwards @a link is an empty list, so removing it twice is harmless. */
+/** Removes an element. Afterwards @a link is an empty list, so removing it
+ *  twice is harmless. */
 static inline void bt_list_remove(bt_list_t *link)
 {
     link->prev->next = link->next;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file printable.h  Text of a file as it may be shown on a terminal. */
+/** @file printable.h
+ *
+ * Sanitises text of a file for a terminal.
+ */
 #ifndef BT_COMMON_BASE_PRINTABLE_H
 #define BT_COMMON_BASE_PRINTABLE_H
 
@@ -8,11 +11,13 @@
 
 #define BT_PRINTABLE_CHARS 72
 
+/** Sanitised text. */
 typedef struct bt_printable {
     char text[BT_PRINTABLE_CHARS + 4];
 } bt_printable_t;
 
-/** The beginning of @a text, with ? for what is no printable ASCII. */
+/** Returns the beginning of @a text, with ? for everything but printable
+ *  ASCII. */
 static inline bt_printable_t bt_printable(const char *text, size_t len)
 {
     const size_t n = (len > BT_PRINTABLE_CHARS) ? BT_PRINTABLE_CHARS : len;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file read_file.h  Files that are read whole, within a bound. */
+/** @file read_file.h
+ *
+ * Reads whole files of bounded size.
+ */
 #ifndef BT_COMMON_BASE_READ_FILE_H
 #define BT_COMMON_BASE_READ_FILE_H
 
@@ -8,12 +11,12 @@
 #include "common/base/status.h"
 
 /**
- * Read what is left of a file that does not block, whatever its size was said
- * to be.
+ * Reads the rest of a file that does not block, whatever size is reported for
+ * it.
  *
- * @param [out] data  Room for max_bytes + 1; on failure some may be written.
- * @param [out] n_p   Bytes; max_bytes + 1 where there are more than max_bytes.
- * @retval BT_ERR_IO  errno says why
+ * @param [out] data  Capacity of max_bytes + 1; partly written on failure.
+ * @param [out] n_p   Bytes; max_bytes + 1 when there are more than max_bytes.
+ * @retval BT_ERR_IO  errno has the reason
  */
 BT_MUST_CHECK bt_status_t bt_read_file(int fd, void *data, size_t max_bytes,
                                        size_t *n_p);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file status.h  The one return type for anything that can fail. */
+/** @file status.h
+ *
+ * Return type of everything that can fail.
+ */
 #ifndef BT_COMMON_BASE_STATUS_H
 #define BT_COMMON_BASE_STATUS_H
 
@@ -43,14 +46,16 @@ typedef enum bt_status {
 
 #define BT_MUST_CHECK __attribute__((warn_unused_result))
 
-/** What errno after bind() or listen() says of an address.
- *  @retval BT_ERR_EXISTS        in use
- *  @retval BT_ERR_NOT_FOUND     none of this machine
- *  @retval BT_ERR_UNAUTHORIZED  this user may not take it
- *  @retval BT_ERR_IO            anything else */
+/**
+ * Converts errno after bind() or listen() on an address.
+ * @retval BT_ERR_EXISTS        in use
+ * @retval BT_ERR_NOT_FOUND     not an address of this machine
+ * @retval BT_ERR_UNAUTHORIZED  this user may not use it
+ * @retval BT_ERR_IO            anything else
+ */
 bt_status_t bt_status_of_bind(int error_number);
 
-/** @return static English text; never NULL, also for unknown values. */
+/** Returns static English text; never NULL, also for unknown values. */
 const char *bt_status_str(bt_status_t status);
 
 #endif

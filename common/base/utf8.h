@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file utf8.h
  *
- * UTF-8, checked and unchecked. Source: The Unicode Standard 15, table 3-7, and
- * section 3.9 on U+FFFD.
+ * UTF-8, checked and unchecked.
+ *
+ * Source: The Unicode Standard 15, table 3-7, and section 3.9 on U+FFFD.
  */
 #ifndef BT_COMMON_BASE_UTF8_H
 #define BT_COMMON_BASE_UTF8_H
@@ -11,25 +12,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** @return true when all of @a text is well-formed UTF-8 (no overlong forms,
+/** True when all of @a text is well-formed UTF-8 (no overlong forms,
  *  surrogates, or anything past U+10FFFF). */
 bool bt_utf8_valid(const uint8_t *text, size_t bytes);
 
 /**
- * How @a bytes begin.
+ * Classifies the beginning of @a bytes.
  *
  * @return  > 0  length of a whole character
- *            0  the bytes are the beginning of one, which needs more
- *          < 0  minus the length of the longest part that no character has
- *               (what one U+FFFD stands for), at least 1
+ *            0  the beginning of a character, which needs more bytes
+ *          < 0  minus the length of the longest ill-formed part (for which one
+ *               U+FFFD stands), at least 1
  */
 int bt_utf8_scan(const uint8_t *text, size_t bytes);
 
-/** Write @a cp (a Unicode scalar value). @return bytes written, 1 to 4 */
+/** Encodes @a cp (a Unicode scalar value). @return bytes written, 1 to 4 */
 unsigned bt_utf8_encode(uint32_t cp, uint8_t out[4]);
 
-/** Decode one character of text that is known to be valid.
- *  @return its length, 1 to 4 */
+/**
+ * Decodes one character of text that is known to be valid.
+ * @return its length, 1 to 4
+ */
 static inline unsigned bt_utf8_decode(const uint8_t *p, uint32_t *cp)
 {
     if (p[0] < 0x80) {
