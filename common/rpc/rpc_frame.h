@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rpc_frame.h
  *
- * Private to common/rpc: the frames of a link whose key is made, and the
+ * Private to common/rpc: the frames of a link whose key is derived, and the
  * messages in them. Pure functions; docs/WIRE.md has the protocol.
  *
  *     frame     "BTN3" kind[1] 0[3] sequence[8] body tag[16]
@@ -11,12 +11,12 @@
  *     BYE       reason text
  *     OFFER     name of a socket; of the router          rpc_lanes.c
  *     GIVEN     secret[16]; of the worker
- *     LANE      nothing: what follows of the stream is in the shared memory
+ *     LANE      empty: the stream continues in shared memory
  *
- * Numbers are little endian. The sequence counts the frames of a direction
- * from 1. The tag is under the key of link and direction, over all before it.
- * The bodies of DATA, one behind another, are the stream of messages: a long
- * message crosses frames, so that nothing else waits for the whole of it.
+ * Numbers are little endian. The sequence counts the frames of a direction from
+ * 1. The tag is under the key of link and direction, over everything before it.
+ * The concatenated bodies of DATA are the stream of messages: a long message
+ * spans frames, so that nothing else waits for the whole of it.
  */
 #ifndef BT_COMMON_RPC_RPC_FRAME_H
 #define BT_COMMON_RPC_RPC_FRAME_H
@@ -39,7 +39,8 @@
 #define RPC_MAX_URL       256u         /**< with its zero byte */
 #define RPC_MAX_REASON    256u         /**< with its zero byte */
 #define RPC_MAX_NAME      64u          /**< with its zero byte */
-/** The longest bring a hello; more is read of nobody. */
+/** Size of the longest frames, which carry a hello; longer ones are
+ *  rejected. */
 #define RPC_MAX_FRAME (BT_RPC_MAX_PAYLOAD + 64u)
 
 typedef enum rpc_kind {
@@ -55,7 +56,7 @@ typedef enum rpc_kind {
 } rpc_kind_t;
 
 typedef struct rpc_frame {
-    uint8_t kind; /**< those above, or what a later version has */
+    uint8_t kind; /**< rpc_kind_t, or a kind of a later version */
     uint64_t sequence;
     const uint8_t *body; /**< inside the bytes given */
     size_t bytes;
@@ -64,43 +65,50 @@ typedef struct rpc_frame {
 void bt_rpc_put_le(uint8_t *out, uint64_t value, size_t bytes);
 uint64_t bt_rpc_get_le(const uint8_t *in, size_t bytes);
 
-/** Bytes of a frame with such a body. */
+/** Returns the size of a frame with a body of this size. */
 static inline size_t bt_rpc_frame_bytes(size_t body_bytes)
 {
     return RPC_HEADER_BYTES + body_bytes + BT_TAG_BYTES;
 }
 
-/** Header and tag round a body that stands in its place.
- *  @param bytes  bt_rpc_frame_bytes() */
+/**
+ * Writes header and tag around a body that is already in the frame.
+ * @param bytes  bt_rpc_frame_bytes()
+ */
 void bt_rpc_frame_seal(const uint8_t key[BT_KEY_BYTES], uint8_t kind,
                        uint64_t sequence, uint8_t *frame, size_t bytes);
 
-/** Is the tag at the end of these bytes of this key? False for fewer bytes than
- *  a frame has. */
+/** True when the tag at the end of these bytes is valid under this key.
+ *  False for fewer bytes than a frame has. */
 bool bt_rpc_frame_is_tagged(const uint8_t key[BT_KEY_BYTES], const void *data,
                             size_t bytes);
-/** @param [in] key  NULL: bt_rpc_frame_is_tagged() was true of these bytes
- *  @retval BT_ERR_BAD_MESSAGE   not a frame, or a body that its kind cannot
- * have
- *  @retval BT_ERR_UNAUTHORIZED  its tag is not of this key */
+/**
+ * Checks and parses a frame.
+ * @param [in] key  NULL: bt_rpc_frame_is_tagged() was true for these bytes
+ * @retval BT_ERR_BAD_MESSAGE   not a frame, or a body that its kind cannot have
+ * @retval BT_ERR_UNAUTHORIZED  its tag is not valid under this key
+ */
 BT_MUST_CHECK bt_status_t bt_rpc_frame_open(const uint8_t key[BT_KEY_BYTES],
                                             const void *data, size_t bytes,
                                             rpc_frame_t *frame_p);
 
-/** What is left of the stream: a message that is not whole yet. */
+/** Reassembly state of the stream: an incomplete message. */
 typedef struct rpc_stream {
     bt_strbuf_t part; /**< with its length */
-    bool given;       /**< it was whole, and is forgotten at the next call */
+    bool given;       /**< complete, and cleared at the next call */
 } rpc_stream_t;
 
 void bt_rpc_stream_init(rpc_stream_t *stream);
 void bt_rpc_stream_fini(rpc_stream_t *stream);
 
-/** The next message, beginning at @a at_io of a piece, which is 0 at first.
- *  @param [out] data_p   the message, until the next call; NULL: the piece is
- *                        used up
- *  @retval BT_ERR_BAD_MESSAGE  longer than BT_RPC_MAX_MESSAGE
- *  @retval BT_ERR_NO_MEMORY    both leave the stream of no use */
+/**
+ * Returns the next message, beginning at @a at_io of a piece, which is 0 at
+ * first.
+ * @param [out] data_p   the message, until the next call; NULL: the piece is
+ *                       used up
+ * @retval BT_ERR_BAD_MESSAGE  longer than BT_RPC_MAX_MESSAGE
+ * @retval BT_ERR_NO_MEMORY    after either error the stream is unusable
+ */
 BT_MUST_CHECK bt_status_t bt_rpc_stream_next(rpc_stream_t *stream,
                                              const uint8_t *piece, size_t bytes,
                                              size_t *at_io, const void **data_p,

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rpc_pipe.h
  *
- * Private to common/rpc: one connection that carries whole messages, over a
- * byte stream of nng, in the format of nng's own sockets (rpc_sp.h).
+ * Private to common/rpc: one connection for whole messages, over a byte stream
+ * of nng, in the format of nng's own sockets (rpc_sp.h).
  *
  *     dial ───┐
  *             ├─▶ greetings ─▶ OPEN ─▶ on_message … ─▶ ENDED
  *     accept ─┘       │
- *        ▲            │ a stranger's, none in time,
- *        └────────────┘ or somebody else calls before
+ *        ▲            │ an invalid one, none in time,
+ *        └────────────┘ or another connection before
  *
- * A pair0 socket does the same, and in nng 1.5 cannot be used: when its pipe
- * is closed between two parts of a message, which a failed send does at any
- * time, the rest is submitted on an aio that is stopped already and completes
- * nothing. nng's one reaper then waits for ever: no end of any connection is
- * told in that process any more, and each nng_close() hangs. A byte stream has
- * one aio for each direction and nothing above it, so it always ends.
+ * A pair0 socket would do, but cannot be used in nng 1.5: when its pipe is
+ * closed between two parts of a message, which a failed send does at any time,
+ * the rest is submitted on an aio that is stopped already and never completes.
+ * nng's one reaper then waits permanently: no end of any connection is reported
+ * in that process any more, and each nng_close() hangs. A byte stream has one
+ * aio for each direction and nothing above it, so it always ends.
  *
  * Threads: the callbacks are called by nng's threads, or from
- * bt_rpc_pipe_resume(); no lock of the pipe is held. None comes after
- * bt_rpc_pipe_free().
+ *          bt_rpc_pipe_resume(); no lock of the pipe is held. None is called
+ *          after bt_rpc_pipe_free().
  */
 #ifndef BT_COMMON_RPC_RPC_PIPE_H
 #define BT_COMMON_RPC_RPC_PIPE_H
@@ -35,53 +35,68 @@
 
 typedef struct rpc_pipe rpc_pipe_t;
 
+/** Callbacks and protocols of a pipe. */
 typedef struct rpc_pipe_ops {
     rpc_sp_protocol_t ours, theirs;
-    /** Owns msg. @return false: no more before bt_rpc_pipe_resume() */
+    /** Callback with a message, which takes ownership of msg. @return false:
+     *  no more before bt_rpc_pipe_resume() */
     bool (*on_message)(void *ctx, nng_msg *msg);
-    /** bt_rpc_pipe_state() is another one. May be NULL, as on_sent. */
+    /** Callback when bt_rpc_pipe_state() has changed. May be NULL, like
+     *  on_sent. */
     void (*on_change)(void *ctx);
-    /** Another message may be sent. */
+    /** Callback when another message may be sent. */
     void (*on_sent)(void *ctx);
 } rpc_pipe_ops_t;
 
 typedef enum rpc_pipe_state {
     RPC_PIPE_CONNECTING,
-    RPC_PIPE_OPEN,  /* both have greeted: messages may be sent */
-    RPC_PIPE_ENDED, /* nothing comes any more; all that came was told */
+    RPC_PIPE_OPEN,  /* both sides have sent greetings: messages may be sent */
+    RPC_PIPE_ENDED, /* nothing more arrives; everything received was
+                       delivered */
 } rpc_pipe_state_t;
 
-/** @param max_bytes  a longer message ends the pipe */
+/**
+ * Creates a pipe.
+ * @param max_bytes  a longer message ends the pipe
+ */
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_create(const rpc_pipe_ops_t *ops,
                                              void *ctx, size_t max_bytes,
                                              rpc_pipe_t **pipe_p);
-/** Waits for callbacks that run; not to be called by one. NULL is allowed. */
+/** Frees a pipe. Waits for running callbacks; must not be called by one.
+ *  NULL is allowed. */
 void bt_rpc_pipe_free(rpc_pipe_t *pipe);
 
-/** Take one peer at ipc://PATH or tcp://HOST:PORT; once for a pipe, and not
- *  with a dial.
- *  @param [out] port_p  for tcp, the real one; otherwise untouched
- *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY  logged */
+/**
+ * Accepts one peer at ipc://PATH or tcp://HOST:PORT; once for a pipe, and not
+ * with a dial.
+ * @param [out] port_p  for tcp, the real port; otherwise untouched
+ * @retval BT_ERR_IO, BT_ERR_NO_MEMORY  logged
+ */
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_listen(rpc_pipe_t *pipe, const char *url,
                                              int *port_p);
-/** Never blocks; where nobody is, the pipe ends. @retval as above */
+/**
+ * Dials an address. Never blocks; without a listener there, the pipe ends.
+ * @retval BT_ERR_IO, BT_ERR_NO_MEMORY  logged
+ */
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_dial(rpc_pipe_t *pipe, const char *url);
 
 rpc_pipe_state_t bt_rpc_pipe_state(rpc_pipe_t *pipe);
 
-/** @return the process at the other end of an open pipe over ipc; 0: it is not
- *  over ipc, or that process has no number here (proc namespaces) */
+/** Returns the process at the other end of an open ipc pipe; 0: not ipc, or
+ *  that process has no number here (pid namespaces). */
 pid_t bt_rpc_pipe_peer(rpc_pipe_t *pipe);
-/** @return false: it is not open, or not over tcp */
+/** Returns both addresses. @return false: not open, or not tcp */
 bool bt_rpc_pipe_addresses(rpc_pipe_t *pipe, nng_sockaddr *local_p,
                            nng_sockaddr *remote_p);
 
-/** After an on_message that returned false. */
+/** Resumes delivery after an on_message that returned false. */
 void bt_rpc_pipe_resume(rpc_pipe_t *pipe);
 
-/** After a false, on_change or on_sent says when to ask again. */
+/** True when a message can be sent. After false, on_change or on_sent
+ *  signals when to ask again. */
 bool bt_rpc_pipe_can_send(rpc_pipe_t *pipe);
-/** By one thread. @return false when it cannot send; otherwise it owns msg */
+/** Sends a message. For one thread. @return false when it cannot send;
+ *  otherwise the pipe owns msg */
 bool bt_rpc_pipe_send(rpc_pipe_t *pipe, nng_msg *msg);
 
 #endif

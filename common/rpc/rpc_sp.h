@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rpc_sp.h
  *
- * Private to common/rpc: what nng's sockets say on a connection. Each side
- * greets with 8 bytes, 0 'S' 'P' 0 protocol[2] 0 0; then come messages, each
- * behind its length in 8 bytes, big endian, and over ipc a 1 before that.
+ * Private to common/rpc: the wire format of nng's sockets. Each side sends a
+ * greeting of 8 bytes, 0 'S' 'P' 0 protocol[2] 0 0; then messages follow, each
+ * after its length in 8 bytes, big endian, and over ipc a 1 before that.
+ *
  * Source: nanomsg RFCs sp-protocol-ids, sp-tcp-mapping-01, sp-ipc-mapping.
  */
 #ifndef BT_COMMON_RPC_RPC_SP_H
@@ -23,7 +24,7 @@ typedef enum rpc_sp_protocol {
     RPC_SP_SUB0 = 0x21,
 } rpc_sp_protocol_t;
 
-/** Of our urls, which are ipc://PATH or tcp://HOST:PORT. */
+/** True for ipc urls; urls are ipc://PATH or tcp://HOST:PORT. */
 static inline bool bt_rpc_sp_is_ipc(const char *url)
 {
     return strncmp(url, "ipc://", 6) == 0;
@@ -37,7 +38,8 @@ static inline void bt_rpc_sp_greeting(rpc_sp_protocol_t protocol,
     memcpy(to, greeting, RPC_SP_GREETING_BYTES);
 }
 
-/** Does what came begin with this greeting, or with as much of it as came? */
+/** True when the received bytes begin with this greeting, or with as much of
+ *  it as was received. */
 static inline bool bt_rpc_sp_greets(rpc_sp_protocol_t protocol,
                                     const uint8_t *bytes, size_t n)
 {
@@ -48,13 +50,13 @@ static inline bool bt_rpc_sp_greets(rpc_sp_protocol_t protocol,
                   (n < sizeof(greeting)) ? n : sizeof(greeting)) == 0;
 }
 
-/** Bytes before each message. */
+/** Returns the bytes before each message. */
 static inline size_t bt_rpc_sp_head_bytes(bool ipc)
 {
     return (ipc ? 1 : 0) + sizeof(uint64_t);
 }
 
-/** @return bt_rpc_sp_head_bytes() */
+/** Writes the head of a message. @return bt_rpc_sp_head_bytes() */
 static inline size_t bt_rpc_sp_put_head(bool ipc, uint64_t bytes,
                                         uint8_t to[RPC_SP_MAX_HEAD_BYTES])
 {
@@ -65,7 +67,7 @@ static inline size_t bt_rpc_sp_put_head(bool ipc, uint64_t bytes,
     return bt_rpc_sp_head_bytes(ipc);
 }
 
-/** @return false for what no socket of nng sends */
+/** Reads the head of a message. @return false: no nng socket sends this */
 static inline bool bt_rpc_sp_get_head(bool ipc, const uint8_t *head,
                                       uint64_t *bytes_p)
 {
