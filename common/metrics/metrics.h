@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file metrics.h
  *
- * Histograms, and the writer of Prometheus' text form (version 0.0.4). Whoever
- * has values keeps them where they arise; the page is written family by family:
+ * Histograms, and a writer of Prometheus' text format (version 0.0.4). Values
+ * stay where they are measured; the page is written family by family:
  *
  *     bt_metrics_put_family(out, BT_METRIC_GAUGE, "blocks", "KV blocks");
  *     bt_metrics_put_sample(out, "blocks", "state=\"free\"", 17);
@@ -25,41 +25,46 @@ typedef enum bt_metric_type {
     BT_METRIC_HISTOGRAM,
 } bt_metric_type_t;
 
-/** "counter", "gauge", "histogram". */
+/** Returns "counter", "gauge" or "histogram". */
 const char *bt_metric_type_name(bt_metric_type_t type);
 
-/** How often a value was at most each bound. */
+/** Histogram: how often a value was at most each bound. */
 typedef struct bt_histogram {
     const double *bounds; /**< borrowed; finite and rising, without +Inf */
     uint32_t n_bounds;    /**< at most BT_HISTOGRAM_MAX_BOUNDS */
     double sum;
-    /** Per bucket, not cumulative; the one after the last bound is +Inf. */
+    /** Counts per bucket, not cumulative; the one after the last bound is
+     *  +Inf. */
     uint64_t counts[BT_HISTOGRAM_MAX_BOUNDS + 1];
 } bt_histogram_t;
 
 void bt_histogram_init(bt_histogram_t *hist, const double *bounds,
                        uint32_t n_bounds);
-/** NaN does nothing. O(bounds). */
+/** Counts a value. NaN does nothing. O(bounds). */
 void bt_histogram_observe(bt_histogram_t *hist, double value);
-/** Add what another one with the same bounds observed. */
+/** Adds the counts of another histogram with equal bounds. */
 void bt_histogram_add(bt_histogram_t *hist, const bt_histogram_t *other);
 
-/** `# HELP` and `# TYPE` of a family, which its samples follow.
- *  @param [in] name  `[a-zA-Z_:][a-zA-Z0-9_:]*`, once per page
- *  @param [in] help  one line for people; any text */
+/**
+ * Writes `# HELP` and `# TYPE` of a family; its samples must follow.
+ * @param [in] name  `[a-zA-Z_:][a-zA-Z0-9_:]*`, once per page
+ * @param [in] help  one line for people; any text
+ */
 void bt_metrics_put_family(bt_strbuf_t *out, bt_metric_type_t type,
                            const char *name, const char *help);
-/** One line. Whole numbers are printed without point and exponent, others with
- *  the fewest digits that read back equal.
- *  @param [in] labels  `k1="v1",k2="v2"`, values escaped, or "" */
+/**
+ * Writes a sample, one line. Whole numbers are printed without point and
+ * exponent, others with the fewest digits that read back equal.
+ * @param [in] labels  `k1="v1",k2="v2"`, values escaped, or ""
+ */
 void bt_metrics_put_sample(bt_strbuf_t *out, const char *name,
                            const char *labels, double value);
-/** The lines of one histogram; `le` is the last label. */
+/** Writes the lines of one histogram; `le` is the last label. */
 void bt_metrics_put_histogram(bt_strbuf_t *out, const char *name,
                               const char *labels, const bt_histogram_t *hist);
-/** Append `key="value"` to labels, after a comma where some are there; the
- *  value is escaped (backslash, quote, newline), and bytes that are not UTF-8
- *  become U+FFFD. */
+/** Appends `key="value"` to labels, after a comma if there are some; the
+ *  value is escaped (backslash, quote, newline), and bytes that are not
+ *  UTF-8 become U+FFFD. */
 void bt_metrics_put_label(bt_strbuf_t *labels, const char *key,
                           const char *value);
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file orders.h
  *
- * What is said on the launcher's socket, BT_ORDERS_SOCKET in the run directory.
- * Lines of words; a word's bytes beyond printable ASCII, and `%`, are written
- * %XX. The client sends requests and reads events:
+ * Protocol of the launcher's control socket, BT_ORDERS_SOCKET in the run
+ * directory. Lines of words; a word's bytes beyond printable ASCII, and `%`,
+ * are written %XX. The client sends requests and reads events:
  *
  *     status                        ─▶  launcher..., model..., process..., ok
- *     watch                         ─▶  the same; after the ok a line for each
- *                                       change, until the client leaves
+ *     watch                         ─▶  as status; after the ok a line for each
+ *                                       change, until the client disconnects
  *     start|stop|restart NAME       ─▶  ok | error TEXT
- *     drain NAME                    ─▶  the same, once the process has ended
+ *     drain NAME                    ─▶  ok | error TEXT, once the process has
+ *                                       ended
  *     load MODEL[=PATH] [prefill=N] [decode=N]
  *     unload MODEL
  *     role NAME prefill|decode|both
@@ -20,18 +21,19 @@
  *             pid=9 restarts=0 since_ms=1700000000000
  *             why=0%20of%201%20routers%20...
  *
- * role: the launcher tells its routers, which tell the worker, which goes on
- * serving and says when it is so.
+ * role: the launcher notifies its routers, which notify the worker; the worker
+ * keeps serving and reports when its role has changed.
  *
- * With `wait=yes` after it an order is answered when it has come true: what
- * starts is ready, what stops has ended. Without, when it was taken. A client
- * may send several; they are answered one after the other.
+ * With `wait=yes` after it a request is answered when it is complete: a started
+ * process is ready, a stopped one has ended. Without, when it is accepted. A
+ * client may send several; they are answered in order.
  *
- * A key that is missing has its default (0, "", the first choice); unknown keys
- * and lines with unknown words are skipped, so that both sides may be of
- * different versions.
+ * A missing key has its default (0, "", the first choice); unknown keys and
+ * lines with unknown words are skipped, so that both sides may be of different
+ * versions.
+ *
  * Expected workers of a model and role: its processes that are not stopped and
- * are meant to be of it.
+ * are assigned that role.
  *
  * Pure: text in, records out. Every byte is checked. The client is in client.h.
  */
@@ -45,9 +47,11 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 
-#define BT_ORDERS_SOCKET        "orders"
-#define BT_ORDERS_LINE_BYTES    16384 /**< longest line, its newline included */
-#define BT_ORDERS_NAME_BYTES    64    /**< with the zero byte, as all below */
+#define BT_ORDERS_SOCKET     "orders"
+#define BT_ORDERS_LINE_BYTES 16384 /**< longest line, its newline included */
+#define BT_ORDERS_NAME_BYTES                   \
+    64 /**< with the zero byte, like all sizes \
+            below */
 #define BT_ORDERS_PATH_BYTES    4096
 #define BT_ORDERS_ADDRESS_BYTES 128
 #define BT_ORDERS_TEXT_BYTES    2048
@@ -70,35 +74,37 @@ typedef enum bt_orders_program {
     BT_ORDERS_ROUTER,
     BT_ORDERS_PREFILL,
     BT_ORDERS_DECODE,
-    BT_ORDERS_STANDBY, /**< no worker yet: it waits for the place of one */
+    BT_ORDERS_STANDBY, /**< not a worker yet: waits to replace one */
 } bt_orders_program_t;
 
-/** What a worker is meant to be: bits, as bt_role_t in common/wire/wire.h. */
+/** Assigned role of a worker: bits, as bt_role_t in common/wire/wire.h. */
 typedef enum bt_orders_role {
-    BT_ORDERS_NO_ROLE, /**< a router; an older launcher does not say it */
+    BT_ORDERS_NO_ROLE, /**< a router; an older launcher sends none */
     BT_ORDERS_ROLE_PREFILL,
     BT_ORDERS_ROLE_DECODE,
     BT_ORDERS_ROLE_BOTH,
 } bt_orders_role_t;
 
-/** Of a process. */
+/** State of a process. */
 typedef enum bt_orders_state {
-    BT_ORDERS_STOPPED,  /**< by an order, or given up; stays so */
-    BT_ORDERS_STARTING, /**< runs, has not said that it is ready */
+    BT_ORDERS_STOPPED,  /**< by request, or given up; stays stopped */
+    BT_ORDERS_STARTING, /**< runs, has not reported ready */
     BT_ORDERS_READY,
     BT_ORDERS_STOPPING, /**< finishes its requests */
-    BT_ORDERS_WAITING,  /**< ended by itself, starts again after a pause */
+    BT_ORDERS_WAITING,  /**< ended unexpectedly, restarts after a pause */
 } bt_orders_state_t;
 
+/** Request of a client. */
 typedef struct bt_orders_request {
     bt_orders_verb_t verb;
-    bool wait;                       /**< answer when it has come true */
-    char name[BT_ORDERS_NAME_BYTES]; /**< of a process or model, or "" */
+    bool wait;                       /**< answer when complete */
+    char name[BT_ORDERS_NAME_BYTES]; /**< name of a process or model, or "" */
     char path[BT_ORDERS_PATH_BYTES]; /**< load: "" = not given */
     uint32_t prefill, decode;        /**< load: or BT_ORDERS_UNSET */
     bt_orders_role_t role;           /**< role */
 } bt_orders_request_t;
 
+/** Launcher of a `launcher` line. */
 typedef struct bt_orders_launcher {
     uint64_t pid;
     char version[BT_ORDERS_NAME_BYTES];
@@ -106,22 +112,25 @@ typedef struct bt_orders_launcher {
     uint32_t stopping; /**< 0 running, 1 stopping */
 } bt_orders_launcher_t;
 
+/** Process of a `process` line. */
 typedef struct bt_orders_process {
     char name[BT_ORDERS_NAME_BYTES];
     uint32_t program;                 /**< bt_orders_program_t */
     uint32_t role;                    /**< bt_orders_role_t */
-    char model[BT_ORDERS_NAME_BYTES]; /**< "" of a router */
+    char model[BT_ORDERS_NAME_BYTES]; /**< "" for a router */
     uint32_t state;                   /**< bt_orders_state_t */
-    uint64_t pid;                     /**< 0 = does not run */
-    uint64_t restarts;                /**< by itself, since the launch */
-    uint64_t since_ms;                /**< Unix time of its state's begin */
-    /** A router's, when it said them, else ""; http begins with https:// where
-     *  it speaks TLS. */
+    uint64_t pid;                     /**< 0 = not running */
+    uint64_t restarts;                /**< automatic restarts, since the
+                                           launch */
+    uint64_t since_ms;                /**< Unix time when its state began */
+    /** Addresses of a router, once reported, else ""; http begins with
+     *  https:// if it speaks TLS. */
     char http[BT_ORDERS_ADDRESS_BYTES], metrics[BT_ORDERS_ADDRESS_BYTES];
-    /** What keeps it from serving, for a person; "": nothing that is known. */
+    /** Reason why it does not serve, for people; "": none known. */
     char why[BT_ORDERS_WHY_BYTES];
 } bt_orders_process_t;
 
+/** Model of a `model` line. */
 typedef struct bt_orders_model {
     char name[BT_ORDERS_NAME_BYTES];
     char path[BT_ORDERS_PATH_BYTES];
@@ -137,6 +146,7 @@ typedef enum bt_orders_event_kind {
     BT_ORDERS_EVENT_PROCESS,
 } bt_orders_event_kind_t;
 
+/** Event of the launcher. */
 typedef struct bt_orders_event {
     bt_orders_event_kind_t kind;
     union {
@@ -148,39 +158,43 @@ typedef struct bt_orders_event {
 } bt_orders_event_t;
 
 /**
- * Read a request from words, such as a command line's.
+ * Reads a request from words, such as those of a command line.
  *
- * @param [in]  words  The verb, then what stands behind it.
- * @param [out] why    What is wrong, for a person; names what there is.
+ * @param [in]  words  The verb, then its arguments.
+ * @param [out] why    The error, for people; lists the valid choices.
  * @retval BT_ERR_INVALID_PARAM  why was written, *request_p was not.
  */
 BT_MUST_CHECK bt_status_t bt_orders_request_from_words(
     uint32_t n_words, const char *const *words, bt_orders_request_t *request_p,
     char *why, size_t why_bytes);
 
-/** The same from one line without its newline. */
+/**
+ * Reads a request from one line without its newline.
+ * @param [out] why    The error, for people; lists the valid choices.
+ * @retval BT_ERR_INVALID_PARAM  why was written, *request_p was not.
+ */
 BT_MUST_CHECK bt_status_t bt_orders_request_read(const char *line, size_t n,
                                                  bt_orders_request_t *request_p,
                                                  char *why, size_t why_bytes);
 
-/** Append the line, with its newline. Errors stick in @a out. */
+/** Appends a request's line, with its newline. Errors stick in @a out. */
 void bt_orders_request_write(const bt_orders_request_t *request,
                              bt_strbuf_t *out);
 
 /**
- * Read one line without its newline.
+ * Reads one line without its newline.
  *
- * @retval BT_ERR_UNSUPPORTED  A kind of line, or a word in it, that is not
- *                             known: skip it.
- * @retval BT_ERR_BAD_MESSAGE  Not a line of this protocol: leave.
+ * @retval BT_ERR_UNSUPPORTED  An unknown kind of line, or an unknown word in
+ *                             it: skip it.
+ * @retval BT_ERR_BAD_MESSAGE  Not a line of this protocol: disconnect.
  */
 BT_MUST_CHECK bt_status_t bt_orders_event_read(const char *line, size_t n,
                                                bt_orders_event_t *event_p);
 
-/** Append the line, with its newline. Errors stick in @a out. */
+/** Appends an event's line, with its newline. Errors stick in @a out. */
 void bt_orders_event_write(const bt_orders_event_t *event, bt_strbuf_t *out);
 
-/** The word of a verb, program, role or state; never NULL. */
+/** Return the word of a verb, program, role or state; never NULL. */
 const char *bt_orders_verb_name(bt_orders_verb_t verb);
 const char *bt_orders_program_name(uint32_t program);
 const char *bt_orders_role_name(uint32_t role);

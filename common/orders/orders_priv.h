@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file orders_priv.h  Words of a line; inside this module only. */
+/** @file orders_priv.h
+ *
+ * Words of a line; private to this module.
+ */
 #ifndef BT_COMMON_ORDERS_ORDERS_PRIV_H
 #define BT_COMMON_ORDERS_ORDERS_PRIV_H
 
@@ -7,31 +10,36 @@
 
 #define BT_ORDERS_WORDS 24 /**< most words of a line */
 
-/** A line taken apart. */
+/** Line split into words. */
 typedef struct bt_orders_words {
     char text[BT_ORDERS_LINE_BYTES]; /**< decoded, a zero after each word */
     const char *words[BT_ORDERS_WORDS];
     uint32_t n_words;
 } bt_orders_words_t;
 
-/** Split at single spaces and decode.
- *  @retval BT_ERR_BAD_MESSAGE  An empty word, a bad %XX or a byte that had to
- *                              be written so, too many words, too long. */
+/**
+ * Splits a line at single spaces and decodes its words.
+ * @retval BT_ERR_BAD_MESSAGE  An empty word, a bad %XX or a byte that had to be
+ *                             encoded, too many words, too long.
+ */
 BT_MUST_CHECK bt_status_t bt_orders_split(const char *line, size_t n,
                                           bt_orders_words_t *words);
 
-/** Decode @a n bytes, spaces included, into @a out.
- *  @retval BT_ERR_BAD_MESSAGE */
+/**
+ * Decodes @a n bytes, spaces included, into @a out.
+ * @retval BT_ERR_BAD_MESSAGE
+ */
 BT_MUST_CHECK bt_status_t bt_orders_decode(const char *text, size_t n,
                                            char *out, size_t bytes);
 
-/** Append text as (a part of) a word. */
+/** Appends text as (a part of) a word, encoded. */
 void bt_orders_encode(const char *text, bool keep_spaces, bt_strbuf_t *out);
 
-/** A whole number without sign. @retval BT_ERR_BAD_MESSAGE */
+/** Parses a whole number without sign. @retval BT_ERR_BAD_MESSAGE */
 BT_MUST_CHECK bt_status_t bt_orders_number(const char *text, uint64_t *out_p);
 
-/** Copy with its zero. @return false: does not fit, out is unchanged. */
+/** Copies a text with its zero. @return false: does not fit, out is
+ *  unchanged. */
 bool bt_orders_copy(const char *text, char *out, size_t bytes);
 
 #endif
