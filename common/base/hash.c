@@ -43,8 +43,8 @@ typedef __m128i vector_t;
 #define LINE_BYTES  64u
 
 #if HAVE_STREAM
-/** Stores that go past the caches: no line is read to be overwritten whole, no
- *  line that another core holds is fetched from there. */
+/** Copies with non-temporal stores: no line is read to be overwritten whole,
+ *  no line that another core holds is fetched from there. */
 static void tile_copy(char *dst, const char *src, size_t n)
 {
     const size_t v = sizeof(vector_t);

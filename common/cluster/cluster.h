@@ -6,19 +6,21 @@
  * singleton would start a helper that listens on all interfaces.
  *
  * One mpirun for all roles: the roles come from the program (MPI_Comm_split),
- * and every router's address goes to everybody, so that workers need no --join.
- * One step per instance: the world has one role only, and --join (or
- * BATON_JOIN) tells the router's address.
+ * and every router's address is sent to every process, so that workers need no
+ * --join. One job step per instance: the world has one role only, and --join
+ * (or BATON_JOIN) has the router's address.
  *
- * The processes of a role are teams of so many ranks each as an instance has,
- * one behind the other:
+ * The processes of a role form teams of as many ranks as an instance has, in
+ * rank order:
  *
  *     decode   rank 0  1 │ 2  3 │ 4  5      three instances of two
  *
- * Where the operator has not set them, MPI's own settings (OMPI_MCA_...) are
+ * Unless the operator has set them, MPI's own settings (OMPI_MCA_...) are
  * chosen so that it yields while it waits, and on one host opens no TCP port.
+ *
  * Threads: MPI is called from one thread at a time (MPI_THREAD_SERIALIZED): the
- * one that opened the cluster, and while that does not a team's compute thread.
+ *          one that opened the cluster, and while that does not a team's
+ *          compute thread.
  */
 #ifndef BT_COMMON_CLUSTER_CLUSTER_H
 #define BT_COMMON_CLUSTER_CLUSTER_H
@@ -32,64 +34,73 @@
 
 typedef struct bt_cluster bt_cluster_t;
 
-/** MPI_Init (thread level SERIALIZED) when launched, else a world of one.
- *  @param [in] role  0 router, 1 prefill, 2 decode
- *  @retval BT_ERR_INVALID_PARAM  no such role
- *  @retval BT_ERR_NO_MEMORY
- *  @retval BT_ERR_INTERNAL  MPI failed; logged. Where it had begun, the others
- *                           and this process are ended by MPI instead. */
+/**
+ * Calls MPI_Init (thread level SERIALIZED) when launched by MPI, else creates a
+ * world of one.
+ * @param [in] role  0 router, 1 prefill, 2 decode
+ * @retval BT_ERR_INVALID_PARAM  no such role
+ * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_INTERNAL  MPI failed; logged. If initialisation had begun, MPI
+ *                          ends the other processes and this one instead.
+ */
 BT_MUST_CHECK bt_status_t bt_cluster_open(uint32_t role, int *argc,
                                           char ***argv, bt_cluster_t **cl_p);
-/** Collective where launched: MPI_Finalize. A router that did not come as far
- *  as the exchange lets the others know here. NULL is allowed. */
+/** Closes the cluster. Collective where launched: MPI_Finalize. A router
+ *  that did not reach the exchange notifies the others here. NULL is
+ *  allowed. */
 void bt_cluster_close(bt_cluster_t *cl);
 
 uint32_t bt_cluster_world_size(const bt_cluster_t *cl);
-/** Index of this process among those of its role. */
+/** Returns the index of this process among those of its role. */
 uint32_t bt_cluster_role_rank(const bt_cluster_t *cl);
 /** True when the world holds a router besides this worker. */
 bool bt_cluster_has_router(const bt_cluster_t *cl);
 
-/** Collective over the world, once: each router gives its URL, everybody gets
- *  all routers' URLs in rank order with commas between.
- *  Also shares the cluster key of the first router with everybody whose
- *  @a key_io is all zero, so that a single mpirun needs no key file.
- *  @retval BT_ERR_NOT_FOUND  a world without router, or called before
- *  @retval BT_ERR_PEER_LOST  no router came up: each one closed its cluster
- *                            before it had an address
- *  @retval BT_ERR_TOO_LARGE  @a url_bytes are too few, or a router's own URL
- *                            has 256 or more
- *  @retval BT_ERR_NO_MEMORY
- *  @retval BT_ERR_INTERNAL  MPI failed; logged */
+/**
+ * Exchanges router URLs, collectively over the world, once: each router gives
+ * its URL, every process gets all routers' URLs in rank order, comma-separated.
+ * Also shares the cluster key of the first router with every process whose @a
+ * key_io is all zero, so that a single mpirun needs no key file.
+ * @retval BT_ERR_NOT_FOUND  a world without router, or called before
+ * @retval BT_ERR_PEER_LOST  no router came up: each one closed its cluster
+ *                           before it had an address
+ * @retval BT_ERR_TOO_LARGE  @a url_bytes are too few, or a router's own URL has
+ *                           256 or more
+ * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_INTERNAL  MPI failed; logged
+ */
 BT_MUST_CHECK bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
                                               size_t url_bytes,
                                               uint8_t key_io[32]);
 
-/** The ranks of one instance. */
+/** Ranks of one instance. */
 typedef struct bt_cluster_team {
-    uint32_t index; /**< of the instance in its role */
+    uint32_t index; /**< index of the instance in its role */
     uint32_t rank;
     uint32_t size;
-    bool is_local; /**< all of them are on this host */
-    /** Over MPI, among them; NULL when there is one. Lives as long as the
-     *  cluster. */
+    bool is_local; /**< all ranks are on this host */
+    /** Collectives over MPI among all ranks; NULL when there is one rank.
+     *  Lives as long as the cluster. */
     const bt_collectives_t *coll;
-    /** Among those of this one's stage; NULL when there is one. */
+    /** Collectives among the ranks of this one's stage; NULL when there is
+     *  one. */
     const bt_collectives_t *stage;
 } bt_cluster_team_t;
 
-/** Collective among the processes of this role, once: teams of pp stages, one
- *  behind the other, of tp ranks each.
- *  @retval BT_ERR_INVALID_PARAM  the role's processes are no whole number of
- *                                such teams (logged)
- *  @retval BT_ERR_NO_MEMORY
- *  @retval BT_ERR_INTERNAL  MPI failed; logged */
+/**
+ * Forms teams of pp stages, in rank order, of tp ranks each. Collective among
+ * the processes of this role, once.
+ * @retval BT_ERR_INVALID_PARAM  the role's processes are no whole number of
+ *                               such teams (logged)
+ * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_INTERNAL  MPI failed; logged
+ */
 BT_MUST_CHECK bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t tp,
                                           uint32_t pp,
                                           bt_cluster_team_t *team_p);
 
-/** What MPI calls itself, its first words: "Open MPI v4.1.4". No world is
- *  needed. */
+/** Returns the first words of MPI's version string: "Open MPI v4.1.4". Works
+ *  without a world. */
 void bt_cluster_library(char *out, size_t bytes);
 
 #endif

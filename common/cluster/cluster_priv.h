@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file cluster_priv.h  What the files of this module share. */
+/** @file cluster_priv.h
+ *
+ * Declarations shared by the files of this module.
+ */
 #ifndef BT_COMMON_CLUSTER_CLUSTER_PRIV_H
 #define BT_COMMON_CLUSTER_CLUSTER_PRIV_H
 
@@ -9,17 +12,20 @@
 
 #include "common/base/status.h"
 
-/** What a process sends to who started it: its pid, an int32_t, and at its end
- *  a byte. */
+/** Messages of a process to its parent: its pid, an int32_t, at the start
+ *  and a byte at the end. */
 #define BT_CLUSTER_HELLO_TAG   1
 #define BT_CLUSTER_GOODBYE_TAG 2
 
-/** MPI's answer to @a what as a status, logged. */
+/** Converts MPI's return value of @a what to a status; errors are logged. */
 BT_MUST_CHECK bt_status_t bt_cluster_check(int rv, const char *what);
 
-/** Before MPI_Init: settings that the operator has not chosen.
- *  @param [in] meets_others  This world will be connected to another one, for
- *                            which Open MPI's shared memory is not. */
+/**
+ * Sets MPI's environment variables that the operator has not set, before
+ * MPI_Init.
+ * @param [in] meets_others  This world will be connected to another one, which
+ *                           Open MPI's shared memory does not support.
+ */
 void bt_cluster_prepare_environment(bool meets_others);
 
 #endif

@@ -17,29 +17,30 @@
 
 #define LINE       64u
 #define ALIGN_SLOT 4096u
-/** Above it a sum is made in parts: below, one round more costs more. */
+/** Size above which a sum is computed in parts: below, the extra round costs
+ *  more. */
 #define SHORT_BYTES 16384u
-#define SPIN_NS     20000u   /**< a layer's skew between ranks */
-#define YIELD_NS    200000u  /**< then somebody else has the core */
-#define SLEEP_NS    50000000 /**< a wake that was lost costs so much at most */
-#define BEGUN_NS    1000000  /**< nobody wakes it for what it has begun */
+#define SPIN_NS     20000u   /**< covers the skew of a layer between ranks */
+#define YIELD_NS    200000u  /**< then the core is yielded */
+#define SLEEP_NS    50000000 /**< most that a lost wake-up costs */
+#define BEGUN_NS    1000000  /**< nothing wakes a rank for its begun receives */
 
 /* In the segment. */
 typedef struct head {
-    _Atomic uint32_t round; /**< whose piece is in the slot; wraps */
+    _Atomic uint32_t round; /**< round whose piece is in the slot; wraps */
     _Atomic uint32_t n_asleep;
-    _Atomic uint32_t is_broken; /**< of rank 0 alone */
+    _Atomic uint32_t is_broken; /**< used in rank 0's head only */
     uint8_t pad[LINE - 3 * sizeof(uint32_t)];
 } head_t;
 
-/* A ring in the segment; both counts wrap. Who writes one wakes who waits for
- * it, as with rounds. */
+/* Ring in the segment; both counts wrap. A rank that writes one wakes those
+ * waiting for it, as with rounds. */
 typedef struct channel {
     head_t filled; /* slots that were ever filled */
     head_t taken;
 } channel_t;
 
-/* What recv_begin() was told. */
+/* Arguments of recv_begin(). */
 typedef struct begun {
     uint8_t *buf;
     size_t bytes;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file config.h
  *
- * One option table gives the command line, the environment, the configuration
- * file, --help and the manual. Precedence: command line, then environment
- * (BATON_KV_MEMORY for --kv-memory; an empty variable counts as unset), then
- * --config FILE (`kv-memory = 1g`, `#` comments), then what a config.pbtxt of
- * --model-repository says, then the default. An option
- * that a program does not have, an unknown key or a value out of range is an
- * error that names it and the allowed range; nothing is ignored silently. A
- * value that a later source overrides is checked all the same.
+ * Configuration: one option table defines the command line, the environment,
+ * the configuration file, --help and the manual. Precedence: command line, then
+ * environment (BATON_KV_MEMORY for --kv-memory; an empty variable counts as
+ * unset), then --config FILE (`kv-memory = 1g`, `#` comments), then a
+ * config.pbtxt of --model-repository, then the default. An option of another
+ * program, an unknown key or a value out of range is an error that names it and
+ * the allowed range; nothing is ignored silently. A value that a later source
+ * overrides is still checked.
  *
- * --port N is the port of --http, from the command line or a file; the stronger
- * of the two says the port. Arguments of baton serve that are no option are
- * models, as if --model stood before them.
+ * --port N is the port of --http, from the command line or a file; the source
+ * of higher precedence sets the port. Arguments of baton serve that are no
+ * option are models, as if --model preceded them.
  *
- * --model may be given several times: NAME=PATH, or PATH alone. What stands
- * before the first `=` is a name when it is a valid one (printable ASCII
- * without space, `/ " \\ , =`, at most 63 bytes); otherwise the whole is a
- * path, so that ./a=b.gguf always is one. In the file each model has a line; in
- * the environment `;` separates them. The strongest source that names a model
- * gives the whole list. A worker takes exactly one.
+ * --model may be given several times: NAME=PATH, or PATH only. The text before
+ * the first `=` is a name if it is a valid one (printable ASCII without space,
+ * `/ " \\ , =`, at most 63 bytes); otherwise the whole is a path, so that
+ * ./a=b.gguf always is one. In the file each model has a line; in the
+ * environment `;` separates them. The source of highest precedence that names a
+ * model gives the whole list. A worker takes exactly one.
  *
  *     command line ─┐
  *     environment ──┼─▶ config_value (text → number, range) ─▶ bt_config_t
@@ -37,32 +37,35 @@
 #include "common/base/strbuf.h"
 #include "common/repository/repository.h"
 
-/** Which programs an option belongs to (bits). The file and the environment
- *  may hold options of other programs of Baton: those are skipped. */
+/** Programs that an option belongs to (bits). The file and the environment
+ *  may contain options of other programs of Baton: those are skipped. */
 #define BT_PROG_SERVE   1u /**< ./baton serve = launcher */
 #define BT_PROG_ROUTER  2u
 #define BT_PROG_PREFILL 4u
 #define BT_PROG_DECODE  8u
 
-#define BT_CONFIG_MAX_MODELS       16
-#define BT_CONFIG_GRPC_DEFAULT     "127.0.0.1:8001"
-#define BT_CONFIG_MAX_ROUTERS      16
-#define BT_CONFIG_ROUTER_PORT_STEP 10  /**< between two of --routers */
+#define BT_CONFIG_MAX_MODELS   16
+#define BT_CONFIG_GRPC_DEFAULT "127.0.0.1:8001"
+#define BT_CONFIG_MAX_ROUTERS  16
+#define BT_CONFIG_ROUTER_PORT_STEP                                            \
+    10                                 /**< distance between the ports of two \
+                                            routers */
 #define BT_CONFIG_MODEL_NAME_BYTES 64  /**< with the zero byte */
-#define BT_CONFIG_HINT_BYTES       384 /**< of bt_config_pulled_hint() */
+#define BT_CONFIG_HINT_BYTES       384 /**< size of bt_config_pulled_hint() */
 
-/** One --model. */
+/** Argument of one --model. */
 typedef struct bt_config_model {
     const char *name; /**< "" = not given */
     const char *path;
-    const char *pulled; /**< its name in the folder of models, NULL: it was
-                             named by its path */
+    const char *pulled; /**< name in the folder of models, NULL: given as a
+                             path */
 } bt_config_model_t;
 
-/** Values, owned by the config object. Strings are never NULL (""). */
-/** It is there where a GPU's driver is. */
+/** File that exists when a GPU driver is loaded. */
 #define BT_CONFIG_GPU_DRIVER "/proc/driver/nvidia/version"
 
+/** Values of all options, owned by the config object. Strings are never NULL
+ *  (""). */
 typedef struct bt_config {
     /* what ./baton serve takes */
     const char *models_dir; /* --models-dir, "" = the cache's */
@@ -203,10 +206,10 @@ typedef struct bt_config {
 typedef struct bt_config_store bt_config_store_t; /**< owns the strings */
 
 /**
- * Parse everything for one program (one BT_PROG_ bit).
+ * Loads the configuration of one program (one BT_PROG_ bit).
  *
- * @retval BT_OK             store_p and *config_p are set.
- * @retval BT_ERR_CANCELED   --help or --version was asked for and printed.
+ * @retval BT_OK                 store_p and *config_p are set.
+ * @retval BT_ERR_CANCELED       --help or --version was given, and printed.
  * @retval BT_ERR_INVALID_PARAM  The reason was printed on standard error.
  */
 BT_MUST_CHECK bt_status_t bt_config_load(unsigned program, int argc,
@@ -215,59 +218,61 @@ BT_MUST_CHECK bt_status_t bt_config_load(unsigned program, int argc,
                                          bt_config_store_t **store_p);
 void bt_config_destroy(bt_config_store_t *store);
 
-/** One thing that is wrong, or is to be known. */
+/** Error or note about the configuration. */
 typedef struct bt_config_finding {
-    bool is_error; /**< else a note */
-    char *text;    /**< one sentence, with the place that it is about */
+    bool is_error; /**< false: a note */
+    char *text;    /**< one sentence, with the source that it is about */
 } bt_config_finding_t;
 
 /**
- * The same where all that is wrong is wanted, not the first thing: a value that
- * is wrong is passed over, and the option is what it is without it.
+ * Loads the configuration as bt_config_load() does, but collects all errors
+ * instead of stopping at the first: an invalid value is skipped, and the option
+ * has its value without it.
  *
- * @retval BT_OK  Also where something is wrong; ask bt_config_finding().
- * @retval  others as of bt_config_load()
+ * @retval BT_OK  Even if there are errors; see bt_config_finding().
+ * @retval others as of bt_config_load()
  */
 BT_MUST_CHECK bt_status_t bt_config_load_all(unsigned program, int argc,
                                              char **argv,
                                              const bt_config_t **config_p,
                                              bt_config_store_t **store_p);
 
-/** @return what stands there, in the order in which it was found; NULL behind
- *  the last. Of bt_config_load_all(). */
+/** Returns finding @a i of bt_config_load_all(), in order of detection; NULL
+ *  after the last. */
 const bt_config_finding_t *bt_config_finding(const bt_config_store_t *store,
                                              uint32_t i);
-/** Log all that are errors. @retval BT_ERR_INVALID_PARAM  there are some */
+/** Logs all errors. @retval BT_ERR_INVALID_PARAM  there are some */
 BT_MUST_CHECK bt_status_t
 bt_config_log_findings(const bt_config_store_t *store);
 
-/** One option as it is in force. */
+/** Effective value of one option. */
 typedef struct bt_config_effect {
     const char *name;   /**< without the dashes */
     const char *source; /**< "default", "model repository", "file",
                              "environment" or "command line" */
-    bt_strbuf_t value;  /**< as one would write it, "" too */
+    bt_strbuf_t value;  /**< as a user would write it, "" too */
     bt_strbuf_t where;  /**< "/etc/baton.conf:3", "BATON_PREFILL",
-                             "--prefill"; "" of a default */
+                             "--prefill"; "" for a default */
 } bt_config_effect_t;
 
-/** Walk over the options that the store's program has, in the order of --help,
- *  each model by itself.
+/**
+ * Iterates over the options of the store's program, in the order of --help,
+ * with an entry for each model.
  *
- *  @param [in,out] at_io     0 at first.
- *  @param [out]    effect_p  Its buffers are the caller's to fini().
- *  @return false: there is none any more. */
+ * @param [in,out] at_io     0 at first.
+ * @param [out]    effect_p  The caller frees its buffers with fini().
+ * @return false: no option is left.
+ */
 bool bt_config_next_effect(const bt_config_store_t *store, uint32_t *at_io,
                            bt_config_effect_t *effect_p);
 
 /**
- * The name under which a model is shown everywhere: to clients, in logs and as
- * a label of metrics. Pure.
+ * Returns the name under which a model is shown everywhere: to clients, in logs
+ * and as a label of metrics. Pure.
  *
- * That is the given name, else @a model_name_option, else that which it has in
- * the folder of models, else the file's stem:
- * "/x/SmolLM2-135M-Instruct.Q4_1.gguf" is SmolLM2-135M-Instruct.Q4_1, with `-`
- * for bytes that no name has.
+ * That is the given name, else @a model_name_option, else its name in the
+ * folder of models, else the file's stem: "/x/SmolLM2-135M-Instruct.Q4_1.gguf"
+ * is SmolLM2-135M-Instruct.Q4_1, with `-` for bytes that are invalid in names.
  *
  * @param [in] model_name_option  --model-name for the first model, "" for the
  *                                others.
@@ -277,15 +282,16 @@ void bt_config_model_name(const bt_config_model_t *model,
                           char out[BT_CONFIG_MODEL_NAME_BYTES]);
 
 /**
- * A model of the folder of models (`--models-dir`).
+ * Finds a model in the folder of models (`--models-dir`).
  *
  * @param [in]  word               Its name there, or the OWNER/REPO[:FILE] by
  *                                 which it was pulled.
  * @param [in]  models_dir_option  "" = $XDG_CACHE_HOME/baton or
  *                                 $HOME/.cache/baton.
- * @param [out] path_p             Of a GGUF file, of the first of its parts, or
- *                                 of a folder; the caller's, for bt_free().
- * @retval BT_ERR_NOT_FOUND  There is none, or nothing says where the folder is.
+ * @param [out] path_p             Path of a GGUF file, of the first of its
+ *                                 parts, or of a folder; owned by the caller:
+ *                                 bt_free().
+ * @retval BT_ERR_NOT_FOUND  There is none, or the folder is not configured.
  * @retval BT_ERR_TOO_LARGE  The folder's path.
  * @retval BT_ERR_NO_MEMORY
  */
@@ -293,90 +299,99 @@ BT_MUST_CHECK bt_status_t bt_config_pulled_find(const char *models_dir_option,
                                                 const char *word,
                                                 char **path_p);
 
-/** What a person may have meant by a model that is not there: "; did you mean
- *  X?" or how to get one; "" where @a word is plainly a path. */
+/** Writes a hint about a model that does not exist: "; did you mean X?" or
+ *  how to get one; "" if @a word is obviously a path. */
 void bt_config_pulled_hint(const char *models_dir_option, const char *word,
                            char *out, size_t out_bytes);
 
-/** May these @a n bytes be a model's name? */
+/** True when these @a n bytes are a valid model name. */
 bool bt_config_is_model_name(const char *text, size_t n);
 
-/** Targets of requests to a model: those that --model-targets has for it, else
- *  those of all. 0 = none. */
+/** Returns the latency targets of requests to a model: its entry in
+ *  --model-targets, else the targets of all models. 0 = none. */
 void bt_config_model_targets(const bt_config_t *config, const char *model,
                              uint32_t *ttft_ms_p, uint32_t *itl_ms_p);
 
-/** What --override-generation-config says; what it leaves out is 0. */
+/** Values of --override-generation-config; omitted ones are 0. */
 typedef struct bt_config_sampling {
     bool has_temperature, has_top_p, has_top_k, has_min_p;
     bool has_repetition_penalty;
     double temperature, top_p, top_k, min_p, repetition_penalty;
 } bt_config_sampling_t;
 
-/** @param [in]  text  JSON, or "": nothing is said
- *  @param [out] why   after a failure: the cause, a phrase
- *  @retval BT_ERR_INVALID_PARAM */
+/**
+ * Parses --override-generation-config.
+ * @param [in]  text  JSON, or "": no values
+ * @param [out] why   after a failure: the cause, a phrase
+ * @retval BT_ERR_INVALID_PARAM
+ */
 BT_MUST_CHECK bt_status_t
 bt_config_sampling_read(const char *text, bt_config_sampling_t *sampling_p,
                         char *why, size_t why_bytes);
 
-/** Append --model as a program reads it back: NAME=PATH, or PATH when @a name
- *  is "". Without a zero byte after it. */
+/** Appends a --model argument as a program parses it: NAME=PATH, or PATH
+ *  when @a name is "". Without a zero byte after it. */
 void bt_config_print_model(const char *name, const char *path,
                            bt_strbuf_t *out);
 
-/** Append `--name=value` (one argument each, zero-terminated strings one
- *  after the other in @a out) for every option of @a target that differs from
- *  its default: what the launcher hands to its children. Models and their names
- *  are left to the caller, who knows which they are by now. */
+/**
+ * Appends `--name=value` (one argument each, zero-terminated strings one after
+ * the other in @a out) for every option of @a target that differs from its
+ * default: the arguments that the launcher passes to its children. Models and
+ * their names are left to the caller, which has resolved them.
+ */
 BT_MUST_CHECK bt_status_t bt_config_args_for(const bt_config_store_t *store,
                                              unsigned target, bt_strbuf_t *out);
 
-/** Manual page sources from the table: groff man for program, or the
- *  configuration file page for program 0. */
+/** Prints a manual page from the table: groff man for a program, or the page
+ *  of the configuration file for program 0. */
 void bt_config_print_man(unsigned program, bt_strbuf_t *out);
-/** docs/OPTIONS.md, all of it, from the same table. */
+/** Prints the whole of docs/OPTIONS.md from the option table. */
 void bt_config_print_doc(bt_strbuf_t *out);
 
-/** What a shell reads to complete the words after `baton`: the options of serve
- *  from the table, and the names of the commands. Those know their own options,
- *  and are asked when it comes to that.
+/**
+ * Prints a shell completion script for the words after `baton`: the options of
+ * serve from the table, and the names of the commands. The script asks each
+ * command for its own options when needed.
  *
  * @param [in] shell  "bash" or "zsh"
- * @retval BT_ERR_NOT_FOUND  Another shell. */
+ * @retval BT_ERR_NOT_FOUND  Another shell.
+ */
 BT_MUST_CHECK bt_status_t bt_config_print_completion(
     const char *shell, const char *const *commands, size_t n, bt_strbuf_t *out);
 
-/** The program's name in messages and in `ps`, such as "baton-router"; never
- *  NULL. */
+/** Returns the program's name in messages and in `ps`, such as
+ *  "baton-router"; never NULL. */
 const char *bt_config_program_name(unsigned program);
 
-/** Version of this build, such as "0.1.0". */
+/** Returns the version of this build, such as "0.1.0". */
 const char *bt_config_version(void);
 
-/** What git calls the tree that a program was built from, as --version says it:
- *  "1a2b3c4d5e6f" or "1a2b3c4d5e6f-dirty", "" where there was no git. Programs
- *  have it (commit.c.in), libraries and tests do not: then it is NULL's
- * address, and each commit would link all of them anew if they had. */
+/**
+ * Git revision of the source tree, as --version prints it: "1a2b3c4d5e6f" or
+ * "1a2b3c4d5e6f-dirty", "" if built without git. Defined in programs
+ * (commit.c.in), not in libraries and tests, which would be relinked with each
+ * commit: there its address is NULL.
+ */
 extern const char bt_build_commit[] __attribute__((weak));
 
-/** Remove every option's variable from this process's environment, so that
- *  children see what bt_config_args_for() says and nothing else. */
+/** Removes every option's variable from this process's environment, so that
+ *  children see only the arguments of bt_config_args_for(). */
 void bt_config_unset_environment(void);
 
-/** Split "ADDR:PORT", "[v6]:PORT"; the port may be 0 (the system chooses).
- *  @a host gets no brackets. @retval BT_ERR_INVALID_PARAM */
-/** "20000-20100": ports from 1 on, the first no larger than the last; "" is
- *  0 and 0. @retval BT_ERR_INVALID_PARAM */
+/** Parses "20000-20100": ports from 1 on, the first no larger than the last;
+ *  "" is 0 and 0. @retval BT_ERR_INVALID_PARAM */
 BT_MUST_CHECK bt_status_t bt_config_split_ports(const char *text,
                                                 uint16_t *first_p,
                                                 uint16_t *last_p);
+/** Splits "ADDR:PORT", "[v6]:PORT"; the port may be 0 (the system chooses).
+ *  @a host is without brackets. @retval BT_ERR_INVALID_PARAM */
 BT_MUST_CHECK bt_status_t bt_config_split_address(const char *text, char *host,
                                                   size_t host_bytes,
                                                   uint16_t *port_p);
 
-/** Is this host an address of this machine alone? A name but localhost is not
- *  known to be one. */
+/** True when this host is a loopback address. False for names other than
+ *  localhost. */
 bool bt_config_is_loopback(const char *host);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file config_options.h
  *
- * The option table and its row. Only common/config includes this.
+ * Option table. Private to common/config.
  */
 #ifndef BT_COMMON_CONFIG_CONFIG_OPTIONS_H
 #define BT_COMMON_CONFIG_CONFIG_OPTIONS_H
@@ -20,10 +20,10 @@ typedef enum bt_option_type {
     BT_OPTION_ADDRESS,  /**< const char *, ADDR:PORT */
     BT_OPTION_COUNT,    /**< uint32_t */
     BT_OPTION_SIZE,     /**< uint64_t bytes, written 512m, 2g, 2GB, 2GiB */
-    BT_OPTION_SIZE32,   /**< uint32_t bytes, written the same way */
-    BT_OPTION_PORT,     /**< uint32_t; stands in config->http, never in the
-                             environment, where BATON_PORT is what a cluster says
-                             of a service called baton */
+    BT_OPTION_SIZE32,   /**< uint32_t bytes, written as BT_OPTION_SIZE */
+    BT_OPTION_PORT,     /**< uint32_t; port of config->http, never in the
+                             environment, where Kubernetes sets BATON_PORT
+                             for a service called baton */
     BT_OPTION_FLAG,     /**< bool; the bare option means true */
     BT_OPTION_SWITCH,   /**< const char *, one of `choices`, on and off among
                              them; the bare option means on, the words of a
@@ -33,70 +33,71 @@ typedef enum bt_option_type {
     BT_OPTION_SAMPLING, /**< const char *, JSON of sampling defaults */
 } bt_option_type_t;
 
+/** Row of the option table. */
 typedef struct bt_option {
     const char *name; /**< without the dashes */
     bt_option_type_t type;
-    const char *metavar; /**< what --help prints for the value; NULL: flag */
-    const char *def;     /**< the default, as one would write it */
+    const char *metavar; /**< value's name in --help; NULL: flag */
+    const char *def;     /**< default, as a user would write it */
     uint64_t min, max;   /**< numbers only */
-    const char *unit;    /**< of a number, for messages; "" = none */
+    const char *unit;    /**< unit of a number, for messages; "" = none */
     const char *choices; /**< BT_OPTION_CHOICE: "a, b, c" */
     unsigned programs;   /**< BT_PROG_ bits */
     size_t offset;       /**< into bt_config_t */
     const char *help;    /**< one sentence or two, no full stop at the end */
 } bt_option_t;
 
-/** Rows in the order of --help. */
+/** Option table, in the order of --help. */
 extern const bt_option_t bt_config_options[BT_CONFIG_N_OPTIONS];
 
-/** @return row with that name of @a n bytes, or NULL. */
+/** Returns the row with the name of @a n bytes, or NULL. */
 const bt_option_t *bt_config_option_find(const char *name, size_t n);
 
-/** @return the option of @a programs whose name is nearest to @a name and
+/** Returns the option of @a programs whose name is nearest to @a name and
  *  near enough to be meant, or NULL. */
 const bt_option_t *bt_config_option_closest(const char *name, size_t n,
                                             unsigned programs);
 
-/** @return the same with the options that no table has (--help, --config ...)
- *  among them: a name without dashes, or NULL. */
+/** Returns the nearest option name without dashes, near enough to be meant,
+ *  or NULL; includes options outside the table (--help, --config ...). */
 const char *bt_config_word_closest(const char *name, size_t n,
                                    unsigned programs);
 
-/** A heading of --help and of the manual, with its options in the order of the
+/** Heading of --help and of the manual, with its options in the order of the
  *  table. */
 typedef struct bt_option_group {
     const char *title;
-    const char *const *names; /**< of options; ends with NULL */
+    const char *const *names; /**< option names; ends with NULL */
 } bt_option_group_t;
 
 #define BT_CONFIG_N_GROUPS 10
 
-/** In the order of --help; the last one has no names: it is for whatever stands
- *  in no other. */
+/** Groups in the order of --help; the last one has no names: it is for
+ *  options in no other group. */
 extern const bt_option_group_t bt_config_groups[BT_CONFIG_N_GROUPS];
 
-/** @return the group's index. */
+/** Returns the index of an option's group. */
 size_t bt_config_group_of(const bt_option_t *option);
 
-/** Does the group have an option of one of these programs (0: of any)? */
+/** True when the group has an option of one of these programs (0: of any). */
 bool bt_config_group_is_used(size_t group, unsigned programs);
 
-/** Write the variable's name, `BATON_KV_MEMORY`, into @a out. */
+/** Writes the environment variable's name, `BATON_KV_MEMORY`, into @a out. */
 void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes);
 
-/** Say which variables BATON_* have no effect, and what may have been meant. */
+/** Notes which BATON_* variables have no effect, with the nearest option. */
 void bt_config_note_variables(const bt_config_store_t *store);
 
-/** A checked value. */
+/** Checked value. */
 typedef struct bt_option_value {
     uint64_t number;  /**< numbers and flags */
-    const char *text; /**< the others; borrowed from the input */
+    const char *text; /**< other types; borrowed from the input */
 } bt_option_value_t;
 
 /**
- * Check @a text against the row.
+ * Checks @a text against an option's row.
  *
- * @param [out] reason  Why not, such as "0 is out of range: 1 to 4096 seats".
+ * @param [out] reason  The error, such as "0 is out of range: 1 to 4096 seats".
  * @retval BT_ERR_INVALID_PARAM  reason was written.
  */
 BT_MUST_CHECK bt_status_t bt_config_value_parse(const bt_option_t *option,
@@ -104,15 +105,15 @@ BT_MUST_CHECK bt_status_t bt_config_value_parse(const bt_option_t *option,
                                                 bt_option_value_t *value_p,
                                                 char *reason, size_t bytes);
 
-/** A checked value of a choice in the table's spelling: MAX_UTILIZATION is
+/** Changes a checked choice to the table's spelling: MAX_UTILIZATION becomes
  *  max_utilization. */
 void bt_config_value_spell(const bt_option_t *option, char *text);
 
-/** Append a number as the user would write it (`2g` for sizes). */
+/** Appends a number as a user would write it (`2g` for sizes). */
 void bt_config_value_print(const bt_option_t *option, uint64_t number,
                            bt_strbuf_t *out);
 
-/** Where a value came from; the higher one wins. */
+/** Source of a value; the highest one wins. */
 typedef enum bt_config_source {
     BT_CONFIG_DEFAULT,
     BT_CONFIG_REPOSITORY, /**< a config.pbtxt of --model-repository */
@@ -121,11 +122,11 @@ typedef enum bt_config_source {
     BT_CONFIG_COMMAND_LINE,
 } bt_config_source_t;
 
-/** What is wrong, where all of it is wanted. */
+/** Errors and notes, where all of them are collected. */
 typedef struct bt_config_findings {
     bt_config_finding_t *list; /**< owned, with its texts */
     uint32_t n;
-    bool are_cut; /**< there was no memory for one more */
+    bool are_cut; /**< no memory for one more */
 } bt_config_findings_t;
 
 #define BT_CONFIG_N_ADDRESSES  3 /* http, grpc, metrics */
@@ -137,58 +138,67 @@ struct bt_config_store {
     char *file; /**< owned path of --config, or NULL */
     bt_config_source_t sources[BT_CONFIG_N_OPTIONS];
     char *texts[BT_CONFIG_N_OPTIONS];  /**< owned; NULL for numbers */
-    char *wheres[BT_CONFIG_N_OPTIONS]; /**< owned; how it was named where the
-                                            value came from; NULL: default */
-    char *model_wheres[BT_CONFIG_MAX_MODELS]; /**< owned; of each model */
-    bt_config_findings_t *findings; /**< owned; NULL: the first thing that is
-                                         wrong is said, and ends the reading */
+    char *wheres[BT_CONFIG_N_OPTIONS]; /**< owned; the user's name for it in
+                                            its source; NULL: default */
+    char *model_wheres[BT_CONFIG_MAX_MODELS]; /**< owned; source of each
+                                                   model */
+    bt_config_findings_t *findings;     /**< owned; NULL: the first error is
+                                             printed, and stops the parse */
     char *models[BT_CONFIG_MAX_MODELS]; /**< owned text of config.models */
     char *pulled[BT_CONFIG_MAX_MODELS]; /**< owned paths of pulled models */
     char pulled_names[BT_CONFIG_MAX_MODELS][BT_CONFIG_MODEL_NAME_BYTES];
-    bool words[BT_CONFIG_MAX_MODELS]; /**< named without --model */
+    bool words[BT_CONFIG_MAX_MODELS]; /**< given without --model */
     bt_repository_t *repository;      /**< owned, or NULL */
-    /** Of --http, --grpc and --metrics, as tritonserver's options say it. */
+    /** Hosts and ports of --http, --grpc and --metrics, from tritonserver's
+     *  options. */
     char triton_hosts[BT_CONFIG_N_ADDRESSES][BT_CONFIG_TRITON_BYTES];
     char triton_ports[BT_CONFIG_N_ADDRESSES][BT_CONFIG_TRITON_BYTES];
-    bool says_host; /**< triton_hosts[0] was named by --host */
+    bool says_host; /**< triton_hosts[0] was set by --host */
 };
 
-/** Is @a arg, with its dashes and perhaps `=VALUE`, an option of another server
- *  that has a meaning here, or an answer? Not where it is the program's own. */
+/** True when @a arg, with its dashes and perhaps `=VALUE`, is an option of
+ *  another server with an equivalent or a hint here. False for the program's
+ *  own options. */
 bool bt_config_synonyms_know(const bt_config_store_t *store, const char *arg);
-/** Take one.
- *  @param [in]  next    the next argument, or NULL
- *  @param [out] used_p  @a next was the value
- *  @retval BT_ERR_INVALID_PARAM  Said.
- *  @retval BT_ERR_NO_MEMORY */
+/**
+ * Applies an option of another server.
+ * @param [in]  next    the next argument, or NULL
+ * @param [out] used_p  @a next was the value
+ * @retval BT_ERR_INVALID_PARAM  Printed.
+ * @retval BT_ERR_NO_MEMORY
+ */
 BT_MUST_CHECK bt_status_t bt_config_synonyms_take(bt_config_store_t *store,
                                                   const char *arg,
                                                   const char *next,
                                                   bool *used_p);
-/** @return the option that another server calls @a name, without dashes; NULL:
- *  none. */
+/** Returns the option that another server calls @a name, without dashes;
+ *  NULL: none. */
 const bt_option_t *bt_config_synonym_of(const char *name, size_t n);
 
-/** Is it an option of tritonserver that baton serve knows? */
+/** True when the name is a tritonserver option that baton serve accepts. */
 bool bt_config_triton_knows(const char *name, size_t n);
-/** @return the option that it is one of, by another name; NULL: none. */
+/** Returns the option for which a tritonserver option is another name; NULL:
+ *  none. */
 const bt_option_t *bt_config_triton_of(const char *name, size_t n);
-/** Take one that it knows.
- *  @param [in]  value   behind "=", or NULL
- *  @param [out] used_p  @a next was the value
- *  @retval BT_ERR_INVALID_PARAM  Said. */
+/**
+ * Applies a tritonserver option that bt_config_triton_knows().
+ * @param [in]  value   behind "=", or NULL
+ * @param [out] used_p  @a next was the value
+ * @retval BT_ERR_INVALID_PARAM  Printed.
+ */
 BT_MUST_CHECK bt_status_t bt_config_triton_take(bt_config_store_t *store,
                                                 const char *name, size_t n,
                                                 const char *value,
                                                 const char *next, bool *used_p);
-/** Hosts and ports that were taken go into the addresses, when all is read. */
+/** Combines the collected hosts and ports into addresses, after all sources
+ *  are read. */
 BT_MUST_CHECK bt_status_t bt_config_triton_addresses(bt_config_store_t *store);
 
 /**
- * Check and store one value unless a stronger source has set it.
+ * Checks and stores one value unless a source of higher precedence has set it.
  *
- * @param [in] where  How the user named it, for the message.
- * @retval BT_ERR_INVALID_PARAM  Said on standard error.
+ * @param [in] where  The user's name for it, for the message.
+ * @retval BT_ERR_INVALID_PARAM  Printed on standard error.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_config_store_set(bt_config_store_t *store,
@@ -197,90 +207,99 @@ BT_MUST_CHECK bt_status_t bt_config_store_set(bt_config_store_t *store,
                                               bt_config_source_t source,
                                               const char *where);
 
-/** Models that are no paths become those of the folder of models.
- *  @retval BT_ERR_INVALID_PARAM  One that stood without --model is neither;
- * said on standard error.
- *  @retval BT_ERR_NO_MEMORY */
+/**
+ * Resolves models that are no paths in the folder of models.
+ * @retval BT_ERR_INVALID_PARAM  A model given without --model is neither;
+ *                               printed on standard error.
+ * @retval BT_ERR_NO_MEMORY
+ */
 BT_MUST_CHECK bt_status_t bt_config_pulled_resolve(bt_config_store_t *store);
 
-/** One entry of --model-targets. */
+/** Entry of --model-targets. */
 typedef struct bt_config_targets {
     const char *name; /**< inside the option's text */
     size_t n_name;
     uint32_t ttft_ms, itl_ms;
 } bt_config_targets_t;
 
-/** Read the first entry of a text that is not empty. @return false: it is none;
- *  else @a text_p is behind it and its comma */
+/** Parses the first entry of a non-empty text. @return false: invalid; else
+ *  @a text_p is behind the entry and its comma */
 bool bt_config_targets_next(const char **text_p,
                             bt_config_targets_t *targets_p);
 
-/** Find the path in `[NAME=]PATH`. @return bytes of NAME, 0 = none. */
+/** Finds the path in `[NAME=]PATH`. @return bytes of NAME, 0 = none. */
 size_t bt_config_model_split(const char *text, const char **path_p);
 
 /**
- * One more model, checked by bt_config_value_parse(); "" adds none.
+ * Adds one model, checked by bt_config_value_parse(); "" adds none.
  *
- * @retval BT_ERR_INVALID_PARAM  Too many for this program; said.
+ * @retval BT_ERR_INVALID_PARAM  Too many for this program; printed.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_config_models_add(bt_config_store_t *store,
                                                const char *text,
                                                const char *where);
 
-/** Do all models have names of their own?
- *  @retval BT_ERR_INVALID_PARAM  No; said. */
+/**
+ * Checks that all models have distinct names.
+ * @retval BT_ERR_INVALID_PARAM  No; printed.
+ */
 BT_MUST_CHECK bt_status_t
 bt_config_models_check(const bt_config_store_t *store);
 
 /**
- * Read `key = value` lines into @a store.
+ * Reads `key = value` lines into @a store.
  *
- * @retval BT_ERR_INVALID_PARAM  Said on standard error with file and line.
+ * @retval BT_ERR_INVALID_PARAM  Printed on standard error with file and line.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_config_file_read(bt_config_store_t *store,
                                               const char *path);
 
 /**
- * Read --model-repository, if it is given, and set what its files say and no
- * stronger source does.
+ * Reads --model-repository, if given, and sets the values of its files that no
+ * source of higher precedence sets.
  *
- * @retval BT_ERR_INVALID_PARAM  Said on standard error with file and line.
+ * @retval BT_ERR_INVALID_PARAM  Printed on standard error with file and line.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_config_repository_read(bt_config_store_t *store);
 
-/** What the options of the clients' doors say together.
- *  @retval BT_ERR_INVALID_PARAM  No; said. */
+/**
+ * Checks that the options of client-facing servers are consistent.
+ * @retval BT_ERR_INVALID_PARAM  No; printed.
+ */
 BT_MUST_CHECK bt_status_t bt_config_check_doors(const bt_config_store_t *store);
 
-/** What no single row can say. @retval BT_ERR_INVALID_PARAM  No; said. */
+/** Checks constraints between several options. @retval BT_ERR_INVALID_PARAM
+ *  No; printed. */
 BT_MUST_CHECK bt_status_t
 bt_config_check_together(const bt_config_store_t *store);
 
-/** The text of --help for one program. */
+/** Prints the text of --help for one program. */
 void bt_config_help_print(unsigned program, bt_strbuf_t *out);
 
-/** One line that says what the program is. */
+/** Returns one line that describes the program. */
 const char *bt_config_program_title(unsigned program);
 
-/** Something is wrong: print `PROGRAM: text` on standard error, or keep it
- * where all of it is wanted. The caller then returns BT_ERR_INVALID_PARAM. */
+/** Reports an error: prints `PROGRAM: text` on standard error, or keeps it
+ *  if all errors are collected. The caller then returns
+ *  BT_ERR_INVALID_PARAM. */
 void bt_config_complain(const bt_config_store_t *store, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/** The same of what is no error: `PROGRAM: note: text`. */
+/** Reports a note, which is no error: `PROGRAM: note: text`. */
 void bt_config_note(const bt_config_store_t *store, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** @return BT_OK for what was said with bt_config_complain() and is no reason
- *  to stop, where all that is wrong is wanted; else @a status. */
+/** Returns BT_OK for an error that was reported with bt_config_complain()
+ *  while all errors are collected, which is no reason to stop; else @a
+ *  status. */
 BT_MUST_CHECK bt_status_t bt_config_go_on(const bt_config_store_t *store,
                                           bt_status_t status);
 
 void bt_config_findings_destroy(bt_config_findings_t *findings);
 
-/** Append the value as it would be given; nothing where it is "". */
+/** Appends the value as a user would write it; nothing if it is "". */
 void bt_config_option_print(const bt_config_t *config,
                             const bt_option_t *option, bt_strbuf_t *out);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file otlp_url.h  What --otlp says: where traces are posted to. */
+/** @file otlp_url.h
+ *
+ * Parser of --otlp: the URL to which traces are sent.
+ */
 #ifndef BT_COMMON_CONFIG_OTLP_URL_H
 #define BT_COMMON_CONFIG_OTLP_URL_H
 
@@ -11,17 +14,18 @@
 #define BT_OTLP_HOST_BYTES 256u
 #define BT_OTLP_PATH_BYTES 512u
 
+/** URL of an OTLP collector. */
 typedef struct bt_otlp_url {
     bool is_tls;                   /**< https:// */
-    char host[BT_OTLP_HOST_BYTES]; /**< a name or an address, without [ ] */
+    char host[BT_OTLP_HOST_BYTES]; /**< name or address, without [ ] */
     char port[8];
-    char authority[BT_OTLP_HOST_BYTES + 16]; /**< for the header Host */
+    char authority[BT_OTLP_HOST_BYTES + 16]; /**< for the Host header */
     char path[BT_OTLP_PATH_BYTES];           /**< ends with /v1/traces */
 } bt_otlp_url_t;
 
 /**
- * Take `http[s]://HOST[:PORT][/PATH]` apart. To a PATH that does not end with
- * /v1/traces that is added, as OTLP's specification has it for a base URL.
+ * Parses `http[s]://HOST[:PORT][/PATH]`. /v1/traces is appended to a PATH that
+ * does not end with it, as OTLP's specification requires for a base URL.
  *
  * @param [out] url_p  only on BT_OK
  * @param [out] why_p  otherwise the reason, static: "it …"

@@ -8,7 +8,7 @@
  * device memory and a block id can cross the wire unchanged.
  *
  * A cache may keep blocks whose content is useful beyond the sequence that
- * filled them. A kept block that nobody else holds is idle: not free, but the
+ * filled them. A kept block without another holder is idle: not free, but the
  * cache can evict it at any time.
  *
  * A holder of a *windowed* block (of a sliding-window layer) releases it while

@@ -57,7 +57,7 @@ typedef struct bt_kv_prefix bt_kv_prefix_t;
  * @param [in]  pool      Borrowed; outlives the index.
  * @param [in]  n_blocks  Of the pool.
  * @param [in]  groups    Of the model; borrowed; outlives the index.
- * @param [in]  seed      Of the hash: a random number, so that nobody can
+ * @param [in]  seed      Of the hash: a random number, so that no client can
  *                        choose prompts that make it slow.
  * @param [out] index_p   Free with bt_kv_prefix_destroy().
  *

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rendezvous.h
  *
- * How workers find routers by a directory that all of them see (--join-dir):
- * each router has a file there with the URL of its control port.
+ * Router discovery through a shared directory (--join-dir): each router has a
+ * file there with the URL of its control port.
  *
  *     router ── publish ─▶ DIR/<hash of the URL>.router ─▶ scan ── worker
  *            ── withdraw (removes it)
  *
- * A file appears whole or not at all. One URL has one name, so a router that
- * was killed and comes back at its place writes over what it left; what is left
- * of others does no harm: nobody answers there, and who does must prove the
- * cluster key. What is no file of ours is passed over.
+ * A file appears atomically. One URL has one file name, so a router that was
+ * killed and restarts at its address overwrites its old file; stale files of
+ * others are harmless: nothing answers there, and a new listener must prove the
+ * cluster key. Other files are skipped.
  *
- * Threads: any; a call may wait for the file system as long as that likes
- * (watch.h looks from a thread of its own).
+ * Threads: any; a call may block for as long as the file system does (watch.h
+ *          uses its own thread).
  */
 #ifndef BT_COMMON_RENDEZVOUS_RENDEZVOUS_H
 #define BT_COMMON_RENDEZVOUS_RENDEZVOUS_H
@@ -27,36 +27,39 @@
 #define BT_RENDEZVOUS_MAX        64  /**< routers of one directory */
 #define BT_RENDEZVOUS_PATH_BYTES 4096
 
-/** A router's own file. All zero: none. */
+/** File of this router. All zero: none. */
 typedef struct bt_rendezvous {
     char path[BT_RENDEZVOUS_PATH_BYTES];
     char url[BT_RENDEZVOUS_URL_BYTES];
 } bt_rendezvous_t;
 
-/** Routers that were found, by ascending URL. */
+/** Routers found, by ascending URL. */
 typedef struct bt_rendezvous_list {
     uint32_t n;
-    uint32_t n_passed; /**< files of this kind that say no URL, or too many */
+    uint32_t n_passed; /**< skipped: router files without a URL, or too many */
     char urls[BT_RENDEZVOUS_MAX][BT_RENDEZVOUS_URL_BYTES];
 } bt_rendezvous_list_t;
 
-/** Can who is elsewhere use it? Not an address of all interfaces, nor port 0.
- */
+/** True when peers can use the URL: not an address of all interfaces, nor
+ *  port 0. */
 bool bt_rendezvous_is_url(const char *url);
 
 /**
- * @param [in] url  as bt_rendezvous_is_url() has it
- * @retval BT_ERR_INVALID_PARAM  it is not, or a path is too long
- * @retval BT_ERR_IO             errno says why
+ * Publishes this router's URL.
+ * @param [in] url  see bt_rendezvous_is_url()
+ * @retval BT_ERR_INVALID_PARAM  not such a URL, or a path is too long
+ * @retval BT_ERR_IO             errno has the reason
  */
 BT_MUST_CHECK bt_status_t bt_rendezvous_publish(const char *dir,
                                                 const char *url,
                                                 bt_rendezvous_t *place_p);
-/** Remove it: while the port is still ours, for the next one there writes the
- *  same file. Again, or of one all zero: nothing. */
+/** Removes the file. Call while the port is still ours, because the next
+ *  router there writes the file with this name. No effect when repeated, or
+ *  when all zero. */
 void bt_rendezvous_withdraw(bt_rendezvous_t *place);
 
-/** @retval BT_ERR_IO  the directory cannot be read; errno says why */
+/** Lists the routers of a directory. @retval BT_ERR_IO  the directory cannot
+ *  be read; errno has the reason */
 BT_MUST_CHECK bt_status_t bt_rendezvous_scan(const char *dir,
                                              bt_rendezvous_list_t *list_p);
 

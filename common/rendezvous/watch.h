@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file watch.h
  *
- * Looks at a directory of routers again and again, from a thread of its own: a
- * file system that hangs (a server of NFS that is away) must not stop whoever
- * wants to know.
+ * Polls a directory of routers, from its own thread: a file system that hangs
+ * (an unreachable NFS server) must not block the caller.
  *
  *     thread: scan ─▶ differs from the last? ─▶ kept ─▶ take (owner's thread)
  *                ▲ every BT_WATCH_MS
  *
- * A directory that cannot be read changes nothing of what was known; it is said
- * once, until it can be.
+ * An unreadable directory leaves the known list unchanged; that is logged once,
+ * until it is readable again.
  */
 #ifndef BT_COMMON_RENDEZVOUS_WATCH_H
 #define BT_COMMON_RENDEZVOUS_WATCH_H
@@ -20,14 +19,21 @@
 
 typedef struct bt_rendezvous_watch bt_rendezvous_watch_t;
 
-/** @param [in] dir  copied. @retval BT_ERR_NO_MEMORY  also for a thread */
+/**
+ * Starts polling a directory.
+ * @param [in] dir  copied.
+ * @retval BT_ERR_NO_MEMORY  also for a thread
+ */
 BT_MUST_CHECK bt_status_t
 bt_rendezvous_watch_open(const char *dir, bt_rendezvous_watch_t **watch_p);
-/** Never waits. @return false: nothing else than last time, and @a list_p is
- *  as it was */
+/**
+ * Takes the list if it has changed. Never blocks. @return false: unchanged, and
+ * @a list_p is untouched
+ */
 bool bt_rendezvous_watch_take(bt_rendezvous_watch_t *watch,
                               bt_rendezvous_list_t *list_p);
-/** Waits a second at most for a file system that hangs. NULL is allowed. */
+/** Stops polling. Waits a second at most for a file system that hangs. NULL
+ *  is allowed. */
 void bt_rendezvous_watch_close(bt_rendezvous_watch_t *watch);
 
 #endif

@@ -56,7 +56,7 @@ BT_MUST_CHECK bt_status_t bt_shm_give_open(bt_shm_t *shm,
 /**
  * Passes the descriptors to the process that connected to @a socket.
  * @retval BT_ERR_IO            it has disconnected, or none is there
- * @retval BT_ERR_UNAUTHORIZED  another user, who got nothing
+ * @retval BT_ERR_UNAUTHORIZED  another user, which got nothing
  */
 BT_MUST_CHECK bt_status_t bt_shm_give(bt_shm_t *shm, int socket);
 

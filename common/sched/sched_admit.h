@@ -6,7 +6,7 @@
  * queues and counts in, one decision out; the worker carries the decision out,
  * reports the result, and asks again.
  *
- *     granted ──┐ the first in order, when it fits; nobody
+ *     granted ──┐ the first in order, when it fits; no other
  *     leases  ──┤ overtakes it                                   ──▶ BEGIN
  *     ungranted ┘ only while neither of those waits, within the share
  *     waiting ◀── complete KV without a grant: the last in order is
@@ -22,7 +22,7 @@
  *             other worker
  *
  * Static batches: while a batch is closed (sched_batch.h), leases and local
- * requests wait, except preempted ones of the batch, and block nobody behind
+ * requests wait, except preempted ones of the batch, and block none behind
  * them.
  *
  * A group is one claim: the first member's, plus what the others need beyond
@@ -129,8 +129,8 @@ bt_sched_claim_t *bt_sched_admit_next(const bt_sched_admit_t *admit,
 /**
  * Decides whether the claim from bt_sched_admit_next() begins.
  *
- * @param [in] n_new        Blocks of the claim, with more_blocks, that nobody
- *     holds yet.
+ * @param [in] n_new        Blocks of the claim, with more_blocks, not held by
+ *                          any claim yet.
  * @param [in] free_blocks  Blocks available now.
  */
 bt_sched_verdict_t bt_sched_admit_judge(const bt_sched_admit_t *admit,
