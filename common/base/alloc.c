@@ -18,7 +18,7 @@
 
 static _Atomic int fail_countdown; /* 0 = off */
 
-/* Beside what is asked for: of the allocator, about. */
+/* Approximate overhead of the allocator per allocation. */
 #define HEAD_BYTES 16u
 
 /* Before @a n times @a size bytes are asked for, of which @a have are there. */

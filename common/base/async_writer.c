@@ -20,11 +20,11 @@
 #define TELL_BYTES 1024
 #define AGAIN_MS   20 /* where poll() says "now" and a write "not yet" */
 #define FILE_BYTES (1u << 20) /* at once */
-#define JOIN_MS    200        /* for a thread that was told to end */
+#define JOIN_MS    200        /* grace period of a thread that must end */
 
 typedef enum way {
     WAY_WRITE, /* waits for no reader */
-    WAY_SEND,  /* neither, if it is told so */
+    WAY_SEND,  /* non-blocking with MSG_DONTWAIT */
     WAY_WAIT,  /* the thread alone */
 } way_t;
 
@@ -38,20 +38,21 @@ typedef struct target {
 
 struct bt_async_writer {
     bt_async_writer_options_t options;
-    int wake_fd; /* readable: the thread looks what is new */
+    int wake_fd; /* readable: the thread checks for changes */
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t work, quiet; /* for the thread; for who waits for it */
+    pthread_cond_t work, quiet; /* for the thread; for callers that wait for
+                                   it */
     /* Under the lock. Others than the thread write to `to` while it has
      * nothing; it alone changes it. */
     target_t to;
     target_t next;  /* of bt_async_writer_reopen(); fd -1: none */
-    size_t to_next; /* what is in `in` from here on is for `next` */
+    size_t to_next; /* offset in `in` from which lines are for `next` */
     char *in;
     size_t in_len;
     size_t left; /* the thread's bytes that are not out */
     uint64_t n_dropped;
-    uint64_t n_untold; /* of them: after what is in `in` */
+    uint64_t n_untold; /* unreported drops, after what is in `in` */
     int fault;
     bool in_line; /* the target has the beginning of a line */
     bool busy;    /* the thread has something */
@@ -127,7 +128,7 @@ static ssize_t put(const target_t *to, const char *data, size_t n)
     return done;
 }
 
-/* ---- who adds ---- */
+/* ---- adding lines ---- */
 
 /* With the lock. */
 static void wake(bt_async_writer_t *writer)
@@ -136,7 +137,7 @@ static void wake(bt_async_writer_t *writer)
     pthread_cond_signal(&writer->work);
 }
 
-/* The same, also where it waits for a descriptor. */
+/* Wakes the thread, also where it waits for a descriptor. */
 static void wake_anyway(bt_async_writer_t *writer)
 {
     static const uint64_t one = 1;
@@ -181,8 +182,8 @@ void bt_async_writer_add(bt_async_writer_t *writer, const char *lines,
             goto out;
         }
     }
-    /* After the first that found no room none does until the thread has taken
-     * what is there, so that all that are lost here stood in one place. */
+    /* After the first line without space all are dropped until the thread
+     * has taken what is queued, so that all dropped lines are in one place. */
     if ((writer->n_untold > 0) || (bytes - done > room - writer->in_len)) {
         writer->n_untold += count_lines(lines, bytes);
         writer->n_dropped += count_lines(lines, bytes);
@@ -248,8 +249,9 @@ size_t bt_async_writer_waiting(bt_async_writer_t *writer)
 
 /* ---- the thread ---- */
 
-/* Without the lock. Until there may be room, or something is new.
- * @param again  there was said to be room, and there was none: no spinning */
+/* Waits, without the lock, until the target may accept bytes, or something
+ * changed. @param again poll() reported space, and there was none: do not
+ * spin */
 static void wait_for_room(bt_async_writer_t *writer, int fault, bool again)
 {
     struct pollfd fds[] = {
@@ -268,7 +270,7 @@ static void wait_for_room(bt_async_writer_t *writer, int fault, bool again)
     (void)!read(writer->wake_fd, &count, sizeof(count)); /* it never waits */
 }
 
-/* As many whole lines as a pipe takes without mixing them with others'. */
+/* As many whole lines as a pipe accepts atomically. */
 static size_t piece_of(const target_t *to, const char *data, size_t n)
 {
     const char *end;
@@ -298,8 +300,8 @@ static void switch_to_next(bt_async_writer_t *writer)
     }
 }
 
-/* With the lock. What the target does not take now waits, is dropped, or goes
- * to the next one. @return bytes that are dropped */
+/* With the lock. Bytes that the target rejects now stay queued, are dropped,
+ * or go to the next target. @return bytes that are dropped */
 static size_t after_fault(bt_async_writer_t *writer, int fault,
                           const char *data, size_t n)
 {
@@ -310,7 +312,7 @@ static size_t after_fault(bt_async_writer_t *writer, int fault,
     if (is_lost) {
         skip = n;
     } else if (writer->next.fd >= 0) {
-        /* The rest of a line whose beginning lies in the old one. */
+        /* The rest of a line whose beginning went to the old target. */
         end = writer->in_line ? memchr(data, '\n', n) : NULL;
         skip = (end != NULL) ? (size_t)(end + 1 - data) : 0;
         switch_to_next(writer);
@@ -319,7 +321,7 @@ static size_t after_fault(bt_async_writer_t *writer, int fault,
     return skip;
 }
 
-/* With the lock, which is let go while the target takes something. */
+/* With the lock, which is released during writes. */
 static void put_all(bt_async_writer_t *writer, const char *data, size_t n)
 {
     bool waited = false;
@@ -330,7 +332,7 @@ static void put_all(bt_async_writer_t *writer, const char *data, size_t n)
         ssize_t done;
         int fault;
 
-        if (writer->ending) { /* who borrowed us the descriptor has it back */
+        if (writer->ending) { /* a borrowed descriptor is the owner's again */
             writer->n_dropped += count_lines(data, n);
             break;
         }
@@ -351,7 +353,7 @@ static void put_all(bt_async_writer_t *writer, const char *data, size_t n)
         skip = after_fault(writer, fault, data, n);
         data += skip;
         n -= skip;
-        if ((n > 0) && (writer->fault != 0)) { /* it is the same target */
+        if ((n > 0) && (writer->fault != 0)) { /* the target is unchanged */
             pthread_mutex_unlock(&writer->lock);
             wait_for_room(writer, fault, waited);
             pthread_mutex_lock(&writer->lock);
@@ -361,7 +363,7 @@ static void put_all(bt_async_writer_t *writer, const char *data, size_t n)
     writer->left = 0;
 }
 
-/* With the lock, which is let go meanwhile. */
+/* With the lock, which is released meanwhile. */
 static void put_what_waits(bt_async_writer_t *writer)
 {
     const uint64_t n_untold = writer->n_untold;

@@ -117,8 +117,9 @@ void bt_account_unref(bt_account_t *account)
     bt_free(account);
 }
 
-/* The account and its client have so much with what is asked for, all together
- * have @a used. */
+/* Decides whether an account may have @a held bytes, with its client at
+ * @a of_client and all accounts at @a used. @return the refusal, or
+ * BT_BUDGET_N_REFUSALS */
 static bt_budget_refusal_t judge(const bt_budget_t *budget, uint64_t held,
                                  uint64_t of_client, uint64_t used)
 {
@@ -157,7 +158,7 @@ void bt_account_give(bt_account_t *account, uint64_t bytes)
     uint64_t held = atomic_load_explicit(&account->held, memory_order_relaxed);
     uint64_t given;
 
-    /* What was allocated elsewhere may be freed here: no sum is below 0. */
+    /* Memory allocated elsewhere may be freed here: clamped at 0. */
     do {
         given = (bytes < held) ? bytes : held;
     } while (

@@ -14,7 +14,7 @@
 /* Version 1 says "no limit" with the largest number of whole pages. */
 #define NO_LIMIT (UINT64_C(1) << 62)
 
-/* A group as a folder, below the folder where its hierarchy is mounted. */
+/* Group as a folder, below the mount point of its hierarchy. */
 typedef struct group {
     char dir[PATH_BYTES]; /* with root in front */
     size_t root_len;
@@ -22,7 +22,7 @@ typedef struct group {
     bool is_v1;
 } group_t;
 
-/* What one level says; most UINT64_MAX: nothing. */
+/* Limit at one level; most UINT64_MAX: none. */
 typedef void level_fn(const group_t *group, bt_limit_t *limit);
 
 /* ---- files ---- */
@@ -127,8 +127,9 @@ static void unescape(char *text)
     *to = '\0';
 }
 
-/* One line of /proc/self/mountinfo: is it the hierarchy of the controller (of
- * version 2 where that is NULL)? Then which of its groups is mounted where. */
+/* Parses one line of /proc/self/mountinfo: true if it is the hierarchy of
+ * the controller (of version 2 if that is NULL), with the mounted group and
+ * mount point. */
 static bool read_mount(char *line, const char *controller,
                        char mounted[PATH_BYTES], char place[PATH_BYTES])
 {
@@ -155,7 +156,7 @@ static bool read_mount(char *line, const char *controller,
     return true;
 }
 
-/* The last one that can be seen hides those before it. */
+/* The last visible mount hides those before it. */
 static bool find_mount(const char *root, const char *controller,
                        char mounted[PATH_BYTES], char place[PATH_BYTES])
 {
@@ -224,8 +225,7 @@ static bool find_group(const char *root, const char *controller, group_t *group)
     }
     group->top_len = (size_t)top;
     all = snprintf(group->dir, sizeof(group->dir), "%s%s%s", root, place, rest);
-    if (all >=
-        (int)sizeof(group->dir)) { /* so deep: those above it hold, too */
+    if (all >= (int)sizeof(group->dir)) { /* too long: the limits above hold */
         group->dir[group->top_len] = '\0';
     }
     while ((all > top) && (group->dir[strlen(group->dir) - 1] == '/')) {
@@ -297,7 +297,7 @@ static void look_at_cpus(const group_t *group, bt_limit_t *limit)
     name_file(group, group->is_v1 ? v1 : v2, limit);
 }
 
-/* Version 1 counts those below a group apart, and "used" has them. */
+/* Version 1 counts child groups separately, and "used" includes them. */
 static uint64_t file_pages(const group_t *group)
 {
     static const char *const words[2][2] = {
@@ -345,8 +345,8 @@ static void look_at_tasks(const group_t *group, bt_limit_t *limit)
     name_file(group, "pids.max", limit);
 }
 
-/* Of all levels of both versions the one that leaves the least: where both are
- * mounted, each controller is in one of them. */
+/* Reads all levels of both versions and keeps the one that leaves the least:
+ * if both are mounted, each controller is in one of them. */
 static void find_tightest(const char *root, const char *controller,
                           level_fn *look, bt_limit_t *limit_p)
 {

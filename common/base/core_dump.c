@@ -5,10 +5,10 @@
 
 #include "common/base/log.h"
 
-/* Too little for any file. And where /proc/sys/kernel/core_pattern names a
- * program instead, which gets its dump whatever the limit is, 1 alone is the
- * limit that stops it: the system's own way to keep that program's crash from
- * calling it again. */
+/* Too small for any file. And if /proc/sys/kernel/core_pattern names a
+ * program instead, which gets a dump whatever the limit is, exactly 1 is the
+ * limit that prevents it: the kernel uses it to keep that program's own
+ * crash from recursing. */
 #define NO_CORE 1u
 
 void bt_core_dump_forbid(void)

@@ -24,7 +24,7 @@ typedef struct decimal {
     int exponent;
 } decimal_t;
 
-/* A number and the ends of what rounds to it, all times 4 and 10^-exponent. */
+/* Number and bounds of its rounding interval, all times 4 and 10^-exponent. */
 typedef struct interval {
     uint64_t lower, value, upper;
     int exponent;
@@ -104,7 +104,7 @@ static decimal_t shortest(interval_t in)
 
 /* ---- text ---- */
 
-/* @return how many there are, without zeros at their end */
+/* @return number of digits, without trailing zeros */
 static int split(decimal_t decimal, char digits[MAX_DIGITS], int *point_p)
 {
     char reversed[MAX_DIGITS] = "";

@@ -15,7 +15,7 @@ static void add(bt_devices_t *devices, const char *name, size_t len)
     devices->n++;
 }
 
-/* "-1", as nothing, hides itself and what is behind it. */
+/* "-1", an invalid entry, hides itself and all entries after it. */
 static bool is_device(const char *name, size_t len)
 {
     return (len > 0) && (name[0] != '-');
@@ -53,7 +53,7 @@ static bool is_gpu_file(const char *name)
            (number[strspn(number, "0123456789")] == '\0');
 }
 
-/* CUDA numbers them from 0, whatever their files are called. */
+/* CUDA numbers devices from 0, whatever their files are called. */
 static void count_files(const char *path, bt_devices_t *devices)
 {
     DIR *const dir = opendir(path);

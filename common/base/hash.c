@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiled twice on x86-64: whole, and with BT_HASH_TIER_AVX2 only what
- * hash_tier.h names, under the other names. */
+/* Compiled twice on x86-64: whole, and with BT_HASH_TIER_AVX2 only the
+ * functions of hash_tier.h, under the other names. */
 #include "common/base/hash.h"
 
 #include <stdbool.h>
@@ -37,8 +37,8 @@ typedef __m128i vector_t;
  * Larger tiles were slower: the stores wait behind the hashing. */
 #define TILE_BYTES 4096u
 
-/* So much is hashed between one burst of prefetches and the next. They are
- * into the second level: as many into the first one are no faster than none. */
+/* Bytes hashed between two bursts of prefetches. They go into the second
+ * level: as many into the first one are no faster than none. */
 #define AHEAD_BYTES 1024u
 #define LINE_BYTES  64u
 

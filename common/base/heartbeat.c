@@ -18,7 +18,7 @@ void bt_heartbeat_open(bt_heartbeat_t *heartbeat)
         return;
     }
     fd = strtol(text, &end, 10);
-    /* What this program starts itself does not speak for it. */
+    /* Child processes of this program must not beat for it. */
     if ((*end != '\0') || (fd < 3) || (fd > 65535) ||
         (fcntl((int)fd, F_SETFD, FD_CLOEXEC) != 0)) {
         BT_LOG_WARN("BATON_BEAT_FD is not a descriptor number");

@@ -17,7 +17,7 @@ void bt_json_init(bt_json_t *json, bt_strbuf_t *out)
     json->slices = NULL;
 }
 
-/* What stands before a value. */
+/* Writes comma and key before a value. */
 static void begin(bt_json_t *json, const char *key)
 {
     if (json->more) {
@@ -57,7 +57,7 @@ void bt_json_end_array(bt_json_t *json)
     json->more = true;
 }
 
-/* One character that cannot stand for itself. */
+/* Character that needs an escape. */
 static void put_escape(bt_strbuf_t *out, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";

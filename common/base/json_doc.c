@@ -29,7 +29,7 @@ typedef struct parse {
     size_t bytes;
     size_t at;
     bt_json_doc_t *doc;
-    uint32_t open[BT_JSON_DOC_DEPTH]; /* containers around this place */
+    uint32_t open[BT_JSON_DOC_DEPTH]; /* containers around this position */
     uint32_t depth;
     uint32_t member;     /* the root's last key; 0: none yet */
     uint32_t max_values; /* of a client's text; 0: it is a file's */
@@ -38,8 +38,8 @@ typedef struct parse {
     bt_json_fault_t *fault;
 } parse_t;
 
-/* Clients' texts are read as JSON defines it, within bounds on what they cost;
- * files' texts also have to be unambiguous. */
+/* Clients' texts are parsed as JSON defines it, within cost bounds; files'
+ * texts must also be unambiguous. */
 static bool is_client(const parse_t *p)
 {
     return p->max_values > 0;
@@ -167,7 +167,7 @@ static bt_status_t decode_unicode(parse_t *p, char *out, size_t *n_p)
     return BT_OK;
 }
 
-/* at is behind the backslash. No escape is shorter than what it stands for. */
+/* at is behind the backslash. No escape is shorter than its character. */
 static bt_status_t decode_escape(parse_t *p, char *out, size_t *n_p)
 {
     static const char from[] = "\"\\/bfnrt";
@@ -201,8 +201,8 @@ static bool has_end(uint64_t word)
             high) != 0;
 }
 
-/* at moves behind the plain text of a string, to what ends it or to the end of
- * all. */
+/* at moves behind the plain text of a string, to its terminator or to the
+ * end of the text. */
 static bt_status_t skip_plain(parse_t *p)
 {
     size_t poll_at = p->at + POLL_BYTES;
@@ -210,7 +210,7 @@ static bt_status_t skip_plain(parse_t *p)
 
     while (p->bytes - p->at >= sizeof(word)) {
         if ((p->at >= poll_at) && bt_task_poll()) {
-            return no_memory(p); /* canceled: nobody hears of it */
+            return no_memory(p); /* canceled: the error is not reported */
         }
         poll_at = (p->at >= poll_at) ? p->at + POLL_BYTES : poll_at;
         memcpy(&word, p->text + p->at, sizeof(word));
@@ -251,7 +251,7 @@ static bt_status_t decode_string(parse_t *p, size_t start)
             p->at++;
             status = decode_escape(p, out, &n);
             if (bt_task_poll_every(&steps)) {
-                status = no_memory(p); /* canceled: nobody hears of it */
+                status = no_memory(p); /* canceled: the error is not reported */
             }
         } else {
             const size_t from = p->at;
@@ -519,7 +519,7 @@ static bt_status_t parse_key(parse_t *p)
     return BT_OK;
 }
 
-/* A value is complete, or a container was opened: what comes up to the next. */
+/* A value is complete, or a container was opened: parses up to the next. */
 static bt_status_t between(parse_t *p, bool opened)
 {
     bt_json_node_t *node = around(p);
@@ -560,7 +560,7 @@ static bt_status_t parse_all(parse_t *p)
         uint32_t depth = p->depth;
 
         if (bt_task_poll_every(&steps)) {
-            return no_memory(p); /* canceled: nobody hears of it */
+            return no_memory(p); /* canceled: the error is not reported */
         }
         status = parse_value(p);
         if (status == BT_OK) {
@@ -589,7 +589,7 @@ static bt_status_t check_utf8(parse_t *p)
     for (p->at = 0; p->at < p->bytes; p->at = end) {
         end = (p->bytes - p->at < POLL_BYTES) ? p->bytes : p->at + POLL_BYTES;
         for (int i = 0; (i < 3) && is_continuation(p, end); i++) {
-            end++; /* what is cut here is checked whole */
+            end++; /* a character is checked whole */
         }
         if (!bt_utf8_valid(text + p->at, end - p->at)) {
             while ((n = bt_utf8_scan(text + p->at, p->bytes - p->at)) > 0) {
@@ -598,7 +598,7 @@ static bt_status_t check_utf8(parse_t *p)
             return bad(p, "it is not UTF-8");
         }
         if ((end < p->bytes) && bt_task_poll()) {
-            return no_memory(p); /* canceled: nobody hears of it */
+            return no_memory(p); /* canceled: the error is not reported */
         }
     }
     p->at = 0;
@@ -715,7 +715,8 @@ bool bt_json_as_double(const bt_json_node_t *node, double *value_p)
         text[node->len] = '\0';
         value = strtod(text, NULL);
     } else {
-        value = strtod(node->text, NULL); /* what ends it is no part of one */
+        value = strtod(node->text, NULL); /* its terminator is no part of a
+                                             number */
     }
     if (!isfinite(value)) {
         return false;
@@ -724,7 +725,7 @@ bool bt_json_as_double(const bt_json_node_t *node, double *value_p)
     return true;
 }
 
-/* A number as its digits, "12.50e3": 1250 with the point moved by 1. */
+/* Number as its digits, "12.50e3": 1250 with the point moved by 1. */
 typedef struct decimal {
     const char *text; /* behind the sign */
     size_t n;         /* digits, and the point */

@@ -49,7 +49,7 @@ static bool reserve(bt_json_slices_t *slices)
     return true;
 }
 
-/* Does its output take more? Nothing is formatted in vain. */
+/* True when the output accepts more. Nothing is formatted in vain. */
 static bool goes_on(const bt_strbuf_t *out)
 {
     return out->status == BT_OK;

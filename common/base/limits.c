@@ -15,7 +15,7 @@
 #define CAP_SYS_ADMIN    21
 #define CAP_SYS_RESOURCE 24
 
-/* What stands behind a word at the start of a line. @return false: nothing */
+/* Finds the text after a word at the start of a line. @return false: none */
 static bool read_text(const char *root, const char *name, const char *word,
                       char text[LINE_BYTES])
 {
@@ -147,7 +147,7 @@ static bool is_free_of_rlimit(const char *root, uint64_t uid)
     unsigned long long first = 1, outside = 1, n = 0, held = 0;
     char text[LINE_BYTES];
 
-    /* Root of a user namespace, and what it may do there, do not count. */
+    /* Root of a user namespace, and its capabilities there, do not count. */
     if (read_text(root, "/proc/self/uid_map", "", text) &&
         ((sscanf(text, "%llu %llu %llu", &first, &outside, &n) != 3) ||
          (first != 0) || (outside != 0) || (n < UINT32_MAX))) {

@@ -36,8 +36,8 @@ static struct {
     bt_log_copy_fn copy; /* NULL: none */
     void *copy_ctx;
     atomic_ulong counts[BT_LOG_LEVEL_DEBUG + 1];
-    /* A copy of `program` for the thread that tells of dropped lines: at the
-     * process's end what `program` borrows goes before the thread does. */
+    /* Copy of `program` for the thread that reports dropped lines: at the
+     * process's end the borrowed `program` is freed before the thread ends. */
     pthread_mutex_t name_lock;
     char name[NAME_BYTES + 1];
     pthread_mutex_t limit_lock;
@@ -96,7 +96,7 @@ void bt_log_copy_to(bt_log_copy_fn copy, void *ctx)
     state.copy_ctx = ctx;
 }
 
-/* Memory must not be asked for here: its shortage is logged too. */
+/* Must not allocate: a lack of memory is logged too. */
 static void put_json(bt_strbuf_t *line, const char *time, bt_log_level_t level,
                      const char *name, const char *text)
 {
@@ -204,7 +204,7 @@ static void write_line(bt_log_level_t level, const char *text)
     }
 }
 
-/* Of the kinds whose second is over at @a now_ms. */
+/* Reports the kinds whose second is over at @a now_ms. */
 static void tell_held(uint64_t now_ms)
 {
     char text[TEXT_BYTES];
@@ -223,7 +223,7 @@ static void tell_held(uint64_t now_ms)
     } while (has_one);
 }
 
-/* Once the log was started; who asks for debugging wants all of it. */
+/* Limited only once the log is started, and never at debug level. */
 static bool is_held(bt_log_level_t level, const char *fmt)
 {
     uint64_t now_ms;

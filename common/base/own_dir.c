@@ -30,8 +30,8 @@
 #define MODE_NEW 01700 /* made, not locked yet */
 #define MODE_OWN 0700
 
-/* What stands in the lock: this very directory. That of a copy, or of a folder
- * with such a name that somebody else made, says another one or nothing.
+/* Content of the lock: identifies this very directory. A copy, or a folder
+ * with such a name that another program made, has another one or none.
  * @return false: no directory */
 static bool mark_of(int dir, char mark[MARK_BYTES])
 {
@@ -45,9 +45,10 @@ static bool mark_of(int dir, char mark[MARK_BYTES])
     return true;
 }
 
-/* The name `lock` appears with the lock taken: nobody finds it free while we
- * live. @return the descriptor; -1, with errno: ENOENT, another process that
- * starts took the directory for a dead one's; others: no lock is to be had */
+/* The name `lock` appears with the lock taken: no process finds it free
+ * while this one lives. @return the descriptor; -1, with errno: ENOENT,
+ * another process that starts took the directory for a dead one's; others:
+ * locks are unavailable */
 static int take_lock(int dir)
 {
     int fd = openat(dir, LOCK_NEW, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -81,7 +82,7 @@ err : {
 }
 }
 
-/* Six letters or digits that nobody guesses. */
+/* Six unpredictable letters or digits. */
 static bool name_make(char name[NAME_BYTES + 1])
 {
     static const char signs[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -117,7 +118,7 @@ static bt_status_t make(bt_own_dir_t *made)
         (void)rmdir(made->path);
         return BT_INPROGRESS;
     }
-    /* Without a lock nobody removes it but we. */
+    /* Without a lock only this process removes it. */
     (void)fchmod(made->dir_fd, MODE_OWN);
     (void)flock(made->dir_fd, LOCK_SH | LOCK_NB);
     return BT_OK;
@@ -152,7 +153,7 @@ bt_status_t bt_own_dir_create(const char *parent, bt_own_dir_t *dir)
     return (status == BT_INPROGRESS) ? BT_ERR_IO : status;
 }
 
-/* @return whether @a path names what is open as @a fd */
+/* @return whether @a path names the file that is open as @a fd */
 static bool is_at(int fd, int parent, const char *path)
 {
     struct stat open_one;
@@ -257,10 +258,10 @@ static bool is_ours(bool is_top, const char *name, const struct stat *info)
     return S_ISSOCK(info->st_mode);
 }
 
-/* @return entries that are none of ours and stay; one has its name in kept */
+/* @return foreign entries, which stay; one has its name in kept */
 static unsigned remove_entries(int dir, bool is_top, char kept[NAME_MAX]);
 
-/* One of the directories that processes make for their sockets, common/rpc. */
+/* Removes a directory that a process made for its sockets, common/rpc. */
 static bool remove_socket_dir(int parent, const char *name)
 {
     BT_CLEANUP(close)
@@ -288,7 +289,7 @@ static bool remove_entry(int dir, const char *name, bool is_top)
     return is_ours(is_top, name, &info) && (unlinkat(dir, name, 0) == 0);
 }
 
-/* The lock goes last, for whoever comes where this is interrupted. */
+/* The lock is removed last, so that an interrupted removal can be resumed. */
 static bool is_skipped(const char *name)
 {
     return (strcmp(name, ".") == 0) || (strcmp(name, "..") == 0) ||
@@ -319,14 +320,14 @@ static unsigned remove_entries(int dir, bool is_top, char kept[NAME_MAX])
     return n_kept;
 }
 
-/* Without a lock from here on, and to be told all the same. */
+/* Unlocks the directory, which can still be identified by its mode. */
 static void unlock(int dir)
 {
     (void)fchmod(dir, MODE_NEW);
     (void)unlinkat(dir, LOCK, 0);
 }
 
-/* @return whether all of it is gone */
+/* @return true: all of it is removed */
 static bool remove_at(int dir, const char *path)
 {
     char kept[NAME_MAX] = "";
@@ -355,8 +356,8 @@ void bt_own_dir_remove(bt_own_dir_t *dir)
     close_both(dir);
 }
 
-/* Is it the directory that its lock says, of a process that is dead? Whoever
- * has the lock may remove it, one process that starts as well as another. */
+/* True when the directory matches its lock, whose process is dead. Any
+ * process that gets the lock may remove it. */
 static bool is_dead(int dir, int lock)
 {
     char mark[MARK_BYTES];

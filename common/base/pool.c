@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/thread.h"
 
-/* The lanes of each kind of thread, in their order. */
+/* Lanes of each kind of thread, in order. */
 static const bt_pool_lane_t short_lanes[] = {BT_POOL_FIRST, BT_POOL_SHORT,
                                              BT_POOL_N_LANES};
 static const bt_pool_lane_t all_lanes[] = {BT_POOL_FIRST, BT_POOL_LONG,
@@ -19,11 +19,11 @@ static const bt_pool_lane_t background_lanes[] = {BT_POOL_BACKGROUND,
                                                   BT_POOL_N_LANES};
 static const bt_pool_lane_t file_lanes[] = {BT_POOL_FILES, BT_POOL_N_LANES};
 
-/* Of what runs inside others. */
+/* Limits of jobs that run inside others. */
 #define MAX_INSIDE 4u
 /* A poll that found nothing to run inside is not repeated sooner. */
 #define LOOK_US 500u
-/* What runs inside may take this much more than half of the time. */
+/* Jobs run inside may take this much more than half of the time. */
 #define AHEAD_US 2000u
 
 /* A job that a thread runs, perhaps inside another one. */
@@ -44,7 +44,7 @@ typedef struct worker {
 } worker_t;
 
 typedef struct lane {
-    bt_list_t jobs; /* that have no place in the order */
+    bt_list_t jobs; /* jobs without a position in the order */
     const bt_pool_order_t *order;
     void *ctx;
     /* Written under the lock. */
@@ -57,8 +57,8 @@ struct bt_pool {
     /* Under the lock. */
     lane_t lanes[BT_POOL_N_LANES];
     bool ending;
-    /* The last one that finished, whose link leads to the one before it.
-     * Without the lock: who has just got it may have no core for long, and the
+    /* Last finished job, whose link leads to the one before it. Lock-free: a
+     * thread that has just taken a lock may be descheduled for long, and the
      * owner would wait with it. */
     _Atomic(bt_list_t *) finished;
     /* Written under the lock. */
@@ -176,12 +176,12 @@ static void push_finished(bt_pool_t *pool, bt_pool_job_t *job)
     } while (
         !atomic_compare_exchange_weak(&pool->finished, &before, &job->link));
     if (before == NULL) {
-        /* Cannot fail or wait: the count is far from its end. */
+        /* Cannot fail or block: the count is far from its maximum. */
         (void)!write(pool->fd, &one, sizeof(one));
     }
 }
 
-/* All that finished goes behind what was taken before, in its order. */
+/* Newly finished jobs go behind those taken before, in order. */
 static void take_finished(bt_pool_t *pool)
 {
     bt_list_t *link = atomic_exchange(&pool->finished, NULL);
@@ -243,8 +243,8 @@ static void run_job(worker_t *worker, bt_pool_job_t *job)
     pthread_mutex_lock(&pool->lock);
 }
 
-/* At a poll of a long job: shorter ones of its lane that wait, while its own
- * part of the time is as long as theirs. */
+/* At a poll of a long job: runs shorter queued ones of its lane, while its
+ * own share of the time is at least theirs. */
 static void run_inside(void *ctx)
 {
     worker_t *worker = ctx;
@@ -382,7 +382,7 @@ bool bt_pool_next(bt_pool_t *pool)
     uint64_t count;
 
     if (job == NULL) {
-        /* The count first: what finishes after it makes the descriptor
+        /* The count first: jobs that finish afterwards make the descriptor
          * readable again. */
         (void)!read(pool->fd, &count, sizeof(count));
         take_finished(pool);

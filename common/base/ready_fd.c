@@ -22,7 +22,7 @@ int bt_ready_fd_open(void)
         BT_LOG_WARN("BATON_READY_FD is not a descriptor number");
         return -1;
     }
-    /* A launcher that is stopped and reads nothing stops nobody. */
+    /* A launcher that is stopped and does not read must not block a program. */
     (void)fcntl((int)fd, F_SETFL, O_NONBLOCK);
     return (int)fd;
 }

@@ -8,8 +8,8 @@
 
 #include "common/base/alloc.h"
 
-/* head and tail only grow; slot = index & mask. Each on its own cache line, so
- * that the two threads do not fight for one. */
+/* head and tail only grow; slot = index & mask. Each on its own cache line,
+ * to avoid false sharing between the two threads. */
 struct bt_ring {
     void **slots;
     uint32_t mask;

@@ -66,7 +66,8 @@ void bt_strbuf_reserve(bt_strbuf_t *buf, size_t n)
     (void)set_cap(buf, n + 1); /* the error sticks */
 }
 
-/* Room for n more bytes and the zero byte, or the sticky error. */
+/* Ensures memory for n more bytes and the zero byte, or returns the sticky
+ * error. */
 static int make_room(bt_strbuf_t *buf, size_t n)
 {
     size_t cap = (buf->cap == 0) ? FIRST_CAP_BYTES : buf->cap;

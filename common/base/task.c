@@ -35,8 +35,8 @@ bt_task_t *bt_task_enter(bt_task_t *task)
     return before;
 }
 
-/* What it did not use is the account's again; more than it took may be there
- * for the rounding of sizes. */
+/* Settles the credit with the account: unused bytes go back; a negative
+ * credit, which the rounding of sizes causes, is charged. */
 static void settle(bt_task_t *task)
 {
     if (task->credit > 0) {

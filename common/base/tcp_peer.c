@@ -103,7 +103,7 @@ static void put_address(const struct sockaddr_storage *addr, __be32 out[4],
     }
 }
 
-/* What the kernel answers when it is asked for one socket (sock_diag(7)). */
+/* The kernel's answer about one socket (sock_diag(7)). */
 typedef union answer {
     struct nlmsghdr head;
     uint8_t bytes[4096];
@@ -159,12 +159,12 @@ static bool ask_for_peer(const bt_tcp_ends_t *ends, bt_tcp_peer_t *peer_p,
         return false;
     }
     *peer_p = (bt_tcp_peer_t){.uid = msg->idiag_uid, .inode = msg->idiag_inode};
-    *found_p = msg->idiag_inode != 0; /* 0: nobody has it any more */
+    *found_p = msg->idiag_inode != 0; /* 0: no longer open in any process */
     return true;
 }
 
-/* The same where the kernel cannot be asked.
- * @return false: it is not on this host, or has just been closed */
+/* Finds the peer in /proc/net/tcp, if sock_diag is unavailable. @return
+ * false: not on this host, or just closed */
 static bool look_for_peer(const bt_tcp_ends_t *ends, bt_tcp_peer_t *peer_p)
 {
     const char *path = (ends->theirs.ss_family == AF_INET)

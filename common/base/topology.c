@@ -8,7 +8,7 @@
 
 #include "common/base/log.h"
 
-/* Cores of "0-3,8"; what is no such list is left out. */
+/* Parses cores of "0-3,8"; invalid parts are skipped. */
 static void read_list(FILE *file, cpu_set_t *set)
 {
     unsigned long first;

@@ -7,7 +7,7 @@
 
 int bt_utf8_scan(const uint8_t *text, size_t bytes)
 {
-    uint8_t low = 0x80; /* what the second byte may be */
+    uint8_t low = 0x80; /* range of the second byte */
     uint8_t high = 0xBF;
     int len;
 

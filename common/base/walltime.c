@@ -18,7 +18,7 @@ void bt_walltime_print(int64_t unix_ms, char text[BT_WALLTIME_BYTES])
     struct tm tm = {0};
 
     gmtime_r(&seconds, &tm);
-    /* The remainders tell the compiler that it fits. */
+    /* The remainders show the compiler that it fits. */
     snprintf(text, BT_WALLTIME_BYTES,
              "%04u-%02u-%02uT%02u:%02u:%02u.%03u+00:00",
              (unsigned)(tm.tm_year + 1900) % 10000u,

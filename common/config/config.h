@@ -67,7 +67,7 @@ typedef struct bt_config_model {
 /** Values of all options, owned by the config object. Strings are never NULL
  *  (""). */
 typedef struct bt_config {
-    /* what ./baton serve takes */
+    /* options of ./baton serve */
     const char *models_dir; /* --models-dir, "" = the cache's */
     const char *model;      /* path of models[0], "" when there is none */
     bt_config_model_t models[BT_CONFIG_MAX_MODELS]; /* --model, in order */
@@ -78,26 +78,26 @@ typedef struct bt_config {
     uint32_t threads_prefill; /* 0 = share the cores */
     uint32_t threads_decode;
     uint32_t sum_parts;                      /* 0 = as many as ranks */
-    uint32_t rehearse_us, rehearse_token_us; /* of an iteration, at least */
-    uint32_t prefill_tp;                     /* ranks of each */
+    uint32_t rehearse_us, rehearse_token_us; /* least time of an iteration */
+    uint32_t prefill_tp;                     /* ranks of each instance */
     uint32_t decode_tp;
-    uint32_t prefill_pp; /* stages of each */
+    uint32_t prefill_pp; /* stages of each instance */
     uint32_t decode_pp;
     uint64_t kv_memory_bytes;     /* --kv-memory SIZE per worker, 0 = auto */
     uint32_t max_batch;           /* seats of a worker */
-    uint32_t chunk_tokens;        /* of one prefill iteration; 0 = tuned */
-    uint32_t chunk_itl_ms;        /* 50; of a tuned one */
+    uint32_t chunk_tokens;        /* of a prefill iteration; 0 = tuned */
+    uint32_t chunk_itl_ms;        /* 50; target of tuned chunks */
     const char *prefill_order;    /* srpt, fcfs, deadline */
     const char *decode_order;     /* prompt, fcfs, length */
     const char *scheduler_policy; /* guaranteed_no_evict, max_utilization */
-    const char *http;             /* ADDR:PORT 127.0.0.1:8000, --port put in */
-    uint32_t port;                /* what --port said; it stands in http */
+    const char *http;             /* ADDR:PORT 127.0.0.1:8000, with --port */
+    uint32_t port;                /* --port; included in http */
     const char *grpc;             /* 127.0.0.1:8001 */
     const char *metrics;          /* 127.0.0.1:8002 */
     const char *tls_cert;         /* "" = plain */
     const char *tls_key, *tls_client_ca;
-    const char *api_keys;      /* file, "" = nobody needs one */
-    const char *tenant_header; /* name, "" = none says whose request it is */
+    const char *api_keys;            /* file, "" = no keys */
+    const char *tenant_header;       /* name of the header, "" = none */
     const char *orders_without_keys; /* own-user, anybody */
     bool insecure;                   /* beyond loopback without keys */
     const char *allowed_hosts;       /* "" = the server's own names */
@@ -106,48 +106,48 @@ typedef struct bt_config {
     const char *content_format;      /* auto, string, openai */
     const char *reasoning;           /* auto, off, think ... */
     uint32_t ttft_target_ms, itl_target_ms; /* 0 = none */
-    const char *model_targets; /* NAME=TTFT/ITL,..., "" = none of their own */
-    const char *tool_format;   /* auto, off, hermes ... */
+    const char *model_targets;              /* NAME=TTFT/ITL,..., "" = none */
+    const char *tool_format;                /* auto, off, hermes ... */
     const char *override_generation_config; /* JSON, "" = none */
     const char *log_level;                  /* info */
     const char *log_format;                 /* text, json */
     const char *log_dir;                    /* "" = standard error */
     uint64_t log_max_bytes;                 /* 0: files of any size */
-    uint32_t log_keep;        /* files beside the one that is written */
-    const char *access_log;   /* "" = none, "-" = standard output */
-    const char *trace;        /* file of the requests' ledgers, "" = none */
-    const char *otlp;         /* URL of a collector for them, "" = none */
-    const char *otlp_headers; /* file of headers for it, "" = none */
+    uint32_t log_keep;                      /* old files to keep */
+    const char *access_log; /* "" = none, "-" = standard output */
+    const char *trace;      /* file of per-request timing records, "" = none */
+    const char *otlp;       /* URL of a trace collector, "" = none */
+    const char *otlp_headers; /* file of HTTP headers for otlp, "" = none */
     uint64_t otlp_queue_bytes;
-    /* what the processes take (serve passes them on) */
-    const char *model_name; /* of an only model without a name of its own */
-    const char *launcher;   /* router: the launcher's socket, "" = none */
-    bool workers_pinned;  /* router: all workers here have cores of their own */
-    const char *join;     /* router URL(s), comma separated */
-    const char *join_dir; /* or "" */
-    const char *listen;   /* router: URL for announcements */
-    const char *listen_host;    /* worker: address of its control links */
-    const char *run_dir;        /* directory of ipc sockets */
-    const char *key_file;       /* cluster key */
+    /* options of the processes (passed on by serve) */
+    const char *model_name;  /* of a single model without a name */
+    const char *launcher;    /* router: the launcher's socket, "" = none */
+    bool workers_pinned;     /* router: all workers here have dedicated cores */
+    const char *join;        /* router URL(s), comma separated */
+    const char *join_dir;    /* or "" */
+    const char *listen;      /* router: URL for announcements */
+    const char *listen_host; /* worker: address of its control links */
+    const char *run_dir;     /* directory of ipc sockets */
+    const char *key_file;    /* cluster key */
     const char *munge_socket;   /* "" = munged's own */
     const char *name;           /* instance name */
     uint32_t standby;           /* spare processes of each model */
-    uint32_t place_from;        /* 0: this process is none */
+    uint32_t place_from;        /* standby: descriptor of its assignment; 0: none */
     const char *devices;        /* GPUs; "": as CUDA_VISIBLE_DEVICES says */
     const char *net_device;     /* KV network interface, lo */
     const char *kv_port_range;  /* "20000-20100"; "": any free ports */
     const char *transport;      /* auto, shm, network */
     const char *backend;        /* cpu, or a plugin's name: cuda */
     const char *numerics;       /* exact, tensor */
-    bool mixed_profiles;        /* router: takes workers of several */
+    bool mixed_profiles;        /* router: accepts several numerics profiles */
     const char *cores;          /* cpu list to pin to, "" = no pinning */
     const char *role;           /* worker: auto, prefill, decode, both */
     const char *lend_cores;     /* on, idle, off */
     uint32_t worker_nice;       /* worker: added to its nice value */
-    const char *lent_cores;     /* worker: cpu list of others, "" = none */
+    const char *lent_cores;     /* worker: cpu list to borrow, "" = none */
     uint32_t threads;           /* of this worker; 0 = all allowed cores */
     uint32_t tp;                /* ranks of a stage of this worker */
-    uint32_t pp;                /* and stages */
+    uint32_t pp;                /* stages of this worker */
     const char *kv_type;        /* bf16, f16, int8, fp8 */
     const char *kv_overlap;     /* layers, chunks, none */
     const char *late_join;      /* on, off */
@@ -156,13 +156,13 @@ typedef struct bt_config {
     const char *weight_cache;   /* auto, off, DIR */
     uint32_t tokens_per_block;  /* 16 */
     uint32_t context_tokens;    /* 0 = the model's */
-    const char *local_prefill;  /* D: the context phase, too: off, on, auto */
+    const char *local_prefill;  /* D: prefills, too: off, on, auto */
     const char *link_transport; /* "auto" */
     uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
     uint32_t stuck_ms;                          /* 120000 */
     uint32_t quarantine_ms;                     /* 10000 */
     uint32_t waiting_kv_percent;     /* P: share of blocks for waiting KV, 50 */
-    bool client_priority;            /* clients choose theirs */
+    bool client_priority;            /* clients may set priorities */
     uint32_t parse_threads;          /* router: 0 = a quarter of the cores */
     uint32_t max_queue;              /* router: requests in flight, 4096 */
     uint64_t max_logits_bytes;       /* of one request, 64 MiB; 0 = none */
@@ -178,24 +178,24 @@ typedef struct bt_config {
     uint32_t max_client_connections; /* from one address, 4096; 0 = no limit */
     uint32_t sse_keepalive_s; /* comment in a silent stream, 15; 0 = none */
     uint32_t max_watchers;    /* of live views, 16; 0 = none */
-    bool request_texts;       /* they may read prompts and answers */
-    uint32_t worker_wait_ms;  /* 503 when no worker came, 30000 */
+    bool request_texts;       /* live views show prompts and answers */
+    uint32_t worker_wait_ms;  /* then 503 if no worker is available, 30000 */
     uint32_t lame_duck_ms;    /* not ready, still serving, 2000 */
     bool core_dumps;          /* a crash may write one */
     uint32_t watchdog_ms;     /* silence that is a hang, 10000; 0 = never */
     uint32_t drain_ms;        /* longest drain at SIGTERM, 30000 */
-    /* as Triton's servers have it */
+    /* options for compatibility with Triton */
     const char *model_repository; /* folder of config.pbtxt files, "" = none */
-    const bt_repository_t *repository; /* what was read there, or NULL */
+    const bt_repository_t *repository; /* parsed model_repository, or NULL */
     const char *batching_strategy;     /* inflight_fused_batching,
                                           inflight_batching, V1 */
     bool exclude_input_in_output;      /* of Triton's models */
     bool accumulate_tokens;            /* tensorrt_llm_bls */
     const char *unknown_fields;        /* ignore, warn, error */
-    const char *shared_memory;         /* tensors of clients in it: off, on */
+    const char *shared_memory;         /* of clients' tensors: off, on */
     const char *out_of_vocabulary_ids; /* of prompts: refuse, modulo */
-    uint32_t queue_delay_us;  /* requests that come within it go together */
-    uint32_t kv_tokens;       /* most of a worker, 0 = what fits */
+    uint32_t queue_delay_us;           /* requests within it are batched */
+    uint32_t kv_tokens;       /* KV capacity of a worker, 0 = what fits */
     uint32_t kv_free_percent; /* share for KV, 0 = auto */
     bool cpu_metrics;         /* nv_cpu_* */
     bool gpu_metrics;         /* nv_gpu_*: only where there is no GPU */

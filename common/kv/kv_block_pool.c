@@ -111,7 +111,7 @@ bt_status_t bt_kv_pool_acquire(bt_kv_pool_t *pool, uint32_t n, uint32_t *ids)
     return BT_OK;
 }
 
-/* One of its references is the cache's. */
+/* Holders; one of a kept block's references is the cache's. */
 static uint32_t n_holders(const bt_kv_pool_t *pool, uint32_t id)
 {
     return pool->refs[id] - (pool->kept[id] ? 1 : 0);
@@ -142,7 +142,7 @@ void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id)
 static void unref(bt_kv_pool_t *pool, uint32_t id)
 {
     if (--pool->refs[id] == 0) {
-        /* What is kept goes back through bt_kv_pool_unkeep() only. */
+        /* Kept blocks are freed by bt_kv_pool_unkeep() only. */
         BT_ASSERT_ALWAYS(!pool->kept[id]);
         pool->windowed[id] = false;
         pool->free_ids[pool->n_free++] = id;

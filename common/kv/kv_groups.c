@@ -164,7 +164,7 @@ bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
         (groups->group[0].window_tokens == 0)) {
         return id;
     }
-    /* Each step folds what came before into the next hash. */
+    /* Each step folds the previous hash into the next. */
     for (uint32_t g = 0; g < groups->n; g++) {
         const bt_kv_group_t *group = &groups->group[g];
         const bt_hash128_t shape =

@@ -42,7 +42,7 @@ uint32_t bt_kv_hold_blocks(const bt_kv_groups_t *groups,
     return n;
 }
 
-/* A window that lies wholly behind what it holds begins there, with nothing. */
+/* A window that lies wholly behind the held range begins there, empty. */
 static void begin_at(bt_kv_hold_t *hold, uint32_t group, uint32_t first)
 {
     hold->first[group] = first;
@@ -98,8 +98,8 @@ uint32_t bt_kv_hold_pass(const bt_kv_groups_t *groups, bt_kv_pool_t *pool,
     return n;
 }
 
-/* Where it ends with this reach: no earlier than it does, since what is laid
- * out ahead stays where less is needed than before. */
+/* End of the held range with this reach: not before the current end, because
+ * blocks acquired ahead stay even if fewer are needed than before. */
 static uint32_t end_of(const bt_kv_groups_t *groups, const bt_kv_hold_t *hold,
                        const bt_kv_reach_t *reach, uint32_t g)
 {

@@ -5,12 +5,12 @@
 
 #include "common/base/alloc.h"
 
-/* Layers that see the same. */
+/* Layers with one window. */
 typedef struct kind {
     uint32_t window; /* 0: all */
     uint32_t n_layers;
     uint32_t first_group, n_groups;
-    uint32_t n_placed; /* layers that have their group */
+    uint32_t n_placed; /* layers assigned to a group */
 } kind_t;
 
 typedef struct plan {
@@ -58,8 +58,8 @@ static uint32_t groups_for(const kind_t *kind, uint32_t page_layers)
     return (kind->n_layers + page_layers - 1) / page_layers;
 }
 
-/* What the longest sequence takes, in layers of a token, where a page has so
- * many layers; 0: that is more groups than there are. */
+/* Size of the longest sequence, in layers of a token, if a page has this
+ * many layers; 0: that needs too many groups. */
 static uint64_t cost_of(const plan_t *plan, uint32_t page_layers,
                         uint32_t *n_groups_p)
 {
@@ -99,8 +99,8 @@ static uint32_t best_page(const plan_t *plan, uint32_t n_layers)
     return best;
 }
 
-/* The layers of a kind in order, as many in each of its groups, or one more in
- * the first ones. */
+/* The layers of a kind in order, evenly spread over its groups; the first
+ * ones may get one more. */
 static uint32_t place(kind_t *kind)
 {
     const uint32_t i = kind->n_placed++;

@@ -11,14 +11,14 @@
 
 typedef struct node {
     uint32_t parent;    /* NONE: a first span */
-    bt_hash128_t space; /* the same as the parent's */
+    bt_hash128_t space; /* equal to the parent's */
     uint32_t n_children;
     uint32_t bucket_next; /* of a spare one: the next spare */
     uint32_t older, newer;
 } node_t;
 
-/* Invariant: in the order oldest .. newest every node comes before its parent,
- * since whoever touches a node touches its parent right after it. */
+/* Invariant: in the order oldest .. newest every node comes before its
+ * parent, since a node's parent is touched right after the node. */
 struct bt_kv_prefix {
     bt_kv_pool_t *pool;
     const bt_kv_groups_t *groups;
@@ -51,8 +51,8 @@ bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool, uint32_t n_blocks,
 {
     const uint32_t t = groups->tokens_per_block;
     const uint32_t n_whole = bt_kv_groups_n_whole(groups);
-    /* Each node has a block at least, of a whole group; without one there are
-     * some for those on the way, and they may run out. */
+    /* Each node has at least one block, if a group uses full attention;
+     * otherwise some are reserved for inner nodes, and they may run out. */
     const uint32_t n_nodes = (n_whole > 0) ? n_blocks : 2 * n_blocks;
     bt_kv_prefix_t *index;
     uint64_t n_buckets = 1;
@@ -226,8 +226,8 @@ static uint32_t first_needed(const bt_kv_groups_t *groups, uint32_t group,
                                   (n > n_known) ? n : n_known);
 }
 
-/* @return how many of the spans on the path are there for every group: the most
- * of which all groups have what they need */
+/* @return how many spans on the path every group has what it needs of: the
+ *     largest such number */
 static uint32_t n_found(const bt_kv_prefix_t *index, uint32_t n_path,
                         uint64_t n_known)
 {
@@ -251,7 +251,7 @@ static uint32_t n_found(const bt_kv_prefix_t *index, uint32_t n_path,
     return n;
 }
 
-/* Hold what the groups need of the first n_spans of the path. */
+/* Takes references to what the groups need of the first n_spans of the path. */
 static void hold(bt_kv_prefix_t *index, uint32_t n_spans, uint64_t n_known,
                  uint32_t *table)
 {
@@ -326,7 +326,7 @@ static uint32_t add(bt_kv_prefix_t *index, bt_hash128_t space, uint32_t parent,
     return id;
 }
 
-/* What the caller of an insert has. */
+/* Blocks of the caller of an insert. */
 typedef struct rows {
     const uint32_t *table;
     const bt_kv_hold_t *hold;
@@ -354,8 +354,8 @@ static bool has_any(const rows_t *rows, uint32_t span)
     return false;
 }
 
-/* What the node has of a group, the caller has too, or has no more, or nobody
- * needs it. */
+/* A block of the node's group is the caller's too, or the caller has
+ * released it, or it is not needed. */
 static bool agrees(const bt_kv_prefix_t *index, uint32_t id, const rows_t *rows,
                    uint32_t span)
 {
@@ -455,8 +455,8 @@ static bool is_idle(const bt_kv_prefix_t *index, uint32_t id)
     return true;
 }
 
-/* Of a node that stays, the blocks that its group need not have.
- * @return how many are free now */
+/* Evicts the blocks of a node that stays which its group can do without.
+ * @return number of blocks freed */
 static uint32_t strip(bt_kv_prefix_t *index, uint32_t id)
 {
     uint32_t *blocks = blocks_of(index, id);
@@ -479,7 +479,7 @@ uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n)
     uint32_t id = index->oldest;
     uint32_t n_freed = 0;
 
-    /* One way through: a parent comes after the last of its children. */
+    /* One pass suffices: a parent comes after the last of its children. */
     while ((id != NONE) && (n_freed < n)) {
         const uint32_t newer = index->nodes[id].newer;
 

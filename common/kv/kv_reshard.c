@@ -200,8 +200,9 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p)
                 piece.pool = pool;
             } else if (piece.pool + piece.bytes != pool) {
                 break;
-            } /* else they touch in the window too: moves are in the order of
-                 both blocks, and what is left out between them lies between */
+            } /* else they are adjacent in the window too: moves are in the
+                 order of both blocks, and what is left out between them lies
+                 between */
             piece.bytes += until - move->src - skip;
         }
         walk->move++;

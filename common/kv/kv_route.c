@@ -7,7 +7,7 @@
 
 /* ---- plans ---- */
 
-/* What a rank has of each group; none of a group has no layers. */
+/* Part of a rank in each group; a group without a part has no layers. */
 typedef struct parts {
     bt_kv_part_t of[BT_KV_MAX_GROUPS];
     uint64_t page_bytes;

@@ -28,7 +28,7 @@ void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks)
     admit->context_seats = (longest_blocks > 0) ? admit->max_seats / 2 : 0;
 }
 
-/* With those of its group. */
+/* Blocks of a claim with those of its group. */
 static uint64_t blocks_of(const bt_sched_claim_t *claim)
 {
     return (uint64_t)claim->n_blocks + claim->more_blocks;
@@ -71,8 +71,8 @@ static bt_sched_claim_t *first(const bt_list_t *queue)
     return (turn == NULL) ? NULL : bt_sched_claim_of(turn);
 }
 
-/* The first to begin of leases and local ones. A batch that is closed and has
- * nobody that waits to go on is the usual one: no queue is walked then. */
+/* First claim to begin of leases and local requests. Usually a closed batch
+ * has no preempted member that waits to resume: no queue is walked then. */
 static bt_sched_claim_t *first_lease(const bt_sched_admit_t *admit)
 {
     const bt_sched_batch_t *batch = &admit->batch;
@@ -91,7 +91,7 @@ static bt_sched_claim_t *first_lease(const bt_sched_admit_t *admit)
     return NULL;
 }
 
-/* Does the lease leave granted context phases what is theirs? */
+/* True when the lease leaves granted prefills their share. */
 static bool leaves_enough(const bt_sched_admit_t *admit,
                           const bt_sched_claim_t *lease)
 {
@@ -111,7 +111,7 @@ static bool is_within_share(const bt_sched_admit_t *admit,
            (admit->waiting_blocks + blocks_of(context) <= admit->waiting_share);
 }
 
-/* Whose turn it is, as far as shares go. */
+/* The next claim by order and shares. */
 static bt_sched_claim_t *whose_turn(const bt_sched_admit_t *admit)
 {
     bt_sched_claim_t *granted = first(&admit->granted);
@@ -152,8 +152,7 @@ bt_sched_verdict_t bt_sched_admit_judge(const bt_sched_admit_t *admit,
     if (n_new <= free_blocks) {
         return BT_SCHED_BEGIN;
     }
-    /* What waits for a grant gives way to those who wait for none, and to
-     * nobody else. */
+    /* Only claims that need no grant may drop KV that waits for one. */
     return ((claim == first(&admit->ungranted)) ||
             bt_list_empty(&admit->waiting))
                ? BT_SCHED_WAIT
@@ -173,11 +172,11 @@ bool bt_sched_admit_is_stuck(const bt_sched_admit_t *admit)
     const bt_sched_claim_t *local = first_lease(admit);
 
     if (granted == NULL) {
-        return false; /* nobody waits for us */
+        return false; /* no other worker waits for this one */
     }
     if ((local != NULL) && (local->want == BT_SCHED_BOTH_PHASES) &&
         bt_sched_turn_before(&local->turn, &granted->turn)) {
-        granted = local; /* who holds it up */
+        granted = local; /* the request that blocks it */
     }
     return !fits_beside_leases(admit, granted);
 }

@@ -8,7 +8,7 @@ static int64_t full(const bt_sched_bucket_t *bucket)
     return (int64_t)bucket->burst * MILLION;
 }
 
-/* What has come in since the last look. */
+/* Adds the tokens since the last update. */
 static void settle(bt_sched_bucket_t *bucket, uint64_t now_us)
 {
     const int64_t room = full(bucket) - bucket->level;

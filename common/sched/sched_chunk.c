@@ -3,8 +3,8 @@
 
 #include "common/base/assert.h"
 
-#define WASTE_PART 40.0 /* an iteration's own cost is one of so many parts */
-#define WASTE_MOST 10.0 /* or of so many, at least */
+#define WASTE_PART 40.0 /* the fixed cost is one of this many parts */
+#define WASTE_MOST 10.0 /* or of this many, at least */
 #define HALF_EACH  32u
 
 /* Down to whole blocks, and into the range. */
@@ -41,7 +41,7 @@ static double max_double(double a, double b)
     return (a > b) ? a : b;
 }
 
-/* What would be right where nobody generates. */
+/* Best size when no sequence generates. */
 static uint32_t want_alone(const bt_sched_chunk_t *chunk,
                            const bt_sched_cost_t *cost, uint32_t position,
                            double token_us)
@@ -59,7 +59,7 @@ static uint32_t want_alone(const bt_sched_chunk_t *chunk,
     return to_range(chunk, max_double(tokens, BT_SCHED_CHUNK_LEAST));
 }
 
-/* ...and beside those who do. */
+/* Best size beside generating sequences. */
 static uint32_t want_beside(const bt_sched_chunk_t *chunk,
                             const bt_sched_cost_t *cost,
                             const bt_sched_step_t *step, uint32_t position,

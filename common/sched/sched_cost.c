@@ -17,7 +17,7 @@
 #define USUAL_LEAST 1e-6
 #define N_FREE      8u   /* steps that are believed whatever they say */
 #define CLIP_LEAST  0.3  /* a relative error that is nothing unusual */
-#define CLIP_ERRORS 3.0  /* the same, in mean errors */
+#define CLIP_ERRORS 3.0  /* usual error, in mean errors */
 #define ERROR_SHARE 0.05 /* of the newest in the mean */
 #define REST_DRIFT  0.1  /* of all factors, after a second's rest */
 #define REST_MOST_S 25.0
@@ -67,8 +67,8 @@ static double predict(const bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
     return (us > 1) ? us : 1;
 }
 
-/* What is known gets older with each step: of each term as much as is small
- * beside a step's time. */
+/* Ages the model with each step: each term by an amount that is small beside
+ * a step's time. */
 static void age(bt_sched_fit_t *fit, unsigned n, const double phi[TERMS])
 {
     for (unsigned i = 0; i < n; i++) {
@@ -142,8 +142,8 @@ static void update(bt_sched_fit_t *fit, unsigned n, const double phi[TERMS],
     }
 }
 
-/* All of it is quicker or slower than thought: the terms keep their shares. The
- * first measurement says it, and later a mean error to one side. */
+/* Scales all factors up or down together: the terms keep their shares. The
+ * first measurement decides it, and later a mean error to one side. */
 static void rescale(bt_sched_fit_t *fit, double us, double guess)
 {
     if (fit->n == 0) {

@@ -17,8 +17,8 @@ static uint64_t times(uint64_t us, uint64_t n)
     return ((n == 0) || (us < US_MOST / n)) ? us * n : US_MOST;
 }
 
-/* What is left to compute there. At least the last token is, for the first one
- * of the answer is drawn behind it. */
+/* Time of the tokens left to compute there. At least the last token is,
+ * because the first one of the answer is sampled from it. */
 static uint64_t own_us(const bt_sched_disagg_t *local,
                        const bt_sched_site_t *site)
 {
@@ -29,8 +29,8 @@ static uint64_t own_us(const bt_sched_disagg_t *local,
                                   local->chunk_tokens);
 }
 
-/* Steps of the batch beside so much of prompts: of an iteration they are left
- * what keeps it within the target, or as long as the step. */
+/* Time of the batch's steps beside prefills of this duration: of each
+ * iteration they get the rest of the latency target, or as long as a step. */
 static uint64_t steps_beside_us(uint64_t prompts_us, uint64_t step_us)
 {
     const uint64_t left_us = (step_us < BT_SCHED_DISAGG_ITL_US / 2)
@@ -42,7 +42,7 @@ static uint64_t steps_beside_us(uint64_t prompts_us, uint64_t step_us)
                                                (prompts_us % left_us != 0));
 }
 
-/* Those that generate when its turn comes. */
+/* Sequences that generate when the prompt's turn comes. */
 static uint32_t n_seqs_then(const bt_sched_disagg_t *local)
 {
     const uint32_t most = UINT32_MAX - local->n_running;
@@ -51,7 +51,8 @@ static uint32_t n_seqs_then(const bt_sched_disagg_t *local)
            ((local->n_before < most) ? local->n_before : most);
 }
 
-/* Will it have waited there until it wants the cores of those that generate? */
+/* True when it will have waited there until it wants the cores of generating
+ * workers. */
 static bool is_overdue(const bt_sched_disagg_t *local, uint64_t own_us)
 {
     const bt_sched_work_t work = {.whole_us = own_us};
@@ -89,7 +90,7 @@ bt_sched_disagg_times_t bt_sched_disagg_forecast(const bt_sched_disagg_t *local)
     return ways;
 }
 
-/* What is left of a forecast that was confirmed so long before the other. */
+/* Aged value of a forecast that was confirmed this long before the other. */
 static double aged(uint64_t us, bool is_free, uint64_t at_us,
                    uint64_t other_at_us)
 {

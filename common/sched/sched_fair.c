@@ -36,8 +36,8 @@ void bt_sched_fair_set_weight(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
     flow->weight = cut;
 }
 
-/* Behind those that have the same time. Who was served is looked for a place
- * from the back, where most go. */
+/* Inserts a flow behind those with an equal time. Searches from the back,
+ * where a served flow usually belongs. */
 static void insert(bt_sched_fair_t *fair, bt_sched_flow_t *flow)
 {
     bt_list_t *before = &fair->backlog;

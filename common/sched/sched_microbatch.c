@@ -37,7 +37,7 @@ static bool is_generating(const bt_sched_item_t *item)
 uint32_t bt_sched_microbatch_cut(bt_sched_item_t *items, uint32_t n_items,
                                  uint32_t n_generating)
 {
-    uint32_t n_first = 0; /* those that generate come first */
+    uint32_t n_first = 0; /* generating sequences come first */
     uint32_t n_over;
 
     while ((n_first < n_items) && is_generating(&items[n_first])) {

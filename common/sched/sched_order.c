@@ -7,7 +7,7 @@
 #include "common/sched/sched_queue.h"
 
 #define MOST_US    ((uint64_t)BT_SCHED_SLACK_MS * 1000u)
-#define LAST_PARTS 32u /* the last one of so many moves a prompt up */
+#define LAST_PARTS 32u /* the last one of this many parts moves a prompt up */
 
 /* No product of times runs over. */
 static uint64_t times(uint64_t us, uint64_t n)

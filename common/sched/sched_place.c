@@ -90,7 +90,7 @@ static bool is_full(const bt_sched_worker_t *worker)
                                   : 2 * seats + BT_SCHED_AHEAD));
 }
 
-/* Is @a a better than @a b? @a why_p says what told them apart. */
+/* True when @a a is better than @a b; @a why_p is the reason. */
 static bool better(const choice_t *a, const choice_t *b, bt_sched_why_t *why_p)
 {
     if (a->worker->health != b->worker->health) {
@@ -127,9 +127,9 @@ static void consider(choice_t *best, const choice_t *next)
         *best = *next;
     } else if (better(next, best, &why)) {
         *best = *next;
-        best->why = why; /* whom it takes the place of was the best one */
+        best->why = why; /* the replaced one was the best before */
     } else if (why > best->why) {
-        best->why = why; /* the next best is who comes closest */
+        best->why = why; /* the closest competitor decides the reason */
     }
 }
 
@@ -148,7 +148,7 @@ static bool is_choice(bt_sched_worker_t *worker,
     return true;
 }
 
-/* One pass: of very many workers, looking at each is what takes time. */
+/* One pass: with very many workers, reading each is what takes time. */
 static choices_t best_of(const bt_list_t *workers,
                          const bt_sched_request_t *request)
 {
@@ -206,7 +206,7 @@ static bool is_both(const bt_sched_worker_t *worker)
     return (worker->roles & both) == both;
 }
 
-/* ---- pairs whose KV can travel ---- */
+/* ---- pairs with a KV link ---- */
 
 typedef struct pair {
     choice_t prefill, decode; /* NULL workers: none */
@@ -217,7 +217,7 @@ static bool is_pair(const pair_t *pair)
     return (pair->prefill.worker != NULL) && (pair->decode.worker != NULL);
 }
 
-/* The best one of a role among those that are linked with @a other. */
+/* The best worker of a role among those that are linked with @a other. */
 static choice_t best_linked(const bt_list_t *workers,
                             const bt_sched_request_t *request, uint32_t role,
                             const bt_sched_worker_t *other)
@@ -291,7 +291,7 @@ static pair_t best_of_pairs(const bt_list_t *workers,
     return best;
 }
 
-/* Put a pair that is linked in place of the best two, who are not. */
+/* Replaces the best two, which are not linked, by a linked pair. */
 static void link_up(const bt_list_t *workers, const bt_sched_request_t *request,
                     choices_t *best)
 {
@@ -336,8 +336,9 @@ static bool is_weighed(const bt_sched_worker_t *worker)
     return (worker->roles & BT_SCHED_WEIGHED) != 0;
 }
 
-/* Should a worker do both phases, since prompts queue up? Its batch waits for
- * each chunk: it gets a share of the queue only, and none of a short one. */
+/* True when a worker should do both phases, since prompts queue up. Its
+ * batch waits for each chunk: it gets only a share of the queue, and none of
+ * a short one. */
 static bool relieves(const bt_sched_worker_t *local,
                      const bt_sched_worker_t *prefill)
 {
@@ -431,8 +432,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return (a < b) ? a : b;
 }
 
-/* Of those that hold these many blocks each, and share some, as many as half of
- * the worker's blocks are enough for. */
+/* Requests of this size, which share their prompt, that half of the worker's
+ * blocks suffice for. */
 static uint32_t fit_blocks(const bt_sched_worker_t *worker,
                            const bt_sched_request_t *request,
                            uint32_t tokens_per_block)
@@ -447,7 +448,7 @@ static uint32_t fit_blocks(const bt_sched_worker_t *worker,
     if (half < n_blocks) {
         return 1;
     }
-    if (n_blocks == n_shared) { /* all that is drawn is the last token */
+    if (n_blocks == n_shared) { /* only the last token is sampled */
         return BT_SCHED_MAX_GROUP;
     }
     return (uint32_t)((half - n_shared) / (n_blocks - n_shared));

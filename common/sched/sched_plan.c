@@ -8,7 +8,7 @@ static bt_sched_seq_t *seq_of(bt_list_t *link)
     return BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link);
 }
 
-/* How many of its tokens to run now: all that are left, or as many as the
+/* Tokens of the sequence to run now: all that are left, or as many as the
  * budget and its blocks allow down to a block boundary. 0 when not even one
  * block fits. */
 static uint32_t chunk_tokens(const bt_sched_seq_t *seq, uint32_t budget,
@@ -41,7 +41,7 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
     BT_ASSERT(token_budget >= tokens_per_block);
 
     /* Generation steps are never held back by chunks: the gap between two
-     * tokens of a stream is what its reader feels. */
+     * tokens of a stream is what its client notices. */
     BT_LIST_FOR_EACH(pos, tmp, running)
     {
         bt_sched_seq_t *seq = seq_of(pos);
@@ -89,7 +89,7 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
     return n_items;
 }
 
-/* Of sequences that compute chunks, all of them. */
+/* For sequences with chunks to compute: whether one is in the plan. */
 static bool is_among(const bt_sched_item_t *items, uint32_t n_items,
                      const bt_sched_seq_t *seq)
 {

@@ -15,7 +15,7 @@ void bt_sched_preempt_init(bt_sched_preempt_t *pause, bool is_on,
     bt_list_init(&pause->running);
 }
 
-/* For what it has, and so much ahead. */
+/* Spans for the known tokens and some ahead. */
 static uint32_t spans_with(const bt_sched_preempt_t *pause,
                            const bt_sched_kv_demand_t *grower, uint64_t ahead)
 {
@@ -93,7 +93,7 @@ static bool somebody_leaves(const bt_sched_preempt_t *pause)
     return false;
 }
 
-/* The last one that stays and stands behind this one, or NULL. */
+/* The last sequence behind this one that is not leaving, or NULL. */
 static bt_sched_kv_demand_t *victim_for(const bt_sched_preempt_t *pause,
                                         const bt_sched_kv_demand_t *grower)
 {
@@ -122,7 +122,7 @@ bt_sched_preempt_step_t bt_sched_preempt_next(bt_sched_preempt_t *pause,
         *n_spans_p = lack_of(pause, grower);
         return BT_SCHED_GROW;
     }
-    /* One at a time: what it brings is known when it has left. */
+    /* One at a time: how much is released is known when it has left. */
     if (somebody_leaves(pause)) {
         return BT_SCHED_AWAIT;
     }

@@ -5,7 +5,7 @@
 
 #include "common/base/assert.h"
 
-/* Of the prompt's blocks one after another, each with those before it. */
+/* Iterator over the prompt's blocks, each hashed with those before it. */
 typedef struct walk {
     const uint32_t *tokens;
     uint32_t left, per_block;

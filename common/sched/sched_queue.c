@@ -14,7 +14,7 @@ static uint64_t slack_of(const bt_sched_turn_t *turn)
     return (turn->slack_us < most_us) ? turn->slack_us : most_us;
 }
 
-/* When one of the top level without slack would have to come to stand here. */
+/* Due time: arrival + slack + priority levels below the top level. */
 static uint64_t due_us(const bt_sched_turn_t *turn)
 {
     return turn->since_us + slack_of(turn) +

@@ -21,7 +21,7 @@ uint64_t bt_sched_forecast_ttft_us(const bt_sched_forecast_t *outlook)
     const double seats = (double)outlook->n_over * (double)outlook->seat_us;
     const double ahead = (double)outlook->ahead_us;
 
-    /* Both at the same time: prompts are computed while seats get free. */
+    /* Concurrent: prompts are computed while seats become free. */
     return with_error(((ahead > seats) ? ahead : seats) +
                           (double)outlook->prompt_us,
                       outlook->error, outlook->first_factor);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define SEQS_SHARE 0.1 /* of the newest in the mean */
-/* Beyond all reason, and far from the end: charges of it can be added. */
+/* Implausibly large, and far from overflow: charges can be added. */
 #define WORK_MOST ((double)(UINT64_C(1) << 40))
 
 void bt_sched_token_cost_init(bt_sched_token_cost_t *price)
@@ -75,8 +75,8 @@ uint64_t bt_sched_token_cost_of(const bt_sched_token_cost_t *price,
     if (!knows_prefill(&price->rates) || !knows_decode(&price->rates)) {
         work = (double)(piece->n_prompt - n_cached) + piece->n_new;
     } else {
-        /* The whole prompt's less that of its beginning: the pairs of what is
-         * behind a cached one are paid. */
+        /* The whole prompt's cost less that of its cached prefix: the pairs
+         * of what follows the prefix are charged. */
         work = prompt_us(&price->rates, piece->n_prompt) -
                prompt_us(&price->rates, n_cached);
         work += generation_us(price, piece);

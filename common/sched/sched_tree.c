@@ -9,7 +9,7 @@ struct bt_sched_tree_node {
     bt_sched_tree_node_t *parent; /* NULL: the root */
     uint64_t id;
     bt_list_t sibling;  /* in parent->children */
-    bt_list_t children; /* all of them */
+    bt_list_t children; /* all children, idle ones too */
     bt_sched_fair_t fair;
     bt_list_t items;    /* that wait here */
     uint32_t n_waiting; /* items, of the children too */
@@ -53,7 +53,8 @@ static bool is_idle(const bt_sched_tree_node_t *node)
     return (node->n_waiting == 0) && (node->n_running == 0);
 }
 
-/* With all its children, of which none is busy. At most three deep. */
+/* Frees a node with all its children, of which none is busy. At most three
+ * deep. */
 static void node_free(bt_sched_tree_node_t *node)
 {
     bt_list_t *at;
@@ -77,8 +78,8 @@ void bt_sched_tree_fini(bt_sched_tree_t *tree)
     tree->root = NULL;
 }
 
-/* The child of that id; those that can be forgotten are on the way.
- * @return NULL: there is none, and no memory for one */
+/* Returns the child with this id; frees idle ones in passing. @return NULL:
+ * there is none, and no memory for one */
 static bt_sched_tree_node_t *child_of(bt_sched_tree_node_t *node, uint64_t id,
                                       uint32_t weight)
 {
@@ -155,7 +156,7 @@ static void leave(bt_sched_tree_t *tree, bt_sched_tree_item_t *item)
     }
 }
 
-/* The first of a node's own, or of its children in their order. */
+/* First item of a node itself, or of its children in their order. */
 static bt_sched_tree_item_t *find(bt_sched_tree_node_t *node, uint64_t most)
 {
     bt_list_t *at;
@@ -211,7 +212,7 @@ bt_sched_tree_item_t *bt_sched_tree_pop(bt_sched_tree_t *tree, uint64_t most)
     return item;
 }
 
-/* All forget what they had once nobody waits or runs. */
+/* Frees all nodes, and their shares, once no item waits or runs. */
 static void forget_all(bt_sched_tree_t *tree)
 {
     if ((tree->root != NULL) && is_idle(tree->root)) {

@@ -3,8 +3,8 @@
 
 #include "common/wire/wire.h"
 
-/* Log-prob, then of each alternative its id and log-prob, as they lie in the
- * memory of a little endian machine (wire_encode.c makes sure of one). */
+/* Log-prob, then id and log-prob of each alternative, in the memory layout
+ * of a little-endian machine (wire_encode.c checks that it is one). */
 
 void bt_score_put(const bt_score_t *score, uint8_t *bytes)
 {

@@ -326,7 +326,8 @@ static bt_status_t read_items(bt_wire_decoder_t *dec, const msgpack_object *obj,
         return BT_ERR_BAD_MESSAGE;
     }
     if (n == 0) {
-        return BT_OK; /* of one, by who did not fill it, or of none */
+        return BT_OK; /* list of one, from a peer that did not fill it, or
+                         empty */
     }
     if (has_only) {
         const char *item = dec->items.data;
@@ -344,7 +345,7 @@ static bt_status_t read_items(bt_wire_decoder_t *dec, const msgpack_object *obj,
         }
         status = read_list(dec, item->via.array.ptr, item->via.array.size,
                            field->items, at);
-        /* In the one place or the other. */
+        /* The list is in one field or the other. */
         if ((status == BT_OK) &&
             ((load_u32(at, blob->count) == 0) != has_only)) {
             status = BT_ERR_BAD_MESSAGE;
@@ -392,7 +393,7 @@ static bt_status_t read_tokens(bt_wire_decoder_t *dec,
     return BT_OK;
 }
 
-/* One with its alternatives: how many follows from its length. */
+/* Score with its alternatives: their number follows from its length. */
 static bt_status_t read_score(const msgpack_object *item, bt_score_t *score,
                               uint32_t *token_p)
 {
@@ -481,8 +482,7 @@ static bt_status_t read_number(const msgpack_object *obj, const field_t *field,
     return BT_OK;
 }
 
-/* Behind those that are there already: there are no more unless the first
- * field is full. */
+/* Appended to existing ones: there are more only if the first field is full. */
 static bt_status_t read_end_ids(const msgpack_object *obj, const field_t *field,
                                 char *base)
 {
@@ -556,8 +556,8 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
     }
 }
 
-/* A list that was made by an older peer: what it did not send is zero already,
- * but for the fields that say otherwise. */
+/* List from an older peer: fields that were not sent are zero already,
+ * except those with another default. */
 static void fill_rest(const field_list_t *list, size_t n_sent, char *base)
 {
     for (size_t i = n_sent; i < list->n; i++) {
@@ -573,7 +573,7 @@ static void fill_rest(const field_list_t *list, size_t n_sent, char *base)
     }
 }
 
-/* What @a base leads to must be zero. */
+/* The structure at @a base must be zero. */
 static bt_status_t read_list(bt_wire_decoder_t *dec, const msgpack_object *objs,
                              uint32_t n_objs, const field_list_t *list,
                              char *base)
@@ -629,7 +629,7 @@ bt_status_t bt_wire_decode(bt_wire_decoder_t *dec, const void *data,
     size_t offset = 0;
 
     /* Objects take some 20 times the memory of their bytes, so their number
-     * and nesting are looked at before msgpack-c builds any. */
+     * and nesting are checked before msgpack-c builds any. */
     if (bytes > BT_WIRE_MAX_BYTES) {
         return BT_ERR_BAD_MESSAGE;
     }

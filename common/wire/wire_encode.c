@@ -126,8 +126,7 @@ static int blobs_fit(const field_t *field, const char *items, uint32_t n)
     return 1;
 }
 
-/* A list of one has its blob in the field of before there were lists, and only
- * there. */
+/* A list of one has its blob only in the older field for single items. */
 static void pack_items(msgpack_packer *pk, bt_strbuf_t *out,
                        const field_t *field, const char *items, uint32_t n)
 {
@@ -157,7 +156,7 @@ static void pack_items(msgpack_packer *pk, bt_strbuf_t *out,
     }
 }
 
-/* A part of one list: the first ones, or those behind them. */
+/* Part of one list: the first items, or those after them. */
 static void pack_end_ids(msgpack_packer *pk, bt_strbuf_t *out,
                          const field_t *field, const char *base)
 {

@@ -49,8 +49,8 @@
            &window_list, bt_wire_window_t)
 #define KEY(type) OF(FIELD_U64, type, key.id), U32(type, key.attempt, 0, ANY)
 
-/* How many fields each list had when it was first kept: those are required.
- * Never change a number; new fields go at the end of a list. */
+/* Number of fields of each list in its first version: those are required.
+ * Never change a number; new fields are appended to a list. */
 #define LIST(a, required)                \
     {                                    \
         (a), BT_ARRAY_LEN(a), (required) \
@@ -365,7 +365,7 @@ static int split_fits(uint32_t tp, uint32_t pp, uint32_t n_ranks)
     return (n_ranks == 0) || (n_ranks == tp * pp);
 }
 
-/* Those behind the first of a group may leave their tokens to it. */
+/* Requests behind the first of a group may omit their tokens. */
 static int tokens_fit(const bt_msg_request_t *request)
 {
     if (request->n_tokens == 0) {

@@ -4,7 +4,7 @@
 #include "common/base/alloc.h"
 #include "common/wire/wire.h"
 
-/* Blobs lie behind their list. */
+/* Blobs are placed after their list. */
 static const uint8_t *put(uint8_t **end, const uint8_t *blob, uint32_t bytes)
 {
     uint8_t *at = *end;

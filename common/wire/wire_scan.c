@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/wire/wire_fields.h"
 
-/* The deepest message of ours is [[[ ]]]; room for a newer peer's fields. */
+/* Our deepest message is [[[ ]]]; headroom is for a newer peer's fields. */
 #define MAX_DEPTH 8
-/* A token in TOKENS is 6 objects, its score 3; room for a newer peer's fields.
- */
+/* A token in TOKENS is 6 objects, its score 3; headroom as above. */
 #define MAX_OBJECTS (16u * BT_WIRE_MAX_BATCH + 64u)
 
-/* What the first byte of an object says; source: the msgpack specification,
+/* Type by the first byte of an object; source: the msgpack specification,
  * "Formats". */
 typedef struct shape {
     uint8_t size_bytes; /* width of the length or count that follows */
