@@ -18,7 +18,7 @@
 #define URL_BYTES   256
 #define KEY_BYTES   32
 
-/* What each process tells the others in bt_cluster_exchange(). */
+/* Data of each process in bt_cluster_exchange(). */
 typedef struct card {
     uint32_t is_router;
     char url[URL_BYTES]; /* "" = this router did not come up */
@@ -32,7 +32,7 @@ struct bt_cluster {
     uint32_t world_rank, world_size;
     uint32_t role_rank, role_size;
     uint32_t n_routers;
-    MPI_Comm parent; /* who orchestrates; MPI_COMM_NULL: nobody */
+    MPI_Comm parent; /* the orchestrator; MPI_COMM_NULL: none */
     MPI_Comm role_comm;
     bt_coll_mpi_t team;  /* ranks of this instance */
     bt_coll_mpi_t stage; /* and of this one's stage */
@@ -56,9 +56,9 @@ static bool world_is_local(void)
     return env_is("SLURM_STEP_NUM_NODES", "1");
 }
 
-/* What the operator has set stays. MPI only waits here at start and end: it
- * shall not burn a core meanwhile; and on one host it needs no TCP, whose
- * module listens on all interfaces. */
+/* Settings of the operator stay. MPI only waits here at start and end: it
+ * must not spin meanwhile; and on one host it needs no TCP, whose module
+ * listens on all interfaces. */
 void bt_cluster_prepare_environment(bool meets_others)
 {
     (void)setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
@@ -164,7 +164,7 @@ bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t tp, uint32_t pp,
     return status;
 }
 
-/* To who orchestrates (orchestrate.h), if anybody does. */
+/* Sends a message to the orchestrator (orchestrate.h), if there is one. */
 static bt_status_t say_hello(bt_cluster_t *cl)
 {
     const int32_t pid = getpid();
@@ -255,7 +255,7 @@ bt_status_t bt_cluster_open(uint32_t role, int *argc, char ***argv,
     return BT_OK;
 
 err_mpi:
-    /* The others wait for us in a collective call: end them, too. */
+    /* The others wait for us in a collective call: ends them, too. */
     (void)MPI_Abort(MPI_COMM_WORLD, 1);
 err_cl:
     bt_free(cl);
@@ -282,8 +282,8 @@ void bt_cluster_close(bt_cluster_t *cl)
     }
     if (cl->launched && (MPI_Finalized(&finalized) == MPI_SUCCESS) &&
         (finalized == 0)) {
-        /* Whoever fails before the exchange still takes part in it, so that
-         * the others learn of it instead of waiting for ever. */
+        /* A process that fails before the exchange still takes part in it,
+         * so that the others are notified instead of waiting permanently. */
         if (!cl->exchanged && (cl->n_routers > 0) && (cl->world_size > 1)) {
             char url[URL_BYTES] = "";
             uint8_t key[KEY_BYTES] = {0};
@@ -370,7 +370,7 @@ bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
     if ((cl->n_routers == 0) || cl->exchanged) {
         return BT_ERR_NOT_FOUND;
     }
-    if (!cl->launched) { /* a router alone: what it has is what there is */
+    if (!cl->launched) { /* a router alone: its own data is all there is */
         cl->exchanged = true;
         return BT_OK;
     }

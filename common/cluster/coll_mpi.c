@@ -25,7 +25,7 @@ static bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
         if (status != BT_OK) {
             return status;
         }
-        /* Everybody adds the same numbers in the same order: the same bits. */
+        /* Every rank adds the same numbers in the same order: bit-identical. */
         for (uint32_t r = 0; r < coll->table.size; r++) {
             coll->parts[r] = coll->gathered + (size_t)r * part;
         }
@@ -118,7 +118,7 @@ static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
     return status;
 }
 
-/* All its parts, as send_to() cuts them. */
+/* All parts of a message, as send_to() splits it. */
 static bt_status_t recv_begin(void *ctx, void *buf, size_t bytes, uint32_t from)
 {
     bt_coll_mpi_t *coll = ctx;

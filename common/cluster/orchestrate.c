@@ -175,7 +175,7 @@ bt_status_t bt_cluster_orchestrate(const bt_cluster_job_t *jobs,
     if (status == BT_OK) {
         status = wait_for_all(all, n_jobs, end);
     }
-    if (status != BT_OK) { /* mpirun ends those that are there */
+    if (status != BT_OK) { /* mpirun ends those that exist */
         (void)MPI_Abort(MPI_COMM_WORLD, 1);
     } else {
         (void)MPI_Finalize();

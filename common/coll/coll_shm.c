@@ -44,12 +44,12 @@ typedef struct channel {
 typedef struct begun {
     uint8_t *buf;
     size_t bytes;
-    size_t taken; /* of them */
+    size_t taken; /* bytes received so far */
 } begun_t;
 
 struct bt_coll_shm {
     bt_collectives_t base;
-    bt_coll_shm_t *all; /* itself, or whose group it is */
+    bt_coll_shm_t *all; /* this object, or the one whose group it is */
     head_t *heads;
     head_t *first; /* of all ranks, where is_broken is */
     uint8_t *slots;
@@ -93,7 +93,7 @@ static size_t channel_bytes(size_t slot_bytes)
            BT_COLL_SHM_CHANNEL_SLOTS * round_up(slot_bytes, ALIGN_SLOT);
 }
 
-/* Of a group, 0 where it makes no rounds of its own. */
+/* Heads of a group, 0 if it has no rounds of its own. */
 static size_t group_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes)
 {
     return ((group_size == size) || (group_size == 1))
@@ -113,7 +113,7 @@ size_t bt_coll_shm_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes)
     if (group_size == size) {
         return all;
     }
-    /* No larger than what was found to fit, four times. */
+    /* At most four times `all`, which fits. */
     if ((slot_bytes > SIZE_MAX / 16 / size) ||
         __builtin_add_overflow(size / group_size *
                                    group_bytes(size, group_size, slot_bytes),
@@ -176,7 +176,7 @@ static bt_status_t wait_for(const bt_coll_shm_t *shm, head_t *head,
             sleep_on(head, round, is_due ? BEGUN_NS : SLEEP_NS);
             atomic_fetch_sub(&head->n_asleep, 1);
         }
-        /* What was said before it broke has been said. */
+        /* Data sent before the break is valid. */
         if (is_broken(shm) && !has_come(head, round)) {
             return BT_ERR_PEER_LOST;
         }
@@ -194,7 +194,8 @@ static void begin_round(bt_coll_shm_t *shm)
 
 static void say_round(head_t *head, uint32_t round)
 {
-    atomic_store(&head->round, round); /* ordered before who sleeps */
+    atomic_store(&head->round, round); /* ordered before the check of
+                                          n_asleep */
     if (atomic_load(&head->n_asleep) != 0) {
         syscall(SYS_futex, &head->round, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
     }
@@ -317,7 +318,7 @@ static bt_status_t all_gather(void *ctx, const void *send, void *recv,
     return status;
 }
 
-/* Those who receive say when they come, too: the root must not run ahead. */
+/* Receivers signal their arrival, too: the root must not run ahead. */
 static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
 {
     bt_coll_shm_t *shm = ctx;
@@ -380,7 +381,7 @@ static bt_status_t send_to(void *ctx, const void *buf, size_t bytes,
     return status;
 }
 
-/* Does its channel end here? */
+/* True when its channel ends here. */
 static bool is_behind(const bt_coll_shm_t *shm, uint32_t from)
 {
     return (shm->in != NULL) &&
@@ -431,8 +432,7 @@ static void take_slot(const bt_coll_shm_t *all, begun_t *begun, uint32_t n)
     say_round(&all->in->taken, n + 1);
 }
 
-/* What has come of what was begun, oldest first.
- * @return whether there is more to come */
+/* Takes data of begun receives, oldest first. @return true: more is expected */
 static bool take_begun(bt_coll_shm_t *all)
 {
     for (uint32_t i = 0; i < all->n_begun; i++) {
@@ -489,7 +489,7 @@ static bt_status_t recv_end(void *ctx)
 
 /* ---- life ---- */
 
-/* Those that make rounds together, at this place of the segment. */
+/* Ranks that make rounds together, at this offset of the segment. */
 static void open_rounds(bt_coll_shm_t *shm, uint8_t *at, uint32_t rank,
                         uint32_t size, size_t slot_bytes)
 {
@@ -505,7 +505,7 @@ static void open_rounds(bt_coll_shm_t *shm, uint8_t *at, uint32_t rank,
                                    .broadcast = broadcast};
 }
 
-/* @param [in] at  Behind what all ranks share. */
+/* @param [in] at Offset behind what all ranks share. */
 static bt_status_t open_groups(bt_coll_shm_t *shm, uint8_t *at,
                                size_t slot_bytes)
 {
@@ -584,7 +584,7 @@ const bt_collectives_t *bt_coll_shm_group(const bt_coll_shm_t *shm)
     return (shm->group != NULL) ? &shm->group->base : NULL;
 }
 
-/* Who sleeps in its group, or at a channel, looks again soon (SLEEP_NS). */
+/* Ranks asleep in a group, or at a channel, check again soon (SLEEP_NS). */
 void bt_coll_shm_break(bt_coll_shm_t *shm)
 {
     atomic_store(&shm->first->is_broken, 1);

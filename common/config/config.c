@@ -54,7 +54,8 @@ const char *bt_config_version(void)
     return BT_VERSION;
 }
 
-/* What is said of an option last counts. @return false for want of memory */
+/* Stores where an option was set: the last source counts. @return false: no
+ * memory */
 static bool keep_where(bt_config_store_t *store, size_t i, const char *where)
 {
     char *const copy = bt_strdup(where);
@@ -184,7 +185,7 @@ static void set_defaults(bt_config_store_t *store)
     }
 }
 
-/* @a name: what stood between "--" and "=". */
+/* @a name: the text between "--" and "=". */
 static void complain_unknown(const bt_config_store_t *store, const char *name,
                              size_t n)
 {
@@ -257,7 +258,8 @@ static bt_status_t set_file(bt_config_store_t *store, const char *path)
     return BT_OK;
 }
 
-/* Of an option that may stand alone: is the next argument its value? */
+/* For an option whose value is optional: true when the next argument is its
+ * value. */
 static bool is_value(const bt_option_t *option, const char *next)
 {
     char reason[REASON_BYTES];
@@ -268,7 +270,7 @@ static bool is_value(const bt_option_t *option, const char *next)
                                   sizeof(reason)) == BT_OK);
 }
 
-/* One option at argv[i]; *used_p says whether argv[i + 1] was its value. */
+/* Parses one option at argv[i]; *used_p: argv[i + 1] was its value. */
 static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
                                  const char *next, bool *used_p)
 {
@@ -313,8 +315,8 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
                                where);
 }
 
-/* `baton serve MODEL`. What is no file is no model: it may be the value of an
- * option that takes none. */
+/* `baton serve MODEL`. A word that is no file is no model: it may be the
+ * value of an option that takes none. */
 static bt_status_t take_word(bt_config_store_t *store, const char *word)
 {
     static const char model[] = "model";
@@ -342,8 +344,8 @@ static bt_status_t take_word(bt_config_store_t *store, const char *word)
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Of an option that is none it is not known whether it would have a value: what
- * follows is one, unless it is an option or a file. */
+/* It is unknown whether an unknown option has a value: the next argument is
+ * one, unless it is an option or a file. */
 static bool is_lost_value(const char *arg, const char *next)
 {
     return (strncmp(arg, "--", 2) == 0) && (strchr(arg, '=') == NULL) &&
@@ -384,7 +386,7 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
     return BT_OK;
 }
 
-/* Of several models `;` stands between two. */
+/* `;` separates several models. */
 static bt_status_t take_variable(bt_config_store_t *store,
                                  const bt_option_t *option, const char *text,
                                  const char *name)
@@ -458,16 +460,16 @@ static bt_status_t put_port(bt_config_store_t *store)
         (store->sources[port] < store->sources[http]) || (colon == NULL)) {
         return BT_OK;
     }
-    /* What is too long for this is no address, and is refused as such. */
+    /* A text that is too long is no address, and is refused as such. */
     snprintf(whole, sizeof(whole), "%.*s:%u", (int)(colon - address), address,
              store->config.port);
     return bt_config_store_set(store, &bt_config_options[http], whole,
                                store->sources[port], store->wheres[port]);
 }
 
-/* "auto" becomes the back end for what this host has. A driver that is of no
- * use to it is an error then, with its reason: nobody is served by the CPU who
- * asked for what there is. */
+/* "auto" becomes the back end for this host's hardware. An unusable driver
+ * is then an error, with the reason: a user who asked for available hardware
+ * must not silently get the CPU. */
 static void find_backend(bt_config_store_t *store)
 {
     if (strcmp(store->config.backend, "auto") == 0) {
@@ -592,7 +594,7 @@ bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
 
         if (((option->programs & target) == 0) ||
             (store->sources[i] == BT_CONFIG_DEFAULT) || is_of_model(option) ||
-            (option->type == BT_OPTION_PORT)) { /* it stands in --http */
+            (option->type == BT_OPTION_PORT)) { /* included in --http */
             continue;
         }
         BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &def,

@@ -129,12 +129,12 @@ typedef struct bt_config {
     const char *listen_host; /* worker: address of its control links */
     const char *run_dir;     /* directory of ipc sockets */
     const char *key_file;    /* cluster key */
-    const char *munge_socket;   /* "" = munged's own */
-    const char *name;           /* instance name */
-    uint32_t standby;           /* spare processes of each model */
-    uint32_t place_from;        /* standby: descriptor of its assignment; 0: none */
-    const char *devices;        /* GPUs; "": as CUDA_VISIBLE_DEVICES says */
-    const char *net_device;     /* KV network interface, lo */
+    const char *munge_socket; /* "" = munged's own */
+    const char *name;         /* instance name */
+    uint32_t standby;         /* spare processes of each model */
+    uint32_t place_from;    /* standby: descriptor of its assignment; 0: none */
+    const char *devices;    /* GPUs; "": as CUDA_VISIBLE_DEVICES says */
+    const char *net_device; /* KV network interface, lo */
     const char *kv_port_range;  /* "20000-20100"; "": any free ports */
     const char *transport;      /* auto, shm, network */
     const char *backend;        /* cpu, or a plugin's name: cuda */

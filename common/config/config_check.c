@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with the options, the first thing of it or all; and what they
- * are in the end, and by whom. */
+/* Errors of the options, the first or all; and the effective values with
+ * their sources. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #define VALUE_BYTES 16384
 #define WHERE_BYTES 8192
 
-/* ---- what is wrong ---- */
+/* ---- errors and notes ---- */
 
 static void keep(bt_config_findings_t *findings, bool is_error,
                  const char *text)
@@ -36,7 +36,7 @@ static void keep(bt_config_findings_t *findings, bool is_error,
     findings->n++;
 }
 
-/* Kept, where all of them are looked for; else said. */
+/* Kept, if all are collected; else printed. */
 __attribute__((format(printf, 3, 0))) static void
 tell(const bt_config_store_t *store, bool is_error, const char *fmt,
      va_list args)
@@ -111,7 +111,7 @@ const bt_config_finding_t *bt_config_finding(const bt_config_store_t *store,
                : NULL;
 }
 
-/* ---- what is in force ---- */
+/* ---- effective values ---- */
 
 static const char *source_name(bt_config_source_t source)
 {
@@ -130,7 +130,7 @@ static const char *source_name(bt_config_source_t source)
     return "default";
 }
 
-/* A place in a file has the key's name behind it, which was said. */
+/* Omits the key's name behind a position in a file: it is printed already. */
 static void print_where(const char *where, bt_strbuf_t *out)
 {
     const char *last = NULL;
@@ -149,8 +149,8 @@ static void print_where(const char *where, bt_strbuf_t *out)
     }
 }
 
-/* Who mistook a place for a name and a password need not show them to all who
- * are shown the options. */
+/* Hides a name and a password that a user put into a URL from others who may
+ * see the options. */
 static void hide_user(bt_strbuf_t *value)
 {
     char *const scheme = (value->len > 0) ? strstr(value->data, "://") : NULL;

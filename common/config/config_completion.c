@@ -4,9 +4,9 @@
 #include "common/base/assert.h"
 #include "common/config/config_options.h"
 
-/* What a shell can offer for the value of an option. */
+/* Completion of an option's value. */
 typedef enum value_kind {
-    VALUE_NONE, /* the option stands alone */
+    VALUE_NONE, /* option without value */
     VALUE_WORDS,
     VALUE_FILE,
     VALUE_FOLDER,
@@ -63,7 +63,7 @@ static void print_words(const char *const *words, size_t n, bt_strbuf_t *out)
 
 /* ---- bash ---- */
 
-/* `        --a | --b)` of all options whose values are of that kind. */
+/* Prints ` --a | --b)` for all options whose values are of this kind. */
 static void print_pattern(value_kind_t kind, const char *more, bt_strbuf_t *out)
 {
     bt_strbuf_printf(out, "        %s", more);
@@ -184,7 +184,7 @@ static void print_bash(const char *const *commands, size_t n, bt_strbuf_t *out)
 
 /* ---- zsh ---- */
 
-/* What stands in '[…]' of a specification, in single quotes. */
+/* Prints the content of '[…]' in a specification, in single quotes. */
 static void print_zsh_text(const char *text, bt_strbuf_t *out)
 {
     for (; *text != '\0'; text++) {

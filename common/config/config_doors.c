@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What options of the clients' doors say together: certificates, keys, who may
- * be reached by whom, and where what was done is told. */
+/* Constraints between options of client-facing servers: certificates, keys,
+ * which addresses may be reached without authentication, and where requests
+ * are recorded. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,9 +31,9 @@ static bt_status_t check_tls(const bt_config_store_t *store)
     return BT_OK;
 }
 
-/* Where clients come to, other machines' too, nobody asks who they are only if
- * the operator says that this is meant. A certificate that clients need does
- * as well, but the port of --metrics has none. */
+/* A server reachable from other machines runs without authentication only if
+ * the operator allows it explicitly. A required client certificate also
+ * counts, but the port of --metrics has none. */
 static bt_status_t check_reach(const bt_config_store_t *store)
 {
     const bt_config_t *const c = &store->config;
@@ -48,7 +49,7 @@ static bt_status_t check_reach(const bt_config_store_t *store)
         char host[256];
         uint16_t port;
 
-        /* What is no address is told by its row. */
+        /* An invalid address is reported by its row. */
         if ((bt_config_split_address(addresses[i], host, sizeof(host), &port) !=
              BT_OK) ||
             bt_config_is_loopback(host) ||

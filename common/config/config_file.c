@@ -61,8 +61,8 @@ err_text:
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Cut a comment (a # at the start or after a space, so that a path may hold
- * one) and the spaces at both ends. @return the start of what is left. */
+/* Removes a comment (a # at the start or after a space, so that a path may
+ * contain one) and the spaces at both ends. @return the start of the rest. */
 static char *trim(char *line)
 {
     size_t n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Under which heading each option stands. */
+/* Headings of --help and their options. */
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -124,7 +124,7 @@ const bt_option_group_t bt_config_groups[BT_CONFIG_N_GROUPS] = {
     {"Devices and transports", devices},
     {"Logs, traces and metrics", logs},
     {"Failures and stopping", failures},
-    /* Also what is between processes that are started by hand. */
+    /* Also options between processes that are started by hand. */
     {"Other options", nothing},
 };
 

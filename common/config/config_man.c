@@ -4,7 +4,7 @@
 #include "common/config/config_options.h"
 
 /* groff: a backslash and a dot or quote at the start of a line have meaning,
- * and a bare dash may be set as a hyphen that nobody can paste. */
+ * and a bare dash may be typeset as a hyphen, which breaks copy and paste. */
 static void print_escaped(const char *text, bt_strbuf_t *out)
 {
     if ((*text == '.') || (*text == '\'')) {

@@ -601,8 +601,8 @@ const bt_option_t *bt_config_option_closest(const char *name, size_t n,
 const char *bt_config_word_closest(const char *name, size_t n,
                                    unsigned programs)
 {
-    /* The last two are the script's, which takes them out of what it passes
-     * on. */
+    /* The last two are for the script, which removes them from the options
+     * that it passes on. */
     static const char *const words[] = {"help", "version", "config", "yes",
                                         "no-install"};
     const size_t n_words =

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The folder of models: `--model NAME` of one that ./baton pull fetched, or
- * that somebody put there, and `--model OWNER/REPO[:FILE]` of the former.
- * cli/model_store.py writes it and has the same rules, to which
- * tests/support/model_folder.txt holds both. */
+/* Folder of models: `--model NAME` of one that ./baton pull fetched or a
+ * user put there, and `--model OWNER/REPO[:FILE]` of the former.
+ * cli/model_store.py writes it and has equal rules;
+ * tests/support/model_folder.txt tests both. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -35,7 +35,7 @@ static bool ends_with_suffix(const char *name)
            (strcasecmp(name + n - strlen(SUFFIX), SUFFIX) == 0);
 }
 
-/* Hidden files are no models, and what begins with a dash is an option. */
+/* Hidden files are no models, and names that begin with a dash are options. */
 static bool is_name(const char *text)
 {
     return bt_config_is_model_name(text, strlen(text)) && (text[0] != '.') &&
@@ -79,8 +79,8 @@ static bt_status_t models_dir(const char *option, char out[PATH_MAX])
     return ((n > 0) && (n < PATH_MAX)) ? BT_OK : BT_ERR_TOO_LARGE;
 }
 
-/* A folder's model: its one GGUF file, the first of the parts of one, or else
- * the folder itself, when it is one of the Hugging Face Hub. */
+/* Model of a folder: its only GGUF file, the first of the parts of one, or
+ * else the folder itself, if it is one of the Hugging Face Hub. */
 static bool find_in_folder(const char *folder, char path[PATH_MAX])
 {
     char last[PATH_MAX] = "";
@@ -127,8 +127,8 @@ static bool find_in(const char *dir, const char *name, char path[PATH_MAX])
             (join(folder, dir, name, "") && find_in_folder(folder, path)));
 }
 
-/* Does what ./baton pull wrote into this folder say that its model came from
- * there? Case is that of whoever typed it. What cannot be read says nothing. */
+/* True when the metadata that ./baton pull wrote into this folder names this
+ * source. Case-insensitive. Unreadable metadata does not match. */
 static bool came_from(const char *folder, const char *source)
 {
     BT_CLEANUP(free) char *text = bt_calloc(MANIFEST_BYTES + 1, 1);
@@ -190,7 +190,7 @@ static bool find_by_source(const char *dir_path, const char *source,
     return found;
 }
 
-/* @param [out] name_out  What it is called in the folder. */
+/* @param [out] name_out Name in the folder. */
 static bt_status_t find(const char *models_dir_option, const char *word,
                         char name_out[BT_CONFIG_MODEL_NAME_BYTES],
                         char **path_p)
@@ -264,8 +264,8 @@ out:
     }
 }
 
-/* "; did you mean X?" of the folder's, or "". What is plainly a path is none of
- * them: *is_path_p. */
+/* Writes "; did you mean X?" from the folder, or "". An obvious path matches
+ * none: *is_path_p. */
 static void near_text(const char *models_dir_option, const char *word,
                       char *out, size_t out_bytes, bool *is_path_p)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model repository sets, where nothing stronger does. */
+/* Sets options from a model repository, unless a source of higher precedence
+ * does. */
 #include <string.h>
 #include <sys/stat.h>
 
@@ -29,7 +30,7 @@ static bt_status_t set(bt_config_store_t *store,
     BT_ASSERT_ALWAYS(option != NULL); /* a row of the fields' table names it */
     if ((option->type == BT_OPTION_MODELS) &&
         (is_given(store, option) || (store->config.n_models > 0))) {
-        /* A model more is no other value of the same. */
+        /* An additional model does not conflict with the first. */
         if (!is_first_model(&store->config, setting->path)) {
             bt_repository_note(store->repository, BT_REPO_LLM,
                                "parameters.gpt_model_path",

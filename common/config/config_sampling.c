@@ -13,7 +13,7 @@ typedef struct field {
     const char *name;
     double min, max;
     size_t value; /* a double of bt_config_sampling_t */
-    size_t said;  /* a bool of it */
+    size_t said;  /* its has_* member */
 } field_t;
 
 #define FIELD(name, min, max)                                      \

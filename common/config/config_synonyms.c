@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of vLLM, SGLang, llama-server, text-generation-inference and
- * trtllm-serve, for hands and scripts that know those: each is one of ours by
- * another name, has no effect here, which is said, or is refused with what to
- * use. An option of ours that the program has comes before one of these. Those
- * of tritonserver are in config_triton.c. Source: the options' texts of the
+ * trtllm-serve, for users and scripts that know those: each is a synonym of
+ * a Baton option, has no effect here, which is noted, or is refused with an
+ * alternative. The program's own options take precedence. Options of
+ * tritonserver are in config_triton.c. Source: the options' texts of the
  * releases of 2024 to 2026. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,17 +16,17 @@
 #define TEXT_BYTES 128
 
 typedef enum fate {
-    AS,       /* those of `ours` that the program has, with the same value */
+    AS,       /* options in `ours` that the program has, with an equal value */
     HOST,     /* the host of the address `ours` */
     FRACTION, /* `ours` in percent */
     LAYERS,   /* of a model on a GPU: none, or all */
-    KV_TYPE,  /* `ours`, whose values have other names */
+    KV_TYPE,  /* `ours`, with a mapping of values */
     ON,       /* `ours` is on; takes no value */
     OFF,      /* `ours` is off; takes no value */
-    AUTO,     /* only the value auto is taken, and is what is done */
+    AUTO,     /* only the value auto is accepted, which is the behaviour */
     NO_WORD,  /* has no effect and takes no value */
     NONE,     /* has no effect */
-    REFUSED,  /* `why` says what to use; its value may be a secret */
+    REFUSED,  /* `why` has the alternative; its value may be a secret */
 } fate_t;
 
 typedef struct row {
@@ -34,7 +34,7 @@ typedef struct row {
     const char *letters; /* behind one dash; NULL: it has no such name */
     fate_t fate;
     const char *ours[MOST_OURS];
-    const char *why; /* it has no effect, or what to use */
+    const char *why; /* it has no effect, or the alternative */
 } row_t;
 
 static const char as_in_file[] = "weights are computed as the file has them; "
@@ -199,7 +199,7 @@ static const row_t rows[] = {
      "tools are taken wherever the chat template has them"},
 };
 
-/* A _ counts as a -, as several of those servers have it. */
+/* _ counts as -, as in several of those servers. */
 static bool is_name(const char *ours, const char *name, size_t n)
 {
     size_t i = 0;
@@ -259,7 +259,7 @@ static bt_status_t refuse(const bt_config_store_t *store, const char *where,
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Sets what the program has of the options of the row. */
+/* Sets the row's options that the program has. */
 static bt_status_t set(bt_config_store_t *store, const row_t *row,
                        const char *value, const char *where)
 {
@@ -305,7 +305,7 @@ static bt_status_t take_fraction(bt_config_store_t *store, const row_t *row,
                            where, value);
         return BT_ERR_INVALID_PARAM;
     }
-    /* 0 would be what is done without the option. */
+    /* 0 would select the default behaviour. */
     snprintf(percent, sizeof(percent), "%u",
              (share < 0.01) ? 1u : (unsigned)(share * 100 + 1e-9));
     return set(store, row, percent, where);
@@ -342,7 +342,7 @@ static bt_status_t take_kv_type(bt_config_store_t *store, const row_t *row,
 {
     static const struct {
         const char *theirs;
-        const char *ours; /* NULL: what is done without the option */
+        const char *ours; /* NULL: default behaviour */
     } names[] = {
         {"auto", NULL},   {"bfloat16", "bf16"}, {"bf16", "bf16"},
         {"fp16", "f16"},  {"float16", "f16"},   {"fp8", "fp8"},
@@ -428,7 +428,7 @@ bt_status_t bt_config_synonyms_take(bt_config_store_t *store, const char *arg,
     *used_p = false;
     snprintf(where, sizeof(where), "%.*s", (int)n, arg);
     if (row->fate == REFUSED) {
-        /* What follows is its value, if anything is: nobody prints it. */
+        /* The next argument is its value, if any: never printed. */
         *used_p = (value == NULL) && (next != NULL) && (next[0] != '-');
         return refuse(store, where, row->why);
     }

@@ -6,7 +6,7 @@
 
 #define HOUR_MS 3600000u
 
-/* A whole number of ms up to most, and what stands behind it. */
+/* Parses a whole number of ms up to most, and the separator after it. */
 static const char *read_ms(const char *text, uint32_t most, uint32_t *ms_p)
 {
     uint64_t ms = 0;

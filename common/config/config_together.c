@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What no single row of the table can say: options that do not go together. */
+/* Constraints between options that no single row of the table can express. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +106,7 @@ static bt_status_t check_ports(const bt_config_store_t *store)
                     store, "--share-http needs a port in --http %s", c->http);
                 return BT_ERR_INVALID_PARAM;
             }
-            continue; /* it is that of all of them */
+            continue; /* one port for all routers */
         }
         if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) > most)) {
             bt_config_complain(store,
@@ -119,7 +119,7 @@ static bt_status_t check_ports(const bt_config_store_t *store)
     return BT_OK;
 }
 
-/* One for connections, one for what they carry. */
+/* One for connections, one for their data. */
 static bt_status_t check_kv_ports(const bt_config_store_t *store)
 {
     uint16_t first, last;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of tritonserver, for scripts that start it: each is one of ours by
- * another name, has no effect here, which is said, or is refused with what to
- * do. Source: the option groups of src/command_line_parser.cc of Triton
+/* Options of tritonserver, for scripts that start it: each is a synonym of a
+ * Baton option, has no effect here, which is noted, or is refused with a
+ * remedy. Source: the option groups of src/command_line_parser.cc of Triton
  * Inference Server, of 2024 and 2026. */
 #include <stdio.h>
 #include <string.h>
@@ -12,14 +12,14 @@
 #define VALUE_BYTES 512
 
 typedef enum fate {
-    AS,      /* `ours`, with the same value */
+    AS,      /* `ours`, with an equal value */
     PORT,    /* the port of `ours`, an address */
-    HOST,    /* the host of it */
+    HOST,    /* host part of `ours` */
     SECONDS, /* `ours` in ms */
     VERBOSE, /* 0: as it is; more: --log-level debug */
     NO_WORD, /* has no effect and takes no value */
     NONE,    /* has no effect */
-    ONLY,    /* only `ours` is taken, and is what is done */
+    ONLY,    /* only the value `ours` is accepted, which is the behaviour */
     CONTROL, /* --model-control-mode */
     LOAD,    /* --load-model */
     REFUSED,
@@ -29,7 +29,7 @@ typedef struct row {
     const char *name;
     fate_t fate;
     const char *ours;
-    const char *why; /* it has no effect, or what to do */
+    const char *why; /* it has no effect, or the remedy */
 } row_t;
 
 static const char computes[] = "--backend says what computes";
@@ -199,7 +199,7 @@ static bool is_same_word(const char *want, const char *value)
     return false;
 }
 
-/* Kept until --http and its like are known: put_addresses(). */
+/* Kept until --http, --grpc and --metrics are known: put_addresses(). */
 static bt_status_t keep_address(bt_config_store_t *store, const row_t *row,
                                 const char *value)
 {

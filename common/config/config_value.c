@@ -21,8 +21,8 @@ static const struct {
     {"gib", 30}, {"t", 40},  {"tb", 40},  {"tib", 40},
 };
 
-/* Digits only. @return the first character after them, NULL when there are
- * none or the number does not fit. */
+/* Parses digits only. @return the first character after them, NULL when
+ * there are none or the number does not fit. */
 static const char *parse_digits(const char *text, uint64_t *number_p)
 {
     uint64_t number = 0;

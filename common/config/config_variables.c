@@ -21,7 +21,8 @@ static const char *const others[] = {"CONFIG",   "URL",         "API_KEY",
                                      "CPU_TIER", "LIBEXEC",     "CUDA_GRAPHS",
                                      "READY_FD", "BEAT_FD",     "READY_JOINED"};
 
-/* Those of tests, benchmarks and the build; behind a _ anything may follow. */
+/* Variables of tests, benchmarks and the build; a trailing _ matches any
+ * suffix. */
 static const char *const of_tests[] = {
     "BUILD", "BUILD_ASAN", "TEST_",         "TESTS_DIR",      "SIMT_",
     "TRAP_", "CHAOS_",     "DOCTOR_",       "LONG",           "SEED",
@@ -43,10 +44,10 @@ static bool is_in(const char *const *names, size_t n_names, const char *name,
     return false;
 }
 
-/* What Kubernetes and Docker's links say of services whose names begin with
- * baton: [NAME_]SERVICE_HOST, [NAME_]SERVICE_PORT[_PORTNAME], and NAME_PORT,
- * NAME_PORT_8000_TCP and more whose values begin with tcp:// or the like, or
- * are parts of it. */
+/* Variables that Kubernetes and Docker's links set for services whose names
+ * begin with baton: [NAME_]SERVICE_HOST, [NAME_]SERVICE_PORT[_PORTNAME], and
+ * NAME_PORT, NAME_PORT_8000_TCP and more whose values begin with tcp:// or
+ * the like, or are parts of it. */
 static bool is_of_service(const char *name, size_t n)
 {
     static const char *const marks[] = {"SERVICE_HOST", "SERVICE_PORT",
@@ -73,8 +74,8 @@ static bool is_of_service(const char *name, size_t n)
     return false;
 }
 
-/* The name of the variable that was meant, with its prefix.
- * @return false: none is near enough */
+/* Name of the variable that was probably meant, with its prefix. @return
+ * false: none is near enough */
 static bool find_meant(const char *name, size_t n, char *out, size_t bytes)
 {
     char dashed[NAME_BYTES];
@@ -134,7 +135,8 @@ static bool is_option(const char *name, size_t n)
 
 void bt_config_note_variables(const bt_config_store_t *store)
 {
-    /* Who is started by a launcher has its environment, and that said so. */
+    /* A child of a launcher has its environment, and the launcher noted
+     * this. */
     if (getenv("BATON_READY_FD") != NULL) {
         return;
     }

@@ -37,7 +37,7 @@ static bool is_model(const char *dir, const char *name)
     return (n > 0) && ((size_t)n < sizeof(path)) && (stat(path, &st) == 0);
 }
 
-/* The model in the folder whose name is nearest. */
+/* Finds the model in the folder with the nearest name. */
 static bool find_near(const char *dir, const char *word, char near[NAME_BYTES])
 {
     DIR *const list = opendir(dir);
@@ -107,7 +107,7 @@ static bool cache_folder(char dir[PATH_MAX])
     return (n > 0) && (n < PATH_MAX);
 }
 
-/* A snapshot of the model in the cache, if somebody fetched it. */
+/* Finds a snapshot of the model in the cache. */
 static bool find_cached(const char *name, size_t n_name, char found[PATH_MAX])
 {
     char hub[PATH_MAX];

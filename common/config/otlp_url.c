@@ -15,7 +15,7 @@ static bt_status_t refuse(const char **why_p, const char *why)
     return BT_ERR_INVALID_PARAM;
 }
 
-/* What may stand in the first line of a request as it is. */
+/* Characters that may be in the first line of a request unescaped. */
 static bool is_plain(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -6,20 +6,20 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 
-/* Numbers as counted of processes that ran; tests/integration/test_limits.py
+/* Numbers as counted of running processes; tests/integration/test_limits.py
  * counts them again.
  *
- * Of nng (1.5.2) four resolve names, and three poll, reap and keep time. The
- * others hang on the CPUs that are online: twice as many do tasks, 16 at most,
- * and as many again expire, 8 at most. */
+ * Of nng (1.5.2) four threads resolve names, and three poll, reap and keep
+ * time. The others depend on the CPUs that are online: twice as many run
+ * tasks, 16 at most, and as many again expire, 8 at most. */
 #define NNG_THREADS 7
 #define NNG_TASKS   16
 #define NNG_EXPIRE  8
-/* A router itself; its log, those of access and trace, a collector of traces;
- * links; of the pool that reads texts the background's and that for files. */
+/* A router itself; its main, access and trace logs, an OTLP exporter; links;
+ * the background and file threads of the parsing pool. */
 #define ROUTER_THREADS 9
-/* A worker itself, its log, links, the directory of routers, what touches the
- * pool's pages, UCX, a team of ranks. */
+/* A worker itself, its log, links, the directory of routers, what touches
+ * the pool's pages, UCX, a team of ranks. */
 #define WORKER_THREADS 7
 
 static uint64_t nng_threads(uint32_t n_online)
@@ -30,7 +30,7 @@ static uint64_t nng_threads(uint32_t n_online)
            ((n_online < NNG_EXPIRE) ? n_online : NNG_EXPIRE);
 }
 
-/* Tokenizing is what the pool does most: some 10 MB/s a thread. */
+/* Tokenizing is the pool's main work: some 10 MB/s a thread. */
 uint32_t bt_parse_threads(const bt_config_t *config, uint32_t n_cpus)
 {
     uint32_t n = config->parse_threads;

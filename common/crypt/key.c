@@ -26,7 +26,7 @@ static void start(void)
     BT_ASSERT_ALWAYS(sodium_init() >= 0);
 }
 
-/* May others do what is in @a forbidden (S_IRWXG …) with it? */
+/* True when other users have a permission in @a forbidden (S_IRWXG …). */
 static bt_status_t check_file(int fd, mode_t forbidden,
                               char why[BT_KEY_WHY_BYTES])
 {
@@ -60,7 +60,7 @@ bt_status_t bt_key_check_file(int fd, char why[BT_KEY_WHY_BYTES])
     return check_file(fd, S_IRWXG | S_IRWXO, why);
 }
 
-/* What the file has, or what is in the credential that it has. */
+/* Reads the content of the file, or of the credential in it. */
 static bt_status_t read_secret(int fd, const char *munge_socket,
                                uint8_t data[MAX_FILE_BYTES + 1], size_t *n_p,
                                char why[BT_KEY_WHY_BYTES])

@@ -17,7 +17,7 @@ bool bt_munge_is_credential(const void *text, size_t bytes)
 #include <munge.h>
 #include <stdlib.h>
 
-/* Of what munged opened all the same. */
+/* Errors after which munged has still decoded the credential. */
 static bool is_opened(munge_err_t err)
 {
     return (err == EMUNGE_SUCCESS) || (err == EMUNGE_CRED_EXPIRED) ||
@@ -44,8 +44,8 @@ static bt_status_t refused(munge_ctx_t ctx, munge_err_t err,
     }
 }
 
-/* Whoever else made it would know the cluster's key, and so would whoever else
- * may open it. */
+/* Any other creator would know the cluster's key, and so would any other
+ * user who may decode it. */
 static bt_status_t is_ours(munge_ctx_t ctx, uid_t from,
                            char why[BT_KEY_WHY_BYTES])
 {

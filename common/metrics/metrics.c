@@ -11,9 +11,9 @@
 #include "common/base/utf8.h"
 
 #define NUMBER_BYTES 40
-/* Up to here every whole number is a double of its own. */
+/* Up to here every whole number is an exact double. */
 #define WHOLE_MAX 9007199254740992.0
-/* What of a label's value is kept; names are far shorter. */
+/* Part of a label's value that is kept; names are far shorter. */
 #define VALUE_BYTES 1024
 
 const char *bt_metric_type_name(bt_metric_type_t type)
@@ -87,8 +87,8 @@ static void put_number(bt_strbuf_t *out, double value)
     } else if ((fabs(value) <= WHOLE_MAX) && (value == floor(value))) {
         put_whole(out, (uint64_t)fabs(value), value < 0);
     } else {
-        /* 17 digits always read back equal; fewer mostly do, and are what a
-         * person would write. */
+        /* 17 digits always read back equal; fewer mostly do, and are easier
+         * to read. */
         for (int digits = 6; digits <= 17; digits++) {
             snprintf(text, sizeof(text), "%.*g", digits, value);
             if (strtod(text, NULL) == value) {

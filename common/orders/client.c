@@ -108,7 +108,7 @@ bool bt_orders_wants_write(const bt_orders_client_t *client)
 static void send_queued(bt_orders_client_t *client)
 {
     if (!bt_orders_stream_send(&client->stream)) {
-        /* What it said before it closed is still to be read. */
+        /* Bytes sent before the close are still to be read. */
         bt_strbuf_reset(&client->stream.out);
     }
 }

@@ -3,7 +3,7 @@
 
 #include "common/orders/orders_priv.h"
 
-/* May the byte stand in a word as it is? */
+/* True when the byte needs no encoding in a word. */
 static bool is_plain(char c)
 {
     return (c > ' ') && (c <= '~') && (c != '%');

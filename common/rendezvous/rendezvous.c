@@ -99,7 +99,7 @@ void bt_rendezvous_withdraw(bt_rendezvous_t *place)
 static bool read_file(int dir_fd, const char *name,
                       char url[BT_RENDEZVOUS_URL_BYTES])
 {
-    /* Nobody may make us wait at a pipe. */
+    /* A pipe must not block us. */
     const int fd =
         openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     ssize_t n;

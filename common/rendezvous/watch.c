@@ -14,7 +14,7 @@
 struct bt_rendezvous_watch {
     char dir[BT_RENDEZVOUS_PATH_BYTES];
     bt_rendezvous_list_t scanned; /* the thread's */
-    bool unreadable;              /* the same */
+    bool unreadable;              /* the thread's */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t ends;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of each field of a config.pbtxt. */
+/* Table of the fields of a config.pbtxt and their effects. */
 #include <string.h>
 
 #include "common/base/assert.h"

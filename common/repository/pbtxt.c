@@ -17,7 +17,7 @@ typedef struct reader {
     size_t why_bytes;
 } reader_t;
 
-/* A message that is open: its fields are hung one behind the other. */
+/* Open message: its fields are linked one after another. */
 typedef struct place {
     uint32_t owner; /* BT_PBTXT_NONE: the outermost */
     uint32_t last;
@@ -247,7 +247,7 @@ static bt_status_t take_string(reader_t *r, bt_pbtxt_field_t *field)
     return status;
 }
 
-/* A number, a word, or a place that fill_template has not filled. */
+/* A number, a word, or a placeholder that fill_template has not filled. */
 static bt_status_t take_word(reader_t *r, bt_pbtxt_field_t *field)
 {
     const size_t begin = r->arena_used;

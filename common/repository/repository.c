@@ -107,8 +107,8 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Folders beside the five, in the order of their names; of a folder that cannot
- * be listed none. */
+/* Folders beside the five, in alphabetical order; none if the folder cannot
+ * be listed. */
 static void list_others(const char *dir, char others[BT_REPO_OTHERS_BYTES])
 {
     BT_CLEANUP(close) const int fd = open(dir, O_RDONLY | O_DIRECTORY);

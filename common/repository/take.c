@@ -109,8 +109,8 @@ static bt_status_t take_tensor(const reading_t *r, const char *list,
 {
     bt_status_t status = bt_take_is_message(r, message);
 
-    /* What a template leaves open is a type of logits, or of features that
-     * nobody sends here. */
+    /* A placeholder left open is a type of logits, or of features that no
+     * client sends here. */
     *tensor = (bt_repo_tensor_t){.name = "", .type = "TYPE_FP32"};
     if (status != BT_OK) {
         return status;
@@ -253,7 +253,7 @@ static bt_status_t take_field(const reading_t *r, const bt_pbtxt_field_t *field)
     return take_word(r, field);
 }
 
-/* Room for the lists, of which each element is a field. */
+/* Allocates the lists, of which each element is a field. */
 static bt_status_t make_lists(const bt_pbtxt_t *tree, bt_repo_model_t *model)
 {
     model->inputs =
@@ -314,7 +314,7 @@ bt_status_t bt_repository_take(bt_repository_t *repository, uint32_t index,
         .name = r.name,
         .platform = "",
         .backend = "",
-        /* Where a template leaves them open. */
+        /* Default where a template leaves them open. */
         .max_batch_size = BT_REPO_MAX_BATCH_SIZE,
         .decoupled = true,
     };

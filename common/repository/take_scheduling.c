@@ -176,7 +176,7 @@ bt_status_t bt_take_group(const reading_t *r, const bt_pbtxt_field_t *message)
     return BT_OK;
 }
 
-/* @return NULL: none of those that the model keeps */
+/* @return NULL: not one of the model's */
 static uint32_t *batching_number(bt_repo_model_t *model, const char *name)
 {
     const struct {

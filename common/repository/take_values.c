@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values, and what becomes of them by their rows of the table. */
+/* Values, and their effects by their rows of the table. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ bt_take_refuse(const reading_t *r, const bt_pbtxt_field_t *field,
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Once for each field and reason; what finds no room is cut. */
+/* Once for each field and reason; truncated at the buffer's size. */
 static void add_note(char *notes, const char *path, const char *why)
 {
     const size_t n = strlen(notes);
@@ -145,7 +145,7 @@ static bt_status_t take_percent(const reading_t *r,
     return BT_OK;
 }
 
-/* Where it stands in "a, b, c", or NULL. Letters of either case, as Python
+/* Position of a word in "a, b, c", or NULL. Case-insensitive, as Python
  * writes True. */
 static const char *find_word(const char *values, const char *text)
 {
@@ -220,7 +220,7 @@ bt_status_t bt_take_set_number(const reading_t *r,
     return set_text(r, field, path, option, text);
 }
 
-/* As its row spells it: MAX_UTILIZATION is max_utilization. */
+/* The row's spelling: MAX_UTILIZATION becomes max_utilization. */
 static bt_status_t set_choice(const reading_t *r, const bt_pbtxt_field_t *field,
                               const char *path, const bt_repo_field_t *row)
 {
@@ -232,8 +232,8 @@ static bt_status_t set_choice(const reading_t *r, const bt_pbtxt_field_t *field,
     return set_text(r, field, path, row->option, text);
 }
 
-/* Whatever is there: an engine must not become the default model. Who starts
- * looks at it (launcher/model_file.h). */
+/* The value is not checked here: an engine must not become the default
+ * model. The launcher checks it (launcher/model_file.h). */
 static bt_status_t take_model_path(const reading_t *r,
                                    const bt_pbtxt_field_t *field,
                                    const char *path)
@@ -247,7 +247,7 @@ static bt_status_t take_model_path(const reading_t *r,
     return BT_OK;
 }
 
-/* What the value of a parameter with an effect becomes. */
+/* Applies the value of a parameter with an effect. */
 bt_status_t bt_take_effect(const reading_t *r, const bt_repo_field_t *row,
                            const bt_pbtxt_field_t *field, const char *path)
 {
@@ -292,7 +292,7 @@ bt_status_t bt_take_check_row(const reading_t *r, const bt_repo_field_t *row,
         return bt_take_refuse(r, field, "%s is not served: %s", path,
                               row->note);
     case BT_REPO_ONLY:
-        /* The first is what is done anyway; of another it is said. */
+        /* The first value is the behaviour anyway; others are noted. */
         if (is_one_of(row->values, field->text) && !is_first(row, field)) {
             bt_take_note(r, path, row->note);
         }

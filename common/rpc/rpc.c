@@ -16,7 +16,7 @@
 
 #define MIN_KEY_BYTES     16
 #define FIRST_VERSION     3     /* of these frames */
-#define UNREACHABLE_MS    50    /* pause while no router is there */
+#define UNREACHABLE_MS    50    /* pause while no router is found */
 #define REDIAL_MS         10000 /* names are looked up, packets sent again */
 #define HINT_AFTER_DEATHS 2     /* times dead_ms without an answer */
 
@@ -182,8 +182,8 @@ static void drop_current(bt_rpc_t *rpc)
     rpc->event_data = NULL;
 }
 
-/* Say good-bye on every link and give it RPC_CLOSE_MS to arrive: a peer that
- * hears it closes its side. */
+/* Sends BYE on every link and gives it RPC_CLOSE_MS to arrive: a peer that
+ * receives it closes its side. */
 static void say_good_bye(bt_rpc_t *rpc)
 {
     const uint64_t end_ms = bt_now_ms() + RPC_CLOSE_MS;
@@ -244,7 +244,7 @@ void bt_rpc_close(bt_rpc_t *rpc)
         bt_rpc_link_retire(BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all));
     }
     if (!bt_rpc_undertaker_stop(rpc)) {
-        return; /* callbacks may still come: what they use must stay */
+        return; /* callbacks may still run: their data must stay */
     }
     BT_LIST_FOR_EACH(pos, tmp, &rpc->listeners)
     {
@@ -265,7 +265,7 @@ static bool is_url(const char *url)
            (bt_rpc_sp_is_ipc(url) || (strchr(url + 6, ':') != NULL));
 }
 
-/* The comma that ends the URL at text, or its end. */
+/* Returns the comma that ends the URL at text, or its end. */
 static char *url_end(char *text)
 {
     char *end = strchrnul(text, ',');
@@ -304,7 +304,8 @@ bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url, char *bound,
     return status;
 }
 
-/* What is said of a link's socket until somebody proves to have read it. */
+/* Composes the announcement of a link's socket, which is repeated until a
+ * router proves to have read it. */
 static void announce_socket(bt_rpc_link_t *link)
 {
     bt_rpc_t *rpc = link->rpc;
@@ -417,7 +418,7 @@ bool bt_rpc_leave(bt_rpc_t *rpc, const char *url)
         if (join->link->state != LINK_WAITING) {
             return false; /* up, or about to be */
         }
-        /* Its pipe goes with it; the owner was told nothing of it yet. */
+        /* Its pipe goes with it; nothing was reported to the owner yet. */
         bt_rpc_link_over(join->link, "the router is not to be joined any more");
     }
     bt_rpc_join_free(join);
@@ -460,8 +461,8 @@ static bool next_message(bt_rpc_t *rpc, bt_rpc_event_t *event_p)
     return true;
 }
 
-/* There may be more of it. A bell that rings shows at our descriptor as it is,
- * in case our owner does something else first. */
+/* There may be more. A bell that rings keeps our descriptor readable, in
+ * case the owner does something else first. */
 static void go_on_with(bt_rpc_link_t *link)
 {
     if (link->lanes.rings) {
@@ -487,7 +488,7 @@ bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
                 rpc->looked = true;
                 continue;
             }
-            rpc->looked = false; /* what came since shows at the descriptor */
+            rpc->looked = false; /* later events show at the descriptor */
             return false;
         }
         switch (bt_rpc_link_step(link, event_p)) {
@@ -543,7 +544,7 @@ static void wait_for_answer(rpc_join_t *join, uint64_t waited_ms)
     }
 }
 
-/* Somebody removed the socket that a router was to connect to, perhaps with the
+/* The socket that a router was to connect to was removed, perhaps with the
  * whole directory: the next link has another one. */
 static void drop_without_socket(rpc_join_t *join)
 {
@@ -637,8 +638,8 @@ void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
     {
         bt_rpc_link_t *link = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
 
-        /* While we slept we did not listen: that is not the peer's silence,
-         * nor its delay. */
+        /* While this process slept it did not read: that is not the peer's
+         * silence, nor its delay. */
         if (pause > 2ull * rpc->heartbeat_ms) {
             bt_rpc_silence_slept(link, pause - rpc->heartbeat_ms);
             if (link->deadline_ms != 0) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What workers announce to a router, and which of it leads to a dial.
+/* Handles announcements of workers at a router, and decides which of them
+ * lead to a dial.
  *
  *     mac right? ─▶ socket not older than one known? ─▶ pause over? ─▶ dial
  *
- * A recorded announcement is only what the worker repeats itself, as long as
- * that socket waits; after that nobody there can answer for it, and the url is
- * left alone for longer and longer. */
+ * A replayed announcement has no more effect than the worker's own
+ * repetitions, as long as that socket listens; after that nothing there can
+ * answer for it, and the pauses before the next dial of the url grow. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ void bt_rpc_announces_drop(bt_rpc_t *rpc)
     }
 }
 
-/* ---- who announced itself ---- */
+/* ---- known processes ---- */
 
 static rpc_known_t *find_known(bt_rpc_t *rpc, uint64_t incarnation)
 {
@@ -54,7 +55,7 @@ static rpc_known_t *find_known(bt_rpc_t *rpc, uint64_t incarnation)
     return NULL;
 }
 
-/* That process' place: a new one is that of who was not heard for longest. */
+/* Slot of a process: a new one replaces the least recently received. */
 static rpc_known_t *known_of(bt_rpc_t *rpc, uint64_t incarnation)
 {
     rpc_known_t *known = find_known(rpc, incarnation);
@@ -86,7 +87,7 @@ void bt_rpc_dial_failed(const bt_rpc_link_t *link)
                           : RPC_LATER_MAX_MS;
 }
 
-/* ---- what leads to a dial ---- */
+/* ---- dialling ---- */
 
 /* A link to that url there is already, or too many have proven nothing yet. */
 static bool is_enough(bt_rpc_t *rpc, const char *url)
@@ -199,8 +200,8 @@ static void on_announcement(bt_rpc_t *rpc, const void *data, size_t bytes)
     link->announce_bytes = bytes;
 }
 
-/* Of protocol 2: it is dialled to be told so, but not again at once. A worker
- * that also announces itself as it should is one of ours. */
+/* Worker of protocol 2: it is dialled to be refused, but not again at once.
+ * A worker that also announces itself in this protocol is a current one. */
 static void on_old_announcement(bt_rpc_t *rpc, const void *data, size_t bytes)
 {
     char url[RPC_MAX_URL];

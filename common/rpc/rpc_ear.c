@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a router hears of workers. It looks like a sub0 socket of nng to the
- * pub0 sockets of workers, but is our own: in nng 1.5.2 a listener ends its
- * accepting for good when a peer hangs up in the middle of the greeting
- * (NNG_ECLOSED of the negotiation is taken for the listener's own end), so that
- * one port scan would leave a router deaf to every worker that comes later.
+/* Listener of a router for announcements. It looks like a sub0 socket of nng
+ * to the pub0 sockets of workers, but is our own: in nng 1.5.2 a listener
+ * stops accepting permanently when a peer hangs up in the middle of the
+ * greeting (NNG_ECLOSED of the negotiation is mistaken for the listener's
+ * own end), so that one port scan would keep a router from receiving every
+ * later worker.
  *
  *     accept ─▶ GREETING ─8 bytes each way─▶ messages ─▶ rpc->announces
  *                  └─ not in time, not of this protocol, too long ─▶ closed
  *
- * A thread of its own, so that strangers cost the owner nothing. */
+ * It has its own thread, so that strangers cost the owner nothing. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -30,7 +31,7 @@
 
 #define BACKLOG         128
 #define MAX_CALLERS     8192
-#define CALLERS_AT_ONCE 64 /* accepted before those that are here are heard */
+#define CALLERS_AT_ONCE 64    /* accepted before present ones are read */
 #define SILENCE_MS      10000 /* from accept to the first announcement */
 #define PAUSE_MS        100   /* when no descriptor is left */
 #define LOOK_MS         1000  /* for the socket's name */
@@ -43,7 +44,7 @@ typedef struct rpc_caller {
     uint8_t buf[RPC_SP_MAX_HEAD_BYTES + RPC_MAX_INTRO];
 } caller_t;
 
-/* ---- what is heard ---- */
+/* ---- receiving ---- */
 
 static void announce(bt_rpc_t *rpc, const void *data, size_t bytes)
 {
@@ -51,7 +52,7 @@ static void announce(bt_rpc_t *rpc, const void *data, size_t bytes)
     nng_msg *msg;
 
     if (nng_msg_alloc(&msg, 0) != 0) {
-        return; /* workers repeat them */
+        return; /* dropped: workers repeat announcements */
     }
     if (nng_msg_append(msg, data, bytes) != 0) {
         nng_msg_free(msg);
@@ -69,7 +70,7 @@ static void announce(bt_rpc_t *rpc, const void *data, size_t bytes)
     if (is_due) {
         bt_rpc_signal(rpc);
     }
-    nng_msg_free(msg); /* too many at once, likewise */
+    nng_msg_free(msg); /* too many at once: dropped */
 }
 
 static void drop_bytes(caller_t *caller, size_t n)
@@ -78,7 +79,7 @@ static void drop_bytes(caller_t *caller, size_t n)
     memmove(caller->buf, caller->buf + n, caller->n);
 }
 
-/* Takes what is complete. @return false for what no worker sends */
+/* Takes complete messages. @return false for data that no worker sends */
 static bool take(rpc_listener_t *listener, caller_t *caller)
 {
     const size_t head = bt_rpc_sp_head_bytes(listener->ipc);
@@ -122,7 +123,7 @@ static bool hear(rpc_listener_t *listener, caller_t *caller)
     return (n > 0) && take(listener, caller);
 }
 
-/* ---- who speaks ---- */
+/* ---- connections ---- */
 
 static void hang_up(rpc_listener_t *listener, uint32_t i)
 {
@@ -133,7 +134,7 @@ static void hang_up(rpc_listener_t *listener, uint32_t i)
     listener->callers[i] = listener->callers[--listener->n_callers];
 }
 
-/* @return false when nobody waits, or no more can be taken now. */
+/* @return false when no connection waits, or no more can be accepted now. */
 static bool let_in(rpc_listener_t *listener, uint64_t now_ms, bool *short_p)
 {
     const int fd =
@@ -162,8 +163,8 @@ static bool let_in(rpc_listener_t *listener, uint64_t now_ms, bool *short_p)
     return true;
 }
 
-/* Closes those that did not announce themselves in time. @return when to look
- * again, 0 = never */
+/* Closes connections that sent no announcement in time. @return next time to
+ * check, 0 = never */
 static uint64_t drop_silent(rpc_listener_t *listener, uint64_t now_ms)
 {
     uint64_t next_ms = 0;
@@ -180,8 +181,7 @@ static uint64_t drop_silent(rpc_listener_t *listener, uint64_t now_ms)
     return next_ms;
 }
 
-/* A socket's file that nobody listens at any more was left by a process that
- * was killed. */
+/* A socket file without a listener was left by a process that was killed. */
 static bool is_left_over(const struct sockaddr_un *name)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -210,7 +210,7 @@ static int open_ipc(const char *path, struct sockaddr_un *name)
     if (fd < 0) {
         return -1;
     }
-    /* Before the name is there: nobody else may connect, ever. */
+    /* Before the name exists: no other user may ever connect. */
     if ((fchmod(fd, S_IRUSR | S_IWUSR) == 0) &&
         ((bind(fd, (struct sockaddr *)name, sizeof(*name)) == 0) ||
          ((errno == EADDRINUSE) && is_left_over(name) &&
@@ -223,8 +223,8 @@ static int open_ipc(const char *path, struct sockaddr_un *name)
     return -1;
 }
 
-/* Where somebody removed the socket's name, perhaps with its directory, nobody
- * could connect any more: it is made again as soon as that is possible. */
+/* If the socket's name was removed, perhaps with its directory, no worker
+ * could connect any more: it is created again as soon as possible. */
 static void look_after_name(rpc_listener_t *listener, uint64_t now_ms)
 {
     struct sockaddr_un name;
@@ -256,7 +256,7 @@ static void look_after_name(rpc_listener_t *listener, uint64_t now_ms)
     }
 }
 
-/* One wait, and what it brought. @return false when it is over */
+/* Waits once and handles the events. @return false when the thread must end */
 static bool listen_once(rpc_listener_t *listener, bool *short_p)
 {
     const uint64_t next_ms = drop_silent(listener, bt_now_ms());
@@ -287,7 +287,8 @@ static bool listen_once(rpc_listener_t *listener, bool *short_p)
         BT_LOG_ERROR("cannot listen for workers any more: %m");
         return false;
     }
-    for (uint32_t i = n; i > 0; i--) { /* hang_up() moves only heard ones */
+    for (uint32_t i = n; i > 0; i--) { /* hang_up() only moves callers
+                                          already read */
         if ((fds[1 + i].revents != 0) &&
             !hear(listener, listener->callers[i - 1])) {
             hang_up(listener, i - 1);

@@ -138,7 +138,7 @@ bt_status_t bt_rpc_stream_next(rpc_stream_t *stream, const uint8_t *piece,
     size_t at = *at_io;
     size_t n;
 
-    if (stream->given) { /* long ones are rare: their memory goes */
+    if (stream->given) { /* long messages are rare: frees their memory */
         bt_rpc_stream_fini(stream);
         bt_rpc_stream_init(stream);
     }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a link gets its key (docs/WIRE.md, "Links").
+/* Handshake: how a link gets its key (docs/WIRE.md, "Links").
  *
  *     worker  WAITING ─connection─▶ OPENING ─OPEN─▶ PROVEN ─READY─▶ UP
  *     router  WAITING ─connection─▶ OPENING ─ACCEPT───────────────▶ UP
  *
- * The worker says nothing before OPEN has proven the key for the very socket
- * that it announced. Both frames that open a link make its key, so that none of
- * what they say can be another's: nonces, incarnations, names, versions. */
+ * The worker sends nothing before OPEN has proven the key for the very
+ * socket that it announced. The link's key is derived from both frames that
+ * open it, so that none of their fields can be another's: nonces,
+ * incarnations, names, versions. */
 #include <stdio.h>
 #include <string.h>
 
@@ -70,7 +71,7 @@ static void send_hello(bt_rpc_link_t *link, rpc_kind_t kind)
                                link->rpc->hello, link->rpc->hello_bytes));
 }
 
-/* The peer is who it says, and is refused by name on both sides. */
+/* The peer's identity is proven, and it is refused by name on both sides. */
 static void refuse_version(bt_rpc_link_t *link, bt_wire_range_t theirs)
 {
     char theirs_text[BT_WIRE_RANGE_BYTES];

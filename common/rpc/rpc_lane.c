@@ -73,8 +73,9 @@ bool bt_lane_any(const bt_lane_t *lane)
            lane->at;
 }
 
-/* Both sides store one thing and then look at another: without an order of all
- * four the wish and the bytes could pass each other, and nobody would ring. */
+/* Each side stores one value and then loads another: without a total order
+ * of all four, flag and bytes could pass each other, and neither side would
+ * ring. */
 bool bt_lane_sleep(bt_lane_t *lane)
 {
     bt_lane_memory_t *m = lane->memory;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of messages through memory that the ends of a link share.
+/* Messages through the shared memory of a link's two ends.
  *
  *     router                                   worker
  *     OFFER: name of a socket ────────────────▶
@@ -8,10 +8,10 @@
  *                             ◀── GIVEN: the secret in the memory; LANE
  *     LANE ───────────────────────────────────▶
  *
- * LANE is the last word about messages on nng's way: what is behind it of the
- * stream is in the memory, so nothing is told twice or out of order. Who does
- * not know these frames passes over OFFER, and all stays as it was; so does
- * who cannot reach the socket. Heartbeats and farewells stay on nng's way. */
+ * LANE is the last frame with messages over nng: the rest of the stream is
+ * in the memory, so nothing is delivered twice or out of order. A peer that
+ * does not know these frames skips OFFER, and everything stays on nng; so
+ * does a peer that cannot reach the socket. Heartbeats and BYE stay on nng. */
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 #include "common/crypt/key.h"
 #include "common/rpc/rpc_inner.h"
 
-#define LOOKS 64 /* descriptors that one look tells of */
+#define LOOKS 64 /* descriptors reported by one poll */
 
 /* ---- descriptors ---- */
 
@@ -31,8 +31,8 @@ static bool watch(bt_rpc_link_t *link, int fd)
     return epoll_ctl(link->rpc->fd, EPOLL_CTL_ADD, fd, &wanted) == 0;
 }
 
-/* Closing is not enough: of a descriptor that the other side has too, epoll
- * would go on to tell. */
+/* Closing is not enough: epoll keeps reporting a descriptor that the other
+ * side has open, too. */
 static void unwatch(bt_rpc_link_t *link, int fd)
 {
     (void)epoll_ctl(link->rpc->fd, EPOLL_CTL_DEL, fd, NULL);
@@ -91,7 +91,7 @@ void bt_rpc_lanes_offer(bt_rpc_link_t *link)
         link, bt_rpc_link_seal(link, RPC_OFFER, NULL, 0, name, bytes));
 }
 
-/* From now on we write there; @a giver says which half is whose. */
+/* From now on messages are written there; @a giver selects our half. */
 static void begin(bt_rpc_link_t *link, bool giver)
 {
     rpc_lanes_t *lanes = &link->lanes;
@@ -150,7 +150,7 @@ static void give(bt_rpc_link_t *link)
 {
     switch (bt_shm_give(&link->lanes.shm, link->lanes.socket)) {
     case BT_OK:
-        close_socket(link); /* nobody else comes in */
+        close_socket(link); /* no other process is accepted */
         break;
     case BT_ERR_UNAUTHORIZED: /* it got nothing; the worker may come yet */
         break;
@@ -160,7 +160,7 @@ static void give(bt_rpc_link_t *link)
     }
 }
 
-/* The router: the worker has it, and nobody else. */
+/* Router: the worker has the memory, and no other process has. */
 static void on_given(bt_rpc_link_t *link, const rpc_frame_t *frame)
 {
     rpc_lanes_t *lanes = &link->lanes;
@@ -239,7 +239,7 @@ void bt_rpc_lanes_write(bt_rpc_link_t *link)
     }
 }
 
-/* Before the last look: whoever rings after it is heard. */
+/* Before the last check: later rings are noticed. */
 static void silence(rpc_lanes_t *lanes)
 {
     uint64_t count;
@@ -283,7 +283,7 @@ bool bt_rpc_lanes_read(bt_rpc_link_t *link)
         }
         silence(lanes);
         if (bt_lane_sleep(&lanes->in)) {
-            /* The bell that was silenced may have said that there is room. */
+            /* The bell that was cleared may have signalled space. */
             bt_rpc_lanes_write(link);
             return false;
         }
@@ -310,7 +310,8 @@ bool bt_rpc_lanes_last(bt_rpc_link_t *link)
 
     if (!lanes->last_words) {
         lanes->last_words = true;
-        lanes->n_left = BT_LANE_BYTES; /* there is no more; who says so lies */
+        lanes->n_left = BT_LANE_BYTES; /* there is no more; the position is
+                                          invalid */
     }
     return (link->state == LINK_UP) && (lanes->n_left > 0) &&
            bt_rpc_lanes_any(link);
@@ -332,7 +333,8 @@ static void on_ring(bt_rpc_link_t *link)
     }
     lanes->rings = true;
     if (!lanes->reads || (link->state != LINK_UP)) {
-        silence(lanes); /* there is room, LANE is on its way, or it is noise */
+        silence(lanes); /* there is space, LANE is in flight, or it is
+                           spurious */
     }
 }
 

@@ -13,7 +13,7 @@ bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer)
             return false;
         }
     }
-    /* Whoever comes under ever new names shall not fill the log. */
+    /* A peer with ever new names must not fill the log. */
     if ((rpc->n_said > 0) && (rpc->now_ms - rpc->said_ms < 1000)) {
         return false;
     }
@@ -69,7 +69,7 @@ static void leave_join(bt_rpc_link_t *link)
         join->pause_ms = RPC_ANNOUNCE_MS;
         join->next_open_ms = now;
     } else if (!link->proven) {
-        join->next_open_ms = now; /* whoever it was, the router may come yet */
+        join->next_open_ms = now; /* the router may still dial */
         join->pause_ms = RPC_ANNOUNCE_MS;
     } else {
         join->next_open_ms = now + join->pause_ms;
@@ -84,7 +84,7 @@ static void leave_join(bt_rpc_link_t *link)
     }
 }
 
-/* Nobody came to the router's call. What was refused was told. */
+/* The router's dial reached no worker. Refusals were reported. */
 static void tell_unreachable(const bt_rpc_link_t *link)
 {
     const bt_rpc_refused_t refused = {
@@ -132,7 +132,7 @@ void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason)
 
 void bt_rpc_link_close(bt_rpc_link_t *link, const char *reason)
 {
-    if (link->state == LINK_UP) { /* else its DOWN is on the way already */
+    if (link->state == LINK_UP) { /* else its DOWN is being reported already */
         bt_rpc_link_refuse(link, reason);
     }
 }
@@ -150,8 +150,8 @@ void bt_rpc_link_refuse(bt_rpc_link_t *link, const char *reason)
 
 /* ---- from the handshake to a link ---- */
 
-/* A process that links up again, while its old link still seems alive: the old
- * one is dead, we only have not seen it yet. Its DOWN goes first. */
+/* A process that links up again, while its old link still seems alive: the
+ * old one is dead, only not detected yet. Its DOWN is reported first. */
 static void replace_older(bt_rpc_link_t *link)
 {
     bt_list_t *pos;
@@ -232,7 +232,7 @@ static void on_bye(bt_rpc_link_t *link, const rpc_frame_t *frame)
 
     memcpy(reason, frame->body, frame->bytes);
     reason[frame->bytes] = '\0';
-    if (bt_rpc_lanes_last(link)) { /* what it said before comes before */
+    if (bt_rpc_lanes_last(link)) { /* earlier messages are delivered before */
         link->lanes.bye_heard = true;
         memcpy(link->lanes.bye, reason, frame->bytes + 1);
         return;
@@ -301,7 +301,7 @@ static link_step_t emit_up(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
                 event_p);
 }
 
-/* What is new of its silence. */
+/* Change of the peer's silence. */
 static link_step_t emit_news(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
     static const bt_rpc_event_type_t types[] = {
@@ -344,7 +344,7 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     return STEP_AGAIN;
 }
 
-/* What came, through the memory first: a farewell comes behind it. */
+/* Received data, from the memory first: a BYE comes after it. */
 static link_step_t step_in(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
     if ((link->state == LINK_UP) && bt_rpc_lanes_read(link)) {
@@ -400,7 +400,7 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     }
     if (link->old && (link->state == LINK_UP)) {
         bt_rpc_link_close(link, "it speaks the frames of protocol 2");
-        return STEP_AGAIN; /* who owns it has not refused it by itself */
+        return STEP_AGAIN; /* the owner has not refused it by itself */
     }
     if ((link->state == LINK_UP) && (link->told != link->is)) {
         return emit_news(link, event_p);

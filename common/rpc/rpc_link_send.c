@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a link sends: messages wait in link->out, frames of the handshake
- * before them, a farewell behind them. */
+/* Sending of a link: messages wait in link->out, frames of the handshake
+ * before them, a BYE behind them. */
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -47,8 +47,8 @@ void bt_rpc_want_room(bt_rpc_link_t *link, size_t bytes)
     }
 }
 
-/* Moving the rest only when it is no more than what goes costs each byte at
- * most one move. */
+/* Moving the rest only when it is no larger than the sent part costs each
+ * byte at most one move. */
 void bt_rpc_link_drop_queued(bt_rpc_link_t *link, size_t bytes)
 {
     link->out_at += bytes;

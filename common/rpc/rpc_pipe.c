@@ -33,16 +33,16 @@ struct rpc_pipe {
     bool ended;       /* nothing comes any more */
     bool closing;
 
-    /* Whose turn it is to read: an nng thread's, or from a false of on_message
-     * to the resume the owner's. */
+    /* Owned by the reader: an nng thread, or from a false of on_message to
+     * the resume the owner. */
     bool greeted;
     uint8_t in[READ_BYTES];
     size_t in_at; /* bytes before it are used */
     size_t in_n;
-    nng_msg *msg; /* the one that is coming; its rest is not in `in` */
+    nng_msg *msg; /* incomplete message; its rest is not in `in` */
     size_t msg_n;
 
-    /* Whoever set `sending`. */
+    /* Owned by the thread that set `sending`. */
     uint8_t head[RPC_SP_MAX_HEAD_BYTES]; /* or the greeting */
     size_t head_n;
     nng_msg *out; /* NULL: nothing but the head */
@@ -259,8 +259,8 @@ void bt_rpc_pipe_resume(rpc_pipe_t *pipe)
 
 /* ---- greetings ---- */
 
-/* Others may call until one has greeted; the newest is heard, so that nobody
- * keeps the port by silence. */
+/* Others may connect until one has sent a greeting; the newest is read, so
+ * that no silent peer occupies the port. */
 static void accept_next(rpc_pipe_t *pipe)
 {
     bool go;
@@ -284,8 +284,8 @@ static void connect_to(rpc_pipe_t *pipe, nng_stream *stream)
     pipe->rejected = false;
 }
 
-/* What is read from or sent to a stream that is closed already stays with nng
- * 1.5 until its time is over. Who closes this one waits for the mutex. */
+/* Aios of a stream that is closed already stay with nng 1.5 until their
+ * timeout. The closing thread waits for the mutex. */
 static void start(rpc_pipe_t *pipe)
 {
     pipe->in_at = 0;
@@ -302,8 +302,8 @@ static void start(rpc_pipe_t *pipe)
     accept_next(pipe);
 }
 
-/* It takes its time to free one, and since its place is empty another call may
- * have come in there by now: then it goes on by itself. */
+/* Freeing one takes time, and since its slot is empty another connection may
+ * have taken it by now: then that one proceeds. */
 static void take_next(rpc_pipe_t *pipe, nng_stream *stranger)
 {
     bool is_taken, has_next;
@@ -324,7 +324,7 @@ static void take_next(rpc_pipe_t *pipe, nng_stream *stranger)
     }
 }
 
-/* What came is no greeting of ours, or nothing came. */
+/* The received bytes are no greeting of ours, or none were received. */
 static void reject(rpc_pipe_t *pipe)
 {
     nng_stream *stranger;
@@ -435,7 +435,7 @@ static void on_connected(void *arg)
     }
 }
 
-/* ---- its life ---- */
+/* ---- life cycle ---- */
 
 bt_status_t bt_rpc_pipe_create(const rpc_pipe_ops_t *ops, void *ctx,
                                size_t max_bytes, rpc_pipe_t **pipe_p)

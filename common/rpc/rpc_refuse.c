@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A peer of protocol 2 is told why it is not served, in its own frames: hello
- * and proof as it knows them, then a farewell with the reason. Its owner here
- * sees UP with its hello, which has its name and versions, and refuses it as
- * any other whose versions do not fit. No message passes. */
+/* Refuses a peer of protocol 2 in its own frames: hello and proof in its
+ * format, then a BYE with the reason. The owner here gets UP with its hello,
+ * which has its name and versions, and refuses it as any other whose
+ * versions do not match. No message is exchanged. */
 #include <string.h>
 
 #include "common/base/log.h"
@@ -28,7 +28,7 @@ static nng_msg *make_frame(const bt_rpc_link_t *link, rpc_old_kind_t kind,
     return msg;
 }
 
-/* Does this side's hello come from who dialled? */
+/* True when this side's hello is from the dialling end. */
 static bool is_dialer(const bt_rpc_link_t *link)
 {
     return link->join == NULL;
@@ -115,7 +115,7 @@ void bt_rpc_refuse_frame(bt_rpc_link_t *link, const void *data, size_t bytes)
         bt_rpc_link_over(link, "handshake out of order");
     } else if (frame.kind == RPC_OLD_BYE) {
         on_bye(link, &frame);
-    } /* its messages are passed over */
+    } /* its messages are skipped */
 }
 
 nng_msg *bt_rpc_refuse_bye(const bt_rpc_link_t *link)

@@ -133,7 +133,7 @@ static bool is_ours(int fd)
            (who.uid == geteuid());
 }
 
-/* One byte, with room for what goes with it. */
+/* One byte, with space for ancillary data. */
 typedef struct letter {
     struct msghdr msg;
     struct iovec said;
@@ -148,7 +148,7 @@ static void letter_init(letter_t *letter)
     letter->msg.msg_iov = &letter->said;
     letter->msg.msg_iovlen = 1;
     letter->msg.msg_control = letter->room;
-    /* Not the room itself: rounded up, it would take one descriptor more. */
+    /* Not the whole buffer: rounded up, it would accept one more descriptor. */
     letter->msg.msg_controllen = CMSG_LEN(N_FDS * sizeof(int));
 }
 

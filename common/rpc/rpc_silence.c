@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A peer that says nothing: is it gone, or does it only get no core?
+/* Silent peers: lost, or only starved of CPU?
  *
  *     silent ──suspect_ms──▶ SUSPECT ──dead_ms that count──▶ the link is over
  *                      └───▶ STARVED   (most of the time does not count)
  *
- * On one host the kernel tells how long the peer's process waited for a core
- * (core_wait.h), and whether it is there: its end of the connection. That time
- * does not count. A process that is stopped, blocked or spinning does not wait.
+ * On one host the kernel reports how long the peer's process waited for a
+ * core (core_wait.h), and whether it exists: its end of the connection. That
+ * time does not count. A process that is stopped, blocked or spinning does
+ * not wait.
  *
- * Between hosts it is not known what the peer's process does. The kernel over
- * there acknowledges our heartbeats without it, as long as the connection
- * stands and the host is reached, so a link that is cut is over after dead_ms
- * as ever; one that is acknowledged, after STARVED_DEADS times as much. */
+ * Between hosts the state of the peer's process is unknown. Its kernel
+ * acknowledges our heartbeats without it, as long as the connection exists
+ * and the host is reachable, so a link that is cut ends after dead_ms; one
+ * that is acknowledged, after STARVED_DEADS times as much. */
 #include <dirent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -33,7 +34,7 @@ void bt_rpc_silence_init(bt_rpc_link_t *link)
         link->silence.pid = bt_rpc_pipe_peer(link->pipe);
     }
     if (link->silence.pid == getpid()) {
-        link->silence.pid = 0; /* whoever asks has a core */
+        link->silence.pid = 0; /* this process has a core */
     }
 }
 
@@ -69,7 +70,7 @@ static void look_at_process(bt_rpc_link_t *link)
     rpc_silence_t *silence = &link->silence;
     const uint64_t now = link->rpc->now_ms;
 
-    /* Who speaks each heartbeat_ms is not looked at. */
+    /* A peer that sends each heartbeat_ms is not examined. */
     if ((silence->pid == 0) ||
         (now - link->heard_ms < link->rpc->suspect_ms / 2) ||
         (now - silence->wait.looked_ms < LOOK_MS)) {
@@ -127,7 +128,7 @@ static bool is_socket_of(int fd, const nng_sockaddr *local,
            is_address(&address, local);
 }
 
-/* nng 1.5 does not tell it. */
+/* nng 1.5 does not report it. */
 static int find_socket(const nng_sockaddr *local, const nng_sockaddr *remote)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -148,8 +149,8 @@ static int find_socket(const nng_sockaddr *local, const nng_sockaddr *remote)
     return found;
 }
 
-/* Has its kernel acknowledged something of ours since suspect_ms? We say
- * something each heartbeat_ms. */
+/* True when the peer's kernel has acknowledged a frame since suspect_ms. We
+ * send one each heartbeat_ms. */
 static bool host_answers(bt_rpc_link_t *link)
 {
     rpc_silence_t *silence = &link->silence;

@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 #include "common/rpc/rpc_inner.h"
 
-/* ---- what nng's threads do ---- */
+/* ---- on nng's threads ---- */
 
 /* Under the mutex. */
 static void queue_ready(bt_rpc_link_t *link)
@@ -41,8 +41,8 @@ void bt_rpc_signal(bt_rpc_t *rpc)
     (void)!write(rpc->event_fd, &one, sizeof(one));
 }
 
-/* A long frame takes the owner, who has others to serve, a millisecond for each
- * MB to check. */
+/* Checking a long frame takes a millisecond for each MB, during which the
+ * owner would not serve others. */
 static bool is_tagged(bt_rpc_link_t *link, nng_msg *msg)
 {
     bool has_key;
@@ -67,7 +67,7 @@ static bool on_message(void *ctx, nng_msg *msg)
     bool is_due;
 
     pthread_mutex_lock(&rpc->mutex);
-    /* there is room: reading goes on only because there is */
+    /* there is space: reading continues only then */
     at = (link->inbox_first + link->inbox_n) % RPC_INBOX_FRAMES;
     link->inbox[at] = msg;
     link->inbox_is_tagged[at] = tagged;
@@ -146,7 +146,7 @@ bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc)
         link = BT_CONTAINER_OF(rpc->ready.next, bt_rpc_link_t, in_ready);
         bt_list_remove(&link->in_ready);
     } else if ((rpc->n_announces == 0) && rpc->signalled) {
-        /* Not yet written: the signal is on its way. */
+        /* Not yet written: the signal is in flight. */
         rpc->signalled =
             read(rpc->event_fd, &count, sizeof(count)) != sizeof(count);
     }
@@ -194,7 +194,7 @@ bool bt_rpc_can_send(bt_rpc_link_t *link)
 {
     bool can;
 
-    /* The wish comes first: on_sent() may be on its way. */
+    /* The flag is set first: on_sent() may be in flight. */
     pthread_mutex_lock(&link->rpc->mutex);
     link->send_wake = true;
     can = bt_rpc_pipe_can_send(link->pipe);
@@ -222,7 +222,7 @@ bt_status_t bt_rpc_link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
     bt_list_init(&link->in_all);
     bt_list_init(&link->in_ready);
     bt_list_init(&link->in_dirty);
-    /* with what is with nng already: bt_rpc_post() has the true limit */
+    /* with what is in nng already: bt_rpc_post() has the actual limit */
     bt_strbuf_init(&link->out, 2 * (size_t)rpc->max_queue_bytes);
     bt_rpc_stream_init(&link->in);
     bt_shm_init(&link->lanes.shm);
@@ -259,8 +259,8 @@ void bt_rpc_link_free(bt_rpc_link_t *link)
     bt_free(link);
 }
 
-/* The folder for this process' sockets; nobody else may look inside. What dead
- * ones left of theirs goes. */
+/* Folder for this process' sockets, inaccessible to others. Removes those
+ * left by dead processes. */
 static bt_status_t make_ipc_dir(bt_rpc_t *rpc)
 {
     bt_status_t status;
@@ -269,7 +269,7 @@ static bt_status_t make_ipc_dir(bt_rpc_t *rpc)
         if (bt_own_dir_is_whole(&rpc->ipc_dir)) {
             return BT_OK;
         }
-        bt_own_dir_remove(&rpc->ipc_dir); /* what is left of it */
+        bt_own_dir_remove(&rpc->ipc_dir); /* the rest of it */
         rpc->ipc_dir.path[0] = '\0';
     }
     bt_own_dir_remove_dead(rpc->listen_dir);
@@ -322,7 +322,7 @@ bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc)
     if (status == BT_OK) {
         status = bt_rpc_pipe_listen(link->pipe, link->url, &port);
     }
-    if ((status == BT_OK) && !ipc) { /* what "tcp://host:0" became */
+    if ((status == BT_OK) && !ipc) { /* actual address of "tcp://host:0" */
         char *colon = strrchr(link->url, ':');
 
         snprintf(colon, (size_t)(link->url + RPC_MAX_URL - colon), ":%d", port);

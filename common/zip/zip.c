@@ -26,7 +26,7 @@ static void release(void *opaque, void *memory)
     bt_free(memory);
 }
 
-/* zlib counts in unsigned: what is longer is fed in parts. */
+/* zlib counts in unsigned: longer data is fed in parts. */
 static void feed(z_stream *z, size_t *rest)
 {
     if ((z->avail_in == 0) && (*rest > 0)) {
@@ -42,14 +42,14 @@ static void begin(z_stream *z, const void *data)
     z->next_in = (Bytef *)(uintptr_t)data;
 }
 
-/* Does a frame of RFC 1950 begin here? Its first two bytes tell. */
+/* True when a frame of RFC 1950 begins here, by its first two bytes. */
 static bool has_zlib_frame(const uint8_t *data, size_t bytes)
 {
     return (bytes >= 2) && ((data[0] & 0x0F) == 8) &&
            (((unsigned)data[0] * 256 + data[1]) % 31 == 0);
 }
 
-/* Append what is in the chunk. @return false: beyond the limit */
+/* Appends the chunk. @return false: beyond the limit */
 static bool put(bt_strbuf_t *out, const uint8_t *chunk, size_t n)
 {
     if (n > out->limit - out->len) {
@@ -59,7 +59,7 @@ static bool put(bt_strbuf_t *out, const uint8_t *chunk, size_t n)
     return true;
 }
 
-/* All of it, until the end or a fault. */
+/* Processes all of it, until the end or a fault. */
 static bt_status_t inflate_all(z_stream *z, bt_zip_t format, size_t rest,
                                uint8_t *chunk, bt_strbuf_t *out)
 {
