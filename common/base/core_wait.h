@@ -28,9 +28,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define BT_CORE_WAIT_THREADS                    \
-    64u /**< most threads of a process that are \
-             examined */
+#define BT_CORE_WAIT_THREADS 64u /**< most threads examined */
 
 /** Sample of one thread. */
 typedef struct bt_core_wait_thread {

@@ -23,9 +23,7 @@
 
 #include "common/base/status.h"
 
-#define BT_OWN_DIR_BYTES                                \
-    96 /**< limit of the path, as a socket's whole path \
-            has only 108 */
+#define BT_OWN_DIR_BYTES 96 /**< a socket's whole path has only 108 */
 
 /** Private directory. */
 typedef struct bt_own_dir {

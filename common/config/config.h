@@ -44,12 +44,10 @@
 #define BT_PROG_PREFILL 4u
 #define BT_PROG_DECODE  8u
 
-#define BT_CONFIG_MAX_MODELS   16
-#define BT_CONFIG_GRPC_DEFAULT "127.0.0.1:8001"
-#define BT_CONFIG_MAX_ROUTERS  16
-#define BT_CONFIG_ROUTER_PORT_STEP                                            \
-    10                                 /**< distance between the ports of two \
-                                            routers */
+#define BT_CONFIG_MAX_MODELS       16
+#define BT_CONFIG_GRPC_DEFAULT     "127.0.0.1:8001"
+#define BT_CONFIG_MAX_ROUTERS      16
+#define BT_CONFIG_ROUTER_PORT_STEP 10  /**< between two routers */
 #define BT_CONFIG_MODEL_NAME_BYTES 64  /**< with the zero byte */
 #define BT_CONFIG_HINT_BYTES       384 /**< size of bt_config_pulled_hint() */
 

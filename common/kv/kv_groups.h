@@ -46,9 +46,7 @@
 #include "common/kv/kv_layout.h"
 
 #define BT_KV_MAX_GROUPS 8u
-#define BT_KV_NO_BLOCK                              \
-    UINT32_MAX /**< in a table: not present and not \
-                    needed */
+#define BT_KV_NO_BLOCK   UINT32_MAX /**< in a table: absent, not needed */
 
 typedef enum bt_kv_kind {
     BT_KV_PAGED = 0, /**< K and V of each token */

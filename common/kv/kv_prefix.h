@@ -9,9 +9,9 @@
  *                         └─ [t16'… t31']
  *
  * A node has a block of each group of the model's layers (kv_groups.h), or
- * lacks some: a group that needs only the last spans of a prefix may have
- * evicted the first ones before the prefix was inserted. A prefix is found when
- * every group has what it needs of it.
+ * lacks some: in a group that needs only the last spans of a prefix, a sequence
+ * may have released the first ones before it inserted the prefix. A prefix is
+ * found when every group has what it needs of it.
  *
  * Only whole spans are indexed, and an indexed block is never written: K and V
  * of a position depend only on the tokens up to it, not on chunk size or batch

@@ -22,8 +22,8 @@
  * Rank 0 communicates with the routers for its instance. The other ranks of a
  * receiver open the windows of their lanes and give their descriptors to rank
  * 0, which puts all into one grant, each with its pair of ranks; rank 0 of a
- * sender gives each rank its own. The order of ranks inside an instance is not
- * here yet: docs/adr/0007-ranks-in-the-protocol.md.
+ * sender gives each rank its own. How ranks follow rank 0 inside an instance is
+ * not here yet: docs/adr/0007-ranks-in-the-protocol.md.
  *
  * Threads: pure functions.
  */

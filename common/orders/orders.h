@@ -47,11 +47,9 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 
-#define BT_ORDERS_SOCKET     "orders"
-#define BT_ORDERS_LINE_BYTES 16384 /**< longest line, its newline included */
-#define BT_ORDERS_NAME_BYTES                   \
-    64 /**< with the zero byte, like all sizes \
-            below */
+#define BT_ORDERS_SOCKET        "orders"
+#define BT_ORDERS_LINE_BYTES    16384 /**< longest line, its newline included */
+#define BT_ORDERS_NAME_BYTES    64    /**< with the zero byte, as all below */
 #define BT_ORDERS_PATH_BYTES    4096
 #define BT_ORDERS_ADDRESS_BYTES 128
 #define BT_ORDERS_TEXT_BYTES    2048

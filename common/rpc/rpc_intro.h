@@ -26,9 +26,7 @@
 #define RPC_INTRO_HEADER   12u
 #define RPC_ANNOUNCE_FIXED 68u
 #define RPC_OPEN_FIXED     60u
-#define RPC_MAX_INTRO                             \
-    1024u /**< bytes of one frame, with space for \
-               later fields */
+#define RPC_MAX_INTRO      1024u /**< bytes; has space for later fields */
 
 /** Introduction of one side. */
 typedef struct rpc_intro {

@@ -29,8 +29,8 @@
  * generating workers (sched_core_donation.h) costs the batch its time wherever
  * it is computed: here the batch waits for its chunks, there the batch sleeps
  * for it. Then the loss is 0, unless an inter-token latency was promised. A
- * prefill here gives that time in a shorter way, and a worker that has prefills
- * does not sleep.
+ * prefill here spends that time more directly, and a worker with prefills does
+ * not sleep.
  *
  * A running static batch (sched_batch.h) admits nothing: away.
  *

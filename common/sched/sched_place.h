@@ -23,7 +23,7 @@
  * were no prefill worker.
  *
  * A healthy worker with BT_SCHED_LOCAL does both phases if no prefill worker is
- * healthy and not full, and if the best prefill worker is far behind: it has at
+ * healthy and not full, or if the best prefill worker is far behind: it has at
  * least four outstanding prompt tokens for each of the local worker's own, plus
  * 1,024. A worker with BT_SCHED_WEIGHED does both if no prefill worker is
  * healthy; otherwise the placement names it beside the pair, for the owner to
@@ -50,20 +50,18 @@
 #include "common/sched/sched_links.h"
 
 /** Roles and abilities of a worker, as a bit set. */
-#define BT_SCHED_PREFILL 1u /**< prefill; its KV goes to another worker */
-#define BT_SCHED_DECODE  2u /**< generation, with KV from another worker */
-#define BT_SCHED_LOCAL   4u /**< both phases of one request */
-#define BT_SCHED_GROUPS                                                      \
-    8u                       /**< groups: requests with one prompt, computed \
-                                  once */
+#define BT_SCHED_PREFILL 1u  /**< prefill; its KV goes to another worker */
+#define BT_SCHED_DECODE  2u  /**< generation, with KV from another worker */
+#define BT_SCHED_LOCAL   4u  /**< both phases of one request */
+#define BT_SCHED_GROUPS  8u  /**< groups of one prompt, computed once */
 #define BT_SCHED_ROWS    16u /**< log-probs and logits of requests */
 #define BT_SCHED_WEIGHED 32u /**< LOCAL only if that costs less */
 
 /**
- * Requests sent to a worker beyond its number of seats. With these the worker
- * can begin one whenever another ends; the rest waits at the router, where its
- * order can still change, where it is not lost with a worker, and where it
- * fills no link. A worker that has twice its seats plus these, or is behind, is
+ * Requests sent ahead to a worker, in addition to as many as it has seats. With
+ * these the worker can begin one whenever another ends; the rest waits at the
+ * router, where its order can still change, where it is not lost with a worker,
+ * and where it fills no link. A worker that has all of these, or is behind, is
  * *full*.
  */
 #define BT_SCHED_AHEAD 16u

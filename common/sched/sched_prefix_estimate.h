@@ -6,7 +6,7 @@
  * everything before it. A worker may have evicted a block since, and if two
  * hashes collide in the table the later one stays. Used for forecasts only.
  *
- *     whose    a number of the worker's life, so that its entries end with it
+ *     whose    number of the worker's process; its entries end with the process
  *     space    bt_msg_request_t.space: tenant, adapter, salt
  *
  * Bounded: one table for all workers, and of each prompt the first

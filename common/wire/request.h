@@ -23,18 +23,12 @@
 /* Extra results that a client wants, as bits. All are of the model's own
  * distribution: log softmax of the logits as the model left them, before
  * biases, penalties, temperature and bans. */
-#define BT_WANT_LOGPROBS 1u /**< log-prob of each token of the answer */
-#define BT_WANT_PROMPT_LOGPROBS                   \
-    2u /**< log-prob of each prompt token but the \
-            first */
-#define BT_WANT_LOGITS                         \
-    4u /**< logits that each token was sampled \
-            from */
-#define BT_WANT_PROMPT_LOGITS               \
-    8u /**< logits behind each token of the \
-            prompt */
-#define BT_WANT_ANY_LOGPROBS (BT_WANT_LOGPROBS | BT_WANT_PROMPT_LOGPROBS)
-#define BT_WANT_ANY_LOGITS   (BT_WANT_LOGITS | BT_WANT_PROMPT_LOGITS)
+#define BT_WANT_LOGPROBS        1u /**< log-prob of each token of the answer */
+#define BT_WANT_PROMPT_LOGPROBS 2u /**< prompt log-probs but the first */
+#define BT_WANT_LOGITS          4u /**< logits each token is sampled from */
+#define BT_WANT_PROMPT_LOGITS   8u /**< logits behind each prompt token */
+#define BT_WANT_ANY_LOGPROBS    (BT_WANT_LOGPROBS | BT_WANT_PROMPT_LOGPROBS)
+#define BT_WANT_ANY_LOGITS      (BT_WANT_LOGITS | BT_WANT_PROMPT_LOGITS)
 /** Results that need the prompt's positions computed, so no KV is reused. */
 #define BT_WANT_ANY_OF_PROMPT (BT_WANT_PROMPT_LOGPROBS | BT_WANT_PROMPT_LOGITS)
 

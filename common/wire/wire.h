@@ -498,9 +498,7 @@ typedef struct bt_wire_range {
     uint32_t oldest, newest;
 } bt_wire_range_t;
 
-#define BT_WIRE_RANGE_BYTES                         \
-    32 /**< bytes of a range as text, with its zero \
-            byte */
+#define BT_WIRE_RANGE_BYTES 32 /**< size of a range as text, with its zero */
 
 /** Returns the range of this build. */
 bt_wire_range_t bt_wire_range_ours(void);
