@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
- *  (what it does in an iteration), flight.c (passes that are under way while
- *  others begin), lots.c (those of a model in stages), ahead.c (those on a
- *  device), draw.c (tokens from logits), late.c (who comes into one), inside.c
- *  (who is computed while one waits), rehearse.c (how long it is to take),
- *  yield.c (whose cores they are), tell.c (what a back end draws) and rows.c
- *  only.
+/** @file engine_priv.h
+ *
+ * Shared by engine.c (the thread and its rings), step.c (one iteration),
+ * flight.c (several passes in flight), lots.c (microbatches of a
+ * pipeline-parallel model), ahead.c (overlapped scheduling on a device), draw.c
+ * (tokens from logits), late.c (mid-iteration joins), inside.c (layer-boundary
+ * preemption), rehearse.c (simulated durations), yield.c (core donation),
+ * tell.c (draws on the back end) and rows.c (requested logits) only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -21,53 +22,60 @@
 #include "inference/model/drawing.h"
 #include "inference/model/sampler.h"
 
-#define BT_ENGINE_N_REPORTS 16 /**< the compute thread's lead at most */
-#define BT_ENGINE_SEQ_ITEMS 3  /**< of one in a report: CHUNK, TOKEN, LEFT */
+/** Most reports that the owner has not yet recycled. */
+#define BT_ENGINE_N_REPORTS 16
+/** Most items of one sequence in a report: CHUNK, TOKEN, LEFT. */
+#define BT_ENGINE_SEQ_ITEMS 3
 
-/** What one forward call computes, and its arrays. */
+/** Input and output arrays of one forward call. */
 typedef struct bt_pass {
     bt_sched_item_t *plan;
-    uint32_t n_planned; /**< items of plan; grows when somebody comes in late */
-    uint32_t n_rows, n_logit_rows; /**< of them, in the arrays below */
+    uint32_t n_planned; /**< items of plan; grows when a sequence joins
+                             mid-iteration */
+    uint32_t n_rows, n_logit_rows; /**< rows in the arrays below */
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
-    uint32_t *from_ids; /**< bt_forward_t, of each row */
-    bool takes_ids;     /**< some of them are not UINT32_MAX */
+    uint32_t *from_ids; /**< bt_forward_t.from_ids, of each row */
+    bool takes_ids;     /**< some from_ids are not UINT32_MAX */
     uint32_t *logit_rows;
-    uint32_t *needs;       /**< bt_forward_t, of each logit row */
-    uint32_t *best_ids;    /**< the same */
-    bt_drawing_t *drawing; /**< the same; NULL: the host draws */
-    uint32_t *draw_of;     /**< the first of each logit row, where it is told */
-    uint32_t *score_of;    /**< likewise */
-    float *logits;         /**< row 0 of what the call left */
+    uint32_t *needs;       /**< bt_forward_t.needs, of each logit row */
+    uint32_t *best_ids;    /**< bt_forward_t.best_ids, of each logit row */
+    bt_drawing_t *drawing; /**< bt_forward_t.drawing; NULL: the host draws */
+    uint32_t *draw_of;     /**< index of the first draw of each logit row, if
+                                the back end draws from it */
+    uint32_t *score_of;    /**< index of the first scoring of each logit row,
+                                if the back end scores it */
+    float *logits;         /**< logits of the finished call, from its row 0
+                                on */
     uint64_t start_ns;
-    /** What bt_model_lent_ns() rose by in its own call: others may begin before
-     *  it ends. */
+    /** Borrowed-core time (bt_model_lent_ns()) added during its own call: other
+     *  passes may begin before this one ends. */
     uint64_t lent_ns;
 } bt_pass_t;
 
-/** A pass that is under way while others begin. */
+/** One in-flight pass. */
 typedef struct bt_flight {
     bt_pass_t pass;
     bt_forward_t fwd;
-    /** Of it, all (lots.c) or those that do not go on before it is over
-     *  (ahead.c); they are not in engine->running meanwhile. */
+    /** Sequences of the pass that are not in engine->running meanwhile: all
+     *  (lots.c), or those that do not continue before it ends (ahead.c). */
     bt_list_t seqs;
     uint32_t n_context_tokens;
-    bool is_ahead;  /**< its sequences are as they are when it is over */
-    bool is_behind; /**< it began while another one was under way */
+    bool is_ahead;  /**< sequences have their state after the pass */
+    bool is_behind; /**< began while another pass was in flight */
 } bt_flight_t;
 
 struct bt_engine {
     bt_engine_config_t config;
     bt_sampler_t *sampler;
     pthread_t thread;
-    bool joined; /* the owner's: the thread is gone */
+    bool joined; /* the owner's: the thread is joined */
     atomic_bool stop;
     atomic_bool busy;
     _Atomic uint64_t progress; /* written by the compute thread alone */
-    bt_ring_t *inbox; /* bt_seq_t, owner → compute; the engine itself: look */
-    atomic_bool woken;  /* that is in it */
+    bt_ring_t *inbox;   /* bt_seq_t, owner → compute; the engine itself is a
+                           wake-up */
+    atomic_bool woken;  /* the wake-up is in inbox */
     bt_ring_t *reports; /* bt_report_t, compute → owner */
     bt_ring_t *spare;   /* bt_report_t, owner → compute */
     bt_report_t report_store[BT_ENGINE_N_REPORTS];
@@ -78,26 +86,27 @@ struct bt_engine {
     uint32_t n_vocab;
     uint32_t n_layers;
     uint64_t iteration;
-    bt_pass_t whole;  /* an iteration's */
-    bt_pass_t inside; /* one sequence's, for which that one waits */
-    bt_pass_t *pass;  /* the one that is computed */
-    /* Of a model in stages, and on a device: a ring, the oldest at
-     * first_flight. max_flights 1: there are none, passes are made one at a
-     * time. */
+    bt_pass_t whole;  /* pass of an iteration */
+    bt_pass_t inside; /* pass of one sequence that preempts it */
+    bt_pass_t *pass;  /* the pass being computed */
+    /* Ring of in-flight passes, the oldest at first_flight; for a
+     * pipeline-parallel model and on a device. max_flights 1: none, passes run
+     * one at a time. */
     bt_flight_t *flights;
     uint32_t first_flight, n_flights, max_flights;
     bt_sched_overlap_t ahead;
-    uint64_t ended_ns;  /* end of the pass that landed last */
-    uint64_t landed_ns; /* the same; 0: one has begun since, or the thread has
-                           slept */
-    /* Of the iteration under way: all that was computed inside it. */
+    uint64_t ended_ns;  /* end of the pass that ended last */
+    uint64_t landed_ns; /* as ended_ns; 0: a pass has begun since, or the
+                           thread has slept */
+    /* Totals of passes that preempted the running iteration. */
     uint64_t inside_ns, inside_lent_ns;
     bt_status_t inside_status;
     bt_sched_midstep_join_t late;
-    bt_sched_cost_t cost; /* what iterations took so far */
+    bt_sched_cost_t cost; /* measured costs of iterations so far */
     bt_sched_chunk_t chunk;
-    uint64_t last_step_ns; /* what the last iteration took */
-    float *row; /* n_vocab: what the model said, where a draw is not its end */
+    uint64_t last_step_ns; /* duration of the last iteration */
+    float *row;            /* n_vocab: copy of the model's logits, where a draw
+                              overwrites them */
 };
 
 static inline void bt_engine_reset_report(bt_report_t *report)
@@ -117,7 +126,7 @@ static inline bt_seq_t *bt_engine_seq_of(bt_sched_seq_t *sched)
     return BT_CONTAINER_OF(sched, bt_seq_t, sched);
 }
 
-/** Of a list of those that run, or of followers. */
+/** Returns the sequence of a link in a running or follower list. */
 static inline bt_seq_t *bt_engine_seq_at(bt_list_t *link)
 {
     return bt_engine_seq_of(BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link));
@@ -130,7 +139,8 @@ static inline uint32_t bt_engine_n_groups(const bt_engine_t *engine)
     return (groups == NULL) ? 1 : groups->n;
 }
 
-/** A block of each group, for the span of this position. */
+/** Returns the block table row for the span of this position: a block of each
+ *  group. */
 static inline const uint32_t *bt_engine_row_of(const bt_engine_t *engine,
                                                const bt_seq_t *seq,
                                                uint32_t position)
@@ -145,7 +155,7 @@ static inline bool bt_engine_is_canceled(const bt_seq_t *seq)
     return atomic_load_explicit(&seq->cancel, memory_order_acquire);
 }
 
-/** A sign of life. */
+/** Advances the progress counter of health checks. */
 static inline void bt_engine_mark(bt_engine_t *engine)
 {
     atomic_store_explicit(
@@ -154,145 +164,158 @@ static inline void bt_engine_mark(bt_engine_t *engine)
         memory_order_relaxed);
 }
 
-/** Take in what was submitted and let canceled sequences go. */
+/** Takes in submitted sequences and removes canceled ones. */
 void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report);
 
-/** Out of the inbox, or NULL. */
+/** Pops a sequence from the inbox, or NULL. */
 bt_seq_t *bt_engine_pop(bt_engine_t *engine);
-/** Is there anything to compute? Looks at all rooms. */
+/** True when a sequence can compute. Reads the rooms of all sequences. */
 bool bt_engine_has_work(bt_engine_t *engine);
 
-/** Put what came out of the inbox among those that run. */
+/** Adds a sequence from the inbox to the running queue. */
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq);
-/** Room for so many sequences and rows. Free it, also after a failure.
+/** Allocates the arrays of a pass for this many sequences and rows. Free it
+ *  with bt_engine_free_pass(), also after a failure.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_pass(const bt_model_t *model,
                                                bt_pass_t *pass, uint32_t n_seqs,
                                                uint32_t rows);
 void bt_engine_free_pass(bt_pass_t *pass);
-/** Item i of the plan: its rows go behind those that are there. */
+/** Appends the rows of item i of the plan to the arrays of engine->pass. */
 void bt_engine_lay_item(bt_engine_t *engine, uint32_t i);
 
-/** One iteration: plan, forward, sample. */
+/** Runs one iteration: plan, forward, sample. */
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
-/** What is planned in engine->pass: forward, sample. */
+/** Runs what is planned in engine->pass: forward, sample. */
 void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report);
-/* Its parts. */
-/** Plan the next pass. @return items of pass->plan */
+/* Parts of bt_engine_iterate() and bt_engine_run_pass(): */
+/** Plans the next pass. @return number of items of pass->plan */
 uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
                         uint32_t *n_context_p);
-/** From the plan of engine->pass to the arrays of one forward call. */
+/** Fills the arrays of one forward call from the plan of engine->pass. */
 void bt_engine_lay_rows(bt_engine_t *engine);
 bt_forward_t bt_engine_forward_of(bt_engine_t *engine);
-/** What the call of engine->pass came to: tokens are drawn, or it is said that
- *  it failed. */
+/** Completes engine->pass: draws tokens after a successful call, or reports the
+ *  failure. */
 void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
                       bt_status_t status, float *logits);
-/** All that run leave. */
+/** Removes all running sequences after a failure. */
 void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report);
 
 /* flight.c: a ring of passes, the oldest at 0 */
 
-/** @retval BT_ERR_NO_MEMORY */
+/** Allocates the in-flight passes, as many as the model can have started.
+ *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_flights(bt_engine_t *engine);
 void bt_engine_free_flights(bt_engine_t *engine);
 bt_flight_t *bt_engine_flight(bt_engine_t *engine, uint32_t i);
-/** What is planned in the flight behind the last one begins: it is under way
- *  then, after a failure too. @retval any of bt_model_start() */
+/** Starts the pass planned in the slot behind the last in-flight pass. The pass
+ *  counts as in flight then, after a failure too.
+ *  @retval any of bt_model_start() */
 BT_MUST_CHECK bt_status_t bt_engine_take_off(bt_engine_t *engine);
-/** Wait for the oldest, and settle it; its sequences are in the queue again. */
+/** Waits for the oldest in-flight pass and completes it; its sequences return
+ *  to the running queue. */
 void bt_engine_land(bt_engine_t *engine, bt_report_t *report);
-/** A flight's own sequences, back to the queue, in their places. */
+/** Returns the sequences held by an in-flight pass to the running queue, at
+ *  their positions in its order. */
 void bt_engine_unload(bt_engine_t *engine, bt_flight_t *flight);
-/** A rank is lost, or the device: what is under way ends nowhere. */
+/** Handles a lost rank or device: abandons all passes in flight. */
 void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
                      bt_status_t status);
-/** The others may be at a pass still: wait for all, and look at none. */
+/** Waits for all passes in flight without reading their results, since other
+ *  ranks may still compute them. */
 void bt_engine_ground(bt_engine_t *engine);
 
 /* ahead.c */
 
-/** On a device: begin a pass, and the next one behind it where that can be and
- *  is worth it; end the oldest. */
+/** Overlapped scheduling on a device: starts a pass, and the next one behind it
+ *  where that is possible and worthwhile; completes the oldest. */
 void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report);
 
 /* lots.c */
 
-/** Begin passes while another stage has nothing to do, and end the oldest that
- *  is under way, if there is one. */
+/** Starts passes while another pipeline stage is idle, and completes the oldest
+ *  pass in flight, if there is one. */
 void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report);
 
 /* draw.c */
 
-/** Add what happened to a sequence; @a token and @a finish of a TOKEN. */
+/** Appends an event of a sequence to the report; @a token and @a finish are
+ *  those of a TOKEN. */
 void bt_engine_report(bt_report_t *report, bt_report_kind_t kind, bt_seq_t *seq,
                       uint32_t token, bt_finish_t finish);
-/** It is in no list any more, and its owner's again: at once, or when the pass
- *  that still computes it is over. */
+/** Removes the sequence from its list and returns it to its owner: at once, or
+ *  when the in-flight pass that still computes it ends. */
 void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish);
-/** Of an item, the first position to draw from; behind its last one if it is
- *  not a last chunk. */
+/** Returns the first position of an item to draw from; behind its last position
+ *  if it is not a last chunk. */
 uint32_t bt_engine_draws_from(const bt_sched_item_t *item);
-/** How much of this position's row, which is drawn from, is needed by all who
- *  ask for it; bt_forward_t.needs. */
+/** Returns how much of this position's row of logits is needed by all that read
+ *  it; see bt_forward_t.needs. The position is one to draw from. */
 uint32_t bt_engine_needs(const bt_seq_t *seq, uint32_t position);
-/** Rows of logits of an item, of which @a first is the first position: to their
- *  owner, or a token from each.
- *  @return behind the last of them */
+/** Hands the rows of logits of an item to the owner, or draws a token from
+ *  each; @a first is the position of the item's first row.
+ *  @return pointer behind the last row of the item */
 float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
                             const bt_sched_item_t *item, uint32_t first,
                             float *logits);
 
 /* tell.c */
 
-/** Have the back end draw what is drawn from the next logit row, for all who do
- *  (@a draws), or score it, where its owner wants that.
- *  @return false: the host has to */
+/** Assigns the draws from the next logit row, of the sequence and all its
+ *  followers (@a draws), or its scoring where the owner wants that, to the back
+ *  end.
+ *  @return false: the host has to do it */
 bool bt_engine_tell(bt_pass_t *pass, bt_seq_t *seq, uint32_t position,
                     bool draws);
 bool bt_engine_is_told(const bt_pass_t *pass, uint32_t row);
-/** Draw k from this row. */
+/** Returns the id of the back end's draw k from this row. */
 uint32_t bt_engine_told_id(const bt_pass_t *pass, uint32_t row, uint32_t k);
-/** bt_engine_store_row() of a row that is told, of draw k or a known token. */
+/** Stores what the owner wants of a row that the back end scored, for draw k or
+ *  for a known token; counterpart of bt_engine_store_row(). */
 void bt_engine_store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
                           const bt_seq_t *seq, uint32_t position,
                           uint32_t n_vocab);
 
 /* late.c */
 
-/** bt_forward_t.take_late; @a engine is a bt_engine_t. */
+/** Adds sequences to the running pass: bt_forward_t.take_late; @a engine is a
+ *  bt_engine_t. */
 uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
 
 /* rehearse.c */
 
-/** Waits until the pass may be through with so many layers, all of them: with
- *  what comes after them (bt_engine_rehearsal_t). */
+/** Waits until the pass may have computed this many layers by
+ *  bt_engine_rehearsal_t; all layers include the work after them. */
 void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers);
 
 /* inside.c */
 
-/** bt_forward_t.between_layers; @a engine is a bt_engine_t. */
+/** Runs a preempting pass if one is due: bt_forward_t.between_layers; @a engine
+ *  is a bt_engine_t. */
 void bt_engine_look_inside(void *engine, uint32_t n_layers);
 
 /* yield.c */
 
-/** Say whether prompts here want the cores of others: before each iteration,
- *  and before a sleep. */
+/** Publishes whether prompts here want to borrow the cores of other workers:
+ *  before each iteration, and before a sleep. */
 void bt_engine_want_cores(bt_engine_t *engine);
-/** Between iterations: sleep where others want the cores of this one, and note
- *  in the report for how long. */
+/** Donates cores between iterations: sleeps while other workers want them, and
+ *  records in the report for how long. */
 void bt_engine_give_way(bt_engine_t *engine, bt_report_t *report);
-/** A token was drawn: the times between count from the first on. */
+/** Records that a token was drawn: the mean time between tokens counts from the
+ *  first one. */
 void bt_engine_pace(bt_seq_t *seq);
 
 /* rows.c */
 
-/** Does the owner want the row of logits of this position? */
+/** True when the owner wants the row of logits of this position. */
 bool bt_engine_wants_row(const bt_seq_t *seq, uint32_t position);
-/** The same by what a back end said of it. */
+/** Stores what the owner wants of this position, from the back end's scores. */
 void bt_engine_store_scored(const bt_seq_t *seq, uint32_t position,
                             const bt_scored_t *scored, const bt_first_t *top);
-/** Fill what the owner wants of it. The token behind it is known, or drawn. */
+/** Stores what the owner wants of this position, from its row of logits. The
+ *  token behind it is known, or drawn. */
 void bt_engine_store_row(const bt_seq_t *seq, uint32_t position,
                          const float *logits, uint32_t n_vocab);
 
