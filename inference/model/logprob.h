@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file logprob.h
  *
- * What a row of logits says of tokens: log softmax of the logits as the model
- * left them (before penalties and bans).
+ * Log probabilities of tokens: log softmax of the model's logits (before
+ * penalties and bans).
  *
  *     log p(id) = logits[id] - bt_logprob_sum(logits)
  */
@@ -13,19 +13,22 @@
 
 #include "kernels/draw.h"
 
-/** log of the sum of exp(logits[i]), the largest taken out first: exp() in
- *  float, within 3 units in the last place, summed in lanes of i % 16, in float
- *  for 256 logits at a time and then in double, lane by lane. Within 1e-6 of
- *  the true value, far nearer than the logits are to theirs. NaN where one is
- *  NaN or infinite. The same bits on every machine. */
+/** Returns the log of the sum of exp(logits[i]), the largest factored out
+ *  first: exp() in float, within 3 units in the last place, summed in SIMD
+ *  lanes of i % 16, in float for 256 logits at a time and then in double, lane
+ *  by lane. Within 1e-6 of the true value, far closer than the precision of the
+ *  logits. NaN where a logit is NaN or infinite. Bit-identical on every
+ *  machine. */
 double bt_logprob_sum(const float *logits, uint32_t n);
 
-/** log p of a token that a back end has scored: the bits of the above. */
+/** Returns log p of a token that a back end has scored; bit-identical to the
+ *  formula above. */
 double bt_logprob_of(const bt_scored_t *scored);
-/** That of another token of the same row. */
+/** Returns log p of another token in the row that a back end has scored. */
 double bt_logprob_of_logit(const bt_scored_t *scored, float logit);
 
-/** The k best ids, best first, of equal ones the lowest first. O(n + hits * k).
+/** Finds the k best ids, best first, of equal ones the lowest first. O(n + hits
+ *  * k).
  *  @param [in]  k    at most n
  *  @param [out] ids  k of them */
 void bt_logprob_top(const float *logits, uint32_t n, uint32_t k, uint32_t *ids);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file micro.h
  *
- * A batch cut into micro-batches for a pipeline of stages: while one is in a
+ * Splits a batch into microbatches for pipeline parallelism: while one is in a
  * stage the next one is in the stage before it.
  *
  *     batch    [ sequence 0: rows 0 … 9 ][ 1 ][ 2 ][ 3: rows 12 … 19 ]
  *     micro    [ 0: 0 … 6 ][ 0: 7 … 9, 1, 2, 3: 12, 13 ][ 3: 14 … 19 ]
  *
- * Rows keep their order, so that those of a sequence find K and V of all before
- * them; as no row's result depends on the rows beside it, none depends on where
- * the batch is cut.
+ * Rows keep their order, so that the rows of a sequence find K and V of all
+ * earlier ones; as no row's result depends on the rows beside it, none depends
+ * on where the batch is split.
  *
  * Threads: pure functions.
  * Source: Y. Huang et al., "GPipe: Efficient Training of Giant Neural Networks
@@ -22,11 +22,11 @@
 
 #include "kernels/kernels.h"
 
-/** Rows below which a micro-batch is not worth its weights being read once
- *  more: up to some 16 rows it is their bytes that a product waits for. */
+/** Fewest rows for which a microbatch is worth reading the weights once more:
+ *  up to some 16 rows a product is bound by reading its weights. */
 #define BT_MICRO_ROWS 16u
 
-/** What 0 stands for. */
+/** Returns @a min_rows, or the default for 0. */
 static inline uint32_t bt_micro_least(uint32_t min_rows)
 {
     return (min_rows != 0) ? min_rows : BT_MICRO_ROWS;
@@ -34,21 +34,22 @@ static inline uint32_t bt_micro_least(uint32_t min_rows)
 
 typedef struct bt_micro {
     const bt_batch_t *whole; /**< borrowed; logit_rows ascend */
-    uint32_t n;              /**< micro-batches */
-    uint32_t next;           /**< of them */
-    uint32_t seq;            /**< of the batch, with the next row */
-    uint32_t first_logit;    /**< of the latest micro-batch, in logit_rows */
+    uint32_t n;              /**< number of microbatches */
+    uint32_t next;           /**< index of the next microbatch */
+    uint32_t seq;            /**< sequence of the batch that has the next row */
+    uint32_t first_logit;    /**< first entry of logit_rows in the latest
+                                  microbatch */
     uint32_t end_logit;
-    bt_ragged_seq_t *seqs; /**< scratch, as many as the batch's */
-    uint32_t *logit_rows;  /**< likewise */
+    bt_ragged_seq_t *seqs; /**< scratch, capacity of the batch's sequences */
+    uint32_t *logit_rows;  /**< scratch, capacity of the batch's logit rows */
 } bt_micro_t;
 
-/** How many micro-batches of @a min_rows or more (0: BT_MICRO_ROWS): two for
- *  each stage, where there are so many rows. */
+/** Returns the number of microbatches of @a min_rows or more (0:
+ *  BT_MICRO_ROWS): two for each stage, where there are enough rows. */
 uint32_t bt_micro_count(uint32_t n_rows, uint32_t n_stages, uint32_t min_rows);
 
-/** The next one; its arrays are good until the next call.
- *  @return false: all were there */
+/** Makes the next microbatch; its arrays are valid until the next call.
+ *  @return false: there are no more */
 bool bt_micro_next(bt_micro_t *micro, bt_batch_t *batch_p);
 
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file sampler_steps.h  What a draw does to logits before it, as the sampler
- *  does it and as a back end is told of it (drawing.h); within this folder. */
+/** @file sampler_steps.h
+ *
+ * Changes that a draw makes to logits first, for the sampler and for draws on a
+ * back end (drawing.h); within this folder.
+ */
 #ifndef BT_INFERENCE_MODEL_SAMPLER_STEPS_H
 #define BT_INFERENCE_MODEL_SAMPLER_STEPS_H
 
@@ -9,7 +12,7 @@
 
 #include "common/wire/request.h"
 
-/** Is there any penalty? */
+/** True when there is any penalty. */
 static inline bool bt_sampler_penalizes(const bt_sampling_t *params)
 {
     return (params->repetition_penalty != 1.0f) ||
@@ -17,8 +20,8 @@ static inline bool bt_sampler_penalizes(const bt_sampling_t *params)
            (params->frequency_penalty != 0.0f);
 }
 
-/** Calls @a ban for each token that cannot be drawn now, perhaps twice: those
- *  that bad words end with, and those that end an answer too early. */
+/** Calls @a ban for each token that cannot be drawn now, perhaps twice: tokens
+ *  that complete bad words, and end tokens that come too early. */
 void bt_sampler_bans(const bt_sampling_t *params, uint32_t n_vocab,
                      const uint32_t *history, uint32_t n_history,
                      uint32_t n_prompt, void (*ban)(void *ctx, uint32_t id),

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file shard.h
  *
- * Which part of a model a rank of T has (tensor parallelism):
+ * Part of a model that a rank holds. Tensor parallelism over T ranks:
  *
  *     KV heads    ⌊rH/T⌋ … ⌊(r+1)H/T⌋ − 1, with the query heads that read them
  *     queries, keys, values, gate, up      rows of their matrices
  *     output of attention, down            columns: the products are summed
  *     embedding, output                    rows: words
- *     norms, what is added after sums      all of it
+ *     norms, biases added after sums       replicated
  *
- * so that of H = 3 heads two ranks have 1 and 2. Columns are cut where blocks
- * of the matrices' types end.
+ * so that of H = 3 heads two ranks have 1 and 2. Columns are cut at block
+ * boundaries of the matrices' types.
  *
- * and of its layers (pipeline parallelism over P stages of T ranks each; rank r
- * of the instance is r mod T of stage p = ⌊r/T⌋):
+ * Pipeline parallelism over P stages of T ranks each (rank r of the instance is
+ * r mod T of stage p = ⌊r/T⌋):
  *
  *     layers    ⌊pL/P⌋ … ⌊(p+1)L/P⌋ − 1
  *     embedding, learned positions         the first stage
  *     output, its norm                     the last one
  *
  * The products of columns are summed in *parts*, S of them, in the order of
- * coll_tree.h: cut as for S ranks, of which each of T has S / T. So S says what
- * the sums are, to the last bit, and T only who computes them.
+ * coll_tree.h: cut as for S ranks, of which each of T has S / T. So S alone
+ * determines the sums, to the last bit, and T only which rank computes them.
  *
  * Threads: pure functions.
  * Source: M. Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter
- *         Language Models Using Model Parallelism", 2019, section 3.
- *         D. Narayanan et al., "Efficient Large-Scale Language Model Training
- *         on GPU Clusters Using Megatron-LM", 2021, section 2.
+ *         Language Models Using Model Parallelism", 2019, section 3. D.
+ *         Narayanan et al., "Efficient Large-Scale Language Model Training on
+ *         GPU Clusters Using Megatron-LM", 2021, section 2.
  */
 #ifndef BT_INFERENCE_MODEL_SHARD_H
 #define BT_INFERENCE_MODEL_SHARD_H
 
 #include "inference/model/model.h"
 
-/** From and including first, n of them. */
+/** Range of n items from and including first. */
 typedef struct bt_share {
     uint32_t first;
     uint32_t n;
@@ -43,22 +43,25 @@ typedef struct bt_share {
 #define BT_MAX_SUM_PARTS 16u
 
 typedef struct bt_shard {
-    uint32_t rank; /**< in its stage */
-    uint32_t size; /**< of it; 1: all of its layers */
+    uint32_t rank; /**< rank within its stage */
+    uint32_t size; /**< ranks of the stage; 1: this one has all of its layers */
     uint32_t stage;
     uint32_t n_stages;
-    bt_share_t layers;                       /**< of the model */
-    uint32_t n_parts;                        /**< of its products of columns */
-    bt_share_t part_heads[BT_MAX_SUM_PARTS]; /**< of all query heads */
+    bt_share_t layers;                       /**< layers of the model in this
+                                                  stage */
+    uint32_t n_parts;                        /**< parts of this rank in which
+                                                  products are summed */
+    bt_share_t part_heads[BT_MAX_SUM_PARTS]; /**< per part, range of all
+                                                  query heads */
     bt_share_t part_ffn[BT_MAX_SUM_PARTS];
     bt_share_t kv_heads;
     bt_share_t heads;
-    bt_share_t ffn; /**< of ffn_dim */
+    bt_share_t ffn; /**< range of ffn_dim */
     bt_share_t words;
 } bt_shard_t;
 
-/** Share of rank r of size in n things that are taken by @a unit, which divides
- *  n. */
+/** Returns the share of rank r of size in n items that are divided in multiples
+ *  of @a unit, which divides n. */
 bt_share_t bt_share_of(uint32_t n, uint32_t unit, uint32_t rank, uint32_t size);
 
 static inline bool bt_shard_is_first(const bt_shard_t *shard)
@@ -71,21 +74,23 @@ static inline bool bt_shard_is_last(const bt_shard_t *shard)
     return shard->stage + 1 == shard->n_stages;
 }
 
-/** Which ranks there are, and which one this is. */
+/** Number of ranks and stages of an instance, and which rank this is. */
 typedef struct bt_shard_place {
-    uint32_t rank; /**< of the instance */
-    uint32_t size; /**< of it, a multiple of n_stages */
+    uint32_t rank; /**< rank within the instance */
+    uint32_t size; /**< ranks of the instance, a multiple of n_stages */
     uint32_t n_stages;
 } bt_shard_place_t;
 
 /**
+ * Computes the shard of a rank.
+ *
  * @param [in]  sum_parts  S; 0: as many as ranks of a stage.
- * @param [in]  ffn_unit  Columns of the feed-forward's second matrix in one
- *                        block; divides ffn_dim.
- * @param [out] why       On failure the reason, for the user.
+ * @param [in]  ffn_unit   Columns of the feed-forward's second matrix in one
+ *         block; divides ffn_dim.
+ * @param [out] why        On failure the reason, for the user.
  * @retval BT_ERR_UNSUPPORTED  more parts than KV heads, or than there are
- *                             units; parts that so many ranks cannot have;
- *                             more stages than layers
+ *         units; parts that cannot be divided among the ranks; more stages than
+ *         layers
  * @retval BT_ERR_INVALID_PARAM  ranks that are no whole number of stages
  */
 BT_MUST_CHECK bt_status_t bt_shard_of(const bt_hparams_t *hp,
@@ -93,8 +98,8 @@ BT_MUST_CHECK bt_status_t bt_shard_of(const bt_hparams_t *hp,
                                       const bt_shard_place_t *place, char *why,
                                       size_t why_bytes, bt_shard_t *shard_p);
 
-/** What the rank computes with: the model's, less heads, feed-forward, words
- *  and layers, of which its own are counted from 0. */
+/** Returns the hyperparameters of the shard: the model's, less heads,
+ *  feed-forward, words and layers of other ranks; layers are counted from 0. */
 bt_hparams_t bt_shard_hparams(const bt_hparams_t *hp, const bt_shard_t *shard);
 
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file decoder.h  The state of a dense decoder, between its loader and its
- *  forward pass. All of it is of the back end. */
+/** @file decoder.h
+ *
+ * State of a dense decoder, shared by its loader and its forward pass. All of
+ * it is in back-end memory.
+ */
 #ifndef BT_INFERENCE_MODEL_ARCH_DECODER_H
 #define BT_INFERENCE_MODEL_ARCH_DECODER_H
 
@@ -8,18 +11,19 @@
 
 #define BT_SUM_DEPTH 4u /* of BT_MAX_SUM_PARTS */
 
-/** (dim) each; NULL as weight: there is no norm. */
+/** Weights of a norm, (dim) each; NULL as weight: there is no norm. */
 typedef struct bt_norm_weights {
     float *weight;
     float *bias; /**< NULL: none */
 } bt_norm_weights_t;
 
-/** A matrix whose product is summed over parts of its columns (shard.h). */
+/** Matrix whose product is summed over parts of its columns (shard.h). */
 typedef struct bt_sum_weight {
     bt_weight_t *first;
-    bt_weight_t **others; /**< owned: those behind it; NULL: there are none */
+    bt_weight_t **others; /**< owned: parts behind the first; NULL: none */
     uint32_t n_others;
-    bool is_ffn; /**< columns are bt_shard_t.part_ffn, else of part_heads */
+    bool is_ffn; /**< columns are cut by bt_shard_t.part_ffn, else by
+                      part_heads */
 } bt_sum_weight_t;
 
 typedef struct bt_layer {
@@ -32,7 +36,7 @@ typedef struct bt_layer {
     float *k_norm;
     float *attn_sinks; /**< (n_heads), NULL: none */
     bt_sum_weight_t attn_output;
-    bt_linear_t up; /**< gate and up, or up alone */
+    bt_linear_t up; /**< gate and up, or only up */
     bt_sum_weight_t ffn_down;
     /* NULL: none */
     float *qkv_bias;
@@ -42,32 +46,34 @@ typedef struct bt_layer {
 } bt_layer_t;
 
 typedef struct bt_decoder {
-    uint32_t n_layers; /**< of this rank's stage, as are all indices here */
+    uint32_t n_layers; /**< layers of this rank's stage, as all indices here */
     bt_layer_t *layers;
     bt_weight_t *embedding; /**< NULL where a stage needs no words */
-    bt_weight_t *positions; /**< NULL: they are not learned */
-    bt_weight_t *output;    /**< NULL: the embedding's matrix again */
+    bt_weight_t *positions; /**< NULL: positions are not learned */
+    bt_weight_t *output;    /**< NULL: the embedding's matrix (tied) */
     float *output_bias;     /**< (n_vocab), NULL: none */
     bt_norm_weights_t embedding_norm;
     bt_norm_weights_t output_norm;
-    float *cos_sin;        /**< of hp->rope, NULL: nothing turns */
-    float *window_cos_sin; /**< of hp->window_rope; NULL: the same */
-    float *slopes;         /**< (n_heads) of scores; NULL: none */
-    float *temperatures;   /**< of queries, by position; NULL: none */
+    float *cos_sin;        /**< rotation table of hp->rope, NULL: no RoPE */
+    float *window_cos_sin; /**< rotation table of hp->window_rope; NULL:
+                                cos_sin is used */
+    float *slopes;         /**< (n_heads) ALiBi slopes; NULL: none */
+    float *temperatures;   /**< factors on queries, by position; NULL: none */
 
     /* Activations, rows of the batch. Between two layers all but x are free. */
-    float *x;      /**< dim: what the layers add to */
-    float *x_last; /**< dim: the rows of x whose logits are wanted */
+    float *x;      /**< dim: residual stream */
+    float *x_last; /**< dim: rows of x whose logits are wanted */
     float *a;      /**< dim, all heads, or ffn_dim */
     float *b;      /**< dim, query + key + value, or gate + up */
-    float *c;      /**< dim: what feed-forward reads; NULL: not in parallel */
-    float *part;   /**< one part of a linear of several, NULL: there is none */
-    /* Where sums have several parts here; NULL: they have not. */
+    float *c;      /**< dim: input of the feed-forward; NULL: not in parallel */
+    float *part;   /**< one part of a linear of several parts; NULL: none has
+                        several */
+    /* Used where sums have several parts on this rank, else NULL. */
     float *cut;                /**< columns of one part */
     float *sums[BT_SUM_DEPTH]; /**< dim: second halves, of each depth */
 } bt_decoder_t;
 
-/** Outputs of a layer's first matrix of feed-forward. */
+/** Returns the outputs of a layer's first feed-forward matrix. */
 static inline uint32_t bt_decoder_up_dim(const bt_family_t *family,
                                          const bt_hparams_t *hp)
 {

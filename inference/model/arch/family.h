@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file family.h
  *
- * What a family of dense decoders differs in from the others. All of them are
+ * Description of a family of dense decoders by its differences from the others.
+ * All families are
  *
  *     x = embedding of the tokens (+ positions)
  *     each layer:  x += norm(Wo attention(rope(norm(Wqkv norm(x)))))
  *                  x += norm(Wdown (act(Wgate norm(x)) * Wup norm(x)))
  *     logits = cap(Wout norm(x))
  *
- * and share one reader of hyper-parameters (decoder_hparams.c), one loader
+ * and share one reader of hyperparameters (decoder_hparams.c), one loader
  * (decoder_load.c) and one forward pass (decoder.c). A family is a file of this
  * folder with a bt_arch_t, which arch.c lists: docs/ADDING_A_MODEL.md.
  */
@@ -18,24 +19,24 @@
 #include "inference/gguf/architectures.h"
 #include "inference/model/model_priv.h"
 
-/** Norms of queries and keys, before they turn. */
+/** Norms of queries and keys, before RoPE. */
 typedef enum bt_qk_norm {
     BT_QK_NORM_NONE,
-    BT_QK_NORM_HEADS, /**< each head for itself, all with the same weights */
-    BT_QK_NORM_ROW,   /**< all heads together */
+    BT_QK_NORM_HEADS, /**< per head, all with one set of weights */
+    BT_QK_NORM_ROW,   /**< over all heads together */
 } bt_qk_norm_t;
 
-/** Vectors that are added. */
+/** Biases. */
 typedef enum bt_bias {
     BT_BIAS_NORM = 1u << 0,        /**< all norms' */
     BT_BIAS_QKV = 1u << 1,         /**< queries, keys and values */
-    BT_BIAS_ATTN_OUTPUT = 1u << 2, /**< */
-    BT_BIAS_FFN_UP = 1u << 3,      /**< and the gate's */
-    BT_BIAS_FFN_DOWN = 1u << 4,    /**< */
-    BT_BIAS_OUTPUT = 1u << 5,      /**< the logits' */
+    BT_BIAS_ATTN_OUTPUT = 1u << 2, /**< output of attention */
+    BT_BIAS_FFN_UP = 1u << 3,      /**< up, and the gate if there is one */
+    BT_BIAS_FFN_DOWN = 1u << 4,    /**< second matrix of the feed-forward */
+    BT_BIAS_OUTPUT = 1u << 5,      /**< logits */
 } bt_bias_t;
 
-/** Keys that a family may have. Where it has another one of these, it is
+/** Keys that a family may have. A model with another one of these keys is
  *  refused by name. */
 typedef enum bt_takes {
     BT_TAKES_WINDOW = 1u << 0,          /**< attention.sliding_window */
@@ -48,52 +49,59 @@ typedef enum bt_takes {
     BT_TAKES_TEMPERATURE = 1u << 7,     /**< attention.temperature_scale */
 } bt_takes_t;
 
-/** What is 0 is as in llama. */
+/** Description of a family; a member that is 0 means as in llama. */
 struct bt_family {
     /* Norms: "attn_norm" and "ffn_norm" before attention and feed-forward,
-     * "post_attention_norm" and "post_ffw_norm" of what is added to x. */
-    bool layer_norm; /**< they are LayerNorm, not RMSNorm */
+     * "post_attention_norm" and "post_ffw_norm" on their outputs, before they
+     * are added to x. */
+    bool layer_norm; /**< norms are LayerNorm, not RMSNorm */
     bool bare_norms; /**< none of them has weights */
     bool no_norms_before;
     bool norms_after;
-    bool embedding_norm; /**< "token_embd_norm" of what x begins with */
+    bool embedding_norm; /**< "token_embd_norm" on the embedding */
     bt_qk_norm_t qk_norm;
-    unsigned biases;       /**< bits of bt_bias_t: it has them */
-    unsigned maybe_biases; /**< some files have them */
+    unsigned biases;       /**< biases that all models have, bits of
+                                bt_bias_t */
+    unsigned maybe_biases; /**< biases that some models have */
 
     bool plain_ffn; /**< act(Wup x), without a gate */
     bt_activation_t act;
 
-    /** Attention and feed-forward both read the x before either was added. */
+    /** Attention and feed-forward both read x before either is added. */
     bool parallel;
-    bool parallel_key; /**< the key use_parallel_residual, true if it is not
-                            there, says whether */
-    /** Feed-forward has the norm of attention; a file with "attn_norm_2" has
-     *  that for attention alone. */
+    bool parallel_key; /**< parallel is given by the key
+                            use_parallel_residual, true if missing */
+    /** The feed-forward uses the norm of attention; in a file with
+     *  "attn_norm_2" that one is for attention alone. */
     bool one_norm;
 
-    bool learned_positions; /**< "position_embd", and nothing turns, where the
+    bool learned_positions; /**< "position_embd" instead of RoPE, where the
                                  file has no attention.max_alibi_bias */
     float
         alibi; /**< attention.max_alibi_bias where the file has none; 0: none */
-    uint32_t alibi_layers; /**< models of so many layers have it; 0: all */
+    uint32_t alibi_layers; /**< alibi is for models of this many layers; 0:
+                                all */
     bool
         alibi_scaled; /**< slopes are scaled as products of query and key are */
     bool pairs_apart; /**< rotary pairs are (i, i + D/2), not (2i, 2i + 1) */
-    uint32_t unturned_period; /**< each n-th layer turns nothing; 0: all do */
+    uint32_t unturned_period; /**< each n-th layer has no RoPE; 0: all have
+                                   it */
 
     unsigned takes; /**< bits of bt_takes_t */
-    /** A window is that of all layers but each n-th; 0: of all. A file may say
-     *  otherwise (attention.sliding_window_pattern). */
+    /** Each n-th layer has no attention window; 0: all have one. A file may
+     *  differ (attention.sliding_window_pattern). */
     uint32_t window_period;
-    uint32_t window;           /**< where the file has no such key */
-    bool window_turns;         /**< layers without a window turn nothing */
-    float window_rope_base;    /**< where it has no rope.freq_base_swa; 0: as in
-                                    the other layers */
-    bool window_rope_unscaled; /**< layers with one scale no positions */
-    bool scaled_embedding;     /**< by sqrt(dim) */
-    bool logit_scale_divides;  /**< and does not multiply */
-    /** Models of so many layers scale attention by 1 / sqrt(dim / n_heads);
+    uint32_t window;           /**< window where the file has no such key */
+    bool window_turns;         /**< layers without a window have no RoPE */
+    float window_rope_base;    /**< RoPE base of layers with a window, where
+                                    the file has no rope.freq_base_swa; 0: as
+                                    in the other layers */
+    bool window_rope_unscaled; /**< RoPE of layers with a window is not
+                                    scaled */
+    bool scaled_embedding;     /**< embedding is scaled by sqrt(dim) */
+    bool logit_scale_divides;  /**< logits are divided by the scale, not
+                                    multiplied */
+    /** Models of this many layers scale attention by 1 / sqrt(dim / n_heads);
      *  0: none. */
     uint32_t wide_scale_layers;
 };
@@ -109,7 +117,7 @@ void bt_decoder_free(bt_backend_t *be, void *state);
 BT_FAMILIES(BT_DECLARE_FAMILY)
 #undef BT_DECLARE_FAMILY
 
-/** The functions of a bt_arch_t that is a family. */
+/** Initializers of the functions of a bt_arch_t that is a family. */
 #define BT_DECODER                                          \
     .hparams = bt_decoder_hparams, .load = bt_decoder_load, \
     .forward = bt_decoder_forward, .free_state = bt_decoder_free
