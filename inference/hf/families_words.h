@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file families_words.h  Words that the tables of families share: names of
- *  settings and activations, and how a table ends. */
+/** @file families_words.h
+ *
+ * Strings shared by the tables of families: names of settings and activations,
+ * and how a table ends.
+ */
 #ifndef BT_INFERENCE_HF_FAMILIES_WORDS_H
 #define BT_INFERENCE_HF_FAMILIES_WORDS_H
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file floats.h
- * Numbers of small types, from unaligned bytes.
+ *
+ * Reads numbers of small floating-point types from unaligned bytes.
+ *
  * Source: IEEE 754 (binary16), and "FP8 Formats for Deep Learning"
  *         (Micikevicius et al., 2022) for E4M3: no infinities, one NaN; OCP
- *         Microscaling Formats 1.0 for E8M0. */
+ *         Microscaling Formats 1.0 for E8M0.
+ */
 #ifndef BT_INFERENCE_HF_FLOATS_H
 #define BT_INFERENCE_HF_FLOATS_H
 
@@ -58,8 +61,9 @@ static inline float bt_read_f16(const uint8_t *p)
     return bt_float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-/** The bits of an f16 that has exactly this value.
- *  @return false: there is none, or it is zero with a sign, infinite or NaN */
+/** Finds the bits of an f16 that has exactly this value.
+ *  @return false: there is none, or the value is zero with a sign, infinite or
+ *          NaN */
 static inline bool bt_exact_f16(float value, uint16_t *bits_p)
 {
     const float magnitude = fabsf(value);
@@ -100,7 +104,7 @@ static inline float bt_read_e4m3(uint8_t byte)
     return ((byte & 0x80) != 0) ? -value : value;
 }
 
-/** 2^(byte - 127); 255 is NaN. */
+/** Returns 2^(byte - 127); NaN for 255. */
 static inline float bt_read_e8m0(const uint8_t *p)
 {
     if (*p == 255) {

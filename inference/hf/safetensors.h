@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file safetensors.h
  *
- * One safetensors file in memory:
+ * Parser of one safetensors file in memory:
  *
  *     n u64 | n bytes of JSON | data
  *     JSON: { "NAME": {"dtype","shape":[],"data_offsets":[begin,end]}, …,
  *             "__metadata__": {"KEY":"VALUE"} }
  *
- * Checked at the parse: every size and offset lies in the file, a tensor's
- * bytes are what dtype and shape call for, and the tensors cover the data
- * without holes and overlaps, as the format demands.
+ * The parser checks that every size and offset lies in the file, that a
+ * tensor's size is what dtype and shape call for, and that the tensors cover
+ * the data without holes and overlaps, as the format demands.
  *
  * Threads: immutable after the parse; any number of readers.
- * Source:  github.com/huggingface/safetensors, README "Format".
+ * Source: github.com/huggingface/safetensors, README "Format".
  */
 #ifndef BT_INFERENCE_HF_SAFETENSORS_H
 #define BT_INFERENCE_HF_SAFETENSORS_H
@@ -54,15 +54,17 @@ typedef struct bt_st_tensor {
 } bt_st_tensor_t;
 
 typedef struct bt_safetensors {
-    bt_json_doc_t *doc; /**< names lie in it */
+    bt_json_doc_t *doc; /**< holds the names */
     bt_st_tensor_t *tensors;
     uint32_t n;
 } bt_safetensors_t;
 
 /**
+ * Parses a file.
+ *
  * @param [in]  base  Borrowed until bt_safetensors_fini().
- * @param [out] why   On failure: a sentence with the tensor's name; the file's
- *                    is the caller's to say.
+ * @param [out] why   On failure: a sentence with the tensor's name; the caller
+ *         adds the file's name.
  * @retval BT_ERR_BAD_FILE
  * @retval BT_ERR_UNSUPPORTED  A dtype or a number of dimensions, named.
  * @retval BT_ERR_NO_MEMORY

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file vocab.h  A tokenizer's words while its files are read. */
+/** @file vocab.h
+ *
+ * Vocabulary of a tokenizer while its files are read.
+ */
 #ifndef BT_INFERENCE_HF_VOCAB_H
 #define BT_INFERENCE_HF_VOCAB_H
 
@@ -8,7 +11,7 @@
 #define BT_HF_MAX_VOCAB (1u << 24)
 #define BT_HF_NO_TOKEN  UINT32_MAX
 
-/** Types of tokens, as tokenizer.ggml.token_type numbers them. */
+/** Token types, as numbered by tokenizer.ggml.token_type. */
 enum {
     BT_HF_TOKEN_NORMAL = 1,
     BT_HF_TOKEN_UNKNOWN = 2,
@@ -18,32 +21,33 @@ enum {
     BT_HF_TOKEN_BYTE = 6,
 };
 
-/** Rules of added tokens. */
+/** Matching rules of added tokens. */
 enum {
     BT_HF_LSTRIP = 1,
     BT_HF_RSTRIP = 2,
     BT_HF_SINGLE_WORD = 4,
-    BT_HF_NORMALIZED = 8, /**< found in normalized text */
+    BT_HF_NORMALIZED = 8, /**< matched in normalized text */
 };
 
 typedef struct bt_hf_piece {
     const char *text; /**< NULL: no token has this id */
     uint32_t len;
     uint8_t type;
-    uint8_t rules;    /**< of an added token */
-    bool is_in_model; /**< the model's own: made by merging, or chosen */
+    uint8_t rules;    /**< BT_HF_LSTRIP … of an added token */
+    bool is_in_model; /**< token of the model itself, made by merges or
+                           Unigram */
     double score;
 } bt_hf_piece_t;
 
-/** How words become tokens. */
+/** Algorithm that turns words into tokens. */
 typedef enum bt_hf_words {
     BT_HF_BYTES,   /**< BPE over bytes */
-    BT_HF_SCORES,  /**< BPE over characters, by scores: SentencePiece's way */
+    BT_HF_SCORES,  /**< BPE over characters, by scores, as SentencePiece does */
     BT_HF_MERGES,  /**< BPE over characters, by a list of merges */
-    BT_HF_UNIGRAM, /**< the pieces of the best sum of scores */
+    BT_HF_UNIGRAM, /**< Unigram: the pieces with the best sum of scores */
 } bt_hf_words_t;
 
-/** A list of texts of a key of the tokenizer, all borrowed. */
+/** List of strings of a tokenizer key, all borrowed. */
 #define BT_HF_MAX_TEXTS 48u
 typedef struct bt_hf_texts {
     bt_gguf_str_t list[BT_HF_MAX_TEXTS];
@@ -52,35 +56,37 @@ typedef struct bt_hf_texts {
 
 typedef struct bt_hf_vocab {
     const bt_json_doc_t *doc;
-    const bt_json_node_t *root;  /**< of tokenizer.json */
-    const bt_json_node_t *model; /**< its "model" */
+    const bt_json_node_t *root;  /**< root of tokenizer.json */
+    const bt_json_node_t *model; /**< member "model" of tokenizer.json */
     bt_hf_piece_t *pieces;       /**< by id */
     uint32_t n;
     uint32_t *table; /**< ids + 1 by text, open addressing; 0: free */
     uint32_t mask;
     bt_hf_words_t words;
 
-    /* What tokenizer.json says, in the words of the tokenizer's keys. */
-    bool as_library; /**< all of it is, not only tokens and scores */
+    /* Settings of tokenizer.json, as values of the tokenizer's keys. */
+    bool as_library; /**< all of the settings below are set, not only tokens
+                          and scores */
     bool sees_bytes; /**< a ByteLevel was read */
     bool is_fused;   /**< a Fuse of the decoder was read */
     bt_hf_texts_t normalizers;
     bt_hf_texts_t splits;
     const char *pre;   /**< GGUF's name for the splits; NULL: none */
-    bool pre_is_exact; /**< which says all that splits do */
+    bool pre_is_exact; /**< that name describes the splits completely */
     bool ignore_merges;
-    bool fuses;        /**< of words that are not bytes */
+    bool fuses;        /**< unknown characters are fused to one token */
     bool marks_spaces; /**< U+2581 stands for a space */
     const char *first_space;
     uint8_t *charsmap; /**< owned */
     size_t charsmap_bytes;
 
-    bool add_space;    /**< before a text; of SentencePiece */
-    bool extra_spaces; /**< are removed; of SentencePiece */
+    bool add_space;    /**< add a space before a text; SentencePiece */
+    bool extra_spaces; /**< remove extra spaces; SentencePiece */
     bool add_bos;
     bool add_eos;
-    bool has_ends; /**< add_bos and add_eos are said */
-    uint32_t bos;  /**< or BT_HF_NO_TOKEN: not said, as all of these */
+    bool has_ends; /**< add_bos and add_eos are given */
+    uint32_t bos;  /**< id, or BT_HF_NO_TOKEN: not given, also for eos and
+                        unk */
     uint32_t eos;
     uint32_t unk;
 } bt_hf_vocab_t;
@@ -90,39 +96,41 @@ typedef struct bt_hf_vocab {
         .bos = BT_HF_NO_TOKEN, .eos = BT_HF_NO_TOKEN, .unk = BT_HF_NO_TOKEN \
     }
 
-/** A member that is there and not null. @return NULL: there is none */
+/** Returns a member that is present and not null. @return NULL: there is
+ *  none */
 const bt_json_node_t *bt_hf_member(const bt_hf_vocab_t *v,
                                    const bt_json_node_t *node, const char *key);
-/** Is the member true? */
+/** True when the member is true. */
 bool bt_hf_is_true(const bt_hf_vocab_t *v, const bt_json_node_t *node,
                    const char *key);
-/** "tokenizer.json: the WHAT NAME is not supported".
- *  @param [in] name  a text, or NULL. @return BT_ERR_UNSUPPORTED */
+/** Reports "tokenizer.json: the WHAT NAME is not supported".
+ *  @param [in] name  a JSON string, or NULL.
+ *  @return BT_ERR_UNSUPPORTED */
 bt_status_t bt_hf_not_supported(const bt_hf_t *hf, const char *what,
                                 const bt_json_node_t *name);
 
-/** Append a text. @return false: the list is full */
+/** Appends a string. @return false: the list is full */
 bool bt_hf_put_text(bt_hf_texts_t *texts, const char *text, size_t len);
 bool bt_hf_put_word(bt_hf_texts_t *texts, const char *word);
 
-/** A component of tokenizer.json and those in it, if it is a "Sequence", in
- *  their order: @a read is called for each that is none.
- *  @param [in] list  the name of a sequence's list */
+/** Visits a component of tokenizer.json: calls @a read for each component that
+ *  is no "Sequence", in order.
+ *  @param [in] list  name of a sequence's list */
 typedef bt_status_t (*bt_hf_step_fn)(bt_hf_t *hf, bt_hf_vocab_t *v,
                                      const bt_json_node_t *step, bool is_last);
 BT_MUST_CHECK bt_status_t bt_hf_each_step(bt_hf_t *hf, bt_hf_vocab_t *v,
                                           const bt_json_node_t *step,
                                           const char *list, bt_hf_step_fn read);
 
-/** Make pieces for ids below @a n, all without text, and a table for as many.
- */
+/** Allocates pieces for ids below @a n, all without text, and a hash table for
+ *  as many. */
 BT_MUST_CHECK bt_status_t bt_hf_vocab_init(const bt_hf_t *hf,
                                            bt_hf_vocab_t *vocab, uint64_t n);
 void bt_hf_vocab_fini(bt_hf_vocab_t *vocab);
 
-/** Into the table; of equal texts the first wins. */
+/** Adds a token to the hash table; of equal texts the first one stays. */
 void bt_hf_vocab_index(bt_hf_vocab_t *vocab, uint32_t id);
-/** @return BT_HF_NO_TOKEN: no token has this text */
+/** Finds a token by text. @return BT_HF_NO_TOKEN: no token has this text */
 uint32_t bt_hf_vocab_find(const bt_hf_vocab_t *vocab, const char *text,
                           size_t len);
 
@@ -130,41 +138,41 @@ uint32_t bt_hf_vocab_find(const bt_hf_vocab_t *vocab, const char *text,
 BT_MUST_CHECK bt_status_t bt_hf_vocab_put(bt_hf_t *hf,
                                           const bt_hf_vocab_t *vocab);
 
-/** tokenizer_vocab.c: the tokens of a tokenizer.json, of its model and added
- *  ones. */
+/** Reads the tokens of a tokenizer.json, of its model and added ones
+ *  (tokenizer_vocab.c). */
 BT_MUST_CHECK bt_status_t bt_hf_read_vocab(const bt_hf_t *hf, bt_hf_vocab_t *v);
 
-/** tokenizer_normal.c: the normalizers, as texts of
- *  baton.tokenizer.normalizers, and the table of replacements. */
+/** Reads the normalizers, as strings of baton.tokenizer.normalizers, and the
+ *  table of replacements (tokenizer_normal.c). */
 BT_MUST_CHECK bt_status_t bt_hf_read_normalizers(bt_hf_t *hf, bt_hf_vocab_t *v);
 
-/** tokenizer_pre.c: the pre-tokenizers, as texts of baton.tokenizer.splits and
- *  the name that GGUF has for them, if any. Behind the normalizers. */
+/** Reads the pre-tokenizers, as strings of baton.tokenizer.splits and GGUF's
+ *  name for them, if any (tokenizer_pre.c). Called after the normalizers. */
 BT_MUST_CHECK bt_status_t bt_hf_read_pretokenizer(bt_hf_t *hf,
                                                   bt_hf_vocab_t *v);
-/** Is there a ByteLevel among the pre-tokenizers? */
+/** True when the pre-tokenizers include a ByteLevel. */
 bool bt_hf_has_bytes(const bt_hf_vocab_t *v);
 
-/** tokenizer_decoder.c: what the decoder does with tokens; most of it follows
- *  from the rest, so it is held against that. Behind the others. */
+/** Checks the decoder (tokenizer_decoder.c): most of what it does to tokens
+ *  follows from the other components, and must agree with them. Called after
+ *  the others. */
 BT_MUST_CHECK bt_status_t bt_hf_read_decoder(bt_hf_t *hf, bt_hf_vocab_t *v);
 
-/** tokenizer_ends.c: BOS and EOS, as the post-processors have them. */
+/** Reads BOS and EOS from the post-processors (tokenizer_ends.c). */
 BT_MUST_CHECK bt_status_t bt_hf_read_ends(bt_hf_t *hf, bt_hf_vocab_t *v);
 
-/** Merges of BPE, but for those that would make a special token. */
+/** Writes the merges of BPE, except those that would make a special token. */
 BT_MUST_CHECK bt_status_t bt_hf_put_merges(bt_hf_t *hf,
                                            const bt_hf_vocab_t *vocab);
-/** Scores from merges, of vocabularies that were SentencePiece's.
- *  @param [out] same_p  whether merging by the best score is then the same as
- *                       by the first merge */
+/** Computes scores from merges, for vocabularies that came from SentencePiece.
+ *  @param [out] same_p  whether merging by the best score then equals merging
+ *          by the first merge */
 BT_MUST_CHECK bt_status_t bt_hf_score_merges(const bt_hf_t *hf,
                                              bt_hf_vocab_t *vocab,
                                              bool *same_p);
 
-/** The vocabulary of a tokenizer.model, BPE or Unigram.
- *  @retval BT_ERR_UNSUPPORTED  A model of another kind, or settings that are
- *                              not known. */
+/** Reads the vocabulary of a tokenizer.model, BPE or Unigram.
+ *  @retval BT_ERR_UNSUPPORTED  A model of another kind, or unknown settings. */
 BT_MUST_CHECK bt_status_t bt_hf_read_sentencepiece(bt_hf_t *hf,
                                                    const uint8_t *bytes,
                                                    size_t n,
