@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file architectures.h
  *
- * Which architectures are computed: known here, so that a program that reads a
- * model's file and computes nothing of it (the router) can say so, too. What
- * they are is in inference/model/arch.
+ * Supported model architectures: listed here, so that a program that reads a
+ * model's file without computing the model (the router) can check them, too.
+ * Their descriptions are in inference/model/arch.
  *
  * Threads: pure functions.
  */
@@ -12,7 +12,7 @@
 
 #include "inference/gguf/gguf.h"
 
-/** All families, by general.architecture. */
+/** List of all families, by general.architecture. */
 /* clang-format off */
 #define BT_FAMILIES(X) \
     X(llama) \
@@ -39,13 +39,13 @@
 /* clang-format on */
 
 /**
- * Does the file name an architecture that is computed here? To be asked before
- * anything else of a model: what else is odd about a file of another one is of
- * no interest.
+ * Checks that the file names a supported architecture. Call it before any other
+ * check of a model: other problems in a file of another architecture are
+ * irrelevant.
  *
  * @param [out] name_p  general.architecture; inside the file.
- * @param [out] why     Which one is not supported, and which are.
- * @retval BT_ERR_UNSUPPORTED  Another one.
+ * @param [out] why     Name of the unsupported one, and the supported ones.
+ * @retval BT_ERR_UNSUPPORTED  Another architecture.
  * @retval BT_ERR_BAD_FILE     The file names none.
  */
 BT_MUST_CHECK bt_status_t bt_gguf_architecture(const bt_gguf_t *gguf, char *why,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file gguf_assemble.h
  *
- * A model of another format, put together so that it is read as a GGUF file is:
+ * Assembles a model of another format so that it is read like a GGUF file:
  *
  *     metadata written by gguf_meta.h      parsed and checked as a file's
  *     tensors: data in a mapped file, or a recipe that makes it
@@ -17,10 +17,10 @@
 typedef struct bt_gguf_file {
     const void *base;
     size_t bytes;
-    int fd; /**< of the map; -1: memory */
+    int fd; /**< file descriptor of the map; -1: memory */
 } bt_gguf_file_t;
 
-/** Bytes that the model's numbers are made of, to be sampled for its
+/** Range of bytes that tensor data comes from, to be sampled for the model's
  *  identity. */
 typedef struct bt_gguf_span {
     const void *data;
@@ -30,19 +30,20 @@ typedef struct bt_gguf_span {
 typedef struct bt_gguf_parts {
     const void *meta; /**< a GGUF file without tensors */
     size_t meta_bytes;
-    const bt_gguf_tensor_t *tensors; /**< copied; what they point to is not */
+    const bt_gguf_tensor_t *tensors; /**< copied; data that they point to is
+                                          not */
     uint64_t n_tensors;
     const bt_gguf_file_t *files; /**< at least one */
     uint32_t n_files;
     const bt_gguf_span_t *spans;
     uint64_t n_spans;
-    void *owner; /**< of all of the above */
+    void *owner; /**< owner of all pointers above */
     void (*free_owner)(void *owner);
 } bt_gguf_parts_t;
 
 /**
- * All pointers of @a parts stay valid until the owner is freed, which
- * bt_gguf_close() does. On failure it stays the caller's.
+ * Assembles a model. All pointers of @a parts stay valid until the owner is
+ * freed, which bt_gguf_close() does. On failure it stays the caller's.
  *
  * @retval BT_ERR_BAD_FILE    The metadata, or two tensors of one name.
  * @retval BT_ERR_NO_MEMORY

@@ -10,11 +10,11 @@
  *     bt_gguf_meta_item_str(&meta, "b", 1);
  *     bt_gguf_meta_end(&meta);
  *
- * Errors stick in the buffer (strbuf.h). That no key is written twice is the
- * parser's to check, as of any file.
+ * Errors are kept in the buffer (strbuf.h). Duplicate keys are detected by the
+ * parser, as in any file.
  *
- * Threads: a writer belongs to one.
- * Source:  the GGUF specification (ggml project, docs/gguf.md).
+ * Threads: a writer belongs to one thread.
+ * Source: the GGUF specification (ggml project, docs/gguf.md).
  */
 #ifndef BT_INFERENCE_GGUF_GGUF_META_H
 #define BT_INFERENCE_GGUF_GGUF_META_H
@@ -24,7 +24,7 @@
 
 #include "common/base/strbuf.h"
 
-/** What an array may have. */
+/** Element types of arrays. */
 typedef enum bt_gguf_meta_type {
     BT_GGUF_META_U8 = 0,
     BT_GGUF_META_I32 = 5,
@@ -41,7 +41,7 @@ typedef struct bt_gguf_meta {
 } bt_gguf_meta_t;
 
 void bt_gguf_meta_init(bt_gguf_meta_t *meta, bt_strbuf_t *out);
-/** The buffer is a whole file now, unless it has an error. */
+/** Completes the buffer to a whole file, unless it has an error. */
 void bt_gguf_meta_end(bt_gguf_meta_t *meta);
 
 void bt_gguf_meta_u32(bt_gguf_meta_t *meta, const char *key, uint32_t value);
@@ -50,7 +50,7 @@ void bt_gguf_meta_bool(bt_gguf_meta_t *meta, const char *key, bool value);
 void bt_gguf_meta_str(bt_gguf_meta_t *meta, const char *key, const char *text,
                       size_t bytes);
 
-/** Exactly @a n items of the type follow. */
+/** Begins an array; exactly @a n items of the type must follow. */
 void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key,
                         bt_gguf_meta_type_t type, uint64_t n);
 void bt_gguf_meta_item_u8(bt_gguf_meta_t *meta, uint8_t value);
@@ -61,8 +61,9 @@ void bt_gguf_meta_item_bool(bt_gguf_meta_t *meta, bool value);
 void bt_gguf_meta_item_str(bt_gguf_meta_t *meta, const char *text,
                            size_t bytes);
 
-/** After all keys: a tensor of the file, whose data is @a at bytes behind the
- *  first one's. @param dims  (n_dims), dims[0] contiguous */
+/** Appends a tensor of the file, after all keys; its data is @a at bytes behind
+ *  the first tensor's.
+ *  @param dims  (n_dims), dims[0] contiguous */
 void bt_gguf_meta_tensor(bt_gguf_meta_t *meta, const char *name,
                          uint32_t n_dims, const uint64_t *dims, uint32_t type,
                          uint64_t at);

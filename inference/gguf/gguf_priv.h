@@ -1,39 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file gguf_priv.h  What the files of inference/gguf share. */
+/** @file gguf_priv.h
+ *
+ * Shared by the files of inference/gguf.
+ */
 #ifndef BT_INFERENCE_GGUF_GGUF_PRIV_H
 #define BT_INFERENCE_GGUF_GGUF_PRIV_H
 
 #include "inference/gguf/gguf_assemble.h"
 
-/** One metadata pair. A scalar is an array of one that is not marked so. */
+/** One metadata pair. A scalar is stored as an array of one, with is_array
+ *  unset. */
 typedef struct bt_gguf_kv {
     bt_gguf_str_t key;
     bool is_array;
-    uint32_t type;         /**< of the value, or of each element */
+    uint32_t type;         /**< type of the value, or of each element */
     uint64_t n;            /**< elements; 1 for a scalar */
     const uint8_t *value;  /**< first element, unaligned, in the map */
     uint64_t *str_offsets; /**< owned; arrays of strings: value-relative
-                                offset of each one's length field */
+                                offset of each string's length field */
 } bt_gguf_kv_t;
 
 struct bt_gguf {
     const uint8_t *base;
     size_t bytes;
-    void *map;         /**< what munmap() takes, NULL for borrowed memory */
-    int fd;            /**< of the map, for bt_gguf_stamp(); -1: none */
+    void *map;         /**< argument of munmap(), NULL for borrowed memory */
+    int fd;            /**< file descriptor of the map, for bt_gguf_stamp();
+                            -1: none */
     size_t data_start; /**< offset of the tensor data */
 
     uint64_t n_kvs;
     bt_gguf_kv_t *kvs; /**< ascending by key */
 
     uint64_t n_tensors;
-    uint64_t n_own;                   /**< in this file, the first of them */
+    uint64_t n_own;                   /**< tensors in this file, which come
+                                           first */
     bt_gguf_tensor_t *tensors;        /**< in file order, part after part */
     const bt_gguf_tensor_t **by_name; /**< ascending by name */
 
     struct bt_gguf **more; /**< owned: the parts after this first one */
     uint32_t n_more;
-    /* Of a model put together (gguf_assemble.h): base has the metadata alone,
+    /* For an assembled model (gguf_assemble.h): base has the metadata alone,
      * bytes count the files too. */
     const bt_gguf_file_t *files; /**< NULL: one file, or memory */
     uint32_t n_files;
@@ -43,62 +49,69 @@ struct bt_gguf {
     void (*free_owner)(void *owner);
 };
 
-/** What a file says of itself; one without such keys is part 0 of 1. */
+/** Split keys of a file; one without such keys is part 0 of 1. */
 typedef struct bt_gguf_split {
-    uint32_t no; /**< from 0 */
+    uint32_t no; /**< number of this part, from 0 */
     uint32_t count;
-    uint64_t n_tensors; /**< of all parts */
+    uint64_t n_tensors; /**< tensors of all parts */
 } bt_gguf_split_t;
 
-/** Bytes of one value of a scalar type; 0 for strings, arrays, unknown. */
+/** Returns the bytes of one value of a scalar type; 0 for strings, arrays,
+ *  unknown types. */
 size_t bt_gguf_scalar_bytes(uint32_t type);
 
-/** Order of two names: bytewise, the shorter first. */
+/** Compares two names bytewise, the shorter first. */
 int bt_gguf_str_compare(bt_gguf_str_t a, bt_gguf_str_t b);
 
-/** Sort by_name, which has every tensor once.
- *  @retval BT_ERR_BAD_FILE  Two have one name. */
+/** Sorts by_name, which has every tensor once.
+ *  @retval BT_ERR_BAD_FILE  Two tensors have one name. */
 BT_MUST_CHECK bt_status_t bt_gguf_index_names(bt_gguf_t *gguf, char *why,
                                               size_t why_bytes);
 
-/** Mix in @a n bytes: the hash of (hash so far, hash of the bytes). */
+/** Mixes @a n bytes into a hash: the hash of (hash so far, hash of the
+ *  bytes). */
 void bt_gguf_chain(bt_hash128_t *hash, const void *data, size_t n);
 
-/** The same of samples of them. */
+/** Mixes samples of @a n bytes into a hash, as bt_gguf_chain() does with
+ *  all. */
 void bt_gguf_chain_samples(bt_hash128_t *hash, const void *data, size_t n);
 
-/* Of a model put together. */
+/* For an assembled model. */
 bt_hash128_t bt_gguf_files_identity(const bt_gguf_t *gguf);
 bt_hash128_t bt_gguf_files_content(const bt_gguf_t *gguf);
 BT_MUST_CHECK bt_status_t bt_gguf_files_stamp(const bt_gguf_t *gguf,
                                               bt_gguf_stamp_t *stamp_p);
 
-/** @retval BT_ERR_BAD_FILE  The keys are no numbers, or no numbers of parts. */
+/** Reads the split keys.
+ *  @retval BT_ERR_BAD_FILE  The keys are no numbers, or no valid part
+ *          numbers. */
 BT_MUST_CHECK bt_status_t bt_gguf_split_read(const bt_gguf_t *gguf, char *why,
                                              size_t why_bytes,
                                              bt_gguf_split_t *split_p);
-/** Length of the beginning of @a path that the names of all parts have.
- *  @retval BT_ERR_BAD_FILE  It does not end as the name of this part must. */
+/** Returns the length of the beginning of @a path that the names of all parts
+ *  share.
+ *  @retval BT_ERR_BAD_FILE  The path does not end as the name of this part
+ *          must. */
 BT_MUST_CHECK bt_status_t bt_gguf_split_stem(const char *path,
                                              const bt_gguf_split_t *split,
                                              char *why, size_t why_bytes,
                                              size_t *stem_p);
-/** Path of part @a i (from 0) of @a n. @retval BT_ERR_INVALID_PARAM  too long
- */
+/** Writes the path of part @a i (from 0) of @a n.
+ *  @retval BT_ERR_INVALID_PARAM  too long */
 BT_MUST_CHECK bt_status_t bt_gguf_split_path(const char *path, size_t stem,
                                              uint32_t i, uint32_t n, char *out,
                                              size_t out_bytes);
-/** Make one model of parts[0 .. n - 1], which becomes parts[0]: it owns the
- *  others, whose places are NULL then. On failure all are as they were, but for
- *  the order of parts[0]'s tensors: to be closed, each.
- *  @retval BT_ERR_BAD_FILE  One is missing, of another model or says that it is
- *                           another part.
+/** Joins parts[0 .. n - 1] to one model, which becomes parts[0]: it owns the
+ *  others, whose entries are NULL then. On failure all are unchanged, but for
+ *  the order of parts[0]'s tensors, and each must be closed.
+ *  @retval BT_ERR_BAD_FILE  One is missing, belongs to another model or has
+ *          another part number.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_gguf_split_join(bt_gguf_t **parts, uint32_t n,
                                              char *why, size_t why_bytes);
 
-/** Fill a zeroed @a gguf whose base and bytes are set. On failure the caller
- *  frees what there is with bt_gguf_close(). */
+/** Parses a zeroed @a gguf whose base and bytes are set. On failure the caller
+ *  frees it with bt_gguf_close(). */
 BT_MUST_CHECK bt_status_t bt_gguf_parse(bt_gguf_t *gguf, char *why,
                                         size_t why_bytes);
 
