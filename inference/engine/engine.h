@@ -25,7 +25,7 @@
  * same row of logits in the same iteration, and from then on each is an
  * independent sequence. To its owner every sequence looks as if it had been
  * computed alone: each has its own CHUNK, TOKEN and LEFT items, layer progress,
- * times and slot.
+ * times and seat.
  *
  * Speculative decoding: a sequence can draw several tokens in one iteration
  * when its drafter proposes tokens (drafts). Drafts are computed as if they
@@ -49,7 +49,7 @@
  * then, with all, some or none of its KV: it draws what it would have drawn
  * (I1), and its token indices continue.
  *
- * Mid-iteration join: a sequence with one token left to compute, as when its KV
+ * Mid-step join: a sequence with one token left to compute, as when its KV
  * came from another worker, need not wait for the next iteration. It may join
  * the running iteration between two layers (late.c).
  *
@@ -175,7 +175,7 @@ typedef struct bt_seq {
     atomic_uint n_layers;
     bt_list_t followers; /**< engine's: sequences that this one computes for */
     uint64_t late_ns;    /**< engine's: when it joined its first iteration
-                              mid-way; 0: it began with it */
+                              mid-step; 0: it began with it */
     uint32_t n_unpaced;  /**< engine's: tokens drawn here until paced_us */
     /* The engine's: number of passes in flight that contain the sequence; row
      * of the pass in flight that yields its last token, UINT32_MAX: the token
@@ -317,12 +317,12 @@ BT_MUST_CHECK bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq);
  * when the computing sequence is canceled, it leaves at once and the next one
  * continues from the complete blocks, in its own table.
  *
- * A group takes n slots, although one sequence computes until the prompt ends,
+ * A group takes n seats, although one sequence computes until the prompt ends,
  * and the items of n sequences in a report.
  *
  * @param [in] seqs  n of them, at least 1; the array is the caller's again
  *         afterwards.
- * @retval BT_ERR_BUSY  fewer than n slots are free
+ * @retval BT_ERR_BUSY  fewer than n seats are free
  */
 BT_MUST_CHECK bt_status_t bt_engine_submit_group(bt_engine_t *engine,
                                                  bt_seq_t *const *seqs,

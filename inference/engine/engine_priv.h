@@ -4,7 +4,7 @@
  * Shared by engine.c (the thread and its rings), step.c (one iteration),
  * flight.c (several passes in flight), lots.c (microbatches of a
  * pipeline-parallel model), ahead.c (overlapped scheduling on a device), draw.c
- * (tokens from logits), late.c (mid-iteration joins), inside.c (layer-boundary
+ * (tokens from logits), late.c (mid-step joins), inside.c (layer-boundary
  * preemption), rehearse.c (simulated durations), yield.c (core donation),
  * tell.c (draws on the back end) and rows.c (requested logits) only.
  */
@@ -31,7 +31,7 @@
 typedef struct bt_pass {
     bt_sched_item_t *plan;
     uint32_t n_planned; /**< items of plan; grows when a sequence joins
-                             mid-iteration */
+                             mid-step */
     uint32_t n_rows, n_logit_rows; /**< rows in the arrays below */
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;

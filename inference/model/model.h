@@ -158,7 +158,7 @@ typedef struct bt_model_config {
      *  (rank_tables.h). NULL: this process alone. */
     const bt_collectives_t *host_coll;
     /** Pipeline stages, each of an equal number of ranks, one behind the other;
-     *  0 is 1. With more than one, there are no mid-iteration joins and no
+     *  0 is 1. With more than one, there are no mid-step joins and no
      *  calls inside another (bt_forward_t), and layers count as stored when the
      *  call ends. */
     uint32_t n_stages;

@@ -234,7 +234,7 @@ BT_MUST_CHECK bt_status_t bt_model_begin(bt_model_t *model,
 bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd);
 
 /** Computes or queues the layers of this rank.
- *  @param [out] whole  the call, including sequences that joined mid-iteration
+ *  @param [out] whole  the call, including sequences that joined mid-step
  *  @retval BT_ERR_DEVICE, BT_ERR_INVALID_PARAM */
 BT_MUST_CHECK bt_status_t bt_model_run_layers(bt_model_t *model,
                                               const bt_forward_t *fwd,
