@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file ast.h
  *
- * A parsed template: nodes in one arena, never changed after parsing.
+ * Syntax tree of a parsed template: nodes in one arena, never changed after
+ * parsing.
  *
  * Threads: any number may read it.
  */
@@ -10,7 +11,8 @@
 
 #include "inference/template/value.h"
 
-/** Where each has its parts. List: linked by `next`. */
+/** Kinds of nodes, each with the members that it uses. A list is linked by
+ *  `next`. */
 typedef enum bt_tmpl_node_kind {
     /* expressions */
     BT_N_CONST,       /**< value */
@@ -30,9 +32,10 @@ typedef enum bt_tmpl_node_kind {
     BT_N_OPERAND,     /**< op a */
     BT_N_ATTR,        /**< a . text */
     BT_N_ITEM,        /**< a [ b ] */
-    BT_N_SLICE,       /**< a : b : c, each or NULL; only as b of an item */
+    BT_N_SLICE,       /**< a : b : c, each may be NULL; only as b of an item */
     BT_N_CALL,        /**< a ( b: list of BT_N_ARG ) */
-    BT_N_FILTER,      /**< a | row ( b: list of BT_N_ARG ); a NULL: a block's */
+    BT_N_FILTER,      /**< a | row ( b: list of BT_N_ARG ); a NULL: filter of
+                           a block */
     BT_N_TEST,        /**< a is row ( b ) */
     BT_N_ARG,         /**< op: BT_ARG_…, text: keyword, a */
     BT_N_ATTR_TARGET, /**< id, text: namespace; b: const, its attribute */
@@ -41,13 +44,13 @@ typedef enum bt_tmpl_node_kind {
     BT_N_OUTPUT,    /**< a */
     BT_N_IF,        /**< a: list of BT_N_BRANCH */
     BT_N_BRANCH,    /**< a: condition or NULL, b: body */
-    BT_N_FOR,       /**< a: target, b: what is walked, c: body, d: else,
-                         e: condition; op: recursive */
+    BT_N_FOR,       /**< a: target, b: iterable, c: body, d: else, e:
+                         condition; op: recursive */
     BT_N_SET,       /**< a: target, b: expression */
     BT_N_SET_BLOCK, /**< a: target, b: filter or NULL, c: body */
     BT_N_MACRO, /**< id, text, a: list of BT_N_PARAM, c: body; op: BT_MACRO_… */
     BT_N_PARAM,        /**< id, text, a: default or NULL */
-    BT_N_CALL_BLOCK,   /**< a: call, b: BT_N_MACRO, the caller */
+    BT_N_CALL_BLOCK,   /**< a: call, b: BT_N_MACRO that is caller */
     BT_N_FILTER_BLOCK, /**< a: filter, c: body */
     BT_N_WITH,         /**< a: list of BT_N_SET, c: body */
     BT_N_SCOPE,        /**< c: body */
@@ -62,13 +65,13 @@ typedef enum bt_tmpl_arg_kind {
     BT_ARG_STARS,
 } bt_tmpl_arg_kind_t;
 
-/** What a macro's body asks for beyond its parameters. */
+/** Names that a macro's body uses beyond its parameters. */
 #define BT_MACRO_CALLER  1u
 #define BT_MACRO_KWARGS  2u
 #define BT_MACRO_VARARGS 4u
 
 enum {
-    BT_CMP_IN = 200, /**< ops of operands beside the tokens' */
+    BT_CMP_IN = 200, /**< operators of operands beside the tokens' */
     BT_CMP_NOT_IN,
 };
 
@@ -77,7 +80,7 @@ struct bt_tmpl_node {
     uint8_t kind;
     uint8_t op;
     uint32_t line;
-    uint32_t id; /**< of a name */
+    uint32_t id; /**< id of a name */
     const bt_tmpl_node_t *next;
     const bt_tmpl_node_t *a, *b, *c, *d, *e;
     const bt_tmpl_text_t *text;
@@ -87,11 +90,11 @@ struct bt_tmpl_node {
 
 typedef struct bt_tmpl_ast {
     const bt_tmpl_node_t *body;
-    const bt_tmpl_dict_t *names; /**< of all variables: id */
+    const bt_tmpl_dict_t *names; /**< name of every variable → id */
     uint32_t n_names;
 } bt_tmpl_ast_t;
 
-/** Names that every template knows by id. */
+/** Names with a fixed id in every template. */
 enum {
     BT_NAME_LOOP,
     BT_NAME_CALLER,
@@ -99,7 +102,7 @@ enum {
     BT_NAME_VARARGS,
 };
 
-/** @return false: run->why and run->line say what is wrong */
+/** Parses a template. @return false: the error is in run->why and run->line */
 bool bt_tmpl_ast_parse(bt_tmpl_run_t *run, const char *source, size_t bytes,
                        bt_tmpl_ast_t *ast_p);
 

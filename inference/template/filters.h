@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file filters.h
  *
- * The filters, by name. filters.c has the table and those of one value,
- * filters_seq.c those that walk.
+ * Filters, by name. filters.c has the table and the filters of one value,
+ * filters_seq.c those that iterate.
  *
  * Source: jinja2 3.1, filters.py; tojson is transformers'.
  * Threads: the table is constant.
@@ -22,7 +22,7 @@ typedef struct bt_tmpl_filter {
     bt_tmpl_params_t params;
 } bt_tmpl_filter_t;
 
-/** @return NULL: none is named so */
+/** Finds a filter by name. @return NULL: there is none */
 const bt_tmpl_filter_t *bt_tmpl_filter_find(const bt_tmpl_text_t *name);
 bt_tmpl_value_t bt_tmpl_filter_call(bt_tmpl_exec_t *x,
                                     const bt_tmpl_filter_t *filter,

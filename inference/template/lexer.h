@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file lexer.h
  *
- * A template's text as tokens, with Jinja's white space control: '-' and '+' at
- * the ends of tags, and trim_blocks and lstrip_blocks, which transformers sets.
+ * Splits a template's text into tokens, with Jinja's white space control: '-'
+ * and '+' at the ends of tags, and trim_blocks and lstrip_blocks, which
+ * transformers sets.
  *
  * Source: jinja2 3.1, lexer.py.
  * Threads: the tokens belong to the run that they were made in.
@@ -23,7 +24,7 @@ typedef enum bt_tmpl_token_kind {
     BT_T_STRING,
     BT_T_INT,
     BT_T_FLOAT,
-    BT_T_OP, /**< op: one of the characters, or one of below */
+    BT_T_OP, /**< op: one of the characters, or one of the operators below */
 } bt_tmpl_token_kind_t;
 
 enum {
@@ -39,7 +40,7 @@ typedef struct bt_tmpl_token {
     uint8_t kind;
     uint8_t op;
     uint32_t line;
-    const bt_tmpl_text_t *text; /**< of data, names and strings */
+    const bt_tmpl_text_t *text; /**< text of data, names and strings */
     union {
         int64_t i;
         double f;
@@ -51,8 +52,9 @@ typedef struct bt_tmpl_tokens {
     uint32_t n, cap;
 } bt_tmpl_tokens_t;
 
-/** @param [in] source  without zero bytes
- *  @return false: run->why and run->line say what is wrong */
+/** Splits a template into tokens.
+ *  @param [in] source  without zero bytes
+ *  @return false: the error is in run->why and run->line */
 bool bt_tmpl_lex(bt_tmpl_run_t *run, const char *source, size_t bytes,
                  bt_tmpl_tokens_t *tokens_p);
 

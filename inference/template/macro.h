@@ -14,7 +14,7 @@ bt_tmpl_value_t bt_tmpl_macro_make(bt_tmpl_run_t *run,
                                    const bt_tmpl_node_t *node,
                                    bt_tmpl_frame_t *scope);
 const bt_tmpl_text_t *bt_tmpl_macro_name(const bt_tmpl_macro_t *macro);
-/** What it prints. */
+/** Calls a macro and returns its output. */
 bt_tmpl_value_t bt_tmpl_macro_call(bt_tmpl_exec_t *x,
                                    const bt_tmpl_macro_t *macro,
                                    const bt_tmpl_args_t *args);

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file messages.h
  *
- * The messages of a request as values. A template gets each message as the
- * client sent it, but for the arguments of calls, a text of JSON, which are an
- * object where one is wanted and that text elsewhere, as transformers' and
- * vLLM's templates need them; and for what its own text cannot show:
+ * Messages of a request as template values. A template gets each message as the
+ * client sent it, with two exceptions. Arguments of tool calls, a JSON text,
+ * are an object where the template needs one, and that text elsewhere, as
+ * transformers' and vLLM's templates need them. And forms that the template
+ * cannot render are converted:
  *
- *     content   a list of parts    joined by line ends, where it shows strings
- *               a string           a list of one part, where it shows parts
- *               null               "", where it raises or prints "None"
- *     role      developer          system, where it does not know developer
- *     reasoning, reasoning_content    under the other name too, where it knows
- *                                     the other one alone
+ *     content   a list of parts    joined by newlines, if it takes strings
+ *               a string           a list of one part, if it takes parts
+ *               null               "", if it raises or prints "None"
+ *     role      developer          system, if it does not know developer
+ *     reasoning, reasoning_content    copied to the other name, if it knows
+ *                                     only the other one
  *
- * Which of them a template needs is learned when it is read (chat_probe.c).
+ * Which conversions a template needs is detected when it is loaded
+ * (chat_probe.c).
  *
  * Threads: as value.h.
  */
@@ -25,53 +27,54 @@
 
 typedef enum bt_tmpl_role {
     BT_ROLE_SYSTEM,
-    BT_ROLE_USER, /**< and each role that is none of the others */
+    BT_ROLE_USER, /**< also any role other than these */
     BT_ROLE_ASSISTANT,
     BT_ROLE_TOOL,
     BT_N_ROLES,
 } bt_tmpl_role_t;
 
 typedef enum bt_tmpl_parts {
-    BT_PARTS_NONE, /**< a list is not shown, or as Python prints it */
-    BT_PARTS_ONE,  /**< of a list one part is shown */
+    BT_PARTS_NONE, /**< a list is not rendered, or printed like a Python list */
+    BT_PARTS_ONE,  /**< only one part of a list is rendered */
     BT_PARTS_ALL,
 } bt_tmpl_parts_t;
 
-/** The forms of a message that a template can show. */
+/** Message forms that a template can render. */
 typedef struct bt_tmpl_forms {
-    bool strings[BT_N_ROLES]; /**< a content that is a string */
+    bool strings[BT_N_ROLES]; /**< content is a string */
     bt_tmpl_parts_t parts[BT_N_ROLES];
-    bool null_calls; /**< a content that is null, beside calls of tools */
-    bool null_alone; /**< ... without them */
-    bool developer;  /**< the role */
-    bool reasoning, reasoning_content; /**< the member */
+    bool null_calls; /**< content is null, beside tool calls */
+    bool null_alone; /**< content is null, without tool calls */
+    bool developer;  /**< the role "developer" */
+    bool reasoning, reasoning_content; /**< the message member */
 } bt_tmpl_forms_t;
 
-/** Strings alone: what families of templates show. */
+/** Forms of the template families: only strings. */
 extern const bt_tmpl_forms_t bt_tmpl_forms_strings;
 
 bt_tmpl_role_t bt_tmpl_role_of(const char *role, size_t bytes);
 
-/** Changes what @a forms say cannot be shown; messages that are not as OpenAI's
- *  API has them stay as they are.
- *  @param [in,out] unused  bt_tmpl_unused() of what is in a list that became a
- *                          string; NULL: nobody asks
- *  @return false: run->status says why */
+/** Converts messages whose form @a forms excludes; messages that do not follow
+ *  OpenAI's API stay as they are.
+ *  @param [in,out] unused  bt_tmpl_unused() of the content of lists that became
+ *          strings; NULL: not collected
+ *  @return false: the reason is in run->status */
 bool bt_tmpl_messages_adapt(bt_tmpl_run_t *run, bt_tmpl_value_t messages,
                             const bt_tmpl_forms_t *forms, bt_strbuf_t *unused);
-/** Arguments of calls (tool_calls[].function.arguments) that are a text of a
- *  JSON object become that object, with the text beside it; an empty text is
- *  one of {}. @return false: run->status says why */
+/** Parses arguments of tool calls (tool_calls[].function.arguments): the text
+ *  of a JSON object becomes that object, with the text kept beside it; an empty
+ *  text becomes {}.
+ *  @return false: the reason is in run->status */
 bool bt_tmpl_messages_open_arguments(bt_tmpl_run_t *run,
                                      bt_tmpl_value_t messages);
-/** The roles that templates know may become part of a special token. */
+/** Allows roles that templates know to become part of a special token. */
 void bt_tmpl_messages_trust(bt_tmpl_value_t messages);
 
-/** Append the places of a client's members that no template has looked at, one
- *  a line, as messages[1].foo. Not told: what has no value (null, "", [], {})
- *  and members that say how OpenAI's own form hangs together (role, type, id,
- *  index, tool_call_id, strict).
- *  @param [in] path  of @a value */
+/** Appends the paths of a client's members that no template has read, one per
+ *  line, as messages[1].foo. Omits members without a value (null, "", [], {})
+ *  and structural members of OpenAI's format (role, type, id, index,
+ *  tool_call_id, strict).
+ *  @param [in] path  path of @a value */
 void bt_tmpl_unused(bt_tmpl_value_t value, const char *path, bt_strbuf_t *out);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file template.h
  *
- * Jinja as chat templates use it: docs/TEMPLATES.md lists what there is. A
- * template is parsed once; each rendering has memory of its own.
+ * Jinja as chat templates use it: docs/TEMPLATES.md lists the supported
+ * features. A template is parsed once; each rendering has memory of its own.
  *
  *     text ──lexer──▶ tokens ──parser──▶ tree ──exec, eval──▶ text + quotes
  *                                          ▲
  *                       variables (JSON) ──┘
  *
- * Bounded, whatever template and variables say: steps, memory, and how deep
- * anything is within anything. Nothing outside is reached; the clock is given.
+ * Steps, memory and nesting depth are bounded, whatever template and variables
+ * contain. A rendering has no access to the outside; the clock is a parameter.
  * Every byte of the result that comes from a client's variable is in a quote,
  * however it was cut, joined, escaped or changed on its way (text.h).
  *
@@ -33,50 +33,53 @@ typedef struct bt_template bt_template_t;
 /** Most bytes of a template's text. */
 #define BT_TEMPLATE_MAX_BYTES ((size_t)1 << 20)
 
-/** Bytes of all variables' text, above which a rendering is refused. */
+/** Most bytes of all variables' text; a rendering with more is refused. */
 #define BT_TEMPLATE_MAX_VALUES ((size_t)64 << 20)
 
 typedef enum bt_template_var_kind {
-    BT_VAR_TEXT,     /**< of the model: may be special tokens */
-    BT_VAR_TRUTH,    /**< of the model */
-    BT_VAR_JSON,     /**< of a client */
-    BT_VAR_MESSAGES, /**< of a client; the roles that templates know may
-                          become part of a special token, as in "<|user|>" */
-    BT_VAR_MEMBERS,  /**< a client's object: each member is a variable of its
-                          name, unless an earlier one has it; no name of ours */
+    BT_VAR_TEXT,     /**< from the model: may be special tokens */
+    BT_VAR_TRUTH,    /**< from the model */
+    BT_VAR_JSON,     /**< from a client */
+    BT_VAR_MESSAGES, /**< from a client; roles that templates know may become
+                          part of a special token, as in "<|user|>" */
+    BT_VAR_MEMBERS,  /**< a client's object: each member becomes a variable
+                          of its name, unless an earlier variable has it;
+                          built-in names are excluded */
 } bt_template_var_kind_t;
 
 typedef struct bt_template_var {
     bt_template_var_kind_t kind;
     const char *name; /**< NULL for members */
-    const char *text; /**< or JSON; borrowed */
+    const char *text; /**< text or JSON; borrowed */
     size_t bytes;
     bool truth;
-    const struct bt_tmpl_forms *forms; /**< messages; NULL: as they are */
-    /** JSON: gets bt_tmpl_unused() of it, from this path on; NULL: nobody asks.
-     */
+    const struct bt_tmpl_forms *forms; /**< forms for messages; NULL:
+                                            unchanged */
+    /** JSON: receives bt_tmpl_unused() of the variable, with paths below this
+     *  one; NULL: not collected. */
     bt_strbuf_t *unused;
     const char *path;
 } bt_template_var_t;
 
-/** @param [out] why  On failure "line N: …".
+/** Parses a template.
+ *  @param [out] why  On failure "line N: …".
  *  @retval BT_OK
- *  @retval BT_ERR_UNSUPPORTED  what is there is not (yet) understood
+ *  @retval BT_ERR_UNSUPPORTED  the template uses an unsupported feature
  *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_template_parse(const char *source, size_t bytes,
                                             char *why, size_t why_bytes,
                                             bt_template_t **tmpl_p);
 void bt_template_destroy(bt_template_t *tmpl);
 
-/** Append what the template makes of @a vars. On failure @a out holds what it
- *  held.
+/** Renders the template with @a vars and appends the result. On failure @a out
+ *  is unchanged.
  *  @param [in] now_s   for strftime_now(), seconds since 1970, as UTC
- *  @param [in,out] quotes  as bt_chat_render(); NULL is allowed
- *  @param [out] why    On failure: what the template itself raised, or "line N:
- *                      …" of it.
+ *  @param [in,out] quotes  as for bt_chat_render(); NULL is allowed
+ *  @param [out] why    On failure: the message that the template itself raised,
+ *          or "line N: …".
  *  @retval BT_ERR_INVALID_PARAM  raised by the template, or its variables are
- *                      not what it expects
- *  @retval BT_ERR_UNSUPPORTED    it does what is not there
+ *          not as it expects
+ *  @retval BT_ERR_UNSUPPORTED    the template uses an unsupported feature
  *  @retval BT_ERR_TOO_LARGE      more steps, memory or depth than allowed
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_template_render(const bt_template_t *tmpl,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file textops.h
  *
- * What Python's str can do, for the filters and methods of templates. All keep
- * the marks of what they move. NULL is a failure, the run's.
+ * Operations of Python's str, for the filters and methods of templates. All
+ * keep the marks of the bytes that they move. NULL is a failure, recorded in
+ * the run.
  *
  * Threads: as value.h.
  */
@@ -13,7 +14,8 @@
 
 #define BT_STRIP_LEFT  1u
 #define BT_STRIP_RIGHT 2u
-/** @param [in] chars  taken off; NULL: white space */
+/** Strips characters from the ends.
+ *  @param [in] chars  characters to strip; NULL: white space */
 const bt_tmpl_text_t *bt_tmpl_text_strip(bt_tmpl_run_t *run,
                                          const bt_tmpl_text_t *text,
                                          const bt_tmpl_text_t *chars,
@@ -24,34 +26,39 @@ const bt_tmpl_text_t *bt_tmpl_text_upper(bt_tmpl_run_t *run,
                                          const bt_tmpl_text_t *text);
 const bt_tmpl_text_t *bt_tmpl_text_swapcase(bt_tmpl_run_t *run,
                                             const bt_tmpl_text_t *text);
-/** str.title(), and Jinja's filter, which has other ideas of a word. */
+/** Converts like str.title(). bt_tmpl_text_title_filter() is Jinja's filter,
+ *  which delimits words differently. */
 const bt_tmpl_text_t *bt_tmpl_text_title(bt_tmpl_run_t *run,
                                          const bt_tmpl_text_t *text);
 const bt_tmpl_text_t *bt_tmpl_text_title_filter(bt_tmpl_run_t *run,
                                                 const bt_tmpl_text_t *text);
 const bt_tmpl_text_t *bt_tmpl_text_capitalize(bt_tmpl_run_t *run,
                                               const bt_tmpl_text_t *text);
-/** @param [in] count  most replacements, below 0: all. What is put in the place
- *  of a client's bytes counts as theirs, for they chose where it stands. */
+/** Replaces a substring. The replacement of a client's bytes counts as the
+ *  client's, since the client chose where it is.
+ *  @param [in] count  most replacements, below 0: all */
 const bt_tmpl_text_t *bt_tmpl_text_replace(bt_tmpl_run_t *run,
                                            const bt_tmpl_text_t *text,
                                            const bt_tmpl_text_t *old,
                                            const bt_tmpl_text_t *new_text,
                                            int64_t count);
-/** @param [in] separator  NULL: white space @param [in] most  cuts, below 0:
- *  all @param [in] from_end  cuts at the end first */
+/** Splits a string.
+ *  @param [in] separator  NULL: white space
+ *  @param [in] most  most splits, below 0: all
+ *  @param [in] from_end  split from the end */
 bt_tmpl_seq_t *bt_tmpl_text_split(bt_tmpl_run_t *run,
                                   const bt_tmpl_text_t *text,
                                   const bt_tmpl_text_t *separator, int64_t most,
                                   bool from_end);
 bt_tmpl_seq_t *bt_tmpl_text_lines(bt_tmpl_run_t *run,
                                   const bt_tmpl_text_t *text, bool keep_ends);
-/** @param [in] side  below 0: fill on the left, above: right, 0: both */
+/** Pads a string to a width.
+ *  @param [in] side  below 0: fill on the left, above: right, 0: both */
 const bt_tmpl_text_t *bt_tmpl_text_pad(bt_tmpl_run_t *run,
                                        const bt_tmpl_text_t *text,
                                        int64_t width,
                                        const bt_tmpl_text_t *fill, int side);
-/** Jinja's filter. */
+/** Indents like Jinja's filter. */
 const bt_tmpl_text_t *bt_tmpl_text_indent(bt_tmpl_run_t *run,
                                           const bt_tmpl_text_t *text,
                                           const bt_tmpl_text_t *by, bool first,
