@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file encode.h  One call of bt_tokenize(), for the files that do it. */
+/** @file encode.h
+ *
+ * State of one call of bt_tokenize(), for the files that implement it.
+ */
 #ifndef BT_INFERENCE_TOKENIZER_ENCODE_H
 #define BT_INFERENCE_TOKENIZER_ENCODE_H
 
@@ -16,25 +19,28 @@ typedef struct bt_encoder {
     const bt_tokenizer_t *tok;
     bt_token_vec_t *out;
     size_t max_tokens;
-    bt_word_cache_t *cache; /**< ours for this call, or NULL */
-    uint64_t n_table;       /**< as in it */
+    bt_word_cache_t *cache; /**< cache owned for this call, or NULL */
+    uint64_t n_table;       /**< as in bt_word_cache_t */
     uint64_t n_hits;
     uint64_t n_merged;
     bt_merge_work_t work;
     bt_normal_work_t normal;
-    const uint8_t *marks; /**< of each byte of the whole text whether it is
-                               quoted; NULL: nobody needs to know */
-    bt_quotes_t quotes;   /**< of a text between tokens, as normalized */
+    const uint8_t *marks; /**< 1 for each byte of the whole text that is
+                               quoted; NULL: no quotes */
+    bt_quotes_t quotes;   /**< quotes of a text between tokens, in normalized
+                               text */
     bool bos_is_last;     /**< the last id is a BOS that was added */
-    struct bt_normal_text prefixed;  /**< a piece and its prefix */
-    struct bt_normal_text view;      /**< of bt_encode_unigram() */
-    struct bt_unigram_place *places; /**< owned; of bt_encode_unigram() */
+    struct bt_normal_text prefixed;  /**< a piece with its prefix */
+    struct bt_normal_text view;      /**< scratch of bt_encode_unigram() */
+    struct bt_unigram_place *places; /**< owned; scratch of
+                                          bt_encode_unigram() */
     size_t places_cap;
-    bool in_unknown; /**< the last token is one for characters without one */
+    bool in_unknown; /**< the last token is the unknown token */
     uint32_t syms[BT_MERGE_SHORT];
 } bt_encoder_t;
 
-/** @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
+/** Appends ids.
+ *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_encode_push_all(bt_encoder_t *enc,
                                              const uint32_t *ids, size_t n);
 
@@ -50,20 +56,21 @@ static inline BT_MUST_CHECK bt_status_t bt_encode_push(bt_encoder_t *enc,
     return bt_encode_push_all(enc, &id, 1);
 }
 
-/** Symbols beyond this cannot end up as few enough tokens, whatever merges: a
- *  word that is far too long is refused before memory and time go into it. */
+/** True when this many symbols cannot become few enough tokens, whatever
+ *  merges: a word that is far too long is refused before memory and time are
+ *  spent on it. */
 bool bt_encode_too_many(const bt_encoder_t *enc, size_t n_symbols);
 
-/** pieces.c: a character that is no piece: its bytes as byte tokens, or the
- *  unknown token, one for a run of such characters. */
+/** Encodes a character that is no piece (pieces.c): its bytes as byte tokens,
+ *  or the unknown token, one for a run of such characters. */
 BT_MUST_CHECK bt_status_t bt_encode_bare_char(bt_encoder_t *enc, uint32_t cp);
 
-/** pieces.c: a text between special tokens, whose tokens are texts. */
+/** Encodes a text between special tokens, whose tokens are texts (pieces.c). */
 BT_MUST_CHECK bt_status_t bt_encode_pieces(bt_encoder_t *enc,
                                            const uint8_t *text, size_t bytes);
 
-/** unigram.c: the best pieces of a text.
- *  @param [in] prefixed  a space goes before it */
+/** Encodes a text as its best pieces (unigram.c).
+ *  @param [in] prefixed  a space goes before the text */
 BT_MUST_CHECK bt_status_t bt_encode_unigram(bt_encoder_t *enc,
                                             const uint8_t *text, size_t bytes,
                                             bool prefixed);

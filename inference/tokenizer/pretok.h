@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file pretok.h
  *
- * Pre-tokenizers: where a text is cut into words before merging. Each is the
- * hand-written scanner of one regular expression; merges never cross a cut.
+ * Pre-tokenizers, which split a text into words before merging. Each is the
+ * hand-written scanner of one regular expression; merges never cross a split.
  *
  *     gpt-2      '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+|
  *                 ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
@@ -29,7 +29,8 @@ typedef enum bt_pretok {
 } bt_pretok_t;
 
 /**
- * Length of the first word. Cost: over a whole text, linear in its bytes.
+ * Returns the length of the first word. Cost: over a whole text, linear in its
+ * bytes.
  *
  * @param [in] text   Valid UTF-8.
  * @param [in] bytes  At least 1.

@@ -1,35 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file regex.h
  *
- * The regular expressions of pre-tokenizers, as automata that look at each
+ * Regular expressions of pre-tokenizers, compiled to automata that read each
  * character once.
  *
  *     patterns ─parse→ trees ─→ programs ─→ one automaton each
  *                  └─ sets of characters ─→ classes (one alphabet for all)
  *
- * A pattern means what Oniguruma takes it for, the engine of the reference
- * tokenizers: of several ways to match, the first that its alternatives and
- * greedy quantifiers try, not the longest. There are
+ * Semantics are those of Oniguruma, the engine of the reference tokenizers: of
+ * several ways to match, the first that its alternatives and greedy quantifiers
+ * try, not the longest. Supported syntax:
  *
  *     a  \n \r \t \x41 \u{1F600}  .  \s \S \d \D \w \W \p{Lu} \p{Han} \P{L}
  *     [a-z…]  [^…]  [a[bc]]  [a&&[^b]]  (…)  (?:…)  (?i:…)  (?i)
  *     x* x+ x? x{2} x{2,} x{,3} x{2,3}   $ \z  (?!x) (?=x)
  *
- * where x in (?!x) and (?=x) is one character, and also x*+ x++ x?+ where that
- * means the same as x* x+ x?. Anything else is refused by name: \b, back
- * references, lazy quantifiers, what matches an empty text.
+ * where x in (?!x) and (?=x) is one character, and also x*+ x++ x?+ where they
+ * are equivalent to x* x+ x?. All other syntax is refused by name: \b, back
+ * references, lazy quantifiers, patterns that match an empty text.
  *
- * Cost: a match is at most as far ahead of what was found before as the pattern
- * has states, except in runs of one class of characters, and those are
- * remembered where nothing came of them. Patterns that could look ahead
- * otherwise ("(ab)*c") are refused. So a whole text costs a multiple of its
- * bytes, whatever it is.
+ * Cost: a match reads at most as many characters beyond its end as the pattern
+ * has states, except in runs of one class of characters, and runs that led to
+ * no match are remembered. Patterns that could look ahead further in other ways
+ * ("(ab)*c") are refused. So the cost of any text is linear in its bytes.
  *
  * Threads: constant once compiled; each scan has its own bt_regex_runs_t.
- * Source:  K. Thompson, "Regular expression search algorithm", CACM 11, 1968;
- *          R. Cox, "Regular Expression Matching in the Wild", 2010, for
- *          priorities in ordered sets of threads; T. Reps, "Maximal-munch
- *          tokenization in linear time", TOPLAS 20, 1998, for the memory.
+ * Source: K. Thompson, "Regular expression search algorithm", CACM 11, 1968; R.
+ *         Cox, "Regular Expression Matching in the Wild", 2010, for priorities
+ *         in ordered sets of threads; T. Reps, "Maximal-munch tokenization in
+ *         linear time", TOPLAS 20, 1998, for the memory.
  */
 #ifndef BT_INFERENCE_TOKENIZER_REGEX_H
 #define BT_INFERENCE_TOKENIZER_REGEX_H
@@ -41,19 +40,20 @@
 #include "common/base/status.h"
 #include "common/base/utf8.h"
 
-#define BT_REGEX_MAX_BYTES    4096u /**< of a pattern */
+#define BT_REGEX_MAX_BYTES    4096u /**< most bytes of a pattern */
 #define BT_REGEX_MAX_RUNS     16u
 #define BT_REGEX_MAX_PATTERNS 12u
 #define BT_REGEX_STATE_MASK   0x3FFFu
-#define BT_REGEX_LOOP         0x4000u /**< same state again, and no match */
+#define BT_REGEX_LOOP         0x4000u /**< stay in this state, and no match */
 #define BT_REGEX_MATCH        0x8000u /**< matched, before this character */
 
-/** Characters that no pattern tells apart are one class. */
+/** Alphabet of character classes: characters that no pattern distinguishes are
+ *  one class. */
 typedef struct bt_alphabet {
     uint8_t ascii[128];
     uint8_t *classes; /**< owned; pages of 256 code points */
-    uint16_t *pages;  /**< owned; of each 256 code points */
-    uint32_t n;       /**< classes; n itself is the end of the text */
+    uint16_t *pages;  /**< owned; page index of each 256 code points */
+    uint32_t n;       /**< number of classes; n itself is the end of the text */
 } bt_alphabet_t;
 
 static inline uint8_t bt_alphabet_class(const bt_alphabet_t *alphabet,
@@ -63,34 +63,34 @@ static inline uint8_t bt_alphabet_class(const bt_alphabet_t *alphabet,
         ->classes[(size_t)alphabet->pages[cp >> 8] << 8 | (cp & 0xFF)];
 }
 
-/** One pattern. State 0 is the end, 1 the start. */
+/** One compiled pattern. State 0 is the end, 1 the start. */
 typedef struct bt_regex {
     uint16_t *next;  /**< owned; [state][class or end]: state and flags */
-    uint8_t *run_of; /**< owned; of a state that can loop: its place in a
-                          bt_regex_runs_t, else BT_REGEX_MAX_RUNS */
+    uint8_t *run_of; /**< owned; index of a looping state in bt_regex_runs_t,
+                          else BT_REGEX_MAX_RUNS */
     uint32_t n_states;
     uint32_t n_columns; /**< alphabet.n + 1 */
     uint32_t n_runs;
 } bt_regex_t;
 
-/** For each looping state a run of characters of which is known that nothing
- *  comes of it. Only for one text with one end; zero-initialise for another. */
+/** Per looping state, a run of characters that is known to lead to no match.
+ *  Valid for one text with one end; zero-initialise for another. */
 typedef struct bt_regex_runs {
     struct {
         size_t begin, end;
     } runs[BT_REGEX_MAX_RUNS];
-    uint64_t n_steps; /**< characters looked at, by all matches */
+    uint64_t n_steps; /**< characters read, by all matches */
 } bt_regex_runs_t;
 
 /**
- * Compile @a n patterns over one alphabet.
+ * Compiles @a n patterns over one alphabet.
  *
  * @param [out] regexes_p  Each to be freed with bt_regex_fini(), as the
- *                         alphabet with bt_alphabet_fini().
+ *         alphabet with bt_alphabet_fini().
  * @param [out] why        On failure the reason, for the user.
- * @retval BT_ERR_UNSUPPORTED  something that there is not, named
+ * @retval BT_ERR_UNSUPPORTED  unsupported syntax, named
  * @retval BT_ERR_BAD_FILE     no regular expression
- * @retval BT_ERR_TOO_LARGE    too many states, classes or sets, said in why
+ * @retval BT_ERR_TOO_LARGE    too many states, classes or sets, named in why
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_regex_compile(const char *const *patterns,
@@ -102,13 +102,13 @@ void bt_regex_fini(bt_regex_t *regex);
 void bt_alphabet_fini(bt_alphabet_t *alphabet);
 
 /**
- * The match that begins at @a at.
+ * Matches at position @a at.
  *
  * @param [in] text    Valid UTF-8.
  * @param [in] mapped  NULL, or the class of each byte: then bytes are the
- *                     characters.
+ *         characters.
  * @param [in,out] runs  of this text
- * @return where it ends, or @a at: there is none
+ * @return end of the match, or @a at: there is none
  */
 size_t bt_regex_match(const bt_regex_t *regex, const bt_alphabet_t *alphabet,
                       const uint8_t *mapped, const uint8_t *text, size_t at,

@@ -6,8 +6,8 @@
  *     pairs   (left id, right id)  →  (rank, merged id); lower rank first
  *     texts   bytes of a token     →  its id
  *
- * Most pairs that are looked for are in no vocabulary: a filter of 4 bits a
- * slot, small enough for a near cache, says so for 9 of 10.
+ * Most pairs that are looked up are in no vocabulary: a filter of 4 bits per
+ * slot, small enough for a near cache, rejects 9 of 10.
  *
  * Threads: any number of readers once filled.
  */
@@ -36,16 +36,16 @@ typedef struct bt_pair_table {
     uint64_t n;
 } bt_pair_table_t;
 
-/** What a pair that is not in the table has: rank BT_NO_RANK. */
+/** Entry of a pair that is not in the table: rank BT_NO_RANK. */
 extern const bt_pair_slot_t bt_pair_none;
 
-/** Room for @a n pairs; grows by itself.
+/** Allocates space for @a n pairs; the table grows automatically.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_pair_table_init(bt_pair_table_t *table,
                                              uint64_t n);
 void bt_pair_table_fini(bt_pair_table_t *table);
 
-/** Of two entries for one pair the lower rank stays.
+/** Adds a pair. Of two entries for one pair the lower rank stays.
  *  @param [in] rank  Not BT_NO_RANK.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_pair_table_put(bt_pair_table_t *table,
@@ -58,7 +58,7 @@ static inline uint64_t bt_pair_hash(uint64_t key)
     return (key ^ key >> 29) * 0x9E3779B97F4A7C15u;
 }
 
-/** @return the slot of the pair, or one with rank BT_NO_RANK */
+/** Finds a pair. @return the slot of the pair, or one with rank BT_NO_RANK */
 static inline const bt_pair_slot_t *
 bt_pair_table_get(const bt_pair_table_t *table, uint32_t left, uint32_t right)
 {
@@ -77,10 +77,10 @@ bt_pair_table_get(const bt_pair_table_t *table, uint32_t left, uint32_t right)
     return &table->slots[i];
 }
 
-/** Which bytes stand beside each other in some token that merging makes. Where
- *  two neighbours of a text do not, no merge ever crosses: the parts on both
- *  sides can be merged one by one, which gives the same tokens. Bit (a, b) is
- *  bit b % 64 of word 4 * a + b / 64. */
+/** Set of byte pairs that are adjacent in some token made by merging. Where two
+ *  adjacent bytes of a text are not in the set, no merge ever crosses: the
+ *  parts on both sides can be merged separately, which gives equal tokens. Bit
+ *  (a, b) is bit b % 64 of word 4 * a + b / 64. */
 typedef struct bt_joins {
     uint64_t bits[256 * 4];
 } bt_joins_t;
@@ -95,7 +95,8 @@ static inline void bt_joins_put(bt_joins_t *joins, uint8_t a, uint8_t b)
     joins->bits[(a << 2) + (b >> 6)] |= (uint64_t)1 << (b & 63);
 }
 
-/** Where the texts of all ids lie: id i has bytes offsets[i] … offsets[i+1]. */
+/** Storage of the texts of all ids: id i has bytes offsets[i] …
+ *  offsets[i+1]. */
 typedef struct bt_text_arena {
     uint8_t *bytes;    /**< owned */
     uint32_t *offsets; /**< owned; n + 1 of them */
@@ -108,16 +109,16 @@ typedef struct bt_text_table {
     const bt_text_arena_t *arena; /**< borrowed */
 } bt_text_table_t;
 
-/** Room for all ids of @a arena, still empty.
- *  @retval BT_ERR_NO_MEMORY */
+/** Allocates an empty table for all ids of @a arena. @retval
+ *  BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_text_table_init(bt_text_table_t *table,
                                              const bt_text_arena_t *arena);
 void bt_text_table_fini(bt_text_table_t *table);
 
-/** Enter an id, at most once each; of equal texts the first id stays. */
+/** Adds an id, at most once each; of equal texts the first id stays. */
 void bt_text_table_put(bt_text_table_t *table, uint32_t id);
 
-/** @return true and the id */
+/** Finds a text. @return true and the id */
 bool bt_text_table_get(const bt_text_table_t *table, const void *text,
                        size_t bytes, uint32_t *id_p);
 

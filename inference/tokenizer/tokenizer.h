@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tokenizer.h
  *
- * Text to token ids and back, from the vocabulary inside a GGUF file:
- * byte-level BPE (tokenizer.ggml.model "gpt2"), BPE over characters ("llama",
- * or "gpt2" with keys that say so) and Unigram ("t5").
+ * Tokenizer: text to token ids and back, from the vocabulary inside a GGUF
+ * file: byte-level BPE (tokenizer.ggml.model "gpt2"), BPE over characters
+ * ("llama", or "gpt2" with keys that say so) and Unigram ("t5").
  *
- * Threads: any number of users, each with its own bt_detok_t. What calls learn
- * about words is kept in a few caches inside, of which each call owns one or
- * none; nobody waits, and no result depends on it. docs/TOKENIZER.md
+ * Threads: any number of users, each with its own bt_detok_t. Words seen in
+ *         calls are kept in a few internal caches, of which each call owns one
+ *         or none; no call waits, and no result depends on the caches.
+ *         docs/TOKENIZER.md
  */
 #ifndef BT_INFERENCE_TOKENIZER_TOKENIZER_H
 #define BT_INFERENCE_TOKENIZER_TOKENIZER_H
@@ -22,7 +23,8 @@
 
 typedef struct bt_tokenizer bt_tokenizer_t;
 
-/** @param [out] why  On failure the reason, for the user.
+/** Loads the tokenizer of a file.
+ *  @param [out] why  On failure the reason, for the user.
  *  @retval BT_ERR_UNSUPPORTED  tokenizer model or pre-tokenizer, named
  *  @retval BT_ERR_BAD_FILE, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_tokenizer_load(const bt_gguf_t *gguf, char *why,
@@ -30,20 +32,20 @@ BT_MUST_CHECK bt_status_t bt_tokenizer_load(const bt_gguf_t *gguf, char *why,
                                             bt_tokenizer_t **tok_p);
 void bt_tokenizer_destroy(bt_tokenizer_t *tok);
 
-/** A growing array of ids. Zero-initialise; free ids with bt_free(). */
+/** Growing array of ids. Zero-initialise; free ids with bt_free(). */
 typedef struct bt_token_vec {
     uint32_t *ids;
     size_t n;
     size_t cap;
 } bt_token_vec_t;
 
-/** Add the BOS and EOS that the file asks for; no second BOS when the text
+/** Adds the BOS and EOS that the file asks for; no second BOS when the text
  *  begins with one that BT_TOK_PARSE_SPECIAL reads. */
 #define BT_TOK_ADD_BOS       1u
 #define BT_TOK_PARSE_SPECIAL 2u /**< "<|im_end|>" in the text is one token */
 
 /**
- * Append the tokens of @a text. User-defined tokens (type 4) are matched with
+ * Appends the tokens of @a text. User-defined tokens (type 4) are matched with
  * and without BT_TOK_PARSE_SPECIAL. Cost O(n log n) for one long word, else
  * linear; a text that must exceed max_tokens is refused early. The text is
  * normalized as the file's tokenizer asks.
@@ -53,16 +55,16 @@ typedef struct bt_token_vec {
  * @retval BT_ERR_INVALID_PARAM  Not UTF-8.
  * @retval BT_ERR_TOO_LARGE      More than max_tokens, or 1 GiB of text.
  * @retval BT_ERR_NO_MEMORY
- * @retval BT_ERR_CANCELED       The thread's task is (common/base/task.h).
- *         On any failure out->n is as before.
+ * @retval BT_ERR_CANCELED       The thread's task is canceled
+ *         (common/base/task.h). On any failure out->n is unchanged.
  */
 BT_MUST_CHECK bt_status_t bt_tokenize(const bt_tokenizer_t *tok,
                                       const char *text, size_t bytes,
                                       unsigned flags, size_t max_tokens,
                                       bt_token_vec_t *out);
 
-/** Parts of a text that a client wrote, in rising order, apart from each other:
- *  what looks like a special token there is text. Zero-initialise; free with
+/** Ranges of a text that a client wrote, ascending and disjoint: special
+ *  tokens spelled there are plain text. Zero-initialise; free with
  *  bt_quotes_fini(). */
 typedef struct bt_quote {
     size_t begin, end; /**< bytes */
@@ -73,49 +75,51 @@ typedef struct bt_quotes {
     size_t n, cap;
 } bt_quotes_t;
 
-/** The bytes from @a begin to @a end, behind all others; nothing for none.
+/** Appends the range from @a begin to @a end, behind all others; an empty range
+ *  is ignored.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_quotes_add(bt_quotes_t *quotes, size_t begin,
                                         size_t end);
-/** The text ends at @a end now. */
+/** Truncates the quotes to a text that ends at @a end. */
 void bt_quotes_cut(bt_quotes_t *quotes, size_t end);
 void bt_quotes_fini(bt_quotes_t *quotes);
 
-/** As bt_tokenize() with BT_TOK_PARSE_SPECIAL, but a token that has a byte in a
- *  quote is none: not a control token, nor a user-defined one that is spelled
- *  as these are ("<|name|>"). The text between two tokens is one, whoever wrote
- *  its parts. */
+/** Tokenizes as bt_tokenize() with BT_TOK_PARSE_SPECIAL, except that a special
+ *  token with a byte in a quote is plain text: a control token, or a
+ *  user-defined one that is spelled like one ("<|name|>"). The text between two
+ *  tokens is tokenized as one, whatever parts are quoted. */
 BT_MUST_CHECK bt_status_t bt_tokenize_quoting(const bt_tokenizer_t *tok,
                                               const char *text, size_t bytes,
                                               const bt_quotes_t *quotes,
                                               size_t max_tokens,
                                               bt_token_vec_t *out);
 
-/** bt_gguf_n_vocab(): no text becomes an id beyond, and no model draws one. */
+/** Returns bt_gguf_n_vocab(): no text becomes an id beyond, and no model draws
+ *  one. */
 uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok);
 #define BT_TOKEN_NONE UINT32_MAX
-/** All ids that end a turn (eos, eot, "<|im_end|>" …).
- *  @return how many were written, at most cap */
+/** Returns all ids that end a turn (eos, eot, "<|im_end|>" …).
+ *  @return number of ids written, at most cap */
 uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
                               uint32_t cap);
 
-/** The bytes that a token stands for, be they a character or not; a special one
- *  is as it is spelled ("<|im_end|>").
- *  @param [out] is_special_p  it gives no text
- *  @return NULL, and none: not in the vocabulary */
+/** Returns the bytes that a token stands for, whether or not they are a
+ *  character; those of a special one are its spelling ("<|im_end|>").
+ *  @param [out] is_special_p  the token gives no text
+ *  @return NULL, and *n_p 0: not in the vocabulary */
 const uint8_t *bt_token_bytes(const bt_tokenizer_t *tok, uint32_t id,
                               size_t *n_p, bool *is_special_p);
-/** The token that a text begins with, or BT_TOKEN_NONE. */
+/** Returns the token that a text begins with, or BT_TOKEN_NONE. */
 uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok);
 
-/** Token ids in rising order. */
+/** Token ids, ascending. */
 typedef struct bt_token_set {
     uint32_t *ids; /**< owned */
     uint32_t n;
 } bt_token_set_t;
 
-/** All special tokens that are spelled as one of the texts, white space around
- *  them aside. O(vocabulary × texts).
+/** Finds all special tokens whose spelling is one of the texts, ignoring white
+ *  space around it. O(vocabulary × texts).
  *  @param [out] set_p  for bt_token_set_fini()
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_tokenizer_find_special(const bt_tokenizer_t *tok,
@@ -124,30 +128,30 @@ BT_MUST_CHECK bt_status_t bt_tokenizer_find_special(const bt_tokenizer_t *tok,
                                                     bt_token_set_t *set_p);
 void bt_token_set_fini(bt_token_set_t *set);
 
-/** Incremental detokenizing of one sequence: never emits half a UTF-8
- *  character; bytes that never become one come out as U+FFFD: of byte-level
- *  tokens as many as Python's decode(errors="replace") gives for the whole, of
- *  byte tokens one for each, as by SentencePiece. Special tokens give
- *  nothing, or what they are spelled as. */
+/** Incremental detokenizer of one sequence: never emits half a UTF-8 character;
+ *  bytes that never become one come out as U+FFFD: for byte-level tokens as
+ *  many as Python's decode(errors="replace") gives for the whole, for byte
+ *  tokens one each, as in SentencePiece. Special tokens give no text, or their
+ *  spelling. */
 typedef struct bt_detok {
     const bt_tokenizer_t *tok;
     uint8_t pending[4];
     uint8_t n_pending;
-    bool at_start; /**< SentencePiece: the first space is still to be dropped,
-                        as the one that tokenizing puts in front of a text. Not
-                        so for text that goes on a line: who detokenizes such
-                        clears it after bt_detok_init(). */
+    /** SentencePiece: the first space is still to be dropped, which tokenizing
+     *  adds in front of a text. For text that continues a line, clear it after
+     *  bt_detok_init(). */
+    bool at_start;
     bool shows_special; /**< false after bt_detok_init() */
-    /** Special tokens that are text even so. Borrowed; NULL, as after
+    /** Special tokens that are shown in any case. Borrowed; NULL, as after
      *  bt_detok_init(): none. */
     const bt_token_set_t *shown;
 } bt_detok_t;
 
 void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok);
-/** Append the text that @a id completes; an id outside the vocabulary gives
- *  nothing. Errors stick to @a out. */
+/** Appends the text that @a id completes; an id outside the vocabulary gives
+ *  none. Errors stick to @a out. */
 void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out);
-/** At the end: what is still pending, as U+FFFD. */
+/** Appends pending bytes as U+FFFD, at the end of the sequence. */
 void bt_detok_finish(bt_detok_t *detok, bt_strbuf_t *out);
 
 #endif

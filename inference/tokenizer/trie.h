@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file trie.h
  *
- * Tokens by the bytes of their texts, one byte after the other: the children of
- * a node lie side by side, in the order of their bytes.
+ * Trie over the bytes of token texts: the children of a node are adjacent, in
+ * the order of their bytes.
  *
  * Threads: any number of readers once made.
  */
@@ -18,10 +18,10 @@
 #define BT_TRIE_NONE UINT32_MAX
 
 typedef struct bt_trie_node {
-    uint32_t id;    /**< of the token that ends here, or BT_TRIE_NONE */
-    uint32_t first; /**< child */
-    uint16_t n;     /**< children */
-    uint8_t byte;   /**< that leads here */
+    uint32_t id;    /**< id of the token that ends here, or BT_TRIE_NONE */
+    uint32_t first; /**< index of the first child */
+    uint16_t n;     /**< number of children */
+    uint8_t byte;   /**< byte that leads here */
 } bt_trie_node_t;
 
 typedef struct bt_trie {
@@ -35,13 +35,14 @@ typedef struct bt_trie_text {
     uint32_t id;
 } bt_trie_text_t;
 
-/** @param [in,out] list  different texts; is sorted
+/** Builds a trie.
+ *  @param [in,out] list  different texts; is sorted
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_trie_init(bt_trie_t *trie, bt_trie_text_t *list,
                                        uint32_t n);
 void bt_trie_fini(bt_trie_t *trie);
 
-/** @return a child, or BT_TRIE_NONE */
+/** Finds a child by its byte. @return a child, or BT_TRIE_NONE */
 static inline uint32_t bt_trie_child(const bt_trie_t *trie, uint32_t node,
                                      uint8_t byte)
 {

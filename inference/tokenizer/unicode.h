@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file unicode.h
  *
- * The three classes of characters that the pre-tokenizers ask for: letters
- * (\p{L}), numbers (\p{N}) and white space (\s).
+ * The three character classes of the pre-tokenizers: letters (\p{L}), numbers
+ * (\p{N}) and white space (\s).
  *
  * Threads: pure functions over constant tables.
- * Source:  the Unicode Standard 16.0; make_unicode_table.py makes the tables.
+ * Source: the Unicode Standard 16.0; make_unicode_table.py makes the tables.
  */
 #ifndef BT_INFERENCE_TOKENIZER_UNICODE_H
 #define BT_INFERENCE_TOKENIZER_UNICODE_H
@@ -23,13 +23,13 @@ typedef enum bt_unicode_class {
     BT_UNICODE_SPACE = 3,
 } bt_unicode_class_t;
 
-/* unicode_table.c: the classes of 256 code points are one of the pages; past
- * the last page all are BT_UNICODE_OTHER. */
+/* unicode_table.c: 256 code points share a page of classes; past the last page
+ * all are BT_UNICODE_OTHER. */
 #define BT_UNICODE_N_PAGES 804u
 extern const uint8_t bt_unicode_pages[BT_UNICODE_N_PAGES];
 extern const uint64_t bt_unicode_classes[][8];
 
-/** Any value; outside Unicode is BT_UNICODE_OTHER. */
+/** Returns the class of any value; BT_UNICODE_OTHER outside Unicode. */
 static inline bt_unicode_class_t bt_unicode_class(uint32_t cp)
 {
     if (cp >> 8 >= BT_UNICODE_N_PAGES) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file unicode_clusters.h
  *
- * Which characters belong together, as far as it matters for those of a few
- * bytes: marks to what they stand on, and the few characters that belong to
- * what follows them. Syllables of Hangul, flags and emoji that are joined are
- * longer than that.
+ * Grapheme cluster properties, as far as they matter for clusters of a few
+ * bytes: marks extend their base character, and a few characters belong to the
+ * next one. Hangul syllables, flags and joined emoji are longer than that.
  *
  * Source: Unicode Standard Annex 29, section 3.1.1; make_unicode_clusters.py.
  */
@@ -15,13 +14,13 @@
 
 typedef enum bt_unicode_cluster {
     BT_UNICODE_STANDS,  /**< begins a cluster */
-    BT_UNICODE_JOINS,   /**< belongs to what is before it */
-    BT_UNICODE_CONTROL, /**< nothing belongs to it */
-    BT_UNICODE_PREPEND, /**< belongs to what is behind it */
+    BT_UNICODE_JOINS,   /**< belongs to the previous character */
+    BT_UNICODE_CONTROL, /**< always alone */
+    BT_UNICODE_PREPEND, /**< belongs to the next character */
 } bt_unicode_cluster_t;
 
 extern const uint32_t bt_unicode_n_cluster_runs;
-/** The first code point of a run << 2 | bt_unicode_cluster_t of all in it. */
+/** Runs: first code point << 2 | bt_unicode_cluster_t of all in the run. */
 extern const uint32_t bt_unicode_cluster_runs[];
 
 #endif

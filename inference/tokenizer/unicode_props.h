@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file unicode_props.h
  *
- * What patterns ask of characters (\p{Lu}, \s, \w, \p{Han}), as runs of code
- * points that have the same of all: bt_unicode_runs[i] is the first one <<
- * BT_UNICODE_RUN_BITS | the bt_unicode_prop_t bits of all up to the next run's.
+ * Character properties that patterns refer to (\p{Lu}, \s, \w, \p{Han}), as
+ * runs of code points with equal properties: bt_unicode_runs[i] is the first
+ * code point << BT_UNICODE_RUN_BITS | the bt_unicode_prop_t bits of all up to
+ * the next run.
  *
  * Source: make_unicode_props.py.
  */
@@ -12,7 +13,7 @@
 
 #include <stdint.h>
 
-/** Bits 0 … 4: the general category, as numbered here. */
+/** General category in bits 0 … 4, as numbered here. */
 typedef enum bt_unicode_category {
     BT_UNICODE_CN,
     BT_UNICODE_LU,
@@ -51,12 +52,12 @@ typedef enum bt_unicode_prop {
     BT_UNICODE_IS_SPACE = 0x20,
     BT_UNICODE_IS_WORD = 0x40,
     BT_UNICODE_IS_HAN = 0x80,
-    /** A token that is to be a word of its own is none beside it: the letters,
-     *  marks and digits of another engine than that of \w, so few others. The
-     *  library's Whitespace takes the same for words. */
+    /** Letters, marks and digits next to which a single-word token does not
+     *  match: those of another engine than that of \w, with few differences.
+     *  The library's Whitespace takes these for words, too. */
     BT_UNICODE_IS_BESIDE = 0x100,
-    /** What two steps of the library take, by tables of other versions of
-     *  Unicode than that of patterns. */
+    /** Properties for two steps of the library, which use tables of other
+     *  Unicode versions than patterns do. */
     BT_UNICODE_IS_PUNCTUATION = 0x200,
     BT_UNICODE_IS_ACCENT = 0x400,
 } bt_unicode_prop_t;
@@ -66,7 +67,7 @@ typedef enum bt_unicode_prop {
 extern const uint32_t bt_unicode_n_runs;
 extern const uint32_t bt_unicode_runs[];
 
-/** The bits of one character. Cost: a search in the runs. */
+/** Returns the bits of one character. Cost: a binary search in the runs. */
 static inline uint32_t bt_unicode_props(uint32_t cp)
 {
     uint32_t low = 0;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file words.h
  *
- * From a word's bytes to its tokens without merging.
+ * Lookup of a word's tokens without merging.
  *
  *     table   words of 1 … 12 bytes that become one token: most words of
  *             most texts. Made at load, read by all threads, never changed.
  *     cache   words and parts of words of up to 31 bytes and their up to 7
  *             tokens, as seen. One thread at a time owns a cache. Two words
- *             to a set; a new one takes the place of the elder.
+ *             per set; a new one replaces the older one.
  *
- * Words are compared whole, so that no choice of words gives wrong tokens; at
- * worst they share a set, and are merged each time.
+ * Words are compared completely, so that no choice of words gives wrong tokens;
+ * at worst they share a set, and are merged each time.
  *
- * Threads: see each; a bt_word_pool_t gives caches to threads without waiting.
+ * Threads: as stated for each type; a bt_word_pool_t gives caches to threads
+ *         without waiting.
  */
 #ifndef BT_INFERENCE_TOKENIZER_WORDS_H
 #define BT_INFERENCE_TOKENIZER_WORDS_H
@@ -25,13 +26,13 @@
 
 #include "common/base/status.h"
 
-#define BT_WORD_TABLE_BYTES 12u /**< the longest word in the table */
-#define BT_WORD_CACHE_BYTES 31u /**< and in a cache */
+#define BT_WORD_TABLE_BYTES 12u /**< longest word in the table */
+#define BT_WORD_CACHE_BYTES 31u /**< longest word in a cache */
 #define BT_WORD_CACHE_IDS   7u
-#define BT_WORD_POOL        4u /**< caches of a tokenizer */
+#define BT_WORD_POOL        4u /**< number of caches of a tokenizer */
 
-/** What may be read at a word's start: its bytes lie before others or in a
- *  buffer of that size. */
+/** Bytes that must be readable from a word's start: the word lies before other
+ *  data or in a buffer of that size. */
 #define BT_WORD_SLACK 32u
 
 typedef struct bt_word_slot {
@@ -45,13 +46,12 @@ typedef struct bt_word_table {
     uint32_t shift;
 } bt_word_table_t;
 
-/** Room for @a n words, still empty.
- *  @retval BT_ERR_NO_MEMORY */
+/** Allocates an empty table for @a n words. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_word_table_init(bt_word_table_t *table,
                                              uint64_t n);
 void bt_word_table_fini(bt_word_table_t *table);
 
-/** Enter a word that is not there yet, at most n.
+/** Adds a word that is not in the table yet, at most n.
  *  @param [in] id  Below 2^24. */
 void bt_word_table_put(bt_word_table_t *table, const uint8_t *word,
                        size_t bytes, uint32_t id);
@@ -67,7 +67,7 @@ static inline uint64_t bt_word_load(const uint8_t *p)
     return word;
 }
 
-/** The first @a bytes bytes of @a word; all for 8 and more. */
+/** Returns the first @a bytes bytes of @a word; all for 8 and more. */
 static inline uint64_t bt_word_cut(uint64_t word, size_t bytes)
 {
     return (bytes >= 8) ? word : word & (((uint64_t)1 << 8 * bytes) - 1);
@@ -81,7 +81,9 @@ static inline uint64_t bt_word_home(const bt_word_table_t *table, uint64_t low,
 }
 
 /**
- * @param [in] word   16 bytes of it can be read.
+ * Finds a word.
+ *
+ * @param [in] word   16 bytes from here must be readable.
  * @param [in] bytes  1 … BT_WORD_TABLE_BYTES.
  * @return id, or UINT32_MAX where the word is not one token
  */
@@ -105,7 +107,8 @@ static inline uint32_t bt_word_table_get(const bt_word_table_t *table,
     return UINT32_MAX;
 }
 
-/** One cache line; key[3] has the length in its top byte, 0 is empty. */
+/** Cache entry of one cache line; key[3] has the length in its top byte, 0 is
+ *  empty. */
 typedef struct bt_word_entry {
     uint64_t key[4];
     uint32_t n;
@@ -114,43 +117,49 @@ typedef struct bt_word_entry {
 
 typedef struct bt_word_cache {
     void *memory;             /**< owned */
-    bt_word_entry_t *entries; /**< in it; two to a set, the newer first */
+    bt_word_entry_t *entries; /**< within memory; two to a set, the newer
+                                   first */
     uint32_t shift;           /**< 64 - log2 of the number of sets */
-    uint64_t n_table;         /**< words that the table knew */
-    uint64_t n_hits;          /**< that the cache knew */
-    uint64_t n_merged;        /**< that neither knew */
-    uint64_t n_steps;         /**< steps of merging the long ones of these */
+    uint64_t n_table;         /**< lookups found in the table */
+    uint64_t n_hits;          /**< lookups found in the cache */
+    uint64_t n_merged;        /**< lookups found in neither */
+    uint64_t n_steps;         /**< steps of merging long words found in
+                                   neither */
 } bt_word_cache_t;
 
-/** @param [in] word   BT_WORD_SLACK bytes of it can be read.
+/** Finds a word.
+ *  @param [in] word   BT_WORD_SLACK bytes from here must be readable.
  *  @param [in] bytes  1 … BT_WORD_CACHE_BYTES.
  *  @return the word's entry, or NULL */
 const bt_word_entry_t *bt_word_cache_get(const bt_word_cache_t *cache,
                                          const uint8_t *word, size_t bytes);
-/** Enter a word that bt_word_cache_get() did not find.
+/** Adds a word that bt_word_cache_get() did not find.
  *  @param [in] n  At most BT_WORD_CACHE_IDS. */
 void bt_word_cache_put(bt_word_cache_t *cache, const uint8_t *word,
                        size_t bytes, const uint32_t *ids, size_t n);
 
-/** The caches of a tokenizer. A thread takes one that is free, and puts it back
- *  where it was; with all taken it goes without. */
+/** Caches of a tokenizer. A thread takes a free one, and returns it to its
+ *  slot; when all are taken it works without. */
 typedef struct bt_word_pool {
     bt_word_cache_t caches[BT_WORD_POOL];
     _Atomic uint32_t taken; /**< bit i: some thread owns cache i */
 } bt_word_pool_t;
 
-/** @param [in] n_words  Words of each cache, rounded up to a power of two.
+/** Allocates the caches.
+ *  @param [in] n_words  Words of each cache, rounded up to a power of two.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_word_pool_init(bt_word_pool_t *pool,
                                             uint64_t n_words);
 void bt_word_pool_fini(bt_word_pool_t *pool);
 
-/** @return a cache that is the caller's until bt_word_pool_give(), or NULL */
+/** Takes a free cache.
+ *  @return a cache that is the caller's until bt_word_pool_give(), or NULL */
 bt_word_cache_t *bt_word_pool_take(bt_word_pool_t *pool);
-/** @param [in] cache  May be NULL. */
+/** Returns a cache to the pool.
+ *  @param [in] cache  May be NULL. */
 void bt_word_pool_give(bt_word_pool_t *pool, bt_word_cache_t *cache);
 
-/** Forget all words and counts. Nobody else uses the pool meanwhile. */
+/** Clears all words and counts. The pool must not be in use meanwhile. */
 void bt_word_pool_clear(bt_word_pool_t *pool);
 
 #endif
