@@ -13,7 +13,7 @@
 #include "inference/model/shard.h"
 #include "inference/packed/packed_store.h"
 
-#define BT_MAX_PARTS 3 /* matrices that read the same input */
+#define BT_MAX_PARTS 3 /* matrices that read one input */
 
 typedef struct bt_loader bt_loader_t;
 
