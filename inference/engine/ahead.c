@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes on a device, of which one begins while the one before is under way
- * (sched_overlap.h). The second is planned as if the first were over: its
- * sequences are *put ahead* by what it computes, and where it draws, by a token
- * that nobody knows yet; the device puts that in (bt_forward_t.from_ids). When
- * the first is over they are taken back to what was known, and it is settled
- * like any other.
+/*
+ * Overlapped scheduling on a device: a pass begins while the previous one is
+ * running (sched_overlap.h). The second pass is planned as if the first were
+ * finished: its sequences are *put ahead*, advanced by the first pass's tokens,
+ * and where it draws, by a token that is not known yet; the device inserts that
+ * (bt_forward_t.from_ids). When the first is finished they are taken back to
+ * the known state, and it is completed like any other.
  *
- * One that then turns out to have ended is computed in the second once more,
- * and has its blocks until that is over: only then it has LEFT. Who surely ends
- * with the first, or is canceled, is not in the second. */
+ * A sequence that then turns out to have ended is computed once more in the
+ * second pass, and keeps its blocks until that is finished: only then it has
+ * LEFT. A sequence that surely ends with the first pass, or is canceled, is not
+ * in the second.
+ */
 #include "common/base/clock.h"
 #include "inference/engine/engine_priv.h"
 
@@ -31,9 +34,9 @@ static bool group_is_canceled(const bt_seq_t *seq)
     return canceled;
 }
 
-/* May what comes behind its next token be planned before that is known? Not by
- * who guesses, nor where a draw asks which tokens there were. Those who draw
- * with it begin with that token. */
+/* True when the position behind the next token can be planned before that token
+ * is known. Not with a drafter, nor where a draw depends on previous tokens.
+ * Followers begin with that token. */
 static bool needs_no_token(const bt_sched_item_t *item)
 {
     const bt_seq_t *seq = bt_engine_seq_of(item->seq);
@@ -44,7 +47,7 @@ static bool needs_no_token(const bt_sched_item_t *item)
                                  !bt_sampling_reads_tokens(&seq->sampling))));
 }
 
-/* Is all that it comes to ids, which the device has? */
+/* True when the results of the pass are only ids, which the device has. */
 static bool can_be_followed(const bt_flight_t *flight)
 {
     const bt_pass_t *pass = &flight->pass;
@@ -58,8 +61,8 @@ static bool can_be_followed(const bt_flight_t *flight)
     return bt_model_is_followed(&flight->fwd);
 }
 
-/* Its sequences, as they are when it is over. Those that are not to go on stand
- * aside until then. */
+/* Advances the sequences of a pass to their state after it. Those that do not
+ * continue are set aside until it ends. */
 static void put_ahead(bt_flight_t *flight)
 {
     bt_pass_t *pass = &flight->pass;
@@ -72,7 +75,7 @@ static void put_ahead(bt_flight_t *flight)
         seq->sched.n_computed += item->n_new;
         if (item->last_chunk) {
             seq->from_id = row++;
-            seq->tokens[seq->sched.n_tokens++] = 0; /* any that there is */
+            seq->tokens[seq->sched.n_tokens++] = 0; /* any valid id */
         }
         if (!seq->is_gone && (ends_with(item) || group_is_canceled(seq))) {
             bt_list_remove(&seq->sched.turn.link);
@@ -102,7 +105,8 @@ static bool begin(bt_engine_t *engine, bt_status_t *status_p)
     return true;
 }
 
-/* The oldest. Its time begins where that of the one before ended. */
+/* Completes the oldest pass. Its time begins where that of the previous one
+ * ended. */
 static void land(bt_engine_t *engine, bt_report_t *report)
 {
     bt_flight_t *flight = bt_engine_flight(engine, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From rows of logits to tokens, and what is said of them: by itself, for all
- * of a group, at each of some drafts. */
+/* Turns rows of logits into tokens and reports them: for single sequences,
+ * groups, and drafts. */
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -59,15 +59,15 @@ static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
     return false;
 }
 
-/* Which logit row of the pass it is. */
+/* Returns the logit row of the pass. */
 static uint32_t row_of(const bt_engine_t *engine, const float *logits)
 {
     return (uint32_t)((size_t)(logits - engine->pass->logits) /
                       engine->n_vocab);
 }
 
-/* The id that comes next, from what there is of the row: what was drawn from
- * it, k draws before this one; its best; or its logits, which are spoiled. */
+/* Chooses the next id from the available form of the row: the back end's draw
+ * after k others, its best id, or its logits, which are overwritten. */
 static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
                        float *logits)
 {
@@ -89,7 +89,7 @@ static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
                            n, seq->n_prompt, n);
 }
 
-/* Choose it, and tell what the owner wants of its row. */
+/* Chooses the next id, and stores what the owner wants of its row. */
 static uint32_t choose_and_store(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
                                  float *logits)
 {
@@ -110,8 +110,10 @@ static uint32_t choose_and_store(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
     return seq->tokens[n];
 }
 
-/* Draw the next token of a sequence whose known tokens are all computed.
- * @param [in] k  others that have drawn from the row */
+/*
+ * Draws the next token of a sequence whose known tokens are all computed.
+ * @param [in] k  number of draws from the row so far
+ */
 static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
                  uint32_t k, float *logits)
 {
@@ -132,14 +134,14 @@ static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     }
 }
 
-/* Is it, after draw(), still in the list? */
+/* True when the sequence is still in a list after draw(). */
 static bool goes_on(const bt_seq_t *seq)
 {
     return !bt_list_empty(&seq->sched.turn.link);
 }
 
-/* The block that a prompt of n tokens fills in part becomes the follower's too,
- * unless there is none or nobody writes behind the prompt. */
+/* Copies the block that a prompt of n tokens fills in part to the follower,
+ * unless there is none or nothing will be written behind the prompt. */
 static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
                          const bt_seq_t *to, uint32_t n_tokens)
 {
@@ -155,8 +157,8 @@ static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
     }
 }
 
-/* All of a group draw from one row, which a draw overwrites. Followers become
- * sequences of their own. */
+/* Draws for all sequences of a group from one row, which each draw overwrites.
+ * Followers become independent sequences. */
 static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
                      float *logits)
 {
@@ -182,8 +184,8 @@ static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     }
 }
 
-/* Draw at each draft until one is wrong, and once behind the last: what was
- * computed behind a wrong one is rolled back. */
+/* Draws at each draft until one is wrong, and once behind the last; positions
+ * behind a wrong draft are rolled back. */
 static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
                         float *logits)
 {
@@ -202,7 +204,7 @@ static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     seq->sched.n_computed = seq->sched.n_tokens - 1;
 }
 
-/* What its owner wants of a row whose next token was known. */
+/* Stores what the owner wants of a row whose next token is known. */
 static void store_known(const bt_engine_t *engine, const bt_seq_t *seq,
                         uint32_t position, const float *logits)
 {

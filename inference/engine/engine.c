@@ -57,7 +57,7 @@ static void *compute_main(void *arg)
         while (!bt_engine_has_work(engine) && (engine->n_flights == 0) &&
                (report->n_items == 0) && !atomic_load(&engine->stop)) {
             set_busy(engine, false);
-            engine->landed_ns = 0; /* the next pass is not what it waits for */
+            engine->landed_ns = 0; /* the next pass is not back to back */
             bt_ring_wait(engine->inbox, 100);
             set_busy(engine, true);
             bt_engine_take_changes(engine, report);
@@ -274,7 +274,7 @@ void bt_engine_destroy(bt_engine_t *engine)
     destroy_parts(engine);
 }
 
-/* The engine's part of a sequence. */
+/* Initializes the engine's part of a sequence. */
 static void prepare(bt_seq_t *seq)
 {
     const bt_seq_rows_t *rows = seq->rows;
@@ -335,8 +335,8 @@ void bt_engine_cancel(bt_seq_t *seq)
 
 void bt_engine_wake(bt_engine_t *engine)
 {
-    /* One in the ring is enough: bt_engine_pop() clears this before the
-     * compute thread looks. */
+    /* One wake-up in the ring is enough: bt_engine_pop() clears the flag before
+     * the compute thread looks. */
     if (!atomic_exchange(&engine->woken, true)) {
         BT_ASSERT_ALWAYS(bt_ring_push(engine->inbox, engine) == BT_OK);
     }

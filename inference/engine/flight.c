@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes that are under way while others begin: those of a model in stages
- * (lots.c), and those on a device (ahead.c). */
+/* In-flight passes, which run while others begin: microbatches of a
+ * pipeline-parallel model (lots.c), and overlapped passes on a device
+ * (ahead.c). */
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -21,7 +22,7 @@ void bt_engine_unload(bt_engine_t *engine, bt_flight_t *flight)
     }
 }
 
-/* Its sequences are as they were when it began. */
+/* Returns the sequences of a pass to their state before it. */
 static void take_back(bt_flight_t *flight)
 {
     for (uint32_t i = 0; i < flight->pass.n_planned; i++) {
@@ -65,7 +66,7 @@ bt_status_t bt_engine_take_off(bt_engine_t *engine)
     return status;
 }
 
-/* Those that had left before, of a pass that failed. */
+/* Reports sequences of a failed pass that had left before. */
 static void tell_gone(bt_report_t *report, const bt_flight_t *flight)
 {
     for (uint32_t i = 0; i < flight->pass.n_planned; i++) {

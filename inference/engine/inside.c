@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is computed while an iteration waits. */
+/* Layer-boundary preemption: passes computed while an iteration waits. */
 #include "common/base/clock.h"
 #include "inference/engine/engine_priv.h"
 
@@ -12,8 +12,9 @@ static void take_in_all(bt_engine_t *engine)
     }
 }
 
-/* A chunk of one prompt that goes before all that is under way, no larger than
- * a chunk of its own would be, and than there are rows. */
+/* Plans a chunk of one prompt that is ordered before everything in the running
+ * iteration; no larger than a chunk of its own would be, nor than the free
+ * rows. */
 static bool plan_inside(bt_engine_t *engine, uint32_t *n_context_p)
 {
     const bt_engine_config_t *config = &engine->config;
@@ -44,13 +45,13 @@ void bt_engine_look_inside(void *engine_p, uint32_t n_layers)
     bt_report_t *report;
 
     bt_engine_rehearse(engine, n_layers);
-    take_in_all(engine); /* who may come in late did, before this call */
+    take_in_all(engine); /* late joins were taken in before this call */
     if ((engine->inside_status != BT_OK) || !plan_inside(engine, &n_context)) {
         return;
     }
     report = bt_ring_pop(engine->spare);
     if (report == NULL) {
-        return; /* the owner is behind */
+        return; /* the owner has not recycled reports yet */
     }
     bt_engine_reset_report(report);
     report->n_context_tokens = n_context;
@@ -59,7 +60,7 @@ void bt_engine_look_inside(void *engine_p, uint32_t n_layers)
     engine->pass = &engine->whole;
     engine->inside_ns += bt_now_ns() - report->start_ns;
     engine->inside_lent_ns += report->work.lent_ns;
-    /* All leave with the iteration that is under way. */
+    /* After a failure all sequences leave with the running iteration. */
     engine->inside_status = report->status;
     report->status = BT_OK;
     bt_engine_push_report(engine, report);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who comes into an iteration that is under way. */
+/* Mid-step joins: sequences that enter the running iteration. */
 #include "common/base/clock.h"
 #include "inference/engine/engine_priv.h"
 
-/* One token to compute, and nobody who waits for it but its owner. Whatever
- * else there is begins with the next iteration, or is computed inside this one
- * (inside.c). */
+/* True for a sequence with one token to compute and no followers. Any other
+ * sequence begins with the next iteration, or preempts this one (inside.c). */
 static bool is_ready(const bt_engine_t *engine, const bt_seq_t *seq)
 {
     return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&

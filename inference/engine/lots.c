@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes that follow each other through the stages of a model: one begins while
- * the stages behind are at those before it. Each has sequences of its own, and
- * a sequence's next token is begun when the one before it is drawn; which they
- * are is common/sched/sched_microbatch.h. */
+/* Microbatches of a pipeline-parallel model: a pass begins while later stages
+ * still compute the previous ones. Each pass has its own sequences, and a
+ * sequence's next token is started when the previous one is drawn;
+ * common/sched/sched_microbatch.h assigns sequences to passes. */
 #include "common/sched/sched_microbatch.h"
 #include "inference/engine/engine_priv.h"
 
-/* Of one that has room: a token and drafts, or a chunk. */
+/* Counts the rows of a sequence that has room: a token and drafts, or a
+ * chunk. */
 static void count(const bt_engine_t *engine, const bt_sched_seq_t *seq,
                   bt_sched_ready_t *ready)
 {
@@ -21,14 +22,14 @@ static void count(const bt_engine_t *engine, const bt_sched_seq_t *seq,
     }
 }
 
-/* Of those that are in no pass. */
+/* Counts the sequences that are in no pass. */
 static bt_sched_ready_t count_free(bt_engine_t *engine)
 {
     bt_sched_ready_t ready = {0};
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    (void)bt_engine_has_work(engine); /* rooms are looked at */
+    (void)bt_engine_has_work(engine); /* updates the rooms */
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
         const bt_sched_seq_t *seq = &bt_engine_seq_at(pos)->sched;
@@ -55,15 +56,15 @@ static bt_sched_ready_t count_all(bt_engine_t *engine,
     return all;
 }
 
-/* Guesses of one that is not in the pass after all. */
+/* Drops the drafts of a sequence that is not in the pass after all. */
 static void drop_drafts(bt_sched_seq_t *seq)
 {
     seq->n_tokens -= seq->n_drafts;
     seq->n_drafts = 0;
 }
 
-/* Plan a lot, whose sequences leave the queue.
- * @return whether there is something in it */
+/* Plans a microbatch, whose sequences leave the queue.
+ * @return whether it has any */
 static bool load(bt_engine_t *engine, bt_flight_t *flight, uint32_t n_most)
 {
     bt_pass_t *pass = &flight->pass;

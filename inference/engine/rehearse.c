@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pass that takes as long as that of another model on another machine. */
+/* Simulates the duration of a pass of another model on another machine. */
 #include <errno.h>
 #include <time.h>
 

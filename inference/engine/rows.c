@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logits of positions, for their owner. */
+/* Stores logits of positions for their owner. */
 #include <string.h>
 
 #include "inference/engine/engine_priv.h"

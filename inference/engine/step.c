@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One iteration of the compute thread: who comes and goes, the plan, the
- * forward pass, and a token for each that has all of its tokens computed. */
+/* One iteration of the compute thread: changes to the running set, the plan,
+ * the forward pass, and a token for each sequence whose tokens are all
+ * computed. */
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -8,9 +9,9 @@
 #include "common/base/log.h"
 #include "inference/engine/engine_priv.h"
 
-/* Its first follower computes from here on. Chunks before the last end with a
- * block, so all that is computed lies in whole blocks, and those are in every
- * table of the group. */
+/* Makes the first follower compute from here on. Chunks before the last end
+ * with a block, so everything computed lies in whole blocks, and those are in
+ * every table of the group. */
 static void pass_lead(bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_seq_t *next;
@@ -31,7 +32,7 @@ static void pass_lead(bt_engine_t *engine, bt_seq_t *seq)
     bt_sched_queue_insert(&engine->running, &next->sched.turn);
 }
 
-/* Let the canceled ones of a group go, unless it is computed just now. */
+/* Removes the canceled sequences of a group, unless it is in flight. */
 static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
                           bt_seq_t *seq)
 {
@@ -53,10 +54,10 @@ static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
     }
 }
 
-/* What an earlier tenant left there is not for the eyes of whoever gets the
- * block. A whole one: its free places lie scattered over it, and nothing of it
- * is computed before the pass that has its first position; before that one it
- * may not be in the table yet. */
+/* Zeroes the block that the last tokens fill in part, so that data of an
+ * earlier sequence is not sent with it. The whole block, since its free slots
+ * are scattered over it, and nothing of it is computed before the pass with its
+ * first position; before that pass it may not be in the table yet. */
 static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq,
                        uint32_t n_new)
 {
@@ -88,7 +89,7 @@ static void clear_tails(const bt_engine_t *engine, bt_seq_t *seq,
     }
 }
 
-/* By what is left to compute of it. */
+/* Computes the slack from what is left to compute. */
 static uint64_t slack_of(const bt_engine_t *engine, const bt_sched_seq_t *seq,
                          uint64_t left_us)
 {
@@ -132,7 +133,7 @@ bt_seq_t *bt_engine_pop(bt_engine_t *engine)
 {
     void *item;
 
-    /* Once this is cleared the owner may put the next one into the ring. */
+    /* Once this is cleared the owner may push the next wake-up. */
     while ((item = bt_ring_pop(engine->inbox)) == engine) {
         (void)atomic_exchange(&engine->woken, false);
     }
@@ -169,8 +170,8 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
     }
 }
 
-/* There must be room for drafts and for their K and V: they end before the last
- * token that may still be drawn, and with the last block. */
+/* Drafts and their KV need space: they end before the last token that may still
+ * be drawn, and with the last block. */
 static uint32_t last_draft(const bt_seq_t *seq)
 {
     const uint32_t n_left = seq->max_new - seq->n_drawn - 1;
@@ -186,7 +187,7 @@ static uint32_t last_draft(const bt_seq_t *seq)
     return (n_free < n_left) ? n_free : n_left;
 }
 
-/* Guesses become the last of the known tokens, for one iteration. */
+/* Appends drafts to the known tokens, for one iteration. */
 static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *room_p)
 {
     const uint32_t n = seq->sched.n_tokens;
@@ -210,8 +211,8 @@ static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *room_p)
     *room_p -= seq->sched.n_drafts;
 }
 
-/* All tokens of the next iteration: those of who generates, and of chunks what
- * is right beside them. */
+/* Returns the token budget of the next iteration: the tokens of generating
+ * sequences, and a chunk size that suits them. */
 static uint32_t budget_of(bt_engine_t *engine)
 {
     const bt_list_t *head = &engine->running;
@@ -245,7 +246,7 @@ static uint32_t budget_of(bt_engine_t *engine)
                                                   : engine->config.token_budget;
 }
 
-/* What the pass computes, with those who came into it. */
+/* Computes the work of the pass, including sequences that joined it. */
 static bt_sched_step_t work_of(const bt_pass_t *pass)
 {
     bt_sched_step_t step = {0};
@@ -289,7 +290,7 @@ uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
         n_context_p);
 }
 
-/* For bt_seq_has_begun(). */
+/* Sets the flag of bt_seq_has_begun(). */
 static void note_begun(bt_seq_t *seq)
 {
     bt_list_t *pos, *tmp;
@@ -342,7 +343,7 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
     pass->n_rows += item->n_new;
 }
 
-/* From the plan to the arrays of one forward call. */
+/* Fills the arrays of one forward call from the plan. */
 void bt_engine_lay_rows(bt_engine_t *engine)
 {
     engine->pass->n_rows = engine->pass->n_logit_rows = 0;
@@ -377,8 +378,8 @@ static void account(bt_report_t *report, bt_seq_t *seq, bool context)
     }
 }
 
-/* K and V of an item's tokens are there, for it and for all that it computes
- * for. */
+/* Records that KV of an item's tokens is stored, for its sequence and
+ * followers. */
 static void advance(bt_engine_t *engine, bt_report_t *report,
                     const bt_sched_item_t *item)
 {
@@ -414,7 +415,7 @@ static void advance(bt_engine_t *engine, bt_report_t *report,
     }
 }
 
-/* A device that failed serves nobody: every sequence leaves. */
+/* After a device failure every sequence leaves. */
 void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report)
 {
     bt_list_t *pos;
@@ -439,7 +440,8 @@ static void tell_layers(bt_seq_t *seq, uint32_t n_layers)
     }
 }
 
-/* Called once per layer: what is ready of a last chunk can leave already. */
+/* Called once per layer: finished layers of a last chunk can be sent
+ * already. */
 static void on_layers(void *ctx, uint32_t n_layers)
 {
     const bt_pass_t *pass = ((const bt_engine_t *)ctx)->pass;
@@ -491,9 +493,9 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
     };
 }
 
-/* The next one waits for the tokens that were drawn, too: of many sequences and
- * a large vocabulary that is a third of an iteration. Others' passes inside
- * this one are reported by themselves. */
+/* Measures the pass up to the drawn tokens, which the next one needs: with many
+ * sequences and a large vocabulary drawing takes a third of an iteration.
+ * Passes that preempted this one have their own reports. */
 static void learn(bt_engine_t *engine, bt_report_t *report)
 {
     const uint64_t now_ns = bt_now_ns();
@@ -532,7 +534,7 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
         const uint32_t first = item->seq->n_computed;
         bt_seq_t *seq = bt_engine_seq_of(item->seq);
 
-        if (seq->is_gone) { /* it was one token, and for nothing */
+        if (seq->is_gone) { /* its one row was computed in vain */
             bt_engine_report(report, BT_REPORT_LEFT, seq, 0, seq->gone_finish);
             logits += engine->n_vocab;
             continue;

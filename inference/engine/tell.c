@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a back end that can is told to draw and to score of a pass (drawing.h),
- * so that its logits stay there. A row of which all logits are wanted, or whose
- * processors are more than a bias, is the host's, and so are all draws from it.
- */
+/* Assigns draws and scorings of a pass to a back end that supports them
+ * (drawing.h), so that its logits stay there. A row of which all logits are
+ * wanted, or whose processors are more than a bias, is processed by the host,
+ * and so are all draws from it. */
 #include <math.h>
 
 #include "inference/engine/engine_priv.h"
 #include "inference/model/logprob.h"
 
-/* Of the row of this position, the token that comes behind it, or that of the
- * draw added last. @return false: it cannot be told */
+/* Adds the scoring of this position's row, for the token that follows or for
+ * the draw added last. @return false: the back end cannot do it */
 static bool tell_score(bt_pass_t *pass, const bt_seq_t *seq, uint32_t position,
                        bool draws)
 {
@@ -43,7 +43,7 @@ static bool tell_draw(bt_pass_t *pass, const bt_seq_t *seq, uint32_t position)
             tell_score(pass, seq, position, true));
 }
 
-/* All who draw from it. */
+/* Adds the draws of a sequence and all its followers. */
 static bool tell_draws(bt_pass_t *pass, bt_seq_t *seq, uint32_t position)
 {
     bool told = tell_draw(pass, seq, position);
@@ -87,7 +87,8 @@ uint32_t bt_engine_told_id(const bt_pass_t *pass, uint32_t row, uint32_t k)
     return pass->drawing->ids[pass->draw_of[row] + k];
 }
 
-/* Of the row and of draw k from it, or of a known token. */
+/* Returns the index of the scoring of the row for draw k from it, or for a
+ * known token. */
 static uint32_t scoring_of(const bt_pass_t *pass, uint32_t row, uint32_t k)
 {
     const bt_scoring_t *const scorings = pass->drawing->scorings;
@@ -109,7 +110,7 @@ void bt_engine_store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
     if (isfinite(pass->drawing->scored[s].sum)) {
         bt_engine_store_scored(seq, position, &pass->drawing->scored[s],
                                &pass->drawing->tops[s]);
-    } else { /* which the host has then */
+    } else { /* the host has the logits then */
         bt_engine_store_row(seq, position, pass->logits + (size_t)row * n_vocab,
                             n_vocab);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cores that others want, and those of others that are wanted here
- * (common/sched/sched_core_donation.h). */
+/* Core donation: cores that other workers want, and cores of others that are
+ * wanted here (common/sched/sched_core_donation.h). */
 #include "common/base/clock.h"
 #include "common/sched/sched_core_donation.h"
 #include "inference/engine/engine_priv.h"
 
-/* What is wanted is said again before each iteration; of none does it take
- * longer until the next. */
+/* Requests for cores are renewed before each iteration; none takes longer than
+ * this until the next. */
 #define WANTED_NS UINT64_C(300000000)
 
 static const bt_sched_seq_t *sched_at(bt_list_t *link)
@@ -44,8 +44,8 @@ void bt_engine_want_cores(bt_engine_t *engine)
     }
 }
 
-/* Is there something to give way with, and nothing that others wait for: all
- * here generate, and there is a seat for one more? */
+/* True when this worker can donate without delaying others: all its sequences
+ * generate, and there is a seat for one more. */
 static bool may_give_way(const bt_engine_t *engine)
 {
     const bt_list_t *head = &engine->running;
@@ -73,8 +73,8 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return (a < b) ? a : b;
 }
 
-/* Of all that run: who has no target of its own spares what is left of the
- * engine's, at each iteration. */
+/* Minimum over all running sequences; a sequence without a target of its own
+ * can spare the rest of the engine's target in each iteration. */
 static uint64_t least_spare_us(const bt_engine_t *engine, uint64_t step_us,
                                uint64_t now_us)
 {

@@ -12,8 +12,8 @@ static bool draws(const bt_forward_t *fwd)
     return (fwd->drawing != NULL) && (fwd->drawing->n_draws > 0);
 }
 
-/* What is drawn, or the best of each row; scores would have the host look at a
- * row again. */
+/* True when only draws, or the best of each row, are needed; scores might make
+ * the host read a row again. */
 bool bt_model_is_followed(const bt_forward_t *fwd)
 {
     const uint32_t need = draws(fwd) ? BT_NEEDS_NOTHING : 1;
@@ -26,7 +26,7 @@ bool bt_model_is_followed(const bt_forward_t *fwd)
     return (fwd->drawing == NULL) || (fwd->drawing->n_scorings == 0);
 }
 
-/* Ranks have words of their own, and send them to each other. */
+/* Ranks have words of their own, and exchange results. */
 static bool can(const bt_backend_t *be, const bt_model_config_t *config)
 {
     return (config->host_coll == NULL) && bt_backend_owns_memory(be) &&
@@ -34,7 +34,7 @@ static bool can(const bt_backend_t *be, const bt_model_config_t *config)
            (be->ops->argmax != NULL);
 }
 
-/* Of a slot. */
+/* Returns the size of a slot. */
 static size_t ids_bytes(const bt_model_config_t *config)
 {
     return config->max_logit_rows * sizeof(uint32_t);
@@ -102,7 +102,7 @@ bt_status_t bt_ahead_start(bt_model_t *model, const bt_forward_t *fwd)
     a->n_ids[slot] = draws(fwd) ? fwd->drawing->n_draws : n;
     a->n++;
     if (!a->only_ids[slot]) {
-        return BT_OK; /* bt_ahead_finish() asks for what is wanted */
+        return BT_OK; /* bt_ahead_finish() fetches the results */
     }
     a->ids = draws(fwd) ? model->drawn : model->best_ids;
     if (draws(fwd)) {
@@ -130,7 +130,7 @@ bt_status_t bt_ahead_finish(bt_model_t *model, const bt_forward_t *fwd)
     }
     status = a->returns.wait(a->returns.user, slot, &ids);
     if (status != BT_OK) {
-        a->n = 0; /* what began behind it comes to nothing */
+        a->n = 0; /* the call started behind it is abandoned */
     }
     if ((status == BT_OK) && (a->n_ids[slot] > 0)) {
         memcpy(draws(fwd) ? fwd->drawing->ids : fwd->best_ids, ids,

@@ -52,7 +52,7 @@ void bt_drawing_clear(bt_drawing_t *d)
     d->n_draws = d->n_edits = d->n_scorings = d->n_top = 0;
 }
 
-/* The edit of an id, or NULL: there is no room. */
+/* Returns the edit of an id, or NULL: there is no space. */
 static bt_draw_edit_t *edit_of(bt_drawing_t *d, uint32_t id)
 {
     if (d->places[id] == 0) {
@@ -77,7 +77,7 @@ static bool add_biases(bt_drawing_t *d, const bt_sampling_t *sampling)
         }
         edit = edit_of(d, bias->id);
         if ((edit == NULL) || ((edit->what & BT_EDIT_BIAS) != 0)) {
-            return false; /* one and another: two roundings */
+            return false; /* two edits would round twice */
         }
         edit->what |= BT_EDIT_BIAS;
         edit->bias = bias->bias;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a back end with memory of its own draws and scores after a forward pass
- * (drawing.h), and how it comes to the host: ids, at an even place scores, and
- * the best of the rows that are scored lie one after the other, and come in one
- * copy. */
+/* Draws and scores on a back end with memory of its own after a forward pass
+ * (drawing.h), and their copy to the host: ids, at an even offset scores, and
+ * the best of the scored rows are contiguous, and come in one copy. */
 #include <math.h>
 #include <string.h>
 
 #include "inference/model/drawing.h"
 #include "inference/model/model_priv.h"
 
-#define TOP_MAX 32u /* of a scored row; a power of two */
+/* Most candidates of a scored row; a power of two. */
+#define TOP_MAX 32u
 _Static_assert((TOP_MAX >= BT_MAX_TOP_LOGPROBS) && (TOP_MAX <= BT_TOP_MAX),
                "what a score may need can be found");
 
@@ -87,19 +87,19 @@ bool bt_drawn_fits(const bt_model_t *model, const bt_forward_t *fwd)
     return d->n_vocab == model->hp.n_vocab;
 }
 
-/* Where what is drawn and scored lies, in words. */
+/* Layout of draws and scores, in words. */
 typedef struct drawn_at {
     size_t scored;
     size_t top_ids;
     size_t top_logits;
     size_t end;
-    uint32_t first_row; /* logit rows whose best are found */
+    uint32_t first_row; /* logit rows whose best candidates are found */
     uint32_t n_rows;
-    uint32_t k; /* of each */
+    uint32_t k; /* candidates of each row */
 } drawn_at_t;
 
-/* @a k a power of two, so that steps that ask for nearly the same are the same
- * calls, and what a back end has learned of them holds. */
+/* @a k is a power of two, so that steps that ask for nearly equal numbers make
+ * identical calls, and a back end can reuse what it captured for them. */
 static drawn_at_t lay_drawn(const bt_drawing_t *d)
 {
     drawn_at_t at = {.scored = ((size_t)d->n_draws + 1) / 2 * 2};
@@ -123,7 +123,7 @@ static drawn_at_t lay_drawn(const bt_drawing_t *d)
     return at;
 }
 
-/* Queued: what is drawn, and what is said of the unedited rows. */
+/* Queues the draws, and the scorings of the unedited rows. */
 static void ask_at(bt_model_t *model, const bt_forward_t *fwd,
                    const drawn_at_t *at)
 {
@@ -153,7 +153,8 @@ void bt_drawn_ask(bt_model_t *model, const bt_forward_t *fwd)
     ask_at(model, fwd, &at);
 }
 
-/* All of it in one copy; and rows of which a sum says that a value is none. */
+/* Copies all results at once; and rows whose sum says that a logit is NaN or
+ * infinite. */
 static bt_status_t take_drawn(bt_model_t *model, const bt_forward_t *fwd,
                               const drawn_at_t *at)
 {

@@ -15,7 +15,7 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
         return status;
     }
     arch = bt_arch_find(name);
-    BT_ASSERT(arch != NULL); /* both are made of one list */
+    BT_ASSERT(arch != NULL); /* both are generated from one list */
     return arch->hparams(arch, gguf, why, why_bytes, hp_p);
 }
 

@@ -30,8 +30,8 @@ void bt_step_ahead(bt_backend_t *be, const bt_weight_t *w)
     }
 }
 
-/* Each part is computed as a matrix of its own (n_rows, n_out[i]), then put
- * beside those before it. */
+/* Computes each part as a matrix of its own (n_rows, n_out[i]), then places it
+ * beside the previous ones. */
 static void run_parts(bt_backend_t *be, const bt_linear_t *linear, float *part,
                       const float *x, uint32_t n_rows, const bt_weight_t *next,
                       float *out)
@@ -83,7 +83,7 @@ void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
     ops->matmul(be, w, tmp, n_rows, out);
 }
 
-/* Several parts share one norm. */
+/* Computes several parts that share one norm. */
 void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
                          float *part, const float *x, const bt_norm_t *norm,
                          uint32_t n_rows, const bt_weight_t *next, float *tmp,

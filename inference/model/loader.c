@@ -20,7 +20,7 @@ bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
     return status;
 }
 
-/* Add to a count; false when it would overflow. */
+/* Adds to a count; false when it would overflow. */
 static bool count(size_t *total, size_t n, size_t size)
 {
     size_t bytes;
@@ -55,8 +55,8 @@ bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
     return BT_OK;
 }
 
-/* Find a tensor, check its shape (n_out = 0: a vector), mark it as used.
- * @param [in] spare  It may have more rows. */
+/* Finds a tensor, checks its shape (n_out = 0: a vector), and marks it as used.
+ * @param [in] spare  The tensor may have more rows. */
 static bt_status_t find_rows(bt_loader_t *loader, const char *name,
                              uint32_t n_in, uint32_t n_out, bool spare,
                              const bt_gguf_tensor_t **tensor_p)
@@ -99,14 +99,14 @@ static bt_status_t find(bt_loader_t *loader, const char *name, uint32_t n_in,
     return find_rows(loader, name, n_in, n_out, false, tensor_p);
 }
 
-/* Are the bytes of the model file's matrices asked for? */
+/* True when the bytes of the model file's matrices are needed. */
 static bool reads_matrices(const bt_loader_t *loader)
 {
     return (loader->writer != NULL) ||
            (!loader->dry && (loader->packed == NULL));
 }
 
-/* The matrix from the packed file. */
+/* Finds the matrix in the packed file. */
 static bt_status_t adopt(bt_loader_t *loader, const char *name, uint32_t type,
                          uint32_t n_out, uint32_t n_in, size_t bytes,
                          bt_weight_t **weight_p)
@@ -136,7 +136,7 @@ static void tell(const bt_loader_t *loader, const char *name,
     }
 }
 
-/* Pack the matrix into the file that is being written. */
+/* Packs the matrix into the file that is being written. */
 static bt_status_t write_packed(bt_loader_t *loader, const char *name,
                                 uint32_t type, uint32_t n_out, uint32_t n_in,
                                 const void *data, size_t bytes)
@@ -159,7 +159,7 @@ static bt_status_t write_packed(bt_loader_t *loader, const char *name,
     return status;
 }
 
-/* Rows become others for a product, as wide as its matrix. */
+/* Records the input width of a matrix whose product converts its input rows. */
 static void note_width(bt_loader_t *loader, uint32_t type, uint32_t n_in)
 {
     uint32_t *const widest =
@@ -214,7 +214,8 @@ static size_t row_bytes(const bt_gguf_tensor_t *t)
     return t->bytes / (size_t)(t->dims[1] * t->dims[2] * t->dims[3]);
 }
 
-/* Where the columns of a row begin, and their bytes; false inside a block. */
+/* Computes where the columns of a row begin, and their bytes; false inside a
+ * block. */
 static bool column_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut,
                          size_t *at_p, size_t *bytes_p)
 {
@@ -230,8 +231,8 @@ static bool column_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut,
     return true;
 }
 
-/* The tensor, or the codes of it where the back end reads those and columns can
- * be cut so. */
+/* Returns the tensor, or its codes where the back end reads those and the
+ * columns can be cut in them. */
 static const bt_gguf_tensor_t *
 form_of(bt_loader_t *loader, const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 {
@@ -248,8 +249,8 @@ form_of(bt_loader_t *loader, const bt_gguf_tensor_t *t, const bt_cut_t *cut)
     return t->codes;
 }
 
-/* All bytes of the tensor, from the file or made in scratch that the caller
- * frees. */
+/* Returns all bytes of the tensor, from the file or made in scratch that the
+ * caller frees. */
 static bt_status_t get_all(bt_loader_t *loader, const char *name,
                            const bt_gguf_tensor_t *t, void **scratch_p,
                            const void **data_p)
@@ -284,7 +285,7 @@ static bool is_whole(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
            (t->dims[2] == 1) && (t->dims[3] == 1);
 }
 
-/* The cut's bytes, one row behind the other. */
+/* Copies the cut's bytes, one row behind the other. */
 static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
                             const bt_gguf_tensor_t *t, const bt_cut_t *cut,
                             uint8_t *out)
@@ -295,7 +296,7 @@ static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
     size_t bytes = 0;
     bt_status_t status;
 
-    if (is_whole(t, cut)) { /* made where it is wanted */
+    if (is_whole(t, cut)) { /* made in place */
         status = bt_gguf_tensor_copy(t, out);
         return (status == BT_OK)
                    ? BT_OK
@@ -306,7 +307,7 @@ static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
     if (status != BT_OK) {
         return status;
     }
-    (void)column_bytes(t, cut, &at, &bytes); /* it was checked */
+    (void)column_bytes(t, cut, &at, &bytes); /* checked before */
     for (uint32_t i = 0; i < cut->rows.n; i++) {
         memcpy(out + i * bytes,
                (const uint8_t *)data +
@@ -317,19 +318,19 @@ static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
     return BT_OK;
 }
 
-/* Memory beside the cut's own that copying it takes. */
+/* Returns the memory beside the cut's own that copying it takes. */
 static size_t scratch_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 {
     return ((t->data == NULL) && !is_whole(t, cut)) ? t->bytes : 0;
 }
 
-/* Do the cut's rows lie in the file as they are wanted? */
+/* True when the cut's rows are contiguous in the file. */
 static bool in_place(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 {
     return (t->data != NULL) && (cut->columns.n == t->dims[0]);
 }
 
-/* 0 where it cannot be cut so. */
+/* Returns 0 where the tensor cannot be cut so. */
 static size_t cut_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 {
     size_t at = 0;
@@ -338,7 +339,7 @@ static size_t cut_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
     return column_bytes(t, cut, &at, &bytes) ? cut->rows.n * bytes : 0;
 }
 
-/* One matrix of a part of a tensor. */
+/* Loads one matrix of a part of a tensor. */
 static bt_status_t pack_cut(bt_loader_t *loader, const char *name,
                             const bt_gguf_tensor_t *stored, const bt_cut_t *cut,
                             bt_weight_t **w_p)
@@ -538,7 +539,7 @@ bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
     return status;
 }
 
-/* One matrix of all pieces' rows: their bytes one after the other. */
+/* Loads one matrix of all pieces' rows: their bytes one after the other. */
 static bt_status_t pack_together(bt_loader_t *loader, const char *name,
                                  const bt_gguf_tensor_t *const *tensors,
                                  const bt_piece_t *pieces, uint32_t n_pieces,
@@ -640,7 +641,7 @@ void bt_loader_leave(bt_loader_t *loader, const char *name)
     }
 }
 
-/* Is it of a layer that another stage has? That one looks at it. */
+/* True for a layer of another stage, which checks it. */
 static bool is_elsewhere(const bt_loader_t *loader, bt_gguf_str_t name)
 {
     const bt_share_t own = loader->shard.layers;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/model/micro.h"
 
-#define PER_STAGE 2u /* a stage waits for 1 of them in 3 at most */
+#define PER_STAGE 2u /* a stage is idle for 1 of 3 microbatches at most */
 
 uint32_t bt_micro_count(uint32_t n_rows, uint32_t n_stages, uint32_t min_rows)
 {
@@ -12,13 +12,13 @@ uint32_t bt_micro_count(uint32_t n_rows, uint32_t n_stages, uint32_t min_rows)
     return (n == 0) ? 1 : (n < most) ? n : most;
 }
 
-/* Where micro-batch i begins. */
+/* Returns the first row of microbatch i. */
 static uint32_t row_of(const bt_micro_t *micro, uint32_t i)
 {
     return (uint32_t)((uint64_t)micro->whole->n_rows * i / micro->n);
 }
 
-/* What rows [row, end) are of their sequences. @return how many */
+/* Finds the parts of sequences in rows [row, end). @return how many */
 static uint32_t cut_seqs(bt_micro_t *micro, uint32_t row, uint32_t end)
 {
     uint32_t n = 0;

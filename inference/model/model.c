@@ -28,7 +28,7 @@ uint64_t bt_model_lent_ns(const bt_model_t *model)
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
                             uint32_t n_layers)
 {
-    /* Another rank may be as far behind as the last sum: the layer before. */
+    /* Another rank may be behind by one layer, since the last sum. */
     const uint32_t n = (model->ranks == NULL) ? n_layers : n_layers - 1;
 
     if ((fwd->on_layers != NULL) && !model->be->caps->runs_ahead && (n > 0)) {
@@ -36,7 +36,7 @@ void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
     }
 }
 
-/* Is this the rank that tells others what to do? */
+/* True for the rank that sends orders to others. */
 static bool leads(const bt_model_t *model)
 {
     return (model->ranks != NULL) && (model->config.host_coll->rank == 0);
@@ -107,7 +107,7 @@ bt_status_t bt_model_begin(bt_model_t *model, const bt_batch_t *batch)
         ops->take_tokens(model->be, batch, model->ahead.ids);
     }
     if ((status != BT_OK) && (model->ranks != NULL)) {
-        bt_ranks_fail(model->ranks, status); /* the others go on without us */
+        bt_ranks_fail(model->ranks, status); /* others go on without us */
     }
     return status;
 }
@@ -125,7 +125,7 @@ bt_status_t bt_model_run_layers(bt_model_t *model, const bt_forward_t *fwd,
     if (leads(model)) {
         bt_ranks_tell_step(model->ranks, fwd);
     }
-    if (model->shard.n_stages == 1) { /* else each micro-batch is one */
+    if (model->shard.n_stages == 1) { /* else each microbatch is one */
         status = bt_model_begin(model, &batch);
         if (status != BT_OK) {
             return status;
@@ -135,7 +135,7 @@ bt_status_t bt_model_run_layers(bt_model_t *model, const bt_forward_t *fwd,
     return BT_OK;
 }
 
-/* Results are here. */
+/* Completes a call whose results are in host memory. */
 static float *done(const bt_model_t *model, const bt_forward_t *fwd,
                    uint32_t n_logit_rows)
 {
@@ -174,7 +174,7 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
     return status;
 }
 
-/* ---- calls that follow each other ---- */
+/* ---- several calls in flight ---- */
 
 bool bt_model_takes_results(const bt_model_t *model)
 {
@@ -243,8 +243,8 @@ void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
     if (leads(model)) {
         bt_ranks_tell_copy(model->ranks, from, to);
     }
-    /* A block is a whole number of floats: K and V, and slots of an even
-     * number, each of a whole number of elements or scales. */
+    /* A block is a whole number of floats: K and V, and an even number of
+     * slots, each of a whole number of elements or scales. */
     model->be->ops->copy_columns(model->be, src, 1, n, (float *)(void *)dst, n,
                                  0);
 }

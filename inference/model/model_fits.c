@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Do a cache and a call fit a model? */
+/* Checks that a cache and a call fit a model. */
 #include <stdio.h>
 
 #include "inference/model/model.h"
 #include "inference/model/model_priv.h"
 
-/* Sequences: rows contiguous from 0, positions inside the table. */
+/* Checks sequences: rows contiguous from 0, positions inside the table. */
 static bool seqs_fit(const bt_model_t *model, const bt_forward_t *fwd)
 {
     uint32_t row = 0;
@@ -39,7 +39,7 @@ bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,
     return view;
 }
 
-/* Does the layer's group keep what the layer sees? */
+/* Checks that the layer's group keeps all positions that the layer reads. */
 static bt_status_t check_layer(const bt_hparams_t *hp, uint32_t layer,
                                const bt_kv_group_t *group, char *why,
                                size_t why_bytes)
@@ -110,7 +110,7 @@ bt_status_t bt_model_check_groups(const bt_model_t *model,
     return status;
 }
 
-/* Is this the cache of so many of the model's layers? */
+/* True when this is a cache of this many of the model's layers. */
 static bool view_fits(const bt_model_t *model, const bt_kv_view_t *kv,
                       uint32_t n_layers)
 {
@@ -141,7 +141,7 @@ static bool cache_fits(const bt_model_t *model, const bt_forward_t *fwd)
     for (uint32_t g = 0; g < groups->n; g++) {
         const bt_kv_view_t view = bt_model_group_view(&fwd->kv, groups, g);
 
-        if ((view.n_layers > 0) && /* else none of this stage's is in it */
+        if ((view.n_layers > 0) && /* else no layer of this stage is in it */
             !view_fits(model, &view, groups->group[g].shape.n_layers)) {
             return false;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model onto a back end: its memory beforehand, its load, its end. */
+/* Life cycle of a model on a back end: memory estimate, load, destruction. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "inference/model/rank_tables.h"
 #include "inference/model/ranks.h"
 
-#define WHAT_BYTES 256u /* of what is wrong with a back end */
+#define WHAT_BYTES 256u /* size of a back end's error message */
 
 static bt_status_t check_config(const bt_loader_t *ld)
 {
@@ -43,8 +43,8 @@ static bt_status_t check_config(const bt_loader_t *ld)
     return status;
 }
 
-/* Columns of the feed-forward's second matrices that end together: a block of
- * each of their types. */
+/* Computes the unit of columns of the feed-forward's second matrices: a block
+ * of each of their types. */
 static uint32_t ffn_unit(const bt_loader_t *ld)
 {
     uint32_t unit = 1;
@@ -65,7 +65,7 @@ static uint32_t ffn_unit(const bt_loader_t *ld)
     return unit;
 }
 
-/* What of the model this rank has; all of it where it is alone. */
+/* Computes this rank's shard of the model; all of it where it is alone. */
 static bt_status_t take_share(bt_loader_t *ld)
 {
     const bt_collectives_t *const coll = ld->config->host_coll;
@@ -116,9 +116,9 @@ bt_status_t bt_loader_rehearse(bt_loader_t *loader)
     return status;
 }
 
-/* Of one that keeps its buffers where the host cannot read them: they, the
- * weights and the tables of batches are there; a weight is packed here first.
- */
+/* Counts device memory of a back end whose buffers the host cannot read: they,
+ * the weights and the tables of batches are there; a weight is packed on the
+ * host first. */
 static bt_status_t split_memory(const bt_loader_t *loader,
                                 bt_model_memory_t *memory)
 {
@@ -182,8 +182,8 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
                                   be->caps->name, bt_status_str(status));
         }
     }
-    /* Packed here, then in the file, or in the other memory; and the buffer of
-     * what is written. */
+    /* While loading, a weight is packed here, then in the file or the device
+     * memory; plus the write buffer. */
     if (is_shared || memory.own_memory) {
         memory.load_bytes += loader.max_weight;
     }
@@ -236,7 +236,7 @@ static bt_status_t make_ranks(bt_loader_t *ld, bt_model_t *model)
                                 ld->be->caps->name, bt_status_str(status));
 }
 
-/* Before the first batch, so that no operation takes memory. */
+/* Called before the first batch, so that no operation allocates memory. */
 static bt_status_t reserve_scratch(const bt_loader_t *loader)
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
@@ -259,8 +259,8 @@ static bt_status_t reserve_scratch(const bt_loader_t *loader)
                           bt_status_str(status));
 }
 
-/* What of a file of packed weights is in the back end's memory is not wanted in
- * the host's any more. */
+/* Drops pages of the packed file from host memory once the back end has them in
+ * its own memory. */
 static void leave_file(bt_model_t *model)
 {
     model->weight_source = (model->store == NULL) ? BT_WEIGHTS_PRIVATE

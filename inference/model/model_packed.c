@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights from the folder of packed weights. */
+/* Loads weights from the folder of packed weights. */
 #include <stdio.h>
 
 #include "common/base/log.h"
@@ -8,7 +8,7 @@
 #define WHY_BYTES     256
 #define PROFILE_BYTES 128
 
-/* The same load without a result; each has a place of its own for reasons. */
+/* Repeats the load without a result; it has its own buffer for reasons. */
 static bt_loader_t rehearsal_of(const bt_loader_t *loader, char *why)
 {
     const bt_loader_t rehearsal = {.gguf = loader->gguf,
@@ -43,9 +43,9 @@ static bool has_all(void *ctx, const bt_packed_file_t *file)
     return bt_loader_rehearse(&rehearsal) == BT_OK;
 }
 
-/* What is packed depends on the numeric profile in nothing: its name is here of
- * old. A share is a file of its own; that of a stage is named in fewer letters
- * than a key has room for (BT_PACKED_PROFILE_BYTES). */
+/* Packed content does not depend on the numerics profile: its name is kept for
+ * compatibility. Each shard has a file of its own; that of a stage is
+ * abbreviated to fit the key (BT_PACKED_PROFILE_BYTES). */
 static void name_file(const bt_shard_t *shard, bool has_codes, char *name,
                       size_t name_bytes)
 {
@@ -90,7 +90,7 @@ void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
                     caps->name);
         return;
     }
-    /* What is wrong with the model file itself is for the load to say. */
+    /* Errors in the model file itself are reported by the load. */
     if (bt_loader_rehearse(&count) != BT_OK) {
         return;
     }

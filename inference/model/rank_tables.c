@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/model/rank_tables.h"
 
-/* What rank 0 of a table says of another one. */
+/* Message of rank 0 about the second communicator. */
 typedef struct place {
     uint8_t id[BT_COLLECTIVES_ID_BYTES];
     uint8_t ok;
@@ -21,7 +21,7 @@ static bt_status_t open_among(bt_backend_t *be, const bt_collectives_t *host,
 
     if (host->rank == 0) {
         made = be->ops->collectives_id(be, place.id);
-        place.ok = made == BT_OK; /* the others wait, whatever happened */
+        place.ok = made == BT_OK; /* the others wait for it in any case */
     }
     status = host->broadcast(host->ctx, &place, sizeof(place), 0);
     if (status != BT_OK) {

@@ -45,7 +45,7 @@ bt_micro_t bt_ranks_micro(bt_ranks_t *ranks, const bt_batch_t *batch)
         .logit_rows = ranks->micro_logit_rows};
 }
 
-/* The last stage's next one is the first. */
+/* The last stage sends to the first. */
 void bt_ranks_send_on(bt_ranks_t *ranks, const bt_collectives_t *coll,
                       const void *data, size_t bytes)
 {
@@ -56,7 +56,8 @@ void bt_ranks_send_on(bt_ranks_t *ranks, const bt_collectives_t *coll,
     }
 }
 
-/* Who sends to this one; to the first stage the last one. */
+/* Returns the rank that sends to this one; for the first stage a rank of the
+ * last one. */
 uint32_t bt_ranks_before(const bt_ranks_t *ranks, const bt_collectives_t *coll)
 {
     return (coll->rank + coll->size - ranks->stage_size) % coll->size;
@@ -101,7 +102,7 @@ bt_batch_t bt_ranks_own_words(bt_ranks_t *ranks, const bt_shard_t *shard,
 void bt_ranks_clear_others(const bt_shard_t *shard, const bt_batch_t *batch,
                            bt_backend_t *be, float *x, uint32_t dim)
 {
-    uint32_t n = 0; /* such rows, one behind the other, up to row i */
+    uint32_t n = 0; /* number of consecutive such rows up to row i */
 
     for (uint32_t i = 0; i <= batch->n_rows; i++) {
         if ((i < batch->n_rows) &&
@@ -125,7 +126,7 @@ void bt_ranks_share(bt_ranks_t *ranks, const bt_collectives_t *coll, void *data,
     }
 }
 
-/* To the next stage, ahead of the rows that it is for. */
+/* Sends to the next stage, ahead of the rows that the order belongs to. */
 void bt_ranks_pass_order(bt_ranks_t *ranks, bt_rank_order_t *order)
 {
     const bt_collectives_t *const host = ranks->tables.host;
@@ -135,8 +136,8 @@ void bt_ranks_pass_order(bt_ranks_t *ranks, bt_rank_order_t *order)
                      order->n_words * sizeof(*ranks->words));
 }
 
-/* In one stage to all at once. With several an order goes from stage to stage,
- * as rows do, so that nobody waits for a stage that is still at work. */
+/* With one stage, sends to all at once. With several, an order goes from stage
+ * to stage, as rows do, so that no rank waits for a busy stage. */
 void bt_ranks_tell(bt_ranks_t *ranks, const bt_rank_order_t *order)
 {
     const bt_collectives_t *const stage = ranks->tables.host_stage;
@@ -159,7 +160,7 @@ static uint32_t n_blocks_of(const bt_forward_t *fwd, const bt_ragged_seq_t *seq)
     return (seq->pos + seq->n_rows + t - 1) / t * n;
 }
 
-/* Behind the words that are there. */
+/* Appends to the words of the order. */
 static void put(bt_ranks_t *ranks, size_t *n, const void *words, size_t count)
 {
     BT_ASSERT_ALWAYS(count <= ranks->max_words - *n);
@@ -249,9 +250,9 @@ void bt_model_end_ranks(bt_model_t *model)
     }
 }
 
-/* ---- life ---- */
+/* ---- life cycle ---- */
 
-/* What the most that a call brings comes to. */
+/* Computes the most bytes of a call's results. */
 static void settle(bt_ranks_t *ranks, const bt_collectives_t *coll,
                    const bt_model_config_t *c, const bt_hparams_t *hp)
 {
@@ -310,7 +311,7 @@ size_t bt_ranks_bytes(const bt_collectives_t *coll,
                       sizeof(uint32_t));
 }
 
-/* What every rank has. */
+/* Allocates the buffers of every rank. */
 static bt_status_t alloc_common(bt_ranks_t *ranks)
 {
     ranks->words = bt_calloc(ranks->max_words, sizeof(*ranks->words));
@@ -327,7 +328,7 @@ static bt_status_t alloc_common(bt_ranks_t *ranks)
                : BT_OK;
 }
 
-/* What a rank of several stages has, and one of the first of them. */
+/* Allocates the buffers of a rank of several stages, and of the first stage. */
 static bt_status_t alloc_stages(bt_ranks_t *ranks)
 {
     if (ranks->n_stages > 1) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who does what rank 0 says: its orders, read with care, become calls. */
+/* Ranks that execute orders of rank 0: orders are validated and become
+ * calls. */
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "inference/model/ranks_priv.h"
 
-/* From rank 0 of this stage, or from the stage before. */
+/* Receives from rank 0 of this stage, or from the previous stage. */
 static void hear_part(bt_ranks_t *ranks, void *data, size_t bytes)
 {
     if (ranks->stage == 0) {
@@ -37,14 +38,14 @@ static bool hear(bt_ranks_t *ranks, bt_rank_order_t *order_p)
     return ranks->status == BT_OK;
 }
 
-/* The words of an order. Rank 0 has the same configuration; what does not fit
- * into ours all the same comes from one that has not. */
+/* Reader of an order's words. Rank 0 has an equal configuration; an order that
+ * still does not fit comes from one with another. */
 typedef struct cursor {
     const uint32_t *at;
     size_t left;
 } cursor_t;
 
-/* @return NULL: they are not there */
+/* @return NULL: not enough words */
 static const uint32_t *take(cursor_t *c, size_t n)
 {
     const uint32_t *words = c->at;
@@ -123,7 +124,7 @@ static void fail_order(bt_ranks_t *ranks)
 static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
                         const bt_kv_groups_t *groups, uint32_t n_words);
 
-/* What is asked for of blocks is done. @return false: it was something else */
+/* Executes an order about blocks. @return false: it is another order */
 static bool follow_block(bt_model_t *model, const bt_kv_view_t *kv,
                          const bt_rank_order_t *order)
 {
@@ -137,7 +138,7 @@ static bool follow_block(bt_model_t *model, const bt_kv_view_t *kv,
     return true;
 }
 
-/* The next order within a call that is not of blocks. */
+/* Receives the next order within a call that is not about blocks. */
 static bool hear_within(bt_model_t *model, const bt_rank_call_t *call,
                         bt_rank_order_t *order_p)
 {
@@ -243,7 +244,7 @@ static void follow_step(bt_model_t *model, const bt_kv_view_t *kv,
     }
 }
 
-/* Of a step of which the last stage has told. */
+/* Finishes the oldest step, whose results the last stage sends. */
 static void follow_results(bt_model_t *model)
 {
     float *logits;

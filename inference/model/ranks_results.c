@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call comes to, of all ranks' words, at rank 0. */
+/* Combines the results of a call over all ranks' words at rank 0. */
 #include <math.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "inference/model/ranks_priv.h"
 
-/* What a rank sends of a row, the same of all. */
+/* Size of a rank's result for a row, equal for all ranks. */
 typedef struct parcel {
     size_t bytes;
-    uint32_t n; /* candidates at most, behind their number; 1: without it, the
-                   best word; 0: all logits */
+    uint32_t n; /* candidates at most, preceded by their number; 1: only the
+                   best word, without the number; 0: all logits */
 } parcel_t;
 
 #define CANDIDATES_BYTES(n) (sizeof(uint32_t) + (n) * sizeof(bt_candidate_t))
@@ -19,7 +19,7 @@ static parcel_t parcel_of(const bt_model_t *model, const bt_forward_t *fwd,
                           uint32_t i)
 {
     const uint32_t size = model->shard.size;
-    const size_t most = (model->hp.n_vocab + size - 1) / size; /* of a rank */
+    const size_t most = (model->hp.n_vocab + size - 1) / size; /* words */
     const uint32_t n = bt_rank_needs(fwd, i);
 
     if (n == 1) {
@@ -31,7 +31,7 @@ static parcel_t parcel_of(const bt_model_t *model, const bt_forward_t *fwd,
     return (parcel_t){.bytes = most * sizeof(float)};
 }
 
-/* All but the candidates of all ranks cannot be drawn. */
+/* Makes all tokens but the ranks' candidates impossible to draw. */
 static void take_candidates(const bt_ranks_t *ranks, const bt_model_t *model,
                             float *row, parcel_t parcel, const uint8_t *from,
                             size_t bytes_each)
@@ -76,7 +76,7 @@ static uint32_t best_of(const bt_model_t *model, const uint8_t *from,
         bt_candidate_t theirs;
 
         memcpy(&theirs, from, sizeof(theirs));
-        if ((r == 0) || (theirs.logit > best.logit)) { /* else the first */
+        if ((r == 0) || (theirs.logit > best.logit)) { /* ties: the first */
             best = theirs;
         }
     }
@@ -122,8 +122,8 @@ uint32_t bt_ranks_first(const bt_model_t *model, const bt_forward_t *fwd)
     return (most == 0) ? 0 : k;
 }
 
-/* What this rank's words are to row i, from the first of them that the back end
- * found. */
+/* Packs this rank's result for row i from the first candidates that the back
+ * end found. */
 static void put_first(const bt_model_t *model, const bt_forward_t *fwd,
                       uint32_t i, parcel_t parcel, uint8_t *to)
 {
@@ -150,7 +150,7 @@ static void put_first(const bt_model_t *model, const bt_forward_t *fwd,
     }
 }
 
-/* The same from all of them. */
+/* Packs this rank's result for row i from all of its logits. */
 static void put_row(bt_ranks_t *ranks, const bt_model_t *model,
                     const float *row, parcel_t parcel, uint8_t *to)
 {
@@ -177,7 +177,7 @@ static void put_row(bt_ranks_t *ranks, const bt_model_t *model,
     memcpy(to + sizeof(n), ranks->candidates, n * sizeof(*ranks->candidates));
 }
 
-/* What every rank says of the rows. */
+/* Returns the bytes of each rank's results of all rows. */
 static size_t results_bytes(const bt_model_t *model, const bt_forward_t *fwd)
 {
     size_t bytes = 0;
@@ -188,14 +188,15 @@ static size_t results_bytes(const bt_model_t *model, const bt_forward_t *fwd)
     return bytes;
 }
 
-/* From the last stage to the first something always comes: then all before it
- * have stored their K and V. The room is that of one row's best at least. */
+/* From the last stage to the first at least one word is always sent: then all
+ * stages before have stored their K and V. Buffers hold one row's best at
+ * least. */
 static size_t message_bytes(size_t bytes)
 {
     return (bytes == 0) ? sizeof(uint32_t) : bytes;
 }
 
-/* What this rank has to say of the rows. */
+/* Packs this rank's results of the rows. */
 static void put_results(bt_ranks_t *ranks, const bt_model_t *model,
                         const bt_forward_t *fwd)
 {
@@ -217,7 +218,7 @@ static void put_results(bt_ranks_t *ranks, const bt_model_t *model,
     }
 }
 
-/* What the ranks of a stage have of the rows, put together at rank 0. */
+/* Gathers the results of a stage's ranks at rank 0. */
 static void share_results(bt_ranks_t *ranks, bt_model_t *model,
                           const bt_forward_t *fwd, const uint8_t *own,
                           size_t bytes)
@@ -225,7 +226,7 @@ static void share_results(bt_ranks_t *ranks, bt_model_t *model,
     const bt_collectives_t *const stage = ranks->tables.host_stage;
     size_t at = 0;
 
-    if (bytes == 0) { /* all have stored their K and V when this is over */
+    if (bytes == 0) { /* all have stored their K and V when this returns */
         float nothing = 0.0f;
 
         bt_ranks_sum_over(ranks, stage, &nothing, 1);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a forward call is for: logits in the host's memory, or the best of them
- * alone, or what is drawn from them.
+/*
+ * Results of a forward call: logits in host memory, or only the best ids, or
+ * draws.
  *
  * A row of logits of a large vocabulary is half a megabyte, its token is four
  * bytes. A back end with memory of its own that can draw does so: ids of all
- * draws, and what log-probs take, come in one copy. A row's logits are copied
- * where somebody looks at all of them: where they are asked for, or where a
- * processor changes them that cannot be told (drawing.h). */
+ * draws, and the sums of log probabilities, come in one copy. A row's logits
+ * are copied where all of them are needed on the host: where they are
+ * requested, or where a processor changes them that the back end cannot express
+ * (drawing.h).
+ */
 #include "common/base/alloc.h"
 #include "inference/model/drawing.h"
 #include "inference/model/model_priv.h"
@@ -14,7 +17,7 @@
 #include "inference/model/sampler.h"
 #include "kernels/batch.h"
 
-/* Host memory beside the back end's; counted, and when not dry taken. */
+/* Counts host memory beside the back end's, and allocates it unless dry. */
 static bt_status_t host_memory(bt_loader_t *loader, size_t n, size_t size,
                                void **ptr_p)
 {
@@ -39,7 +42,7 @@ static bt_status_t host_memory(bt_loader_t *loader, size_t n, size_t size,
     return BT_OK;
 }
 
-/* The most that a call of this configuration brings. */
+/* Reserves the tables of the largest batch of this configuration. */
 static bt_status_t reserve_batch(bt_loader_t *loader)
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
@@ -80,12 +83,12 @@ static bt_status_t reserve_batch(bt_loader_t *loader)
     return BT_OK;
 }
 
-/* What the rows of a call become, there and at the host. */
+/* Result buffers of a call, on the back end and on the host. */
 typedef struct buffers {
     float *logits;
     float *own_logits;
-    float *ids;   /* as wide as an id */
-    float *drawn; /* likewise */
+    float *ids;   /* an id is as wide as a float */
+    float *drawn; /* 32-bit words, too */
     void *host_logits;
     float *own_first; /* ids and logits, likewise */
     void *host_own_logits;
@@ -93,7 +96,8 @@ typedef struct buffers {
     void *host_drawn;
 } buffers_t;
 
-/* Of a rank, whose host sends what its words are to the others. */
+/* True for a rank that finds the first candidates of its words on the back end,
+ * for its host to send. */
 static bool finds_first(const bt_loader_t *loader)
 {
     return (loader->config->host_coll != NULL) &&
@@ -101,8 +105,9 @@ static bool finds_first(const bt_loader_t *loader)
            bt_backend_owns_memory(loader->be) && (loader->be->ops->top != NULL);
 }
 
-/* Where the back end's memory is the host's, or the model is not shared, what a
- * row becomes is in it; what ranks gather is in the host's alone. */
+/* Allocates buffers of the back end. They hold the results where they are host
+ * memory or the model is not sharded; gathered results of ranks are only in
+ * host memory. */
 static bt_status_t take_own(bt_loader_t *loader, buffers_t *b)
 {
     const size_t rows = loader->config->max_logit_rows;
@@ -132,7 +137,7 @@ static bt_status_t take_own(bt_loader_t *loader, buffers_t *b)
     return status;
 }
 
-/* The host's, beside a back end with memory of its own. */
+/* Allocates host buffers beside a back end with memory of its own. */
 static bt_status_t take_host(bt_loader_t *loader, buffers_t *b)
 {
     const size_t rows = loader->config->max_logit_rows;
@@ -192,7 +197,7 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
 
 /* ---- after a forward pass ---- */
 
-/* How a row comes to the host. */
+/* How the result of a row comes to the host. */
 typedef enum way {
     WAY_LOGITS,
     WAY_BEST,
@@ -208,7 +213,7 @@ static way_t way_of(const bt_forward_t *fwd, uint32_t i)
                                      : WAY_LOGITS;
 }
 
-/* Rows i .. end - 1 that come the same way. @return end */
+/* Finds rows i .. end - 1 with one kind of result. @return end */
 static uint32_t run_end(const bt_forward_t *fwd, uint32_t i)
 {
     const way_t way = way_of(fwd, i);
@@ -232,7 +237,7 @@ bt_status_t bt_model_fetch_logits(bt_model_t *model, uint32_t i, uint32_t n)
                                     n * n_vocab * sizeof(float));
 }
 
-/* By the back end, for n rows from i on. */
+/* Computes the best ids on the back end, for n rows from i on. */
 static bt_status_t find_best(bt_model_t *model, const bt_forward_t *fwd,
                              uint32_t i, uint32_t n)
 {
@@ -249,7 +254,7 @@ static bt_status_t find_best(bt_model_t *model, const bt_forward_t *fwd,
                          n * sizeof(*model->best_ids));
 }
 
-/* Where the back end has no argmax(): its logits were fetched. */
+/* Used where the back end has no argmax(): its logits were fetched. */
 static void find_best_here(const bt_model_t *model, const bt_forward_t *fwd)
 {
     const uint32_t n_vocab = model->hp.n_vocab;
@@ -264,8 +269,8 @@ static void find_best_here(const bt_model_t *model, const bt_forward_t *fwd)
     }
 }
 
-/* What this rank's words are to the rows of a call: the first of them, where
- * that is all that is wanted of any. */
+/* Fetches this rank's results of the rows of a call: only the first candidates,
+ * where no row needs more. */
 static bt_status_t fetch_own(bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
@@ -287,8 +292,8 @@ static bt_status_t fetch_own(bt_model_t *model, const bt_forward_t *fwd)
                          2 * n * sizeof(*model->own_first));
 }
 
-/* Of ranks: what is queued is done, K and V are stored, and what this one's
- * words are to the rows is in the host's memory. */
+/* For ranks: completes queued work, so that K and V are stored and this rank's
+ * results are in host memory. */
 static void come_to_host(bt_model_t *model, const bt_forward_t *fwd)
 {
     bt_status_t status = bt_ranks_status(model->ranks);
@@ -304,7 +309,7 @@ static void come_to_host(bt_model_t *model, const bt_forward_t *fwd)
     }
 }
 
-/* Rows i .. i + n - 1, which come the same way. */
+/* Fetches rows i .. i + n - 1, of one kind of result. */
 static bt_status_t fetch(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
                          uint32_t n)
 {
@@ -347,7 +352,8 @@ bt_status_t bt_model_results(bt_model_t *model, const bt_forward_t *fwd)
 bt_status_t bt_model_collect(bt_model_t *model, const bt_forward_t *fwd)
 {
     if (model->config.host_coll->rank == 0) {
-        /* Of a back end that runs ahead the others' share waits for it. */
+        /* On an asynchronous back end the gather of the ranks waits for the
+         * call. */
         bt_ranks_tell_results(model->ranks);
     }
     come_to_host(model, fwd);

@@ -9,17 +9,17 @@
 #include "inference/model/select.h"
 #include "kernels/draw_formula.h"
 
-/* Candidates so many nats below the best are only looked at when the others did
+/* Candidates this many nats below the best are only read when the others did
  * not decide: an ordinary distribution has a few hundred above and tens of
  * thousands below. */
 #define LIGHT_NATS 10.0
 
-/* So many are kept by a heap, which hardly any id enters; more by selecting
- * the last of them. */
+/* This many are kept in a heap, which hardly any id enters; more are found by
+ * selecting the last of them. */
 #define HEAP_TOP_K 256
 _Static_assert(HEAP_TOP_K <= BT_SAMPLER_MAX_NEEDS, "how many are kept");
 
-#define LANES 8 /* of the best logit */
+#define LANES 8 /* lanes of the search for the best logit */
 
 struct bt_sampler {
     uint32_t n_vocab;
@@ -76,7 +76,8 @@ bool bt_sampling_reads_tokens(const bt_sampling_t *params)
     return reads;
 }
 
-/* counts[id] of each token of the history: 1 and how often it was generated. */
+/* Sets counts[id] of each token of the history: 1 and how often it was
+ * generated. */
 static void count_history(bt_sampler_t *sampler, const uint32_t *history,
                           uint32_t n_history, uint32_t n_prompt)
 {
@@ -92,7 +93,7 @@ static void count_history(bt_sampler_t *sampler, const uint32_t *history,
     }
 }
 
-/* Each distinct token of the history once, which clears the counts again. */
+/* Visits each distinct token of the history once, which clears the counts. */
 static void apply_penalties(bt_sampler_t *sampler, const bt_sampling_t *params,
                             float *logits, const uint32_t *history,
                             uint32_t n_history, uint32_t n_prompt)
@@ -120,8 +121,8 @@ static void ban(void *logits, uint32_t id)
     ((float *)logits)[id] = -INFINITY;
 }
 
-/* How many of the first candidates penalties may move, at most; UINT32_MAX: any
- * that comes later may be raised. */
+/* Returns how many of the first candidates penalties may move, at most;
+ * UINT32_MAX: any later one may be raised. */
 static uint32_t may_fall(const bt_sampling_t *params, uint32_t n_prompt,
                          uint32_t n_drawn)
 {
@@ -140,8 +141,8 @@ static uint32_t may_fall(const bt_sampling_t *params, uint32_t n_prompt,
 uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_prompt,
                           uint32_t n_drawn)
 {
-    /* Of those that come first so many may be banned, and so many fall behind
-     * others, which all keep their order. */
+    /* Among the first candidates at most this many are banned, and this many
+     * fall behind others, which all keep their order. */
     const uint64_t n_gone =
         (uint64_t)params->n_bad_words +
         ((n_drawn < params->min_tokens) ? params->n_end_ids : 0) +
@@ -158,8 +159,8 @@ uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_prompt,
     return kept + (uint32_t)n_gone;
 }
 
-/* Lanes, because a single running maximum waits for itself: 55 us for 50,000
- * logits, which were 3 % of a decode step of 28 sequences. */
+/* Uses lanes, because a single running maximum is bound by its own latency: 55
+ * us for 50,000 logits, which were 3 % of a decode step of 28 sequences. */
 uint32_t bt_sampler_best(const float *logits, uint32_t n)
 {
     float best[LANES];
@@ -182,14 +183,14 @@ uint32_t bt_sampler_best(const float *logits, uint32_t n)
     for (uint32_t lane = 1; lane < LANES; lane++) {
         best[0] = (best[lane] > best[0]) ? best[lane] : best[0];
     }
-    /* Nothing but -INFINITY and NaN: as if the first were the best. */
+    /* Only -INFINITY and NaN: as if the first were the best. */
     while ((best[0] > -INFINITY) && (logits[id] != best[0])) {
         id++;
     }
     return id;
 }
 
-/* ordered[0 .. result) = the k first candidates. */
+/* Fills ordered[0 .. result) with the k first candidates. */
 static uint32_t order_top_k(bt_sampler_t *sampler, const float *logits,
                             uint32_t k)
 {
@@ -209,7 +210,7 @@ static uint64_t weigh(float logit, float best, const bt_sampling_t *params)
     return bt_draw_weight(logit, best, (double)params->temperature);
 }
 
-/* Weights by id, those below @a least none. @return their sum */
+/* Computes weights by id, 0 for those below @a least. @return their sum */
 static uint64_t weigh_all(bt_sampler_t *sampler, const float *logits,
                           float best, const bt_sampling_t *params)
 {
@@ -245,7 +246,7 @@ static uint32_t collect(bt_sampler_t *sampler, const float *logits,
         const bool counts =
             (weight > 0) & (((double)c.logit >= light) == heavy);
 
-        sampler->list[n] = c; /* no branch: it would be guessed wrong */
+        sampler->list[n] = c; /* branchless: a branch would be mispredicted */
         n += counts;
         sum += counts ? weight : 0;
     }
@@ -253,7 +254,8 @@ static uint32_t collect(bt_sampler_t *sampler, const float *logits,
     return n;
 }
 
-/* The candidate at which the running sum of all weights reaches @a need. */
+/* Returns the candidate at which the running sum of all weights reaches @a
+ * need. */
 static bt_candidate_t find(bt_sampler_t *sampler, const float *logits,
                            double light, uint64_t need)
 {
@@ -268,7 +270,8 @@ static bt_candidate_t find(bt_sampler_t *sampler, const float *logits,
     return bt_select(sampler->list, n, sampler->weights, need - before);
 }
 
-/* Take the weight from all behind @a last. @return what is left */
+/* Removes the weight of all candidates behind @a last. @return the remaining
+ * weight */
 static uint64_t keep_until(bt_sampler_t *sampler, const float *logits,
                            bt_candidate_t last)
 {
@@ -284,7 +287,7 @@ static uint64_t keep_until(bt_sampler_t *sampler, const float *logits,
     return sum;
 }
 
-/* The k-th of those that have a weight is the last. @return what is left */
+/* Keeps the first k candidates with a weight. @return the remaining weight */
 static uint64_t keep_top_k(bt_sampler_t *sampler, const float *logits,
                            uint32_t k, uint64_t mass)
 {
@@ -324,7 +327,7 @@ static uint32_t draw_all(bt_sampler_t *sampler, const bt_sampling_t *params,
     return id;
 }
 
-/* Few come by ascending id. */
+/* Sorts a few candidates by ascending id. */
 static void order_by_id(bt_candidate_t *list, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {
@@ -338,7 +341,7 @@ static void order_by_id(bt_candidate_t *list, uint32_t n)
     }
 }
 
-/* Of ordered[0 .. n), the top_k. */
+/* Draws from ordered[0 .. n), the top_k. */
 static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
                          uint32_t n, uint64_t bits)
 {

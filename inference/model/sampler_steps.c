@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The token that a bad word ends with, where all before it is there; else
+/* Returns the last token of a bad word whose other tokens precede; else
  * UINT32_MAX. */
 static uint32_t banned_by(const bt_bad_word_t *word, const uint32_t *history,
                           uint32_t n_history)

@@ -5,14 +5,14 @@
 #include <stddef.h>
 
 #define BUCKETS 256
-#define FEW     24 /* are ordered by insertion */
+#define FEW     24 /* at most this many are sorted by insertion */
 
 static uint64_t weight_of(const uint64_t *weights, uint32_t id)
 {
     return (weights == NULL) ? 1 : weights[id];
 }
 
-/* By falling logits, buckets rise: the best is in 0, the last in 254 or 255. */
+/* Buckets ascend as logits fall: the best is in 0, the last in 254 or 255. */
 typedef struct spread {
     double best;
     double per_unit; /* buckets */
@@ -39,8 +39,10 @@ static uint32_t bucket_of(spread_t spread, float logit)
     return (uint32_t)((spread.best - (double)logit) * spread.per_unit);
 }
 
-/* The bucket in which the sum reaches what is needed.
- * @param [in,out] need_p  less the sum before it */
+/*
+ * Finds the bucket in which the sum reaches the need.
+ * @param [in,out] need_p  becomes less the sum before the bucket
+ */
 static uint32_t find_bucket(const bt_candidate_t *list, uint32_t n,
                             const uint64_t *weights, spread_t spread,
                             uint64_t *need_p)
@@ -58,7 +60,7 @@ static uint32_t find_bucket(const bt_candidate_t *list, uint32_t n,
     return b;
 }
 
-/* Those of one bucket, in the same order. @return how many */
+/* Keeps the candidates of one bucket, in their order. @return number kept */
 static uint32_t keep(bt_candidate_t *list, uint32_t n, spread_t spread,
                      uint32_t bucket)
 {
@@ -67,7 +69,7 @@ static uint32_t keep(bt_candidate_t *list, uint32_t n, spread_t spread,
     for (uint32_t i = 0; i < n; i++) {
         const bt_candidate_t c = list[i];
 
-        list[n_kept] = c; /* over one that was looked at */
+        list[n_kept] = c; /* overwrites one already read */
         n_kept += (bucket_of(spread, c.logit) == bucket);
     }
     return n_kept;
@@ -106,7 +108,7 @@ bt_candidate_t bt_select(bt_candidate_t *list, uint32_t n,
 
 /* ---- the first k ---- */
 
-/* A heap whose root is the last in the order. */
+/* Restores a heap whose root is the last candidate. */
 static void sift_down(bt_candidate_t *heap, uint32_t n, uint32_t at)
 {
     const bt_candidate_t moved = heap[at];

@@ -15,7 +15,7 @@ bt_share_t bt_share_of(uint32_t n, uint32_t unit, uint32_t rank, uint32_t size)
                         .n = (uint32_t)(to - from) * unit};
 }
 
-/* Can the model be cut into so many parts? */
+/* Checks that the model can be split into this many parts. */
 static bt_status_t check_parts(const bt_hparams_t *hp, uint32_t n_parts,
                                uint32_t ffn_unit, uint32_t size, char *why,
                                size_t why_bytes)
@@ -44,7 +44,7 @@ static bt_status_t check_parts(const bt_hparams_t *hp, uint32_t n_parts,
     return BT_OK;
 }
 
-/* Parts lie one behind the other. */
+/* Returns the range of contiguous parts. */
 static bt_share_t together(const bt_share_t *parts, uint32_t n)
 {
     const bt_share_t *last = &parts[n - 1];
@@ -53,7 +53,7 @@ static bt_share_t together(const bt_share_t *parts, uint32_t n)
                         .n = last->first + last->n - parts[0].first};
 }
 
-/* Can its layers? */
+/* Checks that its layers can be split into stages. */
 static bt_status_t check_stages(const bt_hparams_t *hp,
                                 const bt_shard_place_t *place, char *why,
                                 size_t why_bytes)
@@ -112,7 +112,7 @@ bt_status_t bt_shard_of(const bt_hparams_t *hp, uint32_t sum_parts,
     return BT_OK;
 }
 
-/* Those of the layers that are there, as they are counted there. */
+/* Renumbers the layers of a set to those of the stage. */
 static bt_layer_set_t own_layers(const bt_layer_set_t *set, bt_share_t layers)
 {
     bt_layer_set_t own = {0};

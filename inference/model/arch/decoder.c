@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass of a dense decoder: family.h. */
+/* Forward pass of a dense decoder: family.h. */
 #include "inference/model/arch/decoder.h"
 
 #include "common/coll/coll_tree.h"
@@ -15,7 +15,7 @@ static bt_norm_t norm_of(const bt_model_t *model,
                        .layer = model->arch->family->layer_norm};
 }
 
-/* What x begins with. */
+/* Computes the initial x. */
 static void embed(bt_model_t *model, const bt_batch_t *batch, float *x)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
@@ -25,7 +25,7 @@ static void embed(bt_model_t *model, const bt_batch_t *batch, float *x)
 
     if (model->shard.size == 1) {
         ops->embed(model->be, d->embedding, batch, x);
-    } else { /* each its words */
+    } else { /* each rank has its own words */
         const bt_batch_t own =
             bt_ranks_own_words(model->ranks, &model->shard, batch);
 
@@ -53,7 +53,7 @@ static void add_bias(bt_backend_t *be, float *x, const float *bias,
     }
 }
 
-/* Is all that becomes of a matrix's product that it is added to x? */
+/* True when a matrix's product is only added to x. */
 static bool only_adds(const bt_model_t *model, const float *bias,
                       const bt_norm_weights_t *after)
 {
@@ -62,8 +62,8 @@ static bool only_adds(const bt_model_t *model, const float *bias,
            (model->own.residual_scale == 1.0f);
 }
 
-/* Parts [begin, end) of W in, of which the first begins at column @a at of
- * in. */
+/* Product of parts [begin, end) of W with in, the first of which begins at
+ * column @a at of in. */
 typedef struct product {
     bt_model_t *model;
     const bt_sum_weight_t *w;
@@ -109,7 +109,7 @@ static void sum_parts(const product_t *p, uint32_t begin, uint32_t end,
                 p->n_rows, out);
 }
 
-/* out = W in, of all ranks of the stage. */
+/* Computes out = W in, over all ranks of the stage. */
 static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
                      const float *in, uint32_t n_rows, float *out)
 {
@@ -127,7 +127,7 @@ static void multiply(bt_model_t *model, const bt_sum_weight_t *w,
     }
 }
 
-/* x += scale * norm(W in + bias); tmp (n_rows, dim). */
+/* Computes x += scale * norm(W in + bias); tmp (n_rows, dim). */
 static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
                        const float *bias, const bt_norm_weights_t *after,
                        const float *in, uint32_t n_rows, float *tmp, float *x)
@@ -152,7 +152,7 @@ static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
     ops->add(model->be, x, tmp, n);
 }
 
-/* The product in d->b, activated, times the second matrix, to x. */
+/* Adds the product in d->b, activated, times the second matrix, to x. */
 static void add_activated(bt_model_t *model, const bt_layer_t *layer,
                           uint32_t n_rows, float *x)
 {
@@ -172,8 +172,8 @@ static void add_activated(bt_model_t *model, const bt_layer_t *layer,
                &layer->ffn_post_norm, d->a, n_rows, d->b, x);
 }
 
-/* x += feed-forward of x, or in parallel of what was kept in d->c; next is read
- * after that. */
+/* Adds the feed-forward of x, or in parallel that of the copy in d->c, to x;
+ * next is the weight read afterwards. */
 static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
                          const bt_layer_t *layer, float *x, uint32_t n_rows,
                          const bt_weight_t *next)
@@ -194,7 +194,7 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
     bt_model_got_on(fwd);
 }
 
-/* Of queries and keys in d->b. */
+/* Normalizes queries and keys in d->b. */
 static void norm_heads(bt_model_t *model, const bt_layer_t *layer,
                        uint32_t n_rows)
 {
@@ -230,7 +230,7 @@ static bt_rotation_t rotation_of(const bt_model_t *model, uint32_t i)
                            .interleaved = !model->arch->family->pairs_apart};
 }
 
-/* K and V of a layer's rows into the cache; their queries stay in d->b. */
+/* Stores K and V of a layer's rows in the cache; their queries stay in d->b. */
 static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
                      const bt_batch_t *batch, uint32_t i, const float *x)
 {
@@ -262,7 +262,8 @@ static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
     }
 }
 
-/* Heads (n_rows, n_heads * head_dim) of what store_kv() left: d->a. */
+/* Computes heads (n_rows, n_heads * head_dim) from the result of store_kv():
+ * d->a. */
 static void attend(bt_model_t *model, const bt_forward_t *fwd,
                    const bt_batch_t *batch, uint32_t i)
 {
@@ -278,8 +279,8 @@ static void attend(bt_model_t *model, const bt_forward_t *fwd,
     bt_model_got_on(fwd);
 }
 
-/* What is read when the last layer is done: the output, or by a stage before
- * it the first layer again, of other rows. */
+/* Returns the weight read after the last layer: the output, or in a stage
+ * before the last one the first layer again, for other rows. */
 static const bt_weight_t *behind_layers(const bt_model_t *model)
 {
     const bt_decoder_t *const d = model->state;
@@ -289,7 +290,8 @@ static const bt_weight_t *behind_layers(const bt_model_t *model)
                                             : d->embedding;
 }
 
-/* x of a layer from its heads; tmp is d->a or b, whichever heads is not. */
+/* Computes x of a layer from its heads; tmp is the one of d->a and d->b that
+ * does not hold them. */
 static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
                          const float *heads, uint32_t n_rows, float *tmp,
                          float *x)
@@ -310,7 +312,7 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
                                        : behind_layers(model));
 }
 
-/* Rows that came in when n_layers were done, through these. */
+/* Computes the missed layers of rows that joined when n_layers were done. */
 static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
                      const bt_model_late_t *late, uint32_t n_layers)
 {
@@ -326,7 +328,7 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
     }
 }
 
-/* Of the rows in d->x_last. */
+/* Computes the logits of the rows in d->x_last. */
 static void compute_logits(bt_model_t *model, uint32_t n_rows)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
@@ -347,8 +349,8 @@ static void compute_logits(bt_model_t *model, uint32_t n_rows)
     }
 }
 
-/* The last layer: from the attention on, only rows with logits matter, which
- * go to x_last. */
+/* Computes the last layer: from the attention on, only rows with logits matter,
+ * which go to x_last. */
 static void compute_last_layer(bt_model_t *model, const bt_forward_t *fwd,
                                const bt_batch_t *batch, const float *x,
                                float *x_last)
@@ -364,7 +366,7 @@ static void compute_last_layer(bt_model_t *model, const bt_forward_t *fwd,
     finish_layer(model, fwd, last, d->b, batch->n_logit_rows, d->a, x_last);
 }
 
-/* A micro-batch through the layers of this stage. */
+/* Computes a microbatch through the layers of this stage. */
 static void run_stage(bt_model_t *model, const bt_forward_t *fwd,
                       const bt_batch_t *batch, float *x_last)
 {
@@ -401,7 +403,7 @@ static void forward_stage(bt_model_t *model, const bt_batch_t *batch,
 
     while (bt_micro_next(&micro, &part)) {
         if (bt_model_begin(model, &part) != BT_OK) {
-            return; /* bt_ranks_status() says so */
+            return; /* reported by bt_ranks_status() */
         }
         run_stage(model, fwd, &part,
                   d->x_last + (size_t)micro.first_logit * model->own.dim);
@@ -436,7 +438,7 @@ void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
     store_kv(model, fwd, batch, last, x);
     bt_model_layers_stored(model, fwd, last + 1);
     if (batch->n_logit_rows == 0) {
-        return; /* the cache is all that was asked for */
+        return; /* only the KV cache was needed */
     }
     compute_last_layer(model, fwd, batch, x, d->x_last);
     compute_logits(model, batch->n_logit_rows);

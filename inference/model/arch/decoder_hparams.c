@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hyper-parameters of a dense decoder: the keys of the GGUF specification,
- * under the name of the family. */
+/* Hyperparameters of a dense decoder: the keys of the GGUF specification, under
+ * the name of the family. */
 #include <math.h>
 
 #include "common/base/assert.h"
@@ -14,7 +14,7 @@
 #define MAX_VOCAB   (1u << 24)
 #define MAX_CONTEXT (1u << 24)
 
-/* ---- what changes the mathematics in ways that a family does not have ---- */
+/* ---- features that change the mathematics and that a family may lack ---- */
 
 typedef struct refused {
     const char *name;
@@ -51,7 +51,7 @@ static const refused_t refused[] = {
     {"residual_scale", 1.0f, BT_TAKES_RESIDUAL_SCALE},
 };
 
-/* Of a number or a truth value. @return false: it is neither */
+/* Reads a number or a truth value. @return false: it is neither */
 static bool value_of(const bt_gguf_t *gguf, const char *key, float *value_p)
 {
     uint32_t n;
@@ -144,7 +144,7 @@ static bt_status_t read_sizes(const bt_keys_t *keys, const bt_family_t *family,
     return status;
 }
 
-/* Keys' and values', of layers with a window too, must be all the same. */
+/* Dimensions of keys and values, of layers with a window too, must be equal. */
 static bt_status_t check_other_dims(const bt_keys_t *keys, uint32_t head_dim)
 {
     static const char *const names[] = {"attention.value_length",
@@ -257,7 +257,7 @@ static bt_status_t read_eps(const bt_keys_t *keys, const bt_family_t *family,
                : status;
 }
 
-/* One for each layer, true where it has the window. */
+/* Reads one truth value per layer, true where it has the window. */
 static bt_status_t read_windowed_list(const bt_keys_t *keys, const char *key,
                                       uint64_t n, bt_hparams_t *hp)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors and buffers of a dense decoder. */
+/* Loads tensors and buffers of a dense decoder. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static const char *layer_name(char *text, uint32_t layer, const char *name,
     return text;
 }
 
-/* ---- what the back end must have ---- */
+/* ---- requirements on the back end ---- */
 
 static bt_status_t need(const bt_loader_t *ld, bool there, const char *what)
 {
@@ -69,7 +69,7 @@ static bt_status_t check_operations(const bt_loader_t *ld)
 
 /* ---- one layer ---- */
 
-/* The weights of a norm that has none. */
+/* Creates unit weights of a norm that has none. */
 static bt_status_t load_ones(bt_loader_t *ld, float **ptr_p)
 {
     float *const ones = bt_calloc(ld->hp->dim, sizeof(*ones));
@@ -80,7 +80,7 @@ static bt_status_t load_ones(bt_loader_t *ld, float **ptr_p)
     return bt_loader_table(ld, "a norm's weights", ones, ld->hp->dim, ptr_p);
 }
 
-/* Vector "NAME.weight", and its bias where the family has such. */
+/* Loads vector "NAME.weight", and its bias where the family has one. */
 static bt_status_t load_norm(bt_loader_t *ld, const char *name,
                              bt_norm_weights_t *norm)
 {
@@ -140,7 +140,7 @@ static bt_status_t load_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     return status;
 }
 
-/* Biases of the pieces' matrices, all of them or none. */
+/* Loads the biases of the pieces' matrices, all or none. */
 static bt_status_t load_biases(bt_loader_t *ld, uint32_t i, unsigned bias,
                                const bt_piece_t *pieces, uint32_t n_pieces,
                                float **ptr_p)
@@ -165,7 +165,8 @@ static bt_status_t load_biases(bt_loader_t *ld, uint32_t i, unsigned bias,
                              : status;
 }
 
-/* The same rows of one tensor that has the pieces' one after the other. */
+/* Turns pieces into rows of one fused tensor that holds them in sequence.
+ * @return number of pieces */
 static uint32_t fuse(const char *fused, bt_piece_t *pieces, uint32_t n_pieces,
                      bool whole)
 {
@@ -185,8 +186,8 @@ static uint32_t fuse(const char *fused, bt_piece_t *pieces, uint32_t n_pieces,
     return whole ? 1 : n_pieces;
 }
 
-/* Matrices of one input and their biases; a file may have them as one tensor,
- * @a fused. */
+/* Loads matrices of one input and their biases; a file may have them as one
+ * tensor, @a fused. */
 static bt_status_t load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
                                bt_piece_t *pieces, uint32_t n_pieces,
                                unsigned bias, bt_linear_t *linear,
@@ -196,7 +197,8 @@ static bt_status_t load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
     uint32_t n = n_pieces;
     bt_status_t status;
 
-    /* Where neither is there, the parts are what is missing. */
+    /* If neither form is there, the separate tensors are reported as
+     * missing. */
     if (!bt_loader_has(ld, layer_name(name, i, pieces[0].name, "weight")) &&
         bt_loader_has(ld, layer_name(name, i, fused, "weight"))) {
         n = fuse(fused, pieces, n_pieces, ld->shard.size == 1);
@@ -206,7 +208,8 @@ static bt_status_t load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
                              : status;
 }
 
-/* A matrix whose output is added to x. @param [in] columns  of each part */
+/* Loads a matrix whose output is added to x. @param [in] columns  of each
+ * part */
 static bt_status_t load_output(bt_loader_t *ld, uint32_t i, const char *part,
                                uint32_t n_in, const bt_share_t *columns,
                                unsigned bias, bt_sum_weight_t *w,
@@ -260,7 +263,7 @@ static bt_status_t load_qk_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
                : status;
 }
 
-/* Optional. */
+/* Loads the attention sinks, which are optional. */
 static bt_status_t load_sinks(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const float there = 0.0f;
@@ -280,7 +283,7 @@ static bt_status_t load_sinks(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
                : status;
 }
 
-/* Rows of so many heads of them, or columns. */
+/* Returns the rows, or columns, of a range of heads. */
 static bt_share_t of_heads(bt_share_t heads, uint32_t head_dim)
 {
     return (bt_share_t){.first = heads.first * head_dim,
@@ -355,7 +358,7 @@ static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
     return status;
 }
 
-/* ---- what comes before and behind the layers ---- */
+/* ---- before and behind the layers ---- */
 
 static size_t widest(size_t a, size_t b, size_t c)
 {
@@ -364,7 +367,7 @@ static size_t widest(size_t a, size_t b, size_t c)
     return (ab > c) ? ab : c;
 }
 
-/* What sums of several parts need. */
+/* Allocates the buffers of sums of several parts. */
 static bt_status_t load_sums(bt_loader_t *ld, bt_decoder_t *d, size_t rows)
 {
     const bt_shard_t *const shard = &ld->shard;
@@ -427,7 +430,7 @@ static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
     return status;
 }
 
-/* The embedding, which the output may be as well. */
+/* Loads the embedding, which may also be the output. */
 static bt_status_t load_embedding(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bool is_tied = !bt_loader_has(ld, "output.weight");
@@ -442,7 +445,7 @@ static bt_status_t load_embedding(bt_loader_t *ld, bt_decoder_t *d)
     return BT_OK;
 }
 
-/* What comes behind the layers. */
+/* Loads the output norm and matrix. */
 static bt_status_t load_output_words(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bt_family_t *const family = ld->arch->family;

@@ -63,7 +63,7 @@ bt_status_t bt_keys_number_if(const bt_keys_t *keys, const char *name,
                : BT_OK;
 }
 
-/* @param zero  0 is allowed, and as if there were none */
+/* @param zero  0 is allowed, and treated as missing */
 static bt_status_t read_positive(const bt_keys_t *keys, const char *name,
                                  bool zero, float *value_p)
 {

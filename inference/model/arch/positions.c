@@ -20,7 +20,8 @@ static bt_status_t read_alibi(const bt_keys_t *keys, const bt_family_t *family,
     return bt_keys_positive_if(keys, "attention.max_alibi_bias", &hp->alibi);
 }
 
-/* Queries grow by the logarithm of how often the trained context is full. */
+/* Reads the scaling of queries by the logarithm of the position in units of the
+ * trained context. */
 static bt_status_t read_temperature(const bt_keys_t *keys, bt_hparams_t *hp)
 {
     hp->temperature_tokens = hp->rope.trained_tokens;

@@ -146,15 +146,15 @@ void bt_rope_unscale(bt_rope_t *rope)
 
 /* ---- the table ---- */
 
-/* The pair that turns n times in the trained context. */
+/* Returns the pair that rotates n times in the trained context. */
 static double pair_of_turns(const bt_rope_t *rope, double n)
 {
     return rope->dims * log(rope->trained_tokens / (n * 2.0 * M_PI)) /
            (2.0 * log((double)rope->base));
 }
 
-/* How much of a pair's frequency is scaled: Peng et al., section 3.2, with the
- * two bounds rounded outwards to whole pairs as its authors do. */
+/* Returns the scaled part of a pair's frequency: Peng et al., section 3.2, with
+ * the two bounds rounded outwards to whole pairs as its authors do. */
 static double scaled_part(const bt_rope_t *rope, uint32_t i)
 {
     double low;
@@ -171,7 +171,7 @@ static double scaled_part(const bt_rope_t *rope, uint32_t i)
     return 1.0 - (double)rope->mix * (1.0 - fmin(1.0, fmax(0.0, ramp)));
 }
 
-/* cos and sin of position * frequency, in double. */
+/* Computes cos and sin of position * frequency, in double. */
 static void fill(const bt_rope_t *rope, uint32_t n_positions,
                  const float *factors, float *table)
 {
@@ -200,7 +200,7 @@ static void fill(const bt_rope_t *rope, uint32_t n_positions,
     }
 }
 
-/* The tensor with the factors. @return NULL: there is none */
+/* Returns the tensor of the factors. @return NULL: there is none */
 static const char *factors_name(const bt_loader_t *loader,
                                 const bt_rope_t *rope)
 {
@@ -218,7 +218,7 @@ static const char *factors_name(const bt_loader_t *loader,
                                                                    : is_short;
 }
 
-/* The factors of both lengths are read, so that none counts as unknown. */
+/* Both lists of factors are read, so that none counts as unknown. */
 static bt_status_t read_factors(bt_loader_t *loader, const bt_rope_t *rope,
                                 float **factors_p)
 {
