@@ -9,7 +9,8 @@
 #include "inference/model/logprob.h"
 
 /* Adds the scoring of this position's row, for the token that follows or for
- * the draw added last. @return false: the back end cannot do it */
+ * the draw added last.
+ * @return false: the back end cannot do it */
 static bool tell_score(bt_pass_t *pass, const bt_seq_t *seq, uint32_t position,
                        bool draws)
 {

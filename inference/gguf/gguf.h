@@ -121,7 +121,8 @@ bt_gguf_open_memory_parts(const bt_gguf_bytes_t *parts, uint32_t n, char *why,
                           size_t why_bytes, bt_gguf_t **gguf_p);
 void bt_gguf_close(bt_gguf_t *gguf); /**< NULL is allowed. */
 
-/* Metadata. @retval BT_ERR_NOT_FOUND  no such key
+/* Metadata.
+ * @retval BT_ERR_NOT_FOUND  no such key
  * @retval BT_ERR_BAD_FILE   the key has another type */
 BT_MUST_CHECK bt_status_t bt_gguf_get_u64(const bt_gguf_t *gguf,
                                           const char *key, uint64_t *value_p);

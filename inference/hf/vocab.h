@@ -96,8 +96,8 @@ typedef struct bt_hf_vocab {
         .bos = BT_HF_NO_TOKEN, .eos = BT_HF_NO_TOKEN, .unk = BT_HF_NO_TOKEN \
     }
 
-/** Returns a member that is present and not null. @return NULL: there is
- *  none */
+/** Returns a member that is present and not null.
+ *  @return NULL: there is none */
 const bt_json_node_t *bt_hf_member(const bt_hf_vocab_t *v,
                                    const bt_json_node_t *node, const char *key);
 /** True when the member is true. */

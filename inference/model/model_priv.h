@@ -261,12 +261,14 @@ bool bt_drawn_fits(const bt_model_t *model, const bt_forward_t *fwd);
  *  model->drawn. */
 void bt_drawn_ask(bt_model_t *model, const bt_forward_t *fwd);
 /** Executes the draws and scorings and copies their results to the call's
- *  drawing. @retval BT_ERR_DEVICE */
+ *  drawing.
+ *  @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_drawn_results(bt_model_t *model,
                                            const bt_forward_t *fwd);
 
 /** Waits for the forward pass; then logits and ids are where bt_model_forward()
- *  promises them. @retval BT_ERR_DEVICE */
+ *  promises them.
+ *  @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_model_results(bt_model_t *model,
                                            const bt_forward_t *fwd);
 /** Collects the results of the oldest started call, in the first of several

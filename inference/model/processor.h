@@ -30,8 +30,8 @@ typedef struct bt_logits_processor {
  *  model does not have are ignored.
  *  @param [in] sampling  Outlives the processor. */
 bt_logits_processor_t bt_logit_bias_processor(bt_sampling_t *sampling);
-/** Returns the request whose biases the processor adds. @return NULL: it is of
- *  another kind */
+/** Returns the request whose biases the processor adds.
+ *  @return NULL: it is of another kind */
 const bt_sampling_t *bt_logit_biases_of(const bt_logits_processor_t *processor);
 
 #endif

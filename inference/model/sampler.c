@@ -270,8 +270,8 @@ static bt_candidate_t find(bt_sampler_t *sampler, const float *logits,
     return bt_select(sampler->list, n, sampler->weights, need - before);
 }
 
-/* Removes the weight of all candidates behind @a last. @return the remaining
- * weight */
+/* Removes the weight of all candidates behind @a last.
+ * @return the remaining weight */
 static uint64_t keep_until(bt_sampler_t *sampler, const float *logits,
                            bt_candidate_t last)
 {

@@ -11,8 +11,8 @@
 
 #define BT_PACKED_UNUSED_S (INT64_C(30) * 86400)
 
-/** Creates @a dir and its missing parents, for this user alone. @return 0 or an
- *  errno */
+/** Creates @a dir and its missing parents, for this user alone.
+ *  @return 0 or an errno */
 int bt_packed_dir_make(const char *dir);
 
 /** Removes files of this format that no process has opened for

@@ -54,8 +54,8 @@ typedef struct bt_packed_config {
      *  each GB; 0: 30 s */
     uint32_t stuck_ms;
     void *ctx;
-    /** Adds all pieces, always in one order. @return result of
-     *  bt_packed_writer_add(), or the caller's own failure */
+    /** Adds all pieces, always in one order.
+     *  @return result of bt_packed_writer_add(), or the caller's own failure */
     bt_status_t (*build)(void *ctx, bt_packed_writer_t *writer);
     /** True when the file has all pieces that will be asked for. */
     bool (*complete)(void *ctx, const bt_packed_file_t *file);

@@ -28,8 +28,8 @@ struct bt_packed_writer {
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_packed_writer_init(bt_packed_writer_t *writer,
                                                 int fd);
-/** Reserves space in the file system, where it supports that. @retval
- *  BT_ERR_IO */
+/** Reserves space in the file system, where it supports that.
+ *  @retval BT_ERR_IO */
 BT_MUST_CHECK bt_status_t bt_packed_writer_reserve(bt_packed_writer_t *writer,
                                                    uint64_t bytes);
 void bt_packed_writer_fini(bt_packed_writer_t *writer);

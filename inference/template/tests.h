@@ -15,8 +15,8 @@ typedef struct bt_tmpl_test bt_tmpl_test_t;
 
 /** Finds a test by name. @return NULL: there is none */
 const bt_tmpl_test_t *bt_tmpl_test_find(const bt_tmpl_text_t *name);
-/** Evaluates a test. @return false also on failure, which is recorded in the
- *  run */
+/** Evaluates a test.
+ *  @return false also on failure, which is recorded in the run */
 bool bt_tmpl_test_call(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test,
                        bt_tmpl_value_t value, bt_tmpl_args_t *args);
 

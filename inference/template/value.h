@@ -199,8 +199,8 @@ static inline bt_tmpl_value_t bt_tmpl_entry_use(const bt_tmpl_dict_t *dict,
     }
     return dict->entries[i].value;
 }
-/** Finds a value and records that the template has read it. @return NULL: not
- *  there, or no possible key */
+/** Finds a value and records that the template has read it.
+ *  @return NULL: not there, or no possible key */
 const bt_tmpl_value_t *bt_tmpl_dict_find(const bt_tmpl_dict_t *dict,
                                          bt_tmpl_value_t key);
 const bt_tmpl_value_t *bt_tmpl_dict_find_name(const bt_tmpl_dict_t *dict,

@@ -235,7 +235,8 @@ static uint32_t compose_pair(uint32_t a, uint32_t b)
 }
 
 /* Each character joins the last starter unless one between them that stayed is
- * of its class or higher. @return how many are left */
+ * of its class or higher.
+ * @return how many are left */
 static size_t compose(uint32_t *codes, size_t n)
 {
     size_t starter = SIZE_MAX;

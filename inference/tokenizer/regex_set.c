@@ -64,7 +64,8 @@ static int compare(const void *a, const void *b)
 }
 
 /* Where some set may begin or end: everything between two of these is alike.
- * @param [out] cuts  room for all; @return how many, the last is CODES */
+ * @param [out] cuts  capacity for all
+ * @return how many, the last is CODES */
 static uint32_t find_cuts(const bt_rx_t *rx, uint32_t *cuts)
 {
     uint32_t n = 0;

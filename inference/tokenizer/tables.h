@@ -109,8 +109,8 @@ typedef struct bt_text_table {
     const bt_text_arena_t *arena; /**< borrowed */
 } bt_text_table_t;
 
-/** Allocates an empty table for all ids of @a arena. @retval
- *  BT_ERR_NO_MEMORY */
+/** Allocates an empty table for all ids of @a arena.
+ *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_text_table_init(bt_text_table_t *table,
                                              const bt_text_arena_t *arena);
 void bt_text_table_fini(bt_text_table_t *table);
