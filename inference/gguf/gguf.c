@@ -14,7 +14,7 @@
 
 #define REASON_BYTES 512
 
-/* Of one file, whatever it says of others. */
+/* Opens one file, without the other parts of a split model. */
 static bt_status_t open_bytes(const void *data, size_t bytes, char *why,
                               size_t why_bytes, bt_gguf_t **gguf_p)
 {
@@ -126,7 +126,7 @@ static bt_gguf_t **new_parts(uint32_t n, char *why, size_t why_bytes)
     return parts;
 }
 
-/* One model of what is in parts, which are closed if it is none. */
+/* Joins the parts to one model; on failure they are closed. */
 static bt_status_t join(bt_gguf_t **parts, uint32_t n, char *why,
                         size_t why_bytes, bt_gguf_t **gguf_p)
 {
@@ -178,7 +178,7 @@ bt_status_t bt_gguf_open_memory(const void *data, size_t bytes, char *why,
     return bt_gguf_open_memory_parts(&whole, 1, why, why_bytes, gguf_p);
 }
 
-/* The file that was opened and the others of its model, into parts (n). */
+/* Opens the other files of a model into parts (n), beside the given one. */
 static bt_status_t open_others(const char *path, const bt_gguf_split_t *split,
                                bt_gguf_t **parts, char *why, size_t why_bytes)
 {
@@ -302,7 +302,7 @@ bt_status_t bt_gguf_files_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
     return BT_OK;
 }
 
-/* Of one file. */
+/* Reads the stamp of one file. */
 static bt_status_t stamp_file(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
 {
     struct stat st;

@@ -61,7 +61,7 @@ static bt_status_t find_element(const bt_gguf_t *gguf, const char *key,
     return BT_OK;
 }
 
-/* An integer as its magnitude and sign. Other types: BT_ERR_BAD_FILE. */
+/* Reads an integer as its magnitude and sign. Other types: BT_ERR_BAD_FILE. */
 static bt_status_t load_integer(const bt_gguf_kv_t *kv, uint64_t i,
                                 bool *negative_p, uint64_t *value_p)
 {
@@ -408,7 +408,7 @@ void bt_gguf_chain_samples(bt_hash128_t *hash, const void *data, size_t n)
     bt_gguf_chain(hash, bytes + n - SAMPLE_BYTES, SAMPLE_BYTES);
 }
 
-/* Of one file, and the tensors in it. */
+/* Computes the identity of one file and its tensors. */
 static bt_hash128_t file_identity(const bt_gguf_t *gguf)
 {
     const uint64_t bytes = gguf->bytes;

@@ -58,7 +58,7 @@ bt_status_t bt_gguf_assemble(const bt_gguf_parts_t *parts, char *why,
     return BT_OK;
 }
 
-/* Everything that makes the model but the bulk of its numbers. */
+/* Mixes in all parts of the model but the bulk of its tensor data. */
 static void chain_head(const bt_gguf_t *gguf, bt_hash128_t *hash)
 {
     bt_gguf_chain(hash, gguf->base, gguf->data_start);

@@ -13,7 +13,7 @@
 #define MAX_ALIGNMENT     (1u << 24)
 
 /* Smallest encodings: they bound the counts by the file's size before any
- * memory is taken. */
+ * memory is allocated. */
 #define MIN_KV_BYTES     (8 + 4 + 1)
 #define MIN_TENSOR_BYTES (8 + 4 + 8 + 4 + 8)
 #define MIN_STRING_BYTES 8
@@ -40,7 +40,7 @@ static bt_status_t fail(const reader_t *rd, bt_status_t status, const char *fmt,
     return status;
 }
 
-/* A name from the file. */
+/* Returns a name of the file in printable form. */
 static bt_printable_t show(bt_gguf_str_t str)
 {
     return bt_printable(str.data, str.len);
@@ -124,7 +124,7 @@ static bt_status_t read_strings(reader_t *rd, bt_gguf_kv_t *kv)
     return BT_OK;
 }
 
-/* One string, or kv->n scalars. */
+/* Reads one string, or kv->n scalars. */
 static bt_status_t read_values(reader_t *rd, bt_gguf_kv_t *kv)
 {
     const size_t size = bt_gguf_scalar_bytes(kv->type);
@@ -229,7 +229,7 @@ static bt_status_t read_kvs(reader_t *rd, bt_gguf_t *gguf, uint64_t n_kvs)
     return BT_OK;
 }
 
-/* dims and type are set; find bytes. */
+/* Computes a tensor's bytes; dims and type are set. */
 static bt_status_t tensor_bytes(const reader_t *rd, bt_gguf_tensor_t *tensor)
 {
     const bt_printable_t name = show(tensor->name);
@@ -295,7 +295,7 @@ static bt_status_t read_tensor(reader_t *rd, uint64_t i,
     return tensor_bytes(rd, tensor);
 }
 
-/* Turn an offset into an address inside the map. */
+/* Turns an offset into an address inside the map. */
 static bt_status_t place_tensor(const reader_t *rd, size_t data_start,
                                 uint64_t offset, uint32_t alignment,
                                 bt_gguf_tensor_t *tensor)
@@ -362,7 +362,7 @@ bt_status_t bt_gguf_index_names(bt_gguf_t *gguf, char *why, size_t why_bytes)
     return BT_OK;
 }
 
-/* Find tensors that share bytes or a name; leave by_name sorted. */
+/* Finds tensors that share bytes or a name; leaves by_name sorted. */
 static bt_status_t index_tensors(const reader_t *rd, bt_gguf_t *gguf)
 {
     const bt_gguf_tensor_t **const list = gguf->by_name;

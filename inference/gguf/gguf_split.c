@@ -11,9 +11,9 @@
 #include "common/base/alloc.h"
 #include "inference/gguf/gguf_priv.h"
 
-#define MAX_SUFFIX 64 /* of a name */
+#define MAX_SUFFIX 64 /* most bytes of a name's suffix */
 
-/* A key that is a number, or the value that it has where it is not there. */
+/* Reads a numeric key, or returns its default where it is missing. */
 static bt_status_t read_number(const bt_gguf_t *gguf, const char *key,
                                uint64_t otherwise, char *why, size_t why_bytes,
                                uint64_t *value_p)
@@ -62,7 +62,7 @@ bt_status_t bt_gguf_split_read(const bt_gguf_t *gguf, char *why,
     return BT_OK;
 }
 
-/* How the name of part i (from 0) of n ends. */
+/* Formats the suffix of the name of part i (from 0) of n. */
 static int suffix_of(uint32_t i, uint32_t n, char suffix[MAX_SUFFIX])
 {
     return snprintf(suffix, MAX_SUFFIX, "-%05u-of-%05u.gguf", i + 1, n);
@@ -98,7 +98,7 @@ bt_status_t bt_gguf_split_path(const char *path, size_t stem, uint32_t i,
                                                      : BT_OK;
 }
 
-/* Is it the part that it is said to be, of the model that part 0 is of? */
+/* Checks that a part has its number, and belongs to the model of part 0. */
 static bt_status_t check_part(bt_gguf_t *const *parts, uint32_t i, uint32_t n,
                               char *why, size_t why_bytes)
 {
@@ -136,7 +136,7 @@ static bt_status_t check_part(bt_gguf_t *const *parts, uint32_t i, uint32_t n,
     return BT_OK;
 }
 
-/* @return BT_OK if the parts have as many tensors as the first one says */
+/* @return BT_OK if the parts have as many tensors as the first one states */
 static bt_status_t count_tensors(bt_gguf_t *const *parts, uint32_t n, char *why,
                                  size_t why_bytes, uint64_t *total_p)
 {
@@ -162,7 +162,7 @@ static bt_status_t count_tensors(bt_gguf_t *const *parts, uint32_t n, char *why,
     return BT_OK;
 }
 
-/* All tensors, @a total of them, in the first part's list. */
+/* Collects all tensors, @a total of them, in the first part's list. */
 static bt_status_t merge_tensors(bt_gguf_t *const *parts, uint32_t n,
                                  uint64_t total, char *why, size_t why_bytes)
 {

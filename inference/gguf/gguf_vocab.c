@@ -6,7 +6,7 @@
 #define KEY_TYPES   "tokenizer.ggml.token_type"
 #define TYPE_UNUSED 5
 
-/* Behind the last id that the file gives a meaning. */
+/* Returns the end of the ids that the file refers to. */
 static uint64_t named_end(const bt_gguf_t *gguf, uint64_t n_listed)
 {
     static const char *const keys[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json as the keys of an architecture: the family's table, its shape and
- * which layers have a window. */
+/* Writes config.json as the keys of an architecture: the family's table, its
+ * shape and which layers have a window. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,12 +251,12 @@ static int windows_of(const bt_hf_t *hf)
     return late_windows(hf) ? (int)BT_HF_ANY_WINDOW : hf->family->windows;
 }
 
-/* Layers from max_window_layers on have the window, where there are no
+/* Writes the windows of layers from max_window_layers on, where there are no
  * layer_types. */
 static bt_status_t put_late_windows(bt_hf_t *hf)
 {
     const uint32_t n = hf->shape.n_layers;
-    const uint32_t usual = 28; /* of the family's configuration class */
+    const uint32_t usual = 28; /* default of the family's configuration class */
     uint32_t first = 0;
     char key[BT_HF_KEY_BYTES];
     const bt_status_t status =
@@ -286,7 +286,8 @@ static bt_status_t put_window(bt_hf_t *hf)
     return status;
 }
 
-/* layer_types must be what readers of GGUF know of the architecture. */
+/* layer_types must match the fixed pattern that GGUF readers apply to the
+ * architecture. */
 static bt_status_t check_layers(bt_hf_t *hf)
 {
     const bt_json_node_t *const types = bt_hf_config(hf, "layer_types");
@@ -327,7 +328,8 @@ static bt_status_t check_layers(bt_hf_t *hf)
     return (windows == BT_HF_ANY_WINDOW) ? put_pattern(hf, types) : BT_OK;
 }
 
-/* Layers without positions: every fourth, as readers of GGUF know it. */
+/* Layers without positions: every fourth, the pattern that GGUF readers
+ * apply. */
 static bt_status_t check_no_rope(const bt_hf_t *hf)
 {
     const bt_json_node_t *const list = bt_hf_config(hf, "no_rope_layers");
@@ -357,9 +359,10 @@ static bt_status_t check_no_rope(const bt_hf_t *hf)
     return BT_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- all of config.json ---- */
 
-/* A model of texts and images has the language model's settings apart. */
+/* A multimodal model has the language model's settings in an object of their
+ * own. */
 static bt_status_t find_text(bt_hf_t *hf)
 {
     const char *const inner = hf->family->inner;
@@ -411,7 +414,7 @@ static bt_status_t find_family(bt_hf_t *hf)
     return find_text(hf);
 }
 
-/* Gemma scales scores by a width of its own. */
+/* Gemma scales attention scores by a width of its own. */
 static bt_status_t put_score_width(bt_hf_t *hf)
 {
     float width = 0.0f;
@@ -439,7 +442,7 @@ static bool is_true(const bt_hf_t *hf, const char *name, bool otherwise)
     return (node != NULL) ? node->kind == BT_JSON_TRUE : otherwise;
 }
 
-/* Those of RefinedWeb, for which llama.cpp has no keys under this name. */
+/* Settings of RefinedWeb, for which llama.cpp has no keys under this name. */
 static void put_falcon(bt_hf_t *hf)
 {
     char key[BT_HF_KEY_BYTES];
@@ -455,7 +458,7 @@ static void put_falcon(bt_hf_t *hf)
     }
 }
 
-/* Keys that a table has no line for. */
+/* Writes keys that no table line covers. */
 static bt_status_t put_extras(bt_hf_t *hf)
 {
     const char *const arch = hf->family->arch;

@@ -13,7 +13,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/printable.h"
 
-/* The folder of the last component, in place; false: there is none. */
+/* Cuts the last path component, in place; false: there is none. */
 static bool cut_last(char *path, const char **last_p)
 {
     char *const slash = strrchr(path, '/');
@@ -125,7 +125,8 @@ static bool is_in(const char *path, const char *dir)
            ((path[n] == '/') || (strcmp(dir, "/") == 0));
 }
 
-/* Open what the link-free path says, so that nothing can change on the way. */
+/* Opens the resolved path, without links, so that nothing can change on the
+ * way. */
 static bt_status_t open_inside(const bt_folder_t *folder, const char *name,
                                char *why, size_t why_bytes, int *fd_p)
 {

@@ -113,7 +113,7 @@ static bt_status_t open_folder(bt_hf_t *hf, bt_gguf_t **gguf_p)
     return status;
 }
 
-/* A folder by its path, or by its files: the one that is not NULL. */
+/* Opens a folder by its path, or by its files: the one that is not NULL. */
 static bt_status_t open_any(const char *path, const bt_folder_entry_t *entries,
                             uint32_t n, char *why, size_t why_bytes,
                             bt_gguf_t **gguf_p)

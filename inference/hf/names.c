@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors by the names that GGUF has for them. */
+/* Maps stored tensors to the names that GGUF has for them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 #include "inference/hf/hf_priv.h"
 #include "inference/hf/quant_rows.h"
 
-#define MAX_OUTPUTS 3   /* tensors that are made of one stored */
-#define NAME_BYTES  512 /* of a stored tensor's name */
+#define MAX_OUTPUTS 3   /* tensors made of one stored tensor */
+#define NAME_BYTES  512 /* size of a stored tensor's name */
 #define EXTRA       2   /* tensors that no file has: factors */
 #define TYPE_F32    0u
 #define TYPE_F16    1u
@@ -17,12 +17,12 @@
 
 #define BAICHUAN_2_WORDS 125696u
 
-/* One stored tensor on its way. */
+/* State of one stored tensor while it is mapped. */
 typedef struct item {
     const bt_st_tensor_t *stored;
     char name[NAME_BYTES]; /* without quantization, and without the prefix */
     bt_recipe_t recipe;
-    uint32_t type; /* ggml_type of what the recipe makes */
+    uint32_t type; /* ggml_type of the recipe's result */
     bool quantized;
 } item_t;
 
@@ -127,8 +127,8 @@ static bt_status_t plain_type(const bt_hf_t *hf, const item_t *item,
     }
 }
 
-/* Rows and columns of a tensor that is stored as it is used: a vector is one
- * row for who reads it whole, and rows of one where its order changes. */
+/* Sets rows and columns of a tensor that is used as stored: a vector is one row
+ * where it is read whole, and rows of one number where its order changes. */
 static bt_status_t plain_recipe(const bt_hf_t *hf, item_t *item)
 {
     const bt_st_tensor_t *const s = item->stored;
@@ -155,13 +155,13 @@ static bool is_vector(const item_t *item)
     return !item->quantized && (item->stored->n_dims == 1);
 }
 
-/* The order of heads changes; the rows must be those of the heads. */
+/* Sets an order of heads; the number of rows must match the heads. */
 static bt_status_t set_order(const bt_hf_t *hf, item_t *item,
                              const bt_recipe_order_t *order)
 {
     bt_recipe_t *const r = &item->recipe;
 
-    if (is_vector(item)) { /* a number is a row */
+    if (is_vector(item)) { /* each number is a row */
         r->row_bytes /= r->n_in;
         r->n_out = r->n_in;
         r->n_in = 1;
@@ -233,7 +233,8 @@ static bt_status_t plus_one(const bt_hf_t *hf, item_t *item)
     return BT_OK;
 }
 
-/* Of the vocabulary that Baichuan 2 has; the first generation's is as it is. */
+/* Applies to the vocabulary size of Baichuan 2; the first generation's output
+ * is used as stored. */
 static bt_status_t unit_rows(const bt_hf_t *hf, item_t *item)
 {
     if (hf->shape.n_vocab != BAICHUAN_2_WORDS) {
@@ -283,15 +284,15 @@ static bt_status_t apply(const bt_hf_t *hf, bt_hf_how_t how, item_t *item)
 
 /* ---- outputs ---- */
 
-/* Made only where it differs from what lies in the file. */
+/* True when the tensor is used as it is in the file; otherwise it is made. */
 static bool is_stored_so(const item_t *item)
 {
     return (item->recipe.row == bt_recipe_row_plain) &&
            (item->recipe.order.n_segments == 0);
 }
 
-/* They are fewer bytes than the tensor, whose number of them is no more than
- * there can be. */
+/* Adds the tensor's codes. They take fewer bytes than the tensor, and their
+ * number is bounded by that of the tensors. */
 static void add_codes(bt_hf_store_t *store, uint64_t i)
 {
     bt_gguf_tensor_t *const codes = &store->codes[i];
@@ -344,7 +345,7 @@ static bt_status_t add(bt_hf_t *hf, const item_t *item, const uint32_t *layer,
     return BT_OK;
 }
 
-/* Query, key and value of one matrix as three. */
+/* Splits a fused matrix into query, key and value. */
 static bt_status_t split(bt_hf_t *hf, item_t *item,
                          const bt_recipe_order_t *all, const uint32_t *layer,
                          const char *names, const char *tail)
@@ -376,7 +377,7 @@ static bt_status_t split(bt_hf_t *hf, item_t *item,
     return BT_OK;
 }
 
-/* Query, key and value that lie one behind the other. */
+/* Splits query, key and value that are stored one behind the other. */
 static bt_recipe_order_t packed_order(const bt_hf_t *hf)
 {
     const bt_hf_shape_t *const s = &hf->shape;
@@ -391,14 +392,14 @@ static bt_recipe_order_t packed_order(const bt_hf_t *hf)
             {s->n_kv_heads, s->n_kv_heads, s->n_heads + s->n_kv_heads}}};
 }
 
-/* lm_head of a model whose output matrix is the embedding's. */
+/* Handles lm_head of a model whose output matrix is the embedding's. */
 static bool is_tied_head(const bt_hf_t *hf, const bt_hf_name_t *line)
 {
     return (line->gguf != NULL) && (strcmp(line->gguf, "output") == 0) &&
            (hf->shape.tied || hf->family->bare_head);
 }
 
-/* Does the name begin with @a word? Then it goes on behind it. */
+/* Skips @a word if the name begins with it. @return whether it did */
 static bool cut(const char **name_p, const char *word)
 {
     const size_t n = strlen(word);
@@ -408,7 +409,8 @@ static bool cut(const char **name_p, const char *word)
     return is_there;
 }
 
-/* Of the image side, which a language model does without. */
+/* True for tensors of the image encoder, which a language model does not
+ * need. */
 static bool is_of_images(const bt_hf_t *hf, const char *name)
 {
     static const char *const parts[] = {"vision_tower.", "vision_model.",
@@ -427,8 +429,8 @@ static bool is_of_images(const bt_hf_t *hf, const char *name)
     return false;
 }
 
-/* The name behind the family's prefix, which may be missing. A language model
- * beside images has another one before that, or behind the first part. */
+/* Returns the name without the family's prefix, which may be missing. A
+ * multimodal model has another prefix before that, or behind its first part. */
 static const char *without_prefix(const bt_hf_t *hf, const char *name)
 {
     if (hf->text != NULL) {
@@ -441,7 +443,7 @@ static const char *without_prefix(const bt_hf_t *hf, const char *name)
     return name;
 }
 
-/* The table's line for the tensor. @return NULL: there is none */
+/* Finds the table's line for the tensor. @return NULL: there is none */
 static const bt_hf_name_t *line_of(const bt_hf_t *hf, const item_t *item,
                                    bool *of_layer_p, uint32_t *layer_p,
                                    const char **tail_p)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quantized folders: which tensors are parts of a matrix, and how it is made of
- * them. What a type of GGUF has exactly becomes that type (Q4_0, Q5_0, Q8_0,
- * BF16); the rest becomes F32. */
+/* Quantized folders: classifies the tensors of a matrix, and plans its
+ * conversion. Values that a GGUF type represents exactly become that type
+ * (Q4_0, Q5_0, Q8_0, BF16); all others become F32. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #define BLOCK      32u
 #define NAME_BYTES 512
 
-/* What plan() makes a recipe of. */
+/* Input of plan(). */
 typedef struct parts {
     const bt_st_tensor_t *main;
     char base[NAME_BYTES]; /* the matrix's name without ".weight" */
@@ -64,7 +64,7 @@ static bt_status_t refuse(const bt_hf_t *hf, const char *name,
                       shows ? bt_printable(node->text, node->len).text : "so");
 }
 
-/* A side tensor by its ending. NULL: there is none */
+/* Finds a side tensor by its ending. NULL: there is none */
 static const bt_st_tensor_t *side(const bt_hf_t *hf, const parts_t *parts,
                                   const char *ending)
 {
@@ -89,7 +89,7 @@ static bool is_words(const bt_st_tensor_t *t, uint64_t rows, uint64_t cols)
 
 /* ---- bytes: FP8 and INT8 ---- */
 
-/* The scale's shape says for whom it is: all, a row, or a block of both. */
+/* The scale's shape tells its granularity: all, a row, or a block of both. */
 static bt_status_t set_blocks(const bt_hf_t *hf, const parts_t *parts,
                               bt_recipe_t *r)
 {
@@ -117,8 +117,8 @@ static bt_status_t set_blocks(const bt_hf_t *hf, const parts_t *parts,
     return BT_OK;
 }
 
-/* The product with any e4m3 number, which has 4 bits of fraction at most, is a
- * bf16 then: it has 8. */
+/* True when the product with any e4m3 number, which has at most 4 bits of
+ * fraction, is a bf16: that has 8. */
 static bool is_short(float scale)
 {
     uint32_t bits;
@@ -151,7 +151,7 @@ static bool scales_are_f16(const bt_st_tensor_t *scale)
     return true;
 }
 
-/* Of bytes: which type has the same values. */
+/* Chooses the type that represents 8-bit codes exactly. */
 static void choose_type_of_bytes(bt_recipe_t *r, uint32_t *type_p)
 {
     if (r->data->dtype == BT_ST_F8_E4M3) {
@@ -208,8 +208,8 @@ static bt_status_t plan_bytes(bt_hf_t *hf, const parts_t *parts,
 
 /* ---- packed codes ---- */
 
-/* Do blocks of GGUF have the same values, code - zero times a scale? Every
- * scale must be an f16. *least_p .. *most_p: what code - zero can be. */
+/* True when GGUF blocks represent (code - zero) * scale exactly. Every scale
+ * must be an f16. *least_p .. *most_p: range of code - zero. */
 static bool fits_blocks(const bt_recipe_t *r, int32_t *least_p, int32_t *most_p)
 {
     const uint64_t n_groups = r->n_in / r->group_elems;
@@ -237,8 +237,8 @@ static bool fits_blocks(const bt_recipe_t *r, int32_t *least_p, int32_t *most_p)
     return true;
 }
 
-/* The smallest that has the range: codes of 4 bits whose zeros are not all the
- * middle (AWQ) have 5 bits without one. */
+/* Chooses the smallest type with that range: codes of 4 bits whose zeros are
+ * not all the middle (AWQ) need 5 bits without a zero. */
 static void choose_type(bt_recipe_t *r, uint32_t *type_p)
 {
     static const struct {
@@ -268,8 +268,10 @@ static void choose_type(bt_recipe_t *r, uint32_t *type_p)
     r->row_bytes = r->n_in * sizeof(float);
 }
 
-/* Groups of inputs by a list, where they are not in order.
- * @retval BT_ERR_BAD_FILE  one is beyond the scales */
+/*
+ * Reads the group of each input, where inputs are not in order.
+ * @retval BT_ERR_BAD_FILE  a group is beyond the scales
+ */
 static bt_status_t read_groups(bt_hf_t *hf, const parts_t *parts,
                                const bt_st_tensor_t *index, uint64_t n_groups,
                                bt_recipe_t *r)
@@ -319,7 +321,7 @@ static uint64_t groups_of(const bt_hf_t *hf, bt_recipe_t *r)
     return (r->n_in + r->group_elems - 1) / r->group_elems;
 }
 
-/* GPTQ and AWQ: qweight, qzeros, scales, and g_idx of the former. */
+/* Plans GPTQ and AWQ: qweight, qzeros, scales, and g_idx of the former. */
 static bt_status_t plan_columns(bt_hf_t *hf, const parts_t *parts, bool awq,
                                 uint32_t *type_p, bt_recipe_t *recipe)
 {
@@ -372,7 +374,7 @@ static bt_status_t plan_awq(bt_hf_t *hf, const parts_t *parts, uint32_t *type_p,
     return plan_columns(hf, parts, true, type_p, recipe);
 }
 
-/* weight_shape: two whole numbers. */
+/* Reads weight_shape: two whole numbers. */
 static bool read_shape(const bt_st_tensor_t *shape, bt_recipe_t *r)
 {
     uint64_t dims[2];
@@ -527,7 +529,7 @@ static bt_status_t read_fp8(bt_hf_t *hf, const bt_json_node_t *config)
     return read_block_size(hf, setting(hf, config, "weight_block_size"));
 }
 
-/* One scheme of weights; a model of several is not read. */
+/* Reads the only scheme of weights; a model with several is refused. */
 static bt_status_t read_compressed(bt_hf_t *hf, const bt_json_node_t *config)
 {
     static const char *const formats[] = {"pack-quantized", "int-quantized",
@@ -609,7 +611,8 @@ static bool ends_in(const bt_st_tensor_t *t, const char *ending, size_t *n_p)
     return true;
 }
 
-/* A plain ".weight" may stand in a quantized model, of layers left out. */
+/* True for a main tensor. A plain ".weight" may also be in a quantized model,
+ * of a layer that was left out. */
 static bool is_main(const bt_quant_t *quant, const bt_st_tensor_t *t,
                     size_t *base_p)
 {
@@ -622,7 +625,8 @@ static bool is_main(const bt_quant_t *quant, const bt_st_tensor_t *t,
     return false;
 }
 
-/* Beside a main one: alone it would be left out silently. */
+/* True for a side tensor of a main one: without the main one it would be left
+ * out silently. */
 static bool is_side(const bt_hf_t *hf, const bt_st_tensor_t *t)
 {
     const bt_quant_t *const quant = hf->quant;

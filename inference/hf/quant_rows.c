@@ -7,7 +7,7 @@
 
 #define BLOCK 32u /* numbers of a block of Q4_0, Q5_0 and Q8_0 */
 
-/* Of one of BT_KTYPE_E4M3, kernels.h. */
+/* numbers of a block of BT_KTYPE_E4M3, kernels.h */
 #define TYPE_E4M3      60u
 #define TYPE_E4M3_BF16 61u
 #define CODES          64u
@@ -53,7 +53,7 @@ const bt_quant_layout_t bt_quant_gptq = {gptq_code, gptq_zero, true};
 
 /* ---- AWQ ---- */
 
-/* Where output 0, 1 … of eight stands in its word. */
+/* Position of output 0, 1 … of eight in its word. */
 static const uint8_t awq_places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static uint32_t awq_code(const bt_recipe_t *r, uint64_t out, uint64_t in)
@@ -81,7 +81,7 @@ static uint32_t packed_code(const bt_recipe_t *r, uint64_t out, uint64_t in)
                    in % n);
 }
 
-/* Zeros of n outputs in a word. */
+/* Returns a zero; a word has those of n outputs. */
 static int32_t packed_zero(const bt_recipe_t *r, uint64_t out, uint64_t group)
 {
     const uint32_t n = 32 / r->bits;
@@ -131,7 +131,7 @@ void bt_quant_row_f32(const bt_recipe_t *r, uint64_t row, uint8_t *out)
     }
 }
 
-/* The scale of the group that a block is in, as the f16 that it is. */
+/* Writes the scale of a block's group, as f16 bits. */
 static uint8_t *put_scale(const bt_recipe_t *r, uint64_t row, uint64_t in,
                           uint8_t *out)
 {
@@ -142,7 +142,7 @@ static uint8_t *put_scale(const bt_recipe_t *r, uint64_t row, uint64_t in,
     return out + sizeof(bits);
 }
 
-/* Code less zero of inputs in .. of a block. */
+/* Reads code less zero of inputs in .. of a block. */
 static void read_block(const bt_recipe_t *r, uint64_t row, uint64_t in,
                        int32_t *values)
 {

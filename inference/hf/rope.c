@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Positions in config.json: scalings, and factors of rotary frequencies. */
+/* Position settings of config.json: scaling, and factors of RoPE
+ * frequencies. */
 #include <math.h>
 #include <stdio.h>
 
@@ -7,7 +8,7 @@
 #include "common/base/assert.h"
 #include "inference/hf/settings.h"
 
-/* ---- rotary positions ---- */
+/* ---- RoPE ---- */
 
 static bt_status_t put_optional(bt_hf_t *hf, const char *names, const char *key)
 {
@@ -24,8 +25,8 @@ static bt_status_t put_optional(bt_hf_t *hf, const char *names, const char *key)
     return status;
 }
 
-/* How much larger queries and keys become: where two weights of it are given,
- * by the ratio of both. */
+/* Writes the magnitude of queries and keys: the ratio of two weights where both
+ * are given. */
 static bt_status_t put_yarn_scale(bt_hf_t *hf)
 {
     const bt_json_node_t *const whole = bt_hf_config(hf, ".truncate");
@@ -139,7 +140,7 @@ static bt_status_t put_rope_type(bt_hf_t *hf)
                       hf->family->model_type);
 }
 
-/* The base of layers with a window, where it is another. */
+/* Writes the RoPE base of layers with a window, where it differs. */
 static bt_status_t put_window_base(bt_hf_t *hf)
 {
     const bt_json_node_t *const rope =
@@ -195,10 +196,10 @@ bt_status_t bt_hf_put_rope(bt_hf_t *hf)
     return status;
 }
 
-/* ---- factors of rotary frequencies ---- */
+/* ---- factors of RoPE frequencies ---- */
 
-/* Frequencies of Llama 3.1 and later: long waves are stretched by the factor,
- * short ones are not, those between by a part of it. */
+/* Computes the factors of Llama 3.1 and later: long wavelengths are stretched
+ * by the factor, short ones are not, those between by interpolation. */
 static bt_status_t llama3_factors(bt_hf_t *hf, uint32_t half, float *out)
 {
     float base = 0.0f;
@@ -273,7 +274,7 @@ static bt_status_t read_list(const bt_hf_t *hf, const char *name, uint32_t n,
     return BT_OK;
 }
 
-/* How much queries grow with a longer context than that of the training. */
+/* Writes the magnitude of queries for contexts longer than the trained one. */
 static bt_status_t put_long_scale(bt_hf_t *hf)
 {
     const uint32_t one = 1;

@@ -179,7 +179,7 @@ static bt_status_t copy_map(const bt_hf_t *hf, span_t bytes,
     if (n == 0) {
         return BT_OK;
     }
-    bt_free(vocab->charsmap); /* of fields that come twice the last counts */
+    bt_free(vocab->charsmap); /* of repeated fields the last counts */
     vocab->charsmap = bt_memdup(bytes.at, n);
     vocab->charsmap_bytes = n;
     return (vocab->charsmap != NULL)
@@ -223,7 +223,7 @@ static bt_status_t read_normalizer(const bt_hf_t *hf, span_t in,
     return status;
 }
 
-/* What would replace characters of what comes out. */
+/* Checks the denormalizer, which would replace characters of the output. */
 static bt_status_t read_denormalizer(const bt_hf_t *hf, span_t in)
 {
     field_t field;
@@ -256,7 +256,7 @@ static bt_status_t count_pieces(const bt_hf_t *hf, span_t in, uint64_t *n_p)
     return BT_OK;
 }
 
-/* Tokens that stand in tokenizer_config.json alone. */
+/* Adds tokens that are only in tokenizer_config.json. */
 static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
                              const bt_json_node_t *key)
 {
@@ -321,7 +321,10 @@ static bt_status_t add_tokens(const bt_hf_t *hf, bt_hf_vocab_t *vocab)
     return status;
 }
 
-/* One field of the model. @param [in,out] id_p  of the next piece */
+/*
+ * Reads one field of the model.
+ * @param [in,out] id_p  id of the next piece
+ */
 static bt_status_t read_part(const bt_hf_t *hf, const field_t *field,
                              uint32_t *id_p, bt_hf_vocab_t *vocab)
 {

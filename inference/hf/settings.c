@@ -24,7 +24,7 @@ const bt_json_node_t *bt_hf_not_null(const bt_json_node_t *node)
     return ((node != NULL) && (node->kind != BT_JSON_NULL)) ? node : NULL;
 }
 
-/* Of the language model, else of the file. */
+/* Returns a setting of the language model, else of the file. */
 static const bt_json_node_t *of_either(const bt_hf_t *hf, const char *name)
 {
     const bt_json_doc_t *const doc = hf->config.doc;
@@ -36,8 +36,8 @@ static const bt_json_node_t *of_either(const bt_hf_t *hf, const char *name)
                : bt_hf_not_null(bt_json_get(doc, hf->config.root, name));
 }
 
-/* What is said of rotary positions: an object for all layers, or of those that
- * look at all positions. NULL: nothing. */
+/* Returns the RoPE settings: one object for all layers, or that of layers with
+ * full attention. NULL: none. */
 static const bt_json_node_t *rope_object(const bt_hf_t *hf)
 {
     const bt_json_doc_t *const doc = hf->config.doc;
@@ -73,7 +73,7 @@ const bt_json_node_t *bt_hf_setting(const bt_hf_t *hf, const char *name,
         bt_json_get(hf->config.doc, of_either(hf, text), dot + 1));
 }
 
-/* Of the first of the names that the family has one of. */
+/* Returns the family's default of the first name that has one. */
 static const bt_json_node_t *default_of(const bt_hf_t *hf, const char *names)
 {
     const bt_hf_default_t *d =
@@ -122,7 +122,8 @@ bt_status_t bt_hf_bad_number(const bt_hf_t *hf, const char *names,
         (node->kind == BT_JSON_NUMBER) ? ", which is absurd" : "");
 }
 
-/* A whole number of min to max; missing: @a otherwise, unless it is NULL. */
+/* Reads a whole number of min to max; missing: @a otherwise, unless that is
+ * NULL. */
 bt_status_t bt_hf_count(const bt_hf_t *hf, const char *names, uint32_t min,
                         uint32_t max, const uint32_t *otherwise,
                         uint32_t *value_p)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* generation_config.json as general.sampling.*, and the chat template. */
+/* Writes generation_config.json as general.sampling.*, and the chat
+ * template. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 /* ---- sampling ---- */
 
-/* Without do_sample the file's numbers are of no use to who wrote it. */
+/* Without do_sample the file's sampling numbers are unused by transformers. */
 static bt_status_t put_sampling(bt_hf_t *hf)
 {
     static const struct {
@@ -62,7 +63,10 @@ static bt_status_t put_sampling(bt_hf_t *hf)
 
 /* ---- chat template ---- */
 
-/* chat_template.jinja. @param [out] found_p  whether it is there */
+/*
+ * Reads chat_template.jinja.
+ * @param [out] found_p  whether it exists
+ */
 static bt_status_t put_template_file(bt_hf_t *hf, bool *found_p)
 {
     static const char *const name = "chat_template.jinja";
@@ -89,7 +93,7 @@ static bt_status_t put_template_file(bt_hf_t *hf, bool *found_p)
     return status;
 }
 
-/* A list of templates by name: the default one, and that for tools. */
+/* Reads a list of templates by name: the default one, and that for tools. */
 static void put_named(bt_hf_t *hf, const bt_json_doc_t *doc,
                       const bt_json_node_t *list)
 {
@@ -128,7 +132,7 @@ static bool put_template_of(bt_hf_t *hf, const bt_folder_json_t *json)
     return true;
 }
 
-/* As transformers looks for it: the file of its own first. */
+/* Uses the lookup order of transformers: the separate file first. */
 static bt_status_t put_template(bt_hf_t *hf)
 {
     bt_folder_json_t json = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder of a tokenizer.json. Whether tokens are bytes and whether a mark
- * is a space is known before; what is left is what becomes of the spaces that a
- * text begins with. */
+/* Decoder of a tokenizer.json. Whether tokens are bytes and whether a mark is a
+ * space is already known; the decoder determines only what happens to leading
+ * spaces of a text. */
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -22,7 +22,7 @@ static bt_status_t read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
                                      bt_hf_member(v, step, "type"));
 }
 
-/* Of tokens that are text there is nothing else to do. */
+/* Accepts a step that is implied by tokens that are text. */
 static bt_status_t read_nothing(bt_hf_t *hf, bt_hf_vocab_t *v,
                                 const bt_json_node_t *step, bool is_last)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the post-processors of a tokenizer.json put around a text: BOS before
- * it, EOS behind it, each or not. */
+/* Post-processors of a tokenizer.json: BOS before a text and EOS behind it,
+ * each optional. */
 #include <string.h>
 
 #include "inference/hf/vocab.h"
 
 #define FILE_NAME "tokenizer.json"
 
-/* Whether a token is tokenizer_config.json's of this name, or that says none.
- */
+/* True when the token is the one of this name in tokenizer_config.json, or that
+ * file has none. */
 static bool may_be(const bt_hf_t *hf, const bt_json_node_t *text,
                    const char *name)
 {
@@ -44,7 +44,7 @@ static bt_status_t put_end(const bt_hf_t *hf, bt_hf_vocab_t *v,
     return BT_OK;
 }
 
-/* "single": tokens, the text, tokens. */
+/* Reads "single": tokens, the text, tokens. */
 static bt_status_t read_template(bt_hf_t *hf, bt_hf_vocab_t *v,
                                  const bt_json_node_t *processor)
 {
@@ -73,7 +73,7 @@ static bt_status_t read_template(bt_hf_t *hf, bt_hf_vocab_t *v,
     return status;
 }
 
-/* "cls" and "sep": a pair of a text and its id each. */
+/* Reads "cls" and "sep": a pair of a text and its id each. */
 static bt_status_t read_pair(bt_hf_t *hf, bt_hf_vocab_t *v,
                              const bt_json_node_t *processor)
 {
@@ -107,7 +107,7 @@ static bt_status_t read_step(bt_hf_t *hf, bt_hf_vocab_t *v,
         bt_json_is(type, "BertProcessing")) {
         return read_pair(hf, v, step);
     }
-    /* It changes offsets, no tokens. */
+    /* changes offsets, not tokens */
     return bt_json_is(type, "ByteLevel")
                ? BT_OK
                : bt_hf_not_supported(hf, "post-processor", type);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.json, of the tokenizers library: its model, and the order in which
- * the rest is read; and which file of a folder the tokenizer is. What Baton's
- * keys cannot say is refused. */
+/* tokenizer.json of the tokenizers library: reads its model, and its other
+ * components in order; and chooses the tokenizer file of a folder. Settings
+ * that Baton's keys cannot express are refused. */
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -53,7 +53,7 @@ bool bt_hf_put_word(bt_hf_texts_t *texts, const char *word)
     return bt_hf_put_text(texts, word, strlen(word));
 }
 
-/* Sequences in each other are no deeper than the JSON reader goes. */
+/* Nesting of sequences is bounded by the JSON reader. */
 static bt_status_t read_steps(bt_hf_t *hf, bt_hf_vocab_t *v,
                               const bt_json_node_t *step, const char *list_name,
                               bt_hf_step_fn read, bool is_last)
@@ -100,7 +100,7 @@ static bool is_model(const bt_hf_vocab_t *v, const char *name,
                              (merges == (vocab_kind == BT_JSON_OBJECT)));
 }
 
-/* What nobody's files have, and the models that are for encoders. */
+/* Refuses features that no known file uses, and encoder models. */
 static bt_status_t check_model(const bt_hf_t *hf, const bt_hf_vocab_t *v)
 {
     static const char *const affixes[] = {"continuing_subword_prefix",
@@ -146,7 +146,7 @@ static bt_status_t choose_words(const bt_hf_t *hf, bt_hf_vocab_t *v)
     return check_model(hf, v);
 }
 
-/* ---- tokens that stand for what has none ---- */
+/* ---- tokens for unknown characters ---- */
 
 static int hex_digit(char c)
 {
@@ -169,7 +169,7 @@ static void mark_bytes(bt_hf_vocab_t *v)
     }
 }
 
-/* "unk_token" of BPE, "unk_id" of Unigram. */
+/* Reads "unk_token" of BPE, "unk_id" of Unigram. */
 static bt_status_t find_unknown(const bt_hf_t *hf, bt_hf_vocab_t *v)
 {
     const bt_json_node_t *const text = bt_hf_member(v, v->model, "unk_token");
@@ -197,8 +197,8 @@ static bt_status_t find_unknown(const bt_hf_t *hf, bt_hf_vocab_t *v)
     return BT_OK;
 }
 
-/* A byte as byte-level vocabularies write it: as the Latin-1 character if that
- * prints, the others from U+0100 on in their order. */
+/* Character of a byte in byte-level vocabularies: the Latin-1 character if
+ * printable, the others from U+0100 on in their order. */
 static size_t byte_text(unsigned byte, uint8_t out[4])
 {
     const bool prints =
@@ -236,8 +236,8 @@ static bool text_is(const bt_hf_texts_t *texts, uint32_t i, const char *word)
            (memcmp(texts->list[i].data, word, texts->list[i].len) == 0);
 }
 
-/* Prepend and Replace, or Replace alone: SentencePiece's own ways, for which
- * GGUF has words. */
+/* Detects Prepend and Replace, or Replace alone: SentencePiece's methods, for
+ * which GGUF has keys. */
 static bool is_sentencepiece(const bt_hf_vocab_t *v, bool *add_space_p)
 {
     static const char *const steps[] = {"prepend", SPACE_MARK, "replace", " ",
@@ -275,7 +275,7 @@ static bt_status_t read_plain(const bt_hf_t *hf, bt_hf_vocab_t *v)
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole file ---- */
 
 static bt_status_t read_document(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
@@ -304,7 +304,7 @@ static bt_status_t read_document(bt_hf_t *hf, bt_hf_vocab_t *v)
     return (status == BT_OK) ? bt_hf_read_ends(hf, v) : status;
 }
 
-/* What is left of each kind of words. */
+/* Completes each kind of vocabulary. */
 static bt_status_t finish_words(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
     bt_status_t status = BT_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Merges of BPE: as they stand, or as scores. */
+/* Writes merges of BPE: as a list, or as scores. */
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -8,9 +8,9 @@
 
 #define FILE_NAME  "tokenizer.json"
 #define NO_RANK    UINT32_MAX
-#define TEXT_BYTES 2048 /* of a merge, at most */
+#define TEXT_BYTES 2048 /* most bytes of a merge */
 
-/* The two parts of a merge: "a b", or ["a","b"]. */
+/* Reads the two parts of a merge: "a b", or ["a","b"]. */
 static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
                      bt_gguf_str_t *left_p, bt_gguf_str_t *right_p)
 {
@@ -18,7 +18,7 @@ static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
     const bt_json_node_t *b;
 
     if (merge->kind == BT_JSON_STRING) {
-        /* A part may be a space only in the newer form. */
+        /* Only in the newer form a part may contain a space. */
         const char *const space =
             (merge->len > 2) ? memchr(merge->text + 1, ' ', merge->len - 1)
                              : NULL;
@@ -76,7 +76,8 @@ static bool is_special(const bt_hf_vocab_t *v, const char *text, size_t len)
             (v->pieces[id].type == BT_HF_TOKEN_UNKNOWN));
 }
 
-/* Of words that are text a space is written as its mark, which is the same. */
+/* Copies a part. In vocabularies of text a space is written as its mark, which
+ * is equivalent. */
 static size_t copy_part(const bt_hf_vocab_t *v, const bt_gguf_str_t *part,
                         char *out)
 {
@@ -94,14 +95,15 @@ static size_t copy_part(const bt_hf_vocab_t *v, const bt_gguf_str_t *part,
     return n;
 }
 
-/* Where a space is in a part it could not be told from that between them. */
+/* True when the part can be written: a space in a part could not be
+ * distinguished from the separator. */
 static bool can_be_written(const bt_hf_vocab_t *v, const bt_gguf_str_t *part)
 {
     return v->marks_spaces || (memchr(part->data, ' ', part->len) == NULL);
 }
 
-/* @return false: a merge that makes a special token of text, which no text
- * becomes */
+/* @return false: the merge makes a special token of text, which no text
+ *         becomes */
 static bool is_of_text(const bt_hf_vocab_t *v, const bt_gguf_str_t *left,
                        const bt_gguf_str_t *right)
 {
@@ -176,7 +178,8 @@ bt_status_t bt_hf_put_merges(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 
 /* ---- scores ---- */
 
-/* Rank of each token's first merge; all of one token's stand together. */
+/* Records the rank of each token's first merge; the merges of one token must be
+ * consecutive. */
 static bt_status_t rank_tokens(const bt_hf_t *hf, const bt_hf_vocab_t *v,
                                const bt_json_node_t *merges, uint32_t *ranks,
                                uint32_t *ways, bool *same_p)
@@ -213,8 +216,8 @@ static bt_status_t rank_tokens(const bt_hf_t *hf, const bt_hf_vocab_t *v,
     return BT_OK;
 }
 
-/* Ways to make a token of two others, all of which must be among the merges:
- * whoever merges by scores takes any. */
+/* Ways to make a token of two others must all be among the merges, since
+ * merging by scores uses any of them. */
 static uint32_t count_ways(const bt_hf_vocab_t *v, uint32_t id)
 {
     const bt_hf_piece_t *const p = &v->pieces[id];
@@ -230,7 +233,7 @@ static uint32_t count_ways(const bt_hf_vocab_t *v, uint32_t id)
     return n;
 }
 
-/* Whoever merges by scores makes every token that is no special one. */
+/* Merging by scores makes every token that is not special. */
 static bool is_made(const bt_hf_piece_t *p)
 {
     return (p->text != NULL) && ((p->type == BT_HF_TOKEN_NORMAL) ||

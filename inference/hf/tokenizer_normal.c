@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The normalizers of a tokenizer.json, in the words of
+/* Writes the normalizers of a tokenizer.json as strings of
  * baton.tokenizer.normalizers. */
 #include <string.h>
 
@@ -156,8 +156,8 @@ static bt_status_t read_strip(bt_hf_t *hf, bt_hf_vocab_t *v,
     return status;
 }
 
-/* Control characters are dropped, what else is like a space becomes one; the
- * tokenizers library, normalizers/unicode.rs. */
+/* Drops control characters and replaces others that are like a space by one, as
+ * the tokenizers library does, normalizers/unicode.rs. */
 static bt_status_t read_nmt(bt_hf_t *hf, bt_hf_vocab_t *v,
                             const bt_json_node_t *step, bool is_last)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a tokenizer.json cuts a text before it looks for tokens: its
- * pre-tokenizers in the words of baton.tokenizer.splits, and the name that GGUF
- * has for them. */
+/* Writes the pre-tokenizers of a tokenizer.json as strings of
+ * baton.tokenizer.splits, and finds GGUF's name for them. */
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -10,13 +9,13 @@
 #define FILE_NAME  "tokenizer.json"
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
 
-/* ---- steps as texts ---- */
+/* ---- steps as strings ---- */
 
 #define GPT2                                           \
     "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s" \
     "\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define PUNCTUATION "\\p{library_punctuation}"
-/* Its table is of Unicode 17, that of patterns of 16. */
+/* The library's table is of Unicode 17, that of patterns of 16. */
 #define DIGIT "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]"
 
 static bt_status_t put(const bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
@@ -41,7 +40,7 @@ static bool has_kind(const bt_hf_vocab_t *v, const char *kind)
     return false;
 }
 
-/* Behind a ByteLevel a pattern sees the characters of bytes. */
+/* Behind a ByteLevel a pattern reads the characters of bytes. */
 static bt_status_t put_pattern(const bt_hf_t *hf, bt_hf_vocab_t *v,
                                const char *keep, const char *pattern)
 {
@@ -100,7 +99,7 @@ static bt_status_t read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
     if (bt_hf_is_true(v, step, "add_prefix_space")) {
         status = put_prefix(hf, v, "always", " ");
     }
-    /* Old files do not have it, and mean yes. */
+    /* Old files lack the setting, which defaults to yes. */
     if ((status == BT_OK) &&
         ((regex == NULL) || (regex->kind == BT_JSON_TRUE))) {
         status = put_pattern(hf, v, "isolated", GPT2);
@@ -109,7 +108,8 @@ static bt_status_t read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
     return status;
 }
 
-/* Patterns that no automaton is, which the tokenizer has by hand. */
+/* Patterns that no automaton can express, which the tokenizer implements by
+ * hand. */
 static const char *kind_of(const bt_json_node_t *regex)
 {
     if (bt_json_is(regex, "\\d{1,3}(?=(?:\\d{3})*\\b)")) {
@@ -174,8 +174,8 @@ static bt_status_t read_punctuation(bt_hf_t *hf, bt_hf_vocab_t *v,
                                      bt_hf_member(v, step, "behavior"));
 }
 
-/* The space is marked in what comes behind; where that is a step that could
- * tell, it has to be done before. */
+/* The space is marked in later steps; where a later step could notice, it must
+ * be marked before. */
 static bt_status_t mark_spaces(bt_hf_t *hf, bt_hf_vocab_t *v, bool is_last)
 {
     v->marks_spaces = true;
@@ -204,7 +204,7 @@ static bt_status_t read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
     const bt_json_node_t *const adds =
         bt_hf_member(v, step, "add_prefix_space");
     const bt_json_node_t *const split = bt_hf_member(v, step, "split");
-    /* Old files have only add_prefix_space, which is true unless they say. */
+    /* Old files have only add_prefix_space, which is true by default. */
     const bool never = ((adds != NULL) && (adds->kind == BT_JSON_FALSE)) ||
                        bt_json_is(scheme, "never");
     bt_status_t status = BT_OK;
@@ -298,7 +298,7 @@ static bt_status_t read_step(bt_hf_t *hf, bt_hf_vocab_t *v,
 
 /* ---- names ---- */
 
-/* Written as in the patterns: what follows a letter in a word, a number … */
+/* Written as in the patterns: parts of words, numbers … */
 #define SUFFIX "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define REST   "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define CASES_A                                                   \
@@ -318,8 +318,8 @@ static const struct {
     const char *steps;
     const char *name;
     bool ignore_merges;
-    bool nfc;   /* readers compose the text, by the name */
-    bool exact; /* else readers do not do all that the steps say */
+    bool nfc;   /* GGUF readers compose the text, by the name */
+    bool exact; /* else GGUF readers do not do all of the steps */
 } names[] = {
     {CUT(GPT2), "gpt-2", false, false, true},
     {CUT(GPT2), "olmo", false, true, true},
@@ -339,7 +339,8 @@ static const struct {
      true},
     {CUT(CASES_A SUFFIX "?|" CASES_B SUFFIX "?|\\p{N}{1,3}" REST_SLASH),
      "gpt-4o", false, false, true},
-    /* Behind ByteLevel the last two see bytes, which readers do not know. */
+    /* Behind ByteLevel the last two read bytes, which GGUF readers do not
+     * support. */
     {STEP("contiguous", "pattern", PUNCTUATION) CUT(GPT2)
          STEP("isolated", "bytes", DIGIT "+")
              STEP("isolated", "bytes", "[0-9][0-9][0-9]"),
@@ -361,7 +362,8 @@ static bool steps_are(const bt_hf_texts_t *texts, const char *steps)
     return *steps == '\0';
 }
 
-/* The name that also says the rest, else the first for the steps. */
+/* Finds the name that also implies the other settings, else the first for the
+ * steps. */
 static void find_name(bt_hf_vocab_t *v)
 {
     const bool nfc = (v->normalizers.n == 1) &&
@@ -395,7 +397,7 @@ static bool finds_bytes(const bt_hf_vocab_t *v, const bt_json_node_t *step)
     }
     at = bt_json_first(list);
     for (uint32_t i = 0; i < list->n; i++) {
-        if (finds_bytes(v, at)) { /* as deep as the JSON reader goes */
+        if (finds_bytes(v, at)) { /* nesting is bounded by the JSON reader */
             return true;
         }
         at = bt_json_next(v->doc, at);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokens of a tokenizer.json: those of its model, by name or in a list, and
- * the added ones with their rules. */
+/* Tokens of a tokenizer.json: those of its model, by name or in a list, and the
+ * added ones with their rules. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,8 @@
 #include "inference/hf/vocab.h"
 
 #define FILE_NAME "tokenizer.json"
-#define SPARE_IDS 65536u /* ids that no token has, beyond twice them */
+/* Unused ids allowed, beyond as many as there are tokens. */
+#define SPARE_IDS 65536u
 
 /* ---- how many ---- */
 
@@ -138,7 +139,8 @@ static bt_status_t fill_scored(const bt_hf_t *hf, bt_hf_vocab_t *v,
 
 /* ---- added ones ---- */
 
-/* Tokens that are markup, whether or not the file calls them special. */
+/* True for tokens that are markup, whether or not the file marks them
+ * special. */
 static bool looks_special(const bt_json_node_t *text)
 {
     return (text->len >= 4) && (memcmp(text->text, "<|", 2) == 0) &&
@@ -195,8 +197,8 @@ static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *v,
     return BT_OK;
 }
 
-/* Without a normalizer the order of the two searches is all that they differ
- * in, and with one kind of tokens there is no order. */
+/* Drops rules without effect. Without a normalizer they only determine the
+ * order of the two searches, and with one kind of tokens there is no order. */
 static void drop_idle_rules(bt_hf_vocab_t *v)
 {
     uint32_t n[2] = {0, 0};

@@ -42,7 +42,7 @@ void bt_hf_vocab_fini(bt_hf_vocab_t *vocab)
     vocab->pieces = NULL;
 }
 
-/* The slot of a text, or the free one where it would be. */
+/* Returns the slot of a text, or the free one where it would be. */
 static uint32_t slot_of(const bt_hf_vocab_t *vocab, const char *text,
                         size_t len)
 {
@@ -80,7 +80,8 @@ uint32_t bt_hf_vocab_find(const bt_hf_vocab_t *vocab, const char *text,
 
 /* ---- writing ---- */
 
-/* Of Unigram a token that is none of the model is never chosen. */
+/* Returns a score: in Unigram, a token that is not the model's is never
+ * chosen. */
 static double score_of(const bt_hf_vocab_t *vocab, uint32_t id)
 {
     const bt_hf_piece_t *const p = &vocab->pieces[id];
@@ -91,8 +92,8 @@ static double score_of(const bt_hf_vocab_t *vocab, uint32_t id)
                : -INFINITY;
 }
 
-/* As floats, as all readers know them, and where that says less also as they
- * are: sums that are equal but for a rounding decide between pieces. */
+/* Writes scores as floats, which all readers know, and if these lose precision
+ * also exactly: sums that are equal but for rounding decide between pieces. */
 static void put_scores(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
 {
     bool exact = true;
@@ -145,7 +146,7 @@ static void put_pieces(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
     }
 }
 
-/* "bos_token": a text, or an object that has it. */
+/* Reads "bos_token": a text, or an object that has it. */
 static uint32_t named_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
                             const char *name)
 {
@@ -161,7 +162,7 @@ static uint32_t named_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
     return bt_hf_vocab_find(vocab, node->text, node->len);
 }
 
-/* An id, or the first of a list. */
+/* Reads an id, or the first of a list. */
 static bt_status_t numbered_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
                                   const char *name, uint32_t *id_p)
 {
@@ -183,7 +184,8 @@ static bt_status_t numbered_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
     return BT_OK;
 }
 
-/* Further tokens that end an answer, as generation_config.json lists them. */
+/* Writes further tokens that end an answer, as generation_config.json lists
+ * them. */
 static bt_status_t put_ends(bt_hf_t *hf, const bt_hf_vocab_t *vocab,
                             uint32_t eos)
 {
@@ -231,7 +233,7 @@ static bt_status_t put_special(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
         const char *name;
         const char *number;
         const char *key;
-        uint32_t said; /* by the tokenizer itself */
+        uint32_t said; /* value of the tokenizer itself */
     } tokens[] = {
         {"bos_token", "bos_token_id", "tokenizer.ggml.bos_token_id",
          vocab->bos},
@@ -265,7 +267,7 @@ static bt_status_t put_special(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
     return put_ends(hf, vocab, eos);
 }
 
-/* What tokenizer_config.json says where the tokenizer itself does not. */
+/* Uses tokenizer_config.json where the tokenizer itself has no value. */
 static bool flag_of(const bt_hf_t *hf, const char *name)
 {
     const bt_json_node_t *const node =
@@ -274,7 +276,7 @@ static bool flag_of(const bt_hf_t *hf, const char *name)
     return (node != NULL) && (node->kind == BT_JSON_TRUE);
 }
 
-/* ---- what tokenizer.json says beyond GGUF's keys ---- */
+/* ---- settings of tokenizer.json beyond GGUF's keys ---- */
 
 static void put_texts(bt_gguf_meta_t *meta, const char *key,
                       const bt_hf_texts_t *texts)
@@ -285,8 +287,10 @@ static void put_texts(bt_gguf_meta_t *meta, const char *key,
     }
 }
 
-/* Ids of the tokens with a rule.
- * @param [in] always  write the list even if it is empty */
+/*
+ * Writes the ids of the tokens with a rule.
+ * @param [in] always  write the list even if it is empty
+ */
 static void put_rule(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab,
                      const char *key, unsigned rule, bool always)
 {
@@ -328,8 +332,8 @@ static void put_charsmap(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
     }
 }
 
-/* How a text is normalized and cut, where the name of a pre-tokenizer or the
- * model does not say it. */
+/* Writes normalizers and splits, where the name of a pre-tokenizer or the model
+ * does not imply them. */
 static void put_steps(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
 {
     if (vocab->pre != NULL) {
@@ -360,7 +364,7 @@ static void put_plain(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
     }
 }
 
-/* What SentencePiece's own models, and what is just like them, have. */
+/* Writes the settings of SentencePiece's own models and equivalent ones. */
 static void put_sentencepiece(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
 {
     bt_gguf_meta_str(meta, "tokenizer.ggml.pre", "default", 7);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shards of a model, mapped, and the list of what is in them. */
+/* Maps the shards of a model, and lists their tensors. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +100,8 @@ static int compare_nodes(const void *a, const void *b)
                         (bt_gguf_str_t){y->text, y->len});
 }
 
-/* The files' names, each once, in order; *n_p of the n that the list has. */
+/* Collects the files' names, each once, in order; *n_p of the n that the list
+ * has. */
 static bt_status_t list_files(const bt_hf_t *hf, const bt_json_doc_t *doc,
                               const bt_json_node_t *map,
                               const bt_json_node_t **list, uint32_t *n_p)
@@ -187,7 +188,7 @@ static bt_status_t check_index(const bt_hf_t *hf, const bt_folder_json_t *index)
     return BT_OK;
 }
 
-/* What else stands in the folder, to say what is the matter. */
+/* Looks at the other files of the folder, to explain the error. */
 static bt_status_t no_weights(const bt_hf_t *hf)
 {
     bool shards = false;

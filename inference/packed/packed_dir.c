@@ -52,7 +52,7 @@ int bt_packed_dir_make(const char *dir)
             continue;
         }
         *c = '\0';
-        /* What is there already may be in a folder that takes no others. */
+        /* An existing folder may be in one that is not writable. */
         if ((access(path, F_OK) != 0) && (mkdir(path, 0700) != 0) &&
             (errno != EEXIST)) {
             return errno;

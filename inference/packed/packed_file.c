@@ -13,7 +13,7 @@ _Static_assert(sizeof(bt_packed_origin_t) == 40, "no padding in the file");
 _Static_assert(sizeof(bt_packed_head_t) == 168, "no padding in the file");
 _Static_assert(sizeof(bt_packed_entry_t) == 40, "no padding in the file");
 
-/* Of a file whose data ends there. */
+/* Returns the number of chunks of a file whose data ends at table_at. */
 static uint64_t n_chunks_of(uint64_t table_at)
 {
     return table_at / BT_PACKED_CHUNK_BYTES +
@@ -44,7 +44,7 @@ static bt_status_t refuse(char *why, size_t why_bytes, const char *text)
     return BT_ERR_BAD_FILE;
 }
 
-/* Head and the place of the table. */
+/* Checks the head and the position of the table. */
 static bt_status_t check_head(const uint8_t *base, size_t bytes, char *why,
                               size_t why_bytes)
 {
@@ -178,7 +178,7 @@ bt_status_t bt_packed_verify(const bt_packed_file_t *file, uint32_t n_threads)
     while (
         (n_started + 1 < n_threads) && (n_started + 1 < file->n_chunks) &&
         (pthread_create(&threads[n_started], NULL, verify_chunks, &job) == 0)) {
-        n_started++; /* one that cannot be started is not missed */
+        n_started++; /* a thread that cannot be started is not needed */
     }
     verify_chunks(&job);
     for (uint32_t i = 0; i < n_started; i++) {

@@ -23,11 +23,11 @@
 #define PAGE_BYTES ((size_t)4096)
 #define POLL_NS    5000000L
 
-/* After so many pieces in vain memory has no large pages, or the file is mapped
- * elsewhere. */
+/* After this many failed pieces there are no large pages left, or the file is
+ * mapped elsewhere. */
 #define MAX_IN_VAIN 4
 
-/* PAGEMAP_SCAN and what belongs to it (Linux 6.7, linux/fs.h). */
+/* PAGEMAP_SCAN and its types (Linux 6.7, linux/fs.h). */
 #define SCAN_HUGE (UINT64_C(1) << 6)
 
 typedef struct scan_region {
@@ -53,7 +53,7 @@ typedef struct scan_arg {
 
 #define SCAN _IOWR('f', 16, scan_arg_t)
 
-/* Does the administrator allow huge pages to those who ask? */
+/* True when the administrator allows huge pages on request. */
 static bool huge_allowed(void)
 {
     BT_CLEANUP(close)
@@ -93,7 +93,7 @@ void *bt_packed_pages_map(int fd, size_t bytes)
     return area + before;
 }
 
-/* Is any of these HUGE_BYTES in the cache? */
+/* True when any page of these HUGE_BYTES is in the page cache. */
 static bool is_cached(void *piece)
 {
     unsigned char pages[HUGE_BYTES / PAGE_BYTES];
@@ -119,7 +119,7 @@ typedef enum piece_state {
     PIECE_UNKNOWN, /* the kernel is too old to say */
 } piece_state_t;
 
-/* How is a piece mapped that was touched? */
+/* Returns how a touched piece is mapped. */
 static piece_state_t state_of(int pagemap, const void *piece)
 {
     scan_region_t region = {0};
@@ -137,7 +137,7 @@ static piece_state_t state_of(int pagemap, const void *piece)
     return (n < 0) ? PIECE_UNKNOWN : (n == 0) ? PIECE_SMALL : PIECE_HUGE;
 }
 
-/* Forget the piece and read it again. */
+/* Drops the piece from the page cache and reads it again. */
 static void read_again(void *piece, int fd, size_t at)
 {
     if ((madvise(piece, HUGE_BYTES, MADV_DONTNEED) == 0) &&
@@ -146,7 +146,7 @@ static void read_again(void *piece, int fd, size_t at)
     }
 }
 
-/* @return false: tried in vain */
+/* @return false: without success */
 static bool settle_piece(uint8_t *piece, int fd, size_t at, int pagemap)
 {
     piece_state_t state;
@@ -174,9 +174,12 @@ static void settle_pieces(uint8_t *map, int fd, size_t bytes, int pagemap)
     }
 }
 
-/* Two at once would keep each other's pages in the cache. Where the file system
- * has no locks, nothing is done either, and that is no wait.
- * @return 0 or an errno, EWOULDBLOCK: not within the time */
+/*
+ * Locks the file, since two processes at once would keep each other's pages in
+ * the cache. Where the file system has no locks, the pages stay as they are,
+ * and that is no timeout.
+ * @return 0 or an errno, EWOULDBLOCK: not within the time
+ */
 static int lock_within(int fd, uint64_t wait_ms)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};

@@ -25,15 +25,16 @@
 #define STUCK_MS     30000u
 #define POLL_NS      5000000L
 #define MAX_ROUNDS   100
-#define USED_AFTER_S 86400 /* how exactly the time of the last use is kept */
+#define USED_AFTER_S 86400 /* resolution of the time of the last use */
 #define NAME_BYTES   64
 
-/* Of a slow disk: 200 MB/s. */
+/* Throughput of a slow disk: 200 MB/s. */
 #define SETTLED_BYTES_PER_MS 200000u
 
 #define WHY_BYTES 256
 
-/* A stamp so young could be that of a later write too: the clock has ticks. */
+/* A more recent stamp could be that of a later write, too: the clock has
+ * ticks. */
 #define YOUNG_NS INT64_C(100000000)
 
 struct bt_packed_store {
@@ -42,7 +43,7 @@ struct bt_packed_store {
     bool built;
 };
 
-/* One call of open. */
+/* State of one call of open. */
 typedef struct opening {
     const bt_packed_config_t *config;
     bt_packed_key_t key;
@@ -76,7 +77,8 @@ static bt_hash128_t content(opening_t *o)
     return o->origin.content;
 }
 
-/* Inode and times of the model file; zeros when they cannot be relied on. */
+/* Reads inode and times of the model file; zeros when they cannot be relied
+ * on. */
 static void stamp(const bt_gguf_t *gguf, bt_packed_origin_t *origin)
 {
     struct timespec now;
@@ -114,7 +116,7 @@ static bool same_model(opening_t *o, const bt_packed_origin_t *built)
     return bt_hash128_equal(now, built->content);
 }
 
-/* Nobody else may be able to write it. */
+/* Checks that no other user can write the file. */
 static bool trusted(const struct stat *st)
 {
     return S_ISREG(st->st_mode) &&
@@ -147,11 +149,11 @@ static bt_status_t check(opening_t *o, bt_packed_store_t *store, size_t bytes)
     return BT_OK;
 }
 
-/* The time of the last use is the file's mtime. */
+/* Records the time of the last use in the file's mtime. */
 static void note_use(int fd, const struct stat *st)
 {
     if (st->st_mtim.tv_sec < time(NULL) - USED_AFTER_S) {
-        (void)futimens(fd, NULL); /* on a read-only file system it stays */
+        (void)futimens(fd, NULL); /* unchanged on a read-only file system */
     }
 }
 
@@ -160,8 +162,8 @@ static uint64_t stuck_ms(const opening_t *o)
     return (o->config->stuck_ms == 0) ? STUCK_MS : o->config->stuck_ms;
 }
 
-/* Large pages are worth a wait: as long as it may take another process to read
- * all of the file, and no longer. What the file says is the same without. */
+/* Waits for large pages as long as another process may take to read all of the
+ * file, and no longer. Without them the content is equal. */
 static void settle(const opening_t *o, bt_packed_store_t *store, int fd)
 {
     const uint64_t wait_ms =
@@ -174,9 +176,11 @@ static void settle(const opening_t *o, bt_packed_store_t *store, int fd)
     }
 }
 
-/* Map the file if it is there and fit.
+/*
+ * Maps the file if it exists and fits.
  * @retval BT_ERR_NOT_FOUND, BT_ERR_NO_MEMORY, BT_ERR_IO
- * @retval BT_ERR_BAD_FILE, BT_ERR_CORRUPT, BT_ERR_MISMATCH  to be replaced */
+ * @retval BT_ERR_BAD_FILE, BT_ERR_CORRUPT, BT_ERR_MISMATCH  to be replaced
+ */
 static bt_status_t try_map(opening_t *o, bt_packed_store_t **store_p)
 {
     BT_CLEANUP(close)
@@ -218,7 +222,7 @@ static bt_status_t try_map(opening_t *o, bt_packed_store_t **store_p)
     return BT_OK;
 }
 
-/* Wait until the lock is ours, for as long as its holder gets on. */
+/* Waits for the lock as long as its holder makes progress. */
 static bt_status_t wait_for_lock(opening_t *o, int fd)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
@@ -251,8 +255,10 @@ static bt_status_t wait_for_lock(opening_t *o, int fd)
     return BT_OK;
 }
 
-/* The lock of NAME.packed.new.
- * @retval BT_INPROGRESS  The one we waited for has moved it: look again. */
+/*
+ * Takes the lock of NAME.packed.new.
+ * @retval BT_INPROGRESS  The previous holder has renamed the file: look again.
+ */
 static bt_status_t lock_new(opening_t *o, int *fd_p)
 {
     BT_CLEANUP(close)
@@ -293,8 +299,8 @@ static bt_status_t write_pieces(opening_t *o, bt_packed_writer_t *writer)
     if (status != BT_OK) {
         return status;
     }
-    /* Before the packing: a change of the model file after this line shows at
-     * the next start, even one that the times do not tell. */
+    /* Before packing: a change of the model file after this line shows at the
+     * next start, even one that its times do not reveal. */
     o->has_content = false;
     (void)content(o);
     stamp(config->gguf, &o->origin);
@@ -311,7 +317,7 @@ static bt_status_t write_pieces(opening_t *o, bt_packed_writer_t *writer)
     return bt_packed_writer_finish(writer, &o->key, &o->origin);
 }
 
-/* Write the locked, stale or empty file and give it its name. */
+/* Writes the locked, stale or empty file and gives it its name. */
 static bt_status_t build(opening_t *o, int fd)
 {
     bt_packed_writer_t writer;
@@ -353,7 +359,8 @@ static bt_status_t build(opening_t *o, int fd)
     return status;
 }
 
-/* The lock is ours: somebody may have been quicker; otherwise build. */
+/* With the lock held, checks whether another process was faster; otherwise
+ * builds. */
 static bt_status_t build_locked(opening_t *o, int fd, bool *built_p,
                                 bt_packed_store_t **store_p)
 {
@@ -377,7 +384,7 @@ static bt_status_t build_locked(opening_t *o, int fd, bool *built_p,
     }
     *built_p = true;
     bt_packed_dir_clear(o->config->dir, o->name, (int64_t)time(NULL));
-    /* Through the same checks as everybody, and the same lock of the file. */
+    /* Maps it with all checks of other processes, and the lock of the file. */
     (void)flock(fd, LOCK_UN);
     return try_map(o, store_p);
 }

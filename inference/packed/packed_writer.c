@@ -34,7 +34,7 @@ void bt_packed_writer_fini(bt_packed_writer_t *writer)
     bt_strbuf_fini(&writer->names);
 }
 
-/* Beyond the limit write() ends the process by a signal; better not to ask. */
+/* Beyond the file size limit write() would end the process by a signal. */
 static bool above_limit(uint64_t end)
 {
     struct rlimit limit;
@@ -49,7 +49,8 @@ bt_status_t bt_packed_writer_reserve(bt_packed_writer_t *writer, uint64_t bytes)
         writer->error = EFBIG;
         return BT_ERR_IO;
     }
-    /* Not every file system can; what is missing shows when it is written. */
+    /* Not every file system supports this; a lack of space then shows when
+     * writing. */
     if ((bytes > 0) &&
         (fallocate(writer->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0) &&
         ((errno == ENOSPC) || (errno == EDQUOT) || (errno == EFBIG))) {
@@ -103,7 +104,7 @@ static bt_status_t flush(bt_packed_writer_t *writer)
     return bt_strbuf_status(&writer->sums);
 }
 
-/* Append bytes, or zeros for NULL. */
+/* Appends bytes, or zeros for NULL. */
 static bt_status_t put(bt_packed_writer_t *writer, const uint8_t *data,
                        size_t n)
 {

@@ -34,7 +34,7 @@ void bt_tmpl_arena_fini(bt_tmpl_arena_t *arena)
     arena->used_bytes = 0;
 }
 
-/* Each chunk is as large as all before it, up to a bound. */
+/* Returns a chunk size: as large as all chunks so far, up to a bound. */
 static bool add_chunk(bt_tmpl_arena_t *arena, size_t n)
 {
     const size_t left = arena->limit_bytes - arena->used_bytes;

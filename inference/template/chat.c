@@ -8,7 +8,7 @@
 #include "inference/template/print.h"
 #include "inference/tokenizer/unicode.h"
 
-/* Memory of a family's messages, and what is spent on them. */
+/* Memory and step limits of a family's messages. */
 #define MIN_BYTES      ((size_t)1 << 20)
 #define BYTES_PER_BYTE 64u
 #define STEPS_PER_BYTE 16u
@@ -17,15 +17,15 @@ typedef struct message {
     const bt_tmpl_text_t *role, *content;
 } message_t;
 
-/* One call of bt_chat_render(). */
+/* State of one bt_chat_render(). */
 typedef struct bt_chat_call {
     const bt_chat_template_t *tmpl;
     const bt_chat_request_t *request;
-    message_t *messages; /* of a run's memory */
+    message_t *messages; /* in the run's memory */
     size_t n;
     bool has_calls;
     bt_strbuf_t *out;
-    bt_quotes_t *quotes; /* NULL: nobody asks for them */
+    bt_quotes_t *quotes; /* NULL: not collected */
     const char *why;
     bt_status_t status;
 } render_t;
@@ -42,7 +42,7 @@ static void put(render_t *r, const char *text)
     bt_strbuf_puts(r->out, text);
 }
 
-/* Words of whoever wrote the message. */
+/* Appends text that the author of a message wrote. */
 static void put_words(render_t *r, const char *text, size_t n)
 {
     const size_t begin = r->out->len;
@@ -58,8 +58,8 @@ static void put_content(render_t *r, const bt_tmpl_text_t *text)
     put_words(r, text->data, text->len);
 }
 
-/* What Python's str.strip() takes away: white space and the four information
- * separators. */
+/* True for characters that Python's str.strip() removes: white space and the
+ * four information separators. */
 static bool strips(uint32_t cp)
 {
     return (bt_unicode_class(cp) == BT_UNICODE_SPACE) ||
@@ -91,7 +91,7 @@ static const char *skip_spaces(const char *text, size_t n)
     return text + at;
 }
 
-/* Bytes without the white space at the end. */
+/* Returns the length without trailing white space. */
 static size_t trimmed_len(const bt_tmpl_text_t *whole)
 {
     const char *text = whole->data;
@@ -127,7 +127,8 @@ static bt_status_t fail(render_t *r, bt_status_t status, const char *why)
     return status;
 }
 
-/* Only system, user and assistant, and system only as the first message. */
+/* Checks roles: only system, user and assistant, and system only as the first
+ * message. */
 static bt_status_t check_roles(render_t *r, bool system)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -151,7 +152,7 @@ static bt_status_t check_roles(render_t *r, bool system)
     return BT_OK;
 }
 
-/* The same, and user and assistant take turns from first on. */
+/* Checks roles, and that user and assistant alternate from first on. */
 static bt_status_t check_turns(render_t *r, bool system)
 {
     const bt_status_t status = check_roles(r, system);
@@ -314,7 +315,7 @@ static bt_status_t render_mistral(render_t *r)
     return BT_OK;
 }
 
-/* The later form of the same, which has a place for the system message. */
+/* Later variant of the format, which supports a system message. */
 static bt_status_t render_mistral_v1(render_t *r)
 {
     const bt_status_t status = check_turns(r, true);
@@ -353,7 +354,8 @@ static bt_status_t render_tagged(render_t *r)
     }
     for (size_t i = 0; i < r->n; i++) {
         put(r, "<|");
-        bt_strbuf_append(r->out, r->messages[i].role->data, /* as above */
+        bt_strbuf_append(r->out, r->messages[i].role->data, /* name of the
+                                                               role */
                          r->messages[i].role->len);
         put(r, "|>\n");
         put_content(r, r->messages[i].content);
@@ -363,7 +365,7 @@ static bt_status_t render_tagged(render_t *r)
     return BT_OK;
 }
 
-/* By the family: what opens the answer. */
+/* Text that opens the answer, by family. */
 static const char *opening_of(const bt_chat_template_t *tmpl)
 {
     static const struct {
@@ -475,7 +477,7 @@ const char *bt_chat_template_names(void)
 
 /* ---- rendering ---- */
 
-/* What only a model's own template has a place for. */
+/* Refuses inputs that only a model's own template supports. */
 static bt_status_t check_family(render_t *r)
 {
     if ((r->request->tools_json != NULL) || r->has_calls) {
@@ -523,7 +525,7 @@ static bt_status_t render_family(render_t *r)
     return status;
 }
 
-/* A member of a message, as a text; NULL: it is none. */
+/* Returns a member of a message as a text; NULL: it is none. */
 static const bt_tmpl_text_t *text_of(bt_tmpl_value_t message, const char *name)
 {
     const bt_tmpl_value_t *value =
@@ -563,7 +565,7 @@ static bt_status_t take_messages(render_t *r, bt_tmpl_run_t *run,
     return BT_OK;
 }
 
-/* With the messages as values, of a run of their own. */
+/* Reads the messages as values, in a run of their own. */
 static bt_status_t read_family(render_t *r, bt_tmpl_run_t *run)
 {
     const char *json = r->request->messages_json;

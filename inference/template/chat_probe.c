@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What messages a template can show. Jinja texts differ in which forms of a
- * content they take: a text of a model without images joins strings, one with
- * them walks over a list of parts, and most take both. What a text does is told
- * by what it renders: words that no template has must come out, and of a list
- * nothing but its words. */
+/* Detects which messages a template can render. Jinja texts differ in which
+ * forms of a content they take: a template of a text-only model joins strings,
+ * one of a multimodal model iterates over a list of parts, and most take both.
+ * The form is detected from rendered output: words that no template contains
+ * must appear, and of a list only its words. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ typedef struct probe {
     bt_strbuf_t text; /* of the last rendering that did not fail */
 } probe_t;
 
-/* What stands before and behind a content of a conversation. */
+/* Text before and behind a content of a conversation. */
 typedef struct around {
     const char *before, *behind;
 } around_t;
@@ -48,8 +48,10 @@ static const around_t roles[BT_N_ROLES] = {
                       "}]"},
 };
 
-/* Without tools; where the template raises then, with one.
- * @return false: it raises, or does what it cannot */
+/*
+ * Renders without tools; if the template raises then, with one.
+ * @return false: it raises, or uses an unsupported feature
+ */
 static bool renders(probe_t *p, const bt_tmpl_forms_t *forms,
                     const around_t *around, const char *content)
 {
@@ -108,7 +110,7 @@ static void probe_role(probe_t *p, bt_tmpl_role_t role)
     } else if (shows(p, role, "[" PART(ONE) "]", 1)) {
         parts = BT_PARTS_ONE;
     }
-    if (!strings && (parts == BT_PARTS_NONE)) { /* it has no such role */
+    if (!strings && (parts == BT_PARTS_NONE)) { /* the role is unsupported */
         forms->strings[role] = forms->strings[BT_ROLE_USER];
         forms->parts[role] = forms->parts[BT_ROLE_USER];
         return;
@@ -119,7 +121,7 @@ static void probe_role(probe_t *p, bt_tmpl_role_t role)
 
 /* ---- null ---- */
 
-/* Is a content that is null shown as nothing is? */
+/* True when null content is rendered like empty content. */
 static bool shows_null(probe_t *p, const around_t *around)
 {
     const bool null_renders = renders(p, p->forms, around, "null");
@@ -136,7 +138,7 @@ static void probe_null(probe_t *p)
         "[" USER ",{\"role\":\"assistant\",\"content\":", "," CALL "}]"};
     bool calls;
 
-    p->forms->null_calls = p->forms->null_alone = true; /* as it is sent */
+    p->forms->null_calls = p->forms->null_alone = true; /* left as sent */
     calls = shows_null(p, &beside_calls);
     p->forms->null_alone = shows_null(p, &roles[BT_ROLE_ASSISTANT]);
     p->forms->null_calls = calls;

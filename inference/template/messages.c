@@ -9,13 +9,14 @@
 #include "inference/template/print.h"
 #include "inference/template/text.h"
 
-#define PATH_BYTES    256        /* of a member's place; a longer one is cut */
+/* Most bytes of a member's path; a longer one is cut. */
+#define PATH_BYTES    256
 #define MAX_ARGUMENTS (1u << 20) /* values of a call's arguments */
 
 const bt_tmpl_forms_t bt_tmpl_forms_strings = {
     .strings = {true, true, true, true}};
 
-/* What templates compare with, and some print inside of a token. */
+/* Role names that templates compare with, and some print inside of a token. */
 static const bt_tmpl_text_t roles[] = {
     {.data = "system", .len = 6},    {.data = "user", .len = 4},
     {.data = "assistant", .len = 9}, {.data = "tool", .len = 4},
@@ -73,10 +74,10 @@ static bt_tmpl_value_t *member_of(bt_tmpl_value_t of, const char *name)
     return (of.kind == BT_V_DICT) ? member(of.u.dict, name) : NULL;
 }
 
-/* Clients send a call's arguments as a text of JSON, templates iterate over
- * them or join them as a text: a text of an object becomes a mapping that is
- * the text where one is wanted. An empty one is of a call without arguments.
- * Another text stays what it is. */
+/* Clients send a call's arguments as a JSON text; templates iterate over them
+ * or join them as a text. The text of an object becomes a mapping that keeps
+ * the text for where one is wanted. An empty one is a call without arguments.
+ * Any other text is unchanged. */
 static bool open_arguments(bt_tmpl_run_t *run, bt_tmpl_value_t *arguments)
 {
     static const bt_tmpl_text_t none = {.data = "{}", .len = 2};
@@ -135,7 +136,7 @@ bool bt_tmpl_messages_open_arguments(bt_tmpl_run_t *run,
 
 /* ---- contents ---- */
 
-/* Of a list of parts with texts. */
+/* Joins a list of parts with texts. */
 static bool joined(bt_tmpl_run_t *run, const bt_tmpl_seq_t *parts,
                    bt_tmpl_value_t *content_p)
 {
@@ -158,7 +159,7 @@ static bool joined(bt_tmpl_run_t *run, const bt_tmpl_seq_t *parts,
     return bt_tmpl_run_ok(run);
 }
 
-/* A string as a list of one part. */
+/* Makes a string a list of one part. */
 static bool wrapped(bt_tmpl_run_t *run, bt_tmpl_value_t *content)
 {
     static const bt_tmpl_text_t texts[] = {{.data = "type", .len = 4},
@@ -190,7 +191,7 @@ static bool adapt_content(bt_tmpl_run_t *run, bt_tmpl_value_t *content,
            (parts == BT_PARTS_NONE) || wrapped(run, content);
 }
 
-/* The other name of what was thought. */
+/* Copies the reasoning to its other name. */
 static bool add_reasoning(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
                           const char *sent, const bt_tmpl_text_t *known)
 {
@@ -268,7 +269,7 @@ bool bt_tmpl_messages_adapt(bt_tmpl_run_t *run, bt_tmpl_value_t messages,
     return true;
 }
 
-/* ---- what nobody looked at ---- */
+/* ---- members that were not read ---- */
 
 static bool is_silent(const bt_tmpl_dict_t *dict, uint32_t i)
 {
@@ -298,7 +299,7 @@ static bool says_nothing(bt_tmpl_value_t value)
     return !bt_tmpl_v_is_number(value) && !bt_tmpl_v_truth(value);
 }
 
-/* @a path has room of PATH_BYTES, of which n are used. */
+/* @a path has PATH_BYTES, of which n are used. */
 static void tell_unused(bt_tmpl_value_t value, char *path, size_t n,
                         bt_strbuf_t *out)
 {

@@ -10,12 +10,12 @@
 #define MAX_TEXT_BYTES ((size_t)1 << 30)
 #define FIRST_IDS      64u
 
-/* Words up to here are looked for in the cache before they are cut. */
+/* Words up to this length are looked up in the cache before they are split. */
 #define SHORT_WORD_BYTES 15u
-/* Of a long word between two polls of the task. */
+/* Bytes of a long word between two polls of the task. */
 #define POLL_BYTES ((size_t)1 << 14)
 
-/* Room for n more ids, if so many are allowed. */
+/* Reserves space for n more ids, within the limit. */
 static bt_status_t make_room(bt_encoder_t *enc, size_t n)
 {
     bt_token_vec_t *out = enc->out;
@@ -91,7 +91,7 @@ static bt_status_t merge_word(bt_encoder_t *enc, const uint8_t *word,
     return bt_merge(&enc->work, &tok->pairs, n, n_p);
 }
 
-/* The first place from n on that no merge crosses, or bytes. */
+/* Returns the first position from n on that no merge crosses, or bytes. */
 static inline size_t cut_from(const bt_tokenizer_t *tok, const uint8_t *p,
                               size_t n, size_t bytes)
 {
@@ -108,14 +108,14 @@ far_cut(const bt_tokenizer_t *tok, const uint8_t *p, size_t n, size_t bytes)
     size_t end = n;
 
     while ((n == end) && (n < bytes)) {
-        (void)bt_task_poll(); /* who asks gives up */
+        (void)bt_task_poll(); /* the caller cancels */
         end = (bytes - n < POLL_BYTES) ? bytes : n + POLL_BYTES;
         n = cut_from(tok, p, n, end);
     }
     return n;
 }
 
-/* Bytes up to the first place that no merge crosses. */
+/* Returns the bytes up to the first position that no merge crosses. */
 static size_t first_cut(const bt_tokenizer_t *tok, const uint8_t *p,
                         size_t bytes)
 {
@@ -125,7 +125,7 @@ static size_t first_cut(const bt_tokenizer_t *tok, const uint8_t *p,
     return ((n == near) && (n < bytes)) ? far_cut(tok, p, n, bytes) : n;
 }
 
-/* Whether some token has this text, whatever it takes to become it. */
+/* True when some token has this text, whether or not merging gives it. */
 static bool long_token(const bt_tokenizer_t *tok, const uint8_t *p,
                        size_t bytes, uint32_t *id_p)
 {
@@ -133,7 +133,8 @@ static bool long_token(const bt_tokenizer_t *tok, const uint8_t *p,
            bt_text_table_get(&tok->texts, p, bytes, id_p);
 }
 
-/* A word, or a part of one, that neither the table nor the cache knows. */
+/* Encodes a word, or a part of one, that is in neither the table nor the
+ * cache. */
 static bt_status_t bpe_unknown(bt_encoder_t *enc, const uint8_t *p,
                                size_t bytes)
 {
@@ -162,8 +163,10 @@ static bt_status_t bpe_unknown(bt_encoder_t *enc, const uint8_t *p,
     return bt_encode_push_all(enc, ids, n);
 }
 
-/* A word, or a part of one, that is merged by itself.
- * @param [in] readable  Bytes that can be read at p. */
+/*
+ * Encodes a word, or a part of one, that is merged separately.
+ * @param [in] readable  Bytes that can be read at p.
+ */
 static bt_status_t bpe_part(bt_encoder_t *enc, const uint8_t *p, size_t bytes,
                             size_t readable)
 {
@@ -193,8 +196,8 @@ static bt_status_t bpe_part(bt_encoder_t *enc, const uint8_t *p, size_t bytes,
     return bpe_unknown(enc, p, bytes);
 }
 
-/* A word in parts. What is short may come again and is remembered whole; the
- * parts of long ones may come again in others. */
+/* Encodes a word in parts. A short word may recur and is cached whole; the
+ * parts of long ones may recur in other words. */
 static bt_status_t bpe_parts(bt_encoder_t *enc, const uint8_t *word,
                              size_t bytes, size_t readable)
 {
@@ -233,15 +236,17 @@ hopeless(const bt_encoder_t *enc, const uint8_t *word, size_t bytes)
     return bt_encode_too_many(enc, n);
 }
 
-/* A word that the table does not know.
- * @param [in] readable  At least BT_WORD_SLACK. */
+/*
+ * Encodes a word that is not in the table.
+ * @param [in] readable  At least BT_WORD_SLACK.
+ */
 static bt_status_t bpe_rare_word(bt_encoder_t *enc, const uint8_t *word,
                                  size_t bytes, size_t readable)
 {
     const bt_tokenizer_t *tok = enc->tok;
     uint32_t id;
 
-    /* First: what the cache holds is what merging gives. */
+    /* Checked first, because the cache holds results of merging. */
     if (tok->ignore_merges && (bytes > BT_WORD_TABLE_BYTES) &&
         long_token(tok, word, bytes, &id) && tok->is_word[id]) {
         enc->n_table++;
@@ -281,7 +286,7 @@ static inline bt_status_t bpe_word(bt_encoder_t *enc, const uint8_t *word,
     return bt_encode_push(enc, id);
 }
 
-/* Words as a scanner of its own finds them. */
+/* Encodes words found by a hand-written scanner. */
 static bt_status_t scanned_words(bt_encoder_t *enc, const uint8_t *text,
                                  size_t bytes)
 {
@@ -299,7 +304,7 @@ static bt_status_t scanned_words(bt_encoder_t *enc, const uint8_t *text,
                      : bpe_word(enc, text + at, n, bytes - at);
         at += n;
     }
-    /* The last words lie so near the end that it would be read past. */
+    /* The last words are so near the end that reads would pass it. */
     while ((status == BT_OK) && (at < bytes)) {
         const size_t n = bt_pretok_next(pretok, text + at, bytes - at);
 
@@ -310,7 +315,7 @@ static bt_status_t scanned_words(bt_encoder_t *enc, const uint8_t *text,
     return status;
 }
 
-/* Words as the steps of a pre-tokenizer leave them. */
+/* Encodes words found by the steps of a pre-tokenizer. */
 static bt_status_t split_words(bt_encoder_t *enc, const uint8_t *text,
                                size_t bytes)
 {
@@ -350,7 +355,7 @@ static bt_status_t encode_piece(bt_encoder_t *enc, const uint8_t *text,
                : scanned_words(enc, text, bytes);
 }
 
-/* Where a space is marked, it and its mark are one. */
+/* Where spaces are marked, a space and its mark are equivalent. */
 static bool has_prefix(const bt_tokenizer_t *tok, const uint8_t *text,
                        size_t bytes)
 {
@@ -364,8 +369,10 @@ static bool has_prefix(const bt_tokenizer_t *tok, const uint8_t *text,
                       (bytes > 0) && (text[0] == ' '));
 }
 
-/* A piece that the outer splits left.
- * @param [in] first  the whole text begins with it */
+/*
+ * Encodes a piece of the outer splits.
+ * @param [in] first  the whole text begins with it
+ */
 static bt_status_t encode_prefixed(bt_encoder_t *enc, const uint8_t *text,
                                    size_t bytes, bool first)
 {
@@ -406,7 +413,7 @@ static bt_status_t encode_pieces(bt_encoder_t *enc, const uint8_t *text,
 
 /* ---- added tokens ---- */
 
-/* Marked bytes as quotes. */
+/* Converts marked bytes to quotes. */
 static bt_status_t make_quotes(bt_quotes_t *quotes, const uint8_t *marks,
                                size_t bytes)
 {
@@ -427,7 +434,7 @@ static bt_status_t make_quotes(bt_quotes_t *quotes, const uint8_t *marks,
     return status;
 }
 
-/* Normalized text: the tokens that are found only here, and what is between. */
+/* Encodes normalized text: tokens matched only there, and the text between. */
 static bt_status_t encode_normal(bt_encoder_t *enc, const uint8_t *text,
                                  size_t bytes, const uint8_t *marks,
                                  bool with_control, bool first)
@@ -468,8 +475,8 @@ static bt_status_t encode_normal(bt_encoder_t *enc, const uint8_t *text,
                              : status;
 }
 
-/* What stands between two tokens that are found as they are spelled:
- * text[from … to - 1]. */
+/* Encodes the text between two tokens that are matched as spelled: text[from …
+ * to - 1]. */
 static bt_status_t encode_text(bt_encoder_t *enc, const uint8_t *text,
                                size_t from, size_t to, bool with_control)
 {
@@ -527,7 +534,7 @@ static bt_status_t encode(bt_encoder_t *enc, const uint8_t *text, size_t bytes,
 
 /* ---- calls ---- */
 
-/* Quotes as marks, which go through the normalizers. */
+/* Converts quotes to marks, which pass through the normalizers. */
 static bt_status_t mark_quoted(const bt_special_quotes_t *quotes, size_t bytes,
                                uint8_t **marks_p)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokens that are looked for as text before anything else, their rules, and
- * those of them that end a turn. */
+/* Loads the tokens that are matched as text before any other step, their rules,
+ * and the tokens that end a turn. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 #define KEY_TOKENS "tokenizer.ggml.tokens"
 #define KEY_NAME   "general.name"
-#define NORMALIZED 8u /* beside the bits of bt_special_rule_bits_t */
+#define NORMALIZED 8u /* flag beside bt_special_rule_bits_t */
 
 static const struct {
     const char *key;
@@ -56,7 +56,7 @@ static bool text_is(const bt_tokenizer_t *tok, uint32_t id, const char *text)
            (memcmp(tok->arena.bytes + from, text, n) == 0);
 }
 
-/* What published files of Phi-3 do not say: white space behind all of its
+/* Rule that published files of Phi-3 omit: white space behind all of its
  * special tokens but three is part of them. */
 static void use_phi3_rules(const bt_tokenizer_t *tok, uint8_t *rules)
 {
@@ -105,8 +105,9 @@ static bt_status_t read_rules(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     return BT_OK;
 }
 
-/* The text by which a token is found. That of the file: in the arena's a mark
- * of a space is one, which is right only for files that do not say more. */
+/* Adds a token by the text that it is matched by: the file's, since the arena's
+ * has spaces for their marks, which is right only for files without further
+ * keys. */
 static bt_status_t add_one(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                            bt_normal_work_t *work, uint32_t id, unsigned rules)
 {
@@ -154,8 +155,7 @@ static bt_status_t add_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     return status;
 }
 
-/* Tokens that end a turn in the families we know, whether or not the file
- * names them as such. */
+/* Tokens that end a turn in known families, whether or not the file says so. */
 static void add_known_end_ids(bt_tokenizer_t *tok)
 {
     static const char *const known[] = {

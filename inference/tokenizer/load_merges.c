@@ -12,7 +12,7 @@
 #define KEY_SCORES "tokenizer.ggml.scores"
 #define KEY_EXACT  "baton.tokenizer.scores"
 
-/* A part of a merge as the arena has it. */
+/* Decodes a part of a merge to the arena's form. */
 static size_t token_text(const bt_tokenizer_t *tok, const uint8_t *text,
                          size_t bytes, uint8_t *out)
 {
@@ -20,7 +20,7 @@ static size_t token_text(const bt_tokenizer_t *tok, const uint8_t *text,
                        : bt_bytelevel_decode(text, bytes, out);
 }
 
-/* "left right" → the three ids. */
+/* Parses "left right" to the three ids. */
 static bool parse_merge(const bt_tokenizer_t *tok, const bt_gguf_str_t *text,
                         uint32_t *left_p, uint32_t *right_p, uint32_t *merged_p)
 {
@@ -46,8 +46,8 @@ static bool parse_merge(const bt_tokenizer_t *tok, const bt_gguf_str_t *text,
            bt_text_table_get(&tok->texts, buf, n_left + n_right, merged_p);
 }
 
-/* Without a list, as tiktoken has it: of all pairs that make a token the one
- * whose token has the lower id is first. */
+/* Orders merges without a list, as tiktoken does: of all pairs that make a
+ * token, the one whose token has the lower id comes first. */
 static bt_status_t merges_by_id(bt_tokenizer_t *tok)
 {
     bt_status_t status = bt_pair_table_init(&tok->pairs, tok->arena.n);
@@ -153,7 +153,7 @@ uint32_t bt_tok_char_symbol(const bt_tokenizer_t *tok, const uint8_t *p,
                                                        : BT_TOK_BARE_CHAR | cp;
 }
 
-/* Symbol of a part of a piece, if merging can ever come to it. */
+/* Returns the symbol of a part of a piece, if merging can produce it. */
 static bool part_symbol(const bt_tokenizer_t *tok, const uint8_t *p, size_t n,
                         uint32_t *symbol_p)
 {
@@ -167,7 +167,7 @@ static bool part_symbol(const bt_tokenizer_t *tok, const uint8_t *p, size_t n,
     return bt_text_table_get(&tok->texts, p, n, symbol_p);
 }
 
-/* Every way to make the piece from two parts has the piece's own rank. */
+/* Adds every way to make the piece from two parts with the piece's own rank. */
 static bt_status_t add_piece(bt_tokenizer_t *tok, uint32_t id, uint32_t rank)
 {
     const uint8_t *p = tok->arena.bytes + tok->arena.offsets[id];

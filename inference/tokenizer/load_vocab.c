@@ -11,7 +11,7 @@
 
 static const uint8_t spm_space[] = {0xE2, 0x96, 0x81}; /* U+2581 */
 
-/* An id from the file, or BT_TOKEN_NONE where it has none. Some files write
+/* Reads an id of the file, or BT_TOKEN_NONE where it has none. Some files write
  * "none" as all ones. */
 static bt_status_t read_id(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                            const char *key, char *why, size_t why_bytes,
@@ -101,8 +101,10 @@ size_t bt_tok_plain_text(const bt_tokenizer_t *tok, const uint8_t *text,
     return n;
 }
 
-/* What the token's text is once it comes out; at most as long as it was.
- * @return bytes, or -1 for a byte token that names no byte */
+/*
+ * Decodes the token's text; the result is no longer than the text.
+ * @return bytes, or -1 for a byte token that names no byte
+ */
 static int64_t text_of(const bt_tokenizer_t *tok, uint8_t type,
                        const bt_gguf_str_t *text, uint8_t *out)
 {
@@ -254,8 +256,8 @@ static bt_status_t read_special_ids(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     return BT_OK;
 }
 
-/* Without token types the tokens that the file names are all that is known to
- * be special. */
+/* Without token types, only the tokens that the file names are known to be
+ * special. */
 static void mark_named_tokens(bt_tokenizer_t *tok, const bt_gguf_t *gguf)
 {
     uint64_t n_types;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts whose tokens are texts themselves: merged from characters, or chosen by
+/* Encodes texts whose tokens are texts: merged from characters, or chosen by
  * Unigram. */
 #include "common/base/task.h"
 #include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/unicode.h"
 
-/* Whether each byte of a character has a token. */
+/* True when each byte of a character has a token. */
 static bool has_bytes(const bt_tokenizer_t *tok, const uint8_t *bytes,
                       unsigned n)
 {
@@ -36,7 +36,7 @@ bt_status_t bt_encode_bare_char(bt_encoder_t *enc, uint32_t cp)
     return status;
 }
 
-/* Merge the n symbols of a part of the text and append what they become. */
+/* Merges the n symbols of a part of the text and appends the tokens. */
 static bt_status_t merge_part(bt_encoder_t *enc, size_t n)
 {
     bt_status_t status = bt_merge(&enc->work, &enc->tok->pairs, n, &n);
@@ -54,9 +54,9 @@ static bt_status_t merge_part(bt_encoder_t *enc, size_t n)
     return status;
 }
 
-/* SentencePiece has no words: it merges the whole text at once. Here it is cut
- * where no piece reaches across, mostly before spaces. Pieces are kept with
- * plain spaces for U+2581, so here it becomes a space too. */
+/* SentencePiece has no words: it merges the whole text at once. Here the text
+ * is split where no piece crosses, mostly before spaces. Pieces are stored with
+ * plain spaces for U+2581, so it becomes a space here, too. */
 static bt_status_t merge_text(bt_encoder_t *enc, const uint8_t *text,
                               size_t bytes, bool prefixed)
 {

@@ -107,8 +107,8 @@ bt_status_t bt_special_add(bt_special_t *special, const uint8_t *text,
     return BT_OK;
 }
 
-/* The next place from at where some token could begin. Mostly all begin with
- * one byte, and the search is that of the C library. */
+/* Returns the next position from at where some token could begin. Mostly all
+ * begin with one byte, and the search is that of the C library. */
 static size_t next_start(const bt_special_starts_t *starts, const uint8_t *text,
                          size_t at, size_t bytes)
 {
@@ -127,8 +127,8 @@ static size_t next_start(const bt_special_starts_t *starts, const uint8_t *text,
     return (found == NULL) ? bytes : (size_t)(found - text);
 }
 
-/* Is a token's text from at to end, or a part of it, somebody's own words? They
- * are asked for with rising at. */
+/* True when a byte of a token's text from at to end is quoted. Must be called
+ * with ascending at. */
 static bool is_quoted(bt_special_quotes_t *quotes, size_t at, size_t end)
 {
     while ((quotes->n > 0) && (quotes->list->end <= at)) {
@@ -145,8 +145,8 @@ static bool is_markup(const uint8_t *text, size_t bytes)
            (text[bytes - 2] == '|') && (text[bytes - 1] == '>');
 }
 
-/* The longest token at at, of those that may be one there.
- * @return its node, or NO_NODE */
+/* Finds the longest token at at, of those that may match there. @return its
+ * node, or NO_NODE */
 static uint32_t longest_at(const bt_special_t *special, bt_special_scan_t *scan,
                            size_t at, size_t *end_p)
 {
@@ -190,7 +190,7 @@ static bool is_space(const uint8_t *p)
     return bt_unicode_class(cp) == BT_UNICODE_SPACE;
 }
 
-/* The character that ends at p, which has one before it. */
+/* Returns the start of the character that ends at p; there must be one. */
 static const uint8_t *char_before(const uint8_t *p)
 {
     do {
@@ -207,7 +207,8 @@ static bool stands_alone(const uint8_t *start, const uint8_t *end,
            ((to == end) || !is_word(to));
 }
 
-/* The white space around a place, all of it: so no run is looked at twice. */
+/* Extends over the white space around a position, all of it: so no run is read
+ * twice. */
 static void find_space(bt_special_scan_t *scan, size_t at)
 {
     size_t from = at;

@@ -8,7 +8,7 @@
 #include "common/base/task.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 
-/* What the last two kinds ask of characters: patterns of one step. */
+/* Character classes of the last two kinds: patterns of one step. */
 #define DIGIT "\\d"
 #define WORD  "\\w"
 
@@ -29,7 +29,7 @@ struct bt_splits {
     uint8_t bytes[256]; /* classes, for BT_SPLIT_BYTES */
 };
 
-/* Whether a pattern of one character takes one of this class. */
+/* True when a pattern of one character takes one of this class. */
 static bool takes(const bt_regex_t *regex, uint32_t class_index)
 {
     return regex->next[regex->n_columns + class_index] != 0;
@@ -102,7 +102,7 @@ static unsigned char_bytes(const step_t *step, const uint8_t *p)
     return (step->kind == BT_SPLIT_BYTES) ? 1 : bt_utf8_decode(p, &cp);
 }
 
-/* Whether a character is one of a table of classes; its bytes are added to
+/* True when a character is in a table of classes; its bytes are added to
  * *at_p. */
 static bool skip_one(const bt_splits_scan_t *scan, const bool *is, size_t *at_p)
 {
@@ -113,7 +113,7 @@ static bool skip_one(const bt_splits_scan_t *scan, const bool *is, size_t *at_p)
     return is[bt_alphabet_class(&scan->splits->alphabet, cp)];
 }
 
-/* The pattern's next match. */
+/* Finds the pattern's next match. */
 static void find_pattern(const bt_splits_scan_t *scan, const step_t *step,
                          bt_split_level_t *level)
 {
@@ -134,12 +134,12 @@ static void find_pattern(const bt_splits_scan_t *scan, const step_t *step,
             return;
         }
         at += char_bytes(step, scan->text + at);
-        (void)bt_task_poll_every(&steps); /* who reads the pieces gives up */
+        (void)bt_task_poll_every(&steps); /* the caller cancels */
     }
     level->match = level->match_end = level->end;
 }
 
-/* The run of digits at or behind at: its begin, end and number. */
+/* Finds the run of digits at or behind at: its begin, end and number. */
 static size_t find_digits(const bt_splits_scan_t *scan, size_t at,
                           size_t text_end, size_t *end_p, size_t *n_p)
 {
@@ -185,8 +185,8 @@ static bool word_follows(const bt_splits_scan_t *scan, size_t at, size_t end)
     return (at < end) && skip_one(scan, scan->splits->is_word, &at);
 }
 
-/* The next group of three. A run is counted once: its groups behind the first
- * have three digits each. */
+/* Finds the next group of three. A run is counted once: its groups behind the
+ * first have three digits each. */
 static void find_threes(const bt_splits_scan_t *scan, bt_split_level_t *level)
 {
     size_t at = level->at;
@@ -216,7 +216,7 @@ static void find_threes(const bt_splits_scan_t *scan, bt_split_level_t *level)
     level->match = level->match_end = level->end;
 }
 
-/* The piece up to the next cut before three, six … digits. */
+/* Finds the piece up to the next split before three, six … digits. */
 static void find_before_threes(const bt_splits_scan_t *scan,
                                bt_split_level_t *level)
 {
@@ -266,8 +266,10 @@ static void find(const bt_splits_scan_t *scan, const step_t *step,
 
 /* ---- pieces ---- */
 
-/* The match that begins the rest of the piece, or what stands before it.
- * @return whether it is a match */
+/*
+ * Finds the match that begins the rest of the piece, or the text before it.
+ * @return whether it is a match
+ */
 static bool take_part(const bt_splits_scan_t *scan, const step_t *step,
                       bt_split_level_t *level, size_t *to_p)
 {

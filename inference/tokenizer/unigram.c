@@ -18,14 +18,14 @@
 #define LARGE_SUM       100000.0
 #define FIRST_CAP       256u
 
-/* The best way to a place of the text, by its last piece. */
+/* Best path to a position of the text, by its last piece. */
 typedef struct bt_unigram_place {
     union {
         double score;
-        size_t next; /* on the best way, once that is known: the next place */
+        size_t next; /* next position on the best path, once known */
     };
     uint32_t id;    /* BT_TOKEN_NONE: a character that is no piece */
-    uint32_t bytes; /* of the piece; 0: no way leads here yet */
+    uint32_t bytes; /* bytes of the piece; 0: not reached yet */
 } place_t;
 
 /* ---- loading ---- */
@@ -41,7 +41,7 @@ static double rounded(const bt_tokenizer_t *tok, double sum)
     return tok->float_sums ? (double)(float)sum : sum;
 }
 
-/* What the library takes for a piece as well: the name of a byte's token. */
+/* The library also takes the name of a byte's token for a piece. */
 static uint32_t collect_bytes(const bt_tokenizer_t *tok, byte_name_t *names,
                               bt_trie_text_t *list)
 {
@@ -165,7 +165,8 @@ typedef struct view {
     size_t bytes;
 } view_t;
 
-/* The text as the pieces have it: a space before it, and one for U+2581. */
+/* Prepares the text in the pieces' form: a space before it, and one for
+ * U+2581. */
 static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
                              size_t bytes, bool prefixed, view_t *view_p)
 {
@@ -196,8 +197,8 @@ static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
     return status;
 }
 
-/* Sums of floats get coarse: where one is large SentencePiece begins again from
- * 0, by taking it from all places that were reached. */
+/* Sums of floats lose precision: when one is large SentencePiece restarts from
+ * 0, by subtracting it at all positions reached. */
 static void begin_again(const bt_tokenizer_t *tok, view_t view, size_t at,
                         place_t *places)
 {
@@ -215,7 +216,7 @@ static void begin_again(const bt_tokenizer_t *tok, view_t view, size_t at,
     }
 }
 
-/* All pieces that begin at a place. */
+/* Tries all pieces that begin at a position. */
 static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
                          unsigned len, place_t *places)
 {

@@ -135,8 +135,8 @@ bt_status_t bt_word_pool_init(bt_word_pool_t *pool, uint64_t n_words)
     for (size_t i = 0; i < BT_WORD_POOL; i++) {
         bt_word_cache_t *cache = &pool->caches[i];
 
-        /* Zeroed memory that nobody writes costs nothing: a router with one
-         * thread that tokenizes pays for one cache. */
+        /* Zeroed memory that is never written costs nothing: a router with one
+         * tokenizing thread pays for one cache. */
         cache->memory = bt_calloc(n_sets * WAYS + 1, sizeof(*cache->entries));
         if (cache->memory == NULL) {
             bt_word_pool_fini(pool);
