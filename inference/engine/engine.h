@@ -177,10 +177,10 @@ typedef struct bt_seq {
     uint64_t late_ns;    /**< engine's: when it joined its first iteration
                               mid-step; 0: it began with it */
     uint32_t n_unpaced;  /**< engine's: tokens drawn here until paced_us */
-    /* The engine's: number of passes in flight that contain the sequence; row
-     * of the pass in flight that yields its last token, UINT32_MAX: the token
-     * is known; and whether the sequence has left, but waits for a pass that
-     * still computes it in vain. */
+    /* The engine's: number of passes in flight that contain the sequence; which
+     * of the ids of the pass in flight its last token will be, UINT32_MAX: the
+     * token is known; and whether the sequence has left, but waits for a pass
+     * that still computes it in vain. */
     uint32_t n_under_way;
     uint32_t from_id;
     bool is_gone;
