@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who begins when is decided by common/sched; this carries it out. */
+/* Carries out admission; common/sched decides which job begins when. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/group.h"
@@ -27,8 +27,8 @@ static void drop(bt_worker_t *w)
     job->ops->drop(w, job);
 }
 
-/* What a claim may take. Those that generate are left a block each to grow by;
- * a context phase ends by itself and brings back all that it took. */
+/* Blocks that a claim may take. Generating jobs keep one each to grow; a
+ * prefill ends by itself and returns all that it took. */
 static uint32_t free_blocks_for(const bt_worker_t *w, const bt_job_t *job)
 {
     const uint32_t n_spare =
@@ -40,20 +40,20 @@ static uint32_t free_blocks_for(const bt_worker_t *w, const bt_job_t *job)
     return (n_free > n_spare) ? n_free - n_spare : 0;
 }
 
-/* Blocks of the claim that it does not hold by what it knows, and those that it
- * is short of already: what it found may be others', who need as many. */
+/* Blocks of the claim beyond the reused ones it holds, and blocks it is short
+ * of already: found blocks may be shared with others, which need as many. */
 static uint32_t blocks_to_take(const bt_worker_t *w, const bt_job_t *job)
 {
     return job->claim.n_blocks - bt_kv_hold_blocks(&w->groups, &job->hold) +
            job->claim.more_blocks + bt_kv_pool_n_overdrawn(w->pool);
 }
 
-/* @return false when it has to wait, and all others with it */
+/* @return false when the job has to wait, and all others with it */
 static bool admit(bt_worker_t *w, bt_job_t *job)
 {
     bt_sched_verdict_t verdict;
 
-    bt_job_hold_known(w, job); /* what others hold, it need not take */
+    bt_job_hold_known(w, job); /* shared blocks need not be taken */
     verdict =
         bt_sched_admit_judge(&w->admit, &job->claim, blocks_to_take(w, job),
                              free_blocks_for(w, job));
@@ -70,7 +70,8 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
     return false;
 }
 
-/* Of two that wait for each other one gives in first: instances are random. */
+/* Of two workers that wait for each other one gives in first: instances are
+ * random. */
 static uint64_t patience_ms(const bt_worker_t *w)
 {
     return w->config->dead_ms + w->instance % w->config->dead_ms;
@@ -85,8 +86,8 @@ static void take_back(bt_worker_t *w)
     }
 }
 
-/* Where leases leave no room for who is first, two workers might wait for each
- * other: one lease goes, after a time. Its request runs again. */
+/* Where leases leave the first job too few blocks, two workers might wait for
+ * each other: after a time one lease is taken back. Its request runs again. */
 static void unstick(bt_worker_t *w)
 {
     const uint64_t now_ms = bt_now_ms();

@@ -17,7 +17,7 @@
 
 struct bt_board {
     void *map;
-    _Atomic uint64_t *words; /* the same: BT_MAX_CORES: until when, in ns */
+    _Atomic uint64_t *words; /* shared: BT_MAX_CORES times, in ns */
     uint32_t own[BT_MAX_CORES], lent[BT_MAX_CORES];
     uint32_t n_own, n_lent;
     uint64_t wanted; /* what this process wrote last */
@@ -33,7 +33,7 @@ static bt_status_t map(const char *dir, void **map_p)
         return BT_ERR_IO;
     }
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    /* Where the file system is full now, and not at the first touch. */
+    /* If the file system is full, fail now, not at the first access. */
     if ((fd < 0) || (posix_fallocate(fd, 0, BOARD_BYTES) != 0)) {
         return BT_ERR_IO;
     }
@@ -78,8 +78,8 @@ void bt_board_close(bt_board_t *board)
     }
 }
 
-/* Several may want a core: a later time stands, and only who wrote a word takes
- * it back. */
+/* Several workers may want a core: the later time stands, and only the writer
+ * of a word takes it back. */
 static void write_word(_Atomic uint64_t *word, uint64_t before, uint64_t after)
 {
     uint64_t there = atomic_load_explicit(word, memory_order_relaxed);

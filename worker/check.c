@@ -15,7 +15,7 @@
 
 #define PLAN_BYTES 4096
 
-/* Nobody is there to talk to: how many ranks there are is all that is asked. */
+/* There are no other ranks to talk to: only their number is used. */
 static bt_status_t no_reduce(void *ctx, float *buf, size_t n)
 {
     (void)ctx;
@@ -81,7 +81,7 @@ static bt_status_t check_interface(const char *interface)
     struct if_nameindex *all;
     bt_strbuf_t others;
 
-    /* An RDMA device is called otherwise, DEVICE:PORT; UCX knows it. */
+    /* An RDMA device has another form of name, DEVICE:PORT; UCX knows it. */
     if ((strchr(interface, ':') != NULL) || (if_nametoindex(interface) != 0)) {
         return BT_OK;
     }
@@ -94,7 +94,7 @@ static bt_status_t check_interface(const char *interface)
                              all[i].if_name);
         }
     }
-    if (all != NULL) { /* which it does not take */
+    if (all != NULL) { /* the check takes none */
         if_freenameindex(all);
     }
     BT_LOG_ERROR("--net-device %s: there is no such interface%s", interface,
@@ -103,7 +103,7 @@ static bt_status_t check_interface(const char *interface)
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Each of the list, whether a rank takes it or not. */
+/* Checks every interface of the list, whether a rank takes it or not. */
 static bt_status_t check_device(const bt_config_t *config)
 {
     char interface[BT_INTERFACE_BYTES];
@@ -123,7 +123,7 @@ static bt_status_t check_device(const bt_config_t *config)
     return status;
 }
 
-/* The steps of a start that take nothing. */
+/* The steps of a start that allocate nothing. */
 static bt_status_t check_model(bt_worker_t *w, bt_start_t *s)
 {
     bt_status_t status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file devices.h  Which GPUs a rank sees. */
+/** @file devices.h  GPUs visible to a rank. */
 #ifndef BT_WORKER_DEVICES_H
 #define BT_WORKER_DEVICES_H
 
@@ -8,11 +8,11 @@
 #include "common/base/status.h"
 
 /**
- * This rank's share of a list becomes CUDA_VISIBLE_DEVICES, before any back end
- * is opened: it sees them as 0, 1 and so on.
+ * Sets CUDA_VISIBLE_DEVICES to this rank's share of a list, before any back end
+ * is opened. The back end numbers the devices 0, 1 and so on.
  *
- * @param [in] list  Names with commas between; "": nothing changes.
- * @param [in] rank  Of @a size ranks.
+ * @param [in] list  Comma-separated names; "": nothing changes.
+ * @param [in] rank  One of @a size ranks.
  * @retval BT_ERR_INVALID_PARAM  more ranks than devices; logged
  * @retval BT_ERR_NO_MEMORY
  */

@@ -56,7 +56,7 @@ static void go_on(bt_worker_t *w)
 static void take_duty(bt_worker_t *w, bt_duty_t duty)
 {
     if (w->draining || w->leaves) {
-        return; /* that is not taken back */
+        return; /* cannot be undone */
     }
     switch (duty) {
     case BT_DUTY_AS_IT_IS:
@@ -77,7 +77,7 @@ static void take_duty(bt_worker_t *w, bt_duty_t duty)
     }
 }
 
-/* Any router may say so, and several say the same. */
+/* Any router may send this, and several may send equal ones. */
 void bt_duty_on_role(bt_worker_t *w, const bt_msg_role_t *role)
 {
     if (((role->roles & ~BT_ROLES_BOTH) != 0) || (role->duty > BT_DUTY_END) ||

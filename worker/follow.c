@@ -18,7 +18,7 @@
 
 typedef enum kind { KIND_PEER, KIND_IN, KIND_OUT } kind_t;
 
-/* What rank 0 calls by a number. */
+/* An object that rank 0 names by a number. */
 typedef struct thing {
     bt_list_t link;
     kind_t kind;
@@ -36,12 +36,12 @@ typedef struct follow {
     bt_rank_link_t *to_lead;
     bt_list_t things;
     bt_strbuf_t frame;
-    uint32_t *table; /* scratch: of one sequence */
+    uint32_t *table; /* scratch: table of one sequence */
     uint32_t max_spans;
     bt_wire_window_t windows[BT_WIRE_MAX_WINDOWS];
     bt_wire_rank_t ranks[BT_WIRE_MAX_RANKS];
     pthread_t compute;
-    bt_status_t computed; /* what it ended with */
+    bt_status_t computed; /* result of the compute thread */
     _Atomic bool ended;
 } follow_t;
 
@@ -152,8 +152,8 @@ static void on_admit(follow_t *f, bt_rank_reader_t *reader)
     }
 }
 
-/* Ids of the spans [first, end) where they are in a whole table. @return false:
- * they are not there, or too many */
+/* Reads ids of the spans [first, end) to their place in a whole table.
+ * @return false: they are missing, or too many */
 static bool read_table(follow_t *f, bt_rank_reader_t *reader, uint32_t first,
                        uint32_t end)
 {
@@ -250,7 +250,7 @@ static void on_out_begin(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
     }
 }
 
-/* What cannot go on is canceled, and OUT_DONE says so. */
+/* Cancels a transfer that failed; OUT_DONE reports it. */
 static void check_out(thing_t *thing, bt_status_t status)
 {
     if (status != BT_OK) {
@@ -298,7 +298,7 @@ static void take_frame(follow_t *f, const bt_rank_frame_t *frame)
     bt_rank_reader_t reader = bt_rank_reader(frame);
 
     switch (frame->kind) {
-    case BT_RANK_BEAT: /* taken before */
+    case BT_RANK_BEAT: /* handled before */
         break;
     case BT_RANK_PEER:
         on_peer(f, frame->id, &reader);
@@ -406,7 +406,7 @@ static bt_status_t say_export(follow_t *f, bt_start_t *s)
     return status;
 }
 
-/* Until rank 0 has a place, where it waits for one. */
+/* Waits until rank 0 has its name and role, if it is a standby. */
 static bt_status_t stand_by(bt_worker_t *w, const bt_start_t *s)
 {
     bt_status_t status;
@@ -455,8 +455,7 @@ static follow_t *follow_new(bt_worker_t *w, const bt_start_t *s)
     f->w = w;
     f->s = s;
     f->to_lead = &s->team.links[0];
-    f->max_spans =
-        w->context_tokens / w->tokens_per_block + 1; /* a part counts */
+    f->max_spans = w->context_tokens / w->tokens_per_block + 1; /* round up */
     bt_list_init(&f->things);
     bt_strbuf_init(&f->frame, BT_RANK_LINK_MAX_BYTES);
     f->table = bt_calloc((size_t)f->max_spans * w->groups.n, sizeof(*f->table));
@@ -486,8 +485,9 @@ static void follow_free(follow_t *f)
     bt_free(f);
 }
 
-/* Rank 0 is lost, and the compute thread waits for it: in memory of one host
- * that can be told; in MPI, or for a device, nobody can be called back. */
+/* Rank 0 is lost, and the compute thread waits for it: shared memory of one
+ * host can be marked broken; over MPI, or on a device, waiting ranks cannot be
+ * woken. */
 static void leave_sums(const bt_worker_t *w, const bt_start_t *s)
 {
     if ((s->team.shm != NULL) && !bt_backend_owns_memory(w->backend)) {
@@ -516,7 +516,7 @@ static bt_status_t serve(bt_worker_t *w, bt_start_t *s)
         while (!atomic_load(&f->ended) && !f->to_lead->is_lost) {
             turn(f);
         }
-        if (!atomic_load(&f->ended)) { /* nothing is told any more */
+        if (!atomic_load(&f->ended)) { /* nothing is reported any more */
             leave_sums(w, s);
         }
         (void)pthread_join(f->compute, NULL);

@@ -102,8 +102,8 @@ bt_status_t bt_group_check(bt_worker_t *w, const bt_worker_link_t *from,
     return BT_OK;
 }
 
-/* Blocks of the follower's own. A context phase writes none behind the prompt:
- * there all have the same ones. */
+/* Blocks of the follower alone. A prefill writes none after the prompt: there
+ * all members share the leader's. */
 static uint32_t own_blocks(const bt_worker_t *w, const bt_job_t *job)
 {
     return (job->claim.want == BT_SCHED_CONTEXT)
@@ -112,7 +112,7 @@ static uint32_t own_blocks(const bt_worker_t *w, const bt_job_t *job)
                                   job->claim.n_blocks);
 }
 
-/* All are here who will come. */
+/* All members that will come have come. */
 static void begin(bt_worker_t *w, bt_job_t *leader)
 {
     bt_list_t *pos;
@@ -125,7 +125,7 @@ static void begin(bt_worker_t *w, bt_job_t *leader)
         leader->claim.more_blocks += own_blocks(w, job_at(pos));
     }
     if (!bt_sched_admit_fits(&w->admit, &leader->claim)) {
-        /* Each by itself does: its router runs them so. */
+        /* Alone each does: the router runs them so. */
         bt_worker_group_fail(w, leader, BT_ERR_BUSY, "waiting",
                              "the group is too large for this worker");
         return;
@@ -258,7 +258,7 @@ bt_status_t bt_worker_group_submit(bt_worker_t *w, bt_job_t *leader)
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    /* Nobody but its followers needs what an abandoned one would generate. */
+    /* Only its followers need what an abandoned leader would generate. */
     if (!leader->abandoned || (leader->claim.want == BT_SCHED_CONTEXT)) {
         jobs[n++] = leader;
     }
@@ -293,7 +293,7 @@ void bt_worker_group_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
          pos = pos->next) {
         n++;
     }
-    for (; n > 0; n--) { /* with the last one an abandoned leader ends */
+    for (; n > 0; n--) { /* an abandoned leader ends with its last follower */
         bt_worker_job_fail(w, job_at(leader->followers.next), status, phase,
                            text);
     }

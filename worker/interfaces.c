@@ -6,13 +6,13 @@
 
 #include "common/base/log.h"
 
-/* Where name i of the list begins. @return its length; 0: it is empty */
+/* Finds name i of the list. @return its length; 0: it is empty */
 static size_t name_at(const char *list, uint32_t i, const char **at_p)
 {
     const char *at = list;
 
     for (; i > 0; i--) {
-        at = strchr(at, ',') + 1; /* there are so many */
+        at = strchr(at, ',') + 1; /* there are enough */
     }
     *at_p = at;
     return strcspn(at, ",");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file interfaces.h  Over which network interface the KV of a rank goes. */
+/** @file interfaces.h  Network interface for the KV traffic of a rank. */
 #ifndef BT_WORKER_INTERFACES_H
 #define BT_WORKER_INTERFACES_H
 
@@ -7,17 +7,20 @@
 
 #include "common/base/status.h"
 
-/** Of a name with its end; an interface's, or an RDMA device's and port. */
+/** Size of an interface name with its zero byte; also of an RDMA device's name
+ *  and port. */
 #define BT_INTERFACE_BYTES 64u
 
 /**
- * Ranks take the interfaces of a list in turn: of two, those of an even number
- * the first one. So what the ranks of two instances hand over rank to rank goes
- * over all of them at a time.
+ * Returns the network interface of a rank.
  *
- * @param [in]  list   Names with commas between.
- * @param [out] name   That of the rank.
- * @param [out] n_p    How many the list has; NULL: nobody asks.
+ * Ranks take the interfaces of a list in turn: with two, even ranks take the
+ * first one. So rank-to-rank transfers between two instances use all interfaces
+ * at a time.
+ *
+ * @param [in]  list   Comma-separated names.
+ * @param [out] name   Interface of the rank.
+ * @param [out] n_p    Number of names in the list; NULL: not wanted.
  * @retval BT_ERR_INVALID_PARAM  a name is empty or too long; logged
  */
 BT_MUST_CHECK bt_status_t bt_interface_of(const char *list, uint32_t rank,

@@ -66,7 +66,7 @@ static void job_free(bt_job_t *job)
     bt_free(job);
 }
 
-/* Between them the roles have every kind. */
+/* Together the roles handle every kind. */
 static uint32_t handler_of(const bt_worker_t *w, uint32_t kind)
 {
     const bool is_first = ((w->ops[0]->kinds >> kind) & 1u) != 0;
@@ -75,8 +75,8 @@ static uint32_t handler_of(const bt_worker_t *w, uint32_t kind)
     return is_first ? 0 : 1;
 }
 
-/* Leases leave context phases a share where both come, also while jobs of a
- * role that it had are left. */
+/* Leases leave prefill a share where both come, also while jobs of a former
+ * role are left. */
 void bt_jobs_reserve(bt_worker_t *w)
 {
     const bool has_both = (w->roles == BT_ROLES_BOTH) ||
@@ -97,8 +97,8 @@ static void count_job(bt_worker_t *w, const bt_job_t *job, int by)
     bt_jobs_reserve(w);
 }
 
-/* What a request asks for against what this worker can ever give.
- * @return NULL, or why it can never run here */
+/* Compares a request with what this worker can ever provide. @return NULL, or
+ * why the request can never run here */
 static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
 {
     const uint32_t n_vocab = bt_model_hparams(w->model)->n_vocab;
@@ -107,7 +107,7 @@ static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
     if ((msg->kind != BT_REQUEST_LOCAL) && (msg->peer == 0)) {
         return "the request names no other worker";
     }
-    /* A context phase for one token sends nothing, and names itself. */
+    /* A prefill for one token sends nothing, and names this worker itself. */
     if ((msg->peer == w->instance) && (msg->max_new > 1)) {
         return "the request names this worker as the other one";
     }
@@ -147,7 +147,7 @@ static bt_status_t copy_biases(bt_job_t *job, const bt_sampling_t *sampling)
     return BT_OK;
 }
 
-/* Entries of its table. */
+/* Clears entries of the block table. */
 static void forget(bt_job_t *job, uint32_t first, uint32_t end)
 {
     for (uint32_t i = first; i < end; i++) {
@@ -159,8 +159,8 @@ void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
 {
     bt_kv_reach_t reach;
 
-    /* A context phase holds what it needs from the first; what is windows alone
-     * does not grow. */
+    /* A prefill holds all that it needs from the beginning; a model of windowed
+     * layers only does not grow. */
     job->n_begin = ((job->claim.want == BT_SCHED_CONTEXT) || (w->n_whole == 0))
                        ? job->grower.n_most
                        : bt_sched_preempt_begins_with(&w->pause, &job->grower);
@@ -168,8 +168,7 @@ void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
     job->claim.n_blocks = (uint32_t)bt_kv_reach_blocks(&w->groups, &reach);
 }
 
-/* For its owner's eyes until it is told; a table that is full needs no bound.
- */
+/* Sets the token limit of the sequence; a full table needs none. */
 static void tell_room(const bt_worker_t *w, bt_job_t *job)
 {
     const uint32_t end = bt_kv_hold_end(&w->groups, &job->hold);
@@ -221,8 +220,8 @@ static bt_sched_want_t want_of(uint32_t kind)
     return wants[kind];
 }
 
-/* An answer of all the tokens that it may have, by itself, and its prompt where
- * that is computed here: lengths of one batch compare. */
+/* Time of an answer of max_new tokens alone in the batch, and of its prompt if
+ * that is computed here: used to compare lengths within one batch. */
 static uint64_t answer_us(const bt_worker_t *w, const bt_job_t *job,
                           uint64_t prompt_us)
 {
@@ -235,8 +234,8 @@ static uint64_t answer_us(const bt_worker_t *w, const bt_job_t *job,
            ((us < (double)most_us) ? (uint64_t)us : most_us);
 }
 
-/* Of a prompt of which nothing is known yet; what is cached is found when it
- * begins. */
+/* Slack of a prompt without any cached prefix; cached blocks are found only
+ * when it begins. */
 static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job,
                          uint64_t first_us)
 {
@@ -258,7 +257,7 @@ static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job,
 static void fill_job(const bt_worker_t *w, bt_job_t *job,
                      bt_worker_link_t *from, const bt_msg_request_t *msg)
 {
-    uint64_t first_us; /* what an order by deadlines goes by; 0: nothing */
+    uint64_t first_us; /* deadline for deadline-based orders; 0: none */
 
     bt_list_init(&job->link);
     bt_list_init(&job->by_key);
@@ -279,7 +278,8 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
                                                : job->claim.turn.since_us +
                                                      1000ull * msg->deadline_ms;
     first_us = (msg->deadline_ms == 0) ? 0 : job->deadline_us;
-    if (msg->first_ms != 0) { /* sooner than the end of its time, or as soon */
+    if (msg->first_ms != 0) { /* the first-token target, which is no later than
+                               * the deadline */
         first_us = job->claim.turn.since_us + 1000ull * msg->first_ms;
     }
     job->slack_us = slack_of(w, job, first_us);
@@ -348,7 +348,7 @@ err_job:
     return status;
 }
 
-/* Where free blocks are too few, let the prefix index give up some. */
+/* Evicts from the prefix cache where free blocks are too few. */
 static void make_free(bt_worker_t *w, uint32_t n)
 {
     const uint32_t n_free = bt_kv_pool_n_free(w->pool);
@@ -397,7 +397,7 @@ bt_status_t bt_job_grow(bt_worker_t *w, bt_job_t *job, uint32_t n_spans)
 {
     bt_kv_reach_t reach = bt_slide_reach(w, job, job->grower.n_held + n_spans);
 
-    reach.ahead_tokens = 0; /* its windows have slid by themselves */
+    reach.ahead_tokens = 0; /* windows move by themselves */
     return bt_job_reach(w, job, &reach);
 }
 
@@ -406,10 +406,9 @@ uint32_t bt_job_free_blocks(const bt_worker_t *w)
     return bt_kv_pool_n_available(w->pool);
 }
 
-/* Token #1 is drawn from the last token, and what comes after from the last
- * known one: whoever does the context phase has at least that one to compute,
- * and so its block to send. Rows that are not there yet are there where they
- * are computed. */
+/* Token #1 is sampled from the last token, and later tokens from the last known
+ * one: so a prefill has at least that one to compute, and its block to send.
+ * Rows not filled yet are filled where their positions are computed. */
 static uint32_t most_reused(const bt_job_t *job)
 {
     const bt_seq_rows_t *rows = job->seq.rows;
@@ -426,7 +425,8 @@ static uint32_t most_reused(const bt_job_t *job)
 
 void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
 {
-    /* Its prompt's tail comes from elsewhere, if it has not all of it. */
+    /* The prompt's tail comes from another worker, if not all of it is cached.
+     */
     const uint32_t n_known =
         (job->claim.want == BT_SCHED_LEASE) ? job->n_tokens : 0;
 
@@ -458,14 +458,14 @@ bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
     }
     job->has_blocks = true;
     if (job->grower.n_pauses > 0) {
-        return BT_OK; /* its own, not a prompt's */
+        return BT_OK; /* its own blocks, not another prompt's */
     }
     w->n_blocks_reused += n_found;
     w->tokens_reused += (uint64_t)job->n_reused * w->tokens_per_block;
     return BT_OK;
 }
 
-/* Until it is copied, also when its leader ends before. */
+/* Holds the source until it is copied, also when the leader ends before. */
 static void hold_origin(bt_worker_t *w, const bt_job_t *job)
 {
     if (bt_kv_copy_is_due(job->copy)) {
@@ -558,7 +558,7 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
     if (job->ending || job->abandoned) {
         return;
     }
-    /* A sender takes its transfer back when the request is over: no fault. */
+    /* A sender cancels its transfer when the request is over: not an error. */
     bt_rows_drop(job);
     bt_log((status == BT_ERR_CANCELED) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_WARN,
            "request %llu attempt %u failed in %s: %s (%s)",
@@ -592,7 +592,7 @@ void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job)
     }
 }
 
-/* From the engine's door to its next iteration. */
+/* From submission to the engine until its next iteration. */
 static uint64_t join_wait_us(const bt_job_t *job)
 {
     const uint64_t start_us = job->seq.first_start_ns / 1000;
@@ -600,8 +600,8 @@ static uint64_t join_wait_us(const bt_job_t *job)
     return (start_us > job->submitted_us) ? start_us - job->submitted_us : 0;
 }
 
-/* It is in no group any more; where all jobs end at once it may have followers.
- */
+/* Removes the job from its group; where all jobs end at once it may have
+ * followers. */
 static void disband(bt_worker_t *w, bt_job_t *job)
 {
     bt_group_leave(w, job);
@@ -653,7 +653,7 @@ void bt_jobs_end_all(bt_worker_t *w)
         bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
 
         job->in_engine = false;
-        job->from = NULL; /* nothing ended: the link breaks, and that says it */
+        job->from = NULL; /* the link breaks: the router knows */
         bt_worker_job_end(w, job);
     }
 }

@@ -1,55 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file job.h  Birth, blocks and abort of jobs: between the files of worker
- *  only. Roles use worker.h. */
+/** @file job.h  Creation, blocks and abort of jobs. Private to the worker's
+ *  files; roles use worker.h. */
 #ifndef BT_WORKER_JOB_H
 #define BT_WORKER_JOB_H
 
 #include "worker/worker.h"
 
-/** w->roles or the kinds of jobs here are others now: leave context phases
- *  their share of the blocks. */
+/** Updates the share of blocks reserved for prefill, after w->roles or the
+ *  kinds of jobs here have changed. */
 void bt_jobs_reserve(bt_worker_t *w);
 
-/** An empty job table. */
+/** Initialises an empty job table. */
 void bt_jobs_init(bt_worker_t *w);
 
-/** Free what is left, telling nobody. Only after the engine has stopped: its
- *  sequences are ours again then. */
+/** Frees the remaining jobs without notifying any router. Call only after the
+ *  engine has stopped and no longer uses their sequences. */
 void bt_jobs_end_all(bt_worker_t *w);
 
-/** Check a REQUEST and make its job, in the job table but nowhere else.
+/** Checks a REQUEST and creates its job, in the job table but in no queue.
  *  @param [out] why_p  On failure: static text for the router. */
 BT_MUST_CHECK bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
                                         const bt_msg_request_t *msg,
                                         bt_job_t **job_p, const char **why_p);
 
-/** Find the known beginning of the job's tokens and hold its blocks: those of
- *  n_reused spans, with what these tokens left. They are shared and must not be
- *  written to. At least one token is left to compute. */
+/** Looks up the job's tokens in the prefix cache and holds the blocks of the
+ *  n_reused leading spans found, with the state these tokens left. The blocks
+ *  are shared and must not be written to. At least one token is left to
+ *  compute. */
 void bt_job_hold_known(bt_worker_t *w, bt_job_t *job);
-/** Let them go again. */
+/** Releases the blocks held by bt_job_hold_known(). */
 void bt_job_drop_known(bt_worker_t *w, bt_job_t *job);
-/** Take the rest of the blocks that it begins with, all or none; has_blocks
- *  afterwards. @retval BT_ERR_NO_BLOCKS  those of n_reused spans are still held
- */
+/** Takes the remaining blocks that the job begins with, all or none, and sets
+ *  has_blocks.
+ *  @retval BT_ERR_NO_BLOCKS  those of n_reused spans are still held */
 BT_MUST_CHECK bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job);
-/** The follower's, from its leader's: a context phase has the same ones, the
- *  others a fork. has_blocks afterwards. @retval BT_ERR_NO_BLOCKS */
+/** Gives a follower blocks from its leader: a prefill shares the leader's
+ *  blocks, other kinds get a fork. Sets has_blocks.
+ *  @retval BT_ERR_NO_BLOCKS */
 BT_MUST_CHECK bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job);
-/** What it begins with makes its claim; before it is in a queue. */
+/** Sets the job's claim to the blocks that it begins with. Call before the job
+ *  is queued. */
 void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job);
-/** Take what it lacks of its reach, and tell its sequence of the room.
+/** Takes the blocks missing for @a reach and updates the token limit of the
+ *  job's sequence.
  *  @retval BT_ERR_NO_BLOCKS  nothing was done */
 BT_MUST_CHECK bt_status_t bt_job_reach(bt_worker_t *w, bt_job_t *job,
                                        const bt_kv_reach_t *reach);
-/** So many spans more. @retval BT_ERR_NO_BLOCKS  nothing was done */
+/** Takes blocks for @a n_spans more spans.
+ *  @retval BT_ERR_NO_BLOCKS  nothing was done */
 BT_MUST_CHECK bt_status_t bt_job_grow(bt_worker_t *w, bt_job_t *job,
                                       uint32_t n_spans);
-/** Blocks that could be taken now: free, or only remembered, and not set aside
- *  for those who share windowed ones. */
+/** Returns the number of blocks available now: free or only cached, and not
+ *  reserved for sequences that share windowed ones. */
 uint32_t bt_job_free_blocks(const bt_worker_t *w);
 
-/** Let begin whoever may, in the order of w->admit. */
+/** Begins all jobs that may begin, in the order of w->admit. */
 void bt_worker_admit(bt_worker_t *w);
 
 #endif

@@ -9,11 +9,12 @@
 #include "common/rendezvous/rendezvous.h"
 #include "worker/worker.h"
 
-/* That are looked at: those of a shared directory, and as many of --join. */
+/* Most routers that are checked: those of a shared directory, and as many of
+ * --join. */
 #define MOST_ROUTERS (2 * BT_RENDEZVOUS_MAX)
 
-/* "joined 1 2 URL: WHY\n" of the first that is not; where all are, what is
- * wrong behind the numbers. */
+/* "joined 1 2 URL: WHY\n" for the first router without a link; if all are
+ * linked, any other problem after the numbers. */
 static void print_line(const bt_rpc_t *rpc, const char *trouble,
                        char line[BT_JOINED_LINE_BYTES])
 {

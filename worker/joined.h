@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file joined.h
  *
- * What a launcher is told of this worker's links, so that who looks at its
- * status sees who keeps it from serving: the line `joined` of launcher/ready.h,
- * on the readiness descriptor, when it is another than the last one and no more
- * often than once in BT_JOINED_EVERY_MS. Only where BATON_READY_JOINED is set.
+ * Reports this worker's router links to the launcher, so that the launcher's
+ * status shows which router keeps the worker from serving. The report is the
+ * line `joined` of launcher/ready.h on the readiness descriptor, sent when it
+ * changes and at most once in BT_JOINED_EVERY_MS. Active only when
+ * BATON_READY_JOINED is set.
  *
  * Threads: the control thread.
  */
@@ -18,14 +19,14 @@
 
 typedef struct bt_worker bt_worker_t;
 
-/** Zero-initialise. */
+/** State of the report. Zero-initialise. */
 typedef struct bt_joined {
     char said[BT_JOINED_LINE_BYTES];
     uint64_t next_ms;
 } bt_joined_t;
 
-/** Look, and tell; call every heartbeat or so. Does nothing before there are
- *  links to be had. */
+/** Sends the line if it has changed. Call about once per heartbeat. Does
+ *  nothing before there are links. */
 void bt_joined_tell(bt_worker_t *w, uint64_t now_ms);
 
 #endif

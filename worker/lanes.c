@@ -17,12 +17,12 @@ typedef struct route {
 struct bt_lanes {
     bt_lanes_config_t config;
     bt_list_t routes;
-    bt_list_t ins, outs;      /* that are there */
+    bt_list_t ins, outs;      /* open ones */
     bt_kvt_extent_t *extents; /* scratch: of one window */
-    uint8_t *descs;           /* of a call's windows */
+    uint8_t *descs;           /* descriptors of a call's windows */
 };
 
-/* One lane of a hand-over. */
+/* One lane of a KV transfer. */
 typedef struct in_lane {
     bt_lanes_in_t *in;
     bt_kvt_window_t *window; /* NULL: closed */
@@ -30,7 +30,7 @@ typedef struct in_lane {
 
 struct bt_lanes_in {
     bt_list_t link;
-    bt_lanes_event_t event; /* what its lanes come to */
+    bt_lanes_event_t event; /* combined event of its lanes */
     uint32_t n_lanes;
     uint32_t n_done;
     uint32_t n_open; /* or closing */
@@ -64,7 +64,7 @@ typedef struct peer_lane {
 struct bt_lanes_peer {
     bt_lanes_t *all;
     void *user;
-    bool is_lost;  /* said so */
+    bool is_lost;  /* was reported */
     uint32_t n_up; /* lanes on which it has answered */
     uint32_t n_lanes;
     peer_lane_t lanes[];
@@ -130,7 +130,7 @@ static void free_in(bt_lanes_in_t *in)
     bt_free(in);
 }
 
-/* What the sender fills of one window. @return extents, 0: too many */
+/* Extents of one window that the sender fills. @return extents, 0: too many */
 static uint32_t lay_extents(const bt_lanes_t *lanes,
                             const bt_kv_handover_t *handover,
                             const uint32_t *table, uint32_t n_spans)
@@ -185,7 +185,7 @@ bt_status_t bt_lanes_in_open(bt_lanes_t *lanes, uint64_t lease,
             status = BT_ERR_TOO_LARGE;
             break;
         }
-        /* Each window's lease is one of its own. */
+        /* Each window has a lease id of its own. */
         status = bt_kvt_window_open(
             lanes->config.kvt, lease * BT_WIRE_MAX_RANKS + lane->rank,
             generation, bt_lanes_instance(job->instance, lane->rank),
@@ -199,7 +199,7 @@ bt_status_t bt_lanes_in_open(bt_lanes_t *lanes, uint64_t lease,
         in->n_open += (status == BT_OK);
     }
     if (status != BT_OK) {
-        in->event.user = NULL; /* nobody hears of it */
+        in->event.user = NULL; /* never reported */
         bt_lanes_in_close(in);
         return status;
     }
@@ -417,12 +417,12 @@ bt_status_t bt_lanes_out_begin(bt_lanes_peer_t *peer, const bt_lanes_job_t *job,
         *out_p = out;
         return BT_OK;
     }
-    out->event.user = NULL; /* nobody hears of it */
+    out->event.user = NULL; /* never reported */
     bt_lanes_out_cancel(out);
     return status;
 }
 
-/* A rank's own bytes of each block, up to so many layers of the model. */
+/* Bytes of each block at this rank, up to @a layers layers of the model. */
 static size_t bytes_of(const bt_lanes_t *lanes, uint32_t group,
                        uint32_t n_layers)
 {
@@ -517,7 +517,7 @@ static bool take_sent(out_lane_t *lane, const bt_kvt_event_t *event,
     return event_p->user != NULL;
 }
 
-/* The peer is up with the last of its lanes. */
+/* The peer is up when the last of its lanes is. */
 static bool take_peer_up(const peer_lane_t *lane, bt_lanes_event_t *event_p)
 {
     bt_lanes_peer_t *peer = lane->peer;
@@ -530,7 +530,7 @@ static bool take_peer_up(const peer_lane_t *lane, bt_lanes_event_t *event_p)
     return true;
 }
 
-/* One lane lost, all lost. */
+/* One lost lane loses the peer. */
 static bool take_peer_lost(const peer_lane_t *lane, const bt_kvt_event_t *event,
                            bt_lanes_event_t *event_p)
 {

@@ -26,9 +26,9 @@
 #include "worker/team.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
-#define OWN_FDS           5u         /* that it waits for */
-#define WARM_MS           1          /* idle before more of the pool is taken */
-#define STEP_MS           2000       /* at the end, for the step under way */
+#define OWN_FDS           5u         /* descriptors to wait for */
+#define WARM_MS           1          /* idle before the pool is warmed */
+#define STEP_MS           2000       /* at the end, for the current step */
 #define COPY_BUDGET_BYTES (4u << 20) /* between two looks at the inboxes */
 
 static void post(bt_worker_t *w, const bt_worker_link_t *to,
@@ -43,7 +43,7 @@ static void post(bt_worker_t *w, const bt_worker_link_t *to,
         status = bt_rpc_post(to->rpc, w->out.data, w->out.len);
     }
     if (status != BT_OK) {
-        /* A router that misses a message would wait for ever: end the link,
+        /* A router that misses a message would wait for ever: close the link,
          * and it will run its requests elsewhere. */
         BT_LOG_WARN("cannot send message type %d: %s", (int)msg->type,
                     bt_status_str(status));
@@ -147,7 +147,7 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
         status = bt_job_create(w, from, request, &job, &why);
     }
     if (status == BT_ERR_EXISTS) {
-        /* Its end could not be told from that of the one that is here. */
+        /* ENDED could not be assigned to one of the two. */
         BT_LOG_ERROR("router sent request %llu attempt %u twice",
                      (unsigned long long)request->key.id, request->key.attempt);
         bt_rpc_link_close(from->rpc, why);
@@ -164,7 +164,7 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
     bt_group_enter(w, job, request);
 }
 
-/* Nobody wants more of it. */
+/* The client no longer wants it. */
 static void give_up(bt_worker_t *w, bt_job_t *job)
 {
     if (bt_rows_is_parked(job)) {
@@ -196,7 +196,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     }
 }
 
-/** Its connections may come from now on. */
+/** Allows the ranks of a peer to connect from now on. */
 static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
 {
     for (uint32_t i = 0; i < peer->n_ranks; i++) {
@@ -324,7 +324,8 @@ static uint32_t free_bit(const bt_worker_t *w)
     return ~used & (used + 1); /* the lowest */
 }
 
-/* Does the router speak with us? @return false when the link was refused */
+/* Checks whether the router accepts us. @return false when it refused the link
+ */
 static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event,
                          uint32_t *flags_p)
 {
@@ -391,7 +392,7 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
     link->bit = free_bit(w);
     bt_rpc_link_set_user(rpc, link);
     w->links[w->n_links++] = link;
-    w->next_stats_ms = 0; /* the router wants to know us at once */
+    w->next_stats_ms = 0; /* the router needs them at once */
     if (bt_duty_is_off(w)) {
         bt_worker_send(w, link, &drain);
     }
@@ -403,7 +404,7 @@ err:
     bt_rpc_link_close(rpc, "out of memory");
 }
 
-/* Nobody is left to read the answers of this router's requests (I3). */
+/* The answers of this router's requests have no reader left (I3). */
 static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
                          const bt_rpc_event_t *event)
 {
@@ -510,7 +511,7 @@ static void take_reports(bt_worker_t *w)
     }
 }
 
-/* What has grown since this worker started. */
+/* Totals since this worker started. */
 static void fill_totals(const bt_worker_t *w, bt_msg_stats_t *stats)
 {
     const bt_process_use_t use = bt_process_use();
@@ -632,8 +633,8 @@ static void check_deadlines(bt_worker_t *w)
     }
 }
 
-/* A compute thread that makes no progress serves nobody: exit, so that the
- * launcher starts the worker again (health is progress). */
+/* A compute thread without progress serves no requests: exit, so that the
+ * launcher restarts the worker (health is progress). */
 static void check_progress(bt_worker_t *w, uint64_t now_ms)
 {
     uint64_t marks = 0;
@@ -647,7 +648,7 @@ static void check_progress(bt_worker_t *w, uint64_t now_ms)
     }
 }
 
-/* Without a router it serves nobody, and waits for one for ever. */
+/* Without a router it serves no requests, and waits for one for ever. */
 static void check_routers(bt_worker_t *w, uint64_t now_ms)
 {
     const char *join = w->config->join;
@@ -769,8 +770,8 @@ void bt_worker_on_plane(void *ctx, const bt_plane_event_t *event)
 static void take_ranks(bt_worker_t *w)
 {
     if (!bt_plane_take_ranks(w->plane)) {
-        /* Its compute thread may be in a sum that never ends; whoever has a
-         * request here sees the worker gone, and runs it elsewhere. */
+        /* Its compute thread may wait in an all-reduce that never ends; routers
+         * with a request here see the worker gone, and run it elsewhere. */
         BT_LOG_ERROR("a rank of this instance is lost: so is it");
         bt_log_flush();
         _exit(BT_EXIT_FAILURE);
@@ -814,7 +815,7 @@ int bt_worker_loop(bt_worker_t *w, int signal_fd)
     if ((code == 0) && (w->n_jobs > 0)) {
         BT_LOG_WARN("stopped with %u requests unfinished", w->n_jobs);
     }
-    /* A step that does not end may not keep a process that was told to. */
+    /* A step that does not end may not keep the process alive. */
     if (w->hung || !bt_engine_stop(w->engine, STEP_MS)) {
         BT_LOG_WARN("ended within a step of the compute thread");
         bt_log_flush();

@@ -11,8 +11,8 @@
 struct bt_membership {
     bt_rendezvous_watch_t *watch;
     bt_rendezvous_list_t there;  /* in the directory */
-    bt_rendezvous_list_t joined; /* because they were; any order */
-    bool is_behind;              /* the two may differ yet */
+    bt_rendezvous_list_t joined; /* from the directory; any order */
+    bool is_behind;              /* the two lists may still differ */
 };
 
 bt_status_t bt_membership_open(bt_worker_t *w)

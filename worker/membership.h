@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file membership.h
  *
- * Which routers a worker works for while it serves: those of --join always, and
- * those of the directory of --join-dir, as they come and go there.
+ * Routers that a worker joins: the routers of --join always, and the routers
+ * of the directory of --join-dir, as their files appear and disappear.
  *
- *     a file appears ─▶ joined ─▶ it is gone, and so is the link ─▶ left
+ *     file appears ─▶ joined ─▶ file and link are both gone ─▶ left
  *
- * A file that is gone ends no link: its router may be on its way out with
+ * A file that disappears closes no link: its router may be shutting down with
  * requests left.
  *
  * Threads: the control thread.
@@ -19,9 +19,9 @@
 typedef struct bt_worker bt_worker_t;
 typedef struct bt_membership bt_membership_t;
 
-/** Begin to look, if there is --join-dir. @retval BT_ERR_NO_MEMORY (logged) */
+/** Begins watching --join-dir, if given. @retval BT_ERR_NO_MEMORY (logged) */
 BT_MUST_CHECK bt_status_t bt_membership_open(bt_worker_t *w);
-/** Join and leave; costs nothing while nothing changes. */
+/** Joins and leaves routers; free of cost while nothing changes. */
 void bt_membership_tick(bt_worker_t *w);
 void bt_membership_close(bt_worker_t *w);
 

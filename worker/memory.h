@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file memory.h  What a model and its KV pool may take of the memory. */
+/** @file memory.h  Memory available for a model and its KV pool. */
 #ifndef BT_WORKER_MEMORY_H
 #define BT_WORKER_MEMORY_H
 
@@ -9,27 +9,30 @@
 
 #include "common/base/status.h"
 
-/** What there is for a model and its KV pool, which lies where the back end's
- *  memory is: the host's, or its own. Bytes. */
+/** Memory available for a model and its KV pool, in bytes. The pool lies in the
+ *  back end's memory: the host's, or the device's own. */
 typedef struct bt_memory_room {
-    uint64_t available_bytes; /**< of the host */
-    uint64_t limit_bytes;     /**< where a cgroup bounds that: of how many... */
-    const char *limit_by;     /**< ...and what says so; NULL or "": none does */
-    uint64_t model_bytes;     /**< what the model takes of that */
-    bool own_memory;          /**< of the back end; the next three are its */
+    uint64_t available_bytes; /**< free host memory */
+    uint64_t limit_bytes;     /**< cgroup memory limit, if there is one */
+    const char
+        *limit_by; /**< source of limit_bytes; NULL or "": there is none */
+    uint64_t model_bytes; /**< host memory that the model takes */
+    bool own_memory; /**< the back end has memory of its own; the next three
+                        fields apply */
     uint64_t device_available_bytes;
     uint64_t device_model_bytes;
-    uint64_t device_later_bytes; /**< left for libraries and graphs */
-    uint32_t percent; /**< of what is left, for the pool; 0: a quarter */
+    uint64_t device_later_bytes; /**< reserved for libraries and graphs */
+    uint32_t percent; /**< share of the remaining memory for the pool; 0: a
+                         quarter */
 } bt_memory_room_t;
 
-/** Default size of the KV pool: a share of what is left after the model where
- *  the pool lies; of the host's memory a quarter and 1 GiB at most, for others
+/** Returns the default size of the KV pool: a share of the memory left after
+ *  the model. Of host memory at most a quarter and 1 GiB, since other processes
  *  need it too. */
 uint64_t bt_memory_pool(const bt_memory_room_t *room);
 
-/** Does it hold the model and a pool of so many bytes?
- *  @param [out] why  On failure what is missing, and where.
+/** Checks that the memory holds the model and a pool of @a pool_bytes.
+ *  @param [out] why  On failure: what is missing, and where.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_memory_check(const bt_memory_room_t *room,
                                           uint64_t pool_bytes, char *why,

@@ -73,8 +73,8 @@ void bt_pause_park(bt_worker_t *w, bt_job_t *job)
     job->paused_at_us = bt_now_us();
     w->n_pauses++;
     w->n_paused++;
-    /* In its place by when it came, before all that came later: nothing of its
-     * prompt is to be computed for the first time. It depends on nobody. */
+    /* It keeps its place by arrival time, before all later ones: nothing of its
+     * prompt is computed for the first time. It depends on no other worker. */
     job->claim.turn.slack_us = 0;
     job->claim.want = BT_SCHED_BOTH_PHASES;
     bt_rows_keep(job);
@@ -96,14 +96,15 @@ void bt_pause_resume(bt_worker_t *w, bt_job_t *job)
     }
 }
 
-/* Windows are held from the first: a sequence grows in whole groups alone. */
+/* Windowed blocks are held from the beginning: a sequence grows in whole groups
+ * only. */
 static uint32_t free_spans(const bt_worker_t *w)
 {
     return (w->n_whole == 0) ? UINT32_MAX : bt_job_free_blocks(w) / w->n_whole;
 }
 
-/* Complete KV that waits for a grant gives way first, as it does to those that
- * begin. */
+/* Complete KV that waits for a grant is dropped first, as for jobs that begin.
+ */
 static bool drop_waiting(bt_worker_t *w)
 {
     bt_sched_claim_t *claim = bt_sched_admit_victim(&w->admit);

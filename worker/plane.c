@@ -20,17 +20,17 @@ struct bt_plane {
     bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS]; /* owned; NULL: none yet */
 };
 
-/* What ranks call by a number, in one of the plane's lists. */
+/* An object that ranks name by a number, in one of the plane's lists. */
 typedef struct numbered {
     bt_list_t link;
     uint64_t id;
 } numbered_t;
 
-/* What several ranks have opened, until all have. */
+/* Windows that the ranks have opened, until all have. */
 typedef struct opening {
-    bt_wire_window_t *windows; /* owned: all of them */
+    bt_wire_window_t *windows; /* owned: windows of all ranks */
     uint32_t n_windows;
-    bt_wire_window_t *parts[BT_WIRE_MAX_RANKS]; /* owned: of each rank */
+    bt_wire_window_t *parts[BT_WIRE_MAX_RANKS]; /* owned: per rank */
     uint32_t n_parts[BT_WIRE_MAX_RANKS];
 } opening_t;
 
@@ -43,7 +43,7 @@ struct bt_plane_in {
     uint64_t to_open;     /* ranks that have not answered */
     uint64_t open;        /* ranks that have windows, or may come to have */
     uint32_t n_done;
-    bt_status_t status; /* of what was opened */
+    bt_status_t status; /* of the open */
     bool failed;
     bool closing;
     bt_lanes_event_t done;
@@ -55,8 +55,8 @@ struct bt_plane_out {
     bt_plane_t *plane;
     void *user;
     bt_lanes_out_t *local; /* NULL: over */
-    uint64_t open;         /* ranks that are at it */
-    bt_status_t status;    /* of the first to fail */
+    uint64_t open;         /* ranks with a transfer in flight */
+    bt_status_t status;    /* of the first rank to fail */
     uint64_t bytes;
 };
 
@@ -65,7 +65,7 @@ struct bt_plane_peer {
     bt_plane_t *plane;
     void *user;
     bt_lanes_peer_t *local;
-    uint64_t unproven; /* ranks to which it has not answered */
+    uint64_t unproven; /* ranks that the peer has not answered */
     bool is_lost;
 };
 
@@ -149,7 +149,7 @@ static bt_strbuf_t *new_frame(bt_plane_t *plane)
     return &plane->frame;
 }
 
-/* To ranks of a set of bits. */
+/* Sends a frame to a set of ranks, as bits. */
 static void tell(bt_plane_t *plane, uint64_t ranks, bt_rank_kind_t kind,
                  uint64_t id, const bt_strbuf_t *payload)
 {
@@ -194,7 +194,7 @@ static void free_in(bt_plane_in_t *in)
     bt_free(in);
 }
 
-/* The windows of a rank. */
+/* Keeps the windows of a rank. */
 static bt_status_t keep_windows(opening_t *opening, uint32_t rank,
                                 const bt_wire_window_t *windows, uint32_t n)
 {
@@ -235,7 +235,7 @@ bt_status_t bt_plane_in_open(bt_plane_t *plane, uint64_t lease,
         status = keep_windows(in->opening, 0, plane->windows, *n_windows_p);
     }
     if (status != BT_OK) {
-        in->user = NULL; /* nobody hears of it */
+        in->user = NULL; /* never reported */
         bt_plane_in_close(in);
         return status;
     }
@@ -256,7 +256,7 @@ bt_status_t bt_plane_in_open(bt_plane_t *plane, uint64_t lease,
     return BT_INPROGRESS;
 }
 
-/* Nobody can write to it any more. */
+/* Reports IN_CLOSED when no sender can write any more. */
 static void check_closed(bt_plane_in_t *in)
 {
     const bt_lanes_event_t event = {.type = BT_LANES_IN_CLOSED,
@@ -279,7 +279,7 @@ void bt_plane_in_close(bt_plane_in_t *in)
     tell(in->plane, in->open, BT_RANK_IN_CLOSE, in->as.id, NULL);
 }
 
-/* All ranks' windows in one list. */
+/* Joins all ranks' windows in one list. */
 static bt_status_t join_windows(opening_t *opening)
 {
     uint32_t n = 0;
@@ -340,7 +340,7 @@ static void take_in_done(bt_plane_in_t *in, const bt_lanes_event_t *event,
     bt_lanes_event_t *sum = &in->done;
 
     if (is_local) {
-        sum->note = event->note; /* there as long as in->local */
+        sum->note = event->note; /* valid as long as in->local */
         sum->note_bytes = event->note_bytes;
         sum->arrived_us = event->arrived_us;
     }
@@ -534,7 +534,7 @@ void bt_plane_out_cancel(bt_plane_out_t *out)
     }
 }
 
-/* What of it a rank has ended; with the first that fails all are of no use. */
+/* A rank has ended its part; the first failure makes all parts useless. */
 static void take_out_done(bt_plane_out_t *out, uint32_t rank,
                           bt_status_t status, uint64_t bytes)
 {
@@ -603,7 +603,7 @@ static numbered_t *numbered_at(bt_list_t *link)
     return BT_CONTAINER_OF(link, numbered_t, link);
 }
 
-/* In one of the plane's lists; NULL: it has gone. */
+/* Finds an object in one of the plane's lists; NULL: it is gone. */
 static void *find(bt_list_t *list, uint64_t id)
 {
     bt_list_t *pos;
@@ -618,7 +618,7 @@ static void *find(bt_list_t *list, uint64_t id)
     return NULL;
 }
 
-/* What it is about may have gone meanwhile. */
+/* The object of the event may be gone. */
 static void take_event(bt_plane_t *plane, uint32_t rank, uint64_t id,
                        const bt_lanes_event_t *event)
 {
@@ -698,7 +698,7 @@ static void take_frame(bt_plane_t *plane, uint32_t rank,
         bt_rank_read(&reader, &event, sizeof(event));
         event.note = NULL;
         event.note_bytes = 0;
-        event.at = at; /* its own pointers lead into the other process */
+        event.at = at; /* its own pointers belong to the other process */
         event.why = why;
         if (event.type == BT_LANES_PEER_LOST) {
             read_text(&reader, at);

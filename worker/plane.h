@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file plane.h
  *
- * The hand-overs of an instance: those of all its ranks (lanes.h) as one.
+ * KV transfers of an instance: combines the transfers of all its ranks
+ * (lanes.h) into one.
  *
  *     handlers ─ bt_plane_in_open ─┬─ lanes of rank 0
  *                                  └─ IN_OPEN ─▶ rank 1: its lanes
  *              ◀──── OPENED ───────┬─ windows of rank 0
  *                                  └─ OPENED ◀─ rank 1: its windows
  *
- * What takes all ranks has happened when it has at all: OPENED, IN_DONE,
- * IN_CLOSED, OUT_DONE; what fails anywhere has failed. Of an instance of one
- * rank all is done at once, and OPENED never comes: bt_plane_in_open() returns
- * the windows.
+ * OPENED, IN_DONE, IN_CLOSED and OUT_DONE are reported when all ranks have
+ * reached them; a failure at any rank fails the transfer. With one rank all
+ * happens at once, and OPENED never comes: bt_plane_in_open() returns the
+ * windows.
  *
- * Rank 0 has a plane, the others follow (follow.h).
+ * Rank 0 has a plane, the other ranks serve it (follow.h).
  *
  * Threads: the control thread.
  */
@@ -31,65 +32,65 @@ typedef struct bt_plane_in bt_plane_in_t;
 typedef struct bt_plane_out bt_plane_out_t;
 
 typedef enum bt_plane_event_type {
-    BT_PLANE_OPENED, /**< windows of all ranks; or a status, and then close it
-                        next */
+    BT_PLANE_OPENED, /**< windows of all ranks; or an error status, and then
+                        close it next */
     BT_PLANE_IN_DONE,
     BT_PLANE_IN_FAILED,
     BT_PLANE_IN_CLOSED,
     BT_PLANE_OUT_DONE,
     BT_PLANE_PEER_LOST,
-    BT_PLANE_PEER_UP, /**< it has answered to all ranks */
+    BT_PLANE_PEER_UP, /**< the peer has answered to all ranks */
     BT_PLANE_STUCK,
 } bt_plane_event_type_t;
 
 typedef struct bt_plane_event {
     bt_plane_event_type_t type;
-    bt_lanes_event_t lanes; /**< status, user and all else */
+    bt_lanes_event_t lanes; /**< status, user and all other fields */
     const bt_wire_window_t *windows;
     uint32_t n_windows;
 } bt_plane_event_t;
 
 typedef struct bt_plane_config {
-    bt_lanes_t *lanes;     /**< of this rank; borrowed */
+    bt_lanes_t *lanes;     /**< lanes of this rank; borrowed */
     bt_rank_link_t *links; /**< to ranks 1 … n_others; borrowed */
     uint32_t n_others;
-    uint32_t heartbeat_ms, dead_ms; /**< of those links */
+    uint32_t heartbeat_ms, dead_ms; /**< links to other ranks */
     void (*on_event)(void *ctx, const bt_plane_event_t *event);
     void *ctx;
 } bt_plane_config_t;
 
-/** @retval BT_ERR_NO_MEMORY */
+/** Creates the plane of an instance. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_plane_open(const bt_plane_config_t *config,
                                         bt_plane_t **plane_p);
-/** Before the kvt is closed. NULL is allowed. */
+/** Closes the plane. Call before the kvt is closed. NULL is allowed. */
 void bt_plane_close(bt_plane_t *plane);
 
 /**
- * What others need to send to a rank, which it says once, when it has its pool:
- * wait for it.
- * @param [out] rank_p  Its blob is good as long as the plane.
- * @retval BT_ERR_PEER_LOST  it ended
+ * Waits for a rank's export, which others need to send to that rank. The rank
+ * reports it once, when its pool is open.
+ * @param [out] rank_p  Its blob is valid as long as the plane.
+ * @retval BT_ERR_PEER_LOST  the rank ended
  */
 BT_MUST_CHECK bt_status_t bt_plane_await_export(bt_plane_t *plane,
                                                 uint32_t rank,
                                                 bt_wire_rank_t *rank_p);
-/** Of this rank's kvt; calls on_event(). */
+/** Handles an event of this rank's kvt; calls on_event(). */
 void bt_plane_take_kvt(bt_plane_t *plane, const bt_kvt_event_t *event);
-/** What the other ranks say. @return false: one of them is lost, and so is the
- *  instance */
+/** Handles frames from the other ranks. @return false: a rank is lost, and with
+ *  it the instance */
 bool bt_plane_take_ranks(bt_plane_t *plane);
 
-/** To wait for: links to other ranks. */
+/** Returns the number of links to other ranks, to poll. */
 uint32_t bt_plane_n_links(const bt_plane_t *plane);
 int bt_plane_link_fd(const bt_plane_t *plane, uint32_t i);
 
-/** These ranks of a sender may connect to ours. */
+/** Allows these ranks of a sender to connect to the ranks of this instance. */
 void bt_plane_admit(bt_plane_t *plane, const bt_wire_rank_t *ranks,
                     uint32_t n_ranks);
 
 /**
- * Windows for all pairs of ranks; as bt_lanes_in_open().
- * @retval BT_OK          the windows are in windows, good until the next call
+ * Opens receive windows for all pairs of ranks; see bt_lanes_in_open().
+ * @retval BT_OK          the windows are in windows, valid until the next call
  * @retval BT_INPROGRESS  OPENED follows
  */
 BT_MUST_CHECK bt_status_t bt_plane_in_open(
@@ -97,10 +98,10 @@ BT_MUST_CHECK bt_status_t bt_plane_in_open(
     const bt_lanes_job_t *job, const uint32_t *table, uint32_t n_spans,
     void *user, const bt_wire_window_t **windows_p, uint32_t *n_windows_p,
     bt_plane_in_t **in_p);
-/** IN_CLOSED follows. */
+/** Closes the windows. IN_CLOSED follows. */
 void bt_plane_in_close(bt_plane_in_t *in);
 
-/** Connect to an instance; as bt_lanes_connect(). */
+/** Connects to an instance; see bt_lanes_connect(). */
 BT_MUST_CHECK bt_status_t bt_plane_connect(bt_plane_t *plane,
                                            bt_kv_split_t theirs,
                                            const bt_wire_rank_t *ranks,
@@ -109,8 +110,9 @@ BT_MUST_CHECK bt_status_t bt_plane_connect(bt_plane_t *plane,
 void bt_plane_disconnect(bt_plane_peer_t *peer); /**< NULL is allowed. */
 const char *bt_plane_path(const bt_plane_peer_t *peer);
 
-/** As bt_lanes_out_begin() and so on; what another rank fails is told by
- *  OUT_DONE. */
+/** Begins a transfer; see bt_lanes_out_begin(), and bt_lanes_out_post() and so
+ *  on for the functions below. Errors of other ranks are reported by OUT_DONE.
+ */
 BT_MUST_CHECK bt_status_t bt_plane_out_begin(bt_plane_peer_t *peer,
                                              const bt_lanes_job_t *job,
                                              const bt_wire_window_t *windows,
@@ -125,15 +127,17 @@ BT_MUST_CHECK bt_status_t bt_plane_out_finish(bt_plane_out_t *out,
                                               size_t note_bytes);
 void bt_plane_out_cancel(bt_plane_out_t *out);
 
-/* What both sides put into frames. */
+/* Fields of frames that rank 0 and the other ranks both use. */
 
 void bt_plane_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
                         uint32_t n);
-/** @return how many, at most BT_WIRE_MAX_RANKS; blobs in place */
+/** Reads a list of ranks. @return how many, at most BT_WIRE_MAX_RANKS; blobs
+ *  point into the frame */
 uint32_t bt_plane_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks);
 void bt_plane_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
                           uint32_t n);
-/** NULL: as "". What is longer than BT_PLANE_TEXT_BYTES is cut. */
+/** Appends a text; NULL counts as "". Text longer than BT_PLANE_TEXT_BYTES is
+ *  cut. */
 void bt_plane_put_text(bt_strbuf_t *out, const char *text);
 uint32_t bt_plane_read_windows(bt_rank_reader_t *reader,
                                bt_wire_window_t *windows, uint32_t max);

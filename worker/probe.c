@@ -14,13 +14,13 @@
 #define OUT_BYTES  4096
 #define POOL_BYTES ((size_t)1 << 20)
 #define NAME_BYTES 64
-/* As of the options; nobody comes meanwhile. */
+/* As in the options; no peer comes meanwhile. */
 #define KEEP_MS       250
 #define DEAD_MS       2500
 #define QUARANTINE_MS 10000
 #define LIBRARY_BYTES 256
 
-/* The name of what computes, or "" (logged). */
+/* Finds the name of the CPU back end, or "" (logged). */
 static void find_backend(char name[NAME_BYTES])
 {
     char why[256] = "";
@@ -55,7 +55,7 @@ static bool can_transfer(const char *net_device, bt_kvt_path_t path)
     bt_kvt_t *kvt = NULL;
     const bt_status_t status = bt_kvt_open(&config, &kvt);
 
-    if (status == BT_ERR_BUSY) { /* not said: a start would wait for it */
+    if (status == BT_ERR_BUSY) { /* not logged: a start would wait for it */
         BT_LOG_ERROR("network device %s has no link", net_device);
     }
     bt_kvt_close(kvt);

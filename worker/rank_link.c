@@ -147,7 +147,7 @@ bool bt_rank_link_next(bt_rank_link_t *link, bt_rank_frame_t *frame_p)
     return take(link, frame_p);
 }
 
-/* It waits for a core: that is not its silence. */
+/* Time spent waiting for a core does not count as silence. */
 static void pardon_starved(bt_rank_link_t *link, uint64_t now_ms,
                            uint32_t dead_ms)
 {

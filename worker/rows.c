@@ -5,7 +5,7 @@
 #include "common/base/assert.h"
 
 #define PIECE_BYTES 65536u /* of logits, or of log-probs of the prompt */
-/* With so much on its way a link gets no further piece: tokens wait for no more
+/* With this much queued, a link gets no further piece: tokens wait for no more
  * than this. */
 #define ROOM_BYTES (4 * PIECE_BYTES)
 
@@ -13,7 +13,7 @@ _Static_assert(PIECE_BYTES <= BT_WIRE_MAX_ROWS, "a piece is a message");
 
 /* ---- birth ---- */
 
-/* What of the wants is computed by this kind of job. */
+/* Which of the wants this kind of job computes. */
 static uint32_t own_wants(uint32_t kind, uint32_t what)
 {
     const uint32_t all = BT_WANT_ANY_LOGPROBS | BT_WANT_ANY_LOGITS;
@@ -22,13 +22,13 @@ static uint32_t own_wants(uint32_t kind, uint32_t what)
            ((kind == BT_REQUEST_GENERATE) ? all & ~BT_WANT_ANY_OF_PROMPT : all);
 }
 
-/* Positions whose rows are wanted: from there on, so many. */
+/* Range of positions whose rows are wanted. */
 static void lay(const bt_job_t *job, uint32_t what, bt_seq_rows_t *rows)
 {
     const bool of_output = (what & ~BT_WANT_ANY_OF_PROMPT) != 0;
     uint32_t end = job->n_tokens;
 
-    if (job->kind == BT_REQUEST_GENERATE) { /* #1 was drawn elsewhere */
+    if (job->kind == BT_REQUEST_GENERATE) { /* #1 was sampled elsewhere */
         rows->from = job->n_tokens;
     } else {
         rows->from =
@@ -168,7 +168,8 @@ bool bt_rows_score(const bt_job_t *job, uint32_t index, bt_score_t *score_p)
     return true;
 }
 
-/* Of the prompt's tokens whose positions before them are computed. */
+/* Sends log-probs of the prompt's tokens whose previous positions are computed.
+ */
 static void tell_prompt(bt_worker_t *w, bt_job_t *job)
 {
     const uint32_t most = PIECE_BYTES / BT_SCORE_BYTES(BT_MAX_TOP_LOGPROBS);
@@ -210,7 +211,7 @@ void bt_rows_on_item(bt_worker_t *w, bt_job_t *job,
     if (item->kind == BT_REPORT_TOKEN) {
         n_ready = job->seq.n_prompt + item->index;
     } else if (item->kind == BT_REPORT_CHUNK) {
-        /* That of the last token is there with the draw. */
+        /* The row of the last token is there when #1 is sampled. */
         n_ready = (item->n_computed < job->n_tokens) ? item->n_computed
                                                      : job->n_tokens - 1;
     }
@@ -231,7 +232,7 @@ void bt_rows_on_item(bt_worker_t *w, bt_job_t *job,
 
 /* ---- logits ---- */
 
-/* Is the row of r->position one of the answer's that are drawn here? */
+/* True when the row of r->position belongs to an output token sampled here. */
 static bool is_of_output(const bt_job_t *job, const bt_job_rows_t *r)
 {
     return ((r->wants.what & BT_WANT_LOGITS) != 0) &&
@@ -244,7 +245,7 @@ static bool is_of_prompt(const bt_job_t *job, const bt_job_rows_t *r)
            (r->position < job->seq.n_prompt);
 }
 
-/* To the next piece that is ready. @return false: there is none now */
+/* Moves to the next piece that is ready. @return false: there is none now */
 static bool find_piece(const bt_job_t *job, bt_job_rows_t *r)
 {
     while (!r->dropped && (r->position < r->n_ready)) {
@@ -292,7 +293,7 @@ static void send_piece(bt_worker_t *w, bt_job_t *job, bt_job_rows_t *r)
     r->as_output = !r->as_output;
 }
 
-/* @return false: nothing of it is left to send now */
+/* @return false: the job has nothing left to send now */
 static bool turn_of(bt_worker_t *w, bt_job_t *job)
 {
     bt_job_rows_t *r = job->rows;

@@ -4,7 +4,7 @@
 #include "common/base/alloc.h"
 #include "common/base/list.h"
 
-#define MAX_SENDERS 1024u /* the oldest is forgotten */
+#define MAX_SENDERS 1024u /* then the oldest is dropped */
 
 typedef struct sender {
     bt_list_t link;

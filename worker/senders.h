@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file senders.h
  *
- * How the instances that may send here split their models over ranks: what the
- * routers say of them (PEER with `sends`) before they name them in a REQUEST.
- * Of one that nobody spoke of it is one rank, as older routers have it.
+ * Splits of the instances that may send KV here: how each divides its model
+ * over ranks, as the routers report it (PEER with `sends`) before they name
+ * the instance in a REQUEST. An instance not reported counts as one rank, for
+ * older routers.
  *
  * Threads: the control thread.
  */
@@ -15,7 +16,7 @@
 void bt_senders_init(bt_worker_t *w);
 void bt_senders_fini(bt_worker_t *w);
 
-/** @retval BT_ERR_NO_MEMORY */
+/** Adds or updates an instance's split. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_senders_add(bt_worker_t *w, uint64_t instance,
                                          bt_kv_split_t split);
 bt_kv_split_t bt_senders_split(const bt_worker_t *w, uint64_t instance);

@@ -19,7 +19,7 @@ void bt_slide_open(bt_worker_t *w)
     }
 }
 
-/* An iteration that is under way, and the next one. */
+/* The current iteration, and the next one. */
 static uint32_t ahead_of(const bt_worker_t *w, bool computes_chunks)
 {
     return 2 *
@@ -36,7 +36,7 @@ bt_kv_reach_t bt_slide_reach(const bt_worker_t *w, const bt_job_t *job,
     };
 }
 
-/* One that is paused computes chunks when it comes back. */
+/* A preempted job computes chunks when it resumes. */
 static uint32_t most_ahead(const bt_worker_t *w, bt_sched_want_t want)
 {
     return ahead_of(w, (want != BT_SCHED_LEASE) || w->pause.is_on);
@@ -75,7 +75,7 @@ void bt_slide_tell(const bt_worker_t *w, bt_msg_hello_t *hello)
     }
 }
 
-/* Of what it came with: tokens before n are computed. */
+/* Offers the prompt's blocks: tokens before n are computed. */
 static void offer(bt_worker_t *w, bt_job_t *job, uint32_t n)
 {
     const uint32_t n_tokens = (n < job->n_tokens) ? n : job->n_tokens;
@@ -97,23 +97,23 @@ static void slide(bt_worker_t *w, bt_job_t *job, uint32_t n, bool is_chunk)
     offer(w, job, n);
     w->n_blocks_slid +=
         bt_kv_hold_pass(&w->groups, w->pool, &job->hold, job->block_ids, n);
-    if (!is_chunk) { /* from here on it needs less */
+    if (!is_chunk) { /* from now on it needs less */
         reach.ahead_tokens = ahead_of(w, false);
     }
     status = bt_job_reach(w, job, &reach);
-    BT_ASSERT(status == BT_OK); /* it let go of as many (kv_block_pool.h) */
+    BT_ASSERT(status == BT_OK); /* it evicted as many (kv_block_pool.h) */
     if (status != BT_OK) {
         bt_worker_job_fail(w, job, BT_ERR_NO_BLOCKS, "compute",
                            "there is no block for what its window slides to");
         return;
     }
-    bt_engine_wake(w->engine); /* it may have sat out */
+    bt_engine_wake(w->engine); /* it may have waited for blocks */
 }
 
 void bt_slide_on_item(bt_worker_t *w, bt_job_t *job,
                       const bt_report_item_t *item)
 {
-    if (w->n_whole == w->groups.n) { /* nothing slides */
+    if (w->n_whole == w->groups.n) { /* no windowed layers */
         return;
     }
     switch (item->kind) {

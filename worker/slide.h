@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file slide.h
  *
- * Jobs of a model in which layers see only a window: how far their blocks
- * reach, and how they slide (common/kv/kv_hold.h).
+ * Jobs of a model with sliding-window attention: how many blocks they hold,
+ * and how the blocks follow the window (common/kv/kv_hold.h).
  *
- *     CHUNK of n, TOKEN behind n ─▶ what lies before first_span(n) is offered
- *                                   to the prefix index, and let go of
- *                                ─▶ as many blocks ahead, more room
+ *     CHUNK of n, TOKEN at n ─▶ blocks before first_span(n) are offered to the
+ *                               prefix cache, and evicted
+ *                            ─▶ as many blocks are taken ahead
  *
- * What is offered is the prompt's: a later prompt finds a beginning as long as
- * the index has the window behind it, and so wherever two prompts part. Of an
- * answer the last window is remembered, when it ends, as of other models all.
+ * Only prompt blocks are offered: a later prompt finds a prefix as long as the
+ * cache has the window before it, so at any point where two prompts part. Of
+ * an output the last window is cached when the job ends; of other models, the
+ * whole output.
  *
- * A context phase has two chunks ahead: one that is computed while this thread
- * sees that the one before is. Who generates has a few tokens.
+ * A prefill has two chunks ahead: one chunk is computed while the control
+ * thread handles the report of the previous one. A generating sequence has a
+ * few tokens ahead.
  *
- * Nobody else writes to the blocks of a job in the engine: who sent some has
- * given that up with the manifest (kvt_life.h), so they may go at any time.
+ * No peer writes to the blocks of a job in the engine: a sender gave up its
+ * right with the manifest (kvt_life.h). So blocks may be evicted at any time.
  *
- * What a worker sends is the tail of each window (kv_route.h), and what it lets
- * go of lies before that: the two never meet.
+ * A worker sends the tail of each window (kv_route.h), and evicts what lies
+ * before it: the two never overlap.
  *
  * Threads: the control thread. The compute thread reads the table up to the
- * room that it was told of, and of windows nothing that was let go of
+ * limit last set for the sequence, and never the evicted part of a window
  * (engine.h).
  */
 #ifndef BT_WORKER_SLIDE_H
@@ -31,21 +33,24 @@
 #include "common/kv/kv_hold.h"
 #include "worker/worker.h"
 
-/** After w->groups, tokens_per_block and the configuration are known. */
+/** Sets the window parameters of @a w. Call when w->groups, tokens_per_block
+ *  and the configuration are known. */
 void bt_slide_open(bt_worker_t *w);
 
-/** How far a job reaches with so many spans in whole groups. */
+/** Returns the reach of a job that holds @a n_spans spans in whole groups. */
 bt_kv_reach_t bt_slide_reach(const bt_worker_t *w, const bt_job_t *job,
                              uint32_t n_spans);
 
-/** Blocks that a job of @a n_most spans may ever come to hold at a time. */
+/** Returns the most blocks that a job of @a n_most spans can hold at a time. */
 uint64_t bt_slide_most_blocks(const bt_worker_t *w, bt_sched_want_t want,
                               uint32_t n_most);
 
-/** The same as a HELLO tells it: the most of a sequence of any length. */
+/** Fills the block counts of a HELLO: the most that a sequence of any length
+ *  can hold. */
 void bt_slide_tell(const bt_worker_t *w, bt_msg_hello_t *hello);
 
-/** What its owner says of a sequence in the engine. */
+/** Moves the windows of a job after a report of the engine about its sequence.
+ */
 void bt_slide_on_item(bt_worker_t *w, bt_job_t *job,
                       const bt_report_item_t *item);
 

@@ -74,7 +74,7 @@ static bt_status_t wait_for_line(bt_worker_t *w, int signal_fd,
     return status;
 }
 
-/* Name of the place, at all ranks; "": there is none. */
+/* Shares the name and role with all ranks; "": there is none. */
 static bt_status_t share_place(const bt_collectives_t *coll,
                                char name[BT_WIRE_MAX_NAME])
 {

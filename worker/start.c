@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main() of a worker: the steps of start.h in their order, the control loop,
- * and the end of all that was made. */
+/* main() of a worker: the steps of start.h in order, the control loop, and the
+ * clean-up. */
 #include "worker/start.h"
 
 #include <malloc.h>
@@ -66,8 +66,8 @@ void bt_start_log_as_named(const bt_worker_t *w)
     bt_log_init(w->name, level);
 }
 
-/* Where workers lend each other cores they tell each other of them. Without a
- * launcher's directory they lend what is idle, and no more. */
+/* Opens the board where workers lend each other cores. Without a launcher's
+ * directory they lend idle cores only. */
 static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
 {
     bt_status_t status;
@@ -87,7 +87,7 @@ static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
     return status;
 }
 
-/* Those of the list that are this rank's. */
+/* This rank's part of a list of cores. */
 static bt_status_t share_cores(const bt_start_t *s, uint32_t *cores,
                                uint32_t *n_io, bool needed)
 {
@@ -117,7 +117,7 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
         (status = share_cores(s, s->lent_cores, &s->n_lent, false)) != BT_OK) {
         return status;
     }
-    if (s->n_cores > 0) { /* before any memory of size is touched */
+    if (s->n_cores > 0) { /* before large memory is touched */
         bt_topology_read(BT_TOPOLOGY_DIR, &topology);
         bt_topology_stay_near(&topology, s->cores, s->n_cores);
         s->memory_node = bt_topology_node_of(&topology, s->cores, s->n_cores);
@@ -127,20 +127,20 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
                                         s->team.size)) != BT_OK) {
         return status;
     }
-    /* Threads asked for are the instance's. */
+    /* The threads option counts for the whole instance. */
     s->n_threads = bt_share_of(bt_cores_threads(w->config->threads, n_cores), 1,
                                s->team.rank, s->team.size)
                        .n;
     s->n_threads = (s->n_threads == 0) ? 1 : s->n_threads;
     s->n_lent = bt_cores_lent(s->n_threads, s->n_lent);
     if (w->config->run_dir[0] != '\0') {
-        return BT_OK; /* a launcher has looked, for all that it starts */
+        return BT_OK; /* a launcher has checked, for all that it starts */
     }
     return bt_program_threads_check(
         bt_worker_threads(bt_online_cpus(), s->n_threads + s->n_lent));
 }
 
-/* What a worker has before it has a place. */
+/* All that a worker loads before it has a name and role. */
 static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
 {
     bt_status_t status = BT_OK;
@@ -158,7 +158,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
     return status;
 }
 
-/* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
+/* @retval BT_ERR_CANCELED  stopped meanwhile, which is not an error */
 static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
 {
     bt_status_t status = BT_OK;
@@ -232,15 +232,15 @@ static void close_all(bt_worker_t *w)
 static int open_signals(void)
 {
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* the write says it (ulimit -f) */
+    signal(SIGXFSZ, SIG_IGN); /* the write returns the error (ulimit -f) */
     bt_stop_block();
     return bt_stop_open();
 }
 
-/* Where the heap grows or shrinks, the thread waits for every other one that
- * is at the mappings of this process, also within the kernel (kvt_warmer.h).
- * The control thread is spared that by a heap that keeps what it has, from here
- * on: what loading took is given back. */
+/* When the heap grows or shrinks, the thread waits for all others that use the
+ * memory map of this process, also within the kernel (kvt_warmer.h). The heap
+ * keeps its memory from here on, so that the control thread never waits; memory
+ * used for loading is returned. */
 static void keep_heap(void)
 {
     (void)mallopt(M_TRIM_THRESHOLD, HEAP_BYTES);
@@ -268,7 +268,7 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     return w;
 }
 
-/* Who it is, and how it speaks of that. */
+/* Settles the identity of the worker, and its log format. */
 static void settle(bt_worker_t *w, const bt_start_t *s)
 {
     name_worker(w, s);
@@ -276,11 +276,11 @@ static void settle(bt_worker_t *w, const bt_start_t *s)
         w->roles = (uint32_t)w->program_role; /* auto */
     }
     bt_start_log_as_named(w);
-    (void)bt_log_format(w->config->log_format); /* the table checked it */
+    (void)bt_log_format(w->config->log_format); /* checked with the options */
     bt_thread_works_briefly(); /* the control thread; compute threads say so */
 }
 
-/* Rank 0: what routers and a launcher know. @return the exit code */
+/* Rank 0: serves routers and the launcher. @return the exit code */
 static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
 {
     bt_status_t status;
@@ -320,7 +320,8 @@ static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
     return (s->team.rank > 0) ? bt_follow_run(w, s) : run(w, s, signal_fd);
 }
 
-/* Questions, which start nothing. @return false: it was asked none */
+/* Runs --check and the like, which start nothing. @return false: none was asked
+ * for */
 static bool answers(bt_worker_t *w, unsigned program, int argc, char **argv,
                     int *code_p)
 {
@@ -382,7 +383,7 @@ end:
     bt_log_flush();
     if ((code != BT_EXIT_OK) && (start != NULL) && (start->team.size > 1) &&
         bt_process_is_of_mpi()) {
-        _exit(code); /* the others may not be there to end together */
+        _exit(code); /* the other ranks may not be there to end together */
     }
     if (start != NULL) {
         bt_team_close(&start->team);

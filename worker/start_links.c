@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The links of a worker: where its routers are, and what it tells them. */
+/* Links of a worker: where its routers are, and its hello to them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,19 +46,19 @@ bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
-/* Under which name it was told to serve; "" = nobody said one. */
+/* The model name to serve; "" = none given. */
 static const char *model_name(const bt_config_t *config)
 {
     return (config->models[0].name[0] != '\0') ? config->models[0].name
                                                : config->model_name;
 }
 
-/* Behind the numeric profile, of models that are others when --context-tokens
- * is more than they were trained on. */
+/* Appended to the numeric profile of models that compute differently when
+ * --context-tokens is more than they were trained on. */
 #define LONG_CONTEXT " for long contexts (--context-tokens)"
 
-/* Who we are, for a router of protocol 2 to refuse: nothing that it could use
- * of us is in it. */
+/* Hello for a router of protocol 2, which it will refuse: there is nothing in
+ * it that it could use. */
 static bt_status_t encode_old_hello(const bt_worker_t *w, const bt_start_t *s,
                                     bt_strbuf_t *out)
 {
@@ -76,7 +76,7 @@ static bt_status_t encode_old_hello(const bt_worker_t *w, const bt_start_t *s,
     return bt_strbuf_status(out);
 }
 
-/* Of all ranks: what others need to send to them. */
+/* Exports of all ranks: what others need to send to them. */
 static bt_status_t list_ranks(bt_worker_t *w, bt_start_t *s,
                               bt_wire_rank_t ranks[BT_TEAM_MAX])
 {
@@ -93,7 +93,7 @@ static bt_status_t list_ranks(bt_worker_t *w, bt_start_t *s,
     return status;
 }
 
-/* With how the sums of ranks are made, where that is not in one part. */
+/* Appends the number of parts of an all-reduce, where there are several. */
 static void print_profile(const bt_worker_t *w, const bt_start_t *s,
                           char *profile, size_t bytes)
 {
@@ -104,7 +104,7 @@ static void print_profile(const bt_worker_t *w, const bt_start_t *s,
     if (parts > 1) {
         snprintf(sums, sizeof(sums), "/sum%u", parts);
     }
-    /* Routers compare it as a whole, those of old too. */
+    /* Routers compare the whole text, older ones too. */
     snprintf(profile, bytes, "%s%s%s", w->backend->caps->profile, sums,
              w->long_context ? LONG_CONTEXT : "");
 }

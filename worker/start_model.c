@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model of a worker: its file, what it takes of this machine, its weights
- * in the back end, and the compute thread over it. */
+/* Model of a worker: its file, the memory it takes, its weights in the back
+ * end, and the compute thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,8 +47,8 @@ bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
-/* "prompt" is what --prefill-order says, so that both workers of a request
- * have it in the same place. */
+/* "prompt" means --prefill-order, so that both workers of a request give it the
+ * same place. */
 static bool find_decode_order(bt_worker_t *w)
 {
     w->decode_order = w->order;
@@ -56,7 +56,7 @@ static bool find_decode_order(bt_worker_t *w)
            bt_sched_order_find(w->config->decode_order, &w->decode_order);
 }
 
-/* Of the model's KV what this rank has. */
+/* Finds this rank's part of the model's KV. */
 static bt_status_t find_part(const bt_worker_t *w, const bt_start_t *s,
                              bt_kv_part_t *part_p)
 {
@@ -75,7 +75,7 @@ static bt_status_t find_part(const bt_worker_t *w, const bt_start_t *s,
     return bt_kv_part_of(&s->shape, &w->split, s->team.rank, part_p);
 }
 
-/* From what its layers see to groups. */
+/* Plans the layer groups from the attention of the layers. */
 static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s,
                                const bt_kv_part_t *part)
 {
@@ -149,7 +149,7 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     w->n_layers = s->shape.n_layers;
     status = find_part(w, s, &part);
     if (status != BT_OK) {
-        return status; /* said there */
+        return status; /* logged there */
     }
     status = plan_groups(w, s, &part);
     if (status != BT_OK) {
@@ -162,8 +162,8 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
-/* Workers share a file with those on the same memory: it lies where the first
- * of them touched it. */
+/* Workers share a file with others on the same NUMA node: its pages are on the
+ * node of the first that touched them. */
 static bt_status_t choose_weight_dir(bt_start_t *s)
 {
     char own[sizeof("/node4294967295")];
@@ -180,7 +180,7 @@ static bt_status_t choose_weight_dir(bt_start_t *s)
     return BT_OK;
 }
 
-/* Where packed weights are kept. Nowhere is no failure. */
+/* Finds the directory for packed weights. None is not an error. */
 static bt_status_t find_weight_dir(const bt_worker_t *w, bt_start_t *s)
 {
     bt_status_t status = bt_packed_dir(w->config->weight_cache, s->weight_dir,
@@ -207,7 +207,7 @@ static bt_numerics_t numerics_of(const bt_worker_t *w)
                                                         : BT_NUMERICS_EXACT;
 }
 
-/* What is taken of the host and of a device, the pool left out. */
+/* Counts the memory of host and device, without the pool. */
 static void count_memory(bt_worker_t *w, const bt_model_memory_t *memory)
 {
     w->model_bytes = bt_model_memory_host(memory);
@@ -243,8 +243,8 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
     return config;
 }
 
-/* The least that a rank has room for, for blocks have the same ids at all; and
- * whose ranks they are. */
+/* Agrees on the smallest number of blocks of any rank, since block ids are
+ * equal at all; and on the instance of the ranks. */
 static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_collectives_t *const coll = bt_team_collectives(&s->team);
@@ -373,8 +373,8 @@ bt_kv_view_t bt_start_kv_view(const bt_worker_t *w, const bt_start_t *s)
     };
 }
 
-/* Can the back end read blocks like ours, where they lie as far as that is
- * known? */
+/* Checks that the back end can read blocks of this shape, where they lie as far
+ * as that is known. */
 static bt_status_t check_kv(const bt_worker_t *w, const bt_start_t *s)
 {
     const bt_kv_view_t kv = bt_start_kv_view(w, s);
@@ -447,7 +447,7 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         .cores_wanted = (w->board != NULL) ? bt_board_wanted : NULL,
         .cores_ctx = w->board,
         .own_cores = s->n_cores > 0,
-        /* A static batch starts as one; nobody comes late. */
+        /* A static batch starts as one; no sequence joins later. */
         .late_join = (strcmp(w->config->late_join, "on") == 0) &&
                      !bt_worker_has_static_batches(w->config),
         .ahead = ahead_of(w->config->steps_ahead),

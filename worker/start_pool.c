@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The KV pool of a worker, in memory that the transfers reach. */
+/* The KV pool of a worker, in memory that KV transfers reach. */
 #include <string.h>
 #include <time.h>
 
@@ -21,7 +21,7 @@ static bt_kvt_path_t path_of(const char *transport)
                                                : BT_KVT_PATH_AUTO;
 }
 
-/* A worker may be started again while the cable that killed it is still out.
+/* A worker may be restarted while the network cable is still out.
  * @return false when it is to stop instead */
 static bool wait_for_link(const char *interface, bool *said_p)
 {
@@ -36,8 +36,8 @@ static bool wait_for_link(const char *interface, bool *said_p)
     return sigtimedwait(&set, NULL, &pause) < 0;
 }
 
-/* A back end with memory of its own has the pool there and brings the copies to
- * and from it; else the pool is kvt's shared memory, which both reach. */
+/* A back end with memory of its own has the pool there and provides the copies;
+ * else the pool is kvt's shared memory, which both access. */
 static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
 {
     const bt_kernels_ops_t *ops = w->backend->ops;
@@ -59,9 +59,8 @@ static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
                      bt_status_str(status));
         return status;
     }
-    /* Where nothing but the network is wanted it may reach the pool itself, if
-     * this UCX can; else slots. A pool that others of this host write into by
-     * their devices is staged. */
+    /* For the network only, UCX may access the pool itself if it can; else
+     * slots are used. A pool that devices of this host write into is staged. */
     config->memory = (config->path == BT_KVT_PATH_NETWORK)
                          ? BT_KVT_MEMORY_DEVICE
                          : BT_KVT_MEMORY_STAGED;
@@ -73,7 +72,7 @@ static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
     return BT_OK;
 }
 
-/* Hand-overs of this rank, and of all. */
+/* Opens the KV transfers of this rank, and of the instance. */
 static bt_status_t open_plane(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_lanes_config_t lanes = {.kvt = w->kvt,
@@ -150,7 +149,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
     }
     w->pool_is_cold = w->kv_memory == NULL;
     if (s->team.rank > 0) {
-        return BT_OK; /* rank 0 says which blocks */
+        return BT_OK; /* rank 0 decides on blocks */
     }
     status = bt_kv_pool_create(w->n_blocks, &w->pool);
     if ((status == BT_OK) && (strcmp(w->config->prefix_cache, "on") == 0)) {

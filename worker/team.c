@@ -26,7 +26,7 @@
 #define SEGMENT_FD 1000 /* of a child: above what is open here */
 #define LINK_FD    1001
 #define WAIT_MS    2000 /* for children that were told to end */
-#define LOOK_MS    100  /* so long after bt_team_t.ends the watcher sees it */
+#define LOOK_MS    100  /* the watcher sees bt_team_t.ends within this time */
 
 bool bt_team_is_child(void)
 {
@@ -125,7 +125,7 @@ static void become(const char *path, char **argv, char **env, int fd, int link,
     _exit(BT_EXIT_FAILURE);
 }
 
-/* The environment with a child's place in it; freed by the caller. */
+/* The environment with a child's rank in it; freed by the caller. */
 static char **env_of(char *place)
 {
     size_t n = 0;
@@ -142,8 +142,8 @@ static char **env_of(char *place)
     return env;
 }
 
-/* The program's own name, for who looks at processes; or, where that is another
- * file by now, the file that runs. */
+/* The program's own path, so that process lists show its name; if that is
+ * another file by now, the file that runs. */
 static void find_self(char path[PATH_MAX])
 {
     static const char self[] = "/proc/self/exe";
@@ -212,7 +212,7 @@ static void tell_who(const bt_team_t *team)
     }
 }
 
-/* The first to end takes all with it. */
+/* Watches the children: the first to end ends the instance. */
 static void *watch(void *arg)
 {
     bt_team_t *team = arg;
@@ -322,7 +322,7 @@ void bt_team_close(bt_team_t *team)
         (void)pthread_join(team->watcher, NULL);
     }
     if ((team->rank == 0) && (team->n_started > 0)) {
-        bt_coll_shm_break(team->shm); /* whoever still waits */
+        bt_coll_shm_break(team->shm); /* wakes waiting ranks */
     }
     for (uint32_t r = 1; (team->rank == 0) && (r < BT_TEAM_MAX); r++) {
         end_child(team, r);

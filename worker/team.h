@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file team.h
  *
- * The ranks of one instance. Rank 0 is the worker that routers know.
+ * Ranks of one instance. Rank 0 is the worker that routers know.
  *
  *     launcher ── rank 0 ═╦═ rank 1      one fate: a rank that ends takes
  *     routers  ──         ╚═ rank 2      the instance with it
  *
- * Where nobody started them all (mpirun, srun), rank 0 starts the others, the
- * same program with the same options, as its children; a child dies with it
- * (PR_SET_PDEATHSIG). In an MPI world they are processes of the role that
- * stand one behind the other (cluster.h), on one host or several.
+ * Unless mpirun or srun started all ranks, rank 0 starts the others, the same
+ * program with the same options, as its children; a child dies with it
+ * (PR_SET_PDEATHSIG). In an MPI world, ranks of an instance are consecutive
+ * processes of the role (cluster.h), on one host or several.
  *
- * On one host they share a segment of memory for their sums (coll_shm.h), on
- * several those go over MPI. Beside that rank 0 has a stream to each
- * (rank_link.h); in a world they come to a port of its own, and say a token
- * that went over MPI.
+ * On one host the ranks share a memory segment for their all-reduces
+ * (coll_shm.h), on several hosts these use MPI. Rank 0 also has a stream to
+ * each rank (rank_link.h); in an MPI world the ranks connect to a port of rank
+ * 0, and present a token that was sent over MPI.
  *
- * A rank that ends while the others do not want it to ends them at once:
- * whoever had a request here sees the worker lost and runs it elsewhere.
+ * A rank that ends unexpectedly ends all others at once: routers with a
+ * request here see the worker lost and run the request elsewhere.
  *
  * Threads: the control thread; rank 0 has one more that waits for children.
  */
@@ -38,49 +38,52 @@
 #define BT_TEAM_MAX 16u
 
 typedef struct bt_team {
-    uint32_t index; /**< of the instance in its role */
+    uint32_t index; /**< number of the instance in its role */
     uint32_t rank;
-    uint32_t size; /**< 1: alone, and nothing below is there */
-    uint32_t tp; /**< of a stage; of them are size / tp, one behind the other */
-    const bt_collectives_t *coll;  /**< of the cluster; NULL: shm's */
-    const bt_collectives_t *stage; /**< likewise */
+    uint32_t size; /**< number of ranks; 1: no field below is set */
+    uint32_t tp;   /**< ranks of a stage; size / tp stages follow each other */
+    const bt_collectives_t
+        *coll; /**< collectives of the MPI cluster; NULL: shm's */
+    const bt_collectives_t
+        *stage; /**< collectives of this rank's stage; NULL: shm's */
     void *segment;
     size_t segment_bytes;
     bt_coll_shm_t *shm;
-    pid_t pids[BT_TEAM_MAX]; /**< rank 0: of the others */
+    pid_t pids[BT_TEAM_MAX]; /**< rank 0: processes of the other ranks */
     int pidfds[BT_TEAM_MAX];
     uint32_t n_started;
     pthread_t watcher;
     bool is_watched;
-    /** Rank 0: to ranks 1 …; another rank: links[0] to rank 0. */
+    /** Rank 0: links to ranks 1 …; another rank: links[0] to rank 0. */
     bt_rank_link_t *links;
-    _Atomic bool ends; /**< children may end now */
+    _Atomic bool ends; /**< children may end without error */
 } bt_team_t;
 
-/** Is this process one that rank 0 of a team started? */
+/** True when rank 0 of a team started this process. */
 bool bt_team_is_child(void);
 
 /**
- * Make the team, or find the place in it: no child comes back from here that
- * is not in it.
+ * Creates the team, or joins it as a child. A child forked here executes the
+ * program anew and never returns from this call.
  *
  * @param [in] tp, pp  Ranks of a stage, and stages; 1 and 1: no others.
- * @param [in] argv  Of this program, for the others.
- * @param [in] host  Address where ranks of other hosts reach this one.
+ * @param [in] argv  Arguments of this program, for the other ranks.
+ * @param [in] host  Address at which ranks on other hosts reach this one.
  * @param [in] cluster  Borrowed until bt_team_close().
- * @retval BT_ERR_INVALID_PARAM  more than BT_TEAM_MAX; a child without its
- *                               place (logged)
+ * @retval BT_ERR_INVALID_PARAM  more than BT_TEAM_MAX; a child whose
+ *                               environment is malformed (logged)
  * @retval BT_ERR_NO_MEMORY, BT_ERR_IO  (logged)
  */
 BT_MUST_CHECK bt_status_t bt_team_open(uint32_t tp, uint32_t pp, char **argv,
                                        const char *host, bt_cluster_t *cluster,
                                        bt_team_t *team);
-/** NULL: alone. */
+/** Returns the collectives of the instance. NULL: it is one rank. */
 const bt_collectives_t *bt_team_collectives(const bt_team_t *team);
-/** Of this rank's stage. NULL: it is alone there. */
+/** Returns the collectives of this rank's stage. NULL: the stage is one rank.
+ */
 const bt_collectives_t *bt_team_stage(const bt_team_t *team);
-/** Rank 0: the others have been told to end, or will not listen: wait for
- *  them, not for long. All zeros are allowed. */
+/** Rank 0: waits a short time for the others, which have been ordered to end or
+ *  do not respond. All zeros are allowed. */
 void bt_team_close(bt_team_t *team);
 
 #endif

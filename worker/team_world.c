@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of an instance as processes of an MPI world: rank 0 says over MPI
- * where it listens, and a token; on one host also where their memory is. */
+/* Ranks of an instance as processes of an MPI world: rank 0 sends its address
+ * and a token over MPI; on one host also the location of its shared memory. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,26 +20,26 @@
 
 #define TOKEN_BYTES 32
 #define JOIN_MS     60000 /* for a rank to connect */
-#define HELLO_MS    5000  /* for one that connected to say its token */
+#define HELLO_MS    5000  /* for a connected rank to send its token */
 
-/* What rank 0 tells the others. */
+/* Data that rank 0 sends to the other ranks. */
 typedef struct place {
     uint8_t token[TOKEN_BYTES];
-    int32_t pid; /* on one host: whose descriptor is the segment */
+    int32_t pid; /* on one host: process whose descriptor is the segment */
     int32_t fd;
-    uint32_t address; /* of other hosts: IPv4, network order */
+    uint32_t address; /* on several hosts: IPv4, network byte order */
     uint16_t port;
     uint8_t ok;
     uint8_t pad;
 } place_t;
 
-/* What a rank says first on its stream. */
+/* First data that a rank sends on its stream. */
 typedef struct hello {
     uint8_t token[TOKEN_BYTES];
     uint32_t rank;
 } hello_t;
 
-/* On one host a name that no file has, of the token. */
+/* On one host an abstract socket name, made from the token. */
 static socklen_t local_name(const place_t *place, struct sockaddr_un *name)
 {
     *name = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -105,7 +105,7 @@ static bool token_is_right(const place_t *place, const hello_t *hello)
     return wrong == 0;
 }
 
-/* Whoever came says who it is, soon. @return the rank, 0: a stranger */
+/* Reads the hello of a connection. @return the rank, 0: unknown */
 static uint32_t greet(const bt_team_t *team, const place_t *place, int fd)
 {
     const uint64_t until_ms = bt_now_ms() + HELLO_MS;
@@ -206,7 +206,7 @@ static bt_status_t connect_to_lead(bt_team_t *team, const place_t *place,
     return BT_OK;
 }
 
-/* Rank 0's memory, which this process may open as its user. */
+/* Maps rank 0's memory, which this process may open as the same user. */
 static bt_status_t map_of(bt_team_t *team, const place_t *place)
 {
     char path[64];
@@ -242,7 +242,7 @@ static bt_status_t lead(bt_team_t *team, const bt_cluster_team_t *at,
         listener = listen_here(at, host, &place);
         status = (listener < 0) ? BT_ERR_IO : BT_OK;
     }
-    place.ok = status == BT_OK; /* the others wait, whatever happened */
+    place.ok = status == BT_OK; /* the others wait, even after an error */
     if (at->coll->broadcast(at->coll->ctx, &place, sizeof(place), 0) != BT_OK) {
         status = BT_ERR_INTERNAL;
     }
@@ -266,7 +266,7 @@ static bt_status_t follow(bt_team_t *team, const bt_cluster_team_t *at)
         at->coll->broadcast(at->coll->ctx, &place, sizeof(place), 0);
 
     if ((status == BT_OK) && (place.ok == 0)) {
-        status = BT_ERR_PEER_LOST; /* it said why */
+        status = BT_ERR_PEER_LOST; /* logged there */
     }
     if ((status == BT_OK) && at->is_local) {
         status = map_of(team, &place);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file worker.h
  *
- * A worker: start-up, the control loop, jobs, and the handlers of both roles.
+ * Worker: start-up, the control loop, jobs, and the handlers of both roles.
  *
  *     control thread (this module)         compute thread (inference/engine)
  *     poll: rpc, kvt, reports, signals
@@ -15,12 +15,12 @@
  * back after the current iteration. It is also the one thread that drives UCX.
  *
  * A *job* is one (request, attempt) of one router. It ends exactly once, with
- * ENDED to its router after every block, seat and lease is back. It belongs to
- * a role by the kind of its request, from its first moment to its last.
+ * ENDED to its router after every block, seat and lease is returned. The kind
+ * of its request decides which role it belongs to, for its whole life.
  *
- * The *roles* of a worker are what routers give it. They may change at any
- * time (ROLE), and no job cares: every process has the handlers of both roles,
- * and takes what comes.
+ * The *roles* of a worker decide which requests routers send it. They may
+ * change at any time (ROLE) without effect on existing jobs: every process has
+ * the handlers of both roles, and accepts any request.
  */
 #ifndef BT_WORKER_WORKER_H
 #define BT_WORKER_WORKER_H
@@ -60,19 +60,20 @@
 #define BT_WORKER_TROUBLE_BYTES 448
 
 #define BT_WORKER_JOB_BUCKETS 4096
-#define BT_WORKER_HANDLERS    2 /**< of prefill and of decode */
+#define BT_WORKER_HANDLERS    2 /**< handlers: prefill and decode */
 
 typedef struct bt_worker bt_worker_t;
 typedef struct bt_worker_ops bt_worker_ops_t;
 
-/** A router that we talk to; the user pointer of its rpc link. */
+/** Link to a router; the user pointer of the rpc link. */
 typedef struct bt_worker_link {
     bt_rpc_link_t *rpc;
-    uint32_t bit;             /**< its own among the links of this worker */
-    uint32_t n_tokens;        /**< of this iteration, not yet posted */
-    bt_token_t *tokens;       /**< max_seqs of them */
-    uint32_t n_scores;        /**< of those tokens */
-    bt_token_score_t *scores; /**< max_seqs of them */
+    uint32_t bit;      /**< bit of this link, unique among the worker's links */
+    uint32_t n_tokens; /**< entries of tokens; tokens of this iteration, not yet
+                          sent */
+    bt_token_t *tokens;       /**< max_seqs entries */
+    uint32_t n_scores;        /**< entries of scores: log-probs of tokens */
+    bt_token_score_t *scores; /**< max_seqs entries */
     bool reads_duty;          /**< BT_HELLO_DUTY */
     bool reads_kv_links;      /**< BT_HELLO_KV_LINKS */
 } bt_worker_link_t;
@@ -81,120 +82,123 @@ typedef struct bt_worker_link {
 typedef struct bt_job {
     bt_list_t link;         /**< in bt_worker_t.jobs */
     bt_list_t by_key;       /**< in bt_worker_t.jobs_by_key */
-    bt_sched_claim_t claim; /**< order and blocks that it needs here */
-    bt_worker_link_t *from; /**< NULL: its router is gone, tell nobody */
+    bt_sched_claim_t claim; /**< turn in the queue, and blocks needed here */
+    bt_worker_link_t *from; /**< NULL: the router is gone, send nothing */
     bt_req_key_t key;
-    const bt_worker_ops_t *ops; /**< of its role */
+    const bt_worker_ops_t *ops; /**< handlers of the job's role */
     uint32_t kind;              /**< bt_request_kind_t */
     uint64_t peer;              /**< instance of the other worker */
     uint32_t n_tokens;          /**< token ids that came with the request */
     uint32_t max_new;
-    /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
+    /** Time of the last submission to the engine;
+     *  bt_msg_ended_t.transfer_tail_us. */
     uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
-    uint64_t slack_us;    /**< of claim.turn while it is to begin here
-                               (sched_order.h) */
-    /** What it has, holds and may need, in spans of tokens_per_block with a
-     *  block of each group; those that it begins with make claim.n_blocks. In
-     *  its queue while it generates and may grow (pause.h). */
+    uint64_t slack_us;    /**< slack of claim.turn while the job waits to begin
+                             here (sched_order.h) */
+    /** Spans that the job has, holds and may need: tokens_per_block tokens with
+     *  one block per group. The spans it begins with make claim.n_blocks.
+     *  Queued while the job generates and may grow (pause.h). */
     bt_sched_kv_demand_t grower;
-    uint32_t n_reused; /**< leading spans, found in the prefix index */
-    /* Of one that was paused (pause.h). */
-    uint32_t n_computed; /**< of its tokens, when it left */
+    uint32_t n_reused; /**< leading spans found in the prefix cache */
+    /* Of a preempted job (pause.h). */
+    uint32_t n_computed; /**< tokens with KV when the job left the engine */
     uint64_t paused_at_us, paused_us;
-    uint32_t n_begin; /**< spans of whole groups that it begins with */
-    uint32_t
-        n_offered;   /**< spans that the prefix index was told of (slide.h) */
-    bool has_blocks; /**< those of hold, and then all of its reach (slide.h) */
+    uint32_t n_begin;   /**< spans of whole groups that the job begins with */
+    uint32_t n_offered; /**< spans offered to the prefix cache (slide.h) */
+    bool has_blocks; /**< holds all blocks of its reach (slide.h), not just the
+                        reused ones */
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
-    uint32_t *block_ids; /**< its table (kv_groups.h) */
-    bt_kv_hold_t hold;   /**< which of them it holds */
-    /** Of a fork of its leader's blocks; `from` is held, too, until
-     *  bt_worker_job_copied(). */
+    uint32_t *block_ids; /**< block table of the sequence (kv_groups.h) */
+    bt_kv_hold_t hold;   /**< which blocks of the table the job holds */
+    /** Block copy due in a fork of the leader's blocks; `from` is held as well,
+     *  until bt_worker_job_copied(). */
     bt_kv_copy_t copy;
-    /* Its group (group.h). */
-    struct bt_job *leader; /**< NULL: it is one itself */
-    bt_list_t followers;   /**< bt_job_t.in_group of those that need it */
+    /* Group of the job (group.h). */
+    struct bt_job *leader; /**< NULL: the job is a leader */
+    bt_list_t followers;   /**< followers that need it: bt_job_t.in_group */
     bt_list_t in_group;
-    uint32_t n_missing; /**< members that have not come */
-    bool abandoned;     /**< over but for its followers, in any phase */
+    uint32_t n_missing; /**< members that have not arrived */
+    bool abandoned;     /**< over, but kept for its followers, in any phase */
     bt_bad_word_t *bad_words;
     bt_logit_bias_t *logit_biases;
     bt_logits_processor_t bias_processor;
-    bt_hash128_t space;       /**< in the prefix index */
+    bt_hash128_t space;       /**< cache namespace */
     struct bt_job_rows *rows; /**< rows.h; NULL: none are wanted */
     bt_seq_t seq;
 } bt_job_t;
 
-/** What a job waits for, of what this worker and others have to do for it. */
+/** State a job waits for, because of work left to this worker or to others. */
 typedef enum bt_job_wait {
-    BT_JOB_WAITS_NOT,  /**< it is computed or sent, or it ends */
-    BT_JOB_WAITS_TURN, /**< for a seat, blocks, or its first chunk, here */
-    BT_JOB_WAITS_KV, /**< for its KV, which another worker computes or sends */
+    BT_JOB_WAITS_NOT,  /**< nothing: being computed or sent, or ending */
+    BT_JOB_WAITS_TURN, /**< a seat, blocks, or its first chunk, here */
+    BT_JOB_WAITS_KV,   /**< KV that another worker computes or sends */
 } bt_job_wait_t;
 
-/** The handlers of a role. Every callback runs on the control thread. Those
+/** Handlers of a role. Every callback runs on the control thread. Callbacks
  *  about a job are called for jobs of the role only; the others in every
  *  worker, whatever its roles are. */
 struct bt_worker_ops {
-    uint32_t kinds;   /**< a bit for each bt_request_kind_t that is its own */
-    uint32_t events;  /**< a bit for each bt_plane_event_type_t, the same */
-    size_t job_bytes; /**< of the role's job struct */
-    /** Spans of tokens_per_block that a job needs blocks for here; one that
-     *  needs more than there are is refused. */
+    uint32_t kinds;   /**< bit per bt_request_kind_t of the role */
+    uint32_t events;  /**< bit per bt_plane_event_type_t of the role */
+    size_t job_bytes; /**< size of the role's job struct */
+    /** Returns the spans of tokens_per_block that a job needs blocks for here;
+     *  a job that needs more than there are is refused. */
     uint32_t (*spans_needed)(const bt_worker_t *w, const bt_job_t *job);
     bt_status_t (*open)(bt_worker_t *w);
-    /** Also after an open that failed or never came. */
+    /** Called also if open failed or was not called. */
     void (*close)(bt_worker_t *w);
-    /** Put the job's claim into a queue of w->admit; not that of one with a
-     *  leader, which begins with it. */
+    /** Puts the job's claim into a queue of w->admit; a follower is not queued
+     *  and begins with its leader. */
     void (*on_request)(bt_worker_t *w, bt_job_t *job);
-    /** Its turn has come, it has its blocks and a seat is free: take it out of
-     *  the queue and begin, or fail it; its followers with it. */
+    /** Begins a job, or fails it; its followers with it. Its turn has come, it
+     *  has blocks and a seat is free: the callback takes it out of the queue.
+     */
     void (*begin)(bt_worker_t *w, bt_job_t *job);
-    /** Others need the blocks of its complete KV, which waits for a grant:
-     *  give them up. NULL: the role has none. */
+    /** Gives up complete KV that waits for a grant, because others need the
+     *  blocks. NULL: the role has no such KV. */
     void (*drop)(bt_worker_t *w, bt_job_t *job);
-    /** Fail the youngest of those whose blocks wait for another worker, where
-     *  another one may wait for them. @return false: there is none. NULL: the
-     *  role has none, ever. */
+    /** Fails the youngest job whose blocks wait for another worker, if another
+     *  worker may wait for these blocks. @return false: there is none. NULL:
+     *  the role never has any. */
     bool (*take_back)(bt_worker_t *w);
-    /** Begin the clean-up; the job ends with bt_worker_job_end(), now or
-     *  later. Called once per job at most, and when it has no followers. */
+    /** Begins the clean-up; the job ends with bt_worker_job_end(), now or
+     *  later. Called once per job at most, and only without followers. */
     void (*on_abort)(bt_worker_t *w, bt_job_t *job);
-    /** May be NULL. */
+    /** Handles a GRANT; called in every role. May be NULL. */
     void (*on_grant)(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant);
-    /** Others that generate need the blocks of one that does, too: take it from
-     *  the engine; it comes back by bt_pause_park(). NULL: not of this
-     *  role. */
+    /** Takes a generating job out of the engine, because other generating jobs
+     *  need its blocks; bt_pause_park() requeues it. NULL: the role has no such
+     *  jobs. */
     void (*pause)(bt_worker_t *w, bt_job_t *job);
-    /** What one router sees of the other workers; another router may see it
-     *  otherwise. May be NULL. */
+    /** Called when a router reports another worker; each router reports its own
+     *  view. May be NULL. */
     void (*on_peer)(bt_worker_t *w, bt_worker_link_t *from,
                     const bt_msg_peer_t *peer);
     void (*on_peer_gone)(bt_worker_t *w, const bt_worker_link_t *from,
                          uint64_t instance);
-    /** After its jobs were aborted. May be NULL. */
+    /** Called after the router's jobs were aborted. May be NULL. */
     void (*on_router_gone)(bt_worker_t *w, const bt_worker_link_t *from);
     void (*on_report_item)(bt_worker_t *w, const bt_report_item_t *item);
     void (*on_plane)(bt_worker_t *w, const bt_plane_event_t *event);
-    /** After any of the above, when all have begun that may. May be NULL. */
+    /** Called after any of the callbacks above, when all jobs that may begin
+     *  have. May be NULL. */
     void (*advance)(bt_worker_t *w);
     bt_job_wait_t (*waits_for)(const bt_job_t *job);
-    /** Add its own to what is there. */
+    /** Adds the role's counts to @a stats. */
     void (*fill_stats)(const bt_worker_t *w, bt_msg_stats_t *stats);
-    /** Free what the role's part of a job owns. May be NULL. */
+    /** Frees what the role's part of a job owns. May be NULL. */
     void (*job_fini)(bt_job_t *job);
 };
 
 struct bt_worker {
-    const bt_worker_ops_t *const *ops; /**< BT_WORKER_HANDLERS of them */
+    const bt_worker_ops_t *const *ops; /**< BT_WORKER_HANDLERS entries */
     const bt_config_t *config;
-    bt_role_t program_role; /**< of the name that it was started under */
-    uint32_t roles; /**< BT_ROLE_PREFILL | BT_ROLE_DECODE: what it is given */
-    struct bt_prefill *prefill; /**< state of the handlers, theirs alone */
+    bt_role_t program_role; /**< role of the program's name */
+    uint32_t roles; /**< BT_ROLE_PREFILL | BT_ROLE_DECODE: current roles */
+    struct bt_prefill *prefill; /**< private state of the role's handlers */
     struct bt_decode *decode;
     uint64_t instance;
     char name[BT_WIRE_MAX_NAME];
@@ -202,50 +206,54 @@ struct bt_worker {
     bt_backend_t *backend;
     bt_model_t *model;
     size_t model_bytes;
-    size_t device_bytes; /**< of a back end's own memory, without the pool */
-    size_t pinned_bytes; /**< of the host's, for copies to and from that */
+    size_t device_bytes;     /**< device memory used, without the pool */
+    size_t pinned_bytes;     /**< pinned host memory, for copies to and from the
+                                device */
     uint32_t context_tokens; /**< longest sequence, prompt and output */
     bool long_context;       /**< bt_hparams_long_context() */
     uint32_t tokens_per_block;
-    bt_kv_groups_t groups;     /**< of the model's layers */
-    bt_kv_groups_t own_groups; /**< the same, of this rank's heads */
-    uint32_t n_whole;          /**< of them, that keep all (slide.h) */
-    uint32_t
-        window_tokens; /**< of the widest of the others; 0: there is none */
-    bt_hash128_t kv_layout; /**< their identity */
-    bt_kv_split_t split;    /**< of the model over our ranks; this is rank 0 */
+    bt_kv_groups_t groups;     /**< layer groups of the model */
+    bt_kv_groups_t own_groups; /**< layer groups of this rank's heads */
+    uint32_t n_whole;          /**< groups without a window (slide.h) */
+    uint32_t window_tokens; /**< widest attention window of the other groups; 0:
+                               there is none */
+    bt_hash128_t kv_layout; /**< identity of the groups' layout */
+    bt_kv_split_t split;    /**< split of the model; this is rank 0 */
     bt_list_t senders;      /**< senders.h */
     uint32_t n_senders;
-    size_t block_bytes; /**< of the pool: a page of the groups */
-    uint32_t n_layers;  /**< of the model */
-    size_t layer_bytes; /**< that a layer leaves in a span; on average */
+    size_t block_bytes; /**< size of a pool block: a page of the groups */
+    uint32_t n_layers;  /**< layers of the model */
+    size_t layer_bytes; /**< KV bytes of one layer in a span; on average */
     uint32_t n_blocks;
     bt_kvt_t *kvt;
-    bt_lanes_t *lanes;  /**< of this rank */
-    bt_plane_t *plane;  /**< of all */
-    uint8_t *kv_base;   /**< of the back end, or shared memory of kvt's: an
-                             address, not to be read or written by */
-    void *kv_memory;    /**< the back end's buffer; NULL: kvt's */
-    bt_copier_t copier; /**< of that one */
+    bt_lanes_t *lanes; /**< lanes of this rank */
+    bt_plane_t *plane; /**< KV transfers of all ranks */
+    uint8_t *kv_base;  /**< in the back end's memory, or shared memory of kvt's;
+                          in the first case an address that the host must not
+                          read or write */
+    void *kv_memory;   /**< the back end's buffer; NULL: kvt's */
+    bt_copier_t copier; /**< copies to and from kv_memory */
     bt_kv_pool_t *pool;
-    bt_kv_prefix_t *prefix;   /**< NULL: the option says no */
-    uint32_t n_blocks_reused; /**< found in it so far */
-    uint64_t n_blocks_slid;   /**< let go of by windows so far */
-    uint32_t *acquired;       /**< scratch, n_blocks ids */
-    bt_board_t *board;        /* NULL: no cores are lent here */
+    bt_kv_prefix_t *prefix;   /**< NULL: disabled by option */
+    uint32_t n_blocks_reused; /**< blocks found in the prefix cache so far */
+    uint64_t n_blocks_slid; /**< blocks evicted from attention windows so far */
+    uint32_t *acquired;     /**< scratch, n_blocks ids */
+    bt_board_t *board;      /* NULL: no cores are borrowed or lent here */
     bt_engine_t *engine;
     uint32_t max_seqs;
-    bt_sched_order_t order;        /**< of prompts */
-    bt_sched_order_t decode_order; /**< of those that wait to generate */
-    bt_sched_cost_t cost;     /**< what iterations and transfers took here */
-    bt_sched_admit_t admit;   /**< who waits, and who begins when */
-    bt_sched_preempt_t pause; /**< who grows, and who makes room for it */
-    uint64_t n_pauses, n_resumes, tokens_recomputed; /**< since its start */
-    uint64_t n_steps_ahead;                          /**< the same */
-    uint64_t yielded_ns;                             /**< the same */
-    uint32_t n_paused;                               /**< now */
-    uint32_t n_kind[BT_WORKER_HANDLERS];             /**< jobs of each of ops */
-    uint64_t stuck_since_ms; /**< the first waits for leases; 0: it does not */
+    bt_sched_order_t order;        /**< order of prompts */
+    bt_sched_order_t decode_order; /**< order of jobs that wait to generate */
+    bt_sched_cost_t cost;     /**< measured cost of iterations and transfers */
+    bt_sched_admit_t admit;   /**< which jobs wait, and which begins next */
+    bt_sched_preempt_t pause; /**< which jobs grow, and which are preempted */
+    uint64_t n_pauses, n_resumes,
+        tokens_recomputed;  /**< totals since the start */
+    uint64_t n_steps_ahead; /**< overlapped iterations since the start */
+    uint64_t yielded_ns;    /**< time of donated cores since the start */
+    uint32_t n_paused;      /**< preempted jobs now */
+    uint32_t n_kind[BT_WORKER_HANDLERS]; /**< jobs of each of ops */
+    uint64_t stuck_since_ms; /**< since when admission is blocked by leases; 0:
+                                it is not */
 
     bt_rpc_t *rpc;
     bt_wire_decoder_t *decoder;
@@ -253,45 +261,45 @@ struct bt_worker {
 
     bt_list_t jobs;
     bt_list_t rows;        /**< bt_job_rows_t.link */
-    uint8_t *rows_piece;   /**< scratch; NULL until one is needed */
+    uint8_t *rows_piece;   /**< scratch; NULL until needed */
     bt_hmap_t jobs_by_key; /**< bt_job_t.by_key, by (router, key) */
     bt_list_t job_buckets[BT_WORKER_JOB_BUCKETS];
     uint32_t n_jobs;
     uint32_t n_in_engine;
 
-    /* of the last iteration, for STATS */
+    /* Last iteration, for STATS. */
     uint64_t iteration;
     uint32_t n_scheduled, n_context_seqs, n_generation_seqs, n_context_tokens;
-    /* since its start, for STATS */
+    /* Totals since the start, for STATS. */
     uint64_t tokens_generated, prompt_tokens, tokens_reused;
     uint64_t start_unix_s;
 
-    bt_worker_link_t *links[16]; /**< routers */
+    bt_worker_link_t *links[16]; /**< links to routers */
     uint32_t n_links;
     bt_stop_requests_t wishes;
-    bool draining; /**< to its end, by a signal or when it is to leave */
+    bool draining; /**< shutting down, by a signal or because it leaves */
     bool off_duty; /**< duty.h */
-    bool leaves;   /**< off duty, and it ends when nothing is left */
+    bool leaves;   /**< off duty, and ends when no job is left */
     bool failed;   /**< the device is broken: stop */
-    bool hung;     /**< the compute thread is: stop, and do not join it */
+    bool hung;     /**< the compute thread hangs: stop, and do not join it */
     bt_stuck_t stuck;
     bt_alone_t alone;
     bt_joined_t joined;
-    /** A decode worker that its KV does not reach, in words; "": none. */
+    /** Why KV cannot reach a decode worker, as text; "": no problem. */
     char kv_trouble[BT_WORKER_TROUBLE_BYTES];
-    uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
+    uint32_t poll_ms; /**< next poll timeout if set by advance(); 0: default */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;
-    bool pool_is_cold;           /**< idle moments have something to do */
+    bool pool_is_cold;           /**< pages are left to touch when idle */
     bt_membership_t *membership; /**< NULL: no --join-dir */
     int hangup_fd;               /**< hangup.h; -1: none */
-    bt_heartbeat_t beat;         /**< of the control thread, to the launcher */
-    int ready_fd;                /**< of who started it; -1: nobody asks */
+    bt_heartbeat_t beat;         /**< heartbeat of the control thread */
+    int ready_fd; /**< readiness descriptor of the parent process; -1: none */
 };
 
-/** Prompt tokens that an iteration computes at most. Where layers have a
- *  window, two chunks are held beside it: unless the user says otherwise they
- *  are together no longer than the window, or 512 tokens. */
+/** Returns the most prompt tokens that an iteration computes. With windowed
+ *  layers, two chunks are held beside the window: by default both together are
+ *  no longer than the window, or 512 tokens. */
 static inline uint32_t bt_worker_most_chunk(const bt_worker_t *w)
 {
     const uint32_t half = w->window_tokens / 2;
@@ -307,70 +315,70 @@ static inline uint32_t bt_worker_most_chunk(const bt_worker_t *w)
     return most;
 }
 
-/** --batching-strategy V1 */
+/** True for --batching-strategy V1. */
 static inline bool bt_worker_has_static_batches(const bt_config_t *config)
 {
     return strcmp(config->batching_strategy, "V1") == 0;
 }
 
-/** main() of a worker.
- *  @param [in] role  Of the program's name: what it is unless --role says
- *                    otherwise.
- *  @param [in] ops   Of both roles.
+/** Runs a worker: its main().
+ *  @param [in] role  Role of the program name, unless --role says otherwise.
+ *  @param [in] ops   Handlers of both roles.
  *  @return the exit code. */
 int bt_worker_main(bt_role_t role,
                    const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS],
                    int argc, char **argv);
 
-/** Encode and queue a message, after the tokens added before it; a link that
- *  cannot take it is closed. @a to may be NULL (router gone): nothing
- *  happens. */
+/** Encodes and queues a message, after the tokens added before it; a link that
+ *  cannot take it is closed. @a to may be NULL (router gone): nothing happens.
+ */
 void bt_worker_send(bt_worker_t *w, bt_worker_link_t *to, const bt_msg_t *msg);
-/** PREFILLED of a job whose first token is drawn: to be sent before it, for
- * what it says is told with the first token. */
+/** Sends PREFILLED of a job whose first token is sampled. Call before sending
+ *  that token: the router reports the contents with the first token. */
 void bt_worker_send_prefilled(bt_worker_t *w, const bt_job_t *job);
-/** Add a token to the message of this iteration. */
+/** Adds a token to the message of this iteration. */
 void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
                           uint32_t id, bt_finish_t finish);
 
-/** @return NULL when (link, key) is not known. */
+/** Finds a job. @return NULL when (link, key) is not known. */
 bt_job_t *bt_worker_job_find(bt_worker_t *w, const bt_worker_link_t *from,
                              bt_req_key_t key);
 bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq);
 
-/** Remember the job's blocks for others that begin with the same tokens.
- *  @param [in] n_tokens  so many of seq.tokens have their K and V */
+/** Adds the job's blocks to the prefix cache.
+ *  @param [in] n_tokens  this many of seq.tokens have their K and V */
 void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
                             uint32_t n_tokens);
 void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job);
 
-/** The copy that its fork needed is made: job->seq has had an item. Harmless
- *  when repeated, or when none was due. */
+/** Releases the source of the fork's copy once the copy is made: job->seq has
+ *  had an item. Harmless when repeated, or when no copy was due. */
 void bt_worker_job_copied(bt_worker_t *w, bt_job_t *job);
 
-/** Hand job->seq to the engine. @retval BT_ERR_BUSY  no seat */
+/** Submits job->seq to the engine. @retval BT_ERR_BUSY  no seat */
 BT_MUST_CHECK bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job);
-/** The same as one group of the engine with those of its followers that have
- *  their blocks. @retval BT_ERR_BUSY  no seats: nothing was done */
+/** Submits a leader and those of its followers that have blocks as one group of
+ *  the engine. @retval BT_ERR_BUSY no seats: nothing was done */
 BT_MUST_CHECK bt_status_t bt_worker_group_submit(bt_worker_t *w,
                                                  bt_job_t *leader);
-/** The job needs nothing of its leader any more. Harmless without one. */
+/** Detaches a job that no longer needs its leader. Harmless without one. */
 void bt_group_leave(bt_worker_t *w, bt_job_t *job);
 
-/** Tell the router that the job failed (once), then on_abort(). @a phase names
- *  where: "waiting", "compute", "grant", "context phase", "transfer" or
- *  "decode". */
+/** Reports to the router that the job failed (once), then calls on_abort().
+ *  @a phase names where: "waiting", "compute", "grant", "context phase",
+ *  "transfer" or "decode". */
 void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
                         const char *phase, const char *text);
-/** Fail a leader and all its followers: they lose the KV that they share, or
+/** Fails a leader and all its followers: they lose the KV that they share, or
  *  never get it. */
 void bt_worker_group_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
                           const char *phase, const char *text);
-/** It is over, and its router knows: let the role clean up, if it is not
- *  needed by followers. Harmless when repeated. */
+/** Lets the role clean up a job that is over and reported to its router, unless
+ *  followers need it. Harmless when repeated. */
 void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job);
-/** Return blocks, send ENDED, free; where logits are left to send, the last two
- *  later (rows.h). The job must be out of engine and kvt. */
+/** Returns blocks, sends ENDED and frees the job; if logits are left to send,
+ *  sends ENDED and frees it later (rows.h). The job must be out of engine and
+ *  kvt. */
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
 
 #endif
