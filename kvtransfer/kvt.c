@@ -80,7 +80,8 @@ static bool config_ok(const bt_kvt_config_t *config)
            (config->path <= BT_KVT_PATH_NETWORK) && memory_ok(config);
 }
 
-/** Paths that a pool can be reached by which the processor cannot read. */
+/** Checks the configured path of a pool in device memory, which the CPU cannot
+ *  read. */
 static bt_status_t path_prepare(bt_kvt_t *kvt)
 {
     kvt->asked_path = kvt->config.path;
@@ -98,7 +99,8 @@ static bt_status_t path_prepare(bt_kvt_t *kvt)
     return BT_OK;
 }
 
-/** What such a pool needs; after the transport has said what it came to. */
+/** Prepares copies to and from a pool in device memory, once the transport has
+ *  settled config.memory. */
 static bt_status_t memory_prepare(bt_kvt_t *kvt)
 {
     bt_status_t status;
@@ -334,7 +336,8 @@ static bool greets(const bt_kvt_msg_t *msg)
            (msg->type == BT_KVT_MSG_HELLO_ACK);
 }
 
-/** The key that a message over @a over must be tagged with; NULL: none may. */
+/** Returns the key for the tag of a message over @a over; NULL: no message is
+ *  allowed. */
 static const uint8_t *key_of(const bt_kvt_t *kvt, const bt_kvt_link_t *over,
                              const bt_kvt_msg_t *msg)
 {
@@ -362,7 +365,7 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
     }
     key = key_of(kvt, over, &msg);
     if (key == NULL) {
-        /* From before a link was lost, or for somebody else: over. */
+        /* From before a link was lost, or for another process: over. */
         kvt->counters.stale_discarded++;
         return NULL;
     }

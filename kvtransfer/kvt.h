@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt.h
  *
- * Moves byte extents from one process' pool into *windows* that another
- * process has opened for it. Knows extents, never layers or tokens.
+ * Moves byte extents from the pool of one process into receive *windows* that
+ * another process has opened. Knows extents, never layers or tokens.
  *
  *     receiver                                  sender
  *     register (pool)   export ──blob──▶        import → peer
@@ -22,25 +22,26 @@
  * cover it exactly once and every checksum matches what lies in the pool.
  *
  * Closing a window before it is done *revokes* it. Where the sender writes
- * directly (shared memory) its bytes stay quarantined, and WINDOW_CLOSED comes
- * only when the sender has confirmed that nothing is under way, or is proven
- * gone. Where data comes by active message the check (id, generation, range)
- * is made before a buffer is given, so WINDOW_CLOSED comes at once; stale data
- * is discarded and counted. Every window has a secret, drawn at random, which
- * its descriptor takes to the sender and every piece brings back: whoever was
- * not given the descriptor writes nothing, and is counted.
+ * directly (shared memory) the bytes stay quarantined, and WINDOW_CLOSED comes
+ * only when the sender has confirmed that no write is in flight, or is proven
+ * dead. Where data comes by active message, (id, generation, range) is checked
+ * before a buffer is given, so WINDOW_CLOSED comes at once; stale data is
+ * discarded and counted. Every window has a random secret, which the
+ * descriptor carries to the sender and every piece carries back: a process
+ * without the descriptor cannot write, and its attempts are counted.
  *
- * Processes greet each other with proofs under the key of the KV plane, and
- * each message has a tag under a key of its link: whoever has not that key is
- * nobody's peer, and a message counts only on the connection of its own link.
+ * Processes authenticate each other under the key of the KV plane, and each
+ * message has a tag under a key of its link. A process without that key cannot
+ * become a peer, and a message is accepted only on the connection of its own
+ * link.
  *
- * Posting never blocks. Every transfer completes exactly once. After cancel
+ * Posting never blocks. Every transfer completes exactly once. After a cancel
  * the source bytes belong to the transfer until that completion.
  *
- * The transport is a table (kvt_core.h) that the configuration names: here
- * bt_kvt_transport_ucx, which is shared memory when both are on one host and a
- * probe write proves it, else UCX TCP or RDMA by active message. The tests
- * bring another, scripted one; the same contract tests run on both.
+ * The transport is a table (kvt_core.h) named in the configuration:
+ * bt_kvt_transport_ucx, which uses shared memory when both processes are on
+ * one host and a probe write proves it, else UCX TCP or RDMA by active
+ * message. The tests have a scripted one; the same contract tests run on both.
  *
  * Threads: one thread owns a bt_kvt_t and everything made from it.
  */
@@ -61,58 +62,58 @@
 
 typedef struct bt_kvt bt_kvt_t;
 typedef struct bt_kvt_transport bt_kvt_transport_t;
-typedef struct bt_kvt_peer bt_kvt_peer_t;     /**< somebody we send to */
-typedef struct bt_kvt_window bt_kvt_window_t; /**< somewhere others write */
-typedef struct bt_kvt_xfer bt_kvt_xfer_t;     /**< our side of one window */
+typedef struct bt_kvt_peer bt_kvt_peer_t;     /**< a process that we send to */
+typedef struct bt_kvt_window bt_kvt_window_t; /**< where a sender writes */
+typedef struct bt_kvt_xfer bt_kvt_xfer_t;     /**< our side of a window */
 
 typedef enum bt_kvt_path {
-    BT_KVT_PATH_AUTO,    /**< shared memory (of devices: kvt_share.h) when
-                              possible, else network */
+    BT_KVT_PATH_AUTO,    /**< shared memory (between devices: kvt_share.h) when
+                            possible, else network */
     BT_KVT_PATH_SHM,     /**< shared memory or fail */
     BT_KVT_PATH_NETWORK, /**< active messages, also on one host */
 } bt_kvt_path_t;
 
-/** Where the pool, and the sources of posts, lie. */
+/** Memory that holds the pool and the sources of posts. */
 typedef enum bt_kvt_memory {
-    BT_KVT_MEMORY_HOST,   /**< the pool is allocated here */
-    BT_KVT_MEMORY_DEVICE, /**< an accelerator's, which the processor cannot
-                               read: UCX registers it and goes over the network
-                               only. Where UCX cannot, and device.copier is
-                               given: STAGED, with a line in the log */
-    BT_KVT_MEMORY_STAGED, /**< an accelerator's that UCX never sees: all bytes
-                               are copied through slots of host memory, while
-                               others are on their way. Sends into shared pools
-                               of this host directly; receives by the network,
-                               or, where devices of this host can share memory,
-                               from device to device (kvt_share.h) */
+    BT_KVT_MEMORY_HOST,   /**< host memory, allocated by kvt */
+    BT_KVT_MEMORY_DEVICE, /**< device memory that the CPU cannot read: UCX
+                             registers it and uses the network only. If UCX
+                             cannot and device.copier is given: STAGED, with a
+                             log line */
+    BT_KVT_MEMORY_STAGED, /**< device memory that UCX never accesses: all bytes
+                             are copied through slots of host memory, overlapped
+                             with sending. Sends directly into shared pools of
+                             this host; receives by the network, or, where
+                             devices of this host can share memory, from device
+                             to device (kvt_share.h) */
 } bt_kvt_memory_t;
 
-/** A pool that others reach is followed by this much for the probe. */
+/** Bytes behind a pool that others can map, reserved for the probe. */
 #define BT_KVT_PROBE_BYTES 4096u
 
-/** One piece of TCP; docs/KV_TRANSFER.md has what other sizes and numbers came
- *  to. */
+/** Size of a staging slot, and of one piece over TCP; measurements of other
+ *  sizes and numbers are in docs/KV_TRANSFER.md. */
 #define BT_KVT_STAGE_SLOT_BYTES (256u << 10)
-#define BT_KVT_STAGE_SLOTS      16u /**< each way, unless told */
+#define BT_KVT_STAGE_SLOTS      16u /**< default number per direction */
 #define BT_KVT_STAGE_MAX_SLOTS  256u
 
-/** The device of a pool. */
+/** Device that holds the pool. */
 typedef struct bt_kvt_device {
-    void *pool; /**< pool_bytes of device memory; the caller's, outlives kvt */
-    /** Behind the pool, in the same allocation, of which the pool is the
-     *  beginning: kvt's own. BT_KVT_PROBE_BYTES: the pool may be shared with
-     *  devices of this host; 0: not. */
+    void *pool; /**< pool_bytes of device memory; owned by the caller, outlives
+                   kvt */
+    /** Bytes behind the pool, in the allocation that begins with the pool; for
+     *  kvt. BT_KVT_PROBE_BYTES: the pool may be shared with devices of this
+     *  host; 0: not. */
     size_t spare_bytes;
-    /** STAGED: required; DEVICE: allows to fall back. Borrowed, outlives kvt;
-     *  with at least two tickets for each slot (of each way), and one more to
-     *  share memory. */
+    /** STAGED: required; DEVICE: allows the fallback. Borrowed, outlives kvt;
+     *  has at least two tickets for each slot (of each direction), and one more
+     *  to share memory. */
     const bt_copier_t *copier;
-    /** STAGED: slots of BT_KVT_STAGE_SLOT_BYTES each way; 0 =
+    /** STAGED: slots of BT_KVT_STAGE_SLOT_BYTES per direction; 0 =
      *  BT_KVT_STAGE_SLOTS. */
     uint32_t n_slots;
-    /** DEVICE: copies that are done when they return, for checksums and for
-     *  data that came to the host; NULL, both: by the copier. STAGED does not
-     *  need them. */
+    /** DEVICE: synchronous copies, for checksums and for data that arrived in
+     *  host memory; NULL, both: by the copier. STAGED does not need them. */
     bt_status_t (*read)(void *user, void *host, const void *device,
                         size_t bytes);
     bt_status_t (*write)(void *user, void *device, const void *host,
@@ -122,28 +123,29 @@ typedef struct bt_kvt_device {
 
 typedef struct bt_kvt_config {
     const bt_kvt_transport_t *transport; /**< outlives kvt */
-    void *transport_arg; /**< borrowed; what that one needs. UCX: nothing */
+    void *transport_arg; /**< borrowed argument of the transport. UCX: none */
     bt_kvt_path_t path;
     const char *net_device; /**< UCX device (interface) name; NULL = "lo" */
-    uint16_t first_port, last_port; /**< of the network; 0 and 0: any */
-    size_t pool_bytes;              /**< the registered pool */
+    uint16_t first_port, last_port; /**< network ports; 0 and 0: any */
+    size_t pool_bytes;              /**< size of the registered pool */
     bt_kvt_memory_t memory;         /**< DEVICE: AUTO means NETWORK */
     bt_kvt_device_t device;         /**< DEVICE, STAGED */
-    uint64_t instance;              /**< this process' life, random */
-    /** Of the KV plane (WIRE.md): who has another one is no peer. Copied. */
+    uint64_t instance;              /**< random id of this process instance */
+    /** Key of the KV plane (WIRE.md): a process with another key cannot become
+     *  a peer. Copied. */
     uint8_t key[BT_KEY_BYTES];
     uint32_t keepalive_ms; /**< network peers: ping interval */
-    uint32_t dead_ms;      /**< network peers: silence that means lost */
-    /** Time in which a peer on this host waits for a core is not its silence
+    uint32_t dead_ms; /**< network peers: silence after which a peer is lost */
+    /** Time that a peer on this host waits for a core does not count as silence
      *  (core_wait.h). */
     bool tells_starved;
     uint32_t quarantine_ms; /**< longest quarantine before QUARANTINE_STUCK */
 } bt_kvt_config_t;
 
-/** UCX: shared memory, TCP, RDMA. */
+/** Transport over UCX: shared memory, TCP, RDMA. */
 extern const bt_kvt_transport_t bt_kvt_transport_ucx;
 
-/** Of the library that is loaded, such as "1.13.1". */
+/** Returns the version of the UCX library that is loaded, such as "1.13.1". */
 const char *bt_kvt_ucx_version(void);
 
 typedef struct bt_kvt_extent {
@@ -152,20 +154,20 @@ typedef struct bt_kvt_extent {
 } bt_kvt_extent_t;
 
 typedef enum bt_kvt_event_type {
-    BT_KVT_WINDOW_DONE,   /**< window, status OK, note = sender's */
+    BT_KVT_WINDOW_DONE,   /**< window, status OK, note = the sender's */
     BT_KVT_WINDOW_FAILED, /**< window, status CORRUPT, BAD_MESSAGE (coverage),
-                               CANCELED (the sender gave up), PEER_LOST,
-                               NO_MEMORY or what the device's copy answered;
-                               close it next */
-    BT_KVT_WINDOW_CLOSED, /**< window: its bytes are free; handle gone after */
-    BT_KVT_XFER_DONE,     /**< xfer, status OK, CORRUPT, BAD_MESSAGE
-                               (coverage), STALE, CANCELED, PEER_LOST,
-                               NO_MEMORY, DEVICE (or what the own device's copy
-                               answered); release it next */
-    BT_KVT_PEER_LOST,     /**< peer; its transfers complete separately */
-    BT_KVT_PEER_UP,       /**< peer: it has answered, both ways are proven */
-    BT_KVT_QUARANTINE_STUCK, /**< window: a silent sender may still write;
-                               pid in `pid` (0 unknown): end that process */
+                             CANCELED (by the sender), PEER_LOST, NO_MEMORY or
+                             an error of the device's copy; close it next */
+    BT_KVT_WINDOW_CLOSED, /**< window: the bytes are free; the handle is invalid
+                             afterwards */
+    BT_KVT_XFER_DONE,     /**< xfer, status OK, CORRUPT, BAD_MESSAGE (coverage),
+                             STALE, CANCELED, PEER_LOST, NO_MEMORY, DEVICE (or
+                             another error of the own device's copy); release it
+                             next */
+    BT_KVT_PEER_LOST,     /**< peer; each open transfer completes separately */
+    BT_KVT_PEER_UP, /**< peer: it has answered, both ways are authenticated */
+    BT_KVT_QUARANTINE_STUCK, /**< window: a silent sender may still write; pid
+                                in `pid` (0 unknown): end that process */
 } bt_kvt_event_type_t;
 
 typedef struct bt_kvt_event {
@@ -174,108 +176,113 @@ typedef struct bt_kvt_event {
     bt_kvt_window_t *window;
     bt_kvt_xfer_t *xfer;
     bt_kvt_peer_t *peer;
-    void *user;       /**< of the window, xfer or peer */
+    void *user;       /**< user pointer of the window, xfer or peer */
     const void *note; /**< valid until the next call */
     size_t note_bytes;
-    uint64_t elapsed_us; /**< WINDOW_DONE: while the sender had posted data
-                              under way, plus our manifest check */
-    uint64_t arrived_us; /**< WINDOW_DONE: when the last byte was here, or (a
-                              direct write) the word that it is */
+    uint64_t elapsed_us; /**< WINDOW_DONE: time with posted data in flight at
+                            the sender, plus our manifest check */
+    uint64_t arrived_us; /**< WINDOW_DONE: when the last byte arrived, or
+                            (direct write) the message about it */
     uint64_t bytes;      /**< WINDOW_DONE, XFER_DONE: payload moved */
     uint32_t n_descriptors;
     int32_t pid;
-    /** PEER_LOST: where it was, "10.0.0.2:4711 on eth0" (or "", unknown), and
-     *  what happened; there until the peer is released. */
+    /** PEER_LOST: location of the peer, "10.0.0.2:4711 on eth0" ("": unknown),
+     *  and what happened; valid until the peer is released. */
     const char *at, *why;
 } bt_kvt_event_t;
 
 typedef struct bt_kvt_counters {
     uint64_t bytes_sent, bytes_received, descriptors;
     uint64_t stale_discarded, checksum_failures;
-    uint64_t foreign_pieces; /**< for a window, without its secret; and
-                                  messages without the proof of their writer */
+    uint64_t foreign_pieces; /**< pieces for a window without its secret, and
+                                messages without a valid tag */
     uint64_t windows_open, windows_quarantined, xfers_open, peers;
     uint64_t bytes_staged; /**< copied between slots and the device */
-    uint64_t bytes_shared; /**< sent by the own device into another's pool */
-    uint64_t stage_slots;  /**< in use now, both ways */
-    uint64_t stage_waits;  /**< times that there was no slot to go on with */
-    uint64_t
-        stage_most_held; /**< bytes that came and waited for a slot: most */
+    uint64_t bytes_shared; /**< sent by the own device into the pool of another
+                              process */
+    uint64_t stage_slots;  /**< in use now, both directions */
+    uint64_t stage_waits;  /**< times that no slot was free */
+    uint64_t stage_most_held; /**< peak of bytes waiting for a slot */
 } bt_kvt_counters_t;
 
-/** config.key, of the cluster's. */
+/** Derives config.key from the cluster key. */
 void bt_kvt_plane_key(const uint8_t cluster_key[BT_KEY_BYTES],
                       uint8_t key[BT_KEY_BYTES]);
 
-/** Open a transport and register a pool of pool_bytes.
+/** Opens a transport and registers a pool of pool_bytes.
  *  @retval BT_ERR_BUSY         the network device has no link: try again later
- *  @retval BT_ERR_UNSUPPORTED  no such network device, or a pool in device
- *                              memory that this UCX cannot register
- *                              (DEVICE without a copier) or that shared memory
- *                              is demanded for
+ *  @retval BT_ERR_UNSUPPORTED  no such network device; or a pool in device
+ *                              memory that this UCX cannot register (DEVICE
+ *                              without a copier), or for which shared memory is
+ *                              demanded
  *  @retval BT_ERR_NO_MEMORY    the pool does not fit */
 BT_MUST_CHECK bt_status_t bt_kvt_open(const bt_kvt_config_t *config,
                                       bt_kvt_t **kvt_p);
-/** Closes peers and windows without waiting for anybody (but for copies of the
- *  own device that are under way). NULL is allowed. */
+/** Closes peers and windows without waiting for them (except for copies of the
+ *  own device in flight). NULL is allowed. */
 void bt_kvt_close(bt_kvt_t *kvt);
 
-/** Links are opened under this key from now on, and for ten minutes also under
- *  the one before; those that are there stay as they are. */
+/** Replaces the key for new links; for ten minutes the previous key is also
+ *  accepted. Existing links stay as they are. */
 void bt_kvt_rekey(bt_kvt_t *kvt, const uint8_t key[BT_KEY_BYTES],
                   uint64_t now_ms);
 
-/** The pool, zeroed at first (of a device: config.device.pool); lives as long
- * as @a kvt. */
+/** Returns the pool, initially zeroed (of a device: config.device.pool); lives
+ *  as long as @a kvt. */
 void *bt_kvt_pool(const bt_kvt_t *kvt);
 
-/** The first @a bytes of the pool are in use from now on: a shared pool gets
- * its large pages (kvt_pages.h) rather than small ones at each first touch, by
- * a thread beside this one. Contents stay, and what is ready costs nothing. */
+/** Prepares the first @a bytes of the pool, which come into use: a background
+ *  thread gives a shared pool large pages (kvt_pages.h) instead of small ones
+ *  at each first touch. Contents stay, and prepared pages cost nothing. */
 void bt_kvt_pool_ready(bt_kvt_t *kvt, uint64_t bytes);
 
-/** For idle moments: the same for some more of it. Does not wait.
+/** Prepares some more of the pool, like bt_kvt_pool_ready(), in idle moments.
+ *  Does not wait.
  *  @return true: there is more to do */
 bool bt_kvt_pool_warm(bt_kvt_t *kvt);
 
-/** What others need to send to us. @retval BT_ERR_TOO_LARGE */
+/** Writes the export blob: what others need to send to us.
+ *  @retval BT_ERR_TOO_LARGE */
 BT_MUST_CHECK bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob,
                                         size_t cap, size_t *bytes_p);
 
-/** Let the owner of an export blob connect to us. Where the transport can tell
- *  who knocks (UCX over TCP, on a device that is not loopback), connections
- * come from addresses of those alone, and of those imported; for good.
+/** Allows the owner of an export blob to connect to us. Where the transport can
+ *  see the source address (UCX over TCP, on a device that is not loopback),
+ *  only the addresses of admitted and imported processes can connect.
+ *  Permanent.
  *  @retval BT_ERR_BAD_MESSAGE  malformed */
 BT_MUST_CHECK bt_status_t bt_kvt_admit(bt_kvt_t *kvt, const void *blob,
                                        size_t bytes);
 
-/** Connect to the owner of an export blob. Does not block: PEER_UP tells that
- *  the peer has answered; one that cannot be reached is reported as PEER_LOST
- *  later. While nothing is sent, a peer of the network is asked every dead_ms
- *  whether it is there, and PEER_LOST follows if it does not answer.
+/** Connects to the owner of an export blob. Does not block: PEER_UP follows
+ *  when the peer has answered, PEER_LOST if it cannot be reached. While nothing
+ *  is sent, a network peer is pinged every dead_ms, and PEER_LOST follows if it
+ *  does not answer.
  *  @retval BT_ERR_BAD_MESSAGE  malformed
- *  @retval BT_ERR_UNSUPPORTED  the configured path cannot reach it, or it
- *                              speaks no version that we do */
+ *  @retval BT_ERR_UNSUPPORTED  the configured path cannot reach the owner, or
+ *                              there is no common version */
 BT_MUST_CHECK bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob,
                                         size_t bytes, void *user,
                                         bt_kvt_peer_t **peer_p);
-/** Its open transfers complete with PEER_LOST or CANCELED; then it is gone. */
+/** Releases a peer. Open transfers complete with PEER_LOST or CANCELED; then
+ *  the peer is freed. */
 void bt_kvt_peer_release(bt_kvt_peer_t *peer);
-/** "shm", "network", or what the copier calls its way to other devices
- *  ("cuda_ipc"); for logs and tests. */
+/** Returns the path to a peer, for logs and tests: "shm", "network", or the
+ *  copier's name of the path to other devices ("cuda_ipc"). */
 const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer);
 
-/** Enough room for the descriptor of a window of @a n_extents. */
+/** Sufficient size for the descriptor of a window of @a n_extents. */
 #define BT_KVT_DESC_BYTES(n_extents) (80u + 16u * (size_t)(n_extents))
 
 /**
- * Let one sender write @a extents of our pool.
+ * Opens a window: lets one sender write @a extents of our pool.
  *
  * @param [in]  id, generation  The lease; the pair is never used twice.
  * @param [in]  sender_instance  config.instance of the one process that may
- *                       write; 0 = whoever shows the descriptor first. With 0,
- *                       and until that process has connected to us, its first
- *                       write through shared memory costs a round trip.
+ *                               write; 0 = the first process that presents the
+ *                               descriptor. With 0, and until that process has
+ *                               connected to us, its first write through shared
+ *                               memory costs a round trip.
  * @param [out] desc     Descriptor for the sender's prep().
  * @retval BT_ERR_INVALID_PARAM  an extent is empty, outside the pool, or
  *                               overlaps another
@@ -287,13 +294,13 @@ BT_MUST_CHECK bt_status_t bt_kvt_window_open(
     const bt_kvt_extent_t *extents, uint32_t n_extents, void *user, void *desc,
     size_t cap, size_t *desc_bytes_p, bt_kvt_window_t **window_p);
 
-/** End a window: after WINDOW_DONE or _FAILED, or at any time to revoke it.
- *  WINDOW_CLOSED follows exactly once (possibly much later: quarantine);
- *  until then its bytes must not be used. After WINDOW_DONE there is no
- *  writer left and WINDOW_CLOSED comes on the next poll. */
+/** Closes a window: after WINDOW_DONE or _FAILED, or at any time to revoke it.
+ *  WINDOW_CLOSED follows exactly once (possibly much later: quarantine); until
+ *  then the bytes must not be used. After WINDOW_DONE there is no writer left
+ *  and WINDOW_CLOSED comes on the next poll. */
 void bt_kvt_window_close(bt_kvt_window_t *window);
 
-/** Begin sending into a window of @a peer. No bytes move yet.
+/** Begins a transfer into a window of @a peer. No bytes move yet.
  *  @retval BT_ERR_BAD_MESSAGE  malformed descriptor or not of this peer
  *  @retval BT_ERR_STALE        the window was revoked already
  *  @retval BT_ERR_EXISTS       a transfer into this window was begun before
@@ -301,39 +308,41 @@ void bt_kvt_window_close(bt_kvt_window_t *window);
 BT_MUST_CHECK bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
                                       size_t desc_bytes, void *user,
                                       bt_kvt_xfer_t **xfer_p);
-/** Bytes of the whole window. */
+/** Returns the size of the whole window. */
 uint64_t bt_kvt_xfer_window_bytes(const bt_kvt_xfer_t *xfer);
 
-/** Send @a bytes at @a src to window offset @a offset. The source must stay
- *  unchanged until XFER_DONE; one in a device is complete there (whoever wrote
- *  it was waited for). Never blocks.
- *  @retval BT_ERR_INVALID_PARAM  outside the window, or overlaps a piece
- *                                posted before
- *  @retval BT_ERR_CANCELED, BT_ERR_PEER_LOST  too late; XFER_DONE tells */
+/** Sends @a bytes at @a src to window offset @a offset. The source must stay
+ *  unchanged until XFER_DONE; a source in device memory must already be
+ *  complete (no writer in flight). Never blocks.
+ *  @retval BT_ERR_INVALID_PARAM  outside the window, or overlaps a piece posted
+ *                                before
+ *  @retval BT_ERR_CANCELED, BT_ERR_PEER_LOST  too late; see XFER_DONE */
 BT_MUST_CHECK bt_status_t bt_kvt_post(bt_kvt_xfer_t *xfer, const void *src,
                                       uint64_t offset, uint64_t bytes);
 
-/** No more pieces: send the manifest after all data, with @a note (at most
+/** Ends posting: sends the manifest after all data, with @a note (at most
  *  BT_KVT_MAX_NOTE bytes, copied). XFER_DONE follows. */
 BT_MUST_CHECK bt_status_t bt_kvt_finish(bt_kvt_xfer_t *xfer, const void *note,
                                         size_t note_bytes);
 
-/** Stop: what is under way completes or is dropped, the receiver learns that
- *  nothing more will come; XFER_DONE (CANCELED) follows. */
+/** Cancels a transfer: data in flight completes or is dropped, and the receiver
+ *  is notified that nothing more will come; XFER_DONE (CANCELED) follows. */
 void bt_kvt_cancel(bt_kvt_xfer_t *xfer);
-/** After XFER_DONE only. */
+/** Frees a transfer. Only after XFER_DONE. */
 void bt_kvt_release(bt_kvt_xfer_t *xfer);
 
-/** Move data and take in messages; at most @a budget_bytes of copying.
+/** Moves data and handles messages; copies at most @a budget_bytes.
  *  @return true when there is more to do at once. */
 bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes);
 
-/** @return true and an event, or false. */
+/** Takes the next event. @return true and an event, or false. */
 bool bt_kvt_poll(bt_kvt_t *kvt, bt_kvt_event_t *event_p);
 
-/** Descriptor that becomes readable when progress is needed... */
+/** Returns a descriptor that becomes readable when progress is needed, once
+ *  bt_kvt_arm() has returned BT_OK. */
 int bt_kvt_fd(const bt_kvt_t *kvt);
-/** ...after this said BT_OK; BT_INPROGRESS: do not sleep, progress again. */
+/** Arms the descriptor of bt_kvt_fd(). BT_INPROGRESS: do not sleep, progress
+ *  again. */
 BT_MUST_CHECK bt_status_t bt_kvt_arm(bt_kvt_t *kvt);
 
 void bt_kvt_counters(const bt_kvt_t *kvt, bt_kvt_counters_t *counters_p);

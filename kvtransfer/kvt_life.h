@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt_life.h
  *
- * The lives of a window and of a transfer: in which state what may happen, and
- * what comes of it. Pure; who does what on entering a state stands in
- * kvt_window.c and kvt_xfer.c, in one place each.
+ * State machines of a window and of a transfer. Pure; the actions on entering
+ * a state are in kvt_window.c and kvt_xfer.c, in one place each.
  *
  * A window:
  *
@@ -22,7 +21,7 @@
  *                             ▲                   ▼
  *                             └──── STOP ──── FAILED_DIRECT
  *
- *     ═══ CLOSE: of DIRECT and FAILED_DIRECT to the right, else ════
+ *     ═══ CLOSE: from DIRECT and FAILED_DIRECT to the right, else ═══
  *         ▼ to the left                          ▼
  *         DRAINING ◀──── STOP, CONFIRM ──── QUARANTINED
  *          │    │                                │
@@ -32,14 +31,14 @@
  *          │    │
  *          └────┴─ DRAINED ─▶ CLOSED
  *
- * Besides, without a change of state: PIECE in OPEN, DIRECT and LISTED; PART in
- * OPEN and DIRECT; BEGIN again in DIRECT; STOP wherever nobody writes any more
- * (DONE, FAILED, DRAINING, OVERDUE), and CONFIRM in the latter two. All else is
- * refused.
+ * Inputs that do not change the state: PIECE in OPEN, DIRECT and LISTED; PART
+ * in OPEN and DIRECT; BEGIN again in DIRECT; STOP in the states without a
+ * writer (DONE, FAILED, DRAINING, OVERDUE), and CONFIRM in the latter two. All
+ * others are refused.
  *
- * So a window's bytes become free (CLOSED) from states alone in which nobody
- * writes to them (I2), and who has leave to write loses it by its own word
- * (LAST, STOP, CONFIRM) or by its end (STOP).
+ * So a window's bytes become free (CLOSED) only from states in which no sender
+ * writes to them (I2), and a sender with permission to write loses it by its
+ * own message (LAST, STOP, CONFIRM) or by its end (STOP).
  *
  * A transfer:
  *
@@ -49,7 +48,7 @@
  *                                                                      ▼
  *                                                                    ENDED
  *
- * Besides: POST in POSTING.
+ * POST is allowed in POSTING and does not change the state.
  */
 #ifndef BT_KVTRANSFER_KVT_LIFE_H
 #define BT_KVTRANSFER_KVT_LIFE_H
@@ -60,79 +59,85 @@
 
 typedef enum bt_kvt_window_state {
     BT_KVT_WINDOW_IS_OPEN,
-    BT_KVT_WINDOW_IS_DIRECT, /**< open, and the sender has leave to write */
-    BT_KVT_WINDOW_IS_LISTED, /**< the manifest is whole: to be proven */
+    BT_KVT_WINDOW_IS_DIRECT, /**< open; the sender has permission to write */
+    BT_KVT_WINDOW_IS_LISTED, /**< the manifest is complete: to be verified */
     BT_KVT_WINDOW_IS_DONE,
     BT_KVT_WINDOW_IS_FAILED,
-    BT_KVT_WINDOW_IS_FAILED_DIRECT, /**< ...and who had leave may write on */
-    BT_KVT_WINDOW_IS_DRAINING,      /**< closed; what we gave buffers to, or the
-                                         own device, still writes */
-    BT_KVT_WINDOW_IS_OVERDUE,       /**< ...for long, and that was said */
-    BT_KVT_WINDOW_IS_QUARANTINED,   /**< closed; the sender may write on */
-    BT_KVT_WINDOW_IS_STUCK,         /**< ...for long, and that was said */
-    BT_KVT_WINDOW_IS_CLOSED,        /**< its bytes are free */
+    BT_KVT_WINDOW_IS_FAILED_DIRECT, /**< failed; the sender may still write */
+    BT_KVT_WINDOW_IS_DRAINING, /**< closed; buffers in flight or the own device
+                                  still write */
+    BT_KVT_WINDOW_IS_OVERDUE,  /**< draining for too long, which was reported */
+    BT_KVT_WINDOW_IS_QUARANTINED, /**< closed; the sender may still write */
+    BT_KVT_WINDOW_IS_STUCK, /**< quarantined for too long, which was reported */
+    BT_KVT_WINDOW_IS_CLOSED, /**< the bytes are free */
     BT_KVT_WINDOW_N_STATES
 } bt_kvt_window_state_t;
 
 typedef enum bt_kvt_window_input {
-    /* The sender's: */
-    BT_KVT_WINDOW_ON_BEGIN,   /**< it asks for leave to write (or has it) */
-    BT_KVT_WINDOW_ON_PIECE,   /**< data by message */
-    BT_KVT_WINDOW_ON_PART,    /**< a part of the manifest... */
-    BT_KVT_WINDOW_ON_LAST,    /**< ...the last: it writes no more */
-    BT_KVT_WINDOW_ON_CONFIRM, /**< it has seen the REVOKE: likewise */
-    BT_KVT_WINDOW_ON_STOP,    /**< it gave up, or is gone: likewise */
-    /* Ours: */
-    BT_KVT_WINDOW_ON_PROVEN,  /**< coverage and checksums are right */
-    BT_KVT_WINDOW_ON_FAIL,    /**< they are not, or its link is lost */
-    BT_KVT_WINDOW_ON_CLOSE,   /**< the owner's wish */
+    /* From the sender: */
+    BT_KVT_WINDOW_ON_BEGIN, /**< requests permission to write (or has it) */
+    BT_KVT_WINDOW_ON_PIECE, /**< data by message */
+    BT_KVT_WINDOW_ON_PART,  /**< part of the manifest */
+    BT_KVT_WINDOW_ON_LAST,  /**< last part of the manifest: the sender writes no
+                               more */
+    BT_KVT_WINDOW_ON_CONFIRM, /**< the sender has seen the REVOKE and writes no
+                                 more */
+    BT_KVT_WINDOW_ON_STOP,    /**< the sender gave up, or is gone, and writes no
+                                 more */
+    /* From this side: */
+    BT_KVT_WINDOW_ON_PROVEN, /**< coverage and checksums are right */
+    BT_KVT_WINDOW_ON_FAIL,  /**< coverage or checksums are wrong, or the link is
+                               lost */
+    BT_KVT_WINDOW_ON_CLOSE, /**< requested by the owner */
     BT_KVT_WINDOW_ON_DRAINED, /**< no buffer is being written */
-    BT_KVT_WINDOW_ON_LATE,    /**< it took longer than quarantine_ms */
+    BT_KVT_WINDOW_ON_LATE,    /**< the state lasted longer than quarantine_ms */
     BT_KVT_WINDOW_N_INPUTS
 } bt_kvt_window_input_t;
 
 /**
- * What @a input makes of a window in @a state.
+ * Computes the state of a window after @a input in @a state.
  *
  * @retval BT_OK
- * @retval BT_ERR_STALE          refused; a sender can cause it: drop what came
- * @retval BT_ERR_INVALID_PARAM  refused; our own fault
+ * @retval BT_ERR_STALE          refused; a sender can cause it: drop its
+ *                               message
+ * @retval BT_ERR_INVALID_PARAM  refused; a bug of this side
  */
 BT_MUST_CHECK bt_status_t bt_kvt_window_next(bt_kvt_window_state_t state,
                                              bt_kvt_window_input_t input,
                                              bt_kvt_window_state_t *next_p);
 
-/** @return true while its sender may be writing into the pool itself */
+/** @return true while the sender may be writing into the pool itself */
 bool bt_kvt_window_is_written(bt_kvt_window_state_t state);
-/** @return true once its owner has closed it */
+/** @return true once the owner has closed the window */
 bool bt_kvt_window_is_closing(bt_kvt_window_state_t state);
 
 typedef enum bt_kvt_xfer_state {
     BT_KVT_XFER_IS_POSTING,  /**< more pieces may come */
-    BT_KVT_XFER_IS_FINISHED, /**< no more; some are on their way */
-    BT_KVT_XFER_IS_LISTED,   /**< the manifest is away: the receiver decides */
+    BT_KVT_XFER_IS_FINISHED, /**< no more pieces; some are in flight */
+    BT_KVT_XFER_IS_LISTED,   /**< the manifest was sent: the receiver decides */
     BT_KVT_XFER_IS_ENDING,   /**< the outcome is known; the network or the own
-                                  device may still read the source */
+                                device may still read the source */
     BT_KVT_XFER_IS_ENDED,    /**< XFER_DONE; to be released */
     BT_KVT_XFER_N_STATES
 } bt_kvt_xfer_state_t;
 
 typedef enum bt_kvt_xfer_input {
-    BT_KVT_XFER_ON_PROVEN, /**< the receiver's: all is there. Else ours: */
+    BT_KVT_XFER_ON_PROVEN, /**< from the receiver: all has arrived. All others
+                              are from this side: */
     BT_KVT_XFER_ON_POST,
     BT_KVT_XFER_ON_FINISH,
     BT_KVT_XFER_ON_LISTED,   /**< the last part of the manifest was sent */
-    BT_KVT_XFER_ON_END,      /**< any other outcome, whoever decided it */
-    BT_KVT_XFER_ON_RETURNED, /**< nobody reads the source any more */
+    BT_KVT_XFER_ON_END,      /**< any other outcome */
+    BT_KVT_XFER_ON_RETURNED, /**< the source is no longer read */
     BT_KVT_XFER_N_INPUTS
 } bt_kvt_xfer_input_t;
 
 /**
- * What @a input makes of a transfer in @a state.
+ * Computes the state of a transfer after @a input in @a state.
  *
  * @retval BT_OK
  * @retval BT_ERR_STALE          refused; a receiver can cause it
- * @retval BT_ERR_INVALID_PARAM  refused; our own, or our user's, fault
+ * @retval BT_ERR_INVALID_PARAM  refused; a bug of this side or of the caller
  */
 BT_MUST_CHECK bt_status_t bt_kvt_xfer_next(bt_kvt_xfer_state_t state,
                                            bt_kvt_xfer_input_t input,

@@ -24,7 +24,7 @@ bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance)
     return NULL;
 }
 
-/** Before the reader knows our random bytes. */
+/** True for messages sent before the reader knows our random bytes. */
 static bool greets(const bt_kvt_msg_t *msg)
 {
     return (msg->type == BT_KVT_MSG_HELLO) ||
@@ -101,7 +101,7 @@ static uint32_t max_record_runs(const bt_kvt_export_info_t *info)
                                         : info->record_runs;
 }
 
-/** Ours of the link is made of it. */
+/** Derives our key of the link from the plane key. */
 static void plane_key_use(bt_kvt_link_t *link, const uint8_t key[BT_KEY_BYTES])
 {
     memcpy(link->plane_key, key, BT_KEY_BYTES);
@@ -207,7 +207,8 @@ void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
     }
 }
 
-/** Links of earlier incarnations of this sender: it has given them up. */
+/** Drops links of earlier incarnations of this sender, which has given them up.
+ */
 static void links_supersede(bt_kvt_t *kvt, uint64_t instance, uint64_t nonce)
 {
     bt_list_t *pos, *tmp;
@@ -223,7 +224,7 @@ static void links_supersede(bt_kvt_t *kvt, uint64_t instance, uint64_t nonce)
     }
 }
 
-/** Who the peer is from now on, and what its tags are made with. */
+/** Sets the identity of the peer, and the key of its tags. */
 static void peer_know(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
                       const uint8_t key[BT_KEY_BYTES])
 {
@@ -251,7 +252,7 @@ static bt_kvt_seen_t *seen_find(const bt_kvt_t *kvt, uint64_t instance)
     return NULL;
 }
 
-/** @return a place for a new one, or NULL: no memory */
+/** @return an entry for a new instance, or NULL: no memory */
 static bt_kvt_seen_t *seen_get(bt_kvt_t *kvt)
 {
     if (kvt->n_seen == BT_KVT_MAX_SEEN) {
@@ -270,8 +271,8 @@ static bt_kvt_seen_t *seen_get(bt_kvt_t *kvt)
     return &kvt->seen[kvt->n_seen++];
 }
 
-/** Remember it. @return false: it is no newer than what it said before, or
- *  there is no memory to know the next time */
+/** Remembers the incarnation of a HELLO. @return false: the HELLO is no newer
+ *  than the last one, or there is no memory to detect the next replay */
 static bool is_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
 {
     bt_kvt_seen_t *seen = seen_find(kvt, msg->from);
@@ -290,7 +291,7 @@ static bool is_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
     return true;
 }
 
-/** The link of a hello that was not there before. @return NULL: none */
+/** Returns the link of a new HELLO, created if needed. @return NULL: none */
 static bt_kvt_link_t *link_of_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg,
                                    const bt_kvt_export_info_t *info)
 {
@@ -298,12 +299,13 @@ static bt_kvt_link_t *link_of_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg,
     bt_status_t status;
 
     if (!is_news(kvt, msg)) {
-        kvt->counters.stale_discarded++; /* delayed, or recorded */
+        kvt->counters.stale_discarded++; /* delayed, or a replay */
         return NULL;
     }
     links_supersede(kvt, msg->from, msg->nonce);
     link = bt_kvt_link_find(kvt, msg->from);
-    if (link != NULL) { /* older than what acknowledged ours: delayed */
+    if (link != NULL) { /* older than the message that acknowledged ours:
+                         * delayed */
         return (msg->nonce < link->peer_nonce) ? NULL : link;
     }
     status = link_create(kvt, info, &link);
@@ -315,7 +317,7 @@ static bt_kvt_link_t *link_of_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg,
     return link;
 }
 
-/** By others themselves. */
+/** True when peers may write into this pool directly. */
 static bool may_be_written(const bt_kvt_t *kvt)
 {
     return (kvt->config.memory == BT_KVT_MEMORY_HOST) ||
@@ -339,7 +341,7 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
                     (unsigned long long)msg->from);
         return NULL;
     }
-    /* Said again where it was said before; else it must be a new one. */
+    /* A repeated HELLO is answered again; otherwise it must be a new one. */
     if ((link == NULL) || link->lost || !link->hello_taken ||
         (link->instance != msg->from) || (link->peer_nonce != msg->nonce)) {
         link = link_of_news(kvt, msg, &info);
@@ -406,8 +408,8 @@ void bt_kvt_links_mend(bt_kvt_t *kvt)
     }
 }
 
-/* Silence in which its process, on this host, waits for a core is not its own
- * (core_wait.h). */
+/* Silence while the peer's process, on this host, waits for a core does not
+ * count (core_wait.h). */
 static void pardon_starved(bt_kvt_link_t *link)
 {
     const uint64_t now = link->kvt->now_ms;
@@ -435,8 +437,8 @@ static void lose_silent(bt_kvt_link_t *link)
     bt_kvt_link_lost(link, false, why);
 }
 
-/* Nothing is under way to it: is it still there? A path that was cut meanwhile
- * is known before somebody needs it. */
+/* Nothing is in flight to this peer: is it still there? A path that was cut
+ * meanwhile is detected before the next transfer. */
 static void idle_tick(bt_kvt_link_t *link)
 {
     const bt_kvt_config_t *config = &link->kvt->config;
@@ -498,7 +500,7 @@ static void link_tick(bt_kvt_link_t *link)
     if ((now - link->last_heard_ms >= kvt->config.keepalive_ms) &&
         (now - link->last_ping_ms >= kvt->config.keepalive_ms)) {
         if (greeting) {
-            /* Perhaps it has not learnt the new one yet. */
+            /* Perhaps the peer has not learnt the new key yet. */
             if (kvt->before_until_ms != 0) {
                 plane_key_use(link, bt_key_equal(link->plane_key,
                                                  kvt->config.key, BT_KEY_BYTES)
@@ -640,7 +642,7 @@ bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
     if (peer == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    admit(kvt, &info); /* its side of our connection may come back to us */
+    admit(kvt, &info); /* the peer may connect to us too */
 
     link = bt_kvt_link_find(kvt, info.instance);
     if (link == NULL) {

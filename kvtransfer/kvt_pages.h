@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt_pages.h
  *
- * Large pages for a pool. A step of decoding reads all KV blocks of its
- * sequences: by pages of 4 KiB it misses the translation of each, and a prompt
- * of 256 tokens of a small model (6 MiB) met 1,440 first touches at 3 us on a
- * virtual machine, once in either pool.
+ * Large pages for a pool. A decode step reads all KV blocks of its sequences:
+ * with 4 KiB pages each access misses the TLB, and a prompt of 256 tokens of a
+ * small model (6 MiB) took 1,440 page faults of 3 us on a virtual machine,
+ * once in either pool.
  *
  * Private memory needs an aligned address and MADV_HUGEPAGE. Shared memory
- * does not heed that unless the administrator allowed it (shmem_enabled, which
- * is "never" as kernels come); there large pages are asked for by MADV_COLLAPSE
- * (Linux 6.1), which no such setting refuses. From the front on, as the block
- * pool deals them out first. That may take long: kvt_warmer.h.
+ * ignores that unless the administrator allows it (shmem_enabled, "never" by
+ * default); MADV_COLLAPSE (Linux 6.1) makes large pages there regardless of
+ * that setting. Pages are collapsed from the front, since the block pool hands
+ * out the first blocks first. Collapsing may take long: kvt_warmer.h.
  */
 #ifndef BT_KVTRANSFER_KVT_PAGES_H
 #define BT_KVTRANSFER_KVT_PAGES_H
@@ -22,35 +22,37 @@
 
 #define BT_KVT_PAGE_BYTES ((size_t)2 << 20)
 
-/** Shared memory that gets its large pages as it comes into use; all zero: it
- *  gets none. */
+/** Shared memory that gets large pages as it comes into use; all zero: it gets
+ *  none. */
 typedef struct bt_kvt_pages {
     uint8_t *base;
     size_t n;       /**< whole large pages from base on */
-    size_t n_asked; /**< of these, from the front: nothing more is done */
+    size_t n_asked; /**< leading pages already done */
 } bt_kvt_pages_t;
 
-/** Addresses for @a bytes, nothing behind them, from a multiple of
- *  BT_KVT_PAGE_BYTES on: to be mapped over, or given back by munmap().
- *  @return NULL: there are none */
+/** Reserves an address range of @a bytes without memory, aligned to
+ *  BT_KVT_PAGE_BYTES: to be mapped over, or returned by munmap().
+ *  @return NULL: failed */
 void *bt_kvt_pages_reserve(size_t bytes);
 
 /**
- * Have a page behind all of @a bytes of shared memory that is all zero, so that
- * no touch of it can end in SIGBUS. What is there already costs next to nothing
- * (10 ms for each GiB); the rest is taken as by a first touch.
+ * Allocates a page behind all of @a bytes of shared memory that is all zero, so
+ * that no access can end in SIGBUS. Pages already there cost next to nothing
+ * (10 ms per GiB); the others cost a first touch.
  *
- * @param base  Mapped, from a page on.
+ * @param base  Mapped; at the beginning of a page.
  * @retval BT_ERR_NO_MEMORY  the file system behind it, or the machine, is full;
- *                           what was taken stays so until it is unmapped
+ *                           pages taken stay allocated until the memory is
+ *                           unmapped
  */
 BT_MUST_CHECK bt_status_t bt_kvt_pages_take(void *base, size_t bytes);
 
-/** @param base  Shared memory of @a bytes, mapped; outlives the result. */
+/** Returns the state for shared memory.
+ *  @param base  Shared memory of @a bytes, mapped; outlives the result. */
 bt_kvt_pages_t bt_kvt_pages_of(void *base, size_t bytes);
 
-/** Have memory behind the first @a bytes, in large pages where that can be, and
- *  behind some more. Contents stay. Without large pages all stays as
+/** Backs the first @a bytes, and some more, with memory, in large pages where
+ *  possible. Contents stay. Without large pages all stays as
  *  bt_kvt_pages_take() made it. */
 void bt_kvt_pages_ready(bt_kvt_pages_t *pages, uint64_t bytes);
 

@@ -15,7 +15,7 @@ static int compare_runs(const void *a_v, const void *b_v)
     return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-/** @param [out] sorted  n_extents runs, scratch */
+/** Checks the extents. @param [out] sorted  n_extents runs, scratch */
 static bt_status_t extents_check(const bt_kvt_extent_t *extents,
                                  uint32_t n_extents, uint64_t pool_bytes,
                                  bt_kvt_run_t *sorted)
@@ -94,7 +94,7 @@ static bool is_in(const bt_kvt_map_t *map, uint64_t offset, uint64_t bytes)
            (offset <= map->bytes - bytes);
 }
 
-/** The run with window byte @a offset, which is in the window. */
+/** Returns the run with window byte @a offset, which is in the window. */
 static const bt_kvt_run_t *run_of(const bt_kvt_map_t *map, uint64_t offset)
 {
     uint32_t lo = 0;
@@ -112,7 +112,8 @@ static const bt_kvt_run_t *run_of(const bt_kvt_map_t *map, uint64_t offset)
     return &map->runs[lo];
 }
 
-/** Of it, up to so many bytes from window byte @a offset on. */
+/** Returns the part of @a run from window byte @a offset on: at most @a bytes.
+ */
 static bt_kvt_run_t rest_of(const bt_kvt_run_t *run, uint64_t offset,
                             uint64_t bytes)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a transfer is given to send, cut into records. */
+/* Posting: the pieces of a transfer, cut into records. */
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "kvtransfer/kvt_core.h"
 
-/** @retval BT_ERR_CANCELED, BT_ERR_PEER_LOST  it is over
+/** Checks that a transfer accepts @a input.
+ *  @retval BT_ERR_CANCELED, BT_ERR_PEER_LOST  it is over
  *  @retval BT_ERR_INVALID_PARAM  after bt_kvt_finish() */
 static bt_status_t may(const bt_kvt_xfer_t *x, bt_kvt_xfer_input_t input)
 {
@@ -19,7 +20,8 @@ static bt_status_t may(const bt_kvt_xfer_t *x, bt_kvt_xfer_input_t input)
     return bt_kvt_xfer_next(x->state, input, &next);
 }
 
-/** Length of the next record of a range: within one run, and not too long. */
+/** Returns the length of the next record of a range: within one run, and at
+ *  most the largest record. */
 static uint64_t cut(const bt_kvt_xfer_t *x, uint64_t offset, uint64_t bytes,
                     uint64_t *pool_offset_p)
 {

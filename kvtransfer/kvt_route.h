@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file kvt_route.h  Over which interface this host reaches another one. */
+/** @file kvt_route.h  Network interface through which this host reaches another
+ *  one. */
 #ifndef BT_KVTRANSFER_KVT_ROUTE_H
 #define BT_KVTRANSFER_KVT_ROUTE_H
 
@@ -9,11 +10,11 @@
 #include "common/base/status.h"
 
 /**
- * As its routes are now. Nothing is sent.
+ * Looks up the interface in the current routing table. Nothing is sent.
  *
  * @param [in]  addr  With a port, of @a bytes.
- * @param [out] name  Of the interface.
- * @retval BT_ERR_NOT_FOUND  there is no way there, or the kernel does not say
+ * @param [out] name  Name of the interface.
+ * @retval BT_ERR_NOT_FOUND  there is no route, or the kernel does not report it
  */
 BT_MUST_CHECK bt_status_t bt_kvt_route_to(const struct sockaddr *addr,
                                           socklen_t bytes,

@@ -8,7 +8,8 @@
 #include "kernels/device_hash.h"
 #include "kvtransfer/kvt_host.h"
 
-/** Of the probe, at either end: behind those of the slots. */
+/** Returns the ticket of the probe, at either end: after the tickets of the
+ *  slots. */
 static uint32_t probe_ticket(const bt_kvt_stage_t *stage)
 {
     return BT_KVT_N_WAYS * stage->n_slots;
@@ -23,14 +24,15 @@ static bool can_share(const bt_kvt_t *kvt)
            (stage->copier->n_tickets > probe_ticket(stage));
 }
 
-/** At the open, and once for a new peer, within the import: behind what is
- *  under way to others, some records. */
+/** Waits for a copy of the probe: when the pool is opened, and once per new
+ *  peer during the import. Queued behind the copies to other peers in flight, a
+ *  few records. */
 static bt_status_t probe_wait(const bt_kvt_stage_t *stage)
 {
     return bt_copier_wait(stage->copier, probe_ticket(stage));
 }
 
-/* ---- the own pool ---- */
+/* ---- own pool ---- */
 
 static bt_status_t probe_write(bt_kvt_t *kvt)
 {
@@ -88,9 +90,9 @@ bool bt_kvt_share_is_offered(const bt_kvt_t *kvt)
     return (kvt->stage != NULL) && kvt->stage->offered;
 }
 
-/* ---- pools of others ---- */
+/* ---- pools of peers ---- */
 
-/** Our device must read there what its owner has written. */
+/** Checks that our device reads the probe that the owner has written. */
 static bool is_proven(const bt_kvt_stage_t *stage, const uint8_t *pool,
                       const bt_kvt_export_info_t *info)
 {
@@ -105,7 +107,7 @@ static bool is_proven(const bt_kvt_stage_t *stage, const uint8_t *pool,
             bt_device_hash(info->probe, n, info->instance));
 }
 
-/** @return why not; NULL: link->map */
+/** Maps the pool of a peer. @return why not; NULL: link->map is set */
 static const char *map(bt_kvt_link_t *link, const bt_kvt_export_info_t *info)
 {
     bt_kvt_t *kvt = link->kvt;
@@ -121,7 +123,7 @@ static const char *map(bt_kvt_link_t *link, const bt_kvt_export_info_t *info)
     if (!can_share(kvt)) {
         return "the own device opens no other's memory";
     }
-    /* What is found there shows, too, that so much of it is mapped. */
+    /* A correct probe there also shows that this much is mapped. */
     if (info->probe_offset != link->pool_bytes) {
         return "its probe is not right behind its pool";
     }
@@ -142,7 +144,7 @@ void bt_kvt_share_map(bt_kvt_link_t *link, const bt_kvt_export_info_t *info)
     const char *why;
 
     if ((kvt->stage == NULL) || (info->record_kib == 0)) {
-        return; /* an end is in host memory */
+        return; /* one end is in host memory */
     }
     why = map(link, info);
     link->by_device = why == NULL;
@@ -229,7 +231,8 @@ bool bt_kvt_share_checks(const bt_kvt_window_t *w)
     return w->direct && (w->kvt->stage != NULL);
 }
 
-/** The device is to hash record w->n_begun. @return false: there is no slot */
+/** Begins the device's check of record w->n_begun. @return false: no slot is
+ *  free */
 static bool check_begin(bt_kvt_window_t *w)
 {
     bt_kvt_stage_t *stage = w->kvt->stage;

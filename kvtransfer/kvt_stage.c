@@ -7,14 +7,14 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
-/* A piece that came when no slot was free, and its bytes behind it. */
+/* A piece that arrived when no slot was free, followed by its bytes. */
 typedef struct held {
     bt_kvt_window_t *window;
     uint8_t *dst;
     uint64_t offset, bytes;
 } held_t;
 
-/** Each way. */
+/** Returns the number of slots per direction. */
 static uint32_t n_slots_of(const bt_kvt_device_t *device)
 {
     return (device->n_slots == 0) ? BT_KVT_STAGE_SLOTS : device->n_slots;
@@ -115,8 +115,8 @@ bool bt_kvt_stage_full(bt_kvt_t *kvt)
     if (stage == NULL) {
         return false;
     }
-    /* Slots that wait for the network (a rendezvous) do not count: they need
-     * it to go on. */
+    /* Slots that wait for the network (a rendezvous) do not count: they need it
+     * to make progress. */
     full =
         (stage->n_incoming > 0) &&
         ((stage->n_free[BT_KVT_WAY_RECEIVE] == 0) || (stage->held_bytes > 0));
@@ -204,7 +204,8 @@ uint8_t *bt_kvt_slot_target(bt_kvt_slot_t *slot)
 
 /* ---- sending ---- */
 
-/** The transfers of a link take slots in turn, one each. */
+/** True when a transfer may take a slot: the transfers of a link take slots in
+ *  turn, one each. */
 static bool may_take(const bt_kvt_stage_t *stage, const bt_kvt_xfer_t *x)
 {
     const bt_kvt_link_t *link = x->link;
@@ -214,7 +215,8 @@ static bool may_take(const bt_kvt_stage_t *stage, const bt_kvt_xfer_t *x)
             (link->waiting.next == &x->waiting));
 }
 
-/** The next in the queue may be the one that can go on now. */
+/** Removes a transfer from the queue, and wakes the next one, which may proceed
+ *  now. */
 static void waiting_leave(bt_kvt_xfer_t *x)
 {
     bt_list_t *queue = &x->link->waiting;
@@ -327,15 +329,15 @@ void bt_kvt_slot_fetched(bt_kvt_slot_t *slot, bt_status_t status)
         x->kvt->counters.bytes_staged += slot->n_bytes;
     }
     if (!bt_kvt_xfer_is_live(x)) {
-        bt_kvt_slot_unref(slot); /* nobody waits for it any more */
+        bt_kvt_slot_unref(slot); /* no transfer waits for it any more */
     }
     bt_kvt_xfer_fetched(x, status);
 }
 
 /* ---- receiving ---- */
 
-/* Records come in about the order of their pieces, so the search begins where
- * the last one ended. Pieces do not overlap: one offset is in here once. */
+/* Records arrive in about the order of their pieces, so the search begins where
+ * the last one ended. Pieces do not overlap: an offset occurs once. */
 bool bt_kvt_stage_hash_of(bt_kvt_window_t *w, const bt_kvt_record_t *record,
                           uint64_t *hash_p)
 {
@@ -432,9 +434,9 @@ static void landing_end(bt_kvt_slot_t *slot, bt_status_t status)
     }
 }
 
-/** Keep a piece until a slot is free. What can come is what the transport has
- *  in hand when it is not asked for more: it bounds this buffer, which stays.
- */
+/** Keeps a piece until a slot is free. The buffer is bounded by what the
+ *  transport still has in hand when it is not asked for more; it is not freed
+ *  in between. */
 static bt_status_t hold(bt_kvt_stage_t *stage, const held_t *held,
                         const void *src)
 {
@@ -478,7 +480,7 @@ void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
         bt_kvt_window_landed(w, offset, bytes, false);
         return;
     }
-    if (stage->held_bytes == 0) { /* the held ones first */
+    if (stage->held_bytes == 0) { /* held pieces first */
         slot = slot_take(stage, BT_KVT_WAY_RECEIVE);
     }
     if (slot != NULL) {

@@ -17,18 +17,18 @@
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define PROGRESS_ROUNDS 64
-/* A piece and its headers are one segment of UCX's TCP: it goes to the socket
- * out of its place, unasked, and from the receive buffer, which the second
- * level cache holds, into the pool. UCX's own 8 KiB cost twice the time. All
- * processes need the same: one with shorter segments cannot receive. */
+/* A piece and its headers are one segment of UCX's TCP: it is sent to the
+ * socket from its place, eagerly, and copied from the receive buffer, which the
+ * L2 cache holds, into the pool. UCX's own 8 KiB took twice the time. All
+ * processes need equal sizes: one with shorter segments cannot receive. */
 #define TCP_PIECE_BYTES (256u << 10)
 #define TCP_SEGMENT     "260K"
 
-/* What a staged pool is sent is one piece for each record. */
+/* A staged pool receives one piece per record. */
 _Static_assert(BT_KVT_STAGE_SLOT_BYTES <= TCP_PIECE_BYTES, "one piece");
 
 /* Put over TCP: with it a process aborts (tcp_ep.c, PUT_TX_WAITING_ACK) when it
- * wakes from a stop during which its peer gave it up. */
+ * resumes after a stop during which its peer dropped the connection. */
 static const struct {
     const char *name, *value;
 } tcp_set[] = {{"TCP_PUT_ENABLE", "n"},
@@ -41,7 +41,7 @@ const char *bt_kvt_ucx_version(void)
     return ucp_get_version_string();
 }
 
-/* Does a transport know its settings by their whole names? */
+/* True when a transport's settings are known by their full names. */
 static bool knows_prefix(uct_component_h component)
 {
     uct_md_config_t *md_config;
@@ -66,8 +66,8 @@ static bool knows_prefix(uct_component_h component)
 }
 
 /* UCX 1.13 knows settings of transports without their prefix, 1.18 with it, and
- * both pass over the other name with a warning. @return what is not said of it
- */
+ * both ignore the other name with a warning. @return bytes of the prefix to
+ * omit */
 static size_t prefix_bytes(void)
 {
     uct_component_h *components;
@@ -90,7 +90,8 @@ static size_t prefix_bytes(void)
     return knows ? 0 : strlen(TCP_PREFIX);
 }
 
-/** @a port: of TCP; 0 = any. @retval BT_ERR_UNSUPPORTED */
+/** Opens a UCX context. @a port: for TCP; 0 = any. @retval BT_ERR_UNSUPPORTED
+ */
 static bt_status_t context_open(const char *tls, const char *device,
                                 uint16_t port, ucp_context_h *context_p)
 {
@@ -127,7 +128,8 @@ static bt_status_t context_open(const char *tls, const char *device,
     return (rc == UCS_OK) ? BT_OK : BT_ERR_UNSUPPORTED;
 }
 
-/** @a *worker_p is NULL after a failure. @retval BT_ERR_UNSUPPORTED */
+/** Creates a UCX worker. @a *worker_p is NULL after a failure.
+ *  @retval BT_ERR_UNSUPPORTED */
 static bt_status_t worker_open(ucp_context_h context, ucp_worker_h *worker_p)
 {
     const ucp_worker_params_t params = {.field_mask =
@@ -141,8 +143,8 @@ static bt_status_t worker_open(ucp_context_h context, ucp_worker_h *worker_p)
     return BT_OK;
 }
 
-/** The network interface of an RDMA device ("mlx5_0:1"): the one entry of its
- *  net folder. @return false when @a device is none */
+/** Finds the network interface of an RDMA device ("mlx5_0:1"): the one entry of
+ *  its net folder. @return false when @a device is none */
 static bool rdma_interface(const char *device, char *name, size_t cap)
 {
     char path[128];
@@ -170,13 +172,13 @@ static bool rdma_interface(const char *device, char *name, size_t cap)
     return found;
 }
 
-/** Is there somebody at the other end of the cable? UCX leaves a device out
- *  that is not running, with a warning, and then reaches nobody for ever. */
+/** True when the interface has a link. UCX skips a device that is not running,
+ *  with a warning, and can then never reach a peer. */
 static bool has_link(const char *interface)
 {
     struct ifreq request = {0};
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool running = true; /* where nobody can tell, UCX may try */
+    bool running = true; /* if unknown, let UCX try */
 
     if (fd < 0) {
         return running;
@@ -191,8 +193,8 @@ static bool has_link(const char *interface)
 }
 
 /* The context and its worker, which listens at a port of its own. Of a range
- * one port is given at a time: with several UCX tries for ever where all are
- * taken. */
+ * one port is given at a time: with several, UCX retries endlessly where all
+ * are taken. */
 static bt_status_t net_worker_open(ucx_t *ucx, const char *tls,
                                    const char *device)
 {
@@ -207,7 +209,7 @@ static bt_status_t net_worker_open(ucx_t *ucx, const char *tls,
             return status;
         }
         status = worker_open(ucx->net_context, &ucx->net);
-        if (status != BT_OK) { /* somebody took the port meanwhile */
+        if (status != BT_OK) { /* another process took the port meanwhile */
             ucp_cleanup(ucx->net_context);
             ucx->net_context = NULL;
         }
@@ -215,7 +217,7 @@ static bt_status_t net_worker_open(ucx_t *ucx, const char *tls,
     return status;
 }
 
-/* Why a device cannot be used, where it is known. */
+/* Log why a device cannot be used, where it is known. */
 static void complain(const ucx_t *ucx, const char *device)
 {
     const bt_kvt_config_t *config = &ucx->kvt->config;
@@ -284,8 +286,8 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     return status;
 }
 
-/** What lies in host memory, be it slots, goes over TCP in pieces of one
- * segment. */
+/** Sets the piece size for data in host memory, slots included: one segment of
+ *  TCP. */
 static void pieces_set(ucx_t *ucx)
 {
     if (ucx->tcp && (ucx->kvt->config.memory != BT_KVT_MEMORY_DEVICE)) {
@@ -307,7 +309,7 @@ static bt_status_t epoll_open(ucx_t *ucx)
     return BT_OK;
 }
 
-/** A pool that others map, or one that only this process knows. */
+/** Opens the pool: one that peers map, or one private to this process. */
 static bt_status_t pool_open(ucx_t *ucx)
 {
     const bt_kvt_config_t *config = &ucx->kvt->config;

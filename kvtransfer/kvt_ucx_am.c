@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes over the network: messages in order, pieces of windows.
- *
- * UCX keeps no order between active messages (seen: a short one overtakes a
- * longer one sent before the connection stood; fragments of a long one are
- * overtaken when the socket is full). Messages are numbered per connection and
- * put in order here; pieces need no order.
- */
+/* Data on the network: messages in order, pieces of windows. UCX keeps no order
+ * between active messages (seen: a short one overtakes a longer one sent before
+ * the connection was up; fragments of a long one are overtaken when the socket
+ * is full). Messages are numbered per connection and put in order here; pieces
+ * need no order. */
 #include <endian.h>
 #include <string.h>
 
@@ -25,12 +23,12 @@
 #define MAX_EARLY_BYTES (8u << 20)
 
 typedef struct inbox_entry {
-    ucp_ep_h ep; /* it came over, and is answered over */
+    ucp_ep_h ep; /* endpoint that it came on, and is answered on */
     uint64_t number;
     size_t bytes;
 } inbox_entry_t;
 
-/* A message that came before its turn. */
+/* A message that arrived out of order. */
 typedef struct early {
     bt_list_t link;
     uint64_t number;
@@ -38,12 +36,12 @@ typedef struct early {
     uint8_t data[];
 } early_t;
 
-/* A send under way: UCX reads header and message until it completes. */
+/* A send in flight: UCX reads header and message until it completes. */
 typedef struct outgoing {
     bt_list_t link;
     ucx_t *ucx;
     bt_kvt_xfer_t *xfer; /* of a piece */
-    bt_kvt_slot_t *slot; /* ...that lies there */
+    bt_kvt_slot_t *slot; /* ...and its slot */
     uint64_t piece_bytes;
     uint64_t number; /* of a message: its header, little-endian */
     bt_list_t *home;
@@ -51,14 +49,14 @@ typedef struct outgoing {
     uint8_t data[];
 } outgoing_t;
 
-/* A rendezvous into the pool, or into a slot before it, under way. */
+/* A rendezvous into the pool, or into a slot first, in flight. */
 typedef struct landing {
     bt_list_t link; /* first; see ucx_close() */
     ucx_t *ucx;
     bt_kvt_window_t *window;
     bt_kvt_slot_t *slot;
     uint8_t *dst; /* in the pool */
-    void *data;   /* UCX's, to begin it with */
+    void *data;   /* UCX's handle to begin it with */
     uint64_t offset, bytes;
     bool waits; /* for a slot; counted */
 } landing_t;
@@ -177,11 +175,12 @@ bt_status_t bt_kvt_ucx_send_data(bt_kvt_xfer_t *xfer,
 
 /* ---- receiving ---- */
 
-/** Of a stranger, only so much before it has proven whose it is. */
+/** Limits the bytes accepted from a connection that is not authenticated yet.
+ */
 static bool may_come(ucx_link_t *ul, size_t bytes)
 {
     if (ul->failed) {
-        return ul->proven; /* last words */
+        return ul->proven; /* a peer that is closing */
     }
     ul->inbox_bytes += bytes;
     return ul->proven || (ul->inbox_bytes <= UNPROVEN_BYTES);
@@ -276,7 +275,7 @@ static landing_t *landing_get(ucx_t *ucx)
     return landing;
 }
 
-/** Take the bytes of a rendezvous, which may be here before it returns. */
+/** Receives the bytes of a rendezvous, which may be complete on return. */
 static void landing_begin(landing_t *landing)
 {
     ucx_t *ucx = landing->ucx;
@@ -406,10 +405,10 @@ static void message_take(ucx_link_t *ul, const void *data, size_t bytes)
         if (ul->n_taken >= UNPROVEN_MESSAGES) {
             bt_kvt_ucx_connection_fail(ul);
         }
-        return; /* one altered on its way is said again */
+        return; /* altered in transit: the peer repeats it */
     }
-    /* When both connected at once, the second connection is the link's too:
-     * its end is the link's end. */
+    /* When both connected at once, the second connection belongs to the link
+     * too: its end is the link's end. */
     bt_kvt_ucx_connection_own(ul, link);
 }
 
@@ -425,7 +424,7 @@ static void early_keep(ucx_link_t *ul, uint64_t number, const void *data,
         e = bt_calloc(1, sizeof(*e) + bytes);
     }
     if (e == NULL) {
-        /* Without it nothing more can be understood. */
+        /* Later messages cannot be handled without this one. */
         ul->garbled = true;
         bt_kvt_ucx_connection_fail(ul);
         return;
@@ -487,7 +486,8 @@ void bt_kvt_ucx_inbox_take(ucx_t *ucx)
         at += sizeof(entry) + entry.bytes;
         ul = bt_kvt_ucx_connection_find(ucx, entry.ep);
         if ((ul == NULL) || ul->garbled || (ul->failed && !ul->proven)) {
-            continue; /* a peer that failed may have left last words here */
+            continue; /* a peer that failed may have left its last messages here
+                       */
         }
         if (entry.number != ul->n_taken) {
             early_keep(ul, entry.number, data, entry.bytes);

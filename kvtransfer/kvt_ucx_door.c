@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may connect at all. What UCX listens with reads and believes whatever
- * comes first, and rubbish has ended processes (1.13.1). So the kernel drops
- * what opens a connection from an address that no peer has: a filter at the
- * listening sockets (SO_ATTACH_FILTER, socket(7); classic BPF), before anybody
- * accepts. Sockets that are accepted inherit it, and it lets their packets
- * pass: only those with SYN are looked at. Of this host everybody has the same
- * address: there kvt_ucx_accept.c asks who it is. */
+/* Address filter of the listener. UCX's listener reads and trusts the first
+ * bytes of a connection, and garbage has ended processes (1.13.1). So the
+ * kernel drops connections from addresses that no peer has: a filter at the
+ * listening sockets (SO_ATTACH_FILTER, socket(7); classic BPF), before they are
+ * accepted. Accepted sockets inherit the filter, which passes their packets:
+ * only packets with SYN are checked. All processes of this host have the same
+ * address: for them kvt_ucx_accept.c checks the process. */
 #include <dirent.h>
 #include <ifaddrs.h>
 #include <linux/filter.h>
@@ -28,7 +28,7 @@
 #define PASS UINT32_MAX /* bytes of the packet to keep */
 #define DROP 0
 
-#define IP4_STEPS   2u /* of the program for an address */
+#define IP4_STEPS   2u /* steps of the program per address */
 #define IP6_STEPS   9u
 #define OTHER_STEPS 10u
 
@@ -68,7 +68,7 @@ static void add_ip6(program_t *p, const uint8_t source[BT_KVT_SOURCE_BYTES])
     add(p, BPF_RET | BPF_K, PASS, 0, 0);
 }
 
-/** @return false: too many addresses for a program */
+/** Builds the filter program. @return false: too many addresses */
 static bool program_make(const ucx_door_t *door, program_t *p)
 {
     uint32_t n_ip4 = 0, n_ip6;
@@ -121,8 +121,8 @@ static bool program_attach(const ucx_door_t *door, program_t *p)
     return true;
 }
 
-/** What keeps peers out is worse than what lets strangers in: those are told
- *  at the next steps that they are none of us. */
+/** Removes the filters. Locking peers out is worse than letting unknown
+ *  processes connect: the later handshake rejects these. */
 static void door_open(ucx_door_t *door)
 {
     const int none = 0;
@@ -134,8 +134,9 @@ static void door_open(ucx_door_t *door)
     }
 }
 
-/** @return false: this system has no such filters or no room for this one (for
- *  most, net.core.optmem_max is the limit), or there is no memory */
+/** Builds and attaches the filter. @return false: this system has no such
+ *  filters or no space for this one (usually limited by net.core.optmem_max),
+ *  or there is no memory */
 static bool filter_set(const ucx_door_t *door)
 {
     program_t *p = bt_calloc(1, sizeof(*p));
@@ -157,7 +158,8 @@ static bool option_is(int fd, int option, int expected)
            (value == expected);
 }
 
-/** @return how many there are, perhaps more than @a cap */
+/** Lists the listening TCP sockets. @return how many there are, perhaps more
+ *  than @a cap */
 static uint32_t listening(int *fds, uint32_t cap)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -197,8 +199,9 @@ static bool was_before(const ucx_door_t *door, int fd)
     return false;
 }
 
-/** @return false: there are more than expected, or none: the listener is not
- *  a socket of this process, as with RDMA */
+/** Finds the listening sockets of UCX. @return false: there are more than
+ *  expected, or none: the listener is not a socket of this process, as with
+ *  RDMA */
 static bool fds_find(ucx_door_t *door)
 {
     int all[2 * BT_ARRAY_LEN(door->before)];
@@ -241,8 +244,9 @@ static bool source_of(const struct sockaddr *addr,
     return false;
 }
 
-/** Those of the interface first: the others are for hosts that send from
- *  another one. @return whether the interface is loopback */
+/** Lists the addresses of this host, those of the interface first: a connection
+ *  to some hosts comes from another interface. @return whether the interface is
+ *  loopback */
 static bool own_find(ucx_door_t *door, const char *interface)
 {
     struct ifaddrs *all = NULL;
@@ -302,7 +306,7 @@ static bool is_known(const ucx_door_t *door,
     return false;
 }
 
-/** @return false: no memory */
+/** Adds an address. @return false: no memory */
 static bool source_add(ucx_door_t *door,
                        const uint8_t source[BT_KVT_SOURCE_BYTES])
 {

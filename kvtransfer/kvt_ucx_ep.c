@@ -2,7 +2,7 @@
 /* Connections: made by socket address and listener, not by worker address: UCX
  * 1.13.1 aborts the *surviving* process (assertion in
  * ucp_request_send_state_ff) when a peer dies while the wire-up messages of a
- * worker-address endpoint are under way. */
+ * worker-address endpoint are in flight. */
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -81,8 +81,8 @@ bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx, ucp_ep_params_t *params,
     return BT_OK;
 }
 
-/* UCX makes no connection over another interface than its own, and does not
- * say why. */
+/* UCX makes no connection over another interface than its own, and does not say
+ * why. */
 static void check_way(const ucx_t *ucx, const struct sockaddr *addr,
                       socklen_t bytes)
 {
@@ -109,7 +109,7 @@ bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
     bt_status_t status;
 
     if ((ul != NULL) && (ul->owner == NULL) && !ul->failed) {
-        /* Answering a hello: over the connection that it came on. */
+        /* Answering a HELLO: over the connection that it came on. */
         bt_kvt_ucx_connection_own(ul, link);
         link->transport = ul;
         return BT_OK;
@@ -185,8 +185,8 @@ static void on_ep_closed(void *request, ucs_status_t status, void *user)
     link_reap(ul);
 }
 
-/** @a force: at once. Otherwise what was sent is delivered first, for which
- *  progress is needed. */
+/** Closes a connection. @a force: at once. Otherwise queued messages are
+ *  delivered first, which needs progress. */
 static void connection_close(ucx_link_t *ul, bool force)
 {
     const ucp_request_param_t param = {
@@ -251,7 +251,7 @@ void bt_kvt_ucx_forget(bt_kvt_link_t *link)
     link->transport = NULL;
 }
 
-/** Give the last words a chance to leave; never waits for anybody long. */
+/** Lets the last messages be sent; waits for a bounded time. */
 static void net_drain(ucx_t *ucx)
 {
     const uint64_t until_ms = bt_now_ms() + CLOSE_LIMIT_MS;
@@ -298,7 +298,7 @@ void bt_kvt_ucx_links_free(ucx_t *ucx)
     }
 }
 
-/* ---- who is there ---- */
+/* ---- connections and processes ---- */
 
 ucx_link_t *bt_kvt_ucx_connection_find(ucx_t *ucx, ucp_ep_h ep)
 {
@@ -366,7 +366,7 @@ void bt_kvt_ucx_failed_report(ucx_t *ucx)
         if (!ul->failed || (ul->ep == NULL)) {
             continue;
         }
-        if (ul->owner == NULL) { /* accepted, and no hello that is true */
+        if (ul->owner == NULL) { /* accepted, and no authenticated HELLO */
             connection_close(ul, true);
             link_reap(ul);
         } else if (!ul->owner->lost) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who connects: listening, accepting, and ceasing to listen. */
+/* Listening, accepting, and closing the listener. */
 #include <dirent.h>
 #include <ifaddrs.h>
 #include <linux/filter.h>
@@ -14,8 +14,8 @@
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define MUTE_LIMIT_MS 100u
-/* Between two rounds of progress. All are accepted, and then the oldest ended
- * that are too many: whoever comes last is not kept out. */
+/* Between two rounds of progress. All are accepted, and then the oldest ones
+ * beyond the limit closed: a new connection is never locked out. */
 #define REQUESTS_MAX 1024u
 
 typedef struct accept {
@@ -196,7 +196,7 @@ bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx)
     return BT_OK;
 }
 
-/* ---- ceasing to listen ---- */
+/* ---- closing the listener ---- */
 
 static bool same_address(const struct sockaddr_storage *a,
                          const struct sockaddr_storage *b)
@@ -217,8 +217,8 @@ static bool same_address(const struct sockaddr_storage *a,
            (memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr)) == 0);
 }
 
-/** Nothing comes in any more at the door: neither connections nor bytes of
- * those that UCX has accepted. @return sockets with something not yet taken */
+/** Stops input at the listener: new connections, and bytes of those that UCX
+ *  has accepted. @return sockets with unread bytes */
 static unsigned door_mute(const struct sockaddr_storage *door)
 {
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -255,13 +255,13 @@ static void guard(const ucx_t *ucx, bt_kvt_ucx_guard_t guard)
     }
 }
 
-/* UCX 1.13.1 frees the listener while connections that it accepted have not
- * yet said what they want; when they then do, its own thread goes through the
- * freed listener, and the process dies (the call of conn_request_cb in
- * tcp_sockcm_ep.c). So they are made mute first, and what they said is taken.
- * Nobody is rejected before nobody can come any more: a connection that takes
- * over the number of a rejected one's descriptor is given its events, and an
- * assertion of tcp_sockcm_ep.c ends the process. */
+/* UCX 1.13.1 frees the listener while connections that it accepted have not yet
+ * sent their request; when they then do, its own thread uses the freed
+ * listener, and the process dies (the call of conn_request_cb in
+ * tcp_sockcm_ep.c). So their input is stopped first, and received requests are
+ * handled. No connection is rejected while new ones can still come: a
+ * connection that reuses the descriptor number of a rejected one gets its
+ * events, and an assertion of tcp_sockcm_ep.c ends the process. */
 void bt_kvt_ucx_listener_close(ucx_t *ucx)
 {
     const uint64_t until_ms = bt_now_ms() + MUTE_LIMIT_MS;
@@ -272,7 +272,7 @@ void bt_kvt_ucx_listener_close(ucx_t *ucx)
         return;
     }
     guard(ucx, BT_KVT_UCX_CLOSING);
-    ucx->door.closed = false; /* its numbers are soon others' */
+    ucx->door.closed = false; /* its ports may soon be used by others */
     while ((n_quiet < 2) && (bt_now_ms() < until_ms)) {
         n_quiet =
             (bt_kvt_ucx_accept_is_idle() && (door_mute(&ucx->net_addr) == 0))

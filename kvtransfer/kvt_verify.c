@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The receiving side checks what the manifest lists. */
+/* The receiving side verifies the records of the manifest. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_share.h"
 
-/** What the record lists, as it lies in the pool. @return how many; 0: it is
- *  no record of this window */
+/** Finds the pieces of a record in the pool. @return how many; 0: the record is
+ *  not within this window */
 static uint32_t pieces_of(const bt_kvt_window_t *w, const bt_kvt_record_t *r,
                           bt_hash_piece_t *pieces)
 {
@@ -71,7 +71,8 @@ void bt_kvt_window_decide(bt_kvt_window_t *w)
     }
 }
 
-/** @return false when the window is through (failed, or waits for data). */
+/** Verifies the next record. @return false when the window is finished
+ *  (failed), or waits for data. */
 static bool record_verify(bt_kvt_window_t *w)
 {
     const bt_kvt_record_t *r = &w->records[w->n_verified];
@@ -95,7 +96,7 @@ static bool record_verify(bt_kvt_window_t *w)
     return bt_kvt_window_prove(w, r, hash);
 }
 
-/** @return false when the budget is used up. */
+/** Verifies records of a window. @return false when the budget is used up. */
 static bool window_verify(bt_kvt_window_t *w, size_t *budget_p)
 {
     const uint64_t start_us = bt_now_us();

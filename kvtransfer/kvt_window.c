@@ -63,7 +63,7 @@ void bt_kvt_window_bind(bt_kvt_window_t *w, bt_kvt_link_t *link)
     bt_list_push_back(&link->windows, &w->of_link);
 }
 
-/** An old one, all zero but for its memory. */
+/** Takes an ended window for reuse, all zero except for its memory. */
 static bt_kvt_window_t *window_spare(bt_kvt_t *kvt)
 {
     bt_kvt_window_t *w =
@@ -117,8 +117,8 @@ void bt_kvt_window_settle(bt_kvt_window_t *w)
     }
 }
 
-/** Counted as quarantined. Staged: also for what the own device still copies
- *  into it. */
+/** True when a window counts as quarantined. Staged: also while the own device
+ *  still copies into it. */
 static bool is_quarantined(const bt_kvt_window_t *w,
                            bt_kvt_window_state_t state)
 {
@@ -139,7 +139,7 @@ static void result_tell(bt_kvt_window_t *w, bt_status_t status)
     }
 }
 
-/** The sender learns of it, unless it knows the result and stopped. */
+/** Notifies the sender of the close, unless it knows the result and stopped. */
 static void closing_begin(bt_kvt_window_t *w, bt_kvt_window_state_t from)
 {
     bt_list_remove(&w->todo);
@@ -177,7 +177,7 @@ static void stuck_tell(bt_kvt_window_t *w)
     bt_kvt_event_push(w->kvt, &w->stuck);
 }
 
-/** What it begins by being in its state. */
+/** Starts the actions of the state that a window has entered. */
 static void entered(bt_kvt_window_t *w, bt_kvt_window_state_t from,
                     bt_status_t why)
 {
@@ -235,7 +235,7 @@ bool bt_kvt_window_move(bt_kvt_window_t *w, bt_kvt_window_input_t input,
     if (status == BT_ERR_STALE) {
         return false;
     }
-    /* A wrong step could free bytes that somebody still writes. */
+    /* A wrong step could free bytes that are still being written. */
     BT_ASSERT_ALWAYS(status == BT_OK);
     if (w->state != from) {
         bt_kvt_aside_note(&w->kvt->aside, &w->writer, 0);
@@ -384,8 +384,8 @@ void bt_kvt_windows_bind(bt_kvt_link_t *link)
     }
 }
 
-/** The own network's buffers end by themselves; what the own device copies may
- *  not, nor a sender that is silent. */
+/** True when a closed window is overdue. Buffers of the own network end by
+ *  themselves; copies of the own device may not, nor a silent sender. */
 static bool is_late(const bt_kvt_window_t *w)
 {
     const bt_kvt_t *kvt = w->kvt;

@@ -18,12 +18,12 @@
 #define FIXED_AT   12
 #define HEAD_BYTES 16
 
-/* ...and ends with XXH3-64 of all that is before. An altered descriptor would
- * write into the wrong place, and libraries read the addresses in an export
- * without a bound. */
+/* ...and ends with XXH3-64 of everything before it. An altered descriptor would
+ * cause writes to the wrong place, and libraries read the addresses in an
+ * export without a bound. */
 #define SUM_BYTES 8
 
-/* A message has its tag before that, over all that is before the tag. */
+/* A message has its tag before that, over everything before the tag. */
 #define TAIL_BYTES (BT_TAG_BYTES + SUM_BYTES)
 
 #define FLAG_DIRECT 1u
@@ -101,11 +101,11 @@ static writer_t section_begin(void *buf, size_t cap, uint32_t magic)
 {
     writer_t w = writer_begin(buf, cap, magic);
 
-    put_u32(&w, 0); /* the same of fixed_end() */
+    put_u32(&w, 0); /* length of the fixed part, see fixed_end() */
     return w;
 }
 
-/** What follows is of variable length. */
+/** Ends the fixed part; fields of variable length follow. */
 static void fixed_end(writer_t *w)
 {
     if (!w->full) {
@@ -201,7 +201,8 @@ static reader_t reader_begin(const void *buf, size_t bytes, uint32_t magic)
     return r;
 }
 
-/** A section without its last @a tail bytes; its fixed part can be read. */
+/** Reads a section without its last @a tail bytes; its fixed part can be read.
+ */
 static reader_t section_read(const void *buf, size_t bytes, uint32_t magic,
                              size_t tail, size_t *rest_bytes_p)
 {
@@ -218,7 +219,7 @@ static reader_t section_read(const void *buf, size_t bytes, uint32_t magic,
     return r;
 }
 
-/** Go on behind the fixed part, over what of it is not known here. */
+/** Skips the rest of the fixed part: fields not known here. */
 static void fixed_leave(reader_t *r, size_t rest_bytes)
 {
     if (!r->bad) {
@@ -258,7 +259,7 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
     put_bytes(&w, info->handle, sizeof(info->handle));
     fixed_end(&w);
     put_blob(&w, &info->net_addr);
-    put_blob(&w, &none); /* where UCX reached the pool, once */
+    put_blob(&w, &none); /* formerly how UCX reached the pool */
     put_blob(&w, &info->shm_file);
     put_blob(&w, &info->sources);
     return writer_end(&w, bytes_p);
@@ -287,10 +288,10 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     info.host.start_time = get_u64(&r);
     info.host.pid = get_u32(&r);
     info.host.uid = get_u32(&r);
-    if (!r.bad && (r.at < r.bytes)) { /* since that version that says it */
+    if (!r.bad && (r.at < r.bytes)) { /* absent in older versions */
         info.record_runs = get_u32(&r);
     }
-    if (!r.bad && (r.at < r.bytes)) { /* likewise */
+    if (!r.bad && (r.at < r.bytes)) { /* absent in older versions */
         info.shared = get_u32(&r);
         get_array(&r, info.handle, sizeof(info.handle));
     }
@@ -488,7 +489,7 @@ static void get_fixed(reader_t *r, bt_kvt_msg_t *msg)
         msg->first_record = get_u32(r);
         msg->n_records = get_u32(r);
         msg->elapsed_us = get_u64(r);
-        if (!r->bad && (r->at < r->bytes)) { /* where there is something */
+        if (!r->bad && (r->at < r->bytes)) { /* if present */
             msg->cpu = get_u32(r);
         }
     }

@@ -8,16 +8,17 @@
 #include "common/base/hash.h"
 #include "kvtransfer/kvt_share.h"
 
-/** Tell the receiver about this many records without waiting for more. */
+/** Number of records after which the receiver is notified at once. */
 #define PART_RECORDS 256u
-/** Pieces become one record up to this: the receiver then checks one and not
- *  thirty, and what it checks is not much more than what came last. */
+/** Largest joined record: pieces are joined up to this size, so that the
+ *  receiver checks one and not thirty, but the last check stays short. */
 #define JOINED_BYTES (256u << 10)
-/** So much is still to be copied: where, is worth telling (kvt_aside.h). */
+/** Bytes left to copy from which on the sender's processor is reported
+ *  (kvt_aside.h). */
 #define AHEAD_BYTES (2u << 20)
-/** Likewise about this many bytes, or a share of the window: the receiver
- *  verifies while more comes, and what it has to verify after the last byte is
- *  that much at most. A PART costs a message. */
+/** Bytes after which the receiver is notified, or a share of the window: it
+ *  verifies while more comes, and has at most that much left after the last
+ *  byte. A PART costs a message. */
 #define PART_MIN_BYTES (512u << 10)
 #define PART_MAX_BYTES (4u << 20)
 #define PART_SHARE     16u
@@ -39,7 +40,7 @@ static bt_kvt_xfer_t *xfer_find(bt_kvt_link_t *link,
     return NULL;
 }
 
-/** A new one, with the memory of an old one where there is one. */
+/** Creates a transfer, reusing the memory of an ended one if possible. */
 static bt_kvt_xfer_t *xfer_get(bt_kvt_t *kvt)
 {
     bt_kvt_xfer_t *x;
@@ -150,7 +151,7 @@ void bt_kvt_xfer_free(bt_kvt_xfer_t *x)
     bt_free(x);
 }
 
-/** Over, once the source bytes are nobody's any more. */
+/** Ends a transfer once no one reads the source bytes. */
 static void xfer_settle(bt_kvt_xfer_t *x)
 {
     if ((x->state == BT_KVT_XFER_IS_ENDING) && (x->n_flying == 0) &&
@@ -167,7 +168,7 @@ static void xfer_settle(bt_kvt_xfer_t *x)
     }
 }
 
-/** What it begins by being in its state. */
+/** Starts the actions of the state that a transfer has entered. */
 static void xfer_entered(bt_kvt_xfer_t *x)
 {
     switch (x->state) {
@@ -240,8 +241,9 @@ void bt_kvt_xfers_wake(bt_kvt_link_t *link)
     }
 }
 
-/** Copies into the receiver's memory are made within progress only, so none
- *  is under way here; but for the device's, and then it is said later. */
+/** Notifies the receiver that a transfer ends. Copies into the receiver's
+ *  memory are made within progress only, so none is in flight here; except the
+ *  device's, and then the message is sent later. */
 static void xfer_give_up(bt_kvt_xfer_t *x, bt_status_t why)
 {
     if (bt_kvt_share_writes(x)) {
@@ -269,8 +271,8 @@ void bt_kvt_release(bt_kvt_xfer_t *x)
     bt_kvt_xfer_free(x);
 }
 
-/** All that was posted so far is away: the time until the next post is the
- *  sender's own. */
+/** Records that everything posted so far was sent: the time until the next post
+ *  is the sender's own. */
 static void note_idle(bt_kvt_xfer_t *x)
 {
     if (x->busy_us != 0) {
@@ -279,9 +281,8 @@ static void note_idle(bt_kvt_xfer_t *x)
     }
 }
 
-/** note_idle() if it is so; one that is finished comes to it with the last
- * PART.
- */
+/** Calls note_idle() when that is the case; a finished transfer gets there with
+ *  the last PART. */
 static void idle_check(bt_kvt_xfer_t *x)
 {
     if ((x->n_flying == 0) && (x->n_moved == x->n_records) &&
@@ -318,7 +319,7 @@ void bt_kvt_xfer_sent(bt_kvt_xfer_t *x, uint64_t bytes, bt_kvt_slot_t *slot)
     xfer_settle(x);
 }
 
-/** What a RESULT may say now; else it is none. */
+/** True when @a status is a valid RESULT in this state. */
 static bool is_result(const bt_kvt_xfer_t *x, bt_status_t status)
 {
     bt_kvt_xfer_state_t next;
@@ -383,7 +384,8 @@ void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
     }
 }
 
-/** May we write into the window directly? Asks when that is not known. */
+/** True when we may write into the window directly. Asks the receiver if that
+ *  is not known. */
 static bool direct_begin(bt_kvt_xfer_t *x)
 {
     bt_kvt_link_t *link = x->link;
@@ -400,8 +402,8 @@ static bool direct_begin(bt_kvt_xfer_t *x)
     return x->leave == BT_KVT_LEAVE_GIVEN;
 }
 
-/** May piece i of what was posted be in one record with those before it, from
- *  n_moved on? */
+/** True when posted piece i may join the record of the pieces before it, from
+ *  n_moved on. */
 static bool may_join(const bt_kvt_xfer_t *x, uint32_t i, uint64_t bytes,
                      uint32_t *n_runs)
 {
@@ -433,7 +435,7 @@ static void pieces_copy(bt_kvt_xfer_t *x, const bt_hash_piece_t *pieces,
     }
 }
 
-/** The next piece, and small ones behind it, go directly as one record. */
+/** Writes the next piece, and small ones after it, directly as one record. */
 static const bt_kvt_record_t *record_copy(bt_kvt_xfer_t *x)
 {
     bt_kvt_link_t *link = x->link;
@@ -458,7 +460,7 @@ static const bt_kvt_record_t *record_copy(bt_kvt_xfer_t *x)
     return &x->records[x->n_joined++];
 }
 
-/** Hand a record to the network, in pieces as its transport likes them. */
+/** Hands a record to the network, in pieces of the transport's size. */
 static bt_status_t pieces_send(bt_kvt_xfer_t *x, const bt_kvt_record_t *r,
                                const uint8_t *src, bt_kvt_slot_t *slot)
 {
@@ -490,7 +492,7 @@ static bt_status_t pieces_send(bt_kvt_xfer_t *x, const bt_kvt_record_t *r,
     return BT_OK;
 }
 
-/** @return false when the network has enough for now. */
+/** Sends a record. @return false when the network has enough for now. */
 static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
                         const uint8_t *src, bt_kvt_slot_t *slot)
 {
@@ -517,8 +519,9 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
     return true;
 }
 
-/** The next piece goes as a record of its own: over the network, or from a
- *  slot. @return NULL: not yet */
+/** Sends the next piece as a record of its own: over the network, or from a
+ *  slot.
+ *  @return NULL: not yet */
 static const bt_kvt_record_t *record_away(bt_kvt_xfer_t *x, bool direct)
 {
     bt_kvt_record_t *r = &x->records[x->n_moved];
@@ -550,7 +553,7 @@ static const bt_kvt_record_t *record_away(bt_kvt_xfer_t *x, bool direct)
     return &x->records[x->n_joined++];
 }
 
-/** The next pieces are away: the device has copied them, as one record.
+/** Takes the record of the next pieces, which the device has copied.
  *  @return NULL: not yet */
 static const bt_kvt_record_t *record_shared(bt_kvt_xfer_t *x)
 {
@@ -593,7 +596,7 @@ static void part_send(bt_kvt_xfer_t *x)
         msg.cpu = bt_kvt_aside_here();
     }
     if (msg.direct) {
-        /* The bytes must be there before the word that they are. */
+        /* The bytes must be visible before the message about them. */
         atomic_thread_fence(memory_order_release);
     }
     bt_kvt_link_send(x->link, &msg);
@@ -610,8 +613,8 @@ static bool part_due(const bt_kvt_xfer_t *x)
            (x->bytes_moved - x->bytes_listed >= bytes);
 }
 
-/** The copies of what comes next run while this is sent. @return false: they
- *  cannot, the transfer is over */
+/** Begins the copies of the next records while this one is sent. @return false:
+ *  failed, the transfer is over */
 static bool records_fetch(bt_kvt_xfer_t *x)
 {
     bt_status_t status = BT_OK;
@@ -625,7 +628,7 @@ static bool records_fetch(bt_kvt_xfer_t *x)
     return status == BT_OK;
 }
 
-/** One step. @return false when it must wait for something. */
+/** Takes one step. @return false when it must wait for something. */
 static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
 {
     const bool direct = (x->link != NULL) && (x->link->map != NULL);
