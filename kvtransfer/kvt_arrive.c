@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The receiving side: what comes for its windows, pieces and messages. */
+/* The receiving side: pieces and messages that arrive for its windows. */
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -23,7 +23,7 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
     w = bt_kvt_window_find(kvt, &piece.lease);
     if ((w != NULL) &&
         !bt_key_equal(w->secret, piece.secret, sizeof(w->secret))) {
-        kvt->counters.foreign_pieces++; /* no answer tells of a miss */
+        kvt->counters.foreign_pieces++; /* no answer reveals a wrong guess */
         return NULL;
     }
     if ((w == NULL) || !bt_kvt_window_is_live(w) ||
@@ -37,7 +37,8 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
         goto discard;
     }
     if ((kvt->stage != NULL) && (piece.bytes > BT_KVT_STAGE_SLOT_BYTES)) {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* our export says so */
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* our export states the
+                                                    * limit */
         goto discard;
     }
     status = bt_kvt_ranges_add(&w->given, piece.offset, piece.bytes);
@@ -81,7 +82,7 @@ void bt_kvt_window_landed(bt_kvt_window_t *w, uint64_t offset, uint64_t bytes,
     }
     w->arrived_us = bt_now_us();
     if (!ok) {
-        /* The link is failing; what is missing keeps the window open. */
+        /* The link is failing; missing data keeps the window open. */
         return;
     }
     if (bt_kvt_ranges_add(&w->landed, offset, bytes) != BT_OK) {
@@ -145,8 +146,8 @@ static bt_status_t records_append(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
     for (uint32_t i = 0; i < msg->n_records; i++) {
         const bt_kvt_record_t record = bt_kvt_record_get(msg, i);
 
-        /* Together at most the window, each at least a byte: this bounds
-         * what a sender can make us keep. */
+        /* Together at most the window, each at least a byte: this bounds the
+         * memory that a sender can make us keep. */
         if ((record.bytes == 0) ||
             (record.bytes > w->map.bytes - w->record_bytes)) {
             return BT_ERR_BAD_MESSAGE;
@@ -164,7 +165,7 @@ static void on_part(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
     if (!bt_kvt_window_takes(w, BT_KVT_WINDOW_ON_PART) ||
         (msg->first_record < w->n_records) ||
         ((msg->n_records == 0) && !msg->last)) {
-        w->kvt->counters.stale_discarded++; /* came twice */
+        w->kvt->counters.stale_discarded++; /* arrived twice */
         return;
     }
     if ((msg->first_record > w->n_records) ||
@@ -205,7 +206,7 @@ void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
         bt_kvt_window_bind(w, link);
     }
     if ((w != NULL) && (w->link != link)) {
-        w = NULL; /* not this sender's */
+        w = NULL; /* of another sender */
     }
 
     switch (msg->type) {

@@ -42,8 +42,8 @@ bool bt_kvt_aside_choose(const bt_kvt_aside_t *aside, const cpu_set_t *allowed,
 static void come_back(bt_kvt_aside_t *aside)
 {
     if (aside->away) {
-        /* Refused where they were taken from the process meanwhile: then the
-         * system has chosen others. */
+        /* Fails if these were taken from the process meanwhile: then the kernel
+         * has chosen others. */
         (void)sched_setaffinity(0, sizeof(aside->before), &aside->before);
         aside->away = false;
     }
@@ -68,7 +68,8 @@ static void step_aside(bt_kvt_aside_t *aside)
     }
 }
 
-/* Away it stays so until they are through; else only where it would matter. */
+/* Once away, the thread stays away until the writers are done; otherwise only
+ * where it would matter. */
 static bool is_in_the_way(const bt_kvt_aside_t *aside)
 {
     const uint32_t here = bt_kvt_aside_here();
@@ -89,7 +90,7 @@ void bt_kvt_aside_note(bt_kvt_aside_t *aside, bt_kvt_writer_t *writer,
         cpu = 0;
     }
     if ((cpu == 0) && (writer->cpu == 0)) {
-        return; /* as of all that do not copy for long */
+        return; /* as for all that copy only briefly */
     }
     writer->cpu = cpu;
     if (cpu == 0) {

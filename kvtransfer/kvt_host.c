@@ -119,7 +119,7 @@ bt_status_t bt_kvt_host_watch(const bt_kvt_host_t *host, int *fd_p)
     if (fd < 0) {
         return (errno == ESRCH) ? BT_ERR_PEER_LOST : BT_ERR_UNSUPPORTED;
     }
-    /* After the open: now the id cannot pass to another process unseen. */
+    /* After opening: from now on the id cannot be reused unnoticed. */
     if ((start_time_read(host->pid, &start_time) != BT_OK) ||
         (start_time != host->start_time)) {
         close(fd);

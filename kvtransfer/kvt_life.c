@@ -33,7 +33,7 @@ static const uint8_t window_edges[BT_KVT_WINDOW_N_STATES]
         [BT_KVT_WINDOW_ON_CLOSE] = W(QUARANTINED),
     },
     [BT_KVT_WINDOW_IS_LISTED] = {
-        [BT_KVT_WINDOW_ON_PIECE] = W(LISTED), /* listed before it came */
+        [BT_KVT_WINDOW_ON_PIECE] = W(LISTED), /* listed before it arrived */
         [BT_KVT_WINDOW_ON_STOP] = W(FAILED),
         [BT_KVT_WINDOW_ON_PROVEN] = W(DONE),
         [BT_KVT_WINDOW_ON_FAIL] = W(FAILED),

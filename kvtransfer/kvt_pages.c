@@ -10,7 +10,7 @@
 
 #include "common/base/cleanup.h"
 
-/* Of Linux 5.14 and 6.1, which may be newer than the headers. */
+/* From Linux 5.14 and 6.1, which may be newer than the headers. */
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
@@ -18,9 +18,8 @@
 #define MADV_COLLAPSE 25
 #endif
 
-/* Each call waits until every core has done some work of the kernel's: 6 ms
- * where all are busy, for 0.1 ms that a page takes. So many are asked for at a
- * time. */
+/* Large pages per call. Each call waits until every core has run some kernel
+ * work: 6 ms if all are busy, while a page takes 0.1 ms. */
 #define STEP 32
 
 void *bt_kvt_pages_reserve(size_t bytes)
@@ -45,12 +44,12 @@ void *bt_kvt_pages_reserve(size_t bytes)
     return area + before;
 }
 
-/* Small pages that are looked at, and taken, by one call. */
+/* Small pages checked, and allocated, per call. */
 #define TAKEN_AT_ONCE 512
 
-/* A zero into each page that is not there: by the kernel, which answers EFAULT
- * where a store of ours would end in SIGBUS. In an order of its own; @a n is at
- * most TAKEN_AT_ONCE. */
+/* Writes a zero into each missing page through the kernel, which returns EFAULT
+ * where a store would end in SIGBUS. In an order of its own; @a n is at most
+ * TAKEN_AT_ONCE. */
 static bt_status_t take_missing(uint8_t *first, const unsigned char *there,
                                 size_t n, size_t page, int zero)
 {
@@ -104,7 +103,7 @@ bt_kvt_pages_t bt_kvt_pages_of(void *base, size_t bytes)
     return (bt_kvt_pages_t){.base = base, .n = bytes / BT_KVT_PAGE_BYTES};
 }
 
-/* By this and not by a load: where the file system is full that is SIGBUS. */
+/* Not by a load: if the file system is full that ends in SIGBUS. */
 static bool has_something(uint8_t *page)
 {
     return madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_POPULATE_READ) ==
@@ -116,14 +115,14 @@ static void next_ask(bt_kvt_pages_t *pages, size_t n)
     uint8_t *const first = pages->base + pages->n_asked * BT_KVT_PAGE_BYTES;
     bool here = true;
 
-    /* A large page of which nothing is there yet would be refused. */
+    /* A large page without any small page would be refused. */
     for (size_t i = 0; here && (i < n); i++) {
         here = has_something(first + i * BT_KVT_PAGE_BYTES);
     }
     pages->n_asked += n;
     if (!here || ((madvise(first, n * BT_KVT_PAGE_BYTES, MADV_COLLAPSE) != 0) &&
                   (errno == EINVAL))) {
-        *pages = (bt_kvt_pages_t){0}; /* not on this system, or no room */
+        *pages = (bt_kvt_pages_t){0}; /* not supported, or not enough memory */
     }
 }
 

@@ -23,7 +23,7 @@ static bool same_host(const struct sockaddr *a, const struct sockaddr *b)
                    sizeof(struct in6_addr)) == 0);
 }
 
-/* Whose address it is. */
+/* Finds the interface that has an address. */
 static bt_status_t owner_of(const struct sockaddr *own, char name[IF_NAMESIZE])
 {
     bt_status_t status = BT_ERR_NOT_FOUND;
@@ -35,7 +35,7 @@ static bt_status_t owner_of(const struct sockaddr *own, char name[IF_NAMESIZE])
     for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
         if ((status != BT_OK) && (i->ifa_addr != NULL) &&
             same_host(i->ifa_addr, own)) {
-            /* Of an address with a label it is "eth0:1". */
+            /* For an address with a label it is "eth0:1". */
             snprintf(name, IF_NAMESIZE, "%.*s", (int)strcspn(i->ifa_name, ":"),
                      i->ifa_name);
             status = BT_OK;
@@ -51,8 +51,8 @@ bt_status_t bt_kvt_route_to(const struct sockaddr *addr, socklen_t bytes,
     struct sockaddr_storage own = {0};
     socklen_t own_bytes = sizeof(own);
     bt_status_t status = BT_ERR_NOT_FOUND;
-    /* A datagram socket that is connected knows its own address, and has sent
-     * nothing. */
+    /* A connected datagram socket knows its own address, and has sent nothing.
+     */
     const int fd = socket(addr->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0) {

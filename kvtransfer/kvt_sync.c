@@ -64,7 +64,7 @@ bt_status_t bt_kvt_sync_open(bt_kvt_t *kvt)
     status = device->copier->host_alloc(device->copier->user,
                                         BT_KVT_MAX_RECORD_BYTES, &kvt->pinned);
     if (status == BT_OK) {
-        kvt->bounce = kvt->pinned; /* a record that is hashed comes there */
+        kvt->bounce = kvt->pinned; /* buffer for a record to be hashed */
         device->read = sync_read;
         device->write = sync_write;
         device->user = kvt;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who of this host may connect. UCX 1.13.1 believes the first bytes that come
- * over a connection: 300 of 0xff end the process (an assertion of
- * tcp_sockcm_ep.c). From other hosts only peers get in (kvt_ucx_door.c). Of
- * this host everybody has the same address, but each process has a user and a
- * program: whoever is of another user, or runs another program than Baton's,
- * is disconnected before UCX reads anything.
+/* Filter for processes of this host. UCX 1.13.1 trusts the first bytes of a
+ * connection: 300 of 0xff end the process (an assertion of tcp_sockcm_ep.c).
+ * From other hosts only peers can connect (kvt_ucx_door.c). All processes of
+ * this host have the same address, but each has a user and a program: a process
+ * of another user, or of a program other than Baton's, is disconnected before
+ * UCX reads anything.
  *
- * UCX has no place to ask for that, so accept() of this file stands in front
- * of libc's: the linker takes it for all that is loaded. It does what libc's
- * does for every socket that is not UCX's. */
+ * UCX has no hook for that, so accept() of this file replaces libc's: the
+ * linker uses it for all loaded libraries. For every socket that is not UCX's
+ * it does what libc's does. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -23,24 +23,24 @@
 #include "common/base/tcp_peer.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
-#define PROGRAMS "baton-" /* what their names begin with */
+#define PROGRAMS "baton-" /* prefix of their names */
 
 #define GUARDED_MAX 64u
 
-/* Ports of UCX's listeners, in the order of the network; 0: none. */
+/* Ports of UCX's listeners, in network byte order; 0: none. */
 static _Atomic uint32_t guarded[GUARDED_MAX];
 #define PORT    0xffffu
-#define CLOSING 0x10000u /* nobody comes in there any more */
+#define CLOSING 0x10000u /* no process may connect any more */
 
-static _Atomic uint32_t n_accepting; /* calls, of all sockets */
+static _Atomic uint32_t n_accepting; /* calls in progress, of all sockets */
 
-/* Processes that a connection came from: a peer has several. */
+/* Processes that have connected: a peer has several. */
 #define KNOWN_MAX 64u
 static _Atomic int32_t known[KNOWN_MAX];
 static _Atomic uint32_t n_known;
 
-/* accept(2). It has another name in C, since libc's declaration has a type of
- * its own for the address. */
+/* accept(2). The name in C differs, since libc's declaration has a type of its
+ * own for the address. */
 int bt_kvt_ucx_accept(int fd, struct sockaddr *addr,
                       socklen_t *len) __asm__("accept")
     __attribute__((visibility("default"), used));
@@ -55,7 +55,7 @@ uint16_t bt_kvt_ucx_port_of(int fd)
                : 0;
 }
 
-/* @return what is guarded at the port of the socket; 0: nothing */
+/* @return the guard at the port of the socket; 0: none */
 static uint32_t guard_of(int fd, bt_tcp_ends_t *ends_p)
 {
     const uint16_t port = bt_kvt_ucx_port_of(fd);
@@ -98,7 +98,7 @@ bool bt_kvt_ucx_accept_is_idle(void)
 
 /* ---- whose it is ---- */
 
-/* @return false: there is none, or it cannot be looked at */
+/* @return false: there is no such process, or it cannot be inspected */
 static bool program_of(const char *pid, char *out, size_t bytes)
 {
     char path[64];
@@ -136,7 +136,7 @@ static bool has_socket(const char *pid, const char *socket)
     return has;
 }
 
-/* This program, or another one of Baton's. */
+/* True for this program, or another one of Baton's. */
 static bool is_program(const char *pid, const char *own)
 {
     char program[512];
@@ -151,7 +151,7 @@ static bool is_program(const char *pid, const char *own)
            (strncmp(name, PROGRAMS, strlen(PROGRAMS)) == 0);
 }
 
-/* The number of one that ended may be another's by now. */
+/* The id of a process that ended may be reused by now. */
 static bool is_known(const char *socket, const char *own)
 {
     for (size_t i = 0; i < KNOWN_MAX; i++) {
@@ -189,9 +189,10 @@ static bool is_held(const char *socket, const char *own)
     return is;
 }
 
-/* Nearly all who come are Baton's: their programs are looked at before
- * anybody's descriptors. A socket that nobody has here, and that is still open
- * then, is in another PID namespace: a container of the same user. */
+/* Nearly all connections are from Baton's processes: they are checked before
+ * the descriptors of all others. A socket that no process here has, and that is
+ * still open then, is in another PID namespace: a container of the same user.
+ */
 static bool may_connect(const bt_tcp_ends_t *ends)
 {
     bt_tcp_peer_t peer = {0};
@@ -221,7 +222,8 @@ int bt_kvt_ucx_accept(int fd, struct sockaddr *addr, socklen_t *len)
     guard = (got >= 0) ? guard_of(got, &ends) : 0;
     if (((guard & CLOSING) != 0) || ((guard != 0) && !may_connect(&ends))) {
         close(got);
-        errno = EAGAIN; /* as where a client has gone before it was accepted */
+        errno = EAGAIN; /* as when a client has disconnected before it was
+                         * accepted */
         got = -1;
     }
     atomic_fetch_sub(&n_accepting, 1);

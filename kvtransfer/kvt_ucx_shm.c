@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool's memory, and the pools of others through shared memory. */
+/* Memory of the pool, and pools of peers through shared memory. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +18,8 @@
 
 #define SHM_DIR "/dev/shm"
 
-/* What an export says of the file that a pool lies in. Read on the same host
- * alone, so as it lies in memory. */
+/* Identity of a pool's file in an export. Read only on the same host, so in
+ * memory layout. */
 static const char file_magic[4] = {'B', 'T', 'S', 'F'};
 
 static bool file_decode(const bt_kvt_blob_t *blob, bt_kvt_file_t *file_p)
@@ -28,7 +28,7 @@ static bool file_decode(const bt_kvt_blob_t *blob, bt_kvt_file_t *file_p)
         return false;
     }
     memcpy(file_p, blob->data, sizeof(*file_p));
-    /* Another one is of a version that had UCX map pools. */
+    /* A version in which UCX mapped pools has another one. */
     return memcmp(file_p->magic, file_magic, sizeof(file_magic)) == 0;
 }
 
@@ -40,7 +40,8 @@ static bool map_bytes(const bt_kvt_export_info_t *info, size_t *bytes_p)
            (*bytes_p <= PTRDIFF_MAX);
 }
 
-/* The pool of a process of this host, opened at that process: it has no name.
+/* Opens the pool of a process of this host through that process: it has no
+ * name.
  * @return -1: there is no such file */
 static int file_open(const bt_kvt_host_t *host, const bt_kvt_file_t *file,
                      size_t bytes)
@@ -64,7 +65,8 @@ static int file_open(const bt_kvt_host_t *host, const bt_kvt_file_t *file,
     return fd;
 }
 
-/* Map @a bytes of a file at an address for large pages. @return NULL: no */
+/* Maps @a bytes of a file at an address for large pages. @return NULL: failed
+ */
 static void *file_map(int fd, size_t bytes)
 {
     void *const area = bt_kvt_pages_reserve(bytes);
@@ -112,8 +114,8 @@ bt_status_t bt_kvt_ucx_map(bt_kvt_link_t *link,
     if (ul->map == NULL) {
         return BT_ERR_UNSUPPORTED;
     }
-    /* Identifiers can lie (a copied /etc, a nested container); bytes that the
-     * other side wrote cannot. */
+    /* Identifiers can be wrong (a copied /etc, a nested container); bytes
+     * written by the other side cannot. */
     if (memcmp((const uint8_t *)ul->map + info->probe_offset, info->probe,
                sizeof(info->probe)) != 0) {
         bt_kvt_ucx_unmap(link);
@@ -224,8 +226,8 @@ void bt_kvt_ucx_pool_drop(ucx_t *ucx)
     ucx->kvt->pool = NULL;
 }
 
-/* A file without a name, from its first moment: whenever its last process ends,
- * and however, nothing of it is left. @return -1: there is no room for it */
+/* Creates a file that never has a name: however its last process ends, nothing
+ * is left behind. @return -1: there is no space for it */
 static int pool_file_make(size_t bytes)
 {
     const int fd = open(SHM_DIR, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
@@ -272,7 +274,7 @@ err_fd:
     return BT_ERR_NO_MEMORY;
 }
 
-/* Without it there are small pages, which is no failure. */
+/* Without it pages are small, which is not an error. */
 static void warm_pool(bt_kvt_t *kvt)
 {
     const bt_kvt_pages_t pages =

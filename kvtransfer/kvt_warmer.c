@@ -14,10 +14,10 @@ struct bt_kvt_warmer {
     pthread_t thread;
     int fd; /* eventfd: something changed for the thread */
     bt_kvt_warm_t warm;
-    bt_kvt_pages_t pages;    /* the thread's */
+    bt_kvt_pages_t pages;    /* used by the thread only */
     _Atomic uint64_t wanted; /* large pages from the front */
     _Atomic uint64_t done;
-    atomic_bool over; /* nothing is left, or nothing can be had */
+    atomic_bool over; /* all is done, or nothing more is possible */
     atomic_bool stop;
 };
 
@@ -27,7 +27,7 @@ static void wake(const bt_kvt_warmer_t *warmer)
     (void)!eventfd_write(warmer->fd, 1);
 }
 
-/* Little by little, so that stop() waits for little. */
+/* In small steps, so that stop() does not wait long. */
 static void warm_wanted(bt_kvt_warmer_t *warmer)
 {
     while (!atomic_load(&warmer->stop) && !atomic_load(&warmer->over) &&
