@@ -28,8 +28,8 @@ typedef struct check {
     bt_findings_t findings;
     bt_survey_limits_t limits;
     bt_survey_t survey;
-    bool knows_shm;     /**< all workers said what they take... */
-    uint64_t shm_bytes; /**< ...of /dev/shm */
+    bool knows_shm;     /**< all workers reported their needs */
+    uint64_t shm_bytes; /**< total need of /dev/shm */
 } check_t;
 
 /* ---- what the launcher sees by itself ---- */
@@ -63,7 +63,8 @@ static void take_repository(check_t *c)
                     "back ends nor a model.py");
 }
 
-/* Those that can be opened are asked of the programs. @return whether any is */
+/* Checks the models; those that can be opened are checked by the programs too.
+ * @return whether there is any */
 static bool check_models(check_t *c)
 {
     bool has_any = false;
@@ -132,7 +133,7 @@ static void check_watchdog(check_t *c)
     }
 }
 
-/* Of workers nobody is asked anything then. */
+/* Then no worker is asked anything. */
 static void check_host_name(check_t *c)
 {
     char text[TEXT_BYTES];
@@ -144,7 +145,7 @@ static void check_host_name(check_t *c)
     }
 }
 
-/* The start's own steps, up to its first process. */
+/* The steps of a start, up to its first process. */
 static bt_status_t ask_programs(check_t *c)
 {
     bt_devices_t devices = {0};
@@ -238,7 +239,7 @@ static bool print(const check_t *c, bool as_json)
         if (c->knows_shm) {
             bt_json_u64(&json, "shm_bytes", c->shm_bytes);
         } else {
-            bt_json_str(&json, "shm_bytes", NULL); /* nobody knows */
+            bt_json_str(&json, "shm_bytes", NULL); /* unknown */
         }
         bt_json_end_object(&json);
         bt_strbuf_puts(&out, "\n");
@@ -252,7 +253,7 @@ static bool print(const check_t *c, bool as_json)
     return done;
 }
 
-/* --json is no option of the server's. @return how many are left */
+/* --json is no option of the server. @return how many arguments are left */
 static int take_json(int argc, char **argv, bool *as_json_p)
 {
     int n = 1;
@@ -281,7 +282,7 @@ int bt_check_main(int argc, char **argv)
     if (status != BT_OK) {
         return (status == BT_ERR_CANCELED) ? 0 : 2;
     }
-    /* As of a start: the programs' options come from the plan alone. */
+    /* As at a start: the programs' options come from the plan alone. */
     bt_config_unset_environment();
     take_config(&c);
     take_repository(&c);

@@ -82,8 +82,8 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
         _exit(127); /* it died before the line above */
     }
     devnull = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    /* They may be any numbers but 0, 1, 2, also each other's, and dup2 clears
-     * close-on-exec unless both numbers are the same. */
+    /* The descriptors may have any numbers but 0, 1, 2, even each other's
+     * targets, and dup2 clears close-on-exec unless both numbers are equal. */
     beat = fcntl(beat, F_DUPFD_CLOEXEC, BT_PLAN_PLACE_FD + 1);
     if (place >= 0) {
         place = fcntl(place, F_DUPFD_CLOEXEC, BT_PLAN_PLACE_FD + 1);
@@ -115,7 +115,7 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
     }
 }
 
-/* Nothing has been heard of its process yet. */
+/* Resets the state for a new process. */
 static void begin(bt_child_t *child)
 {
     bt_watchdog_init(&child->watchdog, bt_now_ms());
@@ -169,7 +169,7 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
         become(argv, launcher, output[1], ready[1], beat, place[0]);
     }
 
-    setpgid(pid, pid); /* both sides do it: whoever comes first */
+    setpgid(pid, pid); /* both sides do it: either may come first */
     close(output[1]);
     close(ready[1]);
     fcntl(output[0], F_SETFL, O_NONBLOCK);
@@ -211,14 +211,14 @@ bt_status_t bt_child_take_place(bt_child_t *child, bt_child_t *standby)
     const int n = snprintf(line, sizeof(line), "%s %s\n", child->process->name,
                            bt_orders_role_name(child->process->role));
 
-    /* So short a line is written whole or not at all. */
+    /* A line this short is written whole or not at all. */
     if ((standby->place_fd < 0) ||
         (write(standby->place_fd, line, (size_t)n) != n)) {
         BT_LOG_WARN("%s cannot be told whose place it takes: %m",
                     standby->process->name);
         return BT_ERR_IO;
     }
-    bt_child_read_output(standby); /* its own words */
+    bt_child_read_output(standby); /* output of the standby itself */
     bt_output_finish(&standby->output);
     close_fd(&standby->place_fd);
     child->pid = standby->pid;
@@ -326,8 +326,8 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p)
         (info.si_pid != child->pid)) {
         return false;
     }
-    /* What it left behind in its group must not outlive it either. The number
-     * is its own until it is reaped; after that it may be anybody's. */
+    /* Processes left in its group must not outlive it either. Its number is not
+     * reused until it is reaped; after that it may be. */
     kill(-child->pid, SIGKILL);
     if (waitpid(child->pid, &wait_status, 0) != child->pid) {
         return false; /* cannot be: it has ended and is ours */

@@ -10,8 +10,8 @@ void bt_cores_allowed(cpu_set_t *allowed)
 {
     CPU_ZERO(allowed);
     if (sched_getaffinity(0, sizeof(*allowed), allowed) != 0) {
-        /* The kernel knows more cores than the set holds: count on those that
-         * it does. */
+        /* The kernel has more cores than the set holds: count on those in the
+         * set. */
         const long online = sysconf(_SC_NPROCESSORS_ONLN);
 
         for (size_t i = 0; (i < CPU_SETSIZE) && ((long)i < online); i++) {
@@ -25,8 +25,8 @@ uint32_t bt_cores_count(const bt_cores_t *cores)
     return (uint32_t)CPU_COUNT(&cores->free);
 }
 
-/* One of each physical core of which none but free ones are known to us. What
- * others have taken of it makes it one that is shared. */
+/* One thread of each physical core that is entirely free as far as we know. A
+ * core with a thread in use elsewhere counts as shared. */
 static void whole_cores(const bt_cores_t *cores, cpu_set_t *set)
 {
     cpu_set_t seen;
@@ -76,8 +76,8 @@ static void write_cores(const cpu_set_t *set, bt_strbuf_t *out)
     }
 }
 
-/* The memory node that n cores of a set fit into most tightly; if there is
- * none, the one with the most of them, so that few nodes share the worker. */
+/* The NUMA node that n cores of a set fit into most tightly; if there is none,
+ * the one with the most of them, so that the worker spans few nodes. */
 static uint32_t best_node(const bt_topology_t *topology, const cpu_set_t *set,
                           uint32_t n)
 {

@@ -13,7 +13,7 @@
 #include "common/base/log.h"
 #include "common/orders/stream.h"
 
-/* What one client may leave unread: the status of 8000 processes and more. */
+/* Most unread bytes of one client: the status of 8000 processes and more. */
 #define OUT_BYTES (4u << 20)
 
 typedef enum phase {
@@ -66,7 +66,7 @@ static int listen_at(const struct sockaddr_un *address)
     mode_t mask;
     bool failed;
 
-    mask = umask(0177); /* the socket's file is ours alone from the start */
+    mask = umask(0177); /* the socket's file is private from the start */
     failed =
         (fd < 0) ||
         (bind(fd, (const struct sockaddr *)address, sizeof(*address)) != 0) ||
@@ -152,7 +152,7 @@ nfds_t bt_desk_poll_fds(const bt_desk_t *desk, struct pollfd *fds)
         if (client->phase == PHASE_NONE) {
             continue;
         }
-        /* A busy one's leaving is what poll() tells of unasked. */
+        /* A busy client's hang-up is reported by poll() unasked. */
         if ((client->phase == PHASE_IDLE) && !client->stream.is_at_end &&
             (client->stream.out.len == 0)) {
             events = POLLIN;
@@ -176,7 +176,7 @@ static client_t *find(bt_desk_t *desk, uint64_t id)
     return NULL;
 }
 
-/* Append a line; who has too much unread is dropped. */
+/* Appends a line; a client with too much unread is dropped. */
 static void write_line(client_t *client, const bt_orders_event_t *event)
 {
     bt_orders_event_write(event, &client->stream.out);
@@ -237,7 +237,7 @@ void bt_desk_tell(bt_desk_t *desk, const bt_orders_event_t *event)
     }
 }
 
-/* The reason not to listen to it, or NULL. */
+/* The reason to refuse a connection, or NULL. */
 static const char *refusal(int fd, const client_t *slot)
 {
     struct ucred peer;
@@ -255,7 +255,7 @@ static const char *refusal(int fd, const client_t *slot)
     return (slot == NULL) ? "too many connections" : NULL;
 }
 
-/* Room for one more, or NULL. */
+/* A free slot, or NULL. */
 static client_t *free_slot(bt_desk_t *desk)
 {
     for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
@@ -279,7 +279,8 @@ static void accept_clients(bt_desk_t *desk)
             char line[128];
             const int n = snprintf(line, sizeof(line), "error %s\n", why);
 
-            /* A fresh socket has room for it, and nobody waits for more. */
+            /* A fresh socket has enough buffer, and there is no waiting for
+             * more. */
             if (send(fd, line, (size_t)n, MSG_NOSIGNAL) < 0) {
                 BT_LOG_DEBUG("a refused client has left: %m");
             }
@@ -292,7 +293,7 @@ static void accept_clients(bt_desk_t *desk)
     }
 }
 
-/* @return false: it is gone. */
+/* @return false: the client is gone. */
 static bool send_queued(client_t *client)
 {
     if (!bt_orders_stream_send(&client->stream)) {
@@ -302,7 +303,7 @@ static bool send_queued(client_t *client)
     return true;
 }
 
-/* @return whether a line was there and taken. */
+/* @return whether a line was there and handled. */
 static bool take_line(bt_desk_t *desk, client_t *client)
 {
     bt_orders_request_t request;
@@ -332,7 +333,7 @@ static bool take_line(bt_desk_t *desk, client_t *client)
     return true;
 }
 
-/* Has the other end closed both ways? */
+/* True when the other end has closed both directions. */
 static bool is_gone(const client_t *client)
 {
     struct pollfd fd = {.fd = client->stream.fd};
@@ -340,8 +341,8 @@ static bool is_gone(const client_t *client)
     return (poll(&fd, 1, 0) > 0) && ((fd.revents & (POLLHUP | POLLERR)) != 0);
 }
 
-/* Take and send what goes. A line is taken once the one before it is answered
- * and sent, so that nobody can pile up answers. */
+/* Reads and sends without blocking. A line is read once the one before it is
+ * answered and sent, so that answers cannot pile up. */
 static void serve(bt_desk_t *desk, client_t *client)
 {
     size_t n;
@@ -356,7 +357,7 @@ static void serve(bt_desk_t *desk, client_t *client)
 
     if ((client->phase == PHASE_BUSY) && client->stream.is_at_end &&
         is_gone(client)) {
-        move(client, PHASE_NONE); /* what it ordered is done all the same */
+        move(client, PHASE_NONE); /* its command is carried out all the same */
     }
     if ((client->phase == PHASE_IDLE) && client->stream.is_at_end &&
         (bt_orders_stream_line(&client->stream, &n) == NULL)) {

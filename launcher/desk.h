@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file desk.h
  *
- * Where orders come in: the socket in the run directory and those who speak on
- * it. common/orders says what the lines are; who carries them out is the
- * caller.
+ * Socket for admin commands, in the run directory, and its clients.
+ * common/orders defines the lines; the caller carries the commands out.
  *
  *     IDLE ──a line──▶ BUSY ──bt_desk_answer()──▶ IDLE
- *     IDLE ──it says no more──▶ LEAVING ──all is sent──▶ closed
+ *     IDLE ──it closed its side──▶ LEAVING ──all is sent──▶ closed
  *     any ──it is gone, or leaves too much unread──▶ closed
  *
- * A client's next line is read when its last one is answered and sent. Who
- * watches gets every change as well, also between the lines of an answer. Only
- * root and the launcher's own user are listened to (SO_PEERCRED). Nobody is
- * waited for: a watcher that does not read is dropped.
+ * A client's next line is read when the last one is answered and the answer is
+ * sent. A client that watches also gets every change, even between the lines
+ * of an answer. Only root and the launcher's own user are accepted
+ * (SO_PEERCRED). The launcher waits for no client: a watcher that does not
+ * read is dropped.
  *
  * One thread.
  */
@@ -30,13 +30,14 @@
 
 typedef struct bt_desk bt_desk_t;
 
-/** Somebody wants this; bt_desk_answer() it now or later.
- *  @param [in] client  Names the one who asks; never used twice. */
+/** Callback for an admin command; answer it with bt_desk_answer(), now or
+ *  later.
+ *  @param [in] client  Id of the client; never used twice. */
 typedef void (*bt_desk_order_fn)(void *arg, uint64_t client,
                                  const bt_orders_request_t *request);
 
 /**
- * Listen at BT_ORDERS_SOCKET in @a run_dir.
+ * Listens at BT_ORDERS_SOCKET in @a run_dir.
  *
  * @retval BT_ERR_IO  Logged.
  * @retval BT_ERR_NO_MEMORY
@@ -45,30 +46,31 @@ BT_MUST_CHECK bt_status_t bt_desk_create(const char *run_dir,
                                          bt_desk_order_fn on_order, void *arg,
                                          bt_desk_t **desk_p);
 
-/** Where somebody removed the socket's name, make it again. Says so. */
+/** Creates the socket's name again if it was removed, and logs that. */
 void bt_desk_restore(bt_desk_t *desk);
 
-/** NULL is allowed. The socket's file stays with its directory. */
+/** Closes the socket and all clients. NULL is allowed. The socket's file stays
+ *  with its directory. */
 void bt_desk_destroy(bt_desk_t *desk);
 
-/** Say what to wait for. @return how many, at most BT_DESK_FDS. */
+/** Fills in the descriptors to poll. @return how many, at most BT_DESK_FDS. */
 nfds_t bt_desk_poll_fds(const bt_desk_t *desk, struct pollfd *fds);
 
-/** Take and send what goes without waiting; calls on_order. */
+/** Reads and writes without blocking; calls on_order. */
 void bt_desk_run(bt_desk_t *desk);
 
-/** The last line of an answer. @param [in] error  NULL = ok. A client that has
- *  left is ignored, here and below. */
+/** Sends the last line of an answer. @param [in] error NULL = ok. Does nothing
+ *  for a client that has left, as do the functions below. */
 void bt_desk_answer(bt_desk_t *desk, uint64_t client, const char *error);
 
-/** One line of an answer. */
+/** Sends one line of an answer. */
 void bt_desk_say(bt_desk_t *desk, uint64_t client,
                  const bt_orders_event_t *event);
 
-/** From now on the client gets what bt_desk_tell() tells. */
+/** Subscribes a client to the events of bt_desk_tell(). */
 void bt_desk_watch(bt_desk_t *desk, uint64_t client);
 
-/** Tell all who watch. */
+/** Sends an event to all subscribed clients. */
 void bt_desk_tell(bt_desk_t *desk, const bt_orders_event_t *event);
 
 #endif

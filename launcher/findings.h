@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file findings.h
  *
- * What ./baton check has found: one sentence each, and what mends it. As lines
+ * Findings of ./baton check: one sentence each, and how to fix it. As lines
  * for a person, or as JSON for a program; cli/findings.py, of ./baton doctor,
- * has the same forms.
+ * has equal formats.
  */
 #ifndef BT_LAUNCHER_FINDINGS_H
 #define BT_LAUNCHER_FINDINGS_H
@@ -15,38 +15,39 @@
 
 typedef enum bt_finding_level {
     BT_FINDING_NOTE,    /**< good to know */
-    BT_FINDING_WARNING, /**< it would serve, worse than it could */
-    BT_FINDING_PROBLEM, /**< it would not start, or not serve */
+    BT_FINDING_WARNING, /**< serves, but not as well as it could */
+    BT_FINDING_PROBLEM, /**< does not start, or does not serve */
 } bt_finding_level_t;
 
 typedef struct bt_finding {
     bt_finding_level_t level;
     char *about; /**< "configuration", "memory", the name of a process */
     char *text;
-    char *mend; /**< "": the text says it */
+    char *mend; /**< how to fix it; "": the text says it */
 } bt_finding_t;
 
-/** All zero: none. */
+/** List of findings. All zero: empty. */
 typedef struct bt_findings {
     bt_finding_t *list; /**< owned, with its texts */
     uint32_t n;
     bt_status_t status; /**< BT_ERR_NO_MEMORY: some are missing */
 } bt_findings_t;
 
-/** Add one, unless its text is there already. Errors stick. */
+/** Adds a finding, unless its text is there already. Sets status on errors. */
 void bt_findings_add(bt_findings_t *findings, bt_finding_level_t level,
                      const char *about, const char *text, const char *mend);
 void bt_findings_fini(bt_findings_t *findings);
 
-/** @return how many are of that level. */
+/** @return the number of findings of that level. */
 uint32_t bt_findings_count(const bt_findings_t *findings,
                            bt_finding_level_t level);
 
-/** "problem  memory: TEXT" and, below it, "         mend: MEND"; then how many
- *  there are. */
+/** Appends "problem memory: TEXT" and, below it, " mend: MEND" for each
+ *  finding; then the counts. */
 void bt_findings_print(const bt_findings_t *findings, bt_strbuf_t *out);
 
-/** "findings":[{"level":"problem","about":…,"text":…,"mend":…|null},…] */
+/** Writes "findings":[{"level":"problem","about":…,"text":…,"mend":…|null},…]
+ */
 void bt_findings_json(const bt_findings_t *findings, bt_json_t *json);
 
 #endif

@@ -65,8 +65,8 @@ static const char *text_of_line(const char *line)
     return (colon == NULL) ? NULL : colon + strlen(": ");
 }
 
-/* The same of a line in JSON, as log.c writes it. What is escaped by its number
- * (control characters) stays as it is. */
+/* The text of a line in JSON, as log.c writes it. Characters escaped by number
+ * (control characters) stay as they are. */
 static bool copy_json_text(const char *line, char *out)
 {
     static const char key[] = "\"message\":\"";

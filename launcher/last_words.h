@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file last_words.h
  *
- * The last lines that a process wrote, so that they can be shown when it could
- * not start. Long lines are cut; allocates nothing.
+ * Last output lines of a process, to be shown when it could not start. Long
+ * lines are cut; allocates nothing.
  */
 #ifndef BT_LAUNCHER_LAST_WORDS_H
 #define BT_LAUNCHER_LAST_WORDS_H
@@ -12,26 +12,26 @@
 #include <stdint.h>
 
 #define BT_LAST_WORDS_LINES 20
-#define BT_LAST_WORDS_BYTES 512 /**< of one line, with its zero byte */
+#define BT_LAST_WORDS_BYTES 512 /**< largest line, with its zero byte */
 
 typedef struct bt_last_words {
     char lines[BT_LAST_WORDS_LINES][BT_LAST_WORDS_BYTES];
     uint32_t n_lines; /**< complete lines held */
-    uint32_t next;    /**< the slot being written */
+    uint32_t next;    /**< the line being written */
     size_t len;       /**< bytes of the line being written */
 } bt_last_words_t;
 
 void bt_last_words_reset(bt_last_words_t *words);
 
-/** Add output as it comes, in pieces of any size. */
+/** Adds output as it arrives, in pieces of any size. */
 void bt_last_words_add(bt_last_words_t *words, const char *data, size_t n);
 
-/** End a line that has no newline yet. */
+/** Ends a line that has no newline yet. */
 void bt_last_words_finish(bt_last_words_t *words);
 
-/** Why it ended, as far as that can be told from them: the last line that is an
- *  error of the log (log.h has both forms), without what stands before its
- *  text; or else the last line that is not empty, or "". */
+/** Finds the likely cause of the end: the last line that is an error of the log
+ *  (log.h has both formats), without the prefix of its text; else the last line
+ *  that is not empty, or "". */
 void bt_last_words_cause(const bt_last_words_t *words,
                          char cause[BT_LAST_WORDS_BYTES]);
 

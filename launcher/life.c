@@ -8,7 +8,7 @@
 #define CHANGING BT_LIFE_CHANGING
 #define WAITING  BT_LIFE_WAITING
 
-/* The drawing in the header, a row for each state. */
+/* The diagram of the header, a row per state. */
 static const bt_life_t after[BT_LIFE_STATES][BT_LIFE_EVENTS] = {
     /*             START     HOLD      STOP      RESTART
                    SAID_READY ENDED    GAVE_UP   PAUSE_OVER */

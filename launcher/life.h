@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file life.h
  *
- * The life of one process: what it is in, and what each event makes of it.
- * Pure.
+ * State machine of one process. Pure.
  *
  *     STOPPED          ──START, RESTART──▶ STARTING  ──HOLD──▶ WAITING
  *     STARTING         ──SAID_READY──▶ READY   ──GAVE_UP──▶ STOPPED
@@ -13,7 +12,7 @@
  *     WAITING          ──PAUSE_OVER, START, RESTART──▶ STARTING
  *                      ──STOP──▶ STOPPED
  *
- * An event that stands at no arrow of a state changes nothing in it.
+ * An event without an arrow in a state does not change the state.
  */
 #ifndef BT_LAUNCHER_LIFE_H
 #define BT_LAUNCHER_LIFE_H
@@ -21,35 +20,34 @@
 #include <stdbool.h>
 
 typedef enum bt_life {
-    BT_LIFE_STOPPED,  /**< does not run and will not by itself */
-    BT_LIFE_STARTING, /**< runs, and has not said that it is ready */
+    BT_LIFE_STOPPED,  /**< not running, and not started automatically */
+    BT_LIFE_STARTING, /**< running, and not ready yet */
     BT_LIFE_READY,
-    BT_LIFE_STOPPING, /**< has got SIGTERM, to stay stopped */
-    BT_LIFE_CHANGING, /**< has got SIGTERM, to start again */
-    BT_LIFE_WAITING,  /**< ended by itself, or held at the launch; starts
-                           later */
+    BT_LIFE_STOPPING, /**< got SIGTERM, to stay stopped */
+    BT_LIFE_CHANGING, /**< got SIGTERM, to start again */
+    BT_LIFE_WAITING,  /**< ended by itself, or held at launch; starts later */
 } bt_life_t;
 #define BT_LIFE_STATES 6
 
 typedef enum bt_life_event {
-    BT_LIFE_START,      /**< an order, or the launch */
-    BT_LIFE_HOLD,       /**< the launch: others come first */
-    BT_LIFE_STOP,       /**< an order, or the launch's end */
-    BT_LIFE_RESTART,    /**< an order */
-    BT_LIFE_SAID_READY, /**< it */
-    BT_LIFE_ENDED,      /**< it: the process was reaped */
-    BT_LIFE_GAVE_UP,    /**< it could not start, and will not do better */
-    BT_LIFE_PAUSE_OVER, /**< the clock, or those others */
+    BT_LIFE_START,      /**< by an admin command, or the launch */
+    BT_LIFE_HOLD,       /**< by the launch: other processes come first */
+    BT_LIFE_STOP,       /**< by an admin command, or the end of the launch */
+    BT_LIFE_RESTART,    /**< by an admin command */
+    BT_LIFE_SAID_READY, /**< by the process */
+    BT_LIFE_ENDED,      /**< the process was reaped */
+    BT_LIFE_GAVE_UP,    /**< failed to start, and a retry is useless */
+    BT_LIFE_PAUSE_OVER, /**< the pause is over, or the others have started */
 } bt_life_event_t;
 #define BT_LIFE_EVENTS 8
 
 /** @return the state after the event; @a life itself when nothing changes. */
 bt_life_t bt_life_after(bt_life_t life, bt_life_event_t event);
 
-/** Is there an arrow from one to the other? */
+/** True when there is an arrow from one state to the other. */
 bool bt_life_is_edge(bt_life_t from, bt_life_t to);
 
-/** Is there a process (or should there be, until it is reaped)? */
+/** True when there is a process that has not been reaped (or should be one). */
 bool bt_life_runs(bt_life_t life);
 
 #endif

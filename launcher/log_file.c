@@ -13,7 +13,7 @@
 #include "common/base/log.h"
 
 #define PATH_BYTES   4096
-#define NUMBER_BYTES 16 /* of ".1" and on */
+#define NUMBER_BYTES 16 /* for ".1" and so on */
 
 static int open_path(const char *path)
 {
@@ -88,7 +88,7 @@ static void open_anew(bt_log_file_t *file)
     file->is_torn = file->is_torn && (file->n_bytes > 0);
 }
 
-/* The k-th file aside; 0: the file itself. */
+/* The k-th rotated file; 0: the file itself. */
 static const char *name_aside(const bt_log_file_t *file, uint32_t k,
                               char name[PATH_BYTES + NUMBER_BYTES])
 {
@@ -104,8 +104,8 @@ static void rotate(bt_log_file_t *file)
     char from[PATH_BYTES + NUMBER_BYTES];
     char to[PATH_BYTES + NUMBER_BYTES];
 
-    /* First of all: what is logged here may come back to this file, and what
-     * fails is tried again when as much is written. */
+    /* First of all: messages logged here may be written to this file, and a
+     * failure is retried after as many bytes. */
     file->n_bytes = 0;
     for (uint32_t k = file->dir->n_keep; k > 0; k--) {
         if ((rename(name_aside(file, k - 1, from), name_aside(file, k, to)) !=
@@ -136,7 +136,7 @@ static uint64_t count_lines(const char *lines, size_t n)
     return n_lines;
 }
 
-/* @return how many bytes of @a data it has now; fewer than @a n: see errno */
+/* @return bytes of @a data written; fewer than @a n: see errno */
 static size_t append(bt_log_file_t *file, const char *data, size_t n)
 {
     size_t done = 0;
@@ -160,7 +160,7 @@ static size_t append(bt_log_file_t *file, const char *data, size_t n)
     return done;
 }
 
-/* What is missing here. @return false: that finds no room either */
+/* Writes how many lines are missing. @return false: that does not fit either */
 static bool tell_dropped(bt_log_file_t *file)
 {
     char text[128], line[256];

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file log_file.h
  *
- * One file of --log-dir. It is moved aside when it is full, and opened anew
- * after somebody else has moved it (SIGHUP):
+ * One file of --log-dir. The file is rotated when it is full, and opened anew
+ * after another program has moved it (SIGHUP):
  *
  *     NAME.log ──▶ NAME.log.1 ──▶ … ──▶ NAME.log.KEEP ──▶ gone
  *
- * Where that fails the file goes on as it is. Lines that cannot be written (a
- * full disk) are dropped and counted, and one says in the file how many, when
- * it can be written again. Threads: the owner's.
+ * If that fails, logging continues in the old file. Lines that cannot be
+ * written (a full disk) are dropped and counted, and a line in the file has
+ * the count when it can be written again. Threads: the owner's.
  */
 #ifndef BT_LAUNCHER_LOG_FILE_H
 #define BT_LAUNCHER_LOG_FILE_H
@@ -19,25 +19,25 @@
 
 #include "common/base/status.h"
 
-/** Where the files are, and when they are full. */
+/** Log directory and rotation limits. */
 typedef struct bt_log_dir {
-    const char *path;   /**< borrowed; "": there are none */
-    uint64_t max_bytes; /**< of a file; 0: any */
-    uint32_t n_keep;    /**< files beside it; at least 1 */
+    const char *path;   /**< borrowed; "": no log files */
+    uint64_t max_bytes; /**< largest file; 0: unlimited */
+    uint32_t n_keep;    /**< rotated files; at least 1 */
 } bt_log_dir_t;
 
 typedef struct bt_log_file {
     const bt_log_dir_t *dir; /**< borrowed */
     char *path;              /**< owned; NULL: not open */
     int fd;
-    uint64_t n_bytes;   /**< in it, as far as we know */
-    uint64_t n_dropped; /**< lines, and nothing in it says so yet */
-    int why;            /**< errno of the first of them */
-    bool is_torn;       /**< its last line has no end */
+    uint64_t n_bytes;   /**< size of the file, as far as we know */
+    uint64_t n_dropped; /**< dropped lines, not yet reported in the file */
+    int why;            /**< errno of the first dropped line */
+    bool is_torn;       /**< the last line is incomplete */
 } bt_log_file_t;
 
 /**
- * Open DIR/NAME.log for appending; made (mode 0640) if it is not there.
+ * Opens DIR/NAME.log for appending; creates it (mode 0640) if missing.
  *
  * @param [out] file  without a file when this fails, and when there is no
  *                    directory
@@ -51,11 +51,11 @@ void bt_log_file_close(bt_log_file_t *file);
 
 bool bt_log_file_is_open(const bt_log_file_t *file);
 
-/** Whole lines, which stay together. Does nothing without a file; that it
- * cannot be written is logged once, until it can. */
+/** Writes whole lines, which stay together. Does nothing without a file; a
+ *  write error is logged once, until writing works again. */
 void bt_log_file_write(bt_log_file_t *file, const char *lines, size_t n);
 
-/** Its path anew. Where that fails the old one goes on; logged. */
+/** Opens the file's path anew. On failure the old file stays open; logged. */
 void bt_log_file_reopen(bt_log_file_t *file);
 
 #endif

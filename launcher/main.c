@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* baton-launch: what `baton serve` runs. Starts one router and its workers on
- * this machine, watches them and stops them. Links no MPI, UCX or nng: nng
- * aborts in a forked child. */
+/* baton-launch: run by `baton serve`. Starts the routers and workers of a
+ * cluster on this machine, watches them and stops them. Links no MPI, UCX or
+ * nng: nng aborts in a forked child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ static const struct {
     {OPTIONS_PAGE, 0},
 };
 
-/* Print what was made of it. @return the exit status */
+/* Prints the text. @return the exit status */
 static int print_made(bt_strbuf_t *out)
 {
     const bool done = (bt_strbuf_status(out) == BT_OK) &&
@@ -111,7 +111,8 @@ static int print_build(void)
     return print_made(&out);
 }
 
-/* What every child would fail on is said once, and before any is started. */
+/* Problems that every child would have are reported once, before any is
+ * started. */
 static bt_status_t check_models(const bt_config_t *config)
 {
     char why[512];
@@ -155,7 +156,7 @@ static void say_start(const bt_config_t *config)
     }
 }
 
-/* What Linux counts as cores and what computes like one differ. */
+/* Logs when cores are hardware threads of fewer physical cores. */
 static void say_cores(const bt_plan_t *plan, uint32_t n_allowed)
 {
     if (plan->n_physical < n_allowed) {
@@ -171,7 +172,7 @@ static void copy_line(void *log, const char *line, size_t bytes)
     bt_log_file_write(log, line, bytes);
 }
 
-/* With a directory for logs the launcher's own lines go there too. */
+/* With a directory for logs the launcher's own lines are written there too. */
 static bt_status_t open_log(const bt_log_dir_t *dir, bt_log_file_t *log)
 {
     bt_status_t status;
@@ -198,9 +199,9 @@ static bt_status_t check_watchdog(const bt_config_t *config)
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Notes too: who set a limit may not be the one who reads this. Problems come
- * last, for the last line is the cause.
- * @return BT_ERR_NO_MEMORY where there is a problem among them */
+/* Logs notes too: the person who set a limit may not be the reader. Problems
+ * come last, since the last line is the cause. @return BT_ERR_NO_MEMORY if
+ * there is a problem */
 static bt_status_t say_findings(bt_findings_t *findings)
 {
     static const bt_log_level_t levels[] = {
@@ -236,8 +237,8 @@ static bt_status_t check_threads(const bt_config_t *config,
     return say_findings(&findings);
 }
 
-/* The sum over all workers, which each of them looks at for itself alone. What
- * else is wrong with one it says when it starts. */
+/* Checks the sum over all workers; each worker checks for itself alone, and
+ * reports its other problems when it starts. */
 static bt_status_t check_memory(bt_plan_t *plan,
                                 const bt_survey_limits_t *limits)
 {
@@ -259,7 +260,7 @@ static bt_status_t check_memory(bt_plan_t *plan,
                              : status;
 }
 
-/* Whoever starts processes takes signals as they come; until then they wait. */
+/* Blocks signals until there are processes, whose owner handles them. */
 static void hold_signals(void)
 {
     sigset_t set;
@@ -271,7 +272,7 @@ static void hold_signals(void)
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-/* Workers could not say it: they are aborted before main(). */
+/* Workers cannot report it: they are aborted before main(). */
 static bt_status_t check_host_name(void)
 {
     char why[512];
@@ -283,10 +284,10 @@ static bt_status_t check_host_name(void)
     return BT_ERR_UNSUPPORTED;
 }
 
-/* UCX tries at the start of each process whether it would see memory that goes
- * away, with a segment of System V, which outlives who is killed meanwhile.
- * That is for memory that is registered with a device: without RDMA there is
- * none. */
+/* UCX tests at the start of each process whether it would notice memory that is
+ * unmapped, with a System V segment, which leaks if the process is killed
+ * meanwhile. The test is for memory registered with a device: without RDMA
+ * there is none. */
 static void spare_ucx_its_trial(void)
 {
     if (access("/sys/class/infiniband", F_OK) != 0) {
@@ -330,8 +331,8 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         exit_status = bt_exit_of_start(status);
         goto out_log;
     }
-    /* From here on there is something to remove: who is asked to stop ends in
-     * order (bt_supervise(), bt_orchestrate()). */
+    /* From here on there is something to remove: a stop request ends in order
+     * (bt_supervise(), bt_orchestrate()). */
     hold_signals();
     bt_survey_limits_read("", &limits);
     if ((status = check_watchdog(config)) != BT_OK ||
@@ -399,7 +400,8 @@ out_log:
     return exit_status;
 }
 
-/* The log has a thread. Without it most likely none is left, which is said. */
+/* The log has a thread. If it cannot start, most likely no thread is left,
+ * which is logged. */
 static int serve_with_log(const bt_config_store_t *store,
                           const bt_config_t *config)
 {
@@ -414,17 +416,17 @@ static int serve_with_log(const bt_config_store_t *store,
     return (status == BT_OK) ? BT_EXIT_FAILURE : bt_exit_of_start(status);
 }
 
-/* `--print-model OPTION...`: the model that the options, the environment and
- * the file name between them, or an empty line; and what they say as
- * --override-generation-config. Says what is wrong with them, so that the baton
- * script can ask before it fetches anything. */
+/* `--print-model OPTION...`: prints the model named by the options, the
+ * environment and the file, or an empty line; and their value of
+ * --override-generation-config. Reports their problems, so that the baton
+ * script can check before it downloads anything. */
 static int print_model(int argc, char **argv)
 {
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
 
-    /* Drop the first argument; argv[0] has no meaning to the options. What is
-     * no error is said by the start that follows. */
+    /* Drop the first argument; the options ignore argv[0]. Warnings are left to
+     * the start that follows. */
     if (bt_config_load_all(BT_PROG_SERVE, argc - 1, argv + 1, &config,
                            &store) != BT_OK) {
         return BT_EXIT_USAGE;
@@ -480,14 +482,14 @@ int main(int argc, char **argv)
         return BT_EXIT_USAGE;
     }
     if (bt_log_level_parse(config->log_level, &level) != 0) {
-        level = BT_LOG_LEVEL_INFO; /* the table allows no other name */
+        level = BT_LOG_LEVEL_INFO; /* the option's table allows no other name */
     }
     bt_log_init("baton", level);
-    (void)bt_log_format(config->log_format); /* the table checked it */
+    (void)bt_log_format(config->log_format); /* checked with the options */
     signal(SIGPIPE, SIG_IGN); /* standard error may be closed before us */
-    signal(SIGXFSZ, SIG_IGN); /* a limit of files (ulimit -f) is no end */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit (ulimit -f) is not fatal */
     if (!config->core_dumps) {
-        bt_core_dump_forbid(); /* also of those that are started */
+        bt_core_dump_forbid(); /* also for child processes */
     }
     exit_status = serve_with_log(store, config);
     bt_log_flush();

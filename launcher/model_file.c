@@ -25,7 +25,7 @@ static bool is_engine(int fd, const struct stat *info, const char *path)
 
 bt_status_t bt_model_file_check(const char *path, char *why, size_t why_bytes)
 {
-    /* Not to hang on a pipe with that name. */
+    /* Do not hang on a pipe of that name. */
     BT_CLEANUP(close)
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;

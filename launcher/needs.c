@@ -10,7 +10,7 @@
 #define OF_BYTES   1152
 #define POOL_PART  4 /* worker/memory.c: a quarter of what is left */
 
-/* The launcher itself, its log, its output; a program that is asked. */
+/* The launcher itself, its log, its output; a program being asked. */
 #define LAUNCHER_THREADS 4
 
 typedef struct sums {
@@ -34,8 +34,8 @@ static uint64_t mib(uint64_t bytes)
     return (bytes >> 20) + (((bytes & ((1u << 20) - 1)) != 0) ? 1 : 0);
 }
 
-/* Did one before this one count the same file? A file is that of a rank, among
- * as many. */
+/* True when an earlier group counted this file. A file belongs to a rank, per
+ * number of ranks. */
 static bool is_counted(const bt_need_t *needs, uint32_t i)
 {
     for (uint32_t k = 0; k < i; k++) {
@@ -47,8 +47,8 @@ static bool is_counted(const bt_need_t *needs, uint32_t i)
     return false;
 }
 
-/* Of an instance. Workers start at once, so where nobody said their size they
- * share half of what is left evenly; a quarter of it each at most. */
+/* Pool of an instance. Workers start at once, so without given sizes they share
+ * half of the remaining memory evenly; each gets a quarter of it at most. */
 static uint64_t pool_of(const bt_need_t *need, const bt_needs_room_t *room,
                         uint64_t left, uint64_t n_pools)
 {
@@ -175,7 +175,7 @@ uint64_t bt_needs_pool(const bt_need_t *needs, uint32_t n,
     return pool_of(&needs[i], room, sums.left, sums.n_pools);
 }
 
-/* Threads of a rank of a worker with so many that compute. */
+/* Threads of a rank of a worker, given its compute threads. */
 static uint64_t worker_threads(const bt_needs_cpus_t *cpus, uint64_t n_compute)
 {
     const uint64_t n_with_lent =

@@ -15,7 +15,7 @@
 
 #define MESSAGE_BYTES   1024
 #define AGAIN_MS        100u
-#define BEATS           3u /* in the time that the manager waits for one */
+#define BEATS           3u /* per watchdog interval of the manager */
 #define LONGEST_BEAT_MS 60000u
 
 /* A path, or with a @ first an abstract name. */
@@ -57,8 +57,8 @@ static bool read_number(const char *text, uint64_t *number_p)
     return true;
 }
 
-/* WATCHDOG_PID says whose WATCHDOG_USEC is: it may be of a parent that did not
- * take it out. */
+/* WATCHDOG_PID is the process that WATCHDOG_USEC is for: it may be a parent
+ * that did not remove it. */
 static bt_status_t read_watchdog(bt_notify_t *notify)
 {
     const char *const usec = getenv("WATCHDOG_USEC");
@@ -119,7 +119,7 @@ void bt_notify_close(bt_notify_t *notify)
     notify->fd = -1;
 }
 
-/* Could somebody be served, now or not long ago? */
+/* True when clients can be served, now or not long ago. */
 static bool is_alive(bt_notify_t *notify, const bt_notify_state_t *state,
                      uint64_t now_ms)
 {
@@ -134,7 +134,7 @@ static bool is_alive(bt_notify_t *notify, const bt_notify_state_t *state,
     return now_ms - notify->unserved_ms < BT_NOTIFY_UNSERVED_MS;
 }
 
-/* @return whether the manager has it. */
+/* @return whether the manager received it. */
 static bool send_text(bt_notify_t *notify, const bt_strbuf_t *text)
 {
     if (sendto(notify->fd, text->data, text->len, MSG_DONTWAIT | MSG_NOSIGNAL,
@@ -150,7 +150,7 @@ static bool send_text(bt_notify_t *notify, const bt_strbuf_t *text)
     return false;
 }
 
-/* What there is to say. */
+/* Changes to report. */
 typedef struct news {
     bool ready, stopping, status, beat;
 } news_t;
@@ -213,7 +213,7 @@ void bt_notify_tell(bt_notify_t *notify, const bt_notify_state_t *state,
     if ((notify->fd < 0) || (now_ms < notify->again_ms)) {
         return;
     }
-    notify->again_ms = 0; /* whether or not there is still something to say */
+    notify->again_ms = 0; /* even if nothing is left to report */
     if (!look(notify, state, now_ms, &news)) {
         return;
     }
@@ -235,6 +235,6 @@ uint64_t bt_notify_due_ms(const bt_notify_t *notify)
     if (notify->again_ms != 0) {
         return notify->again_ms;
     }
-    /* Where nobody can be served it is looked at as often. */
+    /* If no router is ready, it is checked as often. */
     return (notify->beat_every_ms != 0) ? notify->beat_ms : UINT64_MAX;
 }

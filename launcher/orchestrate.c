@@ -99,8 +99,8 @@ static bt_status_t find_programs(const char *libexec, paths_t *paths)
                                  sizeof(paths->orchestrator));
 }
 
-/* Signals that end it go on to the orchestrator, whose end is ours. Those of
- * mpirun all processes get from it. */
+/* Stop signals are forwarded to the orchestrator, and its end is ours. Signals
+ * of mpirun reach all processes. */
 static int wait_for(pid_t pid, const sigset_t *signals)
 {
     int status = 0;

@@ -22,7 +22,7 @@
 #define EXIT_USAGE   2
 #define MOST_WORDS   8
 #define MOST_FOUND   16
-/* For an answer that waits for nothing. */
+/* Time limit of an answer that does not wait for a result. */
 #define ANSWER_MS  10000
 #define PATH_BYTES (BT_ORDERS_PATH_BYTES + 32)
 
@@ -48,7 +48,7 @@ static const char usage[] =
     "has it, unload when it is over; --no-wait: when the launcher knows. --run-dir DIR, or\n"
     "BATON_RUN_DIR, names one of several launchers.\n";
 
-/* What the command line says. */
+/* Parsed command line. */
 typedef struct arguments {
     const char *run_dir; /* NULL = find it */
     bool json;
@@ -97,7 +97,7 @@ static void complain_of_option(const char *arg)
     }
 }
 
-/* @return false: said on standard error. */
+/* @return false: reported on standard error. */
 static bool read_arguments(int argc, char **argv, arguments_t *out)
 {
     static const char run_dir[] = "--run-dir";
@@ -201,7 +201,7 @@ static bt_status_t connect_to(const char *dir, bt_orders_client_t **client_p)
     return bt_orders_connect(path, client_p);
 }
 
-/* A bt_own_dir_fn: remember it when a launcher answers there. */
+/* A bt_own_dir_fn: remembers a directory with a launcher that answers. */
 static void try_run_dir(void *arg, const char *path)
 {
     found_t *const found = arg;
@@ -213,7 +213,8 @@ static void try_run_dir(void *arg, const char *path)
     }
 }
 
-/* @return the only launcher's directory, or NULL: said on standard error. */
+/* @return the only launcher's directory, or NULL: reported on standard error.
+ */
 static const char *find_launcher(found_t *found)
 {
     found->n = 0;
@@ -233,8 +234,8 @@ static const char *find_launcher(found_t *found)
     return NULL;
 }
 
-/* @param [in] run_dir  NULL: that of the only launcher
- * @return a connection, or NULL: said on standard error. */
+/* Connects to a launcher. @param [in] run_dir NULL: of the only launcher
+ * @return a connection, or NULL: reported on standard error. */
 static bt_orders_client_t *reach(const char *run_dir)
 {
     bt_orders_client_t *client = NULL;
@@ -268,7 +269,7 @@ static bt_orders_client_t *reach(const char *run_dir)
     return client;
 }
 
-/* Send the order and collect what comes. @return the exit status. */
+/* Sends the command and collects the answer. @return the exit status. */
 static int give(bt_orders_client_t *client, const bt_orders_request_t *request,
                 bt_status_report_t *report)
 {
@@ -298,7 +299,7 @@ static int give(bt_orders_client_t *client, const bt_orders_request_t *request,
     return EXIT_REFUSED;
 }
 
-/* The launcher that is named, or NULL. */
+/* The launcher named by the arguments, or NULL. */
 static const char *named_run_dir(const arguments_t *arguments)
 {
     const char *const run_dir = (arguments->run_dir != NULL)
@@ -308,8 +309,8 @@ static const char *named_run_dir(const arguments_t *arguments)
     return ((run_dir == NULL) || (run_dir[0] == '\0')) ? NULL : run_dir;
 }
 
-/* How all launchers stand: tables one below the other, or an array of JSON.
- * @return the exit status */
+/* Prints the status of all launchers: tables one below the other, or an array
+ * of JSON. @return the exit status */
 static int show_all(const found_t *found, const bt_orders_request_t *request,
                     bool json)
 {

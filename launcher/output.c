@@ -20,7 +20,7 @@ static void put(const bt_output_t *output, const char *lines, size_t n)
     }
 }
 
-/* Bytes of a line; there is always room for its end. */
+/* Keeps bytes of a line; there is always space for its end. */
 static size_t keep(bt_output_t *output, const char *data, size_t n)
 {
     const size_t room = sizeof(output->line) - 1 - output->len;

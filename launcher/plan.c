@@ -11,8 +11,7 @@
 
 #define ARGS_BYTES  65536
 #define CORES_BYTES 8192
-/* The longest that stands behind a model's name, ".prefill-255", and its
- * zero. */
+/* The longest suffix of a model's name, ".prefill-255", and its zero. */
 #define SUFFIX_BYTES 13
 
 static uint32_t share(uint32_t n_cores, uint32_t n_workers)
@@ -86,7 +85,7 @@ static void add_model_arg(bt_strbuf_t *args, const char *name, const char *path)
     bt_strbuf_append(args, "", 1);
 }
 
-/* Of router k: "/run/x/router.ipc", or "/run/x/router-1.ipc" of several. */
+/* URL of router k: "/run/x/router.ipc", or "/run/x/router-1.ipc" of several. */
 static void print_url(const bt_plan_t *plan, uint32_t router, bt_strbuf_t *out)
 {
     bt_strbuf_printf(out, "ipc://%s/router", plan->run_dir.path);
@@ -96,7 +95,7 @@ static void print_url(const bt_plan_t *plan, uint32_t router, bt_strbuf_t *out)
     bt_strbuf_puts(out, ".ipc");
 }
 
-/* The address with its port moved on; port 0 stays. */
+/* Adds an address with its port incremented; port 0 stays. */
 static void add_moved_address(bt_strbuf_t *args, const char *name,
                               const char *address, uint32_t router)
 {
@@ -104,7 +103,7 @@ static void add_moved_address(bt_strbuf_t *args, const char *name,
     char host[256];
     uint16_t port;
 
-    /* The options were checked, so this is one. */
+    /* The options were checked, so the address is valid. */
     if ((bt_config_split_address(address, host, sizeof(host), &port) !=
          BT_OK) ||
         (port == 0)) {
@@ -116,8 +115,8 @@ static void add_moved_address(bt_strbuf_t *args, const char *name,
     bt_strbuf_append(args, "", 1);
 }
 
-/* Does every worker compute on cores of its own? Routers are given the others,
- * and short moments on those. */
+/* True when every worker has cores of its own. Routers use the other cores, and
+ * short moments on the workers'. */
 static bool workers_have_cores(const bt_plan_t *plan)
 {
     uint32_t n_workers = 0, n_pinned = 0;
@@ -172,7 +171,7 @@ static void add_router_args(const bt_plan_t *plan,
     }
 }
 
-/* What its program's name says, without --role. */
+/* Role of the program's name, without --role. */
 static bt_orders_role_t role_of(unsigned program)
 {
     return (program == BT_PROG_PREFILL)  ? BT_ORDERS_ROLE_PREFILL
@@ -232,7 +231,8 @@ bool bt_plan_may_replace(const bt_plan_t *plan,
            (pp_of(plan, standby) == pp_of(plan, worker));
 }
 
-/* So that it does not matter to an answer on which worker what is computed. */
+/* Parts of an all-reduce: equal for all workers, so that an answer does not
+ * depend on which worker computes it. */
 static uint32_t sum_parts(const bt_config_t *config)
 {
     const uint32_t most = (config->prefill_tp > config->decode_tp)
@@ -347,7 +347,7 @@ static void destroy_process(bt_plan_process_t *process)
     }
 }
 
-/* The last process goes. */
+/* Removes the last process. */
 static void drop_process(bt_plan_t *plan)
 {
     plan->n_processes--;
@@ -355,7 +355,7 @@ static void drop_process(bt_plan_t *plan)
     plan->processes[plan->n_processes] = NULL;
 }
 
-/* Make room for @a n more processes. */
+/* Reserves memory for @a n more processes. */
 static bt_status_t grow(bt_plan_t *plan, uint32_t n)
 {
     bt_plan_process_t **const processes =
@@ -369,8 +369,8 @@ static bt_status_t grow(bt_plan_t *plan, uint32_t n)
     return BT_OK;
 }
 
-/* One more process, of which the caller has set what it knows, with its
- * arguments; grow() has made room. */
+/* Adds a process, for which the caller has set the known fields, with its
+ * arguments; grow() has reserved memory. */
 static bt_status_t add_process(bt_plan_t *plan, const bt_plan_process_t *known)
 {
     bt_plan_process_t *const process = bt_calloc(1, sizeof(*process));
@@ -406,8 +406,8 @@ static bt_status_t add_router(bt_plan_t *plan, uint32_t index)
     return add_process(plan, &process);
 }
 
-/* A name that is too long to stand before ".prefill-255" is cut, and told from
- * others by the model's number. */
+/* A name too long to stand before ".prefill-255" is cut, and made unique by the
+ * model's number. */
 static void name_worker(const bt_plan_t *plan, uint32_t index,
                         bt_plan_process_t *process)
 {
@@ -429,15 +429,16 @@ static void name_worker(const bt_plan_t *plan, uint32_t index,
     }
 }
 
-/* Do both sides have as many ranks and stages? Then either's standby is the
- * other's as well. */
+/* True when both roles have equal numbers of ranks and stages: then a standby
+ * of one can replace a worker of the other. */
 static bool sides_are_alike(const bt_config_t *config)
 {
     return (config->prefill_tp == config->decode_tp) &&
            (config->prefill_pp == config->decode_pp);
 }
 
-/* Of the shape of the workers of a program, which others may have as well. */
+/* Adds a standby with the shape of the workers of a program, which the other
+ * role may share. */
 static bt_status_t add_standby(bt_plan_t *plan, uint32_t model,
                                unsigned program, uint32_t index)
 {
@@ -483,7 +484,7 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
     return BT_OK;
 }
 
-/* The model's record and its workers. */
+/* Adds the model's record and its workers. */
 static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
                                const char *name, const char *path,
                                uint32_t prefill, uint32_t decode, bool pin)
@@ -530,7 +531,7 @@ err_model:
     return status;
 }
 
-/* Those that are left get what they have. */
+/* Workers that are left keep their cores. */
 static bool has_cores_for(const bt_plan_t *plan, uint32_t prefill,
                           uint32_t decode)
 {
@@ -607,8 +608,8 @@ bt_status_t bt_plan_add_model(bt_plan_t *plan, const char *name,
                        has_cores_for(plan, prefill, decode));
 }
 
-/* Routers come first, but name the models, and workers name the cores of those
- * behind them: arguments are written again at the end. */
+/* Routers come first, but name the models, and workers name the cores of later
+ * ones: arguments are written again at the end. */
 static bt_status_t plan_all(bt_plan_t *plan)
 {
     const bt_config_t *const config = plan->config;

@@ -31,7 +31,7 @@ static _Noreturn void become(char *const *argv, pid_t parent, int out, int err)
     _exit(127);
 }
 
-/* @return false: no more comes */
+/* @return false: the end of the output */
 static bool take(int fd, bt_strbuf_t *to)
 {
     char piece[PIECE_BYTES];
@@ -46,7 +46,7 @@ static bool take(int fd, bt_strbuf_t *to)
     return (n < 0) && ((errno == EINTR) || (errno == EAGAIN));
 }
 
-/* Until both are at their end. @return false: it took too long */
+/* Reads until both outputs end. @return false: it took too long */
 static bool listen_to(const int fds[2], uint64_t end_ms, bt_probe_t *probe)
 {
     struct pollfd polled[] = {{.fd = fds[0], .events = POLLIN},
@@ -65,7 +65,7 @@ static bool listen_to(const int fds[2], uint64_t end_ms, bt_probe_t *probe)
         for (int i = 0; i < 2; i++) {
             if ((polled[i].fd >= 0) && (polled[i].revents != 0) &&
                 !take(polled[i].fd, to[i])) {
-                polled[i].fd = -1; /* poll() passes it over */
+                polled[i].fd = -1; /* poll() skips it */
             }
             polled[i].revents = 0;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file programs.h  Where Baton's other programs are. */
+/** @file programs.h  Locations of Baton's other programs. */
 #ifndef BT_LAUNCHER_PROGRAMS_H
 #define BT_LAUNCHER_PROGRAMS_H
 
@@ -10,19 +10,21 @@
 #define BT_PROGRAM_PATH_BYTES 4096
 
 /**
- * @param [in] libexec  Their directory; NULL: beside this executable, or where
- *                      an installed one has them as seen from it
- *                      (libexec/baton), or else in the build tree that this
- *                      executable is in.
+ * Finds the path of a program.
+ *
+ * @param [in] libexec  Directory of the programs; NULL: beside this executable,
+ *                      or at the installed location relative to it
+ *                      (libexec/baton), or else in the build tree that contains
+ *                      this executable.
  * @param [in] program  A BT_PROG_ bit other than BT_PROG_SERVE.
- * @retval BT_ERR_IO         This executable's own place is unknown; logged.
+ * @retval BT_ERR_IO         The location of this executable is unknown; logged.
  * @retval BT_ERR_TOO_LARGE  The path does not fit.
  */
 BT_MUST_CHECK bt_status_t bt_program_path(const char *libexec, unsigned program,
                                           char *out, size_t bytes);
 
-/** The same of a program that reads no options of ours: its name, and the
- *  folder that it is built in. */
+/** Finds the path of a program without a BT_PROG_ bit, by its name and the
+ *  folder of the build tree; otherwise like bt_program_path(). */
 BT_MUST_CHECK bt_status_t bt_program_path_named(const char *libexec,
                                                 const char *name,
                                                 const char *folder, char *out,

@@ -19,7 +19,7 @@ void bt_ready_reset(bt_ready_t *ready)
     ready->said_joined = false;
 }
 
-/* Start of the line that begins with that word and is complete, or NULL. */
+/* Start of the complete line that begins with that word, or NULL. */
 static const char *find_line(const bt_ready_t *ready, const char *word)
 {
     const size_t n = strlen(word);
@@ -67,7 +67,7 @@ static void take_joined(bt_ready_t *ready, const char *text)
     }
 }
 
-/* The lines that may come any number of times take no room. */
+/* Removes lines that may be repeated any number of times, to save space. */
 static void take_repeated(bt_ready_t *ready)
 {
     char text[BT_READY_WHY_BYTES];
@@ -130,8 +130,8 @@ bool bt_ready_address(const bt_ready_t *ready, const char *key, char *out,
     return true;
 }
 
-/* An address that a client on this machine can use: a server that listens
- * everywhere is found at the loopback address. */
+/* An address that a client on this machine can use: a server that listens on
+ * all interfaces is reached at the loopback address. */
 static void print_client_address(const char *address, bt_strbuf_t *out)
 {
     const char *const scheme = strstr(address, "://");
@@ -156,7 +156,7 @@ static void print_client_address(const char *address, bt_strbuf_t *out)
     }
 }
 
-/* One line for each router that has such an address; the first one has the
+/* Prints a line for each router that has such an address; the first one has the
  * title. */
 static void print_addresses(const bt_ready_t *const *routers, uint32_t n,
                             const char *key, const char *title,
@@ -175,7 +175,7 @@ static void print_addresses(const bt_ready_t *const *routers, uint32_t n,
     }
 }
 
-/* Where clients of OpenAI's API, and people, find the first router. */
+/* Prints the URL of the first router for OpenAI API clients, and for people. */
 static void print_place(const char *title, const char *address,
                         const char *path, bt_strbuf_t *out)
 {
@@ -185,7 +185,7 @@ static void print_place(const char *title, const char *address,
     bt_strbuf_printf(out, "%s\n", path);
 }
 
-/* That of setup/fetch_model.py, which is served where nobody named one. */
+/* Model of setup/fetch_model.py, which is served if none is named. */
 #define DEMONSTRATION_MODEL "SmolLM2-135M-Instruct.Q4_1"
 
 static void print_models(const char *const *models, uint32_t n,
@@ -209,7 +209,7 @@ static void print_models(const char *const *models, uint32_t n,
     }
 }
 
-/* What ./baton ask must be told to find it, if anything. */
+/* Prints the options that ./baton ask needs, if any. */
 static void print_ask(const char *address, bt_strbuf_t *out)
 {
     const bool tls = (strstr(address, "://") != NULL);

@@ -15,11 +15,11 @@
 
 #define KEY_BYTES      32
 #define KEY_TEXT_BYTES (2 * KEY_BYTES + 1)
-#define KEY_FILE_BYTES 4096 /* somebody may have put another one there */
+#define KEY_FILE_BYTES 4096 /* another file may have been put there */
 #define N_PARENTS      3
 #define LEAF_BYTES     (sizeof("/baton-XXXXXX") - 1)
 
-/* Where run directories are made, the best place first. Some are NULL. */
+/* Lists where run directories are made, the best place first. Some are NULL. */
 static void list_parents(const char *parents[N_PARENTS])
 {
     parents[0] = getenv("XDG_RUNTIME_DIR");
@@ -27,7 +27,7 @@ static void list_parents(const char *parents[N_PARENTS])
     parents[2] = "/tmp";
 }
 
-/* Lines that tell of a path end where it has a line's end. */
+/* A path in a log line must not break the line. */
 static bool has_controls(const char *path)
 {
     while ((*path != '\0') && ((unsigned char)*path >= ' ') &&
@@ -74,8 +74,8 @@ static int write_key(const char *path, const char *text, size_t bytes)
     return fd;
 }
 
-/* A key file that is there is kept as it is: somebody may have put another one
- * in its place. @return whether there is one */
+/* An existing key file is kept as it is: another one may have been put in its
+ * place. @return whether there is one */
 static bool keep_key(bt_run_dir_t *dir)
 {
     char text[KEY_FILE_BYTES];
@@ -177,7 +177,7 @@ bool bt_run_dir_ends_with_session(const bt_run_dir_t *dir)
     return access(linger, F_OK) != 0;
 }
 
-/* Where @a i is the first of its name. */
+/* True when @a i is the first parent of its name. */
 static bool is_parent(const char *const parents[N_PARENTS], size_t i)
 {
     if ((parents[i] == NULL) || (parents[i][0] != '/')) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file run_dir.h
  *
- * A private directory for one run (common/base/own_dir.h): the processes'
+ * Private directory of one run (common/base/own_dir.h): the processes'
  * sockets, and the file with the random cluster key (mode 0600).
  */
 #ifndef BT_LAUNCHER_RUN_DIR_H
@@ -12,40 +12,42 @@
 #include "common/base/own_dir.h"
 #include "common/base/status.h"
 
-#define BT_RUN_DIR_BYTES 64 /**< a socket's whole path has only 108 */
+#define BT_RUN_DIR_BYTES 64 /**< a whole socket path has 108 bytes */
 
 typedef struct bt_run_dir {
     char path[BT_RUN_DIR_BYTES];
     char key_file[BT_RUN_DIR_BYTES + 16];
     bt_own_dir_t own;
-    bool is_broken; /**< it cannot be restored, which was said */
-    int key_fd; /**< owned; of the key file: what is in it outlives its name */
+    bool is_broken; /**< cannot be restored, which was logged */
+    int key_fd; /**< owned; descriptor of the key file, whose contents outlive
+                   its name */
 } bt_run_dir_t;
 
-/** Under $XDG_RUNTIME_DIR or $TMPDIR where that is short enough, writable and
- *  without control characters in its name, else under /tmp.
+/** Creates the directory under $XDG_RUNTIME_DIR or $TMPDIR if that is short
+ *  enough, writable and without control characters in its name, else under
+ *  /tmp.
  *  @retval BT_ERR_IO  Logged. */
 BT_MUST_CHECK bt_status_t bt_run_dir_create(bt_run_dir_t *dir);
 
-/** Where somebody removed the directory, its lock or the key file (a logout
- * ends $XDG_RUNTIME_DIR), make that again, with the same path and key, so that
- * processes can start. Says so, once.
+/** Restores the directory, its lock or the key file if one was removed (a
+ *  logout removes $XDG_RUNTIME_DIR), with the old path and key, so that
+ *  processes can start. Logs that, once.
  *  @retval BT_ERR_IO  It cannot be made now; logged, once. */
 BT_MUST_CHECK bt_status_t bt_run_dir_restore(bt_run_dir_t *dir);
 
-/** Does it end with the session of its user, who may not stay when nobody is
- *  logged in (loginctl enable-linger)? */
+/** True when the directory is removed at the end of the user's session, and the
+ *  user may not run processes while logged out (loginctl enable-linger). */
 bool bt_run_dir_ends_with_session(const bt_run_dir_t *dir);
 
-/** Call @a fn for each directory of this user where bt_run_dir_create() makes
- *  them; also for those that a killed launcher left behind. */
+/** Calls @a fn for each directory of this user made by bt_run_dir_create(),
+ *  including those that killed launchers left behind. */
 void bt_run_dir_each(bt_own_dir_fn fn, void *arg);
 
-/** Remove those that launchers, or workers without one, left behind that are
- *  dead. Says so. */
+/** Removes, and logs, directories left behind by dead launchers, or by dead
+ *  workers without a launcher. */
 void bt_run_dir_remove_dead(void);
 
-/** bt_own_dir_remove() */
+/** Removes the directory by bt_own_dir_remove(). */
 void bt_run_dir_remove(bt_run_dir_t *dir);
 
 #endif

@@ -10,8 +10,8 @@
 
 #include "common/base/log.h"
 
-/* @return 0, or the error of the bind: without SO_REUSEPORT nobody's port is
- * ours. */
+/* Binds without SO_REUSEPORT, which fails if any process uses the port.
+ * @return 0, or the error of the bind */
 static int try_to_bind(const struct addrinfo *ai)
 {
     static const int on = 1;
@@ -42,11 +42,11 @@ bt_status_t bt_shared_port_check(const bt_config_t *config)
     if (!config->share_http || (config->routers == 1) ||
         (bt_config_split_address(config->http, host, sizeof(host), &port) !=
          BT_OK)) {
-        return BT_OK; /* the router tells what is wrong with it */
+        return BT_OK; /* the router reports the problem */
     }
     snprintf(service, sizeof(service), "%u", port);
     if (getaddrinfo(host, service, &hints, &found) != 0) {
-        return BT_OK; /* the same */
+        return BT_OK; /* the router reports the problem */
     }
     error = try_to_bind(found);
     freeaddrinfo(found);

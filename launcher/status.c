@@ -14,7 +14,7 @@
 #define CELL_BYTES   256
 #define N_COLUMNS    8
 
-/* One row of the table, its texts. */
+/* Texts of one row of the table. */
 typedef struct row {
     char cells[N_COLUMNS][CELL_BYTES];
 } row_t;
@@ -74,7 +74,7 @@ static void print_age(uint64_t ms, char *out, size_t bytes)
     }
 }
 
-/* How long it has been in its state. */
+/* Time in the current state. */
 static uint64_t age_ms(const bt_orders_process_t *process, uint64_t now_ms)
 {
     return (now_ms > process->since_ms) ? now_ms - process->since_ms : 0;
@@ -128,7 +128,7 @@ static void print_row(const row_t *row, const int *widths, bt_strbuf_t *out)
     bt_strbuf_puts(out, "\n");
 }
 
-/* Who does not serve, or not for all, and why. */
+/* Prints processes that do not serve, or not all clients, and why. */
 static void print_troubles(const bt_status_report_t *report, bt_strbuf_t *out)
 {
     const char *before = "\n";

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file status.h  What a launcher says of itself, for a person or a program to
- *  read. */
+/** @file status.h  Status of a launcher, for a person or a program to read. */
 #ifndef BT_LAUNCHER_STATUS_H
 #define BT_LAUNCHER_STATUS_H
 
@@ -11,7 +10,7 @@
 #include "common/config/config.h"
 #include "common/orders/orders.h"
 
-/** All zero: nothing is known yet. */
+/** Collected status. All zero: nothing is known yet. */
 typedef struct bt_status_report {
     bt_orders_launcher_t launcher;
     bt_orders_model_t models[BT_CONFIG_MAX_MODELS];
@@ -20,22 +19,23 @@ typedef struct bt_status_report {
     uint32_t n_processes;
 } bt_status_report_t;
 
-/** @retval BT_ERR_NO_MEMORY */
+/** Adds an event. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_status_report_add(bt_status_report_t *report,
                                                const bt_orders_event_t *event);
 
 void bt_status_report_fini(bt_status_report_t *report);
 
-/** As a table. @param [in] now_ms  Unix time. */
+/** Appends the status as a table. @param [in] now_ms  Unix time. */
 void bt_status_report_table(const bt_status_report_t *report, uint64_t now_ms,
                             bt_strbuf_t *out);
 
-/** As one JSON object:
+/** Appends the status as one JSON object:
  *  {"launcher":{...},"models":[{...}],"processes":[{...}]} */
 void bt_status_report_json(const bt_status_report_t *report, uint64_t now_ms,
                            bt_strbuf_t *out);
 
-/** To standard output. @return false: that failed, and was said. */
+/** Prints the status to standard output. @return false: that failed, and was
+ *  logged. */
 bool bt_status_report_print(const bt_status_report_t *report, bool json);
 
 #endif

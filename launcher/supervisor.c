@@ -18,13 +18,14 @@
 #include "launcher/supervisor_priv.h"
 #include "launcher/terminal.h"
 
-/* Before a standby starts again: who took a place comes first. */
+/* Pause before a standby starts again: the worker that it became comes first.
+ */
 #define STANDBY_PAUSE_MS 1000u
-/* How often to look whether the run directory is there. */
+/* Interval of checks of the run directory. */
 #define RUN_DIR_MS 1000
-/* How often to look at all, where nobody can wait for what comes. */
+/* Polling interval if poll() fails. */
 #define LOOK_MS 50
-/* How often to say which processes are still awaited. */
+/* Interval of log lines about processes still awaited. */
 #define STILL_WAITING_MS 30000
 #define ANNOUNCE_BYTES   65536
 /* Output and readiness. */
@@ -38,7 +39,7 @@ static const bool edges[BT_SUPERVISOR_PHASES][BT_SUPERVISOR_PHASES] = {
     [BT_SUPERVISOR_STOP] = {[BT_SUPERVISOR_KILL] = true},
 };
 
-/* What the phase means for one child. */
+/* Applies the phase to one child. */
 static void put_into_phase(bt_supervisor_t *s, bt_child_t *child)
 {
     const bool may_go_on =
@@ -85,8 +86,7 @@ void bt_supervisor_stop(bt_supervisor_t *s, int exit_status)
     }
 }
 
-/* @return whether a standby has the child's place now, and begins anew itself
- */
+/* @return whether a standby replaces the child now, and starts again itself */
 static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
 {
     bt_child_t *const standby = bt_supervisor_standby_for(s, child);
@@ -101,8 +101,8 @@ static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
     return true;
 }
 
-/* Processes find each other there, and the key: somebody may have removed
- * it. */
+/* Restores the run directory with its sockets and the key, if it was removed.
+ */
 static void look_after_run_dir(bt_supervisor_t *s)
 {
     if (bt_run_dir_restore(s->options->run_dir) == BT_OK) {
@@ -168,7 +168,7 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
         child->due_ms = 0;
         break;
     case BT_LIFE_WAITING:
-        break; /* who knows the pause sets due_ms */
+        break; /* the caller sets due_ms */
     }
     bt_supervisor_tell_process(s, child);
 }
@@ -183,7 +183,7 @@ void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
     }
 }
 
-/* Every router that is wanted serves, and there is one. */
+/* True when all intended routers are ready, and there is one. */
 static bool all_routers_are_ready(const bt_supervisor_t *s)
 {
     uint32_t n = 0;
@@ -235,7 +235,7 @@ static void announce(bt_supervisor_t *s)
     s->waiting_ms = 0;
 }
 
-/* The child has said something on its readiness descriptor. */
+/* Handles new text on the readiness descriptor of a child. */
 static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
 {
     if (!bt_ready_is_done(&child->ready)) {
@@ -247,7 +247,7 @@ static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
         child->trouble[0] = '\0';
         bt_supervisor_apply(s, child, BT_LIFE_SAID_READY);
     } else if (child->ready.said_joined) {
-        bt_supervisor_tell_process(s, child); /* what keeps it */
+        bt_supervisor_tell_process(s, child); /* its problem */
     }
     if ((s->phase == BT_SUPERVISOR_RUNNING) && !s->was_announced &&
         all_routers_are_ready(s)) {
@@ -263,7 +263,7 @@ static void reopen_logs(bt_supervisor_t *s)
         bt_child_t *const child = s->children[i];
 
         bt_log_file_reopen(&child->log);
-        /* Before it has said anything it may not listen for it yet. */
+        /* Before its first line it may not handle the signal yet. */
         if (bt_child_is_router(child) && bt_ready_has_line(&child->ready)) {
             bt_child_signal(child, SIGHUP);
         }
@@ -295,7 +295,7 @@ static void on_signals(bt_supervisor_t *s)
     }
 }
 
-/* Its sockets are bound, or nobody waits for that any more. */
+/* True when the router's sockets are bound, or not awaited any more. */
 static bool is_bound(const bt_child_t *router)
 {
     return bt_ready_has_line(&router->ready) ||
@@ -325,7 +325,7 @@ static void say_who_is_awaited(bt_supervisor_t *s, uint64_t now_ms)
     s->waiting_ms = now_ms + STILL_WAITING_MS;
 }
 
-/* A child's pause is over, or it has taken too long to stop. */
+/* A child's pause is over, or it took too long to stop. */
 static void on_due(bt_supervisor_t *s, bt_child_t *child)
 {
     child->due_ms = 0;
@@ -351,8 +351,8 @@ static bool any_router_runs(const bt_supervisor_t *s)
     return false;
 }
 
-/* Workers take seconds to load a model, which would be in vain where a router
- * has no port: they start when all routers have theirs. */
+/* Workers take seconds to load a model, in vain if a router has no port: they
+ * start when all routers have bound theirs. */
 static void start_held(bt_supervisor_t *s)
 {
     if (!s->holds_workers || (s->phase != BT_SUPERVISOR_RUNNING)) {
@@ -374,7 +374,7 @@ static void start_held(bt_supervisor_t *s)
     }
 }
 
-/* What is due by the clock. */
+/* Handles all that is due. */
 static void on_time(bt_supervisor_t *s)
 {
     const uint64_t now_ms = bt_now_ms();
@@ -410,14 +410,14 @@ static void on_time(bt_supervisor_t *s)
                             s->children[i]->process->name);
             }
         }
-        if (s->exit_status == BT_EXIT_OK) { /* else it has a better reason */
+        if (s->exit_status == BT_EXIT_OK) { /* else there is a better reason */
             s->exit_status = BT_EXIT_FAILURE;
         }
         kill_all(s);
     }
 }
 
-/* @return poll()'s time-out until something is due by the clock. */
+/* @return poll()'s time-out until the next due time. */
 static int next_timeout_ms(const bt_supervisor_t *s)
 {
     const uint64_t now_ms = bt_now_ms();
@@ -463,8 +463,8 @@ static bool anybody_runs(const bt_supervisor_t *s)
     return false;
 }
 
-/* Nothing is read that is not there: where poll() cannot wait (it refuses more
- * descriptors than the process may have open) looking now and then does. */
+/* Reads are non-blocking: where poll() fails (it refuses more descriptors than
+ * the process may have open) polling in intervals works too. */
 static void wait_for_events(bt_supervisor_t *s, nfds_t n)
 {
     if (poll(s->fds, n, next_timeout_ms(s)) >= 0) {
@@ -480,7 +480,7 @@ static void wait_for_events(bt_supervisor_t *s, nfds_t n)
     }
 }
 
-/* Wait for the next event and take everything that has come. */
+/* Waits for the next event and handles all that have come. */
 static void run_once(bt_supervisor_t *s)
 {
     nfds_t n = 0;
@@ -535,7 +535,7 @@ static bt_status_t block_signals(bt_supervisor_t *s)
     return BT_OK;
 }
 
-/* Room for @a n children, and for what is waited for with them. */
+/* Reserves memory for @a n children, and their descriptors. */
 static bt_status_t make_room(bt_supervisor_t *s, uint32_t n)
 {
     bt_child_t **const children =
@@ -635,10 +635,10 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
     while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {
         run_once(&s);
     }
-    bt_desk_run(s.desk); /* who watches sees the last ones end */
+    bt_desk_run(s.desk); /* watchers see the last ones end */
     BT_LOG_INFO("stopped");
     if (s.cause[0] != '\0') {
-        BT_LOG_ERROR("%s", s.cause); /* the last that is read */
+        BT_LOG_ERROR("%s", s.cause); /* the last line */
     }
 
 out:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends of processes: who is killed, and whether one is started again. */
+/* Ends of processes: which are killed, and whether one is restarted. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 #include "common/base/log.h"
 #include "launcher/supervisor_priv.h"
 
-/* So long after it the kernel's counter of kills is taken to tell of an end. */
+/* An end counts as a kill by the OOM killer if the kernel's counter rose within
+ * this time. */
 #define OOM_MS 2000u
 
 void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
@@ -19,7 +20,7 @@ void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
 {
     child->has_given_up = true;
     bt_supervisor_apply(s, child, BT_LIFE_GAVE_UP);
-    if (child->is_by_order) { /* who gave it is told */
+    if (child->is_by_order) { /* the client of the command is notified */
         return;
     }
     if (s->cause[0] == '\0') { /* others may follow from it */
@@ -29,7 +30,7 @@ void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
     bt_supervisor_stop(s, exit_status);
 }
 
-/* The exit status of the launch that this end is the end of. */
+/* The exit status of the launch if it ends because of this end. */
 static int status_of_launch(int wait_status)
 {
     const int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0;
@@ -79,7 +80,7 @@ bt_child_t *bt_supervisor_standby_for(const bt_supervisor_t *s,
     return NULL;
 }
 
-/* For whoever asks why it is not there. */
+/* Sets the reason why the process is not there. */
 static void note_trouble(bt_child_t *child)
 {
     char why[BT_LAST_WORDS_BYTES];
@@ -89,9 +90,9 @@ static void note_trouble(bt_child_t *child)
              (why[0] != '\0') ? ": " : "", why);
 }
 
-/* A process that the kernel killed for want of memory leaves no word, and the
- * kernel's counter does not tell whom it killed: it is whoever ended by SIGKILL
- * about when that rose, or had a rank that may have. */
+/* A process killed by the OOM killer leaves no message, and the kernel's
+ * counter does not name it: it is any that ended by SIGKILL at about the time
+ * when the counter rose, or that had a rank that may have. */
 static void note_memory(bt_supervisor_t *s, bt_child_t *child, int wait_status)
 {
     const bool was_killed =
@@ -124,12 +125,12 @@ static void note_memory(bt_supervisor_t *s, bt_child_t *child, int wait_status)
                  limit.by);
 }
 
-/* It ended by itself while everything runs. */
+/* A process ended by itself while all else runs. */
 static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
 {
     const uint64_t now_ms = bt_now_ms();
-    /* A router that ends before it has bound its sockets will not do better
-     * the next time, whatever it ends with. */
+    /* A router that ends before it has bound its sockets will fail again,
+     * whatever its exit status. */
     const bool is_final =
         (WIFEXITED(wait_status) &&
          bt_exit_is_final(WEXITSTATUS(wait_status))) ||
@@ -170,12 +171,12 @@ void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
     bt_supervisor_apply(s, child, BT_LIFE_ENDED);
 }
 
-/* It was told to, or everything stops. */
+/* A process ended by an admin command, or because everything stops. */
 static void on_ordered_end(bt_supervisor_t *s, bt_child_t *child,
                            int wait_status)
 {
-    /* SIGTERM is ours, come before the child could catch it; where SIGKILL is
-     * ours, that was said. */
+    /* SIGTERM is ours, received before the child could handle it; if SIGKILL is
+     * ours, that was logged. */
     const bool is_well =
         (wait_status == 0) ||
         (WIFSIGNALED(wait_status) && (WTERMSIG(wait_status) == SIGTERM));
@@ -212,8 +213,8 @@ void bt_supervisor_reap(bt_supervisor_t *s)
     }
 }
 
-/* One that waits for a core is not hung, however long: others have the cores,
- * or its quota of processor time is used up. */
+/* A process waiting for a core is not hung, however long: others use the cores,
+ * or its CPU time quota is used up. */
 static void tell_starved(bt_supervisor_t *s, bt_child_t *child)
 {
     const bool is_starved =

@@ -5,14 +5,14 @@
 #include "launcher/supervisor_priv.h"
 
 #define ADDRESS_BYTES 128
-/* For the launcher's own end, when all others have ended. */
+/* Time for the launcher's own end, after all processes have ended. */
 #define END_MS 5000u
 
 typedef struct counts {
-    uint32_t n_meant, n_ready; /* processes, also standbys */
+    uint32_t n_meant, n_ready; /* processes, standbys included */
     uint32_t n_left;           /* that have not ended yet */
     uint32_t n_routers, n_serving;
-    const bt_child_t *router; /* the first that serves, or NULL */
+    const bt_child_t *router; /* the first that is ready, or NULL */
 } counts_t;
 
 static void count(const bt_supervisor_t *s, counts_t *counts)
@@ -70,7 +70,7 @@ void bt_supervisor_notify(bt_supervisor_t *s)
     };
 
     if (s->options->notify->fd < 0) {
-        return; /* nobody is to be told */
+        return; /* no service manager */
     }
     count(s, &counts);
     state.n_routers = counts.n_routers;

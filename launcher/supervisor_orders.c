@@ -13,8 +13,9 @@
 
 #define ERROR_BYTES BT_ORDERS_TEXT_BYTES
 #define ANY_MODEL   UINT32_MAX
-/* So many times the silence after which a router or worker counts as dead, and
- * is started again: then it should have been told. */
+/* A role change is awaited for this many times the silence after which a router
+ * or worker counts as dead and is restarted: by then it should have been
+ * delivered. */
 #define ROLE_DEADS 4u
 
 static bool is_worker(const bt_child_t *child)
@@ -22,7 +23,7 @@ static bool is_worker(const bt_child_t *child)
     return child->process->model != BT_PLAN_NO_MODEL;
 }
 
-/* What is told. */
+/* Events. */
 
 static uint32_t program_of(const bt_child_t *child)
 {
@@ -86,8 +87,8 @@ static void describe_model(const bt_supervisor_t *s, uint32_t i,
     event->u.model.unloaded = model->is_unloaded;
 }
 
-/* What keeps it from serving. One that starts may be at what its last line
- * says. */
+/* Describes what keeps a process from serving; while it starts, its last log
+ * line. */
 static void describe_trouble(const bt_child_t *child,
                              bt_orders_process_t *process)
 {
@@ -113,7 +114,7 @@ static void describe_trouble(const bt_child_t *child,
     case BT_LIFE_WAITING:
         copy(child->trouble, process->why, sizeof(process->why));
         break;
-    case BT_LIFE_STOPPED: /* by an order, unless it could not start */
+    case BT_LIFE_STOPPED: /* by a command, unless it could not start */
         if (child->has_given_up) {
             copy(child->trouble, process->why, sizeof(process->why));
         }
@@ -144,9 +145,9 @@ static void describe_process(const bt_supervisor_t *s, const bt_child_t *child,
     process->since_ms = child->since_ms;
     describe_trouble(child, process);
     if (child->pid == 0) {
-        return; /* its addresses are of a process that is gone */
+        return; /* its addresses are from a process that is gone */
     }
-    /* Not there, or too long: then "". */
+    /* Missing, or too long: then "". */
     if (!bt_ready_address(&child->ready, "http", process->http,
                           sizeof(process->http)) ||
         !bt_ready_address(&child->ready, "metrics", process->metrics,
@@ -195,7 +196,7 @@ static void say_status(bt_supervisor_t *s, uint64_t client)
     }
 }
 
-/* Whom an order names. */
+/* Processes that a command names. */
 
 static bt_child_t *find_child(const bt_supervisor_t *s, const char *name,
                               char *error)
@@ -236,7 +237,7 @@ static uint32_t find_model(const bt_supervisor_t *s, const char *name,
 
 /* Orders that are answered later. */
 
-/* A ready one of this build has said its role. */
+/* A ready worker of this build has reported its role. */
 static void say_fixed(const bt_child_t *child, char *error)
 {
     snprintf(error, ERROR_BYTES,
@@ -250,7 +251,7 @@ typedef enum outcome {
     OUTCOME_FALSE, /* and will not become true */
 } outcome_t;
 
-/* It serves; is it what it was told to be? */
+/* The worker is ready; does it have the requested role? */
 static outcome_t outcome_of_role(const bt_pending_t *order,
                                  const bt_child_t *child, char *error)
 {
@@ -278,7 +279,7 @@ static outcome_t outcome_of_role(const bt_pending_t *order,
     return OUTCOME_FALSE;
 }
 
-/* How an order stands with one child. */
+/* State of a command for one child. */
 static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
                             char *error)
 {
@@ -360,8 +361,8 @@ void bt_supervisor_answer_pending(bt_supervisor_t *s)
     }
 }
 
-/* Answer at once, or when the child, or all workers of the model, are where the
- * order wants them. */
+/* Answers at once, or when the child, or all workers of the model, have reached
+ * the requested state. */
 static void answer_when_done(bt_supervisor_t *s, uint64_t client,
                              const bt_orders_request_t *request,
                              bt_child_t *child, uint32_t model)
@@ -388,13 +389,13 @@ static void answer_when_done(bt_supervisor_t *s, uint64_t client,
             return;
         }
     }
-    /* Those who asked have left, and their orders are still under way. */
+    /* The clients have left, and their commands are still in progress. */
     bt_desk_answer(s->desk, client,
                    "it is done, but too many orders are under way to wait for "
                    "its end");
 }
 
-/* The orders. */
+/* Admin commands. */
 
 static void start_by_order(bt_supervisor_t *s, bt_child_t *child,
                            bt_life_event_t event)
@@ -455,7 +456,7 @@ static void order_role(bt_supervisor_t *s, uint64_t client,
     }
     if (child->process->role != request->role) {
         child->process->role = request->role;
-        /* The routers hear it here, and tell the worker. */
+        /* Routers receive this event, and notify the worker. */
         bt_supervisor_tell_process(s, child);
         bt_supervisor_tell_model(s, child->process->model);
     }
@@ -500,7 +501,7 @@ static uint32_t count_or(uint32_t asked, uint32_t otherwise)
     return (asked == BT_ORDERS_UNSET) ? otherwise : asked;
 }
 
-/* May a known model be loaded like that? */
+/* Checks that a known model may be loaded like that. */
 static bool may_load_again(const bt_supervisor_t *s, uint32_t i,
                            const bt_orders_request_t *request, char *error)
 {
@@ -527,7 +528,7 @@ static bool may_load_again(const bt_supervisor_t *s, uint32_t i,
     return true;
 }
 
-/* May there be such a model? */
+/* Checks that there may be such a model. */
 static bool may_load(const bt_supervisor_t *s,
                      const bt_orders_request_t *request, uint32_t prefill,
                      uint32_t decode, char *error)
@@ -576,7 +577,7 @@ static void find_pulled(const bt_config_t *config, bt_orders_request_t *request)
     }
 }
 
-/* Beside those that run. */
+/* Checks the thread limit, besides the running processes. */
 static bool has_threads_for(const bt_config_t *config, uint32_t prefill,
                             uint32_t decode, char *error)
 {
@@ -622,7 +623,7 @@ static uint32_t add_model(bt_supervisor_t *s,
             bt_plan_drop_model(s->plan);
         }
     }
-    /* Without its log, which was said, a model serves all the same. */
+    /* Without its log file, which was logged, a model serves all the same. */
     if ((status != BT_OK) && (status != BT_ERR_IO)) {
         snprintf(error, ERROR_BYTES, "%s cannot be added: %s", request->name,
                  bt_status_str(status));
@@ -631,8 +632,8 @@ static uint32_t add_model(bt_supervisor_t *s,
     return s->plan->n_models - 1;
 }
 
-/* To a model that has fewer than it is asked for. @return false: @a error says
- * why not */
+/* Adds workers to a model that has fewer than requested. @return false: @a
+ * error says why not */
 static bool add_workers(bt_supervisor_t *s, uint32_t i,
                         const bt_orders_request_t *request, char *error)
 {
@@ -656,7 +657,7 @@ static bool add_workers(bt_supervisor_t *s, uint32_t i,
             bt_plan_drop_workers(s->plan, i, prefill, decode);
         }
     }
-    /* Without its log, which was said, a worker serves all the same. */
+    /* Without its log file, which was logged, a worker serves all the same. */
     if ((status != BT_OK) && (status != BT_ERR_IO)) {
         snprintf(error, ERROR_BYTES, "%s cannot have more workers: %s",
                  model->name, bt_status_str(status));

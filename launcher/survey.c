@@ -13,7 +13,7 @@
 #include "launcher/probe.h"
 #include "launcher/programs.h"
 
-#define ASK_MS     60000u /* against hanging: it reads headers */
+#define ASK_MS     60000u /* against hangs: it reads headers */
 #define TEXT_BYTES 4096
 
 void bt_survey_limits_read(const char *root, bt_survey_limits_t *limits_p)
@@ -36,7 +36,7 @@ uint64_t bt_survey_threads(const bt_config_t *config, uint32_t n_models,
     const bt_needs_cpus_t cpus = {
         .n_cpus = (uint32_t)limits->cpus.most,
         .n_online = bt_online_cpus(),
-        /* With a quota nobody has cores of its own that could be lent. */
+        /* With a quota no worker has cores of its own that could be lent. */
         .lends = (limits->cpus.by[0] == '\0') &&
                  (strcmp(config->lend_cores, "off") != 0),
     };
@@ -139,7 +139,7 @@ void bt_survey_limits_json(const bt_config_t *config,
 
 /* ---- what the programs say ---- */
 
-/* Of a file that cannot be opened the launcher has said it. */
+/* True when the launcher has reported that the file cannot be opened. */
 static bool is_said(const bt_survey_t *s, const bt_plan_t *plan,
                     const char *text)
 {
@@ -152,7 +152,7 @@ static bool is_said(const bt_survey_t *s, const bt_plan_t *plan,
     return false;
 }
 
-/* A line of a log in JSON, or of the reading of options. */
+/* Handles a log line in JSON, or of the option parser. */
 static void take_line(bt_survey_t *s, const bt_plan_t *plan, const char *about,
                       const char *line, size_t bytes)
 {
@@ -170,7 +170,7 @@ static void take_line(bt_survey_t *s, const bt_plan_t *plan, const char *about,
         said = bt_json_get(doc, root, "message");
         if ((said == NULL) || (said->kind != BT_JSON_STRING) ||
             !(bt_json_is(word, "error") || bt_json_is(word, "warn"))) {
-            goto end; /* it says what it does */
+            goto end; /* an ordinary message */
         }
         level =
             bt_json_is(word, "error") ? BT_FINDING_PROBLEM : BT_FINDING_WARNING;
@@ -204,7 +204,7 @@ static bool read_number(const bt_json_doc_t *doc, const bt_json_node_t *root,
     return bt_json_as_u64(bt_json_get(doc, root, key), out);
 }
 
-/* What a worker would take. @return false: it does not say */
+/* Reads the needs of a worker. @return false: it did not report them */
 static bool take_need(bt_survey_t *s, const bt_plan_t *plan,
                       const bt_plan_process_t *process, const bt_strbuf_t *out)
 {
@@ -297,7 +297,7 @@ end:
     return status;
 }
 
-/* Of processes that are alike one is asked. */
+/* One of several identical processes is asked. */
 static bool is_first(const bt_plan_t *plan, uint32_t i)
 {
     for (uint32_t k = 0; k < i; k++) {

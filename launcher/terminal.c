@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* -1 with errno: ENXIO, EIO: there is none any more */
+/* -1 with errno: ENXIO, EIO: there is no terminal any more */
 static int open_terminal(void)
 {
     return open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file terminal.h
  *
- * SIGHUP is the kernel's or a shell's word that the terminal is gone, or
- * somebody's wish that the logs are opened anew: the terminal itself tells
- * which.
+ * Meaning of a SIGHUP: the terminal is gone (from the kernel or a shell), or
+ * the logs are to be opened anew. The state of the terminal decides.
  */
 #ifndef BT_LAUNCHER_TERMINAL_H
 #define BT_LAUNCHER_TERMINAL_H
 
 #include <stdbool.h>
 
-/** Is there one to lose? Before SIGHUP is blocked or handled: who started us
- *  with it ignored (nohup) wants us to stay. */
+/** True when there is a terminal whose loss is to end the launch. Call before
+ *  SIGHUP is blocked or handled: if it is ignored at the start (nohup), the
+ *  launch is to stay. */
 bool bt_terminal_is_ours(void);
 
-/** Is the one that was there gone? */
+/** True when the terminal of the start is gone. */
 bool bt_terminal_is_gone(void);
 
 #endif

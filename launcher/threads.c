@@ -59,7 +59,7 @@ static void names_of(const char *stack, char *names, size_t bytes)
                                    (n > 0) ? " < " : "", length, name);
 
         if ((wrote < 0) || ((size_t)wrote >= bytes - n)) {
-            return; /* the outer ones say less */
+            return; /* the outer ones are less useful */
         }
         n += (size_t)wrote;
         stack = name + length;

@@ -40,7 +40,7 @@ bool bt_watchdog_look(bt_watchdog_t *watchdog, uint64_t now_ms, bool has_beaten,
         return false;
     }
     if (passed_ms > most_ms) {
-        passed_ms = most_ms; /* we did not run either */
+        passed_ms = most_ms; /* the launcher did not run either */
     }
     waited_ms = (waited_ms < passed_ms) ? waited_ms : passed_ms;
     watchdog->waited_ms += waited_ms;
