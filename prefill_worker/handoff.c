@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From finished blocks to a decode worker: peers, transfers, manifests. */
+/* KV transfer to decode workers: peers, transfers, manifests. */
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void tell_link(bt_worker_t *w, bt_worker_link_t *to,
     }
 }
 
-/* What the launcher hears: of the first that cannot be reached. */
+/* Sets the problem reported to the launcher: the first unreachable peer. */
 static void note_trouble(bt_worker_t *w)
 {
     bt_list_t *pos;
@@ -66,7 +66,8 @@ static void note_trouble(bt_worker_t *w)
     }
 }
 
-/* The link is so now. @param why  of a FAILED one; else NULL */
+/* Sets the state of a peer's link. @param why reason of a FAILED one; else NULL
+ */
 static void set_link(bt_worker_t *w, bt_prefill_peer_t *peer,
                      bt_kv_link_state_t state, const char *at, const char *why)
 {
@@ -78,7 +79,7 @@ static void set_link(bt_worker_t *w, bt_prefill_peer_t *peer,
     }
     if ((state == peer->state) && (strcmp(now.at, peer->at) == 0) &&
         (strcmp(now.why, peer->why) == 0)) {
-        return; /* tried in vain, as before */
+        return; /* failed again, as before */
     }
     if (state == BT_KV_LINK_FAILED) {
         const char *where = (now.at[0] != '\0') ? " at " : "";
@@ -110,7 +111,7 @@ static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer)
     if (!peer->is_fit) {
         return;
     }
-    bt_list_remove(&peer->link); /* others are next */
+    bt_list_remove(&peer->link); /* other peers are next */
     bt_list_push_back(&state->peers, &peer->link);
     status = bt_plane_connect(w->plane, peer->split, peer->ranks, peer->n_ranks,
                               peer, &peer->plane);
@@ -140,7 +141,7 @@ static void disconnect_peer(bt_prefill_t *state, bt_prefill_peer_t *peer)
     peer->plane = NULL;
 }
 
-/* Are its blocks, as far as it says, as large as those of such ranks are? */
+/* True when the reported block size matches ranks of such a split. */
 static bool have_size(const bt_kv_route_t *route, const bt_msg_peer_t *msg)
 {
     for (uint32_t i = 0; i < route->n_lanes; i++) {
@@ -153,7 +154,8 @@ static bool have_size(const bt_kv_route_t *route, const bt_msg_peer_t *msg)
     return true;
 }
 
-/* Can KV go to this decode worker? @return NULL, or why not */
+/* Checks whether KV can be sent to this decode worker. @return NULL, or why not
+ */
 static const char *why_unfit(bt_worker_t *w, const bt_msg_peer_t *msg)
 {
     const bt_kv_split_t theirs = {.tp = msg->tp, .pp = msg->pp};
@@ -178,7 +180,8 @@ static const char *why_unfit(bt_worker_t *w, const bt_msg_peer_t *msg)
     return why;
 }
 
-/* Prefill workers that come at once each begin with others. */
+/* Random order: prefill workers that start together begin with different peers.
+ */
 static uint64_t order_of(const bt_worker_t *w, const bt_msg_peer_t *msg)
 {
     const uint64_t both[] = {w->instance, msg->instance};
@@ -207,7 +210,7 @@ static bt_prefill_peer_t *peer_new(const bt_worker_t *w,
     return peer;
 }
 
-/* Keep where its pools are, if KV can go there. */
+/* Keeps the exports of its ranks, if KV can be sent there. */
 static bt_status_t take_ranks(bt_worker_t *w, bt_prefill_peer_t *peer,
                               const bt_msg_peer_t *msg)
 {
@@ -243,7 +246,7 @@ void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
     bt_prefill_peer_t *peer = peer_find(state, msg->instance);
 
     if (msg->instance == w->instance) {
-        return; /* both phases of a request here are a local one */
+        return; /* requests with both phases here are local */
     }
     if (peer == NULL) {
         peer = peer_new(w, msg);
@@ -253,7 +256,7 @@ void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
         BT_LOG_ERROR("no memory for another decode worker");
         return;
     }
-    peer->routers |= from->bit; /* every router tells us of every worker */
+    peer->routers |= from->bit; /* every router reports every worker */
     if (peer->state != BT_KV_LINK_UNPROVEN) {
         tell_link(w, from, peer);
     }
@@ -262,7 +265,8 @@ void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
     }
 }
 
-/* Its jobs (of one router, or all with NULL) cannot be handed over any more. */
+/* Jobs for this peer (of one router, or all with NULL) have no transfer any
+ * more. */
 static void fail_jobs_of(bt_worker_t *w, const bt_worker_link_t *from,
                          uint64_t instance)
 {
@@ -281,7 +285,7 @@ static void fail_jobs_of(bt_worker_t *w, const bt_worker_link_t *from,
     }
 }
 
-/* A router that cannot see a worker speaks for its own requests only. */
+/* A router that cannot see a worker decides for its own requests only. */
 void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
                              uint64_t instance)
 {
@@ -297,8 +301,8 @@ void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
     }
 }
 
-/* The decode workers that it saw may be there all the same: what can be reached
- * is kept until it is lost. */
+/* Decode workers that the router reported may still be there: connections are
+ * kept until they are lost. */
 void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
 {
     bt_prefill_t *state = w->prefill;
@@ -316,14 +320,14 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
     }
 }
 
-/* The first connection may come before the decode worker has heard that it may
- * (docs/WIRE.md): what opened it was dropped, and the kernel would say it again
- * after a second only. So the second try is soon. */
+/* The first connection may arrive before the decode worker has admitted this
+ * one (docs/WIRE.md): its SYN was dropped, and the kernel would repeat it only
+ * after a second. So the second attempt comes soon. */
 static void try_anew(bt_prefill_t *state, bt_prefill_peer_t *peer,
                      uint64_t now_ms)
 {
     if (peer->is_tried && (now_ms >= peer->again_ms) &&
-        (state->n_xfers == 0)) { /* an older router's may wait for it */
+        (state->n_xfers == 0)) { /* older routers' transfers may wait for it */
         disconnect_peer(state, peer);
         peer->retry_ms = 0;
     }
@@ -381,7 +385,7 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     return status;
 }
 
-/* Token #1 of each whose answer goes on. */
+/* Token #1 of each member whose generation continues. */
 static void fill_tokens(bt_prefill_job_t *pj, bt_note_t *note)
 {
     const bool is_over = pj->job.abandoned || (pj->finish != BT_FINISH_NONE);
@@ -435,7 +439,7 @@ void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
     }
 }
 
-/* What its followers wait for, too. */
+/* Ends a job whose KV was sent, with its followers. */
 static void end_sent(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_list_t *pos;
@@ -491,7 +495,8 @@ static void on_peer_lost(bt_worker_t *w, const bt_lanes_event_t *event)
     const uint64_t retry_ms = bt_now_ms() + w->config->heartbeat_ms;
     bt_prefill_peer_t *peer = event->user;
 
-    /* Routers hear of it before the requests fail: they run again elsewhere. */
+    /* Routers are notified before the requests fail: they run again elsewhere.
+     */
     set_link(w, peer, BT_KV_LINK_FAILED, event->at, event->why);
     fail_jobs_of(w, NULL, peer->instance);
     if (peer->routers == 0) {
@@ -499,7 +504,7 @@ static void on_peer_lost(bt_worker_t *w, const bt_lanes_event_t *event)
         return;
     }
     disconnect_peer(state, peer);
-    /* Not at once: of a worker that died the routers will tell. */
+    /* Not at once: routers will report a worker that died. */
     if (peer->retry_ms < retry_ms) {
         peer->retry_ms = retry_ms;
     }
@@ -522,6 +527,6 @@ void bt_prefill_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
     case BT_PLANE_IN_FAILED:
     case BT_PLANE_IN_CLOSED:
     case BT_PLANE_STUCK:
-        break; /* of windows, which are not ours */
+        break; /* events of windows, which prefill does not have */
     }
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file job_life.h
  *
- * The life of a job at a prefill worker: what it is in, and what each event
- * makes of it. Pure.
+ * State machine of a job at a prefill worker. Pure.
  *
  *     no grant                               with one
  *     QUEUED    ──GRANT──────────────────▶ GRANTED
@@ -15,14 +14,14 @@
  *        └──────DROP──▶ DROPPED ───────────────┼───────────────────┘
  *                                              └──SENT──▶ ENDED
  *
- *     of one with a leader, which has grant, queue and transfer (group.h):
+ *     a follower, whose leader has grant, queue and transfer (group.h):
  *
  *     FOLLOWING ──START──▶ DRAWING ──COMPUTED──▶ SHARING ──SENT──▶ ENDED
  *
- *     each of them but ENDED ──ABORT──▶ ENDING ──FREE──▶ ENDED
+ *     all of them but ENDED ──ABORT──▶ ENDING ──FREE──▶ ENDED
  *
- * An event that stands at no arrow of a phase is refused there. GRANT is the
- * one that others can cause at a wrong time.
+ * An event without an arrow in a phase is refused there. GRANT is the one that
+ * a peer can cause at a wrong time.
  */
 #ifndef BT_PREFILL_WORKER_JOB_LIFE_H
 #define BT_PREFILL_WORKER_JOB_LIFE_H
@@ -33,43 +32,42 @@ typedef enum bt_prefill_phase {
     BT_PREFILL_QUEUED,
     BT_PREFILL_GRANTED,   /**< like QUEUED */
     BT_PREFILL_COMPUTING, /**< in the engine */
-    BT_PREFILL_STREAMING, /**< the same; what is finished leaves */
-    BT_PREFILL_WAITING,   /**< its KV is complete */
-    BT_PREFILL_SENDING,   /**< its KV is complete, the manifest asked for */
-    BT_PREFILL_DROPPED,   /**< its KV was complete and made room for others */
-    BT_PREFILL_RESUMING,  /**< the same, and wants to be computed again */
+    BT_PREFILL_STREAMING, /**< in the engine; finished KV is sent */
+    BT_PREFILL_WAITING,   /**< KV complete */
+    BT_PREFILL_SENDING,   /**< KV complete; manifest to be sent */
+    BT_PREFILL_DROPPED,   /**< KV was complete, and evicted for others */
+    BT_PREFILL_RESUMING,  /**< KV was evicted, and is to be recomputed */
     BT_PREFILL_FOLLOWING, /**< begins with its leader */
-    BT_PREFILL_DRAWING,   /**< in the engine, which computes its leader */
-    BT_PREFILL_SHARING,   /**< drawn: its leader's KV is its own, too */
+    BT_PREFILL_DRAWING,   /**< in the engine, which computes the leader */
+    BT_PREFILL_SHARING,   /**< sampled: shares the leader's KV */
     BT_PREFILL_ENDING,    /**< over, but engine or transfer may still hold it */
-    BT_PREFILL_ENDED,     /**< all is back */
+    BT_PREFILL_ENDED,     /**< all resources are returned */
 } bt_prefill_phase_t;
 #define BT_PREFILL_PHASES 13
 
 typedef enum bt_prefill_event {
     BT_PREFILL_GRANT,    /**< from the decode worker */
-    BT_PREFILL_START,    /**< it got blocks and a seat in the engine */
-    BT_PREFILL_COMPUTED, /**< it left the engine, its KV is complete */
-    BT_PREFILL_DROP,     /**< a granted one wants its blocks */
-    BT_PREFILL_SENT,     /**< the decode worker has it all */
+    BT_PREFILL_START,    /**< got blocks and a seat in the engine */
+    BT_PREFILL_COMPUTED, /**< left the engine, KV complete */
+    BT_PREFILL_DROP,     /**< a granted job needs the blocks */
+    BT_PREFILL_SENT,     /**< the decode worker has all KV */
     BT_PREFILL_ABORT,    /**< canceled, failed, or over with token #1 */
     BT_PREFILL_FREE,     /**< neither engine nor transfer holds it */
 } bt_prefill_event_t;
 #define BT_PREFILL_EVENTS 7
 
-/* What holds in a phase, as bits. */
-/** It has its grant, or leaves that to its leader. */
+/* Properties of a phase, as bits. */
+/** Grant received, or left to the leader. */
 #define BT_PREFILL_IS_GRANTED 1u
 #define BT_PREFILL_HAS_BLOCKS 2u
 #define BT_PREFILL_IN_ENGINE  4u
-#define BT_PREFILL_IS_PAUSED  8u /**< its KV was dropped */
-/** Its blocks count against the share for KV that has no grant. */
+#define BT_PREFILL_IS_PAUSED  8u /**< the KV was evicted */
+/** Blocks count against the share for KV without a grant. */
 #define BT_PREFILL_IS_WAITING_KV 16u
-/** Only clean-up is left; whether it has blocks or is in the engine is not
- *  said. */
+/** Only clean-up is left; the bits for blocks and engine are not valid. */
 #define BT_PREFILL_IS_OVER 32u
 
-/** @param [out] next_p  Written when there is such an arrow.
+/** Computes the next phase. @param [out] next_p Written when there is an arrow.
  *  @return false: there is none */
 bool bt_prefill_phase_after(bt_prefill_phase_t phase, bt_prefill_event_t event,
                             bt_prefill_phase_t *next_p);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves when: finished chunks at once, of the last chunk finished layers,
- * so that hardly anything is left to send when token #1 is there. */
+/* Transfer during prefill: finished chunks are sent at once, and of the last
+ * chunk finished layers, so that hardly anything is left to send when token #1
+ * is there. */
 #include "prefill_worker/prefill.h"
 
-/* Between two looks. A group of layers takes a millisecond on an accelerator
- * and 30 on a core, which each look takes away from the pass for a moment: a
- * thousand of them in a second cost 3 % of it. */
+/* Interval of checks. A group of layers takes a millisecond on an accelerator
+ * and 30 on a core, and each check interrupts the pass for a moment: a thousand
+ * of them per second cost 3 % of it. */
 #define LOOK_MIN_MS 1u
 #define LOOK_MAX_MS 8u
 
-/* Over TCP each piece is a message, so a small one costs more than it brings;
- * a chunk of 2 MiB crosses in a fraction of a millisecond. */
+/* Over TCP each piece is a message, so a small one costs more than it gains; a
+ * chunk of 2 MiB is sent in a fraction of a millisecond. */
 const bt_prefill_split_t bt_prefill_split_default = {
     .max_groups = 8, .min_piece_bytes = 32u << 10, .min_chunk_bytes = 2u << 20};
 
@@ -31,8 +32,8 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
     return (for_piece > for_groups) ? (uint32_t)for_piece : for_groups;
 }
 
-/* Of the job's spans up to @a end what is not posted yet, and of each the
- * layers [from, to). */
+/* Posts unposted spans of the job up to @a end, of each the layers [from, to).
+ */
 static bt_status_t post(const bt_prefill_job_t *pj, uint32_t end, uint32_t from,
                         uint32_t to)
 {
@@ -46,7 +47,8 @@ static bt_status_t post_spans(const bt_worker_t *w, bt_prefill_job_t *pj,
 {
     bt_status_t status;
 
-    if (end <= pj->spans_posted) { /* D may know more than we have computed */
+    if (end <= pj->spans_posted) { /* the decode worker may have more cached
+                                    * than we have computed */
         return BT_OK;
     }
     status = post(pj, end, 0, w->n_layers);
@@ -56,8 +58,8 @@ static bt_status_t post_spans(const bt_worker_t *w, bt_prefill_job_t *pj,
     return status;
 }
 
-/* Layers [layers_posted, end) of all further spans; with a group's last layer
- * goes what lies behind it in a block (scales). */
+/* Layers [layers_posted, end) of all further spans; a group's last layer
+ * carries the data behind it in a block (scales). */
 static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
                                uint32_t end)
 {
@@ -75,7 +77,7 @@ static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
     return BT_OK;
 }
 
-/* @return layers of the last chunk that may leave now */
+/* @return layers of the last chunk that may be sent now */
 static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
     const bt_prefill_t *state = w->prefill;

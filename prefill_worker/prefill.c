@@ -20,7 +20,7 @@ static uint32_t spans_needed(const bt_worker_t *w, const bt_job_t *job)
     return bt_kv_blocks_for(job->n_tokens, w->tokens_per_block);
 }
 
-/* The option's table lets no other text through. */
+/* The option accepts no other text. */
 static bt_prefill_overlap_t overlap_of(const char *text)
 {
     return (strcmp(text, "none") == 0)     ? BT_OVERLAP_NONE
@@ -63,7 +63,8 @@ static void close_role(bt_worker_t *w)
 
 /* ---- phases ---- */
 
-/* Token #1 is all: nobody is to get its KV, and no grant comes. */
+/* True when token #1 is the whole answer: no decode worker gets the KV, and no
+ * grant comes. */
 static bool is_alone(const bt_prefill_job_t *pj)
 {
     return pj->job.max_new == 1;
@@ -83,7 +84,7 @@ static void leave(bt_worker_t *w, bt_prefill_job_t *pj)
     }
 }
 
-/* It is over: take it back from those who still hold it. */
+/* Cancels the job's transfer and its computation. */
 static void let_go(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     pj->job.ending = true;
@@ -98,7 +99,7 @@ static void let_go(bt_worker_t *w, bt_prefill_job_t *pj)
     }
 }
 
-/* The frame's own facts agree with the phase. */
+/* Asserts that the common job agrees with the phase. */
 static void check_facts(const bt_job_t *job, unsigned facts)
 {
     if ((facts & BT_PREFILL_IS_OVER) == 0) {
@@ -109,7 +110,7 @@ static void check_facts(const bt_job_t *job, unsigned facts)
     (void)job;
 }
 
-/* Of its KV what is not posted yet. */
+/* KV bytes not posted yet. */
 static uint64_t bytes_left(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
     const bt_kv_groups_t *groups = &w->own_groups;
@@ -129,7 +130,7 @@ static uint64_t bytes_left(const bt_worker_t *w, const bt_prefill_job_t *pj)
     return bytes;
 }
 
-/* The job may be gone afterwards. */
+/* The job may be freed afterwards. */
 static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
                   bt_prefill_phase_t phase)
 {
@@ -148,8 +149,8 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
         bt_worker_job_return_blocks(w, &pj->job);
     }
     check_facts(&pj->job, facts);
-    /* Nothing of it is left to compute where it waits for its grant: of those
-     * who do, the last to come makes room, not the longest. */
+    /* Nothing is left to compute while it waits for its grant: of these jobs
+     * the last to come is dropped, not the longest. */
     pj->job.claim.turn.slack_us =
         (phase == BT_PREFILL_WAITING) ? 0 : pj->job.slack_us;
     switch (phase) {
@@ -174,7 +175,7 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
         bt_prefill_push(w, pj);
         break;
     case BT_PREFILL_COMPUTING:
-    case BT_PREFILL_DROPPED: /* its grant brings it back */
+    case BT_PREFILL_DROPPED: /* the grant requeues it */
     case BT_PREFILL_FOLLOWING:
     case BT_PREFILL_DRAWING:
     case BT_PREFILL_SHARING:
@@ -239,7 +240,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     bt_status_t status;
 
     if ((job == NULL) || job->ending) {
-        return; /* canceled meanwhile, as it is at the one who granted */
+        return; /* canceled meanwhile, as it is at the decode worker */
     }
     if (job->ops != &bt_prefill_ops) {
         BT_LOG_WARN("request %llu: a grant came where it generates",
@@ -248,7 +249,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     }
     pj = job_of(job);
     if (is_alone(pj)) {
-        return; /* an older router asked a decode worker all the same */
+        return; /* an older router asked a decode worker anyway */
     }
     if (!bt_prefill_phase_after(pj->phase, BT_PREFILL_GRANT, &next)) {
         BT_LOG_WARN("request %llu was granted twice",
@@ -280,7 +281,7 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
 
 /* ---- what is computed when ---- */
 
-/* From the first token that is not known, also when this is its second time. */
+/* Starts from the first token without KV, also when it is recomputed. */
 static void lay_seq(const bt_worker_t *w, bt_job_t *job, uint32_t n_reused)
 {
     job->seq.sched.n_tokens = job->n_tokens;
@@ -289,7 +290,7 @@ static void lay_seq(const bt_worker_t *w, bt_job_t *job, uint32_t n_reused)
     atomic_store_explicit(&job->seq.n_layers, 0, memory_order_relaxed);
 }
 
-/* Those that begin with it; all have drawn where it begins again. */
+/* Followers that begin with it; all have sampled when it is recomputed. */
 static void begin_followers(bt_worker_t *w, bt_job_t *job,
                             void (*what)(bt_worker_t *, bt_job_t *, bt_job_t *))
 {
@@ -324,7 +325,7 @@ static void begin(bt_worker_t *w, bt_job_t *job)
 
     lay_seq(w, job, job->n_reused);
     job->seq.tell_layers = true;
-    job->seq.clear_tail = true; /* it crosses to another worker */
+    job->seq.clear_tail = true; /* transferred to another worker */
     pj->n_computed = job->seq.sched.n_computed;
     begin_followers(w, job, lay_follower);
     status = bt_worker_group_submit(w, job);
@@ -336,7 +337,7 @@ static void begin(bt_worker_t *w, bt_job_t *job)
     bt_prefill_move(w, pj, BT_PREFILL_START);
 }
 
-/* It is computed again when its grant is there. */
+/* It is recomputed when its grant comes. */
 static void drop(bt_worker_t *w, bt_job_t *job)
 {
     bt_prefill_move(w, job_of(job), BT_PREFILL_DROP);
@@ -350,8 +351,7 @@ static void advance(bt_worker_t *w)
 
 /* ---- what the engine says ---- */
 
-/* All that draw from the prompt have done so: its KV may go where it is wanted.
- */
+/* All that sample from the prompt have done so: its KV may be evicted. */
 static void check_all_drawn(bt_worker_t *w, bt_prefill_job_t *lead)
 {
     bt_list_t *pos;
@@ -370,7 +370,7 @@ static void check_all_drawn(bt_worker_t *w, bt_prefill_job_t *lead)
     bt_prefill_move(w, lead, BT_PREFILL_COMPUTED);
 }
 
-/* It has drawn. With the last one whose answer needs the KV the leader is
+/* A follower has sampled. With the last one that needs the KV the leader is
  * over. */
 static void on_drawn(bt_worker_t *w, bt_prefill_job_t *pj)
 {
@@ -386,7 +386,7 @@ static void on_drawn(bt_worker_t *w, bt_prefill_job_t *pj)
     } else {
         bt_prefill_move(w, pj, BT_PREFILL_COMPUTED);
     }
-    if (is_over) { /* it may be gone afterwards */
+    if (is_over) { /* it may be freed afterwards */
         bt_worker_job_abort(w, &pj->job);
     }
     if (!is_over || !is_last) {
@@ -404,7 +404,7 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
         }
         return;
     }
-    if (finish == BT_FINISH_ERROR) { /* its KV is not to be trusted (I2) */
+    if (finish == BT_FINISH_ERROR) { /* its KV cannot be trusted (I2) */
         bt_worker_group_fail(w, (job->leader != NULL) ? job->leader : job,
                              BT_ERR_DEVICE, "context phase",
                              "the device failed");
