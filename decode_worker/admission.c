@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seats, blocks, leases: from the waiting queue to a proven sequence. */
+/* Seats, blocks, leases: from the waiting queue to a verified sequence. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
@@ -8,7 +8,7 @@
 #include "worker/pause.h"
 #include "worker/senders.h"
 
-/* Each of its followers, in any order of what becomes of them. */
+/* Each follower of a leader; the loop may remove it. */
 #define FOR_EACH_FOLLOWER(pos, tmp, dj) \
     BT_LIST_FOR_EACH(pos, tmp, &(dj)->job.followers)
 
@@ -30,8 +30,8 @@ static void send_grant(bt_worker_t *w, const bt_decode_job_t *dj,
     bt_worker_send(w, dj->job.from, &msg);
 }
 
-/* Open the lease's windows and tell the prefill worker, by way of the
- * router. */
+/* Opens the lease's windows and sends the grant to the prefill worker, through
+ * the router. */
 static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_decode_t *state = w->decode;
@@ -64,7 +64,7 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
     }
 }
 
-/* By all ranks, unless it was revoked meanwhile. */
+/* The windows of all ranks are open, unless revoked meanwhile. */
 static void on_opened(bt_worker_t *w, bt_decode_job_t *dj,
                       const bt_plane_event_t *event)
 {
@@ -91,7 +91,7 @@ static void run(bt_worker_t *w, bt_decode_job_t *dj)
     bt_decode_move(w, dj, BT_DECODE_RUN);
 }
 
-/* From here on each goes its own way. */
+/* From here on members are independent. */
 static void run_local(bt_worker_t *w, bt_decode_job_t *dj)
 {
     const uint32_t n_known = dj->job.n_reused * w->tokens_per_block;
@@ -147,7 +147,7 @@ void bt_decode_begin(bt_worker_t *w, bt_job_t *job)
     }
 }
 
-/* Bytes and pieces are told once, of the leader. */
+/* Bytes and pieces are reported once, for the leader. */
 static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
                         const bt_decode_job_t *leader)
 {
@@ -160,12 +160,12 @@ static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
     msg.u.joined.transfer_bytes = is_leader ? leader->transfer_bytes : 0;
     msg.u.joined.n_descriptors = is_leader ? leader->n_descriptors : 0;
     msg.u.joined.queue_us = dj->granted_us - dj->job.claim.turn.since_us;
-    /* The wait for its batch is in it. */
+    /* includes the wait for its batch */
     msg.u.joined.handover_us = bt_now_us() - leader->arrived_us;
     bt_worker_send(w, dj->job.from, &msg);
 }
 
-/* From token #2 on: #1 was the prefill worker's. */
+/* From token #2 on: the prefill worker sampled #1. */
 static void join(bt_worker_t *w, bt_decode_job_t *dj,
                  const bt_decode_job_t *leader, uint32_t token)
 {
@@ -180,7 +180,7 @@ static void join(bt_worker_t *w, bt_decode_job_t *dj,
     seq->sched.n_tokens = dj->job.n_tokens + 1;
     seq->sched.n_computed = dj->job.n_tokens;
     dj->job.grower.n_known = dj->job.n_tokens + 1;
-    /* About when #1 was drawn: what came between counts, too. */
+    /* About when #1 was sampled: the time in between counts, too. */
     seq->paced_us = (leader->arrived_us > leader->note.grant_wait_us)
                         ? leader->arrived_us - leader->note.grant_wait_us
                         : leader->arrived_us;
@@ -203,14 +203,14 @@ static const bt_note_follower_t *note_of(const bt_note_t *note,
     return NULL;
 }
 
-/* As where a whole transfer is: the answer may have ended with token #1. */
+/* As if the transfer were canceled: the answer may have ended with token #1. */
 static void taken_back(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_worker_job_fail(w, &dj->job, BT_ERR_CANCELED, "transfer",
                        "the sender needs it no more");
 }
 
-/* Before the leader, whose blocks they are forks of. */
+/* Before the leader, since they are forks of its blocks. */
 static void join_followers(bt_worker_t *w, const bt_decode_job_t *dj)
 {
     bt_list_t *pos;
@@ -244,7 +244,7 @@ static void start(bt_worker_t *w, bt_decode_job_t *dj)
     }
 }
 
-/* The manifests prove that every byte is there (I2). */
+/* The manifests prove that all bytes have arrived (I2). */
 static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
                            const bt_lanes_event_t *event)
 {
@@ -291,7 +291,7 @@ void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
         on_opened(w, dj, event);
         break;
     case BT_PLANE_IN_DONE:
-        /* What comes after the lease was revoked proves nothing. */
+        /* A result after the lease was revoked proves nothing. */
         if (bt_decode_phase_after(dj->phase, BT_DECODE_PROVEN, &next)) {
             on_window_done(w, dj, &event->lanes);
         }
@@ -313,6 +313,6 @@ void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
     case BT_PLANE_OUT_DONE:
     case BT_PLANE_PEER_LOST:
     case BT_PLANE_PEER_UP:
-        break; /* of transfers, which are not ours */
+        break; /* events of transfers, which decode does not have */
     }
 }

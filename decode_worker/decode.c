@@ -13,8 +13,8 @@ static bt_decode_job_t *job_of(bt_job_t *job)
     return (bt_decode_job_t *)job;
 }
 
-/* Every position that will ever be computed here. The last drawn token is
- * never fed back, so it needs no room. */
+/* Spans for every position that will ever be computed here. The last sampled
+ * token is never fed back, so it needs no block. */
 static uint32_t spans_needed(const bt_worker_t *w, const bt_job_t *job)
 {
     return bt_kv_blocks_for((uint64_t)job->n_tokens + job->max_new - 1,
@@ -47,7 +47,7 @@ static bt_status_t open_role(bt_worker_t *w)
 
 /* ---- phases ---- */
 
-/* A seat that the engine does not know of yet. */
+/* A seat that the engine does not count yet. */
 static bool is_leased(unsigned facts)
 {
     return (facts & (BT_DECODE_HAS_SEAT | BT_DECODE_IN_ENGINE)) ==
@@ -70,7 +70,7 @@ static void leave(bt_worker_t *w, bt_decode_job_t *dj)
     }
 }
 
-/* The frame's own facts agree with the phase. */
+/* Asserts that the common job agrees with the phase. */
 static void check_facts(const bt_job_t *job, unsigned facts)
 {
     BT_ASSERT(job->in_engine == ((facts & BT_DECODE_IN_ENGINE) != 0));
@@ -82,7 +82,7 @@ static void check_facts(const bt_job_t *job, unsigned facts)
     (void)facts;
 }
 
-/* The job may be gone afterwards. */
+/* The job may be freed afterwards. */
 static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
 {
     const unsigned facts = bt_decode_phase_facts(phase);
@@ -165,7 +165,7 @@ static void on_request(bt_worker_t *w, bt_job_t *job)
 static void on_abort(bt_worker_t *w, bt_job_t *job)
 {
     bt_decode_job_t *dj = job_of(job);
-    /* What the device failed has left the engine already. */
+    /* Jobs failed by the device have left the engine already. */
     const bool has_left = ((dj->phase == BT_DECODE_RUNNING) ||
                            (dj->phase == BT_DECODE_PAUSING)) &&
                           !job->in_engine;
@@ -192,7 +192,7 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    /* A lost sender: what it had not finished is not going to come. */
+    /* A sender is lost: its unfinished transfers will not complete. */
     BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
     {
         bt_decode_job_t *dj = job_of(BT_CONTAINER_OF(pos, bt_job_t, link));
@@ -206,9 +206,9 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
     }
 }
 
-/* What a later turn of the same talk begins with: prompt and answer. The last
- * token that was drawn has no K and V yet, nor has what was to be computed
- * again of one that goes on. */
+/* Caches prompt and answer for a later turn of the conversation. The last
+ * sampled token has no K and V yet, nor have tokens that a resumed job has not
+ * recomputed. */
 static void remember(bt_worker_t *w, const bt_decode_job_t *dj,
                      bt_finish_t finish)
 {
@@ -286,7 +286,7 @@ static bt_job_wait_t waits_for(const bt_job_t *job)
         return ((lead != NULL) && (lead->phase == BT_DECODE_LEASED))
                    ? BT_JOB_WAITS_KV
                    : BT_JOB_WAITS_TURN;
-    case BT_DECODE_RUNNING: /* one whose prompt is computed here may wait */
+    case BT_DECODE_RUNNING: /* a local prefill may still wait */
         return ((job->kind == BT_REQUEST_LOCAL) && !bt_seq_has_begun(&job->seq))
                    ? BT_JOB_WAITS_TURN
                    : BT_JOB_WAITS_NOT;

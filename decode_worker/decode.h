@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file decode.h
  *
- * The decode worker: admission, leases, generation with in-flight or static
+ * Decode worker: admission, leases, generation with in-flight or static
  * batching (sched_batch.h).
  *
- * job_life.h has the life of a job; bt_decode_move() is its one way on.
+ * The states of a job are in job_life.h; only bt_decode_move() changes them.
  *
  * A grant reserves a seat and every block that the sequence can ever need, or
- * nothing, so a running sequence never waits and is never preempted; or, by
- * --scheduler-policy max_utilization, what its prompt needs and some ahead: it
- * grows, and may be paused for others (worker/pause.h). Grants are given while
- * the prefill goes on, in the order of common/sched (sched_admit.h).
+ * nothing, so a running sequence never waits and is never preempted. With
+ * --scheduler-policy max_utilization it reserves what the prompt needs and
+ * some ahead: the sequence grows, and may be preempted for others
+ * (worker/pause.h). Grants are given during the prefill, in the order of
+ * common/sched (sched_admit.h).
  *
- * With --local-prefill the same worker also runs the context phase of requests
- * that the router sends it alone (LOCAL): no transfer, the same bytes.
+ * With --local-prefill this worker also runs the prefill of requests that the
+ * router sends to it alone (LOCAL): no transfer, identical bytes.
  */
 #ifndef BT_DECODE_WORKER_DECODE_H
 #define BT_DECODE_WORKER_DECODE_H
@@ -23,12 +24,12 @@
 #include "worker/worker.h"
 
 typedef struct bt_decode {
-    /* bt_decode_move() keeps these. */
-    bt_list_t leased; /**< LEASED ones, oldest first */
-    bt_list_t ready;  /**< JOINING ones that wait for their batch, the same */
+    /* Lists kept by bt_decode_move(). */
+    bt_list_t leased; /**< LEASED jobs, oldest first */
+    bt_list_t ready;  /**< JOINING jobs waiting for their batch, oldest first */
     uint32_t quarantined_blocks;
-    uint64_t lease_id; /**< last one given */
-    uint32_t n_leases; /**< windows, open or closing */
+    uint64_t lease_id; /**< last lease id given */
+    uint32_t n_leases; /**< receive windows, open or closing */
 } bt_decode_t;
 
 typedef struct bt_decode_job {
@@ -36,7 +37,7 @@ typedef struct bt_decode_job {
     bt_decode_phase_t phase;
     bt_plane_in_t *window; /**< open in LEASED, else closing; NULL: none */
     uint64_t granted_us;
-    /* Of a leader in JOINING: what came with its KV. */
+    /* For a leader in JOINING: results of the transfer. */
     bt_note_t note;
     uint64_t transfer_us, transfer_bytes, arrived_us;
     uint32_t n_descriptors;
@@ -46,26 +47,27 @@ extern const bt_worker_ops_t bt_decode_ops;
 
 /* decode.c */
 
-/** Take the job to its next phase with all that belongs to it: queue, seat,
- *  counts, window, cancels. The event must be legal. The job may be gone
- *  afterwards: after ABORT, LEFT and FREE. */
+/** Moves the job to its next phase with all effects: queue, seat, counts,
+ *  window, cancels. The event must be legal. The job may be freed: after ABORT,
+ *  LEFT and FREE. */
 void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
                     bt_decode_event_t event);
 
 /* admission.c */
 
-/** Its turn has come, its blocks are there: give the grant, or run it if it is
- *  local. */
+/** Begins a job that has its turn and its blocks: sends the grant, or runs a
+ *  local job. */
 void bt_decode_begin(bt_worker_t *w, bt_job_t *job);
 void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event);
-/** After a round of admissions: start a batch that is complete. */
+/** Starts a batch that is complete, after a round of admissions. */
 void bt_decode_advance(bt_worker_t *w);
 
 /* fence.c */
 
-/** Fence (I2): this sender is silent but may still write through its mapping
- *  into a revoked lease. A process of this host is ended; its launcher starts
- *  it again. @param pid  0 = unknown */
+/** Fences a sender (I2) that is silent but may still write through its mapping
+ *  into a revoked lease: kills a process of this host; its launcher restarts
+ *  it.
+ *  @param pid  0 = unknown */
 void bt_decode_fence(int32_t pid);
 
 #endif

@@ -18,7 +18,7 @@ void bt_decode_fence(int32_t pid)
     }
     fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0) {
-        /* Gone already: the proof of its death is on its way. */
+        /* Gone already: proof of its death will follow. */
         if (errno != ESRCH) {
             BT_LOG_ERROR("process %d holds a revoked lease past the quarantine "
                          "limit and cannot be ended: %m",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decode_worker/job_life.h"
 
-/* No arrow: nothing leads back to QUEUED, so that its zero can say it. */
+/* No arrow: no arrow leads to QUEUED, so its zero can mean that. */
 #define NONE BT_DECODE_QUEUED
 
-/* The drawing in the header, a row for each phase. */
+/* The diagram of the header, a row per phase. */
 static const bt_decode_phase_t after[BT_DECODE_PHASES][BT_DECODE_EVENTS] = {
     [BT_DECODE_QUEUED] =
         {
