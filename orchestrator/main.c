@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* baton-orchestrator: what baton-launch runs under mpirun, which itself links
- * no MPI. Starts the processes of its plan by MPI_Comm_spawn and waits for them
- * (common/cluster/orchestrate.h).
+/* baton-orchestrator: run by baton-launch under mpirun, since baton-launch
+ * links no MPI. Starts the processes of its plan by MPI_Comm_spawn and waits
+ * for them (common/cluster/orchestrate.h).
  *
  *     baton-orchestrator DRAIN_MS [: N PROGRAM ARG...]...
  *
- * On SIGTERM and SIGINT it tells all of them, and waits for DRAIN_MS. */
+ * On SIGTERM and SIGINT it notifies all processes, and waits for DRAIN_MS. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +52,8 @@ static bool is_mark(const char *word)
     return strcmp(word, ":") == 0;
 }
 
-/* The jobs that the words name; each ":" becomes the end of one's arguments.
- * @return 0: they are none */
+/* Parses the jobs of the command line; each ":" becomes the end of a job's
+ * arguments. @return 0: malformed */
 static uint32_t read_jobs(int n, char **words, bt_cluster_job_t *jobs)
 {
     uint32_t n_jobs = 0;

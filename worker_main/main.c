@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker, under either of its names: PROGRAM_ROLE is that of the name. */
+/* The worker, under either of its names; PROGRAM_ROLE is the role of the name.
+ */
 #include "decode_worker/decode.h"
 #include "prefill_worker/prefill.h"
 
 int main(int argc, char **argv)
 {
-    /* What is proven may run before a context phase begins. */
+    /* Sequences with verified KV may run before a prefill begins. */
     static const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS] = {
         &bt_decode_ops, &bt_prefill_ops};
 
