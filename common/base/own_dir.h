@@ -16,8 +16,8 @@
  * well. Only files that Baton's processes create in it are removed, by name and
  * kind; anything else stays.
  */
-#ifndef BT_BASE_OWN_DIR_H
-#define BT_BASE_OWN_DIR_H
+#ifndef BT_COMMON_BASE_OWN_DIR_H
+#define BT_COMMON_BASE_OWN_DIR_H
 
 #include <stdbool.h>
 

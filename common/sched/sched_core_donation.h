@@ -29,8 +29,8 @@
  *          Metrics for Scheduling Continuous Job Streams", SODA 1998 (waiting
  *          in multiples of the own length).
  */
-#ifndef BT_COMMON_SCHED_YIELD_H
-#define BT_COMMON_SCHED_YIELD_H
+#ifndef BT_COMMON_SCHED_CORE_DONATION_H
+#define BT_COMMON_SCHED_CORE_DONATION_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -54,8 +54,8 @@
  *          section 6.1 (a prompt goes where its first token is forecast to be
  *          soonest, KV that is there counted).
  */
-#ifndef BT_COMMON_SCHED_LOCAL_H
-#define BT_COMMON_SCHED_LOCAL_H
+#ifndef BT_COMMON_SCHED_DISAGG_H
+#define BT_COMMON_SCHED_DISAGG_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -16,8 +16,8 @@
  * Source:  Huang et al., "GPipe", NeurIPS 2019 (micro-batches); Agrawal et al.,
  *          "Sarathi-Serve", OSDI 2024 (bubbles of unequal ones).
  */
-#ifndef BT_COMMON_SCHED_LOTS_H
-#define BT_COMMON_SCHED_LOTS_H
+#ifndef BT_COMMON_SCHED_MICROBATCH_H
+#define BT_COMMON_SCHED_MICROBATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -17,8 +17,8 @@
  *
  * Threads: pure; one thread owns it.
  */
-#ifndef BT_COMMON_SCHED_LATE_H
-#define BT_COMMON_SCHED_LATE_H
+#ifndef BT_COMMON_SCHED_MIDSTEP_JOIN_H
+#define BT_COMMON_SCHED_MIDSTEP_JOIN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -19,8 +19,8 @@
  * Source:  the overlapped schedulers of SGLang (2024) and TensorRT-LLM (2025),
  *          which do it always.
  */
-#ifndef BT_COMMON_SCHED_AHEAD_H
-#define BT_COMMON_SCHED_AHEAD_H
+#ifndef BT_COMMON_SCHED_OVERLAP_H
+#define BT_COMMON_SCHED_OVERLAP_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -45,8 +45,8 @@
  *          Model Serving with PagedAttention", SOSP 2023, section 4.5
  *          (preemption, all blocks or none, recomputation).
  */
-#ifndef BT_COMMON_SCHED_PAUSE_H
-#define BT_COMMON_SCHED_PAUSE_H
+#ifndef BT_COMMON_SCHED_PREEMPT_H
+#define BT_COMMON_SCHED_PREEMPT_H
 
 #include <stdbool.h>
 #include <stdint.h>

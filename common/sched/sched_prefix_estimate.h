@@ -14,8 +14,8 @@
  *
  * Threads: one thread owns a table.
  */
-#ifndef BT_COMMON_SCHED_HELD_H
-#define BT_COMMON_SCHED_HELD_H
+#ifndef BT_COMMON_SCHED_PREFIX_ESTIMATE_H
+#define BT_COMMON_SCHED_PREFIX_ESTIMATE_H
 
 #include <stdint.h>
 

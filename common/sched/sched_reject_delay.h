@@ -15,8 +15,8 @@
  * Threads: one thread owns a state. Pure: the owner's clock.
  * Source:  ITU-T I.371, annex A (the virtual scheduling algorithm).
  */
-#ifndef BT_COMMON_SCHED_PACE_H
-#define BT_COMMON_SCHED_PACE_H
+#ifndef BT_COMMON_SCHED_REJECT_DELAY_H
+#define BT_COMMON_SCHED_REJECT_DELAY_H
 
 #include <stdint.h>
 

@@ -22,8 +22,8 @@
  * Source:  Robbins, Monro, "A Stochastic Approximation Method", 1951 (of a
  *          quantile).
  */
-#ifndef BT_COMMON_SCHED_MARGIN_H
-#define BT_COMMON_SCHED_MARGIN_H
+#ifndef BT_COMMON_SCHED_SAFETY_FACTOR_H
+#define BT_COMMON_SCHED_SAFETY_FACTOR_H
 
 #include <stdint.h>
 

@@ -24,8 +24,8 @@
  *          and TPOT); Qin et al., "Mooncake", FAST 2025, section 7 (early
  *          rejection by prediction).
  */
-#ifndef BT_COMMON_SCHED_TARGET_H
-#define BT_COMMON_SCHED_TARGET_H
+#ifndef BT_COMMON_SCHED_SLO_H
+#define BT_COMMON_SCHED_SLO_H
 
 #include <stdbool.h>
 #include <stdint.h>

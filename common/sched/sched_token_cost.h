@@ -19,8 +19,8 @@
  * Source:  Y. Sheng et al., "Fairness in Serving Large Language Models", OSDI
  *          2024, section 3 (service as a cost function of both phases).
  */
-#ifndef BT_COMMON_SCHED_PRICE_H
-#define BT_COMMON_SCHED_PRICE_H
+#ifndef BT_COMMON_SCHED_TOKEN_COST_H
+#define BT_COMMON_SCHED_TOKEN_COST_H
 
 #include <stdint.h>
 
