@@ -13,7 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "launcher/cores.h"
-#include "launcher/findings.h"
+#include "launcher/diagnostics.h"
 #include "launcher/model_file.h"
 #include "launcher/plan.h"
 #include "launcher/survey.h"
@@ -25,7 +25,7 @@
 typedef struct check {
     const bt_config_t *config;
     bt_config_store_t *store;
-    bt_findings_t findings;
+    bt_diagnostics_t findings;
     bt_survey_limits_t limits;
     bt_survey_t survey;
     bool knows_shm;     /**< all workers reported their needs */
@@ -40,10 +40,10 @@ static void take_config(check_t *c)
 
     for (uint32_t i = 0; (finding = bt_config_finding(c->store, i)) != NULL;
          i++) {
-        bt_findings_add(&c->findings,
-                        finding->is_error ? BT_FINDING_PROBLEM
-                                          : BT_FINDING_NOTE,
-                        "configuration", finding->text, "");
+        bt_diagnostics_add(&c->findings,
+                           finding->is_error ? BT_FINDING_PROBLEM
+                                             : BT_FINDING_NOTE,
+                           "configuration", finding->text, "");
     }
 }
 
@@ -57,10 +57,10 @@ static void take_repository(check_t *c)
     }
     snprintf(text, sizeof(text), "%s: folders that are not served: %s",
              c->config->model_repository, repository->others);
-    bt_findings_add(&c->findings, BT_FINDING_NOTE, "model repository", text,
-                    "Baton has preprocessing, tensorrt_llm, postprocessing, "
-                    "ensemble and tensorrt_llm_bls, and runs neither other "
-                    "back ends nor a model.py");
+    bt_diagnostics_add(&c->findings, BT_FINDING_NOTE, "model repository", text,
+                       "Baton has preprocessing, tensorrt_llm, postprocessing, "
+                       "ensemble and tensorrt_llm_bls, and runs neither other "
+                       "back ends nor a model.py");
 }
 
 /* Checks the models; those that can be opened are checked by the programs too.
@@ -70,7 +70,7 @@ static bool check_models(check_t *c)
     bool has_any = false;
 
     if (c->config->n_models == 0) {
-        bt_findings_add(
+        bt_diagnostics_add(
             &c->findings, BT_FINDING_NOTE, "model",
             "no model is named: ./baton serve fetches its default "
             "one",
@@ -91,7 +91,7 @@ static bool check_models(check_t *c)
         bt_config_pulled_hint(c->config->models_dir, path, hint, sizeof(hint));
         bt_model_file_origin(c->config, path, origin, sizeof(origin));
         snprintf(text, sizeof(text), "%s%s%s", why, hint, origin);
-        bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "model", text, "");
+        bt_diagnostics_add(&c->findings, BT_FINDING_PROBLEM, "model", text, "");
     }
     return has_any;
 }
@@ -117,7 +117,7 @@ static void check_log_dir(check_t *c)
         return; /* it is made */
     }
     snprintf(text, sizeof(text), "--log-dir %s cannot be written: %m", dir);
-    bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "logs", text, "");
+    bt_diagnostics_add(&c->findings, BT_FINDING_PROBLEM, "logs", text, "");
 }
 
 static void check_watchdog(check_t *c)
@@ -128,8 +128,8 @@ static void check_watchdog(check_t *c)
         snprintf(text, sizeof(text),
                  "watchdog-ms %u is too short: 0 for never, or at least %u",
                  c->config->watchdog_ms, BT_WATCHDOG_LEAST_MS);
-        bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "configuration", text,
-                        "");
+        bt_diagnostics_add(&c->findings, BT_FINDING_PROBLEM, "configuration",
+                           text, "");
     }
 }
 
@@ -140,8 +140,8 @@ static void check_host_name(check_t *c)
 
     if (!bt_process_host_name_fits(text, sizeof(text))) {
         c->survey.workers_abort = true;
-        bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "host name", text,
-                        "");
+        bt_diagnostics_add(&c->findings, BT_FINDING_PROBLEM, "host name", text,
+                           "");
     }
 }
 
@@ -156,10 +156,10 @@ static bt_status_t ask_programs(check_t *c)
     bt_status_t status = bt_run_dir_create(&run_dir);
 
     if (status != BT_OK) {
-        bt_findings_add(&c->findings, BT_FINDING_PROBLEM, "run directory",
-                        "no directory for sockets can be made in "
-                        "$XDG_RUNTIME_DIR, $TMPDIR or /tmp",
-                        "XDG_RUNTIME_DIR=DIR, of one that can be written");
+        bt_diagnostics_add(&c->findings, BT_FINDING_PROBLEM, "run directory",
+                           "no directory for sockets can be made in "
+                           "$XDG_RUNTIME_DIR, $TMPDIR or /tmp",
+                           "XDG_RUNTIME_DIR=DIR, of one that can be written");
         return BT_OK;
     }
     bt_cores_allowed(&allowed);
@@ -235,7 +235,7 @@ static bool print(const check_t *c, bool as_json)
         bt_json_init(&json, &out);
         bt_json_object(&json, NULL);
         json_options(c, &json);
-        bt_findings_json(&c->findings, &json);
+        bt_diagnostics_json(&c->findings, &json);
         if (c->knows_shm) {
             bt_json_u64(&json, "shm_bytes", c->shm_bytes);
         } else {
@@ -245,7 +245,7 @@ static bool print(const check_t *c, bool as_json)
         bt_strbuf_puts(&out, "\n");
     } else {
         print_options(c, &out);
-        bt_findings_print(&c->findings, &out);
+        bt_diagnostics_print(&c->findings, &out);
     }
     done = (bt_strbuf_status(&out) == BT_OK) &&
            (fputs(out.data, stdout) >= 0) && (fflush(stdout) == 0);
@@ -300,10 +300,10 @@ int bt_check_main(int argc, char **argv)
         fprintf(stderr, "baton check: %s\n", bt_status_str(status));
     }
     done = print(&c, as_json) && (status == BT_OK);
-    status = (bt_findings_count(&c.findings, BT_FINDING_PROBLEM) > 0)
+    status = (bt_diagnostics_count(&c.findings, BT_FINDING_PROBLEM) > 0)
                  ? BT_ERR_INVALID_PARAM
                  : BT_OK;
-    bt_findings_fini(&c.findings);
+    bt_diagnostics_fini(&c.findings);
     bt_config_destroy(c.store);
     return !done ? 2 : (status != BT_OK) ? 1 : 0;
 }

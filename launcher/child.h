@@ -19,12 +19,12 @@
 
 #include "common/base/core_wait.h"
 #include "common/base/status.h"
-#include "launcher/last_words.h"
-#include "launcher/life.h"
 #include "launcher/output.h"
 #include "launcher/plan.h"
+#include "launcher/process_state.h"
 #include "launcher/ready.h"
 #include "launcher/restart.h"
+#include "launcher/stderr_tail.h"
 #include "launcher/watchdog.h"
 
 #define BT_CHILD_READY_FD      3
@@ -34,7 +34,7 @@
 
 typedef struct bt_child {
     bt_plan_process_t *process; /**< borrowed */
-    bt_life_t life;
+    bt_process_state_t life;
     uint64_t since_ms; /**< Unix time of the last change of state */
     uint64_t due_ms;   /**< WAITING: when to start; STOPPING, CHANGING: when to
                           kill; 0 = never */
@@ -45,7 +45,7 @@ typedef struct bt_child {
                              it */
     uint64_t n_restarts;  /**< restarts after the child ended by itself */
     bt_restart_t restart;
-    bt_last_words_t words;
+    bt_stderr_tail_t words;
     bt_ready_t ready;
     pid_t pid;     /**< 0 while not running */
     int output_fd; /**< -1 while not running */

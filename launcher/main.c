@@ -17,15 +17,15 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
+#include "launcher/admin_client.h"
 #include "launcher/build_info.h"
 #include "launcher/check.h"
 #include "launcher/child.h"
 #include "launcher/model_file.h"
 #include "launcher/orchestrate.h"
-#include "launcher/order.h"
 #include "launcher/plan.h"
+#include "launcher/reuseport.h"
 #include "launcher/run_dir.h"
-#include "launcher/shared_port.h"
 #include "launcher/supervisor.h"
 #include "launcher/survey.h"
 #include "launcher/watchdog.h"
@@ -202,7 +202,7 @@ static bt_status_t check_watchdog(const bt_config_t *config)
 /* Logs notes too: the person who set a limit may not be the reader. Problems
  * come last, since the last line is the cause. @return BT_ERR_NO_MEMORY if
  * there is a problem */
-static bt_status_t say_findings(bt_findings_t *findings)
+static bt_status_t say_findings(bt_diagnostics_t *findings)
 {
     static const bt_log_level_t levels[] = {
         [BT_FINDING_NOTE] = BT_LOG_LEVEL_INFO,
@@ -212,7 +212,7 @@ static bt_status_t say_findings(bt_findings_t *findings)
 
     for (size_t level = 0; level < BT_ARRAY_LEN(levels); level++) {
         for (uint32_t i = 0; i < findings->n; i++) {
-            const bt_finding_t *const finding = &findings->list[i];
+            const bt_diagnostic_t *const finding = &findings->list[i];
 
             if (finding->level == level) {
                 bt_log(levels[level], "%s: %s%s%s", finding->about,
@@ -221,17 +221,17 @@ static bt_status_t say_findings(bt_findings_t *findings)
             }
         }
     }
-    if (bt_findings_count(findings, BT_FINDING_PROBLEM) > 0) {
+    if (bt_diagnostics_count(findings, BT_FINDING_PROBLEM) > 0) {
         status = BT_ERR_NO_MEMORY;
     }
-    bt_findings_fini(findings);
+    bt_diagnostics_fini(findings);
     return status;
 }
 
 static bt_status_t check_threads(const bt_config_t *config,
                                  const bt_survey_limits_t *limits)
 {
-    bt_findings_t findings = {0};
+    bt_diagnostics_t findings = {0};
 
     bt_survey_check_threads(config, config->n_models, limits, &findings);
     return say_findings(&findings);
@@ -242,13 +242,13 @@ static bt_status_t check_threads(const bt_config_t *config,
 static bt_status_t check_memory(bt_plan_t *plan,
                                 const bt_survey_limits_t *limits)
 {
-    bt_findings_t said = {0};
-    bt_findings_t findings = {0};
+    bt_diagnostics_t said = {0};
+    bt_diagnostics_t findings = {0};
     bt_survey_t survey = {.findings = &said};
     bt_status_t status = bt_survey_ask(&survey, plan, false);
     uint64_t shm_bytes;
 
-    bt_findings_fini(&said);
+    bt_diagnostics_fini(&said);
     if (status != BT_OK) {
         return status;
     }
@@ -338,7 +338,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     if ((status = check_watchdog(config)) != BT_OK ||
         (status = check_host_name()) != BT_OK ||
         (status = check_models(config)) != BT_OK ||
-        (status = bt_shared_port_check(config)) != BT_OK ||
+        (status = bt_reuseport_check(config)) != BT_OK ||
         (status = check_threads(config, &limits)) != BT_OK ||
         (status = bt_run_dir_create(&run_dir)) != BT_OK) {
         exit_status = bt_exit_of_start(status);
@@ -472,7 +472,7 @@ int main(int argc, char **argv)
         return bt_check_print_limits(argv[2], argc - 2, argv + 2);
     }
     if ((argc >= 2) && (strcmp(argv[1], "--order") == 0)) {
-        return bt_order_main(argc - 2, argv + 2);
+        return bt_admin_client_main(argc - 2, argv + 2);
     }
     status = bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store);
     if (status == BT_ERR_CANCELED) {

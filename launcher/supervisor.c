@@ -15,8 +15,8 @@
 #include "common/base/log.h"
 #include "common/base/walltime.h"
 #include "launcher/programs.h"
+#include "launcher/sighup_source.h"
 #include "launcher/supervisor_priv.h"
-#include "launcher/terminal.h"
 
 /* Pause before a standby starts again: the worker that it became comes first.
  */
@@ -44,7 +44,7 @@ static void put_into_phase(bt_supervisor_t *s, bt_child_t *child)
 {
     const bool may_go_on =
         (s->phase == BT_SUPERVISOR_DRAIN) && !bt_child_is_router(child) &&
-        bt_life_runs(child->life) && (child->life != BT_LIFE_CHANGING);
+        bt_process_state_runs(child->life) && (child->life != BT_LIFE_CHANGING);
 
     if (!may_go_on) {
         bt_supervisor_apply(s, child, BT_LIFE_STOP);
@@ -106,7 +106,7 @@ static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
 static void look_after_run_dir(bt_supervisor_t *s)
 {
     if (bt_run_dir_restore(s->options->run_dir) == BT_OK) {
-        bt_desk_restore(s->desk);
+        bt_control_socket_restore(s->desk);
     }
 }
 
@@ -134,14 +134,14 @@ static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
     return status;
 }
 
-static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
+static void move(bt_supervisor_t *s, bt_child_t *child, bt_process_state_t next)
 {
-    const bt_life_t from = child->life;
+    const bt_process_state_t from = child->life;
     const bool was_told =
         (from == BT_LIFE_STOPPING) || (from == BT_LIFE_CHANGING);
     bt_status_t status;
 
-    BT_ASSERT(bt_life_is_edge(from, next));
+    BT_ASSERT(bt_process_state_is_edge(from, next));
     child->life = next;
     child->since_ms = (uint64_t)bt_walltime_ms();
     switch (next) {
@@ -174,9 +174,9 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
 }
 
 void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
-                         bt_life_event_t event)
+                         bt_process_state_event_t event)
 {
-    const bt_life_t next = bt_life_after(child->life, event);
+    const bt_process_state_t next = bt_process_state_after(child->life, event);
 
     if (next != child->life) {
         move(s, child, next);
@@ -486,7 +486,7 @@ static void run_once(bt_supervisor_t *s)
     nfds_t n = 0;
 
     s->fds[n++] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
-    n += bt_desk_poll_fds(s->desk, s->fds + n);
+    n += bt_control_socket_poll_fds(s->desk, s->fds + n);
     for (uint32_t i = 0; i < s->n_children; i++) {
         /* poll() skips negative descriptors. */
         s->fds[n++] =
@@ -509,7 +509,7 @@ static void run_once(bt_supervisor_t *s)
     on_time(s);
     bt_log_tick();
     start_held(s);
-    bt_desk_run(s->desk);
+    bt_control_socket_run(s->desk);
     bt_supervisor_answer_pending(s);
     bt_supervisor_notify(s);
 }
@@ -590,7 +590,7 @@ static void fini(bt_supervisor_t *s)
         bt_child_fini(s->children[i]);
         bt_free(s->children[i]);
     }
-    bt_desk_destroy(s->desk);
+    bt_control_socket_destroy(s->desk);
     bt_async_writer_close(s->out, BT_LOG_FLUSH_MS);
     if (s->signal_fd >= 0) {
         close(s->signal_fd);
@@ -613,8 +613,8 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
         status = bt_async_writer_open(&out, &s.out);
     }
     if (status == BT_OK) {
-        status = bt_desk_create(plan->run_dir.path, bt_supervisor_order, &s,
-                                &s.desk);
+        status = bt_control_socket_create(plan->run_dir.path,
+                                          bt_supervisor_order, &s, &s.desk);
     }
     if (status != BT_OK) {
         s.exit_status = BT_EXIT_CONFIG;
@@ -635,7 +635,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
     while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {
         run_once(&s);
     }
-    bt_desk_run(s.desk); /* watchers see the last ones end */
+    bt_control_socket_run(s.desk); /* watchers see the last ones end */
     BT_LOG_INFO("stopped");
     if (s.cause[0] != '\0') {
         BT_LOG_ERROR("%s", s.cause); /* the last line */

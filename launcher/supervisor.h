@@ -15,9 +15,10 @@
  * states are logged, and treated like any other that ended by itself; a
  * process that is stopping has a time limit anyway.
  *
- * The states of each process are in life.h. While RUNNING, a process that an
- * admin command stops is killed if it has not ended within the drain time; a
- * process that an admin command started may fail without ending the launch.
+ * The states of each process are in process_state.h. While RUNNING, a process
+ * that an admin command stops is killed if it has not ended within the drain
+ * time; a process that an admin command started may fail without ending the
+ * launch.
  *
  * One thread; blocks the signals it waits for.
  */

@@ -4,9 +4,9 @@
  * Shared state and functions of the supervisor's files:
  *
  *     supervisor.c         the loop, the phases, starts
- *     supervisor_ends.c    ended processes, and whether they are restarted
+ *     supervisor_restarts.c    ended processes, and whether they are restarted
  *     supervisor_notify.c  reports to a service manager
- *     supervisor_orders.c  admin commands, and reports of their results
+ *     supervisor_commands.c  admin commands, and reports of their results
  */
 #ifndef BT_LAUNCHER_SUPERVISOR_PRIV_H
 #define BT_LAUNCHER_SUPERVISOR_PRIV_H
@@ -16,7 +16,7 @@
 #include "common/base/async_writer.h"
 #include "common/base/stop_signals.h"
 #include "launcher/child.h"
-#include "launcher/desk.h"
+#include "launcher/control_socket.h"
 #include "launcher/supervisor.h"
 
 typedef enum bt_supervisor_phase {
@@ -48,9 +48,9 @@ typedef struct bt_pending {
 typedef struct bt_supervisor {
     const bt_supervisor_options_t *options;
     bt_plan_t *plan;
-    bt_desk_t *desk;        /**< owned */
-    bt_async_writer_t *out; /**< owned; standard output */
-    bt_child_t **children;  /**< owned; in the order of the plan */
+    bt_control_socket_t *desk; /**< owned */
+    bt_async_writer_t *out;    /**< owned; standard output */
+    bt_child_t **children;     /**< owned; in the order of the plan */
     uint32_t n_children;
     struct pollfd *fds; /**< owned; large enough for all descriptors */
     bt_stop_requests_t wishes;
@@ -73,7 +73,7 @@ typedef struct bt_supervisor {
 
 /** Applies an event to a child's state, with all its effects. */
 void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
-                         bt_life_event_t event);
+                         bt_process_state_event_t event);
 
 /** Begins to stop everything, unless that has begun. */
 void bt_supervisor_stop(bt_supervisor_t *s, int exit_status);
@@ -107,7 +107,8 @@ void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms);
  *  @retval BT_ERR_NO_MEMORY  Nothing was added. */
 BT_MUST_CHECK bt_status_t bt_supervisor_add_children(bt_supervisor_t *s);
 
-/** Carries out an admin command; a bt_desk_order_fn; @a s is a bt_supervisor_t.
+/** Carries out an admin command; a bt_control_socket_order_fn; @a s is a
+ * bt_supervisor_t.
  */
 void bt_supervisor_order(void *s, uint64_t client,
                          const bt_orders_request_t *request);

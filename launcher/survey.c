@@ -33,7 +33,7 @@ static bool is_of_user(const bt_limit_t *threads)
 uint64_t bt_survey_threads(const bt_config_t *config, uint32_t n_models,
                            const bt_survey_limits_t *limits)
 {
-    const bt_needs_cpus_t cpus = {
+    const bt_preflight_cpus_t cpus = {
         .n_cpus = (uint32_t)limits->cpus.most,
         .n_online = bt_online_cpus(),
         /* With a quota no worker has cores of its own that could be lent. */
@@ -41,12 +41,12 @@ uint64_t bt_survey_threads(const bt_config_t *config, uint32_t n_models,
                  (strcmp(config->lend_cores, "off") != 0),
     };
 
-    return bt_needs_threads(config, n_models, &cpus);
+    return bt_preflight_threads(config, n_models, &cpus);
 }
 
 void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
                              const bt_survey_limits_t *limits,
-                             bt_findings_t *findings)
+                             bt_diagnostics_t *findings)
 {
     const bt_limit_t *const limit = &limits->threads;
     const uint64_t n = bt_survey_threads(config, n_models, limits);
@@ -71,14 +71,14 @@ void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
                  (unsigned long long)(limit->most - limit->left + n),
                  (unsigned long long)(limit->most - limit->left + n));
     }
-    bt_findings_add(findings,
-                    (limit->left < n) ? BT_FINDING_PROBLEM : BT_FINDING_NOTE,
-                    "processes", text, mend);
+    bt_diagnostics_add(findings,
+                       (limit->left < n) ? BT_FINDING_PROBLEM : BT_FINDING_NOTE,
+                       "processes", text, mend);
 }
 
 void bt_survey_note_limits(const bt_plan_t *plan,
                            const bt_survey_limits_t *limits,
-                           bt_findings_t *findings)
+                           bt_diagnostics_t *findings)
 {
     const bt_limit_t *const cpus = &limits->cpus;
     const bt_limit_t *const memory = &limits->memory;
@@ -97,16 +97,16 @@ void bt_survey_note_limits(const bt_plan_t *plan,
                  (n > cpus->most) ? ", one each at least: they wait for each "
                                     "other"
                                   : ", on no cores of their own");
-        bt_findings_add(findings,
-                        (n > cpus->most) ? BT_FINDING_WARNING : BT_FINDING_NOTE,
-                        "cores", text, "");
+        bt_diagnostics_add(
+            findings, (n > cpus->most) ? BT_FINDING_WARNING : BT_FINDING_NOTE,
+            "cores", text, "");
     }
     if (memory->by[0] != '\0') {
         snprintf(text, sizeof(text),
                  "the cgroup has %llu MiB and leaves %llu (%s)",
                  (unsigned long long)(memory->most >> 20),
                  (unsigned long long)(memory->left >> 20), memory->by);
-        bt_findings_add(findings, BT_FINDING_NOTE, "memory", text, "");
+        bt_diagnostics_add(findings, BT_FINDING_NOTE, "memory", text, "");
     }
 }
 
@@ -156,7 +156,7 @@ static bool is_said(const bt_survey_t *s, const bt_plan_t *plan,
 static void take_line(bt_survey_t *s, const bt_plan_t *plan, const char *about,
                       const char *line, size_t bytes)
 {
-    bt_finding_level_t level = BT_FINDING_PROBLEM;
+    bt_diagnostic_level_t level = BT_FINDING_PROBLEM;
     const bt_json_node_t *said = NULL;
     bt_json_doc_t *doc = NULL;
     char text[TEXT_BYTES];
@@ -177,7 +177,7 @@ static void take_line(bt_survey_t *s, const bt_plan_t *plan, const char *about,
         snprintf(text, sizeof(text), "%.*s", (int)said->len, said->text);
     }
     if (!is_said(s, plan, text)) {
-        bt_findings_add(s->findings, level, about, text, "");
+        bt_diagnostics_add(s->findings, level, about, text, "");
     }
 end:
     bt_json_doc_free(doc);
@@ -208,7 +208,8 @@ static bool read_number(const bt_json_doc_t *doc, const bt_json_node_t *root,
 static bool take_need(bt_survey_t *s, const bt_plan_t *plan,
                       const bt_plan_process_t *process, const bt_strbuf_t *out)
 {
-    bt_need_t need = {.model = process->model, .program = process->program};
+    bt_preflight_need_t need = {.model = process->model,
+                                .program = process->program};
     bt_json_doc_t *doc = NULL;
     const bt_json_node_t *root;
     uint64_t ranks = 0;
@@ -283,8 +284,8 @@ static bt_status_t ask(bt_survey_t *s, const bt_plan_t *plan,
             path,
             probe.took_too_long ? ASK_MS / 1000
                                 : (unsigned)probe.exit_status - 128);
-        bt_findings_add(s->findings, BT_FINDING_PROBLEM, process->name, text,
-                        "");
+        bt_diagnostics_add(s->findings, BT_FINDING_PROBLEM, process->name, text,
+                           "");
     }
     take_lines(s, plan, process->name, &probe.err);
     if ((process->model != BT_PLAN_NO_MODEL) &&
@@ -328,12 +329,12 @@ bt_status_t bt_survey_ask(bt_survey_t *survey, const bt_plan_t *plan,
     return status;
 }
 
-static bt_needs_room_t room_of(const bt_config_t *config,
-                               const bt_survey_limits_t *limits)
+static bt_preflight_headroom_t room_of(const bt_config_t *config,
+                                       const bt_survey_limits_t *limits)
 {
     struct statvfs fs;
 
-    return (bt_needs_room_t){
+    return (bt_preflight_headroom_t){
         .available_bytes = limits->memory.left,
         .limit_bytes = limits->memory.most,
         .limit_by = limits->memory.by,
@@ -349,15 +350,15 @@ static bt_needs_room_t room_of(const bt_config_t *config,
 bool bt_survey_check_memory(const bt_survey_t *survey,
                             const bt_config_t *config,
                             const bt_survey_limits_t *limits,
-                            bt_findings_t *findings, uint64_t *shm_bytes_p)
+                            bt_diagnostics_t *findings, uint64_t *shm_bytes_p)
 {
-    const bt_needs_room_t room = room_of(config, limits);
+    const bt_preflight_headroom_t room = room_of(config, limits);
 
     if (survey->is_partial || (survey->n_needs == 0)) {
         return false;
     }
     *shm_bytes_p =
-        bt_needs_check(survey->needs, survey->n_needs, &room, findings);
+        bt_preflight_check(survey->needs, survey->n_needs, &room, findings);
     return true;
 }
 
@@ -365,7 +366,7 @@ bt_status_t bt_survey_deal_pools(const bt_survey_t *survey,
                                  const bt_survey_limits_t *limits,
                                  const bt_plan_t *plan)
 {
-    const bt_needs_room_t room = room_of(plan->config, limits);
+    const bt_preflight_headroom_t room = room_of(plan->config, limits);
     bt_status_t status = BT_OK;
 
     if (room.pools_given || survey->is_partial) {
@@ -373,7 +374,7 @@ bt_status_t bt_survey_deal_pools(const bt_survey_t *survey,
     }
     for (uint32_t i = 0; i < survey->n_needs; i++) {
         const uint64_t pool =
-            bt_needs_pool(survey->needs, survey->n_needs, &room, i);
+            bt_preflight_pool(survey->needs, survey->n_needs, &room, i);
 
         for (uint32_t k = 0; (status == BT_OK) && (k < plan->n_processes);
              k++) {

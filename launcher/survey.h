@@ -7,7 +7,7 @@
  *
  *     limits (limits.h)            how much there is, and the source of a limit
  *     each program, `--check`      its needs, and its problems
- *     needs.h                      the sums
+ *     memory_preflight.h                      the sums
  *
  * One of several identical programs is asked. No resource is taken.
  */
@@ -16,8 +16,8 @@
 
 #include "common/base/json.h"
 #include "common/base/limits.h"
-#include "launcher/findings.h"
-#include "launcher/needs.h"
+#include "launcher/diagnostics.h"
+#include "launcher/memory_preflight.h"
 #include "launcher/plan.h"
 
 #define BT_SURVEY_NEEDS (2 * BT_CONFIG_MAX_MODELS)
@@ -31,11 +31,11 @@ typedef struct bt_survey_limits {
 /** Results of the programs' checks. All zero, but for borrowed fields: none was
  *  asked. */
 typedef struct bt_survey {
-    bt_findings_t *findings; /**< borrowed; also of the programs */
+    bt_diagnostics_t *findings; /**< borrowed; also of the programs */
     bool cannot_open[BT_CONFIG_MAX_MODELS]; /**< reported; its workers are not
                                                asked */
     bool workers_abort;                     /**< reported; no worker is asked */
-    bt_need_t needs[BT_SURVEY_NEEDS];
+    bt_preflight_need_t needs[BT_SURVEY_NEEDS];
     uint32_t n_needs;
     bool is_partial; /**< some programs did not report their needs */
 } bt_survey_t;
@@ -52,12 +52,12 @@ uint64_t bt_survey_threads(const bt_config_t *config, uint32_t n_models,
  *  note if a cgroup or a near limit of the user bounds them. */
 void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
                              const bt_survey_limits_t *limits,
-                             bt_findings_t *findings);
+                             bt_diagnostics_t *findings);
 
 /** Adds a note, or a warning, about a cgroup's limits of CPUs and memory. */
 void bt_survey_note_limits(const bt_plan_t *plan,
                            const bt_survey_limits_t *limits,
-                           bt_findings_t *findings);
+                           bt_diagnostics_t *findings);
 
 /** Writes "cpus":{"most":…,"left":…,"by":…},"memory":{…},"threads":{…},
  *  "threads_needed":… with null where there is no limit; `by` as in bt_limit_t.
@@ -78,7 +78,7 @@ BT_MUST_CHECK bt_status_t bt_survey_ask(bt_survey_t *survey,
 bool bt_survey_check_memory(const bt_survey_t *survey,
                             const bt_config_t *config,
                             const bt_survey_limits_t *limits,
-                            bt_findings_t *findings, uint64_t *shm_bytes_p);
+                            bt_diagnostics_t *findings, uint64_t *shm_bytes_p);
 
 /** Sets the size of the KV pool of each worker of the plan, unless the options
  *  do. Otherwise each would take a quarter of what is free when it starts, and

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found: a level, what it is about, one sentence, and the line that mends it. launcher/findings.h has the same
+"""What was found: a level, what it is about, one sentence, and the line that mends it. launcher/diagnostics.h has the same
 forms for ./baton check."""
 import json
 

@@ -3,8 +3,8 @@
  *
  * Number of threads of each program, so that too low a limit is reported before
  * nng, UCX or MPI hit it, which then hang or crash. The launcher adds up those
- * of a launch (launcher/needs.h); a program without a launcher checks by
- * itself.
+ * of a launch (launcher/memory_preflight.h); a program without a launcher
+ * checks by itself.
  */
 #ifndef BT_COMMON_CONFIG_PROGRAM_THREADS_H
 #define BT_COMMON_CONFIG_PROGRAM_THREADS_H

@@ -69,11 +69,11 @@ typedef struct bt_attempt {
 #define BT_CORE_FLOW_BUCKETS 256
 
 /** Whom a generation needs; a flow has a queue of those that wait for each. */
-typedef enum bt_need {
+typedef enum bt_preflight_need {
     BT_NEED_PAIR,    /**< workers for both phases */
     BT_NEED_PREFILL, /**< one token is missing: no decode worker */
     BT_NEED_N
-} bt_need_t;
+} bt_preflight_need_t;
 
 /** A tenant's part of the core. It is there while anything of it is, and while
  *  it has had more than its share. */
@@ -350,7 +350,7 @@ BT_MUST_CHECK bt_status_t bt_flow_hold(bt_core_t *core,
 void bt_flow_drop(bt_core_t *core, bt_core_flow_t *flow);
 void bt_flow_free_all(bt_core_t *core);
 /** It begins, or ends, to wait. */
-void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_need_t need);
+void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_preflight_need_t need);
 void bt_flow_rest(bt_core_t *core, bt_gen_t *gen);
 /** It is sent, for the first time or again. @param leads  its prompt is
  *  computed for it */

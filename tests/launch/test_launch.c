@@ -12,11 +12,11 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/exit_code.h"
-#include "launcher/last_words.h"
-#include "launcher/life.h"
+#include "launcher/process_state.h"
 #include "launcher/ready.h"
 #include "launcher/restart.h"
 #include "launcher/run_dir.h"
+#include "launcher/stderr_tail.h"
 #include "launcher/watchdog.h"
 
 static void pauses_double_from_half_a_second_to_thirty(void **state)
@@ -143,13 +143,13 @@ static void exit_codes_tell_what_may_pass(void **state)
 
 static void check_cause(const char *words_said, const char *want)
 {
-    bt_last_words_t *words = bt_calloc(1, sizeof(*words));
+    bt_stderr_tail_t *words = bt_calloc(1, sizeof(*words));
     char cause[BT_LAST_WORDS_BYTES];
 
     assert_non_null(words);
-    bt_last_words_add(words, words_said, strlen(words_said));
-    bt_last_words_finish(words);
-    bt_last_words_cause(words, cause);
+    bt_stderr_tail_add(words, words_said, strlen(words_said));
+    bt_stderr_tail_finish(words);
+    bt_stderr_tail_cause(words, cause);
     assert_string_equal(cause, want);
     bt_free(words);
 }
@@ -263,49 +263,49 @@ static void who_waits_for_a_core_is_starved_and_not_hung(void **state)
 
 static void last_words_are_the_last_twenty_lines(void **state)
 {
-    bt_last_words_t *words = bt_calloc(1, sizeof(*words));
+    bt_stderr_tail_t *words = bt_calloc(1, sizeof(*words));
     char line[32];
 
     (void)state;
     assert_non_null(words);
-    bt_last_words_reset(words);
-    assert_null(bt_last_words_line(words, 0));
+    bt_stderr_tail_reset(words);
+    assert_null(bt_stderr_tail_line(words, 0));
     for (int i = 0; i < 33; i++) {
         snprintf(line, sizeof(line), "line %d\n", i);
-        bt_last_words_add(words, line, 3); /* in two pieces */
-        bt_last_words_add(words, line + 3, strlen(line) - 3);
+        bt_stderr_tail_add(words, line, 3); /* in two pieces */
+        bt_stderr_tail_add(words, line + 3, strlen(line) - 3);
     }
-    assert_string_equal(bt_last_words_line(words, 0), "line 13");
-    assert_string_equal(bt_last_words_line(words, 19), "line 32");
-    assert_null(bt_last_words_line(words, 20));
+    assert_string_equal(bt_stderr_tail_line(words, 0), "line 13");
+    assert_string_equal(bt_stderr_tail_line(words, 19), "line 32");
+    assert_null(bt_stderr_tail_line(words, 20));
 
     /* An open line takes the oldest one's place at once. */
-    bt_last_words_add(words, "half", 4);
-    assert_string_equal(bt_last_words_line(words, 0), "line 14");
-    assert_string_equal(bt_last_words_line(words, 18), "line 32");
-    assert_null(bt_last_words_line(words, 19));
-    bt_last_words_finish(words);
-    bt_last_words_finish(words);
-    assert_string_equal(bt_last_words_line(words, 19), "half");
-    bt_last_words_add(words, "\n\n", 2);
-    assert_string_equal(bt_last_words_line(words, 17), "half");
-    assert_string_equal(bt_last_words_line(words, 19), "");
+    bt_stderr_tail_add(words, "half", 4);
+    assert_string_equal(bt_stderr_tail_line(words, 0), "line 14");
+    assert_string_equal(bt_stderr_tail_line(words, 18), "line 32");
+    assert_null(bt_stderr_tail_line(words, 19));
+    bt_stderr_tail_finish(words);
+    bt_stderr_tail_finish(words);
+    assert_string_equal(bt_stderr_tail_line(words, 19), "half");
+    bt_stderr_tail_add(words, "\n\n", 2);
+    assert_string_equal(bt_stderr_tail_line(words, 17), "half");
+    assert_string_equal(bt_stderr_tail_line(words, 19), "");
     bt_free(words);
 }
 
 static void a_long_last_word_is_cut(void **state)
 {
-    bt_last_words_t *words = bt_calloc(1, sizeof(*words));
+    bt_stderr_tail_t *words = bt_calloc(1, sizeof(*words));
 
     (void)state;
     assert_non_null(words);
     for (int i = 0; i < 5000; i++) {
-        bt_last_words_add(words, "x", 1);
+        bt_stderr_tail_add(words, "x", 1);
     }
-    bt_last_words_add(words, "\nshort\n", 7);
-    assert_int_equal(strlen(bt_last_words_line(words, 0)),
+    bt_stderr_tail_add(words, "\nshort\n", 7);
+    assert_int_equal(strlen(bt_stderr_tail_line(words, 0)),
                      BT_LAST_WORDS_BYTES - 1);
-    assert_string_equal(bt_last_words_line(words, 1), "short");
+    assert_string_equal(bt_stderr_tail_line(words, 1), "short");
     bt_free(words);
 }
 
@@ -595,14 +595,14 @@ static void what_is_not_ours_stays_in_a_run_directory(void **state)
     }
 }
 
-/* Every state with every event, by the drawing in life.h; what is not listed
- * changes nothing. */
+/* Every state with every event, by the drawing in process_state.h; what is not
+ * listed changes nothing. */
 static void a_life_has_the_arrows_of_its_drawing_and_no_others(void **state)
 {
     static const struct {
-        bt_life_t from;
-        bt_life_event_t event;
-        bt_life_t to;
+        bt_process_state_t from;
+        bt_process_state_event_t event;
+        bt_process_state_t to;
     } arrows[] = {
         {BT_LIFE_STOPPED, BT_LIFE_START, BT_LIFE_STARTING},
         {BT_LIFE_STOPPED, BT_LIFE_RESTART, BT_LIFE_STARTING},
@@ -632,7 +632,7 @@ static void a_life_has_the_arrows_of_its_drawing_and_no_others(void **state)
         bool is_edge[BT_LIFE_STATES] = {false};
 
         for (unsigned event = 0; event < BT_LIFE_EVENTS; event++) {
-            bt_life_t want = (bt_life_t)from;
+            bt_process_state_t want = (bt_process_state_t)from;
 
             for (size_t i = 0; i < n_arrows; i++) {
                 if ((arrows[i].from == from) && (arrows[i].event == event)) {
@@ -641,19 +641,22 @@ static void a_life_has_the_arrows_of_its_drawing_and_no_others(void **state)
                 }
             }
             assert_int_equal(
-                bt_life_after((bt_life_t)from, (bt_life_event_t)event), want);
+                bt_process_state_after((bt_process_state_t)from,
+                                       (bt_process_state_event_t)event),
+                want);
         }
         for (unsigned to = 0; to < BT_LIFE_STATES; to++) {
-            assert_int_equal(bt_life_is_edge((bt_life_t)from, (bt_life_t)to),
+            assert_int_equal(bt_process_state_is_edge((bt_process_state_t)from,
+                                                      (bt_process_state_t)to),
                              is_edge[to]);
         }
     }
-    assert_false(bt_life_runs(BT_LIFE_STOPPED));
-    assert_false(bt_life_runs(BT_LIFE_WAITING));
-    assert_true(bt_life_runs(BT_LIFE_STARTING));
-    assert_true(bt_life_runs(BT_LIFE_READY));
-    assert_true(bt_life_runs(BT_LIFE_STOPPING));
-    assert_true(bt_life_runs(BT_LIFE_CHANGING));
+    assert_false(bt_process_state_runs(BT_LIFE_STOPPED));
+    assert_false(bt_process_state_runs(BT_LIFE_WAITING));
+    assert_true(bt_process_state_runs(BT_LIFE_STARTING));
+    assert_true(bt_process_state_runs(BT_LIFE_READY));
+    assert_true(bt_process_state_runs(BT_LIFE_STOPPING));
+    assert_true(bt_process_state_runs(BT_LIFE_CHANGING));
 }
 
 /* How often each of two directories was listed, and how many others were. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file shared_port.h
+/** @file reuseport.h
  *
  * One port for all routers of a launch (--share-http): the kernel distributes
  * connections over all listeners of the port, including those of another
  * launch.
  */
-#ifndef BT_LAUNCHER_SHARED_PORT_H
-#define BT_LAUNCHER_SHARED_PORT_H
+#ifndef BT_LAUNCHER_REUSEPORT_H
+#define BT_LAUNCHER_REUSEPORT_H
 
 #include "common/base/status.h"
 #include "common/config/config.h"
@@ -14,6 +14,6 @@
 /** Checks that no process listens at the port of --http yet, if it is to be
  *  shared. Call before our own routers start. @retval any of
  *  bt_status_of_bind() logged */
-BT_MUST_CHECK bt_status_t bt_shared_port_check(const bt_config_t *config);
+BT_MUST_CHECK bt_status_t bt_reuseport_check(const bt_config_t *config);
 
 #endif

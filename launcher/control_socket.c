@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/desk.h"
+#include "launcher/control_socket.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,10 +31,10 @@ typedef struct client {
     bt_orders_stream_t stream;
 } client_t;
 
-struct bt_desk {
+struct bt_control_socket {
     struct sockaddr_un address;
     int listener;
-    bt_desk_order_fn on_order;
+    bt_control_socket_order_fn on_order;
     void *arg;
     uint64_t last_id;
     client_t clients[BT_DESK_CLIENTS];
@@ -84,10 +84,11 @@ static int listen_at(const struct sockaddr_un *address)
     return fd;
 }
 
-bt_status_t bt_desk_create(const char *run_dir, bt_desk_order_fn on_order,
-                           void *arg, bt_desk_t **desk_p)
+bt_status_t bt_control_socket_create(const char *run_dir,
+                                     bt_control_socket_order_fn on_order,
+                                     void *arg, bt_control_socket_t **desk_p)
 {
-    bt_desk_t *const desk = bt_calloc(1, sizeof(*desk));
+    bt_control_socket_t *const desk = bt_calloc(1, sizeof(*desk));
 
     if (desk == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -101,14 +102,14 @@ bt_status_t bt_desk_create(const char *run_dir, bt_desk_order_fn on_order,
     desk->listener = listen_at(&desk->address);
     if (desk->listener < 0) {
         BT_LOG_ERROR("cannot listen at %s: %m", desk->address.sun_path);
-        bt_desk_destroy(desk);
+        bt_control_socket_destroy(desk);
         return BT_ERR_IO;
     }
     *desk_p = desk;
     return BT_OK;
 }
 
-void bt_desk_restore(bt_desk_t *desk)
+void bt_control_socket_restore(bt_control_socket_t *desk)
 {
     int fd;
 
@@ -124,7 +125,7 @@ void bt_desk_restore(bt_desk_t *desk)
     }
 }
 
-void bt_desk_destroy(bt_desk_t *desk)
+void bt_control_socket_destroy(bt_control_socket_t *desk)
 {
     if (desk == NULL) {
         return;
@@ -140,7 +141,8 @@ void bt_desk_destroy(bt_desk_t *desk)
     bt_free(desk);
 }
 
-nfds_t bt_desk_poll_fds(const bt_desk_t *desk, struct pollfd *fds)
+nfds_t bt_control_socket_poll_fds(const bt_control_socket_t *desk,
+                                  struct pollfd *fds)
 {
     nfds_t n = 0;
 
@@ -165,7 +167,7 @@ nfds_t bt_desk_poll_fds(const bt_desk_t *desk, struct pollfd *fds)
     return n;
 }
 
-static client_t *find(bt_desk_t *desk, uint64_t id)
+static client_t *find(bt_control_socket_t *desk, uint64_t id)
 {
     for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
         if ((desk->clients[i].phase != PHASE_NONE) &&
@@ -199,7 +201,8 @@ static void answer(client_t *client, const char *error)
     write_line(client, &event);
 }
 
-void bt_desk_answer(bt_desk_t *desk, uint64_t id, const char *error)
+void bt_control_socket_answer(bt_control_socket_t *desk, uint64_t id,
+                              const char *error)
 {
     client_t *const client = find(desk, id);
 
@@ -210,7 +213,8 @@ void bt_desk_answer(bt_desk_t *desk, uint64_t id, const char *error)
     }
 }
 
-void bt_desk_say(bt_desk_t *desk, uint64_t id, const bt_orders_event_t *event)
+void bt_control_socket_say(bt_control_socket_t *desk, uint64_t id,
+                           const bt_orders_event_t *event)
 {
     client_t *const client = find(desk, id);
 
@@ -219,7 +223,7 @@ void bt_desk_say(bt_desk_t *desk, uint64_t id, const bt_orders_event_t *event)
     }
 }
 
-void bt_desk_watch(bt_desk_t *desk, uint64_t id)
+void bt_control_socket_watch(bt_control_socket_t *desk, uint64_t id)
 {
     client_t *const client = find(desk, id);
 
@@ -228,7 +232,8 @@ void bt_desk_watch(bt_desk_t *desk, uint64_t id)
     }
 }
 
-void bt_desk_tell(bt_desk_t *desk, const bt_orders_event_t *event)
+void bt_control_socket_tell(bt_control_socket_t *desk,
+                            const bt_orders_event_t *event)
 {
     for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
         if (desk->clients[i].is_watching) {
@@ -256,7 +261,7 @@ static const char *refusal(int fd, const client_t *slot)
 }
 
 /* A free slot, or NULL. */
-static client_t *free_slot(bt_desk_t *desk)
+static client_t *free_slot(bt_control_socket_t *desk)
 {
     for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
         if (desk->clients[i].phase == PHASE_NONE) {
@@ -266,7 +271,7 @@ static client_t *free_slot(bt_desk_t *desk)
     return NULL;
 }
 
-static void accept_clients(bt_desk_t *desk)
+static void accept_clients(bt_control_socket_t *desk)
 {
     int fd;
 
@@ -304,7 +309,7 @@ static bool send_queued(client_t *client)
 }
 
 /* @return whether a line was there and handled. */
-static bool take_line(bt_desk_t *desk, client_t *client)
+static bool take_line(bt_control_socket_t *desk, client_t *client)
 {
     bt_orders_request_t request;
     bt_status_t status;
@@ -343,7 +348,7 @@ static bool is_gone(const client_t *client)
 
 /* Reads and sends without blocking. A line is read once the one before it is
  * answered and sent, so that answers cannot pile up. */
-static void serve(bt_desk_t *desk, client_t *client)
+static void serve(bt_control_socket_t *desk, client_t *client)
 {
     size_t n;
 
@@ -370,7 +375,7 @@ static void serve(bt_desk_t *desk, client_t *client)
     }
 }
 
-void bt_desk_run(bt_desk_t *desk)
+void bt_control_socket_run(bt_control_socket_t *desk)
 {
     accept_clients(desk);
     for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {

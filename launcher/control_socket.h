@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file desk.h
+/** @file control_socket.h
  *
  * Socket for admin commands, in the run directory, and its clients.
  * common/orders defines the lines; the caller carries the commands out.
  *
- *     IDLE ──a line──▶ BUSY ──bt_desk_answer()──▶ IDLE
+ *     IDLE ──a line──▶ BUSY ──bt_control_socket_answer()──▶ IDLE
  *     IDLE ──it closed its side──▶ LEAVING ──all is sent──▶ closed
  *     any ──it is gone, or leaves too much unread──▶ closed
  *
@@ -16,8 +16,8 @@
  *
  * One thread.
  */
-#ifndef BT_LAUNCHER_DESK_H
-#define BT_LAUNCHER_DESK_H
+#ifndef BT_LAUNCHER_CONTROL_SOCKET_H
+#define BT_LAUNCHER_CONTROL_SOCKET_H
 
 #include <poll.h>
 #include <stdint.h>
@@ -28,13 +28,13 @@
 #define BT_DESK_CLIENTS 32
 #define BT_DESK_FDS     (1 + BT_DESK_CLIENTS)
 
-typedef struct bt_desk bt_desk_t;
+typedef struct bt_control_socket bt_control_socket_t;
 
-/** Callback for an admin command; answer it with bt_desk_answer(), now or
- *  later.
+/** Callback for an admin command; answer it with bt_control_socket_answer(),
+ * now or later.
  *  @param [in] client  Id of the client; never used twice. */
-typedef void (*bt_desk_order_fn)(void *arg, uint64_t client,
-                                 const bt_orders_request_t *request);
+typedef void (*bt_control_socket_order_fn)(void *arg, uint64_t client,
+                                           const bt_orders_request_t *request);
 
 /**
  * Listens at BT_ORDERS_SOCKET in @a run_dir.
@@ -42,35 +42,38 @@ typedef void (*bt_desk_order_fn)(void *arg, uint64_t client,
  * @retval BT_ERR_IO  Logged.
  * @retval BT_ERR_NO_MEMORY
  */
-BT_MUST_CHECK bt_status_t bt_desk_create(const char *run_dir,
-                                         bt_desk_order_fn on_order, void *arg,
-                                         bt_desk_t **desk_p);
+BT_MUST_CHECK bt_status_t bt_control_socket_create(
+    const char *run_dir, bt_control_socket_order_fn on_order, void *arg,
+    bt_control_socket_t **desk_p);
 
 /** Creates the socket's name again if it was removed, and logs that. */
-void bt_desk_restore(bt_desk_t *desk);
+void bt_control_socket_restore(bt_control_socket_t *desk);
 
 /** Closes the socket and all clients. NULL is allowed. The socket's file stays
  *  with its directory. */
-void bt_desk_destroy(bt_desk_t *desk);
+void bt_control_socket_destroy(bt_control_socket_t *desk);
 
 /** Fills in the descriptors to poll. @return how many, at most BT_DESK_FDS. */
-nfds_t bt_desk_poll_fds(const bt_desk_t *desk, struct pollfd *fds);
+nfds_t bt_control_socket_poll_fds(const bt_control_socket_t *desk,
+                                  struct pollfd *fds);
 
 /** Reads and writes without blocking; calls on_order. */
-void bt_desk_run(bt_desk_t *desk);
+void bt_control_socket_run(bt_control_socket_t *desk);
 
 /** Sends the last line of an answer. @param [in] error NULL = ok. Does nothing
  *  for a client that has left, as do the functions below. */
-void bt_desk_answer(bt_desk_t *desk, uint64_t client, const char *error);
+void bt_control_socket_answer(bt_control_socket_t *desk, uint64_t client,
+                              const char *error);
 
 /** Sends one line of an answer. */
-void bt_desk_say(bt_desk_t *desk, uint64_t client,
-                 const bt_orders_event_t *event);
+void bt_control_socket_say(bt_control_socket_t *desk, uint64_t client,
+                           const bt_orders_event_t *event);
 
-/** Subscribes a client to the events of bt_desk_tell(). */
-void bt_desk_watch(bt_desk_t *desk, uint64_t client);
+/** Subscribes a client to the events of bt_control_socket_tell(). */
+void bt_control_socket_watch(bt_control_socket_t *desk, uint64_t client);
 
 /** Sends an event to all subscribed clients. */
-void bt_desk_tell(bt_desk_t *desk, const bt_orders_event_t *event);
+void bt_control_socket_tell(bt_control_socket_t *desk,
+                            const bt_orders_event_t *event);
 
 #endif

@@ -101,7 +101,7 @@ static void describe_trouble(const bt_child_t *child,
              process->why, sizeof(process->why));
         break;
     case BT_LIFE_STARTING:
-        bt_last_words_cause(&child->words, line);
+        bt_stderr_tail_cause(&child->words, line);
         if (line[0] != '\0') {
             snprintf(process->why, sizeof(process->why), "it says: %s%s%s",
                      line,
@@ -161,7 +161,7 @@ void bt_supervisor_tell_launcher(bt_supervisor_t *s)
     bt_orders_event_t event;
 
     describe_launcher(s, &event);
-    bt_desk_tell(s->desk, &event);
+    bt_control_socket_tell(s->desk, &event);
 }
 
 void bt_supervisor_tell_model(bt_supervisor_t *s, uint32_t model)
@@ -169,7 +169,7 @@ void bt_supervisor_tell_model(bt_supervisor_t *s, uint32_t model)
     bt_orders_event_t event;
 
     describe_model(s, model, &event);
-    bt_desk_tell(s->desk, &event);
+    bt_control_socket_tell(s->desk, &event);
 }
 
 void bt_supervisor_tell_process(bt_supervisor_t *s, const bt_child_t *child)
@@ -177,7 +177,7 @@ void bt_supervisor_tell_process(bt_supervisor_t *s, const bt_child_t *child)
     bt_orders_event_t event;
 
     describe_process(s, child, &event);
-    bt_desk_tell(s->desk, &event);
+    bt_control_socket_tell(s->desk, &event);
 }
 
 static void say_status(bt_supervisor_t *s, uint64_t client)
@@ -185,14 +185,14 @@ static void say_status(bt_supervisor_t *s, uint64_t client)
     bt_orders_event_t event;
 
     describe_launcher(s, &event);
-    bt_desk_say(s->desk, client, &event);
+    bt_control_socket_say(s->desk, client, &event);
     for (uint32_t i = 0; i < s->plan->n_models; i++) {
         describe_model(s, i, &event);
-        bt_desk_say(s->desk, client, &event);
+        bt_control_socket_say(s->desk, client, &event);
     }
     for (uint32_t i = 0; i < s->n_children; i++) {
         describe_process(s, s->children[i], &event);
-        bt_desk_say(s->desk, client, &event);
+        bt_control_socket_say(s->desk, client, &event);
     }
 }
 
@@ -308,7 +308,7 @@ static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
         snprintf(error, ERROR_BYTES, "another order stopped %s", name);
         return OUTCOME_FALSE;
     }
-    bt_last_words_cause(&child->words, last);
+    bt_stderr_tail_cause(&child->words, last);
     snprintf(error, ERROR_BYTES, "%s could not start: it ended %s%s%s", name,
              child->end, (last[0] == '\0') ? "" : "; its last words: ", last);
     return OUTCOME_FALSE;
@@ -355,8 +355,8 @@ void bt_supervisor_answer_pending(bt_supervisor_t *s)
             const uint64_t client = order->client;
 
             order->client = 0;
-            bt_desk_answer(s->desk, client,
-                           (now == OUTCOME_TRUE) ? NULL : error);
+            bt_control_socket_answer(s->desk, client,
+                                     (now == OUTCOME_TRUE) ? NULL : error);
         }
     }
 }
@@ -368,7 +368,7 @@ static void answer_when_done(bt_supervisor_t *s, uint64_t client,
                              bt_child_t *child, uint32_t model)
 {
     if (!request->wait) {
-        bt_desk_answer(s->desk, client, NULL);
+        bt_control_socket_answer(s->desk, client, NULL);
         return;
     }
     for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
@@ -390,17 +390,18 @@ static void answer_when_done(bt_supervisor_t *s, uint64_t client,
         }
     }
     /* The clients have left, and their commands are still in progress. */
-    bt_desk_answer(s->desk, client,
-                   "it is done, but too many orders are under way to wait for "
-                   "its end");
+    bt_control_socket_answer(
+        s->desk, client,
+        "it is done, but too many orders are under way to wait for "
+        "its end");
 }
 
 /* Admin commands. */
 
 static void start_by_order(bt_supervisor_t *s, bt_child_t *child,
-                           bt_life_event_t event)
+                           bt_process_state_event_t event)
 {
-    if (!bt_life_runs(child->life)) {
+    if (!bt_process_state_runs(child->life)) {
         bt_restart_init(&child->restart);
         child->is_by_order = true;
     }
@@ -419,7 +420,7 @@ static void order_process(bt_supervisor_t *s, uint64_t client,
     bt_child_t *const child = find_child(s, request->name, error);
 
     if (child == NULL) {
-        bt_desk_answer(s->desk, client, error);
+        bt_control_socket_answer(s->desk, client, error);
         return;
     }
     if (request->verb == BT_ORDERS_START) {
@@ -439,19 +440,19 @@ static void order_role(bt_supervisor_t *s, uint64_t client,
     bt_child_t *const child = find_child(s, request->name, error);
 
     if (child == NULL) {
-        bt_desk_answer(s->desk, client, error);
+        bt_control_socket_answer(s->desk, client, error);
         return;
     }
     if (!is_worker(child) || child->process->is_standby) {
         snprintf(error, sizeof(error), "%s is a %s: only workers have a role",
                  request->name,
                  child->process->is_standby ? "standby" : "router");
-        bt_desk_answer(s->desk, client, error);
+        bt_control_socket_answer(s->desk, client, error);
         return;
     }
     if ((child->life == BT_LIFE_READY) && (child->ready.role[0] == '\0')) {
         say_fixed(child, error);
-        bt_desk_answer(s->desk, client, error);
+        bt_control_socket_answer(s->desk, client, error);
         return;
     }
     if (child->process->role != request->role) {
@@ -489,7 +490,7 @@ static void order_unload(bt_supervisor_t *s, uint64_t client,
     const uint32_t model = find_model(s, request->name, error);
 
     if (model == BT_PLAN_NO_MODEL) {
-        bt_desk_answer(s->desk, client, error);
+        bt_control_socket_answer(s->desk, client, error);
         return;
     }
     apply_to_workers(s, model, false);
@@ -582,7 +583,7 @@ static bool has_threads_for(const bt_config_t *config, uint32_t prefill,
                             uint32_t decode, char *error)
 {
     bt_config_t added = *config;
-    bt_findings_t findings = {0};
+    bt_diagnostics_t findings = {0};
     bt_survey_limits_t limits;
     bool has_them;
 
@@ -591,11 +592,11 @@ static bool has_threads_for(const bt_config_t *config, uint32_t prefill,
     added.routers = 0;
     bt_survey_limits_read("", &limits);
     bt_survey_check_threads(&added, 1, &limits, &findings);
-    has_them = bt_findings_count(&findings, BT_FINDING_PROBLEM) == 0;
+    has_them = bt_diagnostics_count(&findings, BT_FINDING_PROBLEM) == 0;
     if (!has_them) {
         snprintf(error, ERROR_BYTES, "%s", findings.list[0].text);
     }
-    bt_findings_fini(&findings);
+    bt_diagnostics_fini(&findings);
     return has_them;
 }
 
@@ -679,7 +680,7 @@ static void order_load(bt_supervisor_t *s, uint64_t client,
         model = BT_PLAN_NO_MODEL;
     }
     if (model == BT_PLAN_NO_MODEL) {
-        bt_desk_answer(s->desk, client, error);
+        bt_control_socket_answer(s->desk, client, error);
         return;
     }
     apply_to_workers(s, model, true);
@@ -697,19 +698,20 @@ void bt_supervisor_order(void *arg, uint64_t client,
         BT_LOG_INFO("order: %s %s", bt_orders_verb_name(request->verb),
                     request->name);
         if (s->phase != BT_SUPERVISOR_RUNNING) {
-            bt_desk_answer(s->desk, client, "the launcher is stopping");
+            bt_control_socket_answer(s->desk, client,
+                                     "the launcher is stopping");
             return;
         }
     }
     switch (request->verb) {
     case BT_ORDERS_STATUS:
         say_status(s, client);
-        bt_desk_answer(s->desk, client, NULL);
+        bt_control_socket_answer(s->desk, client, NULL);
         break;
     case BT_ORDERS_WATCH:
         say_status(s, client);
-        bt_desk_watch(s->desk, client);
-        bt_desk_answer(s->desk, client, NULL);
+        bt_control_socket_watch(s->desk, client);
+        bt_control_socket_answer(s->desk, client, NULL);
         break;
     case BT_ORDERS_START:
     case BT_ORDERS_STOP:

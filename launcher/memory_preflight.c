@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/needs.h"
+#include "launcher/memory_preflight.h"
 
 #include <stdio.h>
 
@@ -36,7 +36,7 @@ static uint64_t mib(uint64_t bytes)
 
 /* True when an earlier group counted this file. A file belongs to a rank, per
  * number of ranks. */
-static bool is_counted(const bt_need_t *needs, uint32_t i)
+static bool is_counted(const bt_preflight_need_t *needs, uint32_t i)
 {
     for (uint32_t k = 0; k < i; k++) {
         if (needs[k].weights_shared && (needs[k].model == needs[i].model) &&
@@ -49,8 +49,9 @@ static bool is_counted(const bt_need_t *needs, uint32_t i)
 
 /* Pool of an instance. Workers start at once, so without given sizes they share
  * half of the remaining memory evenly; each gets a quarter of it at most. */
-static uint64_t pool_of(const bt_need_t *need, const bt_needs_room_t *room,
-                        uint64_t left, uint64_t n_pools)
+static uint64_t pool_of(const bt_preflight_need_t *need,
+                        const bt_preflight_headroom_t *room, uint64_t left,
+                        uint64_t n_pools)
 {
     const uint64_t pool = need->ranks * need->pool_bytes;
 
@@ -59,14 +60,14 @@ static uint64_t pool_of(const bt_need_t *need, const bt_needs_room_t *room,
                : least(pool, left / largest(POOL_PART, 2 * n_pools));
 }
 
-static sums_t sum_up(const bt_need_t *needs, uint32_t n,
-                     const bt_needs_room_t *room)
+static sums_t sum_up(const bt_preflight_need_t *needs, uint32_t n,
+                     const bt_preflight_headroom_t *room)
 {
     uint64_t left = room->available_bytes;
     sums_t sums = {0};
 
     for (uint32_t i = 0; i < n; i++) {
-        const bt_need_t *const need = &needs[i];
+        const bt_preflight_need_t *const need = &needs[i];
         const uint64_t all =
             (uint64_t)(need->n + need->n_standby) * need->ranks;
 
@@ -89,8 +90,9 @@ static sums_t sum_up(const bt_need_t *needs, uint32_t n,
     return sums;
 }
 
-static void check_memory(const sums_t *sums, const bt_needs_room_t *room,
-                         bt_findings_t *findings)
+static void check_memory(const sums_t *sums,
+                         const bt_preflight_headroom_t *room,
+                         bt_diagnostics_t *findings)
 {
     const uint64_t rest = sums->weights + sums->own;
     char text[TEXT_BYTES];
@@ -126,11 +128,11 @@ static void check_memory(const sums_t *sums, const bt_needs_room_t *room,
                  "fewer workers (--prefill, --decode), a smaller model, or "
                  "more memory");
     }
-    bt_findings_add(findings, BT_FINDING_PROBLEM, "memory", text, mend);
+    bt_diagnostics_add(findings, BT_FINDING_PROBLEM, "memory", text, mend);
 }
 
-static void check_shm(const sums_t *sums, const bt_needs_room_t *room,
-                      bt_findings_t *findings)
+static void check_shm(const sums_t *sums, const bt_preflight_headroom_t *room,
+                      bt_diagnostics_t *findings)
 {
     char text[TEXT_BYTES];
     char mend[TEXT_BYTES];
@@ -152,13 +154,14 @@ static void check_shm(const sums_t *sums, const bt_needs_room_t *room,
              "--shm-size %llum)",
              (unsigned long long)mib(sums->shm) + 64,
              (unsigned long long)mib(sums->shm) + 64);
-    bt_findings_add(findings,
-                    room->needs_shm ? BT_FINDING_PROBLEM : BT_FINDING_WARNING,
-                    "/dev/shm", text, mend);
+    bt_diagnostics_add(
+        findings, room->needs_shm ? BT_FINDING_PROBLEM : BT_FINDING_WARNING,
+        "/dev/shm", text, mend);
 }
 
-uint64_t bt_needs_check(const bt_need_t *needs, uint32_t n,
-                        const bt_needs_room_t *room, bt_findings_t *findings)
+uint64_t bt_preflight_check(const bt_preflight_need_t *needs, uint32_t n,
+                            const bt_preflight_headroom_t *room,
+                            bt_diagnostics_t *findings)
 {
     const sums_t sums = sum_up(needs, n, room);
 
@@ -167,8 +170,8 @@ uint64_t bt_needs_check(const bt_need_t *needs, uint32_t n,
     return sums.shm;
 }
 
-uint64_t bt_needs_pool(const bt_need_t *needs, uint32_t n,
-                       const bt_needs_room_t *room, uint32_t i)
+uint64_t bt_preflight_pool(const bt_preflight_need_t *needs, uint32_t n,
+                           const bt_preflight_headroom_t *room, uint32_t i)
 {
     const sums_t sums = sum_up(needs, n, room);
 
@@ -176,7 +179,8 @@ uint64_t bt_needs_pool(const bt_need_t *needs, uint32_t n,
 }
 
 /* Threads of a rank of a worker, given its compute threads. */
-static uint64_t worker_threads(const bt_needs_cpus_t *cpus, uint64_t n_compute)
+static uint64_t worker_threads(const bt_preflight_cpus_t *cpus,
+                               uint64_t n_compute)
 {
     const uint64_t n_with_lent =
         cpus->lends ? largest(n_compute, cpus->n_cpus) : n_compute;
@@ -184,8 +188,8 @@ static uint64_t worker_threads(const bt_needs_cpus_t *cpus, uint64_t n_compute)
     return bt_worker_threads(cpus->n_online, n_with_lent);
 }
 
-uint64_t bt_needs_threads(const bt_config_t *config, uint32_t n_models,
-                          const bt_needs_cpus_t *cpus)
+uint64_t bt_preflight_threads(const bt_config_t *config, uint32_t n_models,
+                              const bt_preflight_cpus_t *cpus)
 {
     const uint64_t router = bt_router_threads(
         cpus->n_online, bt_parse_threads(config, cpus->n_cpus));

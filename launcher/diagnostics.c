@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/findings.h"
+#include "launcher/diagnostics.h"
 
 #include <string.h>
 
@@ -12,18 +12,18 @@ static const char *const names[] = {
     [BT_FINDING_PROBLEM] = "problem",
 };
 
-static void free_texts(const bt_finding_t *finding)
+static void free_texts(const bt_diagnostic_t *finding)
 {
     bt_free(finding->about);
     bt_free(finding->text);
     bt_free(finding->mend);
 }
 
-void bt_findings_add(bt_findings_t *findings, bt_finding_level_t level,
-                     const char *about, const char *text, const char *mend)
+void bt_diagnostics_add(bt_diagnostics_t *findings, bt_diagnostic_level_t level,
+                        const char *about, const char *text, const char *mend)
 {
-    bt_finding_t finding;
-    bt_finding_t *list;
+    bt_diagnostic_t finding;
+    bt_diagnostic_t *list;
 
     for (uint32_t i = 0; i < findings->n; i++) {
         if (strcmp(findings->list[i].text, text) == 0) {
@@ -37,10 +37,10 @@ void bt_findings_add(bt_findings_t *findings, bt_finding_level_t level,
         return;
     }
     findings->list = list;
-    finding = (bt_finding_t){.level = level,
-                             .about = bt_strdup(about),
-                             .text = bt_strdup(text),
-                             .mend = bt_strdup(mend)};
+    finding = (bt_diagnostic_t){.level = level,
+                                .about = bt_strdup(about),
+                                .text = bt_strdup(text),
+                                .mend = bt_strdup(mend)};
     if ((finding.about == NULL) || (finding.text == NULL) ||
         (finding.mend == NULL)) {
         free_texts(&finding);
@@ -50,17 +50,17 @@ void bt_findings_add(bt_findings_t *findings, bt_finding_level_t level,
     list[findings->n++] = finding;
 }
 
-void bt_findings_fini(bt_findings_t *findings)
+void bt_diagnostics_fini(bt_diagnostics_t *findings)
 {
     for (uint32_t i = 0; i < findings->n; i++) {
         free_texts(&findings->list[i]);
     }
     bt_free(findings->list);
-    *findings = (bt_findings_t){0};
+    *findings = (bt_diagnostics_t){0};
 }
 
-uint32_t bt_findings_count(const bt_findings_t *findings,
-                           bt_finding_level_t level)
+uint32_t bt_diagnostics_count(const bt_diagnostics_t *findings,
+                              bt_diagnostic_level_t level)
 {
     uint32_t n = 0;
 
@@ -70,13 +70,15 @@ uint32_t bt_findings_count(const bt_findings_t *findings,
     return n;
 }
 
-void bt_findings_print(const bt_findings_t *findings, bt_strbuf_t *out)
+void bt_diagnostics_print(const bt_diagnostics_t *findings, bt_strbuf_t *out)
 {
-    const uint32_t n_problems = bt_findings_count(findings, BT_FINDING_PROBLEM);
-    const uint32_t n_warnings = bt_findings_count(findings, BT_FINDING_WARNING);
+    const uint32_t n_problems =
+        bt_diagnostics_count(findings, BT_FINDING_PROBLEM);
+    const uint32_t n_warnings =
+        bt_diagnostics_count(findings, BT_FINDING_WARNING);
 
     for (uint32_t i = 0; i < findings->n; i++) {
-        const bt_finding_t *const finding = &findings->list[i];
+        const bt_diagnostic_t *const finding = &findings->list[i];
 
         bt_strbuf_printf(out, "%-8s %s: %s\n", names[finding->level],
                          finding->about, finding->text);
@@ -89,11 +91,11 @@ void bt_findings_print(const bt_findings_t *findings, bt_strbuf_t *out)
                      (n_warnings == 1) ? "" : "s");
 }
 
-void bt_findings_json(const bt_findings_t *findings, bt_json_t *json)
+void bt_diagnostics_json(const bt_diagnostics_t *findings, bt_json_t *json)
 {
     bt_json_array(json, "findings");
     for (uint32_t i = 0; i < findings->n; i++) {
-        const bt_finding_t *const finding = &findings->list[i];
+        const bt_diagnostic_t *const finding = &findings->list[i];
 
         bt_json_object(json, NULL);
         bt_json_str(json, "level", names[finding->level]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/shared_port.h"
+#include "launcher/reuseport.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -29,7 +29,7 @@ static int try_to_bind(const struct addrinfo *ai)
     return error;
 }
 
-bt_status_t bt_shared_port_check(const bt_config_t *config)
+bt_status_t bt_reuseport_check(const bt_config_t *config)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_PASSIVE | AI_NUMERICSERV};

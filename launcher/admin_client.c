@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/order.h"
+#include "launcher/admin_client.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -340,7 +340,7 @@ static int show_all(const found_t *found, const bt_orders_request_t *request,
     return exit_status;
 }
 
-int bt_order_main(int argc, char **argv)
+int bt_admin_client_main(int argc, char **argv)
 {
     found_t found = {.n = 0};
     arguments_t arguments = {.run_dir = NULL};

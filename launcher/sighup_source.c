@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/terminal.h"
+#include "launcher/sighup_source.h"
 
 #include <errno.h>
 #include <fcntl.h>

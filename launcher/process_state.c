@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/life.h"
+#include "launcher/process_state.h"
 
 #define STOPPED  BT_LIFE_STOPPED
 #define STARTING BT_LIFE_STARTING
@@ -9,7 +9,7 @@
 #define WAITING  BT_LIFE_WAITING
 
 /* The diagram of the header, a row per state. */
-static const bt_life_t after[BT_LIFE_STATES][BT_LIFE_EVENTS] = {
+static const bt_process_state_t after[BT_LIFE_STATES][BT_LIFE_EVENTS] = {
     /*             START     HOLD      STOP      RESTART
                    SAID_READY ENDED    GAVE_UP   PAUSE_OVER */
     [STOPPED] = {STARTING, WAITING, STOPPED, STARTING, STOPPED, STOPPED,
@@ -25,12 +25,13 @@ static const bt_life_t after[BT_LIFE_STATES][BT_LIFE_EVENTS] = {
                  WAITING, STARTING},
 };
 
-bt_life_t bt_life_after(bt_life_t life, bt_life_event_t event)
+bt_process_state_t bt_process_state_after(bt_process_state_t life,
+                                          bt_process_state_event_t event)
 {
     return after[life][event];
 }
 
-bool bt_life_is_edge(bt_life_t from, bt_life_t to)
+bool bt_process_state_is_edge(bt_process_state_t from, bt_process_state_t to)
 {
     for (unsigned event = 0; event < BT_LIFE_EVENTS; event++) {
         if ((after[from][event] == to) && (from != to)) {
@@ -40,7 +41,7 @@ bool bt_life_is_edge(bt_life_t from, bt_life_t to)
     return false;
 }
 
-bool bt_life_runs(bt_life_t life)
+bool bt_process_state_runs(bt_process_state_t life)
 {
     return (life != BT_LIFE_STOPPED) && (life != BT_LIFE_WAITING);
 }

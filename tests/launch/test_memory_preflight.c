@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/needs.h"
+#include "launcher/memory_preflight.h"
 
 #define MIB (UINT64_C(1) << 20)
 
-static bt_findings_t findings;
+static bt_diagnostics_t findings;
 /* 1 + 1 workers, 100 MiB of weights in one file, 10 MiB and a pool of 50 each:
  * 220 MiB, of which 100 in /dev/shm. */
-static const bt_need_t two[] = {
+static const bt_preflight_need_t two[] = {
     {.n = 1,
      .ranks = 1,
      .weight_bytes = 100 * MIB,
@@ -29,39 +29,39 @@ static const bt_need_t two[] = {
 
 static int begin(void **state)
 {
-    findings = (bt_findings_t){0};
+    findings = (bt_diagnostics_t){0};
     return bt_test_setup(state);
 }
 
 static int end(void **state)
 {
-    bt_findings_fini(&findings);
+    bt_diagnostics_fini(&findings);
     return bt_test_teardown(state);
 }
 
-static bt_needs_room_t room_of(uint64_t available_mib, uint64_t shm_mib)
+static bt_preflight_headroom_t room_of(uint64_t available_mib, uint64_t shm_mib)
 {
-    return (bt_needs_room_t){.available_bytes = available_mib * MIB,
-                             .shm_bytes = shm_mib * MIB,
-                             .pools_given = true,
-                             .uses_shm = true};
+    return (bt_preflight_headroom_t){.available_bytes = available_mib * MIB,
+                                     .shm_bytes = shm_mib * MIB,
+                                     .pools_given = true,
+                                     .uses_shm = true};
 }
 
 static void what_fits_is_no_finding(void **state)
 {
-    const bt_needs_room_t room = room_of(220, 100);
+    const bt_preflight_headroom_t room = room_of(220, 100);
 
     (void)state;
-    assert_int_equal(bt_needs_check(two, 2, &room, &findings), 100 * MIB);
+    assert_int_equal(bt_preflight_check(two, 2, &room, &findings), 100 * MIB);
     assert_int_equal(findings.n, 0);
 }
 
 static void what_is_missing_is_said_with_the_pools_that_would_fit(void **state)
 {
-    const bt_needs_room_t room = room_of(219, 100);
+    const bt_preflight_headroom_t room = room_of(219, 100);
 
     (void)state;
-    bt_needs_check(two, 2, &room, &findings);
+    bt_preflight_check(two, 2, &room, &findings);
     assert_int_equal(findings.n, 1);
     assert_int_equal(findings.list[0].level, BT_FINDING_PROBLEM);
     assert_string_equal(findings.list[0].text,
@@ -73,89 +73,89 @@ static void what_is_missing_is_said_with_the_pools_that_would_fit(void **state)
 
 static void pools_of_no_given_size_share_half_of_what_is_left(void **state)
 {
-    bt_needs_room_t room = room_of(160, 1000);
-    bt_need_t needs[] = {two[0], two[1]};
+    bt_preflight_headroom_t room = room_of(160, 1000);
+    bt_preflight_need_t needs[] = {two[0], two[1]};
 
     (void)state;
     room.pools_given = false;
     /* 40 left: 10 of it each. */
-    assert_int_equal(bt_needs_check(two, 2, &room, &findings), 20 * MIB);
+    assert_int_equal(bt_preflight_check(two, 2, &room, &findings), 20 * MIB);
     assert_int_equal(findings.n, 0);
-    assert_int_equal(bt_needs_pool(two, 2, &room, 1), 10 * MIB);
+    assert_int_equal(bt_preflight_pool(two, 2, &room, 1), 10 * MIB);
     /* 400 left, and they asked for 50. */
     room.available_bytes = 520 * MIB;
-    assert_int_equal(bt_needs_pool(two, 2, &room, 0), 50 * MIB);
+    assert_int_equal(bt_preflight_pool(two, 2, &room, 0), 50 * MIB);
     /* 8 workers: 520 - 100 - 80 = 340 left, a 16th of it each. */
     needs[1].n = 7;
-    assert_int_equal(bt_needs_pool(needs, 2, &room, 0), 340 * MIB / 16);
+    assert_int_equal(bt_preflight_pool(needs, 2, &room, 0), 340 * MIB / 16);
     needs[0].ranks = 2; /* 100 + 200 + 20 + 70, 130 left */
-    assert_int_equal(bt_needs_pool(needs, 2, &room, 0), 130 * MIB / 16);
+    assert_int_equal(bt_preflight_pool(needs, 2, &room, 0), 130 * MIB / 16);
     room.available_bytes = 119 * MIB;
-    bt_needs_check(two, 2, &room, &findings);
+    bt_preflight_check(two, 2, &room, &findings);
     assert_int_equal(findings.n, 1);
     assert_non_null(strstr(findings.list[0].mend, "fewer workers"));
 }
 
 static void a_file_of_weights_is_counted_once_for_each_shape(void **state)
 {
-    bt_need_t needs[] = {two[0], two[1]};
-    bt_needs_room_t room;
+    bt_preflight_need_t needs[] = {two[0], two[1]};
+    bt_preflight_headroom_t room;
 
     (void)state;
     /* 2 ranks with a file each: 200 more, and 10 and 50 more. */
     needs[1].ranks = 2;
     room = room_of(100 + 200 + 30 + 150, 150);
-    bt_needs_check(needs, 2, &room, &findings);
+    bt_preflight_check(needs, 2, &room, &findings);
     assert_int_equal(findings.n, 0);
     room.available_bytes--;
-    bt_needs_check(needs, 2, &room, &findings);
+    bt_preflight_check(needs, 2, &room, &findings);
     assert_int_equal(findings.n, 1);
 }
 
 static void weights_of_their_own_are_counted_for_each(void **state)
 {
-    bt_need_t needs[] = {two[0], two[1]};
-    bt_needs_room_t room = room_of(320, 100);
+    bt_preflight_need_t needs[] = {two[0], two[1]};
+    bt_preflight_headroom_t room = room_of(320, 100);
 
     (void)state;
     needs[0].weights_shared = needs[1].weights_shared = false;
-    bt_needs_check(needs, 2, &room, &findings);
+    bt_preflight_check(needs, 2, &room, &findings);
     assert_int_equal(findings.n, 0);
     needs[0].n_standby = 1; /* 110 more, and no pool */
-    bt_needs_check(needs, 2, &room, &findings);
+    bt_preflight_check(needs, 2, &room, &findings);
     assert_non_null(strstr(findings.list[0].text, " 110 MiB are missing"));
 }
 
 static void a_small_dev_shm_is_a_warning_unless_it_is_needed(void **state)
 {
-    bt_needs_room_t room = room_of(1000, 64);
+    bt_preflight_headroom_t room = room_of(1000, 64);
 
     (void)state;
-    bt_needs_check(two, 2, &room, &findings);
+    bt_preflight_check(two, 2, &room, &findings);
     assert_int_equal(findings.n, 1);
     assert_int_equal(findings.list[0].level, BT_FINDING_WARNING);
     assert_non_null(strstr(findings.list[0].text,
                            "take 100 MiB of /dev/shm, which has 64 MiB left"));
     assert_non_null(
         strstr(findings.list[0].mend, "mount -o remount,size=164m /dev/shm"));
-    bt_findings_fini(&findings);
+    bt_diagnostics_fini(&findings);
     room.needs_shm = true;
-    bt_needs_check(two, 2, &room, &findings);
+    bt_preflight_check(two, 2, &room, &findings);
     assert_int_equal(findings.list[0].level, BT_FINDING_PROBLEM);
-    bt_findings_fini(&findings);
+    bt_diagnostics_fini(&findings);
     room.uses_shm = false;
-    bt_needs_check(two, 2, &room, &findings);
+    bt_preflight_check(two, 2, &room, &findings);
     assert_int_equal(findings.n, 0);
 }
 
 static void the_limit_of_a_cgroup_is_named(void **state)
 {
-    bt_needs_room_t room = room_of(219, 100);
+    bt_preflight_headroom_t room = room_of(219, 100);
 
     (void)state;
     room.limit_bytes = 300 * MIB;
     room.limit_by = "/sys/fs/cgroup/memory.max";
-    bt_needs_check(two, 2, &room, &findings);
+    bt_preflight_check(two, 2, &room, &findings);
     assert_int_equal(findings.n, 1);
     assert_non_null(strstr(findings.list[0].text,
                            "and 219 MiB are available of the cgroup's 300 "
@@ -163,7 +163,7 @@ static void the_limit_of_a_cgroup_is_named(void **state)
 }
 
 static uint64_t threads_of(const char *options, uint32_t n_models,
-                           const bt_needs_cpus_t *cpus)
+                           const bt_preflight_cpus_t *cpus)
 {
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
@@ -179,7 +179,7 @@ static uint64_t threads_of(const char *options, uint32_t n_models,
     }
     assert_int_equal(bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store),
                      BT_OK);
-    n = bt_needs_threads(config, n_models, cpus);
+    n = bt_preflight_threads(config, n_models, cpus);
     bt_config_destroy(store);
     return n;
 }
@@ -189,10 +189,11 @@ static uint64_t threads_of(const char *options, uint32_t n_models,
  * compute; the launcher 4. */
 static void threads_are_those_of_all_processes(void **state)
 {
-    const bt_needs_cpus_t two_cpus = {
+    const bt_preflight_cpus_t two_cpus = {
         .n_cpus = 2, .n_online = 2, .lends = true};
-    const bt_needs_cpus_t quota = {.n_cpus = 1, .n_online = 64};
-    const bt_needs_cpus_t many = {.n_cpus = 64, .n_online = 64, .lends = true};
+    const bt_preflight_cpus_t quota = {.n_cpus = 1, .n_online = 64};
+    const bt_preflight_cpus_t many = {
+        .n_cpus = 64, .n_online = 64, .lends = true};
 
     (void)state;
     assert_int_equal(threads_of("", 1, &two_cpus), 4 + 24 + 2 * 22);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file terminal.h
+/** @file sighup_source.h
  *
  * Meaning of a SIGHUP: the terminal is gone (from the kernel or a shell), or
  * the logs are to be opened anew. The state of the terminal decides.
  */
-#ifndef BT_LAUNCHER_TERMINAL_H
-#define BT_LAUNCHER_TERMINAL_H
+#ifndef BT_LAUNCHER_SIGHUP_SOURCE_H
+#define BT_LAUNCHER_SIGHUP_SOURCE_H
 
 #include <stdbool.h>
 

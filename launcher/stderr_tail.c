@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/last_words.h"
+#include "launcher/stderr_tail.h"
 
 #include <stdio.h>
 #include <string.h>
 
-void bt_last_words_reset(bt_last_words_t *words)
+void bt_stderr_tail_reset(bt_stderr_tail_t *words)
 {
     words->n_lines = 0;
     words->next = 0;
     words->len = 0;
 }
 
-static void end_line(bt_last_words_t *words)
+static void end_line(bt_stderr_tail_t *words)
 {
     words->lines[words->next][words->len] = '\0';
     words->len = 0;
@@ -23,7 +23,7 @@ static void end_line(bt_last_words_t *words)
     }
 }
 
-void bt_last_words_add(bt_last_words_t *words, const char *data, size_t n)
+void bt_stderr_tail_add(bt_stderr_tail_t *words, const char *data, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (data[i] == '\n') {
@@ -37,14 +37,14 @@ void bt_last_words_add(bt_last_words_t *words, const char *data, size_t n)
     }
 }
 
-void bt_last_words_finish(bt_last_words_t *words)
+void bt_stderr_tail_finish(bt_stderr_tail_t *words)
 {
     if (words->len > 0) {
         end_line(words);
     }
 }
 
-const char *bt_last_words_line(const bt_last_words_t *words, uint32_t i)
+const char *bt_stderr_tail_line(const bt_stderr_tail_t *words, uint32_t i)
 {
     uint32_t oldest;
 
@@ -85,14 +85,14 @@ static bool copy_json_text(const char *line, char *out)
     return true;
 }
 
-void bt_last_words_cause(const bt_last_words_t *words,
-                         char cause[BT_LAST_WORDS_BYTES])
+void bt_stderr_tail_cause(const bt_stderr_tail_t *words,
+                          char cause[BT_LAST_WORDS_BYTES])
 {
     const char *last = "";
     const char *line;
 
     cause[0] = '\0';
-    for (uint32_t i = 0; (line = bt_last_words_line(words, i)) != NULL; i++) {
+    for (uint32_t i = 0; (line = bt_stderr_tail_line(words, i)) != NULL; i++) {
         const char *const text = text_of_line(line);
 
         if (text != NULL) {

@@ -9,14 +9,14 @@
 #include "common/base/alloc.h"
 #include "common/base/fd_limit.h"
 #include "common/orders/client.h"
-#include "launcher/desk.h"
+#include "launcher/control_socket.h"
 #include "launcher/run_dir.h"
 
 /* A desk, and the last order that came to it. */
 typedef struct office {
     bt_run_dir_t dir;
     char path[128];
-    bt_desk_t *desk;
+    bt_control_socket_t *desk;
     uint64_t client; /* who ordered last; 0 = nobody */
     uint32_t n_orders;
     bt_orders_request_t request;
@@ -38,14 +38,14 @@ static void setup(office_t *office)
     assert_int_equal(bt_run_dir_create(&office->dir), BT_OK);
     snprintf(office->path, sizeof(office->path), "%s/%s", office->dir.path,
              BT_ORDERS_SOCKET);
-    assert_int_equal(
-        bt_desk_create(office->dir.path, on_order, office, &office->desk),
-        BT_OK);
+    assert_int_equal(bt_control_socket_create(office->dir.path, on_order,
+                                              office, &office->desk),
+                     BT_OK);
 }
 
 static void teardown(office_t *office)
 {
-    bt_desk_destroy(office->desk);
+    bt_control_socket_destroy(office->desk);
     bt_run_dir_remove(&office->dir);
 }
 
@@ -54,7 +54,7 @@ static bt_orders_client_t *enter(office_t *office)
     bt_orders_client_t *client = NULL;
 
     assert_int_equal(bt_orders_connect(office->path, &client), BT_OK);
-    bt_desk_run(office->desk);
+    bt_control_socket_run(office->desk);
     return client;
 }
 
@@ -68,7 +68,7 @@ static void ask(office_t *office, bt_orders_client_t *client,
         strncpy(request.name, "decode-0", sizeof(request.name) - 1);
     }
     assert_int_equal(bt_orders_send(client, &request), BT_OK);
-    bt_desk_run(office->desk);
+    bt_control_socket_run(office->desk);
 }
 
 /* All that the desk has for it by now. */
@@ -77,7 +77,7 @@ static bool next_event(office_t *office, bt_orders_client_t *client,
 {
     bt_status_t status;
 
-    bt_desk_run(office->desk);
+    bt_control_socket_run(office->desk);
     status = bt_orders_step(client);
     assert_true((status == BT_OK) || (status == BT_ERR_PEER_LOST));
     return bt_orders_next(client, event);
@@ -87,7 +87,7 @@ static uint32_t count_fds(const office_t *office)
 {
     struct pollfd fds[BT_DESK_FDS];
 
-    return (uint32_t)bt_desk_poll_fds(office->desk, fds);
+    return (uint32_t)bt_control_socket_poll_fds(office->desk, fds);
 }
 
 static void an_order_is_answered_when_it_is_done(void **state)
@@ -104,16 +104,16 @@ static void an_order_is_answered_when_it_is_done(void **state)
     assert_int_equal(office.n_orders, 1);
     assert_string_equal(office.request.name, "decode-0");
     assert_false(next_event(&office, client, &event));
-    bt_desk_answer(office.desk, office.client, "not today");
+    bt_control_socket_answer(office.desk, office.client, "not today");
     assert_true(next_event(&office, client, &event));
     assert_string_equal(event.u.error, "not today");
-    bt_desk_run(office.desk);
+    bt_control_socket_run(office.desk);
     assert_int_equal(office.n_orders, 2);
-    bt_desk_answer(office.desk, office.client, NULL);
+    bt_control_socket_answer(office.desk, office.client, NULL);
     assert_true(next_event(&office, client, &event));
     assert_int_equal(event.kind, BT_ORDERS_EVENT_OK);
     bt_orders_close(client);
-    bt_desk_run(office.desk);
+    bt_control_socket_run(office.desk);
     assert_int_equal(count_fds(&office), 1);
     teardown(&office);
 }
@@ -128,11 +128,11 @@ static void an_answer_to_one_who_left_goes_nowhere(void **state)
     client = enter(&office);
     ask(&office, client, BT_ORDERS_STOP);
     bt_orders_close(client);
-    bt_desk_run(office.desk);
+    bt_control_socket_run(office.desk);
     assert_int_equal(count_fds(&office), 1); /* nothing to spin on */
     client = enter(&office); /* in the same seat, with a number of its own */
-    bt_desk_answer(office.desk, office.client, NULL);
-    bt_desk_watch(office.desk, office.client);
+    bt_control_socket_answer(office.desk, office.client, NULL);
+    bt_control_socket_watch(office.desk, office.client);
     assert_int_equal(bt_orders_step(client), BT_OK);
     bt_orders_close(client);
     teardown(&office);
@@ -152,25 +152,25 @@ static void a_watcher_that_never_reads_is_dropped(void **state)
     setup(&office);
     deaf = enter(&office);
     ask(&office, deaf, BT_ORDERS_WATCH);
-    bt_desk_watch(office.desk, office.client);
-    bt_desk_answer(office.desk, office.client, NULL);
+    bt_control_socket_watch(office.desk, office.client);
+    bt_control_socket_answer(office.desk, office.client, NULL);
     client = enter(&office);
     ask(&office, client, BT_ORDERS_WATCH);
-    bt_desk_watch(office.desk, office.client);
-    bt_desk_answer(office.desk, office.client, NULL);
+    bt_control_socket_watch(office.desk, office.client);
+    bt_control_socket_answer(office.desk, office.client, NULL);
     assert_true(next_event(&office, client, &got));
     assert_int_equal(count_fds(&office), 3);
 
     bt_test_expect_log_lines(1);
     memset(event.u.process.model, 'm', sizeof(event.u.process.model) - 1);
     while (count_fds(&office) == 3) {
-        bt_desk_tell(office.desk, &event);
+        bt_control_socket_tell(office.desk, &event);
         assert_true(next_event(&office, client, &got));
         assert_string_equal(got.u.process.model, event.u.process.model);
         n++;
     }
     assert_true(n > (4u << 20) / 512);
-    bt_desk_tell(office.desk, &event);
+    bt_control_socket_tell(office.desk, &event);
     assert_true(next_event(&office, client, &got));
     bt_orders_close(client);
     bt_orders_close(deaf);
@@ -192,8 +192,8 @@ static void answers_do_not_pile_up(void **state)
     for (int i = 0; i < 1000; i++) {
         ask(&office, client, BT_ORDERS_STATUS);
         if (office.client != 0) {
-            bt_desk_say(office.desk, office.client, &event);
-            bt_desk_answer(office.desk, office.client, NULL);
+            bt_control_socket_say(office.desk, office.client, &event);
+            bt_control_socket_answer(office.desk, office.client, NULL);
             office.client = 0;
             n_orders++;
         }
@@ -201,7 +201,7 @@ static void answers_do_not_pile_up(void **state)
     /* A socket holds some 200 KiB, an answer has 12. */
     assert_true((n_orders > 1) && (n_orders < 200));
     bt_orders_close(client);
-    bt_desk_run(office.desk);
+    bt_control_socket_run(office.desk);
     assert_int_equal(count_fds(&office), 1);
     teardown(&office);
 }
@@ -226,18 +226,19 @@ static void the_socket_is_private_whatever_the_umask(void **state)
 static void a_desk_that_cannot_be_set_up_leaves_nothing(void **state)
 {
     const uint32_t n_fds = bt_count_open_fds();
-    bt_desk_t *desk = NULL;
+    bt_control_socket_t *desk = NULL;
 
     (void)state;
     bt_test_expect_log_lines(1);
-    assert_int_equal(bt_desk_create("/nowhere", on_order, NULL, &desk),
-                     BT_ERR_IO);
+    assert_int_equal(
+        bt_control_socket_create("/nowhere", on_order, NULL, &desk), BT_ERR_IO);
     bt_alloc_fail_at(1);
-    assert_int_equal(bt_desk_create("/nowhere", on_order, NULL, &desk),
-                     BT_ERR_NO_MEMORY);
+    assert_int_equal(
+        bt_control_socket_create("/nowhere", on_order, NULL, &desk),
+        BT_ERR_NO_MEMORY);
     bt_alloc_fail_at(0);
     assert_null(desk);
-    bt_desk_destroy(NULL);
+    bt_control_socket_destroy(NULL);
     assert_int_equal(bt_count_open_fds(), n_fds);
 }
 

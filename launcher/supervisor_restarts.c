@@ -56,7 +56,7 @@ static void give_up_after(bt_supervisor_t *s, bt_child_t *child,
                      name, child->restart.early_exits, child->end);
     }
     bt_child_print_last_words(child, s->options->log);
-    bt_last_words_cause(&child->words, why);
+    bt_stderr_tail_cause(&child->words, why);
     if (why[0] == '\0') {
         snprintf(why, sizeof(why), "it ended %s", child->end);
     }
@@ -85,7 +85,7 @@ static void note_trouble(bt_child_t *child)
 {
     char why[BT_LAST_WORDS_BYTES];
 
-    bt_last_words_cause(&child->words, why);
+    bt_stderr_tail_cause(&child->words, why);
     snprintf(child->trouble, sizeof(child->trouble), "ended %s%s%s", child->end,
              (why[0] != '\0') ? ": " : "", why);
 }
