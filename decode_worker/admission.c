@@ -4,9 +4,9 @@
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 #include "decode_worker/decode.h"
-#include "worker/note.h"
-#include "worker/pause.h"
-#include "worker/senders.h"
+#include "worker/manifest_payload.h"
+#include "worker/peer_sharding.h"
+#include "worker/preempt.h"
 
 /* Each follower of a leader; the loop may remove it. */
 #define FOR_EACH_FOLLOWER(pos, tmp, dj) \
@@ -36,7 +36,8 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_decode_t *state = w->decode;
     const bt_lanes_job_t job = {.instance = dj->job.peer,
-                                .theirs = bt_senders_split(w, dj->job.peer),
+                                .theirs =
+                                    bt_peer_sharding_split(w, dj->job.peer),
                                 .n_tokens = dj->job.n_tokens,
                                 .n_cached = dj->job.n_reused};
     const bt_wire_window_t *windows = NULL;
@@ -50,8 +51,8 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
                          &job, dj->job.block_ids, dj->job.grower.n_held, dj,
                          &windows, &n_windows, &dj->window);
     if ((status != BT_OK) && (status != BT_INPROGRESS)) {
-        bt_worker_group_fail(w, &dj->job, status, "grant",
-                             "the lease could not be opened");
+        bt_worker_fanout_fail(w, &dj->job, status, "grant",
+                              "the lease could not be opened");
         return;
     }
     bt_decode_move(w, dj, BT_DECODE_OPEN);
@@ -72,8 +73,8 @@ static void on_opened(bt_worker_t *w, bt_decode_job_t *dj,
         return;
     }
     if (event->lanes.status != BT_OK) {
-        bt_worker_group_fail(w, &dj->job, event->lanes.status, "grant",
-                             "the lease could not be opened");
+        bt_worker_fanout_fail(w, &dj->job, event->lanes.status, "grant",
+                              "the lease could not be opened");
         return;
     }
     send_grant(w, dj, event->windows, event->n_windows);
@@ -106,15 +107,15 @@ static void run_local(bt_worker_t *w, bt_decode_job_t *dj)
     }
     status = bt_worker_group_submit(w, &dj->job);
     if (status != BT_OK) { /* cannot happen: seats are counted */
-        bt_worker_group_fail(w, &dj->job, status, "decode",
-                             "no seat in the batch");
+        bt_worker_fanout_fail(w, &dj->job, status, "decode",
+                              "no seat in the batch");
         return;
     }
     FOR_EACH_FOLLOWER(pos, tmp, dj)
     {
         bt_decode_job_t *follower = follower_at(pos);
 
-        bt_group_leave(w, &follower->job);
+        bt_fanout_leave(w, &follower->job);
         bt_decode_move(w, follower, BT_DECODE_RUN);
     }
     if (dj->job.abandoned) {
@@ -131,7 +132,7 @@ void bt_decode_begin(bt_worker_t *w, bt_job_t *job)
     bt_list_t *tmp;
 
     if (dj->phase == BT_DECODE_PAUSED) {
-        bt_pause_resume(w, job);
+        bt_preempt_resume(w, job);
         run(w, dj);
         return;
     }
@@ -191,8 +192,8 @@ static void join(bt_worker_t *w, bt_decode_job_t *dj,
     run(w, dj);
 }
 
-static const bt_note_follower_t *note_of(const bt_note_t *note,
-                                         bt_req_key_t key)
+static const bt_manifest_payload_follower_t *
+note_of(const bt_manifest_payload_t *note, bt_req_key_t key)
 {
     for (uint32_t i = 0; i < note->n_followers; i++) {
         if ((note->followers[i].key.id == key.id) &&
@@ -219,9 +220,10 @@ static void join_followers(bt_worker_t *w, const bt_decode_job_t *dj)
     FOR_EACH_FOLLOWER(pos, tmp, dj)
     {
         bt_decode_job_t *follower = follower_at(pos);
-        const bt_note_follower_t *its = note_of(&dj->note, follower->job.key);
+        const bt_manifest_payload_follower_t *its =
+            note_of(&dj->note, follower->job.key);
 
-        bt_group_leave(w, &follower->job);
+        bt_fanout_leave(w, &follower->job);
         if (its == NULL) {
             taken_back(w, follower);
         } else {
@@ -251,12 +253,13 @@ static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
     bt_status_t status;
 
     bt_decode_move(w, dj, BT_DECODE_PROVEN);
-    status = bt_note_decode(event->note, event->note_bytes, &dj->note);
+    status =
+        bt_manifest_payload_decode(event->note, event->note_bytes, &dj->note);
     if ((status != BT_OK) || (dj->note.key.id != dj->job.key.id) ||
         (dj->note.key.attempt != dj->job.key.attempt) ||
         (dj->note.n_tokens != dj->job.n_tokens) || (dj->job.max_new < 2)) {
-        bt_worker_group_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
-                             "the manifest is not of this request");
+        bt_worker_fanout_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
+                              "the manifest is not of this request");
         return;
     }
     dj->transfer_us = event->elapsed_us;
@@ -297,8 +300,8 @@ void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
         }
         break;
     case BT_PLANE_IN_FAILED:
-        bt_worker_group_fail(w, &dj->job, event->lanes.status, "transfer",
-                             bt_status_str(event->lanes.status));
+        bt_worker_fanout_fail(w, &dj->job, event->lanes.status, "transfer",
+                              bt_status_str(event->lanes.status));
         break;
     case BT_PLANE_IN_CLOSED:
         dj->window = NULL;

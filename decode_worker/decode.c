@@ -6,7 +6,7 @@
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 #include "common/sched/sched_queue.h"
-#include "worker/pause.h"
+#include "worker/preempt.h"
 
 static bt_decode_job_t *job_of(bt_job_t *job)
 {
@@ -60,7 +60,7 @@ static void leave(bt_worker_t *w, bt_decode_job_t *dj)
     bt_decode_t *state = w->decode;
 
     bt_list_remove(&dj->job.claim.turn.link);
-    bt_pause_out(w, &dj->job);
+    bt_preempt_out(w, &dj->job);
     w->n_paused -= (dj->phase == BT_DECODE_PAUSED);
     if (is_leased(facts)) {
         bt_sched_admit_free_lease(&w->admit, &dj->job.claim);
@@ -96,7 +96,7 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         state->quarantined_blocks += dj->job.claim.n_blocks;
     }
     if (phase == BT_DECODE_PAUSED) {
-        bt_pause_park(w, &dj->job);
+        bt_preempt_park(w, &dj->job);
     }
     bt_sched_batch_move(&w->admit.batch, &dj->job.claim.part,
                         bt_decode_phase_part(phase));
@@ -121,11 +121,11 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
     case BT_DECODE_SHARING:
         break;
     case BT_DECODE_RUNNING:
-        bt_pause_in(w, &dj->job, false);
+        bt_preempt_in(w, &dj->job, false);
         break;
     case BT_DECODE_PAUSING:
     case BT_DECODE_STOPPING:
-        bt_pause_in(w, &dj->job, true);
+        bt_preempt_in(w, &dj->job, true);
         bt_engine_cancel(&dj->job.seq);
         bt_engine_wake(w->engine);
         break;
@@ -229,7 +229,7 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
     case BT_REPORT_CHUNK:
         break;
     case BT_REPORT_TOKEN:
-        bt_pause_on_token(&dj->job, item->index);
+        bt_preempt_on_token(&dj->job, item->index);
         if (!dj->job.ending) {
             if ((dj->job.kind == BT_REQUEST_LOCAL) &&
                 (item->index == dj->job.seq.first_index)) {

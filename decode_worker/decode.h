@@ -10,7 +10,7 @@
  * nothing, so a running sequence never waits and is never preempted. With
  * --scheduler-policy max_utilization it reserves what the prompt needs and
  * some ahead: the sequence grows, and may be preempted for others
- * (worker/pause.h). Grants are given during the prefill, in the order of
+ * (worker/preempt.h). Grants are given during the prefill, in the order of
  * common/sched (sched_admit.h).
  *
  * With --local-prefill this worker also runs the prefill of requests that the
@@ -20,7 +20,7 @@
 #define BT_DECODE_WORKER_DECODE_H
 
 #include "decode_worker/job_life.h"
-#include "worker/note.h"
+#include "worker/manifest_payload.h"
 #include "worker/worker.h"
 
 typedef struct bt_decode {
@@ -38,7 +38,7 @@ typedef struct bt_decode_job {
     bt_plane_in_t *window; /**< open in LEASED, else closing; NULL: none */
     uint64_t granted_us;
     /* For a leader in JOINING: results of the transfer. */
-    bt_note_t note;
+    bt_manifest_payload_t note;
     uint64_t transfer_us, transfer_bytes, arrived_us;
     uint32_t n_descriptors;
 } bt_decode_job_t;

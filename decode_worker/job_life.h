@@ -6,14 +6,14 @@
  *     QUEUED ──OPEN──▶ LEASED ──PROVEN──▶ JOINING ──RUN──▶ RUNNING
  *       └──────────────RUN, of a local one ──────────────────▲
  *
- *     a follower, whose leader has queue, lease and window (group.h):
+ *     a follower, whose leader has queue, lease and window (fanout.h):
  *
  *     FOLLOWING ──OPEN──▶ SHARING ──RUN──▶ RUNNING
  *       └─────────RUN, of a local one ───────▲
  *
  *     RUNNING ──LEFT──▶ ENDING ──FREE──▶ ENDED
  *
- *     a job preempted for others (worker/pause.h):
+ *     a job preempted for others (worker/preempt.h):
  *
  *     RUNNING ──PAUSE──▶ PAUSING ──PARK──▶ PAUSED ──RUN──▶ RUNNING
  *                           └──LEFT, with its last token──▶ ENDING

@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 #include "prefill_worker/prefill.h"
-#include "worker/note.h"
+#include "worker/manifest_payload.h"
 
 /* The peer with this instance id, or NULL. */
 static bt_prefill_peer_t *peer_find(const bt_prefill_t *state,
@@ -386,7 +386,7 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
 }
 
 /* Token #1 of each member whose generation continues. */
-static void fill_tokens(bt_prefill_job_t *pj, bt_note_t *note)
+static void fill_tokens(bt_prefill_job_t *pj, bt_manifest_payload_t *note)
 {
     const bool is_over = pj->job.abandoned || (pj->finish != BT_FINISH_NONE);
     bt_list_t *pos;
@@ -399,7 +399,7 @@ static void fill_tokens(bt_prefill_job_t *pj, bt_note_t *note)
         const bt_prefill_job_t *follower =
             (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, in_group);
 
-        note->followers[note->n_followers++] = (bt_note_follower_t){
+        note->followers[note->n_followers++] = (bt_manifest_payload_follower_t){
             .key = follower->job.key, .token = follower->token};
     }
 }
@@ -408,14 +408,15 @@ static bt_status_t finish(bt_prefill_job_t *pj)
 {
     const uint64_t now_us = bt_now_us();
     uint8_t bytes[BT_NOTE_MAX_BYTES];
-    bt_note_t note;
+    bt_manifest_payload_t note;
     bt_status_t status;
 
     note.key = pj->job.key;
     note.n_tokens = pj->job.n_tokens;
     note.grant_wait_us = now_us - pj->complete_us;
     fill_tokens(pj, &note);
-    status = bt_plane_out_finish(pj->xfer, bytes, bt_note_encode(&note, bytes));
+    status = bt_plane_out_finish(pj->xfer, bytes,
+                                 bt_manifest_payload_encode(&note, bytes));
     pj->granted_us = now_us;
     return status;
 }
@@ -434,8 +435,8 @@ void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
         status = finish(pj);
     }
     if (status != BT_OK) {
-        bt_worker_group_fail(w, &pj->job, status, "transfer",
-                             "the KV blocks could not be sent");
+        bt_worker_fanout_fail(w, &pj->job, status, "transfer",
+                              "the KV blocks could not be sent");
     }
 }
 
@@ -475,8 +476,8 @@ static void on_xfer_done(bt_worker_t *w, const bt_lanes_event_t *event)
     } else if (event->status == BT_OK) { /* to a manifest only */
         end_sent(w, pj);
     } else {
-        bt_worker_group_fail(w, &pj->job, event->status, "transfer",
-                             bt_status_str(event->status));
+        bt_worker_fanout_fail(w, &pj->job, event->status, "transfer",
+                              bt_status_str(event->status));
     }
 }
 

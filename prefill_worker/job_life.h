@@ -14,7 +14,7 @@
  *        └──────DROP──▶ DROPPED ───────────────┼───────────────────┘
  *                                              └──SENT──▶ ENDED
  *
- *     a follower, whose leader has grant, queue and transfer (group.h):
+ *     a follower, whose leader has grant, queue and transfer (fanout.h):
  *
  *     FOLLOWING ──START──▶ DRAWING ──COMPUTED──▶ SHARING ──SENT──▶ ENDED
  *

@@ -262,7 +262,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
             bt_wire_windows_copy(grant->windows, grant->n_windows, &pj->grant);
     }
     if (status != BT_OK) {
-        bt_worker_group_fail(w, job, status, "transfer", why);
+        bt_worker_fanout_fail(w, job, status, "transfer", why);
         return;
     }
     pj->n_windows = grant->n_windows;
@@ -330,7 +330,8 @@ static void begin(bt_worker_t *w, bt_job_t *job)
     begin_followers(w, job, lay_follower);
     status = bt_worker_group_submit(w, job);
     if (status != BT_OK) { /* cannot happen: seats are counted */
-        bt_worker_group_fail(w, job, status, "waiting", "no seat in the batch");
+        bt_worker_fanout_fail(w, job, status, "waiting",
+                              "no seat in the batch");
         return;
     }
     begin_followers(w, job, start_follower);
@@ -405,9 +406,9 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
         return;
     }
     if (finish == BT_FINISH_ERROR) { /* its KV cannot be trusted (I2) */
-        bt_worker_group_fail(w, (job->leader != NULL) ? job->leader : job,
-                             BT_ERR_DEVICE, "context phase",
-                             "the device failed");
+        bt_worker_fanout_fail(w, (job->leader != NULL) ? job->leader : job,
+                              BT_ERR_DEVICE, "context phase",
+                              "the device failed");
         return;
     }
     on_drawn(w, pj);

@@ -2,9 +2,9 @@
 /* Carries out admission; common/sched decides which job begins when. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "worker/group.h"
+#include "worker/fanout.h"
 #include "worker/job.h"
-#include "worker/pause.h"
+#include "worker/preempt.h"
 
 static bt_job_t *job_of(bt_sched_claim_t *claim)
 {
@@ -58,7 +58,7 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
         bt_sched_admit_judge(&w->admit, &job->claim, blocks_to_take(w, job),
                              free_blocks_for(w, job));
     if ((verdict == BT_SCHED_BEGIN) &&
-        (bt_group_take_blocks(w, job) == BT_OK)) {
+        (bt_fanout_take_blocks(w, job) == BT_OK)) {
         job->ops->begin(w, job);
         return true;
     }
@@ -108,7 +108,7 @@ void bt_worker_admit(bt_worker_t *w)
     bt_sched_claim_t *claim = NULL;
 
     do {
-        if (!bt_pause_serve(w)) {
+        if (!bt_preempt_serve(w)) {
             break;
         }
         claim = bt_sched_admit_next(&w->admit, free_seats(w));

@@ -10,8 +10,8 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
-#include "worker/rows.h"
-#include "worker/slide.h"
+#include "worker/logprob_output.h"
+#include "worker/window_eviction.h"
 
 void bt_jobs_init(bt_worker_t *w)
 {
@@ -58,7 +58,7 @@ bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq)
 
 static void job_free(bt_job_t *job)
 {
-    bt_rows_free(job);
+    bt_logprob_output_free(job);
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
     bt_free(job->logit_biases);
@@ -84,10 +84,10 @@ void bt_jobs_reserve(bt_worker_t *w)
     const uint32_t n_spans =
         bt_kv_blocks_for(w->context_tokens, w->tokens_per_block);
 
-    bt_sched_admit_reserve(
-        &w->admit,
-        has_both ? (uint32_t)bt_slide_most_blocks(w, BT_SCHED_CONTEXT, n_spans)
-                 : 0);
+    bt_sched_admit_reserve(&w->admit,
+                           has_both ? (uint32_t)bt_window_eviction_most_blocks(
+                                          w, BT_SCHED_CONTEXT, n_spans)
+                                    : 0);
 }
 
 static void count_job(bt_worker_t *w, const bt_job_t *job, int by)
@@ -164,7 +164,7 @@ void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
     job->n_begin = ((job->claim.want == BT_SCHED_CONTEXT) || (w->n_whole == 0))
                        ? job->grower.n_most
                        : bt_sched_preempt_begins_with(&w->pause, &job->grower);
-    reach = bt_slide_reach(w, job, job->n_begin);
+    reach = bt_window_eviction_reach(w, job, job->n_begin);
     job->claim.n_blocks = (uint32_t)bt_kv_reach_blocks(&w->groups, &reach);
 }
 
@@ -327,11 +327,11 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
         *why_p = "out of memory";
         goto err_job;
     }
-    status = bt_rows_create(w, job, &msg->wants, why_p);
+    status = bt_logprob_output_create(w, job, &msg->wants, why_p);
     if (status != BT_OK) {
         goto err_job;
     }
-    if (bt_slide_most_blocks(w, job->claim.want, job->grower.n_most) >
+    if (bt_window_eviction_most_blocks(w, job->claim.want, job->grower.n_most) >
         w->n_blocks) {
         *why_p = "the request needs more KV blocks than this worker has";
         status = BT_ERR_NO_BLOCKS;
@@ -395,7 +395,8 @@ bt_status_t bt_job_reach(bt_worker_t *w, bt_job_t *job,
 
 bt_status_t bt_job_grow(bt_worker_t *w, bt_job_t *job, uint32_t n_spans)
 {
-    bt_kv_reach_t reach = bt_slide_reach(w, job, job->grower.n_held + n_spans);
+    bt_kv_reach_t reach =
+        bt_window_eviction_reach(w, job, job->grower.n_held + n_spans);
 
     reach.ahead_tokens = 0; /* windows move by themselves */
     return bt_job_reach(w, job, &reach);
@@ -449,7 +450,7 @@ void bt_job_drop_known(bt_worker_t *w, bt_job_t *job)
 
 bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
 {
-    const bt_kv_reach_t reach = bt_slide_reach(w, job, job->n_begin);
+    const bt_kv_reach_t reach = bt_window_eviction_reach(w, job, job->n_begin);
     const uint32_t n_found = bt_kv_hold_blocks(&w->groups, &job->hold);
     const bt_status_t status = bt_job_reach(w, job, &reach);
 
@@ -559,7 +560,7 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
         return;
     }
     /* A sender cancels its transfer when the request is over: not an error. */
-    bt_rows_drop(job);
+    bt_logprob_output_drop(job);
     bt_log((status == BT_ERR_CANCELED) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_WARN,
            "request %llu attempt %u failed in %s: %s (%s)",
            (unsigned long long)job->key.id, job->key.attempt, phase, text,
@@ -584,7 +585,7 @@ void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job)
         return;
     }
     job->ending = true;
-    bt_group_leave(w, job);
+    bt_fanout_leave(w, job);
     bt_list_remove(&job->claim.turn.link);
     job->ops->on_abort(w, job);
     if ((leader != NULL) && leader->abandoned) {
@@ -604,9 +605,9 @@ static uint64_t join_wait_us(const bt_job_t *job)
  * followers. */
 static void disband(bt_worker_t *w, bt_job_t *job)
 {
-    bt_group_leave(w, job);
+    bt_fanout_leave(w, job);
     while (!bt_list_empty(&job->followers)) {
-        bt_group_leave(
+        bt_fanout_leave(
             w, BT_CONTAINER_OF(job->followers.next, bt_job_t, in_group));
     }
 }
@@ -617,7 +618,7 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
 
     BT_ASSERT_ALWAYS(!job->in_engine);
     bt_worker_job_return_blocks(w, job);
-    if (bt_rows_park(job)) {
+    if (bt_logprob_output_park(job)) {
         return;
     }
     msg.u.ended.key = job->key;

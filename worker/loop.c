@@ -15,15 +15,15 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/base/ready_fd.h"
-#include "worker/duty.h"
-#include "worker/group.h"
-#include "worker/hangup.h"
+#include "worker/admin_state.h"
+#include "worker/fanout.h"
 #include "worker/job.h"
-#include "worker/joined.h"
-#include "worker/rows.h"
-#include "worker/senders.h"
-#include "worker/slide.h"
-#include "worker/team.h"
+#include "worker/link_status.h"
+#include "worker/logprob_output.h"
+#include "worker/peer_sharding.h"
+#include "worker/rank_group.h"
+#include "worker/sighup_reload.h"
+#include "worker/window_eviction.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
 #define OWN_FDS           5u         /* descriptors to wait for */
@@ -88,7 +88,8 @@ void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
         flush_tokens(w, link);
     }
     if ((job->rows != NULL) &&
-        bt_rows_score(job, index, &link->scores[link->n_scores].score)) {
+        bt_logprob_output_score(job, index,
+                                &link->scores[link->n_scores].score)) {
         link->scores[link->n_scores++].token = link->n_tokens;
     }
     link->tokens[link->n_tokens++] = (bt_token_t){
@@ -136,13 +137,13 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
     bt_job_t *job = NULL;
     bt_status_t status;
 
-    if (bt_duty_is_off(w)) {
+    if (bt_admin_state_is_draining(w)) {
         refuse(w, from, request->key, BT_ERR_BUSY, "the worker is draining");
-        bt_group_miss(w, from, request);
+        bt_fanout_miss(w, from, request);
         return;
     }
-    bt_group_lend_prompt(w, from, request);
-    status = bt_group_check(w, from, request, &why);
+    bt_fanout_lend_prompt(w, from, request);
+    status = bt_fanout_check(w, from, request, &why);
     if (status == BT_OK) {
         status = bt_job_create(w, from, request, &job, &why);
     }
@@ -158,16 +159,16 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
                     (unsigned long long)request->key.id, request->key.attempt,
                     why);
         refuse(w, from, request->key, status, why);
-        bt_group_miss(w, from, request);
+        bt_fanout_miss(w, from, request);
         return;
     }
-    bt_group_enter(w, job, request);
+    bt_fanout_enter(w, job, request);
 }
 
 /* The client no longer wants it. */
 static void give_up(bt_worker_t *w, bt_job_t *job)
 {
-    if (bt_rows_is_parked(job)) {
+    if (bt_logprob_output_is_parked(job)) {
         bt_worker_job_end(w, job);
     } else {
         bt_worker_job_abort(w, job);
@@ -181,7 +182,7 @@ static void on_cancel(bt_worker_t *w, bt_worker_link_t *from,
 
     /* It may have ended while the cancel was on its way. */
     if (job != NULL) {
-        bt_rows_drop(job);
+        bt_logprob_output_drop(job);
         give_up(w, job);
     }
 }
@@ -209,8 +210,8 @@ static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
         }
     }
     bt_plane_admit(w->plane, peer->ranks, peer->n_ranks);
-    if (bt_senders_add(w, peer->instance,
-                       (bt_kv_split_t){.tp = peer->tp, .pp = peer->pp}) !=
+    if (bt_peer_sharding_add(w, peer->instance,
+                             (bt_kv_split_t){.tp = peer->tp, .pp = peer->pp}) !=
         BT_OK) {
         BT_LOG_ERROR("no memory for another prefill worker");
     }
@@ -280,7 +281,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
         on_cancel(w, from, &msg.u.cancel);
         break;
     case BT_MSG_GRANT:
-        bt_group_close(w, from, msg.u.grant.key);
+        bt_fanout_close(w, from, msg.u.grant.key);
         on_grant(w, from, &msg.u.grant);
         break;
     case BT_MSG_PEER:
@@ -290,7 +291,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
         on_peer_gone(w, from, msg.u.peer_gone.instance);
         break;
     case BT_MSG_ROLE:
-        bt_duty_on_role(w, &msg.u.role);
+        bt_admin_state_on_role(w, &msg.u.role);
         break;
     case BT_MSG_HELLO:
     case BT_MSG_TOKENS:
@@ -393,7 +394,7 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
     bt_rpc_link_set_user(rpc, link);
     w->links[w->n_links++] = link;
     w->next_stats_ms = 0; /* the router needs them at once */
-    if (bt_duty_is_off(w)) {
+    if (bt_admin_state_is_draining(w)) {
         bt_worker_send(w, link, &drain);
     }
     return;
@@ -467,7 +468,7 @@ static void take_rpc(bt_worker_t *w)
             BT_LOG_INFO("router speaks again");
             break;
         case BT_RPC_LINK_ROOM:
-            break; /* bt_rows_send() looks at each turn */
+            break; /* bt_logprob_output_send() looks at each turn */
         }
     }
 }
@@ -499,9 +500,9 @@ static void take_reports(bt_worker_t *w)
             }
             w->tokens_generated += (item->kind == BT_REPORT_TOKEN);
             if (job->rows != NULL) {
-                bt_rows_on_item(w, job, item);
+                bt_logprob_output_on_item(w, job, item);
             }
-            bt_slide_on_item(w, job, item);
+            bt_window_eviction_on_item(w, job, item);
             job->ops->on_report_item(w, item);
         }
         for (uint32_t i = 0; i < w->n_links; i++) {
@@ -598,7 +599,7 @@ static void send_stats(bt_worker_t *w)
     stats->log_lines_dropped = bt_log_dropped();
     stats->open_fds = bt_count_open_fds();
     stats->roles = w->roles;
-    stats->duty = bt_duty_of(w);
+    stats->duty = bt_admin_state_of(w);
     stats->rates = bt_sched_cost_rates(&w->cost);
     stats->pauses = w->n_pauses;
     stats->resumes = w->n_resumes;
@@ -640,8 +641,8 @@ static void check_progress(bt_worker_t *w, uint64_t now_ms)
     uint64_t marks = 0;
     const bool busy = bt_engine_progress(w->engine, &marks);
 
-    if (!w->hung &&
-        bt_stuck_look(&w->stuck, busy, marks, now_ms, w->config->stuck_ms)) {
+    if (!w->hung && bt_compute_watchdog_check(&w->stuck, busy, marks, now_ms,
+                                              w->config->stuck_ms)) {
         w->hung = true;
         BT_LOG_ERROR("the compute thread made no progress for %u ms",
                      w->config->stuck_ms);
@@ -652,7 +653,8 @@ static void check_progress(bt_worker_t *w, uint64_t now_ms)
 static void check_routers(bt_worker_t *w, uint64_t now_ms)
 {
     const char *join = w->config->join;
-    const uint64_t alone_s = bt_alone_look(&w->alone, w->n_links > 0, now_ms);
+    const uint64_t alone_s =
+        bt_no_router_warning_check(&w->alone, w->n_links > 0, now_ms);
 
     if ((alone_s > 0) && !w->draining) {
         BT_LOG_WARN("no router has answered for %llu s at %s: this worker "
@@ -671,7 +673,7 @@ static void begin_drain(bt_worker_t *w)
     w->draining = true;
     w->drain_deadline_ms = bt_now_ms() + w->config->drain_ms;
     BT_LOG_INFO("draining, %u requests left", w->n_jobs);
-    bt_duty_tell(w);
+    bt_admin_state_send(w);
 }
 
 static void tick(bt_worker_t *w)
@@ -684,14 +686,14 @@ static void tick(bt_worker_t *w)
     if (now_ms >= w->next_stats_ms) {
         w->next_stats_ms = now_ms + w->config->heartbeat_ms;
         send_stats(w);
-        bt_group_expire(w, bt_now_us());
+        bt_fanout_expire(w, bt_now_us());
         check_deadlines(w);
         check_routers(w, now_ms);
-        bt_joined_tell(w, now_ms);
+        bt_link_status_send(w, now_ms);
     }
     bt_membership_tick(w);
     check_progress(w, now_ms);
-    if (bt_duty_is_done(w)) {
+    if (bt_admin_state_is_drained(w)) {
         begin_drain(w);
     }
 }
@@ -781,7 +783,7 @@ static void take_ranks(bt_worker_t *w)
 bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
 {
     take_signals(w, signal_fd);
-    bt_hangup_take(w);
+    bt_sighup_take(w);
     take_rpc(w);
     take_reports(w);
     take_kvt(w, busy_p);
@@ -792,7 +794,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
             w->ops[i]->advance(w);
         }
     }
-    bt_rows_send(w);
+    bt_logprob_output_send(w);
     tick(w);
     bt_rpc_flush(w->rpc);
     if (w->failed || w->hung) {

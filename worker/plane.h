@@ -14,7 +14,7 @@
  * happens at once, and OPENED never comes: bt_plane_in_open() returns the
  * windows.
  *
- * Rank 0 has a plane, the other ranks serve it (follow.h).
+ * Rank 0 has a plane, the other ranks serve it (rank_main.h).
  *
  * Threads: the control thread.
  */

@@ -23,13 +23,13 @@
 #include "inference/model/shard.h"
 #include "worker/check.h"
 #include "worker/devices.h"
-#include "worker/follow.h"
-#include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/loop.h"
-#include "worker/pause.h"
+#include "worker/peer_sharding.h"
+#include "worker/preempt.h"
 #include "worker/probe.h"
-#include "worker/senders.h"
+#include "worker/rank_main.h"
+#include "worker/sighup_reload.h"
 #include "worker/standby.h"
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
@@ -76,8 +76,8 @@ static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
         (strcmp(w->config->lend_cores, "on") != 0)) {
         return BT_OK;
     }
-    status = bt_board_open(w->config->run_dir, s->cores, s->n_cores,
-                           s->lent_cores, s->n_lent, &w->board);
+    status = bt_core_demand_open(w->config->run_dir, s->cores, s->n_cores,
+                                 s->lent_cores, s->n_lent, &w->board);
     if (status == BT_ERR_IO) {
         BT_LOG_WARN("%s/cores cannot be used: cores are lent while they are "
                     "idle, and no longer where prompts wait",
@@ -153,7 +153,8 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
         (w->config->place_from == 0)) {
         return status;
     }
-    status = bt_worker_stand_by(w, bt_team_collectives(&s->team), signal_fd);
+    status =
+        bt_worker_stand_by(w, bt_rank_group_collectives(&s->team), signal_fd);
     bt_start_log_as_named(w);
     return status;
 }
@@ -184,7 +185,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
     if (w->admit.batch.is_static) {
         BT_LOG_INFO("static batches, by --batching-strategy V1");
     }
-    if ((status = bt_pause_open(w)) != BT_OK) {
+    if ((status = bt_preempt_open(w)) != BT_OK) {
         return status;
     }
     bt_worker_set_roles(w, w->roles);
@@ -199,7 +200,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
 static void close_all(bt_worker_t *w)
 {
     bt_engine_destroy(w->engine);
-    bt_board_close(w->board);
+    bt_core_demand_close(w->board);
     bt_jobs_end_all(w);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         w->ops[i]->close(w);
@@ -213,7 +214,7 @@ static void close_all(bt_worker_t *w)
     bt_membership_close(w);
     bt_rpc_close(w->rpc);
     bt_start_pool_close(w);
-    bt_senders_fini(w);
+    bt_peer_sharding_fini(w);
     bt_kv_groups_fini(&w->groups);
     bt_kv_groups_fini(&w->own_groups);
     if (w->model != NULL) {
@@ -263,7 +264,7 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     w->start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
     bt_sched_cost_init(&w->cost);
-    bt_senders_init(w);
+    bt_peer_sharding_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
     return w;
 }
@@ -312,12 +313,13 @@ static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
         BT_OK) {
         return BT_EXIT_FAILURE;
     }
-    if (bt_team_open(w->config->tp, w->config->pp, argv, w->config->listen_host,
-                     s->cluster, &s->team) != BT_OK) {
+    if (bt_rank_group_open(w->config->tp, w->config->pp, argv,
+                           w->config->listen_host, s->cluster,
+                           &s->team) != BT_OK) {
         return BT_EXIT_USAGE;
     }
     settle(w, s);
-    return (s->team.rank > 0) ? bt_follow_run(w, s) : run(w, s, signal_fd);
+    return (s->team.rank > 0) ? bt_rank_main_run(w, s) : run(w, s, signal_fd);
 }
 
 /* Runs --check and the like, which start nothing. @return false: none was asked
@@ -375,7 +377,7 @@ int bt_worker_main(bt_role_t role,
         BT_LOG_ERROR("signals: %m");
         goto end;
     }
-    if ((bt_log_start() == BT_OK) && (bt_hangup_open(w) == BT_OK)) {
+    if ((bt_log_start() == BT_OK) && (bt_sighup_open(w) == BT_OK)) {
         code = join_team(w, start, argc, argv, signal_fd);
     }
 
@@ -386,7 +388,7 @@ end:
         _exit(code); /* the other ranks may not be there to end together */
     }
     if (start != NULL) {
-        bt_team_close(&start->team);
+        bt_rank_group_close(&start->team);
         bt_gguf_close(start->gguf);
         bt_cluster_close(start->cluster);
         bt_config_destroy(start->store);
@@ -395,7 +397,7 @@ end:
         close(signal_fd);
     }
     if (w != NULL) {
-        bt_hangup_close(w);
+        bt_sighup_close(w);
     }
     bt_free(w);
     bt_free(start);

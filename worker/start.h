@@ -28,7 +28,7 @@
 #include "kernels/kernels.h"
 #include "kvtransfer/kvt.h"
 #include "worker/cores.h"
-#include "worker/team.h"
+#include "worker/rank_group.h"
 #include "worker/worker.h"
 
 #define BT_START_URL_BYTES 4096
@@ -37,7 +37,7 @@
 typedef struct bt_start {
     bt_config_store_t *store;
     bt_cluster_t *cluster;
-    bt_team_t team; /**< ranks of this instance */
+    bt_rank_group_t team; /**< ranks of this instance */
     bt_gguf_t *gguf;
     bt_hparams_t hp;
     bt_kv_shape_t shape;

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "worker/group.h"
-#include "worker/slide.h"
+#include "worker/fanout.h"
 #include "worker/start.h"
+#include "worker/window_eviction.h"
 
 #define RPC_QUEUE_BYTES (64u << 20)
 
@@ -134,7 +134,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     hello->context_tokens = w->context_tokens;
     hello->max_batch = w->max_seqs;
     hello->n_blocks = w->n_blocks;
-    bt_slide_tell(w, hello);
+    bt_window_eviction_tell(w, hello);
     if ((hello->role == BT_ROLE_DECODE) &&
         ((strcmp(w->config->local_prefill, "off") != 0) ||
          (w->roles == BT_ROLES_BOTH))) {
@@ -150,7 +150,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
         hello->flags |= BT_HELLO_STATIC_BATCHES;
     }
     hello->flags |= BT_HELLO_ROWS;
-    if (bt_group_is_possible(w)) {
+    if (bt_fanout_is_possible(w)) {
         hello->flags |= BT_HELLO_GROUPS | BT_HELLO_GROUP_PROMPT;
     }
     hello->flags |= BT_HELLO_RANKS | BT_HELLO_KV_LINKS;

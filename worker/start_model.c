@@ -12,8 +12,8 @@
 #include "inference/modelfile/modelfile.h"
 #include "inference/packed/packed_store.h"
 #include "worker/memory.h"
-#include "worker/slide.h"
 #include "worker/start.h"
+#include "worker/window_eviction.h"
 
 #define WHY_BYTES 2048 /* with the path of a cgroup */
 
@@ -99,7 +99,7 @@ static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s,
     if (status != BT_OK) {
         return status;
     }
-    bt_slide_open(w);
+    bt_window_eviction_open(w);
     if (w->n_whole < w->groups.n) {
         BT_LOG_INFO("KV blocks of %u of %u groups of layers slide with windows "
                     "of up to %u tokens; chunks of %u tokens at most",
@@ -234,9 +234,9 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .weight_dir = s->weight_dir,
         .numerics = numerics_of(w),
         .n_threads = s->n_threads,
-        .host_coll = bt_team_collectives(&s->team),
+        .host_coll = bt_rank_group_collectives(&s->team),
         .n_stages = s->team.size / s->team.tp,
-        .host_stage = bt_team_stage(&s->team),
+        .host_stage = bt_rank_group_stage(&s->team),
         .sum_parts = w->config->sum_parts,
     };
 
@@ -247,7 +247,7 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
  * equal at all; and on the instance of the ranks. */
 static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
 {
-    const bt_collectives_t *const coll = bt_team_collectives(&s->team);
+    const bt_collectives_t *const coll = bt_rank_group_collectives(&s->team);
     uint32_t all[BT_TEAM_MAX];
     uint64_t instance = w->instance;
     bt_status_t status;
@@ -443,8 +443,8 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         .tunes_chunks = w->config->chunk_tokens == 0,
         .itl_us = w->config->chunk_itl_ms * 1000,
         .order = w->order,
-        .want_cores = (w->board != NULL) ? bt_board_want : NULL,
-        .cores_wanted = (w->board != NULL) ? bt_board_wanted : NULL,
+        .want_cores = (w->board != NULL) ? bt_core_demand_want : NULL,
+        .cores_wanted = (w->board != NULL) ? bt_core_demand_wanted : NULL,
         .cores_ctx = w->board,
         .own_cores = s->n_cores > 0,
         /* A static batch starts as one; no sequence joins later. */

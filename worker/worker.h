@@ -50,12 +50,12 @@
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
-#include "worker/alone.h"
-#include "worker/board.h"
-#include "worker/joined.h"
+#include "worker/compute_watchdog.h"
+#include "worker/core_demand.h"
+#include "worker/link_status.h"
 #include "worker/membership.h"
+#include "worker/no_router_warning.h"
 #include "worker/plane.h"
-#include "worker/stuck.h"
 
 #define BT_WORKER_TROUBLE_BYTES 448
 
@@ -98,16 +98,17 @@ typedef struct bt_job {
                              here (sched_order.h) */
     /** Spans that the job has, holds and may need: tokens_per_block tokens with
      *  one block per group. The spans it begins with make claim.n_blocks.
-     *  Queued while the job generates and may grow (pause.h). */
+     *  Queued while the job generates and may grow (preempt.h). */
     bt_sched_kv_demand_t grower;
     uint32_t n_reused; /**< leading spans found in the prefix cache */
-    /* Of a preempted job (pause.h). */
+    /* Of a preempted job (preempt.h). */
     uint32_t n_computed; /**< tokens with KV when the job left the engine */
     uint64_t paused_at_us, paused_us;
-    uint32_t n_begin;   /**< spans of whole groups that the job begins with */
-    uint32_t n_offered; /**< spans offered to the prefix cache (slide.h) */
-    bool has_blocks; /**< holds all blocks of its reach (slide.h), not just the
-                        reused ones */
+    uint32_t n_begin; /**< spans of whole groups that the job begins with */
+    uint32_t
+        n_offered; /**< spans offered to the prefix cache (window_eviction.h) */
+    bool has_blocks; /**< holds all blocks of its reach (window_eviction.h), not
+                        just the reused ones */
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
     uint32_t *block_ids; /**< block table of the sequence (kv_groups.h) */
@@ -115,7 +116,7 @@ typedef struct bt_job {
     /** Block copy due in a fork of the leader's blocks; `from` is held as well,
      *  until bt_worker_job_copied(). */
     bt_kv_copy_t copy;
-    /* Group of the job (group.h). */
+    /* Group of the job (fanout.h). */
     struct bt_job *leader; /**< NULL: the job is a leader */
     bt_list_t followers;   /**< followers that need it: bt_job_t.in_group */
     bt_list_t in_group;
@@ -125,7 +126,7 @@ typedef struct bt_job {
     bt_logit_bias_t *logit_biases;
     bt_logits_processor_t bias_processor;
     bt_hash128_t space;       /**< cache namespace */
-    struct bt_job_rows *rows; /**< rows.h; NULL: none are wanted */
+    struct bt_job_rows *rows; /**< logprob_output.h; NULL: none are wanted */
     bt_seq_t seq;
 } bt_job_t;
 
@@ -170,8 +171,8 @@ struct bt_worker_ops {
     void (*on_grant)(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant);
     /** Takes a generating job out of the engine, because other generating jobs
-     *  need its blocks; bt_pause_park() requeues it. NULL: the role has no such
-     *  jobs. */
+     *  need its blocks; bt_preempt_park() requeues it. NULL: the role has no
+     * such jobs. */
     void (*pause)(bt_worker_t *w, bt_job_t *job);
     /** Called when a router reports another worker; each router reports its own
      *  view. May be NULL. */
@@ -214,12 +215,12 @@ struct bt_worker {
     uint32_t tokens_per_block;
     bt_kv_groups_t groups;     /**< layer groups of the model */
     bt_kv_groups_t own_groups; /**< layer groups of this rank's heads */
-    uint32_t n_whole;          /**< groups without a window (slide.h) */
+    uint32_t n_whole;       /**< groups without a window (window_eviction.h) */
     uint32_t window_tokens; /**< widest attention window of the other groups; 0:
                                there is none */
     bt_hash128_t kv_layout; /**< identity of the groups' layout */
     bt_kv_split_t split;    /**< split of the model; this is rank 0 */
-    bt_list_t senders;      /**< senders.h */
+    bt_list_t senders;      /**< peer_sharding.h */
     uint32_t n_senders;
     size_t block_bytes; /**< size of a pool block: a page of the groups */
     uint32_t n_layers;  /**< layers of the model */
@@ -238,7 +239,7 @@ struct bt_worker {
     uint32_t n_blocks_reused; /**< blocks found in the prefix cache so far */
     uint64_t n_blocks_slid; /**< blocks evicted from attention windows so far */
     uint32_t *acquired;     /**< scratch, n_blocks ids */
-    bt_board_t *board;      /* NULL: no cores are borrowed or lent here */
+    bt_core_demand_t *board; /* NULL: no cores are borrowed or lent here */
     bt_engine_t *engine;
     uint32_t max_seqs;
     bt_sched_order_t order;        /**< order of prompts */
@@ -278,13 +279,13 @@ struct bt_worker {
     uint32_t n_links;
     bt_stop_requests_t wishes;
     bool draining; /**< shutting down, by a signal or because it leaves */
-    bool off_duty; /**< duty.h */
+    bool off_duty; /**< admin_state.h */
     bool leaves;   /**< off duty, and ends when no job is left */
     bool failed;   /**< the device is broken: stop */
     bool hung;     /**< the compute thread hangs: stop, and do not join it */
-    bt_stuck_t stuck;
-    bt_alone_t alone;
-    bt_joined_t joined;
+    bt_compute_watchdog_t stuck;
+    bt_no_router_warning_t alone;
+    bt_link_status_t joined;
     /** Why KV cannot reach a decode worker, as text; "": no problem. */
     char kv_trouble[BT_WORKER_TROUBLE_BYTES];
     uint32_t poll_ms; /**< next poll timeout if set by advance(); 0: default */
@@ -292,7 +293,7 @@ struct bt_worker {
     uint64_t next_stats_ms;
     bool pool_is_cold;           /**< pages are left to touch when idle */
     bt_membership_t *membership; /**< NULL: no --join-dir */
-    int hangup_fd;               /**< hangup.h; -1: none */
+    int hangup_fd;               /**< sighup_reload.h; -1: none */
     bt_heartbeat_t beat;         /**< heartbeat of the control thread */
     int ready_fd; /**< readiness descriptor of the parent process; -1: none */
 };
@@ -362,7 +363,7 @@ BT_MUST_CHECK bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job);
 BT_MUST_CHECK bt_status_t bt_worker_group_submit(bt_worker_t *w,
                                                  bt_job_t *leader);
 /** Detaches a job that no longer needs its leader. Harmless without one. */
-void bt_group_leave(bt_worker_t *w, bt_job_t *job);
+void bt_fanout_leave(bt_worker_t *w, bt_job_t *job);
 
 /** Reports to the router that the job failed (once), then calls on_abort().
  *  @a phase names where: "waiting", "compute", "grant", "context phase",
@@ -371,14 +372,14 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
                         const char *phase, const char *text);
 /** Fails a leader and all its followers: they lose the KV that they share, or
  *  never get it. */
-void bt_worker_group_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
-                          const char *phase, const char *text);
+void bt_worker_fanout_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
+                           const char *phase, const char *text);
 /** Lets the role clean up a job that is over and reported to its router, unless
  *  followers need it. Harmless when repeated. */
 void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job);
 /** Returns blocks, sends ENDED and frees the job; if logits are left to send,
- *  sends ENDED and frees it later (rows.h). The job must be out of engine and
- *  kvt. */
+ *  sends ENDED and frees it later (logprob_output.h). The job must be out of
+ * engine and kvt. */
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
 
 #endif

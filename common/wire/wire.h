@@ -399,8 +399,8 @@ typedef struct bt_msg_stats {
     /** Time without progress: the worker has work, and no operation of a
      *  layer has ended for this long; 0: it makes progress, or has no work. */
     uint64_t still_ms;
-    uint32_t duty; /**< bt_duty_t; an older build sends BT_DUTY_AS_IT_IS and
-                        accepts no change of duty */
+    uint32_t duty; /**< bt_admin_state_t; an older build sends BT_DUTY_AS_IT_IS
+                      and accepts no change of duty */
     uint64_t kv_bytes_shared; /**< written by its device into another's pool */
     /** Iterations that began while the device computed the one before
      *  (common/sched/sched_overlap.h). */
@@ -416,13 +416,14 @@ typedef enum bt_duty {
     BT_DUTY_ON = 1,
     BT_DUTY_OFF = 2, /**< drained: finishes its requests, accepts no new ones */
     BT_DUTY_END = 3, /**< drained, and then the process ends */
-} bt_duty_t;
+} bt_admin_state_t;
 
 /** Command of R to a worker: change roles and duty. Requests that it has end
  *  as they began. Its next STATS, to every router, report the change. */
 typedef struct bt_msg_role {
     uint32_t roles; /**< bits of bt_role_t; 0 = unchanged, duty only */
-    uint32_t duty;  /**< bt_duty_t; sent to workers whose STATS have one */
+    uint32_t
+        duty; /**< bt_admin_state_t; sent to workers whose STATS have one */
 } bt_msg_role_t;
 
 /** Peer announcement. R → P: a decode worker that transfers may name. R → D,

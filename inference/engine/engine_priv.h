@@ -2,11 +2,12 @@
 /** @file engine_priv.h
  *
  * Shared by engine.c (the thread and its rings), step.c (one iteration),
- * flight.c (several passes in flight), lots.c (microbatches of a
- * pipeline-parallel model), ahead.c (overlapped scheduling on a device), draw.c
- * (tokens from logits), late.c (mid-step joins), inside.c (layer-boundary
- * preemption), rehearse.c (simulated durations), yield.c (core donation),
- * tell.c (draws on the back end) and rows.c (requested logits) only.
+ * inflight_pass.c (several passes in flight), microbatches.c (microbatches of a
+ * pipeline-parallel model), overlap.c (overlapped scheduling on a device),
+ * draw.c (tokens from logits), midstep_join.c (mid-step joins),
+ * layer_preemption.c (layer-boundary preemption), simulated_latency.c
+ * (simulated durations), core_donation.c (core donation), device_sampling.c
+ * (draws on the back end) and rows.c (requested logits) only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -54,16 +55,17 @@ typedef struct bt_pass {
 } bt_pass_t;
 
 /** One in-flight pass. */
-typedef struct bt_flight {
+typedef struct bt_inflight_pass {
     bt_pass_t pass;
     bt_forward_t fwd;
     /** Sequences of the pass that are not in engine->running meanwhile: all
-     *  (lots.c), or those that do not continue before it ends (ahead.c). */
+     *  (microbatches.c), or those that do not continue before it ends
+     * (overlap.c). */
     bt_list_t seqs;
     uint32_t n_context_tokens;
     bool is_ahead;  /**< sequences have their state after the pass */
     bool is_behind; /**< began while another pass was in flight */
-} bt_flight_t;
+} bt_inflight_pass_t;
 
 struct bt_engine {
     bt_engine_config_t config;
@@ -92,7 +94,7 @@ struct bt_engine {
     /* Ring of in-flight passes, the oldest at first_flight; for a
      * pipeline-parallel model and on a device. max_flights 1: none, passes run
      * one at a time. */
-    bt_flight_t *flights;
+    bt_inflight_pass_t *flights;
     uint32_t first_flight, n_flights, max_flights;
     bt_sched_overlap_t ahead;
     uint64_t ended_ns;  /* end of the pass that ended last */
@@ -202,13 +204,13 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
 /** Removes all running sequences after a failure. */
 void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report);
 
-/* flight.c: a ring of passes, the oldest at 0 */
+/* inflight_pass.c: a ring of passes, the oldest at 0 */
 
 /** Allocates the in-flight passes, as many as the model can have started.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_flights(bt_engine_t *engine);
 void bt_engine_free_flights(bt_engine_t *engine);
-bt_flight_t *bt_engine_flight(bt_engine_t *engine, uint32_t i);
+bt_inflight_pass_t *bt_engine_flight(bt_engine_t *engine, uint32_t i);
 /** Starts the pass planned in the slot behind the last in-flight pass. The pass
  *  counts as in flight then, after a failure too.
  *  @retval any of bt_model_start() */
@@ -218,7 +220,7 @@ BT_MUST_CHECK bt_status_t bt_engine_take_off(bt_engine_t *engine);
 void bt_engine_land(bt_engine_t *engine, bt_report_t *report);
 /** Returns the sequences held by an in-flight pass to the running queue, at
  *  their positions in its order. */
-void bt_engine_unload(bt_engine_t *engine, bt_flight_t *flight);
+void bt_engine_unload(bt_engine_t *engine, bt_inflight_pass_t *flight);
 /** Handles a lost rank or device: abandons all passes in flight. */
 void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
                      bt_status_t status);
@@ -226,13 +228,13 @@ void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
  *  ranks may still compute them. */
 void bt_engine_ground(bt_engine_t *engine);
 
-/* ahead.c */
+/* overlap.c */
 
 /** Overlapped scheduling on a device: starts a pass, and the next one behind it
  *  where that is possible and worthwhile; completes the oldest. */
 void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report);
 
-/* lots.c */
+/* microbatches.c */
 
 /** Starts passes while another pipeline stage is idle, and completes the oldest
  *  pass in flight, if there is one. */
@@ -260,7 +262,7 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
                             const bt_sched_item_t *item, uint32_t first,
                             float *logits);
 
-/* tell.c */
+/* device_sampling.c */
 
 /** Assigns the draws from the next logit row, of the sequence and all its
  *  followers (@a draws), or its scoring where the owner wants that, to the back
@@ -277,25 +279,25 @@ void bt_engine_store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
                           const bt_seq_t *seq, uint32_t position,
                           uint32_t n_vocab);
 
-/* late.c */
+/* midstep_join.c */
 
 /** Adds sequences to the running pass: bt_forward_t.take_late; @a engine is a
  *  bt_engine_t. */
 uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
 
-/* rehearse.c */
+/* simulated_latency.c */
 
 /** Waits until the pass may have computed this many layers by
  *  bt_engine_rehearsal_t; all layers include the work after them. */
 void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers);
 
-/* inside.c */
+/* layer_preemption.c */
 
 /** Runs a preempting pass if one is due: bt_forward_t.between_layers; @a engine
  *  is a bt_engine_t. */
 void bt_engine_look_inside(void *engine, uint32_t n_layers);
 
-/* yield.c */
+/* core_donation.c */
 
 /** Publishes whether prompts here want to borrow the cores of other workers:
  *  before each iteration, and before a sleep. */

@@ -325,7 +325,8 @@ void bt_core_expect_worker(bt_core_t *core, uint64_t now_us);
  */
 BT_MUST_CHECK bt_status_t bt_core_order_worker(bt_core_t *core,
                                                bt_instance_t *worker,
-                                               uint32_t roles, bt_duty_t duty);
+                                               uint32_t roles,
+                                               bt_admin_state_t duty);
 /** The worker is lost and freed; its generations are re-run or end. */
 void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
                          const char *reason, uint64_t now_us);

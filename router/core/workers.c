@@ -316,7 +316,7 @@ void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles)
 }
 
 bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
-                                 uint32_t roles, bt_duty_t duty)
+                                 uint32_t roles, bt_admin_state_t duty)
 {
     const bt_msg_t msg = {
         .type = BT_MSG_ROLE,

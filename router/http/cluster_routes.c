@@ -90,7 +90,7 @@ void bt_route_cluster(const bt_request_t *r)
 
 typedef struct order {
     uint32_t roles; /* 0: as they are */
-    bt_duty_t duty;
+    bt_admin_state_t duty;
 } order_t;
 
 static void refuse(const bt_request_t *r, int status, const char *param,
@@ -104,9 +104,9 @@ static void refuse(const bt_request_t *r, int status, const char *param,
     bt_request_fail(r, &error);
 }
 
-static bool read_duty(const char *text, bt_duty_t *duty_p)
+static bool read_duty(const char *text, bt_admin_state_t *duty_p)
 {
-    for (bt_duty_t duty = BT_DUTY_ON; duty <= BT_DUTY_END; duty++) {
+    for (bt_admin_state_t duty = BT_DUTY_ON; duty <= BT_DUTY_END; duty++) {
         if (strcmp(text, bt_duty_name(duty)) == 0) {
             *duty_p = duty;
             return true;

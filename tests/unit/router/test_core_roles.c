@@ -125,7 +125,7 @@ static void what_is_no_role_changes_nothing(void **state)
     bt_core_destroy(w->core);
 }
 
-static void says_duty(world_t *w, bt_instance_t *worker, bt_duty_t duty)
+static void says_duty(world_t *w, bt_instance_t *worker, bt_admin_state_t duty)
 {
     const bt_msg_t msg = {
         .type = BT_MSG_STATS,

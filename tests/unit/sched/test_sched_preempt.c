@@ -260,7 +260,7 @@ static void check_victim(const job_t *victim)
     assert_ptr_not_equal(&victim->grower, first);
 }
 
-/* As worker/pause.c. */
+/* As worker/preempt.c. */
 static bool serve(void)
 {
     bt_sched_kv_demand_t *who = NULL;

@@ -14,8 +14,8 @@
 #include "prefill_worker/prefill.h"
 #include "worker/job.h"
 #include "worker/loop.h"
-#include "worker/senders.h"
-#include "worker/slide.h"
+#include "worker/peer_sharding.h"
+#include "worker/window_eviction.h"
 
 struct sim sim;
 static unsigned long lines_before;
@@ -132,11 +132,11 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     if (sim.window != 0) { /* so that two chunks leave some out of a window */
         node->config.chunk_tokens = SIM_BUDGET;
     }
-    bt_slide_open(w);
+    bt_window_eviction_open(w);
     w->block_bytes = w->groups.page_bytes;
     w->kv_layout = bt_kv_groups_identity(&w->groups, 1, 3);
     w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
-    bt_senders_init(w);
+    bt_peer_sharding_init(w);
     w->n_layers = SIM_LAYERS;
     w->layer_bytes = bt_kv_groups_layer_bytes(&w->groups);
     assert_int_equal(w->layer_bytes, SIM_T * SIM_LAYER_SLOT);
@@ -428,7 +428,7 @@ static void sim_node_close(sim_node_t *node)
     bt_plane_close(w->plane);
     bt_kvt_close(w->kvt);
     bt_lanes_close(w->lanes);
-    bt_senders_fini(w);
+    bt_peer_sharding_fini(w);
     assert_int_equal(sim_n_free(node), w->n_blocks);
     bt_kv_prefix_destroy(w->prefix);
     bt_kv_pool_destroy(w->pool);

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file admin_state.h
+ *
+ * Role of a worker and whether it accepts requests, as routers set it on
+ * behalf of the cluster's operator. The worker is the authority: routers do
+ * not know each other, so the worker reports its current state to all of them.
+ *
+ *            ROLE duty=off                 ROLE duty=end
+ *     on ◀══════════════▶ off          any ─────────────▶ leaving ─▶ ended
+ *            ROLE duty=on                  (finishes its jobs)
+ *
+ * Off: the worker sends DRAIN to every router at once and sets STATS.duty from
+ * then on; a request already on its way is refused (BT_ERR_BUSY) and runs
+ * elsewhere. On again: the next STATS reports it. A router of an older build
+ * does not read STATS.duty, so its link is closed; on the new link it learns
+ * that the worker is available. Leaving cannot be undone, nor can a drain
+ * started by a signal.
+ *
+ * Threads: the control thread.
+ */
+#ifndef BT_WORKER_ADMIN_STATE_H
+#define BT_WORKER_ADMIN_STATE_H
+
+#include "worker/worker.h"
+
+/** Carries out a router's ROLE message. An unknown role or duty is logged, and
+ *  nothing of the message is carried out. */
+void bt_admin_state_on_role(bt_worker_t *w, const bt_msg_role_t *role);
+/** True when the worker accepts nothing new: drained, leaving, or stopped by a
+ *  signal. */
+bool bt_admin_state_is_draining(const bt_worker_t *w);
+/** True when the worker was ordered to leave and no job is left: time to end.
+ *  Stays true until w->draining is set. */
+bool bt_admin_state_is_drained(const bt_worker_t *w);
+bt_admin_state_t bt_admin_state_of(const bt_worker_t *w); /**< for STATS */
+/** Notifies all routers that the worker accepts nothing new; STATS follow at
+ *  once. */
+void bt_admin_state_send(bt_worker_t *w);
+
+#endif

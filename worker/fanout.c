@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/fanout.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/sched/sched_place.h"
+#include "worker/job.h"
+
+static bt_job_t *job_at(bt_list_t *link)
+{
+    return BT_CONTAINER_OF(link, bt_job_t, in_group);
+}
+
+static bool is_grouped(const bt_msg_request_t *request)
+{
+    return (request->group != 0) && (request->group_size > 1);
+}
+
+static bool is_leader(const bt_msg_request_t *request)
+{
+    return request->key.id == request->group;
+}
+
+/* The leader of this follower while it collects its group, or NULL. */
+static bt_job_t *leader_of(bt_worker_t *w, const bt_worker_link_t *from,
+                           const bt_msg_request_t *request)
+{
+    const bt_req_key_t key = {.id = request->group,
+                              .attempt = request->key.attempt};
+    bt_job_t *job = bt_worker_job_find(w, from, key);
+
+    return ((job != NULL) && (job->n_missing > 0)) ? job : NULL;
+}
+
+static bool is_like(const bt_job_t *leader, const bt_msg_request_t *request)
+{
+    return (leader->kind == request->kind) && (leader->peer == request->peer) &&
+           (leader->n_tokens == request->n_tokens) &&
+           (leader->max_new == request->max_new) &&
+           bt_hash128_equal(leader->space, request->space) &&
+           (memcmp(leader->seq.tokens, request->tokens,
+                   request->n_tokens * sizeof(*request->tokens)) == 0);
+}
+
+bool bt_fanout_is_possible(const bt_worker_t *w)
+{
+    return (w->groups.n == 1) && (w->groups.group[0].kind == BT_KV_PAGED) &&
+           (w->groups.group[0].window_tokens == 0);
+}
+
+void bt_fanout_lend_prompt(bt_worker_t *w, const bt_worker_link_t *from,
+                           bt_msg_request_t *request)
+{
+    const bt_job_t *leader;
+
+    if (!is_grouped(request) || (request->n_tokens > 0)) {
+        return;
+    }
+    leader = leader_of(w, from, request);
+    if (leader != NULL) {
+        request->tokens = leader->seq.tokens;
+        request->n_tokens = leader->n_tokens;
+    }
+}
+
+bt_status_t bt_fanout_check(bt_worker_t *w, const bt_worker_link_t *from,
+                            const bt_msg_request_t *request, const char **why_p)
+{
+    const bt_job_t *leader;
+
+    if (!is_grouped(request)) {
+        return BT_OK;
+    }
+    if (!bt_fanout_is_possible(w)) {
+        *why_p = "this model's requests have no groups";
+        return BT_ERR_MISMATCH;
+    }
+    if (request->group_size > BT_SCHED_MAX_GROUP) {
+        *why_p = "its group is larger than any";
+        return BT_ERR_MISMATCH;
+    }
+    if ((request->wants.what & BT_WANT_ANY_OF_PROMPT) != 0) {
+        *why_p = "what is wanted of a prompt is not computed for a group";
+        return BT_ERR_MISMATCH;
+    }
+    if (is_leader(request)) {
+        return BT_OK;
+    }
+    leader = leader_of(w, from, request);
+    if (leader == NULL) {
+        *why_p = "its group is not here, or has begun";
+        return BT_ERR_STALE;
+    }
+    if (!is_like(leader, request)) {
+        *why_p = "it asks for something else than its group";
+        return BT_ERR_MISMATCH;
+    }
+    return BT_OK;
+}
+
+/* Blocks of the follower alone. A prefill writes none after the prompt: there
+ * all members share the leader's. */
+static uint32_t own_blocks(const bt_worker_t *w, const bt_job_t *job)
+{
+    return (job->claim.want == BT_SCHED_CONTEXT)
+               ? 0
+               : bt_kv_fork_n_new(job->n_tokens, w->tokens_per_block,
+                                  job->claim.n_blocks);
+}
+
+/* All members that will come have come. */
+static void begin(bt_worker_t *w, bt_job_t *leader)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    leader->n_missing = 0;
+    BT_LIST_FOR_EACH(pos, tmp, &leader->followers)
+    {
+        leader->claim.more_seats++;
+        leader->claim.more_blocks += own_blocks(w, job_at(pos));
+    }
+    if (!bt_sched_admit_fits(&w->admit, &leader->claim)) {
+        /* Alone each does: the router runs them so. */
+        bt_worker_fanout_fail(w, leader, BT_ERR_BUSY, "waiting",
+                              "the group is too large for this worker");
+        return;
+    }
+    leader->ops->on_request(w, leader);
+    BT_LIST_FOR_EACH(pos, tmp, &leader->followers)
+    {
+        job_at(pos)->ops->on_request(w, job_at(pos));
+    }
+}
+
+static void one_less(bt_worker_t *w, bt_job_t *leader)
+{
+    leader->n_missing--;
+    if (leader->n_missing == 0) {
+        begin(w, leader);
+    }
+}
+
+void bt_fanout_enter(bt_worker_t *w, bt_job_t *job,
+                     const bt_msg_request_t *request)
+{
+    bt_job_t *leader;
+
+    if (!is_grouped(request)) {
+        job->ops->on_request(w, job);
+        return;
+    }
+    if (is_leader(request)) {
+        job->n_missing = request->group_size - 1;
+        return;
+    }
+    leader = leader_of(w, job->from, request);
+    BT_ASSERT_ALWAYS(leader != NULL); /* bt_fanout_check() */
+    job->leader = leader;
+    bt_list_push_back(&leader->followers, &job->in_group);
+    one_less(w, leader);
+}
+
+void bt_fanout_miss(bt_worker_t *w, const bt_worker_link_t *from,
+                    const bt_msg_request_t *request)
+{
+    bt_job_t *leader;
+
+    if (!is_grouped(request) || is_leader(request)) {
+        return;
+    }
+    leader = leader_of(w, from, request);
+    if (leader != NULL) {
+        one_less(w, leader);
+    }
+}
+
+void bt_fanout_close(bt_worker_t *w, const bt_worker_link_t *from,
+                     bt_req_key_t key)
+{
+    bt_job_t *job = bt_worker_job_find(w, from, key);
+
+    if ((job != NULL) && (job->n_missing > 0)) {
+        begin(w, job);
+    }
+}
+
+void bt_fanout_expire(bt_worker_t *w, uint64_t now_us)
+{
+    const uint64_t wait_us = (uint64_t)w->config->dead_ms * 1000;
+    bt_list_t *pos = w->jobs.next;
+
+    while (pos != &w->jobs) {
+        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+
+        pos = pos->next;
+        if ((job->n_missing > 0) &&
+            (now_us > job->claim.turn.since_us + wait_us)) {
+            BT_LOG_WARN("request %llu: %u of its group did not come",
+                        (unsigned long long)job->key.id, job->n_missing);
+            begin(w, job);
+            pos = w->jobs.next; /* others may have ended with it */
+        }
+    }
+}
+
+void bt_fanout_leave(bt_worker_t *w, bt_job_t *job)
+{
+    bt_job_t *leader = job->leader;
+
+    if (leader == NULL) {
+        return;
+    }
+    bt_list_remove(&job->in_group);
+    job->leader = NULL;
+    if (leader->claim.more_seats > 0) {
+        bt_sched_admit_shrink(&w->admit, &leader->claim, own_blocks(w, job));
+    }
+}
+
+bt_status_t bt_fanout_take_blocks(bt_worker_t *w, bt_job_t *job)
+{
+    bt_status_t status = bt_job_take_blocks(w, job);
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    if ((status != BT_OK) || (job->claim.more_seats == 0)) {
+        return status;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &job->followers)
+    {
+        if (status == BT_OK) {
+            status = bt_job_share_blocks(w, job_at(pos));
+        }
+    }
+    if (status != BT_OK) {
+        BT_LIST_FOR_EACH(pos, tmp, &job->followers)
+        {
+            bt_worker_job_return_blocks(w, job_at(pos));
+        }
+        bt_worker_job_return_blocks(w, job);
+        job->n_reused = 0;
+    }
+    return status;
+}
+
+bt_status_t bt_worker_group_submit(bt_worker_t *w, bt_job_t *leader)
+{
+    const uint64_t now_us = bt_now_us();
+    bt_job_t *jobs[BT_SCHED_MAX_GROUP];
+    bt_seq_t *seqs[BT_SCHED_MAX_GROUP];
+    bt_status_t status;
+    uint32_t n = 0;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    /* Only its followers need what an abandoned leader would generate. */
+    if (!leader->abandoned || (leader->claim.want == BT_SCHED_CONTEXT)) {
+        jobs[n++] = leader;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &leader->followers)
+    {
+        if (job_at(pos)->has_blocks) {
+            jobs[n++] = job_at(pos);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        BT_ASSERT_ALWAYS(jobs[i]->has_blocks && !jobs[i]->in_engine);
+        seqs[i] = &jobs[i]->seq;
+    }
+    status = bt_engine_submit_group(w->engine, seqs, n);
+    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
+        jobs[i]->submitted_us = now_us;
+        jobs[i]->in_engine = true;
+        w->n_in_engine++;
+    }
+    leader->claim.more_blocks = 0; /* each has its own now */
+    leader->claim.more_seats = 0;
+    return status;
+}
+
+void bt_worker_fanout_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
+                           const char *phase, const char *text)
+{
+    const bool abandoned = leader->abandoned;
+    uint32_t n = 0;
+
+    for (bt_list_t *pos = leader->followers.next; pos != &leader->followers;
+         pos = pos->next) {
+        n++;
+    }
+    for (; n > 0; n--) { /* an abandoned leader ends with its last follower */
+        bt_worker_job_fail(w, job_at(leader->followers.next), status, phase,
+                           text);
+    }
+    if (!abandoned) {
+        bt_worker_job_fail(w, leader, status, phase, text);
+    }
+}

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/rank_main.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/exit_code.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+#include "common/base/thread.h"
+#include "worker/standby.h"
+
+#define POLL_MS           20
+#define COPY_BUDGET_BYTES ((size_t)4 << 20)
+
+typedef enum kind { KIND_PEER, KIND_IN, KIND_OUT } kind_t;
+
+/* An object that rank 0 names by a number. */
+typedef struct thing {
+    bt_list_t link;
+    kind_t kind;
+    uint64_t id;
+    union {
+        bt_lanes_peer_t *peer;
+        bt_lanes_in_t *in;
+        bt_lanes_out_t *out;
+    } u;
+} thing_t;
+
+typedef struct follow {
+    bt_worker_t *w;
+    const bt_start_t *s;
+    bt_rank_link_t *to_lead;
+    bt_list_t things;
+    bt_strbuf_t frame;
+    uint32_t *table; /* scratch: table of one sequence */
+    uint32_t max_spans;
+    bt_wire_window_t windows[BT_WIRE_MAX_WINDOWS];
+    bt_wire_rank_t ranks[BT_WIRE_MAX_RANKS];
+    pthread_t compute;
+    bt_status_t computed; /* result of the compute thread */
+    _Atomic bool ended;
+} follow_t;
+
+/* ---- the numbers of rank 0 ---- */
+
+static thing_t *find(follow_t *f, kind_t kind, uint64_t id)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &f->things)
+    {
+        thing_t *thing = BT_CONTAINER_OF(pos, thing_t, link);
+
+        if ((thing->kind == kind) && (thing->id == id)) {
+            return thing;
+        }
+    }
+    return NULL;
+}
+
+static thing_t *thing_new(follow_t *f, kind_t kind, uint64_t id)
+{
+    thing_t *thing = bt_calloc(1, sizeof(*thing));
+
+    if (thing != NULL) {
+        thing->kind = kind;
+        thing->id = id;
+        bt_list_push_back(&f->things, &thing->link);
+    }
+    return thing;
+}
+
+static void thing_free(thing_t *thing)
+{
+    bt_list_remove(&thing->link);
+    bt_free(thing);
+}
+
+static bt_strbuf_t *new_frame(follow_t *f)
+{
+    bt_strbuf_reset(&f->frame);
+    return &f->frame;
+}
+
+static void say_event(follow_t *f, uint64_t id, const bt_lanes_event_t *event)
+{
+    bt_strbuf_t *frame = new_frame(f);
+
+    bt_strbuf_append(frame, event, sizeof(*event));
+    if (event->type == BT_LANES_PEER_LOST) { /* what its pointers lead to */
+        bt_plane_put_text(frame, event->at);
+        bt_plane_put_text(frame, event->why);
+    }
+    bt_rank_link_send(f->to_lead, BT_RANK_EVENT, id, frame);
+}
+
+/* ---- what rank 0 asks ---- */
+
+static void on_peer(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
+{
+    bt_lanes_event_t lost = {.type = BT_LANES_PEER_LOST, .at = ""};
+    thing_t *thing = thing_new(f, KIND_PEER, id);
+    bt_status_t status = BT_ERR_NO_MEMORY;
+    bt_kv_split_t theirs;
+    uint32_t n;
+
+    bt_rank_read(reader, &theirs, sizeof(theirs));
+    n = bt_plane_read_ranks(reader, f->ranks);
+    if (thing != NULL) {
+        status = bt_lanes_connect(f->w->lanes, theirs, f->ranks, n, thing,
+                                  &thing->u.peer);
+    }
+    if (status == BT_OK) {
+        return;
+    }
+    BT_LOG_ERROR("cannot reach another instance's KV pool: %s",
+                 bt_status_str(status));
+    if (thing != NULL) {
+        thing_free(thing);
+    }
+    lost.why = bt_status_str(status);
+    say_event(f, id, &lost);
+}
+
+static void on_peer_gone(follow_t *f, uint64_t id)
+{
+    thing_t *thing = find(f, KIND_PEER, id);
+
+    if (thing != NULL) {
+        bt_lanes_disconnect(thing->u.peer);
+        thing_free(thing);
+    }
+}
+
+static void on_admit(follow_t *f, bt_rank_reader_t *reader)
+{
+    const uint32_t n = bt_plane_read_ranks(reader, f->ranks);
+
+    for (uint32_t i = 0; i < n; i++) {
+        const bt_status_t status =
+            bt_kvt_admit(f->w->kvt, f->ranks[i].kvt, f->ranks[i].kvt_bytes);
+
+        if (status != BT_OK) {
+            BT_LOG_ERROR("no KV can come from another instance: %s",
+                         bt_status_str(status));
+        }
+    }
+}
+
+/* Reads ids of the spans [first, end) to their place in a whole table.
+ * @return false: they are missing, or too many */
+static bool read_table(follow_t *f, bt_rank_reader_t *reader, uint32_t first,
+                       uint32_t end)
+{
+    const size_t n_groups = f->w->groups.n;
+
+    if ((first > end) || (end > f->max_spans)) {
+        return false;
+    }
+    bt_rank_read(reader, f->table + first * n_groups,
+                 (end - first) * n_groups * sizeof(*f->table));
+    return !reader->is_short;
+}
+
+static void make_ready(follow_t *f, uint32_t n_spans)
+{
+    const uint32_t n = n_spans * f->w->groups.n;
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if ((f->table[i] != BT_KV_NO_BLOCK) && (f->table[i] + 1ull > end)) {
+            end = f->table[i] + 1ull;
+        }
+    }
+    bt_kvt_pool_ready(f->w->kvt, end * f->w->block_bytes);
+}
+
+static void on_in_open(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
+{
+    thing_t *thing = thing_new(f, KIND_IN, id);
+    bt_status_t status = BT_ERR_NO_MEMORY;
+    uint32_t generation;
+    bt_lanes_job_t job;
+    uint32_t n_windows = 0;
+    bt_strbuf_t *frame;
+    uint32_t n_spans;
+
+    bt_rank_read(reader, &generation, sizeof(generation));
+    bt_rank_read(reader, &job, sizeof(job));
+    bt_rank_read(reader, &n_spans, sizeof(n_spans));
+    if (thing != NULL) {
+        status = BT_ERR_BAD_MESSAGE;
+    }
+    if ((thing != NULL) && read_table(f, reader, 0, n_spans)) {
+        make_ready(f, n_spans);
+        status = bt_lanes_in_open(f->w->lanes, id, generation, &job, f->table,
+                                  n_spans, thing, f->windows, &n_windows,
+                                  &thing->u.in);
+    }
+    frame = new_frame(f);
+    bt_strbuf_append(frame, &status, sizeof(status));
+    if (status == BT_OK) {
+        bt_plane_put_windows(frame, f->windows, n_windows);
+    } else if (thing != NULL) {
+        thing_free(thing);
+    }
+    bt_rank_link_send(f->to_lead, BT_RANK_OPENED, id, frame);
+}
+
+static void on_in_close(follow_t *f, uint64_t id)
+{
+    thing_t *thing = find(f, KIND_IN, id);
+
+    if (thing != NULL) {
+        bt_lanes_in_close(thing->u.in);
+    }
+}
+
+static void on_out_begin(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
+{
+    bt_lanes_event_t failed = {.type = BT_LANES_OUT_DONE};
+    thing_t *thing = thing_new(f, KIND_OUT, id);
+    bt_lanes_job_t job;
+    uint64_t peer_id;
+    thing_t *peer;
+    uint32_t n;
+
+    bt_rank_read(reader, &peer_id, sizeof(peer_id));
+    bt_rank_read(reader, &job, sizeof(job));
+    n = bt_plane_read_windows(reader, f->windows, BT_WIRE_MAX_WINDOWS);
+    peer = find(f, KIND_PEER, peer_id);
+    if (thing == NULL) {
+        failed.status = BT_ERR_NO_MEMORY;
+    } else if (peer == NULL) {
+        failed.status = BT_ERR_PEER_LOST;
+    } else {
+        failed.status = bt_lanes_out_begin(peer->u.peer, &job, f->windows, n,
+                                           thing, &thing->u.out);
+    }
+    if (failed.status != BT_OK) {
+        if (thing != NULL) {
+            thing_free(thing);
+        }
+        say_event(f, id, &failed);
+    }
+}
+
+/* Cancels a transfer that failed; OUT_DONE reports it. */
+static void check_out(thing_t *thing, bt_status_t status)
+{
+    if (status != BT_OK) {
+        bt_lanes_out_cancel(thing->u.out);
+    }
+}
+
+static void on_out_post(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
+{
+    thing_t *thing = find(f, KIND_OUT, id);
+    uint32_t head[4];
+
+    bt_rank_read(reader, head, sizeof(head));
+    if (thing == NULL) { /* it failed before */
+        return;
+    }
+    check_out(thing, read_table(f, reader, head[0], head[1])
+                         ? bt_lanes_out_post(thing->u.out, f->table, head[0],
+                                             head[1], head[2], head[3])
+                         : BT_ERR_BAD_MESSAGE);
+}
+
+static void on_out_finish(follow_t *f, uint64_t id,
+                          const bt_rank_frame_t *frame)
+{
+    thing_t *thing = find(f, KIND_OUT, id);
+
+    if (thing != NULL) {
+        check_out(thing,
+                  bt_lanes_out_finish(thing->u.out, frame->data, frame->bytes));
+    }
+}
+
+static void on_out_cancel(follow_t *f, uint64_t id)
+{
+    thing_t *thing = find(f, KIND_OUT, id);
+
+    if (thing != NULL) {
+        bt_lanes_out_cancel(thing->u.out);
+    }
+}
+
+static void take_frame(follow_t *f, const bt_rank_frame_t *frame)
+{
+    bt_rank_reader_t reader = bt_rank_reader(frame);
+
+    switch (frame->kind) {
+    case BT_RANK_BEAT: /* handled before */
+        break;
+    case BT_RANK_PEER:
+        on_peer(f, frame->id, &reader);
+        break;
+    case BT_RANK_PEER_GONE:
+        on_peer_gone(f, frame->id);
+        break;
+    case BT_RANK_ADMIT:
+        on_admit(f, &reader);
+        break;
+    case BT_RANK_IN_OPEN:
+        on_in_open(f, frame->id, &reader);
+        break;
+    case BT_RANK_IN_CLOSE:
+        on_in_close(f, frame->id);
+        break;
+    case BT_RANK_OUT_BEGIN:
+        on_out_begin(f, frame->id, &reader);
+        break;
+    case BT_RANK_OUT_POST:
+        on_out_post(f, frame->id, &reader);
+        break;
+    case BT_RANK_OUT_FINISH:
+        on_out_finish(f, frame->id, frame);
+        break;
+    case BT_RANK_OUT_CANCEL:
+        on_out_cancel(f, frame->id);
+        break;
+    case BT_RANK_EXPORT:
+    case BT_RANK_OPENED:
+    case BT_RANK_EVENT:
+        BT_LOG_WARN("rank 0 says what is for it to hear");
+        break;
+    }
+}
+
+/* ---- what happens here ---- */
+
+static void take_kvt(follow_t *f, bool *busy_p)
+{
+    bt_kvt_event_t event;
+
+    *busy_p = bt_kvt_progress(f->w->kvt, bt_now_ms(), COPY_BUDGET_BYTES);
+    while (bt_kvt_poll(f->w->kvt, &event)) {
+        bt_lanes_event_t lanes;
+        thing_t *thing;
+
+        if (!bt_lanes_take(&event, &lanes)) {
+            continue;
+        }
+        thing = lanes.user;
+        say_event(f, (thing != NULL) ? thing->id : 0, &lanes);
+        if ((lanes.type == BT_LANES_IN_CLOSED) ||
+            (lanes.type == BT_LANES_OUT_DONE)) {
+            thing_free(thing);
+        }
+    }
+}
+
+static void turn(follow_t *f)
+{
+    struct pollfd fds[] = {{.fd = f->to_lead->fd, .events = POLLIN},
+                           {.fd = bt_kvt_fd(f->w->kvt), .events = POLLIN}};
+    bt_rank_frame_t frame;
+    bool busy = false;
+
+    while (bt_rank_link_next(f->to_lead, &frame)) {
+        take_frame(f, &frame);
+    }
+    bt_rank_link_beat(f->to_lead, bt_now_ms(), f->w->config->heartbeat_ms,
+                      f->w->config->dead_ms);
+    take_kvt(f, &busy);
+    if (!busy && (bt_kvt_arm(f->w->kvt) == BT_OK)) {
+        (void)poll(fds, BT_ARRAY_LEN(fds), POLL_MS);
+    }
+}
+
+static void *compute(void *arg)
+{
+    follow_t *f = arg;
+    const bt_kv_view_t kv = bt_start_kv_view(f->w, f->s);
+
+    bt_thread_works_long(f->s->n_cores > 0);
+    f->computed = bt_model_follow(f->w->model, &kv, &f->w->own_groups);
+    atomic_store(&f->ended, true);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static bt_status_t say_export(follow_t *f, bt_start_t *s)
+{
+    size_t bytes = 0;
+    bt_strbuf_t *frame = new_frame(f);
+    bt_status_t status =
+        bt_kvt_export(f->w->kvt, s->export, sizeof(s->export), &bytes);
+    const bt_wire_rank_t rank = {.block_bytes = f->w->block_bytes,
+                                 .kvt = s->export,
+                                 .kvt_bytes = (uint32_t)bytes};
+
+    if (status == BT_OK) {
+        bt_plane_put_ranks(frame, &rank, 1);
+        bt_rank_link_send(f->to_lead, BT_RANK_EXPORT, 0, frame);
+    }
+    return status;
+}
+
+/* Waits until rank 0 has its name and role, if it is a standby. */
+static bt_status_t stand_by(bt_worker_t *w, const bt_start_t *s)
+{
+    bt_status_t status;
+
+    if (w->config->place_from == 0) {
+        return BT_OK;
+    }
+    status = bt_worker_stand_by_rank(w, bt_rank_group_collectives(&s->team));
+    if (status == BT_OK) {
+        bt_start_log_as_named(w);
+    } else if (status == BT_ERR_CANCELED) { /* the order to end comes next */
+        const bt_kv_view_t none = {0};
+        const bt_status_t ended = bt_model_follow(w->model, &none, NULL);
+
+        status = (ended == BT_OK) ? status : ended;
+    }
+    return status;
+}
+
+static bt_status_t load(bt_worker_t *w, bt_start_t *s)
+{
+    bt_status_t status;
+
+    if ((status = bt_start_file_open(w, s)) != BT_OK ||
+        (status = bt_start_options_check(w, s)) != BT_OK ||
+        (status = bt_start_cores_settle(w, s)) != BT_OK ||
+        (status = bt_start_memory_plan(w, s)) != BT_OK ||
+        (status = bt_start_model_load(w, s)) != BT_OK ||
+        (status = stand_by(w, s)) != BT_OK ||
+        (status = bt_start_router_find(w, s)) != BT_OK ||
+        (status = bt_start_pool_open(w, s)) != BT_OK) {
+        return status;
+    }
+    bt_gguf_close(s->gguf);
+    s->gguf = NULL;
+    return BT_OK;
+}
+
+static follow_t *follow_new(bt_worker_t *w, const bt_start_t *s)
+{
+    follow_t *f = bt_calloc(1, sizeof(*f));
+
+    if (f == NULL) {
+        return NULL;
+    }
+    f->w = w;
+    f->s = s;
+    f->to_lead = &s->team.links[0];
+    f->max_spans = w->context_tokens / w->tokens_per_block + 1; /* round up */
+    bt_list_init(&f->things);
+    bt_strbuf_init(&f->frame, BT_RANK_LINK_MAX_BYTES);
+    f->table = bt_calloc((size_t)f->max_spans * w->groups.n, sizeof(*f->table));
+    if (f->table == NULL) {
+        bt_free(f);
+        return NULL;
+    }
+    return f;
+}
+
+static void follow_free(follow_t *f)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &f->things)
+    {
+        thing_t *thing = BT_CONTAINER_OF(pos, thing_t, link);
+
+        if (thing->kind == KIND_PEER) {
+            bt_lanes_disconnect(thing->u.peer);
+        }
+        thing_free(thing);
+    }
+    bt_strbuf_fini(&f->frame);
+    bt_free(f->table);
+    bt_free(f);
+}
+
+/* Rank 0 is lost, and the compute thread waits for it: shared memory of one
+ * host can be marked broken; over MPI, or on a device, waiting ranks cannot be
+ * woken. */
+static void leave_sums(const bt_worker_t *w, const bt_start_t *s)
+{
+    if ((s->team.shm != NULL) && !bt_backend_owns_memory(w->backend)) {
+        bt_coll_shm_break(s->team.shm);
+        return;
+    }
+    BT_LOG_ERROR("rank 0 of this instance is lost: so is rank %u",
+                 s->team.rank);
+    bt_log_flush();
+    _exit(BT_EXIT_FAILURE);
+}
+
+static bt_status_t serve(bt_worker_t *w, bt_start_t *s)
+{
+    follow_t *f = follow_new(w, s);
+    bt_status_t status = (f == NULL) ? BT_ERR_NO_MEMORY : say_export(f, s);
+
+    if ((status == BT_OK) &&
+        (pthread_create(&f->compute, NULL, compute, f) != 0)) {
+        status = BT_ERR_NO_MEMORY;
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("rank %u: %s", s->team.rank, bt_status_str(status));
+    } else {
+        BT_LOG_INFO("ready: rank %u of %u", s->team.rank, s->team.size);
+        while (!atomic_load(&f->ended) && !f->to_lead->is_lost) {
+            turn(f);
+        }
+        if (!atomic_load(&f->ended)) { /* nothing is reported any more */
+            leave_sums(w, s);
+        }
+        (void)pthread_join(f->compute, NULL);
+        status = f->computed;
+        if (status != BT_OK) {
+            BT_LOG_ERROR("rank %u: what rank 0 asked for failed: %s",
+                         s->team.rank, bt_status_str(status));
+        }
+    }
+    if (f != NULL) {
+        follow_free(f);
+    }
+    return status;
+}
+
+int bt_rank_main_run(bt_worker_t *w, bt_start_t *s)
+{
+    bt_status_t status = load(w, s);
+    int code = bt_exit_of_start(status);
+
+    if (status == BT_OK) {
+        status = serve(w, s);
+        code = (status == BT_OK) ? BT_EXIT_OK : BT_EXIT_FAILURE;
+    }
+    bt_key_wipe(s->key, sizeof(s->key));
+    bt_start_pool_close(w);
+    bt_kv_groups_fini(&w->groups);
+    bt_kv_groups_fini(&w->own_groups);
+    bt_model_destroy(w->model);
+    bt_backend_close(w->backend);
+    return code;
+}
