@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kv_need.h
  *
- * What sequences take of a worker's KV blocks, by what its HELLO says of them:
- * a span of tokens has several where layers are in groups (common/kv), and of
- * those that see only a window a sequence holds no more than the window.
+ * Computes how many of a worker's KV blocks sequences need, from its HELLO. A
+ * span is the tokens of one block. A span takes several blocks where layers are
+ * in groups (common/kv); in groups with an attention window a sequence holds no
+ * more than the window.
  *
  *     blocks
  *       │            ╱ ◀ span_blocks for each span more
@@ -22,7 +23,7 @@
 
 #include "common/wire/wire.h"
 
-/** Of a HELLO what says it. */
+/** KV block need of a worker's sequences, from its HELLO. */
 typedef struct bt_kv_need {
     uint32_t tokens_per_block;
     uint32_t span_blocks, window_blocks, window_spans;
@@ -30,10 +31,11 @@ typedef struct bt_kv_need {
 
 bt_kv_need_t bt_kv_need_of(const bt_msg_hello_t *hello);
 
-/** Blocks that a sequence of @a n_tokens takes at most. */
+/** Returns the most blocks that a sequence of @a n_tokens takes. */
 uint64_t bt_kv_need_blocks(const bt_kv_need_t *need, uint64_t n_tokens);
 
-/** Tokens of the longest sequence that @a n_blocks hold. */
+/** Returns the length in tokens of the longest sequence that fits @a n_blocks.
+ */
 uint64_t bt_kv_need_longest(const bt_kv_need_t *need, uint64_t n_blocks);
 
 #endif

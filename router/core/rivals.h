@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rivals.h
  *
- * Workers that were refused because they differ from those that are here: in
- * numeric profile, KV type, block size or layout. Whoever came first is the
- * measure, and may be the wrong one. So: where those that are here cannot serve
- * as well as one kind of those that were refused could together, for a while,
- * and have nothing to do, the refused ones are right.
+ * Tracks workers that were refused because they differ from the present ones in
+ * numerics profile, KV type, block size or layout. The first worker to join
+ * determines these properties, and may be the wrong one. The refused workers of
+ * one kind replace the present ones when together they could serve better, for
+ * a while, and the present ones have no requests.
  *
  *     kind          nothing < serves alone (a decode worker that prefills)
  *                           < has both roles
  *     refused ─▶ noted ─▶ better for BT_RIVALS_WAIT_US ─▶ win
- *                  └──▶ not heard again for BT_RIVALS_KEEP_US ─▶ forgotten
+ *                  └──▶ not seen again for BT_RIVALS_KEEP_US ─▶ forgotten
  *
- * Refused workers come again every two seconds or so. Pure.
+ * Refused workers try again every two seconds or so. Pure.
  * Threads: the core's.
  */
 #ifndef BT_ROUTER_CORE_RIVALS_H
@@ -28,19 +28,21 @@
 #define BT_RIVALS_KEEP_US 10000000u
 
 typedef struct bt_rival {
-    bt_msg_hello_t hello; /**< without ranks */
+    bt_msg_hello_t hello; /**< hello without ranks */
     uint64_t seen_us;
 } bt_rival_t;
 
-/** All zero: none. */
+/** Refused workers; all zero: none. */
 typedef struct bt_rivals {
     bt_rival_t list[BT_RIVALS_MAX];
     uint32_t n;
-    uint64_t better_since_us; /**< 0: they are not */
+    uint64_t better_since_us; /**< when the refused became better in us; 0: not
+                                 better */
 } bt_rivals_t;
 
-/** A worker was refused by @a table, which has others.
- *  @return whether it and those of its kind are right: the others should go */
+/** Records a worker that @a table refused because of the workers in it.
+ *  @return true when the refused workers of this kind should replace the
+ *    present ones */
 bool bt_rivals_come(bt_rivals_t *rivals, const bt_table_t *table,
                     const bt_msg_hello_t *hello, uint64_t now_us);
 

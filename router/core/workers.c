@@ -26,8 +26,8 @@ static void send_peer(bt_core_t *core, bt_instance_t *to,
     core->ops.send(core->ops.send_ctx, to, &msg);
 }
 
-/** KV may go from one to the other. The receiver learns first: its door is
- *  closed to whom it does not know. */
+/** Introduces a prefill and a decode worker to each other for KV transfers. The
+ *  receiver is notified first, because it accepts known senders only. */
 static void pair_up(bt_core_t *core, bt_instance_t *prefill,
                     bt_instance_t *decode)
 {
