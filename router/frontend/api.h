@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file api.h
  *
- * The clients' dialects, without sockets: from a JSON body to one request
- * description, and from results to JSON. How the JSON travels (one body, server
- * sent events) is the door's.
+ * Parses and writes the client APIs, without sockets: from a JSON body to one
+ * request description, and from results to JSON. The HTTP layer decides how the
+ * JSON travels (one body, server-sent events).
  *
  *     triton:  POST /v2/models/{ensemble|tensorrt_llm_bls|NAME}
  *                                   [/versions/V]/generate[_stream]
@@ -29,35 +29,37 @@
 #include "router/frontend/sampling.h"
 #include "router/text/tools.h"
 
-#define BT_API_MAX_BIAS_WORDS 64 /**< and so many stop sequences of ids */
+#define BT_API_MAX_BIAS_WORDS 64 /**< also limits stop sequences of ids */
 #define BT_API_MAX_STOPS      64
 #define BT_API_MAX_MESSAGES   1024
 #define BT_API_MAX_TOOLS      128
-#define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
-#define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
-#define BT_API_MAX_NAME_BYTES 256        /**< of model, id and role */
-#define BT_API_IGNORED_BYTES  1024       /**< of the names of fields */
-#define BT_API_MAX_METADATA   16         /**< entries of a response's, … */
-#define BT_API_MAX_META_KEY   64         /**< … characters of a key of it, */
-#define BT_API_MAX_META_VALUE 512        /**< … and of a value */
+#define BT_API_MAX_PROMPTS    64   /**< choices of one completions call */
+#define BT_API_MAX_STOP_BYTES 1024 /**< bytes of one stop word or bad word */
+#define BT_API_MAX_NAME_BYTES 256  /**< bytes of a model name, id or role */
+#define BT_API_IGNORED_BYTES  1024 /**< bytes of ignored field names */
+#define BT_API_MAX_METADATA   16   /**< entries of a response's metadata, … */
+#define BT_API_MAX_META_KEY   64   /**< … characters of a metadata key, … */
+#define BT_API_MAX_META_VALUE 512  /**< … and of a metadata value */
 #define BT_API_MAX_VALUES     (1u << 20) /**< JSON values in one body */
 
 typedef enum bt_api_dialect {
     BT_API_GENERATE,
     BT_API_COMPLETIONS,
     BT_API_CHAT,
-    BT_API_TOKENIZE,   /**< what a prompt is in tokens */
-    BT_API_DETOKENIZE, /**< and back */
+    BT_API_TOKENIZE,   /**< prompt to token ids */
+    BT_API_DETOKENIZE, /**< token ids to text */
     BT_API_RESPONSES,
 } bt_api_dialect_t;
 
-/** A client's priority, as it came: whether it is one is asked where it counts
+/** A client's priority as received; checked where priorities are used
  *  (priority.h). */
 typedef enum bt_api_priority_kind {
+    /** Written with a fraction or an exponent. */
+    /** Not a number. */
     BT_API_PRIORITY_NONE,
     BT_API_PRIORITY_INTEGER,
-    BT_API_PRIORITY_REAL,  /**< written with a fraction or an exponent */
-    BT_API_PRIORITY_OTHER, /**< no number */
+    BT_API_PRIORITY_REAL,
+    BT_API_PRIORITY_OTHER,
 } bt_api_priority_kind_t;
 
 typedef struct bt_api_priority {
@@ -68,60 +70,61 @@ typedef struct bt_api_priority {
 
 /** One prompt: text or token ids. */
 typedef struct bt_api_prompt {
-    char *text; /**< NULL when ids are given; zero bytes may be in it, and one
-                   is behind it */
+    char *text; /**< NULL when ids are given; may contain zero bytes, and ends
+                   with one */
     size_t text_bytes;
     uint32_t *ids;
     size_t n_ids;
 } bt_api_prompt_t;
 
-/** The conversation of a chat, owned by its request. */
+/** Conversation of a chat, owned by its request. */
 typedef struct bt_api_messages {
-    /** A list, as a chat template gets it (chat.h): each message with all its
-     *  members; NULL: none. */
+    /** Message list as JSON, as a chat template gets it (chat.h): each message
+     *  with all its members; NULL: none. */
     char *json;
     size_t n;
-    /** Responses: which item of the input each is, UINT16_MAX: none. NULL: each
-     *  is the message of its number. */
+    /** Responses: index of the input item of each message, UINT16_MAX: none.
+     *  NULL: message i comes from item i. */
     uint16_t *places;
-    /** What the last one says, where it is the assistant's: its parts, joined,
-     *  and the bytes of the last; NULL: it is not, or says nothing. */
+    /** Text of a final assistant message: its parts, joined, and the bytes of
+     *  the last part; NULL: the final message is another role's, or has no
+     *  text. */
     char *final;
     size_t final_bytes, final_part_bytes;
 } bt_api_messages_t;
 
-/** What a request says of tools; owned by it. */
+/** Tool settings of a request; owned by the request. */
 typedef struct bt_api_tools {
-    char *json; /**< the list, as templates have it; NULL: none may be called */
-    char *names; /**< of all, each with its zero */
+    char *json;  /**< tool list for templates; NULL: no tool may be called */
+    char *names; /**< names of all tools, each zero-terminated */
     size_t names_bytes;
-    bool required; /**< the answer is to begin with a call */
-    char *forced;  /**< ... of this one; NULL: of any */
+    bool required; /**< answer must begin with a tool call */
+    char *forced;  /**< name of the required tool; NULL: any */
     bool only_one; /**< parallel_tool_calls false */
 } bt_api_tools_t;
 
-/** Tokens of a text whose logits get a bias. */
+/** Text whose tokens get a logit bias. */
 typedef struct bt_api_bias_word {
     char *text;
     float bias;
 } bt_api_bias_word_t;
 
-/** What errors call the fields that are checked late; static. */
+/** Field names used in errors of late checks; static. */
 typedef struct bt_api_names {
     const char *prompt, *max_tokens, *bad_words, *biases;
 } bt_api_names_t;
 
-/** A parsed body; free with bt_api_request_fini(). Everything is owned. */
+/** Parsed body; free with bt_api_request_fini(). Everything is owned. */
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
-    char *model;              /**< as the client named it; NULL = absent */
+    char *model;              /**< model name from the client; NULL = absent */
     bt_api_prompt_t *prompts; /**< generate, completions: n_prompts */
     size_t n_prompts;
     bt_api_messages_t messages; /**< chat, tokenize, responses */
-    uint32_t n;                 /**< choices per prompt that are computed */
-    uint32_t n_told;            /**< the best of them that are told; 0: all */
-    bool hides_logprobs; /**< they are for the choice of the best alone */
-    bool has_max_tokens; /**< absent: the dialect's default applies */
+    uint32_t n;                 /**< choices computed per prompt */
+    uint32_t n_told;            /**< number of best choices returned; 0: all */
+    bool hides_logprobs;        /**< log-probs are only used to rank choices */
+    bool has_max_tokens;        /**< false: the dialect's default applies */
     uint32_t max_tokens;
     bool stream;
     bool include_usage;
@@ -129,96 +132,100 @@ typedef struct bt_api_request {
     bool ignore_eos;
     bool keeps_stop;      /**< include_stop_str_in_output */
     bool shows_special;   /**< skip_special_tokens false */
-    bool no_bos;          /**< add_special_tokens false; of a text */
-    bool token_texts;     /**< tokenize: tell the texts of the tokens, too */
-    bool keeps_reasoning; /**< chat: what is thought is content */
-    /** Chat: add_generation_prompt false; the last message, the assistant's, is
-     *  gone on with. */
+    bool no_bos;          /**< add_special_tokens false; for text prompts */
+    bool token_texts;     /**< tokenize: return the texts of the tokens, too */
+    bool keeps_reasoning; /**< chat: reasoning is part of the content */
+    /** Chat: add_generation_prompt false; the final assistant message is
+     *  continued. */
     bool no_generation_prompt, continues_final;
     bool return_token_ids; /**< each whole choice lists its ids, as does each
-                                piece of a stream, one piece a token */
-    /** Beside tokens: logprobs, top_logprobs; of generate return_log_probs,
-     *  return_context_logits and return_generation_logits. */
+                              piece of a stream, one piece per token */
+    /** Requested log-probs and logits: logprobs, top_logprobs; for generate
+     *  return_log_probs, return_context_logits and return_generation_logits.
+     */
     bt_wants_t wants;
-    /** Tensors: bytes of logits that a stream takes of this request, as they
-     *  are; 0: as many as fit into its client's buffer as text. */
+    /** Tensors: bytes of raw logits that a stream accepts for this request; 0:
+     *  as many as fit the client's buffer as text. */
     uint64_t stream_logits;
-    /** Tensors: bytes of logits, as they are, that the whole answer has room
-     * for of this request; 0: as many as fit into an answer as JSON. */
+    /** Tensors: bytes of raw logits that the whole answer can hold for this
+     *  request; 0: as many as fit an answer as JSON. */
     uint64_t whole_logits;
-    bool echo; /**< completions: the prompt comes before the answer */
-    bool exclude_input_in_output;  /**< Triton's: no prompt in the text */
-    bool says_exclude_input;       /**< the client gave the one above */
-    bool has_seed;                 /**< absent: a random seed per request */
-    bt_logit_bias_t *logit_biases; /**< those of sampling */
-    bt_sampling_t sampling; /**< without bad words. end_ids holds what the
-                                 client gave (end_id, stop_token_ids): the
-                                 caller appends the model's */
-    uint32_t said;          /**< what of it the client gave: BT_SAYS_* */
+    bool echo; /**< completions: include the prompt before the answer */
+    bool exclude_input_in_output;  /**< Triton: no prompt in the text */
+    bool says_exclude_input;       /**< client set exclude_input_in_output */
+    bool has_seed;                 /**< false: a random seed per request */
+    bt_logit_bias_t *logit_biases; /**< biases used in `sampling` */
+    /** Without bad words; end_ids holds the client's (end_id, stop_token_ids),
+     *  to which the caller appends the model's. */
+    bt_sampling_t sampling;
+    uint32_t said; /**< sampling options that the client set: BT_SAYS_* */
     char *stops[BT_API_MAX_STOPS];
     uint32_t n_stops;
-    char *bad_words[BT_MAX_BAD_WORDS]; /**< text, to be tokenized */
+    char *bad_words[BT_MAX_BAD_WORDS]; /**< text, not yet tokenized */
     uint32_t n_bad_words;
-    /** Tensors: banned sequences, and those that end the text, as ids. */
+    /** Tensors: banned sequences and stop sequences, as ids. */
     bt_bad_word_t *bad_ids, *stop_ids;
     uint32_t n_bad_ids, n_stop_ids;
     bt_api_bias_word_t *bias_words;
     uint32_t n_bias_words;
-    const bt_api_names_t *names; /**< NULL: those of the dialect */
-    int64_t sequence_id;         /**< generate: echoed */
+    const bt_api_names_t *names; /**< NULL: the dialect's */
+    int64_t sequence_id;         /**< generate: echoed in the answer */
     bool sequence_start, sequence_end;
     char *id; /**< generate: request id, NULL = absent */
-    /** Chat, for models' own templates: a list, and an object of further
-     *  variables, as JSON; NULL: none. */
+    /** Chat, for models' own templates: a list of documents, and an object of
+     *  further variables, as JSON; NULL: none. */
     char *documents_json, *kwargs_json;
     bt_api_tools_t tools; /**< chat, tokenize */
-    char *instructions;   /**< responses: also the first message; or NULL */
-    char *metadata_json;  /**< responses: an object, given back; NULL: none */
-    char *cache_salt; /**< NULL: blocks are shared with all that have none */
+    /** Responses: also used as the first message; or NULL. */
+    char *instructions;
+    /** Responses: object returned unchanged; NULL: none. */
+    char *metadata_json;
+    char *cache_salt; /**< NULL: blocks are shared with all requests that have
+                         no salt */
     bt_api_priority_t priority;
-    uint32_t timeout_ms;   /**< 0 = the server's */
-    bt_sched_slo_t target; /**< each 0 = the server's */
-    /** Names of fields that nobody here knows, "a, b[2].c", in printable ASCII
-     *  without white space; as many as there is room for, then "...". */
+    uint32_t timeout_ms;   /**< timeout in ms; 0 = the server's */
+    bt_sched_slo_t target; /**< latency targets; each 0 = the server's */
+    /** Names of unknown fields, "a, b[2].c", in printable ASCII without white
+     *  space; as many as fit, then "...". */
     char ignored[BT_API_IGNORED_BYTES];
 } bt_api_request_t;
 
-/** Is its prompt made of messages? */
+/** True when the prompt consists of messages. */
 static inline bool bt_api_is_chat(const bt_api_request_t *request)
 {
     return request->messages.n > 0;
 }
 
-/** Why a request was refused, for the client. */
+/** Reason why a request was refused, for the client. */
 typedef struct bt_api_error {
     int http_status;        /**< 400, 404, 413, 429, 500, 503 … */
     const char *type;       /**< OpenAI's "type": "invalid_request_error" … */
     const char *param;      /**< field name or NULL; static */
     const char *code;       /**< OpenAI's "code"; static; NULL: by the status */
-    uint32_t retry_after_s; /**< of 429 and 503; 0: nobody knows, soon */
-    char message[512];      /**< one sentence, names the field and the limits */
+    uint32_t retry_after_s; /**< for 429 and 503; 0: unknown, soon */
+    char message[512]; /**< one sentence that names the field and the limits */
 } bt_api_error_t;
 
-#define BT_API_CONTEXT_LENGTH "context_length_exceeded" /**< a code */
+#define BT_API_CONTEXT_LENGTH "context_length_exceeded" /**< a `code` */
 
-/** Set all fields, no code; printf style. */
+/** Sets all fields, with code NULL; printf style. */
 void bt_api_error_set(bt_api_error_t *error, int http_status, const char *type,
                       const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
 /**
- * Parse one body.
+ * Parses one body.
  *
  * Known options out of range, of a wrong type or not supported are errors that
- * name them, with what was sent; unknown fields are ignored (in a generate body
- * they are request parameters); null means absent; a byte order mark is
- * skipped; Triton scalars may come as arrays of one, and inside "parameters".
- * Of equal keys the last counts. Never logs.
+ * name them, with the value received; unknown fields are ignored (in a generate
+ * body they are request parameters); null means absent; a byte order mark is
+ * skipped; Triton scalars may be arrays of one, and inside "parameters". Of
+ * equal keys the last counts. Never logs.
  *
- * Sampling when not said otherwise: OpenAI draws at temperature 1; generate is
- * greedy, and draws at temperature 1 when it gives top_k > 1 or top_p < 1
- * without a temperature. generate takes top_p 0 for "off", and max_tokens has
- * no default here (has_max_tokens).
+ * Default sampling: OpenAI samples at temperature 1; generate is greedy, and
+ * samples at temperature 1 when it sets top_k > 1 or top_p < 1 without a
+ * temperature. generate accepts top_p 0 for "off", and max_tokens has no
+ * default here (has_max_tokens).
  *
  * @retval BT_OK
  * @retval BT_ERR_INVALID_PARAM  error_p is filled.
@@ -228,136 +235,138 @@ BT_MUST_CHECK bt_status_t bt_api_parse(bt_api_dialect_t dialect,
                                        const void *body, size_t bytes,
                                        bt_api_request_t *request_p,
                                        bt_api_error_t *error_p);
-/** Keep the names of members that a chat template does not look at
- *  (bt_chat_request_t.unused), as the client knows their places. */
+/** Stores the names of members that a chat template ignores
+ *  (bt_chat_request_t.unused), by their paths in the client's body. */
 void bt_api_note_unused(bt_api_request_t *request, const char *places);
-/** The error of a request with fields that nobody knows, for a server that
- *  wants none: names them and what may have been meant.
- *  @return false: it has none */
+/** Fills the error for a request with unknown fields, for a server that refuses
+ *  such requests: names the fields and the likely spellings.
+ *  @return false: the request has none */
 bool bt_api_refuse_ignored(const bt_api_request_t *request,
                            bt_api_error_t *error_p);
-/** What a body without any field would give: for who fills it in another way.
- */
+/** Initializes a request to the defaults of a body without fields, for callers
+ *  that fill it without JSON. */
 void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request);
 void bt_api_request_fini(bt_api_request_t *request);
 
-/** What the writers need to know of an answer. */
+/** Properties of an answer that the writers need. */
 typedef struct bt_api_answer {
     bt_api_dialect_t dialect;
     const char *id;    /**< "cmpl-…", "chatcmpl-…", or generate's id */
-    const char *model; /**< name to print */
+    const char *model; /**< model name to print */
     const char *version;
     int64_t created; /**< seconds since 1970 */
     int64_t sequence_id;
     bool sequence_start, sequence_end;
     bool include_usage, continuous_usage;
-    const bt_tokenizer_t *tok; /**< for texts of tokens, where one is told of */
+    const bt_tokenizer_t *tok; /**< for texts of tokens, where needed */
     const char *fingerprint;   /**< OpenAI's system_fingerprint; NULL = null */
     uint32_t context_tokens;   /**< tokenize */
     bool token_texts;          /**< tokenize */
-    uint32_t call_id_bytes;    /**< of calls of tools; 0: as OpenAI's */
-    /** Responses: what it was asked with. */
+    uint32_t call_id_bytes;    /**< length of tool call ids; 0: as OpenAI's */
+    /** Responses: parameters of the request. */
     float temperature, top_p;
-    uint32_t max_tokens; /**< 0: it did not say */
+    uint32_t max_tokens; /**< 0: not set */
     const char *instructions;
     const char *metadata; /**< an object, as JSON; NULL: {} */
-    /** What bt_api_write_opening() wrote for this answer, so that each of many
-     *  pieces copies it; NULL: each writes it. */
+    /** Output of bt_api_write_opening() for this answer, which each stream
+     *  piece copies; NULL: each piece writes its own. */
     const char *opening;
     size_t opening_bytes;
 } bt_api_answer_t;
 
 typedef struct bt_api_choice {
     uint32_t index;
-    const char *text; /**< piece (stream) or whole */
+    const char *text; /**< piece (stream) or whole text */
     size_t text_bytes;
-    bool no_new_text; /**< of a piece: its text was told before, or is empty */
-    const char *thought; /**< what is no content: piece or whole */
+    bool no_new_text;    /**< piece whose text was sent before, or is empty */
+    const char *thought; /**< reasoning text: piece or whole */
     size_t thought_bytes;
-    /** Chat: calls of tools, all so far. Of a piece those are told already of
-     *  which n_calls_told is the number, the last of them up to args_told. */
+    /** Chat: tool calls, all so far. For a piece, n_calls_told of them were
+     *  sent before, the last one up to args_told bytes of its arguments. */
     const bt_tool_call_t *calls;
     uint32_t n_calls, n_calls_told;
     size_t args_told;
-    bool is_cut_call; /**< it ended within the last of them */
-    /** Responses, of a piece: all text and thought so far, with it. */
+    bool is_cut_call; /**< answer ended within the last call */
+    /** Responses, piece: all text and reasoning so far, including this piece.
+     */
     const char *whole, *whole_thought;
     size_t whole_bytes, whole_thought_bytes;
-    bt_finish_t finish;        /**< NONE while it goes on */
-    const uint32_t *token_ids; /**< of this text; NULL: not asked for */
+    bt_finish_t finish;        /**< NONE while the choice continues */
+    const uint32_t *token_ids; /**< ids of this text; NULL: not requested */
     uint32_t n_token_ids;
-    bool by_end_id; /**< the last of all of them is an end id: no text */
-    /** What was asked for beside tokens; NULL: nothing. Of it scores.n tokens
-     *  from `from` to `to` are the piece's or the choice's; its logits are
-     *  whole once it has finished. */
+    bool by_end_id; /**< true when the choice's last token is an end id, which
+                       has no text */
+    /** Requested log-probs and logits; NULL: none. Tokens `from` to `to` of
+     *  scores.n belong to the piece or choice; the logits are complete once the
+     *  choice has finished. */
     bt_gen_rows_t *rows;
     uint32_t from, to;
-    const uint32_t *offsets; /**< completions: of each token in the text */
-    double cum_logprob;      /**< of the answer's tokens before `to` */
+    const uint32_t *offsets; /**< completions: text offset of each token */
+    double cum_logprob;      /**< sum over the answer's tokens before `to` */
 } bt_api_choice_t;
 
 typedef struct bt_api_usage {
     uint32_t prompt_tokens;
     uint32_t completion_tokens;
-    uint32_t cached_tokens;  /**< of the prompts', those not computed */
-    uint32_t kept_tokens;    /**< ...those computed and kept for others */
-    uint32_t thought_tokens; /**< of the completions', while it was thinking */
+    uint32_t cached_tokens;  /**< prompt tokens not computed */
+    uint32_t kept_tokens;    /**< prompt tokens computed and kept for others */
+    uint32_t thought_tokens; /**< completion tokens of reasoning */
 } bt_api_usage_t;
 
-/** Write the whole answer as one JSON object. With slices its lists of tokens,
- *  log-probs and logits are read later: answer, choices and what they point to
+/** Writes the whole answer as one JSON object. With slices, lists of tokens,
+ *  log-probs and logits are read later: answer, choices and all they point to
  *  must stay until the last slice is written. */
 void bt_api_put_answer(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choices, size_t n_choices,
                        const bt_api_usage_t *usage, bt_json_t *json);
-/** Append the whole answer as one JSON object. */
+/** Appends the whole answer as one JSON object. */
 void bt_api_write_answer(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choices, size_t n_choices,
                          const bt_api_usage_t *usage, bt_strbuf_t *out);
-/** Append what all pieces of a streamed OpenAI answer begin with. */
+/** Appends the common beginning of all pieces of a streamed OpenAI answer. */
 void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out);
-/** Append a piece of one choice of an answer that streams, as server sent
- *  events. Of chat, as OpenAI's: the role alone, what the piece says, and the
- *  reason of the end, which has an empty delta, are events of their own.
+/** Appends a piece of one choice of a streamed answer, as server-sent events.
+ *  For chat, as with OpenAI, separate events carry the role, the piece's
+ *  content, and the finish reason, which has an empty delta.
  *  @param first  chat: this choice's first piece (carries the role). */
 void bt_api_write_chunks(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bool first,
                          const bt_api_usage_t *usage, bt_strbuf_t *out);
-/** Responses: append the events with which a stream begins, whole as server
- *  sent events are, unless they were written.
- *  @param [in,out] sequence  of the next event of this stream; from 0 */
+/** Responses: appends the complete server-sent events with which a stream
+ *  begins, unless they were written.
+ *  @param [in,out] sequence  number of the stream's next event; from 0 */
 void bt_api_write_begin_events(const bt_api_answer_t *answer,
                                uint32_t *sequence, bt_strbuf_t *out);
-/** Responses: append the events that a piece is: those above, where they are
- *  missing, what it thought, its text, and the last ones where it finishes. */
+/** Responses: appends the events of a piece: the opening events where they are
+ *  missing, reasoning, text, and the closing events when the piece finishes. */
 void bt_api_write_events(const bt_api_answer_t *answer,
                          const bt_api_choice_t *piece,
                          const bt_api_usage_t *usage, uint32_t *sequence,
                          bt_strbuf_t *out);
-/** Responses: the event of a stream that fails. */
+/** Responses: appends the event of a stream that fails. */
 void bt_api_write_error_event(const bt_api_error_t *error, uint32_t *sequence,
                               bt_strbuf_t *out);
-/** OpenAI: append the object that ends a stream with its usage
- *  (`choices: []`). */
+/** OpenAI: appends the object that ends a stream with its usage (`choices:
+ *  []`). */
 void bt_api_write_usage(const bt_api_answer_t *answer,
                         const bt_api_usage_t *usage, bt_strbuf_t *out);
-/** Append an error body in the dialect's form ({"error": "…"} for Triton,
+/** Appends an error body in the dialect's form ({"error": "…"} for Triton,
  *  {"error": {message, type, param, code}} for OpenAI). */
 void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
                         bt_strbuf_t *out);
 
-/** A model as OpenAI's clients see it. */
+/** Model as OpenAI's clients see it. */
 typedef struct bt_api_model {
     const char *name;
     int64_t created; /**< seconds since 1970 */
     uint32_t context_tokens;
-    const char *chat_template; /**< its name; NULL: none */
+    const char *chat_template; /**< name of the template; NULL: none */
     bt_sampling_defaults_t sampling;
 } bt_api_model_t;
 
-/** Append one model object. */
+/** Appends one model object. */
 void bt_api_write_model(const bt_api_model_t *model, bt_strbuf_t *out);
-/** Append the list of `GET /v1/models`. */
+/** Appends the list of `GET /v1/models`. */
 void bt_api_write_models(const bt_api_model_t *models, size_t n,
                          bt_strbuf_t *out);
 

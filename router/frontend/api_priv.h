@@ -20,67 +20,70 @@
 #define BT_API_A (BT_API_G | BT_API_O)
 
 typedef struct bt_api_parse {
-    const bt_json_doc_t *doc; /**< the body; NULL: none is read */
+    const bt_json_doc_t *doc; /**< body; NULL: none is read */
     bt_api_request_t *request;
     bt_api_error_t *error;
     bool only_the_best; /**< top_p 0 */
     bool has_max_completion_tokens;
     bool has_top_logprobs;
     bool says_generation_prompt, says_special_tokens;
-    bool says_no_tools;      /**< tool_choice */
+    bool says_no_tools;      /**< tool_choice is "none" */
     uint32_t best_of;        /**< 0 = absent */
-    uint32_t n_bias_weights; /**< of request->bias_words, in their order */
+    uint32_t n_bias_weights; /**< number of weights for request->bias_words, in
+                                their order */
 } bt_api_parse_t;
 
-/** One known field of a body. */
+/** Known field of a body. */
 typedef struct bt_api_field {
     const char *name;
     uint32_t dialects; /**< BT_API_G … */
     bt_status_t (*read)(bt_api_parse_t *parse, const struct bt_api_field *field,
                         const bt_json_node_t *value);
-    size_t offset;   /**< in bt_api_request_t */
-    double min, max; /**< of a number */
+    size_t offset;   /**< offset in bt_api_request_t */
+    double min, max; /**< range of a number */
 } bt_api_field_t;
 
-/** Fill the error: 400, invalid_request_error. @return BT_ERR_INVALID_PARAM */
+/** Fills the error: 400, invalid_request_error. @return BT_ERR_INVALID_PARAM */
 bt_status_t bt_api_refuse(bt_api_parse_t *parse, const char *param,
                           const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 bt_status_t bt_api_no_memory(bt_api_parse_t *parse);
 #define BT_API_SHOWN_BYTES 96
 
-/** A value for an error's text: numbers, words and the beginning of a string as
- *  they were sent; "an array" or "an object". */
+/** Formats a value for an error's text: numbers, words and the beginning of a
+ *  string as received; "an array" or "an object". */
 const char *bt_api_show(const bt_json_node_t *value,
                         char shown[BT_API_SHOWN_BYTES]);
-/** bt_api_show() in memory of the block that the macro is used in. */
+/** bt_api_show() into memory of the block in which the macro is used. */
 #define BT_API_SHOW(value) bt_api_show(value, (char[BT_API_SHOWN_BYTES]){0})
 
-/** An integer from min to max, however it is written: 3.0 and 3e0 are 3. */
+/** Reads an integer from min to max in any notation: 3.0 and 3e0 are 3. */
 BT_MUST_CHECK bt_status_t bt_api_integer(bt_api_parse_t *parse,
                                          const char *name,
                                          const bt_json_node_t *value,
                                          int64_t min, int64_t max,
                                          int64_t *number_p);
-/** Any integer, modulo 2^64. */
+/** Reads any integer, modulo 2^64. */
 BT_MUST_CHECK bt_status_t bt_api_integer_mod_2_64(bt_api_parse_t *parse,
                                                   const char *name,
                                                   const bt_json_node_t *value,
                                                   uint64_t *number_p);
-/** A number; beyond what a double holds it is infinite. @return false: none */
+/** Reads a number; infinite beyond the range of a double. @return false: not a
+ *  number */
 bool bt_api_real(const bt_json_node_t *value, double *real_p);
-/** The text of an array or object without white space between its tokens, so
- *  that it is one line; numbers and strings as they were written. */
+/** Copies the text of an array or object without white space between its
+ *  tokens, so that the copy is one line; numbers and strings as received. */
 BT_MUST_CHECK bt_status_t bt_api_raw(bt_api_parse_t *parse,
                                      const bt_json_node_t *value,
                                      char **text_p);
-/** Copy of a string, owned by the caller; without a zero character. @a where:
- *  what the error's text calls it, @a param: the field that it is of. */
+/** Copies a string without zero characters; the caller owns the copy. @a where
+ *  is the name used in the error's text, @a param the field. */
 BT_MUST_CHECK bt_status_t bt_api_string_in(bt_api_parse_t *parse,
                                            const char *param, const char *where,
                                            const bt_json_node_t *value,
                                            size_t max_bytes, char **text_p);
-/** bt_api_string_in() of a field, which errors call by its own name. */
+/** Copies the string of a field, with its name in errors: bt_api_string_in().
+ */
 BT_MUST_CHECK bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
                                         const bt_json_node_t *value,
                                         size_t max_bytes, char **text_p);
@@ -93,19 +96,19 @@ bt_status_t bt_api_read_u32(bt_api_parse_t *parse, const bt_api_field_t *field,
 bt_status_t bt_api_read_float(bt_api_parse_t *parse,
                               const bt_api_field_t *field,
                               const bt_json_node_t *value);
-/** A short string into a char *. */
+/** Reads a short string into a char *. */
 bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const bt_json_node_t *value);
-/** A list or an object (min: BT_JSON_ARRAY or BT_JSON_OBJECT), as its JSON text
- *  in a char *; an empty one is none. */
+/** Reads a list or an object (min: BT_JSON_ARRAY or BT_JSON_OBJECT) as JSON
+ *  text into a char *; an empty one counts as absent. */
 bt_status_t bt_api_read_json(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const bt_json_node_t *value);
-/** {"token id": bias, …} */
+/** Reads {"token id": bias, …}. */
 bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
                                    const bt_json_node_t *value);
-/** embedding_bias_words and embedding_bias_weights: lists as long as each
- *  other, which bt_api_check_biases() looks at in the end. */
+/** Reads embedding_bias_words and embedding_bias_weights: lists of equal
+ *  length, which bt_api_check_biases() checks in the end. */
 bt_status_t bt_api_read_bias_words(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
                                    const bt_json_node_t *value);
@@ -113,14 +116,14 @@ bt_status_t bt_api_read_bias_weights(bt_api_parse_t *parse,
                                      const bt_api_field_t *field,
                                      const bt_json_node_t *value);
 BT_MUST_CHECK bt_status_t bt_api_check_biases(bt_api_parse_t *parse);
-/** Known, and of no consequence here: any value. */
+/** Accepts any value of a known field that has no effect. */
 bt_status_t bt_api_read_ignored(bt_api_parse_t *parse,
                                 const bt_api_field_t *field,
                                 const bt_json_node_t *value);
-/** A bool that is true when the field is false. */
+/** Reads a bool that is true when the field is false. */
 bt_status_t bt_api_read_not(bt_api_parse_t *parse, const bt_api_field_t *field,
                             const bt_json_node_t *value);
-/** Known but not supported: only a value that changes nothing may come
+/** Refuses a known but unsupported field, unless its value changes nothing
  *  (false, 0, "", [] or {}). */
 bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
@@ -128,20 +131,20 @@ bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
 
 /* ---- api_unknown.c ---- */
 
-/** A field that is not known: its name is kept for the client. */
+/** Stores the name of an unknown field for the client. */
 void bt_api_note_unknown(bt_api_request_t *request, const char *name,
                          size_t bytes);
-/** Note a member of an object as ignored. @param [in] path  stands before its
- *  key */
+/** Notes a member of an object as ignored. @param [in] path  prefix of the key
+ */
 void bt_api_note_at(bt_api_request_t *request, const char *path,
                     const bt_json_node_t *key);
-/** Notes the members of an object that are none of @a known, and not null.
- *  @param [in] path   of the object, as "stream_options"
+/** Notes the members of an object that are not in @a known, and not null.
+ *  @param [in] path   path of the object, as "stream_options"
  *  @param [in] known  ends with NULL */
 void bt_api_note_members(bt_api_parse_t *parse, const char *path,
                          const bt_json_node_t *object,
                          const char *const *known);
-/** BT_API_G … of a dialect. */
+/** Returns BT_API_G … of a dialect. */
 uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect);
 
 /* ---- api_tools.c ---- */
@@ -152,54 +155,59 @@ bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
 bt_status_t bt_api_read_tool_choice(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
                                     const bt_json_node_t *value);
-/** Of a message: "tool_calls", as the assistant made them.
+/** Writes the "tool_calls" of an assistant's message.
  *  @param [in] where  "messages[3]", for errors
  *  @param [in,out] json  gets the list as a value */
 BT_MUST_CHECK bt_status_t bt_api_write_calls(bt_api_parse_t *parse,
                                              const char *where,
                                              const bt_json_node_t *value,
                                              bt_json_t *json);
-/** A value as it was sent. @param [in] key  NULL: of an array, or written */
+/** Writes a value as received. @param [in] key  NULL: in an array, or already
+ *  written */
 void bt_api_put_value(bt_json_t *json, const char *key,
                       const bt_json_node_t *value);
-/** Does tool_choice go with the tools? */
+/** Checks that tool_choice matches the tools. */
 BT_MUST_CHECK bt_status_t bt_api_check_tools(bt_api_parse_t *parse);
 void bt_api_tools_fini(bt_api_tools_t *tools);
-/** Has it calls, or arguments, that were not told yet? */
+/** True when the choice has calls, or arguments, that were not sent yet. */
 bool bt_api_has_new_calls(const bt_api_choice_t *choice);
-/** Calls of tools, of a message or of a piece's delta; nothing for none. */
+/** Writes the tool calls of a message or of a piece's delta; nothing if there
+ *  are none. */
 void bt_api_put_calls(const bt_api_answer_t *answer,
                       const bt_api_choice_t *choice, bool piece,
                       bt_json_t *json);
 
 /* ---- api_scores.c ---- */
 
-/** The member "logprobs" of a choice in its dialect, null where none is asked
- *  for. */
+/** Writes the member "logprobs" of a choice in its dialect, null where not
+ *  requested. */
 void bt_api_put_logprobs(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bt_json_t *json);
-/** Those of generate, as Triton names them; nothing where none is asked for. */
+/** Writes the log-probs and logits of generate under Triton's names; nothing
+ *  where not requested. */
 void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json);
 
 /* ---- api_responses.c ---- */
 
-/** A whole response, of its only choice. */
+/** Writes a whole response, from its only choice. */
 void bt_api_put_response(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice,
                          const bt_api_usage_t *usage, bt_json_t *json);
 
 /* ---- api_tokens.c ---- */
 
-/** The answers of tokenize and detokenize. */
+/** Writes the answers of tokenize and detokenize. */
 void bt_api_put_tokens(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choice, bt_json_t *json);
 
 /* ---- api_fields.c ---- */
 
-/** NULL when the @a n bytes of @a name are not known in this dialect. */
+/** Returns a field by name, or NULL when the @a n bytes of @a name are unknown
+ *  in this dialect. */
 const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name,
                                         size_t n);
-/** The name of a field of this dialect that is meant by @a name, or NULL. */
+/** Returns the field name of this dialect that is closest to @a name, or NULL.
+ */
 const char *bt_api_nearest_field(uint32_t dialect, const char *name, size_t n);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file api_prompt.h  The readers of text_input, prompt and messages. */
+/** @file api_prompt.h
+ *
+ * Readers of text_input, prompt and messages.
+ */
 #ifndef BT_ROUTER_FRONTEND_API_PROMPT_H
 #define BT_ROUTER_FRONTEND_API_PROMPT_H
 
@@ -17,11 +20,11 @@ bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
 bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
                                  const bt_json_node_t *value);
-/** A conversation of one message. @param [in] role  static */
+/** Creates a conversation of one message. @param [in] role  static */
 BT_MUST_CHECK bt_status_t bt_api_take_message(bt_api_parse_t *parse,
                                               const char *role,
                                               const bt_json_node_t *text);
-/** Puts a message of the system before the others. */
+/** Inserts a system message before the others. */
 BT_MUST_CHECK bt_status_t bt_api_prepend_system(bt_api_parse_t *parse,
                                                 const char *text);
 void bt_api_messages_fini(bt_api_request_t *request);
@@ -45,12 +48,12 @@ bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
 bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
                                  const bt_json_node_t *value);
-/** Instructions become the first message. */
+/** Turns the instructions into the first message. */
 BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
 
 /* ---- api_prompt.c ---- */
 
-/** Free prompts and messages, also half-built ones. */
+/** Frees prompts and messages, also half-built ones. */
 void bt_api_prompts_fini(bt_api_request_t *request);
 
 #endif

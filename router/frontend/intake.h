@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file intake.h
  *
- * From a JSON body to prompts of tokens: parsing, the model, the chat template,
- * tokenizing, every check. What takes long is done on the frontend's pool, so
- * that no client's body holds up the event loop; what is small is done at once.
+ * Turns a JSON body into tokenized prompts: parsing, model lookup, chat
+ * template, tokenizing, all checks. Long work runs on the frontend's pool, so
+ * that no client's body blocks the event loop; short work is done at once.
  *
- *     begin ─▶ parse ─▶ model, room in the queue ─▶ tokenize ─▶ told(user)
- *                │              │                      │          ▲
- *                └── refused ───┴──────────────────────┴──────────┘
- *              (pool)        (event loop)            (pool)
+ *     begin ─▶ parse ─▶ model, space in the queue ─▶ tokenize ─▶ told(user)
+ *                │              │                       │          ▲
+ *                └── refused ───┴───────────────────────┴──────────┘
+ *              (pool)        (event loop)             (pool)
  *
- * Meanwhile the intake holds places in the queue (max_queue), which is what
- * bounds the pool's work.
+ * Meanwhile the intake holds slots in the queue (max_queue), which bounds the
+ * pool's work.
  *
- * Threads: everything on the event loop's thread, but for what the pool runs,
- * which touches the intake and the parts of a model that never change.
+ * Threads: everything on the event loop's thread, except the pool's jobs, which
+ * access the intake and the immutable parts of a model.
  */
 #ifndef BT_ROUTER_FRONTEND_INTAKE_H
 #define BT_ROUTER_FRONTEND_INTAKE_H
@@ -23,44 +23,47 @@
 #include "router/frontend/prepare.h"
 #include "router/frontend/work.h"
 
-/** Bodies up to here are looked at on the event loop: that takes some 100 us,
- *  and they are answered sooner than a thread wakes up. */
+/** Bodies up to this size are handled on the event loop: that takes some 100
+ *  us, less than waking a thread. */
 #define BT_INTAKE_INLINE_BYTES 2048u
-/** Templates and tokens that take longer there are the pool's after all. */
+/** Templates and tokenizing that take longer move to the pool. */
 #define BT_INTAKE_INLINE_US 1000u
 
-/** How far a client's request has come whose sequences may belong to several
- *  calls: it counts once, when all have ended well or the first did not. */
+/** Progress of a client's request whose sequences may belong to several calls:
+ *  the request is counted once, when all have succeeded or the first has
+ *  failed. */
 typedef struct bt_call_tally {
     uint32_t n, n_ok; /**< sequences */
     bool failed;
 } bt_call_tally_t;
 
-/** What the door knows of a call beside its body. Borrowed, but for ctx, which
- *  must stay until body_freed() was called, which is from inside. */
+/** Properties of a call except its body. Borrowed, except ctx, which must stay
+ *  until body_freed() was called, which is from inside. */
 typedef struct bt_call_source {
     bt_api_dialect_t dialect;
     const char *model; /**< from the path, or NULL: the body names it */
-    /** generate: whether it was generate_stream. The path alone decides: some
-     *  clients send "stream": true to generate and expect one object. OpenAI:
-     *  ignored, the body says. */
+    /** generate: true for generate_stream. Only the path decides: some clients
+     *  send "stream": true to generate and expect one object. OpenAI: ignored,
+     *  the body decides. */
     bool stream;
     const char *traceparent; /**< W3C Trace Context, or NULL */
-    bt_tenant_t *tenant;     /**< whose it is; NULL: nobody's in particular */
-    bt_work_client_t client; /**< and of which of the tenant's clients */
-    /** What a body was made into already; taken over (and left zeroed). NULL:
-     *  the body is JSON. Its own `stream` counts. */
+    bt_tenant_t *tenant;     /**< tenant of the call; NULL: no particular one */
+    bt_work_client_t client; /**< client within the tenant */
+    /** Parsed request in place of a JSON body; taken over (and left zeroed).
+     *  NULL: the body is JSON. Its own `stream` counts. */
     bt_api_request_t *request;
-    uint64_t parse_us; /**< what making it took */
-    /** Of a request whose other sequences are other calls' (its n is set); must
-     *  stay as long as the reply. NULL: the call is all of the request. */
+    uint64_t parse_us; /**< time in us spent to make `request` */
+    /** Shared tally of a request whose other sequences belong to other calls
+     *  (its n is set); must stay as long as the reply. NULL: the call is the
+     *  whole request. */
     bt_call_tally_t *tally;
-    /** The body is counted in the frontend's budget from here on; NULL: nobody
-     *  counts it yet. */
+    /** Called when the frontend's budget counts the body from here on; NULL:
+     *  the body is not counted yet. */
     void (*body_freed)(void *ctx, size_t bytes);
     void *ctx;
-    size_t body_bytes; /**< what it is told */
-    /** Of the request that this one is a part of; borrowed. NULL: its own. */
+    size_t body_bytes; /**< argument of body_freed() */
+    /** Memory account of the request that contains this one; borrowed. NULL: an
+     *  own account. */
     bt_account_t *account;
 } bt_call_source_t;
 
@@ -68,44 +71,44 @@ typedef struct bt_intake {
     bt_work_t work;
     bt_frontend_t *front;
     bt_api_dialect_t dialect;
-    bool stream;           /**< of the source */
+    bool stream;           /**< as in the source */
     bt_account_t *account; /**< a reference; NULL: too small to be counted */
     char *path_model;      /**< owned, or NULL */
     char *traceparent;     /**< owned, or NULL */
     bt_tenant_t *tenant;   /**< a reference */
     bt_work_client_t client;
     bt_strbuf_t body;   /**< owned; empty once it is parsed */
-    bool parsed_before; /**< there is no body */
+    bool parsed_before; /**< no body: source had a request */
     bool is_inline;
-    bool posted; /**< at the pool: its job is not done */
+    bool posted; /**< job at the pool is not done */
     bt_pool_lane_t lane;
-    size_t text_bytes; /**< to be parsed or tokenized */
-    uint32_t n_places; /**< of the queue, held by this */
+    size_t text_bytes; /**< bytes to parse or tokenize */
+    uint32_t n_places; /**< queue slots held */
     void (*told)(void *user);
-    void *user; /**< NULL: nobody waits for it any more */
+    void *user; /**< NULL: the caller has left */
     uint64_t start_us, step_us;
 
-    /* What comes out. */
-    bt_status_t status;   /**< of the last step */
-    bt_api_error_t error; /**< unless the status is BT_OK */
+    /* Results. */
+    bt_status_t status;   /**< result of the last step */
+    bt_api_error_t error; /**< valid unless the status is BT_OK */
     bt_served_t *served;  /**< NULL: not found yet */
-    const char *model;    /**< as the client named it */
+    const char *model;    /**< model name from the client */
     uint32_t context_tokens;
     bt_api_request_t request;
     bt_prepared_t prepared;
-    uint32_t priority;              /**< the scheduler's level (priority.h) */
-    uint64_t parse_us, tokenize_us; /**< waiting for the pool included */
+    uint32_t priority;              /**< scheduler's level (priority.h) */
+    uint64_t parse_us, tokenize_us; /**< including the wait for the pool */
 } bt_intake_t;
 
 /**
- * Begin.
+ * Begins an intake.
  *
  * @param [in,out] body  Taken over in any case, and left empty. NULL is allowed
- *                   with a request.
+ *   with a request.
  * @param [in] told  Called once, perhaps from inside: the intake is complete or
- *                   refused. Not after bt_intake_leave().
+ *   refused. Not after bt_intake_leave().
  * @param [out] intake_p  Written before told() is called; bt_intake_free() it
- *                   after told(), or bt_intake_leave() it before.
+ *   after told(), or bt_intake_leave() it before.
  * @retval BT_OK
  * @retval BT_ERR_NO_MEMORY  told() is not called; body_freed() is, as always.
  */
@@ -114,10 +117,10 @@ BT_MUST_CHECK bt_status_t bt_intake_begin(bt_frontend_t *front,
                                           bt_strbuf_t *body,
                                           void (*told)(void *user), void *user,
                                           bt_intake_t **intake_p);
-/** Nobody waits for it any more: what the pool has of it is canceled, and it
- *  frees itself when the pool is done. */
+/** Abandons an intake: its job at the pool is canceled, and the intake frees
+ *  itself when the pool is done. */
 void bt_intake_leave(bt_intake_t *intake);
-/** After told(). */
+/** Frees an intake; call after told(). */
 void bt_intake_free(bt_intake_t *intake);
 
 #endif

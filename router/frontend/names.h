@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file names.h
  *
- * The names under which clients of Triton know the first model, and what is
- * counted for each. A call by the name of a chain counts for the chain and for
- * its parts, as Triton counts it; what generates is the served model, whose
- * cells `tensorrt_llm` and its own name share.
+ * Model names under which Triton's clients know the first model, and the
+ * metrics counted for each. A call by the name of an ensemble counts for the
+ * ensemble and for its parts, as in Triton; the served model generates, and
+ * shares its metrics between `tensorrt_llm` and its own name.
  *
  *     called by            counts for
  *     ensemble             ensemble, preprocessing, postprocessing ─┐
- *     tensorrt_llm_bls     the same, itself in place of ensemble    ├─▶ the
- *     tensorrt_llm         ─────────────────────────────────────────┤   model
+ *     tensorrt_llm_bls     tensorrt_llm_bls, preprocessing,         ├─▶ the
+ *                          postprocessing                           │   model
+ *     tensorrt_llm         ─────────────────────────────────────────┤
  *     its own name         ─────────────────────────────────────────┘
  *     preprocessing,
- *     postprocessing       themselves alone
+ *     postprocessing       only preprocessing or postprocessing
  *
  * Threads: everything on the event loop's thread.
  */
@@ -30,7 +31,7 @@ typedef struct bt_frontend bt_frontend_t;
 typedef struct bt_served bt_served_t;
 
 typedef enum bt_name {
-    BT_NAME_OWN, /**< of the served model; tensorrt_llm too */
+    BT_NAME_OWN, /**< served model's name, or tensorrt_llm */
     BT_NAME_PREPROCESSING,
     BT_NAME_POSTPROCESSING,
     BT_NAME_ENSEMBLE,
@@ -38,38 +39,39 @@ typedef enum bt_name {
     BT_N_NAMES,
 } bt_name_t;
 
-/** The cells of each; of BT_NAME_OWN NULL. Owned by the metrics. */
+/** Metrics of each name; NULL for BT_NAME_OWN. Owned by the metrics page. */
 typedef struct bt_names {
     bt_model_metrics_t *metrics[BT_N_NAMES];
 } bt_names_t;
 
-/** A model repository's folders say which of them have series of metrics;
- * without one all have.
+/** Creates the metrics of each name. A model repository's folders determine
+ *  which names have metrics; without a repository all have.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_names_init(bt_names_t *names,
                                         const bt_config_t *config,
                                         bt_router_metrics_t *metrics);
-/** Which one a client's word is. A served model that is called so goes first.
- */
+/** Returns the kind of a model name from a client. A served model of that name
+ *  takes precedence. */
 bt_name_t bt_name_of(const bt_frontend_t *front, const char *name);
 
-/** One sequence of a call by this name ended, well or not; the served model has
- *  counted it. Nothing for BT_NAME_OWN. */
+/** Counts a sequence of a call by this name that ended, successful or not; the
+ *  served model has counted it. Does nothing for BT_NAME_OWN. */
 void bt_names_end(const bt_names_t *names, bt_name_t name, bool ok,
                   uint32_t n_prompt, uint32_t n_output);
-/** A request by this name ended, as bt_router_metrics_request(); the same. */
+/** Counts a request by this name that ended, as bt_router_metrics_request().
+ *  Does nothing for BT_NAME_OWN. */
 void bt_names_request(const bt_names_t *names, bt_name_t name, bool ok);
-/** A call by this name was turned away, as bt_router_metrics_refused(). */
+/** Counts a refused call by this name, as bt_router_metrics_refused(). */
 void bt_names_refused(const bt_names_t *names, bt_name_t name, int http_status);
-/** Where the time of one sequence went. */
+/** Adds the timing record of one sequence. */
 void bt_names_ledger(const bt_names_t *names, bt_name_t name,
                      const bt_ledger_t *ledger);
-/** Time spent on its text. */
+/** Adds time spent on a sequence's text. */
 void bt_names_output(const bt_names_t *names, bt_name_t name, uint64_t us);
-/** A response of a stream, as bt_router_metrics_response(). */
+/** Counts a response of a stream, as bt_router_metrics_response(). */
 void bt_names_response(const bt_names_t *names, bt_name_t name, uint32_t index,
                        uint64_t us);
-/** PREPROCESSING or POSTPROCESSING was called by itself.
+/** Counts a direct call of PREPROCESSING or POSTPROCESSING.
  *  @param n  rows of its batch */
 void bt_names_part(const bt_names_t *names, bt_name_t name, bool ok, uint32_t n,
                    uint64_t queue_us, uint64_t infer_us);

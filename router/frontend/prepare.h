@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file prepare.h
  *
- * From a parsed request to tokens and limits: chat template, tokenizing, bad
- * words, end ids, seed, and every length checked against the context.
+ * Turns a parsed request into tokens and limits: chat template, tokenizing, bad
+ * words, end ids, seed, and all length checks against the context.
  *
- * Bad words are banned as they stand and with a space in front, because a
- * vocabulary holds a word at the start of a text and inside it as different
- * tokens. Without max_tokens a completion or generate call gets 16 tokens and
- * a chat answer what fits, at most 1024.
+ * Bad words are banned with and without a leading space, because a vocabulary
+ * has different tokens for a word at the start of a text and inside it. Without
+ * max_tokens a completion or generate call gets 16 tokens and a chat answer
+ * what fits, at most 1024.
  *
  * Threads: one thread; a served model is never changed.
  */
@@ -27,35 +27,40 @@
 #define BT_DEFAULT_CHAT_MAX_TOKENS 1024
 
 typedef struct bt_prepared_prompt {
-    bt_prompt_t *prompt; /**< a reference */
+    bt_prompt_t *prompt; /**< one reference */
     uint32_t max_new;
 } bt_prepared_prompt_t;
 
-/** Zero-initialise; free with bt_prepared_fini(). */
+/** Tokenized prompts and sampling of a request. Zero-initialise; free with
+ *  bt_prepared_fini(). */
 typedef struct bt_prepared {
     bt_prepared_prompt_t *prompts; /**< owned */
     size_t n_prompts;
-    bt_sampling_t sampling;   /**< its bad words are owned here, its biases
-                                   by the request */
+    /** Bad words are owned here, biases by the request. */
+    bt_sampling_t sampling;
     bt_bad_word_t *bad_words; /**< owned */
-    bt_logit_bias_t *biases;  /**< owned; those made of words, or NULL */
-    bt_hash128_t space;       /**< of its KV blocks: bt_space_of_salt() */
-    bool opens_reasoning;     /**< bt_reason_is_opened() */
-    /** How calls of tools are found in the answers; NULL: there are none. */
+    bt_logit_bias_t *biases;  /**< owned; biases made of words, or NULL */
+    /** Cache namespace of the KV blocks: bt_space_of_salt(). */
+    bt_hash128_t space;
+    bool opens_reasoning; /**< bt_reason_is_opened() */
+    /** Format of tool calls in the answers; NULL: there are none. */
     const bt_tool_format_t *tools;
-    bt_strbuf_t tool_opening; /**< owned; what of a call the prompt ends with */
-    bt_token_vec_t tokens;    /**< owned; all that tokenize asks for */
-    bt_strbuf_t text;         /**< owned; ... and detokenize */
+    bt_strbuf_t tool_opening; /**< owned; beginning of a tool call at the
+                                 prompt's end */
+    bt_token_vec_t tokens;    /**< owned; result of tokenize */
+    bt_strbuf_t text;         /**< owned; result of detokenize */
 } bt_prepared_t;
 
 /**
+ * Prepares a request.
+ *
  * @param [in,out] request  gets the names of members that the chat template
- * does not look at (ignored)
+ *   ignores
  * @param [in]  context_tokens  Longest sequence that model and workers take.
  * @param [out] prepared_p      Only on BT_OK.
- * @param [out] error_p         Otherwise what the client hears.
+ * @param [out] error_p         Otherwise the error for the client.
  * @retval BT_OK, BT_ERR_INVALID_PARAM, BT_ERR_UNSUPPORTED, BT_ERR_NO_MEMORY
- * @retval BT_ERR_CANCELED  the thread's task is (common/base/task.h)
+ * @retval BT_ERR_CANCELED  the thread's task was canceled (common/base/task.h)
  */
 BT_MUST_CHECK bt_status_t bt_prepare(const bt_served_t *served,
                                      uint32_t context_tokens,

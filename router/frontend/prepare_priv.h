@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file prepare_priv.h  Shared by the files prepare*.c only. */
+/** @file prepare_priv.h
+ *
+ * Shared by the files prepare*.c only.
+ */
 #ifndef BT_ROUTER_FRONTEND_PREPARE_PRIV_H
 #define BT_ROUTER_FRONTEND_PREPARE_PRIV_H
 
@@ -7,11 +10,11 @@
 
 /* ---- prepare.c ---- */
 
-/** Fill the error: 503. @return BT_ERR_NO_MEMORY */
+/** Fills the error: 503. @return BT_ERR_NO_MEMORY */
 bt_status_t bt_prepare_no_memory(bt_api_error_t *error);
-/** The names of fields, where the request has its own. */
+/** Returns the field names for errors, the request's own where it has them. */
 bt_api_names_t bt_prepare_names(const bt_api_request_t *request);
-/** The tokens of a text, @a most of them; fills the error, which names
+/** Tokenizes a text into at most @a most tokens; fills the error, which names
  *  @a param. */
 BT_MUST_CHECK bt_status_t bt_prepare_tokenize(const bt_served_t *served,
                                               uint32_t most, const char *text,
@@ -22,17 +25,17 @@ BT_MUST_CHECK bt_status_t bt_prepare_tokenize(const bt_served_t *served,
 
 /* ---- prepare_words.c ---- */
 
-/** Banned words, with and without a space in front. */
+/** Tokenizes banned words, with and without a leading space. */
 BT_MUST_CHECK bt_status_t bt_prepare_bad_words(const bt_served_t *served,
                                                const bt_api_request_t *request,
                                                bt_prepared_t *p,
                                                bt_api_error_t *error);
-/** Are all ids with a bias the model's? */
+/** Checks that all ids with a bias are in the model's vocabulary. */
 BT_MUST_CHECK bt_status_t bt_prepare_check_biases(const bt_served_t *served,
                                                   const bt_sampling_t *sampling,
                                                   const char *name,
                                                   bt_api_error_t *error);
-/** Words whose tokens get a bias. */
+/** Tokenizes words whose tokens get a bias. */
 BT_MUST_CHECK bt_status_t bt_prepare_bias_words(const bt_served_t *served,
                                                 const bt_api_request_t *request,
                                                 bt_prepared_t *p,

@@ -11,13 +11,12 @@
  *              │ limits, metrics, core ──┼──▶ generations, workers
  *              └─────────────────────────┘
  *
- * The first model is the default: calls that name none go there, and so do
- * those that name one of the five models of a Triton server with TensorRT-LLM
- * (router/triton/models.h). A model's file stays open: the tokenizer may lend
- * text from it. A model that was unloaded stays known; calls for it are
- * refused.
+ * The first model is the default for calls without a model name, and for calls
+ * by one of the five model names of a Triton server with TensorRT-LLM
+ * (router/triton/models.h). A model's file stays open: the tokenizer may borrow
+ * text from it. An unloaded model stays known; calls for it are refused.
  *
- * Threads: everything on the event loop's thread, but for bt_served_read() and
+ * Threads: everything on the event loop's thread, except bt_served_read() and
  * bt_served_free(). Models that are loaded later come through loads.h.
  */
 #ifndef BT_ROUTER_FRONTEND_REGISTRY_H
@@ -45,44 +44,46 @@
 
 typedef struct bt_frontend bt_frontend_t;
 
-/** bt_core_ops_t.send */
+/** Message sender, as bt_core_ops_t.send. */
 typedef void (*bt_send_t)(void *ctx, bt_instance_t *worker,
                           const bt_msg_t *msg);
 
 typedef struct bt_served {
-    bt_list_t link; /**< in bt_registry_t.models */
+    bt_list_t link; /**< link in bt_registry_t.models */
     bt_frontend_t *front;
     char name[BT_CONFIG_MODEL_NAME_BYTES]; /**< bt_config_model_name() */
     const char *version;                   /**< static */
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
-    const bt_chat_template_t *chat;     /**< NULL: none that can be rendered */
-    char chat_why[BT_SERVED_WHY_BYTES]; /**< why there is none, for clients */
+    /** NULL: no template that can be rendered. */
+    const bt_chat_template_t *chat;
+    char chat_why[BT_SERVED_WHY_BYTES]; /**< why `chat` is NULL, for clients */
     bt_sampling_defaults_t sampling;
-    const bt_reason_marks_t *reason; /**< of what it thinks first, or NULL */
-    bool takes_tools;                /**< its template shows them */
-    const bt_tool_format_t *tools;   /**< of calls of tools, or NULL */
-    /** Control tokens that are marks of `reason`; of `reason` and `tools`. */
+    const bt_reason_marks_t *reason; /**< marks of reasoning text, or NULL */
+    bool takes_tools;                /**< chat template supports tools */
+    const bt_tool_format_t *tools;   /**< format of tool calls, or NULL */
+    /** Control tokens that are marks of `reason`; and of `reason` and `tools`.
+     */
     bt_token_set_t reason_marks, all_marks;
     bt_hash128_t identity;
     uint32_t context_tokens;
-    int64_t created; /**< seconds since 1970, of the file */
+    int64_t created; /**< file time, seconds since 1970 */
     bt_core_t *core;
-    bt_model_metrics_t *metrics; /**< owned by the page */
+    bt_model_metrics_t *metrics; /**< owned by the metrics page */
     bt_series_t *series;         /**< owned by front->watch */
-    bool was_ready;              /**< when it was looked at last */
-    bool unloaded;               /**< by order: new calls are refused */
+    bool was_ready;              /**< readiness at the last check */
+    bool unloaded; /**< unloaded by an admin command: new calls are refused */
 } bt_served_t;
 
-/** What a model is made from. Borrowed. */
+/** Options for opening a model. Borrowed. */
 typedef struct bt_served_options {
     const char *name;
     const char *path;
-    const char *chat_template; /**< option of the same name; "" = the file's */
-    const char
-        *content_format;     /**< --chat-template-content-format; NULL: auto */
-    const char *reasoning;   /**< option of the same name; NULL: auto */
-    const char *tool_format; /**< option of the same name; NULL: auto */
+    const char *chat_template; /**< --chat-template; "" = the file's */
+    /** --chat-template-content-format; NULL: auto. */
+    const char *content_format;
+    const char *reasoning;         /**< --reasoning; NULL: auto */
+    const char *tool_format;       /**< --tool-format; NULL: auto */
     bt_config_sampling_t sampling; /**< --override-generation-config */
     uint32_t context_tokens;       /**< 0 = the file's */
 } bt_served_options_t;
@@ -100,63 +101,65 @@ void bt_registry_init(bt_registry_t *registry, bt_frontend_t *front,
 void bt_registry_fini(bt_registry_t *registry);
 
 /**
- * Open a model file and read what serving it takes: some 100 ms for a large
- * vocabulary, and as long as its disk takes. On any thread.
+ * Opens a model file and reads everything needed to serve it: takes some 100 ms
+ * for a large vocabulary, plus disk time. May be called on any thread.
  *
- * A chat template that is not understood is no error here: chat requests then
- * get one that names --chat-template.
+ * An unsupported chat template is not an error here: chat requests then get one
+ * that names --chat-template.
  *
  * @param [out] served_p  for bt_registry_add() or bt_served_free()
  * @retval others  Logged.
  */
 BT_MUST_CHECK bt_status_t bt_served_read(const bt_served_options_t *options,
                                          bt_served_t **served_p);
-/** What the router's options say of a model of this name and path; borrowed. */
+/** Returns the router's options for a model of this name and path; borrowed. */
 bt_served_options_t bt_served_options_of(const bt_config_t *config,
                                          const char *name, const char *path);
-/** One that is in no registry; on any thread. NULL is allowed. */
+/** Frees a model that is in no registry; on any thread. NULL is allowed. */
 void bt_served_free(bt_served_t *served);
 
 /**
- * Serve it; the registry's from then on, else it stays the caller's.
+ * Starts serving a model. On success the registry owns the model, otherwise the
+ * caller does.
  *
  * @param [in] path  of its file, for messages
  * @retval BT_OK
- * @retval BT_ERR_EXISTS  A model of this name, or the same file, is here.
+ * @retval BT_ERR_EXISTS  A model of this name, or with this file, is here.
  * @retval others         Logged, as is BT_ERR_EXISTS.
  */
 BT_MUST_CHECK bt_status_t bt_registry_add(bt_registry_t *registry,
                                           bt_served_t *served,
                                           const char *path);
 
-/** The model of exactly this name, or NULL. */
+/** Returns the model of exactly this name, or NULL. */
 bt_served_t *bt_registry_named(const bt_registry_t *registry, const char *name);
-/** The model that a client means. @param [in] name  NULL: the default. @return
- * NULL: nothing of this name */
+/** Returns the model for a client's model name. @param [in] name  NULL: the
+ *  default. @return NULL: no such model */
 bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name);
-/** The model that a worker with this file computes, or NULL. */
+/** Returns the model that a worker with this file computes, or NULL. */
 bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
                                  bt_hash128_t identity);
-/** Is a worker of that name here, of whichever model? */
+/** True when a worker of that name is connected, for any model. */
 bool bt_registry_has_worker(const bt_registry_t *registry, const char *name);
-/** The answer to a client who means a model that is not here: 404, naming those
- *  that are. @param [in] name  as the client wrote it */
+/** Fills a 404 error for an unknown model, naming the known ones.
+ *  @param [in] name  as the client wrote it */
 void bt_registry_refuse(const bt_registry_t *registry, const char *name,
                         bt_api_error_t *error);
-/** Append the names, as "a, b". */
+/** Appends the model names, as "a, b". */
 void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out);
 
-/** --out-of-vocabulary-ids modulo: do ids of a prompt count modulo the
- *  vocabulary? */
+/** True when prompt ids count modulo the vocabulary (--out-of-vocabulary-ids
+ *  modulo). */
 bool bt_served_folds_ids(const bt_served_t *served);
-/** Make them ids of the vocabulary then. */
+/** Reduces ids modulo the vocabulary if that option is set. */
 void bt_served_fold_ids(const bt_served_t *served, uint32_t *ids, size_t n);
-/** Longest sequence, prompt and output, that model and workers take now. */
+/** Returns the longest sequence, prompt and output, that model and workers
+ *  accept now. */
 uint32_t bt_served_context_tokens(const bt_served_t *served);
-/** Append what `GET /tokenizer_info` tells: the spellings of the model's own
- *  tokens, and its longest sequence. */
+/** Appends the answer of `GET /tokenizer_info`: the spellings of the model's
+ *  own tokens, and its longest sequence. */
 void bt_served_write_tokenizer(const bt_served_t *served, bt_strbuf_t *out);
-/** True when a call for it could be answered now. */
+/** True when a call for the model could be answered now. */
 bool bt_served_ready(const bt_served_t *served);
 
 /** Walks all models; @a served_p is a bt_served_t *. */

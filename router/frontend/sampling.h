@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sampling.h
  *
- * How a model draws where a request of the OpenAI API does not say it.
+ * Default sampling parameters of a model, for OpenAI requests that omit them.
  *
- *     the operator says something (--override-generation-config)
- *         each option that the request leaves out is the operator's, and what
- *         that leaves out is the file's
- *     the file recommends something (general.sampling.*)
- *         each option that the request leaves out is the file's; what the file
- *         leaves out is off, and its temperature 1
+ *     the operator sets defaults (--override-generation-config)
+ *         each option that the request omits is the operator's, and each option
+ *         that the operator omits is the file's
+ *     the file recommends defaults (general.sampling.*)
+ *         each option that the request omits is the file's; an option that the
+ *         file omits is off, and its temperature 1
  *     neither does
- *         a request that says none of temperature, top_p, top_k and min_p draws
- *         as BT_SAMPLING_… below say; one that says any of them gets what
- *         OpenAI's API has for the others: temperature 1, the rest off
+ *         a request that sets none of temperature, top_p, top_k and min_p is
+ *         sampled with BT_SAMPLING_… below; one that sets any of them gets
+ *         OpenAI's defaults for the others: temperature 1, the rest off
  *
- * The second are for small models, which at temperature 1 and with every token
- * of a vocabulary allowed soon say things that nobody taught them.
+ * BT_SAMPLING_… are for small models, which at temperature 1 and with the full
+ * vocabulary soon produce nonsense.
  *
- * A request of Triton's API draws the most probable token, unless it asks for a
- * distribution.
+ * A request of Triton's API is greedy, unless it asks for a distribution.
  *
  * Threads: pure functions, but for the log.
  */
@@ -36,7 +35,7 @@
 #define BT_SAMPLING_TOP_P       0.95f
 #define BT_SAMPLING_MIN_P       0.1f
 
-/* What a request says, as bits. */
+/* Sampling options that a request sets, as bits. */
 #define BT_SAYS_TEMPERATURE        1u
 #define BT_SAYS_TOP_P              2u
 #define BT_SAYS_TOP_K              4u
@@ -47,7 +46,7 @@
 typedef enum bt_sampling_source {
     BT_SAMPLING_OF_SERVER,
     BT_SAMPLING_OF_FILE,
-    BT_SAMPLING_OF_OPTION, /**< with the file's for what it leaves out */
+    BT_SAMPLING_OF_OPTION, /**< option, completed by the file's values */
 } bt_sampling_source_t;
 
 typedef struct bt_sampling_defaults {
@@ -56,38 +55,41 @@ typedef struct bt_sampling_defaults {
     uint32_t top_k; /**< 0 = off */
 } bt_sampling_defaults_t;
 
-/** A value of the file that is out of range is passed over, with a warning. */
+/** Reads a file's sampling defaults; a value out of range is skipped with a
+ *  warning. */
 void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
                                bt_sampling_defaults_t *defaults_p);
-/** Put the operator's in the place of the file's or the server's; nothing is
- *  changed where @a option says nothing. */
+/** Replaces the file's or the server's defaults by the operator's; changes
+ *  nothing where @a option is not set. */
 void bt_sampling_defaults_override(bt_sampling_defaults_t *defaults,
                                    const bt_config_sampling_t *option);
-/** For requests of OpenAI's API; Triton's have no defaults of a model.
+/** Applies the defaults to a request of OpenAI's API; Triton's requests have no
+ *  model defaults.
  *  @param [in]     said      BT_SAYS_*
- *  @param [in,out] sampling  as OpenAI's API has it */
+ *  @param [in,out] sampling  as OpenAI's API defines it */
 void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
                                 uint32_t said, bt_sampling_t *sampling);
 
 /**
- * For requests of Triton's API, the rule of TensorRT-LLM's sampling layers:
+ * Applies the rule of TensorRT-LLM's sampling layers to a request of Triton's
+ * API:
  *
- *     top_k     top_p     drawn
+ *     top_k     top_p     sampled
  *     0         0         the most probable token, whatever the temperature
- *     1         any       the same
+ *     1         any       the most probable token, whatever the temperature
  *     above 1   0         from top_k tokens
- *     0         above 0   from the tokens of top_p; from all of them at 1
+ *     0         above 0   from the tokens of top_p; from all tokens at 1
  *     above 1   above 0   from both
  *
- * An option that is left out is 0, and a temperature that is left out is 1; a
- * temperature of 0 draws the most probable token. min_p, which TensorRT-LLM's
- * backend does not take, counts as a top_p of 1.
+ * An omitted option is 0, and an omitted temperature is 1; a temperature of 0
+ * selects the most probable token. min_p, which TensorRT-LLM's backend does not
+ * support, counts as a top_p of 1.
  *
  * Source:  TensorRT-LLM, cpp/tensorrt_llm/layers: topKSamplingLayer.cu,
  *          topPSamplingLayer.cu, defaultDecodingParams.h.
  *
  * @param [in]     said      BT_SAYS_*; BT_SAYS_TOP_P not for a top_p of 0
- * @param [in,out] sampling  with a temperature of 0 where none was said
+ * @param [in,out] sampling  with a temperature of 0 where none was set
  */
 void bt_sampling_apply_triton(uint32_t said, bt_sampling_t *sampling);
 

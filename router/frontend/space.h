@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file space.h
  *
- * In which space (kv_prefix.h) a client's KV blocks are: whoever knows no more
- * than its own salt must not find, nor time, what was computed for others.
+ * Computes the cache namespace (kv_prefix.h) of a client's KV blocks: a client
+ * that knows only its own salt must not find, nor detect by timing, what was
+ * computed for others.
  *
  *     cluster key ─▶ key of spaces ─▶ BLAKE2b(key, salt) ─▶ 128 bits
  *                                 └─▶ BLAKE2b(key, tenant, salt)
  *
- * Keyed, so that nobody outside can choose salts that fall together, or tell
- * one from what a worker shows; by the cluster's key, so that all routers of a
- * cluster, today and after a restart, say the same of the same salt.
+ * The hash is keyed, so that outsiders can neither choose salts that collide,
+ * nor recognize a salt from what a worker shows; the key is derived from the
+ * cluster's key, so that all routers of a cluster, also after a restart, map
+ * equal salts to equal namespaces.
  *
  * Threads: pure functions.
  * Source:  RFC 7693 (BLAKE2b).
@@ -24,16 +26,19 @@
 
 #define BT_SPACE_KEY_BYTES 32
 
-/** @param [in]  cluster_key  key_bytes of them */
+/** Derives the namespace key.
+ *  @param [in]  cluster_key  key_bytes bytes */
 void bt_space_key(const uint8_t *cluster_key, size_t key_bytes,
                   uint8_t key[BT_SPACE_KEY_BYTES]);
 
-/** The same of a tenant, whose spaces are nobody else's, whatever their salts.
+/** Returns the cache namespace of a tenant, which no other tenant shares,
+ *  whatever the salts.
  *  @param [in] tenant  its name
  *  @param [in] salt    NULL: without one */
 bt_hash128_t bt_space_of_tenant(const uint8_t key[BT_SPACE_KEY_BYTES],
                                 const char *tenant, const char *salt);
-/** @return never {0, 0}, which is the space of those without a salt */
+/** Returns the cache namespace of a salt; never {0, 0}, the namespace of
+ *  requests without a salt. */
 bt_hash128_t bt_space_of_salt(const uint8_t key[BT_SPACE_KEY_BYTES],
                               const char *salt);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file watching.h
  *
- * What the router's models tell a live view (router/watch): events of a core
- * as they come, and what only looking tells, twice a second: who is ready, and
- * how much waits.
+ * Feeds a live view (router/watch) from the router's models: events of a core
+ * as they occur, and states that are polled twice a second: readiness, and
+ * queue lengths.
  *
  * Threads: everything on the event loop's thread.
  */
@@ -12,19 +12,19 @@
 
 #include "router/frontend/frontend.h"
 
-/** @retval others  Logged. */
+/** Starts the live view's data. @retval others Logged. */
 BT_MUST_CHECK bt_status_t bt_watching_open(bt_frontend_t *front);
-/** Call every 50 ms or so. */
+/** Polls the states; call every 50 ms or so. */
 void bt_watching_tick(bt_frontend_t *front, uint64_t now_us);
 
-/** A request was turned away: for the metrics, too.
- *  @param served  NULL: of no model that is here */
+/** Counts a refused request, for the metrics, too.
+ *  @param served  NULL: no known model */
 void bt_watching_refused(bt_frontend_t *front, bt_served_t *served,
                          int http_status);
-/** A model was loaded, or unloaded, by order. */
+/** Reports that a model was loaded, or unloaded, by an admin command. */
 void bt_watching_loaded(bt_served_t *served);
 
-/* Of bt_core_ops_t; @a served is a bt_served_t. */
+/* Callbacks of bt_core_ops_t; @a served is a bt_served_t. */
 void bt_watching_record(bt_served_t *served, const bt_gen_record_t *record);
 void bt_watching_rerun(void *served, const bt_gen_origin_t *origin,
                        const char *why);
