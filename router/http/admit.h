@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file admit.h
  *
- * Who may use which route. Where keys are in force every route of the table
- * needs one unless its line says otherwise; without a key a body is not even
+ * Access control of routes. Where keys are in force, every route of the table
+ * needs one unless its entry says otherwise; without a key a body is not even
  * read.
  *
  *     head ─▶ POST without a key ─▶ 401          (before the body)
  *     route ─▶ ANYBODY ─────────────────────────▶ handled
- *           ─▶ BY_KEY ── no key of ours ─▶ 401
+ *           ─▶ BY_KEY ── no valid key ─▶ 401
  *           ─▶ ADMIN ── key of a tenant without `admin` ─▶ 403
- *           ─▶ ORDERS ─ to read as BY_KEY, to change as ADMIN
+ *           ─▶ ORDERS ─ reads as BY_KEY, changes as ADMIN
  *           ─▶ INSIDE ─ as ADMIN, but on loopback as ANYBODY
  *
- * Where there are no keys everybody may use every route, but what ADMIN and
- * ORDERS change is for processes of the router's user and of root on its host
- * (403; --orders-without-keys).
+ * Where there are no keys, all clients may use every route, but changes through
+ * ADMIN and ORDERS are restricted to processes of the router's user and of root
+ * on its host (403; --orders-without-keys).
  *
  * Threads: the event loop's.
  */
@@ -26,21 +26,22 @@
 #include "common/base/strbuf.h"
 #include "router/http/http1.h"
 
-/** Who may; of a line that says nothing, whoever has a key. */
+/** Required access of a route; by default any key. */
 typedef enum bt_access_kind {
     BT_ACCESS_BY_KEY,
     BT_ACCESS_ANYBODY,
     BT_ACCESS_ADMIN,
-    BT_ACCESS_ORDERS, /**< what it changes, others have, too */
-    BT_ACCESS_INSIDE, /**< figures of all tenants, for who scrapes them */
+    BT_ACCESS_ORDERS, /**< changes affect other clients, too */
+    BT_ACCESS_INSIDE, /**< metrics of all tenants, for scrapers */
 } bt_access_kind_t;
 
 typedef struct bt_visit bt_visit_t;
 
-/** Handler admit of bt_http_handlers_t; @a door is a bt_door_t. */
+/** Handler `admit` of bt_http_handlers_t; @a door is a bt_door_t. */
 const char *bt_door_admit(void *door, const bt_http1_head_t *head,
                           bt_strbuf_t *out);
-/** Find the visit's tenant. @param [in] changes  the request is no reading
+/** Finds the visit's tenant and checks its access. @param [in] changes  the
+ *  request is not read-only
  *  @return false: it was refused, and the visit is over */
 bool bt_visit_admit(bt_visit_t *visit, bt_access_kind_t kind, bool changes);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file door.h
  *
- * The HTTP door: paths in, the clients' dialects out. It owns the sockets of
- * clients, finds the route of each exchange (routes.c) and implements the reply
- * of calls (reply.h) as one JSON body or as server sent events.
+ * The clients' HTTP interface: maps paths to handlers, encodes answers in the
+ * clients' dialects. It owns the sockets of clients, finds the route of each
+ * exchange (routes.c) and implements the reply of calls (reply.h) as one JSON
+ * body or as server-sent events.
  *
  *     exchange ── routes.c ──▶ bt_call_json() ─▶ … ─▶ reply ── door.c ──▶ bytes
  *
@@ -25,43 +26,45 @@
 
 struct bt_door {
     bt_frontend_t *front;
-    bt_door_limits_t limits; /**< also of the gRPC door */
-    bt_hosts_t hosts;        /**< by which clients may call either */
+    bt_door_limits_t limits; /**< limits of HTTP and gRPC */
+    bt_hosts_t hosts;        /**< allowed host names, for HTTP and gRPC */
     bt_http_t *http, *metrics_http;
-    const bt_net_t *other; /**< of another door, whose use is told with ours;
-                                borrowed, or NULL */
+    const bt_net_t *other; /**< gRPC's net, whose use is reported with HTTP's;
+                              borrowed, or NULL */
     bt_strbuf_t out;       /**< scratch for one answer or event */
     struct event_base *base;
-    bt_turn_work_t flush; /**< of streams, at the end of the turn */
+    bt_turn_work_t flush; /**< flushes streams at the end of the turn */
     bt_scrape_t scrape;
     bt_cluster_page_t cluster;
-    bt_watchers_t watchers; /**< of the cluster's events */
-    bt_list_t streams;   /**< visits: answers in events, longest silent first */
-    bool secure;         /**< the main port speaks TLS */
-    size_t inline_bytes; /**< longer answers are the pool's to write */
-    /** Paths of Vertex AI's; "" = none. */
+    bt_watchers_t watchers; /**< readers of the cluster's events */
+    bt_list_t streams;   /**< visits with event streams, longest silent first */
+    bool secure;         /**< main port uses TLS */
+    size_t inline_bytes; /**< longer answers are written by the pool */
+    /** Vertex AI paths; "" = none. */
     char vertex_health[BT_DOOR_PATH_BYTES], vertex_predict[BT_DOOR_PATH_BYTES];
-    /** Where it listens, "127.0.0.1:8000". */
+    /** Listening addresses, "127.0.0.1:8000". */
     char http_at[BT_DOOR_ADDRESS_BYTES], metrics_at[BT_DOOR_ADDRESS_BYTES];
 };
 
 /** Binds the sockets that the options name.
  *  @param [in] front  borrowed
- *  @param [in] tls    borrowed; of the main port. NULL: it is plain, as the
- *                     metrics port always is
+ *  @param [in] tls    borrowed; for the main port. NULL: plain, as the metrics
+ *    port always is
  *  @retval others  Logged; bt_door_close() is still due. */
 BT_MUST_CHECK bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
                                        bt_frontend_t *front, bt_tls_t *tls);
-/** Calls that are open are given up; the frontend's pool must have been
- * stopped. Also of a zeroed one. */
+/** Closes the sockets and cancels open calls; the frontend's pool must have
+ *  been stopped. Also accepts a zeroed door. */
 void bt_door_close(bt_door_t *door);
 
-/** Readers of events, and answers that are silent; call every 50 ms or so. */
+/** Serves event readers, and sends a keep-alive on silent streams; call every
+ * 50 ms or so. */
 void bt_door_tick(bt_door_t *door, uint64_t now_us);
-/** No new connections; open exchanges go on. */
+/** Stops accepting connections; open exchanges continue. */
 void bt_door_stop_listening(bt_door_t *door);
 uint32_t bt_door_n_connections(const bt_door_t *door);
-/** What clients take and took, both ports, for the metrics. */
+/** Fills in current and total resource use of clients on both ports, for the
+ *  metrics. */
 void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process);
 
 #endif

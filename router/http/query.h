@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file query.h
  *
- * What stands behind the '?' of a request: NAME=VALUE&…, percent-decoded, '+'
- * is a space.
+ * Parses the query of a request, after the '?': NAME=VALUE&…, percent-decoded,
+ * '+' is a space.
  *
- * Pure. Source: WHATWG URL, application/x-www-form-urlencoded.
+ * Threads: pure functions.
+ * Source:  WHATWG URL, application/x-www-form-urlencoded.
  */
 #ifndef BT_ROUTER_HTTP_QUERY_H
 #define BT_ROUTER_HTTP_QUERY_H
@@ -13,19 +14,19 @@
 
 #include "common/base/status.h"
 
-#define BT_QUERY_BYTES 256 /**< of a name or a value, with its zero byte */
+#define BT_QUERY_BYTES 256 /**< name or value, with zero byte */
 
 typedef struct bt_query {
-    const char *at; /**< what is left, borrowed */
+    const char *at; /**< remaining text, borrowed */
     char name[BT_QUERY_BYTES], value[BT_QUERY_BYTES];
 } bt_query_t;
 
 void bt_query_init(bt_query_t *query, const char *text);
-/** The next field; empty ones are passed over, one without '=' has the value
- * "".
+/** Reads the next field; empty fields are skipped, a field without '=' has the
+ *  value "".
  *  @retval BT_OK
- *  @retval BT_ERR_NOT_FOUND      there is none
- *  @retval BT_ERR_INVALID_PARAM  an escape is no byte, or is zero
+ *  @retval BT_ERR_NOT_FOUND      no field is left
+ *  @retval BT_ERR_INVALID_PARAM  an escape is not a byte, or is zero
  *  @retval BT_ERR_TOO_LARGE */
 BT_MUST_CHECK bt_status_t bt_query_next(bt_query_t *query);
 

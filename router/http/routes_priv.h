@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file routes_priv.h  Shared by routes.c and the files of handlers only. */
+/** @file routes_priv.h
+ *
+ * Shared by routes.c and the files of handlers only.
+ */
 #ifndef BT_ROUTER_HTTP_ROUTES_PRIV_H
 #define BT_ROUTER_HTTP_ROUTES_PRIV_H
 
@@ -7,7 +10,7 @@
 #include "router/page/page.h"
 #include "router/triton/describe.h"
 
-/** What a route's handler gets. */
+/** Argument of a route's handler. */
 typedef struct bt_request {
     bt_visit_t *visit;
     bt_door_t *door;
@@ -15,16 +18,16 @@ typedef struct bt_request {
     const char *model;   /**< segment {model}, or NULL */
     const char *version; /**< segment {version}, or NULL */
     const char *name;    /**< segment {name}, or NULL */
-    bt_served_t *served; /**< of {model}: known, and of this version */
+    bt_served_t *served; /**< served model of {model}, in this version */
 } bt_request_t;
 
 /* ---- routes.c ---- */
 
-/** Answer with an error: "WHAT: PATH". The visit is over. */
+/** Answers with an error: "WHAT: PATH". The visit is over. */
 void bt_request_refuse(const bt_request_t *r, int status, const char *what);
-/** Answer with an error as it is. The visit is over. */
+/** Answers with an error unchanged. The visit is over. */
 void bt_request_fail(const bt_request_t *r, const bt_api_error_t *error);
-/** Answer with the door's scratch as JSON. The visit is over. */
+/** Answers with the door's scratch buffer as JSON. The visit is over. */
 void bt_request_respond_json(const bt_request_t *r);
 
 /* ---- welcome.c ---- */
@@ -33,8 +36,8 @@ void bt_route_welcome(const bt_request_t *r);
 
 /* ---- page_routes.c: the page's files ---- */
 
-/** Answer with a file, packed where the client takes it, or with 304 where it
- *  has it. The visit is over.
+/** Answers with a file, compressed if the client accepts that, or with 304 if
+ *  the client has it. The visit is over.
  *  @param [in] vary  names of headers on which the answer depends */
 void bt_request_respond_page(const bt_request_t *r, const bt_page_file_t *file,
                              const char *vary);
@@ -55,9 +58,9 @@ void bt_route_load(const bt_request_t *r);
 void bt_route_unload(const bt_request_t *r);
 void bt_route_log(const bt_request_t *r);
 void bt_route_trace(const bt_request_t *r);
-/** An order's body, read as settings. @param under  as of
+/** Reads the body of an admin command as settings. @param under  as in
  *  bt_settings_read_under(), or NULL
- *  @return false: it was refused, and that is answered */
+ *  @return false: it was refused, and the error was sent */
 bool bt_request_read(const bt_request_t *r, const char *under,
                      bt_settings_t *settings);
 
