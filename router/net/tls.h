@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tls.h
  *
- * TLS for the streams of a net: 1.2 and 1.3, by OpenSSL. The only includer of
- * its headers is tls.c.
+ * TLS for the streams of a net: 1.2 and 1.3, by OpenSSL. Only tls.c includes
+ * OpenSSL's headers.
  *
  *     files ─▶ bt_tls_t (certificate, key, CA) ◀── SIGHUP: bt_tls_reload()
- *                 └─▶ session of each stream, which keeps what it began with
- *     authorities that this system trusts ─▶ bt_tls_t of a client ─▶ sessions
+ *                 └─▶ session of each stream, which keeps the files it began
+ * with CAs that this system trusts ─▶ bt_tls_t of a client ─▶ sessions
  *
- * A session works on the stream's own socket, not on libevent's: sockets,
- * their events and all limits are the net's, with TLS and without.
+ * A session works on the stream's own socket, not on libevent's: sockets, their
+ * events and all limits are the net's, with TLS and without.
  *
- * Threads: a bt_tls_t and its sessions are of one.
- * Source: RFC 8446, RFC 5246, RFC 7301 (ALPN), RFC 6066 (names of servers).
+ * Threads: a bt_tls_t and its sessions belong to one thread.
+ * Source:  RFC 8446, RFC 5246, RFC 7301 (ALPN), RFC 6066 (names of servers).
  */
 #ifndef BT_ROUTER_NET_TLS_H
 #define BT_ROUTER_NET_TLS_H
@@ -25,84 +25,87 @@
 typedef struct bt_tls bt_tls_t;
 typedef struct bt_tls_session bt_tls_session_t;
 
-/** Paths, of PEM files; borrowed for as long as the bt_tls_t lives. */
+/** Paths of PEM files; borrowed for as long as the bt_tls_t lives. */
 typedef struct bt_tls_files {
-    const char *cert;      /**< the server's, and those up to its root */
-    const char *key;       /**< without a passphrase; kept like a cluster key */
-    const char *client_ca; /**< clients must show a certificate of one of these;
-                                NULL or "": they need none */
+    /** The server's certificate, and its chain up to the root. */
+    const char *cert;
+    const char *key; /**< without a passphrase; protected like a cluster key */
+    const char *client_ca; /**< clients must present a certificate of one of
+                              these CAs; NULL or "": not required */
 } bt_tls_files_t;
 
 #define BT_TLS_WHY_BYTES 384
 
-/** @param [out] why  after a failure: the file and the cause; never anything
- *                    of the key
+/** Creates a TLS context from files.
+ *  @param [out] why  after a failure: the file and the cause; never anything of
+ *    the key
  *  @retval BT_ERR_NOT_FOUND, BT_ERR_IO, BT_ERR_UNAUTHORIZED (permissions of the
- *          key), BT_ERR_BAD_FILE, BT_ERR_MISMATCH (the key is not the
- *          certificate's), BT_ERR_NO_MEMORY */
+ *    key), BT_ERR_BAD_FILE, BT_ERR_MISMATCH (the key is not the certificate's),
+ *    BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_tls_create(const bt_tls_files_t *files,
                                         bt_tls_t **tls_p,
                                         char why[BT_TLS_WHY_BYTES]);
-/** Read the files anew, for sessions that begin from now on. After a failure
- *  nothing has changed. @retval as of bt_tls_create() */
+/** Reloads the files, for sessions that begin from now on. A failure changes
+ *  nothing. @retval  as of bt_tls_create() */
 BT_MUST_CHECK bt_status_t bt_tls_reload(bt_tls_t *tls,
                                         char why[BT_TLS_WHY_BYTES]);
-/** All sessions have ended. NULL is allowed. */
+/** Frees the context; all sessions must have ended. NULL is allowed. */
 void bt_tls_destroy(bt_tls_t *tls);
-/** Of whom the certificate is, and until when: for the log. */
+/** Returns subject and expiry of the certificate, for the log. */
 const char *bt_tls_summary(const bt_tls_t *tls);
-/** Is the certificate's time over? */
+/** True when the certificate has expired. */
 bool bt_tls_has_expired(const bt_tls_t *tls);
 
-/** For connections that we begin: who answers is held against the authorities
- *  that OpenSSL finds on this system, or in the file that SSL_CERT_FILE names
- *  and the folder of SSL_CERT_DIR. They are read here.
+/** Creates a context for outgoing connections: the peer's certificate is
+ *  verified against the authorities that OpenSSL finds on this system, or in
+ *  the file SSL_CERT_FILE and the folder SSL_CERT_DIR. They are read here.
  *  @return NULL: no memory */
 bt_tls_t *bt_tls_create_client(void);
 
 /* ---- one stream ---- */
 
-/** Memory of a session while it shakes hands, and after, with nothing under
- *  way: what the net charges for it (tests/unit/router/test_tls.c measures). */
+/** Memory of a session during the handshake, and after it when idle: the net
+ *  charges this (tests/unit/router/test_tls.c measures it). */
 #define BT_TLS_HANDSHAKE_BYTES ((size_t)64 * 1024)
 #define BT_TLS_IDLE_BYTES      ((size_t)32 * 1024)
 
-/** What a session does next. */
+/** Result of a step: what the session waits for. */
 typedef enum bt_tls_step {
     BT_TLS_DONE,
-    BT_TLS_WANTS_READ,  /**< when the socket has more */
-    BT_TLS_WANTS_WRITE, /**< when the socket takes more */
+    BT_TLS_WANTS_READ,  /**< call again when the socket has more */
+    BT_TLS_WANTS_WRITE, /**< call again when the socket accepts more */
     BT_TLS_FAILED,
     BT_TLS_IS_HTTP, /**< failed: the peer speaks HTTP without TLS */
 } bt_tls_step_t;
 
-/** The server's side, on a socket that does not block.
- *  @param [in] protocol  the only one that the door speaks, such as "h2";
- *                        static. A client that names others is refused, one
- *                        that names none (no ALPN) is taken.
+/** Begins the server's side, on a non-blocking socket.
+ *  @param [in] protocol  the only supported one, such as "h2"; static. A client
+ *    that offers only others is refused, one without ALPN is accepted.
  *  @return NULL: no memory */
 bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol);
-/** The client's side of HTTP/1.1. The handshake fails, before anything is sent
- *  or read, where the certificate is not of @a host, not of an authority that
- *  is trusted, or its time is not now; bt_tls_trouble() says which.
+/** Begins the client's side of HTTP/1.1. The handshake fails, before any data
+ *  is sent or read, if the certificate is not for @a host, not of a trusted
+ *  authority, or not valid now; bt_tls_trouble() says which.
  *  @param [in] tls   of bt_tls_create_client()
  *  @param [in] host  a name or an address, without [ ]
  *  @return NULL: no memory */
 bt_tls_session_t *bt_tls_begin_client(bt_tls_t *tls, int fd, const char *host);
 bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session);
-/** Why the last step failed: a phrase, static. */
+/** Returns why the last step failed: a phrase, static. */
 const char *bt_tls_trouble(const bt_tls_session_t *session);
-/** Data of one record; what is none is skipped, a limited amount in one call.
- *  With BT_TLS_WANTS_READ all that is left is in the socket, which tells of it.
+/** Reads the data of one record; records without data are skipped, a limited
+ *  number per call. After BT_TLS_WANTS_READ all remaining input is in the
+ *  socket, which signals it.
  *  @param [out] n_p  0 with BT_TLS_DONE: the peer sends no more */
 bt_tls_step_t bt_tls_read(bt_tls_session_t *session, void *data, size_t most,
                           size_t *n_p);
-/** After BT_TLS_WANTS_WRITE the next call has the same bytes, or more. */
+/** Writes data. After BT_TLS_WANTS_WRITE the next call must pass these bytes
+ *  again, or more. */
 bt_tls_step_t bt_tls_write(bt_tls_session_t *session, const void *data,
                            size_t bytes, size_t *n_p);
-/** Say that no more will be sent. */
+/** Notifies the peer that no more will be sent. */
 bt_tls_step_t bt_tls_shutdown(bt_tls_session_t *session);
-/** NULL is allowed. */
+/** Ends a session. NULL is allowed. */
 void bt_tls_end(bt_tls_session_t *session);
 
 #endif
