@@ -9,17 +9,17 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
-/* Generations that go to workers together: one, or a group. */
+/* Generations that are sent to workers together: one, or a group. */
 typedef struct party {
     bt_gen_t *gens[BT_SCHED_MAX_GROUP]; /* the leader first */
     uint32_t n;
-    bt_core_held_t held; /* of their prompt, where it is computed */
+    bt_core_held_t held; /* estimated cached prompt tokens */
 } party_t;
 
 /* ---- legs ---- */
 
-/* Blocks that a generation may take, output included; those of the prompt are
- * a leader's. */
+/* Returns the most KV blocks that a generation may take, output included; the
+ * blocks of the prompt count for a group's leader only. */
 static uint64_t blocks_of(const bt_gen_t *gen, const bt_instance_t *worker,
                           bool is_first)
 {
@@ -32,7 +32,7 @@ static uint64_t blocks_of(const bt_gen_t *gen, const bt_instance_t *worker,
            (is_first ? 0 : bt_kv_need_blocks(&need, n_whole));
 }
 
-/* What a group has in common is counted at its leader's leg. */
+/* Opens a leg. The shared work of a group is counted at its leader's leg. */
 static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
                           bt_instance_t *worker, bt_part_t part)
 {
@@ -77,12 +77,12 @@ const char *bt_leg_part_name(const bt_leg_t *leg)
     return (leg->part == BT_PART_PREFILL) ? "prefill" : "decode";
 }
 
-/* Is the last token of the decode worker here, ahead of the prefill worker's
- * token #1, which travels on another link? */
+/* True when the decode worker's last token has arrived ahead of the prefill
+ * worker's token #1, which comes over another link. */
 static bool last_is_here(const bt_gen_t *gen)
 {
     if (gen->n_output > gen->attempt.from) {
-        return false; /* what is missing is its own */
+        return false; /* only the decode worker's own tokens are missing */
     }
     for (uint32_t i = 0; i < gen->n_early; i++) {
         if (((gen->early[i].finish != BT_FINISH_NONE) ||
@@ -102,7 +102,7 @@ bool bt_leg_is_current(const bt_leg_t *leg)
     return (leg == attempt->prefill) || (leg == attempt->decode);
 }
 
-/* May what becomes of it matter? */
+/* True when the outcome of the leg may matter. */
 static bool counts(const bt_leg_t *leg)
 {
     return bt_leg_is_current(leg) &&
@@ -154,13 +154,15 @@ void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
 
 /* ---- attempts ---- */
 
-/* Does the worker need the tokens of those behind the first of a group? */
+/* True when the worker needs no tokens for the followers of a group's leader.
+ */
 static bool lends_prompt(const bt_instance_t *worker)
 {
     return (worker->hello.flags & BT_HELLO_GROUP_PROMPT) != 0;
 }
 
-/* What a worker computes first: of a re-run with what was answered already. */
+/* Returns the tokens that a worker computes first: for a retry including the
+ * output so far. */
 static const uint32_t *tokens_of(bt_core_t *core, const bt_gen_t *gen)
 {
     const bt_prompt_t *prompt = gen->prompt;
@@ -175,15 +177,15 @@ static const uint32_t *tokens_of(bt_core_t *core, const bt_gen_t *gen)
     return core->joined;
 }
 
-/* What it has not been told yet. */
+/* Returns the requested data that is still missing. */
 static bt_wants_t wants_of(const bt_gen_t *gen)
 {
     return (gen->rows != NULL) ? bt_gen_rows_missing(gen->rows)
                                : (bt_wants_t){.what = 0};
 }
 
-/* What is left of the target of its first token; one that generates has had it,
- * a re-run too. */
+/* Returns the time in ms left for the TTFT target; 0 for a generation that has
+ * its first token, also in a retry. */
 static uint32_t first_ms_of(const bt_gen_t *gen, uint64_t now_us)
 {
     const uint64_t first_us =
@@ -241,8 +243,8 @@ static uint32_t larger(uint64_t a, uint64_t b)
     return narrow((a > b) ? a : b);
 }
 
-/* As placement saw them: before the attempt is counted there. It has looked at
- * each worker just so. */
+/* Returns the state of the workers as placement saw it: before the attempt is
+ * counted. */
 static bt_gen_knew_t what_is_known(const bt_core_t *core, const bt_pick_t *pick,
                                    const bt_core_held_t *held)
 {
@@ -331,8 +333,8 @@ static bool is_queue(const bt_core_flow_t *flow, const bt_list_t *link)
            (link == &flow->waiting[BT_NEED_PREFILL]);
 }
 
-/* The generation and those of its group that wait right behind it: they were
- * submitted together, so nobody stands between them. */
+/* Collects the generation and the members of its group that wait directly
+ * behind it. They were submitted together, so no other one is in between. */
 static void gather(bt_gen_t *gen, const bt_sched_request_t *request,
                    const bt_pick_t *pick, party_t *party)
 {
@@ -360,7 +362,8 @@ static void gather(bt_gen_t *gen, const bt_sched_request_t *request,
     }
 }
 
-/* A new attempt of one of them: its legs and REQUESTs. */
+/* Sends a new attempt of one generation: opens its legs and sends the REQUESTs.
+ */
 static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
                          const bt_pick_t *pick, uint64_t now_us)
 {
@@ -375,8 +378,8 @@ static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
     if (pick->decode == NULL) {
         (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_ONE_TOKEN);
         a->prefill = leg_open(core, party, gen, pick->prefill, BT_PART_PREFILL);
-        /* Its peer is itself: no worker takes a request that names none, and
-         * this one is over before anything could be sent to it. */
+        /* The peer is the worker itself: workers refuse a request without a
+         * peer, and this one ends before anything could be sent to the peer. */
         send_request(core, party, a->prefill, BT_REQUEST_PREFILL,
                      pick->prefill->hello.instance, now_us);
         return;
@@ -390,7 +393,8 @@ static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
                  pick->prefill->hello.instance, now_us);
 }
 
-/* How many of them have their prompt with them, at one worker at least. */
+/* Returns how many of the generations carry their prompt to at least one
+ * worker. */
 static uint32_t n_with_prompt(const party_t *party, const bt_pick_t *pick)
 {
     const bool lent =
@@ -400,10 +404,9 @@ static uint32_t n_with_prompt(const party_t *party, const bt_pick_t *pick)
     return lent ? 1 : party->n;
 }
 
-/* Send a waiting generation to a pair, if there is one that it may use, and
- * with it those of its group that wait behind it, as far as they may go
- * together.
- * @param [in,out] n_tokens_p  encoded, for each worker of an attempt */
+/* Sends a waiting generation to workers, if a usable pair exists, together with
+ * as many as possible of the members of its group behind it.
+ * @param [in,out] n_tokens_p  tokens encoded for each worker of an attempt */
 static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
                      uint64_t *n_tokens_p)
 {
@@ -424,8 +427,9 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     if ((now_us < gen->hold_until_us) && picks(&pick, gen->lost)) {
         return false;
     }
-    /* A silent worker speaks again or is given up soon; an attempt there would
-     * be lost with it. A full one has room when something ends there. */
+    /* A silent worker resumes or is soon declared lost; an attempt there would
+     * be lost with it. A full worker has a free seat when a request ends there.
+     */
     if (!bt_sched_placement_takes(&pick.placement)) {
         core->hope_us = now_us;
         return false;
@@ -451,7 +455,7 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     return true;
 }
 
-/* A look through all that wait, tenant by tenant as their turns come. */
+/* A pass over all waiting generations, tenant by tenant in fair order. */
 typedef struct look {
     bt_core_t *core;
     uint64_t now_us, n_tokens;
@@ -459,7 +463,8 @@ typedef struct look {
     bool is_over[BT_NEED_N]; /* no worker takes one of those now */
 } look_t;
 
-/* The first of what is left of both queues, at[*need_p]; NULL at their end. */
+/* Returns the next generation of both queues, at[*need_p]; NULL at their end.
+ */
 static bt_gen_t *next_waiting(const look_t *look, const bt_core_flow_t *flow,
                               bt_preflight_need_t *need_p)
 {
@@ -477,7 +482,8 @@ static bt_gen_t *next_waiting(const look_t *look, const bt_core_flow_t *flow,
     return (first == NULL) ? NULL : BT_CONTAINER_OF(first, bt_gen_t, turn.link);
 }
 
-/* Send the first of a flow that can be. @return false: none can */
+/* Sends the first generation of a flow that can be sent. @return false: none
+ * can */
 static bool send_one(look_t *look, bt_core_flow_t *flow)
 {
     bt_preflight_need_t need = BT_NEED_PAIR;
@@ -490,23 +496,23 @@ static bool send_one(look_t *look, bt_core_flow_t *flow)
             flow->at[need] = flow->at[need]->next;
         } else if (bt_flow_is_limited(look->core, gen, &look->room)) {
             flow->is_limited = true;
-            look->core->hope_us = look->now_us; /* workers have all of it */
+            look->core->hope_us = look->now_us; /* workers are present */
             return false;
         } else if (dispatch(look->core, gen, look->now_us, &look->n_tokens)) {
-            flow->at[need] = before->next; /* its group went with it */
+            flow->at[need] = before->next; /* its group was sent, too */
             return true;
         } else if ((look->now_us < gen->hold_until_us) || (gen->rows != NULL)) {
-            /* Others behind it may go where it may not. */
+            /* Later ones may be allowed where this one is not. */
             flow->at[need] = flow->at[need]->next;
-        } else { /* nobody is there for those behind it, nor for others */
+        } else { /* no worker for this one, nor for any later one */
             look->is_over[need] = true;
         }
     }
     return false;
 }
 
-/* The next flow of which one was sent, and those before it had their turn.
- * @return false: nothing can be sent any more */
+/* Sends one generation of the first flow in fair order that has one to send.
+ * @return false: nothing more can be sent */
 static bool send_next(look_t *look)
 {
     bt_core_t *core = look->core;
@@ -537,7 +543,8 @@ static bool send_next(look_t *look)
     return sent;
 }
 
-/* What others had while a limit of its own held a flow is not owed to it. */
+/* A flow that was held by its own limit has no claim to what others got
+ * meanwhile. */
 static void pass_limited(bt_core_t *core)
 {
     bt_list_t *at, *next;
@@ -576,15 +583,15 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
                   uint64_t now_us)
 {
-    if (gen->attempt.number > 0) { /* for want of memory it has no reason */
+    if (gen->attempt.number > 0) { /* without memory the reason is left out */
         char **ended_p = &gen->attempts[gen->attempt.number - 1].ended;
 
         bt_free(*ended_p);
         *ended_p = bt_strdup(gen->trouble);
     }
     bt_gen_handover(core, gen, BT_HANDOVER_GIVEN_UP, NULL);
-    /* Workers keep the deadline, too, and may be heard before our own clock is
-     * looked at. */
+    /* Workers enforce the deadline, too, and their message may arrive before
+     * the router checks its own clock. */
     if (now_us >= gen->deadline_us) {
         bt_gen_fail_for_deadline(core, gen, now_us);
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core as a whole: its birth and end, its generations by id, its clock. */
+/* The core as a whole: creation and end, generations by id, deadlines. */
 #include "router/core/core_priv.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "common/base/alloc.h"
 #include "router/core/kv_links.h"
 
-#define TOKEN_TEXT_LIMIT (1u << 20) /* bytes of one token and what it frees */
+#define TOKEN_TEXT_LIMIT (1u << 20) /* bytes of one token's text */
 #define MAX_BUCKETS      (1u << 16)
 
 bt_status_t bt_core_create(const bt_core_config_t *config,
@@ -110,7 +110,7 @@ static bool is_gen(bt_list_t *link, const void *id)
     return BT_CONTAINER_OF(link, bt_gen_t, by_id)->id == *(const uint64_t *)id;
 }
 
-/* Ids are counted up, so an id is its own hash. */
+/* Ids are sequential, so an id is its own hash. */
 bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id)
 {
     bt_list_t *link = bt_hmap_find(&core->gens_by_id, id, is_gen, &id);
@@ -145,8 +145,8 @@ void bt_gen_fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
                 bt_gen_phase_name(gen), worker_name(gen));
 }
 
-/* Where workers are here between which no KV can travel: which, and why.
- * Addresses are not for clients. */
+/* Returns which workers have no working KV link, and why, if that prevents
+ * serving. Addresses are not shown to clients. */
 static const char *cut_text(const bt_core_t *core, char text[BT_CUT_TEXT])
 {
     const bt_cut_t *cut = bt_kv_links_first_cut(&core->table);
@@ -216,8 +216,8 @@ void bt_core_tick(bt_core_t *core, uint64_t now_us)
     while (pos != &core->live) {
         bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);
 
-        /* The end of one may make its client give up others, so begin again;
-         * the oldest, which expire first, are at the front. */
+        /* When one ends, its client may cancel others, so begin again; the
+         * oldest, which expire first, are at the front. */
         pos = out_of_time(core, gen, now_us) ? core->live.next : pos->next;
     }
     bt_gen_dispatch_waiting(core, now_us);

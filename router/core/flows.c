@@ -1,36 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tenants: those of theirs that wait, and what they may have ahead of others at
- * the workers. These know no tenants: what is there goes by its level and when
- * it came. So with several tenants in force
+/* Tenants: their waiting generations, and how much work of each may be sent
+ * ahead to the workers. Workers do not know tenants: they order requests by
+ * level and arrival. So with several tenants in force at most
  *
  *     prompts that are not computed    AHEAD_US of each prefill worker's time
  *     generations                      the seats, and AHEAD_SEATS for each
  *                                      decode worker
  *
- * are sent, each tenant's share of what is ahead by its weight among those that
- * wait. More is not needed to keep workers busy: the router hears of each
- * prompt that is done, and sends the next. And
+ * are sent ahead, shared among the waiting tenants by their weights. More is
+ * not needed to keep workers busy: the router is notified of each finished
+ * prompt, and sends the next. And
  *
- *   - who has had less by its weight than another that has prompts at a worker
- *     goes there with the top level, so before all of those but the iteration
- *     that runs; all else with none. A client's priority is for the order among
- *     those of its own tenant, here, and takes nothing from others.
- *   - the last eighth of the seats is for those who have less than as many.
+ * - a tenant that has had less, by its weight, than another with prompts at a
+ *   worker is sent there with the top level, so before all of those but the
+ *   current iteration; all others with level 0. A client's priority only orders
+ *   the waiting requests of its own tenant, and takes nothing from others.
+ * - the last eighth of the seats is reserved for tenants that have less than an
+ *   eighth.
  *
- * A flow that begins to wait stands beside the oldest prompt that is at a
- * worker, not behind all that went there (bt_sched_fair_wait_since()). */
+ * A flow that begins to wait is placed beside the oldest prompt at a worker,
+ * not behind all that were sent (bt_sched_fair_wait_since()). */
 #include "router/core/core_priv.h"
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-/* Ten times and more what it takes until the next one is there. What is larger
- * goes alone. */
+/* At least ten times the delay until the next one arrives. Larger work is sent
+ * alone. */
 #define AHEAD_US     100000u
 #define AHEAD_SEATS  4u
-#define KEPT_SEATS   8u        /* one of so many */
-#define OUTPUT_SHARE 0.1       /* of the newest in a flow's mean */
-#define OUTPUT_HALF  30000000u /* us: of those before, by their age */
+#define KEPT_SEATS   8u        /* one of this many is reserved */
+#define OUTPUT_SHARE 0.1       /* weight of the newest in a flow's mean */
+#define OUTPUT_HALF  30000000u /* us: half-life of the mean */
 #define MANY_FLOWS   2048u
 
 /* ---- birth and end ---- */
@@ -48,8 +49,8 @@ static void flow_free(bt_core_t *core, bt_core_flow_t *flow)
     core->n_flows--;
 }
 
-/* Those that have nothing here and owe nothing; of too many also those that owe
- * something. */
+/* Frees flows that have no generations and owe nothing; above MANY_FLOWS also
+ * those that owe something. */
 static void sweep(bt_core_t *core)
 {
     const bool all = core->n_flows >= MANY_FLOWS;
@@ -81,7 +82,7 @@ static bt_core_flow_t *flow_new(bt_core_t *core, uint64_t id)
     for (unsigned i = 0; i < BT_NEED_N; i++) {
         bt_list_init(&flow->waiting[i]);
     }
-    bt_hmap_insert(&core->flows, id, &flow->by_id); /* ids are counted up */
+    bt_hmap_insert(&core->flows, id, &flow->by_id); /* ids are sequential */
     core->n_flows++;
     return flow;
 }
@@ -115,7 +116,7 @@ bt_status_t bt_flow_hold(bt_core_t *core, const bt_gen_tenant_t *tenant,
 void bt_flow_drop(bt_core_t *core, bt_core_flow_t *flow)
 {
     flow->n_gens--;
-    if (--core->n_gens == 0) { /* nobody owes anything to nobody */
+    if (--core->n_gens == 0) { /* nothing is owed any more */
         bt_flow_free_all(core);
         bt_sched_fair_init(&core->fair);
     }
@@ -136,7 +137,8 @@ void bt_flow_free_all(bt_core_t *core)
 
 /* ---- who waits ---- */
 
-/* Its prompt is one that a worker has yet to compute. */
+/* Returns the generation of a leg whose prompt is still to be computed, or
+ * NULL. */
 static const bt_gen_t *computing(bt_list_t *link)
 {
     const bt_leg_t *leg = BT_CONTAINER_OF(link, bt_leg_t, link);
@@ -219,7 +221,7 @@ static bt_sched_charge_t piece_of(const bt_gen_t *gen, uint32_t n_cached,
     };
 }
 
-/* Tokens that it will have, as far as those before it tell. */
+/* Returns the expected number of output tokens, from earlier answers. */
 static uint32_t expected_output(const bt_core_t *core, const bt_gen_t *gen)
 {
     const double mean = (gen->flow->mean_output > 0) ? gen->flow->mean_output
@@ -229,7 +231,7 @@ static uint32_t expected_output(const bt_core_t *core, const bt_gen_t *gen)
                                                          : gen->max_new;
 }
 
-/* A re-run is nobody's fault but the workers'. */
+/* A retry is not charged: the workers caused it. */
 void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads)
 {
     bt_sched_charge_t piece;
@@ -253,7 +255,7 @@ void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     bt_core_flow_t *flow = gen->flow;
     uint64_t done;
 
-    if (gen->charged == 0) { /* it was sent to nobody */
+    if (gen->charged == 0) { /* it was never sent */
         return;
     }
     done =
@@ -301,7 +303,7 @@ void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p)
     }
 }
 
-/* At any worker: all of a model keep KV alike. */
+/* Counts for any worker: all workers of a model store KV alike. */
 static uint64_t blocks_of(const bt_gen_t *gen, const bt_flow_room_t *room)
 {
     const uint64_t n = (uint64_t)gen->prompt->n + gen->max_new;
@@ -318,7 +320,7 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
     if (!core->config.has_tenants) {
         return false;
     }
-    /* Who has nothing is never kept from having something. */
+    /* A flow with nothing in progress is never limited. */
     if ((flow->prefill_us > 0) &&
         (flow->prefill_us >= bt_sched_fair_share(&core->fair, &flow->fair,
                                                  room->n_prefill * AHEAD_US))) {

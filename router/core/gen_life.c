@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* Cells of the tables: 0 is "refused". */
+/* Table cells: 0 means "refused". */
 #define G(state) (BT_GEN_IS_##state + 1)
 #define A(state) (BT_ATTEMPT_IS_##state + 1)
 #define L(state) (BT_LEG_IS_##state + 1)

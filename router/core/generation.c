@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A generation: its birth, its tokens in order, its end. */
+/* A generation: creation, tokens in order, end. */
 #include "router/core/core_priv.h"
 
 #include <inttypes.h>
@@ -61,7 +61,7 @@ const char *bt_gen_phase_name(const bt_gen_t *gen)
 
 /* ---- birth ---- */
 
-/* Copies all that the spec lends, but for the prompt. */
+/* Copies everything borrowed by the spec, except the prompt. */
 static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
 {
     gen->prompt = bt_prompt_ref(spec->prompt);
@@ -115,7 +115,7 @@ bt_gen_rows_t *bt_core_rows(const bt_gen_t *gen)
     return gen->rows;
 }
 
-/* What it wants to know beside its tokens. */
+/* Creates the rows for requested log-probs and logits. */
 static bt_status_t make_rows(bt_core_t *core, bt_gen_t *gen,
                              const bt_gen_spec_t *spec)
 {
@@ -142,7 +142,7 @@ static bt_status_t make_rows(bt_core_t *core, bt_gen_t *gen,
     return status;
 }
 
-/* Known to nobody yet. */
+/* Creates a generation that is not linked anywhere yet. */
 static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
                            void *user, uint64_t now_us, bt_gen_t **gen_p)
 {
@@ -187,7 +187,7 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
     return BT_OK;
 }
 
-/* Room for the tokens of any re-run, for then nothing can be refused. */
+/* Reserves space for the tokens of any retry, which cannot be refused later. */
 static bt_status_t make_room(bt_core_t *core, const bt_gen_spec_t *spec)
 {
     uint32_t most = spec->max_new;
@@ -241,7 +241,8 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
         bt_gen_t *gen = gens_p[i];
 
         gen->id = core->next_id++;
-        /* What is wanted of a prompt is computed for each by itself. */
+        /* Data requested for a prompt is computed for each generation
+         * separately. */
         gen->group =
             ((n > 1) && ((specs[i].wants.what & BT_WANT_ANY_OF_PROMPT) == 0))
                 ? gens_p[0]->id
@@ -253,8 +254,8 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
         bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
         bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);
     }
-    /* Those who wait, but for one on hold, stand where their priority and age
-     * put them. */
+    /* Waiting generations, except any on hold, are in the order of priority and
+     * age. */
     bt_gen_dispatch_waiting(core, now_us);
     return BT_OK;
 }
@@ -274,7 +275,7 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
 
 /* ---- end ---- */
 
-/* From here on no client waits. */
+/* Ends a generation for its client. */
 static void end_for_client(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                            uint64_t now_us)
 {
@@ -295,7 +296,7 @@ static void tell_end(bt_core_t *core, bt_gen_t *gen, bt_gen_end_t *end)
     bt_gen_settle(core, gen);
 }
 
-/* The good end. */
+/* Ends a generation successfully. */
 static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                    bool by_end_id, uint64_t now_us)
 {
@@ -324,7 +325,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
 void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
                  uint64_t now_us, const char *fmt, ...)
 {
-    char message[sizeof(gen->trouble)]; /* made of gen->trouble, often */
+    char message[sizeof(gen->trouble)]; /* often built from gen->trouble */
     bt_gen_end_t end = {
         .finish = BT_FINISH_ERROR,
         .text = "",
@@ -369,7 +370,7 @@ void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us)
 
 /* ---- tokens ---- */
 
-/* The one that makes n_output what it is. */
+/* Stores the token that n_output counts already. */
 static bt_status_t append_id(bt_gen_t *gen, uint32_t id)
 {
     if (gen->n_output > gen->cap_output) {
@@ -386,7 +387,7 @@ static bt_status_t append_id(bt_gen_t *gen, uint32_t id)
     return BT_OK;
 }
 
-/* Text of one more token into core->text.
+/* Converts one more token to text, in core->text.
  * @return true when a stop word was met. */
 static bool make_text(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
                       bool last)
@@ -426,7 +427,7 @@ void bt_core_end_text(const bt_core_t *core, bt_gen_t *gen, bt_strbuf_t *out)
     bt_strbuf_fini(&raw);
 }
 
-/* Does the output end with one of the sequences that end it? */
+/* True when the output ends with one of the stop sequences. */
 static bool meets_stop_ids(const bt_gen_t *gen)
 {
     for (uint32_t i = 0; i < gen->n_stop_ids; i++) {
@@ -447,14 +448,14 @@ const uint32_t *bt_core_output(const bt_gen_t *gen, uint32_t *n_p)
     return gen->output;
 }
 
-/* Is the KV not at the decode worker, though its token is here? */
+/* True when the KV is not at the decode worker, although token #1 is here. */
 static bool ends_with_prefill(const bt_gen_t *gen)
 {
     return (gen->attempt.state == BT_ATTEMPT_IS_TRANSFER) ||
            (gen->attempt.state == BT_ATTEMPT_IS_WITHDRAWN_TOKEN);
 }
 
-/* The next token in order. */
+/* Processes the next token in order. */
 static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
                  uint64_t now_us)
 {
@@ -517,7 +518,7 @@ static bt_status_t keep_early(bt_gen_t *gen, const bt_token_t *token)
     return BT_OK;
 }
 
-/* Is all here that is told with it? */
+/* True when all data that is delivered with the token has arrived. */
 static bool is_ready(const bt_gen_t *gen, uint32_t index)
 {
     return (gen->rows == NULL) || bt_gen_rows_ready(gen->rows, index);
@@ -557,9 +558,9 @@ void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     }
     if ((token->index > gen->n_output) ||
         !((token->index < gen->max_new) && is_ready(gen, token->index))) {
-        /* Links are not ordered among each other: the decode worker's tokens
-         * may come before the prefill worker's token #1. And logits come
-         * later than their tokens. */
+        /* Links are not ordered relative to each other: the decode worker's
+         * tokens may arrive before the prefill worker's token #1. And logits
+         * arrive after their tokens. */
         if ((token->index < gen->max_new) &&
             (keep_early(gen, token) != BT_OK)) {
             bt_gen_fail(core, gen, 503, now_us,
@@ -567,8 +568,8 @@ void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
         }
         return;
     }
-    /* The leg that the token came by is open, so that the generation is there
-     * whatever its client does when it hears of the token. */
+    /* The leg that delivered the token is open, so the generation exists
+     * whatever its client does in on_text(). */
     BT_ASSERT(gen->n_open_legs > 0);
     take(core, gen, &next, now_us);
     bt_gen_take_early(core, gen, now_us);

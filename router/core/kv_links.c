@@ -43,7 +43,7 @@ static void cut_drop(bt_table_t *table, bt_cut_t *cut)
     }
 }
 
-/* @return is it news? */
+/* Stores the reason of a failed link. @return true when it is new */
 static bool cut_note(bt_table_t *table, const bt_instance_t *prefill,
                      const bt_instance_t *decode, const bt_msg_kv_link_t *said)
 {
@@ -62,7 +62,7 @@ static bool cut_note(bt_table_t *table, const bt_instance_t *prefill,
             table->n_cuts++;
         }
     }
-    if (cut == NULL) { /* one more of very many */
+    if (cut == NULL) { /* list is full, or no memory */
         return false;
     }
     memcpy(cut->at, said->at, sizeof(cut->at));
@@ -109,7 +109,7 @@ bt_kv_link_news_t bt_kv_link_report(bt_table_t *table, bt_instance_t *prefill,
         cut_drop(table, cut_find(table, prefill, decode));
         return (was_used || was_cut) ? BT_KV_LINK_IS_UNUSED : BT_KV_LINK_SAME;
     }
-    (void)!bt_sched_links_add(&prefill->cut, number); /* then not counted */
+    (void)!bt_sched_links_add(&prefill->cut, number); /* else not counted */
     return cut_note(table, prefill, decode, said) ? BT_KV_LINK_IS_CUT
            : (was_used || !was_cut)               ? BT_KV_LINK_IS_UNUSED
                                                   : BT_KV_LINK_SAME;

@@ -29,7 +29,7 @@ uint64_t bt_kv_need_longest(const bt_kv_need_t *need, uint64_t n_blocks)
     const uint64_t within = each + need->window_blocks;
     const uint64_t all_windows =
         (uint64_t)need->window_blocks * need->window_spans;
-    uint64_t n = n_blocks / within; /* if no window is full */
+    uint64_t n = n_blocks / within; /* if no attention window is full */
 
     if (n >= need->window_spans) {
         if (each == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a prompt is computed where it generates (sched_disagg.h), by what is
- * under way at the two workers and what they have of it. */
+/* Decides whether a prompt is computed at the decode worker (sched_disagg.h),
+ * from the work in progress at both workers and their cached prefixes. */
 #include "router/core/core_priv.h"
 
 /* ---- what workers have ---- */
@@ -10,7 +10,7 @@ static bool keeps(const bt_instance_t *worker)
     return (worker->hello.flags & BT_HELLO_KEEPS_PROMPTS) != 0;
 }
 
-/* Of its life, and of what it is thought to have. */
+/* Key of a worker's life, and of the current generation of estimates. */
 static uint64_t whose(const bt_instance_t *worker)
 {
     const uint64_t of[] = {worker->hello.instance, worker->n_forgot};
@@ -24,7 +24,7 @@ static uint32_t held_at(const bt_core_t *core, const bt_instance_t *worker,
     if (!keeps(worker)) {
         return 0;
     }
-    /* The last token is computed whatever is there: the answer begins there. */
+    /* The last token is always computed: the answer begins there. */
     return bt_sched_prefix_estimate_find(&core->held, whose(worker), gen->space,
                                          tokens, bt_gen_n_tokens(gen) - 1,
                                          worker->hello.tokens_per_block);
@@ -65,7 +65,7 @@ void bt_core_held_now(bt_core_t *core, const bt_leg_t *leg)
 
 typedef struct batch {
     uint32_t n;
-    bool is_promised; /* a time between tokens, to one of them */
+    bool is_promised; /* one of them has an ITL target */
 } batch_t;
 
 static batch_t batch_of(const bt_instance_t *worker)
@@ -118,7 +118,8 @@ static bt_sched_site_t site_of(const bt_core_t *core,
     };
 }
 
-/* That blocks of so many tokens take, in the pools of all ranks. */
+/* Returns the bytes of the blocks for @a n_tokens, in the pools of all ranks.
+ */
 static uint64_t kv_bytes(const bt_instance_t *worker, uint32_t n_tokens)
 {
     const bt_msg_hello_t *hello = &worker->hello;
@@ -131,7 +132,7 @@ static uint64_t kv_bytes(const bt_instance_t *worker, uint32_t n_tokens)
     return bt_kv_need_blocks(&need, n_tokens) * bytes;
 }
 
-/* Of a worker that is new here nothing is old. */
+/* Starts the clocks of workers that have no weighed prompts yet. */
 static void note_first_weighed(bt_instance_t *p, bt_instance_t *d,
                                uint64_t now_us)
 {

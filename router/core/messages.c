@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What workers say of their parts of a generation. */
+/* Handles workers' messages about their parts of a generation. */
 #include "router/core/core_priv.h"
 
 #include <stdio.h>
 
 #include "common/base/log.h"
 
-/* @return the open leg that a message of this worker is about, or NULL. */
+/* Returns the open leg that a message of this worker is about, or NULL. */
 static bt_leg_t *find_leg(bt_core_t *core, const bt_instance_t *worker,
                           bt_req_key_t key)
 {
@@ -47,7 +47,7 @@ static void on_grant(bt_core_t *core, const bt_instance_t *worker,
     }
 }
 
-/* A token in place of which there is none. */
+/* Handles an ERROR or CANCELED in place of a token. */
 static void gave_up(bt_core_t *core, const bt_leg_t *leg, uint64_t now_us)
 {
     bt_gen_t *gen = leg->gen;
@@ -63,7 +63,7 @@ static void gave_up(bt_core_t *core, const bt_leg_t *leg, uint64_t now_us)
     }
 }
 
-/* The log-prob that came with token @a i, where one is wanted.
+/* Stores the log-prob that came with token @a i, if requested.
  * @return false: the generation has failed */
 static bool take_score(bt_core_t *core, const bt_leg_t *leg,
                        const bt_msg_tokens_t *tokens, uint32_t i,
@@ -138,7 +138,7 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
     }
 }
 
-/* Parts of what it wants beside tokens; the tokens that waited for them. */
+/* Stores log-probs or logits, and processes tokens that waited for them. */
 static void on_rows(bt_core_t *core, const bt_instance_t *worker,
                     const bt_msg_rows_t *m, uint64_t now_us)
 {
@@ -158,7 +158,8 @@ static void on_rows(bt_core_t *core, const bt_instance_t *worker,
     bt_gen_take_early(core, gen, now_us);
 }
 
-/* Whole blocks of a prompt are kept, but for those that were there. */
+/* Returns how many prompt tokens are newly kept: whole blocks, minus cached
+ * tokens. */
 static uint32_t n_kept_of(const bt_gen_t *gen, const bt_instance_t *worker,
                           uint32_t n_cached)
 {
@@ -188,7 +189,7 @@ static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
     if (leg->attempt != gen->attempt.number) {
         return;
     }
-    /* Only the attempt that gave token #1 is on the way to it. */
+    /* Only the attempt that produced token #1 counts towards TTFT. */
     if ((bt_gen_state_is_live(gen->state) || (gen->state == BT_GEN_IS_ENDED)) &&
         (gen->attempt.from == 0)) {
         gen->ledger.prefill_queue_us = m->queue_us;
@@ -215,7 +216,7 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
     bt_core_held_now(core, leg);
     l = &gen->ledger;
     l->decode_queue_us += m->queue_us;
-    if (m->n_descriptors > 0) { /* else it came with that of a group's leader */
+    if (m->n_descriptors > 0) { /* else KV came with that of a group's leader */
         l->n_transfers++;
         l->grant_wait_us += m->grant_wait_us;
         l->transfer_us += m->transfer_us;
@@ -232,12 +233,12 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
     }
 }
 
-/* HTTP status where another attempt would end the same way, else 0. */
+/* Returns the HTTP status if a retry would fail in the same way, else 0. */
 static int final_http_status(int32_t status)
 {
     switch (status) {
     case BT_ERR_TOO_LARGE:
-    case BT_ERR_NO_BLOCKS: /* more than the worker has: never fits */
+    case BT_ERR_NO_BLOCKS: /* more blocks than the worker has: never fits */
         return 400;
     case BT_ERR_INVALID_PARAM:
     case BT_ERR_OVERFLOW:
@@ -248,9 +249,9 @@ static int final_http_status(int32_t status)
     }
 }
 
-/* A prefill worker takes its transfer back when token #1 is the last. That it
- * did so may be heard from the decode worker before the token is here, on
- * another link: the prefill worker's own word decides. */
+/* A prefill worker withdraws its transfer when token #1 is the last. The decode
+ * worker may report that before the token arrives over another link: only the
+ * prefill worker's own message decides. */
 static bool sender_withdrew(const bt_leg_t *leg, const bt_msg_failed_t *m)
 {
     return (m->status == BT_ERR_CANCELED) && (leg->part == BT_PART_DECODE) &&
@@ -265,8 +266,9 @@ static void avoid(bt_gen_t *gen, const bt_instance_t *worker)
     }
 }
 
-/* The next attempt goes elsewhere if it can. Of a peer that a worker reports
- * lost either may be at fault; the peer may be dead without our knowing it. */
+/* Makes the next attempt avoid the worker if possible. When a worker reports
+ * its peer lost, either may be at fault; the peer may be dead without the
+ * router knowing. */
 static void blame(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
                   uint64_t now_us)
 {
@@ -349,8 +351,8 @@ static void on_ended(bt_core_t *core, const bt_instance_t *worker,
     gen = leg->gen;
     note_ended(core, leg, m);
     phase = bt_gen_phase_name(gen);
-    /* A worker that lets go without its last token would leave the client
-     * waiting. */
+    /* A worker that ends without its last token would leave the client waiting.
+     */
     lost = bt_leg_lets_go(leg, true);
     (void)bt_leg_hear(core, leg, BT_LEG_ON_CLOSE);
     if (lost) {
@@ -364,7 +366,8 @@ static void on_ended(bt_core_t *core, const bt_instance_t *worker,
     bt_gen_settle(core, gen);
 }
 
-/* A prompt is computed: a tenant that has no more ahead may send its next. */
+/* After a computed prompt: a tenant with less work ahead may send its next one.
+ */
 static void send_more(bt_core_t *core, uint64_t now_us)
 {
     if (core->config.has_tenants && core->has_eased && (core->n_waiting > 0)) {
@@ -400,7 +403,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         return BT_OK;
     case BT_MSG_ENDED:
         on_ended(core, worker, &msg->u.ended, now_us);
-        bt_gen_dispatch_waiting(core, now_us); /* there is room for one */
+        bt_gen_dispatch_waiting(core, now_us); /* a seat is free */
         return BT_OK;
     case BT_MSG_STATS:
         bt_core_worker_stats(core, worker, &msg->u.stats, now_us);

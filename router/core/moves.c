@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done when a generation, its attempt or a leg leaves a state and
- * enters another: all of it, and nowhere else. */
+/* Actions on every state change of a generation, its attempt or a leg. No other
+ * file does them. */
 #include "router/core/core_priv.h"
 
 #include "common/base/assert.h"
@@ -84,7 +84,7 @@ static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         bt_gen_record(core, gen);
         break;
     case BT_GEN_IS_NEW:
-    case BT_GEN_IS_RUNNING: /* the attempt's own */
+    case BT_GEN_IS_RUNNING: /* handled by the attempt's own states */
     case BT_GEN_N_STATES:
         break;
     }

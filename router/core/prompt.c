@@ -26,7 +26,7 @@ bt_prompt_t *bt_prompt_ref(bt_prompt_t *prompt)
 
 void bt_prompt_unref(bt_prompt_t *prompt)
 {
-    /* What others read of it comes before its end. */
+    /* Reads by other owners happen before the free. */
     if ((prompt != NULL) &&
         (atomic_fetch_sub_explicit(&prompt->n_refs, 1, memory_order_acq_rel) ==
          1)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What others learn of the core: where the time of a generation went, its
- * record at the end, and how things stand for the metrics. */
+/* Reports of the core to others: the timing record of a generation, its record
+ * at the end, and the state for the metrics. */
 #include "router/core/core_priv.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ void bt_core_worker_news(const bt_core_t *core, const bt_instance_t *worker,
     }
 }
 
-/* Does a lease stand there whose KV has not come? */
+/* True when a lease is held whose KV has not arrived. */
 static bool lease_waits(const bt_gen_t *gen)
 {
     const bt_attempt_t *a = &gen->attempt;
@@ -66,7 +66,7 @@ bt_gen_loss_t bt_gen_loss_of(const bt_gen_t *gen, int32_t status)
     switch (status) {
     case BT_ERR_TIMED_OUT:
         return bt_gen_loss_of_deadline(gen);
-    case BT_ERR_BUSY: /* of one that holds a lease: others want its blocks */
+    case BT_ERR_BUSY: /* with a lease: others need its blocks */
         return lease_waits(gen) ? BT_LOSS_LEASE_EXPIRED : BT_LOSS_REFUSED;
     case BT_ERR_PEER_LOST:
     case BT_ERR_CORRUPT:
@@ -113,7 +113,7 @@ static uint64_t saturating_sub(uint64_t a, uint64_t b)
     return (a > b) ? a - b : 0;
 }
 
-/* The workers' durations are cut where they claim more than there was, so the
+/* Workers' durations are clamped where they exceed the measured time, so the
  * parts always sum to what the router measured. */
 void bt_gen_close_ledger(bt_gen_t *gen)
 {
@@ -186,8 +186,8 @@ void bt_core_record_rest(bt_core_t *core)
     }
 }
 
-/* Is the last attempt's PREFILLED still to come? Those of earlier ones do not
- * go to the ledger. */
+/* True when the last attempt's PREFILLED is still to come. Earlier attempts do
+ * not count in the timing record. */
 static bool prefilled_is_due(const bt_gen_t *gen)
 {
     for (uint32_t i = 0; i < gen->n_legs; i++) {

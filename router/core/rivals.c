@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* What workers can do together, the more the better. */
+/* What workers can serve together, in ascending order. */
 enum { NOTHING, ALONE, BOTH_ROLES };
 
 typedef struct force {
@@ -51,8 +51,8 @@ static void forget_old(bt_rivals_t *rivals, uint64_t now_us)
     rivals->n = n;
 }
 
-/* Its place: where it is, a new one, or that of who was not heard for longest.
- */
+/* Stores a refused worker: in its own entry, a new one, or the one that was not
+ * seen for longest. */
 static void note(bt_rivals_t *rivals, const bt_msg_hello_t *hello,
                  uint64_t now_us)
 {
@@ -75,7 +75,7 @@ static void note(bt_rivals_t *rivals, const bt_msg_hello_t *hello,
         }
     }
     place->hello = *hello;
-    place->hello.ranks = NULL; /* borrowed of a message */
+    place->hello.ranks = NULL; /* borrowed from a message */
     place->hello.n_ranks = 0;
     place->seen_us = now_us;
 }
@@ -95,8 +95,8 @@ static int worth_of_kind(const bt_rivals_t *rivals, const bt_table_t *table,
     return worth(&force);
 }
 
-/* One that no table of this model would take, or that only its ranks keep out,
- * is nobody's rival. */
+/* True when the worker is refused only because of the present workers, and not
+ * because of its ranks. */
 static bool is_rival(const bt_table_t *table, const bt_msg_hello_t *hello)
 {
     char why[BT_TABLE_WHY_BYTES];

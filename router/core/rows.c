@@ -22,7 +22,7 @@ static bool alloc_logits(uint32_t n_rows, uint32_t n_vocab, float **logits_p,
     return (*logits_p != NULL) && (*filled_p != NULL);
 }
 
-/* Room for so many tokens, and some more. */
+/* Reserves space for @a n tokens, and some more. */
 static bt_status_t make_room(bt_scores_t *scores, uint32_t n)
 {
     const uint32_t cap = n + n / 2 + 16;
@@ -32,7 +32,7 @@ static bt_status_t make_room(bt_scores_t *scores, uint32_t n)
     if (n <= scores->cap) {
         return BT_OK;
     }
-    /* Each stays what it was where the next one fails. */
+    /* Each array stays valid if a later allocation fails. */
     ids = bt_realloc_array(scores->ids, cap, sizeof(*scores->ids));
     if (ids == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -84,7 +84,7 @@ static bt_status_t alloc_all(bt_gen_rows_t *rows, const bt_prompt_t *prompt)
         if (status == BT_OK) {
             memcpy(rows->scores.ids, prompt->tokens,
                    prompt->n * sizeof(*prompt->tokens));
-            if (rows->scores.n_top > 0) { /* the first has none */
+            if (rows->scores.n_top > 0) { /* the first token has none */
                 memset(rows->scores.top_ids, 0,
                        rows->scores.n_top * sizeof(*rows->scores.top_ids));
                 memset(rows->scores.top_logprobs, 0,
@@ -162,8 +162,8 @@ uint64_t bt_gen_rows_logits_bytes(const bt_wants_t *asked, uint32_t n_prompt,
 {
     uint64_t n = 0;
 
-    /* At a worker they are one array, from the first row that is wanted for
-     * anything to the last. */
+    /* A worker stores the logits as one array, from the first requested row to
+     * the last. */
     if ((asked->what & BT_WANT_ANY_LOGITS) == 0) {
         return 0;
     }
@@ -188,7 +188,7 @@ static void put_score(bt_scores_t *scores, uint32_t at, const bt_score_t *score)
     }
 }
 
-/* Ids that the vocabulary has, as many as were asked for. */
+/* True when all ids are in the vocabulary, and as many as requested. */
 static bool is_sound(const bt_gen_rows_t *rows, const bt_score_t *score)
 {
     if (score->n_top != rows->scores.n_top) {
@@ -247,7 +247,7 @@ static bt_status_t take_prompt(bt_gen_rows_t *rows, const bt_msg_rows_t *msg)
 
 /* ---- logits ---- */
 
-/* A piece of one row, in order within it. */
+/* Stores a piece of one row, in order within the row. */
 static bt_status_t fill(const bt_gen_rows_t *rows, const bt_msg_rows_t *msg,
                         uint32_t n_rows, float *logits, uint32_t *filled)
 {
@@ -286,7 +286,7 @@ bt_status_t bt_gen_rows_take(bt_gen_rows_t *rows, const bt_msg_rows_t *msg)
         return fill(rows, msg, rows->max_new, rows->generation_logits,
                     rows->generation_filled);
     default:
-        return BT_OK; /* a newer worker's */
+        return BT_OK; /* kind of a newer worker */
     }
 }
 

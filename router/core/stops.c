@@ -60,7 +60,7 @@ static size_t word_ending_at(const bt_stops_t *stops, size_t end)
     return longest;
 }
 
-/* Bytes of the longest tail that a stop word begins with. */
+/* Bytes of the longest tail that is the beginning of a stop word. */
 static size_t tail_to_hold(const bt_stops_t *stops)
 {
     const size_t len = stops->held.len;

@@ -31,14 +31,15 @@ void bt_table_fini(bt_table_t *table)
     bt_sched_links_fini(&table->numbers);
 }
 
-/* Are they numbers of the same model? What makes it another one stands behind a
- * blank. */
+/* True when both profiles are of one model: the text after the first blank,
+ * which identifies the model, is equal. */
 static bool profiles_may_mix(const char *a, const char *b)
 {
     return strcmp(a + strcspn(a, " "), b + strcspn(b, " ")) == 0;
 }
 
-/* All workers here passed the same check, so any of them is the measure. */
+/* All present workers passed this check, so any of them can be compared with.
+ */
 static bt_status_t check_against(const bt_table_t *table,
                                  const bt_msg_hello_t *mine,
                                  const bt_msg_hello_t *hello,
@@ -86,7 +87,7 @@ bool bt_table_is_same_kind(const bt_table_t *table, const bt_msg_hello_t *a,
     return check_against(table, a, b, why) == BT_OK;
 }
 
-/* May the two meet in a transfer? */
+/* Checks whether a transfer between these workers is possible. */
 static bt_status_t check_ranks(const bt_table_t *table,
                                const bt_msg_hello_t *hello,
                                char why[BT_TABLE_WHY_BYTES])
@@ -159,7 +160,7 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
     return (status == BT_OK) ? check_ranks(table, hello, why) : status;
 }
 
-/* What it may be asked for with these roles. */
+/* Sets which tasks the worker can get with these roles. */
 static void set_roles(bt_instance_t *worker, uint32_t roles)
 {
     const bool prefills_itself =

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a request can be served in time, by what is on its way now
- * (sched_slo.h), and what is learned of how that was forecast
- * (sched_age.h). */
+/* Admission by latency targets: whether a request can be served in time, from
+ * the work in progress (sched_slo.h), and corrections learned from past
+ * forecasts (sched_age.h). */
 #include "router/core/core_priv.h"
 
-#define MEAN_SHARE 0.05      /* of the newest in a mean */
-#define MEAN_HALF  30000000u /* us: what has not been confirmed for so long */
-#define FIRST_MEAN 256u      /* tokens of an answer, before any has ended */
+#define MEAN_SHARE 0.05      /* weight of the newest in a mean */
+#define MEAN_HALF  30000000u /* us: half-life of a mean without new values */
+#define FIRST_MEAN 256u      /* tokens of an answer until one has ended */
 #define ERROR_MOST 500u      /* thousandths */
-/* A decode worker whose seats are all taken for so long is sent one more. */
+/* A decode worker whose seats are all taken for this long is sent one more
+ * request. */
 #define SEATS_EVERY_US 60000000u
-/* Steps are forecast for the worker's own cores, and may always be quicker:
- * more seats keep the target then. A prompt's forecast is never cut. */
+/* Iterations are forecast for the worker's own cores, and may always be faster:
+ * then more seats keep the target. A prompt's forecast is never reduced. */
 #define FIRST_FACTOR_LEAST   1000u
 #define BETWEEN_FACTOR_LEAST 500u
 
@@ -43,7 +44,8 @@ void bt_core_init_margins(bt_core_t *core)
     bt_sched_safety_factor_init(&core->between_margin, BETWEEN_FACTOR_LEAST);
 }
 
-/* A probe was promised nothing (sched_safety_factor.h). */
+/* Updates a safety factor; a probe counts separately (sched_safety_factor.h).
+ */
 static void learn(bt_sched_safety_factor_t *margin, const bt_gen_t *gen,
                   uint64_t forecast_us, uint64_t us, uint64_t now_us)
 {
@@ -54,8 +56,8 @@ static void learn(bt_sched_safety_factor_t *margin, const bt_gen_t *gen,
     }
 }
 
-/* Of a short wait it says nothing about long ones how long the rest took, which
- * is no wait. */
+/* Learns from forecasts of at least half the target only: for short waits the
+ * fixed costs dominate, which say nothing about long waits. */
 void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen, uint64_t now_us)
 {
     const uint64_t target_us = (uint64_t)gen->target.ttft_ms * 1000;
@@ -97,17 +99,16 @@ uint32_t bt_core_mean_context(const bt_core_t *core)
     return (uint32_t)core->mean_context;
 }
 
-/* In iterations, what an answer takes at most for each of its tokens: with
- * static batches it may wait for one that runs, about as long as it takes
- * itself. */
+/* Returns the most iterations per token: with static batches an answer may wait
+ * for a running batch, about as long as it takes itself. */
 static uint32_t rounds_of(const bt_instance_t *worker)
 {
     return ((worker->hello.flags & BT_HELLO_STATIC_BATCHES) != 0) ? 2 : 1;
 }
 
-/* What an iteration of one sequence more takes is not measured while no more
- * are sent: where the limit is too low all seats are taken, and one more is
- * sent from time to time. Until the next STATS, which make the limit anew. */
+/* Allows one more seat from time to time. The cost of one more sequence is not
+ * measured while no more are sent, so a limit that is too low would stay.
+ * Applies until the next STATS, which set the limit anew. */
 static uint32_t one_more(bt_instance_t *worker, uint32_t n_seats,
                          uint64_t now_us)
 {
@@ -135,7 +136,8 @@ void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker,
         worker->sched.holds_target = false;
         return;
     }
-    /* Forecasts have their mean error on top, and the margin; so has this. */
+    /* Forecasts include their mean error and the safety factor; so does this.
+     */
     times = (1000 + min_u64(rates->decode_error, ERROR_MOST)) *
             bt_sched_safety_factor_now(&core->between_margin, now_us) *
             rounds_of(worker);
@@ -168,8 +170,8 @@ bt_core_ahead_t bt_core_ahead_at(const bt_instance_t *worker,
     return ahead;
 }
 
-/* What waits of a tenant and goes before, until it is so much.
- * @param [in] turn  NULL: all goes before */
+/* Returns the waiting prompts of a tenant that go before, up to @a most_us.
+ * @param [in] turn  NULL: all go before */
 static bt_core_ahead_t ahead_in(const bt_core_t *core,
                                 const bt_core_flow_t *flow,
                                 const bt_sched_turn_t *turn, uint64_t most_us)
@@ -194,8 +196,8 @@ static bt_core_ahead_t ahead_in(const bt_core_t *core,
     return ahead;
 }
 
-/* What waits here and goes before: of its own tenant by the order, of each of
- * the others as much as its weight gets meanwhile. */
+/* Returns the waiting prompts that go before: of the own tenant by queue order,
+ * of each other tenant its weighted share meanwhile. */
 static bt_core_ahead_t ahead_here(bt_core_t *core, const bt_sched_turn_t *turn,
                                   const bt_gen_tenant_t *tenant,
                                   uint64_t prompt_us)
@@ -238,17 +240,17 @@ static bt_core_ahead_t ahead_here(bt_core_t *core, const bt_sched_turn_t *turn,
     return all;
 }
 
-/* What the workers are for this request, all together. */
+/* Capacity of all workers together, for this request. */
 typedef struct survey {
     uint32_t n_prefill;
-    uint64_t ahead_us, prompt_us; /* at the best of them */
+    uint64_t ahead_us, prompt_us; /* at the best prefill worker */
     uint64_t prefill_error, decode_error;
     uint64_t seats, taken;
-    double seats_per_us; /* that iterations of all of them get on */
-    uint64_t step_us;    /* of the one with the shortest, and this request */
-    uint64_t full_us;    /* the same with all seats taken; 0: many are not */
-    bool rests_prefill;  /* one of them has no prompt to compute */
-    bool rests_decode;   /* one of them generates nothing */
+    double seats_per_us; /* seats per us of iteration, over all workers */
+    uint64_t step_us; /* shortest iteration of any worker, with this request */
+    uint64_t full_us; /* that worker's with all seats taken; 0: few are */
+    bool rests_prefill; /* a prefill worker is idle */
+    bool rests_decode;  /* a decode worker is idle */
 } survey_t;
 
 static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
@@ -296,8 +298,8 @@ static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
     }
     if ((s->step_us == 0) || ((step_us > 0) && (step_us < s->step_us))) {
         s->step_us = step_us;
-        /* How quick a worker is that has little to do says nothing of one that
-         * has its seats taken, and has to give lent cores back. */
+        /* The speed of a mostly idle worker says nothing about one with all
+         * seats taken, which also has to return borrowed cores. */
         s->full_us =
             (4 * (uint64_t)running >= 3 * (uint64_t)w->max_seats) ? full_us : 0;
         s->decode_error = worker->stats.rates.decode_error;
@@ -326,7 +328,7 @@ static survey_t see_workers(const bt_core_t *core, const bt_sched_turn_t *turn,
     return s;
 }
 
-/* Notes what is forecast without the margins. */
+/* Builds the forecast, and stores its values without the safety factors. */
 static bt_sched_forecast_t outlook_of(bt_core_t *core, const survey_t *s,
                                       const bt_sched_turn_t *turn,
                                       const bt_gen_spec_t *spec, uint32_t n,
@@ -360,8 +362,8 @@ static bt_sched_forecast_t outlook_of(bt_core_t *core, const survey_t *s,
     return o;
 }
 
-/* Would nothing stand before it? Then only forecasts keep it away, and while
- * they do nothing is measured that could correct them. */
+/* True when no request is ahead. Then only forecasts cause the rejection, and
+ * meanwhile nothing is measured that could correct them. */
 static bool finds_rest(const bt_core_t *core, const survey_t *s,
                        const bt_sched_forecast_t *outlook,
                        bt_sched_slo_verdict_t judgement)

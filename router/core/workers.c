@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers come, fall silent and go. */
+/* Workers join, fall silent and leave. */
 #include "router/core/core_priv.h"
 
 #include <stdio.h>
@@ -40,9 +40,9 @@ static bool was(const bt_instance_t *worker, bt_role_t role)
     return (worker->roles_ever & (uint32_t)role) != 0;
 }
 
-/* For the roles that it has for the first time. Who once knew a worker knows it
- * for good: what was under way when a role went still needs it, and the role
- * may come back. */
+/* Introduces a worker to its peers for roles that it has for the first time.
+ * Introductions are permanent: transfers in progress when a role ends still
+ * need them, and the role may come back. */
 static void introduce(bt_core_t *core, bt_instance_t *worker)
 {
     const uint32_t fresh = worker->roles & ~worker->roles_ever;
@@ -92,7 +92,7 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
     bt_status_t status = bt_table_check(&core->table, hello, why);
 
     if (status != BT_OK) {
-        /* Who has work serves somebody, and stays. */
+        /* Workers with requests serve clients, and stay. */
         return (bt_rivals_come(&core->rivals, &core->table, hello, now_us) &&
                 (bt_core_n_legs(core) == 0))
                    ? BT_ERR_STALE
@@ -137,7 +137,7 @@ void bt_core_kv_link(bt_core_t *core, bt_instance_t *prefill,
     char text[BT_CUT_TEXT];
     bt_cut_t cut = {.prefill = prefill, .decode = decode};
 
-    if ((decode == NULL) || (decode == prefill)) { /* it has gone meanwhile */
+    if ((decode == NULL) || (decode == prefill)) { /* it has left meanwhile */
         return;
     }
     switch (bt_kv_link_report(&core->table, prefill, decode, said)) {
@@ -151,7 +151,7 @@ void bt_core_kv_link(bt_core_t *core, bt_instance_t *prefill,
         if ((decode->sched.health == BT_SCHED_UP) &&
             (prefill->sched.health == BT_SCHED_UP)) {
             BT_LOG_WARN("%s; no request is given to the two together", text);
-        } else { /* one of them is on its way out */
+        } else { /* one of them is leaving */
             BT_LOG_INFO("%s", text);
         }
         return;
@@ -183,14 +183,14 @@ uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                                                BT_SCHED_RATES_CHUNK);
 }
 
-/* Of one that does not drain. */
+/* Returns the health of a worker that does not drain. */
 static bt_sched_health_t health_of(const bt_instance_t *worker)
 {
     return (worker->is_silent || worker->is_still) ? BT_SCHED_SUSPECT
                                                    : BT_SCHED_UP;
 }
 
-/* From what is known of it; @a why is logged where that is news. */
+/* Updates the health from the worker's state; @a why is logged on a change. */
 static void settle_health(bt_core_t *core, bt_instance_t *worker,
                           const char *why, uint64_t now_us)
 {
@@ -242,7 +242,8 @@ static bool is_drained(const bt_instance_t *worker)
            (worker->stats.active_requests == 0);
 }
 
-/* Whoever ordered it, of whichever router. @return true: it is back */
+/* Applies a worker's duty, whichever router ordered it. @return true: it takes
+ * requests again */
 static bool heed_duty(const bt_core_t *core, bt_instance_t *worker,
                       uint32_t duty)
 {
@@ -308,7 +309,8 @@ void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles)
             continue;
         }
         worker->is_launched = true;
-        /* One of an older build says no roles, and would not understand. */
+        /* An older build reports no roles, and would not understand the order.
+         */
         if ((worker->stats.roles != 0) && (worker->roles != roles)) {
             core->ops.send(core->ops.send_ctx, worker, &msg);
         }
@@ -335,7 +337,7 @@ bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
     return BT_OK;
 }
 
-/* That it is silent was news already; why it is may be. */
+/* Silence was reported already; a new cause may not have been. */
 static void settle_silence(bt_core_t *core, bt_instance_t *worker,
                            bool is_starved, const char *why, uint64_t now_us)
 {
