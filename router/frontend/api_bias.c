@@ -5,7 +5,7 @@
 #include "common/base/alloc.h"
 #include "router/frontend/api_priv.h"
 
-/* Room for words and weights, whichever comes first. */
+/* Reserves space for words and weights, whichever come first. */
 static bt_status_t make_room(bt_api_parse_t *parse)
 {
     bt_api_request_t *request = parse->request;
@@ -17,7 +17,7 @@ static bt_status_t make_room(bt_api_parse_t *parse)
     return (request->bias_words != NULL) ? BT_OK : bt_api_no_memory(parse);
 }
 
-/* A list, or one by itself. */
+/* Accepts a list, or a single element. */
 static bt_status_t begin_list(bt_api_parse_t *parse,
                               const bt_api_field_t *field,
                               const bt_json_node_t *value,

@@ -81,7 +81,7 @@ static bt_status_t read_max_tokens(bt_api_parse_t *parse,
                                    const bt_json_node_t *value)
 {
     const bool newer = (strcmp(field->name, "max_completion_tokens") == 0);
-    /* None at all are for a prompt that is echoed: check_whole(). */
+    /* An empty completion is for a prompt that is echoed: check_whole(). */
     double real = 1.0;
     const bool none = (parse->request->dialect == BT_API_COMPLETIONS) &&
                       bt_api_real(value, &real) &&
@@ -140,7 +140,7 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
             parse->only_the_best = true;
         }
     } else if (*top_p < FLT_MIN) {
-        *top_p = FLT_MIN; /* what a float has no place for is not 0 */
+        *top_p = FLT_MIN; /* a value below a float's range is not 0 */
     }
     return BT_OK;
 }
@@ -244,7 +244,8 @@ static bt_status_t read_timeout_us(bt_api_parse_t *parse,
     return status;
 }
 
-/* Is a number written as one that need not be whole: 0.5, 1.0, 1e3? */
+/* True when a number is written with a fraction or an exponent: 0.5, 1.0, 1e3.
+ */
 static bool is_fraction(const bt_json_node_t *number)
 {
     for (uint32_t i = 0; i < number->len; i++) {
@@ -255,7 +256,7 @@ static bool is_fraction(const bt_json_node_t *number)
     return false;
 }
 
-/* Any value: without --client-priority it is ignored. */
+/* Accepts any value: without --client-priority it is ignored. */
 static bt_status_t read_priority(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
                                  const bt_json_node_t *value)
@@ -292,7 +293,7 @@ static bt_status_t add_end_id(bt_api_parse_t *parse, const char *name,
     if ((status != BT_OK) || (number < 0)) {
         return status; /* -1: Triton's "not given" */
     }
-    /* The other places are left to the model's own. */
+    /* The remaining entries are reserved for the model's own. */
     if (sampling->n_end_ids == BT_MAX_GIVEN_END_IDS) {
         return bt_api_refuse(parse, name, "%s has more than %d ids", name,
                              BT_MAX_GIVEN_END_IDS);
@@ -440,7 +441,7 @@ static bt_status_t read_top_logprobs(bt_api_parse_t *parse,
     return status;
 }
 
-/* A field of true or false, each for something that is wanted. */
+/* Reads a bool that requests log-probs or logits. */
 static bt_status_t read_want(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const bt_json_node_t *value)
 {
@@ -469,7 +470,7 @@ static bt_status_t read_want(bt_api_parse_t *parse, const bt_api_field_t *field,
     return BT_OK;
 }
 
-/* Who does not say it gets what the server has by default. */
+/* Omitted means the server's default. */
 static bt_status_t read_exclude_input(bt_api_parse_t *parse,
                                       const bt_api_field_t *field,
                                       const bt_json_node_t *value)
@@ -494,7 +495,7 @@ static bt_status_t read_generation_prompt(bt_api_parse_t *parse,
     return bt_api_read_not(parse, field, value);
 }
 
-/* An empty one would look like a secret and be none. */
+/* An empty salt would look like a secret without being one. */
 static bt_status_t read_cache_salt(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
                                    const bt_json_node_t *value)
@@ -576,7 +577,7 @@ static const bt_api_field_t fields[] = {
     {"chat_template_kwargs", BT_API_H | BT_API_T, bt_api_read_json, AT(kwargs_json), BT_JSON_OBJECT, 0},
     NOT("separate_reasoning", BT_API_H | BT_API_R, keeps_reasoning),
 
-    /* what to tell beside the tokens */
+    /* data beside the tokens */
     OWN("logprobs", BT_API_C, read_logprobs),
     OWN("logprobs", BT_API_H, read_want),
     OWN("top_logprobs", BT_API_H, read_top_logprobs),
@@ -626,7 +627,7 @@ static const bt_api_field_t fields[] = {
     OWN("tool_choice", BT_API_R, read_tool_choice),
     OWN("function_call", BT_API_H, read_tool_choice),
 
-    /* asked for, not done yet: said instead of ignored */
+    /* known but not supported yet: refused instead of ignored */
     NOT_YET("prompt_logprobs", BT_API_O),
     {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), BT_JSON_OBJECT, 0},
     OWN("store", BT_API_R, bt_api_read_store),
@@ -676,9 +677,9 @@ static const bt_api_field_t fields[] = {
     NOT_YET("image_url_input", BT_API_G),
     NOT_YET("video_bytes_input", BT_API_G),
 
-    /* Of OpenAI's, for its own books and machines; vLLM's, for tokenizers that
-     * are not ours; Triton's, without meaning where nothing is padded and there
-     * are no beams. */
+    /* OpenAI's fields for its own billing and infrastructure; vLLM's for
+     * tokenizers not used here; Triton's, without meaning here because nothing
+     * is padded and there are no beams. */
     IGNORED("user", BT_API_O | BT_API_R),
     IGNORED("metadata", BT_API_O),
     IGNORED("store", BT_API_O),

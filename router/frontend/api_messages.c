@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of a chat, and items of a response's input, as chat templates get
- * them: checked, and else as they were sent. */
+/* Messages of a chat, and items of a response's input, in the form that chat
+ * templates get: checked, and otherwise unchanged. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,14 +10,14 @@
 
 #define JSON_LIMIT ((size_t)1 << 31)
 
-/* A list in the making. */
+/* A list being built. */
 typedef struct writer {
     bt_api_parse_t *parse;
     const char *field; /* messages, or input */
     bool is_input;     /* of a response */
     bt_strbuf_t text;
     bt_json_t json;
-    const bt_json_node_t *thought; /* an item that the next one is of */
+    const bt_json_node_t *thought; /* reasoning of the next message */
     uint32_t thought_at;
 } writer_t;
 
@@ -31,7 +31,7 @@ void bt_api_messages_fini(bt_api_request_t *request)
 
 /* ---- contents ---- */
 
-/* @return the text of a part; NULL: it has none */
+/* Returns the text of a part; NULL: it has none. */
 static const bt_json_node_t *text_of_part(const writer_t *w,
                                           const bt_json_node_t *part)
 {
@@ -85,7 +85,7 @@ static bt_status_t refuse_part(writer_t *w, uint32_t index,
                          w->field, index, BT_API_SHOW(type));
 }
 
-/* A part of OpenAI's chat as it is; others in its form. */
+/* Writes a part of OpenAI's chat unchanged; others converted to that form. */
 static void put_part(writer_t *w, uint32_t index, uint32_t at,
                      const bt_json_node_t *part, const bt_json_node_t *text)
 {
@@ -130,7 +130,7 @@ static bool is_none(const bt_json_node_t *value)
     return (value == NULL) || (value->kind == BT_JSON_NULL);
 }
 
-/* OpenAI's roles that say nothing are no messages. */
+/* Messages of some OpenAI roles may be empty; those are dropped. */
 static bool may_be_none(const bt_json_node_t *role)
 {
     return !bt_json_is(role, "system") && !bt_json_is(role, "developer") &&
@@ -183,7 +183,7 @@ static bt_status_t check_role(writer_t *w, uint32_t index,
     return BT_OK;
 }
 
-/* A member that is a short text; absent and null are none. */
+/* Checks a member that must be a short text; absent and null are allowed. */
 static bt_status_t check_short(writer_t *w, uint32_t index,
                                const bt_json_node_t *message, const char *key)
 {
@@ -200,7 +200,7 @@ static bt_status_t check_short(writer_t *w, uint32_t index,
                          BT_API_SHOW(value));
 }
 
-/* Calls that the assistant made. None are as good as no member. */
+/* Writes the assistant's calls. An empty list counts as absent. */
 static bt_status_t put_calls(writer_t *w, uint32_t index,
                              const bt_json_node_t *role,
                              const bt_json_node_t *calls)
@@ -243,7 +243,7 @@ static bt_status_t put_member(writer_t *w, uint32_t index,
     return BT_OK;
 }
 
-/* All members in their order. */
+/* Writes all members in their order. */
 static bt_status_t put_chat(writer_t *w, uint32_t index,
                             const bt_json_node_t *message,
                             const bt_json_node_t *role)
@@ -270,7 +270,7 @@ static bt_status_t put_chat(writer_t *w, uint32_t index,
 
 /* ---- an item of a response's input ---- */
 
-/* What was thought: its content, or the summary of it. */
+/* Writes reasoning: its content, or its summary. */
 static void put_thought(writer_t *w, const bt_json_node_t *item)
 {
     const bt_json_doc_t *doc = w->parse->doc;
@@ -382,7 +382,7 @@ static void add_final(const bt_json_node_t *text, bt_strbuf_t *out,
     *part_bytes_p = text->len;
 }
 
-/* Is there what an answer can go on with? */
+/* Checks for a final message that an answer can continue. */
 static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
 {
     const bt_json_doc_t *doc = w->parse->doc;
@@ -442,7 +442,7 @@ static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
     return ((status == BT_OK) && (last != NULL)) ? keep_final(w, last) : status;
 }
 
-/* The text becomes the request's. */
+/* Moves the text to the request. */
 static bt_status_t keep(writer_t *w)
 {
     if (bt_strbuf_status(&w->text) != BT_OK) {

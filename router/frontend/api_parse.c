@@ -35,7 +35,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     memset(request, 0, sizeof(*request));
 }
 
-/* All fields of one object. */
+/* Reads all fields of one object. */
 static bt_status_t read_fields(bt_api_parse_t *parse, const char *path,
                                const bt_json_node_t *object)
 {
@@ -98,7 +98,7 @@ static bt_status_t check_choices(bt_api_parse_t *parse)
                              "best_of above n cannot be streamed: which are "
                              "the best is known at the end");
     }
-    /* The best have the highest log-prob for a token. */
+    /* best_of ranks choices by their tokens' log-probs. */
     request->hides_logprobs = (request->wants.what & BT_WANT_LOGPROBS) == 0;
     request->wants.what |= BT_WANT_LOGPROBS;
     request->n_told = request->n;
@@ -106,7 +106,7 @@ static bt_status_t check_choices(bt_api_parse_t *parse)
     return BT_OK;
 }
 
-/* Log-probs and echo. */
+/* Checks log-probs and echo. */
 static bt_status_t check_rows(bt_api_parse_t *parse)
 {
     bt_api_request_t *request = parse->request;
@@ -129,7 +129,7 @@ static bt_status_t check_rows(bt_api_parse_t *parse)
     return BT_OK;
 }
 
-/* continue_final_message: is there one to go on with? */
+/* Checks continue_final_message: is there a message to continue? */
 static bt_status_t check_continued(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
@@ -147,7 +147,7 @@ static bt_status_t check_continued(bt_api_parse_t *parse)
     return BT_OK;
 }
 
-/* One prompt, as a text or as messages. */
+/* Checks for one prompt, as a text or as messages. */
 static bt_status_t check_tokenize(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
@@ -180,7 +180,7 @@ static bt_status_t check_detokenize(bt_api_parse_t *parse)
     return BT_OK;
 }
 
-/* Is there what it is generated from? */
+/* Checks that there is a prompt. */
 static bt_status_t check_prompt(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
@@ -205,7 +205,7 @@ static bt_status_t check_prompt(bt_api_parse_t *parse)
     }
 }
 
-/* What only the whole body can tell. */
+/* Checks that need the whole body. */
 static bt_status_t check_whole(bt_api_parse_t *parse)
 {
     bt_api_request_t *request = parse->request;
@@ -260,7 +260,7 @@ static bt_status_t read_body(bt_api_parse_t *parse, const bt_json_node_t *root)
     }
     if ((parse->request->dialect == BT_API_GENERATE) &&
         bt_json_is_kind(parameters, BT_JSON_OBJECT)) {
-        /* Fields beside it come later and so win. */
+        /* Fields beside "parameters" come later and take precedence. */
         status = read_fields(parse, "parameters.", parameters);
     }
     if (status == BT_OK) {
@@ -275,8 +275,8 @@ static bt_status_t read_body(bt_api_parse_t *parse, const bt_json_node_t *root)
 #define BOM       "\xEF\xBB\xBF"
 #define BOM_BYTES 3u
 
-/* Why a body is refused as a whole. A bound is one of the field in which it is
- * passed. */
+/* Fills the error for a body that is refused as a whole. A limit is reported
+ * for the field in which it is exceeded. */
 static bt_status_t not_read(bt_api_parse_t *parse, const char *text,
                             bt_status_t status, const bt_json_fault_t *fault)
 {

@@ -24,7 +24,7 @@ void bt_api_prompts_fini(bt_api_request_t *request)
 
 /* ---- prompts ---- */
 
-/* Zero characters are text, as any. */
+/* Zero characters count as text. */
 static bt_status_t text_prompt(bt_api_parse_t *parse, const char *name,
                                const bt_json_node_t *value,
                                bt_api_prompt_t *prompt)
@@ -41,7 +41,7 @@ static bt_status_t text_prompt(bt_api_parse_t *parse, const char *name,
     return (prompt->text == NULL) ? bt_api_no_memory(parse) : BT_OK;
 }
 
-/* Digits alone, as almost all are. */
+/* Digits only, which covers nearly all ids. */
 static bool plain_id(const bt_json_node_t *value, uint32_t *id_p)
 {
     uint32_t id = 0;
@@ -79,7 +79,8 @@ static bt_status_t ids_prompt(bt_api_parse_t *parse, const char *name,
     prompt->n_ids = n;
     for (uint32_t i = 0; i < n; i++) {
         if (bt_task_poll_every(&steps)) {
-            return bt_api_no_memory(parse); /* canceled: nobody hears of it */
+            return bt_api_no_memory(
+                parse); /* canceled: the error is not sent */
         }
         if (!plain_id(id, &prompt->ids[i])) {
             int64_t number = 0;

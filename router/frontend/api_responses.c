@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OpenAI's responses: what they are asked with, the object and its events. Text
- * and what was thought for it; nothing of them is kept. Source: OpenAI's API
- * reference, "Responses" and "Streaming events". */
+/* OpenAI's responses: request fields, the object and its events. Supports text
+ * and its reasoning; no response is stored.
+ * Source:  OpenAI's API reference, "Responses" and "Streaming events". */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,8 @@
 
 /* ---- the request ---- */
 
-/* Items beside messages are of tools and of what other servers keep. */
+/* Items other than messages belong to tools, or refer to data stored by other
+ * servers. */
 static bt_status_t check_items(bt_api_parse_t *parse,
                                const bt_json_node_t *items)
 {
@@ -75,7 +76,7 @@ bt_status_t bt_api_read_instructions(bt_api_parse_t *parse,
     return status;
 }
 
-/* Nothing is kept here: what others find again must not be asked for. */
+/* Responses are not stored here, so a request to store one is refused. */
 bt_status_t bt_api_read_store(bt_api_parse_t *parse,
                               const bt_api_field_t *field,
                               const bt_json_node_t *value)
@@ -184,7 +185,7 @@ bt_status_t bt_api_check_responses(bt_api_parse_t *parse)
 
 /* ---- the object ---- */
 
-/* An item of a response is what was thought, or the message. */
+/* An item of a response: the reasoning, or the message. */
 typedef struct item {
     const char *prefix; /* of its id */
     const char *part;   /* type of its only part */
@@ -213,7 +214,8 @@ static void put_part(const item_t *item, const char *key, const char *text,
     bt_json_end_object(json);
 }
 
-/* The id of an answer is "resp_…", and its items' the same but for that. */
+/* An answer's id is "resp_…"; its items have other prefixes and an equal rest.
+ */
 static void put_item_id(const bt_api_answer_t *answer, const item_t *item,
                         const char *key, bt_json_t *json)
 {
@@ -237,21 +239,20 @@ static const char *status_of(bt_finish_t finish)
     }
 }
 
-/* What was thought may have been all. */
+/* The answer may consist of reasoning only. */
 static bool has_message(const bt_api_choice_t *choice)
 {
     return (choice->text_bytes > 0) || (choice->thought_bytes == 0);
 }
 
-/* Which of the items that a choice has ended with it, and how? */
+/* Returns how the item ended with its choice. */
 static bt_finish_t end_of(const item_t *item, const bt_api_choice_t *choice)
 {
     return ((item == &thinking) && has_message(choice)) ? BT_FINISH_STOP
                                                         : choice->finish;
 }
 
-/* @param choice  its whole text once the item has ended; NULL: nothing is said
- */
+/* @param choice its whole text once the item has ended; NULL: none yet */
 static void put_item(const bt_api_answer_t *answer, const item_t *item,
                      const char *key, const bt_api_choice_t *choice,
                      bt_json_t *json)
@@ -297,7 +298,7 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
     bt_json_end_object(json);
 }
 
-/* What it was asked with. */
+/* Writes the request's options. */
 static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
 {
     bt_json_str(json, "instructions", answer->instructions);
@@ -325,7 +326,7 @@ static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
                 (answer->metadata != NULL) ? answer->metadata : "{}");
 }
 
-/* @param choice  NULL: it goes on */
+/* @param choice NULL: still generating */
 static void put_response(const bt_api_answer_t *answer, const char *key,
                          const bt_api_choice_t *choice,
                          const bt_api_usage_t *usage, bt_json_t *json)
@@ -435,7 +436,7 @@ static void put_part_event(events_t *e, const char *type, const item_t *item,
     close_event(e);
 }
 
-/* @param key  of the text: "delta", or "text" of all of it */
+/* @param key key of the text: "delta", or "text" for all of it */
 static void put_text_event(events_t *e, const char *type, const item_t *item,
                            uint32_t index, const char *key, const char *text,
                            size_t bytes)
@@ -457,7 +458,7 @@ static void open_item(events_t *e, const item_t *item, uint32_t index)
     put_part_event(e, "response.content_part.added", item, index, "", 0);
 }
 
-/* @param whole  all that was said so far, and how it ended */
+/* @param whole all text so far, and how it ended */
 static void close_item(events_t *e, const item_t *item, uint32_t index,
                        const bt_api_choice_t *whole)
 {
@@ -486,8 +487,8 @@ void bt_api_write_begin_events(const bt_api_answer_t *answer,
     put_begin(&e);
 }
 
-/* What was thought is told before the text; an item ends where the next one
- * begins, or with the choice. */
+/* Reasoning is sent before the text; an item ends where the next one begins, or
+ * with the choice. */
 void bt_api_write_events(const bt_api_answer_t *answer,
                          const bt_api_choice_t *piece,
                          const bt_api_usage_t *usage, uint32_t *sequence,

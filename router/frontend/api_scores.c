@@ -9,13 +9,14 @@
 
 /* ---- texts of tokens ---- */
 
-/* Of a token that is no text by itself, with 4 characters for a byte. */
+/* Bytes of a token that is not valid text, with 4 characters per byte. */
 #define MAX_NO_TEXT 64u
 
 typedef struct token_text {
     const char *text;
     size_t bytes;
-    char buf[sizeof("bytes:") + 4 * MAX_NO_TEXT]; /* of one that is no text */
+    char buf[sizeof("bytes:") +
+             4 * MAX_NO_TEXT]; /* for a token that is not text */
 } token_text_t;
 
 static bool is_text(const uint8_t *bytes, size_t n)
@@ -31,8 +32,8 @@ static bool is_text(const uint8_t *bytes, size_t n)
     return true;
 }
 
-/* As OpenAI's completions spell it: half a character is "bytes:\xe2\x80", so
- * that no two tokens of a vocabulary look the same. */
+/* Spells a token as OpenAI's completions do: a partial character is
+ * "bytes:\xe2\x80", so that no two tokens of a vocabulary look alike. */
 static void spell(const bt_tokenizer_t *tok, uint32_t id, token_text_t *out)
 {
     bool is_special = false;
@@ -56,7 +57,7 @@ static void spell(const bt_tokenizer_t *tok, uint32_t id, token_text_t *out)
 
 /* ---- completions ---- */
 
-/* Items of lists: of token i of a choice. */
+/* Writers of list items, for token i of a choice. */
 
 static void put_offset(bt_json_t *json, const void *tok, const void *choice_p,
                        size_t i)
@@ -96,7 +97,8 @@ static bool same_text(const bt_tokenizer_t *tok, uint32_t a, uint32_t b)
     return (n_a == n_b) && ((n_a == 0) || (memcmp(bytes_a, bytes_b, n_a) == 0));
 }
 
-/* Readers keep one of equal keys, and not the best one. */
+/* JSON readers keep only one of several equal keys, which may not be the best.
+ */
 static bool was_before(const bt_tokenizer_t *tok, const uint32_t *ids,
                        uint32_t k)
 {
@@ -118,7 +120,8 @@ static void put_pair(const bt_tokenizer_t *tok, uint32_t id, double logprob,
     bt_json_double(json, NULL, logprob);
 }
 
-/* The best ids of a token, and the token itself where it is not among them. */
+/* Writes the best ids of a token, and the token itself if it is not among them.
+ */
 static void put_top_of(const bt_tokenizer_t *tok, const bt_scores_t *scores,
                        uint32_t i, bt_json_t *json)
 {
@@ -240,7 +243,7 @@ static void put_float(bt_json_t *json, const void *floats_p, const void *none,
     bt_json_float(json, NULL, floats[i]);
 }
 
-/* As a tensor in one list, row by row. */
+/* Writes a tensor as one list, row by row. */
 static void put_floats(const char *name, const float *floats, size_t n,
                        bt_json_t *json)
 {

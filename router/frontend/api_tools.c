@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tools: what a request says of them, and calls of them in an answer. Source:
- * OpenAI's API reference, "Chat", and what the templates of transformers are
- * given. */
+/* Tools: their definitions in a request, and tool calls in an answer.
+ * Source:  OpenAI's API reference, "Chat", and the arguments of transformers'
+ *          chat templates. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
     }
     if (bt_json_is_kind(bt_json_get(parse->doc, function, "strict"),
                         BT_JSON_TRUE)) {
-        /* What it writes is not held to a schema. */
+        /* Output is not constrained to a schema. */
         snprintf(path, sizeof(path), "tools[%zu].function.strict", index);
         bt_api_note_unknown(parse->request, path, strlen(path));
     }
@@ -192,7 +192,7 @@ bt_status_t bt_api_check_tools(bt_api_parse_t *parse)
 
 /* ---- calls that a message has ---- */
 
-/* A call of a message. */
+/* A tool call in a message. */
 typedef struct told {
     bt_api_parse_t *parse;
     const char *where; /* "messages[3]" */
@@ -200,7 +200,8 @@ typedef struct told {
     bt_json_t *json;
 } told_t;
 
-/* As the client gave them: a string of JSON, or an object. */
+/* Writes the arguments as the client sent them: a string of JSON, or an object.
+ */
 static bt_status_t put_arguments(told_t *t, const bt_json_node_t *given)
 {
     if ((given == NULL) || (given->kind == BT_JSON_NULL)) {
@@ -320,7 +321,7 @@ bt_status_t bt_api_write_calls(bt_api_parse_t *parse, const char *where,
 
 /* ---- calls of an answer ---- */
 
-/* The same for all pieces, another for each call of each answer. */
+/* The id is equal in all pieces, and different for each call of each answer. */
 static void put_id(const bt_api_answer_t *answer, uint32_t choice,
                    uint32_t call, bt_json_t *json)
 {
@@ -371,7 +372,7 @@ static void put_call(const bt_api_answer_t *answer,
     bt_json_end_object(json);
 }
 
-/* The first of the calls of which something was not told yet. */
+/* Returns the first call with parts that were not sent yet. */
 static uint32_t first_new(const bt_api_choice_t *choice)
 {
     const uint32_t n_told = choice->n_calls_told;

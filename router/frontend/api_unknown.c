@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fields of a body that nobody here knows. */
+/* Unknown fields of a body. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #define SEPARATOR  ", "
 #define MORE       "..."
-#define NAME_BYTES 96 /* of one that is told, with its place */
+#define NAME_BYTES 96 /* reported name with its path */
 
 uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect)
 {
@@ -28,7 +28,7 @@ uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect)
     }
 }
 
-/* Whatever a client calls a field, the name goes into a header's line. */
+/* The name is sanitized because it becomes part of a header line. */
 static size_t clean(const char *name, size_t bytes, char out[NAME_BYTES + 1])
 {
     size_t n = 0;
@@ -42,7 +42,7 @@ static size_t clean(const char *name, size_t bytes, char out[NAME_BYTES + 1])
     return n;
 }
 
-/* It ends with "..." once there is no room for more. */
+/* True when it ends with "...": no space is left. */
 static bool is_full(const char *ignored, size_t len)
 {
     const size_t n = strlen(MORE);
@@ -102,7 +102,7 @@ void bt_api_note_members(bt_api_parse_t *parse, const char *path,
     }
 }
 
-/* messages[2].x is input[1].x, where that is its item. */
+/* Reports messages[2].x as input[1].x, if that is its item. */
 static void note_message(bt_api_request_t *request, const char *place, size_t n)
 {
     const uint16_t *places = request->messages.places;

@@ -53,7 +53,7 @@ bt_status_t bt_api_no_memory(bt_api_parse_t *parse)
     return BT_ERR_NO_MEMORY;
 }
 
-/* The longest beginning of @a n bytes at most that cuts no character. */
+/* Returns the longest prefix of at most @a n bytes that splits no character. */
 static size_t cut(const char *text, size_t bytes, size_t n)
 {
     if (bytes <= n) {
@@ -68,7 +68,7 @@ static size_t cut(const char *text, size_t bytes, size_t n)
 static const char *show_text(const bt_json_node_t *value,
                              char shown[BT_API_SHOWN_BYTES])
 {
-    static const char zero[] = "\\u0000"; /* as it can only be sent */
+    static const char zero[] = "\\u0000"; /* the form in which it can be sent */
     const bool quoted = value->kind == BT_JSON_STRING;
     const size_t n = cut(value->text, value->len, 64);
     size_t at = 0;
@@ -354,7 +354,8 @@ bt_status_t bt_api_read_json(bt_api_parse_t *parse, const bt_api_field_t *field,
     return (value->n == 0) ? BT_OK : bt_api_raw(parse, value, text_p);
 }
 
-/* A key of logit_bias. Written in one way only, so that no id comes twice. */
+/* Reads a key of logit_bias. Only one spelling is valid, so no id appears
+ * twice. */
 static bool is_token_id(const bt_json_node_t *key, uint32_t *id_p)
 {
     uint64_t id = 0;

@@ -54,7 +54,7 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
     bt_json_end_object(json);
 }
 
-/* NULL while it goes on. */
+/* NULL until the choice has ended. */
 static const char *finish_reason(const bt_api_choice_t *choice)
 {
     switch (choice->finish) {
@@ -106,7 +106,7 @@ static void put_thought(const bt_api_choice_t *choice, bt_json_t *json)
     }
 }
 
-/* Calls without a word beside them have null. */
+/* A message with calls and no text has null content. */
 static void put_content(const bt_api_choice_t *choice, bt_json_t *json)
 {
     if ((choice->n_calls > 0) && (choice->text_bytes == 0)) {
@@ -191,12 +191,12 @@ void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out)
 
 /* ---- the events of a stream ---- */
 
-/* What an event tells of a piece. */
+/* The part of a piece that an event carries. */
 typedef enum part {
-    ROLE, /* chat: the first of a choice */
+    ROLE, /* chat: first event of a choice */
     SAID, /* its text, calls, ids and log-probs */
-    END,  /* chat: why it ends */
-    ALL,  /* of other dialects */
+    END,  /* chat: finish reason */
+    ALL,  /* other dialects: everything */
 } part_t;
 
 static void put_delta(const bt_api_answer_t *answer,
@@ -223,7 +223,7 @@ static void put_choice_part(const bt_api_answer_t *answer,
 {
     bt_api_choice_t choice = *piece;
 
-    if ((part == ROLE) || (part == END)) { /* nothing of what was said */
+    if ((part == ROLE) || (part == END)) { /* no content */
         choice.rows = NULL;
         choice.n_token_ids = 0;
     }

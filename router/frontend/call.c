@@ -63,8 +63,8 @@ static void count_request(const bt_call_t *call, bool ok)
     bt_names_request(&call->front->names, call->name, ok);
 }
 
-/* A sequence ended, well or not; perhaps the request with it. It was open, so
- * nobody had the last word yet: what holds the tally is there. */
+/* Counts an ended sequence, successful or not, and possibly its request. The
+ * call was open, so the reply was not answered yet and the tally exists. */
 static void count_end(const bt_call_t *call, bool ok, uint32_t n_prompt,
                       uint32_t n_output)
 {
@@ -81,7 +81,7 @@ static void count_end(const bt_call_t *call, bool ok, uint32_t n_prompt,
     }
 }
 
-/* @param start_us  when work on its text began */
+/* @param start_us when processing of its text began */
 static void count_output(const bt_call_t *call, uint64_t start_us)
 {
     const uint64_t us = bt_now_us() - start_us;
@@ -101,7 +101,7 @@ static void count_piece(bt_call_t *call)
     call->piece_us = now_us;
 }
 
-/* So many tokens of it are here. */
+/* Counts new tokens of a choice. */
 static void count_tokens(bt_call_t *call, bt_choice_t *choice, uint32_t n)
 {
     if (n > choice->n_used) {
@@ -110,7 +110,7 @@ static void count_tokens(bt_call_t *call, bt_choice_t *choice, uint32_t n)
     }
 }
 
-/* It runs no more: what it did not use is its tenant's again. */
+/* Ends a choice: unused tokens are refunded to its tenant. */
 static void close_choice(bt_call_t *call, const bt_choice_t *choice)
 {
     call->n_open--;
@@ -121,7 +121,7 @@ static void close_choice(bt_call_t *call, const bt_choice_t *choice)
     }
 }
 
-/* Gives up what still runs. */
+/* Cancels generations that still run. */
 static void cancel_rest(bt_call_t *call)
 {
     for (uint32_t i = 0; i < call->n_choices; i++) {
@@ -173,7 +173,7 @@ bt_reply_t *bt_call_take_reply(bt_call_t *call)
     return reply;
 }
 
-/* It does not wait for others any more. */
+/* Stops waiting for other calls. */
 static void let_go(bt_call_t *call)
 {
     bt_list_remove(&call->held);
@@ -217,7 +217,7 @@ static void fail(bt_call_t *call, int http_status, const char *message)
     reply->ops->error(reply, &error);
 }
 
-/* Its targets cannot be met. */
+/* Fails the call because its latency targets cannot be met. */
 static void fail_late(bt_call_t *call)
 {
     const bt_core_late_t *late = bt_core_late(call->served->core);
@@ -245,7 +245,7 @@ static void fail_for_memory(bt_call_t *call)
     fail(call, 503, "out of memory for this answer");
 }
 
-/* Without memory each event writes it by itself. */
+/* Without memory each event writes its own opening. */
 static void make_opening(bt_call_t *call)
 {
     bt_api_answer_t *answer = &call->answer;
@@ -262,7 +262,7 @@ static void make_opening(bt_call_t *call)
     }
 }
 
-/* What comes with the piece or the whole choice beside its text. */
+/* Adds log-probs and logits of the piece or the whole choice. */
 static void add_rows(const bt_call_t *call, const bt_choice_t *choice,
                      uint32_t from, bt_api_choice_t *out)
 {
@@ -276,7 +276,7 @@ static void add_rows(const bt_call_t *call, const bt_choice_t *choice,
     out->cum_logprob = choice->walk.cum_logprob;
 }
 
-/* Calls of tools, of which those of before are told. */
+/* Adds tool calls, and marks those that were sent. */
 static void add_calls(bt_choice_t *choice, bt_api_choice_t *out)
 {
     const uint32_t n = choice->tools.n_calls;
@@ -293,8 +293,8 @@ static void add_calls(bt_choice_t *choice, bt_api_choice_t *out)
     }
 }
 
-/* All there is so far, which the last events of a response tell again.
- * @return false: there is no memory for it */
+/* Adds all text so far, which the last events of a response repeat.
+ * @return false: memory is short */
 static bool add_whole(bt_choice_t *choice, bt_api_choice_t *piece)
 {
     bt_strbuf_append(&choice->text, piece->text, piece->text_bytes);
@@ -359,11 +359,11 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
     if (call->answer.opening == NULL) {
         make_opening(call);
     }
-    /* The client may be gone afterwards: call->reply tells. */
+    /* The client may be gone afterwards: check call->reply. */
     call->reply->ops->piece(call->reply, &call->answer, &piece, first, &usage);
 }
 
-/* Calls of tools, or more of their arguments, that were not told yet. */
+/* True when tool calls, or more of their arguments, were not sent yet. */
 static bool has_more_calls(const bt_choice_t *choice)
 {
     const uint32_t n = choice->tools.n_calls;
@@ -373,9 +373,8 @@ static bool has_more_calls(const bt_choice_t *choice)
             (choice->tools.calls[n - 1].arguments.len > choice->args_told));
 }
 
-/* What is thought goes its own way, and so do calls of tools. Text that is held
- * back is told with what comes next, and so are its tokens' ids and log-probs.
- */
+/* Separates reasoning and tool calls from the text. Text that is held back is
+ * sent with the next piece, and so are its tokens' ids and log-probs. */
 static void sort_text(bt_call_t *call, bt_choice_t *choice, const char *text,
                       size_t bytes)
 {
@@ -427,7 +426,7 @@ static void add_text(bt_call_t *call, bt_choice_t *choice, const char *text,
     }
 }
 
-/* Log-probs of tokens that are new. @return false: the call has failed */
+/* Adds log-probs of new tokens. @return false: the call has failed */
 static bool hear_rows(bt_call_t *call, bt_choice_t *choice, bt_gen_rows_t *rows)
 {
     if (rows == NULL) {
@@ -480,7 +479,7 @@ static void note_end(bt_reply_facts_t *facts, const bt_gen_end_t *end)
     }
 }
 
-/* The mean of its tokens' log-probs. */
+/* Returns the mean log-prob of the choice's tokens. */
 static double goodness(const bt_choice_t *choice)
 {
     const uint32_t n_front = (choice->rows != NULL) ? choice->rows->n_front : 0;
@@ -490,7 +489,7 @@ static double goodness(const bt_choice_t *choice)
                          : 0.0;
 }
 
-/* How many of those of its prompt are better. */
+/* Returns how many choices of the prompt are better. */
 static uint32_t rank_of(const bt_call_t *call, uint32_t i)
 {
     const uint32_t first = i - i % call->n_of_prompt;
@@ -615,14 +614,15 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
 
 /* ---- the beginning ---- */
 
-/* Before it runs. The call may be freed. */
+/* Refuses a call before it runs. The call may be freed. */
 static void refuse(bt_call_t *call, const bt_intake_t *in,
                    const bt_api_error_t *error)
 {
     bt_served_t *served = (in != NULL) ? in->served : NULL;
     bt_reply_t *reply;
 
-    /* Its other calls, given up for this one, do not count it again. */
+    /* Other calls of the request, canceled because of this one, do not count it
+     * again. */
     call->tally->failed = call->tally->failed || is_failure(error->http_status);
     if (served != NULL) {
         bt_names_refused(&call->front->names,
@@ -693,8 +693,8 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     bt_call_release(call);
 }
 
-/* Tokens or a text are all that is asked for. The call takes both from the
- * intake, since the answer may be written after that is freed. */
+/* Answers a request for tokens or text only. The call takes both from the
+ * intake, since the answer may be written after the intake is freed. */
 static void tell_tokens(bt_call_t *call, bt_intake_t *in)
 {
     const bt_api_usage_t usage = {0};
@@ -725,11 +725,11 @@ static void tell_tokens(bt_call_t *call, bt_intake_t *in)
 
 static void begin_running(bt_call_t *call, bt_intake_t *in)
 {
-    call->account = bt_account_ref(in->account); /* its prompts live on */
+    call->account =
+        bt_account_ref(in->account); /* prompts outlive the intake */
     if ((in->request.dialect == BT_API_TOKENIZE) ||
         (in->request.dialect == BT_API_DETOKENIZE)) {
-        /* How many they are is known now; what is beyond the limit is a debt.
-         */
+        /* The number is known only now; tokens over the limit become a debt. */
         bt_sched_bucket_take(&in->tenant->bucket, in->prepared.tokens.n,
                              bt_now_us());
         tell_tokens(call, in);
@@ -738,7 +738,7 @@ static void begin_running(bt_call_t *call, bt_intake_t *in)
     }
 }
 
-/* --queue-delay-us: the first that comes begins to wait, and all that come
+/* --queue-delay-us: the first call starts the delay, and all calls that arrive
  * meanwhile begin with it. */
 static void hold(bt_call_t *call)
 {
@@ -837,8 +837,8 @@ void bt_call_request(bt_frontend_t *front, bt_reply_t *reply,
 
 /* ---- an end that the client asks for ---- */
 
-/* It counts as served, with the tokens there are.
- * @return false for want of memory. */
+/* Ends a choice as served, with its tokens so far. @return false if memory is
+ * short. */
 static bool stop_choice(bt_call_t *call, bt_choice_t *choice)
 {
     bt_gen_t *gen = choice->gen;
@@ -884,7 +884,7 @@ bool bt_call_stop(bt_call_t *call)
     if (!ok) {
         fail_for_memory(call);
     } else if (call->reply == NULL) {
-        /* The client left, or had its last word, with the rest of a text. */
+        /* The client left, or was answered, with the rest of a text. */
     } else if (call->stream) {
         finish_stream(call);
     } else {

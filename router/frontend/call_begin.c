@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From an intake to choices and their generations. */
+/* Turns an intake into choices and their generations. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +48,7 @@ void bt_call_fill_answer(bt_call_t *call, const bt_api_request_t *request)
     answer->context_tokens = bt_served_context_tokens(call->served);
 }
 
-/* The prompt as its client wrote it, or what its token ids stand for.
+/* Stores the prompt as its client wrote it, or the text of its token ids.
  * @return false when memory is short. */
 static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
 {
@@ -59,7 +59,7 @@ static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
                           : request->echo;
     bt_strbuf_t text;
 
-    /* Of Triton's models those that take ids have no text. */
+    /* Triton's models that take ids return no text. */
     if (!echo ||
         ((prompt->text == NULL) && (request->dialect == BT_API_GENERATE))) {
         return true;
@@ -79,8 +79,9 @@ static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
     return choice->echo != NULL;
 }
 
-/* Where calls of tools are looked for in an answer. What of a call the prompt
- * ends with is the answer's. @return false when memory is short. */
+/* Initializes the search for tool calls in an answer. The beginning of a call
+ * at the prompt's end counts as part of the answer. @return false when memory
+ * is short. */
 static bool init_tools(bt_choice_t *choice, const bt_intake_t *in)
 {
     const bt_prepared_t *prepared = &in->prepared;
@@ -100,7 +101,7 @@ static bool init_tools(bt_choice_t *choice, const bt_intake_t *in)
     return bt_strbuf_status(&choice->text) == BT_OK;
 }
 
-/* What the answers are made of.
+/* Creates the choices of the call.
  * @return false when memory is short. */
 bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
 {
@@ -200,8 +201,7 @@ void bt_call_free_parts(bt_call_t *call)
     call->metadata = call->model = NULL;
 }
 
-/* Whose it is, and where its spans belong: under the client's, if it named
- * one. */
+/* Fills tenant, ids and the parent span: the client's, if it sent one. */
 static void fill_origin(bt_call_t *call, const char *traceparent,
                         bt_gen_origin_t *origin)
 {
@@ -223,14 +223,15 @@ static void fill_origin(bt_call_t *call, const char *traceparent,
     }
     snprintf(origin->request_id, sizeof(origin->request_id), "%s",
              (reply->request_id != NULL) ? reply->request_id : "");
-    /* What a line of the access log and a trace have in common. */
+    /* Fields that access log and trace share. */
     memcpy(reply->facts.answer_id, origin->answer_id,
            sizeof(origin->answer_id));
     memcpy(reply->facts.tenant, origin->tenant, sizeof(origin->tenant));
     memcpy(reply->facts.trace_id, origin->trace_id, sizeof(origin->trace_id));
 }
 
-/* Its own, else its tenant's; the core has the model's. */
+/* Returns the request's targets, else its tenant's; the core has the model's.
+ */
 static bt_sched_slo_t target_of(const bt_api_request_t *request,
                                 const bt_tenant_t *tenant)
 {
@@ -243,8 +244,8 @@ static bt_sched_slo_t target_of(const bt_api_request_t *request,
     };
 }
 
-/* Control tokens that the call takes its answers apart at are their text, so
- * that marks are found whether they are tokens or not. */
+/* Control tokens that mark reasoning or tool calls are kept in the text, so
+ * that marks are found whether they are single tokens or not. */
 static const bt_token_set_t *shown_of(const bt_intake_t *in)
 {
     if (!bt_api_is_chat(&in->request)) {
@@ -254,7 +255,8 @@ static const bt_token_set_t *shown_of(const bt_intake_t *in)
                                         : &in->served->reason_marks;
 }
 
-/* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
+/* Choice i is answer i % n of prompt i / n, with the seed incremented i times.
+ */
 static bt_gen_spec_t spec_of(const bt_intake_t *in,
                              const bt_gen_origin_t *origin, uint32_t i,
                              uint32_t n_of_request)
@@ -292,16 +294,15 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
     return spec;
 }
 
-/* What bt_core_submit_group() is given and gives, for the n choices of a
- * prompt.
- */
+/* Arguments and results of bt_core_submit_group(), for the n choices of a
+ * prompt. */
 typedef struct batch {
     bt_gen_spec_t *specs; /* n of them */
     void *users[BT_API_MAX_PROMPTS];
     bt_gen_t *gens[BT_API_MAX_PROMPTS];
 } batch_t;
 
-/* Those from choice @a first on: of one prompt. */
+/* Submits the choices from @a first on: those of one prompt. */
 static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
                                  const bt_gen_origin_t *origin, uint32_t first,
                                  batch_t *batch)
@@ -429,7 +430,7 @@ void bt_call_begin_waiting(bt_frontend_t *front, uint64_t now_us)
             bt_list_push_back(&due, pos);
         }
     }
-    /* A begin may take other clients with it. */
+    /* Beginning one call may remove others from the list. */
     while (!bt_list_empty(&due)) {
         tell_begin(BT_CONTAINER_OF(due.next, bt_call_t, unbegun));
     }

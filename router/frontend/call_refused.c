@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Refusals that are held back, so that who comes again at once does so less
- * often. */
+/* Delays 429 responses, so that clients that retry at once do so less often. */
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/frontend/call_priv.h"
@@ -11,7 +10,7 @@ bool bt_call_hold_refusal(bt_call_t *call, bt_tenant_t *tenant,
     const uint64_t now_us = bt_now_us();
     uint64_t hold_us;
 
-    /* A row of several in a batch ends the others at once. */
+    /* In a batch of several rows, one refused row ends the others at once. */
     if ((error->http_status != 429) || call->front->draining ||
         ((call->tally != &call->own_tally) && (call->tally->n > 1))) {
         return false;
@@ -44,8 +43,7 @@ void bt_call_tell_refused(bt_frontend_t *front, uint64_t now_us)
             bt_list_push_back(&due, pos);
         }
     }
-    /* What is told may bring the next request, or take other clients with it.
-     */
+    /* An answer may trigger the next request, or remove other clients. */
     while (!bt_list_empty(&due)) {
         bt_call_t *call = BT_CONTAINER_OF(due.next, bt_call_t, paced);
         bt_reply_t *reply = bt_call_take_reply(call);

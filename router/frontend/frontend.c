@@ -40,7 +40,8 @@ static bt_status_t open_models(bt_frontend_t *front)
     return status;
 }
 
-/* Of clients' shared memory that is read for requests under way: as bodies. */
+/* Limit on clients' shared memory that is read for requests in progress: as for
+ * bodies. */
 static uint64_t max_held_bytes(const bt_config_t *config)
 {
     const uint64_t least = 8 * config->max_body_bytes;
@@ -157,7 +158,7 @@ void bt_frontend_limit_memory(bt_frontend_t *front, uint64_t http_bytes,
     front->most_bytes = process_bytes;
 }
 
-/* The last line: whatever is not counted is seen here. */
+/* Last resort: checks the memory of the whole process, counted or not. */
 static void look_at_memory(bt_frontend_t *front)
 {
     const bool full = (front->most_bytes > 0) &&
@@ -242,7 +243,8 @@ bool bt_frontend_ready(const bt_frontend_t *front)
     return !front->leaving;
 }
 
-/* Has it its part of the queue, where that is nearly full? */
+/* True when the tenant holds its part of the queue, and the queue is nearly
+ * full. */
 static bool has_its_places(const bt_frontend_t *front,
                            const bt_tenant_t *tenant, uint32_t in_flight,
                            size_t n, uint32_t n_mine)

@@ -26,7 +26,8 @@ static bt_status_t refuse(bt_intake_t *in, bt_status_t status)
     return status;
 }
 
-/* Room for the call's answers, those of this intake's places not counted. */
+/* Checks for space for the call's answers, not counting this intake's own
+ * slots. */
 static bt_status_t check_room(bt_intake_t *in, size_t n_choices)
 {
     bt_tenant_denial_t denial;
@@ -49,7 +50,7 @@ static bt_status_t check_room(bt_intake_t *in, size_t n_choices)
     return BT_OK;
 }
 
-/* Who has used up all is told so before its body is looked at. */
+/* A tenant over its token limit is refused before its body is parsed. */
 static bt_status_t check_tokens(bt_intake_t *in)
 {
     bt_tenant_denial_t denial;
@@ -68,7 +69,7 @@ static bool is_word(const char *option, const char *word)
     return (option != NULL) && (strcmp(option, word) == 0);
 }
 
-/* Fields that nobody knows: an error, where the operator wants it. */
+/* Refuses unknown fields, if the operator wants that. */
 static void judge_ignored(bt_intake_t *in)
 {
     if (is_word(in->front->config->unknown_fields, "error") &&
@@ -122,7 +123,7 @@ static void tokenize(bt_pool_job_t *job)
     }
 }
 
-/* Work on the event loop, given up when its time is over. */
+/* Time-limited work on the event loop. */
 typedef struct brief {
     bt_task_t task;
     uint64_t until_us;
@@ -137,9 +138,8 @@ static void look_at_clock(void *ctx)
     }
 }
 
-/* On the event loop. A chat template may run for long however short the
- * request is.
- * @return false: it was given up, and nothing has changed */
+/* Tokenizes on the event loop. A chat template may run long however short the
+ * request is. @return false: the time was over, and nothing has changed */
 static bool tokenize_briefly(bt_intake_t *in)
 {
     const size_t n_ignored = strlen(in->request.ignored);
@@ -177,7 +177,7 @@ static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
     }
 }
 
-/* So many bytes of it are there already. */
+/* Opens the memory account with the bytes held so far. */
 static void open_account(bt_intake_t *in, size_t bytes)
 {
     if (in->account == NULL) {
@@ -197,7 +197,7 @@ static void tell(bt_intake_t *in)
     }
 }
 
-/* @return whether it goes on. */
+/* @return true when the intake continues. */
 static bool step_ended(bt_intake_t *in, uint64_t *took_us_p)
 {
     const uint64_t now_us = bt_now_us();
@@ -220,8 +220,8 @@ static bool step_ended(bt_intake_t *in, uint64_t *took_us_p)
     return false;
 }
 
-/* Any client could put itself before the others: it is the operator's to let
- * them. Where that is not done no value is judged. */
+/* Any client could put itself first, so priorities count only if the operator
+ * allows them. Otherwise values are not checked either. */
 static bt_status_t set_priority(bt_intake_t *in)
 {
     bt_frontend_t *front = in->front;
@@ -266,8 +266,8 @@ static bt_status_t find_model(bt_intake_t *in)
     return BT_OK;
 }
 
-/* As TensorRT-LLM has it: where the client does not say it, the operator does,
- * and the pieces of a stream have new text only, whatever is said. */
+/* As in TensorRT-LLM: the operator's default applies if the client does not set
+ * it, and stream pieces have new text only, in any case. */
 static void set_exclude_input(bt_intake_t *in)
 {
     bt_api_request_t *request = &in->request;
@@ -334,7 +334,7 @@ static bool copy_text(const char *text, char **copy_p)
     return (text == NULL) || (*copy_p != NULL);
 }
 
-/* By what there is to tokenize, or to parse. */
+/* Sets the queue class by the bytes to tokenize, or to parse. */
 static void set_lane(bt_intake_t *in)
 {
     size_t bytes = in->body.len;
@@ -453,6 +453,7 @@ static void dropped(bt_pool_job_t *job)
 
 void bt_intake_free(bt_intake_t *intake)
 {
-    /* Megabytes take some time to give back, but nobody's turn. */
+    /* Freeing megabytes takes some time, so the pool does it, first in its
+     * queue. */
     post(intake, drop, dropped, BT_POOL_FIRST);
 }

@@ -16,7 +16,7 @@ typedef struct load {
     bt_frontend_t *front;
     char name[BT_CONFIG_MODEL_NAME_BYTES];
     char *path;          /* owned */
-    bool unloaded;       /* wanted meanwhile */
+    bool unloaded;       /* requested in the meantime */
     bt_served_t *served; /* NULL: not read */
 } load_t;
 
@@ -77,7 +77,7 @@ static void model_read(bt_pool_job_t *job)
     }
     if (bt_registry_add(&load->front->models, load->served, load->path) !=
         BT_OK) {
-        job->run = drop; /* a tokenizer takes long to give back, too */
+        job->run = drop; /* freeing a tokenizer takes long, too */
         job->done = dropped;
         bt_pool_post(load->front->pool, job, BT_POOL_FILES);
         return;

@@ -64,7 +64,7 @@ void bt_names_end(const bt_names_t *names, bt_name_t name, bool ok,
     if (!is_chain(name)) {
         return;
     }
-    /* It began to generate, so its words were tokens. */
+    /* Generation began, so the prompt was tokenized. */
     bt_router_metrics_end(names->metrics[BT_NAME_PREPROCESSING], n_prompt, 0);
     if (ok) {
         bt_router_metrics_end(names->metrics[name], n_prompt, n_output);

@@ -15,8 +15,8 @@
 #include "router/frontend/space.h"
 
 #define CHAT_TEXT_LIMIT (64u << 20)
-#define UNUSED_LIMIT    4096u /* of what a chat template does not look at */
-#define OPENING_TOKENS  32u   /* a marker at a prompt's end has no more */
+#define UNUSED_LIMIT    4096u /* names of ignored members */
+#define OPENING_TOKENS  32u   /* more than a mark at a prompt's end takes */
 #define BAD_REQUEST     "invalid_request_error"
 #define SERVER_ERROR    "server_error"
 
@@ -28,11 +28,11 @@ bt_status_t bt_prepare_no_memory(bt_api_error_t *error)
 }
 
 #define WHY_BYTES        128
-#define COUNTED_CONTEXTS 4u /* a longer prompt is told as longer than that */
+#define COUNTED_CONTEXTS 4u /* beyond: a lower bound */
 /* Bytes of JSON for a byte of logits: "-1.17549435e-38," for four at most. */
 #define TEXT_OF_LOGITS 4u
 
-/* Why the context is less than the model's, if it is. */
+/* Returns why the context is less than the model's, if it is. */
 static const char *why_less(const bt_served_t *served, uint32_t context,
                             char why[WHY_BYTES])
 {
@@ -48,7 +48,7 @@ static const char *why_less(const bt_served_t *served, uint32_t context,
 
 /* ---- what the fields are called ---- */
 
-/* The names of fields, where the request has its own. */
+/* Returns the field names for errors, the request's own where it has them. */
 bt_api_names_t bt_prepare_names(const bt_api_request_t *request)
 {
     const bt_api_names_t names = {
@@ -61,7 +61,7 @@ bt_api_names_t bt_prepare_names(const bt_api_request_t *request)
     return (request->names != NULL) ? *request->names : names;
 }
 
-/* Of what the prompt is made. */
+/* Returns the field that the prompt comes from. */
 static const char *prompt_name(const bt_api_request_t *request)
 {
     if (request->names != NULL) {
@@ -74,7 +74,7 @@ static const char *prompt_name(const bt_api_request_t *request)
 
 /* ---- prompts ---- */
 
-/* What tokenizing came to, for the client. */
+/* Turns the result of tokenizing into an error for the client. */
 static bt_status_t tell_tokenized(uint32_t most, bt_status_t status,
                                   const char *param, bt_api_error_t *error)
 {
@@ -94,7 +94,7 @@ static bt_status_t tell_tokenized(uint32_t most, bt_status_t status,
     }
 }
 
-/* No further than it takes to see that a text is too long. */
+/* Stops as soon as a text is known to be too long. */
 bt_status_t bt_prepare_tokenize(const bt_served_t *served, uint32_t most,
                                 const char *text, size_t bytes, unsigned flags,
                                 const char *param, bt_token_vec_t *out,
@@ -105,12 +105,12 @@ bt_status_t bt_prepare_tokenize(const bt_served_t *served, uint32_t most,
         error);
 }
 
-/* A prompt's text. What looks like a special token in a quote is its text. */
+/* A prompt's text. In quotes, the spelling of a special token is plain text. */
 typedef struct prompt_text {
     const char *text;
     size_t bytes;
     unsigned flags;
-    const bt_quotes_t *quotes; /* NULL: of a chat's messages */
+    const bt_quotes_t *quotes; /* NULL unless from a chat's messages */
     const char *name;
 } prompt_text_t;
 
@@ -125,8 +125,9 @@ static bt_status_t tokenize_text(const bt_served_t *served,
                              prompt->flags, most, out);
 }
 
-/* In the words that OpenAI's clients look for. It is counted up to some
- * contexts how long it is, so that who has to shorten it knows by how much. */
+/* Refuses a prompt that is too long, in the words that OpenAI's clients look
+ * for. The length is counted up to COUNTED_CONTEXTS contexts, so that the
+ * client knows how much to shorten. */
 static bt_status_t refuse_length(const bt_served_t *served, uint32_t context,
                                  const prompt_text_t *prompt,
                                  bt_api_error_t *error)
@@ -158,7 +159,7 @@ static bt_status_t tokenize_prompt(const bt_served_t *served, uint32_t context,
 {
     const bt_status_t status = tokenize_text(served, prompt, context, out);
 
-    /* tokenize has a larger bound, for no answer has to fit. */
+    /* tokenize allows more, for no answer has to fit. */
     if ((status == BT_ERR_TOO_LARGE) && (context <= served->context_tokens)) {
         return refuse_length(served, context, prompt, error);
     }
@@ -167,8 +168,8 @@ static bt_status_t tokenize_prompt(const bt_served_t *served, uint32_t context,
 
 #define FOLD_HINT " (--out-of-vocabulary-ids modulo takes others)"
 
-/* @param hint  behind the refusal of an id that the model does not have; NULL:
- *              such ids count modulo the vocabulary */
+/* @param hint  appended to the refusal of an unknown id; NULL: such ids count
+ *   modulo the vocabulary */
 static bt_status_t copy_ids(const bt_served_t *served,
                             const bt_api_prompt_t *prompt, const char *name,
                             const char *hint, bt_token_vec_t *out,
@@ -198,7 +199,7 @@ static bt_status_t copy_ids(const bt_served_t *served,
     return BT_OK;
 }
 
-/* Can the model be told of tools, and its calls be found? */
+/* Checks that the model supports tools, and that its calls can be parsed. */
 static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
 {
     if (!served->takes_tools) {
@@ -220,7 +221,7 @@ static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
     return BT_OK;
 }
 
-/* Can the request be rendered at all? */
+/* Checks that the request can be rendered. */
 static bt_status_t check_chat(const bt_served_t *served,
                               const bt_api_request_t *request,
                               bt_api_error_t *error)
@@ -270,8 +271,8 @@ static bt_status_t render_chat(const bt_served_t *served,
     return (status == BT_OK) ? BT_OK : bt_prepare_no_memory(error);
 }
 
-/* Are these words of the last message's content, or is its last part one of
- * them? */
+/* True when these words are in the last message's content, or contain its last
+ * part. */
 static bool ends_with(const bt_api_messages_t *messages, const char *words,
                       size_t bytes)
 {
@@ -285,8 +286,8 @@ static bool ends_with(const bt_api_messages_t *messages, const char *words,
             (memmem(words, bytes, part, messages->final_part_bytes) != NULL));
 }
 
-/* Ends the prompt where the last message's content does, so that the answer
- * goes on with it. What a template makes of a content is its words. */
+/* Ends the prompt at the end of the last message's content, so that the answer
+ * continues it. The template may have changed the content. */
 static bt_status_t cut_behind_final(const bt_api_request_t *request,
                                     bt_strbuf_t *text, bt_quotes_t *quotes,
                                     bt_api_error_t *error)
@@ -307,8 +308,8 @@ static bt_status_t cut_behind_final(const bt_api_request_t *request,
     return BT_OK;
 }
 
-/* tool_choice: the prompt ends with the beginning of a call, which is so the
- * answer's. What is thought is over then. */
+/* tool_choice: ends the prompt with the beginning of a call, which counts as
+ * part of the answer. Reasoning is over then. */
 static bt_status_t open_call(const bt_served_t *served,
                              const bt_api_request_t *request, bt_strbuf_t *text,
                              bt_quotes_t *quotes, bt_api_error_t *error)
@@ -391,7 +392,7 @@ static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
     return tokenize_prompt(served, context, &text, out, error);
 }
 
-/* Growing has left room behind them. */
+/* Releases the unused capacity. */
 static void shrink(bt_token_vec_t *tokens)
 {
     uint32_t *ids =
@@ -405,7 +406,7 @@ static void shrink(bt_token_vec_t *tokens)
     }
 }
 
-/* The tokens as they are held from now on. */
+/* Stores the tokens in their final form. */
 static bt_status_t hold_prompt(const bt_served_t *served, uint32_t context,
                                bt_api_request_t *request, size_t i,
                                bt_prompt_t **prompt_p, bt_api_error_t *error)
@@ -466,7 +467,8 @@ static bt_status_t check_length(const bt_served_t *served,
     fits = context - (uint32_t)n;
     prompt->max_new = bt_api_is_chat(request) ? BT_DEFAULT_CHAT_MAX_TOKENS
                                               : BT_DEFAULT_MAX_TOKENS;
-    if (request->has_max_tokens) { /* for none one is drawn, and not told */
+    if (request->has_max_tokens) { /* max_tokens 0: one token is generated and
+                                      not returned */
         prompt->max_new = (request->max_tokens > 0) ? request->max_tokens : 1;
     }
     if (prompt->max_new > fits) {
@@ -541,8 +543,8 @@ static bt_status_t check_logits(const bt_served_t *served,
 #define TEXT_OF_CHAT_LOGPROB 128u
 #define TEXT_OF_LOGPROB      64u
 
-/* Log-probs are kept until the last token is here: no more of them than an
- * answer has room for as JSON. */
+/* Log-probs are kept until the last token: limits them to what an answer can
+ * hold as JSON. */
 static bt_status_t check_logprobs(const bt_api_request_t *request,
                                   const bt_prepared_t *p, bt_api_error_t *error)
 {
@@ -572,7 +574,7 @@ static bt_status_t check_logprobs(const bt_api_request_t *request,
 
 /* ---- all ---- */
 
-/* Behind those that the client gave, as far as there is room. */
+/* Appends the model's end ids to the client's, as far as there is space. */
 static void add_end_ids(const bt_served_t *served, bt_sampling_t *sampling)
 {
     uint32_t ids[BT_MAX_END_IDS];
@@ -590,7 +592,7 @@ static void add_end_ids(const bt_served_t *served, bt_sampling_t *sampling)
     }
 }
 
-/* Some families open what is to be thought in the prompt. */
+/* Some model families open the reasoning in the prompt. */
 static bt_status_t find_opening(const bt_served_t *served, bt_prepared_t *p,
                                 bt_api_error_t *error)
 {
@@ -615,7 +617,7 @@ static bt_status_t find_opening(const bt_served_t *served, bt_prepared_t *p,
     return ok ? BT_OK : bt_prepare_no_memory(error);
 }
 
-/* How the answers' calls of tools are found. */
+/* Selects the format of tool calls in the answers. */
 static bt_status_t find_calls(const bt_served_t *served,
                               const bt_api_request_t *request, bt_prepared_t *p,
                               bt_api_error_t *error)

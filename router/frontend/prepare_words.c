@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words that a request bans or gives a bias, as tokens of the model. */
+/* Tokenizes words that a request bans or gives a bias. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static bool same_word(const bt_bad_word_t *a, const bt_token_vec_t *b)
            (memcmp(a->ids, b->ids, b->n * sizeof(*b->ids)) == 0);
 }
 
-/* Adds the tokens of one spelling, unless they are there. */
+/* Adds the tokens of one spelling, unless they are in the list. */
 static bt_status_t add_spelling(const bt_served_t *served, const char *text,
                                 bt_prepared_t *p, bt_api_error_t *error)
 {
@@ -141,7 +141,7 @@ static bt_status_t add_bias(bt_prepared_t *p, const char *name, uint32_t id,
     return BT_OK;
 }
 
-/* Each token of each word gets the word's; what comes twice adds up. */
+/* Each token of each word gets the word's bias; repeated tokens add up. */
 bt_status_t bt_prepare_bias_words(const bt_served_t *served,
                                   const bt_api_request_t *request,
                                   bt_prepared_t *p, bt_api_error_t *error)

@@ -26,7 +26,8 @@ bt_priority_scale_t bt_priority_scale(const bt_config_t *config)
                                  false};
 }
 
-/* Of Triton's number; numbers beyond the scheduler's levels share the last. */
+/* Returns the level of a Triton number; numbers beyond the scheduler's levels
+ * share the last. */
 static uint32_t level_of(int64_t number)
 {
     if (number <= 1) {
@@ -67,8 +68,8 @@ static bool from_openai(const bt_priority_scale_t *scale, int64_t number,
     return true;
 }
 
-/* TensorRT-LLM's: each half of 0 to 1 is the levels on one side of the default.
- */
+/* TensorRT-LLM: each half of 0 to 1 maps to the levels on one side of the
+ * default. */
 static uint32_t from_share(const bt_priority_scale_t *scale, double share)
 {
     const double middle = bt_priority_default(scale);

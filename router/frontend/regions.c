@@ -63,8 +63,8 @@ void bt_region_unref(bt_region_t *region)
 
 /* ---- the object behind a key ---- */
 
-/* What UCX and MPI, in Baton's processes and of the same user, have there while
- * they work, under names that begin so. Baton's own segments have no name. */
+/* Name prefixes of shared memory that UCX and MPI create in Baton's processes,
+ * under this user. Baton's own segments have no name. */
 static const char *const of_ours[] = {
     "ucx_shm_posix_", "vader_segment.", "sm_segment.", "osc_rdma.", "osc_sm.",
     "open_mpi.",      "ompi",           "pmix",        "baton-",
@@ -80,7 +80,7 @@ static bool is_ours(const char *file)
     return false;
 }
 
-/* @return the name of the file, NULL: the key is none */
+/* Returns the name of the file, NULL: the key is invalid. */
 static const char *file_of(const char *key)
 {
     const char *file = (key[0] == '/') ? key + 1 : key;
@@ -110,7 +110,7 @@ static bt_status_t cannot_open(const char *name, const char *key, int why,
     return BT_ERR_INVALID_PARAM;
 }
 
-/* NULL: it may be used. */
+/* Returns why the object may not be used, or NULL. */
 static const char *why_not(const struct stat *st)
 {
     if (!S_ISREG(st->st_mode)) {
@@ -119,7 +119,7 @@ static const char *why_not(const struct stat *st)
     if (st->st_uid != geteuid()) {
         return "it belongs to another user than the server's";
     }
-    /* By another name it might be one of ours. */
+    /* Its other name might be one of Baton's. */
     return (st->st_nlink != 1) ? "it has more names than this" : NULL;
 }
 
@@ -152,8 +152,8 @@ static bt_status_t check_object(const bt_region_t *region,
     return BT_OK;
 }
 
-/* Never through a link, and never waiting for whoever is at the other end of a
- * pipe. */
+/* Opens the object, never through a link, and never waiting for the other end
+ * of a pipe. */
 static bt_status_t open_object(bt_region_t *region, const char *file,
                                bt_api_error_t *error)
 {
@@ -175,7 +175,7 @@ static bt_status_t open_object(bt_region_t *region, const char *file,
 
 /* ---- the table ---- */
 
-/* @return the number of regions: none is named so */
+/* Returns the region's index, or the number of regions if there is none. */
 static size_t index_of(const bt_regions_t *regions, const char *name)
 {
     size_t i = 0;

@@ -19,7 +19,7 @@
 #define WHY_BYTES           512
 #define NAMES_BYTES         1024 /* of models, in an error's text */
 #define TEMPLATE_FILE_LIMIT (1u << 20)
-/* Requests for logits, of the largest that are taken, in flight at a time. */
+/* Number of simultaneous requests for logits of the largest allowed size. */
 #define LOGITS_AT_A_TIME 4
 
 static bt_status_t read_context(bt_served_t *served,
@@ -73,7 +73,8 @@ static bt_status_t read_file(const char *path, bt_strbuf_t *out)
 
 #define N_CHAT_TOKENS 4
 
-/* How a special token of the file is spelled, or NULL: it has none. */
+/* Returns the spelling of a special token of the file, or NULL: there is none.
+ */
 static char *token_text(const bt_served_t *served, const char *key)
 {
     const uint8_t *bytes;
@@ -93,7 +94,8 @@ static bool has_word(const char *text, size_t bytes, const char *word)
     return (bytes > 0) && (memmem(text, bytes, word, strlen(word)) != NULL);
 }
 
-/* Does it show tools, and how are they called? */
+/* Checks whether the chat template supports tools, and finds the call format.
+ */
 static void find_tools(bt_served_t *served, const bt_chat_source_t *source)
 {
     const bool own = source->tools_jinja != NULL;
@@ -139,7 +141,8 @@ static bt_chat_content_t content_of(const bt_served_options_t *options)
                                          : BT_CHAT_CONTENT_STRING;
 }
 
-/* --chat-template: the name of a family, or a file with a Jinja template. */
+/* --chat-template: the name of a model family, or a file with a Jinja template.
+ */
 static bt_status_t chosen_template(bt_served_t *served,
                                    const bt_served_options_t *options)
 {
@@ -199,8 +202,8 @@ static bool files_texts(const bt_served_t *served, bt_chat_source_t *source)
     return true;
 }
 
-/* A file whose template is not understood is served all the same: only its
- * chats are refused, with the reason. */
+/* A file whose template is not supported is served all the same: only its chats
+ * are refused, with the reason. */
 static bt_status_t find_template(bt_served_t *served,
                                  const bt_served_options_t *options)
 {
@@ -227,7 +230,8 @@ static bt_status_t find_template(bt_served_t *served,
     return BT_OK;
 }
 
-/* --reasoning: off, the name of a family, or what the file's template knows. */
+/* --reasoning: off, the name of a model family, or as in the file's template.
+ */
 static const bt_reason_marks_t *find_reason(const bt_served_t *served,
                                             const char *option)
 {
@@ -243,7 +247,7 @@ static const bt_reason_marks_t *find_reason(const bt_served_t *served,
     return bt_reason_marks_of(jinja.data, jinja.len);
 }
 
-/* The control tokens that an answer is taken apart at. */
+/* Finds the control tokens that delimit reasoning and tool calls. */
 static bt_status_t find_marks(bt_served_t *served)
 {
     const char *texts[2 + BT_TOOLS_MAX_MARKS];
@@ -416,7 +420,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
     bt_config_model_targets(config, served->name, &core.target.ttft_ms,
                             &core.target.itl_ms);
     if (!bt_sched_order_find(config->prefill_order, &core.order)) {
-        return BT_ERR_INVALID_PARAM; /* the option's table lets none through */
+        return BT_ERR_INVALID_PARAM; /* excluded by the option's table */
     }
 
     return bt_core_create(&core, &ops, &served->core);
@@ -474,7 +478,7 @@ void bt_registry_fini(bt_registry_t *registry)
     }
 }
 
-/* Name and file tell models apart: a worker says its file only. */
+/* Name and file identify a model: a worker reports its file only. */
 static bt_status_t check_new(const bt_registry_t *registry,
                              const bt_served_t *made, const char *path)
 {
@@ -508,7 +512,7 @@ bt_served_options_t bt_served_options_of(const bt_config_t *config,
     };
     char why[WHY_BYTES];
 
-    /* It was read when the options were. */
+    /* Validated when the options were read. */
     if (bt_config_sampling_read(config->override_generation_config,
                                 &options.sampling, why, sizeof(why)) != BT_OK) {
         BT_LOG_ERROR("--override-generation-config: %s", why);

@@ -7,7 +7,7 @@
 
 #define TEXT_LIMIT (64u << 20)
 
-/* The text of a token of a prompt. */
+/* Appends the text of a prompt's token. */
 static void echo_token(bt_detok_t *detok, uint32_t id, bool is_first,
                        bt_strbuf_t *out)
 {
@@ -54,7 +54,7 @@ void bt_score_walk_fini(bt_score_walk_t *walk)
     memset(walk, 0, sizeof(*walk));
 }
 
-/* Bytes that begin one. */
+/* Counts the bytes that begin a character. */
 static uint32_t n_characters(const bt_strbuf_t *text)
 {
     uint32_t n = 0;
@@ -82,7 +82,8 @@ static bt_status_t make_room(bt_score_walk_t *walk, uint32_t n)
     return BT_OK;
 }
 
-/* The answer begins: what the prompt left half stays so. */
+/* Starts the answer: an incomplete character at the prompt's end stays
+ * incomplete. */
 static void cross(bt_score_walk_t *walk)
 {
     bt_strbuf_reset(&walk->text);

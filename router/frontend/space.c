@@ -31,8 +31,8 @@ static bt_hash128_t space_of(const uint8_t *bytes)
 bt_hash128_t bt_space_of_tenant(const uint8_t key[BT_SPACE_KEY_BYTES],
                                 const char *tenant, const char *salt)
 {
-    /* The zero bytes part name and salt, which have none; with the domain it is
-     * no hash of a salt alone. */
+    /* Zero bytes separate name and salt, which contain none; the domain
+     * separates this hash from that of a salt alone. */
     const bt_key_part_t parts[] = {
         {.data = tenant, .bytes = strlen(tenant) + 1},
         {.data = (salt != NULL) ? salt : "",

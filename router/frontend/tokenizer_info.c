@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model's file says of its tokenizer, for clients that tokenize by this
- * server: vLLM's route, and of its answer what evaluation harnesses read. */
+/* Describes a model's tokenizer, for clients that tokenize through this server:
+ * vLLM's route, with the parts of its answer that evaluation harnesses read. */
 #include "common/base/assert.h"
 #include "common/base/json.h"
 #include "router/frontend/registry.h"

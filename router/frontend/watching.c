@@ -9,7 +9,7 @@
 #include "common/base/walltime.h"
 
 #define LOOK_US       500000u
-#define TEXT_BYTES    2048u /* of a prompt or an answer, and the last token */
+#define TEXT_BYTES    2048u /* of a prompt or an answer */
 #define LONGEST_TOKEN (1u << 20)
 
 static uint64_t unix_ms(void)
@@ -74,7 +74,8 @@ static void look_at_router(bt_frontend_t *front)
 
 /* ---- what a core tells ---- */
 
-/* What so many tokens begin with, as they are spelled. Without memory none. */
+/* Returns the beginning of the text of these tokens, as spelled. NULL without
+ * memory. */
 static char *beginning_of(const bt_tokenizer_t *tok, const uint32_t *ids,
                           uint32_t n)
 {
@@ -144,7 +145,7 @@ void bt_watching_handover(void *ctx, const bt_gen_origin_t *origin,
     bt_handovers_add(&served->front->watch->handovers, &one);
 }
 
-/* Who is ready may be another at once: of one that comes back quickly, too. */
+/* Readiness may change at once, also when a worker comes back quickly. */
 void bt_watching_worker(void *ctx, const bt_instance_t *worker,
                         bt_worker_news_t news, const char *text)
 {

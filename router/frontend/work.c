@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/work.h"
 
-/* What a thread does in a microsecond: tokenizing, which takes longest. What it
- * came to is charged at the end. */
+/* Bytes that a thread processes per us: tokenizing, which takes longest. The
+ * actual cost is charged at the end. */
 #define BYTES_PER_US 8u
 
 static bt_work_t *work_of(bt_pool_job_t *job)
