@@ -7,7 +7,8 @@
 
 #define SPACE " \t"
 
-/* "0.5", "1", "1.000". @return thousandths; the most for what is none of it */
+/* Reads "0.5", "1", "1.000". @return thousandths; the maximum for an invalid
+ * weight */
 static uint32_t read_weight(const char *text, size_t n)
 {
     uint32_t weight;
@@ -28,7 +29,7 @@ static uint32_t read_weight(const char *text, size_t n)
     return (weight < BT_ACCEPT_MOST) ? weight : BT_ACCEPT_MOST;
 }
 
-/* The weight among the parameters ";a=b;q=0.5" of one range. */
+/* Finds the weight among the parameters ";a=b;q=0.5" of one range. */
 static uint32_t find_weight(const char *at, const char *end)
 {
     while ((at < end) && (*at == ';')) {

@@ -18,7 +18,7 @@ static const char *field_of_exchange(const void *ctx, const char *name)
     return bt_exchange_header(ctx, name);
 }
 
-/* Whatever the route: all that take bodies need a key. */
+/* On any route: requests with bodies need a key. */
 const char *bt_door_admit(void *ctx, const bt_http1_head_t *head,
                           bt_strbuf_t *out)
 {

@@ -11,12 +11,12 @@ struct bt_answer {
     bt_work_t work;
     bt_frontend_t *front;
     bt_visit_t *visit; /* NULL: the client left */
-    bt_call_t *call;   /* a reference: owner of all that is lent here */
+    bt_call_t *call;   /* a reference: owns all data borrowed here */
     const bt_api_answer_t *answer;
     const bt_api_choice_t *choices;
     size_t n_choices;
     bt_api_usage_t usage;
-    bool began; /* the frame of its slices is written */
+    bool began; /* frame of the slices is written */
     bool more;  /* slices are left */
     bt_json_slices_t slices;
     bt_strbuf_t out;
@@ -85,7 +85,7 @@ static void written(bt_pool_job_t *job)
         return;
     }
     visit->writing = NULL;
-    while (!job->ran) { /* the server stops: this was finished before */
+    while (!job->ran) { /* the server stops: the rest is written here */
         write_slice(job);
         job->ran = !a->more;
     }
@@ -95,7 +95,7 @@ static void written(bt_pool_job_t *job)
 
 /* ---- the beginning ---- */
 
-/* About 24 for a number with a fraction and what stands around it. */
+/* About 24 bytes per number with a fraction and its separators. */
 static size_t rows_bytes(const bt_api_choice_t *choice)
 {
     const bt_gen_rows_t *rows = choice->rows;

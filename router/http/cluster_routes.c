@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cluster as this router sees it, and orders to its workers: for tools that
- * stand beside no launcher. A worker is the authority of what it is and tells
- * all routers, so an order may come through any of them; where a launcher runs
- * the worker, that one's word counts and the order is given on to it. */
+/* The cluster as this router sees it, and admin commands to its workers, for
+ * tools without a launcher. A worker owns its role and duty and reports both to
+ * all routers, so a command may come through any of them; where a launcher runs
+ * the worker, the launcher's setting counts and the command is forwarded to it.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -89,7 +90,7 @@ void bt_route_cluster(const bt_request_t *r)
 /* ---- orders ---- */
 
 typedef struct order {
-    uint32_t roles; /* 0: as they are */
+    uint32_t roles; /* 0: unchanged */
     bt_admin_state_t duty;
 } order_t;
 
@@ -115,7 +116,7 @@ static bool read_duty(const char *text, bt_admin_state_t *duty_p)
     return false;
 }
 
-/* @return false: it was refused, and that is answered */
+/* @return false: it was refused, and the error was sent */
 static bool read_order(const bt_request_t *r, order_t *order_p)
 {
     order_t order = {0};
@@ -163,7 +164,8 @@ static bool is_it(const bt_instance_t *worker, const char *word)
     return (strcmp(worker->hello.name, word) == 0) || (strcmp(id, word) == 0);
 }
 
-/* By name or id. @return false: none or several, and that is answered */
+/* Finds a worker by name or id. @return false: none or several; the error was
+ * sent */
 static bool find_worker(const bt_request_t *r, bt_core_t **core_p,
                         bt_instance_t **worker_p)
 {
@@ -204,8 +206,9 @@ static void order_done(void *ctx, const bt_api_error_t *error)
     }
 }
 
-/* A launcher would make it again what it is meant to be: so it is told. What
- * drains there also ends, and stays so until it is started. */
+/* A launcher would restore its own setting, so the command is forwarded to it.
+ * A worker that drains there also ends, and stays stopped until it is started.
+ */
 static void order_launcher(const bt_request_t *r, const bt_instance_t *worker,
                            const order_t *order)
 {

@@ -11,7 +11,7 @@
 #include "router/http/door_priv.h"
 #include "router/watch/write.h"
 
-#define MAX_TENANTS 64u /* of those that have nothing under way */
+#define MAX_TENANTS 64u /* idle ones beyond are left out */
 
 /* ---- words ---- */
 
@@ -127,7 +127,7 @@ static void write_known(const bt_muster_t *muster, const bt_instance_t *worker,
         bt_json_bool(json, "expected",
                      (process != NULL) && bt_muster_expects(process));
     } else {
-        bt_json_null(json, "expected"); /* no launcher tells us */
+        bt_json_null(json, "expected"); /* unknown without a launcher */
     }
     bt_json_bool(json, "launched", worker->is_launched);
     if (process != NULL) {
@@ -137,7 +137,7 @@ static void write_known(const bt_muster_t *muster, const bt_instance_t *worker,
     }
 }
 
-/* What it says of its requests and of its last iteration. */
+/* Writes a worker's requests and its last iteration. */
 static void write_work(const bt_msg_stats_t *s, bt_json_t *json)
 {
     bt_json_u64(json, "active", s->active_requests);
@@ -214,7 +214,7 @@ bool bt_cluster_is_here(void *ctx, const char *name)
     return bt_registry_has_worker(&front->models, name);
 }
 
-/* That the launcher means to be here, and are not. */
+/* Writes the workers that the launcher expects and that are missing. */
 static void write_missing(bt_frontend_t *front, bt_json_t *json)
 {
     for (uint32_t i = 0; i < front->muster.n_expected; i++) {
@@ -384,7 +384,7 @@ static void write_page(bt_pooled_page_t *page, bt_strbuf_t *out)
 
     bt_strbuf_append(out, cluster->state.data, cluster->state.len);
     bt_json_init(&json, out);
-    json.more = true; /* it goes on with the object that stands there */
+    json.more = true; /* continues the existing object */
     bt_json_object(&json, "history");
     bt_history_write(cluster->history, BT_HISTORY_POINTS, &json);
     bt_json_end_object(&json);

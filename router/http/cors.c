@@ -10,7 +10,7 @@
 #define DIGITS     "0123456789"
 #define TOKEN      LOWER "ABCDEFGHIJKLMNOPQRSTUVWXYZ" DIGITS "!#$%&'*+-.^_`|~"
 
-/* The next entry of the list. @return bytes, 0 at its end */
+/* Returns the bytes of the list's next entry, 0 at its end. */
 static size_t next_entry(const char **at_p)
 {
     *at_p += strspn(*at_p, SEPARATORS);
@@ -50,7 +50,7 @@ bool bt_cors_allows(const char *origins, const char *origin)
     return false;
 }
 
-/* "8080", or nothing behind the name. */
+/* True for "8080", or for nothing after the name. */
 static bool is_port(const char *text)
 {
     const size_t n = strspn(text + 1, DIGITS);
@@ -59,7 +59,7 @@ static bool is_port(const char *text)
            ((*text == ':') && (n > 0) && (n <= 5) && (text[1 + n] == '\0'));
 }
 
-/* "scheme://name", "scheme://name:8080", "scheme://[::1]:8080" */
+/* True for "scheme://name", "scheme://name:8080", "scheme://[::1]:8080". */
 static bool is_origin(const char *text)
 {
     const char *const sep = strstr(text, "://");
@@ -111,7 +111,7 @@ void bt_cors_add_headers(const char *origins, const bt_http1_head_t *head,
     }
     origin = bt_http1_find(head, "Origin");
     if (!allows_all(origins)) {
-        /* What a cache keeps for one page is not what another may read. */
+        /* An answer cached for one page must not be used for another. */
         bt_strbuf_puts(out, "Vary: Origin\r\n");
     }
     if (!bt_cors_allows(origins, origin)) {
@@ -127,7 +127,7 @@ void bt_cors_add_headers(const char *origins, const bt_http1_head_t *head,
              "x-ratelimit-reset-requests, x-ratelimit-reset-tokens\r\n");
 }
 
-/* Names of headers, as they may stand in an answer. */
+/* True for header names that may be copied into an answer. */
 static bool are_names(const char *text)
 {
     const size_t n = strlen(text);
@@ -154,7 +154,7 @@ bool bt_cors_preflight(const char *origins, const bt_http1_head_t *head,
         bt_strbuf_printf(out, "Access-Control-Allow-Headers: %s\r\n", names);
     }
     if ((network != NULL) && (strcasecmp(network, "true") == 0)) {
-        /* A page of the Internet, and a server on this machine. */
+        /* Allows a page of the Internet to use a server on this machine. */
         bt_strbuf_puts(out, "Access-Control-Allow-Private-Network: true\r\n");
     }
     bt_strbuf_puts(out, "Access-Control-Max-Age: 600\r\n");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Triton's clients ask about server and models, as JSON. */
+/* Triton's metadata of server and models, as JSON. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "router/http/routes_priv.h"
 #include "router/triton/describe.h"
 
-/* Begin an answer in the door's scratch. */
+/* Begins an answer in the door's scratch buffer. */
 static void begin(const bt_request_t *r, bt_json_t *json)
 {
     bt_strbuf_reset(&r->door->out);
@@ -35,7 +35,7 @@ void bt_route_server(const bt_request_t *r)
 
 /* ---- a model ---- */
 
-/* @return false: memory was short, and that is answered */
+/* @return false: memory was short, and the error was sent */
 static bool describe(const bt_request_t *r, bt_repo_model_t *model)
 {
     if (bt_describe_model(r->door->front, r->model, model) == BT_OK) {

@@ -14,7 +14,7 @@
 #include "router/http/door_priv.h"
 
 #define LINE_BYTES 1024
-/* Nobody sends much to the metrics port; pages leave through it. */
+/* Bodies for the metrics port are small; pages are sent through it. */
 #define METRICS_BODY_BYTES   (UINT64_C(64) * 1024)
 #define METRICS_MEMORY_BYTES (UINT64_C(64) << 20)
 
@@ -73,7 +73,7 @@ static const char *cors_origins(const void *door)
 /* Listed where all pages are. */
 #define ANY_PAGE "null"
 
-/* @param [in] origins  of pages that may use this port, beside our own */
+/* @param [in] origins pages that may use this port, besides the server's own */
 static const char *check_names(const bt_hosts_t *hosts, const char *origins,
                                const bt_http1_head_t *head)
 {
@@ -103,7 +103,7 @@ static const char *check_head(void *door, const bt_http1_head_t *head)
                        head);
 }
 
-/* Pages have no business at the port for metrics. */
+/* Web pages may not use the metrics port. */
 static const char *check_metrics_head(void *door, const bt_http1_head_t *head)
 {
     return check_names(&((const bt_door_t *)door)->hosts, "", head);
@@ -120,8 +120,9 @@ static bool preflight(void *door, const bt_http1_head_t *head, bt_strbuf_t *out)
     return bt_cors_preflight(cors_origins(door), head, out);
 }
 
-/* The names that clients may use. Wherever it listens: what reaches it under
- * another name on a network of its own may come from a page as well. */
+/* Sets the names that clients may use, whatever the listening address: a
+ * request with another name, on a private network, may come from a web page as
+ * well. */
 static bt_status_t find_names(bt_door_t *door)
 {
     const bt_config_t *config = door->front->config;
@@ -145,7 +146,7 @@ static bt_status_t find_names(bt_door_t *door)
     }
     bt_hosts_init(&door->hosts, config->allowed_hosts);
     for (size_t i = 0; i < BT_ARRAY_LEN(bound); i++) {
-        /* What is no address is told by listen_at(). */
+        /* Invalid addresses are reported by listen_at(). */
         if (bt_config_split_address(bound[i], name, sizeof(name), &port) ==
             BT_OK) {
             bt_hosts_add_own(&door->hosts, name);
@@ -154,7 +155,7 @@ static bt_status_t find_names(bt_door_t *door)
     return BT_OK;
 }
 
-/* A variable of Vertex AI's, where it started us. @return NULL: none */
+/* Returns a variable of Vertex AI, if it started this process; else NULL. */
 static const char *vertex_variable(const char *name)
 {
     const char *mode = getenv("AIP_MODE");
@@ -163,8 +164,8 @@ static const char *vertex_variable(const char *name)
                                                                  : NULL;
 }
 
-/* A path of the option, else of Vertex AI's variable.
- * @return false: it is no path */
+/* Finds a path from the option, else from Vertex AI's variable. @return false:
+ * it is invalid */
 static bool find_path(const char *option, const char *variable,
                       char path[BT_DOOR_PATH_BYTES])
 {
@@ -199,8 +200,8 @@ static bt_status_t find_vertex(bt_door_t *door)
     return BT_OK;
 }
 
-/* Where Vertex AI comes to, from outside of this machine as a rule: all of HTTP
- * is there, too, unless it is there already. */
+/* Listens where Vertex AI connects, usually from outside of this machine: all
+ * of HTTP is served there, too, unless that port is open already. */
 static bt_status_t listen_for_vertex(bt_door_t *door)
 {
     const char *text = vertex_variable("AIP_HTTP_PORT");
@@ -286,7 +287,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
     metrics_config.max_connections = limits->metrics_connections;
     metrics_config.max_per_client = 0;
     metrics_config.shares_ports = false;
-    metrics_config.tls = NULL; /* scrapers are inside, with no certificate */
+    metrics_config.tls = NULL; /* scrapers have no certificate */
     status = bt_http_create(base, &main_config, &main_port, &door->http);
     if (status == BT_OK) {
         status = bt_http_create(base, &metrics_config, &metrics_port,
@@ -404,7 +405,7 @@ void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
         bt_net_use(door->other, &use);
         add_use(process, &use);
     }
-    /* Of the same budget, but for the metrics port's few. */
+    /* One budget for all ports, but for the metrics port's small part. */
     process->work_bytes = (process->work_bytes > process->request_bytes)
                               ? process->work_bytes - process->request_bytes
                               : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `infer` over HTTP: tensors in JSON, or raw behind it; packed where the client
- * takes that. */
+/* `infer` over HTTP: tensors in JSON, or raw after it; compressed if the client
+ * accepts that. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -21,7 +21,7 @@ static bt_visit_t *visit_of(bt_infer_reply_t *reply)
     return BT_CONTAINER_OF(reply, bt_visit_t, infer);
 }
 
-/* For the access log. */
+/* Fills in the call's properties for the access log. */
 static void note_facts(bt_visit_t *visit)
 {
     visit->reply.facts = visit->infer.facts;
@@ -51,10 +51,10 @@ struct bt_infer_answer {
     infer_step_t step;
     bool any_raw;
     bt_json_slices_t slices;
-    bool zips; /* the client takes it packed */
+    bool zips; /* client accepts compression */
     bt_zip_t format;
     bt_zipper_t *zipper; /* owned, or NULL */
-    size_t n_packed;     /* bytes of out that are packed */
+    size_t n_packed;     /* compressed bytes of out */
     bt_strbuf_t out, packed;
     size_t json_bytes;
     bt_status_t status;
@@ -116,7 +116,7 @@ static infer_step_t pack(bt_infer_answer_t *a, size_t max_bytes)
     return ((n == left) || (a->status != BT_OK)) ? STEP_DONE : STEP_PACK;
 }
 
-/* About max_bytes of it. */
+/* Writes about @a max_bytes of the answer. */
 static void write_slice(bt_infer_answer_t *a, size_t max_bytes)
 {
     bt_json_t json;
@@ -197,7 +197,7 @@ static void on_written(bt_pool_job_t *job)
     a->front->n_answers--;
     if (visit != NULL) {
         visit->packing = NULL;
-        write_all(a); /* the server stops: this was finished before */
+        write_all(a); /* the server stops: the rest is written here */
         respond(visit, a);
     }
     answer_fini(a);
@@ -270,8 +270,8 @@ static const bt_infer_reply_ops_t reply_ops = {
     .error = on_error,
 };
 
-/* Where the JSON's length stands: in a header of its own, or with the content's
- * type, as SageMaker and Vertex AI have it; NULL: nowhere. */
+/* Returns the length of the JSON part: from a header of its own, or in the
+ * content type, as with SageMaker and Vertex AI; NULL: absent. */
 static const char *find_length(const bt_exchange_t *ex)
 {
     static const char key[] = "json-header-size=";
@@ -286,7 +286,7 @@ static const char *find_length(const bt_exchange_t *ex)
     return text;
 }
 
-/* @return false for what is no number of bytes. */
+/* @return false if it is no number of bytes. */
 static bool read_length(const char *text, bt_infer_http_t *http)
 {
     uint64_t bytes = 0;

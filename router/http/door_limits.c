@@ -8,14 +8,14 @@
 
 #define MIB              (UINT64_C(1) << 20)
 #define MOST_RESERVED    1024u /* descriptors of links, logs and the like */
-#define LEAST_CLIENTS    16u   /* connections that a server is of use with */
+#define LEAST_CLIENTS    16u   /* minimum of connections for a useful server */
 #define MEMORY_SHARE     16u
 #define LEAST_MEMORY     (64 * MIB)
 #define MOST_MEMORY      (1024 * MIB)
 #define BODIES_IN_MEMORY 4u
-/* Requests, answers that are written, and unread ones of two doors. */
+/* Requests, answers being written, and unread answers of two protocols. */
 #define ROUTER_PARTS  4u
-#define ROUTER_MEMORY (256 * MIB) /* of the router beside those */
+#define ROUTER_MEMORY (256 * MIB) /* memory of the router besides these */
 
 void bt_door_means_read(bt_door_means_t *means)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reply of calls as HTTP: one JSON body, or server sent events. */
+/* Replies of calls as HTTP: one JSON body, or server-sent events. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* Triton's clients compare this text exactly. */
 #define EVENT_STREAM "text/event-stream; charset=utf-8"
-/* No answer: what nginx and others write for it. */
+/* Status in the log for a client that left, as in nginx. */
 #define CLIENT_LEFT 499
 #define REQUEST_ID  "X-Request-Id"
 
@@ -108,7 +108,7 @@ static void log_visit(const bt_visit_t *visit, int code)
     bt_access_log_add(visit->door->front->access, &access);
 }
 
-/* The visit is over; @return its exchange, for the last bytes. */
+/* Ends the visit; @return its exchange, for the last bytes. */
 static bt_exchange_t *leave(bt_visit_t *visit, int code)
 {
     bt_exchange_t *ex = visit->ex;
@@ -143,8 +143,7 @@ static void add_header(void *ctx, const char *name, const char *value)
     bt_exchange_add_header(ctx, name, value);
 }
 
-/* What its tenant may have, and what is left of it. Before the head goes out.
- */
+/* Adds rate-limit headers of the tenant. Before the head is sent. */
 static void tell_limits(bt_visit_t *visit)
 {
     if (visit->tenant != NULL) {
@@ -177,7 +176,7 @@ void bt_door_turn(void *ctx)
     bt_frontend_turn(door->front);
 }
 
-/* What the HTTP server refuses itself never becomes a visit. */
+/* Errors of the HTTP server itself have no visit. */
 void bt_door_format_error(void *ctx, const char *path, int status,
                           const char *message, bt_strbuf_t *out)
 {
@@ -191,8 +190,8 @@ void bt_door_format_error(void *ctx, const char *path, int status,
     bt_api_write_error(bt_door_dialect_of(path), &error, out);
 }
 
-/* @param cached  what may be done with what was sent. Proxies of nginx's kind
- *                are not to gather events. */
+/* @param cached  Cache-Control of the answer. Proxies like nginx must not
+ *   buffer events. */
 static void begin_events(bt_visit_t *visit, const char *cached)
 {
     visit->began = true;
@@ -213,7 +212,7 @@ void bt_visit_end_stream(bt_visit_t *visit, const bt_strbuf_t *last)
 
 /* ---- the reply of a call ---- */
 
-/* Before the head goes out. */
+/* Adds the header for ignored fields. Before the head is sent. */
 static void tell_ignored(bt_visit_t *visit)
 {
     char *const ignored = visit->reply.facts.ignored;
@@ -224,7 +223,7 @@ static void tell_ignored(bt_visit_t *visit)
     }
 }
 
-/* The same, of an answer that is none of an error. */
+/* Adds headers to an answer that is not an error. Before the head is sent. */
 static void tell_head(bt_visit_t *visit)
 {
     tell_ignored(visit);
@@ -263,7 +262,8 @@ static void on_error(bt_reply_t *reply, const bt_api_error_t *error)
                            (out->len > 0) ? out->data : "", out->len);
 }
 
-/* The answer cannot be put into bytes: what still runs of it is given up. */
+/* Fails a visit whose answer cannot be encoded: running generations are
+ * canceled. */
 void bt_visit_fail_for_memory(bt_visit_t *visit)
 {
     bt_api_error_t error = {0};
@@ -290,20 +290,21 @@ void bt_visit_fail_for_length(bt_visit_t *visit)
 
 /* ---- comments in streams that are silent ---- */
 
-/* The comment for a client, NULL: none. A blank line behind it ends no event,
- * as there is none (the HTML standard, 9.2.6), and those who split a stream at
- * blank lines before they look for comments need it. */
+/* Returns the keep-alive comment for a client, NULL: none. The blank line after
+ * it does not end an event, as there is none (the HTML standard, 9.2.6), and
+ * clients that split a stream at blank lines before they look for comments need
+ * it. */
 static const char *comment_for(const bt_exchange_t *ex)
 {
     static const struct {
-        const char *agent; /* that its User-Agent begins with */
+        const char *agent; /* prefix of its User-Agent */
         const char *comment;
     } clients[] = {
-        /* openai-go takes each blank line for an event and reads its data,
-         * which is empty, as JSON. */
+        /* openai-go treats each blank line as an event and parses its empty
+         * data as JSON. */
         {"OpenAI/Go", ": keep-alive\n"},
-        /* perf_analyzer, whose name for itself this is, takes whatever it reads
-         * for a token. */
+        /* perf_analyzer, which uses this name, counts everything it reads as a
+         * token. */
         {"libcurl-agent/1.0", NULL},
     };
     const char *agent = bt_exchange_header(ex, "User-Agent");
@@ -316,7 +317,7 @@ static const char *comment_for(const bt_exchange_t *ex)
     return ": keep-alive\n\n";
 }
 
-/* Those that were written to last are at the end. */
+/* Most recently written streams are at the end. */
 static void note_written(bt_visit_t *visit, uint64_t now_us)
 {
     if (visit->comment != NULL) {
@@ -345,7 +346,7 @@ void bt_door_keep_alive(bt_door_t *door, uint64_t now_us)
     }
 }
 
-/* The head of an answer in events goes out. */
+/* Sends the head of an event stream. */
 static void begin_answer(bt_visit_t *visit)
 {
     tell_head(visit);
@@ -355,8 +356,8 @@ static void begin_answer(bt_visit_t *visit)
     begin_events(visit, "no-cache");
 }
 
-/* Sends the door's scratch. On a failure the client is gone, and bt_door_gone()
- * was called, or there was no memory and it has its last word. */
+/* Sends the door's scratch buffer. On a failure the client is gone, and
+ * bt_door_gone() was called, or memory was short and the error was sent. */
 static void send_event(bt_visit_t *visit)
 {
     const bt_strbuf_t *out = &visit->door->out;
@@ -372,8 +373,8 @@ static void send_event(bt_visit_t *visit)
     (void)bt_exchange_stream_write(visit->ex, out->data, out->len);
 }
 
-/* Clients, and proxies before them, learn that theirs is being worked on; those
- * of responses by events of their own. */
+/* Shows clients, and proxies, that the request is in progress; for responses
+ * with events of their own. */
 static void on_begin(bt_reply_t *reply, const bt_api_answer_t *answer)
 {
     bt_visit_t *visit = (bt_visit_t *)reply;
@@ -397,8 +398,8 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     bt_visit_t *visit = (bt_visit_t *)reply;
     bt_strbuf_t *out = &visit->door->out;
 
-    /* generate has no field for the reason of an end, so an empty last event
-     * would say nothing; OpenAI's last event of a choice carries it. */
+    /* generate has no field for the finish reason, so an empty last event would
+     * carry nothing; OpenAI's last event of a choice carries it. */
     if ((visit->dialect == BT_API_GENERATE) && choice->no_new_text && !first &&
         (choice->rows == NULL)) {
         return;
@@ -412,15 +413,15 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     send_event(visit);
 }
 
-/* The stream of a whole call ends: usage and "[DONE]" where the dialect has
- * them, in one write with the end of the chunks. */
+/* Ends the stream of a call: usage and "[DONE]" where the dialect has them, in
+ * one write with the end of the chunks. */
 static void end_stream(bt_visit_t *visit, const bt_api_answer_t *answer,
                        const bt_api_usage_t *usage)
 {
     bt_strbuf_t *out = &visit->door->out;
 
     bt_strbuf_reset(out);
-    if (visit->dialect == BT_API_RESPONSES) { /* its last event was told */
+    if (visit->dialect == BT_API_RESPONSES) { /* its last event was sent */
         bt_exchange_stream_end(leave(visit, 200), "", 0);
         return;
     }

@@ -15,10 +15,10 @@
 #include "router/frontend/watching.h"
 #include "router/http/door_priv.h"
 
-#define NAME_BYTES  1024 /* as long as a path may be */
+#define NAME_BYTES  1024 /* maximum length of a path */
 #define LEAST_BYTES ((size_t)1024)
-/* Of JSON with a long text. What becomes more than that is unpacked anew in the
- * lane of the most that it could be. */
+/* Typical ratio of JSON with a long text. A body that exceeds it is
+ * decompressed again in the queue class of the largest possible size. */
 #define LIKELY_RATIO 8u
 
 struct bt_unpack {
@@ -29,12 +29,13 @@ struct bt_unpack {
     bt_visit_how_t how;
     char model[NAME_BYTES], version[NAME_BYTES];
     bt_strbuf_t packed, body;
-    size_t limit;                    /* bytes unpacked, this time */
-    size_t packed_bytes, body_bytes; /* held of the server's memory */
+    size_t limit; /* limit of decompressed bytes, this time */
+    size_t packed_bytes,
+        body_bytes; /* counted as held in the server's memory */
     bt_status_t status;
 };
 
-/* @return false: it is not packed. */
+/* Finds the coding. @return false: it is not compressed. */
 static bool find_format(const bt_exchange_t *ex, bt_zip_t *format_p)
 {
     const char *coding = bt_exchange_header(ex, "Content-Encoding");
@@ -66,7 +67,7 @@ static void unpack_free(bt_unpack_t *u)
     bt_free(u);
 }
 
-/* Did it become more than is likely, and may? */
+/* True when it exceeded the likely size, and may still be valid. */
 static bool is_unlikely(const bt_unpack_t *u)
 {
     return (u->status == BT_ERR_TOO_LARGE) && (u->limit < u->body_bytes);
@@ -100,7 +101,7 @@ static void refuse(bt_unpack_t *u)
     }
 }
 
-/* Up to so many bytes. */
+/* Posts decompression of up to @a bytes. */
 static void post(bt_unpack_t *u, size_t bytes)
 {
     bt_strbuf_fini(&u->body);
@@ -136,12 +137,12 @@ static void unpacked(bt_pool_job_t *job)
     body = u->body;
     bt_strbuf_init(&u->body, 0);
     body_bytes = (body.cap < u->body_bytes) ? body.cap : u->body_bytes;
-    u->body_bytes -= body_bytes; /* the rest is given back */
+    u->body_bytes -= body_bytes; /* the rest is released */
     u->how.begin(visit, &u->how, &body, body_bytes);
     unpack_free(u);
 }
 
-/* The most that it could become. */
+/* Returns the largest possible size. */
 static size_t most_bytes(const bt_door_t *door, size_t packed_bytes)
 {
     const uint64_t limit = door->front->config->max_body_bytes;

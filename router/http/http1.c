@@ -281,8 +281,8 @@ static bt_status_t take_expect(bt_http1_head_t *head, const char *value,
     return BT_OK;
 }
 
-/* Those that a body may be packed in; several of them, one over the other, may
- * not. */
+/* Supported codings of a body; several codings of one body are not supported.
+ */
 static bool is_known_coding(const char *value)
 {
     return (strcasecmp(value, "identity") == 0) ||
@@ -402,12 +402,12 @@ enum chunked_state {
     DATA_LF,
     TRAILER_FIRST, /* first byte of a line */
     TRAILER,
-    TRAILER_LF, /* of a line with something in it */
+    TRAILER_LF, /* of a non-empty line */
     END_LF,
     DONE,
 };
 
-/* A byte of a line that holds a chunk's size. */
+/* Handles a byte of a line with a chunk's size. */
 static bt_status_t size_byte(bt_http1_chunked_t *d, char c)
 {
     const int digit = bt_http1_hex(c);
@@ -432,14 +432,14 @@ static bt_status_t size_byte(bt_http1_chunked_t *d, char c)
                                                      : BT_ERR_BAD_MESSAGE;
 }
 
-/* A state that only one byte leads out of. */
+/* Handles a state with exactly one valid byte. */
 static bt_status_t only(bt_http1_chunked_t *d, char c, char wanted, int next)
 {
     d->state = next;
     return (c == wanted) ? BT_OK : BT_ERR_BAD_MESSAGE;
 }
 
-/* A byte of text that means nothing to us, up to its CR. */
+/* Skips a byte of ignored text, up to its CR. */
 static bt_status_t skip_byte(bt_http1_chunked_t *d, char c, int next)
 {
     if (c == '\r') {
@@ -448,7 +448,7 @@ static bt_status_t skip_byte(bt_http1_chunked_t *d, char c, int next)
     return (c == '\n') ? BT_ERR_BAD_MESSAGE : BT_OK;
 }
 
-/* One byte that is not body data. */
+/* Handles one byte that is not body data. */
 static bt_status_t chunked_byte(bt_http1_chunked_t *d, char c)
 {
     switch (d->state) {

@@ -18,8 +18,8 @@ static void set_state(bt_conn_t *conn, bt_conn_state_t state)
     bt_stream_file(conn->stream, places[state]);
 }
 
-/* Set the deadline of a state that was entered since the last call. Within one
- * state a deadline never moves, whatever bytes come. */
+/* Sets the deadline of a state that was entered since the last call. Within one
+ * state a deadline never moves, whatever bytes arrive. */
 static void timer_sync(bt_conn_t *conn)
 {
     const bt_http_config_t *config = &conn->http->config;
@@ -55,7 +55,7 @@ static void charge_in(bt_conn_t *conn)
     bt_net_charge(conn->http->net, &conn->in_charged, conn->in.cap);
 }
 
-/* The answer is with the kernel. */
+/* Handles an answer that was passed to the kernel completely. */
 static void answer_sent(bt_conn_t *conn)
 {
     if (conn->close_after || bt_net_stopped(conn->http->net)) {
@@ -69,8 +69,8 @@ static void answer_sent(bt_conn_t *conn)
     } else {
         set_state(conn, BT_CONN_IDLE);
         if (!conn->feeding && (conn->in.len > 0)) {
-            /* Not from here: the caller may be in the middle of its own
-             * work, and this would hand it the next request. */
+            /* Deferred: the caller may be in the middle of its own work, and
+             * would get the next request now. */
             bt_stream_again(conn->stream);
         }
     }
@@ -180,7 +180,7 @@ static void refuse_for_room(bt_conn_t *conn)
            "router-memory), try again later");
 }
 
-/* The body is about to be read. */
+/* Prepares for reading the body. */
 static void begin_body(bt_conn_t *conn)
 {
     const bt_exchange_t *ex = conn->ex;
@@ -203,8 +203,8 @@ static void begin_body(bt_conn_t *conn)
     }
 }
 
-/* @return NULL, or why the request is not let in. What its answers have beside
- * their own is in its headers then. */
+/* Checks a request's head; adds the common headers to its answers. @return
+ * NULL, or why the request is refused. */
 static const char *check_head(bt_conn_t *conn)
 {
     const bt_http_handlers_t *handlers = &conn->http->handlers;
@@ -220,7 +220,7 @@ static const char *check_head(bt_conn_t *conn)
     return why;
 }
 
-/* @return NULL, or why who asks has to say who it is. */
+/* @return NULL, or why authorization is required. */
 static const char *admit(bt_conn_t *conn)
 {
     const bt_http_handlers_t *handlers = &conn->http->handlers;
@@ -231,7 +231,7 @@ static const char *admit(bt_conn_t *conn)
                                  &conn->ex->headers);
 }
 
-/* A method of no route's: a preflight, or nothing. */
+/* Answers a method without a route: a preflight, or an error. */
 static void answer_other(bt_conn_t *conn)
 {
     const bt_http_handlers_t *handlers = &conn->http->handlers;
@@ -253,7 +253,7 @@ static void answer_other(bt_conn_t *conn)
         refuse(conn, 405, "the method is not GET, HEAD or POST");
         return;
     }
-    /* A body, which it has no use for, is not read. */
+    /* The body is not needed and not read. */
     conn->close_after |= ex->head.chunked || (ex->head.length > 0) ||
                          bt_net_stopped(conn->http->net);
     conn->handed = true; /* one in a turn of the loop, as with requests */
@@ -355,8 +355,9 @@ static void append_body(bt_exchange_t *ex, const char *data, size_t n)
 {
     const uint64_t length = ex->head.length; /* 0: not known */
 
-    /* Memory follows what has come, not what was announced, which costs a
-     * client nothing; the last doubling stops at the announced length. */
+    /* Memory grows with received bytes, not with the announced length, which
+     * costs a client nothing; the last doubling stops at the announced length.
+     */
     if ((ex->body.len + n >= ex->body.cap) && (length / 2 < ex->body.cap)) {
         bt_strbuf_reserve(&ex->body, (size_t)length);
     }
@@ -409,13 +410,13 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
     return used;
 }
 
-/* What comes behind the request that was handed over. */
+/* Stores bytes that follow the request that was handed over. */
 static void keep_pipelined(bt_conn_t *conn, const char *data, size_t n)
 {
     bt_strbuf_append(&conn->in, data, n);
-    /* Reading must go on while the handler thinks, because a FIN is seen only
-     * behind the bytes before it. So what is over the limit is dropped, and
-     * with it all that follows this answer. */
+    /* Reading must go on while the handler works, because a FIN is only seen
+     * after the bytes before it. So bytes over the limit are dropped, and all
+     * requests after this answer with them. */
     if ((conn->in.len > BT_HTTP_PIPELINE_BYTES) ||
         (bt_strbuf_status(&conn->in) != BT_OK) ||
         !bt_net_has_room(conn->http->net, 0, n)) {
@@ -468,11 +469,12 @@ static void feed_pipelined(bt_conn_t *conn)
     charge_in(conn);
 }
 
-/* No more bytes will come. */
+/* Handles the end of input. */
 static void on_end_of_input(bt_conn_t *conn)
 {
     if (conn->state == BT_CONN_DRAIN) {
-        /* It may have closed its side only; the answer is on its way. */
+        /* The client may have closed its side only; the answer is still sent.
+         */
         conn->close_after = true;
         bt_stream_stop_reading(conn->stream);
         return;
@@ -488,7 +490,7 @@ static void on_readable(void *user)
 
     if ((conn->state == BT_CONN_IDLE) && (conn->in.len > 0)) {
         feed_pipelined(conn);
-        return; /* what the socket has, it has in the next turn too */
+        return; /* the next turn gets what the socket has */
     }
     switch (bt_stream_read(conn->stream, &data, &n)) {
     case BT_OK:

@@ -205,7 +205,7 @@ size_t bt_exchange_take_body(bt_exchange_t *ex, bt_strbuf_t *body_p)
 {
     *body_p = ex->body;
     bt_strbuf_init(&ex->body, body_p->limit);
-    ex->charged -= body_p->cap; /* not of this exchange any more */
+    ex->charged -= body_p->cap; /* no longer charged to this exchange */
     return body_p->cap;
 }
 
@@ -267,7 +267,7 @@ static bool begin_answer(bt_exchange_t *ex, int status,
     return !no_body && (ex->method != BT_HTTP_HEAD);
 }
 
-/* Can it be answered? */
+/* True when the exchange can still be answered. */
 static bool may_answer(bt_exchange_t *ex)
 {
     if (ex->conn == NULL) {
@@ -275,7 +275,7 @@ static bool may_answer(bt_exchange_t *ex)
     }
     BT_ASSERT(ex->delivered && !ex->streaming);
     if (bt_strbuf_status(&ex->headers) != BT_OK) {
-        /* A header is missing: rather nothing than half of an answer. */
+        /* A header is missing: close rather than send half an answer. */
         bt_conn_close(ex->conn);
         return false;
     }
@@ -326,7 +326,7 @@ void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)
     bt_stream_flush_later(conn->stream);
 }
 
-/* Once per token and client: printf would cost more than the rest. */
+/* Called once per token and client: printf would cost more than the rest. */
 static void append_chunk_size(bt_strbuf_t *out, size_t bytes)
 {
     static const char hex[] = "0123456789abcdef";
@@ -358,7 +358,7 @@ static void append_chunk(bt_exchange_t *ex, const void *data, size_t bytes)
     bt_strbuf_append(out, "\r\n", 2);
 }
 
-/* @param most  unsent bytes that it may leave */
+/* @param most allowed unsent bytes */
 static bool write_piece(bt_exchange_t *ex, const void *data, size_t bytes,
                         size_t most)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Triton's clients order: models, the log, the trace. */
+/* Admin commands of Triton's clients: models, the log, the trace. */
 #include <string.h>
 
 #include "common/base/json.h"

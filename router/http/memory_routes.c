@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions of shared memory that Triton's clients register. Where the option is
- * off there are none: clients that end what is left of a run before, or ask
- * what there is, need not know it. */
+/* Shared-memory regions that Triton's clients register. With the option off the
+ * list is empty: clients that clean up after an earlier run, or ask for the
+ * list, need not know. */
 #include <string.h>
 
 #include "common/base/json.h"
@@ -68,13 +68,13 @@ void bt_route_memory_status(const bt_request_t *r)
     }
 }
 
-/* What a body says: {"key": "/x", "offset": 0, "byte_size": 64}. */
+/* Fields of a body: {"key": "/x", "offset": 0, "byte_size": 64}. */
 typedef struct form {
-    const char *key; /* NULL: not said */
+    const char *key; /* NULL: absent */
     uint64_t offset, bytes;
 } form_t;
 
-/* @return NULL: it is what it may be; else the name of what is not */
+/* @return NULL: valid; else the name of the invalid field */
 static const char *read_form(const bt_settings_t *body, form_t *form)
 {
     for (size_t i = 0; i < body->n; i++) {
@@ -130,7 +130,7 @@ void bt_route_memory_register(const bt_request_t *r)
     respond_nothing(r);
 }
 
-/* What is not there is unregistered already. */
+/* A missing region counts as unregistered. */
 void bt_route_memory_unregister(const bt_request_t *r)
 {
     if (r->door->front->regions != NULL) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page's files, at "/" and below "/page/". They are the same for everybody
- * and say nothing of this server, so nobody needs a key for them. */
+/* Files of the web page, at "/" and below "/page/". They are public and
+ * independent of this server, so no key is needed. */
 #include <string.h>
 
 #include "router/http/accept.h"
@@ -15,7 +15,7 @@ void bt_request_respond_page(const bt_request_t *r, const bt_page_file_t *file,
 
     bt_exchange_add_header(r->ex, "ETag", tag);
     bt_exchange_add_header(r->ex, "Vary", vary);
-    /* Kept, but asked for each time: a new version shows at once. */
+    /* Cached, but revalidated each time: a new version shows at once. */
     bt_exchange_add_header(r->ex, "Cache-Control", "no-cache");
     bt_exchange_add_header(r->ex, "Content-Security-Policy", BT_PAGE_POLICY);
     bt_exchange_add_header(r->ex, "X-Content-Type-Options", "nosniff");

@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "router/http/door_priv.h"
 
-#define ANSWERS_US 500 /* for readers, before others have a turn */
+#define ANSWERS_US 500 /* us for readers per turn of the loop */
 
 static void begin(bt_pooled_page_t *page);
 
@@ -67,7 +67,7 @@ static void answer(bt_pool_job_t *job)
         bt_visit_respond(take(&page->readers), 200, page->ops->type,
                          page->text.data, page->text.len);
         if ((bt_now_us() >= end_us) && !bt_list_empty(&page->readers)) {
-            /* One a turn at least, however slow the machine. */
+            /* At least one per turn, however slow the machine. */
             job->run = do_nothing;
             bt_pool_post(page->door->front->pool, job, BT_POOL_FIRST);
             return;
@@ -90,8 +90,8 @@ static void begin(bt_pooled_page_t *page)
     page->job.run = write_page;
     page->job.done = answer;
     bt_strbuf_init(&page->text, BT_ANSWER_LIMIT);
-    /* It is one at a time: nobody waits long behind it, and it does not wait
-     * behind a crowd of bodies. */
+    /* There is only one such job at a time: it delays others little, and does
+     * not wait behind many bodies. */
     bt_pool_post(page->door->front->pool, &page->job, BT_POOL_FIRST);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The paths of the HTTP door: one line of a table for each. */
+/* The paths of the HTTP port: one line of a table for each. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ typedef struct route {
 
 /* ---- errors ---- */
 
-/* OpenAI's paths as a client asks for them whose address lacks /v1. */
+/* OpenAI's paths from clients whose base URL lacks /v1. */
 static bool lacks_v1(const char *path)
 {
     static const char *const ends[] = {"/chat/completions", "/completions",
@@ -116,7 +116,7 @@ static void server_live(const request_t *r)
     respond_health(r, true);
 }
 
-/* Balancers ask this, and are waited for when we leave. */
+/* Load balancers poll this; shutdown waits for them. */
 static void server_ready(const request_t *r)
 {
     r->door->front->ready_asked_ms = bt_now_ms();
@@ -254,7 +254,7 @@ static void invocations(const request_t *r)
     }
 
 static const route_t main_routes[] = {
-    {"/", READ, bt_route_welcome, ANYBODY}, /* what it tells has a key */
+    {"/", READ, bt_route_welcome, ANYBODY}, /* what it shows requires a key */
     {"/page/{name}", READ, bt_route_page, ANYBODY},
     {"/v2", READ, bt_route_server, BY_KEY},
     {"/v2/health/live", READ, server_live, ANYBODY},
@@ -303,7 +303,7 @@ static const route_t main_routes[] = {
     {"/tokenizer_info", READ, tokenizer_info, BY_KEY},
     {"/health", READ, server_ready, ANYBODY},
     {"/version", READ, version, BY_KEY},
-    /* Who comes through a proxy of this machine is on loopback, too. */
+    /* Clients behind a proxy on this machine are on loopback, too. */
     {"/metrics", READ, metrics, ADMIN},
 };
 
@@ -337,7 +337,7 @@ static bool split_path(const char *path, path_t *p)
     return true;
 }
 
-/* Does the path have this pattern? Then its {model} and {version} are noted. */
+/* Matches a path with a pattern, and stores its {model} and {version}. */
 static bool matches(const path_t *p, const char *pattern, request_t *r)
 {
     const char *at = pattern;
@@ -418,7 +418,7 @@ static void follow(request_t *r, const route_t *route)
     route->handle(r);
 }
 
-/* @param text  the path; that of the exchange, or where it is sent on to */
+/* @param text the path; the exchange's, or the one it is forwarded to */
 static void find_route(bt_door_t *door, bt_exchange_t *ex, const char *text,
                        const route_t *routes, size_t n, const char *otherwise)
 {
@@ -446,8 +446,8 @@ static void find_route(bt_door_t *door, bt_exchange_t *ex, const char *text,
     }
 }
 
-/* Vertex AI calls two paths of its own; a header may send a prediction on to
- * any of ours. */
+/* Vertex AI uses two paths of its own; a header may forward a prediction to any
+ * of the server's paths. */
 static const char *send_on(const bt_door_t *door, bt_exchange_t *ex,
                            char to[BT_DOOR_PATH_BYTES])
 {

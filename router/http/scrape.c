@@ -24,7 +24,7 @@ static void drop(bt_pooled_page_t *page)
     scrape->snapshot = NULL;
 }
 
-/* A view of each model; n_p is how many were made, also on failure. */
+/* Creates a view of each model; n_p is the number made, also on failure. */
 static bt_status_t view_models(const bt_registry_t *models,
                                bt_metrics_view_t views[BT_DOOR_MAX_MODELS],
                                uint32_t *n_p)

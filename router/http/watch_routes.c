@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What live views read (docs/CLUSTER_API.md). */
+/* Data for live views (docs/CLUSTER_API.md). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static void refuse(const bt_request_t *r, const char *param, const char *why)
     bt_request_fail(r, &error);
 }
 
-/* Digits alone, from @a least to @a most. */
+/* Reads digits only, from @a least to @a most. */
 static bool read_number(const char *text, uint64_t least, uint64_t most,
                         uint64_t *value_p)
 {
@@ -63,7 +63,7 @@ static bool read_yes(const char *text, bool *value_p)
     return *value_p || (strcmp(text, "0") == 0);
 }
 
-/* @return NULL, or what is wrong with it: a phrase */
+/* @return NULL, or the error: a phrase */
 static const char *read_field(const bt_query_t *query, bt_past_filter_t *filter,
                               char model[BT_QUERY_BYTES])
 {
@@ -105,7 +105,7 @@ static const char *read_field(const bt_query_t *query, bt_past_filter_t *filter,
            "and before are";
 }
 
-/* @return false: it was refused, and that is answered */
+/* @return false: it was refused, and the error was sent */
 static bool read_filter(const bt_request_t *r, bt_past_filter_t *filter,
                         char model[BT_QUERY_BYTES])
 {

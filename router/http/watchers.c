@@ -9,17 +9,17 @@
 
 #define STATE_US     1000000u
 #define HANDOVERS_US 250000u
-#define STALL_US     10000000u /* without taking anything */
+#define STALL_US     10000000u /* without reading anything */
 
 struct bt_watcher {
     bt_list_t link;
     bt_watchers_t *watchers;
     bt_visit_t *visit;
-    uint64_t next_event;  /* number */
-    uint64_t n_handovers; /* seen */
-    uint64_t n_points;    /* the same, of the history */
+    uint64_t next_event;  /* number of the next event */
+    uint64_t n_handovers; /* hand-overs sent */
+    uint64_t n_points;    /* points of the history sent */
     size_t unsent;        /* at the last tick */
-    uint64_t moved_us;    /* when it last took something */
+    uint64_t moved_us;    /* time of the last progress */
 };
 
 void bt_watchers_init(bt_watchers_t *watchers, bt_door_t *door)
@@ -61,7 +61,7 @@ static void end_data(bt_strbuf_t *out, bt_json_t *json)
     bt_strbuf_puts(out, "\n\n");
 }
 
-/* For all: what there is no memory for they miss. */
+/* Shared buffers: readers miss what did not fit in memory. */
 static void check_shared(bt_strbuf_t *out)
 {
     if (bt_strbuf_status(out) != BT_OK) {
@@ -121,7 +121,7 @@ static void put_handovers(const bt_handovers_t *handovers, uint64_t n_seen,
     }
 }
 
-/* Written once for those who were told the last ones, too: nearly all. */
+/* Written once for all readers that are up to date: nearly all. */
 static void add_handovers(bt_watcher_t *w, const bt_handovers_t *handovers,
                           bt_strbuf_t *out)
 {
@@ -150,7 +150,8 @@ static bool send_out(bt_watcher_t *w, const bt_strbuf_t *out)
            bt_exchange_stream_append(w->visit->ex, out->data, out->len);
 }
 
-/* Has it taken all that it was sent? One that stalls is cut off. */
+/* True when the reader has received everything sent. One that stalls is
+ * disconnected. */
 static bool is_up_to_date(bt_watcher_t *w, uint64_t now_us)
 {
     const size_t unsent = bt_exchange_unsent(w->visit->ex);
@@ -289,7 +290,7 @@ void bt_watchers_tick(bt_watchers_t *watchers, uint64_t now_us)
         put_handovers(handovers, watchers->n_handovers, &watchers->handovers);
         check_shared(&watchers->handovers);
     }
-    /* What is sent to one may take others with it: each from the front. */
+    /* Sending to one reader may remove others: begin at the front each time. */
     for (uint32_t i = 0; (i < n) && !bt_list_empty(&watchers->all); i++) {
         bt_watcher_t *w =
             BT_CONTAINER_OF(watchers->all.next, bt_watcher_t, link);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands at the path / : the page for people, JSON for programs. */
+/* The path /: the web page for people, JSON for programs. */
 #include "common/base/json.h"
 #include "common/config/config.h"
 #include "router/http/accept.h"
@@ -40,8 +40,8 @@ static void put_json(const bt_request_t *r, bt_strbuf_t *out)
     bt_json_end_object(&json);
 }
 
-/* The page is everybody's, for a browser asks for it without a key and it says
- * nothing of this server; what programs are told is for who has one. */
+/* The page is public, since a browser requests it without a key and it is
+ * independent of this server; the JSON for programs requires a key. */
 void bt_route_welcome(const bt_request_t *r)
 {
     bt_strbuf_t *const out = &r->door->out;
