@@ -47,7 +47,7 @@ static bool is_port(const char *text)
             (text[1 + strspn(text + 1, "0123456789")] == '\0'));
 }
 
-/* "name", "name:80", "[::1]:80". @return false: it is none of these */
+/* Splits "name", "name:80", "[::1]:80". @return false: it is none of these */
 static bool split(const char *host, name_t *name)
 {
     const bool v6 = (*host == '[');
@@ -60,7 +60,7 @@ static bool split(const char *host, name_t *name)
         return false;
     }
     if (!v6 && (n > 1) && (start[n - 1] == '.')) {
-        n--; /* the root's dot: the same name */
+        n--; /* trailing dot of the root: an equal name */
     }
     if ((n == 0) || (n >= sizeof(name->text))) {
         return false;
@@ -70,7 +70,7 @@ static bool split(const char *host, name_t *name)
     return !v6 || name->literal;
 }
 
-/* Is it below the domain "NAME"? */
+/* True when it is below the domain "NAME". */
 static bool is_below(const char *text, const char *domain, size_t n)
 {
     const size_t n_text = strlen(text);
@@ -79,7 +79,8 @@ static bool is_below(const char *text, const char *domain, size_t n)
            (strncasecmp(text + n_text - n, domain, n) == 0);
 }
 
-/* The next entry of a comma separated list. @return bytes, 0 at its end */
+/* Returns the bytes of the next entry of a comma separated list, 0 at its end.
+ */
 static size_t next_entry(const char **at_p)
 {
     *at_p += strspn(*at_p, ", \t");
@@ -119,7 +120,7 @@ static bool allows_all(const bt_hosts_t *hosts)
     return false;
 }
 
-/* A name that leads to this server and to no other. */
+/* True for a name that leads to this server only. */
 static bool is_own(const bt_hosts_t *hosts, const name_t *name)
 {
     if ((strcasecmp(name->text, "localhost") == 0) ||
@@ -140,8 +141,8 @@ static bool host_passes(const bt_hosts_t *hosts, const char *host, name_t *name)
            (name->literal || is_own(hosts, name) || is_listed(hosts, name));
 }
 
-/* Anybody may have a page at an address of theirs, so an address proves
- * nothing here as it does in Host, which rebinding cannot make one. */
+/* An Origin with an address proves nothing, since anyone may host a page at an
+ * address; a Host with an address does, since DNS rebinding needs a name. */
 static bool origin_passes(const bt_hosts_t *hosts, const char *origin,
                           const name_t *host)
 {
@@ -186,7 +187,7 @@ const char *bt_hosts_check_origin(const bt_hosts_t *hosts, const char *origin,
 const char *bt_hosts_check_fetch(const bt_hosts_t *hosts, const char *site,
                                  const char *dest)
 {
-    /* Somebody who follows a link comes from another page, too. */
+    /* A user who follows a link comes from another page, too. */
     const bool is_ours = (site == NULL) || (strcmp(site, "same-origin") == 0) ||
                          (strcmp(site, "none") == 0) ||
                          ((dest != NULL) && (strcmp(dest, "document") == 0));

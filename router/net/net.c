@@ -16,14 +16,14 @@
 
 #define ACCEPTS_PER_TURN 16
 #define ACCEPT_AGAIN_MS  100
-/* Of handshakes in a turn of the loop: one with an RSA key takes about as
+/* us of handshakes per turn of the loop: one with an RSA key takes about this
  * long. */
 #define SHAKE_US 1000
-/* What a message of a worker waits for at most. Each look costs as much as
- * there are sockets with something to read. */
+/* Bounds the delay of workers' messages. Each poll costs in proportion to the
+ * sockets that are readable. */
 #define CALLBACKS_PER_LOOK 32
 #define LOOK_AFTER_US      2000
-/* libevent gives events the one in the middle. */
+/* events get the middle one by default */
 #define N_PRIORITIES         3
 #define KEEPALIVE_IDLE_S     15
 #define KEEPALIVE_INTERVAL_S 5
@@ -53,8 +53,8 @@ static void on_reap(evutil_socket_t fd, short what, void *arg)
     bt_net_turn(net);
 }
 
-/* Some of what the peer sent: closing on unread bytes resets, and a reset may
- * destroy what we said last. */
+/* Reads some of what the peer sent: closing with unread bytes causes a reset,
+ * which may destroy the last answer. */
 void bt_net_drain(int fd)
 {
     char unread[1024];
@@ -76,7 +76,7 @@ void bt_net_refuse(bt_net_t *net, int fd, bt_net_refusal_t refusal)
     net->use.n_turned_away++;
 }
 
-/* Who speaks TLS would not understand a word without it. */
+/* A client that speaks TLS would not understand a plain answer. */
 static void turn_away(bt_net_t *net, int fd, bt_net_refusal_t refusal)
 {
     if (net->config.tls == NULL) {
@@ -110,7 +110,7 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-/* Without a file descriptor accept() fails at once, again and again. */
+/* Without a free file descriptor accept() fails immediately and repeatedly. */
 static void out_of_files(bt_net_t *net)
 {
     const struct timeval pause = {.tv_usec = ACCEPT_AGAIN_MS * 1000};
@@ -182,7 +182,7 @@ void bt_net_put_last(bt_net_t *net, struct event *ev)
     (void)event_priority_set(ev, event_base_get_npriorities(net->base) - 1);
 }
 
-/* A turn of the loop is short, also when many shake hands at once. */
+/* Bounds a turn of the loop, also with many simultaneous handshakes. */
 static void on_shake(evutil_socket_t fd, short what, void *arg)
 {
     const uint64_t end_us = bt_now_us() + SHAKE_US;
@@ -240,7 +240,7 @@ bt_status_t bt_net_create(struct event_base *base,
         goto err_scratch;
     }
     evtimer_assign(&net->ev_reap, base, on_reap, net);
-    /* Else each connection that closes would make the loop look again. */
+    /* Otherwise each closed connection would make the loop poll again. */
     bt_net_put_last(net, &net->ev_reap);
     evtimer_assign(&net->ev_shake, base, on_shake, net);
     bt_net_put_last(net, &net->ev_shake);
@@ -263,7 +263,7 @@ static void set_options(int fd)
     static const int interval_s = KEEPALIVE_INTERVAL_S;
     static const int probes = KEEPALIVE_PROBES;
 
-    /* Linux hands all of these on to accepted sockets. Keep-alive finds the
+    /* Linux passes all these options to accepted sockets. Keep-alive detects
      * clients whose machine vanished while their request waits. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -380,7 +380,7 @@ static bool stop_one(bt_list_t *list, bt_list_t *seen)
     return true;
 }
 
-/* Each handler may close, or file anew, any stream. */
+/* Each handler may close any stream, or change its class. */
 static void tell_of_stop(bt_net_t *net)
 {
     bt_list_t *const lists[] = {&net->quiet, &net->reading, &net->busy};
@@ -419,7 +419,7 @@ bool bt_net_stopped(const bt_net_t *net)
 
 static void close_all(bt_list_t *list)
 {
-    while (!bt_list_empty(list)) { /* handlers may end others */
+    while (!bt_list_empty(list)) { /* handlers may close others */
         bt_stream_close(BT_CONTAINER_OF(list->next, bt_stream_t, link));
     }
 }

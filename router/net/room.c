@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may take how much of a door: places for connections, memory for
- * requests and for answers that are not read. */
+/* Resource limits of a client port: connections, memory for requests and for
+ * unread answers. */
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/random.h>
@@ -9,8 +9,8 @@
 #include "common/base/hash.h"
 #include "router/net/net_priv.h"
 
-/* So many quiet connections are closed at most for the bytes of one head: a
- * turn of the loop must stay short. */
+/* Maximum of quiet connections closed for the bytes of one head: a turn of the
+ * loop must stay short. */
 #define CLOSED_PER_HEAD 16
 
 void bt_stream_file(bt_stream_t *stream, bt_stream_place_t place)
@@ -60,7 +60,7 @@ static bool close_own_quiet(bt_net_t *net, const bt_net_client_t *client)
     return true;
 }
 
-/* An IPv6 client has a /64 of its own at least, so that is what counts. */
+/* An IPv6 client has at least a /64 network, so that is counted. */
 static void key_of(const struct sockaddr_storage *from, uint8_t key[16])
 {
     memset(key, 0, 16);
@@ -82,7 +82,7 @@ static bool same_client(bt_list_t *link, const void *key)
            0;
 }
 
-/* @return the client with this address, made when it is new; NULL: no memory */
+/* @return the client with this address, created if new; NULL: no memory */
 static bt_net_client_t *client_of(bt_net_t *net,
                                   const struct sockaddr_storage *from)
 {
@@ -125,7 +125,8 @@ bt_net_refusal_t bt_net_admit(bt_net_t *net,
         if (client == NULL) {
             return BT_NET_FULL;
         }
-        /* First, so that closing its others leaves it standing. */
+        /* Counted first, so that closing its other connections does not free
+         * it. */
         client->n_conns++;
         if ((client->n_conns > net->config.max_per_client) &&
             !close_own_quiet(net, client)) {
@@ -183,7 +184,7 @@ void bt_net_charge_out(bt_stream_t *stream)
     } else if (bt_list_empty(&stream->behind_link)) {
         bt_list_push_back(&net->behind, &stream->behind_link);
     }
-    /* Not from here: a handler's write to one client must not end others. */
+    /* Deferred: a handler's write to one client must not close others. */
     if (net->use.answer_bytes > net->config.memory_bytes) {
         event_active(&net->ev_cut, EV_TIMEOUT, 0);
     }
@@ -259,8 +260,8 @@ bt_status_t bt_net_room_init(bt_net_t *net)
         return BT_ERR_NO_MEMORY;
     }
     bt_hmap_init(&net->clients, net->buckets, BT_NET_CLIENT_BUCKETS);
-    /* Clients must not know which addresses meet in a bucket; without entropy
-     * they are as well off as with a fixed seed. */
+    /* Clients must not know which addresses share a bucket; without entropy a
+     * fixed seed is used. */
     if (getrandom(&net->client_seed, sizeof(net->client_seed), 0) < 0) {
         net->client_seed = 0;
     }

@@ -10,13 +10,13 @@
 #include "common/base/tcp_peer.h"
 #include "router/net/net_priv.h"
 
-/* Four fill the buffer. A peer may put each byte into one of its own, which
- * costs us as much as a full one's cipher does. */
+/* Four records fill the buffer. A peer may send each byte in a record of its
+ * own, at the cost of a full record's cipher. */
 #define RECORDS_PER_TURN 64
 
-/* No limit: what may wait for a client is net.h's to say. */
+/* Unlimited here: the limits of net.h apply. */
 #define OUT_LIMIT (SIZE_MAX / 2)
-/* From here on a buffer is taken as it is, and not moved any more. */
+/* From this size on a buffer is taken over, and not copied any more. */
 #define TAKE_BYTES ((size_t)256 << 10)
 
 /* ---- input ---- */
@@ -36,9 +36,9 @@ static void want_write(bt_stream_t *stream, bool want)
     }
 }
 
-/* TLS answers something by itself, such as a KeyUpdate, and the socket is full.
- * No read gets further until that is sent, so the loop need not wake for what
- * comes. @return false: no memory */
+/* TLS has to send something by itself, such as a KeyUpdate, and the socket is
+ * full. Reads make no progress until that is sent, so the loop need not wake
+ * for input. @return false: no memory */
 static bool wait_to_reply(bt_stream_t *stream)
 {
     stream->replying = true;
@@ -47,8 +47,8 @@ static bool wait_to_reply(bt_stream_t *stream)
     return stream->want_write;
 }
 
-/* The socket takes more: the next read sends it first. @return false: no
- * memory */
+/* The socket accepts more: the next read sends the pending data first. @return
+ * false: no memory */
 static bool go_on_reading(bt_stream_t *stream)
 {
     stream->replying = false;
@@ -60,7 +60,7 @@ static bool go_on_reading(bt_stream_t *stream)
     return true;
 }
 
-/* Several records: what is decrypted no socket tells of. */
+/* Reads several records: the socket does not signal decrypted bytes. */
 static bt_status_t read_tls(bt_stream_t *stream, size_t *n_p)
 {
     char *scratch = stream->net->scratch;
@@ -120,8 +120,7 @@ void bt_stream_again(bt_stream_t *stream)
 {
     const struct timeval now = {0};
 
-    /* event_active() would do it in this turn, as often as there is
-     * something. */
+    /* event_active() would run it in this turn, repeatedly. */
     (void)evtimer_add(&stream->ev_again, &now);
 }
 
@@ -133,7 +132,7 @@ void bt_stream_stop_reading(bt_stream_t *stream)
     stream->replying = false;
 }
 
-/* It waits for its turn to shake hands, and for nothing else. */
+/* Queues the stream for its next handshake step only. */
 static void shake_later(bt_stream_t *stream)
 {
     bt_net_t *net = stream->net;
@@ -194,7 +193,7 @@ size_t bt_stream_unsent(const bt_stream_t *stream)
     return stream->out.len - stream->out_sent + stream->next.len;
 }
 
-/* Is there more to be sent? Then it is in out. */
+/* True when there is more to send, which is in `out` then. */
 static bool has_more(bt_stream_t *stream)
 {
     if ((stream->out_sent == stream->out.len) && (stream->next.len > 0)) {
@@ -220,7 +219,7 @@ void bt_stream_flush_later(bt_stream_t *stream)
 
     if (stream->want_write) {
         bt_net_charge_out(stream);
-        return; /* the socket is full: what comes meanwhile goes with it */
+        return; /* the socket is full: new data follows */
     }
     if (net->handlers.on_gather == NULL) {
         want_write(stream, true);
@@ -244,7 +243,7 @@ static bt_status_t keep_rest(bt_stream_t *stream)
 {
     bt_strbuf_t *out = &stream->out;
 
-    /* Move it down when that is cheap for what it frees. */
+    /* Moves the rest down when that is cheap for the space it frees. */
     if ((stream->out_sent > out->len / 2) &&
         (out->len - stream->out_sent < TAKE_BYTES)) {
         bt_strbuf_consume(out, stream->out_sent);
@@ -287,7 +286,7 @@ bt_status_t bt_stream_flush(bt_stream_t *stream, size_t most)
     bt_strbuf_t *out = &stream->out;
 
     if (bt_strbuf_status(out) != BT_OK) {
-        return BT_ERR_PEER_LOST; /* bytes are missing: nothing to save */
+        return BT_ERR_PEER_LOST; /* bytes are missing: nothing to recover */
     }
     if (stream->shaking) {
         bt_net_charge_out(stream);
@@ -379,8 +378,8 @@ static bt_status_t begin_tls(bt_stream_t *stream)
 
 static void end_tls(bt_stream_t *stream)
 {
-    /* The end of one that is closed in the middle of an answer must not look
-     * like the answer's own. */
+    /* A stream that is closed in the middle of an answer must not look like the
+     * answer's proper end. */
     if ((stream->tls != NULL) && (stream->place == BT_STREAM_QUIET) &&
         !stream->shaking && (bt_stream_unsent(stream) == 0)) {
         (void)bt_tls_shutdown(stream->tls);
@@ -406,7 +405,7 @@ static void has_shaken(bt_stream_t *stream)
     }
 }
 
-/* Anybody can cause it: no line for operators. */
+/* Any client can cause it: no log line for operators. */
 static void log_trouble(const bt_stream_t *stream)
 {
     char peer[BT_NET_PEER_BYTES];
@@ -451,7 +450,7 @@ void bt_stream_set_timer(bt_stream_t *stream, uint32_t ms)
     const struct timeval tv = {.tv_sec = (time_t)(ms / 1000u),
                                .tv_usec = (suseconds_t)(ms % 1000u) * 1000};
 
-    /* Fails only for want of memory; then the next call sets it again. */
+    /* Fails only if memory is short; then the next call sets it again. */
     (void)evtimer_add(&stream->ev_timer, &tv);
 }
 

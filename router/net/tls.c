@@ -19,11 +19,11 @@
 #include "common/base/read_file.h"
 #include "common/crypt/key.h"
 
-/* Of a handshake in one step: a hello may be as much as 128 KiB, and each byte
- * of it a record of its own. */
+/* Limit of handshake bytes per step: a hello may have up to 128 KiB, with each
+ * byte in a record of its own. */
 #define HANDSHAKE_STEP_BYTES ((size_t)16 * 1024)
-/* Of what is no data, in one read: a whole buffer of OpenSSL's, so that no
- * record of data takes two. */
+/* Limit of non-data bytes per read: a whole buffer of OpenSSL, so that no data
+ * record takes two reads. */
 #define READ_STEP_BYTES   ((size_t)20 * 1024)
 #define MAX_KEY_BYTES     ((size_t)64 * 1024)
 #define SUMMARY_BYTES     192
@@ -31,7 +31,7 @@
 #define MAX_CHAIN_BYTES   (64L * 1024)
 #define TICKETS           1 /* a session of 1.3 gets two by default */
 #define SESSIONS_OF_BATON "baton"
-#define MAX_NAME_BYTES    256 /* of a server: RFC 1035, and its zero */
+#define MAX_NAME_BYTES    256 /* of a server name: RFC 1035, and zero byte */
 
 struct bt_tls {
     bt_tls_files_t files;
@@ -43,15 +43,15 @@ struct bt_tls {
 struct bt_tls_session {
     SSL *ssl;
     int fd;
-    size_t may_read; /* of its socket, in this step */
-    bool is_dry;     /* the last call got nothing more of the socket */
+    size_t may_read; /* bytes that this step may still read */
+    bool is_dry;     /* last call got no more from the socket */
     const char *protocol;
-    const char *trouble; /* static; NULL: none, or none that has a name */
+    const char *trouble; /* static; NULL: none, or none with a name */
 };
 
 /* ---- files ---- */
 
-/* @return what OpenSSL complained about last, and forget it. */
+/* Returns and clears OpenSSL's last error. */
 static const char *reason(void)
 {
     const unsigned long error = ERR_peek_last_error();
@@ -61,7 +61,8 @@ static const char *reason(void)
     return (text != NULL) ? text : "it cannot be read";
 }
 
-/* A key that asks for a passphrase would ask whoever started the router. */
+/* Refuses a key with a passphrase, which would prompt the user who starts the
+ * router. */
 static int no_passphrase(char *out, int bytes, int writes, void *ctx)
 {
     (void)out;
@@ -221,7 +222,7 @@ static int socket_read(BIO *bio, char *data, int bytes)
     ssize_t n;
 
     BIO_clear_retry_flags(bio);
-    if (most == 0) { /* the loop finds the rest in its next turn */
+    if (most == 0) { /* loop finds the rest in its next turn */
         session->is_dry = true;
         BIO_set_retry_read(bio);
         return -1;
@@ -244,7 +245,7 @@ static long socket_ctrl(BIO *bio, int what, long number, void *at)
     (void)number;
     (void)at;
     switch (what) {
-    case BIO_CTRL_FLUSH: /* nothing is held back */
+    case BIO_CTRL_FLUSH: /* nothing is buffered */
         return 1;
     case BIO_CTRL_EOF:
         return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
@@ -287,7 +288,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **out_p,
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* Of both sides. */
+/* Options for both sides. */
 static SSL_CTX *make_ctx(const SSL_METHOD *method)
 {
     SSL_CTX *ctx = SSL_CTX_new(method);
@@ -299,16 +300,18 @@ static SSL_CTX *make_ctx(const SSL_METHOD *method)
         SSL_CTX_free(ctx);
         return NULL;
     }
-    /* An end without close_notify is a FIN to us: bodies know their length. */
+    /* An end without close_notify counts as a FIN: bodies have explicit
+     * lengths. */
     (void)SSL_CTX_set_options(ctx, SSL_OP_NO_COMPRESSION |
                                        SSL_OP_NO_RENEGOTIATION |
                                        SSL_OP_IGNORE_UNEXPECTED_EOF);
     (void)SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS |
                                     SSL_MODE_ENABLE_PARTIAL_WRITE |
                                     SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    /* Else one call would go on for as long as a peer sends what is no data. */
+    /* Otherwise one call would continue as long as a peer sends non-data
+     * records. */
     (void)SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
-    /* Clients keep their sessions as tickets; we keep nothing of them. */
+    /* Clients keep their sessions as tickets; the server stores none. */
     (void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_max_cert_list(ctx, MAX_CHAIN_BYTES);
     SSL_CTX_set_verify_depth(ctx, MAX_CHAIN);
@@ -441,7 +444,7 @@ bt_tls_t *bt_tls_create_client(void)
     }
     tls->ctx = make_client_ctx();
     tls->socket = make_socket();
-    ERR_clear_error(); /* also of files that are not there: nobody is trusted */
+    ERR_clear_error(); /* files may be missing: then none is trusted */
     if ((tls->ctx == NULL) || (tls->socket == NULL)) {
         bt_tls_destroy(tls);
         return NULL;
@@ -519,14 +522,14 @@ bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
     return session;
 }
 
-/* Whom the certificate must be of, and whom the server is told that we want. */
+/* Sets the expected name of the certificate, and the server name to send. */
 static bool expect(SSL *ssl, const char *host)
 {
     X509_VERIFY_PARAM *const param = SSL_get0_param(ssl);
     char name[MAX_NAME_BYTES]; /* what OpenSSL takes is not const */
 
     if (X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1) {
-        return true; /* an address is no name of a server */
+        return true; /* an address is not a server name */
     }
     X509_VERIFY_PARAM_set_hostflags(param,
                                     X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
@@ -550,7 +553,7 @@ bt_tls_session_t *bt_tls_begin_client(bt_tls_t *tls, int fd, const char *host)
     return session;
 }
 
-/* What the first error of a call means to us. */
+/* Maps the first error of a call to a step. */
 static bt_tls_step_t step_of_error(bt_tls_session_t *session)
 {
     const unsigned long error = ERR_peek_error();
@@ -576,8 +579,8 @@ static bt_tls_step_t step_of_error(bt_tls_session_t *session)
     }
 }
 
-/* What @a rc of a call on it means; one of another session may have left an
- * error, so it was cleared before. */
+/* Maps @a rc of a call to a step; errors of other sessions were cleared before
+ * the call. */
 static bt_tls_step_t step_of(bt_tls_session_t *session, int rc)
 {
     bt_tls_step_t step = BT_TLS_FAILED;
@@ -656,7 +659,7 @@ bt_tls_step_t bt_tls_shutdown(bt_tls_session_t *session)
     int rc;
 
     if (SSL_in_init(session->ssl)) {
-        return BT_TLS_FAILED; /* nothing was said that could end */
+        return BT_TLS_FAILED; /* no session to end yet */
     }
     ERR_clear_error();
     rc = SSL_shutdown(session->ssl);
