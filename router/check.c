@@ -55,7 +55,7 @@ static bt_status_t check_tls(const bt_config_t *config)
     bt_status_t status;
 
     if ((config->tls_cert[0] == '\0') || (config->tls_key[0] == '\0')) {
-        return BT_OK; /* that one needs the other was said */
+        return BT_OK; /* the missing one was reported */
     }
     status = bt_tls_create(&files, &tls, why);
     if (status != BT_OK) {
@@ -122,7 +122,7 @@ static bt_status_t check_names(const bt_config_t *config)
     return status;
 }
 
-/* Can lines be appended to it, and could it be made? */
+/* Checks that a log file can be appended to or created. */
 static bt_status_t check_log(const char *option, const char *path)
 {
     const size_t n = strlen(path);

@@ -9,8 +9,8 @@
 #include "common/base/log.h"
 
 #define RETRY_MS  1000
-#define ROLES_MS  500  /* between two words about a role to a worker */
-#define MAX_KNOWN 4096 /* processes of one launcher that are kept in mind */
+#define ROLES_MS  500  /* between two role orders to a worker */
+#define MAX_KNOWN 4096 /* limit of a launcher's known processes */
 
 /* ---- processes ---- */
 
@@ -38,7 +38,7 @@ static bt_orders_process_t *place_of(bt_fleet_t *fleet, const char *name)
     return &fleet->processes[fleet->n_processes++];
 }
 
-/* The list may have moved. */
+/* Passes the list on, which may have moved. */
 static void tell_muster(const bt_fleet_t *fleet)
 {
     bt_muster_expect(&fleet->front->muster, fleet->processes,
@@ -64,7 +64,7 @@ static bool is_worker(const bt_orders_process_t *process)
            (process->program == BT_ORDERS_DECODE);
 }
 
-/* What it is meant to be; an older launcher says its program alone. */
+/* Returns the intended roles; an older launcher reports its program only. */
 static uint32_t roles_of(const bt_orders_process_t *process)
 {
     if (process->role != BT_ORDERS_NO_ROLE) {
@@ -74,9 +74,9 @@ static uint32_t roles_of(const bt_orders_process_t *process)
                                                    : (uint32_t)BT_ROLE_DECODE;
 }
 
-/* Tell the workers what the launcher means them to be. Every router does, and a
- * worker may have joined after the order: so again and again, and a worker
- * that is it already is told nothing. */
+/* Orders the workers to take the roles that the launcher intends. Every router
+ * does so, and a worker may join later: so it is repeated, and skipped for
+ * workers that have these roles. */
 static void order_roles(bt_fleet_t *fleet)
 {
     for (uint32_t i = 0; i < fleet->n_processes; i++) {
@@ -90,8 +90,8 @@ static void order_roles(bt_fleet_t *fleet)
     }
 }
 
-/* Requests wait for workers that start, or start again after a pause of the
- * launcher's, which may be longer than they wait for somebody unknown. */
+/* Requests wait for workers that start, or restart after a pause of the
+ * launcher, which may be longer than the wait for unknown workers. */
 static void expect_workers(const bt_fleet_t *fleet, uint64_t now_us)
 {
     for (uint32_t i = 0; i < fleet->n_processes; i++) {
@@ -242,7 +242,7 @@ static bt_status_t enter(bt_fleet_t *fleet)
     if ((fleet->readable == NULL) || (event_add(fleet->readable, NULL) != 0)) {
         return BT_ERR_NO_MEMORY;
     }
-    /* What was said before may not be there any more. */
+    /* Processes reported before may be gone. */
     fleet->n_processes = 0;
     tell_muster(fleet);
     fleet->was_lost = false;

@@ -11,12 +11,12 @@
 #include "common/base/walltime.h"
 
 #define LINK_QUEUE_BYTES (64u << 20)
-/* Requests wait in the router while so much waits for a worker's link: what a
- * heartbeat stands behind, and what is lost with the link. */
+/* Requests wait in the router while this many bytes are queued on a worker's
+ * link: they delay heartbeats, and are lost with the link. */
 #define LINK_WINDOW_BYTES ((size_t)2 << 20)
-#define WAKE_US           500 /* of control events before others have a turn */
+#define WAKE_US           500 /* us of control events before others */
 
-/* A link whose file no model has yet. */
+/* A link whose file matches no model yet. */
 typedef struct waiting {
     bt_list_t link; /* in bt_links_t.waiting */
     bt_rpc_link_t *rpc;
@@ -24,7 +24,7 @@ typedef struct waiting {
     size_t bytes;
 } waiting_t;
 
-/* What the user pointer of a link leads to. */
+/* Returns the model for the user pointer of a link. */
 static bt_served_t *model_of(bt_links_t *links, const bt_instance_t *worker)
 {
     return bt_registry_of_file(&links->front->models, worker->hello.model);
@@ -42,8 +42,8 @@ void bt_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
     if (status == BT_OK) {
         status = bt_rpc_post(link, links->frame.data, links->frame.len);
     }
-    /* BUSY: the link is being dropped already. A message that cannot be sent
-     * must not be missing silently, so the link goes. */
+    /* BUSY: the link is being closed already. A message that cannot be sent
+     * must not be lost silently, so the link is closed. */
     if ((status != BT_OK) && (status != BT_ERR_BUSY)) {
         BT_LOG_ERROR("worker %s: a message of type %d cannot be sent: %s",
                      worker->hello.name, (int)msg->type, bt_status_str(status));
@@ -74,7 +74,7 @@ static void flush(bt_turn_work_t *work)
 
 /* ---- events of a link ---- */
 
-/* @param [in] name  Of who says hello, "" if that cannot be read. */
+/* @param [in] name worker that sent the hello, "" if unreadable */
 static void refuse_link(const bt_links_t *links, bt_rpc_link_t *link,
                         const char *name, const char *why)
 {
@@ -86,8 +86,8 @@ static void refuse_link(const bt_links_t *links, bt_rpc_link_t *link,
     bt_rpc_link_close(link, why);
 }
 
-/* A worker that never came so far as to say hello. What is left of the calls of
- * one that is here by now is no news. */
+/* Handles a worker that failed before its hello. Leftover attempts of a worker
+ * that has joined meanwhile are ignored. */
 static void on_refused(void *ctx, const bt_rpc_refused_t *refused)
 {
     const bt_links_t *links = ctx;
@@ -103,8 +103,7 @@ static void on_refused(void *ctx, const bt_rpc_refused_t *refused)
     }
 }
 
-/* A worker that lost its link comes back on a new one before we may have
- * noticed. */
+/* A worker that lost its link may reconnect before the router noticed. */
 static void drop_former(bt_core_t *core, uint64_t instance)
 {
     bt_instance_t *worker = bt_table_find(bt_core_table(core), instance);
@@ -118,7 +117,7 @@ static void drop_former(bt_core_t *core, uint64_t instance)
     }
 }
 
-/* Those that came first, and were the measure, are the wrong ones. */
+/* Disconnects the present workers, which are the wrong ones. */
 static void drop_all(bt_core_t *core, const char *why)
 {
     bt_list_t *pos, *tmp;
@@ -143,8 +142,8 @@ static void waiting_free(waiting_t *waiting)
     bt_free(waiting);
 }
 
-/* Its worker may compute the model that is being read: a worker is no slower to
- * start than that takes. @return false for want of memory */
+/* The worker may compute the model that is being read: reading takes no longer
+ * than a worker's start. @return false if memory is short */
 static bool wait_for_model(bt_links_t *links, const bt_rpc_event_t *event)
 {
     waiting_t *waiting = bt_calloc(1, sizeof(*waiting));
@@ -177,8 +176,8 @@ static void link_up(bt_links_t *links, const bt_rpc_event_t *event)
         refuse_link(links, event->link, "", "its hello is malformed");
         return;
     }
-    /* A file that no model has: the default's core refuses it, for its protocol
-     * if that is the trouble, else for its model. */
+    /* A file that matches no model: the default model's core refuses the
+     * worker, for its protocol if that differs, else for its model. */
     served = bt_registry_of_file(&links->front->models, msg.u.hello.model);
     if ((served == NULL) && bt_loads_any(&links->front->loads) &&
         wait_for_model(links, event)) {
@@ -221,7 +220,7 @@ static void link_message(bt_links_t *links, bt_instance_t *worker,
         }
         status = bt_core_message(served->core, worker, &msg, bt_now_us());
     }
-    if (status == BT_ERR_UNSUPPORTED) { /* a newer worker's */
+    if (status == BT_ERR_UNSUPPORTED) { /* from a newer worker */
         const bt_wire_skip_t skipped = bt_wire_skipped(links->decoder);
 
         if (skipped.say) {
@@ -267,8 +266,8 @@ static void stop_waiting(bt_links_t *links, const bt_rpc_link_t *link)
     }
 }
 
-/* Where a model was read, or could not be, it is known whether its workers are
- * among those that wait. Others may wait for the next. */
+/* When a model was read, or could not be, checks which waiting workers belong
+ * to it. Others may wait for the next model. */
 static void look_at_waiting(bt_links_t *links)
 {
     const uint32_t n_ended = links->front->loads.n_ended;
@@ -305,7 +304,7 @@ static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
         link_up(links, event);
         return;
     }
-    if (worker == NULL) { /* refused, replaced, or it waits */
+    if (worker == NULL) { /* refused, replaced, or still waiting */
         if (event->type == BT_RPC_LINK_DOWN) {
             stop_waiting(links, event->link);
         }
@@ -455,7 +454,7 @@ bt_status_t bt_links_listen(bt_links_t *links, struct event_base *base,
     }
     status = bt_rpc_listen(links->rpc, url, bound, bound_bytes);
     if (status != BT_OK) {
-        if (status == BT_ERR_NO_MEMORY) { /* else it was said there */
+        if (status == BT_ERR_NO_MEMORY) { /* else it was logged there */
             BT_LOG_ERROR("cannot listen for workers at %s: %s", url,
                          bt_status_str(status));
         }

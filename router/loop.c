@@ -23,25 +23,25 @@
 #include "router/net/net.h"
 
 #define TICK_MS 50
-/* Somebody who asked for readiness so lately asks again. */
+/* A client that polled readiness within this time will poll again. */
 #define WATCHED_MS 30000
-#define WORKED_US  500 /* of the pool's results, before others have a turn */
-#define LINGER_MS  300 /* after the last answer, for its bytes */
+#define WORKED_US  500 /* us of pool results before others */
+#define LINGER_MS  300 /* after the last answer, for unsent bytes */
 
 struct bt_loop {
     bt_frontend_t front;
     bt_links_t links;
-    bt_tls_t *tls; /* of the doors for clients; NULL: they are plain */
+    bt_tls_t *tls; /* for client ports; NULL: plain */
     bt_door_t door;
     bt_gdoor_t gdoor;
     bt_fleet_t fleet;
     struct event_base *base;
     struct event *tick, *worked, *stop, *sighup;
-    struct event *held;    /* NULL: no request waits for others */
+    struct event *held;    /* NULL: no request is held */
     int signal_fd;         /* SIGTERM and SIGINT */
     bt_rendezvous_t place; /* of --join-dir */
     bt_stop_requests_t wishes;
-    int ready_fd; /* -1: none, or said */
+    int ready_fd; /* -1: none, or signaled */
     bt_heartbeat_t beat;
     bool again;           /* a second signal came */
     uint64_t ticked_us;   /* 0: not yet */
@@ -98,8 +98,8 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     if (loop->idle_since_ms == 0) {
         loop->idle_since_ms = now_ms;
     }
-    /* The last answers may still be in our buffers, and the workers' last
-     * words on the way. */
+    /* Bytes of the last answers may still be buffered, and workers' last
+     * messages in transit. */
     if (((bt_http_n_connections(loop->door.http) == 0) &&
          (bt_gdoor_n_connections(&loop->gdoor) == 0) &&
          (bt_frontend_n_legs(&loop->front) == 0)) ||
@@ -108,8 +108,8 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     }
 }
 
-/* Where workers had the signal too, they leave: nobody could serve what the
- * lame duck takes. */
+/* Workers that got the signal, too, leave: then nothing could serve requests
+ * during the lame-duck time. */
 static bool serves_any(const bt_frontend_t *front)
 {
     BT_REGISTRY_FOR_EACH(served, &front->models)
@@ -158,7 +158,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
     bt_frontend_turn(&loop->front);
 }
 
-/* The pool has finished something. */
+/* Handles finished jobs of the pool. */
 static void on_worked(evutil_socket_t fd, short what, void *ctx)
 {
     bt_loop_t *loop = ctx;
@@ -176,8 +176,7 @@ static void on_worked(evutil_socket_t fd, short what, void *ctx)
     bt_frontend_turn(&loop->front);
 }
 
-/* Clients are told to look elsewhere while they still find us, as long as
- * somebody asks whether we are ready. */
+/* Reports not ready while still serving, if a client polls readiness. */
 static void begin_leaving(bt_loop_t *loop)
 {
     const uint32_t lame_duck_ms = loop->front.config->lame_duck_ms;
@@ -352,7 +351,7 @@ static bt_status_t open_tls(const bt_config_t *config, bt_tls_t **tls_p)
     status = bt_tls_create(&files, tls_p, why);
     if (status != BT_OK) {
         BT_LOG_ERROR("TLS %s", why);
-        /* As a file that is wrong: another start would not help. */
+        /* Like an invalid file: a restart would not help. */
         return (status == BT_ERR_MISMATCH) ? BT_ERR_BAD_FILE : status;
     }
     BT_LOG_INFO("TLS: %s", bt_tls_summary(*tls_p));
@@ -362,7 +361,8 @@ static bt_status_t open_tls(const bt_config_t *config, bt_tls_t **tls_p)
     return BT_OK;
 }
 
-/* As many of its connections as the descriptors allow; memory as for HTTP. */
+/* Opens gRPC with the connections that the descriptors allow; memory as for
+ * HTTP. */
 static bt_status_t open_grpc(bt_loop_t *loop)
 {
     const bt_door_limits_t *limits = &loop->door.limits;
@@ -397,7 +397,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
     bt_heartbeat_open(&loop->beat);
     loop->signal_fd = -1;
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* the write says it (ulimit -f) */
+    signal(SIGXFSZ, SIG_IGN); /* the write reports it (ulimit -f) */
     loop->base = bt_net_loop_create();
     if (loop->base == NULL) {
         BT_LOG_ERROR("cannot make the event loop");
@@ -424,7 +424,7 @@ err_loop:
     return status;
 }
 
-/* Workers look there. */
+/* Publishes the URL for workers. */
 static bt_status_t publish(bt_loop_t *loop, const char *url)
 {
     const char *dir = loop->front.config->join_dir;
@@ -496,8 +496,8 @@ void bt_loop_destroy(bt_loop_t *loop)
     if (loop == NULL) {
         return;
     }
-    /* What the pool has of clients goes back to them; then clients first: what
-     * still runs is canceled at the workers. */
+    /* Pool jobs are returned to their clients, then the clients are closed:
+     * running generations are canceled at the workers. */
     if (loop->front.pool != NULL) {
         bt_pool_stop(loop->front.pool);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* baton-router: takes the clients' requests and spreads them over prefill and
+/* baton-router: accepts clients' requests and distributes them over prefill and
  * decode workers. */
 #include <malloc.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@
 #define NAME                 "router"
 #define DOC_BYTES            (1u << 20)
 #define MMAP_THRESHOLD_BYTES (256 * 1024)
-/* Where workers of the same mpirun find a router that was told nothing. */
+/* Default address for workers of one mpirun. */
 #define WORLD_LISTEN "tcp://127.0.0.1:0"
 
 typedef struct start {
@@ -36,10 +36,10 @@ typedef struct start {
     char url[URL_BYTES];
 } start_t;
 
-#define NOTES_AT_A_TIME ((size_t)900) /* a line of the log has no more room */
+#define NOTES_AT_A_TIME ((size_t)900) /* limit of a log line */
 
-/* Fields and why, "field (why), field (why)": as many as a line takes, and the
- * rest on further lines. */
+/* Logs fields and reasons, "field (why), field (why)", on as many lines as
+ * needed. */
 static void say_notes(const char *model, const char *notes)
 {
     static const char between[] = "), ";
@@ -60,7 +60,7 @@ static void say_notes(const char *model, const char *notes)
     }
 }
 
-/* What a model repository says and has no meaning here: once. */
+/* Logs once which settings of a model repository have no meaning here. */
 static void say_repository(const bt_config_t *config)
 {
     const bt_repository_t *repository = config->repository;
@@ -85,8 +85,8 @@ static void say_repository(const bt_config_t *config)
     }
 }
 
-/* The cluster key, and the URL for the workers' announcements. Both may be
- * left out where one mpirun starts router and workers. */
+/* Finds the cluster key, and the URL for the workers' announcements. Both may
+ * be omitted where one mpirun starts router and workers. */
 static bt_status_t find_key_and_url(start_t *s)
 {
     const bool world = bt_cluster_world_size(s->cluster) > 1;
@@ -138,7 +138,7 @@ static bt_status_t start(start_t *s)
     return BT_OK;
 }
 
-/* The table of docs/METRICS.md. */
+/* Prints the table of docs/METRICS.md. */
 static int print_metrics_doc(void)
 {
     bt_strbuf_t out;
@@ -154,7 +154,7 @@ static int print_metrics_doc(void)
     return code;
 }
 
-/* A launcher has looked, for all that it starts. */
+/* A launcher has checked this for all its processes. */
 static bt_status_t check_threads(const bt_config_t *config)
 {
     if (config->launcher[0] != '\0') {
@@ -180,10 +180,10 @@ int main(int argc, char **argv)
         return bt_router_check(argc - 1, argv + 1);
     }
     bt_thread_works_briefly();
-    /* Bodies of requests are mappings of their own, which grow without being
-     * copied and are the system's again when they end. By default the first
-     * large one that ends raises the threshold, and the next are copied: 2 ms
-     * for 8 MiB. */
+    /* Request bodies are separate mappings, which grow without being copied and
+     * return to the system when they are freed. By default the first large one
+     * that is freed raises the threshold, and later ones are copied: 2 ms for 8
+     * MiB. */
     (void)mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
     status = bt_config_load(BT_PROG_ROUTER, argc, argv, &s.config, &s.store);
     if (status != BT_OK) {
@@ -198,7 +198,8 @@ int main(int argc, char **argv)
     if (bt_log_level_parse(s.config->log_level, &level) == 0) {
         bt_log_init(name, level);
     }
-    (void)bt_log_format(s.config->log_format); /* the table checked it */
+    (void)bt_log_format(
+        s.config->log_format); /* validated by the options' table */
     if (!s.config->core_dumps) {
         bt_core_dump_forbid();
     }
@@ -216,7 +217,8 @@ int main(int argc, char **argv)
         goto end;
     }
     status = start(&s);
-    bt_key_wipe(s.key, sizeof(s.key)); /* the links have what they need of it */
+    bt_key_wipe(s.key,
+                sizeof(s.key)); /* the links have copied what they need */
     if (status == BT_OK) {
         code = bt_loop_run(s.loop);
     } else {
