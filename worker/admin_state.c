@@ -17,9 +17,9 @@ bool bt_admin_state_is_drained(const bt_worker_t *w)
 bt_admin_state_t bt_admin_state_of(const bt_worker_t *w)
 {
     if (w->draining || w->leaves) {
-        return BT_DUTY_END;
+        return BT_ADMIN_STATE_END;
     }
-    return w->off_duty ? BT_DUTY_OFF : BT_DUTY_ON;
+    return w->off_duty ? BT_ADMIN_STATE_OFF : BT_ADMIN_STATE_ON;
 }
 
 void bt_admin_state_send(bt_worker_t *w)
@@ -59,19 +59,19 @@ static void take_duty(bt_worker_t *w, bt_admin_state_t duty)
         return; /* cannot be undone */
     }
     switch (duty) {
-    case BT_DUTY_AS_IT_IS:
+    case BT_ADMIN_STATE_AS_IT_IS:
         break;
-    case BT_DUTY_ON:
+    case BT_ADMIN_STATE_ON:
         if (w->off_duty) {
             go_on(w);
         }
         break;
-    case BT_DUTY_OFF:
+    case BT_ADMIN_STATE_OFF:
         if (!w->off_duty) {
             go_off(w, false);
         }
         break;
-    case BT_DUTY_END:
+    case BT_ADMIN_STATE_END:
         go_off(w, true);
         break;
     }
@@ -80,8 +80,9 @@ static void take_duty(bt_worker_t *w, bt_admin_state_t duty)
 /* Any router may send this, and several may send equal ones. */
 void bt_admin_state_on_role(bt_worker_t *w, const bt_msg_role_t *role)
 {
-    if (((role->roles & ~BT_ROLES_BOTH) != 0) || (role->duty > BT_DUTY_END) ||
-        ((role->roles == 0) && (role->duty == BT_DUTY_AS_IT_IS))) {
+    if (((role->roles & ~BT_ROLES_BOTH) != 0) ||
+        (role->duty > BT_ADMIN_STATE_END) ||
+        ((role->roles == 0) && (role->duty == BT_ADMIN_STATE_AS_IT_IS))) {
         BT_LOG_WARN("router sent roles %u and duty %u, which this worker does "
                     "not know",
                     role->roles, role->duty);

@@ -399,8 +399,8 @@ typedef struct bt_msg_stats {
     /** Time without progress: the worker has work, and no operation of a
      *  layer has ended for this long; 0: it makes progress, or has no work. */
     uint64_t still_ms;
-    uint32_t duty; /**< bt_admin_state_t; an older build sends BT_DUTY_AS_IT_IS
-                      and accepts no change of duty */
+    uint32_t duty;            /**< bt_admin_state_t; an older build sends
+                                 BT_ADMIN_STATE_AS_IT_IS            and accepts no change of duty */
     uint64_t kv_bytes_shared; /**< written by its device into another's pool */
     /** Iterations that began while the device computed the one before
      *  (common/sched/sched_overlap.h). */
@@ -411,11 +411,12 @@ typedef struct bt_msg_stats {
 } bt_msg_stats_t;
 
 /** Whether a worker accepts requests. */
-typedef enum bt_duty {
-    BT_DUTY_AS_IT_IS = 0, /**< not reported, or unchanged */
-    BT_DUTY_ON = 1,
-    BT_DUTY_OFF = 2, /**< drained: finishes its requests, accepts no new ones */
-    BT_DUTY_END = 3, /**< drained, and then the process ends */
+typedef enum bt_admin_state {
+    BT_ADMIN_STATE_AS_IT_IS = 0, /**< not reported, or unchanged */
+    BT_ADMIN_STATE_ON = 1,
+    BT_ADMIN_STATE_OFF =
+        2, /**< drained: finishes its requests, accepts no new ones */
+    BT_ADMIN_STATE_END = 3, /**< drained, and then the process ends */
 } bt_admin_state_t;
 
 /** Command of R to a worker: change roles and duty. Requests that it has end

@@ -466,7 +466,7 @@ typedef struct look {
 /* Returns the next generation of both queues, at[*need_p]; NULL at their end.
  */
 static bt_gen_t *next_waiting(const look_t *look, const bt_core_flow_t *flow,
-                              bt_preflight_need_t *need_p)
+                              bt_worker_need_t *need_p)
 {
     bt_list_t *first = NULL;
 
@@ -476,7 +476,7 @@ static bt_gen_t *next_waiting(const look_t *look, const bt_core_flow_t *flow,
              bt_sched_turn_before(bt_sched_turn_of(flow->at[i]),
                                   bt_sched_turn_of(first)))) {
             first = flow->at[i];
-            *need_p = (bt_preflight_need_t)i;
+            *need_p = (bt_worker_need_t)i;
         }
     }
     return (first == NULL) ? NULL : BT_CONTAINER_OF(first, bt_gen_t, turn.link);
@@ -486,7 +486,7 @@ static bt_gen_t *next_waiting(const look_t *look, const bt_core_flow_t *flow,
  * can */
 static bool send_one(look_t *look, bt_core_flow_t *flow)
 {
-    bt_preflight_need_t need = BT_NEED_PAIR;
+    bt_worker_need_t need = BT_NEED_PAIR;
     bt_gen_t *gen;
 
     while ((gen = next_waiting(look, flow, &need)) != NULL) {

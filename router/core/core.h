@@ -356,7 +356,7 @@ void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles);
 void bt_core_expect_worker(bt_core_t *core, uint64_t now_us);
 /** Sends one worker an order of the cluster's operator, once.
  *  @param [in] roles  bits of bt_role_t; 0 = unchanged
- *  @param [in] duty   new duty, or BT_DUTY_AS_IT_IS
+ *  @param [in] duty   new duty, or BT_ADMIN_STATE_AS_IT_IS
  *  @retval BT_ERR_UNSUPPORTED  The worker's build takes no such order: nothing
  *    is sent. */
 BT_MUST_CHECK bt_status_t bt_core_order_worker(bt_core_t *core,

@@ -75,11 +75,11 @@ typedef struct bt_attempt {
 
 /** Workers that a generation needs; a flow has one waiting queue for each kind.
  */
-typedef enum bt_preflight_need {
+typedef enum bt_worker_need {
     BT_NEED_PAIR,    /**< workers for both phases */
     BT_NEED_PREFILL, /**< one token is missing: no decode worker */
     BT_NEED_N
-} bt_preflight_need_t;
+} bt_worker_need_t;
 
 /** Per-tenant state of the core. Exists while the tenant has generations, and
  *  while it has received more than its fair share. */
@@ -391,7 +391,7 @@ BT_MUST_CHECK bt_status_t bt_flow_hold(bt_core_t *core,
 void bt_flow_drop(bt_core_t *core, bt_core_flow_t *flow);
 void bt_flow_free_all(bt_core_t *core);
 /** Adds a generation to its flow's waiting queue, or removes it. */
-void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_preflight_need_t need);
+void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_worker_need_t need);
 void bt_flow_rest(bt_core_t *core, bt_gen_t *gen);
 /** Charges a generation that is sent, unless it was charged already.
  *  @param leads  its prompt is computed for this generation */

@@ -186,7 +186,7 @@ uint32_t bt_flow_level(const bt_core_t *core, const bt_gen_t *gen,
     return 0;
 }
 
-void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_preflight_need_t need)
+void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_worker_need_t need)
 {
     bt_core_flow_t *flow = gen->flow;
 

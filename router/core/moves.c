@@ -7,7 +7,7 @@
 
 /* ---- a generation ---- */
 
-static bt_preflight_need_t need_of(const bt_gen_t *gen)
+static bt_worker_need_t need_of(const bt_gen_t *gen)
 {
     return (gen->max_new - gen->n_output == 1) ? BT_NEED_PREFILL : BT_NEED_PAIR;
 }

@@ -249,13 +249,13 @@ static bool heed_duty(const bt_core_t *core, bt_instance_t *worker,
 {
     const bool drains = worker->sched.health == BT_SCHED_DRAINING;
 
-    if ((duty == BT_DUTY_ON) && drains) {
+    if ((duty == BT_ADMIN_STATE_ON) && drains) {
         BT_LOG_INFO("worker %s is on duty again", worker->hello.name);
         worker->sched.health = health_of(worker);
         bt_core_worker_news(core, worker, BT_WORKER_ON, "takes requests again");
         return true;
     }
-    if (duty > BT_DUTY_ON) {
+    if (duty > BT_ADMIN_STATE_ON) {
         bt_core_worker_drains(core, worker);
     }
     return false;
@@ -326,13 +326,14 @@ bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
     };
 
     if (((roles != 0) && (worker->stats.roles == 0)) ||
-        ((duty != BT_DUTY_AS_IT_IS) &&
-         (worker->stats.duty == BT_DUTY_AS_IT_IS))) {
+        ((duty != BT_ADMIN_STATE_AS_IT_IS) &&
+         (worker->stats.duty == BT_ADMIN_STATE_AS_IT_IS))) {
         return BT_ERR_UNSUPPORTED;
     }
     BT_LOG_INFO("worker %s is told: role %s, duty %s", worker->hello.name,
                 (roles != 0) ? bt_role_name(roles) : "as it is",
-                (duty != BT_DUTY_AS_IT_IS) ? bt_duty_name(duty) : "as it is");
+                (duty != BT_ADMIN_STATE_AS_IT_IS) ? bt_duty_name(duty)
+                                                  : "as it is");
     core->ops.send(core->ops.send_ctx, worker, &msg);
     return BT_OK;
 }

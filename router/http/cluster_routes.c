@@ -107,7 +107,8 @@ static void refuse(const bt_request_t *r, int status, const char *param,
 
 static bool read_duty(const char *text, bt_admin_state_t *duty_p)
 {
-    for (bt_admin_state_t duty = BT_DUTY_ON; duty <= BT_DUTY_END; duty++) {
+    for (bt_admin_state_t duty = BT_ADMIN_STATE_ON; duty <= BT_ADMIN_STATE_END;
+         duty++) {
         if (strcmp(text, bt_duty_name(duty)) == 0) {
             *duty_p = duty;
             return true;
@@ -148,7 +149,7 @@ static bool read_order(const bt_request_t *r, order_t *order_p)
             return false;
         }
     }
-    if ((order.roles == 0) && (order.duty == BT_DUTY_AS_IT_IS)) {
+    if ((order.roles == 0) && (order.duty == BT_ADMIN_STATE_AS_IT_IS)) {
         refuse(r, 400, NULL, "nothing is ordered: give a role or a duty");
         return false;
     }
@@ -221,10 +222,10 @@ static void order_launcher(const bt_request_t *r, const bt_instance_t *worker,
     bt_api_error_t error = {0};
 
     if (order->roles == 0) {
-        request.verb =
-            (order->duty == BT_DUTY_ON) ? BT_ORDERS_START : BT_ORDERS_DRAIN;
+        request.verb = (order->duty == BT_ADMIN_STATE_ON) ? BT_ORDERS_START
+                                                          : BT_ORDERS_DRAIN;
         request.role = BT_ORDERS_NO_ROLE;
-    } else if (order->duty != BT_DUTY_AS_IT_IS) {
+    } else if (order->duty != BT_ADMIN_STATE_AS_IT_IS) {
         refuse(r, 400, "duty",
                "a launcher runs this worker, and takes one order at a time");
         return;

@@ -36,7 +36,7 @@ const char *bt_cluster_worker_state(const bt_instance_t *worker)
     default:
         break;
     }
-    if (worker->stats.duty == BT_DUTY_END) {
+    if (worker->stats.duty == BT_ADMIN_STATE_END) {
         return "ending";
     }
     return (worker->stats.active_requests > 0) ? "draining" : "drained";

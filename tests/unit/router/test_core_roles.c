@@ -144,27 +144,27 @@ static void who_is_off_duty_gets_nothing_until_it_is_on_again(void **state)
 
     (void)state;
     start_pair(w, &p, &d);
-    says_duty(w, p, BT_DUTY_ON);
-    says_duty(w, d, BT_DUTY_ON);
+    says_duty(w, p, BT_ADMIN_STATE_ON);
+    says_duty(w, d, BT_ADMIN_STATE_ON);
     submit(w, &a, "A", 8, NULL);
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
     say(w, d, &drain);
-    says_duty(w, d, BT_DUTY_OFF);
+    says_duty(w, d, BT_ADMIN_STATE_OFF);
     /* What it has goes on, what is new waits. */
     assert_int_equal(count(w, d, BT_MSG_CANCEL), 0);
     submit(w, &b, "B", 8, NULL);
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
     assert_int_equal(n_waiting(w), 1);
-    says_duty(w, d, BT_DUTY_ON);
+    says_duty(w, d, BT_ADMIN_STATE_ON);
     assert_int_equal(n_waiting(w), 0);
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 2);
 
     /* Nor does silence make it one that takes requests. */
-    says_duty(w, d, BT_DUTY_OFF);
+    says_duty(w, d, BT_ADMIN_STATE_OFF);
     bt_core_worker_suspect(w->core, d, true, w->now);
     bt_core_worker_suspect(w->core, d, false, w->now);
-    says_duty(w, d, BT_DUTY_END);
-    says_duty(w, d, BT_DUTY_AS_IT_IS);
+    says_duty(w, d, BT_ADMIN_STATE_END);
+    says_duty(w, d, BT_ADMIN_STATE_AS_IT_IS);
     submit(w, &c, "C", 8, NULL);
     assert_int_equal(n_waiting(w), 1);
     bt_core_destroy(w->core);
@@ -178,16 +178,18 @@ static void an_order_goes_to_whom_it_can_be_given(void **state)
     (void)state;
     start_pair(w, &p, &d);
     says(w, p, BT_ROLE_PREFILL); /* of a build that knows no duty */
-    assert_int_equal(bt_core_order_worker(w->core, p, 0, BT_DUTY_OFF),
+    assert_int_equal(bt_core_order_worker(w->core, p, 0, BT_ADMIN_STATE_OFF),
                      BT_ERR_UNSUPPORTED);
-    assert_int_equal(
-        bt_core_order_worker(w->core, d, BT_ROLES_BOTH, BT_DUTY_AS_IT_IS),
-        BT_ERR_UNSUPPORTED);
+    assert_int_equal(bt_core_order_worker(w->core, d, BT_ROLES_BOTH,
+                                          BT_ADMIN_STATE_AS_IT_IS),
+                     BT_ERR_UNSUPPORTED);
     assert_int_equal(count(w, p, BT_MSG_ROLE) + count(w, d, BT_MSG_ROLE), 0);
-    says_duty(w, d, BT_DUTY_ON);
-    assert_int_equal(bt_core_order_worker(w->core, d, 0, BT_DUTY_END), BT_OK);
+    says_duty(w, d, BT_ADMIN_STATE_ON);
+    assert_int_equal(bt_core_order_worker(w->core, d, 0, BT_ADMIN_STATE_END),
+                     BT_OK);
     assert_int_equal(last(w, d, BT_MSG_ROLE)->msg.u.role.roles, 0);
-    assert_int_equal(last(w, d, BT_MSG_ROLE)->msg.u.role.duty, BT_DUTY_END);
+    assert_int_equal(last(w, d, BT_MSG_ROLE)->msg.u.role.duty,
+                     BT_ADMIN_STATE_END);
     assert_false(d->is_launched);
     bt_core_order_role(w->core, "decode-0", BT_ROLE_DECODE);
     assert_true(d->is_launched);

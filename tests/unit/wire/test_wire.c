@@ -449,10 +449,10 @@ static void messages_of_another_encoder_are_understood(void **state)
         }
         if (strcmp(entry->d_name, "role_duty") == 0) {
             assert_int_equal(got.u.role.roles, 0);
-            assert_int_equal(got.u.role.duty, BT_DUTY_END);
+            assert_int_equal(got.u.role.duty, BT_ADMIN_STATE_END);
         }
         if (strcmp(entry->d_name, "role") == 0) { /* of an older build */
-            assert_int_equal(got.u.role.duty, BT_DUTY_AS_IT_IS);
+            assert_int_equal(got.u.role.duty, BT_ADMIN_STATE_AS_IT_IS);
         }
         if (strcmp(entry->d_name, "ended_future") == 0) {
             assert_int_equal(got.u.ended.n_pauses, 3001);
@@ -478,7 +478,7 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.blocks_windowed, 2031);
             assert_int_equal(got.u.stats.blocks_slid, 2032);
             assert_int_equal(got.u.stats.still_ms, 2033);
-            assert_int_equal(got.u.stats.duty, BT_DUTY_OFF);
+            assert_int_equal(got.u.stats.duty, BT_ADMIN_STATE_OFF);
             assert_int_equal(got.u.stats.kv_bytes_shared, 2035);
             assert_int_equal(got.u.stats.steps_ahead, 2036);
             assert_int_equal(got.u.stats.waiting_for_kv_requests, 2037);

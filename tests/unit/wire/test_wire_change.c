@@ -164,7 +164,8 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->blocks_windowed, (keep > 57) ? 57 : 0);
         assert_int_equal(s->blocks_slid, (keep > 58) ? 58 : 0);
         assert_int_equal(s->still_ms, (keep > 59) ? 59 : 0);
-        assert_int_equal(s->duty, (keep > 60) ? BT_DUTY_OFF : BT_DUTY_AS_IT_IS);
+        assert_int_equal(s->duty, (keep > 60) ? BT_ADMIN_STATE_OFF
+                                              : BT_ADMIN_STATE_AS_IT_IS);
         assert_int_equal(s->kv_bytes_shared, (keep > 61) ? 61 : 0);
         assert_int_equal(s->steps_ahead, (keep > 62) ? 62 : 0);
         assert_int_equal(s->waiting_for_kv_requests, (keep > 63) ? 63 : 0);

@@ -174,24 +174,24 @@ static void a_worker_off_duty_takes_nothing_until_it_is_on_again(void **state)
     sim_open_roles(1, two_of_both, 64, BT_KVT_PATH_AUTO);
     before = sim_request_of(0, 0, 0, 21, 8);
     sim_rounds(2);
-    assert_int_equal(sim.nodes[0].stats.duty, BT_DUTY_ON);
-    sim_duty(0, 0, BT_DUTY_OFF);
+    assert_int_equal(sim.nodes[0].stats.duty, BT_ADMIN_STATE_ON);
+    sim_duty(0, 0, BT_ADMIN_STATE_OFF);
     sim_rounds(2);
-    assert_int_equal(sim.nodes[0].stats.duty, BT_DUTY_OFF);
+    assert_int_equal(sim.nodes[0].stats.duty, BT_ADMIN_STATE_OFF);
     off = sim_request_of(0, 0, 0, 9, 8);
     sim_settle();
     sim_check_answered(before);
     assert_int_equal(off->legs[1].status, BT_ERR_BUSY);
     assert_false(sim.nodes[0].over);
 
-    sim_duty(0, 0, BT_DUTY_ON);
+    sim_duty(0, 0, BT_ADMIN_STATE_ON);
     sim_rounds(2);
-    assert_int_equal(sim.nodes[0].stats.duty, BT_DUTY_ON);
+    assert_int_equal(sim.nodes[0].stats.duty, BT_ADMIN_STATE_ON);
     on = sim_request_of(0, 0, 0, 9, 8);
     sim_rounds(2);
-    sim_duty(0, 0, BT_DUTY_END);
-    sim_duty(0, 0, BT_DUTY_ON); /* that is not taken back */
-    sim_duty(0, 0, BT_DUTY_END + 1);
+    sim_duty(0, 0, BT_ADMIN_STATE_END);
+    sim_duty(0, 0, BT_ADMIN_STATE_ON); /* that is not taken back */
+    sim_duty(0, 0, BT_ADMIN_STATE_END + 1);
     sim_settle();
     sim_check_answered(on);
     sim_rounds(2);
@@ -209,10 +209,10 @@ static void a_router_that_reads_no_duty_gets_a_new_link(void **state)
     sim_open_roles(1, two_of_both, 64, BT_KVT_PATH_AUTO);
     sim_rounds(2);
     sim.nodes[0].w.links[0]->reads_duty = false;
-    sim_duty(0, 0, BT_DUTY_OFF);
+    sim_duty(0, 0, BT_ADMIN_STATE_OFF);
     sim_rounds(2);
     assert_int_equal(sim.nodes[0].w.n_links, SIM_ROUTERS);
-    sim_duty(0, 0, BT_DUTY_ON);
+    sim_duty(0, 0, BT_ADMIN_STATE_ON);
     sim_rounds(2);
     assert_int_equal(sim.nodes[0].w.n_links, SIM_ROUTERS - 1);
     sim_close();
