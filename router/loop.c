@@ -14,13 +14,13 @@
 #include "common/base/stop_signals.h"
 #include "common/crypt/key.h"
 #include "common/rendezvous/rendezvous.h"
-#include "router/fleet.h"
 #include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
 #include "router/grpc/gdoor.h"
 #include "router/http/door.h"
-#include "router/links.h"
+#include "router/launcher_client.h"
 #include "router/net/net.h"
+#include "router/worker_links.h"
 
 #define TICK_MS 50
 /* A client that polled readiness within this time will poll again. */
@@ -30,11 +30,11 @@
 
 struct bt_loop {
     bt_frontend_t front;
-    bt_links_t links;
+    bt_worker_links_t links;
     bt_tls_t *tls; /* for client ports; NULL: plain */
     bt_door_t door;
     bt_gdoor_t gdoor;
-    bt_fleet_t fleet;
+    bt_launcher_client_t fleet;
     struct event_base *base;
     struct event *tick, *worked, *stop, *sighup;
     struct event *held;    /* NULL: no request is held */
@@ -135,8 +135,8 @@ static void tick(bt_loop_t *loop)
     loop->ticked_us = now_us;
     bt_log_tick();
     bt_frontend_tick(&loop->front, now_us);
-    bt_links_tick(&loop->links, now_ms);
-    bt_fleet_tick(&loop->fleet, now_ms);
+    bt_worker_links_tick(&loop->links, now_ms);
+    bt_launcher_client_tick(&loop->fleet, now_ms);
     bt_door_tick(&loop->door, now_us);
     bt_gdoor_tick(&loop->gdoor);
     say_ready_once(loop);
@@ -235,7 +235,7 @@ static void rekey(bt_loop_t *loop)
                      why);
         return;
     }
-    if (bt_links_rekey(&loop->links, key, sizeof(key))) {
+    if (bt_worker_links_rekey(&loop->links, key, sizeof(key))) {
         BT_LOG_INFO("SIGHUP: new links use the new cluster key; the one before "
                     "is taken for 10 minutes");
     } else {
@@ -403,9 +403,9 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
         BT_LOG_ERROR("cannot make the event loop");
         goto err_loop;
     }
-    if ((status = bt_links_open(&loop->links, loop->base, &loop->front)) !=
-            BT_OK ||
-        (status = bt_frontend_open(&loop->front, config, bt_links_send,
+    if ((status = bt_worker_links_open(&loop->links, loop->base,
+                                       &loop->front)) != BT_OK ||
+        (status = bt_frontend_open(&loop->front, config, bt_worker_links_send,
                                    &loop->links)) != BT_OK ||
         (status = make_events(loop)) != BT_OK ||
         (status = make_hold(loop)) != BT_OK ||
@@ -415,7 +415,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
         (status = open_grpc(loop)) != BT_OK) {
         goto err_loop;
     }
-    bt_fleet_init(&loop->fleet, loop->base, &loop->front);
+    bt_launcher_client_init(&loop->fleet, loop->base, &loop->front);
     *loop_p = loop;
     return BT_OK;
 
@@ -455,8 +455,8 @@ bt_status_t bt_loop_open_links(bt_loop_t *loop, const char *url,
     bt_status_t status;
 
     bt_space_key(key, key_bytes, loop->front.space_key);
-    status = bt_links_listen(&loop->links, loop->base, url, key, key_bytes,
-                             bound, bound_bytes);
+    status = bt_worker_links_listen(&loop->links, loop->base, url, key,
+                                    key_bytes, bound, bound_bytes);
     return (status == BT_OK) ? publish(loop, bound) : status;
 }
 
@@ -514,8 +514,8 @@ void bt_loop_destroy(bt_loop_t *loop)
     event_end(loop->sighup);
     event_end(loop->held);
     bt_rendezvous_withdraw(&loop->place);
-    bt_fleet_fini(&loop->fleet);
-    bt_links_close(&loop->links);
+    bt_launcher_client_fini(&loop->fleet);
+    bt_worker_links_close(&loop->links);
     bt_frontend_close(&loop->front);
     if (loop->base != NULL) {
         event_base_free(loop->base);

@@ -400,7 +400,8 @@ typedef struct bt_msg_stats {
      *  layer has ended for this long; 0: it makes progress, or has no work. */
     uint64_t still_ms;
     uint32_t duty;            /**< bt_admin_state_t; an older build sends
-                                 BT_ADMIN_STATE_AS_IT_IS            and accepts no change of duty */
+                                 BT_ADMIN_STATE_AS_IT_IS            and accepts no change
+                                 of duty */
     uint64_t kv_bytes_shared; /**< written by its device into another's pool */
     /** Iterations that began while the device computed the one before
      *  (common/sched/sched_overlap.h). */
@@ -423,8 +424,8 @@ typedef enum bt_admin_state {
  *  as they began. Its next STATS, to every router, report the change. */
 typedef struct bt_msg_role {
     uint32_t roles; /**< bits of bt_role_t; 0 = unchanged, duty only */
-    uint32_t
-        duty; /**< bt_admin_state_t; sent to workers whose STATS have one */
+    /** bt_admin_state_t; sent to workers whose STATS have one. */
+    uint32_t duty;
 } bt_msg_role_t;
 
 /** Peer announcement. R → P: a decode worker that transfers may name. R → D,

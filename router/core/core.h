@@ -35,8 +35,8 @@
  * Waiting generations are queued per tenant. The order between tenants follows
  * their weights (sched_fair.h), the order within a tenant follows priority and
  * age. With several tenants in force, the work sent ahead is bounded per tenant
- * (flows.c), so that a tenant that floods the router does not delay others at
- * the workers.
+ * (tenant_queues.c), so that a tenant that floods the router does not delay
+ * others at the workers.
  *
  * Threads: one thread owns a core.
  */
@@ -326,7 +326,7 @@ void bt_core_view_fini(bt_metrics_view_t *view);
  * @retval BT_OK, BT_ERR_MISMATCH, BT_ERR_EXISTS (instance is linked already),
  *   BT_ERR_NO_MEMORY
  * @retval BT_ERR_STALE  the worker differs from the present ones, which cannot
- *   serve: disconnect all of them and call this again (rivals.h)
+ *   serve: disconnect all of them and call this again (profile_quorum.h)
  */
 BT_MUST_CHECK bt_status_t bt_core_worker_up(bt_core_t *core,
                                             const bt_msg_hello_t *hello,

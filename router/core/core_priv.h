@@ -5,15 +5,14 @@
  *
  *     core.c        the core as a whole, deadlines
  *     gen_life.c    state machines: allowed transitions; pure
- *     moves.c       actions on state changes
+ *     transitions.c       actions on state changes
  *     generation.c  a generation: creation, tokens in order, end
  *     attempt.c     its attempts, and their legs at workers
- *     local.c       choice of aggregated or disaggregated prefill
- *     flows.c       tenants: fair queueing and limits on work sent ahead
- *     workers.c     workers join, fall silent and leave
- *     kv_links.c    worker pairs between which KV can travel; pure
- *     rivals.c      refused workers that may replace the present ones; pure
- *     messages.c    messages of workers
+ *     placement_cost.c       choice of aggregated or disaggregated prefill
+ *     tenant_queues.c       tenants: fair queueing and limits on work sent
+ * ahead workers.c     workers join, fall silent and leave kv_links.c    worker
+ * pairs between which KV can travel; pure profile_quorum.c      refused workers
+ * that may replace the present ones; pure messages.c    messages of workers
  *     record.c      timing records, request records and metrics
  *
  * table.c, kv_links.c, stops.c and gen_life.c do not depend on the rest.
@@ -31,7 +30,7 @@
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
 #include "router/core/kv_need.h"
-#include "router/core/rivals.h"
+#include "router/core/profile_quorum.h"
 #include "router/core/stops.h"
 
 /** Role of a worker in an attempt. */
@@ -250,7 +249,7 @@ void bt_gen_record(bt_core_t *core, bt_gen_t *gen);
  *  afterwards. */
 void bt_gen_settle(bt_core_t *core, bt_gen_t *gen);
 
-/* moves.c: no other file changes a state */
+/* transitions.c: no other file changes a state */
 /** Applies an input to a generation, whose state must allow the transition.
  *  @param now_us  time of SUBMIT, SENT, LOST and END */
 void bt_gen_move(bt_core_t *core, bt_gen_t *gen, bt_gen_input_t input,
@@ -268,7 +267,7 @@ uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
                           uint64_t since_us, uint64_t deadline_us,
                           const bt_sched_slo_t *target);
 
-/* targets.c */
+/* slo_admission.c */
 /** Returns the latency targets of a request: its own, else the server's. */
 static inline bt_sched_slo_t bt_core_target_of(const bt_core_t *core,
                                                const bt_gen_spec_t *spec)
@@ -317,7 +316,7 @@ bt_core_ahead_t bt_core_ahead_at(const bt_instance_t *worker,
 /** Returns the mean number of KV context tokens of a generating sequence. */
 uint32_t bt_core_mean_context(const bt_core_t *core);
 
-/* local.c */
+/* placement_cost.c */
 /** Estimated cached prompt tokens at the workers of a pick, for each worker in
  *  the pick. 0: none, or not estimated. */
 typedef struct bt_core_held {
@@ -379,7 +378,7 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
 void bt_gen_take_early(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 void bt_gen_free(bt_core_t *core, bt_gen_t *gen);
 
-/* flows.c */
+/* tenant_queues.c */
 /** Returns the flow of a tenant, created on first use; counts one more
  *  generation for the flow.
  *  @retval BT_ERR_NO_MEMORY */

@@ -3,7 +3,7 @@
  *
  * State machines of a generation, of its attempt, and of a leg: which input is
  * allowed in which state, and which state follows. Pure; the actions on leaving
- * and entering a state are in moves.c.
+ * and entering a state are in transitions.c.
  *
  * A generation, for its client and its record:
  *

@@ -9,7 +9,7 @@
 #include "router/frontend/call.h"
 #include "router/frontend/intake.h"
 #include "router/frontend/scores.h"
-#include "router/text/reason.h"
+#include "router/text/reasoning_parser.h"
 #include "router/text/tools.h"
 
 #define BT_CALL_ID_BYTES 64

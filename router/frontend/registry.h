@@ -35,7 +35,7 @@
 #include "router/core/core.h"
 #include "router/frontend/api.h"
 #include "router/observe/metrics.h"
-#include "router/text/reason.h"
+#include "router/text/reasoning_parser.h"
 #include "router/text/tools.h"
 #include "router/watch/history.h"
 

@@ -100,7 +100,7 @@ static char *beginning_of(const bt_tokenizer_t *tok, const uint32_t *ids,
 
 void bt_watching_record(bt_served_t *served, const bt_gen_record_t *record)
 {
-    bt_past_texts_t texts = {0};
+    bt_recent_requests_texts_t texts = {0};
 
     if (served->front->config->request_texts) {
         texts.prompt =
@@ -108,8 +108,8 @@ void bt_watching_record(bt_served_t *served, const bt_gen_record_t *record)
         texts.answer =
             beginning_of(served->tok, record->output, record->ledger->n_output);
     }
-    bt_past_add(&served->front->watch->past, served->name, record,
-                bt_unix_minus_monotonic_ns(), texts);
+    bt_recent_requests_add(&served->front->watch->past, served->name, record,
+                           bt_unix_minus_monotonic_ns(), texts);
 }
 
 void bt_watching_rerun(void *ctx, const bt_gen_origin_t *origin,
@@ -142,7 +142,7 @@ void bt_watching_handover(void *ctx, const bt_gen_origin_t *origin,
         one.bytes = joined->transfer_bytes;
         one.length_us = joined->transfer_us;
     }
-    bt_handovers_add(&served->front->watch->handovers, &one);
+    bt_kv_transfer_log_add(&served->front->watch->handovers, &one);
 }
 
 /* Readiness may change at once, also when a worker comes back quickly. */

@@ -6,7 +6,7 @@
 
 #include "router/grpc/gdoor_priv.h"
 #include "router/grpc/pb_model.h"
-#include "router/triton/describe.h"
+#include "router/triton/metadata.h"
 
 #define MAX_MODELS 256 /* in one list */
 

@@ -7,7 +7,7 @@
  *
  *     ModelInfer        ─▶ bt_infer_begin() ─▶ … ─▶ one response, one code
  *     ModelStreamInfer  ─▶ bt_infer_begin() for each message of the stream
- *     load and unload   ─▶ bt_order_begin() ─▶ … ─▶ one code
+ *     load and unload   ─▶ bt_model_control_begin() ─▶ … ─▶ one code
  *     all others        ─▶ answered at once
  *
  * Threads: everything on the event loop's thread.

@@ -3,7 +3,7 @@
 #include <grpc_service.pb-c.h>
 
 #include "router/grpc/gdoor_priv.h"
-#include "router/triton/order.h"
+#include "router/triton/model_control.h"
 
 static void done(void *ctx, const bt_api_error_t *error)
 {
@@ -25,7 +25,7 @@ static void begin(bt_gcall_t *call, const char *repository, const char *name,
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
     bt_api_error_t error = {0};
-    bt_order_t *order;
+    bt_model_control_t *order;
 
     if (repository[0] != '\0') {
         bt_gcall_end(call, BT_GRPC_INVALID_ARGUMENT,
@@ -33,8 +33,8 @@ static void begin(bt_gcall_t *call, const char *repository, const char *name,
                      "name");
         return;
     }
-    if (bt_order_begin(door->front, door->base, name, load, done, call, &order,
-                       &error) != BT_OK) {
+    if (bt_model_control_begin(door->front, door->base, name, load, done, call,
+                               &order, &error) != BT_OK) {
         bt_gdoor_fail(call, &error);
         return;
     }
@@ -46,7 +46,7 @@ static bool check_parameter(bt_gcall_t *call, const char *name)
 {
     bt_api_error_t error = {0};
 
-    if (bt_order_check_parameter(name, &error) != BT_OK) {
+    if (bt_model_control_check_parameter(name, &error) != BT_OK) {
         bt_gdoor_fail(call, &error);
         return false;
     }
@@ -97,10 +97,10 @@ void bt_manage_unload(bt_gcall_t *call, bt_gmessage_t *message)
 
 void bt_manage_gone(bt_gcall_t *call)
 {
-    bt_order_t *order = bt_gcall_user(call);
+    bt_model_control_t *order = bt_gcall_user(call);
 
     if (order != NULL) {
         bt_gcall_set_user(call, NULL);
-        bt_order_leave(order);
+        bt_model_control_leave(order);
     }
 }

@@ -5,7 +5,7 @@
 
 #include "common/base/clock.h"
 #include "router/grpc/gdoor_priv.h"
-#include "router/triton/describe.h"
+#include "router/triton/metadata.h"
 
 /* Reads and ignores an empty message. @return false: the call was ended */
 static bool skip_message(bt_gcall_t *call, bt_gmessage_t *message,

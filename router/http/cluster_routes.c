@@ -11,7 +11,7 @@
 #include "common/base/walltime.h"
 #include "router/http/cluster_state.h"
 #include "router/http/routes_priv.h"
-#include "router/triton/order.h"
+#include "router/triton/model_control.h"
 
 /* ---- what is here ---- */
 
@@ -231,8 +231,9 @@ static void order_launcher(const bt_request_t *r, const bt_instance_t *worker,
         return;
     }
     snprintf(request.name, sizeof(request.name), "%s", worker->hello.name);
-    if (bt_order_process(r->door->front, r->door->base, &request, order_done,
-                         r->visit, &r->visit->order, &error) != BT_OK) {
+    if (bt_model_control_process(r->door->front, r->door->base, &request,
+                                 order_done, r->visit, &r->visit->order,
+                                 &error) != BT_OK) {
         bt_request_fail(r, &error);
     }
 }

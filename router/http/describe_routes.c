@@ -5,7 +5,7 @@
 
 #include "common/base/json.h"
 #include "router/http/routes_priv.h"
-#include "router/triton/describe.h"
+#include "router/triton/metadata.h"
 
 /* Begins an answer in the door's scratch buffer. */
 static void begin(const bt_request_t *r, bt_json_t *json)

@@ -16,9 +16,9 @@
 #include "router/frontend/frontend.h"
 #include "router/http/cluster_state.h"
 #include "router/http/door_limits.h"
+#include "router/http/event_streams.h"
 #include "router/http/http.h"
 #include "router/http/scrape.h"
-#include "router/http/watchers.h"
 #include "router/net/hosts.h"
 
 #define BT_DOOR_ADDRESS_BYTES 96

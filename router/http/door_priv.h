@@ -15,7 +15,7 @@
 #include "router/http/answer.h"
 #include "router/http/door.h"
 #include "router/triton/infer_call.h"
-#include "router/triton/order.h"
+#include "router/triton/model_control.h"
 
 #define BT_DOOR_MAX_MODELS 256 /**< entries of one list */
 #define BT_JSON_TYPE       "application/json"
@@ -55,7 +55,7 @@ struct bt_visit {
     bt_answer_t *writing;       /**< answer at the pool; or NULL */
     bt_unpack_t *unpacking;     /**< body at the pool; or NULL */
     bt_infer_answer_t *packing; /**< tensor answer at the pool; or NULL */
-    bt_order_t *order;          /**< admin command in progress; or NULL */
+    bt_model_control_t *order;  /**< admin command in progress; or NULL */
     /** Client address for the access log; unused without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */

@@ -532,7 +532,7 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
         bt_answer_leave(visit->writing);
     }
     if (visit->order != NULL) {
-        bt_order_leave(visit->order);
+        bt_model_control_leave(visit->order);
     }
     (void)leave(visit, CLIENT_LEFT);
 }

@@ -4,8 +4,8 @@
 
 #include "common/base/json.h"
 #include "router/http/routes_priv.h"
-#include "router/triton/describe.h"
-#include "router/triton/order.h"
+#include "router/triton/metadata.h"
+#include "router/triton/model_control.h"
 #include "router/triton/settings_json.h"
 
 /* @return false: the error says why. */
@@ -139,14 +139,15 @@ static void order(const bt_request_t *r, bool load)
         return;
     }
     for (size_t i = 0; i < parameters.n; i++) {
-        if (bt_order_check_parameter(parameters.list[i].name, &error) !=
+        if (bt_model_control_check_parameter(parameters.list[i].name, &error) !=
             BT_OK) {
             bt_request_fail(r, &error);
             return;
         }
     }
-    if (bt_order_begin(r->door->front, r->door->base, r->name, load, order_done,
-                       r->visit, &r->visit->order, &error) != BT_OK) {
+    if (bt_model_control_begin(r->door->front, r->door->base, r->name, load,
+                               order_done, r->visit, &r->visit->order,
+                               &error) != BT_OK) {
         bt_request_fail(r, &error);
     }
 }

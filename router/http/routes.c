@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "router/http/routes_priv.h"
-#include "router/triton/describe.h"
+#include "router/triton/metadata.h"
 
 #define MAX_SEGMENTS     8
 #define BT_DEFAULT_MODEL "ensemble"

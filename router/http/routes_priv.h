@@ -8,7 +8,7 @@
 
 #include "router/http/door_priv.h"
 #include "router/page/page.h"
-#include "router/triton/describe.h"
+#include "router/triton/metadata.h"
 
 /** Argument of a route's handler. */
 typedef struct bt_request {
@@ -30,7 +30,7 @@ void bt_request_fail(const bt_request_t *r, const bt_api_error_t *error);
 /** Answers with the door's scratch buffer as JSON. The visit is over. */
 void bt_request_respond_json(const bt_request_t *r);
 
-/* ---- welcome.c ---- */
+/* ---- root_route.c ---- */
 
 void bt_route_welcome(const bt_request_t *r);
 

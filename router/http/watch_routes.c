@@ -64,7 +64,8 @@ static bool read_yes(const char *text, bool *value_p)
 }
 
 /* @return NULL, or the error: a phrase */
-static const char *read_field(const bt_query_t *query, bt_past_filter_t *filter,
+static const char *read_field(const bt_query_t *query,
+                              bt_recent_requests_filter_t *filter,
                               char model[BT_QUERY_BYTES])
 {
     const char *name = query->name;
@@ -106,7 +107,8 @@ static const char *read_field(const bt_query_t *query, bt_past_filter_t *filter,
 }
 
 /* @return false: it was refused, and the error was sent */
-static bool read_filter(const bt_request_t *r, bt_past_filter_t *filter,
+static bool read_filter(const bt_request_t *r,
+                        bt_recent_requests_filter_t *filter,
                         char model[BT_QUERY_BYTES])
 {
     bt_query_t query;
@@ -130,7 +132,7 @@ static bool read_filter(const bt_request_t *r, bt_past_filter_t *filter,
 
 void bt_route_watch_requests(const bt_request_t *r)
 {
-    bt_past_filter_t filter = {.limit = DEFAULT_LIMIT};
+    bt_recent_requests_filter_t filter = {.limit = DEFAULT_LIMIT};
     char model[BT_QUERY_BYTES];
     bt_json_t json;
 
@@ -140,15 +142,15 @@ void bt_route_watch_requests(const bt_request_t *r)
     bt_strbuf_reset(&r->door->out);
     bt_json_init(&json, &r->door->out);
     bt_json_object(&json, NULL);
-    bt_past_write(&r->door->front->watch->past, &filter, &json);
+    bt_recent_requests_write(&r->door->front->watch->past, &filter, &json);
     bt_json_end_object(&json);
     bt_request_respond_json(r);
 }
 
 void bt_route_watch_request(const bt_request_t *r)
 {
-    const bt_past_one_t *one =
-        bt_past_find(&r->door->front->watch->past, r->name);
+    const bt_recent_request_t *one =
+        bt_recent_requests_find(&r->door->front->watch->past, r->name);
     bt_api_error_t error = {0};
     bt_json_t json;
 
@@ -161,6 +163,6 @@ void bt_route_watch_request(const bt_request_t *r)
     }
     bt_strbuf_reset(&r->door->out);
     bt_json_init(&json, &r->door->out);
-    bt_past_write_one(one, &json);
+    bt_recent_requests_write_one(one, &json);
     bt_request_respond_json(r);
 }

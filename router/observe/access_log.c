@@ -8,13 +8,13 @@
 #include "common/base/json.h"
 #include "common/base/strbuf.h"
 #include "common/base/walltime.h"
+#include "router/observe/append_log.h"
 #include "router/observe/ids.h"
-#include "router/observe/line_file.h"
 
 #define LINE_BYTES (64u << 10)
 
 struct bt_access_log {
-    bt_line_file_t *file;
+    bt_append_log_t *file;
     bool json;
     bt_strbuf_t line; /* scratch */
 };
@@ -28,7 +28,7 @@ bt_status_t bt_access_log_open(const char *path, bool json,
     if (log == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    status = bt_line_file_open(path, "access log", "--access-log", &log->file);
+    status = bt_append_log_open(path, "access log", "--access-log", &log->file);
     if (status != BT_OK) {
         bt_free(log);
         return status;
@@ -44,7 +44,7 @@ void bt_access_log_close(bt_access_log_t *log)
     if (log == NULL) {
         return;
     }
-    bt_line_file_close(log->file);
+    bt_append_log_close(log->file);
     bt_strbuf_fini(&log->line);
     bt_free(log);
 }
@@ -172,18 +172,18 @@ void bt_access_log_add(bt_access_log_t *log, const bt_access_t *access)
     }
     put_line(log, fields, BT_ARRAY_LEN(fields));
     if (bt_strbuf_status(&log->line) == BT_OK) {
-        bt_line_file_add(log->file, log->line.data, log->line.len);
+        bt_append_log_add(log->file, log->line.data, log->line.len);
     } else {
-        bt_line_file_lose(log->file);
+        bt_append_log_lose(log->file);
     }
 }
 
 uint64_t bt_access_log_flush(bt_access_log_t *log, uint64_t now_ms)
 {
-    return bt_line_file_flush(log->file, now_ms);
+    return bt_append_log_flush(log->file, now_ms);
 }
 
 void bt_access_log_reopen(bt_access_log_t *log)
 {
-    bt_line_file_reopen(log->file);
+    bt_append_log_reopen(log->file);
 }

@@ -47,7 +47,7 @@ typedef struct bt_access {
     const uint8_t *trace_id; /**< 16 bytes; NULL or zeros: none */
 } bt_access_t;
 
-/** Opens the log; see bt_line_file_open().
+/** Opens the log; see bt_append_log_open().
  *  @param [in] json  lines as JSON objects */
 BT_MUST_CHECK bt_status_t bt_access_log_open(const char *path, bool json,
                                              bt_access_log_t **log_p);
@@ -57,7 +57,7 @@ void bt_access_log_close(bt_access_log_t *log);
 
 /** Adds one line, in memory. */
 void bt_access_log_add(bt_access_log_t *log, const bt_access_t *access);
-/** Writes pending lines; see bt_line_file_flush().
+/** Writes pending lines; see bt_append_log_flush().
  *  @return lines lost since the last call */
 uint64_t bt_access_log_flush(bt_access_log_t *log, uint64_t now_ms);
 /** Reopens the path, for SIGHUP: the file was moved aside. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cells of the metrics, and the events that update them. */
 #include "router/observe/metrics.h"
-#include "router/observe/attainment.h"
+#include "router/observe/slo_attainment.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -259,7 +259,7 @@ void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us)
 
 static void count_targets(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
 {
-    const bt_attainment_t a = bt_attainment_of(ledger);
+    const bt_slo_attainment_t a = bt_slo_attainment_of(ledger);
 
     if (a.has_ttft) {
         add(mm, a.met_ttft ? BT_MC_TTFT_MET : BT_MC_TTFT_MISSED, 1);

@@ -8,8 +8,8 @@
 #include "common/base/assert.h"
 #include "common/base/json.h"
 #include "common/config/config.h"
+#include "router/observe/append_log.h"
 #include "router/observe/ids.h"
-#include "router/observe/line_file.h"
 
 #define LINE_BYTES  (64u << 10) /* a typical one has 5 KiB */
 #define TRACE_BYTES 16u
@@ -21,9 +21,9 @@
 #define BEHIND "]}]}]}"
 
 struct bt_trace {
-    bt_line_file_t *file; /* NULL: none */
-    bt_otlp_t *otlp;      /* NULL: none */
-    char *before;         /* owned: JSON before the spans */
+    bt_append_log_t *file; /* NULL: none */
+    bt_otlp_t *otlp;       /* NULL: none */
+    char *before;          /* owned: JSON before the spans */
     bt_ids_t ids;
     bt_strbuf_t line; /* scratch */
 };
@@ -383,9 +383,9 @@ static void hand_on(bt_trace_t *trace, size_t n_before, uint32_t n_spans)
     }
     bt_strbuf_puts(out, BEHIND "\n");
     if (bt_strbuf_status(out) == BT_OK) {
-        bt_line_file_add(trace->file, out->data, out->len);
+        bt_append_log_add(trace->file, out->data, out->len);
     } else {
-        bt_line_file_lose(trace->file);
+        bt_append_log_lose(trace->file);
     }
 }
 
@@ -477,13 +477,13 @@ bt_status_t bt_trace_open(const bt_trace_options_t *options,
     }
     if ((status == BT_OK) && (options->path[0] != '\0')) {
         status =
-            bt_line_file_open(options->path, "trace", "--trace", &trace->file);
+            bt_append_log_open(options->path, "trace", "--trace", &trace->file);
     }
     if ((status == BT_OK) && (options->url[0] != '\0')) {
         status = open_otlp(trace, options);
     }
     if (status != BT_OK) {
-        bt_line_file_close(trace->file);
+        bt_append_log_close(trace->file);
         trace_free(trace);
         return status;
     }
@@ -493,7 +493,7 @@ bt_status_t bt_trace_open(const bt_trace_options_t *options,
 
 uint64_t bt_trace_flush(bt_trace_t *trace, uint64_t now_ms)
 {
-    return (trace->file != NULL) ? bt_line_file_flush(trace->file, now_ms) : 0;
+    return (trace->file != NULL) ? bt_append_log_flush(trace->file, now_ms) : 0;
 }
 
 void bt_trace_otlp_counts(bt_trace_t *trace, bt_otlp_counts_t *counts)
@@ -507,7 +507,7 @@ void bt_trace_otlp_counts(bt_trace_t *trace, bt_otlp_counts_t *counts)
 void bt_trace_reopen(bt_trace_t *trace)
 {
     if (trace->file != NULL) {
-        bt_line_file_reopen(trace->file);
+        bt_append_log_reopen(trace->file);
     }
     if (trace->otlp != NULL) {
         bt_otlp_reload(trace->otlp);
@@ -520,6 +520,6 @@ void bt_trace_close(bt_trace_t *trace)
         return;
     }
     bt_otlp_close(trace->otlp, CLOSE_MS, NULL);
-    bt_line_file_close(trace->file);
+    bt_append_log_close(trace->file);
     trace_free(trace);
 }

@@ -20,7 +20,7 @@
  * its tail, hand-over, wait for the iteration's end. Spans never contain text
  * of prompts or answers.
  *
- * The file is a bt_line_file_t: a thread writes it. While the file accepts
+ * The file is a bt_append_log_t: a thread writes it. While the file accepts
  * nothing, lines are kept, then lost and counted.
  *
  * Threads: one thread owns it.
@@ -50,7 +50,7 @@ typedef struct bt_trace_options {
 
 /** Opens the file and the exporter.
  *  @param [in] options  copied; at least one of path and url is set
- *  @retval others  see bt_line_file_open() and bt_otlp_open() */
+ *  @retval others  see bt_append_log_open() and bt_otlp_open() */
 BT_MUST_CHECK bt_status_t bt_trace_open(const bt_trace_options_t *options,
                                         bt_trace_t **trace_p);
 /** Writes and sends pending spans, for two seconds at most, and closes; warns
@@ -64,7 +64,7 @@ void bt_trace_close(bt_trace_t *trace);
 void bt_trace_add(bt_trace_t *trace, const char *model,
                   const bt_gen_record_t *record, int64_t unix_minus_core_ns);
 
-/** Writes pending lines; see bt_line_file_flush().
+/** Writes pending lines; see bt_append_log_flush().
  *  @return lines lost since the last call */
 uint64_t bt_trace_flush(bt_trace_t *trace, uint64_t now_ms);
 /** Returns counts of spans for the collector; all zero without a collector. */

@@ -44,8 +44,8 @@ typedef struct bt_infer_params {
     size_t n;
 } bt_infer_params_t;
 
-/** Range in shared memory for an input or a requested output; uses.h resolves
- *  such ranges. */
+/** Range in shared memory for an input or a requested output; shm_tensors.h
+ * resolves such ranges. */
 typedef struct bt_infer_region {
     char name[BT_TENSOR_NAME_BYTES]; /**< "": not in shared memory */
     uint64_t offset, bytes;

@@ -9,15 +9,15 @@
 #include "router/frontend/call.h"
 #include "router/frontend/limits.h"
 #include "router/frontend/watching.h"
-#include "router/triton/describe.h"
-#include "router/triton/process.h"
+#include "router/triton/metadata.h"
+#include "router/triton/pre_postprocessing.h"
 
 /* ---- memory ---- */
 
 /* Frees everything that refers to the body. */
 static void let_go(bt_infer_call_t *call)
 {
-    bt_uses_give_back(call->uses);
+    bt_shm_tensors_give_back(call->uses);
 }
 
 static void give_place(bt_infer_call_t *call)
@@ -36,14 +36,14 @@ static void call_free(bt_infer_call_t *call)
     }
     bt_free(call->rows);
     bt_infer_call_free_outputs(call);
-    bt_lowered_fini(&call->lowered);
+    bt_tensor_requests_fini(&call->lowered);
     bt_infer_request_fini(&call->request);
     bt_strbuf_fini(&call->body);
     bt_free(call->client);
     bt_free(call->traceparent);
     bt_tenant_unref(call->tenant);
     let_go(call);
-    bt_uses_end(call->uses);
+    bt_shm_tensors_end(call->uses);
     bt_account_unref(call->account);
     bt_free(call);
 }
@@ -403,8 +403,8 @@ static void lower(bt_infer_call_t *call)
         call->status = bt_infer_check_inputs(call->spec, request, &call->error);
         return;
     }
-    call->status =
-        bt_infer_lower(call->spec, request, &call->lowered, &call->error);
+    call->status = bt_tensors_to_requests(call->spec, request, &call->lowered,
+                                          &call->error);
     if (call->status == BT_OK) {
         forget_inputs(request);
     }
@@ -428,7 +428,7 @@ static void run_parse(bt_pool_job_t *job)
         memcpy(call->request.model, model, sizeof(model));
         memcpy(call->request.version, version, sizeof(version));
     }
-    if (!bt_uses_any(&call->request)) {
+    if (!bt_shm_tensors_any(&call->request)) {
         lower(call);
     }
 }
@@ -438,7 +438,8 @@ static void run_read(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, work.job);
 
-    call->status = bt_uses_read(call->uses, &call->request, &call->error);
+    call->status =
+        bt_shm_tensors_read(call->uses, &call->request, &call->error);
     if (call->status == BT_OK) {
         lower(call);
     }
@@ -451,9 +452,10 @@ static void run_process(bt_pool_job_t *job)
     call->status = bt_infer_process(
         call->served, call->context_tokens, call->spec, &call->request,
         &call->lowered, call->outputs, &call->n_outputs, &call->error);
-    if ((call->status == BT_OK) && bt_uses_writes(call->uses)) {
-        call->status = bt_uses_write(call->uses, &call->request, call->outputs,
-                                     call->n_outputs, UINT64_MAX, &call->error);
+    if ((call->status == BT_OK) && bt_shm_tensors_writes(call->uses)) {
+        call->status =
+            bt_shm_tensors_write(call->uses, &call->request, call->outputs,
+                                 call->n_outputs, UINT64_MAX, &call->error);
     }
 }
 
@@ -650,16 +652,16 @@ static void begin_read(bt_infer_call_t *call)
 {
     uint64_t bytes;
 
-    call->status = bt_uses_begin(call->front->regions, &call->request,
-                                 call->front->config->max_body_bytes,
-                                 &call->uses, &call->error);
+    call->status = bt_shm_tensors_begin(call->front->regions, &call->request,
+                                        call->front->config->max_body_bytes,
+                                        &call->uses, &call->error);
     if (call->status != BT_OK) {
         bt_infer_call_refuse(call);
         return;
     }
-    bytes = bt_uses_input_bytes(call->uses);
+    bytes = bt_shm_tensors_input_bytes(call->uses);
     call->is_inline = call->is_inline && (bytes <= BT_INTAKE_INLINE_BYTES) &&
-                      !bt_uses_writes(call->uses);
+                      !bt_shm_tensors_writes(call->uses);
     call->work_bytes += bytes;
     call->lane = bt_work_lane(call->work_bytes);
     call->status = open_account(call, 0);
@@ -676,7 +678,7 @@ static void on_parsed(bt_pool_job_t *job)
     const bool was_pinned = bt_infer_call_pin(call);
 
     if (step_ended(call)) {
-        if (bt_uses_any(&call->request)) {
+        if (bt_shm_tensors_any(&call->request)) {
             begin_read(call);
         } else {
             go_on(call);

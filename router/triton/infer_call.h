@@ -12,7 +12,7 @@
  *                                          (pool: pre- and postprocessing)
  *
  * Tensors in shared memory are looked up between parse and lower, read during
- * lower, and written before the response that reports them (uses.h).
+ * lower, and written before the response that reports them (shm_tensors.h).
  *
  * Without streaming, all rows are one response; the tensors' first dimension
  * is the rows. With streaming, each response is a piece of one row.

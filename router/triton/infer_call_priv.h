@@ -9,9 +9,9 @@
 
 #include "router/frontend/intake.h"
 #include "router/triton/infer_call.h"
-#include "router/triton/lower.h"
 #include "router/triton/outputs.h"
-#include "router/triton/uses.h"
+#include "router/triton/shm_tensors.h"
+#include "router/triton/tensors_to_requests.h"
 
 /** One row of the batch, as the reply of the row's own call. */
 typedef struct bt_infer_row {
@@ -54,11 +54,11 @@ struct bt_infer_call {
     bt_status_t status; /* result of the last step */
     bt_api_error_t error;
     bt_infer_request_t request;
-    bt_uses_t *uses; /* owned; NULL: no tensor is in shared memory */
+    bt_shm_tensors_t *uses; /* owned; NULL: no tensor is in shared memory */
     const bt_model_spec_t *spec;
     bt_served_t *served;
     uint32_t context_tokens;
-    bt_lowered_t lowered;
+    bt_tensor_requests_t lowered;
     bool stream;          /* delivers pieces of a row as they come */
     bool row_by_row;      /* delivers each row when it is complete */
     bool empty_final;     /* bt_infer_response_t.empty_final */

@@ -155,9 +155,10 @@ static bt_status_t make(bt_infer_call_t *call, const bt_infer_result_t *results,
     bt_infer_call_free_outputs(call);
     status =
         bt_infer_outputs(&shape, results, n, call->outputs, &call->n_outputs);
-    if ((status == BT_OK) && bt_uses_writes(call->uses)) {
-        status = bt_uses_write(call->uses, &call->request, call->outputs,
-                               call->n_outputs, max_written, &call->error);
+    if ((status == BT_OK) && bt_shm_tensors_writes(call->uses)) {
+        status =
+            bt_shm_tensors_write(call->uses, &call->request, call->outputs,
+                                 call->n_outputs, max_written, &call->error);
     }
     return status;
 }
@@ -295,7 +296,7 @@ static void on_whole(bt_pool_job_t *job)
 
 void bt_infer_call_tell_whole(bt_infer_call_t *call)
 {
-    const bool copies = bt_uses_writes(call->uses) ||
+    const bool copies = bt_shm_tensors_writes(call->uses) ||
                         ((call->n_rows > 1) &&
                          ((call->lowered.wants & BT_WANT_ANY_LOGITS) != 0));
 

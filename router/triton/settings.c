@@ -6,7 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
-#include "router/triton/describe.h"
+#include "router/triton/metadata.h"
 
 bt_setting_t *bt_settings_add(bt_settings_t *settings, const char *name)
 {

@@ -11,7 +11,7 @@
 #ifndef BT_ROUTER_TRITON_SETTINGS_JSON_H
 #define BT_ROUTER_TRITON_SETTINGS_JSON_H
 
-#include "router/triton/describe.h"
+#include "router/triton/metadata.h"
 
 /** Parses an object of settings.
  *  @param [in] text  empty: no settings

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/watch/history.h"
-#include "router/observe/attainment.h"
+#include "router/observe/slo_attainment.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ bt_status_t bt_history_copy(const bt_history_t *history, bt_history_t **copy_p)
 
 void bt_series_ledger(bt_series_t *series, const bt_ledger_t *ledger)
 {
-    const bt_attainment_t a = bt_attainment_of(ledger);
+    const bt_slo_attainment_t a = bt_slo_attainment_of(ledger);
     bt_history_point_t *now = &series->now;
 
     now->ended += ledger->ok ? 1 : 0;
@@ -126,11 +126,12 @@ void bt_series_levels(bt_series_t *series, uint32_t waiting, uint32_t running)
 
 /* ---- steps ---- */
 
-static void percentiles(const bt_sketch_t *sketch,
+static void percentiles(const bt_latency_histogram_t *sketch,
                         uint32_t us[BT_HISTORY_RANKS])
 {
     for (uint32_t i = 0; i < BT_HISTORY_RANKS; i++) {
-        const uint64_t value = bt_sketch_percentile(sketch, ranks[i]);
+        const uint64_t value =
+            bt_latency_histogram_percentile(sketch, ranks[i]);
 
         us[i] = (sketch->n == 0)             ? BT_HISTORY_NONE
                 : (value >= BT_HISTORY_NONE) ? BT_HISTORY_NONE - 1
@@ -155,8 +156,8 @@ static void add_up(bt_series_t *all, const bt_series_t *series)
     into->itl_met += from->itl_met;
     into->in_tokens += from->in_tokens;
     into->out_tokens += from->out_tokens;
-    bt_sketch_merge(&all->ttft, &series->ttft);
-    bt_sketch_merge(&all->itl, &series->itl);
+    bt_latency_histogram_merge(&all->ttft, &series->ttft);
+    bt_latency_histogram_merge(&all->itl, &series->itl);
 }
 
 static void end_step(bt_series_t *series, uint64_t at)
@@ -165,8 +166,8 @@ static void end_step(bt_series_t *series, uint64_t at)
     percentiles(&series->itl, series->now.itl_us);
     series->points[at] = series->now;
     series->now = (bt_history_point_t){0};
-    bt_sketch_clear(&series->ttft);
-    bt_sketch_clear(&series->itl);
+    bt_latency_histogram_clear(&series->ttft);
+    bt_latency_histogram_clear(&series->itl);
 }
 
 void bt_history_tick(bt_history_t *history, uint64_t now_us, uint64_t unix_ms)

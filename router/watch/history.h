@@ -25,7 +25,7 @@
 #include "common/base/status.h"
 #include "common/config/config.h"
 #include "router/observe/ledger.h"
-#include "router/watch/sketch.h"
+#include "router/watch/latency_histogram.h"
 
 #define BT_HISTORY_STEP_MS 5000u
 #define BT_HISTORY_POINTS  180u
@@ -44,7 +44,7 @@ typedef struct bt_series {
     bt_list_t link;                        /**< in bt_history_t.models */
     char name[BT_CONFIG_MODEL_NAME_BYTES]; /**< "": all models */
     bt_history_point_t now;                /**< the current step */
-    bt_sketch_t ttft, itl;                 /**< times in the current step */
+    bt_latency_histogram_t ttft, itl;      /**< times in the current step */
     bt_history_point_t points[BT_HISTORY_POINTS]; /**< a ring */
 } bt_series_t;
 
@@ -88,13 +88,13 @@ static inline void bt_series_begun(bt_series_t *series, uint32_t n_prompt)
 static inline void bt_series_first_token(bt_series_t *series, uint64_t us)
 {
     series->now.out_tokens++;
-    bt_sketch_add(&series->ttft, us);
+    bt_latency_histogram_add(&series->ttft, us);
 }
 
 static inline void bt_series_next_token(bt_series_t *series, uint64_t us)
 {
     series->now.out_tokens++;
-    bt_sketch_add(&series->itl, us);
+    bt_latency_histogram_add(&series->itl, us);
 }
 
 /** Counts a generation that is over, with any result. */

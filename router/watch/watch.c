@@ -15,7 +15,7 @@ bt_status_t bt_watch_create(uint32_t life, uint64_t now_us, uint64_t unix_ms,
     watch->events.life = life;
     watch->start_us = now_us;
     watch->start_unix_ms = unix_ms;
-    status = bt_past_init(&watch->past);
+    status = bt_recent_requests_init(&watch->past);
     if (status == BT_OK) {
         status = bt_history_create(now_us, &watch->history);
     }
@@ -33,6 +33,6 @@ void bt_watch_destroy(bt_watch_t *watch)
         return;
     }
     bt_history_destroy(watch->history);
-    bt_past_fini(&watch->past);
+    bt_recent_requests_fini(&watch->past);
     bt_free(watch);
 }

@@ -19,15 +19,15 @@
 
 #include "common/base/status.h"
 #include "router/watch/events.h"
-#include "router/watch/handovers.h"
 #include "router/watch/history.h"
-#include "router/watch/past.h"
+#include "router/watch/kv_transfer_log.h"
+#include "router/watch/recent_requests.h"
 
 typedef struct bt_watch {
     bt_history_t *history;
-    bt_past_t past;
+    bt_recent_requests_t past;
     bt_events_t events;
-    bt_handovers_t handovers;
+    bt_kv_transfer_log_t handovers;
     uint64_t start_unix_ms, start_us;
 } bt_watch_t;
 

@@ -12,8 +12,8 @@
 
 #include "common/base/assert.h"
 #include "router/triton/infer_json.h"
-#include "router/triton/lower.h"
-#include "router/triton/uses.h"
+#include "router/triton/shm_tensors.h"
+#include "router/triton/tensors_to_requests.h"
 
 #define OBJECT_BYTES 64
 #define MOST         4096u
@@ -44,7 +44,7 @@ static bt_regions_t *regions_of_all(void)
     return regions;
 }
 
-static void check_lowered(const bt_lowered_t *lowered)
+static void check_lowered(const bt_tensor_requests_t *lowered)
 {
     BT_ASSERT_ALWAYS(lowered->n_rows <= BT_API_MAX_PROMPTS);
     for (size_t i = 0; i < lowered->n_rows; i++) {
@@ -65,15 +65,16 @@ static void check_lowered(const bt_lowered_t *lowered)
 static void lower(const bt_model_spec_t *spec,
                   const bt_infer_request_t *request)
 {
-    bt_lowered_t lowered;
+    bt_tensor_requests_t lowered;
     bt_api_error_t error = {0};
 
     (void)!bt_infer_check_outputs(spec, request, &error);
     if (spec->role == BT_ROLE_POSTPROCESS) {
         (void)!bt_infer_check_inputs(spec, request, &error);
-    } else if (bt_infer_lower(spec, request, &lowered, &error) == BT_OK) {
+    } else if (bt_tensors_to_requests(spec, request, &lowered, &error) ==
+               BT_OK) {
         check_lowered(&lowered);
-        bt_lowered_fini(&lowered);
+        bt_tensor_requests_fini(&lowered);
     } else {
         BT_ASSERT_ALWAYS((error.http_status >= 400) &&
                          (error.message[0] != '\0'));
@@ -117,7 +118,8 @@ static void check(const bt_infer_request_t *request)
 
 /* A copy of the first input as if it were the first output, so that it is found
  * in shared memory or not. */
-static void put_back(const bt_uses_t *uses, const bt_infer_request_t *request)
+static void put_back(const bt_shm_tensors_t *uses,
+                     const bt_infer_request_t *request)
 {
     const bt_tensor_t *from = &request->inputs[0].tensor;
     bt_tensor_t output;
@@ -131,7 +133,8 @@ static void put_back(const bt_uses_t *uses, const bt_infer_request_t *request)
     if (from->bytes > 0) {
         memcpy(output.owned, from->data, from->bytes);
     }
-    if (bt_uses_write(uses, request, &output, 1, MOST, &error) == BT_OK) {
+    if (bt_shm_tensors_write(uses, request, &output, 1, MOST, &error) ==
+        BT_OK) {
         BT_ASSERT_ALWAYS(output.bytes == from->bytes);
     } else {
         BT_ASSERT_ALWAYS(error.http_status == 400);
@@ -143,25 +146,25 @@ static void put_back(const bt_uses_t *uses, const bt_infer_request_t *request)
 static bool read_shared(bt_infer_request_t *request)
 {
     bt_regions_t *regions = regions_of_all();
-    bt_uses_t *uses;
+    bt_shm_tensors_t *uses;
     bt_api_error_t error = {0};
     bool ok;
 
-    if (!bt_uses_any(request)) {
+    if (!bt_shm_tensors_any(request)) {
         return true;
     }
-    if (bt_uses_begin(regions, request, MOST, &uses, &error) != BT_OK) {
+    if (bt_shm_tensors_begin(regions, request, MOST, &uses, &error) != BT_OK) {
         BT_ASSERT_ALWAYS((error.http_status >= 400) &&
                          (error.message[0] != '\0'));
         return false;
     }
-    BT_ASSERT_ALWAYS(bt_uses_input_bytes(uses) <= MOST);
-    ok = bt_uses_read(uses, request, &error) == BT_OK;
+    BT_ASSERT_ALWAYS(bt_shm_tensors_input_bytes(uses) <= MOST);
+    ok = bt_shm_tensors_read(uses, request, &error) == BT_OK;
     BT_ASSERT_ALWAYS(ok || (error.http_status == 400));
     if (ok) {
         put_back(uses, request);
     }
-    bt_uses_end(uses);
+    bt_shm_tensors_end(uses);
     return ok;
 }
 

@@ -9,7 +9,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/strbuf.h"
-#include "router/text/reason.h"
+#include "router/text/reasoning_parser.h"
 
 #define LIMIT ((size_t)64 << 20)
 

@@ -32,7 +32,7 @@ ONE_INCLUDER = {
     r"cublasLt\.h": "bench/_gpu_peer.cu",
     r"xxhash\.h": "common/base/hash.c",
     r"zlib\.h": "common/zip/zip.c",
-    r"event2/.*": ("router/net/", "router/triton/order.c", "router/fleet.c", "router/links.c", "router/loop.c"),
+    r"event2/.*": ("router/net/", "router/triton/model_control.c", "router/launcher_client.c", "router/worker_links.c", "router/loop.c"),
     r"openssl/.*": ("router/net/tls.c", "bench/_router_load.c"),
     r"nghttp2/.*": "router/grpc/h2.c",
     r"protobuf-c/.*|.*\.pb-c\.h": "router/grpc/",

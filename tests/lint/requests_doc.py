@@ -183,7 +183,7 @@ def tensor_part(models_c):
             title += ", and a model's own name"
         out.append(f"\n### {title}\n\n| Input | Type and shape | What |\n|---|---|---|\n")
         for macro, name, kind, word, dims in found[inputs]:
-            # There is a length to fall back on, whatever clients are told of it: check_missing() of lower.c.
+            # There is a length to fall back on, whatever clients are told of it: check_missing() of tensors_to_requests.c.
             must = " (needed)" if macro == "IN" and word != "MAX_TOKENS" else ""
             out.append(f"| `{name}`{must} | {kind} [{dims}] | {meaning(MEANINGS, word, name)} |\n")
         out.append("\n| Output | Type and shape | What |\n|---|---|---|\n")

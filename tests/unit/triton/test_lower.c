@@ -9,11 +9,11 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "router/triton/infer_json.h"
-#include "router/triton/lower.h"
+#include "router/triton/tensors_to_requests.h"
 
 /* Inputs as JSON: {"name": …, "datatype": …, "shape": …, "data": …}, … */
 static bt_status_t lower(const char *model, const char *inputs,
-                         bt_lowered_t *lowered, bt_api_error_t *error)
+                         bt_tensor_requests_t *lowered, bt_api_error_t *error)
 {
     const bt_infer_http_t http = {0};
     bt_infer_request_t request;
@@ -28,7 +28,8 @@ static bt_status_t lower(const char *model, const char *inputs,
         fail_msg("%s: %s", inputs, error->message);
     }
     memcpy(request.model, model, strlen(model) + 1);
-    status = bt_infer_lower(bt_model_spec(model), &request, lowered, error);
+    status =
+        bt_tensors_to_requests(bt_model_spec(model), &request, lowered, error);
     bt_infer_request_fini(&request);
     return status;
 }
@@ -39,9 +40,9 @@ static bt_status_t lower(const char *model, const char *inputs,
 #define TEXT T("text_input", "BYTES", "[1,1]", "[\"hi\"]")
 #define IDS  T("input_ids", "INT32", "[1,3]", "[5,6,7]")
 
-static bt_lowered_t accepted(const char *model, const char *inputs)
+static bt_tensor_requests_t accepted(const char *model, const char *inputs)
 {
-    bt_lowered_t lowered;
+    bt_tensor_requests_t lowered;
     bt_api_error_t error = {0};
 
     if (lower(model, inputs, &lowered, &error) != BT_OK) {
@@ -52,7 +53,7 @@ static bt_lowered_t accepted(const char *model, const char *inputs)
 
 static void refused(const char *model, const char *inputs, const char *part)
 {
-    bt_lowered_t lowered;
+    bt_tensor_requests_t lowered;
     bt_api_error_t error = {0};
 
     if (lower(model, inputs, &lowered, &error) == BT_OK) {
@@ -66,7 +67,7 @@ static void refused(const char *model, const char *inputs, const char *part)
 
 static void every_sampling_input_of_text_is_taken(void **state)
 {
-    bt_lowered_t l = accepted(
+    bt_tensor_requests_t l = accepted(
         "ensemble",
         TEXT "," T("max_tokens", "INT32", "[1,1]", "[9]") "," T(
             "bad_words", "BYTES", "[1,2]",
@@ -120,12 +121,12 @@ static void every_sampling_input_of_text_is_taken(void **state)
     assert_int_equal(r->n_bias_words, 1);
     assert_string_equal(r->bias_words[0].text, "w");
     assert_true(r->bias_words[0].bias == -2.5f);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
 }
 
 static void without_options_it_is_greedy_with_the_prompt_in_front(void **state)
 {
-    bt_lowered_t l = accepted("ensemble", TEXT);
+    bt_tensor_requests_t l = accepted("ensemble", TEXT);
 
     (void)state;
     assert_true(l.rows[0].sampling.temperature == 0.0f);
@@ -133,12 +134,12 @@ static void without_options_it_is_greedy_with_the_prompt_in_front(void **state)
     assert_false(l.rows[0].has_max_tokens || l.rows[0].has_seed || l.stream ||
                  l.stop);
     assert_int_equal(l.pad_id, -1);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
 }
 
 static void rows_have_their_own_options_or_share_one(void **state)
 {
-    bt_lowered_t l = accepted(
+    bt_tensor_requests_t l = accepted(
         "tensorrt_llm_bls",
         T("text_input", "BYTES", "[2,1]", "[\"a\",\"b\"]") "," T(
             "max_tokens", "INT32", "[2,1]",
@@ -161,7 +162,7 @@ static void rows_have_their_own_options_or_share_one(void **state)
     assert_string_equal(l.rows[1].stops[0], "z");
     assert_true(l.rows[0].sampling.temperature == 0.0f); /* top_k 1 */
     assert_true(l.rows[1].sampling.temperature == 0.5f);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     refused("ensemble",
             T("text_input", "BYTES", "[3,1]", "[\"a\",\"b\",\"c\"]") "," T(
                 "max_tokens", "INT32", "[2,1]", "[3,4]"),
@@ -173,7 +174,7 @@ static void rows_have_their_own_options_or_share_one(void **state)
 
 static void ids_count_as_far_as_their_lengths_say(void **state)
 {
-    bt_lowered_t l = accepted(
+    bt_tensor_requests_t l = accepted(
         "tensorrt_llm",
         T("input_ids", "INT32", "[2,3]", "[5,6,7,8,9,0]") "," T(
             "input_lengths", "INT32", "[2,1]",
@@ -184,12 +185,12 @@ static void ids_count_as_far_as_their_lengths_say(void **state)
     assert_int_equal(l.rows[1].prompts[0].n_ids, 2);
     assert_int_equal(l.rows[1].prompts[0].ids[1], 9);
     assert_int_equal(l.rows[1].max_tokens, 5);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
 
     l = accepted("tensorrt_llm", T("input_ids", "INT32", "[3]", "[5,6,7]"));
     assert_int_equal(l.n_rows, 1);
     assert_int_equal(l.rows[0].prompts[0].n_ids, 3);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     refused("tensorrt_llm", IDS "," T("input_lengths", "INT32", "[1,1]", "[4]"),
             "fewer than the 4");
     refused("tensorrt_llm", T("input_ids", "INT32", "[1,1]", "[-1]"),
@@ -200,7 +201,7 @@ static void ids_count_as_far_as_their_lengths_say(void **state)
 
 static void words_of_ids_end_where_their_offsets_say(void **state)
 {
-    bt_lowered_t l = accepted(
+    bt_tensor_requests_t l = accepted(
         "tensorrt_llm",
         IDS "," T("stop_words_list", "INT32", "[1,2,4]",
                   "[[[5,6,7,0],[2,3,-1,-1]]]") "," T("bad_words_list", "INT32",
@@ -213,7 +214,7 @@ static void words_of_ids_end_where_their_offsets_say(void **state)
     assert_int_equal(l.rows[0].stop_ids[1].n, 1);
     assert_int_equal(l.rows[0].stop_ids[1].ids[0], 7);
     assert_int_equal(l.rows[0].n_bad_ids, 0);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     refused("tensorrt_llm",
             IDS "," T("stop_words_list", "INT32", "[1,3]", "[1,2,3]"),
             "shape [2, n]");
@@ -227,7 +228,7 @@ static void words_of_ids_end_where_their_offsets_say(void **state)
 
 static void biases_are_those_that_are_not_zero(void **state)
 {
-    bt_lowered_t l =
+    bt_tensor_requests_t l =
         accepted("tensorrt_llm",
                  IDS "," T("embedding_bias", "FP32", "[1,4]", "[0,1.5,0,-2]"));
 
@@ -235,7 +236,7 @@ static void biases_are_those_that_are_not_zero(void **state)
     assert_int_equal(l.rows[0].sampling.n_logit_biases, 2);
     assert_int_equal(l.rows[0].logit_biases[1].id, 3);
     assert_true(l.rows[0].logit_biases[1].bias == -2.0f);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     refused("ensemble",
             TEXT "," T("embedding_bias_words", "BYTES", "[1,1]", "[\"w\"]"),
             "needs a weight for each word");
@@ -268,13 +269,13 @@ static void what_is_not_there_is_refused_by_name_unless_it_is_off(void **state)
         {T("lora_task_id", "UINT64", "[1,1]", "[7]"), "lora_task_id"},
         {T("lora_config", "INT32", "[1,3]", "[1,0,0]"), "lora_config"}};
     char inputs[512];
-    bt_lowered_t l;
+    bt_tensor_requests_t l;
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(off); i++) {
         snprintf(inputs, sizeof(inputs), "%s,%s", TEXT, off[i]);
         l = accepted("ensemble", inputs);
-        bt_lowered_fini(&l);
+        bt_tensor_requests_fini(&l);
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(on); i++) {
         snprintf(inputs, sizeof(inputs), "%s,%s", TEXT, on[i].input);
@@ -294,7 +295,7 @@ static void what_is_not_there_is_refused_by_name_unless_it_is_off(void **state)
 
 static void log_probs_and_logits_of_one_row_come_for_all(void **state)
 {
-    bt_lowered_t l = accepted("ensemble", TWO);
+    bt_tensor_requests_t l = accepted("ensemble", TWO);
 
     (void)state;
     assert_int_equal(l.n_rows, 2);
@@ -303,39 +304,39 @@ static void log_probs_and_logits_of_one_row_come_for_all(void **state)
                          BT_WANT_LOGPROBS | BT_WANT_PROMPT_LOGITS);
     }
     assert_int_equal(l.wants, BT_WANT_LOGPROBS | BT_WANT_PROMPT_LOGITS);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     l = accepted("tensorrt_llm", IDS
                  "," T("return_generation_logits", "BOOL", "[1]", "[true]"));
     assert_int_equal(l.rows[0].wants.what, BT_WANT_LOGITS);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     l = accepted("ensemble", TEXT);
     assert_int_equal(l.rows[0].wants.what, 0);
     assert_int_equal(l.wants, 0);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     refused("ensemble", TEXT "," T("return_log_probs", "FP32", "[1]", "[1]"),
             "'return_log_probs' must be BOOL");
 }
 
 static void only_what_is_both_named_and_on_is_computed(void **state)
 {
-    bt_lowered_t l =
+    bt_tensor_requests_t l =
         accepted("ensemble", TWO NAMED("{\"name\":\"cum_log_probs\"}"));
 
     (void)state;
     assert_int_equal(l.rows[1].wants.what, BT_WANT_LOGPROBS);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     l = accepted("ensemble", TWO NAMED("{\"name\":\"text_output\"}"));
     assert_int_equal(l.wants, 0);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     l = accepted("ensemble", TEXT NAMED("{\"name\":\"output_log_probs\"}"));
     assert_int_equal(l.wants, 0);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     l = accepted("ensemble", TWO NAMED("{\"name\":\"generation_logtis\"}"));
     assert_int_equal(l.wants, 0);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
     l = accepted("tensorrt_llm", IDS NAMED("{\"name\":\"context_logits\"}"));
     assert_int_equal(l.wants, 0);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
 }
 
 static void limits_and_types_are_told_by_name(void **state)
@@ -368,13 +369,13 @@ static void limits_and_types_are_told_by_name(void **state)
 
 static void a_stop_needs_nothing_else(void **state)
 {
-    bt_lowered_t l =
+    bt_tensor_requests_t l =
         accepted("tensorrt_llm", T("stop", "BOOL", "[1,1]", "[true]"));
 
     (void)state;
     assert_true(l.stop);
     assert_int_equal(l.n_rows, 0);
-    bt_lowered_fini(&l);
+    bt_tensor_requests_fini(&l);
 }
 
 int main(void)

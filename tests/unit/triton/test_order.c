@@ -13,7 +13,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fd_limit.h"
-#include "router/triton/order.h"
+#include "router/triton/model_control.h"
 
 #define PATIENCE_MS 20000
 
@@ -23,7 +23,7 @@ typedef struct world {
     struct event_base *base;
     char dir[32], path[64];
     int listener, peer; /* the launcher's */
-    bt_order_t *order;
+    bt_model_control_t *order;
     int n_done, status; /* status: of the last error, 0: none */
     char message[512];
 } world_t;
@@ -78,8 +78,8 @@ static void world_stop(world_t *w)
 static bt_status_t begin(world_t *w, const char *name, bool load)
 {
     bt_api_error_t error = {0};
-    const bt_status_t status = bt_order_begin(&w->front, w->base, name, load,
-                                              done, w, &w->order, &error);
+    const bt_status_t status = bt_model_control_begin(
+        &w->front, w->base, name, load, done, w, &w->order, &error);
 
     w->status = error.http_status;
     snprintf(w->message, sizeof(w->message), "%s", error.message);
@@ -169,7 +169,7 @@ static void a_launcher_that_ends_is_said_to_be_gone(void **state)
 
 static void what_cannot_begin_is_refused_at_once(void **state)
 {
-    bt_order_t *orders[BT_ORDER_MAX];
+    bt_model_control_t *orders[BT_ORDER_MAX];
     bt_api_error_t error = {0};
     world_t w;
 
@@ -178,9 +178,9 @@ static void what_cannot_begin_is_refused_at_once(void **state)
     assert_int_equal(begin(&w, "", true), BT_ERR_INVALID_PARAM);
     assert_int_equal(begin(&w, "a/b", true), BT_ERR_INVALID_PARAM);
     assert_int_equal(w.status, 400);
-    assert_int_equal(bt_order_check_parameter("unload_dependents", &error),
-                     BT_OK);
-    assert_int_equal(bt_order_check_parameter("config", &error),
+    assert_int_equal(
+        bt_model_control_check_parameter("unload_dependents", &error), BT_OK);
+    assert_int_equal(bt_model_control_check_parameter("config", &error),
                      BT_ERR_INVALID_PARAM);
     assert_int_equal(error.http_status, 400);
     for (int i = 0; i < BT_ORDER_MAX; i++) {
@@ -190,7 +190,7 @@ static void what_cannot_begin_is_refused_at_once(void **state)
     assert_int_equal(begin(&w, "b", true), BT_ERR_BUSY);
     assert_int_equal(w.status, 429);
     for (int i = 0; i < BT_ORDER_MAX; i++) {
-        bt_order_leave(orders[i]);
+        bt_model_control_leave(orders[i]);
     }
     w.config.launcher = "";
     assert_int_not_equal(begin(&w, "b", true), BT_OK);
@@ -222,7 +222,7 @@ an_order_survives_failed_allocations_and_leaves_nothing(void **state)
     }
     bt_alloc_fail_at(0);
     assert_true(nth > 2); /* the order, its client, what it says */
-    bt_order_leave(w.order);
+    bt_model_control_leave(w.order);
     world_stop(&w);
     assert_int_equal(bt_count_open_fds(), n_fds);
 }

@@ -4,7 +4,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/fd_limit.h"
-#include "router/triton/uses.h"
+#include "router/triton/shm_tensors.h"
 
 #define MOST      1000u /* of all requests */
 #define OF_ONE    600u
@@ -22,7 +22,7 @@ typedef struct world {
     bt_infer_input_t inputs[N_INPUTS];
     bt_infer_wanted_t wanted[N_OUTPUTS];
     bt_infer_request_t request;
-    bt_uses_t *uses;
+    bt_shm_tensors_t *uses;
     bt_api_error_t error;
     uint32_t fds;
 } world_t;
@@ -72,7 +72,7 @@ static int stop(void **state)
 {
     world_t *w = &world;
 
-    bt_uses_end(w->uses);
+    bt_shm_tensors_end(w->uses);
     for (size_t i = 0; i < N_INPUTS; i++) {
         bt_tensor_fini(&w->inputs[i].tensor);
     }
@@ -88,7 +88,8 @@ static int stop(void **state)
 
 static bt_status_t begin(world_t *w)
 {
-    return bt_uses_begin(w->regions, &w->request, OF_ONE, &w->uses, &w->error);
+    return bt_shm_tensors_begin(w->regions, &w->request, OF_ONE, &w->uses,
+                                &w->error);
 }
 
 static void is_refused(const world_t *w, bt_status_t status, int http_status,
@@ -121,11 +122,12 @@ static void inputs_are_read_and_checked(void **state)
     size_t bytes, offset = 0;
 
     (void)state;
-    assert_true(bt_uses_any(&w->request));
+    assert_true(bt_shm_tensors_any(&w->request));
     assert_int_equal(begin(w), BT_OK);
-    assert_int_equal(bt_uses_input_bytes(w->uses), 22);
-    assert_true(bt_uses_writes(w->uses));
-    assert_int_equal(bt_uses_read(w->uses, &w->request, &w->error), BT_OK);
+    assert_int_equal(bt_shm_tensors_input_bytes(w->uses), 22);
+    assert_true(bt_shm_tensors_writes(w->uses));
+    assert_int_equal(bt_shm_tensors_read(w->uses, &w->request, &w->error),
+                     BT_OK);
     assert_int_equal(bt_tensor_i64(&w->inputs[0].tensor, 1, &number), BT_OK);
     assert_int_equal(number, -2);
     assert_int_equal(bt_tensor_i64(&w->inputs[0].tensor, 2, &number), BT_OK);
@@ -147,22 +149,22 @@ static void what_does_not_fit_its_shape_is_refused_by_name(void **state)
     (void)state;
     w->inputs[0].region = at(20, 8);
     assert_int_equal(begin(w), BT_OK);
-    is_refused(w, bt_uses_read(w->uses, &w->request, &w->error), 400,
+    is_refused(w, bt_shm_tensors_read(w->uses, &w->request, &w->error), 400,
                "input 'ids' has 8 bytes of data");
-    bt_uses_end(w->uses);
+    bt_shm_tensors_end(w->uses);
     w->uses = NULL;
     bt_tensor_fini(&w->inputs[0].tensor);
     w->inputs[0].region = at(20, sizeof(numbers));
     shm_put(&w->object, 140, "\xFF\xFF\xFF\xFF", 4); /* a text's length */
     assert_int_equal(begin(w), BT_OK);
-    is_refused(w, bt_uses_read(w->uses, &w->request, &w->error), 400,
+    is_refused(w, bt_shm_tensors_read(w->uses, &w->request, &w->error), 400,
                "input 'words'");
-    bt_uses_end(w->uses);
+    bt_shm_tensors_end(w->uses);
     w->uses = NULL;
     w->inputs[0].region = at(20, 0);
     bt_tensor_fini(&w->inputs[0].tensor);
     assert_int_equal(begin(w), BT_OK);
-    is_refused(w, bt_uses_read(w->uses, &w->request, &w->error), 400,
+    is_refused(w, bt_shm_tensors_read(w->uses, &w->request, &w->error), 400,
                "input 'ids' has 0 bytes");
 }
 
@@ -171,8 +173,9 @@ static void where_nothing_is_registered_the_tensor_is_named(void **state)
     world_t *w = &world;
 
     (void)state;
-    is_refused(w, bt_uses_begin(NULL, &w->request, OF_ONE, &w->uses, &w->error),
-               400, "ids: shared_memory_region");
+    is_refused(
+        w, bt_shm_tensors_begin(NULL, &w->request, OF_ONE, &w->uses, &w->error),
+        400, "ids: shared_memory_region");
     assert_non_null(strstr(w->error.message, "--shared-memory off"));
     assert_null(w->uses);
     snprintf(w->inputs[1].region.name, sizeof(w->inputs[1].region.name), "x");
@@ -188,10 +191,11 @@ static void where_nothing_is_registered_the_tensor_is_named(void **state)
     is_refused(w, begin(w), 400, "output 'out': 8 bytes from 593 on");
     w->inputs[0].region.name[0] = '\0';
     w->inputs[1].region.name[0] = '\0';
-    is_refused(w, bt_uses_begin(NULL, &w->request, OF_ONE, &w->uses, &w->error),
-               400, "out: shared_memory_region");
+    is_refused(
+        w, bt_shm_tensors_begin(NULL, &w->request, OF_ONE, &w->uses, &w->error),
+        400, "out: shared_memory_region");
     w->wanted[0].region.name[0] = '\0';
-    assert_false(bt_uses_any(&w->request));
+    assert_false(bt_shm_tensors_any(&w->request));
 }
 
 static void memory_for_inputs_is_bounded_for_one_and_for_all(void **state)
@@ -207,7 +211,7 @@ static void memory_for_inputs_is_bounded_for_one_and_for_all(void **state)
     bt_regions_give_back(w->regions, 1);
     assert_int_equal(begin(w), BT_OK);
     assert_false(bt_regions_hold(w->regions, 1));
-    bt_uses_give_back(w->uses);
+    bt_shm_tensors_give_back(w->uses);
     assert_true(bt_regions_hold(w->regions, 600));
     bt_regions_give_back(w->regions, 1000);
 }
@@ -226,7 +230,8 @@ static void an_output_goes_there_and_the_others_stay(void **state)
     /* The response is made when the inputs are forgotten. */
     w->request.n_inputs = 0;
     assert_int_equal(
-        bt_uses_write(w->uses, &w->request, outputs, 3, 8, &w->error), BT_OK);
+        bt_shm_tensors_write(w->uses, &w->request, outputs, 3, 8, &w->error),
+        BT_OK);
     shm_get(&w->object, 400, there, sizeof(there));
     assert_int_equal(there[0], 7);
     assert_int_equal(there[1], 8);
@@ -252,15 +257,16 @@ static void an_output_without_room_is_named(void **state)
     make_output(&output, "out", 7);
     w->wanted[0].region = at(300, 7);
     assert_int_equal(begin(w), BT_OK);
-    is_refused(
-        w,
-        bt_uses_write(w->uses, &w->request, &output, 1, UINT64_MAX, &w->error),
-        400,
-        "output 'out' has 8 bytes, more than the 7 that it was given in "
-        "shared memory region 'r'");
+    is_refused(w,
+               bt_shm_tensors_write(w->uses, &w->request, &output, 1,
+                                    UINT64_MAX, &w->error),
+               400,
+               "output 'out' has 8 bytes, more than the 7 that it was given in "
+               "shared memory region 'r'");
     w->wanted[0].region = at(300, 9);
-    is_refused(w, bt_uses_write(w->uses, &w->request, &output, 1, 7, &w->error),
-               400, "output 'out': responses of a stream have at most 7 bytes");
+    is_refused(
+        w, bt_shm_tensors_write(w->uses, &w->request, &output, 1, 7, &w->error),
+        400, "output 'out': responses of a stream have at most 7 bytes");
     assert_non_null(output.data);
     bt_tensor_fini(&output);
 }
@@ -274,12 +280,12 @@ static void an_object_that_shrank_is_an_error_of_its_tensor(void **state)
     make_output(&output, "out", 7);
     assert_int_equal(begin(w), BT_OK);
     shm_resize(&w->object, 135);
-    is_refused(w, bt_uses_read(w->uses, &w->request, &w->error), 400,
+    is_refused(w, bt_shm_tensors_read(w->uses, &w->request, &w->error), 400,
                "input 'words': shared memory region 'r' is shorter");
-    is_refused(
-        w,
-        bt_uses_write(w->uses, &w->request, &output, 1, UINT64_MAX, &w->error),
-        400, "output 'out': shared memory region 'r' is shorter");
+    is_refused(w,
+               bt_shm_tensors_write(w->uses, &w->request, &output, 1,
+                                    UINT64_MAX, &w->error),
+               400, "output 'out': shared memory region 'r' is shorter");
     assert_int_equal(shm_size(&w->object), 135);
     bt_tensor_fini(&output);
 }
@@ -296,7 +302,7 @@ static void a_failed_allocation_is_an_error_and_leaks_nothing(void **state)
     assert_int_equal(begin(w), BT_OK);
     for (int nth = 1; nth <= N_INPUTS; nth++) {
         bt_alloc_fail_at(nth);
-        is_refused(w, bt_uses_read(w->uses, &w->request, &w->error), 503,
+        is_refused(w, bt_shm_tensors_read(w->uses, &w->request, &w->error), 503,
                    "out of memory");
         for (size_t i = 0; i < N_INPUTS; i++) {
             bt_tensor_fini(&w->inputs[i].tensor);

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/launcher_client.h"
+
+#include <event2/event.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define RETRY_MS  1000
+#define ROLES_MS  500  /* between two role orders to a worker */
+#define MAX_KNOWN 4096 /* limit of a launcher's known processes */
+
+/* ---- processes ---- */
+
+static bt_orders_process_t *place_of(bt_launcher_client_t *fleet,
+                                     const char *name)
+{
+    for (uint32_t i = 0; i < fleet->n_processes; i++) {
+        if (strcmp(fleet->processes[i].name, name) == 0) {
+            return &fleet->processes[i];
+        }
+    }
+    if (fleet->n_processes == MAX_KNOWN) {
+        return NULL;
+    }
+    if (fleet->n_processes == fleet->cap_processes) {
+        const uint32_t cap = fleet->cap_processes * 2 + 8;
+        bt_orders_process_t *processes =
+            bt_realloc_array(fleet->processes, cap, sizeof(*processes));
+
+        if (processes == NULL) {
+            return NULL;
+        }
+        fleet->processes = processes;
+        fleet->cap_processes = cap;
+    }
+    return &fleet->processes[fleet->n_processes++];
+}
+
+/* Passes the list on, which may have moved. */
+static void tell_muster(const bt_launcher_client_t *fleet)
+{
+    bt_muster_expect(&fleet->front->muster, fleet->processes,
+                     fleet->n_processes);
+}
+
+static void on_process(bt_launcher_client_t *fleet,
+                       const bt_orders_process_t *process)
+{
+    bt_orders_process_t *place = place_of(fleet, process->name);
+
+    if (place == NULL) {
+        BT_LOG_WARN("no room to note process %s", process->name);
+        return;
+    }
+    *place = *process;
+    fleet->changed = true;
+    tell_muster(fleet);
+}
+
+static bool is_worker(const bt_orders_process_t *process)
+{
+    return (process->program == BT_ORDERS_PREFILL) ||
+           (process->program == BT_ORDERS_DECODE);
+}
+
+/* Returns the intended roles; an older launcher reports its program only. */
+static uint32_t roles_of(const bt_orders_process_t *process)
+{
+    if (process->role != BT_ORDERS_NO_ROLE) {
+        return process->role; /* the same bits */
+    }
+    return (process->program == BT_ORDERS_PREFILL) ? (uint32_t)BT_ROLE_PREFILL
+                                                   : (uint32_t)BT_ROLE_DECODE;
+}
+
+/* Orders the workers to take the roles that the launcher intends. Every router
+ * does so, and a worker may join later: so it is repeated, and skipped for
+ * workers that have these roles. */
+static void order_roles(bt_launcher_client_t *fleet)
+{
+    for (uint32_t i = 0; i < fleet->n_processes; i++) {
+        const bt_orders_process_t *process = &fleet->processes[i];
+        const bt_served_t *served =
+            bt_registry_named(&fleet->front->models, process->model);
+
+        if ((process->role != BT_ORDERS_NO_ROLE) && (served != NULL)) {
+            bt_core_order_role(served->core, process->name, process->role);
+        }
+    }
+}
+
+/* Requests wait for workers that start, or restart after a pause of the
+ * launcher, which may be longer than the wait for unknown workers. */
+static void expect_workers(const bt_launcher_client_t *fleet, uint64_t now_us)
+{
+    for (uint32_t i = 0; i < fleet->n_processes; i++) {
+        const bt_orders_process_t *process = &fleet->processes[i];
+        const bool comes =
+            is_worker(process) && ((process->state == BT_ORDERS_WAITING) ||
+                                   (process->state == BT_ORDERS_STARTING));
+        const bt_served_t *served =
+            comes ? bt_registry_named(&fleet->front->models, process->model)
+                  : NULL;
+
+        if (served != NULL) {
+            bt_core_expect_worker(served->core, now_us);
+        }
+    }
+}
+
+/* Adds the process to the count of its model and role. */
+static void expect(bt_metrics_expected_t *expected, uint32_t *n,
+                   const bt_orders_process_t *process)
+{
+    const uint32_t role = roles_of(process);
+    const uint32_t here = (process->state != BT_ORDERS_STOPPED) ? 1 : 0;
+
+    for (uint32_t i = 0; i < *n; i++) {
+        if ((expected[i].role == role) &&
+            (strcmp(expected[i].model, process->model) == 0)) {
+            expected[i].n_workers += here;
+            return;
+        }
+    }
+    expected[(*n)++] = (bt_metrics_expected_t){
+        .model = process->model, .role = role, .n_workers = here};
+}
+
+static void tell_metrics(bt_launcher_client_t *fleet)
+{
+    const size_t n = (size_t)fleet->n_processes + 1;
+    bt_metrics_expected_t *expected = bt_calloc(n, sizeof(*expected));
+    bt_metrics_restarts_t *restarts = bt_calloc(n, sizeof(*restarts));
+    bt_metrics_fleet_t told = {.expected = expected, .restarts = restarts};
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if ((expected == NULL) || (restarts == NULL)) {
+        goto end;
+    }
+    for (uint32_t i = 0; i < fleet->n_processes; i++) {
+        const bt_orders_process_t *process = &fleet->processes[i];
+
+        if (is_worker(process)) {
+            expect(expected, &told.n_expected, process);
+            restarts[told.n_restarts++] = (bt_metrics_restarts_t){
+                .worker = process->name, .n = process->restarts};
+        }
+    }
+    status = bt_metrics_fleet(fleet->front->metrics, &told);
+
+end:
+    if (status != BT_OK) {
+        BT_LOG_WARN("metrics of the processes: %s", bt_status_str(status));
+    }
+    fleet->changed = false;
+    bt_free(restarts);
+    bt_free(expected);
+}
+
+/* ---- the connection ---- */
+
+static void leave(bt_launcher_client_t *fleet)
+{
+    if (fleet->readable != NULL) {
+        event_free(fleet->readable);
+        fleet->readable = NULL;
+    }
+    bt_orders_close(fleet->client);
+    fleet->client = NULL;
+}
+
+static void lose(bt_launcher_client_t *fleet, bt_status_t status)
+{
+    if (!fleet->was_lost) {
+        fleet->was_lost = true;
+        BT_LOG_WARN("launcher at %s: %s; trying again every %d ms",
+                    fleet->front->config->launcher, bt_status_str(status),
+                    RETRY_MS);
+    }
+    fleet->retry_ms = bt_now_ms() + RETRY_MS;
+    leave(fleet);
+}
+
+static void take(bt_launcher_client_t *fleet)
+{
+    const bt_status_t status = bt_orders_step(fleet->client);
+    bt_orders_event_t event;
+
+    while (bt_orders_next(fleet->client, &event)) {
+        switch (event.kind) {
+        case BT_ORDERS_EVENT_MODEL:
+            bt_loads_want(&fleet->front->loads, event.u.model.name,
+                          event.u.model.path, event.u.model.unloaded != 0);
+            break;
+        case BT_ORDERS_EVENT_PROCESS:
+            on_process(fleet, &event.u.process);
+            break;
+        case BT_ORDERS_EVENT_ERROR:
+            BT_LOG_WARN("launcher: %s", event.u.error);
+            break;
+        case BT_ORDERS_EVENT_OK:
+        case BT_ORDERS_EVENT_LAUNCHER:
+            break;
+        }
+    }
+    if (fleet->changed) {
+        tell_metrics(fleet);
+        fleet->roles_ms = 0;
+    }
+    if (status != BT_OK) {
+        lose(fleet, status);
+    }
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *ctx)
+{
+    bt_launcher_client_t *fleet = ctx;
+
+    (void)fd;
+    (void)what;
+    take(fleet);
+    bt_frontend_turn(fleet->front);
+}
+
+static bt_status_t enter(bt_launcher_client_t *fleet)
+{
+    const bt_orders_request_t watch = {.verb = BT_ORDERS_WATCH,
+                                       .prefill = BT_ORDERS_UNSET,
+                                       .decode = BT_ORDERS_UNSET};
+    bt_status_t status =
+        bt_orders_connect(fleet->front->config->launcher, &fleet->client);
+
+    if (status == BT_OK) {
+        status = bt_orders_send(fleet->client, &watch);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    fleet->readable = event_new(fleet->base, bt_orders_fd(fleet->client),
+                                EV_READ | EV_PERSIST, on_readable, fleet);
+    if ((fleet->readable == NULL) || (event_add(fleet->readable, NULL) != 0)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    /* Processes reported before may be gone. */
+    fleet->n_processes = 0;
+    tell_muster(fleet);
+    fleet->was_lost = false;
+    return BT_OK;
+}
+
+void bt_launcher_client_init(bt_launcher_client_t *fleet,
+                             struct event_base *base, bt_frontend_t *front)
+{
+    *fleet = (bt_launcher_client_t){.front = front, .base = base};
+}
+
+void bt_launcher_client_tick(bt_launcher_client_t *fleet, uint64_t now_ms)
+{
+    bt_status_t status;
+
+    if (fleet->front->config->launcher[0] == '\0') {
+        return;
+    }
+    if ((fleet->client != NULL) && (now_ms >= fleet->roles_ms)) {
+        fleet->roles_ms = now_ms + ROLES_MS;
+        order_roles(fleet);
+    }
+    if (fleet->client != NULL) {
+        if (bt_orders_wants_write(fleet->client)) {
+            take(fleet);
+        }
+        expect_workers(fleet, bt_now_us());
+        return;
+    }
+    if (now_ms < fleet->retry_ms) {
+        return;
+    }
+    status = enter(fleet);
+    if (status != BT_OK) {
+        lose(fleet, status);
+    }
+}
+
+void bt_launcher_client_fini(bt_launcher_client_t *fleet)
+{
+    leave(fleet);
+    if (fleet->front != NULL) {
+        bt_muster_expect(&fleet->front->muster, NULL, 0);
+    }
+    bt_free(fleet->processes);
+    *fleet = (bt_launcher_client_t){0};
+}

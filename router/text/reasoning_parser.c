@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/text/reasoning_parser.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+
+/* In the order in which they are searched in a template. */
+static const bt_reason_marks_t families[] = {
+    {"think", "<think>", "</think>"}, /* DeepSeek-R1, Qwen 3, QwQ, SmolLM3 */
+    {"seed", "<seed:think>", "</seed:think>"},
+    {"mistral", "[THINK]", "[/THINK]"}, /* Magistral */
+    {"thinking", "<thinking>", "</thinking>"},
+    {"thought", "<thought>", "</thought>"},
+    {"reasoning", "<reasoning>", "</reasoning>"},
+    {"granite", "Here is my thought process:", "Here is my response:"},
+};
+
+const bt_reason_marks_t *bt_reason_marks_named(const char *name)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(families); i++) {
+        if (strcmp(families[i].name, name) == 0) {
+            return &families[i];
+        }
+    }
+    return NULL;
+}
+
+const bt_reason_marks_t *bt_reason_marks_of(const char *chat_template,
+                                            size_t bytes)
+{
+    for (size_t i = 0; (bytes > 0) && (i < BT_ARRAY_LEN(families)); i++) {
+        const char *close = families[i].close;
+
+        if (memmem(chat_template, bytes, close, strlen(close)) != NULL) {
+            return &families[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_space(char c)
+{
+    return (c == ' ') || ((c >= '\t') && (c <= '\r'));
+}
+
+/* Counts bytes of leading white space. */
+static size_t leading(const char *text, size_t n)
+{
+    size_t at = 0;
+
+    while ((at < n) && is_space(text[at])) {
+        at++;
+    }
+    return at;
+}
+
+/* Counts bytes without trailing white space. */
+static size_t trimmed(const char *text, size_t n)
+{
+    while ((n > 0) && is_space(text[n - 1])) {
+        n--;
+    }
+    return n;
+}
+
+bool bt_reason_is_opened(const bt_reason_marks_t *marks, const char *prompt,
+                         size_t bytes)
+{
+    const size_t n = trimmed(prompt, bytes);
+    const size_t n_open = strlen(marks->open);
+
+    return (n >= n_open) &&
+           (memcmp(prompt + n - n_open, marks->open, n_open) == 0);
+}
+
+void bt_reason_init(bt_reason_t *reason, const bt_reason_marks_t *marks,
+                    bool opened)
+{
+    reason->marks = marks;
+    reason->state = (marks == NULL) ? BT_REASON_IS_AFTER
+                    : opened        ? BT_REASON_IS_OPENED
+                                    : BT_REASON_IS_BEFORE;
+    bt_strbuf_init(&reason->held, SIZE_MAX / 4);
+}
+
+void bt_reason_fini(bt_reason_t *reason)
+{
+    bt_strbuf_fini(&reason->held);
+}
+
+static void give(bt_reason_t *reason, size_t n, bt_strbuf_t *out)
+{
+    if (n > 0) {
+        bt_strbuf_append(out, reason->held.data, n);
+        bt_strbuf_consume(&reason->held, n);
+    }
+}
+
+static void drop_leading(bt_reason_t *reason, bt_reason_state_t next)
+{
+    bt_strbuf_t *held = &reason->held;
+
+    bt_strbuf_consume(held, leading(held->data, held->len));
+    if (held->len > 0) {
+        reason->state = next;
+    }
+}
+
+/* @return true: more of the held text may be processed. */
+static bool before(bt_reason_t *reason, bool last)
+{
+    const bt_strbuf_t *held = &reason->held;
+    const char *open = reason->marks->open;
+    const size_t n_open = strlen(open);
+    const size_t at = leading(held->data, held->len);
+    const size_t n = held->len - at;
+
+    if ((n >= n_open) && (memcmp(held->data + at, open, n_open) == 0)) {
+        bt_strbuf_consume(&reason->held, at + n_open);
+        reason->state = BT_REASON_IS_OPENED;
+        return true;
+    }
+    if (!last && (n < n_open) && (memcmp(held->data + at, open, n) == 0)) {
+        return false;
+    }
+    reason->state = BT_REASON_IS_AFTER;
+    return true;
+}
+
+/* Counts trailing bytes that may be the start of the closing marker, and the
+ * white space before them. */
+static size_t uncertain(const bt_strbuf_t *held, const char *close)
+{
+    size_t n = strlen(close) - 1;
+
+    n = (n < held->len) ? n : held->len;
+    while ((n > 0) && (memcmp(held->data + held->len - n, close, n) != 0)) {
+        n--;
+    }
+    return held->len - trimmed(held->data, held->len - n);
+}
+
+static bool inside(bt_reason_t *reason, bool last, bt_strbuf_t *thought)
+{
+    const bt_strbuf_t *held = &reason->held;
+    const char *close = reason->marks->close;
+    const char *found = memmem(held->data, held->len, close, strlen(close));
+    size_t n;
+
+    if (found == NULL) {
+        n = last ? held->len : held->len - uncertain(held, close);
+        give(reason, n, thought);
+        return false;
+    }
+    n = (size_t)(found - held->data);
+    bt_strbuf_append(thought, held->data, trimmed(held->data, n));
+    bt_strbuf_consume(&reason->held, n + strlen(close));
+    reason->state = BT_REASON_IS_CLOSED;
+    return true;
+}
+
+static bool step(bt_reason_t *reason, bool last, bt_strbuf_t *thought,
+                 bt_strbuf_t *content)
+{
+    switch (reason->state) {
+    case BT_REASON_IS_BEFORE:
+        return before(reason, last);
+    case BT_REASON_IS_OPENED:
+        drop_leading(reason, BT_REASON_IS_INSIDE);
+        return reason->state == BT_REASON_IS_INSIDE;
+    case BT_REASON_IS_INSIDE:
+        return inside(reason, last, thought);
+    case BT_REASON_IS_CLOSED:
+        drop_leading(reason, BT_REASON_IS_AFTER);
+        return reason->state == BT_REASON_IS_AFTER;
+    case BT_REASON_IS_AFTER:
+        give(reason, reason->held.len, content);
+        break;
+    }
+    return false;
+}
+
+void bt_reason_push(bt_reason_t *reason, const char *text, size_t bytes,
+                    bool last, bt_strbuf_t *thought, bt_strbuf_t *content)
+{
+    if (reason->state == BT_REASON_IS_AFTER) {
+        bt_strbuf_append(content, text, bytes);
+        return;
+    }
+    bt_strbuf_append(&reason->held, text, bytes);
+    if (bt_strbuf_status(&reason->held) != BT_OK) {
+        content->status = bt_strbuf_status(&reason->held);
+        return;
+    }
+    while ((reason->held.len > 0) && step(reason, last, thought, content)) {
+    }
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which kind of workers is the right one, by hand. */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "router/core/profile_quorum.h"
+
+#define S 1000000u
+
+static const bt_hash128_t our_model = {.lo = 1, .hi = 2};
+static const bt_wire_rank_t rank = {
+    .block_bytes = 64, .kvt = (const uint8_t *)"x", .kvt_bytes = 1};
+static bt_rivals_t rivals;
+static bt_table_t table;
+
+static bt_msg_hello_t hello_of(uint64_t instance, bt_role_t role,
+                               uint32_t tokens_per_block)
+{
+    bt_msg_hello_t hello = {.protocol = BT_WIRE_PROTOCOL,
+                            .protocol_min = BT_WIRE_PROTOCOL_MIN,
+                            .role = role,
+                            .instance = instance,
+                            .model = our_model,
+                            .profile = "cpu",
+                            .tokens_per_block = tokens_per_block,
+                            .context_tokens = 64,
+                            .max_batch = 4,
+                            .n_blocks = 16,
+                            .ranks = &rank,
+                            .n_ranks = 1,
+                            .tp = 1,
+                            .pp = 1};
+
+    snprintf(hello.name, sizeof(hello.name), "w%u", (unsigned)instance);
+    return hello;
+}
+
+static void start_with(bt_msg_hello_t hello)
+{
+    bt_instance_t *worker = NULL;
+
+    memset(&rivals, 0, sizeof(rivals));
+    bt_table_init(&table, our_model);
+    assert_int_equal(bt_table_add(&table, &hello, &worker), BT_OK);
+}
+
+static bool come(uint64_t instance, bt_role_t role, uint32_t tokens_per_block,
+                 uint64_t now_us)
+{
+    const bt_msg_hello_t hello = hello_of(instance, role, tokens_per_block);
+
+    return bt_rivals_come(&rivals, &table, &hello, now_us);
+}
+
+static void
+a_wrong_one_that_came_first_gives_way_to_those_that_can_serve(void **state)
+{
+    (void)state;
+    start_with(hello_of(1, BT_ROLE_PREFILL, 32));
+    assert_false(come(2, BT_ROLE_DECODE, 16, 1 * S));
+    assert_false(come(2, BT_ROLE_DECODE, 16, 60 * S)); /* alone it is nothing */
+    assert_false(come(3, BT_ROLE_PREFILL, 64, 60 * S)); /* of another kind */
+    assert_false(come(4, BT_ROLE_PREFILL, 16, 61 * S));
+    assert_false(come(2, BT_ROLE_DECODE, 16, 66 * S));
+    assert_false(come(4, BT_ROLE_PREFILL, 16, 71 * S - 1));
+    assert_true(come(2, BT_ROLE_DECODE, 16, 71 * S));
+    bt_table_fini(&table);
+}
+
+static void who_is_not_heard_again_counts_no_more(void **state)
+{
+    (void)state;
+    start_with(hello_of(1, BT_ROLE_PREFILL, 32));
+    assert_false(come(2, BT_ROLE_DECODE, 16, 1 * S));
+    assert_false(come(4, BT_ROLE_PREFILL, 16, 2 * S));
+    assert_false(come(2, BT_ROLE_DECODE, 16, 20 * S)); /* 4 is gone */
+    bt_table_fini(&table);
+}
+
+static void who_can_serve_stays(void **state)
+{
+    const bt_msg_hello_t second = hello_of(5, BT_ROLE_DECODE, 32);
+    bt_msg_hello_t first = hello_of(1, BT_ROLE_PREFILL, 32);
+    bt_instance_t *worker = NULL;
+
+    (void)state;
+    start_with(first);
+    assert_int_equal(bt_table_add(&table, &second, &worker), BT_OK);
+    for (uint32_t i = 1; i < 30; i++) {
+        assert_false(come(2, BT_ROLE_DECODE, 16, i * S));
+        assert_false(come(4, BT_ROLE_PREFILL, 16, i * S));
+    }
+    /* One is started again, which takes less than the wait. */
+    bt_table_remove(&table, worker);
+    assert_false(come(2, BT_ROLE_DECODE, 16, 30 * S));
+    assert_false(come(4, BT_ROLE_PREFILL, 16, 39 * S));
+    assert_int_equal(bt_table_add(&table, &second, &worker), BT_OK);
+    assert_false(come(2, BT_ROLE_DECODE, 16, 39 * S));
+    bt_table_remove(&table, worker);
+    assert_false(come(4, BT_ROLE_PREFILL, 16, 41 * S));
+    assert_false(come(2, BT_ROLE_DECODE, 16, 50 * S));
+    assert_true(come(4, BT_ROLE_PREFILL, 16, 51 * S));
+    bt_table_fini(&table);
+}
+
+/* Another model, other protocols: no cluster of ours in any number. */
+static void strangers_are_no_rivals(void **state)
+{
+    bt_msg_hello_t p = hello_of(2, BT_ROLE_PREFILL, 16);
+    bt_msg_hello_t d = hello_of(3, BT_ROLE_DECODE, 16);
+
+    (void)state;
+    start_with(hello_of(1, BT_ROLE_PREFILL, 32));
+    p.model.lo = d.model.lo = 9;
+    for (uint32_t i = 1; i < 30; i++) {
+        assert_false(bt_rivals_come(&rivals, &table, &p, i * S));
+        assert_false(bt_rivals_come(&rivals, &table, &d, i * S));
+    }
+    assert_int_equal(rivals.n, 0);
+    /* More than there is room for: the latest are known. */
+    for (uint32_t i = 0; i < 3 * BT_RIVALS_MAX; i++) {
+        assert_false(come(100 + i, BT_ROLE_DECODE, 16, 40 * S + i));
+    }
+    assert_int_equal(rivals.n, BT_RIVALS_MAX);
+    bt_table_fini(&table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_wrong_one_that_came_first_gives_way_to_those_that_can_serve),
+        BT_TEST(who_is_not_heard_again_counts_no_more),
+        BT_TEST(who_can_serve_stays),
+        BT_TEST(strangers_are_no_rivals),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
