@@ -129,6 +129,10 @@ def check_retired_names():
     return plain.retired_names(read(plain.RENAMED), tracked(""), {p: read(p) for p in sources()})
 
 
+def check_doc_comments():
+    return plain.dangling({p: read(p) for p in product()})
+
+
 def check_itself():
     """The tests of the checks above."""
     found = unittest.TestResult()
