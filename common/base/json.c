@@ -118,7 +118,9 @@ void bt_json_strn(bt_json_t *json, const char *key, const char *text,
         }
         done = ++i;
     }
-    bt_strbuf_append(out, text + done, bytes - done);
+    if (done < bytes) {
+        bt_strbuf_append(out, text + done, bytes - done);
+    }
     PUT(out, "\"");
 }
 

@@ -259,8 +259,9 @@ static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
         cpu->isa->matmul_bf16(&job, begin, end);
         break;
     default:
-        cpu->isa->matmul_q8(&job, begin, end,
-                            cpu->wide + thread * cpu->wide_bytes);
+        cpu->isa->matmul_q8(
+            &job, begin, end,
+            (cpu->wide != NULL) ? cpu->wide + thread * cpu->wide_bytes : NULL);
         break;
     }
 }

@@ -53,15 +53,18 @@ void bt_call_fill_answer(bt_call_t *call, const bt_api_request_t *request)
 static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
 {
     const bt_api_request_t *request = &in->request;
-    const bt_api_prompt_t *prompt = &request->prompts[i / request->n];
+    const bt_api_prompt_t *prompt;
     const bool echo = (request->dialect == BT_API_GENERATE)
                           ? !request->exclude_input_in_output
                           : request->echo;
     bt_strbuf_t text;
 
+    if (!echo) {
+        return true;
+    }
+    prompt = &request->prompts[i / request->n];
     /* Triton's models that take ids return no text. */
-    if (!echo ||
-        ((prompt->text == NULL) && (request->dialect == BT_API_GENERATE))) {
+    if ((prompt->text == NULL) && (request->dialect == BT_API_GENERATE)) {
         return true;
     }
     if (prompt->text != NULL) {

@@ -25,7 +25,7 @@
 typedef struct sent {
     bt_instance_t *to;
     bt_msg_t msg;
-    char tokens[64]; /* of a REQUEST, as text */
+    char tokens[64]; /* the first of a REQUEST, as text */
 } sent_t;
 
 typedef struct client {
@@ -76,10 +76,13 @@ static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
     s->to = worker;
     s->msg = *msg;
     if (msg->type == BT_MSG_REQUEST) {
-        for (uint32_t i = 0; i < msg->u.request.n_tokens; i++) {
+        uint32_t n = msg->u.request.n_tokens;
+
+        n = (n < sizeof(s->tokens)) ? n : sizeof(s->tokens) - 1;
+        for (uint32_t i = 0; i < n; i++) {
             s->tokens[i] = (char)msg->u.request.tokens[i];
         }
-        s->tokens[msg->u.request.n_tokens] = '\0';
+        s->tokens[n] = '\0';
     }
 }
 

@@ -39,10 +39,12 @@ static bt_sched_step_t any_step(uint64_t *rng)
     bt_sched_step_t step = {0};
 
     if (draw_below(rng, 2) == 0) {
-        step = context_step((uint32_t)draw_below(rng, 4000),
-                            1 + (uint32_t)draw_below(rng, 256));
-        step.n_seqs =
-            (uint32_t)draw_below(rng, 2) * (uint32_t)draw_below(rng, 16);
+        const uint32_t n_tokens = 1 + (uint32_t)draw_below(rng, 256);
+        const uint32_t n_before = (uint32_t)draw_below(rng, 4000);
+        const uint32_t is_mixed = (uint32_t)draw_below(rng, 2);
+
+        step = context_step(n_before, n_tokens);
+        step.n_seqs = is_mixed * (uint32_t)draw_below(rng, 16);
     } else {
         step.n_seqs = 1 + (uint32_t)draw_below(rng, 32);
     }
