@@ -5,14 +5,14 @@
 
 logs="$build/test-logs"
 stages=(lint gcc clang asan integration clients tsan)
-long_stages=(soak valgrind fuzz debian13)
+long_stages=(soak valgrind ubsan fuzz debian13)
 
 # Seconds that a stage may take in a fresh clone on the slow kind of machine (two
 # cores, int8 some 900 GOPS) with nothing else to do. docs/TESTING.md says how
 # they came about. More is said, but fails nothing: machines are shared.
 declare -A budgets=([lint]=25 [gcc]=430 [clang]=45 [asan]=420
                     [integration]=540 [clients]=240 [tsan]=100)
-declare -A long_budgets=([integration]=3000 [soak]=2000 [valgrind]=900 [fuzz]=1500 [debian13]=1200)
+declare -A long_budgets=([integration]=3000 [soak]=2000 [valgrind]=900 [ubsan]=900 [fuzz]=1500 [debian13]=1200)
 rows=() # of the table: stage, passed, failed, skipped, seconds, budget
 
 n_passed=0
@@ -276,6 +276,21 @@ stage_valgrind() {
     log_suffix=-valgrind \
         run_meson valgrind memory "${tests[@]}" --timeout-multiplier 40 \
         --wrapper 'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
+}
+
+# Undefined behaviour that clang's sanitizer knows and gcc's does not: a null
+# pointer with an offset, a pointer that wraps round. The tests of the simulated
+# device end before main() in such a build.
+stage_ubsan() {
+    CC=clang CXX=clang++ set_up ubsan "${for_sanitizer[@]}" -Dtests=enabled \
+        -Dcuda=disabled -Db_lundef=false -Db_sanitize=undefined || return 0
+    local tests=()
+    mapfile -t tests < <(python3 "$root/setup/test_report.py" names \
+        "$build/test-ubsan" --suite unit | grep -v '^cuda_')
+    find_targets ubsan "${tests[@]}" || return 0
+    compile ubsan "${wanted[@]}" || return 0
+    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+        run_meson ubsan ubsan "${tests[@]}" --timeout-multiplier 4
 }
 
 # Each libFuzzer program for five minutes, from the committed corpus, as many at
