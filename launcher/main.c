@@ -416,10 +416,10 @@ static int serve_with_log(const bt_config_store_t *store,
     return (status == BT_OK) ? BT_EXIT_FAILURE : bt_exit_of_start(status);
 }
 
-/* `--print-model OPTION...`: prints the model named by the options, the
- * environment and the file, or an empty line; and their value of
- * --override-generation-config. Reports their problems, so that the baton
- * script can check before it downloads anything. */
+/* Handles `--print-model OPTION...`. Prints three lines: the model that the
+ * options, the environment and the file name between them, or an empty line;
+ * --override-generation-config; --chat-template. Reports errors in the options,
+ * so that the baton script can ask before it fetches anything. */
 static int print_model(int argc, char **argv)
 {
     const bt_config_t *config = NULL;
@@ -441,6 +441,7 @@ static int print_model(int argc, char **argv)
     }
     puts(config->model);
     puts(config->override_generation_config);
+    puts(config->chat_template);
     bt_config_destroy(store);
     return 0;
 }

@@ -71,7 +71,8 @@ find_python() {
     printf 'python3\n'
 }
 
-# fetch_model: print the path of the default model; with --sampling, how it draws.
+# fetch_model: print the path of the default model; with --sampling or --template,
+# how it draws and is asked.
 fetch_model() { "$(find_python)" "$root/setup/fetch_model.py" "$@"; }
 
 # What a person types, in a text written for the source tree: in one of two columns, too.
@@ -121,19 +122,20 @@ END
 }
 
 # serve_model OPTION...: run the launcher, with the default model where the options
-# name none, which draws as its makers publish it unless the options say how. The
-# launcher knows all the ways to name one, and checks the options before anything
-# large is fetched. It prints two lines: the model, and how it draws.
+# name none. That one draws and is asked as fetch_model.py has it, unless the options
+# say how. The launcher knows all the ways to name a model, and checks the options
+# before anything large is fetched. It prints three lines: the model, its sampling,
+# and its chat template.
 serve_model() {
     local said model
     said=$("$launch" --print-model "$@") || exit $?
-    case $said in
-    '' | $'\n'*)
+    mapfile -t said <<<"$said"
+    if [ -z "${said[0]}" ]; then
         model=$(fetch_model) || exit 1
-        [ -n "$said" ] || set -- "$@" --override-generation-config "$(fetch_model --sampling)"
+        [ -n "${said[1]:-}" ] || set -- "$@" --override-generation-config "$(fetch_model --sampling)"
+        [ -n "${said[2]:-}" ] || set -- "$@" --chat-template "$(fetch_model --template)"
         set -- "$@" --model "$model"
-        ;;
-    esac
+    fi
     exec "$launch" "$@"
 }
 

@@ -266,7 +266,7 @@ def test_an_engine_is_refused_and_no_other_model_is_served_for_it():
             # ./baton serve fetches the default model where this is empty.
             named = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--print-model", "--model-repository", where],
                                    stdout=subprocess.PIPE, encoding="utf-8", timeout=60, check=True).stdout
-            assert named == path + "\n\n", named  # the second line: --override-generation-config
+            assert named == path + "\n\n\n", named  # then --override-generation-config and --chat-template
 
 
 def test_requests_within_the_queue_delay_are_placed_together():

@@ -700,11 +700,14 @@ class BatonTest(unittest.TestCase):
         self.fake("meson", 'mkdir -p "$2"; touch "$2/build.ninja"')
         self.fake("ninja", "echo ninja: no work to do.")
         with open(os.path.join(self.source, "setup/fetch_model.py"), "w") as file:
-            file.write("import sys\nprint({'': 'm.gguf', '--sampling': '{}'}[''.join(sys.argv[1:])])\n")
-        published = "--override-generation-config {} "
-        for model, said, shown in (("", "", published + "--model m.gguf"), ("", '{"top_k":1}', "--model m.gguf"), ("a.gguf", "", "")):
+            file.write("import sys\nprint({'': 'm.gguf', '--sampling': '{}', '--template': 't'}[''.join(sys.argv[1:])])\n")
+        sampling, template = "--override-generation-config {} ", "--chat-template t "
+        for model, drawn, asked, shown in (("", "", "", sampling + template + "--model m.gguf"),
+                                           ("", '{"top_k":1}', "", template + "--model m.gguf"),
+                                           ("", "", "llama3", sampling + "--model m.gguf"),
+                                           ("", "{}", "llama3", "--model m.gguf"), ("a.gguf", "", "", "")):
             with open(launcher, "w") as file:
-                file.write(f"#!/bin/sh\n[ \"$1\" = --print-model ] && printf '%s\\n' '{model}' '{said}' || echo \"serves $*\"\n")
+                file.write(f"#!/bin/sh\n[ \"$1\" = --print-model ] && printf '%s\\n' '{model}' '{drawn}' '{asked}' || echo \"serves $*\"\n")
             os.chmod(launcher, 0o755)
             self.assertEqual(self.baton("serve", "--yes", "--port", "9")[:2], (0, f"serves --port 9 {shown}".rstrip() + "\n"))
         # SmolLM2's model card, "How to use": temperature=0.2, top_p=0.9.
