@@ -70,7 +70,8 @@ def ask(c, *arguments, address=None, env=None):
     """@return (exit code, what baton ask printed, what it complained about)"""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
     environment.update(env or {}, BATON_URL=address or "https://%s:%d" % c.http)
-    run = subprocess.run([sys.executable, ASK, "hello", "--max-tokens", "4", *arguments], env=environment, check=False,
+    greedy = ("--temperature", "0", "--max-tokens", "4")  # a sampled answer of these models may end at its first token
+    run = subprocess.run([sys.executable, ASK, "hello", *greedy, *arguments], env=environment, check=False,
                          capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     return run.returncode, run.stdout, run.stderr
 
