@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file chat.h
  *
- * Chat templates: a model's own Jinja text, interpreted (template.h), or one of
- * the common families by name, implemented in C. A family renders byte for byte
- * what its Jinja text renders with add_generation_prompt; where such a text
- * would silently drop a message, the family refuses it.
+ * Chat templates: Jinja texts (template.h), a model's own or one of the common
+ * families by name. A family renders byte for byte what its published text
+ * renders; where that text would silently drop a message, the family refuses
+ * it.
  *
  * Threads: a template is constant once made; any number of threads may render
  *         it.
@@ -22,15 +22,17 @@
 
 typedef struct bt_chat_template bt_chat_template_t;
 
-/** Returns a family by name: "chatml", "smollm", "llama2", "llama3", "gemma",
- *  "mistral", "zephyr", "phi" and their variants (see
- *  bt_chat_template_names()).
- *  @return NULL when unknown */
-const bt_chat_template_t *bt_chat_template_by_name(const char *name);
+/** Makes the template of a family: "chatml", "llama3" and others (see
+ *  bt_chat_family_names()).
+ *  @param [out] tmpl_p  ended by bt_chat_template_free()
+ *  @retval BT_ERR_NOT_FOUND  unknown name
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_chat_template_of_family(
+    const char *family, const bt_chat_template_t **tmpl_p);
 /** Returns the name of the template's family; "own": a model's. */
 const char *bt_chat_template_name(const bt_chat_template_t *tmpl);
 /** Returns the names of all families, comma separated, for error messages. */
-const char *bt_chat_template_names(void);
+const char *bt_chat_family_names(void);
 
 /** Special tokens that a model's own template may print; NULL: the model lacks
  *  the token. */
@@ -65,8 +67,7 @@ typedef struct bt_chat_source {
 BT_MUST_CHECK bt_status_t
 bt_chat_template_read(const bt_chat_source_t *source, char *why,
                       size_t why_bytes, const bt_chat_template_t **tmpl_p);
-/** Frees a model's own template. NULL and families are allowed, and not
- *  freed. */
+/** Frees a template. NULL is allowed. */
 void bt_chat_template_free(const bt_chat_template_t *tmpl);
 
 /** Conversation to render. The JSON texts come from clients: none of their
@@ -103,16 +104,10 @@ typedef struct bt_chat_request {
  *          template is exceeded
  *  @retval BT_ERR_INVALID_PARAM  reason in why (empty list, role order; an
  *          error that a model's template raises)
- *  @retval BT_ERR_UNSUPPORTED    a role that the family does not know; for
- *          families also tools, documents and the like */
+ *  @retval BT_ERR_UNSUPPORTED    tools, documents or kwargs for a family */
 BT_MUST_CHECK bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                                          const bt_chat_request_t *request,
                                          bt_strbuf_t *out, bt_quotes_t *quotes,
                                          char *why, size_t why_bytes);
-
-/** Returns how many bytes at the end of a family's rendering only open the
- *  answer; 0 where the family has no opening, and for models' own templates. */
-size_t bt_chat_opening_bytes(const bt_chat_template_t *tmpl, const char *text,
-                             size_t bytes);
 
 #endif

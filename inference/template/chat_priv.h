@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file chat_priv.h
  *
- * Shared parts of the two kinds of chat templates: families (chat.c), static,
- * and models' own (chat_own.c), whose supported message forms chat_probe.c
- * detects.
+ * Parts of chat.c: the texts of families (chat_families.c) and the probe that
+ * finds which message forms a model's own text can render (chat_probe.c).
  *
  * Threads: as chat.h.
  */
@@ -22,13 +21,15 @@ enum {
     BT_CHAT_N_TOKENS,
 };
 
-struct bt_chat_call; /* see chat.c */
+/** Error of a family for tools and for calls in messages. */
+#define BT_CHAT_NO_TOOLS                                                     \
+    "tools need the model's own chat template; the server was started with " \
+    "--chat-template and the name of a family"
 
 struct bt_chat_template {
     const char *name; /**< name of the family; "own": a model's */
-    bt_status_t (*render)(struct bt_chat_call *call);
-    const char *extra;          /**< text that only this variant has */
-    bt_template_t *jinja;       /**< owned; a model's own template */
+    bool is_family;
+    bt_template_t *jinja;       /**< owned */
     bt_template_t *tools_jinja; /**< owned; for requests with tools, or NULL */
     bt_tmpl_forms_t forms, tools_forms; /**< message forms that the two
                                              templates can render */
@@ -36,13 +37,10 @@ struct bt_chat_template {
                                              token */
 };
 
-/** Renders a model's own template: bt_chat_render(). */
-BT_MUST_CHECK bt_status_t bt_chat_render_own(const bt_chat_template_t *tmpl,
-                                             const bt_chat_request_t *request,
-                                             bt_strbuf_t *out,
-                                             bt_quotes_t *quotes, char *why,
-                                             size_t why_bytes);
-/** Renders one of the Jinja texts of a model's own template.
+/** Returns the Jinja text of a family; NULL: unknown.
+ *  @param [out] name_p  static name; unchanged when unknown */
+const char *bt_chat_family_jinja(const char *name, const char **name_p);
+/** Renders one of the Jinja texts of a template.
  *  @param [in] forms  message forms that it can render */
 BT_MUST_CHECK bt_status_t bt_chat_render_text(
     const bt_chat_template_t *tmpl, const bt_template_t *jinja,

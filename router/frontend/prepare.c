@@ -230,7 +230,7 @@ static bt_status_t check_chat(const bt_served_t *served,
         bt_api_error_set(error, 400, BAD_REQUEST, "messages",
                          "%s; start the server with --chat-template FILE or "
                          "NAME (%s)",
-                         served->chat_why, bt_chat_template_names());
+                         served->chat_why, bt_chat_family_names());
         return BT_ERR_UNSUPPORTED;
     }
     return (request->tools.json != NULL) ? check_tools(served, error) : BT_OK;

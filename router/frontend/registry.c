@@ -152,21 +152,21 @@ static bt_status_t chosen_template(bt_served_t *served,
     bt_strbuf_t text;
     bt_status_t status;
 
-    served->chat = bt_chat_template_by_name(option);
-    if ((served->chat != NULL) && (source.content == BT_CHAT_CONTENT_OPENAI)) {
+    status = bt_chat_template_of_family(option, &served->chat);
+    if ((status == BT_OK) && (source.content == BT_CHAT_CONTENT_OPENAI)) {
         BT_LOG_ERROR("chat-template %s shows strings alone: "
                      "chat-template-content-format openai is for Jinja texts",
                      option);
         return BT_ERR_INVALID_PARAM;
     }
-    if (served->chat != NULL) {
-        return BT_OK;
+    if (status != BT_ERR_NOT_FOUND) {
+        return status;
     }
     bt_strbuf_init(&text, TEMPLATE_FILE_LIMIT);
     status = read_file(option, &text);
     if (status == BT_ERR_NOT_FOUND) {
         BT_LOG_ERROR("chat-template %s is neither a file nor one of %s", option,
-                     bt_chat_template_names());
+                     bt_chat_family_names());
     } else if (status != BT_OK) {
         BT_LOG_ERROR("chat-template %s: %s", option, bt_status_str(status));
     } else {
