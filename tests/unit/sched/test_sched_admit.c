@@ -38,7 +38,7 @@ static void take_out(bt_sched_claim_t *claim)
     bt_list_remove(&claim->turn.link);
 }
 
-static void without_a_seat_nobody_begins(void **state)
+static void no_claim_is_admitted_without_a_seat(void **state)
 {
     bt_sched_claim_t *a;
 
@@ -52,7 +52,7 @@ static void without_a_seat_nobody_begins(void **state)
 
 /* Nobody overtakes the first that wants 30 blocks: not the smaller one behind
  * it, and not one without a grant. */
-static void nobody_overtakes_a_granted_one(void **state)
+static void granted_prompt_is_not_overtaken(void **state)
 {
     bt_sched_claim_t *a, *b, *c;
 
@@ -71,7 +71,7 @@ static void nobody_overtakes_a_granted_one(void **state)
     assert_ptr_equal(bt_sched_admit_next(&admit, 8), c);
 }
 
-static void the_last_of_the_waiting_makes_room(void **state)
+static void newest_waiting_prompt_releases_its_blocks(void **state)
 {
     bt_sched_claim_t *a, *b, *want, *ungranted;
 
@@ -98,7 +98,7 @@ static void the_last_of_the_waiting_makes_room(void **state)
 }
 
 /* 50 of 100 blocks: 20 + 30 fit, 20 + 31 do not, 60 only alone. */
-static void kv_without_a_grant_keeps_to_its_share(void **state)
+static void ungranted_kv_stays_within_its_share(void **state)
 {
     bt_sched_claim_t *a, *b;
 
@@ -118,7 +118,7 @@ static void kv_without_a_grant_keeps_to_its_share(void **state)
     assert_ptr_equal(bt_sched_admit_next(&admit, 8), b);
 }
 
-static void one_role_alone_keeps_nothing_from_leases(void **state)
+static void single_role_reserves_nothing_from_leases(void **state)
 {
     bt_sched_claim_t *a, *b;
 
@@ -134,7 +134,7 @@ static void one_role_alone_keeps_nothing_from_leases(void **state)
 
 /* Both roles, prompts of up to 30 blocks: leases leave 30, and half of the
  * seats. */
-static void leases_leave_room_for_context_phases(void **state)
+static void leases_leave_blocks_for_prefill(void **state)
 {
     bt_sched_claim_t *a, *b, *context;
 
@@ -176,7 +176,7 @@ static void leases_leave_room_for_context_phases(void **state)
 }
 
 /* It waits for other workers, who may wait for it: one lease has to go. */
-static void a_context_phase_without_room_beside_leases_is_stuck(void **state)
+static void prefill_larger_than_its_reserve_is_reported_stuck(void **state)
 {
     bt_sched_claim_t *lease, *context, *local;
 
@@ -207,7 +207,7 @@ static void a_context_phase_without_room_beside_leases_is_stuck(void **state)
     assert_false(bt_sched_admit_is_stuck(&admit));
 }
 
-static void no_more_than_half_is_kept_for_context_phases(void **state)
+static void at_most_half_of_the_blocks_is_reserved_for_prefill(void **state)
 {
     (void)state;
     begin();
@@ -219,7 +219,7 @@ static void no_more_than_half_is_kept_for_context_phases(void **state)
 }
 
 /* Three more seats and 30 more blocks: all or none, and nobody overtakes. */
-static void a_group_begins_as_one(void **state)
+static void choices_are_admitted_together(void **state)
 {
     bt_sched_claim_t *a, *b;
 
@@ -250,7 +250,7 @@ static void a_group_begins_as_one(void **state)
 
 /* 8 seats, 100 blocks. With both roles half of the seats are for each, so that
  * a granted group finds its own (I4). */
-static void a_group_fits_where_all_of_it_does(void **state)
+static void choices_fit_only_when_all_have_seats_and_blocks(void **state)
 {
     (void)state;
     begin();
@@ -268,7 +268,7 @@ static void a_group_fits_where_all_of_it_does(void **state)
 }
 
 /* One order for both kinds, and each makes waiting KV go. */
-static void context_phases_and_leases_take_turns_by_age(void **state)
+static void prefill_and_leases_are_admitted_by_age(void **state)
 {
     bt_sched_claim_t *lease, *context;
 
@@ -289,17 +289,17 @@ static void context_phases_and_leases_take_turns_by_age(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(without_a_seat_nobody_begins),
-        BT_TEST(nobody_overtakes_a_granted_one),
-        BT_TEST(the_last_of_the_waiting_makes_room),
-        BT_TEST(kv_without_a_grant_keeps_to_its_share),
-        BT_TEST(one_role_alone_keeps_nothing_from_leases),
-        BT_TEST(leases_leave_room_for_context_phases),
-        BT_TEST(a_context_phase_without_room_beside_leases_is_stuck),
-        BT_TEST(no_more_than_half_is_kept_for_context_phases),
-        BT_TEST(a_group_begins_as_one),
-        BT_TEST(a_group_fits_where_all_of_it_does),
-        BT_TEST(context_phases_and_leases_take_turns_by_age),
+        BT_TEST(no_claim_is_admitted_without_a_seat),
+        BT_TEST(granted_prompt_is_not_overtaken),
+        BT_TEST(newest_waiting_prompt_releases_its_blocks),
+        BT_TEST(ungranted_kv_stays_within_its_share),
+        BT_TEST(single_role_reserves_nothing_from_leases),
+        BT_TEST(leases_leave_blocks_for_prefill),
+        BT_TEST(prefill_larger_than_its_reserve_is_reported_stuck),
+        BT_TEST(at_most_half_of_the_blocks_is_reserved_for_prefill),
+        BT_TEST(choices_are_admitted_together),
+        BT_TEST(choices_fit_only_when_all_have_seats_and_blocks),
+        BT_TEST(prefill_and_leases_are_admitted_by_age),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

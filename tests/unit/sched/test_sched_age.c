@@ -27,7 +27,7 @@ static void a_rare_sample_counts_for_more(void **state)
     assert_true(bt_sched_age_share(0.1, UINT64_MAX, 30 * S) == 1);
 }
 
-static void one_probe_at_a_time_and_a_second_between(void **state)
+static void probes_run_one_at_a_time_a_second_apart(void **state)
 {
     bt_sched_probe_t probe = {0};
 
@@ -47,7 +47,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(half_is_left_after_each_half_life),
         BT_TEST(a_rare_sample_counts_for_more),
-        BT_TEST(one_probe_at_a_time_and_a_second_between),
+        BT_TEST(probes_run_one_at_a_time_a_second_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ static bool admits(void)
     return bt_sched_batch_admits(&batch, BT_SCHED_OUTSIDE);
 }
 
-static void in_flight_anybody_comes_and_starts_at_any_time(void **state)
+static void inflight_batching_admits_and_starts_at_any_time(void **state)
 {
     static const bt_sched_part_t lives[] = {BT_SCHED_COMING, BT_SCHED_READY,
                                             BT_SCHED_INSIDE, BT_SCHED_OUTSIDE};
@@ -46,7 +46,7 @@ static void in_flight_anybody_comes_and_starts_at_any_time(void **state)
     }
 }
 
-static void a_batch_closes_with_the_first_that_is_ready(void **state)
+static void static_batch_closes_when_its_first_sequence_is_ready(void **state)
 {
     (void)state;
     begin(true);
@@ -66,7 +66,7 @@ static void a_batch_closes_with_the_first_that_is_ready(void **state)
     assert_true(bt_sched_batch_starts(&batch));
 }
 
-static void it_opens_when_the_last_has_ended(void **state)
+static void static_batch_reopens_after_its_last_sequence_ends(void **state)
 {
     (void)state;
     begin(true);
@@ -91,7 +91,7 @@ static void it_opens_when_the_last_has_ended(void **state)
     assert_false(bt_sched_batch_starts(&batch)); /* nobody is there */
 }
 
-static void whoever_does_not_come_holds_up_nobody(void **state)
+static void canceled_sequence_does_not_delay_a_static_batch(void **state)
 {
     (void)state;
     begin(true);
@@ -121,7 +121,7 @@ static bt_sched_claim_t *wait_in(bt_list_t *queue, uint32_t i,
     return &claims[i];
 }
 
-static void a_closed_batch_holds_up_leases_and_local_ones_alone(void **state)
+static void closed_batch_delays_only_leases_and_local_prompts(void **state)
 {
     bt_sched_claim_t *other, *lease, *paused, *context;
     bt_sched_part_t inside = BT_SCHED_OUTSIDE;
@@ -153,7 +153,7 @@ static void a_closed_batch_holds_up_leases_and_local_ones_alone(void **state)
 }
 
 /* Four seats; what comes has 1, 4 and 9 s in turn, a millisecond apart. */
-static void batches_by_length_are_of_like_lengths(void **state)
+static void batches_by_length_group_similar_lengths(void **state)
 {
     (void)state;
     bt_sched_admit_init(&admit, 100, 4, 50);
@@ -193,7 +193,7 @@ static void batches_by_length_are_of_like_lengths(void **state)
 
 /* One of 3 s, and short ones of 0.1 s that never end: it lets those pass that
  * come in its first 4 x 3 s, less 4 x 0.1 s of their own: before 11.6 s. */
-static void a_long_one_lets_short_ones_pass_for_its_bound_alone(void **state)
+static void long_answer_is_overtaken_up_to_its_bound(void **state)
 {
     const bt_sched_work_t whole = {.answer_us = 3 * SEC};
     const bt_sched_work_t part = {.answer_us = SEC / 10};
@@ -218,13 +218,13 @@ static void a_long_one_lets_short_ones_pass_for_its_bound_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(in_flight_anybody_comes_and_starts_at_any_time),
-        BT_TEST(a_batch_closes_with_the_first_that_is_ready),
-        BT_TEST(it_opens_when_the_last_has_ended),
-        BT_TEST(whoever_does_not_come_holds_up_nobody),
-        BT_TEST(a_closed_batch_holds_up_leases_and_local_ones_alone),
-        BT_TEST(batches_by_length_are_of_like_lengths),
-        BT_TEST(a_long_one_lets_short_ones_pass_for_its_bound_alone),
+        BT_TEST(inflight_batching_admits_and_starts_at_any_time),
+        BT_TEST(static_batch_closes_when_its_first_sequence_is_ready),
+        BT_TEST(static_batch_reopens_after_its_last_sequence_ends),
+        BT_TEST(canceled_sequence_does_not_delay_a_static_batch),
+        BT_TEST(closed_batch_delays_only_leases_and_local_prompts),
+        BT_TEST(batches_by_length_group_similar_lengths),
+        BT_TEST(long_answer_is_overtaken_up_to_its_bound),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ static void looking_often_loses_nothing(void **state)
 
 /* 120 of a burst of 50: a full bucket lets it go, and 7 s pass until it is out
  * of debt again. */
-static void what_is_larger_than_the_burst_waits_for_a_full_one(void **state)
+static void amount_over_the_burst_waits_for_a_full_bucket(void **state)
 {
     bt_sched_bucket_t b;
 
@@ -56,7 +56,7 @@ static void what_is_larger_than_the_burst_waits_for_a_full_one(void **state)
     assert_int_equal(bt_sched_bucket_left(&b, S), 50);
 }
 
-static void a_rate_may_change_and_none_is_no_limit(void **state)
+static void bucket_rate_can_change_and_zero_is_unlimited(void **state)
 {
     bt_sched_bucket_t b;
 
@@ -78,8 +78,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(tokens_come_at_the_rate_up_to_the_burst),
         BT_TEST(looking_often_loses_nothing),
-        BT_TEST(what_is_larger_than_the_burst_waits_for_a_full_one),
-        BT_TEST(a_rate_may_change_and_none_is_no_limit),
+        BT_TEST(amount_over_the_burst_waits_for_a_full_bucket),
+        BT_TEST(bucket_rate_can_change_and_zero_is_unlimited),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,7 +109,7 @@ static void the_first_sizes_change_at_once(void **state)
 }
 
 /* 0.5 ms and 0.4 ms: 49 tokens would do, and 128 take 52 ms. */
-static void alone_an_iteration_is_not_small_where_it_need_not_be(void **state)
+static void prefill_chunk_alone_is_large_when_iterations_are_cheap(void **state)
 {
     const machine_t m = {500, 400, 0, 9000, 300};
     const bt_sched_step_t nobody = {0};
@@ -121,7 +121,7 @@ static void alone_an_iteration_is_not_small_where_it_need_not_be(void **state)
 
 /* 4 ms and 0.6 ms: 260 tokens would waste a fortieth, in 160 ms. 70 ms are
  * (70 - 4) / 0.6 = 110, 6 blocks. */
-static void alone_an_iteration_is_no_longer_than_it_has_to_be(void **state)
+static void prefill_chunk_alone_is_bounded_by_time(void **state)
 {
     const machine_t m = {4000, 600, 0, 9000, 300};
     const bt_sched_step_t nobody = {0};
@@ -204,7 +204,7 @@ static void a_block_is_the_least(void **state)
     assert_int_equal(settled(&step, 0), T);
 }
 
-static void a_fixed_one_is_fixed(void **state)
+static void fixed_chunk_size_never_changes(void **state)
 {
     const machine_t m = {4000, 500, 0, 9000, 300};
     const bt_sched_step_t step = {.n_seqs = 8};
@@ -218,7 +218,7 @@ static void a_fixed_one_is_fixed(void **state)
 }
 
 /* 5 % of noise, for 20,000 iterations: it settles and stays. */
-static void noise_does_not_make_it_flap(void **state)
+static void chunk_size_is_stable_under_noise(void **state)
 {
     const machine_t m = {8000, 500, 0, 9000, 300};
     bt_sched_step_t step = {0};
@@ -243,7 +243,7 @@ static void noise_does_not_make_it_flap(void **state)
 /* All prompts are whole chunks, so that without halves no iteration would tell
  * a token from an iteration; the machine gets a dear iteration: 9 x 24 / 0.5 =
  * 432. */
-static void it_finds_a_new_size_by_itself(void **state)
+static void chunk_size_adapts_to_a_new_iteration_cost(void **state)
 {
     const machine_t before = {4000, 500, 0, 9000, 300};
     const machine_t after = {24000, 500, 0, 9000, 300};
@@ -306,17 +306,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(alone_an_iteration_wastes_a_fortieth),
         BT_TEST(the_first_sizes_change_at_once),
-        BT_TEST(alone_an_iteration_is_not_small_where_it_need_not_be),
-        BT_TEST(alone_an_iteration_is_no_longer_than_it_has_to_be),
+        BT_TEST(prefill_chunk_alone_is_large_when_iterations_are_cheap),
+        BT_TEST(prefill_chunk_alone_is_bounded_by_time),
         BT_TEST(alone_an_iteration_wastes_a_tenth_at_most),
         BT_TEST(a_quick_device_gets_large_chunks),
         BT_TEST(beside_generations_an_iteration_keeps_the_target),
         BT_TEST(deep_in_a_prompt_chunks_are_smaller),
         BT_TEST(a_target_that_cannot_be_met_starves_no_prompt),
         BT_TEST(a_block_is_the_least),
-        BT_TEST(a_fixed_one_is_fixed),
-        BT_TEST(noise_does_not_make_it_flap),
-        BT_TEST(it_finds_a_new_size_by_itself),
+        BT_TEST(fixed_chunk_size_never_changes),
+        BT_TEST(chunk_size_is_stable_under_noise),
+        BT_TEST(chunk_size_adapts_to_a_new_iteration_cost),
         BT_TEST(rows_are_bounded_whatever_the_prompts_are),
     };
 

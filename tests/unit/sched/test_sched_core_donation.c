@@ -5,7 +5,8 @@
 
 /* A prompt of 100 ms that came at 1 s: four times that later it wants the
  * cores. */
-static void a_prompt_wants_cores_after_four_times_its_own(void **state)
+static void
+prompt_borrows_cores_after_waiting_four_times_its_length(void **state)
 {
     const bt_sched_work_t work = {.since_us = 1000000, .whole_us = 100000};
 
@@ -18,7 +19,7 @@ static void a_prompt_wants_cores_after_four_times_its_own(void **state)
 }
 
 /* 10 ms would be 40; so little is no wait. */
-static void short_waits_are_nobodys_concern(void **state)
+static void short_waits_borrow_no_cores(void **state)
 {
     const bt_sched_work_t work = {.since_us = 0, .whole_us = 10000};
 
@@ -42,7 +43,7 @@ static void a_step_at_most_doubles(void **state)
 
 /* A target of 40 ms is one of 35 here: the 10th token after the first is due
  * 350 ms after it. */
-static void a_sequence_spares_what_its_mean_leaves(void **state)
+static void sequence_donates_the_slack_of_its_mean_itl(void **state)
 {
     const bt_sched_itl_progress_t first = {40000, 0, 0},
                                   fast = {40000, 90000, 9},
@@ -58,7 +59,7 @@ static void a_sequence_spares_what_its_mean_leaves(void **state)
 }
 
 /* Whatever a process says of itself. */
-static void a_pace_beyond_all_reason_has_an_end(void **state)
+static void donation_has_a_maximum(void **state)
 {
     const bt_sched_itl_progress_t slow = {UINT64_MAX, 0, UINT32_MAX},
                                   never = {1, UINT64_MAX, 0};
@@ -71,7 +72,7 @@ static void a_pace_beyond_all_reason_has_an_end(void **state)
 /* Steps of 5 to 30 ms by turns, and somebody always wants the cores: the mean
  * time between 200 tokens stays within the target after each of them, and all
  * but the margin of it is given away. */
-static void who_gives_way_at_every_step_keeps_its_target(void **state)
+static void donation_at_every_step_keeps_the_itl_target(void **state)
 {
     bt_sched_itl_progress_t pace = {.itl_us = 40000};
 
@@ -91,12 +92,12 @@ static void who_gives_way_at_every_step_keeps_its_target(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_prompt_wants_cores_after_four_times_its_own),
-        BT_TEST(short_waits_are_nobodys_concern),
+        BT_TEST(prompt_borrows_cores_after_waiting_four_times_its_length),
+        BT_TEST(short_waits_borrow_no_cores),
         BT_TEST(a_step_at_most_doubles),
-        BT_TEST(a_sequence_spares_what_its_mean_leaves),
-        BT_TEST(a_pace_beyond_all_reason_has_an_end),
-        BT_TEST(who_gives_way_at_every_step_keeps_its_target),
+        BT_TEST(sequence_donates_the_slack_of_its_mean_itl),
+        BT_TEST(donation_has_a_maximum),
+        BT_TEST(donation_at_every_step_keeps_the_itl_target),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

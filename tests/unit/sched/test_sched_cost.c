@@ -91,7 +91,7 @@ static void pairs_are_the_sum_of_positions(void **state)
     assert_int_equal(bt_sched_pairs(UINT32_MAX, 2), 2ull * UINT32_MAX + 3);
 }
 
-static void what_is_not_measured_is_a_millisecond_a_token(void **state)
+static void unmeasured_cost_is_a_millisecond_per_token(void **state)
 {
     const bt_sched_step_t step = context_step(0, 64);
     bt_sched_rates_t rates;
@@ -107,7 +107,7 @@ static void what_is_not_measured_is_a_millisecond_a_token(void **state)
     assert_int_equal(rates.transfer_mib_ns, 0);
 }
 
-static void a_line_is_learned(void **state)
+static void cost_model_learns_a_linear_cost(void **state)
 {
     bt_sched_rates_t rates;
     bt_sched_cost_t cost;
@@ -146,7 +146,7 @@ static void a_device_that_is_a_thousand_times_as_quick_is_learned(void **state)
 }
 
 /* Ten percent to both sides, and one in twenty is ten times as long. */
-static void outliers_teach_little(void **state)
+static void outliers_change_the_cost_model_little(void **state)
 {
     bt_sched_cost_t cost;
     uint64_t rng = 3;
@@ -158,7 +158,7 @@ static void outliers_teach_little(void **state)
 }
 
 /* Half as quick from now on: believed within 300 steps, and back again. */
-static void a_machine_that_stays_slower_is_believed(void **state)
+static void lasting_slowdown_is_learned(void **state)
 {
     bt_sched_cost_t cost;
     uint64_t rng = 4;
@@ -174,7 +174,7 @@ static void a_machine_that_stays_slower_is_believed(void **state)
 
 /* The same step, again and again: nothing is left open to blow up, and what was
  * known of others stays near to what it was. */
-static void a_long_time_of_one_kind_breaks_nothing(void **state)
+static void samples_of_one_kind_keep_the_cost_model_stable(void **state)
 {
     const bt_sched_step_t same = context_step(0, 128);
     const bt_sched_step_t other = context_step(3000, 32);
@@ -203,7 +203,7 @@ static void a_long_time_of_one_kind_breaks_nothing(void **state)
 }
 
 /* Nothing that could be measured makes a number that is none. */
-static void nonsense_is_survived(void **state)
+static void nonsense_samples_are_ignored(void **state)
 {
     static const uint64_t times[] = {
         0, 1, 1000, 1000000000ull, UINT64_MAX, 3600000000000ull};
@@ -238,7 +238,7 @@ static void nonsense_is_survived(void **state)
 /* 0.2 ms and 1 ms for a MiB. */
 /* 6 ms for 4 sequences, which would have been 9 without help. What a prompt had
  * is not counted. */
-static void lent_cores_do_not_count_for_generation(void **state)
+static void borrowed_cores_do_not_lower_decode_cost(void **state)
 {
     const bt_sched_step_t helped = {.n_seqs = 4, .lent_ns = 3000000};
     const bt_sched_step_t prompt = {
@@ -283,7 +283,7 @@ static void transfers_are_learned(void **state)
 
 /* 2 chunks of 4 ms, 512 tokens of 0.5 ms, 131,328 pairs at 2 us for 1,024, and
  * 2 x 256 reads in the mean at 800 us for 1,024. */
-static void rates_of_others_predict_the_same(void **state)
+static void reported_rates_predict_prompt_time(void **state)
 {
     const bt_sched_rates_t rates = {.prefill_step_ns = 4000000,
                                     .prefill_token_ns = 500000,
@@ -354,7 +354,7 @@ static double too_long(const rested_t *r, bt_sched_cost_kind_t kind)
  * long. Then one request comes in two seconds. The same without rests is what
  * a busy worker does: what is slow once does not count there, nor what is
  * quick. */
-static void after_rests_a_few_measurements_are_believed(void **state)
+static void few_samples_suffice_after_idle_time(void **state)
 {
     rested_t r = {.now_us = 1000}, busy;
 
@@ -387,7 +387,7 @@ static void after_rests_a_few_measurements_are_believed(void **state)
 
 /* A step after a rest that was slow once counts no more than one at the edge.
  */
-static void after_a_rest_an_outlier_teaches_little(void **state)
+static void outlier_after_idle_time_changes_little(void **state)
 {
     rested_t r = {.now_us = 1000};
 
@@ -410,18 +410,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(pairs_are_the_sum_of_positions),
-        BT_TEST(what_is_not_measured_is_a_millisecond_a_token),
-        BT_TEST(a_line_is_learned),
+        BT_TEST(unmeasured_cost_is_a_millisecond_per_token),
+        BT_TEST(cost_model_learns_a_linear_cost),
         BT_TEST(a_device_that_is_a_thousand_times_as_quick_is_learned),
-        BT_TEST(outliers_teach_little),
-        BT_TEST(a_machine_that_stays_slower_is_believed),
-        BT_TEST(a_long_time_of_one_kind_breaks_nothing),
-        BT_TEST(nonsense_is_survived),
-        BT_TEST(lent_cores_do_not_count_for_generation),
+        BT_TEST(outliers_change_the_cost_model_little),
+        BT_TEST(lasting_slowdown_is_learned),
+        BT_TEST(samples_of_one_kind_keep_the_cost_model_stable),
+        BT_TEST(nonsense_samples_are_ignored),
+        BT_TEST(borrowed_cores_do_not_lower_decode_cost),
         BT_TEST(transfers_are_learned),
-        BT_TEST(rates_of_others_predict_the_same),
-        BT_TEST(after_rests_a_few_measurements_are_believed),
-        BT_TEST(after_a_rest_an_outlier_teaches_little),
+        BT_TEST(reported_rates_predict_prompt_time),
+        BT_TEST(few_samples_suffice_after_idle_time),
+        BT_TEST(outlier_after_idle_time_changes_little),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static bt_sched_disagg_t three_chunks(void)
     };
 }
 
-static void the_two_ways_by_hand(void **state)
+static void disaggregated_and_local_forecasts_match_hand_values(void **state)
 {
     static const struct {
         uint64_t ahead_away_ms, ahead_here_ms, transfer_bytes;
@@ -100,7 +100,7 @@ static void the_two_ways_by_hand(void **state)
 
 /* Prompts that go first here generate by then: one of two here is as two that
  * generate, but that its 315 ms come first. */
-static void who_is_computed_here_first_generates_then(void **state)
+static void earlier_local_prompts_count_as_generating(void **state)
 {
     bt_sched_disagg_t local = three_chunks();
     bt_sched_disagg_times_t ways;
@@ -120,7 +120,7 @@ static void who_is_computed_here_first_generates_then(void **state)
 
 /* Who has a promise does not pay for those that wait; and a static batch that
  * runs takes nobody in, however long the queue is. */
-static void a_promise_and_a_closed_batch_stand(void **state)
+static void local_forecast_counts_slo_and_closed_batch(void **state)
 {
     bt_sched_disagg_t local = three_chunks();
     bt_sched_disagg_times_t ways;
@@ -149,7 +149,7 @@ static void a_promise_and_a_closed_batch_stand(void **state)
  * transferred that could tell otherwise. But of 1,317 ms half is left 20 s
  * after a prompt was last sent away, a quarter after 30 s, 329 ms, and 307
  * after 31: less than the 315 here. */
-static void a_way_that_was_not_taken_for_long_is_tried(void **state)
+static void disaggregated_path_is_retried_after_long_disuse(void **state)
 {
     const uint64_t s = 1000 * MS;
     bt_sched_disagg_t local = three_chunks();
@@ -186,7 +186,7 @@ static void a_way_that_was_not_taken_for_long_is_tried(void **state)
 }
 
 /* However long the queue there is. */
-static void what_is_not_measured_goes_away(void **state)
+static void unmeasured_prompt_is_disaggregated(void **state)
 {
     static const bt_sched_rates_t none = {0};
     bt_sched_disagg_t local = three_chunks();
@@ -291,7 +291,7 @@ static bt_sched_disagg_t any_local(uint64_t *draw)
 /* Of 100,000 prompts none goes where it would be later, by more than the
  * microseconds that are rounded off, where nobody generates; and where somebody
  * does, none goes here that would not have, had nobody been there. */
-static void an_empty_batch_never_has_the_later_way(void **state)
+static void empty_batch_takes_the_earlier_path(void **state)
 {
     uint32_t n_here = 0, n_away = 0;
     uint64_t draw = 18;
@@ -330,7 +330,7 @@ static void an_empty_batch_never_has_the_later_way(void **state)
     assert_true((n_here > 10000) && (n_away > 10000));
 }
 
-static void numbers_beyond_all_reason_stay_within_theirs(void **state)
+static void disagg_forecast_saturates_on_huge_numbers(void **state)
 {
     bt_sched_disagg_t local = three_chunks();
     bt_sched_disagg_times_t ways;
@@ -353,14 +353,14 @@ static void numbers_beyond_all_reason_stay_within_theirs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_two_ways_by_hand),
-        BT_TEST(who_is_computed_here_first_generates_then),
-        BT_TEST(a_promise_and_a_closed_batch_stand),
-        BT_TEST(a_way_that_was_not_taken_for_long_is_tried),
-        BT_TEST(what_is_not_measured_goes_away),
+        BT_TEST(disaggregated_and_local_forecasts_match_hand_values),
+        BT_TEST(earlier_local_prompts_count_as_generating),
+        BT_TEST(local_forecast_counts_slo_and_closed_batch),
+        BT_TEST(disaggregated_path_is_retried_after_long_disuse),
+        BT_TEST(unmeasured_prompt_is_disaggregated),
         BT_TEST(the_rest_of_a_prompt_attends_to_its_beginning),
-        BT_TEST(an_empty_batch_never_has_the_later_way),
-        BT_TEST(numbers_beyond_all_reason_stay_within_theirs),
+        BT_TEST(empty_batch_takes_the_earlier_path),
+        BT_TEST(disagg_forecast_saturates_on_huge_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,7 +41,7 @@ static void the_least_served_by_its_weight_is_next(void **state)
     assert_string_equal(order, "ababaabaa");
 }
 
-static void who_was_away_has_no_claim(void **state)
+static void idle_tenant_accumulates_no_credit(void **state)
 {
     bt_sched_flow_t a, b;
     bt_sched_fair_t fair;
@@ -69,7 +69,7 @@ static void who_was_away_has_no_claim(void **state)
 
 /* Ten of a flow are behind a server's door: who comes stands beside the oldest
  * that is not done, but never before what it has had. */
-static void who_comes_stands_beside_the_oldest(void **state)
+static void new_tenant_starts_at_the_oldest_tenants_share(void **state)
 {
     bt_sched_flow_t a, b;
     bt_sched_fair_t fair;
@@ -95,7 +95,7 @@ static void who_comes_stands_beside_the_oldest(void **state)
     assert_ptr_equal(first(&fair), &a);
 }
 
-static void what_was_not_done_is_given_back(void **state)
+static void unused_charge_is_returned(void **state)
 {
     bt_sched_flow_t a, b;
     bt_sched_fair_t fair;
@@ -116,7 +116,7 @@ static void what_was_not_done_is_given_back(void **state)
     assert_int_equal(a.time, 0);
 }
 
-static void who_is_kept_by_a_limit_of_its_own_saves_nothing_up(void **state)
+static void tenant_held_by_its_own_limit_accumulates_no_credit(void **state)
 {
     bt_sched_flow_t a, b;
     bt_sched_fair_t fair;
@@ -135,7 +135,7 @@ static void who_is_kept_by_a_limit_of_its_own_saves_nothing_up(void **state)
     assert_ptr_equal(first(&fair), &a);
 }
 
-static void shares_are_of_those_that_wait(void **state)
+static void shares_count_only_waiting_tenants(void **state)
 {
     bt_sched_flow_t a, b, c;
     bt_sched_fair_t fair;
@@ -309,11 +309,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(the_least_served_by_its_weight_is_next),
-        BT_TEST(who_was_away_has_no_claim),
-        BT_TEST(who_comes_stands_beside_the_oldest),
-        BT_TEST(what_was_not_done_is_given_back),
-        BT_TEST(who_is_kept_by_a_limit_of_its_own_saves_nothing_up),
-        BT_TEST(shares_are_of_those_that_wait),
+        BT_TEST(idle_tenant_accumulates_no_credit),
+        BT_TEST(new_tenant_starts_at_the_oldest_tenants_share),
+        BT_TEST(unused_charge_is_returned),
+        BT_TEST(tenant_held_by_its_own_limit_accumulates_no_credit),
+        BT_TEST(shares_count_only_waiting_tenants),
         BT_TEST(times_do_not_overflow),
         BT_TEST(a_million_events_keep_every_share),
     };

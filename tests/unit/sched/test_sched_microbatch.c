@@ -11,7 +11,8 @@ static bt_sched_microbatches_t lots_of(uint32_t n_generating, uint32_t n_rows)
 }
 
 /* By hand: rows / 16, 1 to 4 of them; the sequences in equal lots. */
-static void there_are_lots_where_each_is_worth_its_weights(void **state)
+static void
+microbatches_are_made_where_each_repays_its_weight_reads(void **state)
 {
     static const struct {
         uint32_t n_generating, n_rows, n, n_each;
@@ -30,7 +31,7 @@ static void there_are_lots_where_each_is_worth_its_weights(void **state)
     }
 }
 
-static void few_rows_wait_for_the_lot_that_ends_next(void **state)
+static void few_rows_wait_for_the_next_microbatch_to_end(void **state)
 {
     const bt_sched_microbatches_t lots = lots_of(40, 40); /* two of 20 */
 
@@ -43,7 +44,7 @@ static void few_rows_wait_for_the_lot_that_ends_next(void **state)
 }
 
 /* a b c generate, c with two drafts; d and e have chunks. */
-static void what_is_cut_off_stands_behind(void **state)
+static void rows_cut_from_a_plan_are_planned_next(void **state)
 {
     bt_sched_seq_t seqs[5] = {
         {.n_drafts = 0}, {.n_drafts = 0}, {.n_drafts = 2}};
@@ -65,7 +66,7 @@ static void what_is_cut_off_stands_behind(void **state)
 
 /* Sequences go round in lots as an engine has them: each is in one again before
  * any has been in two more. */
-static void nobody_is_left_behind(void **state)
+static void every_sequence_is_in_a_microbatch(void **state)
 {
     enum { N = 200 };
 
@@ -105,10 +106,10 @@ static void nobody_is_left_behind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(there_are_lots_where_each_is_worth_its_weights),
-        BT_TEST(few_rows_wait_for_the_lot_that_ends_next),
-        BT_TEST(what_is_cut_off_stands_behind),
-        BT_TEST(nobody_is_left_behind),
+        BT_TEST(microbatches_are_made_where_each_repays_its_weight_reads),
+        BT_TEST(few_rows_wait_for_the_next_microbatch_to_end),
+        BT_TEST(rows_cut_from_a_plan_are_planned_next),
+        BT_TEST(every_sequence_is_in_a_microbatch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include "common/sched/sched_midstep_join.h"
 
 /* Of 32 layers the last eighth is 4: 28 done is the last chance. */
-static void nobody_comes_in_at_the_end(void **state)
+static void nothing_joins_in_the_last_layers(void **state)
 {
     bt_sched_midstep_join_t late;
 
@@ -17,7 +17,7 @@ static void nobody_comes_in_at_the_end(void **state)
 }
 
 /* With 4 layers an eighth is none, but behind the last nothing is left. */
-static void of_few_layers_all_but_the_last_will_do(void **state)
+static void few_layers_allow_joins_before_the_last(void **state)
 {
     bt_sched_midstep_join_t late;
 
@@ -64,7 +64,7 @@ static void passes_take_a_sixteenth_at_most(void **state)
     assert_true((spent <= 2000) && (spent > 1990));
 }
 
-static void what_is_saved_has_a_limit(void **state)
+static void saved_layer_time_has_a_limit(void **state)
 {
     bt_sched_midstep_join_t late;
     uint32_t n = 0;
@@ -84,10 +84,10 @@ static void what_is_saved_has_a_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(nobody_comes_in_at_the_end),
-        BT_TEST(of_few_layers_all_but_the_last_will_do),
+        BT_TEST(nothing_joins_in_the_last_layers),
+        BT_TEST(few_layers_allow_joins_before_the_last),
         BT_TEST(passes_take_a_sixteenth_at_most),
-        BT_TEST(what_is_saved_has_a_limit),
+        BT_TEST(saved_layer_time_has_a_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,14 +17,14 @@ static uint64_t slack(bt_sched_order_t order, uint64_t whole_us,
     return bt_sched_slack_us(order, &work);
 }
 
-static void who_came_first_has_no_slack(void **state)
+static void fcfs_has_no_slack(void **state)
 {
     (void)state;
     assert_int_equal(slack(BT_SCHED_FCFS, 5 * SEC, 5 * SEC, 11 * SEC), 0);
 }
 
 /* Four times the whole, down from the last 32nd: 128 times what is left. */
-static void a_prompt_lets_others_pass_for_four_times_its_length(void **state)
+static void prompt_is_overtaken_for_four_times_its_length(void **state)
 {
     const uint64_t whole = 8 * SEC;
 
@@ -39,7 +39,7 @@ static void a_prompt_lets_others_pass_for_four_times_its_length(void **state)
     assert_int_equal(slack(BT_SCHED_SRPT, whole, 0, UINT64_MAX), 0);
 }
 
-static void a_deadline_is_slack(void **state)
+static void deadline_is_the_slack(void **state)
 {
     (void)state;
     assert_int_equal(slack(BT_SCHED_DEADLINE, SEC, SEC, 13 * SEC), 3 * SEC);
@@ -47,7 +47,7 @@ static void a_deadline_is_slack(void **state)
     assert_int_equal(slack(BT_SCHED_DEADLINE, SEC, SEC, 9 * SEC), 0); /* over */
 }
 
-static void no_slack_is_more_than_two_minutes(void **state)
+static void slack_is_at_most_two_minutes(void **state)
 {
     (void)state;
     assert_int_equal(slack(BT_SCHED_SRPT, 31 * SEC, 31 * SEC, UINT64_MAX),
@@ -74,7 +74,7 @@ static void orders_are_found_by_their_names(void **state)
 
 /* A short prompt that comes later goes first, unless it comes after the long
  * one's time: 10 s + 4 x 3 s, less 4 x 0.1 s of its own. */
-static void a_queue_goes_by_slack(void **state)
+static void queue_is_ordered_by_slack(void **state)
 {
     static const uint64_t came_us[] = {12 * SEC, 21500000, 21700000};
     bt_sched_turn_t turns[4];
@@ -111,12 +111,12 @@ static void a_queue_goes_by_slack(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(who_came_first_has_no_slack),
-        BT_TEST(a_prompt_lets_others_pass_for_four_times_its_length),
-        BT_TEST(a_deadline_is_slack),
-        BT_TEST(no_slack_is_more_than_two_minutes),
+        BT_TEST(fcfs_has_no_slack),
+        BT_TEST(prompt_is_overtaken_for_four_times_its_length),
+        BT_TEST(deadline_is_the_slack),
+        BT_TEST(slack_is_at_most_two_minutes),
         BT_TEST(orders_are_found_by_their_names),
-        BT_TEST(a_queue_goes_by_slack),
+        BT_TEST(queue_is_ordered_by_slack),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include "tests/support/testsupport.h"
 
 /* By hand: a 64th of 6,400 us is 100 us. */
-static void it_pays_where_the_host_s_part_is_a_64th_of_a_step(void **state)
+static void overlap_pays_from_a_64th_of_host_time(void **state)
 {
     static const struct {
         uint64_t host_us, step_us;
@@ -26,7 +26,7 @@ static void it_pays_where_the_host_s_part_is_a_64th_of_a_step(void **state)
 }
 
 /* The first counts whole, each later one an eighth. */
-static void the_host_s_part_is_a_mean(void **state)
+static void host_time_is_averaged(void **state)
 {
     bt_sched_overlap_t ahead = {.step_ns = 5000};
 
@@ -43,8 +43,8 @@ static void the_host_s_part_is_a_mean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(it_pays_where_the_host_s_part_is_a_64th_of_a_step),
-        BT_TEST(the_host_s_part_is_a_mean),
+        BT_TEST(overlap_pays_from_a_64th_of_host_time),
+        BT_TEST(host_time_is_averaged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

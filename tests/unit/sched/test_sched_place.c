@@ -78,7 +78,7 @@ static void assert_local(const bt_sched_worker_t *worker,
 }
 
 static void
-the_prefill_worker_with_fewest_outstanding_tokens_is_taken(void **state)
+prefill_worker_with_fewest_outstanding_tokens_is_chosen(void **state)
 {
     bt_sched_worker_t *p0, *p1, *d0;
 
@@ -109,7 +109,7 @@ the_prefill_worker_with_fewest_outstanding_tokens_is_taken(void **state)
     assert_pair(p1, BT_SCHED_BY_LOAD, d0, BT_SCHED_ONLY_ONE);
 }
 
-static void the_emptiest_decode_worker_is_taken_by_seats_or_blocks(void **state)
+static void decode_worker_with_most_free_seats_or_blocks_is_chosen(void **state)
 {
     bt_sched_worker_t *p0, *d0, *d1;
 
@@ -135,8 +135,7 @@ static void the_emptiest_decode_worker_is_taken_by_seats_or_blocks(void **state)
     assert_pair(p0, BT_SCHED_ONLY_ONE, d1, BT_SCHED_BY_LOAD);
 }
 
-static void
-a_suspect_worker_is_taken_only_where_there_is_no_healthy_one(void **state)
+static void suspect_worker_is_chosen_only_without_a_healthy_one(void **state)
 {
     bt_sched_worker_t *p0, *p1, *d0;
 
@@ -161,8 +160,7 @@ a_suspect_worker_is_taken_only_where_there_is_no_healthy_one(void **state)
     assert_false(take());
 }
 
-static void
-one_to_be_avoided_is_taken_where_all_others_are_suspect(void **state)
+static void avoided_worker_is_chosen_when_all_others_are_suspect(void **state)
 {
     static const uint64_t avoid[] = {100, 102};
     const bt_sched_request_t request = {
@@ -183,7 +181,7 @@ one_to_be_avoided_is_taken_where_all_others_are_suspect(void **state)
 }
 
 /* p2 wins by its load against p1, which came closest; p0 is suspect. */
-static void the_reason_is_what_told_it_from_the_next_best(void **state)
+static void placement_reason_names_the_deciding_criterion(void **state)
 {
     bt_sched_worker_t *p[3], *d0;
 
@@ -270,7 +268,7 @@ static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
 
 /* The owner weighs it: it is named beside the pair, and takes no share of a
  * queue by itself. */
-static void one_that_is_weighed_is_named_beside_the_others(void **state)
+static void weighed_local_worker_is_returned_beside_the_pair(void **state)
 {
     bt_sched_worker_t *d0, *p0;
 
@@ -309,7 +307,7 @@ static void one_that_is_weighed_is_named_beside_the_others(void **state)
     assert_null(got.weighed);
 }
 
-static void one_to_be_avoided_is_not_weighed(void **state)
+static void avoided_worker_is_not_weighed(void **state)
 {
     const uint64_t avoid[] = {100};
     const bt_sched_request_t request = {
@@ -324,7 +322,7 @@ static void one_to_be_avoided_is_not_weighed(void **state)
     assert_null(got.weighed);
 }
 
-static void a_queue_is_not_shared_with_others(void **state)
+static void local_worker_takes_no_share_of_other_queues(void **state)
 {
     bt_sched_worker_t *p0, *d0;
 
@@ -458,7 +456,7 @@ static void a_group_takes_half_of_a_worker_at_most(void **state)
 }
 
 /* Drawn tokens that are never fed back need no room. */
-static void what_draws_one_token_shares_all_of_its_whole_blocks(void **state)
+static void one_token_choices_share_all_whole_blocks(void **state)
 {
     const bt_sched_request_t request = {.n_tokens = 32, .max_new = 1};
     bt_sched_worker_t *d;
@@ -488,7 +486,7 @@ static void workers_that_know_no_groups_get_none(void **state)
     assert_int_equal(group(3, 16), 1);
 }
 
-static void a_full_worker_is_the_last_that_is_sent_anything(void **state)
+static void full_worker_is_chosen_last(void **state)
 {
     bt_sched_worker_t *p, *d, *d2;
 
@@ -563,7 +561,7 @@ static void end(void)
     }
 }
 
-static void a_pair_without_a_link_is_none(void **state)
+static void pair_without_kv_link_is_not_chosen(void **state)
 {
     bt_sched_worker_t *p, *d;
 
@@ -646,7 +644,7 @@ static void a_pair_is_found_where_neither_is_the_best(void **state)
 }
 
 /* The one that is left is full: it is waited for, and no other is tried. */
-static void the_only_linked_pair_is_waited_for(void **state)
+static void request_waits_for_the_only_linked_pair(void **state)
 {
     bt_sched_worker_t *cut, *p, *d;
 
@@ -685,7 +683,7 @@ static void a_worker_that_prefills_itself_needs_no_link(void **state)
     }
 }
 
-static void one_that_does_not_tell_reaches_everybody(void **state)
+static void worker_without_link_report_reaches_all(void **state)
 {
     bt_sched_worker_t *p, *d;
 
@@ -729,31 +727,31 @@ static void a_set_of_numbers_has_what_was_added(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_prefill_worker_with_fewest_outstanding_tokens_is_taken),
-        BT_TEST(the_emptiest_decode_worker_is_taken_by_seats_or_blocks),
-        BT_TEST(a_suspect_worker_is_taken_only_where_there_is_no_healthy_one),
-        BT_TEST(one_to_be_avoided_is_taken_where_all_others_are_suspect),
-        BT_TEST(the_reason_is_what_told_it_from_the_next_best),
+        BT_TEST(prefill_worker_with_fewest_outstanding_tokens_is_chosen),
+        BT_TEST(decode_worker_with_most_free_seats_or_blocks_is_chosen),
+        BT_TEST(suspect_worker_is_chosen_only_without_a_healthy_one),
+        BT_TEST(avoided_worker_is_chosen_when_all_others_are_suspect),
+        BT_TEST(placement_reason_names_the_deciding_criterion),
         BT_TEST(without_a_healthy_prefill_worker_a_local_one_does_both_phases),
         BT_TEST(a_local_worker_takes_a_share_of_a_long_queue),
-        BT_TEST(one_that_is_weighed_is_named_beside_the_others),
-        BT_TEST(one_to_be_avoided_is_not_weighed),
-        BT_TEST(a_queue_is_not_shared_with_others),
+        BT_TEST(weighed_local_worker_is_returned_beside_the_pair),
+        BT_TEST(avoided_worker_is_not_weighed),
+        BT_TEST(local_worker_takes_no_share_of_other_queues),
         BT_TEST(one_token_takes_no_decode_worker),
         BT_TEST(a_worker_of_both_roles_is_a_candidate_for_both),
         BT_TEST(two_workers_of_both_roles_are_no_pair),
         BT_TEST(every_reason_has_a_name),
         BT_TEST(a_group_takes_half_of_a_worker_at_most),
-        BT_TEST(what_draws_one_token_shares_all_of_its_whole_blocks),
+        BT_TEST(one_token_choices_share_all_whole_blocks),
         BT_TEST(workers_that_know_no_groups_get_none),
-        BT_TEST(a_full_worker_is_the_last_that_is_sent_anything),
-        BT_TEST(a_pair_without_a_link_is_none),
+        BT_TEST(full_worker_is_chosen_last),
+        BT_TEST(pair_without_kv_link_is_not_chosen),
         BT_TEST(the_best_decode_worker_gets_the_prefill_worker_that_reaches_it),
         BT_TEST(the_best_prefill_worker_gets_the_decode_worker_that_it_reaches),
         BT_TEST(a_pair_is_found_where_neither_is_the_best),
-        BT_TEST(the_only_linked_pair_is_waited_for),
+        BT_TEST(request_waits_for_the_only_linked_pair),
         BT_TEST(a_worker_that_prefills_itself_needs_no_link),
-        BT_TEST(one_that_does_not_tell_reaches_everybody),
+        BT_TEST(worker_without_link_report_reaches_all),
         BT_TEST(a_set_of_numbers_has_what_was_added),
     };
 

@@ -349,8 +349,7 @@ static void chunks_end_where_blocks_do(void **state)
 }
 
 /* Under way: a chunk of the prompt of 300. Budget 64. */
-static void
-who_goes_before_all_that_is_under_way_is_planned_inside(void **state)
+static void higher_ordered_prompt_is_planned_between_layers(void **state)
 {
     bt_sched_item_t under_way[2] = {{&seqs[0], 64, false}};
     bt_sched_item_t item = {0};
@@ -401,7 +400,7 @@ int main(void)
         BT_TEST(every_token_is_computed_exactly_once),
         BT_TEST(drafts_are_computed_with_their_step),
         BT_TEST(chunks_end_where_blocks_do),
-        BT_TEST(who_goes_before_all_that_is_under_way_is_planned_inside),
+        BT_TEST(higher_ordered_prompt_is_planned_between_layers),
         BT_TEST(a_plan_is_cut_to_the_rows_there_is_room_for),
         BT_TEST(cut_plans_fit_and_get_on),
     };

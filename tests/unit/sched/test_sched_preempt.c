@@ -36,7 +36,7 @@ static bt_sched_kv_demand_t grower_of(uint32_t n_known, uint32_t n_held,
     return g;
 }
 
-static void a_sequence_begins_with_what_it_has_and_some_ahead(void **state)
+static void sequence_begins_with_its_blocks_and_some_ahead(void **state)
 {
     bt_sched_preempt_t pause;
     bt_sched_kv_demand_t g = grower_of(9, 0, 0);
@@ -59,7 +59,7 @@ static void a_sequence_begins_with_what_it_has_and_some_ahead(void **state)
     assert_int_equal(bt_sched_preempt_begins_with(&pause, &g), 50);
 }
 
-static void the_last_one_makes_room_and_never_the_first(void **state)
+static void newest_sequence_is_preempted_and_never_the_oldest(void **state)
 {
     bt_sched_kv_demand_t a = grower_of(6, 2, 10); /* lacks one: 9 tokens */
     bt_sched_kv_demand_t b = grower_of(4, 2, 20);
@@ -113,7 +113,7 @@ static void the_last_one_makes_room_and_never_the_first(void **state)
     assert_int_equal(bt_sched_preempt_spare(&pause), 0);
 }
 
-static void a_level_of_priority_counts_as_in_every_queue(void **state)
+static void preemption_order_counts_priority_levels(void **state)
 {
     bt_sched_kv_demand_t old = grower_of(4, 2, 0);
     bt_sched_kv_demand_t high = grower_of(6, 2, 4999999); /* of level 1 */
@@ -522,7 +522,7 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
     return (text == NULL) ? otherwise : strtoull(text, NULL, 10);
 }
 
-static void all_get_on_whatever_comes(void **state)
+static void every_sequence_progresses_under_preemption(void **state)
 {
     const uint64_t only = number_of("BATON_TEST_SEED", 0);
     const uint64_t n = number_of("BATON_TEST_EVENTS", 1000000);
@@ -545,10 +545,10 @@ static void all_get_on_whatever_comes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_sequence_begins_with_what_it_has_and_some_ahead),
-        BT_TEST(the_last_one_makes_room_and_never_the_first),
-        BT_TEST(a_level_of_priority_counts_as_in_every_queue),
-        BT_TEST(all_get_on_whatever_comes),
+        BT_TEST(sequence_begins_with_its_blocks_and_some_ahead),
+        BT_TEST(newest_sequence_is_preempted_and_never_the_oldest),
+        BT_TEST(preemption_order_counts_priority_levels),
+        BT_TEST(every_sequence_progresses_under_preemption),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

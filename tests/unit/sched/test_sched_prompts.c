@@ -437,7 +437,7 @@ static double stretch_of_long(bt_sched_order_t order)
  * in four times its length: that time full of them, and what of the queue is
  * left by then, a fourth more; then itself. Its last 32nd does not matter: it
  * is first by then. Five and a half lengths, a queue that is full included. */
-static void a_long_prompt_is_late_by_what_its_order_says(void **state)
+static void long_prompt_delay_matches_its_queue_order(void **state)
 {
     double fcfs, srpt;
 
@@ -453,7 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_million_random_events_starve_nobody),
-        BT_TEST(a_long_prompt_is_late_by_what_its_order_says),
+        BT_TEST(long_prompt_delay_matches_its_queue_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void assert_order(const char *want)
     assert_ptr_equal(pos, &queue);
 }
 
-static void who_came_first_goes_first(void **state)
+static void queue_is_fifo_within_a_priority(void **state)
 {
     (void)state;
     bt_list_init(&queue);
@@ -55,7 +55,7 @@ static void a_higher_priority_goes_first(void **state)
 }
 
 /* Two levels are ten seconds. */
-static void who_waits_rises_by_a_level_in_five_seconds(void **state)
+static void waiting_five_seconds_raises_priority_by_one_level(void **state)
 {
     (void)state;
     bt_list_init(&queue);
@@ -68,7 +68,7 @@ static void who_waits_rises_by_a_level_in_five_seconds(void **state)
 }
 
 /* 24 levels are 120 seconds, and more there are not. */
-static void nobody_is_overtaken_for_more_than_two_minutes(void **state)
+static void no_request_is_overtaken_for_over_two_minutes(void **state)
 {
     (void)state;
     bt_list_init(&queue);
@@ -81,7 +81,7 @@ static void nobody_is_overtaken_for_more_than_two_minutes(void **state)
 
 /* A strict weak order, so that a sorted list is one: over triples near to each
  * other, each of a few times and priorities. */
-static void the_order_is_one(void **state)
+static void queue_order_is_a_strict_weak_order(void **state)
 {
     uint64_t rng = 7;
 
@@ -109,11 +109,11 @@ static void the_order_is_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(who_came_first_goes_first),
+        BT_TEST(queue_is_fifo_within_a_priority),
         BT_TEST(a_higher_priority_goes_first),
-        BT_TEST(who_waits_rises_by_a_level_in_five_seconds),
-        BT_TEST(nobody_is_overtaken_for_more_than_two_minutes),
-        BT_TEST(the_order_is_one),
+        BT_TEST(waiting_five_seconds_raises_priority_by_one_level),
+        BT_TEST(no_request_is_overtaken_for_over_two_minutes),
+        BT_TEST(queue_order_is_a_strict_weak_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,7 +198,7 @@ static void a_million_random_events_keep_every_promise(void **state)
 /* More of the top priority come than can be served, for ever. One of priority 0
  * feels it, but for no longer than two minutes (1,200 rounds) and what was
  * ahead of it by then. */
-static void nobody_starves_behind_a_higher_priority(void **state)
+static void low_priority_request_ends_within_two_minutes_of_ageing(void **state)
 {
     static const uint32_t roles[] = {PREFILL, DECODE};
     cluster_t *c = &world;
@@ -227,7 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_million_random_events_keep_every_promise),
-        BT_TEST(nobody_starves_behind_a_higher_priority),
+        BT_TEST(low_priority_request_ends_within_two_minutes_of_ageing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

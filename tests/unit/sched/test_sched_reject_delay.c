@@ -6,7 +6,8 @@
 
 #define MS 1000u
 
-static void a_burst_is_told_at_once_and_then_one_each_10_ms(void **state)
+static void
+rejections_are_sent_at_once_in_a_burst_then_every_10_ms(void **state)
 {
     bt_sched_reject_delay_t pace = {0};
     const uint64_t now = 5000 * MS;
@@ -21,7 +22,7 @@ static void a_burst_is_told_at_once_and_then_one_each_10_ms(void **state)
     assert_int_equal(bt_sched_reject_delay_us(&pace, now + 15 * MS), 15 * MS);
 }
 
-static void who_is_refused_now_and_then_waits_for_nothing(void **state)
+static void occasional_rejection_is_not_delayed(void **state)
 {
     bt_sched_reject_delay_t pace = {0};
     uint64_t now = 0;
@@ -32,7 +33,7 @@ static void who_is_refused_now_and_then_waits_for_nothing(void **state)
     }
 }
 
-static void none_waits_longer_than_the_most(void **state)
+static void rejection_delay_has_a_maximum(void **state)
 {
     bt_sched_reject_delay_t pace = {0};
     uint64_t longest = 0;
@@ -52,7 +53,7 @@ static void none_waits_longer_than_the_most(void **state)
 
 /* 24 that ask again the moment they hear it, for 10 s: 100 a second, and those
  * of the burst. */
-static void those_that_come_again_at_once_are_told_at_the_rate(void **state)
+static void immediate_retries_are_rejected_at_the_rate(void **state)
 {
     bt_sched_reject_delay_t pace = {0};
     uint64_t next[24] = {0};
@@ -77,10 +78,10 @@ static void those_that_come_again_at_once_are_told_at_the_rate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_burst_is_told_at_once_and_then_one_each_10_ms),
-        BT_TEST(who_is_refused_now_and_then_waits_for_nothing),
-        BT_TEST(none_waits_longer_than_the_most),
-        BT_TEST(those_that_come_again_at_once_are_told_at_the_rate),
+        BT_TEST(rejections_are_sent_at_once_in_a_burst_then_every_10_ms),
+        BT_TEST(occasional_rejection_is_not_delayed),
+        BT_TEST(rejection_delay_has_a_maximum),
+        BT_TEST(immediate_retries_are_rejected_at_the_rate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

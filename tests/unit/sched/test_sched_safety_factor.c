@@ -4,7 +4,7 @@
 #include "common/sched/sched_safety_factor.h"
 
 /* At most 100 up, never beyond what the promise took; 100 / 200 down. */
-static void a_broken_promise_counts_as_many_kept_ones(void **state)
+static void missed_forecast_weighs_as_many_met_ones(void **state)
 {
     bt_sched_safety_factor_t m;
 
@@ -23,7 +23,7 @@ static void a_broken_promise_counts_as_many_kept_ones(void **state)
     assert_int_equal(bt_sched_safety_factor_now(&m, 0), 1050);
 }
 
-static void it_stays_between_the_least_and_twice_the_time(void **state)
+static void safety_factor_stays_between_minimum_and_two(void **state)
 {
     bt_sched_safety_factor_t m, kept;
 
@@ -46,7 +46,7 @@ static void it_stays_between_the_least_and_twice_the_time(void **state)
 /* Times of 700 to 1,300 thousandths of the forecast, equally often, in an order
  * that visits all of them: one of 200 is above 1,297. The factor moves by up to
  * 3 about it, in steps of half of one. */
-static void one_of_so_many_takes_longer(void **state)
+static void safety_factor_is_exceeded_by_one_forecast_in_200(void **state)
 {
     bt_sched_safety_factor_t m;
     uint32_t n_broken = 0;
@@ -67,7 +67,7 @@ static void one_of_so_many_takes_longer(void **state)
 /* Twenty broken promises make it 2. After the rest it is half as far from 1
  * with each half-life, on either side, and what comes then moves it from there.
  */
-static void what_is_not_confirmed_goes_back_to_one(void **state)
+static void safety_factor_decays_to_one_without_samples(void **state)
 {
     const uint64_t rest = BT_SCHED_SAFETY_FACTOR_REST_US;
     const uint64_t half = BT_SCHED_SAFETY_FACTOR_HALF_US;
@@ -94,7 +94,7 @@ static void what_is_not_confirmed_goes_back_to_one(void **state)
 
 /* 2,000, and a probe that took what was forecast: 1,750, 1,563, 1,422. One that
  * took longer moves it up as a promise does. */
-static void a_probe_moves_it_a_quarter_of_the_way(void **state)
+static void probe_moves_safety_factor_by_a_quarter(void **state)
 {
     bt_sched_safety_factor_t m;
 
@@ -118,11 +118,11 @@ static void a_probe_moves_it_a_quarter_of_the_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_broken_promise_counts_as_many_kept_ones),
-        BT_TEST(it_stays_between_the_least_and_twice_the_time),
-        BT_TEST(one_of_so_many_takes_longer),
-        BT_TEST(what_is_not_confirmed_goes_back_to_one),
-        BT_TEST(a_probe_moves_it_a_quarter_of_the_way),
+        BT_TEST(missed_forecast_weighs_as_many_met_ones),
+        BT_TEST(safety_factor_stays_between_minimum_and_two),
+        BT_TEST(safety_factor_is_exceeded_by_one_forecast_in_200),
+        BT_TEST(safety_factor_decays_to_one_without_samples),
+        BT_TEST(probe_moves_safety_factor_by_a_quarter),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

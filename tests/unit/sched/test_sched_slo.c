@@ -16,7 +16,7 @@ static bt_sched_forecast_t outlook(uint64_t ahead_us, uint64_t prompt_us,
 }
 
 /* The longer of both waits, and the own prompt; then the mean error. */
-static void what_goes_first_and_what_is_taken_is_waited_for(void **state)
+static void forecast_waits_for_earlier_prompts_and_seats(void **state)
 {
     bt_sched_forecast_t o = outlook(3000, 500, 0, 7000);
 
@@ -41,7 +41,7 @@ static void what_goes_first_and_what_is_taken_is_waited_for(void **state)
     assert_true(bt_sched_forecast_ttft_us(&o) == UINT64_C(1) << 42);
 }
 
-static void who_would_be_late_hears_when_to_come(void **state)
+static void missed_slo_returns_retry_after_seconds(void **state)
 {
     bt_sched_forecast_t o = outlook(3000000, 500000, 0, 7000000);
     bt_sched_slo_t target = {0};
@@ -76,7 +76,7 @@ static void who_would_be_late_hears_when_to_come(void **state)
 }
 
 /* 4 ms, 1 ms for a sequence and 2 ms for 1,024 tokens in the cache. */
-static void as_many_sequences_as_keep_the_target(void **state)
+static void batch_is_limited_to_what_keeps_the_itl_target(void **state)
 {
     static const bt_sched_rates_t rates = {.decode_step_ns = 4000000,
                                            .decode_seq_ns = 1000000,
@@ -98,9 +98,9 @@ static void as_many_sequences_as_keep_the_target(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_goes_first_and_what_is_taken_is_waited_for),
-        BT_TEST(who_would_be_late_hears_when_to_come),
-        BT_TEST(as_many_sequences_as_keep_the_target),
+        BT_TEST(forecast_waits_for_earlier_prompts_and_seats),
+        BT_TEST(missed_slo_returns_retry_after_seconds),
+        BT_TEST(batch_is_limited_to_what_keeps_the_itl_target),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,7 @@ static void a_token_is_a_token_until_both_phases_are_measured(void **state)
 /* By hand. 512 tokens: two chunks, 2 x 1,000 + 512 x 100 us, and
  * 512 x 513 / 2 = 131,328 pairs, 128.25 x 2 = 256.5 us. 1,024 tokens: 4,000 +
  * 102,400, and 524,800 pairs, 512.5 x 2 = 1,025 us. */
-static void a_prompt_costs_what_is_computed_of_it(void **state)
+static void prompt_cost_counts_only_computed_tokens(void **state)
 {
     bt_sched_token_cost_t price;
 
@@ -60,7 +60,7 @@ static void a_prompt_costs_what_is_computed_of_it(void **state)
 
 /* By hand. Alone a token takes 8 + 1 ms; of 4 sequences 8 / 4 + 1. 128 of them
  * behind 960 read 960 + 64 positions each, which is 4 ms. */
-static void a_token_costs_its_part_of_an_iteration(void **state)
+static void decode_token_cost_is_its_share_of_an_iteration(void **state)
 {
     bt_sched_token_cost_t price;
     bt_sched_charge_t piece = {.n_context = 960, .n_new = 128};
@@ -78,7 +78,7 @@ static void a_token_costs_its_part_of_an_iteration(void **state)
     assert_int_equal(bt_sched_token_cost_of(&price, &piece), 128 * 6600);
 }
 
-static void what_is_corrected_is_in_proportion(void **state)
+static void settled_cost_is_proportional_to_actual_tokens(void **state)
 {
     const bt_sched_charge_t thought = {
         .n_prompt = 10, .n_context = 10, .n_new = 90};
@@ -128,9 +128,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_token_is_a_token_until_both_phases_are_measured),
-        BT_TEST(a_prompt_costs_what_is_computed_of_it),
-        BT_TEST(a_token_costs_its_part_of_an_iteration),
-        BT_TEST(what_is_corrected_is_in_proportion),
+        BT_TEST(prompt_cost_counts_only_computed_tokens),
+        BT_TEST(decode_token_cost_is_its_share_of_an_iteration),
+        BT_TEST(settled_cost_is_proportional_to_actual_tokens),
         BT_TEST(nothing_overflows),
     };
 

@@ -45,7 +45,7 @@ static void pop_all(bt_sched_tree_t *tree, char *out)
 }
 
 /* Six of one tenant from three addresses; then two of another one. */
-static void a_tenant_that_comes_late_is_next(void **state)
+static void late_tenant_is_served_next(void **state)
 {
     bt_sched_tree_t tree;
     work_t work[8];
@@ -101,7 +101,7 @@ static void a_weight_of_two_gets_twice_as_much(void **state)
     bt_sched_tree_fini(&tree);
 }
 
-static void who_interrupts_gets_what_is_small(void **state)
+static void pop_with_limit_returns_only_small_items(void **state)
 {
     bt_sched_tree_t tree;
     work_t work[4];
@@ -123,7 +123,7 @@ static void who_interrupts_gets_what_is_small(void **state)
 }
 
 /* Two were thought to be equal; the first took ten times as much. */
-static void what_was_more_is_charged_at_the_end(void **state)
+static void excess_cost_is_charged_when_work_ends(void **state)
 {
     bt_sched_tree_t tree;
     bt_sched_tree_item_t *first;
@@ -143,7 +143,7 @@ static void what_was_more_is_charged_at_the_end(void **state)
     bt_sched_tree_fini(&tree);
 }
 
-static void what_is_removed_does_not_come(void **state)
+static void removed_item_is_not_popped(void **state)
 {
     bt_sched_tree_t tree;
     work_t work[3];
@@ -161,7 +161,7 @@ static void what_is_removed_does_not_come(void **state)
     bt_sched_tree_fini(&tree);
 }
 
-static void without_memory_all_are_served(void **state)
+static void fair_tree_without_memory_serves_all(void **state)
 {
     for (int nth = 1; nth <= 8; nth++) {
         bt_sched_tree_t tree;
@@ -183,13 +183,13 @@ static void without_memory_all_are_served(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_tenant_that_comes_late_is_next),
+        BT_TEST(late_tenant_is_served_next),
         BT_TEST(connections_share_what_their_address_gets),
         BT_TEST(a_weight_of_two_gets_twice_as_much),
-        BT_TEST(who_interrupts_gets_what_is_small),
-        BT_TEST(what_was_more_is_charged_at_the_end),
-        BT_TEST(what_is_removed_does_not_come),
-        BT_TEST(without_memory_all_are_served),
+        BT_TEST(pop_with_limit_returns_only_small_items),
+        BT_TEST(excess_cost_is_charged_when_work_ends),
+        BT_TEST(removed_item_is_not_popped),
+        BT_TEST(fair_tree_without_memory_serves_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
