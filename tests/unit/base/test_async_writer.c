@@ -141,7 +141,7 @@ static void assert_never_waits(bt_async_writer_t *writer, const int ends[2])
     assert_told(n, bt_async_writer_dropped(writer));
 }
 
-static void a_reader_that_stops_costs_lines_and_learns_how_many(void **state)
+static void stopped_reader_loses_lines_and_gets_their_count(void **state)
 {
     bt_async_writer_t *writer = NULL;
     int ends[2];
@@ -155,7 +155,7 @@ static void a_reader_that_stops_costs_lines_and_learns_how_many(void **state)
     close(ends[1]);
 }
 
-static void a_socket_is_not_waited_for_either(void **state)
+static void full_socket_does_not_block_the_writer(void **state)
 {
     bt_async_writer_t *writer = NULL;
     int ends[2];
@@ -170,7 +170,7 @@ static void a_socket_is_not_waited_for_either(void **state)
 }
 
 /* Ctrl-S, then Ctrl-Q. */
-static void a_terminal_that_is_stopped_is_not_waited_for(void **state)
+static void stopped_terminal_does_not_block_the_writer(void **state)
 {
     const int reader = posix_openpt(O_RDWR | O_NOCTTY);
     struct termios raw;
@@ -220,7 +220,7 @@ static bt_async_writer_t *open_that_cannot_open_anew(int fd)
     return writer;
 }
 
-static void a_pipe_that_cannot_be_opened_anew_is_the_threads(void **state)
+static void pipe_that_cannot_be_reopened_is_written_by_the_thread(void **state)
 {
     bt_async_writer_t *writer;
     int ends[2];
@@ -234,7 +234,7 @@ static void a_pipe_that_cannot_be_opened_anew_is_the_threads(void **state)
     close(ends[1]);
 }
 
-static void the_end_is_not_waited_for_longer_than_said(void **state)
+static void close_waits_no_longer_than_its_limit(void **state)
 {
     bt_async_writer_t *writer = NULL;
     int ends[2];
@@ -253,7 +253,7 @@ static void the_end_is_not_waited_for_longer_than_said(void **state)
     close(ends[1]);
 }
 
-static void a_line_is_out_at_once_while_somebody_reads(void **state)
+static void line_is_written_at_once_while_a_reader_reads(void **state)
 {
     bt_async_writer_t *writer = NULL;
     char got[64] = "";
@@ -272,7 +272,7 @@ static void a_line_is_out_at_once_while_somebody_reads(void **state)
     close(ends[1]);
 }
 
-static void a_reader_that_is_gone_costs_lines_only(void **state)
+static void vanished_reader_loses_lines_only(void **state)
 {
     bt_async_writer_t *writer = NULL;
     int ends[2];
@@ -291,7 +291,7 @@ static void a_reader_that_is_gone_costs_lines_only(void **state)
 }
 
 /* While others write to the same pipe: whole lines of at most PIPE_BUF. */
-static void lines_that_waited_are_not_mixed_with_others(void **state)
+static void queued_lines_are_not_mixed_with_other_writers(void **state)
 {
     bt_async_writer_t *a = NULL, *b = NULL;
     const char *at;
@@ -328,7 +328,7 @@ static void lines_that_waited_are_not_mixed_with_others(void **state)
     close(ends[0]);
 }
 
-static void a_line_beyond_the_room_is_dropped(void **state)
+static void line_over_the_buffer_size_is_dropped(void **state)
 {
     static char huge[ROOM + 1];
     bt_async_writer_t *writer = NULL;
@@ -363,7 +363,7 @@ static void *add_many(void *arg)
     return NULL;
 }
 
-static void threads_lose_nothing_but_what_is_counted(void **state)
+static void concurrent_writers_lose_only_counted_lines(void **state)
 {
     bt_async_writer_t *writer = NULL;
     adder_t adders[4];
@@ -400,7 +400,7 @@ static void threads_lose_nothing_but_what_is_counted(void **state)
     close(ends[1]);
 }
 
-static void a_failed_allocation_opens_nothing(void **state)
+static void failed_allocation_opens_no_writer(void **state)
 {
     bt_async_writer_t *writer = NULL;
 
@@ -417,17 +417,17 @@ static void a_failed_allocation_opens_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_reader_that_stops_costs_lines_and_learns_how_many),
-        BT_TEST(a_socket_is_not_waited_for_either),
-        BT_TEST(a_terminal_that_is_stopped_is_not_waited_for),
-        BT_TEST(a_pipe_that_cannot_be_opened_anew_is_the_threads),
-        BT_TEST(the_end_is_not_waited_for_longer_than_said),
-        BT_TEST(a_line_is_out_at_once_while_somebody_reads),
-        BT_TEST(a_reader_that_is_gone_costs_lines_only),
-        BT_TEST(lines_that_waited_are_not_mixed_with_others),
-        BT_TEST(a_line_beyond_the_room_is_dropped),
-        BT_TEST(threads_lose_nothing_but_what_is_counted),
-        BT_TEST(a_failed_allocation_opens_nothing),
+        BT_TEST(stopped_reader_loses_lines_and_gets_their_count),
+        BT_TEST(full_socket_does_not_block_the_writer),
+        BT_TEST(stopped_terminal_does_not_block_the_writer),
+        BT_TEST(pipe_that_cannot_be_reopened_is_written_by_the_thread),
+        BT_TEST(close_waits_no_longer_than_its_limit),
+        BT_TEST(line_is_written_at_once_while_a_reader_reads),
+        BT_TEST(vanished_reader_loses_lines_only),
+        BT_TEST(queued_lines_are_not_mixed_with_other_writers),
+        BT_TEST(line_over_the_buffer_size_is_dropped),
+        BT_TEST(concurrent_writers_lose_only_counted_lines),
+        BT_TEST(failed_allocation_opens_no_writer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

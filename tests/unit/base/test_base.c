@@ -17,7 +17,7 @@
 #include "common/base/ring.h"
 #include "common/base/strbuf.h"
 
-static void strbuf_stops_at_its_limit_and_says_so(void **state)
+static void strbuf_over_its_limit_reports_too_large(void **state)
 {
     bt_strbuf_t buf;
 
@@ -43,7 +43,7 @@ static void strbuf_stops_at_its_limit_and_says_so(void **state)
     bt_strbuf_fini(&buf);
 }
 
-static void strbuf_takes_what_is_reserved_and_no_more(void **state)
+static void strbuf_reserves_exactly_the_requested_bytes(void **state)
 {
     bt_strbuf_t buf;
 
@@ -86,7 +86,7 @@ static void strbuf_reports_a_failed_allocation(void **state)
     bt_strbuf_fini(&buf);
 }
 
-static void ring_refuses_what_does_not_fit(void **state)
+static void full_ring_returns_busy(void **state)
 {
     bt_ring_t *ring = NULL;
     int items[3];
@@ -324,7 +324,7 @@ static thing_t *thing_find(const bt_hmap_t *map, uint64_t hash, uint32_t name)
     return (link == NULL) ? NULL : BT_CONTAINER_OF(link, thing_t, link);
 }
 
-static void hmap_finds_what_shares_a_bucket_by_its_key(void **state)
+static void hmap_finds_keys_that_share_a_bucket(void **state)
 {
     thing_t things[3] = {{.name = 7}, {.name = 8}, {.name = 7}};
     bt_list_t buckets[4];
@@ -346,7 +346,7 @@ static void hmap_finds_what_shares_a_bucket_by_its_key(void **state)
     assert_null(thing_find(&map, 1, 7));
 }
 
-static void hmap_is_walked_while_it_is_emptied(void **state)
+static void hmap_entries_can_be_removed_during_iteration(void **state)
 {
     thing_t things[5] = {{.name = 0}};
     bt_list_t buckets[2];
@@ -398,7 +398,7 @@ static uint64_t status_resident_bytes(void)
     return kib << 10;
 }
 
-static void a_process_knows_the_memory_and_time_it_has_used(void **state)
+static void process_use_reports_memory_and_cpu_time(void **state)
 {
     const size_t bytes = 32u << 20;
     const bt_process_use_t before = bt_process_use();
@@ -426,19 +426,19 @@ static void a_process_knows_the_memory_and_time_it_has_used(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(strbuf_stops_at_its_limit_and_says_so),
-        BT_TEST(strbuf_takes_what_is_reserved_and_no_more),
+        BT_TEST(strbuf_over_its_limit_reports_too_large),
+        BT_TEST(strbuf_reserves_exactly_the_requested_bytes),
         BT_TEST(strbuf_reports_a_failed_allocation),
-        BT_TEST(ring_refuses_what_does_not_fit),
+        BT_TEST(full_ring_returns_busy),
         BT_TEST(ring_keeps_order_and_wakes_a_sleeper),
         BT_TEST(hash_is_xxh3),
         BT_TEST(hash_of_long_input_is_xxh3_in_every_tier),
         BT_TEST(copies_are_exact_at_any_alignment_and_length),
         BT_TEST(list_removes_twice_without_harm),
-        BT_TEST(hmap_finds_what_shares_a_bucket_by_its_key),
-        BT_TEST(hmap_is_walked_while_it_is_emptied),
+        BT_TEST(hmap_finds_keys_that_share_a_bucket),
+        BT_TEST(hmap_entries_can_be_removed_during_iteration),
         BT_TEST(alloc_refuses_a_product_that_overflows),
-        BT_TEST(a_process_knows_the_memory_and_time_it_has_used),
+        BT_TEST(process_use_reports_memory_and_cpu_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@ static bt_account_t *account_of(bt_budget_t *budget, uint64_t tenant,
     return account;
 }
 
-static void each_cause_is_told(void **state)
+static void budget_refusal_names_its_cause(void **state)
 {
     bt_budget_t budget;
     bt_account_t *a, *b, *c, *d;
@@ -57,7 +57,7 @@ static void each_cause_is_told(void **state)
     }
 }
 
-static void what_a_task_allocates_is_counted(void **state)
+static void task_allocations_are_charged_to_its_account(void **state)
 {
     bt_budget_t budget;
     bt_account_t *account;
@@ -94,8 +94,8 @@ static void what_a_task_allocates_is_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(each_cause_is_told),
-        BT_TEST(what_a_task_allocates_is_counted),
+        BT_TEST(budget_refusal_names_its_cause),
+        BT_TEST(task_allocations_are_charged_to_its_account),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

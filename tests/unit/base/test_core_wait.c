@@ -18,7 +18,7 @@
 
 /* ---- one thread between two looks ---- */
 
-static void a_thread_that_is_runnable_and_does_not_run_waits(void **state)
+static void runnable_thread_that_does_not_run_counts_as_waiting(void **state)
 {
     const bt_core_wait_thread_t before = {
         .state = 'R', .ran_ns = 50 * MS, .waited_ns = 7 * MS, .n_turns = 4};
@@ -33,7 +33,7 @@ static void a_thread_that_is_runnable_and_does_not_run_waits(void **state)
     assert_int_equal(bt_core_wait_of(&before, &after, 900), 0);
 }
 
-static void a_wait_that_is_over_is_what_the_kernel_booked(void **state)
+static void finished_wait_equals_the_kernels_schedstat(void **state)
 {
     const bt_core_wait_thread_t before = {
         .state = 'R', .ran_ns = 50 * MS, .waited_ns = 7 * MS, .n_turns = 4};
@@ -50,7 +50,7 @@ static void a_wait_that_is_over_is_what_the_kernel_booked(void **state)
     assert_int_equal(bt_core_wait_of(&before, &after, 100), 100);
 }
 
-static void who_is_stopped_blocked_or_meant_to_wait_does_not(void **state)
+static void stopped_blocked_or_idle_class_threads_are_not_starved(void **state)
 {
     bt_core_wait_thread_t thread = {
         .state = 'T', .ran_ns = 50 * MS, .waited_ns = 7 * MS, .n_turns = 4};
@@ -108,7 +108,7 @@ static void pause_ms(uint64_t ms)
 
 /* Beside a busy one of the usual class one of the idle class gets a core for
  * three thousandths of the time. */
-static void a_process_without_a_core_waits_until_it_is_stopped(void **state)
+static void process_without_a_core_counts_as_waiting_until_stopped(void **state)
 {
     const int core = sched_getcpu();
     bt_core_wait_t wait = {0};
@@ -141,7 +141,7 @@ static void a_process_without_a_core_waits_until_it_is_stopped(void **state)
     assert_int_equal(bt_core_wait_look(&wait, starved, bt_now_ms()), 0);
 }
 
-static void who_looks_at_itself_has_a_core(void **state)
+static void own_process_is_never_starved(void **state)
 {
     bt_core_wait_t wait = {0};
 
@@ -155,11 +155,11 @@ static void who_looks_at_itself_has_a_core(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_thread_that_is_runnable_and_does_not_run_waits),
-        BT_TEST(a_wait_that_is_over_is_what_the_kernel_booked),
-        BT_TEST(who_is_stopped_blocked_or_meant_to_wait_does_not),
-        BT_TEST(a_process_without_a_core_waits_until_it_is_stopped),
-        BT_TEST(who_looks_at_itself_has_a_core),
+        BT_TEST(runnable_thread_that_does_not_run_counts_as_waiting),
+        BT_TEST(finished_wait_equals_the_kernels_schedstat),
+        BT_TEST(stopped_blocked_or_idle_class_threads_are_not_starved),
+        BT_TEST(process_without_a_core_counts_as_waiting_until_stopped),
+        BT_TEST(own_process_is_never_starved),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

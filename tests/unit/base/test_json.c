@@ -20,7 +20,7 @@ static void expect(bt_strbuf_t *out, const char *text)
     bt_strbuf_reset(out);
 }
 
-static void commas_stand_between_values_and_nowhere_else(void **state)
+static void json_commas_stand_only_between_values(void **state)
 {
     bt_strbuf_t out;
     bt_json_t json;
@@ -83,7 +83,7 @@ static void whole_numbers_are_written_with_all_their_digits(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void a_double_reads_back_as_it_was(void **state)
+static void double_reads_back_unchanged(void **state)
 {
     bt_strbuf_t out;
     bt_json_t json;
@@ -149,7 +149,7 @@ static void any_bytes_become_a_valid_string(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void a_full_buffer_is_told_at_the_end(void **state)
+static void full_buffer_is_reported_at_the_end(void **state)
 {
     bt_strbuf_t out;
     bt_json_t json;
@@ -400,12 +400,12 @@ static void slices_without_memory_are_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(commas_stand_between_values_and_nowhere_else),
+        BT_TEST(json_commas_stand_only_between_values),
         BT_TEST(whole_numbers_are_written_with_all_their_digits),
-        BT_TEST(a_double_reads_back_as_it_was),
+        BT_TEST(double_reads_back_unchanged),
         BT_TEST(a_key_may_need_escapes),
         BT_TEST(any_bytes_become_a_valid_string),
-        BT_TEST(a_full_buffer_is_told_at_the_end),
+        BT_TEST(full_buffer_is_reported_at_the_end),
         BT_TEST(shortest_text_of_a_float_is_that_of_printf),
         BT_TEST(shortest_text_of_a_double_is_that_of_printf),
         BT_TEST(floats_at_the_edges_have_the_text_of_printf),

@@ -65,7 +65,7 @@ static void escapes_are_decoded(void **state)
     bt_json_doc_free(doc);
 }
 
-static void whole_numbers_are_whole_however_written(void **state)
+static void integers_are_integers_in_any_notation(void **state)
 {
     bt_json_doc_t *doc =
         parse("[18446744073709551615,4.0,4e2,-0,-7,1.5,18446744073709551616,"
@@ -101,7 +101,7 @@ static void whole_numbers_are_whole_however_written(void **state)
     bt_json_doc_free(doc);
 }
 
-static void what_is_no_json_is_refused_with_its_place(void **state)
+static void invalid_json_is_refused_with_its_offset(void **state)
 {
     static const struct {
         const char *text;
@@ -151,7 +151,7 @@ static void what_is_no_json_is_refused_with_its_place(void **state)
 
 /* Bytes before, plain bytes, then what ends them: at every place of the words
  * that are looked at. */
-static void plain_text_ends_where_it_does(void **state)
+static void plain_text_scan_stops_at_the_first_special_byte(void **state)
 {
     char text[64];
 
@@ -276,9 +276,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(values_are_found_by_their_keys),
         BT_TEST(escapes_are_decoded),
-        BT_TEST(whole_numbers_are_whole_however_written),
-        BT_TEST(what_is_no_json_is_refused_with_its_place),
-        BT_TEST(plain_text_ends_where_it_does),
+        BT_TEST(integers_are_integers_in_any_notation),
+        BT_TEST(invalid_json_is_refused_with_its_offset),
+        BT_TEST(plain_text_scan_stops_at_the_first_special_byte),
         BT_TEST(long_texts_are_read_in_pieces),
         BT_TEST(nesting_has_a_bound),
         BT_TEST(failing_memory_is_reported),

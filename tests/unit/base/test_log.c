@@ -39,7 +39,7 @@ static void end(capture_t *c)
 }
 
 /* By `date -u -d @SECONDS +%FT%T`. */
-static void a_time_has_milliseconds_and_its_zone(void **state)
+static void timestamp_has_milliseconds_and_zone(void **state)
 {
     char text[BT_WALLTIME_BYTES];
 
@@ -140,7 +140,7 @@ static void copy_line(void *fd, const char *line, size_t bytes)
     assert_int_equal(write(*(const int *)fd, line, bytes), bytes);
 }
 
-static void a_line_is_copied_where_it_is_wanted(void **state)
+static void log_line_is_copied_to_the_registered_callback(void **state)
 {
     char copy[256] = "";
     int wanted[2];
@@ -227,7 +227,7 @@ static void log_much_of_a_kind(void)
     bt_log_flush();
 }
 
-static void what_repeats_is_written_some_times_and_counted(void **state)
+static void repeated_log_lines_are_limited_and_counted(void **state)
 {
     static char text[1u << 20];
     const char *at;
@@ -267,7 +267,7 @@ static void log_what_nobody_reads(void)
     }
 }
 
-static void what_nobody_reads_is_dropped_and_counted(void **state)
+static void unread_log_lines_are_dropped_and_counted(void **state)
 {
     static const char told[] =
         " log lines were dropped here: nobody read them\"}\n";
@@ -310,13 +310,13 @@ static void a_format_that_is_unknown_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_time_has_milliseconds_and_its_zone),
+        BT_TEST(timestamp_has_milliseconds_and_zone),
         BT_TEST(a_line_of_text_has_time_level_and_name),
         BT_TEST(a_line_of_json_is_one_object_whatever_the_message_holds),
         BT_TEST(the_longest_message_is_still_one_whole_object),
-        BT_TEST(a_line_is_copied_where_it_is_wanted),
-        BT_TEST(what_repeats_is_written_some_times_and_counted),
-        BT_TEST(what_nobody_reads_is_dropped_and_counted),
+        BT_TEST(log_line_is_copied_to_the_registered_callback),
+        BT_TEST(repeated_log_lines_are_limited_and_counted),
+        BT_TEST(unread_log_lines_are_dropped_and_counted),
         BT_TEST(a_format_that_is_unknown_is_refused),
     };
 

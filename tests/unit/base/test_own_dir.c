@@ -41,7 +41,7 @@ static void touch(const char *name)
     close(fd);
 }
 
-static void one_that_lives_stays_and_has_its_lock(void **state)
+static void directory_of_a_running_process_is_kept_and_locked(void **state)
 {
     bt_own_dir_t dir;
     struct stat info;
@@ -55,7 +55,7 @@ static void one_that_lives_stays_and_has_its_lock(void **state)
     assert_false(is_there(dir.path));
 }
 
-static void one_of_a_killed_process_goes(void **state)
+static void directory_of_a_killed_process_is_removed(void **state)
 {
     bt_own_dir_t dir = {.path = ""};
     int ends[2];
@@ -85,7 +85,7 @@ static void one_of_a_killed_process_goes(void **state)
 }
 
 /* Killed right after mkdir(), and before its lock had its name. */
-static void half_made_ones_go(void **state)
+static void half_made_directories_are_removed(void **state)
 {
     int lock;
 
@@ -106,7 +106,7 @@ static void half_made_ones_go(void **state)
     assert_false(is_there(path_of("baton-cccccc")));
 }
 
-static void what_others_made_stays(void **state)
+static void foreign_directories_are_kept(void **state)
 {
     (void)state;
     assert_int_equal(mkdir(path_of("baton-aaaaaa"), 0700), 0); /* empty */
@@ -141,10 +141,10 @@ static void a_path_that_is_too_long_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(one_that_lives_stays_and_has_its_lock),
-        BT_TEST(one_of_a_killed_process_goes),
-        BT_TEST(half_made_ones_go),
-        BT_TEST(what_others_made_stays),
+        BT_TEST(directory_of_a_running_process_is_kept_and_locked),
+        BT_TEST(directory_of_a_killed_process_is_removed),
+        BT_TEST(half_made_directories_are_removed),
+        BT_TEST(foreign_directories_are_kept),
         BT_TEST(a_path_that_is_too_long_is_refused),
     };
     int failed;

@@ -86,7 +86,7 @@ static void next(bt_pool_t *pool)
     }
 }
 
-static void a_job_runs_elsewhere_and_is_done_here(void **state)
+static void job_runs_in_a_pool_thread_and_completes_in_the_owner(void **state)
 {
     bt_pool_t *pool = pool_of(2);
     struct pollfd fd = {.fd = bt_pool_fd(pool), .events = POLLIN};
@@ -114,7 +114,7 @@ static void a_job_runs_elsewhere_and_is_done_here(void **state)
 }
 
 /* Of each lane as many as would take all threads, were there one lane. */
-static void neither_lane_waits_for_the_other(void **state)
+static void short_and_long_jobs_do_not_wait_for_each_other(void **state)
 {
     for (int held = BT_POOL_SHORT; held <= BT_POOL_LONG; held++) {
         bt_pool_t *pool = pool_of(3);
@@ -164,7 +164,7 @@ static void neither_lane_waits_for_the_other(void **state)
 }
 
 /* Behind a crowd in both others. */
-static void the_first_lane_comes_before_the_others(void **state)
+static void first_class_runs_before_the_others(void **state)
 {
     bt_pool_t *pool = pool_of(2);
     work_t busy[2], crowd[8], first;
@@ -236,13 +236,13 @@ static void own_lanes_hold_up_nobody(bt_pool_lane_t lane)
     sem_destroy(&began);
 }
 
-static void files_hold_up_nobody(void **state)
+static void file_jobs_delay_no_other_class(void **state)
 {
     (void)state;
     own_lanes_hold_up_nobody(BT_POOL_FILES);
 }
 
-static void the_background_holds_up_nobody(void **state)
+static void background_jobs_delay_no_other_class(void **state)
 {
     (void)state;
     own_lanes_hold_up_nobody(BT_POOL_BACKGROUND);
@@ -254,7 +254,7 @@ static void read_weight(bt_pool_job_t *job)
 }
 
 /* sched(7): nice 10. */
-static void the_background_alone_gives_way(void **state)
+static void only_background_jobs_run_at_nice_10(void **state)
 {
     bt_pool_t *pool = pool_of(2);
     const int usual = getpriority(PRIO_PROCESS, (id_t)gettid());
@@ -315,7 +315,8 @@ static void held_ended(void *ctx, bt_pool_job_t *job, uint64_t took_us)
 
 /* A thread that holds the lock may have no core for as long as others compute:
  * the owner gets what finished without it. Before, it waited here for ever. */
-static void what_finished_is_told_while_a_thread_holds_the_lock(void **state)
+static void
+finished_job_is_delivered_while_a_thread_holds_the_lock(void **state)
 {
     static const bt_pool_order_t order = {.push = held_push,
                                           .pop = held_pop,
@@ -342,7 +343,7 @@ static void what_finished_is_told_while_a_thread_holds_the_lock(void **state)
     sem_destroy(&held);
 }
 
-static void what_was_not_run_is_told_when_the_pool_stops(void **state)
+static void jobs_not_run_are_reported_when_the_pool_stops(void **state)
 {
     bt_pool_t *pool = pool_of(2);
     work_t running, waiting[3], late;
@@ -394,7 +395,7 @@ static void run_until_canceled(bt_pool_job_t *job)
     work->memory = bt_calloc(1, 1);
 }
 
-static void a_canceled_job_is_removed_or_gives_up(void **state)
+static void canceled_job_is_removed_or_stops_early(void **state)
 {
     bt_pool_t *pool = pool_of(2);
     work_t running, waiting[3];
@@ -457,7 +458,7 @@ static void many_jobs_are_each_done_once(void **state)
     bt_pool_destroy(pool);
 }
 
-static void a_pool_that_cannot_be_made_says_so(void **state)
+static void pool_creation_failure_returns_an_error(void **state)
 {
     bt_pool_t *pool = NULL;
 
@@ -474,17 +475,17 @@ static void a_pool_that_cannot_be_made_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_job_runs_elsewhere_and_is_done_here),
-        BT_TEST(neither_lane_waits_for_the_other),
-        BT_TEST(files_hold_up_nobody),
-        BT_TEST(the_background_holds_up_nobody),
-        BT_TEST(the_background_alone_gives_way),
-        BT_TEST(the_first_lane_comes_before_the_others),
-        BT_TEST(what_finished_is_told_while_a_thread_holds_the_lock),
-        BT_TEST(what_was_not_run_is_told_when_the_pool_stops),
-        BT_TEST(a_canceled_job_is_removed_or_gives_up),
+        BT_TEST(job_runs_in_a_pool_thread_and_completes_in_the_owner),
+        BT_TEST(short_and_long_jobs_do_not_wait_for_each_other),
+        BT_TEST(file_jobs_delay_no_other_class),
+        BT_TEST(background_jobs_delay_no_other_class),
+        BT_TEST(only_background_jobs_run_at_nice_10),
+        BT_TEST(first_class_runs_before_the_others),
+        BT_TEST(finished_job_is_delivered_while_a_thread_holds_the_lock),
+        BT_TEST(jobs_not_run_are_reported_when_the_pool_stops),
+        BT_TEST(canceled_job_is_removed_or_stops_early),
         BT_TEST(many_jobs_are_each_done_once),
-        BT_TEST(a_pool_that_cannot_be_made_says_so),
+        BT_TEST(pool_creation_failure_returns_an_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@ static void name_fd(int fd)
     assert_int_equal(setenv("BATON_READY_FD", text, 1), 0);
 }
 
-static void what_is_said_comes_out_at_the_other_end(void **state)
+static void ready_fd_lines_reach_the_reader(void **state)
 {
     char text[64] = "";
     int ends[2];
@@ -39,7 +39,7 @@ static void what_is_said_comes_out_at_the_other_end(void **state)
     close(ends[0]);
 }
 
-static void nobody_asks_and_nothing_is_said(void **state)
+static void without_ready_fd_nothing_is_written(void **state)
 {
     int fd;
 
@@ -53,7 +53,7 @@ static void nobody_asks_and_nothing_is_said(void **state)
     assert_int_equal(bt_ready_fd_open(), -1);
 }
 
-static void what_is_no_descriptor_is_warned_about(void **state)
+static void invalid_ready_fd_logs_a_warning(void **state)
 {
     static const char *const bad[] = {
         "x", "3x", "-1", "0", "2", "65536", " ", "99999999999999999999"};
@@ -66,7 +66,7 @@ static void what_is_no_descriptor_is_warned_about(void **state)
     }
 }
 
-static void a_listener_that_left_is_warned_about_once(void **state)
+static void vanished_ready_fd_reader_is_warned_about_once(void **state)
 {
     int ends[2];
     int fd;
@@ -88,10 +88,10 @@ static void a_listener_that_left_is_warned_about_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_is_said_comes_out_at_the_other_end),
-        BT_TEST(nobody_asks_and_nothing_is_said),
-        BT_TEST(what_is_no_descriptor_is_warned_about),
-        BT_TEST(a_listener_that_left_is_warned_about_once),
+        BT_TEST(ready_fd_lines_reach_the_reader),
+        BT_TEST(without_ready_fd_nothing_is_written),
+        BT_TEST(invalid_ready_fd_logs_a_warning),
+        BT_TEST(vanished_ready_fd_reader_is_warned_about_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

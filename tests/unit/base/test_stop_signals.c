@@ -23,7 +23,7 @@ static void assert_means(const signal_at_t *signals, size_t n)
     }
 }
 
-static void what_comes_within_a_second_is_one_wish(void **state)
+static void stop_signals_within_a_second_count_once(void **state)
 {
     /* timeout(1) sends one to the process and one to its group. */
     const signal_at_t twice[] = {{5000, false, BT_STOP_BEGIN},
@@ -35,7 +35,7 @@ static void what_comes_within_a_second_is_one_wish(void **state)
     assert_means(twice, 4);
 }
 
-static void what_the_launcher_passes_on_is_no_second_wish(void **state)
+static void signal_forwarded_by_the_launcher_does_not_count_again(void **state)
 {
     /* systemd stops the whole group; the launcher comes to us late. */
     const signal_at_t late[] = {{5000, false, BT_STOP_BEGIN},
@@ -70,8 +70,8 @@ static void signals_come_by_descriptor_with_their_sender(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_comes_within_a_second_is_one_wish),
-        BT_TEST(what_the_launcher_passes_on_is_no_second_wish),
+        BT_TEST(stop_signals_within_a_second_count_once),
+        BT_TEST(signal_forwarded_by_the_launcher_does_not_count_again),
         BT_TEST(signals_come_by_descriptor_with_their_sender),
     };
 

@@ -74,7 +74,7 @@ static void *lowered(void *added_p)
     return NULL;
 }
 
-static void a_lower_priority_is_added_to_what_there_is(void **state)
+static void thread_nice_is_added_to_the_current_value(void **state)
 {
     const int usual = getpriority(PRIO_PROCESS, (id_t)gettid());
     pthread_t thread;
@@ -91,7 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_brief_thread_has_a_short_slice),
-        BT_TEST(a_lower_priority_is_added_to_what_there_is),
+        BT_TEST(thread_nice_is_added_to_the_current_value),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

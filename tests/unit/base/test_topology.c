@@ -144,7 +144,7 @@ static void a_worker_stays_on_the_nodes_of_its_cores(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
-static void cores_of_one_node_have_it(void **state)
+static void cores_of_one_node_give_that_node(void **state)
 {
     static const uint32_t both[] = {3, 4}, second[] = {5, 4}, far[] = {5000000};
     bt_topology_t topology = {0};
@@ -162,7 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(cores_belong_to_the_node_that_lists_them),
-        BT_TEST(cores_of_one_node_have_it),
+        BT_TEST(cores_of_one_node_give_that_node),
         BT_TEST(threads_of_a_core_are_known_by_the_first),
         BT_TEST(a_worker_stays_on_the_nodes_of_its_cores),
     };

@@ -190,7 +190,7 @@ static void hand_over(bt_kv_type_t type)
     close_bench(&b);
 }
 
-static void a_sequence_goes_on_from_handed_over_kv(void **state)
+static void sequence_continues_from_transferred_kv(void **state)
 {
     (void)state;
     hand_over(BT_KV_F16);
@@ -216,7 +216,7 @@ static void copy_layer(void *ctx, uint32_t n_layers)
 }
 
 /* A layer that was told of does not change any more, and was empty before. */
-static void layers_are_told_of_when_they_are_complete(void **state)
+static void layer_callback_runs_when_the_layer_is_complete(void **state)
 {
     static const uint32_t tokens[T] = {3, 9, 4, 77, 5, 6, 7, 8,
                                        9, 1, 2, 3,  4, 5, 6, 7};
@@ -258,7 +258,7 @@ static void layers_are_told_of_when_they_are_complete(void **state)
     close_bench(&b);
 }
 
-static void a_sequence_that_asks_is_told_of_layers(void **state)
+static void layer_callback_runs_only_for_sequences_that_ask(void **state)
 {
     bench_t b;
     bt_seq_t *seqs[2];
@@ -307,7 +307,7 @@ static bool place_holds(const bench_t *b, uint32_t block, uint32_t slot,
 
 /* 28 tokens: of the second block 12 places are taken and 4 are free, which
  * hold what was there before, or zeros where that is wanted. */
-static void what_an_earlier_tenant_left_is_cleared_if_wanted(void **state)
+static void old_block_contents_are_cleared_on_request(void **state)
 {
     bench_t b;
     bt_seq_t *seqs[2];
@@ -363,7 +363,7 @@ static void an_end_id_ends_the_sequence(void **state)
     close_bench(&b);
 }
 
-static void canceled_sequences_leave_and_others_go_on(void **state)
+static void canceled_sequence_leaves_and_others_continue(void **state)
 {
     bench_t b;
     bt_seq_t *seqs[3];
@@ -425,12 +425,12 @@ int main(void)
         BT_TEST(tokens_do_not_depend_on_chunks_or_company),
         BT_TEST(chunks_are_computed_in_the_order_of_priority),
         BT_TEST(the_shorter_prompt_is_computed_first),
-        BT_TEST(a_sequence_goes_on_from_handed_over_kv),
-        BT_TEST(layers_are_told_of_when_they_are_complete),
-        BT_TEST(a_sequence_that_asks_is_told_of_layers),
-        BT_TEST(what_an_earlier_tenant_left_is_cleared_if_wanted),
+        BT_TEST(sequence_continues_from_transferred_kv),
+        BT_TEST(layer_callback_runs_when_the_layer_is_complete),
+        BT_TEST(layer_callback_runs_only_for_sequences_that_ask),
+        BT_TEST(old_block_contents_are_cleared_on_request),
         BT_TEST(an_end_id_ends_the_sequence),
-        BT_TEST(canceled_sequences_leave_and_others_go_on),
+        BT_TEST(canceled_sequence_leaves_and_others_continue),
         BT_TEST(more_than_max_seqs_are_refused),
         BT_TEST(a_budget_below_one_block_is_refused),
     };

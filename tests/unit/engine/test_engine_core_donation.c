@@ -102,7 +102,7 @@ static int64_t shortest_sleep(bench_t *b, bt_seq_t *seq)
     return shortest;
 }
 
-static void who_generates_sleeps_as_long_as_its_step_took(void **state)
+static void generating_worker_donates_one_step_per_step(void **state)
 {
     const uint32_t blocks[] = {3, 1, 2};
     uint32_t plain[N_TOKENS + MAX_NEW];
@@ -130,7 +130,7 @@ static void who_generates_sleeps_as_long_as_its_step_took(void **state)
 /* A target of its own that leaves time, and one that no step keeps: of all that
  * run the one with the least to spare decides, though the engine's leaves ten
  * seconds. */
-static void who_has_no_time_to_spare_does_not_sleep(void **state)
+static void sequence_without_slack_prevents_donation(void **state)
 {
     const uint32_t blocks[] = {3, 1, 2};
     const uint64_t itl_us[] = {10000000, 1};
@@ -160,7 +160,7 @@ static void who_has_no_time_to_spare_does_not_sleep(void **state)
 
 /* The only seat is taken: others wait for this one to end, so it does not
  * sleep. A word that reaches further than any that is meant is none. */
-static void who_has_others_waiting_does_not_sleep(void **state)
+static void waiting_requests_prevent_donation(void **state)
 {
     const uint32_t blocks[] = {3, 1, 2};
     const uint64_t words[] = {100000000, UINT64_C(3600000000000)};
@@ -213,7 +213,7 @@ static void compute_one(fake_board_t *board, uint64_t since_us)
 /* One that came a minute ago has waited longer than four times its own, and
  * when nobody waits any more nothing is wanted: at the latest when the engine
  * has nothing to do. */
-static void a_prompt_that_waited_wants_cores_until_it_is_computed(void **state)
+static void waiting_prompt_requests_cores_until_computed(void **state)
 {
     fake_board_t board = {0};
 
@@ -222,7 +222,7 @@ static void a_prompt_that_waited_wants_cores_until_it_is_computed(void **state)
     assert_true(board.n_wants > 0);
 }
 
-static void a_prompt_that_has_just_come_wants_none(void **state)
+static void new_prompt_requests_no_cores(void **state)
 {
     fake_board_t board = {0};
 
@@ -235,11 +235,11 @@ static void a_prompt_that_has_just_come_wants_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(who_generates_sleeps_as_long_as_its_step_took),
-        BT_TEST(who_has_no_time_to_spare_does_not_sleep),
-        BT_TEST(who_has_others_waiting_does_not_sleep),
-        BT_TEST(a_prompt_that_waited_wants_cores_until_it_is_computed),
-        BT_TEST(a_prompt_that_has_just_come_wants_none),
+        BT_TEST(generating_worker_donates_one_step_per_step),
+        BT_TEST(sequence_without_slack_prevents_donation),
+        BT_TEST(waiting_requests_prevent_donation),
+        BT_TEST(waiting_prompt_requests_cores_until_computed),
+        BT_TEST(new_prompt_requests_no_cores),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

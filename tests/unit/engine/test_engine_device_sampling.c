@@ -171,7 +171,7 @@ static void open_told_device(bench_t *b)
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
 }
 
-static void a_device_draws_and_scores_what_the_cpu_does(void **state)
+static void device_sampling_matches_cpu_sampling(void **state)
 {
     const uint64_t row_bytes = 288 * sizeof(float);
     told_t want = {0};
@@ -217,7 +217,7 @@ static void score_nothing(bt_backend_t *be, const float *logits,
 }
 
 /* Which rows are looked at by the host then, and say the same. */
-static void a_sum_that_is_no_number_has_the_host_look(void **state)
+static void nan_sum_falls_back_to_host_sampling(void **state)
 {
     const uint64_t row_bytes = 288 * sizeof(float);
     bt_kernels_ops_t ops;
@@ -303,7 +303,7 @@ static void check_group(bool masked)
     bt_free(got_rows.top_logprobs);
 }
 
-static void all_of_a_group_draw_from_one_row_on_a_device_too(void **state)
+static void device_samples_all_choices_from_one_row(void **state)
 {
     (void)state;
     check_group(false);
@@ -313,9 +313,9 @@ static void all_of_a_group_draw_from_one_row_on_a_device_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_device_draws_and_scores_what_the_cpu_does),
-        BT_TEST(a_sum_that_is_no_number_has_the_host_look),
-        BT_TEST(all_of_a_group_draw_from_one_row_on_a_device_too),
+        BT_TEST(device_sampling_matches_cpu_sampling),
+        BT_TEST(nan_sum_falls_back_to_host_sampling),
+        BT_TEST(device_samples_all_choices_from_one_row),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -138,7 +138,7 @@ static void with_drafts(bt_kv_type_t type, uint32_t wrong_of_8, uint32_t odd_id)
     close_bench(&b);
 }
 
-static void wrong_drafts_change_no_token(void **state)
+static void rejected_drafts_change_no_token(void **state)
 {
     (void)state;
     with_drafts(BT_KV_F16, 0, 0);
@@ -149,7 +149,7 @@ static void wrong_drafts_change_no_token(void **state)
     with_drafts(BT_KV_F16, 8, 11);
 }
 
-static void drafts_that_are_no_ids_do_not_count(void **state)
+static void invalid_draft_ids_are_ignored(void **state)
 {
     (void)state;
     with_drafts(BT_KV_F16, 3, UINT32_MAX);
@@ -158,7 +158,7 @@ static void drafts_that_are_no_ids_do_not_count(void **state)
 
 /* Token #1 comes with the prompt; then 19 more, of which the last needs no
  * draft: 16 drafts and the token behind them, then 1 draft and the token. */
-static void right_drafts_take_few_iterations(void **state)
+static void accepted_drafts_save_iterations(void **state)
 {
     bt_seq_t *alone;
     bt_seq_t *seq;
@@ -246,7 +246,7 @@ static void an_end_id_among_drafts_ends_the_sequence(void **state)
 
 /* Rows of logits beside drafts: those of the tokens that came, not of what was
  * rolled back. */
-static void rows_beside_wrong_drafts_are_those_of_single_steps(void **state)
+static void logit_rows_beside_rejected_drafts_equal_single_steps(void **state)
 {
     const uint32_t n_positions = 28 + MAX_NEW - 1;
     bt_seq_rows_t rows[2];
@@ -330,7 +330,7 @@ static void roll_back(bt_kv_type_t type, uint32_t n)
     close_bench(&b);
 }
 
-static void what_was_taken_back_is_drawn_again(void **state)
+static void tokens_rolled_back_are_sampled_again(void **state)
 {
     static const uint32_t lengths[] = {1, 2, 7, 16, 17, MAX_NEW};
 
@@ -346,12 +346,12 @@ static void what_was_taken_back_is_drawn_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(wrong_drafts_change_no_token),
-        BT_TEST(drafts_that_are_no_ids_do_not_count),
-        BT_TEST(right_drafts_take_few_iterations),
+        BT_TEST(rejected_drafts_change_no_token),
+        BT_TEST(invalid_draft_ids_are_ignored),
+        BT_TEST(accepted_drafts_save_iterations),
         BT_TEST(an_end_id_among_drafts_ends_the_sequence),
-        BT_TEST(rows_beside_wrong_drafts_are_those_of_single_steps),
-        BT_TEST(what_was_taken_back_is_drawn_again),
+        BT_TEST(logit_rows_beside_rejected_drafts_equal_single_steps),
+        BT_TEST(tokens_rolled_back_are_sampled_again),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -201,7 +201,7 @@ static void one_group(bt_kv_type_t type, uint32_t n_prompt)
     close_all(&b, pool);
 }
 
-static void a_group_computes_once_and_draws_what_each_draws_alone(void **state)
+static void choices_share_one_prefill_and_sample_as_if_alone(void **state)
 {
     (void)state;
     one_group(BT_KV_F16, 74); /* three chunks, 10 tokens in the last block */
@@ -214,7 +214,7 @@ static void a_group_computes_once_and_draws_what_each_draws_alone(void **state)
 }
 
 /* What a prefill worker does: no blocks beyond the prompt, all in one table. */
-static void those_that_leave_after_the_first_token_leave_together(void **state)
+static void prefill_only_choices_leave_together(void **state)
 {
     choice_t alone[MOST];
     choice_t group[MOST];
@@ -360,8 +360,7 @@ static void cancel_some(const bool *cancels)
     cancel_when(cancels, false);
 }
 
-static void
-when_the_one_that_computes_is_canceled_the_others_go_on(void **state)
+static void canceled_leader_leaves_and_its_choices_continue(void **state)
 {
     static const bool leader[MOST] = {true};
     static const bool two[MOST] = {true, true};
@@ -373,7 +372,7 @@ when_the_one_that_computes_is_canceled_the_others_go_on(void **state)
     cancel_some(all_but_last);
 }
 
-static void a_canceled_follower_leaves_and_the_others_go_on(void **state)
+static void canceled_choice_leaves_and_the_others_continue(void **state)
 {
     static const bool one[MOST] = {false, true};
     static const bool last[MOST] = {false, false, false, true};
@@ -385,7 +384,7 @@ static void a_canceled_follower_leaves_and_the_others_go_on(void **state)
     cancel_some(followers);
 }
 
-static void a_group_that_is_canceled_leaves(void **state)
+static void canceled_group_of_choices_leaves(void **state)
 {
     static const bool all[MOST] = {true, true, true, true};
 
@@ -395,7 +394,7 @@ static void a_group_that_is_canceled_leaves(void **state)
 
 /* ---- seats and failure ---- */
 
-static void a_group_has_all_its_seats_or_none(void **state)
+static void choices_get_all_seats_or_none(void **state)
 {
     choice_t a[MOST];
     choice_t c[MOST];
@@ -493,7 +492,7 @@ static void forks_of_a_sequence(bt_kv_type_t type, uint32_t n_prompt)
     close_all(&b, pool);
 }
 
-static void forks_go_on_from_a_copy(void **state)
+static void forks_continue_from_a_copy(void **state)
 {
     (void)state;
     forks_of_a_sequence(BT_KV_F16, 74);
@@ -507,15 +506,15 @@ static void forks_go_on_from_a_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_group_computes_once_and_draws_what_each_draws_alone),
-        BT_TEST(those_that_leave_after_the_first_token_leave_together),
+        BT_TEST(choices_share_one_prefill_and_sample_as_if_alone),
+        BT_TEST(prefill_only_choices_leave_together),
         BT_TEST(a_group_begins_with_known_blocks),
-        BT_TEST(when_the_one_that_computes_is_canceled_the_others_go_on),
-        BT_TEST(a_canceled_follower_leaves_and_the_others_go_on),
-        BT_TEST(a_group_that_is_canceled_leaves),
-        BT_TEST(a_group_has_all_its_seats_or_none),
+        BT_TEST(canceled_leader_leaves_and_its_choices_continue),
+        BT_TEST(canceled_choice_leaves_and_the_others_continue),
+        BT_TEST(canceled_group_of_choices_leaves),
+        BT_TEST(choices_get_all_seats_or_none),
         BT_TEST(a_failed_device_ends_the_whole_group),
-        BT_TEST(forks_go_on_from_a_copy),
+        BT_TEST(forks_continue_from_a_copy),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

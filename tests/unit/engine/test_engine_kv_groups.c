@@ -74,7 +74,7 @@ static void take_table(bt_kv_pool_t *pool, uint32_t n_groups, bt_seq_t *seq)
     seq->blocks = ids;
 }
 
-static void groups_draw_what_one_draws(void **state)
+static void kv_groups_sample_the_tokens_of_one_group(void **state)
 {
     static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8,
                                          BT_KV_FP8};
@@ -185,7 +185,7 @@ static void followers_get_a_copy_in_every_group(void **state)
 /* Behind a prompt of 28 tokens four places of the last span are free: they are
  * zero in the blocks of all groups, and what lies in the spans before them is
  * not touched by that. */
-static void free_places_are_cleared_in_every_group(void **state)
+static void free_positions_are_cleared_in_every_kv_group(void **state)
 {
     bt_kv_groups_t groups;
     bt_seq_t *seq;
@@ -290,10 +290,10 @@ static void a_fork_goes_on_from_a_copy_in_every_group(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(groups_draw_what_one_draws),
+        BT_TEST(kv_groups_sample_the_tokens_of_one_group),
         BT_TEST(followers_get_a_copy_in_every_group),
         BT_TEST(a_fork_goes_on_from_a_copy_in_every_group),
-        BT_TEST(free_places_are_cleared_in_every_group),
+        BT_TEST(free_positions_are_cleared_in_every_kv_group),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

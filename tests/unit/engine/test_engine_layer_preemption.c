@@ -122,7 +122,7 @@ static void meet(bench_t *b, uint32_t n_done, uint32_t i, bool may)
     free_seq(shorter);
 }
 
-static void a_prompt_that_goes_before_waits_for_a_layer(void **state)
+static void higher_ordered_prompt_runs_at_the_next_layer_boundary(void **state)
 {
     static const bt_kv_type_t types[] = {BT_KV_BF16, BT_KV_F16, BT_KV_INT8,
                                          BT_KV_FP8};
@@ -139,7 +139,7 @@ static void a_prompt_that_goes_before_waits_for_a_layer(void **state)
     }
 }
 
-static void one_of_several_chunks_takes_several_layers(void **state)
+static void preempting_prompt_of_two_chunks_takes_two_layers(void **state)
 {
     bench_t b;
 
@@ -151,7 +151,8 @@ static void one_of_several_chunks_takes_several_layers(void **state)
     close_gated(&b);
 }
 
-static void in_the_last_layer_it_waits_for_the_end(void **state)
+static void
+prompt_arriving_in_the_last_layer_waits_for_the_iteration(void **state)
 {
     bench_t b;
 
@@ -162,7 +163,7 @@ static void in_the_last_layer_it_waits_for_the_end(void **state)
 }
 
 /* Behind the long one in the order, or canceled: nothing is computed inside. */
-static void others_wait_for_the_next_iteration(void **state)
+static void lower_ordered_prompts_wait_for_the_next_iteration(void **state)
 {
     bt_seq_t *longer;
     bt_seq_t *later;
@@ -197,7 +198,7 @@ static void others_wait_for_the_next_iteration(void **state)
 
 /* A group of three, and a leader that leaves with its first token, as at a
  * prefill worker. */
-static void all_of_a_group_draw_inside(void **state)
+static void all_choices_sample_at_a_layer_boundary(void **state)
 {
     bt_seq_t *group[3];
     bt_seq_t *longer;
@@ -241,11 +242,11 @@ static void all_of_a_group_draw_inside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_prompt_that_goes_before_waits_for_a_layer),
-        BT_TEST(one_of_several_chunks_takes_several_layers),
-        BT_TEST(in_the_last_layer_it_waits_for_the_end),
-        BT_TEST(others_wait_for_the_next_iteration),
-        BT_TEST(all_of_a_group_draw_inside),
+        BT_TEST(higher_ordered_prompt_runs_at_the_next_layer_boundary),
+        BT_TEST(preempting_prompt_of_two_chunks_takes_two_layers),
+        BT_TEST(prompt_arriving_in_the_last_layer_waits_for_the_iteration),
+        BT_TEST(lower_ordered_prompts_wait_for_the_next_iteration),
+        BT_TEST(all_choices_sample_at_a_layer_boundary),
     };
 
     return cmocka_run_group_tests(tests, make_deep_model, remove_model);

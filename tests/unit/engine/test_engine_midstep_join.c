@@ -127,7 +127,8 @@ static void meet(bench_t *b, uint32_t n_done, uint32_t n_late, bool may)
     }
 }
 
-static void who_comes_between_two_layers_draws_with_the_others(void **state)
+static void
+sequence_joining_between_layers_samples_in_this_iteration(void **state)
 {
     static const bt_kv_type_t types[] = {BT_KV_BF16, BT_KV_F16, BT_KV_INT8,
                                          BT_KV_FP8};
@@ -144,7 +145,8 @@ static void who_comes_between_two_layers_draws_with_the_others(void **state)
     }
 }
 
-static void who_comes_in_the_last_layer_is_in_the_next_iteration(void **state)
+static void
+sequence_joining_in_the_last_layer_waits_for_the_next_iteration(void **state)
 {
     bench_t b;
 
@@ -155,7 +157,8 @@ static void who_comes_in_the_last_layer_is_in_the_next_iteration(void **state)
 }
 
 /* A canceled one, and one with two tokens to compute, do not come in. */
-static void others_wait_for_the_next_iteration(void **state)
+static void
+canceled_or_longer_sequences_wait_for_the_next_iteration(void **state)
 {
     bt_seq_t *seqs[3];
     met_t met = {0};
@@ -188,9 +191,10 @@ static void others_wait_for_the_next_iteration(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(who_comes_between_two_layers_draws_with_the_others),
-        BT_TEST(who_comes_in_the_last_layer_is_in_the_next_iteration),
-        BT_TEST(others_wait_for_the_next_iteration),
+        BT_TEST(sequence_joining_between_layers_samples_in_this_iteration),
+        BT_TEST(
+            sequence_joining_in_the_last_layer_waits_for_the_next_iteration),
+        BT_TEST(canceled_or_longer_sequences_wait_for_the_next_iteration),
     };
 
     return cmocka_run_group_tests(tests, make_deep_model, remove_model);

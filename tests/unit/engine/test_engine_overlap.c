@@ -192,7 +192,7 @@ static void end_at(bt_seq_t **seqs, bt_seq_t *const *known)
     }
 }
 
-static void the_tokens_are_those_of_one_pass_after_the_other(void **state)
+static void overlapped_passes_give_the_tokens_of_serial_passes(void **state)
 {
     (void)state;
     for (uint32_t kind = 0; kind < N_KINDS; kind++) {
@@ -237,7 +237,7 @@ static void cancel_two(bt_seq_t **seqs)
 }
 
 /* Who is in every pass leaves all the same, and nobody else sees it. */
-static void who_is_canceled_leaves(void **state)
+static void canceled_sequence_leaves_overlapped_passes(void **state)
 {
     bt_seq_t *want[N_SEQS], *got[N_SEQS];
     bench_t one, two;
@@ -268,7 +268,7 @@ static void who_is_canceled_leaves(void **state)
 
 /* Three choices of one prompt, whose first tokens come from one row, in a pass
  * with first tokens of others behind it. */
-static void a_group_s_followers_draw_as_ever(void **state)
+static void choices_sample_unchanged_under_overlap(void **state)
 {
     static const uint32_t prompts[] = {6, 0, 0, 0, 1, 2};
     bt_seq_t *seqs[2][6];
@@ -305,7 +305,7 @@ static void a_group_s_followers_draw_as_ever(void **state)
 
 /* Each wait in turn: all leave once, those that had ended as they did, and none
  * with a token that is not known. */
-static void a_device_that_fails_lets_all_go(void **state)
+static void failed_device_ends_all_sequences(void **state)
 {
     (void)state;
     bt_test_expect_log_lines(12);
@@ -339,7 +339,7 @@ static void a_device_that_fails_lets_all_go(void **state)
 }
 
 /* With passes under way: they are over before anything is freed. */
-static void an_engine_that_ends_leaves_what_was_known(void **state)
+static void destroyed_engine_waits_for_passes_and_frees_all(void **state)
 {
     bt_seq_t *seqs[N_SEQS];
     bt_report_t *report = NULL;
@@ -364,11 +364,11 @@ static void an_engine_that_ends_leaves_what_was_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_tokens_are_those_of_one_pass_after_the_other),
-        BT_TEST(who_is_canceled_leaves),
-        BT_TEST(a_group_s_followers_draw_as_ever),
-        BT_TEST(a_device_that_fails_lets_all_go),
-        BT_TEST(an_engine_that_ends_leaves_what_was_known),
+        BT_TEST(overlapped_passes_give_the_tokens_of_serial_passes),
+        BT_TEST(canceled_sequence_leaves_overlapped_passes),
+        BT_TEST(choices_sample_unchanged_under_overlap),
+        BT_TEST(failed_device_ends_all_sequences),
+        BT_TEST(destroyed_engine_waits_for_passes_and_frees_all),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -53,7 +53,7 @@ static void close_gated(bench_t *b, gate_t *gate)
     sem_destroy(&gate->passes);
 }
 
-static void every_operation_of_a_step_is_a_sign_of_life(void **state)
+static void every_operation_beats_the_compute_watchdog(void **state)
 {
     const uint32_t blocks[] = {3, 1, 2};
     uint32_t tokens[N_TOKENS + 2];
@@ -96,7 +96,7 @@ static void every_operation_of_a_step_is_a_sign_of_life(void **state)
 }
 
 /* Whoever ends the process learns that it must not wait or free. */
-static void a_step_that_hangs_is_not_waited_for(void **state)
+static void stop_does_not_wait_for_a_hung_step(void **state)
 {
     const uint32_t blocks[] = {3, 1, 2};
     uint32_t tokens[N_TOKENS + 1];
@@ -133,8 +133,8 @@ static void a_step_that_hangs_is_not_waited_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_operation_of_a_step_is_a_sign_of_life),
-        BT_TEST(a_step_that_hangs_is_not_waited_for),
+        BT_TEST(every_operation_beats_the_compute_watchdog),
+        BT_TEST(stop_does_not_wait_for_a_hung_step),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

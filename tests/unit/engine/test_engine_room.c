@@ -112,7 +112,7 @@ static void check_answer(const bt_seq_t *seq, const uint32_t want[MAX_NEW])
 
 /* 28 tokens of prompt in two blocks of 16: with 5 drawn there are 33, one more
  * than have room. The compute thread then sleeps, until a block is there. */
-static void a_sequence_without_room_sits_out_until_it_has_some(void **state)
+static void sequence_without_blocks_pauses_until_it_has_some(void **state)
 {
     uint32_t want[MAX_NEW];
     roomy_t r;
@@ -135,7 +135,7 @@ static void a_sequence_without_room_sits_out_until_it_has_some(void **state)
     close_bench(&b);
 }
 
-static void others_go_on_meanwhile(void **state)
+static void other_sequences_continue_while_one_waits_for_blocks(void **state)
 {
     uint32_t want[2][MAX_NEW];
     bt_seq_t *other;
@@ -163,7 +163,7 @@ static void others_go_on_meanwhile(void **state)
 
 /* It gives its blocks back in the middle of its answer and goes on in others,
  * with what is left of its K and V: nothing, a block, all whole ones. */
-static void one_that_left_goes_on_where_it_was(void **state)
+static void preempted_sequence_resumes_with_the_same_tokens(void **state)
 {
     uint32_t want[MAX_NEW];
     bench_t b;
@@ -208,7 +208,7 @@ static uint32_t guess_well(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
     return max;
 }
 
-static void drafts_end_with_the_room(void **state)
+static void drafts_are_cut_to_the_kv_limit(void **state)
 {
     uint32_t want[MAX_NEW];
     roomy_t r;
@@ -234,7 +234,7 @@ static void drafts_end_with_the_room(void **state)
 }
 
 /* A wake for each of many growths, whether it sleeps or not. */
-static void any_number_of_wakes_is_one(void **state)
+static void repeated_wakes_count_once(void **state)
 {
     bt_seq_t *seq;
     bench_t b;
@@ -253,7 +253,7 @@ static void any_number_of_wakes_is_one(void **state)
 
 /* The owner wakes again when the first one is out of the ring, and before the
  * compute thread has looked behind it. */
-static void a_wake_behind_a_wake_is_no_sequence(void **state)
+static void wake_after_a_wake_is_not_taken_for_a_sequence(void **state)
 {
     bt_engine_t *engine = bt_calloc(1, sizeof(*engine));
     bt_seq_t seq = {.n_prompt = 1};
@@ -277,12 +277,12 @@ static void a_wake_behind_a_wake_is_no_sequence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_sequence_without_room_sits_out_until_it_has_some),
-        BT_TEST(others_go_on_meanwhile),
-        BT_TEST(one_that_left_goes_on_where_it_was),
-        BT_TEST(drafts_end_with_the_room),
-        BT_TEST(any_number_of_wakes_is_one),
-        BT_TEST(a_wake_behind_a_wake_is_no_sequence),
+        BT_TEST(sequence_without_blocks_pauses_until_it_has_some),
+        BT_TEST(other_sequences_continue_while_one_waits_for_blocks),
+        BT_TEST(preempted_sequence_resumes_with_the_same_tokens),
+        BT_TEST(drafts_are_cut_to_the_kv_limit),
+        BT_TEST(repeated_wakes_count_once),
+        BT_TEST(wake_after_a_wake_is_not_taken_for_a_sequence),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -146,7 +146,7 @@ static void rows_of(bt_kv_type_t type, uint32_t budget)
     close_bench(&b);
 }
 
-static void rows_are_those_of_single_steps(void **state)
+static void logit_rows_equal_those_of_single_steps(void **state)
 {
     (void)state;
     rows_of(BT_KV_F16, 16);
@@ -158,7 +158,7 @@ static void rows_are_those_of_single_steps(void **state)
 
 /* A CHUNK item says how far the rows are: the reports are read one by one, and
  * every row below n_computed is there, though the engine goes on. */
-static void rows_are_there_when_a_chunk_says_so(void **state)
+static void logit_rows_exist_when_their_chunk_is_reported(void **state)
 {
     const uint64_t end = bt_now_ns() + DEADLINE_NS;
     rows_case_t c = {0};
@@ -199,7 +199,7 @@ static void rows_are_there_when_a_chunk_says_so(void **state)
 /* A re-run, so most of its tokens are no prompt; beside another that takes 31
  * of the 32 rows there is room for, it is cut to one token, and that is told of
  * as well: its row is there. */
-static void a_chunk_of_one_token_is_told_of(void **state)
+static void chunk_of_one_token_is_reported(void **state)
 {
     /* One row, then 32 at a time, and what is left. */
     static const uint32_t expected[] = {17, 49, 81, 113, 120};
@@ -303,7 +303,7 @@ static void change_nothing(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
 /* Of greedy sequences the back end finds the ids. One whose row somebody looks
  * at is drawn from its logits: the same tokens, also where an end id is banned
  * from the first of them. */
-static void ids_from_the_back_end_are_those_drawn_from_rows(void **state)
+static void backend_ids_equal_ids_sampled_from_logits(void **state)
 {
     static uint32_t n_looked[3];
     bt_logits_processor_t look[3];
@@ -401,7 +401,7 @@ static void processors_run_in_order_before_the_sampler(void **state)
 }
 
 /* The bytes of single steps: the same logits, changed by hand, to a sampler. */
-static void a_processed_row_draws_what_the_sampler_draws_from_it(void **state)
+static void processed_logits_sample_as_the_sampler_does(void **state)
 {
     static const bt_logits_processor_t push[] = {{push_next, NULL}};
     bt_sampler_t *sampler = NULL;
@@ -483,12 +483,12 @@ static void logit_biases_come_before_penalties_and_bans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(rows_are_those_of_single_steps),
-        BT_TEST(rows_are_there_when_a_chunk_says_so),
-        BT_TEST(a_chunk_of_one_token_is_told_of),
-        BT_TEST(ids_from_the_back_end_are_those_drawn_from_rows),
+        BT_TEST(logit_rows_equal_those_of_single_steps),
+        BT_TEST(logit_rows_exist_when_their_chunk_is_reported),
+        BT_TEST(chunk_of_one_token_is_reported),
+        BT_TEST(backend_ids_equal_ids_sampled_from_logits),
         BT_TEST(processors_run_in_order_before_the_sampler),
-        BT_TEST(a_processed_row_draws_what_the_sampler_draws_from_it),
+        BT_TEST(processed_logits_sample_as_the_sampler_does),
         BT_TEST(logit_biases_come_before_penalties_and_bans),
     };
 

@@ -43,7 +43,7 @@ static uint32_t run(bench_t *b, bt_engine_rehearsal_t as, bt_seq_t *seq)
     return n_rows;
 }
 
-static void passes_take_as_long_as_they_are_told_to(void **state)
+static void simulated_passes_take_their_configured_time(void **state)
 {
     static const bt_engine_rehearsal_t rehearsals[] = {
         {0, 0}, {PASS_US, 0}, {0, ROW_US}, {PASS_US, ROW_US}};
@@ -70,7 +70,7 @@ static void passes_take_as_long_as_they_are_told_to(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(passes_take_as_long_as_they_are_told_to),
+        BT_TEST(simulated_passes_take_their_configured_time),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -225,7 +225,7 @@ static uint32_t run_and_look(bench_t *b, uint64_t *lent_ns_p)
     return most;
 }
 
-static void lots_draw_the_tokens_of_one_stage(void **state)
+static void microbatches_give_the_tokens_of_one_stage(void **state)
 {
     /* Of seven sequences two lots have four at most, three have three; the last
      * five are one lot where it is worth three rows. */
@@ -264,7 +264,7 @@ static void lots_draw_the_tokens_of_one_stage(void **state)
 
 /* While the last stage is held at the first layer of a lot, the first one
  * computes the other; passes one at a time would leave it with this one. */
-static void a_stage_is_at_a_lot_while_another_is_at_the_next(void **state)
+static void pipeline_stages_compute_microbatches_concurrently(void **state)
 {
     const uint64_t end = bt_now_ns() + DEADLINE_NS;
     bt_seq_t *seqs[N_SEQS];
@@ -282,7 +282,7 @@ static void a_stage_is_at_a_lot_while_another_is_at_the_next(void **state)
 
 /* Lots overlap, as the test before shows; what was lent to one is not what
  * another one would have taken, too. */
-static void what_was_lent_to_a_lot_counts_once(void **state)
+static void borrowed_time_of_a_microbatch_counts_once(void **state)
 {
     bt_seq_t *seqs[N_SEQS];
     uint64_t lent_ns;
@@ -313,7 +313,7 @@ static uint32_t look(bench_t *b, bt_status_t *status_p)
 }
 
 /* Its blocks are its own until all stages are through with it. */
-static void who_is_canceled_leaves_when_its_pass_is_over(void **state)
+static void canceled_sequence_leaves_after_its_pipelined_pass(void **state)
 {
     bt_status_t status = BT_OK;
     bt_seq_t *seqs[N_SEQS];
@@ -338,7 +338,7 @@ static void who_is_canceled_leaves_when_its_pass_is_over(void **state)
     close_held(&s, seqs, BT_OK);
 }
 
-static void a_stop_waits_for_passes_that_are_under_way(void **state)
+static void stop_waits_for_passes_in_flight(void **state)
 {
     bt_seq_t *seqs[N_SEQS];
     stages_t s;
@@ -351,7 +351,7 @@ static void a_stop_waits_for_passes_that_are_under_way(void **state)
     close_held(&s, seqs, BT_OK); /* the ranks were told, and agree */
 }
 
-static void a_lost_stage_fails_all_that_are_under_way(void **state)
+static void lost_stage_fails_all_passes_in_flight(void **state)
 {
     const uint64_t end = bt_now_ns() + DEADLINE_NS;
     bt_status_t status = BT_OK;
@@ -375,12 +375,12 @@ static void a_lost_stage_fails_all_that_are_under_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(lots_draw_the_tokens_of_one_stage),
-        BT_TEST(a_stage_is_at_a_lot_while_another_is_at_the_next),
-        BT_TEST(what_was_lent_to_a_lot_counts_once),
-        BT_TEST(who_is_canceled_leaves_when_its_pass_is_over),
-        BT_TEST(a_stop_waits_for_passes_that_are_under_way),
-        BT_TEST(a_lost_stage_fails_all_that_are_under_way),
+        BT_TEST(microbatches_give_the_tokens_of_one_stage),
+        BT_TEST(pipeline_stages_compute_microbatches_concurrently),
+        BT_TEST(borrowed_time_of_a_microbatch_counts_once),
+        BT_TEST(canceled_sequence_leaves_after_its_pipelined_pass),
+        BT_TEST(stop_waits_for_passes_in_flight),
+        BT_TEST(lost_stage_fails_all_passes_in_flight),
     };
 
     return cmocka_run_group_tests(tests, make_stage_model, remove_model);

@@ -149,7 +149,7 @@ static void draw_with(const bt_tiny_model_t *tiny, drawn_t *drawn)
     close_bench(&b);
 }
 
-static void rows_without_a_token_are_never_drawn(void **state)
+static void rows_without_a_token_are_never_sampled(void **state)
 {
     static const struct {
         uint32_t n_unused, n_padding;
@@ -184,7 +184,7 @@ static void rows_without_a_token_are_never_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(rows_without_a_token_are_never_drawn),
+        BT_TEST(rows_without_a_token_are_never_sampled),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

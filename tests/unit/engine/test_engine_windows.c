@@ -222,7 +222,7 @@ static void check(bt_kv_type_t type, uint32_t budget, bool drafts,
     bt_kv_groups_fini(&groups);
 }
 
-static void windows_draw_what_all_blocks_draw(void **state)
+static void attention_windows_give_the_tokens_of_full_caches(void **state)
 {
     static const struct {
         bt_kv_type_t type;
@@ -245,7 +245,7 @@ static void windows_draw_what_all_blocks_draw(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(windows_draw_what_all_blocks_draw),
+        BT_TEST(attention_windows_give_the_tokens_of_full_caches),
     };
 
     return cmocka_run_group_tests(tests, make_windowed, remove_model);

@@ -67,7 +67,7 @@ static void at_a_block_boundary_nothing_is_copied(void **state)
     bt_kv_pool_destroy(pool);
 }
 
-static void without_room_a_fork_changes_nothing(void **state)
+static void fork_without_free_blocks_changes_nothing(void **state)
 {
     bt_kv_pool_t *pool = NULL;
     bt_kv_copy_t copy = {8, 9};
@@ -221,7 +221,7 @@ static void step(life_t *life, sequence_t *seqs)
     }
 }
 
-static void random_forks_never_meet_and_all_blocks_come_back(void **state)
+static void random_forks_share_nothing_written_and_free_all_blocks(void **state)
 {
     (void)state;
     for (uint32_t i = 1; i <= LIVES; i++) {
@@ -252,9 +252,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(whole_blocks_are_shared_and_the_partial_one_is_copied),
         BT_TEST(at_a_block_boundary_nothing_is_copied),
-        BT_TEST(without_room_a_fork_changes_nothing),
+        BT_TEST(fork_without_free_blocks_changes_nothing),
         BT_TEST(each_group_of_a_span_is_forked),
-        BT_TEST(random_forks_never_meet_and_all_blocks_come_back),
+        BT_TEST(random_forks_share_nothing_written_and_free_all_blocks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

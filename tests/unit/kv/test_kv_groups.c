@@ -55,7 +55,7 @@ static void a_model_of_equal_layers_is_one_group(void **state)
     bt_kv_groups_fini(&groups);
 }
 
-static void each_layer_has_its_place_and_pages_hold_any_group(void **state)
+static void layers_map_to_groups_and_pages_hold_any_group(void **state)
 {
     bt_kv_group_t list[3];
     bt_kv_groups_t groups;
@@ -89,7 +89,7 @@ static void each_layer_has_its_place_and_pages_hold_any_group(void **state)
 /* Spans of 4 tokens. */
 /* Layers 2 … 4 of the model are in groups 0, 2 and 1; layer 4 alone leaves two
  * of them empty. */
-static void a_share_has_its_layers_of_each_group(void **state)
+static void rank_share_has_its_layers_of_each_group(void **state)
 {
     bt_kv_group_t list[3];
     bt_kv_groups_t whole;
@@ -130,7 +130,7 @@ static void a_share_has_its_layers_of_each_group(void **state)
     bt_kv_groups_fini(&whole);
 }
 
-static void a_group_needs_what_comes_after_can_see(void **state)
+static void group_keeps_positions_that_later_tokens_attend_to(void **state)
 {
     static const struct {
         uint64_t n_tokens;
@@ -278,9 +278,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_model_of_equal_layers_is_one_group),
-        BT_TEST(each_layer_has_its_place_and_pages_hold_any_group),
-        BT_TEST(a_share_has_its_layers_of_each_group),
-        BT_TEST(a_group_needs_what_comes_after_can_see),
+        BT_TEST(layers_map_to_groups_and_pages_hold_any_group),
+        BT_TEST(rank_share_has_its_layers_of_each_group),
+        BT_TEST(group_keeps_positions_that_later_tokens_attend_to),
         BT_TEST(every_part_of_the_list_changes_the_identity),
         BT_TEST(a_list_that_does_not_fit_is_refused),
     };

@@ -39,7 +39,7 @@ static bt_kv_groups_t groups_of(const uint32_t *windows, uint32_t n)
 
 /* Spans of 4, a window of 10: nine positions before the next one, and 6 ahead.
  * 15 neighbours touch 5 spans at most: from position 3 to 17. */
-static void the_most_spans_of_a_window_are_those_it_can_touch(void **state)
+static void attention_window_bounds_its_block_count(void **state)
 {
     bt_kv_group_t group = {.shape = shape, .window_tokens = 10};
 
@@ -117,7 +117,7 @@ static void a_window_slides_and_holds_as_many_blocks_as_before(void **state)
 
 /* KV of 30 tokens comes from elsewhere, the window needs 21 .. 29 of it: spans
  * 5 .. 7. What was found ends before: the window begins behind it. */
-static void what_comes_from_elsewhere_is_held_from_its_window_on(void **state)
+static void received_kv_is_held_from_the_window_start(void **state)
 {
     static const uint32_t windows[] = {0, 10};
     const bt_kv_reach_t reach = {
@@ -364,7 +364,8 @@ static void one_life(unsigned seed, uint64_t sums[3])
     bt_kv_groups_fini(&l.groups);
 }
 
-static void who_has_begun_always_gets_what_its_windows_slide_to(void **state)
+static void
+started_sequence_always_gets_blocks_for_sliding_windows(void **state)
 {
     uint64_t sums[3] = {0};
 
@@ -381,10 +382,10 @@ static void who_has_begun_always_gets_what_its_windows_slide_to(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_most_spans_of_a_window_are_those_it_can_touch),
+        BT_TEST(attention_window_bounds_its_block_count),
         BT_TEST(a_window_slides_and_holds_as_many_blocks_as_before),
-        BT_TEST(what_comes_from_elsewhere_is_held_from_its_window_on),
-        BT_TEST(who_has_begun_always_gets_what_its_windows_slide_to),
+        BT_TEST(received_kv_is_held_from_the_window_start),
+        BT_TEST(started_sequence_always_gets_blocks_for_sliding_windows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,7 +96,7 @@ static void every_field_changes_the_identity(void **state)
 
 /* What builds so far say in their hello: XXH3-128, by python-xxhash 3, of the
  * order 3, the type and the shape as eight little-endian words. */
-static void the_identity_is_that_of_builds_before(void **state)
+static void layout_identity_is_stable_across_builds(void **state)
 {
     const bt_kv_shape_t shape = {2, 3, 16, 64, 2, 0};
     const bt_hash128_t id = bt_kv_layout_identity(&shape, 0, 3);
@@ -122,7 +122,7 @@ int main(void)
         BT_TEST(scales_lie_behind_the_elements),
         BT_TEST(block_bytes_rejects_a_hostile_file),
         BT_TEST(every_field_changes_the_identity),
-        BT_TEST(the_identity_is_that_of_builds_before),
+        BT_TEST(layout_identity_is_stable_across_builds),
         BT_TEST(blocks_are_rounded_up),
     };
 

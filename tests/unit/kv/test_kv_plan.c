@@ -61,7 +61,7 @@ static void five_of_six_windowed_layers_fill_pages_like_the_sixth(void **state)
     bt_kv_groups_fini(&groups);
 }
 
-static void other_families_come_out_even(void **state)
+static void other_families_need_no_padding(void **state)
 {
     static const struct {
         uint32_t n_layers, window, each, context, n_groups, page_layers;
@@ -87,7 +87,7 @@ static void other_families_come_out_even(void **state)
 }
 
 /* So it is to builds that know no groups, and to those who keep all. */
-static void a_window_as_long_as_the_context_is_none(void **state)
+static void window_as_long_as_the_context_counts_as_full_attention(void **state)
 {
     bt_kv_groups_t all, none, shorter;
     bt_kv_shape_t shape = one_layer;
@@ -115,7 +115,7 @@ static void a_window_as_long_as_the_context_is_none(void **state)
 
 /* No division into at most eight groups takes fewer bytes of the longest
  * sequence: all of one size of page, which is all that matters, are tried. */
-static void no_other_page_takes_less(void **state)
+static void chosen_page_size_is_minimal(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= MOST_LAYERS; n++) {
@@ -145,7 +145,7 @@ static void no_other_page_takes_less(void **state)
     }
 }
 
-static void what_cannot_be_planned_is_refused(void **state)
+static void impossible_page_plans_are_refused(void **state)
 {
     uint32_t windows[BT_KV_MAX_GROUPS + 1] = {0};
     bt_kv_shape_t shape = one_layer;
@@ -179,10 +179,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(five_of_six_windowed_layers_fill_pages_like_the_sixth),
-        BT_TEST(other_families_come_out_even),
-        BT_TEST(a_window_as_long_as_the_context_is_none),
-        BT_TEST(no_other_page_takes_less),
-        BT_TEST(what_cannot_be_planned_is_refused),
+        BT_TEST(other_families_need_no_padding),
+        BT_TEST(window_as_long_as_the_context_counts_as_full_attention),
+        BT_TEST(chosen_page_size_is_minimal),
+        BT_TEST(impossible_page_plans_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,7 +130,7 @@ static void leaves_go_first_the_least_recently_used_before_others(void **state)
     close_all(&f);
 }
 
-static void what_a_sequence_holds_is_not_evicted(void **state)
+static void held_blocks_are_not_evicted(void **state)
 {
     static const uint32_t a[] = {1, 1, 2, 2};
     uint32_t ids[2];
@@ -173,7 +173,7 @@ static void the_same_tokens_are_remembered_once(void **state)
 
 /* By hand: the same four tokens in three spaces that differ in one half of the
  * number are three times two blocks; each space finds its own. */
-static void spaces_share_nothing(void **state)
+static void cache_namespaces_share_nothing(void **state)
 {
     static const uint32_t tokens[] = {1, 2, 3, 4};
     static const bt_hash128_t spaces[] = {{0, 0}, {1, 0}, {0, 1}};
@@ -357,7 +357,7 @@ static bt_kv_groups_t with_window(bool alone)
 /* Five spans, whose windowed blocks are all remembered and held by nobody; the
  * others are held by one that goes on. Idle ones of the window can be had, the
  * oldest first, and leave a way to what lies behind them. */
-static void what_slid_out_can_be_had_and_leaves_a_way(void **state)
+static void evicted_window_blocks_are_reusable_and_keep_the_path(void **state)
 {
     static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     const uint32_t table[] = {0, 5, 1, 6, 2, 7, 3, 8, 4, 9};
@@ -397,7 +397,7 @@ static void what_slid_out_can_be_had_and_leaves_a_way(void **state)
 
 /* It was known and could not be found, so it was computed again: the newer
  * blocks take the place of those that nobody holds. */
-static void what_was_not_found_any_more_is_replaced(void **state)
+static void missing_blocks_are_inserted_again(void **state)
 {
     static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6};
     const uint32_t old[] = {0, NO, 1, NO, 2, NO};
@@ -463,7 +463,7 @@ static void a_tail_alone_is_found_behind_spans_without_blocks(void **state)
 
 /* Ten nodes for five blocks: paths without blocks run out, and what does not
  * fit is not remembered. */
-static void ways_without_blocks_run_out_quietly(void **state)
+static void paths_without_blocks_end_without_error(void **state)
 {
     uint32_t tokens[24];
     uint32_t table[12];
@@ -574,7 +574,7 @@ static void start(fixture_t *f, content_t *contents, running_t *seq,
     }
 }
 
-static void in_random_lives_what_is_found_is_what_was_filled(void **state)
+static void random_operations_find_only_inserted_blocks(void **state)
 {
     (void)state;
     for (unsigned life = 1; life <= LIVES; life++) {
@@ -621,15 +621,15 @@ int main(void)
         BT_TEST(leaves_go_first_the_least_recently_used_before_others),
         BT_TEST(a_prefix_is_found_where_every_group_has_what_it_needs),
         BT_TEST(a_known_span_is_completed_and_never_replaced),
-        BT_TEST(what_slid_out_can_be_had_and_leaves_a_way),
-        BT_TEST(what_was_not_found_any_more_is_replaced),
+        BT_TEST(evicted_window_blocks_are_reusable_and_keep_the_path),
+        BT_TEST(missing_blocks_are_inserted_again),
         BT_TEST(a_tail_alone_is_found_behind_spans_without_blocks),
-        BT_TEST(ways_without_blocks_run_out_quietly),
-        BT_TEST(what_a_sequence_holds_is_not_evicted),
+        BT_TEST(paths_without_blocks_end_without_error),
+        BT_TEST(held_blocks_are_not_evicted),
         BT_TEST(the_same_tokens_are_remembered_once),
-        BT_TEST(spaces_share_nothing),
+        BT_TEST(cache_namespaces_share_nothing),
         BT_TEST(counts_of_zero_are_refused_and_short_memory_is_said),
-        BT_TEST(in_random_lives_what_is_found_is_what_was_filled),
+        BT_TEST(random_operations_find_only_inserted_blocks),
     };
 
     return cmocka_run_group_tests(tests, take_all, NULL);

@@ -60,7 +60,7 @@ static void between_single_ranks_a_block_is_one_move(void **state)
 }
 
 /* By hand: rank 3 of 2 x 2 has layer 1, heads 2 and 3. */
-static void a_lane_leads_to_each_rank_that_has_something_in_common(void **state)
+static void shard_map_pairs_ranks_with_common_heads_or_layers(void **state)
 {
     const bt_kv_split_t one = {1, 1};
     const bt_kv_split_t slices = {4, 1};
@@ -124,7 +124,7 @@ static void a_split_that_the_model_does_not_allow_is_refused(void **state)
     assert_int_equal(route.n_lanes, 77);
 }
 
-static void memory_that_is_short_leaves_nothing(void **state)
+static void failed_allocation_leaves_no_shard_map(void **state)
 {
     const bt_kv_split_t one = {1, 1};
     const bt_kv_split_t both = {2, 2};
@@ -275,7 +275,7 @@ static void one_rank_to_one_posts_the_pieces_of_whole_blocks(void **state)
 /* ---- sequences ---- */
 
 /* By hand: a handover of 3 spans walks as the blocks themselves do. */
-static void a_sequence_of_one_group_moves_what_is_not_there(void **state)
+static void sequence_of_one_group_transfers_only_missing_blocks(void **state)
 {
     const bt_kv_split_t one = {1, 1};
     const bt_kv_groups_t groups = one_of(&hand);
@@ -330,7 +330,7 @@ static bt_kv_groups_t three_groups(void)
     return groups;
 }
 
-static void groups_lie_one_after_the_other_in_a_window(void **state)
+static void groups_are_consecutive_in_a_receive_window(void **state)
 {
     const bt_kv_split_t one = {1, 1};
     bt_kv_groups_t groups = three_groups();
@@ -414,12 +414,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(between_single_ranks_a_block_is_one_move),
-        BT_TEST(a_lane_leads_to_each_rank_that_has_something_in_common),
+        BT_TEST(shard_map_pairs_ranks_with_common_heads_or_layers),
         BT_TEST(a_split_that_the_model_does_not_allow_is_refused),
-        BT_TEST(memory_that_is_short_leaves_nothing),
+        BT_TEST(failed_allocation_leaves_no_shard_map),
         BT_TEST(one_rank_to_one_posts_the_pieces_of_whole_blocks),
-        BT_TEST(a_sequence_of_one_group_moves_what_is_not_there),
-        BT_TEST(groups_lie_one_after_the_other_in_a_window),
+        BT_TEST(sequence_of_one_group_transfers_only_missing_blocks),
+        BT_TEST(groups_are_consecutive_in_a_receive_window),
         BT_TEST(groups_are_split_each_by_its_own_layers_and_heads),
     };
 
