@@ -45,7 +45,7 @@ static void assert_refused(const bt_kv_view_t *kv, const char *reason)
     assert_string_equal(why, reason);
 }
 
-static void a_cache_that_it_cannot_read_is_refused_by_name(void **state)
+static void unsupported_kv_type_is_refused_by_name(void **state)
 {
     const bt_kernels_caps_t caps = some_caps();
     bt_kv_view_t kv = good_view();
@@ -83,7 +83,7 @@ static void a_cache_that_it_cannot_read_is_refused_by_name(void **state)
     assert_int_equal(bt_kernels_check_kv(&caps, &kv, why, sizeof(why)), BT_OK);
 }
 
-static void parts_of_attention_that_it_lacks_are_named(void **state)
+static void missing_attention_features_are_named(void **state)
 {
     static const float sinks[2] = {0};
     static const char *const names[] = {
@@ -149,8 +149,8 @@ static void every_tier_reads_the_layout_that_is_written_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_cache_that_it_cannot_read_is_refused_by_name),
-        BT_TEST(parts_of_attention_that_it_lacks_are_named),
+        BT_TEST(unsupported_kv_type_is_refused_by_name),
+        BT_TEST(missing_attention_features_are_named),
         BT_TEST(every_tier_reads_the_layout_that_is_written_down),
     };
 

@@ -107,7 +107,7 @@ static void the_environment_caps_the_tier(void **state)
     assert_int_equal(unsetenv("BATON_CPU_TIER"), 0);
 }
 
-static void capabilities_name_what_is_there(void **state)
+static void cpu_capabilities_list_supported_types(void **state)
 {
     bt_backend_t *be = NULL;
 
@@ -387,7 +387,7 @@ static void begin_together(void *ctx, uint32_t thread, uint32_t begin,
     }
 }
 
-static void each_thread_begins_with_neighbours_of_its_own(void **state)
+static void each_thread_begins_with_a_contiguous_share(void **state)
 {
     shares_t shares = {.first = {UINT32_MAX, UINT32_MAX, UINT32_MAX}};
     bt_cpu_pool_t *pool = NULL;
@@ -473,14 +473,14 @@ int main(void)
         BT_TEST(a_configuration_of_zeros_is_refused),
         BT_TEST(the_cpu_has_no_tensor_cores),
         BT_TEST(the_environment_caps_the_tier),
-        BT_TEST(capabilities_name_what_is_there),
+        BT_TEST(cpu_capabilities_list_supported_types),
         BT_TEST(kv_types_have_names_and_sizes),
         BT_TEST(shapes_that_are_not_whole_blocks_are_refused),
         BT_TEST(a_layout_has_one_version),
         BT_TEST(adopted_bytes_give_the_same_weight),
         BT_TEST(every_failing_allocation_is_reported_and_leaves_nothing),
         BT_TEST(every_item_is_done_once_whatever_the_grain),
-        BT_TEST(each_thread_begins_with_neighbours_of_its_own),
+        BT_TEST(each_thread_begins_with_a_contiguous_share),
         BT_TEST(a_thread_prepares_once_before_its_first_items),
         BT_TEST(a_core_that_does_not_exist_is_a_warning),
     };

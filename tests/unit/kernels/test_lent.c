@@ -213,7 +213,7 @@ static void every_item_is_done_once_in_effect(void **state)
     bt_cpu_pool_destroy(pool);
 }
 
-static void a_caller_alone_has_its_work_shared(void **state)
+static void work_of_one_thread_is_shared_with_borrowed_cores(void **state)
 {
     static work_t w;
     bt_cpu_pool_t *pool = open_pool(1, N_LENT + 1);
@@ -348,7 +348,7 @@ static void stop_one(stop_at_t at, bool in_place)
     sem_destroy(&w.go_on);
 }
 
-static void a_piece_whose_thread_is_stopped_is_done_again(void **state)
+static void piece_of_a_stopped_thread_is_computed_again(void **state)
 {
     (void)state;
     stop_one(STOP_IN_PREPARE, false);
@@ -357,7 +357,7 @@ static void a_piece_whose_thread_is_stopped_is_done_again(void **state)
     stop_one(STOP_BEHIND, false);
 }
 
-static void what_it_had_changed_in_place_is_put_back_before(void **state)
+static void in_place_changes_of_a_stopped_thread_are_restored(void **state)
 {
     (void)state;
     stop_one(STOP_IN_KEEP, true);
@@ -368,7 +368,7 @@ static void what_it_had_changed_in_place_is_put_back_before(void **state)
 
 #endif
 
-static void pieces_that_cannot_be_kept_are_not_lent(void **state)
+static void pieces_that_cannot_be_restored_are_not_shared(void **state)
 {
     static work_t w;
     bt_cpu_pool_t *pool = open_pool(1, N_LENT);
@@ -436,13 +436,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_item_is_done_once_in_effect),
-        BT_TEST(a_caller_alone_has_its_work_shared),
+        BT_TEST(work_of_one_thread_is_shared_with_borrowed_cores),
         BT_TEST(a_core_that_is_taken_back_again_and_again),
 #ifndef __SANITIZE_THREAD__
-        BT_TEST(a_piece_whose_thread_is_stopped_is_done_again),
-        BT_TEST(what_it_had_changed_in_place_is_put_back_before),
+        BT_TEST(piece_of_a_stopped_thread_is_computed_again),
+        BT_TEST(in_place_changes_of_a_stopped_thread_are_restored),
 #endif
-        BT_TEST(pieces_that_cannot_be_kept_are_not_lent),
+        BT_TEST(pieces_that_cannot_be_restored_are_not_shared),
         BT_TEST(without_memory_the_group_goes_on_alone),
         BT_TEST(a_number_that_makes_no_sense_is_refused),
     };

@@ -38,7 +38,7 @@ static bt_backend_t *open_trap(void)
     return be;
 }
 
-static void a_plugin_is_found_by_its_name_and_nowhere_else(void **state)
+static void plugin_is_found_only_by_its_name(void **state)
 {
     static const char *const names[] = {
         "",  "/trap", "../support/trap", "./trap",     "trap.so", "Trap",
@@ -60,7 +60,7 @@ static void a_plugin_is_found_by_its_name_and_nowhere_else(void **state)
     bt_backend_close(be);
 }
 
-static void what_is_no_plugin_is_named_in_the_log(void **state)
+static void invalid_plugin_is_named_in_the_log(void **state)
 {
     char dir[] = "/tmp/baton-test-plugin-XXXXXX";
     char path[sizeof(dir) + 32];
@@ -132,7 +132,7 @@ static void the_host_cannot_touch_the_memory_of_the_trap(void **state)
 }
 
 /* What kernels/copier.h promises. */
-static void copies_of_the_trap_end_when_they_were_asked_for(void **state)
+static void trap_back_end_copies_end_when_requested(void **state)
 {
     bt_backend_t *be = open_trap();
     bt_copier_t copier = {0};
@@ -172,10 +172,10 @@ static void copies_of_the_trap_end_when_they_were_asked_for(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_plugin_is_found_by_its_name_and_nowhere_else),
-        BT_TEST(what_is_no_plugin_is_named_in_the_log),
+        BT_TEST(plugin_is_found_only_by_its_name),
+        BT_TEST(invalid_plugin_is_named_in_the_log),
         BT_TEST(the_host_cannot_touch_the_memory_of_the_trap),
-        BT_TEST(copies_of_the_trap_end_when_they_were_asked_for),
+        BT_TEST(trap_back_end_copies_end_when_requested),
     };
 
     if ((argc != 2) || (strlen(argv[1]) >= sizeof(plugin_dir))) {

@@ -104,7 +104,7 @@ static void ask(asked_t *a, uint32_t round)
     a->s.end_ids[1] = N_VOCAB + 3;
 }
 
-static void a_told_draw_is_the_sampler_s(void **state)
+static void device_sampling_equals_the_host_sampler(void **state)
 {
     bt_sampler_t *sampler = make_sampler(N_VOCAB);
     bt_drawing_t *drawing = make_drawing();
@@ -151,7 +151,7 @@ static void a_told_draw_is_the_sampler_s(void **state)
 }
 
 /* What is not told leaves no trace: two biases of one token, more than fit. */
-static void what_cannot_be_told_is_the_host_s(void **state)
+static void unsupported_sampling_stays_on_the_host(void **state)
 {
     const bt_logit_bias_t twice[] = {{3, 1.0f}, {4, 1.0f}, {3, 1.0f}};
     const bt_scoring_t scoring = {.draw = BT_SCORING_NO_DRAW};
@@ -185,7 +185,7 @@ static void what_cannot_be_told_is_the_host_s(void **state)
     bt_drawing_destroy(drawing);
 }
 
-static void the_history_of_many_is_too_much_for_one_call(void **state)
+static void penalty_history_over_the_limit_stays_on_the_host(void **state)
 {
     static uint32_t tokens[BT_DRAWING_EDITS];
     bt_sampling_t s = bt_sampling_default();
@@ -209,7 +209,7 @@ static void the_history_of_many_is_too_much_for_one_call(void **state)
     bt_drawing_destroy(drawing);
 }
 
-static void a_score_is_the_log_prob_of_the_host(void **state)
+static void device_log_prob_equals_the_hosts(void **state)
 {
     static const uint32_t dims[] = {1, 5, 16, 17, 255, 256, 271, 300, N_VOCAB};
     bt_backend_t *be = open_cpu();
@@ -265,10 +265,10 @@ static void create_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_told_draw_is_the_sampler_s),
-        BT_TEST(what_cannot_be_told_is_the_host_s),
-        BT_TEST(the_history_of_many_is_too_much_for_one_call),
-        BT_TEST(a_score_is_the_log_prob_of_the_host),
+        BT_TEST(device_sampling_equals_the_host_sampler),
+        BT_TEST(unsupported_sampling_stays_on_the_host),
+        BT_TEST(penalty_history_over_the_limit_stays_on_the_host),
+        BT_TEST(device_log_prob_equals_the_hosts),
         BT_TEST(create_survives_every_failed_allocation),
     };
 

@@ -71,7 +71,7 @@ static double plain_sum(const float *logits, uint32_t n)
     return (double)best + log(sum);
 }
 
-static void the_bits_are_those_of_plain_c(void **state)
+static void vector_log_sum_exp_is_bit_equal_to_scalar_code(void **state)
 {
     uint64_t rng = 3;
     float logits[N];
@@ -111,7 +111,7 @@ static void probabilities_sum_to_one(void **state)
     }
 }
 
-static void a_row_that_is_no_row_says_so(void **state)
+static void row_without_finite_logits_is_reported(void **state)
 {
     const float nan_row[] = {1.0f, NAN, 2.0f};
     const float inf_row[] = {1.0f, INFINITY, 2.0f};
@@ -121,7 +121,7 @@ static void a_row_that_is_no_row_says_so(void **state)
     assert_true(isnan(bt_logprob_sum(inf_row, 3)));
 }
 
-static void the_best_come_first_and_of_equal_ones_the_lowest(void **state)
+static void top_logprobs_are_descending_with_ties_by_lowest_id(void **state)
 {
     static const float logits[] = {1.0f, 5.0f, 3.0f, 5.0f, -2.0f, 3.0f};
     static const uint32_t order[] = {1, 3, 2, 5, 0, 4}; /* by hand */
@@ -135,7 +135,7 @@ static void the_best_come_first_and_of_equal_ones_the_lowest(void **state)
 }
 
 /* Against a search through all of them, for each place. */
-static void the_best_are_those_that_a_search_finds(void **state)
+static void top_logprobs_equal_a_linear_search(void **state)
 {
     uint64_t rng = 2;
     float logits[N];
@@ -163,11 +163,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(the_sum_is_the_log_of_the_sum_of_exp),
-        BT_TEST(the_bits_are_those_of_plain_c),
+        BT_TEST(vector_log_sum_exp_is_bit_equal_to_scalar_code),
         BT_TEST(probabilities_sum_to_one),
-        BT_TEST(a_row_that_is_no_row_says_so),
-        BT_TEST(the_best_come_first_and_of_equal_ones_the_lowest),
-        BT_TEST(the_best_are_those_that_a_search_finds),
+        BT_TEST(row_without_finite_logits_is_reported),
+        BT_TEST(top_logprobs_are_descending_with_ties_by_lowest_id),
+        BT_TEST(top_logprobs_equal_a_linear_search),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 #include "inference/model/micro.h"
 #include "tests/support/testsupport.h"
 
-static void as_many_as_keep_the_stages_busy(void **state)
+static void microbatch_count_keeps_all_stages_busy(void **state)
 {
     (void)state;
     assert_int_equal(bt_micro_count(1, 2, 0), 1);
@@ -20,7 +20,7 @@ static void as_many_as_keep_the_stages_busy(void **state)
 }
 
 /* 20 rows of 4 sequences in 3: rows 0 … 5, 6 … 12, 13 … 19. */
-static void sequences_are_cut_where_they_lie(void **state)
+static void sequences_are_split_at_row_boundaries(void **state)
 {
     static const uint32_t blocks[] = {7};
     uint32_t tokens[20];
@@ -86,8 +86,8 @@ static void sequences_are_cut_where_they_lie(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(as_many_as_keep_the_stages_busy),
-        BT_TEST(sequences_are_cut_where_they_lie),
+        BT_TEST(microbatch_count_keeps_all_stages_busy),
+        BT_TEST(sequences_are_split_at_row_boundaries),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -183,7 +183,7 @@ static void own_blocks_alone(int number)
     free_rig(&rig);
 }
 
-static void only_its_own_blocks_matter(void **state)
+static void forward_reads_only_blocks_of_its_sequences(void **state)
 {
     (void)state;
     own_blocks_alone(0);
@@ -226,7 +226,7 @@ static void other_kv_types_give_near_numbers_of_their_own(void **state)
     free_rig(&f16);
 }
 
-static void forward_refuses_what_does_not_fit(void **state)
+static void forward_refuses_out_of_range_arguments(void **state)
 {
     const bt_tiny_model_t tiny = bt_tiny_model_default();
     rig_t rig = make_rig(&tiny, 1);
@@ -288,7 +288,7 @@ static void forward_refuses_what_does_not_fit(void **state)
     free_rig(&rig);
 }
 
-static void hparams_are_those_of_the_file(void **state)
+static void hparams_are_read_from_the_file(void **state)
 {
     bt_tiny_model_t tiny = variant(2);
     bt_gguf_t *gguf;
@@ -400,7 +400,7 @@ static void assert_refused(const bt_tiny_model_t *tiny, bt_status_t status,
     bt_gguf_close(gguf);
 }
 
-static void what_the_forward_pass_does_not_know_is_refused_by_name(void **state)
+static void unsupported_architecture_features_are_refused_by_name(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -586,13 +586,13 @@ int main(void)
         BT_TEST(single_operations_give_the_bits_of_fused_steps),
         BT_TEST(company_in_the_batch_changes_no_bit),
         BT_TEST(logits_not_asked_for_change_nothing),
-        BT_TEST(only_its_own_blocks_matter),
+        BT_TEST(forward_reads_only_blocks_of_its_sequences),
         BT_TEST(other_kv_types_give_near_numbers_of_their_own),
-        BT_TEST(forward_refuses_what_does_not_fit),
-        BT_TEST(hparams_are_those_of_the_file),
+        BT_TEST(forward_refuses_out_of_range_arguments),
+        BT_TEST(hparams_are_read_from_the_file),
         BT_TEST(rows_without_a_token_are_left_out),
         BT_TEST(a_vocabulary_may_have_any_number_of_tokens),
-        BT_TEST(what_the_forward_pass_does_not_know_is_refused_by_name),
+        BT_TEST(unsupported_architecture_features_are_refused_by_name),
         BT_TEST(altered_files_are_refused_by_name),
         BT_TEST(a_context_beyond_the_model_s_is_refused),
         BT_TEST(the_memory_foretold_is_the_memory_taken),

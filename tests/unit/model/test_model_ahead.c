@@ -181,7 +181,7 @@ static void check_chain(bool draws)
     close_walk(&w);
 }
 
-static void a_call_takes_the_ids_of_the_one_before(void **state)
+static void overlapped_pass_takes_ids_of_the_pass_before(void **state)
 {
     (void)state;
     check_chain(false);
@@ -189,7 +189,7 @@ static void a_call_takes_the_ids_of_the_one_before(void **state)
 }
 
 /* One of which logits are wanted is finished first, and no third begins. */
-static void what_cannot_begin_yet_is_refused(void **state)
+static void overlapped_pass_that_cannot_start_is_refused(void **state)
 {
     walk_t w;
     call_t calls[3] = {0};
@@ -231,8 +231,8 @@ static void what_cannot_begin_yet_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_call_takes_the_ids_of_the_one_before),
-        BT_TEST(what_cannot_begin_yet_is_refused),
+        BT_TEST(overlapped_pass_takes_ids_of_the_pass_before),
+        BT_TEST(overlapped_pass_that_cannot_start_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,7 +131,7 @@ static void sums_in_parts_give_the_host_s_bits_in_own_memory(void **state)
     free_trap_rig(&trap);
 }
 
-static void ranks_whose_memory_no_sum_reaches_are_refused_by_name(void **state)
+static void ranks_without_device_collectives_are_refused_by_name(void **state)
 {
     const bt_backend_config_t be_config = {
         .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
@@ -209,7 +209,7 @@ static void check_ids(rig_t *rig, const logits_of_prompt_t *p)
     bt_sampler_destroy(sampler);
 }
 
-static void ids_are_those_that_the_sampler_draws_from_the_logits(void **state)
+static void device_argmax_ids_equal_host_sampling(void **state)
 {
     const bt_tiny_model_t tiny = variant(2);
     rig_t host = make_rig(&tiny, 2);
@@ -312,7 +312,7 @@ static void check_drawn(const bt_drawing_t *d, const bt_sampling_t *params,
     bt_sampler_destroy(sampler);
 }
 
-static void what_is_drawn_comes_in_one_copy_and_logits_stay(void **state)
+static void device_sampled_ids_take_one_copy_without_logits(void **state)
 {
     const bt_tiny_model_t tiny = variant(2);
     rig_t host = make_rig(&tiny, 2);
@@ -351,7 +351,7 @@ static void what_is_drawn_comes_in_one_copy_and_logits_stay(void **state)
     free_trap_rig(&trap);
 }
 
-static void drawings_of_another_call_are_refused(void **state)
+static void sampling_results_of_another_call_are_refused(void **state)
 {
     const bt_tiny_model_t tiny = variant(2);
     rig_t host = make_rig(&tiny, 2);
@@ -386,7 +386,7 @@ static void drawings_of_another_call_are_refused(void **state)
     free_trap_rig(&trap);
 }
 
-static void only_what_leaves_nothing_to_choose_is_the_best(void **state)
+static void argmax_is_used_only_for_greedy_rows(void **state)
 {
     static const uint32_t end_ids[] = {2};
     static const bt_bad_word_t word = {.n = 1};
@@ -421,7 +421,7 @@ static void only_what_leaves_nothing_to_choose_is_the_best(void **state)
     assert_int_equal(bt_sampler_needs(&s, 5, 3), 1);
 }
 
-static void memory_of_a_device_is_told_apart(void **state)
+static void device_and_host_memory_are_reported_separately(void **state)
 {
     const bt_backend_config_t be_config = {
         .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
@@ -479,7 +479,7 @@ static void memory_of_a_device_is_told_apart(void **state)
     bt_gguf_close(gguf);
 }
 
-static void a_back_end_that_is_not_there_is_named(void **state)
+static void missing_back_end_is_refused_by_name(void **state)
 {
     const bt_tiny_model_t tiny = variant(0);
     bt_gguf_t *const gguf = open_tiny(&tiny);
@@ -584,13 +584,13 @@ int main(void)
         BT_TEST(own_memory_and_one_upload_a_step_give_the_host_s_bits),
         BT_TEST(families_give_the_host_s_bits_in_own_memory_too),
         BT_TEST(sums_in_parts_give_the_host_s_bits_in_own_memory),
-        BT_TEST(ranks_whose_memory_no_sum_reaches_are_refused_by_name),
-        BT_TEST(ids_are_those_that_the_sampler_draws_from_the_logits),
-        BT_TEST(what_is_drawn_comes_in_one_copy_and_logits_stay),
-        BT_TEST(drawings_of_another_call_are_refused),
-        BT_TEST(only_what_leaves_nothing_to_choose_is_the_best),
-        BT_TEST(memory_of_a_device_is_told_apart),
-        BT_TEST(a_back_end_that_is_not_there_is_named),
+        BT_TEST(ranks_without_device_collectives_are_refused_by_name),
+        BT_TEST(device_argmax_ids_equal_host_sampling),
+        BT_TEST(device_sampled_ids_take_one_copy_without_logits),
+        BT_TEST(sampling_results_of_another_call_are_refused),
+        BT_TEST(argmax_is_used_only_for_greedy_rows),
+        BT_TEST(device_and_host_memory_are_reported_separately),
+        BT_TEST(missing_back_end_is_refused_by_name),
         BT_TEST(more_than_was_reserved_is_refused),
         BT_TEST(parts_of_attention_that_are_missing_are_named),
     };

@@ -191,7 +191,7 @@ static void the_largest_gemmas_scale_scores_otherwise(void **state)
 
 /* The paper's section 3 for 8 heads: 1/2, 1/4 .. 1/256; for 12, as its
  * authors' code has it, these and then 2^-0.5, 2^-1.5 .. */
-static void slopes_are_those_of_the_paper(void **state)
+static void alibi_slopes_equal_the_papers(void **state)
 {
     float slopes[12];
 
@@ -228,7 +228,7 @@ static void expect_refused(const char *name, bt_tiny_key_t key,
     bt_gguf_close(gguf);
 }
 
-static void what_a_family_does_not_have_is_refused_by_name(void **state)
+static void keys_of_other_families_are_refused_by_name(void **state)
 {
     static const struct {
         const char *name;
@@ -455,8 +455,8 @@ int main(void)
         BT_TEST(chunks_company_and_coming_late_change_no_bit),
         BT_TEST(layers_alternate_as_the_families_do),
         BT_TEST(the_largest_gemmas_scale_scores_otherwise),
-        BT_TEST(slopes_are_those_of_the_paper),
-        BT_TEST(what_a_family_does_not_have_is_refused_by_name),
+        BT_TEST(alibi_slopes_equal_the_papers),
+        BT_TEST(keys_of_other_families_are_refused_by_name),
         BT_TEST(other_tensors_are_refused_by_name),
         BT_TEST(a_back_end_without_an_operation_says_so),
         BT_TEST(load_survives_every_failed_allocation),

@@ -212,7 +212,7 @@ static void check_same(int i, bt_kv_type_t type, size_t cut, bool traps)
     bt_kv_groups_fini(&groups);
 }
 
-static void groups_give_the_bytes_of_one(void **state)
+static void kv_groups_give_the_bytes_of_one_group(void **state)
 {
     static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8,
                                          BT_KV_FP8};
@@ -226,7 +226,7 @@ static void groups_give_the_bytes_of_one(void **state)
 }
 
 /* The tables of all groups cross over in the one upload of a step. */
-static void groups_on_a_back_end_with_memory_of_its_own(void **state)
+static void kv_groups_give_the_same_bytes_in_device_memory(void **state)
 {
     (void)state;
     for (size_t cut = 0; cut < BT_ARRAY_LEN(cuts); cut++) {
@@ -236,7 +236,7 @@ static void groups_on_a_back_end_with_memory_of_its_own(void **state)
     }
 }
 
-static void what_no_model_here_computes_is_refused_by_name(void **state)
+static void impossible_kv_groups_are_refused_by_name(void **state)
 {
     const bt_tiny_model_t tiny = five_layers(0);
     side_t one = open_side(&tiny, BT_KV_F16, NULL, false);
@@ -320,9 +320,9 @@ static void a_cache_that_is_too_small_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(groups_give_the_bytes_of_one),
-        BT_TEST(groups_on_a_back_end_with_memory_of_its_own),
-        BT_TEST(what_no_model_here_computes_is_refused_by_name),
+        BT_TEST(kv_groups_give_the_bytes_of_one_group),
+        BT_TEST(kv_groups_give_the_same_bytes_in_device_memory),
+        BT_TEST(impossible_kv_groups_are_refused_by_name),
         BT_TEST(a_cache_that_is_too_small_is_refused),
     };
 

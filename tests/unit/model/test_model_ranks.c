@@ -336,7 +336,7 @@ static void calls_that_follow_each_other_give_the_same_bits(void **state)
     }
 }
 
-static void one_stage_starts_no_calls(void **state)
+static void single_stage_refuses_overlapped_calls(void **state)
 {
     const bt_tiny_model_t tiny = variant(0);
     rig_t rig = make_rig(&tiny, 1);
@@ -408,7 +408,7 @@ static uint32_t check_row(const float *got, const float *want, uint32_t n_vocab,
 
 /* Of a row from which few are drawn each rank sends its first candidates, and
  * no more. */
-static void ranks_send_what_a_row_needs(void **state)
+static void ranks_send_only_the_candidates_a_row_needs(void **state)
 {
     static const stages_t list[] = {{2, 1, 0}, {1, 2, 8}, {2, 2, 8}};
     static const uint32_t kinds[] = {5, 1, 0, 20, 2, 500};
@@ -485,7 +485,7 @@ static void stages_that_cannot_be_are_refused_by_name(void **state)
 
 /* From a rank 0 of another configuration: more rows than there is room for,
  * words that are missing, an order that is none. */
-static void orders_that_do_not_fit_end_who_follows(void **state)
+static void malformed_orders_end_a_following_rank(void **state)
 {
     static const struct {
         uint32_t order[4];
@@ -538,7 +538,7 @@ static void expect_refused(const bt_tiny_model_t *tiny, uint32_t size,
     assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
 }
 
-static void what_cannot_be_shared_is_refused_by_name(void **state)
+static void model_that_cannot_be_sharded_is_refused_by_name(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -565,11 +565,11 @@ int main(void)
         BT_TEST(stages_give_the_bits_of_one_rank),
         BT_TEST(families_in_stages_give_the_bits_of_one_rank),
         BT_TEST(calls_that_follow_each_other_give_the_same_bits),
-        BT_TEST(one_stage_starts_no_calls),
-        BT_TEST(ranks_send_what_a_row_needs),
+        BT_TEST(single_stage_refuses_overlapped_calls),
+        BT_TEST(ranks_send_only_the_candidates_a_row_needs),
         BT_TEST(stages_that_cannot_be_are_refused_by_name),
-        BT_TEST(orders_that_do_not_fit_end_who_follows),
-        BT_TEST(what_cannot_be_shared_is_refused_by_name),
+        BT_TEST(malformed_orders_end_a_following_rank),
+        BT_TEST(model_that_cannot_be_sharded_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

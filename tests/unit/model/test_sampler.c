@@ -72,7 +72,7 @@ static void greedy_takes_the_best_and_the_lowest_id_of_a_tie(void **state)
 }
 
 /* Every place of the best and of its equal, beside numbers that never win. */
-static void greedy_finds_the_best_wherever_it_is(void **state)
+static void greedy_finds_the_maximum_at_every_position(void **state)
 {
     const bt_sampling_t params = bt_sampling_default();
 
@@ -125,7 +125,7 @@ static void penalties_change_each_seen_token_once(void **state)
     bt_sampler_destroy(sampler);
 }
 
-static void a_bad_word_bans_only_its_last_token_after_the_others(void **state)
+static void bad_word_bans_its_last_token_after_its_prefix(void **state)
 {
     const bt_bad_word_t words[] = {{.n = 1, .ids = {3}},
                                    {.n = 3, .ids = {7, 8, 2}}};
@@ -243,7 +243,7 @@ static uint32_t plain_draw(const bt_sampling_t *params, const float *logits,
     return UINT32_MAX;
 }
 
-static void every_setting_draws_what_a_full_sort_draws(void **state)
+static void every_sampling_setting_equals_a_full_sort(void **state)
 {
     static const float temperatures[] = {0.05f, 0.7f, 1.0f, 5.0f, 1000.0f};
     static const uint32_t top_ks[] = {0, 2, 3, 40, 999, N_VOCAB, 5000};
@@ -403,11 +403,11 @@ int main(void)
         BT_TEST(philox_gives_the_published_vectors),
         BT_TEST(uniform_is_the_top_53_bits_of_the_first_two_words),
         BT_TEST(greedy_takes_the_best_and_the_lowest_id_of_a_tie),
-        BT_TEST(greedy_finds_the_best_wherever_it_is),
+        BT_TEST(greedy_finds_the_maximum_at_every_position),
         BT_TEST(penalties_change_each_seen_token_once),
-        BT_TEST(a_bad_word_bans_only_its_last_token_after_the_others),
+        BT_TEST(bad_word_bans_its_last_token_after_its_prefix),
         BT_TEST(end_ids_wait_for_min_tokens),
-        BT_TEST(every_setting_draws_what_a_full_sort_draws),
+        BT_TEST(every_sampling_setting_equals_a_full_sort),
         BT_TEST(draws_follow_the_softmax),
         BT_TEST(no_parameters_make_a_draw_expensive),
         BT_TEST(everything_banned_still_gives_a_token),

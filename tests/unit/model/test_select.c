@@ -73,7 +73,7 @@ static void check(uint32_t n, const uint64_t *w, uint64_t need)
     assert_true(found.logit == ordered[i].logit);
 }
 
-static void every_place_is_that_of_a_full_sort(void **state)
+static void partial_sort_equals_a_full_sort(void **state)
 {
     static const uint32_t sizes[] = {1, 2, 3, 24, 25, 26, 60, 257, MOST};
 
@@ -101,7 +101,7 @@ static void every_place_is_that_of_a_full_sort(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_place_is_that_of_a_full_sort),
+        BT_TEST(partial_sort_equals_a_full_sort),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

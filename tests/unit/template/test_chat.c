@@ -190,7 +190,7 @@ static void every_family_renders_as_its_jinja_text(void **state)
     golden_free(&file);
 }
 
-static void unknown_names_and_bad_texts_are_told(void **state)
+static void unknown_families_and_bad_templates_are_refused(void **state)
 {
     static const char bad[] = "{% for m in messages %}\n{{ m.content }\n";
     const bt_chat_source_t source = {.jinja = bad, .bytes = strlen(bad)};
@@ -364,7 +364,7 @@ typedef struct shown {
 
 /* Each text as jinja2 has it for messages that are as the table of messages.h
  * says. */
-static void messages_are_what_the_template_can_show(void **state)
+static void messages_take_the_form_that_the_template_can_render(void **state)
 {
     static const shown_t rows[] = {
         /* parts: joined, as they are, and of a string */
@@ -439,7 +439,7 @@ static void messages_are_what_the_template_can_show(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void what_a_template_raises_is_what_the_client_hears(void **state)
+static void raise_exception_text_reaches_the_client(void **state)
 {
     const bt_chat_request_t request = {
         .messages_json = "[{\"role\":\"tool\",\"content\":\"a\"}]"};
@@ -498,7 +498,7 @@ static void bad_conversations_are_refused_and_leave_the_text_alone(void **state)
     bt_chat_template_free(gemma);
 }
 
-static void a_full_buffer_is_an_error_and_keeps_what_was_there(void **state)
+static void full_buffer_is_an_error_and_keeps_earlier_text(void **state)
 {
     const bt_chat_template_t *chatml = family("chatml");
     const message_t user = {.role = "user",
@@ -519,15 +519,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_family_renders_as_its_jinja_text),
-        BT_TEST(unknown_names_and_bad_texts_are_told),
+        BT_TEST(unknown_families_and_bad_templates_are_refused),
         BT_TEST(a_models_own_template_gets_all_that_a_request_has),
         BT_TEST(without_a_generation_prompt_a_family_opens_no_answer),
         BT_TEST(requests_with_tools_get_a_text_of_their_own),
         BT_TEST(calls_of_tools_and_their_answers_are_seen),
-        BT_TEST(messages_are_what_the_template_can_show),
-        BT_TEST(what_a_template_raises_is_what_the_client_hears),
+        BT_TEST(messages_take_the_form_that_the_template_can_render),
+        BT_TEST(raise_exception_text_reaches_the_client),
         BT_TEST(bad_conversations_are_refused_and_leave_the_text_alone),
-        BT_TEST(a_full_buffer_is_an_error_and_keeps_what_was_there),
+        BT_TEST(full_buffer_is_an_error_and_keeps_earlier_text),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@ static void text_and_values_are_printed_as_python_does(void **state)
     expect("{{ missing }}|{{ x.y }}", "{\"x\":{}}", "|");
 }
 
-static void white_space_is_kept_and_taken_as_transformers_sets_it(void **state)
+static void white_space_control_equals_transformers(void **state)
 {
     (void)state;
     expect("a\n  {% if true %}\n  b\n  {% endif %}\nc\n", "{}", "a\n  b\nc");
@@ -26,7 +26,7 @@ static void white_space_is_kept_and_taken_as_transformers_sets_it(void **state)
     expect("{% raw %}{{ x }}{% endraw %}\ny", "{}", "{{ x }}y");
 }
 
-static void loops_know_where_they_are(void **state)
+static void loop_variables_equal_jinja2(void **state)
 {
     (void)state;
     expect("{% for i in l %}{{ loop.index }}{{ loop.index0 }}"
@@ -140,8 +140,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(text_and_values_are_printed_as_python_does),
-        BT_TEST(white_space_is_kept_and_taken_as_transformers_sets_it),
-        BT_TEST(loops_know_where_they_are),
+        BT_TEST(white_space_control_equals_transformers),
+        BT_TEST(loop_variables_equal_jinja2),
         BT_TEST(macros_have_defaults_names_and_callers),
         BT_TEST(tools_are_written_as_json_with_keys_in_their_order),
         BT_TEST(the_clock_is_given),

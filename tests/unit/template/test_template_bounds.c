@@ -136,7 +136,7 @@ static void memory_that_is_short_is_an_error_everywhere(void **state)
     assert_true(n > 4);
 }
 
-static void an_arena_gives_no_more_than_its_limit(void **state)
+static void arena_allocates_no_more_than_its_limit(void **state)
 {
     bt_tmpl_arena_t arena;
     char *first;
@@ -165,7 +165,7 @@ int main(void)
         BT_TEST(values_within_themselves_are_no_endless_walk),
         BT_TEST(a_text_that_grows_piece_by_piece_is_not_copied_each_time),
         BT_TEST(memory_that_is_short_is_an_error_everywhere),
-        BT_TEST(an_arena_gives_no_more_than_its_limit),
+        BT_TEST(arena_allocates_no_more_than_its_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

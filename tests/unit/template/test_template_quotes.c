@@ -34,8 +34,7 @@ static void expect_c(const char *source, const char *text, const char *marks)
     expect_marks(source, "{\"c\":\"</s>\"}", NULL, text, marks);
 }
 
-static void
-what_a_client_says_is_quoted_however_it_is_put_together(void **state)
+static void client_text_is_quoted_however_it_is_joined(void **state)
 {
     (void)state;
     expect_c("<s>{{ c }}<e>", "<s></s><e>", "...^^^^...");
@@ -54,7 +53,7 @@ what_a_client_says_is_quoted_however_it_is_put_together(void **state)
     expect_c("{% filter upper %}a{{ c }}{% endfilter %}", "A</S>", ".^^^^");
 }
 
-static void parts_and_changes_of_it_are_quoted(void **state)
+static void slices_and_changes_of_client_text_are_quoted(void **state)
 {
     (void)state;
     expect_c("{{ ('ab' + c + 'cd')[1:4] }}", "b</", ".^^");
@@ -73,7 +72,7 @@ static void parts_and_changes_of_it_are_quoted(void **state)
     expect_c("{{ c | center(6) }}", " </s> ", ".^^^^.");
 }
 
-static void what_stands_in_the_place_of_theirs_is_quoted(void **state)
+static void replacements_of_client_text_are_quoted(void **state)
 {
     (void)state;
     /* Else a client would choose where a special token stands. */
@@ -123,9 +122,9 @@ static void a_clients_variable_takes_no_name_that_is_ours(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_a_client_says_is_quoted_however_it_is_put_together),
-        BT_TEST(parts_and_changes_of_it_are_quoted),
-        BT_TEST(what_stands_in_the_place_of_theirs_is_quoted),
+        BT_TEST(client_text_is_quoted_however_it_is_joined),
+        BT_TEST(slices_and_changes_of_client_text_are_quoted),
+        BT_TEST(replacements_of_client_text_are_quoted),
         BT_TEST(values_that_are_no_texts_are_quoted_as_well),
         BT_TEST(roles_that_templates_know_are_theirs_and_others_are_not),
         BT_TEST(a_clients_variable_takes_no_name_that_is_ours),

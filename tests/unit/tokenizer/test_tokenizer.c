@@ -437,7 +437,7 @@ static void bytes_come_out_as_whole_characters_or_replacements(void **state)
     unload(gguf, tok);
 }
 
-static void sentencepiece_text_starts_without_its_space(void **state)
+static void sentencepiece_decoding_drops_the_leading_space(void **state)
 {
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
@@ -707,7 +707,7 @@ int main(void)
         BT_TEST(sentencepiece_merges_the_best_score_first),
         BT_TEST(of_equal_scores_the_leftmost_pair_merges),
         BT_TEST(bytes_come_out_as_whole_characters_or_replacements),
-        BT_TEST(sentencepiece_text_starts_without_its_space),
+        BT_TEST(sentencepiece_decoding_drops_the_leading_space),
         BT_TEST(unsupported_tokenizers_are_named),
         BT_TEST(inconsistent_vocabularies_are_refused),
         BT_TEST(special_ids_outside_the_vocabulary_are_refused),

@@ -130,7 +130,7 @@ static void count(void *ctx)
 
 /* A word of a megabyte that is too many tokens is looked at to its end, and
  * lets others run meanwhile (task.h). */
-static void a_word_without_an_end_lets_others_run(void **state)
+static void endless_word_yields_to_other_tasks(void **state)
 {
     static const bt_pretok_t pretoks[] = {BT_PRETOK_GPT2, BT_PRETOK_SMOLLM,
                                           BT_PRETOK_LLAMA_BPE, BT_PRETOK_QWEN2};
@@ -168,7 +168,7 @@ static void a_word_without_an_end_lets_others_run(void **state)
 /* What looks ahead (white space, beginnings of special tokens) must not do so
  * again for each byte: a quadratic one would take hours, and the time limit of
  * the test ends it. */
-static void looking_ahead_is_done_once(void **state)
+static void lookahead_runs_once(void **state)
 {
     static const char *const repeated[] = {
         " ", "\n", "\n ", " \t", "'", "'l", "<", "<|im_", "[UD", "\u3000", "1",
@@ -326,8 +326,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_word_of_any_length_costs_n_log_n),
         BT_TEST(random_letters_are_cut_into_short_parts),
-        BT_TEST(a_word_without_an_end_lets_others_run),
-        BT_TEST(looking_ahead_is_done_once),
+        BT_TEST(endless_word_yields_to_other_tasks),
+        BT_TEST(lookahead_runs_once),
         BT_TEST(threads_that_share_a_tokenizer_get_the_reference_ids),
         BT_TEST(a_cache_has_one_owner_and_forgets_the_elder_of_two),
     };

@@ -76,7 +76,7 @@ static void assert_ids(const char *text, const uint32_t *want, size_t n)
         sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)
 
 /* Expected ids worked by hand. */
-static void keys_change_what_a_text_becomes(void **state)
+static void tokenizer_keys_change_the_ids(void **state)
 {
     static const char *const removed[] = {"removed", "text", "c"};
     static const char *const previous[] = {"merged_with_previous", "pattern",
@@ -106,7 +106,7 @@ static void keys_change_what_a_text_becomes(void **state)
 }
 
 /* As its tokenizer.json says it, which GGUF files do not. */
-static void phi_3_takes_the_space_behind_its_special_tokens(void **state)
+static void phi_3_special_tokens_take_the_space_behind(void **state)
 {
     static const uint32_t bare[] = {T_A, T_SPACE, T_S, T_C};
 
@@ -147,7 +147,7 @@ static void a_prefix_goes_before_pieces_that_do_not_begin_with_it(void **state)
 }
 
 /* A token of white space is found in what the token before it took. */
-static void a_token_is_found_in_what_another_took(void **state)
+static void added_token_is_found_in_space_taken_by_another(void **state)
 {
     static const char *const tokens[] = {"<unk>", "<|s|>", "a", " ", "\n"};
     static const int32_t types[] = {2, 3, 1, 4, 1};
@@ -331,7 +331,7 @@ static void white_space_is_looked_at_once(void **state)
     bt_special_fini(&special);
 }
 
-static void what_keys_do_not_mean_is_named(void **state)
+static void invalid_tokenizer_keys_are_named(void **state)
 {
     static const char *const norm[] = {"nfc", "bert"};
     static const char *const half[] = {"replace", "a"};
@@ -457,17 +457,17 @@ static void every_kind_survives_failed_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(keys_change_what_a_text_becomes),
-        BT_TEST(phi_3_takes_the_space_behind_its_special_tokens),
+        BT_TEST(tokenizer_keys_change_the_ids),
+        BT_TEST(phi_3_special_tokens_take_the_space_behind),
         BT_TEST(a_prefix_goes_before_pieces_that_do_not_begin_with_it),
-        BT_TEST(a_token_is_found_in_what_another_took),
+        BT_TEST(added_token_is_found_in_space_taken_by_another),
         BT_TEST(normalized_tokens_are_found_in_normalized_text),
         BT_TEST(quotes_go_through_normalizers),
         BT_TEST(unknown_characters_are_one_token_or_several),
         BT_TEST(a_mark_is_a_space_or_itself),
         BT_TEST(whole_pieces_are_tokens_without_merges),
         BT_TEST(white_space_is_looked_at_once),
-        BT_TEST(what_keys_do_not_mean_is_named),
+        BT_TEST(invalid_tokenizer_keys_are_named),
         BT_TEST(every_kind_survives_failed_allocations),
     };
 

@@ -231,7 +231,7 @@ static void compare_all_pretoks(bt_tokenizer_t *tok)
     compare(tok);
 }
 
-static void a_trained_vocabulary_gives_what_the_definition_gives(void **state)
+static void trained_vocabulary_equals_the_definition(void **state)
 {
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
@@ -243,7 +243,7 @@ static void a_trained_vocabulary_gives_what_the_definition_gives(void **state)
     bt_gguf_close(gguf);
 }
 
-static void sentencepiece_gives_what_the_definition_gives(void **state)
+static void sentencepiece_equals_the_definition(void **state)
 {
     static const char *const names[] = {"golden/tok_spm_bytes.gguf",
                                         "golden/tok_spm_plain.gguf"};
@@ -315,7 +315,7 @@ static void build_random(build_t *b)
     build_bpe_of(b, token_list, n, merge_list, n_merges);
 }
 
-static void any_vocabulary_gives_what_the_definition_gives(void **state)
+static void random_vocabulary_equals_the_definition(void **state)
 {
     (void)state;
     for (size_t round = 0; round < 3; round++) {
@@ -339,9 +339,9 @@ static void any_vocabulary_gives_what_the_definition_gives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_trained_vocabulary_gives_what_the_definition_gives),
-        BT_TEST(sentencepiece_gives_what_the_definition_gives),
-        BT_TEST(any_vocabulary_gives_what_the_definition_gives),
+        BT_TEST(trained_vocabulary_equals_the_definition),
+        BT_TEST(sentencepiece_equals_the_definition),
+        BT_TEST(random_vocabulary_equals_the_definition),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

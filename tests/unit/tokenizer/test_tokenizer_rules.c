@@ -120,7 +120,7 @@ static size_t random_text(uint8_t *text)
     return bytes;
 }
 
-static void patterns_cut_as_the_scanners_written_for_them(void **state)
+static void patterns_split_as_their_hand_written_scanners(void **state)
 {
     static const char *const names[] = {"gpt2", "smollm", "llama3", "qwen2"};
 
@@ -331,7 +331,7 @@ static void no_text_is_looked_at_more_than_a_few_times(void **state)
 
 /* A pattern that must look at all of a run before it knows: without its memory
  * it would do so from each place in it. */
-static void a_run_that_came_to_nothing_is_remembered(void **state)
+static void failed_lookahead_is_remembered(void **state)
 {
     static const char *const patterns[] = {"a+b", "\\s+$", "x?a*[bc]"};
     static const char *const pieces[] = {"a", " ", "a"};
@@ -372,7 +372,7 @@ static void assert_pattern(const char *pattern, bt_status_t want,
     bt_splits_destroy(splits);
 }
 
-static void what_a_pattern_may_not_be_is_named(void **state)
+static void unsupported_patterns_are_named(void **state)
 {
     (void)state;
     assert_pattern("a|bc+", BT_OK, "");
@@ -406,15 +406,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_rule_gives_the_reference_ids),
         BT_TEST(every_name_has_a_rule_that_was_compared),
-        BT_TEST(patterns_cut_as_the_scanners_written_for_them),
+        BT_TEST(patterns_split_as_their_hand_written_scanners),
         BT_TEST(unigram_gives_the_reference_ids),
         BT_TEST(
             plain_text_with_normalizers_and_byte_fallback_gives_the_reference_ids),
         BT_TEST(added_tokens_take_white_space_as_in_the_reference),
         BT_TEST(texts_become_the_reference_forms),
         BT_TEST(no_text_is_looked_at_more_than_a_few_times),
-        BT_TEST(a_run_that_came_to_nothing_is_remembered),
-        BT_TEST(what_a_pattern_may_not_be_is_named),
+        BT_TEST(failed_lookahead_is_remembered),
+        BT_TEST(unsupported_patterns_are_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

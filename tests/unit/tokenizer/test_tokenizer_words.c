@@ -147,7 +147,7 @@ static void assert_words(bt_pretok_t pretok, const char *text, const char *want)
     assert_string_equal(got, want);
 }
 
-static void gpt2_words_are_cut_as_its_expression_says(void **state)
+static void gpt2_words_split_as_its_pattern(void **state)
 {
     (void)state;
     assert_words(BT_PRETOK_GPT2, "Hello world", "Hello| world");
@@ -172,7 +172,7 @@ static void smollm_cuts_around_every_number_first(void **state)
     assert_words(BT_PRETOK_SMOLLM, "½'s 's", "½|'s| '|s");
 }
 
-static void llama_bpe_words_are_cut_as_its_expression_says(void **state)
+static void llama_bpe_words_split_as_its_pattern(void **state)
 {
     (void)state;
     assert_words(BT_PRETOK_LLAMA_BPE, "Hello world", "Hello| world");
@@ -236,9 +236,9 @@ int main(void)
         BT_TEST(utf8_follows_the_unicode_table),
         BT_TEST(every_code_point_survives_encoding_and_decoding),
         BT_TEST(classes_match_the_unicode_database),
-        BT_TEST(gpt2_words_are_cut_as_its_expression_says),
+        BT_TEST(gpt2_words_split_as_its_pattern),
         BT_TEST(smollm_cuts_around_every_number_first),
-        BT_TEST(llama_bpe_words_are_cut_as_its_expression_says),
+        BT_TEST(llama_bpe_words_split_as_its_pattern),
         BT_TEST(short_and_long_words_merge_as_defined),
     };
 
