@@ -404,22 +404,81 @@ check_names() {
     done
 }
 
+# names_of WORD: what a path stands for. A test's file stands for its tests, a source
+# for the test with its name; any other word is itself.
+names_of() {
+    local path=${1#"$root/"} stem file
+    path=${path#./}
+    stem=$(basename "${path%.*}")
+    case $path in
+    tests/integration/*.py | tests/clients/*.py)
+        sed -n 's/^def \(test_[A-Za-z0-9_]*\).*/\1/p' "$root/$path" ;;
+    */*.c | */*.h | */*.py | */*.cu | */*.cc)
+        stem=${stem#test_}
+        for file in $(find "$root/tests" -name "test_$stem.*" | head -n 1); do
+            printf '%s\n' "$stem"
+        done ;;
+    test_*)
+        if [ -n "$(find "$root/tests" -name "$path.c" | head -n 1)" ]; then
+            stem=${path#test_}
+        fi
+        printf '%s\n' "$stem" ;;
+    *) printf '%s\n' "$1" ;;
+    esac
+}
+
+# of_python FOLDER: tests of tests/FOLDER whose names hold one of the words.
+of_python() {
+    sed -n 's/^def \(test_[A-Za-z0-9_]*\).*/\1/p' "$root/tests/$1"/test_*.py |
+        grep -F -f <(printf '%s\n' "${names[@]}")
+}
+
+# need_model, need_all: what a stage or a test takes that is not a unit test. Once.
+need_model() {
+    [ -n "${BATON_TEST_MODEL:-}" ] && return 0
+    if BATON_TEST_MODEL=$(fetch_model); then
+        export BATON_TEST_MODEL
+    else
+        say "not ok fetch-model"
+        add 0 1 0
+    fi
+}
+
+need_all() {
+    local lists=("${base_packages[@]}" "$root/setup/packages-test.txt")
+    [ "$long" = yes ] && lists+=("$root/setup/packages-test-long.txt")
+    ensure_packages "${lists[@]}"
+    need_model
+}
+
 # Tests by name: those of the gcc build and the integration and clients' tests
-# whose names hold one of the words. Nothing found is a failure.
+# whose names hold one of the words. Only what they need is built, installed and
+# fetched. Nothing found is a failure.
 stage_named() {
-    local count_before=$((n_passed + n_failed + n_skipped)) stage
+    local count_before=$((n_passed + n_failed + n_skipped)) stage suite tests=()
     set_up_gcc || return 0
-    compile gcc || return 0
-    add -1 0 0 # that it builds is no test that was asked for
-    mapfile -t wanted < <(python3 "$root/setup/test_report.py" names \
+    mapfile -t tests < <(python3 "$root/setup/test_report.py" names \
         "$build/test-gcc" "${names[@]}")
-    if [ ${#wanted[@]} -gt 0 ]; then
-        run_meson gcc named "${wanted[@]}"
+    if [ ${#tests[@]} -gt 0 ]; then
+        for suite in $(python3 "$root/setup/test_report.py" suites \
+                "$build/test-gcc" "${tests[@]}"); do
+            case $suite in
+            unit | kernels) ;;
+            accuracy) need_model ;;
+            *) need_all ;;
+            esac
+        done
+        case " ${tests[*]}" in
+        *" accuracy_gemma"*) fetch_gemma ;;
+        esac
+        find_targets gcc "${tests[@]}" || return 0
+        compile gcc "${wanted[@]}" || return 0
+        add -1 0 0 # that it builds is no test that was asked for
+        run_meson gcc named "${tests[@]}"
     fi
     for stage in integration clients; do
-        if sed -n 's/^def \(test_[a-z0-9_]*\).*/\1/p' \
-                "$root/tests/$stage"/test_*.py |
-            grep -qF -f <(printf '%s\n' "${names[@]}"); then
+        if of_python "$stage" >/dev/null; then
+            need_all
             "stage_$stage"
         fi
     done
@@ -450,7 +509,8 @@ fetch_gemma() {
 }
 
 test_main() {
-    local argument stage chosen=() start=$SECONDS lists
+    local argument stage chosen=() start=$SECONDS words
+    base_packages=("$root/setup/packages.txt" "$root/setup/packages-unit.txt")
     names=()
     for argument; do
         case $argument in
@@ -461,28 +521,25 @@ test_main() {
         *) if is_stage "$argument"; then
                chosen+=("$argument")
            else
-               names+=("$argument")
+               mapfile -t words < <(names_of "$argument")
+               [ ${#words[@]} -gt 0 ] || die "no test is named after $argument"
+               names+=("${words[@]}")
            fi ;;
         esac
     done
     check_names ${names[@]+"${names[@]}"}
-    lists=("$root/setup/packages.txt" "$root/setup/packages-test.txt")
-    [ "$long" = yes ] && lists+=("$root/setup/packages-test-long.txt")
     unattended=yes # a build machine's command, which has no terminal
-    ensure_packages "${lists[@]}"
+    ensure_packages "${base_packages[@]}"
     mkdir -p "$logs"
-    if BATON_TEST_MODEL=$(fetch_model); then
-        export BATON_TEST_MODEL
-    else
-        say "not ok fetch-model"
-        add 0 1 0
-    fi
-    fetch_gemma
     export LC_ALL=C.UTF-8
 
     if [ ${#chosen[@]} -eq 0 ] && [ ${#names[@]} -eq 0 ]; then
         chosen=("${stages[@]}")
         [ "$long" = yes ] && chosen+=("${long_stages[@]}")
+    fi
+    if [ ${#chosen[@]} -gt 0 ]; then
+        need_all
+        fetch_gemma
     fi
     for stage in ${chosen[@]+"${chosen[@]}"}; do
         run_stage "$stage"

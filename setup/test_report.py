@@ -5,13 +5,15 @@
 Usage: test_report.py results TESTLOG.json
        test_report.py targets BUILD_DIR [--suite SUITE ... | NAME...]
        test_report.py names BUILD_DIR [--suite SUITE ... | WORD...]
+       test_report.py suites BUILD_DIR NAME...
 
 results: a line per test case (`ok`, `not ok`, `skip`), the output of programs
 that failed, and a last line `N passed, N failed, N skipped`. A program that
 counts its own cases (cmocka, unittest, or a last line of that form) counts as
 many, any other as one; one that failed counts at least one failure.
-targets: what to build for these tests. names: tests whose name has a WORD, or
-of these suites.
+targets: what to build for these tests. names: tests whose name is a WORD or,
+where none is, has the WORD in it; or tests of these suites. suites: of these
+tests, by name.
 """
 import json
 import os
@@ -144,9 +146,12 @@ def targets(build, selectors):
         missing = set(selectors) - {t["name"] for t in chosen}
         if missing:
             sys.exit(f"no such tests: {' '.join(sorted(missing))}")
-    outputs = {path for target in introspect(build, "--targets")
-               for path in target["filename"]}
-    print("\n".join(used_outputs(chosen, outputs, build)))
+    built = introspect(build, "--targets")
+    outputs = {path for target in built for path in target["filename"]}
+    needed = {name for test in chosen for name in test.get("depends", ())}
+    others = {os.path.relpath(path, build) for target in built if target["id"] in needed
+              for path in target["filename"]}
+    print("\n".join(sorted(others | set(used_outputs(chosen, outputs, build)))))
     return 0
 
 
@@ -154,9 +159,17 @@ def names(build, words):
     tests = introspect(build)
     if words[:1] == ["--suite"]:
         tests, words = of_suites(tests, words[1::2]), [""]
-    for test in tests:
-        if any(word in test["name"] for word in words):
-            print(test["name"])
+    known = [test["name"] for test in tests]
+    words = [(word, word in known) for word in words]
+    for name in known:
+        if any(name == word if is_whole else word in name for word, is_whole in words):
+            print(name)
+    return 0
+
+
+def suites(build, chosen):
+    print("\n".join(sorted({suite.split(":")[-1] for test in introspect(build) if test["name"] in chosen
+                            for suite in test["suite"]})))
     return 0
 
 
@@ -164,7 +177,8 @@ def main():
     command, path, *rest = sys.argv[1:]
     return {"results": lambda: results(path),
             "targets": lambda: targets(path, rest),
-            "names": lambda: names(path, rest)}[command]()
+            "names": lambda: names(path, rest),
+            "suites": lambda: suites(path, rest)}[command]()
 
 
 if __name__ == "__main__":
