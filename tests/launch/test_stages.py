@@ -182,6 +182,31 @@ class StagesTest(unittest.TestCase):
         self.assertEqual(lines[1].split()[5], "-")
         self.assertEqual(lines[-1], "1 passed, 1 failed, 0 skipped")
 
+    NAMED = ("ensure_packages() { basename -a \"$@\" >>$build/asked; }\n"
+             "fetch_model() { echo model >>$build/asked; }\n"
+             "set_up_gcc() { :; }; find_targets() { wanted=(target); }\n"
+             "compile() { echo \"compile $*\" >>$build/asked; add 1 0 0; }\n"
+             "run_meson() { echo \"run $*\" >>$build/asked; add 3 0 0; }\n"
+             "python3() { case $2 in names) echo $TESTS ;; suites) echo $SUITE ;; esac; }\n")
+
+    def test_a_named_test_installs_and_fetches_what_its_suite_needs_alone(self):
+        base = ["packages.txt", "packages-unit.txt"]
+        for word, name, suite, more in (
+                ("stops", "stops", "unit", []), ("router/text/stops.c", "stops", "unit", []),
+                ("test_stops", "stops", "unit", []), ("tests/unit/wire/test_wire.c", "wire", "unit", []),
+                ("accuracy_ranks", "accuracy_ranks", "accuracy", ["model"]),
+                ("replay_http1", "replay_http1", "setup", [*base, "packages-test.txt", "model"])):
+            status, lines, said = self.run_stages(self.NAMED, word, TESTS=name, SUITE=suite)
+            self.assertEqual((status, lines[-1]), (0, "3 passed, 0 failed, 0 skipped"), (word, said))
+            with open(os.path.join(self.folder, "asked"), encoding="utf-8") as file:
+                self.assertEqual(file.read().splitlines(),
+                                 [*base, *more, "compile gcc target", f"run gcc named {name}"], word)
+            os.remove(os.path.join(self.folder, "asked"))
+
+    def test_a_source_without_a_test_of_its_name_is_named(self):
+        status, _, said = self.run_stages(self.NAMED, "setup/fetch_model.py")
+        self.assertEqual((status, said), (1, "baton: no test is named after setup/fetch_model.py\n"))
+
     CLIENTS = ("add 1 0 0\nfind_python() { echo fetch; }\n"
                "fetch() { echo pip says; echo no index >&2; return 3; }")
 
